@@ -1,0 +1,1 @@
+//! From a plan to a run: the only place that opens devices and files.

@@ -1,0 +1,5 @@
+//! Losses with masks and weights; one file each.
+
+mod config;
+
+pub use config::*;

@@ -1,0 +1,2 @@
+//! The `trainer` program.
+fn main() {}

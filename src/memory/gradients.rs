@@ -1,0 +1,48 @@
+//! Gradients by parameter name, flattened.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::Tensor;
+
+/// The gradient of each parameter, by its name, flattened to one dimension.
+#[derive(Debug, Clone, Default)]
+pub struct Gradients {
+    by_name: BTreeMap<String, Tensor<1>>,
+}
+
+impl Gradients {
+    /// Adds `gradient`, of any shape, to what is there for `name`.
+    pub fn add<const D: usize>(&mut self, name: &str, gradient: Tensor<D>) {
+        let gradient = gradient.reshape([-1]);
+        match self.by_name.remove(name) {
+            Some(sum) => self.by_name.insert(name.to_owned(), sum + gradient),
+            None => self.by_name.insert(name.to_owned(), gradient),
+        };
+    }
+
+    /// The gradient of `name`, flattened.
+    pub fn get(&self, name: &str) -> Option<&Tensor<1>> {
+        self.by_name.get(name)
+    }
+
+    /// Every parameter's name and flattened gradient, in the order of names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor<1>)> {
+        self.by_name.iter().map(|(name, gradient)| (name.as_str(), gradient))
+    }
+
+    /// Replaces each gradient by `change` of it.
+    pub fn map(self, change: impl Fn(Tensor<1>) -> Tensor<1>) -> Self {
+        let changed = self.by_name.into_iter().map(|(name, gradient)| (name, change(gradient)));
+        Self { by_name: changed.collect() }
+    }
+
+    /// How many parameters have a gradient.
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Whether no parameter has a gradient.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+}

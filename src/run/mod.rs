@@ -1,0 +1,1 @@
+//! The loop: epochs, evaluation, early stopping, saving and resuming.
