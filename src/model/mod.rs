@@ -1,5 +1,11 @@
 //! Networks as chains of stages; one file each.
 
+mod architecture;
 mod config;
+mod densenet;
+mod heads;
+mod layer;
 
+pub use architecture::DensenetArchitecture;
 pub use config::*;
+pub use heads::HeadsSpec;

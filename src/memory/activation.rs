@@ -1,0 +1,131 @@
+//! What flows between stages.
+
+use burn::tensor::Tensor;
+
+/// The value that one stage hands to the next, or the gradient with respect to it.
+#[derive(Debug, Clone)]
+pub enum Activation {
+    /// Images or feature maps, `[batch, channels, height, width]`.
+    Map(Tensor<4>),
+    /// Pooled features, `[batch, features]`.
+    Features(Tensor<2>),
+    /// One tensor per head, `[batch, outputs]` each.
+    Outputs(Vec<Tensor<2>>),
+}
+
+/// The shape of an [`Activation`], known before any device is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ActivationShape {
+    /// `[batch, channels, height, width]`.
+    Map([usize; 4]),
+    /// `[batch, features]`.
+    Features([usize; 2]),
+    /// `[batch, outputs]` per head.
+    Outputs(Vec<[usize; 2]>),
+}
+
+impl Activation {
+    /// The feature maps.
+    ///
+    /// # Panics
+    ///
+    /// When the activation is something else: the chain was put together wrongly.
+    pub fn into_map(self) -> Tensor<4> {
+        match self {
+            Self::Map(map) => map,
+            other => panic!("a stage expected feature maps and was given {:?}", other.shape()),
+        }
+    }
+
+    /// The pooled features.
+    ///
+    /// # Panics
+    ///
+    /// When the activation is something else: the chain was put together wrongly.
+    pub fn into_features(self) -> Tensor<2> {
+        match self {
+            Self::Features(features) => features,
+            other => panic!("a stage expected features and was given {:?}", other.shape()),
+        }
+    }
+
+    /// The heads' outputs.
+    ///
+    /// # Panics
+    ///
+    /// When the activation is something else: the chain was put together wrongly.
+    pub fn into_outputs(self) -> Vec<Tensor<2>> {
+        match self {
+            Self::Outputs(outputs) => outputs,
+            other => panic!("the chain ended in {:?} instead of outputs", other.shape()),
+        }
+    }
+
+    /// Its shape.
+    pub fn shape(&self) -> ActivationShape {
+        match self {
+            Self::Map(map) => ActivationShape::Map(map.dims()),
+            Self::Features(features) => ActivationShape::Features(features.dims()),
+            Self::Outputs(outputs) => {
+                ActivationShape::Outputs(outputs.iter().map(Tensor::dims).collect())
+            }
+        }
+    }
+
+    /// The same values as a fresh leaf of autodiff, whose gradient can be asked for.
+    pub(super) fn into_leaf(self) -> Self {
+        match self {
+            Self::Map(map) => Self::Map(map.autodiff().require_grad()),
+            Self::Features(features) => Self::Features(features.autodiff().require_grad()),
+            Self::Outputs(outputs) => Self::Outputs(
+                outputs.into_iter().map(|output| output.autodiff().require_grad()).collect(),
+            ),
+        }
+    }
+
+    /// The same values without autodiff.
+    pub(super) fn into_values(self) -> Self {
+        match self {
+            Self::Map(map) => Self::Map(map.without_autodiff()),
+            Self::Features(features) => Self::Features(features.without_autodiff()),
+            Self::Outputs(outputs) => {
+                Self::Outputs(outputs.into_iter().map(Tensor::without_autodiff).collect())
+            }
+        }
+    }
+
+    /// Σ self·gradient, `[1]`: its derivative with respect to anything that `self` was computed from
+    /// is the vector-Jacobian product with `gradient`.
+    pub(super) fn inner_product(self, gradient: Self) -> Tensor<1> {
+        fn dot<const D: usize>(value: Tensor<D>, gradient: Tensor<D>) -> Tensor<1> {
+            value.mul(gradient.autodiff()).sum()
+        }
+        match (self, gradient) {
+            (Self::Map(value), Self::Map(gradient)) => dot(value, gradient),
+            (Self::Features(value), Self::Features(gradient)) => dot(value, gradient),
+            (Self::Outputs(values), Self::Outputs(gradients)) => values
+                .into_iter()
+                .zip(gradients)
+                .map(|(value, gradient)| dot(value, gradient))
+                .reduce(|sum, term| sum + term)
+                .expect("a model has at least one head"),
+            (value, gradient) => {
+                panic!("a value {:?} was given a gradient {:?}", value.shape(), gradient.shape())
+            }
+        }
+    }
+
+    /// The gradient of each leaf made by [`Activation::into_leaf`]; zero where nothing depends on it.
+    pub(super) fn gradient(&self, gradients: &mut burn::tensor::Gradients) -> Self {
+        fn of<const D: usize>(leaf: &Tensor<D>, all: &mut burn::tensor::Gradients) -> Tensor<D> {
+            leaf.grad_remove(all).unwrap_or_else(|| leaf.clone().without_autodiff().zeros_like())
+        }
+        match self {
+            Self::Map(map) => Self::Map(of(map, gradients)),
+            Self::Features(features) => Self::Features(of(features, gradients)),
+            Self::Outputs(outputs) => {
+                Self::Outputs(outputs.iter().map(|output| of(output, gradients)).collect())
+            }
+        }
+    }
+}

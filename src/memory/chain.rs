@@ -1,0 +1,45 @@
+//! The chain of stages that a model is.
+
+use burn::tensor::{Device, Tensor};
+
+use super::stage::Statistics;
+use super::{Parameter, Stage, StageSpec};
+
+/// A model: stages from the images to the heads' outputs.
+pub struct Chain {
+    stages: Vec<Box<dyn Stage>>,
+}
+
+impl Chain {
+    /// The stages of `specs` on `device`, their weights drawn from `seed`.
+    pub fn init(specs: &[Box<dyn StageSpec>], device: &Device, seed: u64) -> Self {
+        Self { stages: specs.iter().map(|spec| spec.init(device, seed)).collect() }
+    }
+
+    /// The stages, first to last.
+    pub fn stages(&self) -> &[Box<dyn Stage>] {
+        &self.stages
+    }
+
+    /// Every parameter and running statistic, in the order of the stages.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        self.stages.iter().flat_map(|stage| stage.parameters()).collect()
+    }
+
+    /// Replaces each parameter or statistic by what `change` makes of its name and flattened value.
+    pub fn map_parameters(&mut self, mut change: impl FnMut(&str, Tensor<1>) -> Tensor<1>) {
+        for stage in &mut self.stages {
+            stage.map_parameters(&mut change);
+        }
+    }
+
+    /// Moves the running statistics towards those of a step's batch.
+    pub fn move_statistics(&mut self, statistics: &Statistics) {
+        self.map_parameters(|name, value| match statistics.get(name) {
+            Some((batch, momentum)) => {
+                value.mul_scalar(1.0 - momentum) + batch.clone().mul_scalar(*momentum)
+            }
+            None => value,
+        });
+    }
+}

@@ -1,0 +1,79 @@
+//! Stages: what a chain is made of, before and after it exists.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+
+use burn::tensor::{Device, Tensor};
+
+use super::{Activation, ActivationShape, Gradients, Pass};
+
+/// Whether a stage keeps what its backward pass needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Only the output is returned.
+    Nothing,
+    /// What backward needs is returned beside the output.
+    All,
+}
+
+/// What a stage keeps for its backward pass; only the stage that made it can read it.
+pub struct Saved(pub(super) Box<dyn Any>);
+
+/// The statistics of a step's batches, by the name of the running statistic they move.
+pub type Statistics = BTreeMap<String, (Tensor<1>, f64)>;
+
+/// A parameter or running statistic of a stage.
+#[derive(Debug, Clone)]
+pub struct Parameter {
+    /// Its name, unique in the model, as torchvision names it.
+    pub name: String,
+    /// Its shape, as PyTorch has it.
+    pub shape: Vec<usize>,
+    /// Whether the optimizer changes it; running statistics are not trained.
+    pub trained: bool,
+    /// Its values, flattened, without autodiff.
+    pub value: Tensor<1>,
+}
+
+/// A part of a model that runs forward and backward on its own.
+pub trait Stage: Send {
+    /// Its name, unique in the chain.
+    fn name(&self) -> &str;
+
+    /// Runs the stage on `input` (values without autodiff). Statistics of the batch go into
+    /// `statistics` on the first training pass.
+    fn forward(
+        &self,
+        input: Activation,
+        keep: Keep,
+        pass: &Pass,
+        statistics: &mut Statistics,
+    ) -> (Activation, Option<Saved>);
+
+    /// The gradient with respect to the stage's input, given that with respect to its output;
+    /// parameter gradients are added to `gradients`.
+    fn backward(&self, saved: Saved, gradient: Activation, gradients: &mut Gradients)
+    -> Activation;
+
+    /// Every parameter and running statistic, in a fixed order.
+    fn parameters(&self) -> Vec<Parameter>;
+
+    /// Replaces each parameter or statistic by what `change` makes of its name and flattened value.
+    fn map_parameters(&mut self, change: &mut dyn FnMut(&str, Tensor<1>) -> Tensor<1>);
+}
+
+/// What a stage is before it exists: a model's configuration lists these, so that planning needs no
+/// device.
+pub trait StageSpec {
+    /// Its name, unique in the chain.
+    fn name(&self) -> &str;
+
+    /// The shape of the output for an input of this shape.
+    fn output(&self, input: &ActivationShape) -> ActivationShape;
+
+    /// Trained numbers (weights, biases, scales, shifts).
+    fn parameter_count(&self) -> usize;
+
+    /// The stage on `device`, its weights drawn from `seed`.
+    fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage>;
+}

@@ -1,0 +1,314 @@
+//! DenseNet-BC (Huang et al. 2017, arXiv:1608.06993) as a chain of stages, with torchvision's
+//! parameter names.
+
+use burn::module::Module;
+use burn::tensor::activation::relu;
+use burn::tensor::module::{avg_pool2d, max_pool2d};
+use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
+use burn::tensor::{Device, Tensor};
+use rand_chacha::ChaCha8Rng;
+
+use super::layer::{Conv2d, Conv2dConfig, Dropout, NormLayer};
+use super::{DensenetArchitecture, Norm};
+use crate::memory::{Activation, ActivationShape, Forward, Pass, Stage, StageSpec, Traced};
+use crate::random;
+
+impl DensenetArchitecture {
+    /// The stages from images with `channels` channels to pooled features: `stem`, then
+    /// `denseblock1`, `transition1`, …, `pool`.
+    pub fn stages(&self, channels: usize) -> Vec<Box<dyn StageSpec>> {
+        let mut stages: Vec<Box<dyn StageSpec>> = Vec::new();
+        stages.push(Box::new(StemSpec { channels: [channels, self.stem], norm: self.norm }));
+        let mut width = self.stem;
+        for (index, &layers) in self.blocks.iter().enumerate() {
+            let block = DenseBlockSpec {
+                name: format!("denseblock{}", index + 1),
+                index,
+                layers,
+                input: width,
+                growth: self.growth,
+                bottleneck: self.bottleneck,
+                dropout: self.dropout,
+                norm: self.norm,
+            };
+            width = block.output_channels();
+            stages.push(Box::new(block));
+            if index + 1 < self.blocks.len() {
+                let reduced = (width as f64 * self.compression).floor().max(1.0) as usize;
+                stages.push(Box::new(TransitionSpec {
+                    name: format!("transition{}", index + 1),
+                    index,
+                    channels: [width, reduced],
+                    norm: self.norm,
+                }));
+                width = reduced;
+            }
+        }
+        stages.push(Box::new(PoolSpec { channels: width, norm: self.norm }));
+        stages
+    }
+
+    /// Width of the pooled features.
+    pub fn features(&self) -> usize {
+        let image = ActivationShape::Map([1, 1, 32, 32]);
+        let output = self.stages(1).iter().fold(image, |shape, stage| stage.output(&shape));
+        match output {
+            ActivationShape::Features([_, features]) => features,
+            other => panic!("the chain of a DenseNet ends in features, not in {other:?}"),
+        }
+    }
+}
+
+fn map_shape(shape: &ActivationShape) -> [usize; 4] {
+    match shape {
+        ActivationShape::Map(shape) => *shape,
+        other => panic!("a stage of feature maps was given {other:?}"),
+    }
+}
+
+/// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2.
+struct StemSpec {
+    channels: [usize; 2],
+    norm: Norm,
+}
+
+#[derive(Module, Debug)]
+struct Stem {
+    conv0: Conv2d,
+    norm0: NormLayer,
+}
+
+impl StemSpec {
+    fn conv(&self) -> Conv2dConfig {
+        Conv2dConfig { channels: self.channels, kernel: 7, stride: 2, padding: 3 }
+    }
+}
+
+impl StageSpec for StemSpec {
+    fn name(&self) -> &str {
+        "stem"
+    }
+
+    fn output(&self, input: &ActivationShape) -> ActivationShape {
+        let [batch, _, height, width] = map_shape(input);
+        let pooled = |size: usize| (self.conv().output_size(size) - 1) / 2 + 1;
+        ActivationShape::Map([batch, self.channels[1], pooled(height), pooled(width)])
+    }
+
+    fn parameter_count(&self) -> usize {
+        self.conv().parameter_count() + 2 * self.channels[1]
+    }
+
+    fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
+        let mut random = random::stream(seed, "init/stem", &[]);
+        let stem = Stem {
+            conv0: self.conv().init(device, &mut random),
+            norm0: NormLayer::init(self.norm, self.channels[1], device),
+        };
+        Box::new(Traced::new("stem", &[("", "features.")], stem))
+    }
+}
+
+impl Forward for Stem {
+    fn forward(&self, input: Activation, pass: &Pass) -> Activation {
+        let map = self.conv0.forward(input.into_map());
+        let map = relu(self.norm0.forward(map, pass));
+        let pool = MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]);
+        Activation::Map(max_pool2d(map, pool))
+    }
+}
+
+/// Layers, each of which adds `growth` channels to all those before it.
+struct DenseBlockSpec {
+    name: String,
+    index: usize,
+    layers: usize,
+    input: usize,
+    growth: usize,
+    bottleneck: usize,
+    dropout: f64,
+    norm: Norm,
+}
+
+#[derive(Module, Debug)]
+struct DenseBlock {
+    denselayer: Vec<DenseLayer>,
+}
+
+/// Norm, ReLU, 1×1 convolution to the bottleneck, norm, ReLU, 3×3 convolution.
+#[derive(Module, Debug)]
+struct DenseLayer {
+    norm1: NormLayer,
+    conv1: Conv2d,
+    norm2: NormLayer,
+    conv2: Conv2d,
+    dropout: Dropout,
+}
+
+impl DenseBlockSpec {
+    fn output_channels(&self) -> usize {
+        self.input + self.layers * self.growth
+    }
+
+    fn width(&self, layer: usize) -> usize {
+        self.input + layer * self.growth
+    }
+
+    fn convs(&self, layer: usize) -> [Conv2dConfig; 2] {
+        let middle = self.bottleneck * self.growth;
+        let channels = [self.width(layer), middle];
+        [
+            Conv2dConfig { channels, kernel: 1, stride: 1, padding: 0 },
+            Conv2dConfig { channels: [middle, self.growth], kernel: 3, stride: 1, padding: 1 },
+        ]
+    }
+
+    fn layer(&self, layer: usize, device: &Device, random: &mut ChaCha8Rng) -> DenseLayer {
+        let [conv1, conv2] = self.convs(layer);
+        DenseLayer {
+            norm1: NormLayer::init(self.norm, conv1.channels[0], device),
+            conv1: conv1.init(device, random),
+            norm2: NormLayer::init(self.norm, conv2.channels[0], device),
+            conv2: conv2.init(device, random),
+            dropout: Dropout::new(self.dropout, (self.index * 1000 + layer) as u64),
+        }
+    }
+}
+
+impl StageSpec for DenseBlockSpec {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn output(&self, input: &ActivationShape) -> ActivationShape {
+        let [batch, _, height, width] = map_shape(input);
+        ActivationShape::Map([batch, self.output_channels(), height, width])
+    }
+
+    fn parameter_count(&self) -> usize {
+        let layer = |layer| {
+            let convs = self.convs(layer);
+            convs.iter().map(|conv| conv.parameter_count() + 2 * conv.channels[0]).sum::<usize>()
+        };
+        (0..self.layers).map(layer).sum()
+    }
+
+    fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
+        let mut random = random::stream(seed, "init/denseblock", &[self.index as u64]);
+        let layers = (0..self.layers).map(|layer| self.layer(layer, device, &mut random));
+        let block = DenseBlock { denselayer: layers.collect() };
+        let prefix = format!("features.{}.", self.name);
+        Box::new(Traced::new(&self.name, &[("", &prefix)], block))
+    }
+}
+
+impl Forward for DenseBlock {
+    fn forward(&self, input: Activation, pass: &Pass) -> Activation {
+        let mut map = input.into_map(); // [batch, input, height, width]
+        for layer in &self.denselayer {
+            let added = layer.forward(map.clone(), pass);
+            map = Tensor::cat(vec![map, added], 1); // growth more channels
+        }
+        Activation::Map(map)
+    }
+}
+
+impl DenseLayer {
+    fn forward(&self, map: Tensor<4>, pass: &Pass) -> Tensor<4> {
+        let middle = self.conv1.forward(relu(self.norm1.forward(map, pass)));
+        let added = self.conv2.forward(relu(self.norm2.forward(middle, pass)));
+        self.dropout.forward(added, pass)
+    }
+}
+
+/// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
+struct TransitionSpec {
+    name: String,
+    index: usize,
+    channels: [usize; 2],
+    norm: Norm,
+}
+
+#[derive(Module, Debug)]
+struct Transition {
+    norm: NormLayer,
+    conv: Conv2d,
+}
+
+impl TransitionSpec {
+    fn conv(&self) -> Conv2dConfig {
+        Conv2dConfig { channels: self.channels, kernel: 1, stride: 1, padding: 0 }
+    }
+}
+
+impl StageSpec for TransitionSpec {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn output(&self, input: &ActivationShape) -> ActivationShape {
+        let [batch, _, height, width] = map_shape(input);
+        ActivationShape::Map([batch, self.channels[1], height / 2, width / 2])
+    }
+
+    fn parameter_count(&self) -> usize {
+        self.conv().parameter_count() + 2 * self.channels[0]
+    }
+
+    fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
+        let mut random = random::stream(seed, "init/transition", &[self.index as u64]);
+        let transition = Transition {
+            norm: NormLayer::init(self.norm, self.channels[0], device),
+            conv: self.conv().init(device, &mut random),
+        };
+        let prefix = format!("features.{}.", self.name);
+        Box::new(Traced::new(&self.name, &[("", &prefix)], transition))
+    }
+}
+
+impl Forward for Transition {
+    fn forward(&self, input: Activation, pass: &Pass) -> Activation {
+        let map = relu(self.norm.forward(input.into_map(), pass));
+        let pool = AvgPoolOptions::new([2, 2]).with_stride([2, 2]);
+        Activation::Map(avg_pool2d(self.conv.forward(map), pool))
+    }
+}
+
+/// Norm, ReLU, the mean over each feature map.
+struct PoolSpec {
+    channels: usize,
+    norm: Norm,
+}
+
+#[derive(Module, Debug)]
+struct Pool {
+    norm5: NormLayer,
+}
+
+impl StageSpec for PoolSpec {
+    fn name(&self) -> &str {
+        "pool"
+    }
+
+    fn output(&self, input: &ActivationShape) -> ActivationShape {
+        ActivationShape::Features([map_shape(input)[0], self.channels])
+    }
+
+    fn parameter_count(&self) -> usize {
+        2 * self.channels
+    }
+
+    fn init(&self, device: &Device, _seed: u64) -> Box<dyn Stage> {
+        let pool = Pool { norm5: NormLayer::init(self.norm, self.channels, device) };
+        Box::new(Traced::new("pool", &[("", "features.")], pool))
+    }
+}
+
+impl Forward for Pool {
+    fn forward(&self, input: Activation, pass: &Pass) -> Activation {
+        let map = relu(self.norm5.forward(input.into_map(), pass));
+        let [batch, channels, height, width] = map.dims();
+        let flat = map.reshape([batch, channels, height * width]);
+        Activation::Features(flat.mean_dim(2).reshape([batch, channels]))
+    }
+}

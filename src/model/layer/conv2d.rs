@@ -1,0 +1,61 @@
+//! Two-dimensional convolution without bias.
+
+use burn::module::{Module, Param};
+use burn::tensor::ops::ConvOptions;
+use burn::tensor::{Device, Tensor, module::conv2d};
+use rand_chacha::ChaCha8Rng;
+
+use super::{drawn, normal};
+
+/// The sizes of a [`Conv2d`].
+#[derive(Debug, Clone, Copy)]
+pub struct Conv2dConfig {
+    /// Channels of the input and of the output.
+    pub channels: [usize; 2],
+    /// Height and width of the kernel.
+    pub kernel: usize,
+    /// Step in both directions.
+    pub stride: usize,
+    /// Zeros added on every side.
+    pub padding: usize,
+}
+
+/// `torch.nn.Conv2d(bias=False)`: `weight` is `[output, input, kernel, kernel]`.
+#[derive(Module, Debug)]
+pub struct Conv2d {
+    weight: Param<Tensor<4>>,
+    #[module(skip)]
+    stride: usize,
+    #[module(skip)]
+    padding: usize,
+}
+
+impl Conv2dConfig {
+    /// Trained numbers.
+    pub fn parameter_count(&self) -> usize {
+        self.channels[0] * self.channels[1] * self.kernel * self.kernel
+    }
+
+    /// Height or width of the output for that of the input.
+    pub fn output_size(&self, size: usize) -> usize {
+        (size + 2 * self.padding - self.kernel) / self.stride + 1
+    }
+
+    /// The layer with weights drawn as torchvision's DenseNet draws them: `kaiming_normal_`, that
+    /// is, from N(0, 2 / fan-in) (He et al. 2015).
+    pub fn init(&self, device: &Device, random: &mut ChaCha8Rng) -> Conv2d {
+        let [input, output] = self.channels;
+        let deviation = (2.0 / (input * self.kernel * self.kernel) as f64).sqrt();
+        let shape = [output, input, self.kernel, self.kernel];
+        let weight = drawn(shape, device, random, |random| normal(random, deviation));
+        Conv2d { weight, stride: self.stride, padding: self.padding }
+    }
+}
+
+impl Conv2d {
+    /// `[batch, input, height, width]` to `[batch, output, height', width']`.
+    pub fn forward(&self, input: Tensor<4>) -> Tensor<4> {
+        let options = ConvOptions::new([self.stride; 2], [self.padding; 2], [1, 1], 1);
+        conv2d(input, self.weight.val(), None, options)
+    }
+}

@@ -1,0 +1,43 @@
+//! Dropout whose mask follows from the pass.
+
+use std::sync::Mutex;
+
+use burn::module::Module;
+use burn::tensor::{Distribution, Tensor};
+
+use crate::memory::Pass;
+
+/// Held while a device's generator is seeded and drawn from, so that no other thread draws between.
+static GENERATOR: Mutex<()> = Mutex::new(());
+
+/// Sets elements to zero with a probability and scales the rest up in training (Srivastava et al.
+/// 2014). The mask follows from the pass and the layer's site, so recomputation draws the same one.
+#[derive(Module, Debug)]
+pub struct Dropout {
+    #[module(skip)]
+    probability: f64,
+    #[module(skip)]
+    site: u64,
+}
+
+impl Dropout {
+    /// Drops with `probability`; `site` tells the model's dropout layers apart.
+    pub fn new(probability: f64, site: u64) -> Self {
+        Self { probability, site }
+    }
+
+    /// The input, in evaluation unchanged.
+    pub fn forward<const D: usize>(&self, input: Tensor<D>, pass: &Pass) -> Tensor<D> {
+        if self.probability == 0.0 || !pass.trains() {
+            return input;
+        }
+        let keep = 1.0 - self.probability;
+        let device = input.device();
+        let guard = GENERATOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        device.seed(pass.dropout_seed(self.site));
+        let mask =
+            Tensor::<D>::random(input.shape(), Distribution::Bernoulli(keep), &device.inner());
+        drop(guard);
+        input * mask.mul_scalar(1.0 / keep).autodiff()
+    }
+}

@@ -1,0 +1,213 @@
+//! The DenseNet is torchvision's: outputs, gradients, running statistics and training agree.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::activation::sigmoid;
+use burn::tensor::{Device, Tensor, TensorData};
+use trainer::memory::{Activation, Chain, CheckpointingConfig, executor};
+use trainer::model::{DensenetArchitecture, HeadConfig, HeadsSpec, Norm, Task};
+
+const BATCH: usize = 4;
+const SIZE: usize = 64;
+const OUTPUTS: usize = 5;
+
+struct Oracle(BTreeMap<String, Vec<f32>>);
+
+impl Oracle {
+    fn read(path: &Path) -> Self {
+        let bytes = std::fs::read(path).expect("the fixture is there");
+        let file = safetensors::SafeTensors::deserialize(&bytes).expect("it is SafeTensors");
+        let values = |data: &[u8]| {
+            data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+        };
+        Self(file.iter().map(|(name, view)| (name.to_owned(), values(view.data()))).collect())
+    }
+
+    fn get(&self, name: &str) -> &[f32] {
+        self.0.get(name).unwrap_or_else(|| panic!("the oracle has {name}"))
+    }
+
+    fn names(&self, kind: &str) -> Vec<String> {
+        self.0.keys().filter_map(|name| Some(name.strip_prefix(kind)?.to_owned())).collect()
+    }
+}
+
+/// Our name of a parameter, as torchvision has it.
+fn torch_name(name: &str) -> String {
+    name.replace("classifier.findings.", "classifier.")
+}
+
+fn images() -> Activation {
+    let count = BATCH * 3 * SIZE * SIZE;
+    let wave = |i: usize| ((i as f64 * 0.37).sin() + ((i * i) as f64 * 1e-5).sin()) as f32;
+    let values: Vec<f32> = (0..count).map(wave).collect();
+    let data = TensorData::new(values, [BATCH, 3, SIZE, SIZE]);
+    Activation::Map(Tensor::from_data(data, &Device::flex()))
+}
+
+fn targets() -> Tensor<2> {
+    let count = BATCH * OUTPUTS;
+    let values: Vec<f32> = (0..count).map(|i| ((i * 7 + i / 3) % 3 == 0) as u8 as f32).collect();
+    Tensor::from_data(TensorData::new(values, [BATCH, OUTPUTS]), &Device::flex())
+}
+
+fn chain(architecture: &DensenetArchitecture, oracle: &Oracle) -> Chain {
+    let mut specs = architecture.stages(3);
+    let head = HeadConfig {
+        name: "findings".into(),
+        task: Task::Multilabel,
+        labels: (0..OUTPUTS).map(|label| label.to_string()).collect(),
+        weight: 1.0,
+        hidden: vec![],
+        dropout: 0.0,
+        loss: None,
+    };
+    specs.push(Box::new(HeadsSpec { heads: vec![head], features: architecture.features() }));
+    let mut chain = Chain::init(&specs, &Device::flex(), 0);
+    let mut ours: Vec<_> = chain.parameters().iter().map(|p| torch_name(&p.name)).collect();
+    ours.sort();
+    assert_eq!(ours, oracle.names("weight/"), "names map one to one");
+    let counted: usize = specs.iter().map(|spec| spec.parameter_count()).sum();
+    let trained = chain.parameters().into_iter().filter(|p| p.trained);
+    assert_eq!(counted, trained.map(|p| p.value.dims()[0]).sum::<usize>());
+    chain.map_parameters(|name, value| {
+        let values = oracle.get(&format!("weight/{}", torch_name(name))).to_vec();
+        assert_eq!(value.dims()[0], values.len(), "{name}");
+        let count = values.len();
+        Tensor::from_data(TensorData::new(values, [count]), &Device::flex())
+    });
+    chain
+}
+
+fn vector<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().try_to_vec::<f32>().expect("holds f32")
+}
+
+fn largest_difference(ours: &[f32], theirs: &[f32]) -> f32 {
+    assert_eq!(ours.len(), theirs.len());
+    ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+/// ‖ours − theirs‖ / ‖theirs‖.
+fn relative_error(ours: &[f32], theirs: &[f32]) -> f64 {
+    let square = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let difference = square(&mut ours.iter().zip(theirs).map(|(a, b)| f64::from(a - b)));
+    difference / square(&mut theirs.iter().map(|v| f64::from(*v))).max(1e-12)
+}
+
+struct Step {
+    logits: Vec<f32>,
+    loss: f32,
+    result: executor::StepResult,
+}
+
+fn step(chain: &Chain) -> Step {
+    let schedule = CheckpointingConfig::default().schedule(chain.stages().len(), 1);
+    let (mut logits, mut loss) = (vec![], 0.0);
+    let result = executor::train(
+        chain,
+        &schedule,
+        0,
+        0,
+        |_| images(),
+        |_, outputs| {
+            let output = outputs.into_outputs().remove(0);
+            logits = vector(output.clone());
+            let answers = vector(targets());
+            let term = |(x, y): (&f32, &f32)| x.max(0.0) - x * y + (-x.abs()).exp().ln_1p();
+            loss = logits.iter().zip(&answers).map(term).sum::<f32>() / logits.len() as f32;
+            let count = (BATCH * OUTPUTS) as f64;
+            Activation::Outputs(vec![(sigmoid(output) - targets()).div_scalar(count)])
+        },
+    );
+    Step { logits, loss, result }
+}
+
+fn agrees_with_torchvision(architecture: &DensenetArchitecture, fixture: &Path) {
+    let oracle = Oracle::read(fixture);
+    let mut chain = chain(architecture, &oracle);
+    let first = step(&chain);
+    let logits = largest_difference(&first.logits, oracle.get("logits"));
+    let loss = (first.loss - oracle.get("loss")[0]).abs();
+    println!("logits differ by {logits:.2e}, loss by {loss:.2e}");
+    assert!(logits < 1e-4 && loss < 1e-5);
+
+    let names = oracle.names("gradient/");
+    assert_eq!(first.result.gradients.len(), names.len(), "every parameter has a gradient");
+    let mut worst = (0.0, String::new());
+    for (name, gradient) in first.result.gradients.iter() {
+        let theirs = oracle.get(&format!("gradient/{}", torch_name(name)));
+        let error = relative_error(&vector(gradient.clone()), theirs);
+        worst = if error > worst.0 { (error, name.to_owned()) } else { worst };
+    }
+    println!("{} gradients, the worst relative error {:.2e} in {}", names.len(), worst.0, worst.1);
+    assert!(worst.0 < 1e-3);
+
+    let mut moved = chain_copy(architecture, &oracle);
+    moved.move_statistics(&first.result.statistics);
+    let mut worst: f32 = 0.0;
+    for parameter in moved.parameters().iter().filter(|parameter| !parameter.trained) {
+        let theirs = oracle.get(&format!("statistic/{}", parameter.name));
+        worst = worst.max(largest_difference(&vector(parameter.value.clone()), theirs));
+    }
+    println!("running statistics differ by {worst:.2e}");
+    assert!(worst < 1e-5);
+    let evaluation = executor::evaluate(&moved, images()).into_outputs().remove(0);
+    let difference = largest_difference(&vector(evaluation), oracle.get("evaluation"));
+    println!("evaluation logits differ by {difference:.2e}");
+    assert!(difference < 1e-4);
+
+    let mut velocity: BTreeMap<String, Tensor<1>> = BTreeMap::new();
+    for (index, theirs) in oracle.get("losses").iter().enumerate() {
+        let Step { loss, result, .. } = step(&chain);
+        println!("step {index}: loss {loss:.6}, torchvision {theirs:.6}");
+        assert!((loss - theirs).abs() <= 0.01 * theirs, "step {index}");
+        chain.map_parameters(|name, value| match result.gradients.get(name) {
+            Some(gradient) => {
+                let update = match velocity.remove(name) {
+                    Some(velocity) => velocity.mul_scalar(0.9) + gradient.clone(),
+                    None => gradient.clone(),
+                };
+                velocity.insert(name.to_owned(), update.clone());
+                value - update.mul_scalar(0.01)
+            }
+            None => value,
+        });
+        chain.move_statistics(&result.statistics);
+    }
+}
+
+fn chain_copy(architecture: &DensenetArchitecture, oracle: &Oracle) -> Chain {
+    chain(architecture, oracle)
+}
+
+#[test]
+fn a_small_densenet_agrees_with_torchvision() {
+    let architecture = DensenetArchitecture {
+        growth: 4,
+        blocks: vec![2, 2],
+        stem: 8,
+        bottleneck: 4,
+        compression: 0.5,
+        dropout: 0.0,
+        norm: Norm::Batch,
+    };
+    agrees_with_torchvision(&architecture, Path::new("tests/fixtures/densenet_parity.safetensors"));
+}
+
+#[test]
+#[ignore = "needs the 56 MB that tests/fixtures/densenet_parity.py --full writes"]
+fn densenet121_agrees_with_torchvision() {
+    let fixture = std::env::var_os("TRAINER_PARITY").expect("TRAINER_PARITY names the fixture");
+    let architecture = DensenetArchitecture {
+        growth: 32,
+        blocks: vec![6, 12, 24, 16],
+        stem: 64,
+        bottleneck: 4,
+        compression: 0.5,
+        dropout: 0.0,
+        norm: Norm::Batch,
+    };
+    agrees_with_torchvision(&architecture, Path::new(&fixture));
+}
