@@ -14,7 +14,7 @@ pub fn progress() -> Box<dyn Report> {
     if terminal.is_hidden() {
         Box::new(Plain::new(io::stderr()))
     } else {
-        Box::new(Bar::new(terminal))
+        Box::new(Bar::new(terminal, io::stderr()))
     }
 }
 
@@ -74,32 +74,38 @@ impl<W: Write> Plain<W> {
 
 impl<W: Write> Report for Plain<W> {
     fn event(&mut self, event: &Event) -> Result<(), ReportError> {
-        match self.event_at(event, Instant::now()) {
-            // Nobody reads any more, as after `2>&1 | head`; that is no reason to stop training.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            said => said.map_err(ReportError::at("write to", "standard error".as_ref())),
-        }
+        unless_closed(self.event_at(event, Instant::now()))
+    }
+}
+
+/// What became of writing to the screen. That nobody reads any more, as after `2>&1 | head`, is no
+/// reason to stop training.
+fn unless_closed(said: io::Result<()>) -> Result<(), ReportError> {
+    match said {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        said => said.map_err(ReportError::at("write to", "standard error".as_ref())),
     }
 }
 
 /// A bar for the pass under way, below the lines of the epochs done.
 #[derive(Debug)]
-pub struct Bar {
+pub struct Bar<W> {
     bar: ProgressBar,
+    to: W,
     epoch: usize,
     teller: Teller,
     watched: Option<Watched>,
 }
 
-impl Bar {
-    /// Bars drawn on `terminal`.
-    pub fn new(terminal: ProgressDrawTarget) -> Self {
+impl<W: Write> Bar<W> {
+    /// Bars drawn on `terminal`, lines written to `to`, which is the same.
+    pub fn new(terminal: ProgressDrawTarget, to: W) -> Self {
         let bar = ProgressBar::with_draw_target(None, terminal);
         let style = ProgressStyle::with_template("{prefix} [{bar:20}] {percent:>3}%{wide_msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style.progress_chars("=> "));
         bar.finish_and_clear();
-        Self { bar, epoch: 0, teller: Teller::default(), watched: None }
+        Self { bar, to, epoch: 0, teller: Teller::default(), watched: None }
     }
 
     fn begin(&mut self, phase: Phase) {
@@ -121,7 +127,7 @@ impl Bar {
     }
 }
 
-impl Report for Bar {
+impl<W: Write> Report for Bar<W> {
     fn event(&mut self, event: &Event) -> Result<(), ReportError> {
         match event {
             Event::Start(start) => self.watched.clone_from(&start.watched),
@@ -137,10 +143,9 @@ impl Report for Bar {
             Event::Interrupted { .. } | Event::End(_) => self.bar.finish_and_clear(),
             _ => {}
         }
-        if let Some(line) = self.teller.line(event) {
-            self.bar.println(line);
-        }
-        Ok(())
+        let Some(line) = self.teller.line(event) else { return Ok(()) };
+        // Not `println` of the bar, which leaves the cursor in the line when no bar is drawn.
+        unless_closed(self.bar.suspend(|| writeln!(self.to, "{line}")))
     }
 }
 
@@ -252,12 +257,22 @@ mod tests {
         }
     }
 
+    impl Write for Screen {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().push_str(std::str::from_utf8(bytes).unwrap());
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     #[test]
     fn a_bar_shows_the_pass_under_way_and_leaves_the_line_of_the_epoch() {
         let screen = Screen::default();
         let drawn = || std::mem::take(&mut *screen.0.lock().unwrap());
         let terminal = ProgressDrawTarget::term_like_with_hz(Box::new(screen.clone()), 255);
-        let mut bar = Bar::new(terminal);
+        let mut bar = Bar::new(terminal, screen.clone());
         let mut draw = |event: &Event| {
             // Above the 255 frames a second beyond which indicatif draws nothing.
             std::thread::sleep(Duration::from_millis(20));
