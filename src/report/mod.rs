@@ -1,1 +1,197 @@
 //! What a run tells: progress, JSONL, TensorBoard, the closing table; one file a format.
+//!
+//! The loop tells [`Event`]s to one [`Report`], which is [`Reports`]: all formats at once. Every
+//! format writes an event through before it returns, so that a kill loses nothing already told.
+
+mod append;
+mod event;
+mod jsonl;
+mod lines;
+mod progress;
+mod protobuf;
+mod skipped;
+mod table;
+mod tensorboard;
+mod tfrecord;
+#[cfg(test)]
+mod examples;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use event::*;
+pub use jsonl::JsonLines;
+pub use progress::{Bar, Plain, progress};
+pub use skipped::SkippedImages;
+pub use table::{ClosingTable, Frame};
+pub use tensorboard::TensorBoard;
+
+/// One format that a run is told in.
+pub trait Report {
+    /// Takes note of `event` and writes it through.
+    ///
+    /// # Errors
+    ///
+    /// When what the event gives rise to cannot be written.
+    fn event(&mut self, event: &Event) -> Result<(), ReportError>;
+}
+
+/// A file or screen that cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}; {}", file.display(), advice(source))]
+pub struct ReportError {
+    /// What was tried, such as "append to".
+    pub action: &'static str,
+    /// The file, or the name of the screen.
+    pub file: PathBuf,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+impl ReportError {
+    /// For `map_err`: what was tried on which file.
+    fn at(action: &'static str, file: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self { action, file: file.to_owned(), source }
+    }
+}
+
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free space on its disk, then go on with --resume"
+        }
+        io::ErrorKind::PermissionDenied => "make it writable for this user",
+        io::ErrorKind::ReadOnlyFilesystem => "set run.output to a folder that can be written",
+        io::ErrorKind::NotFound => "leave the run folder in place while the run lasts",
+        io::ErrorKind::IsADirectory => "a folder stands in its place: move it away",
+        io::ErrorKind::InvalidData => "correct the file, or move it away",
+        _ => "see that its disk works, then go on with --resume",
+    }
+}
+
+/// Where the files of a resumed run go on; kept with every saved state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResumePoint {
+    /// [`Reports::position`] at the moment the state was taken.
+    pub metrics_bytes: u64,
+    /// The first step whose epoch is told (again) after resuming: the state's step, and one more
+    /// if the epoch that ends there had been told when the state was taken.
+    pub first_step: usize,
+}
+
+/// Every format of a run; each is told every event.
+#[derive(Default)]
+pub struct Reports {
+    metrics: Option<JsonLines>,
+    others: Vec<Box<dyn Report>>,
+}
+
+impl Reports {
+    /// All reports of the run in `folder`, which exists: `metrics.jsonl`, TensorBoard events,
+    /// `skipped_images.csv`, progress on standard error and the closing table on standard output.
+    ///
+    /// # Errors
+    ///
+    /// When one of the files cannot be opened.
+    pub fn open(folder: &Path, resumed: Option<ResumePoint>) -> Result<Self, ReportError> {
+        let file = folder.join("metrics.jsonl");
+        let (metrics, warning) = match resumed {
+            None => (JsonLines::create(&file)?, None),
+            Some(point) => JsonLines::open_resumed(&file, point.metrics_bytes)?,
+        };
+        let first_step = resumed.map_or(0, |point| point.first_step);
+        let mut reports = Self { metrics: Some(metrics), others: Vec::new() };
+        reports.add(progress());
+        reports.add(TensorBoard::create(folder, first_step)?);
+        reports.add(SkippedImages::open(&folder.join("skipped_images.csv"))?);
+        reports.add(ClosingTable::on_stdout());
+        if let Some(message) = warning {
+            reports.event(&Event::Warning { message })?;
+        }
+        Ok(reports)
+    }
+
+    /// Adds a format.
+    pub fn add(&mut self, report: impl Report + 'static) {
+        self.others.push(Box::new(report));
+    }
+
+    /// The length of `metrics.jsonl` in bytes, for [`ResumePoint`]; 0 without that file.
+    pub fn position(&self) -> u64 {
+        self.metrics.as_ref().map_or(0, JsonLines::position)
+    }
+}
+
+impl Report for Reports {
+    /// Tells every format, also those after one that fails; the first error is returned.
+    fn event(&mut self, event: &Event) -> Result<(), ReportError> {
+        let metrics = self.metrics.as_mut().map_or(Ok(()), |metrics| metrics.event(event));
+        self.others.iter_mut().map(|report| report.event(event)).fold(metrics, Result::and)
+    }
+}
+
+impl<R: Report + ?Sized> Report for Box<R> {
+    fn event(&mut self, event: &Event) -> Result<(), ReportError> {
+        (**self).event(event)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::fs;
+    use std::rc::Rc;
+
+    /// Counts what it is told, and fails or not.
+    struct Counting(Rc<RefCell<usize>>, Option<io::ErrorKind>);
+
+    impl Report for Counting {
+        fn event(&mut self, _: &Event) -> Result<(), ReportError> {
+            *self.0.borrow_mut() += 1;
+            match self.1 {
+                Some(kind) => Err(ReportError::at("write", "x".as_ref())(kind.into())),
+                None => Ok(()),
+            }
+        }
+    }
+
+    #[test]
+    fn every_report_is_told_and_the_first_error_is_returned() {
+        let told = Rc::new(RefCell::new(0));
+        let mut reports = Reports::default();
+        for kind in [None, Some(io::ErrorKind::StorageFull), Some(io::ErrorKind::NotFound), None] {
+            reports.add(Counting(told.clone(), kind));
+        }
+        let error = reports.event(&examples::epoch()).unwrap_err();
+        assert_eq!(error.source.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(*told.borrow(), 4);
+    }
+
+    #[test]
+    fn a_resumed_run_goes_on_from_the_position_saved() {
+        // At an epoch's end nothing is said on screen, where the tests' own output goes.
+        let reason = SaveReason::EpochEnd;
+        let saved = |step| Event::Saved { folder: "last".into(), epoch: 1, step, reason };
+        let folder = tempfile::tempdir().unwrap();
+        let mut reports = Reports::open(folder.path(), None).unwrap();
+        reports.event(&saved(140)).unwrap();
+        let point = ResumePoint { metrics_bytes: reports.position(), first_step: 141 };
+        assert!(point.metrics_bytes > 0);
+        reports.event(&saved(280)).unwrap();
+
+        assert!(Reports::open(folder.path(), None).is_err(), "a new run never writes over one");
+        let mut resumed = Reports::open(folder.path(), Some(point)).unwrap();
+        assert_eq!(resumed.position(), point.metrics_bytes);
+        resumed.event(&saved(300)).unwrap();
+        let lines = fs::read_to_string(folder.path().join("metrics.jsonl")).unwrap();
+        let steps: Vec<bool> = [140, 280, 300]
+            .iter()
+            .map(|step| lines.contains(&format!("\"step\":{step},")))
+            .collect();
+        assert_eq!(steps, [true, false, true]);
+    }
+}

@@ -1,0 +1,313 @@
+//! Progress on standard error: a bar for each pass on a terminal, lines in a log.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::lines::{self, Teller};
+use super::{Event, Phase, Progress, Report, ReportError, Watched};
+
+/// Progress on standard error, as fits what it is connected to.
+pub fn progress() -> Box<dyn Report> {
+    let terminal = ProgressDrawTarget::stderr();
+    if terminal.is_hidden() {
+        Box::new(Plain::new(io::stderr()))
+    } else {
+        Box::new(Bar::new(terminal, io::stderr()))
+    }
+}
+
+/// Lines without control characters: one for each epoch, and during a pass one for each tenth of
+/// it, though at most one in two seconds and at least one in thirty.
+#[derive(Debug)]
+pub struct Plain<W> {
+    to: W,
+    epoch: usize,
+    teller: Teller,
+    next_tenth: usize,
+    last_line: Instant,
+}
+
+impl<W: Write> Plain<W> {
+    /// Lines written to `to`, which should not buffer.
+    pub fn new(to: W) -> Self {
+        Self { to, epoch: 0, teller: Teller::default(), next_tenth: 1, last_line: Instant::now() }
+    }
+
+    fn event_at(&mut self, event: &Event, now: Instant) -> io::Result<()> {
+        match event {
+            Event::EpochBegin(begin) => {
+                self.epoch = begin.epoch;
+                self.next_tenth = 1;
+            }
+            Event::Progress(progress) if self.is_due(progress, now) => {
+                let line = lines::progress(progress, self.epoch, self.teller.epochs);
+                self.say(&line, now)?;
+            }
+            _ => {}
+        }
+        match self.teller.line(event) {
+            Some(line) => self.say(&line, now),
+            None => Ok(()),
+        }
+    }
+
+    /// A pass that is done is not told: the next thing is, soon.
+    fn is_due(&mut self, progress: &Progress, now: Instant) -> bool {
+        let tenths = lines::percent(progress) / 10;
+        let waited = now.saturating_duration_since(self.last_line);
+        let due = tenths >= self.next_tenth && waited >= Duration::from_secs(2)
+            || waited >= Duration::from_secs(30);
+        if due {
+            self.next_tenth = tenths + 1;
+        }
+        due && tenths < 10
+    }
+
+    fn say(&mut self, line: &str, now: Instant) -> io::Result<()> {
+        self.last_line = now;
+        writeln!(self.to, "{line}")?;
+        self.to.flush()
+    }
+}
+
+impl<W: Write> Report for Plain<W> {
+    fn event(&mut self, event: &Event) -> Result<(), ReportError> {
+        unless_closed(self.event_at(event, Instant::now()))
+    }
+}
+
+/// What became of writing to the screen. That nobody reads any more, as after `2>&1 | head`, is no
+/// reason to stop training.
+fn unless_closed(said: io::Result<()>) -> Result<(), ReportError> {
+    match said {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        said => said.map_err(ReportError::at("write to", "standard error".as_ref())),
+    }
+}
+
+/// A bar for the pass under way, below the lines of the epochs done.
+#[derive(Debug)]
+pub struct Bar<W> {
+    bar: ProgressBar,
+    to: W,
+    epoch: usize,
+    teller: Teller,
+    watched: Option<Watched>,
+}
+
+impl<W: Write> Bar<W> {
+    /// Bars drawn on `terminal`, lines written to `to`, which is the same.
+    pub fn new(terminal: ProgressDrawTarget, to: W) -> Self {
+        let bar = ProgressBar::with_draw_target(None, terminal);
+        let style = ProgressStyle::with_template("{prefix} [{bar:20}] {percent:>3}%{wide_msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.set_style(style.progress_chars("=> "));
+        bar.finish_and_clear();
+        Self { bar, to, epoch: 0, teller: Teller::default(), watched: None }
+    }
+
+    fn begin(&mut self, phase: Phase) {
+        let phase = match phase {
+            Phase::Train => "train",
+            Phase::Validation => "val  ",
+        };
+        self.bar.reset();
+        self.bar.set_message("");
+        self.bar.set_prefix(format!("{} {phase}", lines::epoch_of(self.epoch, self.teller.epochs)));
+    }
+
+    fn advance(&self, progress: &Progress) {
+        let best = self.watched.as_ref().and_then(lines::best_so_far);
+        let best = best.map_or_else(String::new, |best| format!("  {best}"));
+        self.bar.set_length(progress.total_images as u64);
+        self.bar.set_position(progress.done_images as u64);
+        self.bar.set_message(lines::figures(progress) + &best);
+    }
+}
+
+impl<W: Write> Report for Bar<W> {
+    fn event(&mut self, event: &Event) -> Result<(), ReportError> {
+        match event {
+            Event::Start(start) => self.watched.clone_from(&start.watched),
+            Event::EpochBegin(begin) => {
+                self.epoch = begin.epoch;
+                self.begin(begin.phase);
+            }
+            Event::Progress(progress) => self.advance(progress),
+            Event::Epoch(epoch) => {
+                self.watched.clone_from(&epoch.watched);
+                self.bar.finish_and_clear();
+            }
+            Event::Interrupted { .. } | Event::End(_) => self.bar.finish_and_clear(),
+            _ => {}
+        }
+        let Some(line) = self.teller.line(event) else { return Ok(()) };
+        // Not `println` of the bar, which leaves the cursor in the line when no bar is drawn.
+        unless_closed(self.bar.suspend(|| writeln!(self.to, "{line}")))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::super::{EpochBegin, examples};
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    /// What a log holds after `events`, each so many milliseconds after the one before.
+    fn logged(events: &[(u64, Event)]) -> String {
+        let mut plain = Plain::new(Vec::new());
+        let mut now = plain.last_line;
+        for (milliseconds, event) in events {
+            now += Duration::from_millis(*milliseconds);
+            plain.event_at(event, now).unwrap();
+        }
+        String::from_utf8(plain.to).unwrap()
+    }
+
+    fn pass(milliseconds_per_percent: u64) -> Vec<(u64, Event)> {
+        let percents = (1..=100).map(|percent| f64::from(percent) / 100.0);
+        let told = percents.map(|share| (milliseconds_per_percent, examples::progress(share)));
+        [(0, examples::begin())].into_iter().chain(told).collect()
+    }
+
+    #[test]
+    fn a_log_of_a_slow_epoch_has_a_line_for_each_tenth() {
+        let mut events = vec![(0, examples::start())];
+        events.extend(pass(1000));
+        events.push((0, examples::epoch()));
+        insta::assert_snapshot!(logged(&events), @r#"
+        xray on CPU: 6,956,298 parameters, 1,000 training and 100 validation images, 20 epochs of 140 steps
+        epoch  3/20  train  10%  loss 0.346  12 img/s  1m12s left
+        epoch  3/20  train  20%  loss 0.346  12 img/s  1m04s left
+        epoch  3/20  train  30%  loss 0.346  12 img/s  56s left
+        epoch  3/20  train  40%  loss 0.346  12 img/s  48s left
+        epoch  3/20  train  50%  loss 0.346  12 img/s  40s left
+        epoch  3/20  train  60%  loss 0.346  12 img/s  32s left
+        epoch  3/20  train  70%  loss 0.346  12 img/s  24s left
+        epoch  3/20  train  80%  loss 0.346  12 img/s  16s left
+        epoch  3/20  train  90%  loss 0.346  12 img/s  8.0s left
+        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  412 img/s  1m03s
+        "#);
+    }
+
+    #[test]
+    fn a_fast_epoch_has_no_lines_but_its_own() {
+        assert_eq!(logged(&pass(19)), "");
+        assert_eq!(logged(&pass(21)).lines().count(), 1);
+    }
+
+    #[test]
+    fn a_very_slow_epoch_has_a_line_every_thirty_seconds() {
+        let log = logged(&pass(15_000));
+        assert_eq!(log.lines().count(), 49, "{log}");
+    }
+
+    #[test]
+    fn a_log_that_nobody_reads_any_more_does_not_stop_the_run() {
+        struct Closed(io::ErrorKind);
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(self.0.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let said = |kind| Plain::new(Closed(kind)).event(&examples::epoch());
+        assert!(said(io::ErrorKind::BrokenPipe).is_ok());
+        let full = said(io::ErrorKind::StorageFull).unwrap_err();
+        assert!(full.to_string().contains("standard error; free space"), "{full}");
+    }
+
+    /// A terminal that remembers what is drawn.
+    #[derive(Debug, Clone, Default)]
+    struct Screen(Arc<Mutex<String>>);
+
+    impl indicatif::TermLike for Screen {
+        fn width(&self) -> u16 {
+            120
+        }
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn write_line(&self, line: &str) -> io::Result<()> {
+            self.write_str(&format!("{line}\n"))
+        }
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.0.lock().unwrap().push_str(text);
+            Ok(())
+        }
+        fn clear_line(&self) -> io::Result<()> {
+            self.write_str("<clear>")
+        }
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Write for Screen {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().push_str(std::str::from_utf8(bytes).unwrap());
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_bar_shows_the_pass_under_way_and_leaves_the_line_of_the_epoch() {
+        let screen = Screen::default();
+        let drawn = || std::mem::take(&mut *screen.0.lock().unwrap());
+        let terminal = ProgressDrawTarget::term_like_with_hz(Box::new(screen.clone()), 255);
+        let mut bar = Bar::new(terminal, screen.clone());
+        let mut draw = |event: &Event| {
+            // Above the 255 frames a second beyond which indicatif draws nothing.
+            std::thread::sleep(Duration::from_millis(20));
+            bar.event(event).unwrap();
+            drawn()
+        };
+
+        draw(&examples::start());
+        draw(&examples::begin());
+        let bar_line = draw(&examples::progress(0.4));
+        assert!(
+            bar_line.contains("epoch  3/20 train [========>           ]  40%"),
+            "no bar in {bar_line:?}"
+        );
+        assert!(bar_line.contains("loss 0.346  12 img/s  48s left"), "{bar_line:?}");
+
+        let done = draw(&examples::epoch());
+        assert!(
+            done.contains("<clear>") && done.contains("findings/auroc 0.871 (best)"),
+            "{done:?}"
+        );
+        assert!(!done.contains('['), "the bar of a pass done is gone: {done:?}");
+
+        draw(&Event::EpochBegin(EpochBegin {
+            epoch: 4,
+            first_step_in_epoch: 0,
+            steps: 140,
+            phase: Phase::Train,
+        }));
+        let next = draw(&examples::progress(0.0));
+        assert!(next.contains("epoch  4/20 train [") && next.contains("  0%"), "{next:?}");
+        assert!(next.contains("best findings/auroc 0.871 (epoch 3)"), "{next:?}");
+
+        let warned = draw(&examples::skipped_step());
+        let warning = warned.find("warning: step 431").unwrap();
+        assert!(warned[warning..].contains("epoch  4/20 train ["), "below the line: {warned:?}");
+    }
+}

@@ -1,0 +1,233 @@
+//! TensorBoard event files: `events.out.tfevents.<seconds>.<host>.<pid>` in the run folder.
+//!
+//! Each process writes its own file. Its first records are the version and a session start at the
+//! first step that is told (again); TensorBoard drops what earlier files say from that step on.
+//! The messages are those of `event.proto`, `summary.proto` and `tensor.proto` in
+//! <https://github.com/tensorflow/tensorboard/tree/master/tensorboard/compat/proto>.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::append::Appended;
+use super::protobuf::Message;
+use super::tfrecord::frame;
+use super::{Epoch, Event, Memory, Report, ReportError, Values};
+
+/// Writes the scalars of each epoch and the resolved configuration.
+#[derive(Debug)]
+pub struct TensorBoard {
+    file: Appended,
+    path: PathBuf,
+}
+
+impl TensorBoard {
+    /// A new event file in `folder`, from `first_step` on: 0 for a new run, else as in
+    /// [`ResumePoint`](super::ResumePoint).
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be made.
+    pub fn create(folder: &Path, first_step: usize) -> Result<Self, ReportError> {
+        let path = new_file(folder).map_err(ReportError::at("list", folder))?;
+        let create = || {
+            let mut file = Appended::create(&path)?;
+            file.append(&opening(first_step, seconds()))?;
+            Ok(file)
+        };
+        let file = create().map_err(ReportError::at("create", &path))?;
+        Ok(Self { file, path })
+    }
+}
+
+impl Report for TensorBoard {
+    fn event(&mut self, event: &Event) -> Result<(), ReportError> {
+        let Some(record) = record(event, seconds()) else { return Ok(()) };
+        self.file.append(&record).map_err(ReportError::at("append to", &self.path))
+    }
+}
+
+/// TensorBoard reads the files of a folder in the order of their names, so the name of a new one
+/// must come after all others, also where the clock was set back or a second has not passed.
+fn new_file(folder: &Path) -> io::Result<PathBuf> {
+    let mut latest = 0_u64;
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        let seconds = name.strip_prefix(PREFIX).and_then(|rest| rest.split('.').next());
+        latest = latest.max(seconds.and_then(|number| number.parse().ok()).unwrap_or(0));
+    }
+    let seconds = (seconds() as u64).max(latest.saturating_add(1));
+    Ok(folder.join(format!("{PREFIX}{seconds:010}.{}.{}", host(), std::process::id())))
+}
+
+const PREFIX: &str = "events.out.tfevents.";
+
+fn host() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .or_else(|| std::env::var("COMPUTERNAME").ok())
+        .unwrap_or_default();
+    let plain: String =
+        name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+    if plain.is_empty() { "localhost".to_owned() } else { plain }
+}
+
+fn seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+}
+
+/// The version record and the session start, from whose step on TensorBoard drops what it read
+/// before. It takes the first start it reads for that of the run, so a new run writes one too.
+fn opening(first_step: usize, wall_time: f64) -> Vec<u8> {
+    let version = Message::default().double(1, wall_time).bytes(3, "brain.Event:2");
+    // SessionLog { status: START }
+    let start = stamped(first_step, wall_time).message(7, Message::default().integer(1, 1));
+    [frame(&version.encode()), frame(&start.encode())].concat()
+}
+
+/// The record that `event` gives, if any.
+fn record(event: &Event, wall_time: f64) -> Option<Vec<u8>> {
+    let (step, summary) = match event {
+        Event::Start(start) if !start.config.is_empty() => {
+            let step = start.resumed_from.map_or(0, |place| place.step);
+            (step, text(Message::default(), "config", &toml_block(&start.config)))
+        }
+        Event::Epoch(epoch) => (epoch.step, scalars(epoch)),
+        _ => return None,
+    };
+    Some(frame(&stamped(step, wall_time).message(5, summary).encode()))
+}
+
+/// An `Event` with its time and, unless 0, its step.
+fn stamped(step: usize, wall_time: f64) -> Message {
+    let event = Message::default().double(1, wall_time);
+    if step == 0 { event } else { event.integer(2, step as u64) }
+}
+
+/// A `Summary` with every defined value of an epoch.
+fn scalars(epoch: &Epoch) -> Message {
+    let Memory { live, peak, reserved, smi, predicted_peak } = epoch.memory;
+    let bytes = |value: Option<u64>| value.map(|bytes| bytes as f64);
+    let rest = [
+        ("learning_rate", Some(epoch.learning_rate)),
+        ("images_per_second", Some(epoch.images_per_second)),
+        ("seconds", Some(epoch.seconds)),
+        ("memory/live", bytes(live)),
+        ("memory/peak", bytes(peak)),
+        ("memory/reserved", bytes(reserved)),
+        ("memory/smi", bytes(smi)),
+        ("memory/predicted_peak", bytes(predicted_peak)),
+    ];
+    named("train", &epoch.train)
+        .chain(named("val", &epoch.val))
+        .chain(rest.map(|(tag, value)| (tag.to_owned(), value)))
+        .filter_map(|(tag, value)| Some((tag, value? as f32)))
+        .filter(|(_, value)| value.is_finite())
+        .fold(Message::default(), |summary, (tag, value)| {
+            summary.message(1, Message::default().bytes(1, tag).float(2, value))
+        })
+}
+
+fn named<'a>(
+    phase: &'a str,
+    values: &'a Values,
+) -> impl Iterator<Item = (String, Option<f64>)> + 'a {
+    values.iter().map(move |(name, value)| (format!("{phase}/{name}"), *value))
+}
+
+/// Adds to a `Summary` what TensorBoard's text page shows, as Markdown.
+fn text(summary: Message, tag: &str, markdown: &str) -> Message {
+    // TensorProto { dtype: DT_STRING, tensor_shape: [1], string_val: [markdown] }
+    let shape = Message::default().message(2, Message::default().integer(1, 1));
+    let tensor = Message::default().integer(1, 7).message(2, shape).bytes(8, markdown);
+    let plugin = Message::default().message(1, Message::default().bytes(1, "text"));
+    let value = Message::default().bytes(1, tag).message(8, tensor).message(9, plugin);
+    summary.message(1, value)
+}
+
+fn toml_block(config: &str) -> String {
+    format!("```toml\n{}\n```", config.trim_end())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::super::{Start, examples};
+    use super::*;
+    use std::process::Command;
+
+    /// The event file that the tensorboard package writes for the same events
+    /// (tests/fixtures/tensorboard_events.py), in hexadecimal.
+    const FIXTURE: &str = include_str!("../../tests/fixtures/tensorboard_events.json");
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_tensorboard_package() {
+        let fixture: serde_json::Value = serde_json::from_str(FIXTURE).unwrap();
+        let mut undefined = examples::epoch();
+        let Event::Epoch(epoch) = &mut undefined else { panic!("an epoch") };
+        epoch.val.insert("loss".to_owned(), Some(f64::NAN));
+        let ours = [
+            opening(420, 1700000000.25),
+            record(&examples::start(), 1700000001.5).unwrap(),
+            record(&undefined, 1700000002.75).unwrap(),
+        ];
+        let ours = ours.map(|record| hex(&record));
+        assert_eq!(serde_json::json!(ours), fixture["records"]);
+    }
+
+    #[test]
+    fn a_file_made_later_has_a_name_that_sorts_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let ahead = folder.path().join("events.out.tfevents.4000000000.host.1");
+        fs::write(&ahead, "").unwrap();
+        let first = TensorBoard::create(folder.path(), 0).unwrap().path;
+        let second = TensorBoard::create(folder.path(), 420).unwrap().path;
+        assert!(ahead < first && first < second, "{first:?} {second:?}");
+    }
+
+    #[test]
+    fn events_without_scalars_write_nothing() {
+        assert_eq!(record(&examples::progress(0.5), 0.0), None);
+        assert_eq!(record(&Event::Start(Start::default()), 0.0), None);
+    }
+
+    /// Run with `PYTHON=… cargo test --lib tensorboard_reads -- --ignored`.
+    #[test]
+    #[ignore = "needs Python with the tensorboard package"]
+    fn tensorboard_reads_a_run_that_was_killed_and_resumed_as_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut killed = TensorBoard::create(folder.path(), 0).unwrap();
+        killed.event(&examples::start()).unwrap();
+        for (epoch, step) in [(1, 140), (2, 280), (3, 420)] {
+            killed.event(&examples::epoch_at(epoch, step)).unwrap();
+        }
+        let mut resumed = TensorBoard::create(folder.path(), 281).unwrap();
+        for (epoch, step) in [(3, 420), (4, 560)] {
+            resumed.event(&examples::epoch_at(epoch, step)).unwrap();
+        }
+        let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let output = Command::new(python)
+            .arg(script.join("read_tensorboard.py"))
+            .arg(folder.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let read: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        for reader in ["event_accumulator", "plugin_event_accumulator"] {
+            let points = |tag: &str| read[reader]["scalars"][tag].clone();
+            let loss = f64::from(0.298_f32);
+            let expected = [140, 280, 420, 560].map(|step| serde_json::json!([step, loss]));
+            assert_eq!(points("val/loss"), serde_json::json!(expected), "{reader}");
+            assert_eq!(points("val/findings/auroc/Edema"), serde_json::Value::Null);
+            assert_eq!(points("memory/peak")[0][1], 3_221_225_472.0);
+            assert_eq!(read[reader]["texts"]["config"], "```toml\n[run]\nname = \"xray\"\n```");
+        }
+    }
+}
