@@ -1,5 +1,7 @@
 //! Networks as chains of stages; one file each.
 
+pub mod weights;
+
 mod architecture;
 mod config;
 mod densenet;

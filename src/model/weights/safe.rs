@@ -1,0 +1,146 @@
+//! SafeTensors files.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, SafeTensors, View};
+
+use super::decode::{Float, to_f32};
+use super::{NamedTensor, Weights, WeightsError};
+
+/// The bytes of a SafeTensors file with these tensors, as PyTorch's tools read it.
+///
+/// The same tensors give the same bytes, in whatever order they come.
+///
+/// # Errors
+/// When two tensors have one name, or a tensor's numbers do not fit its shape.
+pub fn write(tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
+    let mut seen = BTreeSet::new();
+    for tensor in tensors {
+        if !seen.insert(&tensor.name) {
+            return Err(WeightsError::Write(format!("{:?} is there twice", tensor.name)));
+        }
+        if tensor.shape.iter().product::<usize>() != tensor.data.len() {
+            return Err(WeightsError::Write(format!(
+                "{:?} has shape {:?} and {} numbers",
+                tensor.name,
+                tensor.shape,
+                tensor.data.len()
+            )));
+        }
+    }
+    let views = tensors.iter().map(|tensor| (tensor.name.as_str(), F32View(tensor)));
+    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    safetensors::serialize(views, Some(metadata))
+        .map_err(|error| WeightsError::Write(error.to_string()))
+}
+
+/// Makes the bytes of one tensor at a time.
+struct F32View<'a>(&'a NamedTensor);
+
+impl View for F32View<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.0.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        self.0.data.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>().into()
+    }
+
+    fn data_len(&self) -> usize {
+        self.0.data.len() * size_of::<f32>()
+    }
+}
+
+/// Reads the bytes of a SafeTensors file. `path` is for messages.
+///
+/// # Errors
+/// When they are damaged, or hold numbers that cannot be read as f32.
+pub fn parse(bytes: &[u8], path: &Path) -> Result<Weights, WeightsError> {
+    let file = SafeTensors::deserialize(bytes).map_err(|error| WeightsError::Damaged {
+        path: path.to_owned(),
+        kind: "SafeTensors",
+        why: error.to_string(),
+    })?;
+    let mut weights = Weights::default();
+    for (name, view) in file.iter() {
+        let kind = match view.dtype() {
+            Dtype::F64 => Float::F64,
+            Dtype::F32 => Float::F32,
+            Dtype::F16 => Float::F16,
+            Dtype::BF16 => Float::Bf16,
+            Dtype::BOOL
+            | Dtype::U8
+            | Dtype::I8
+            | Dtype::U16
+            | Dtype::I16
+            | Dtype::U32
+            | Dtype::I32
+            | Dtype::U64
+            | Dtype::I64 => {
+                weights.skipped.push(name.to_owned());
+                continue;
+            }
+            other => {
+                return Err(WeightsError::Dtype {
+                    path: path.to_owned(),
+                    tensor: name.to_owned(),
+                    dtype: other.to_string(),
+                });
+            }
+        };
+        let data = to_f32(kind, view.data()).ok_or_else(|| WeightsError::Range {
+            path: path.to_owned(),
+            tensor: name.to_owned(),
+        })?;
+        let (name, shape) = (name.to_owned(), view.shape().to_vec());
+        weights.tensors.push(NamedTensor { name, shape, data });
+    }
+    weights.tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    weights.skipped.sort();
+    Ok(weights)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(name: &str, shape: &[usize], data: &[f32]) -> NamedTensor {
+        NamedTensor { name: name.to_owned(), shape: shape.to_vec(), data: data.to_vec() }
+    }
+
+    #[test]
+    fn every_bit_comes_back_and_the_order_does_not_matter() {
+        let odd = f32::from_bits(0x7fc0_1234);
+        let tensors = [
+            tensor("a", &[2, 2], &[0.0, -0.0, f32::INFINITY, odd]),
+            tensor("b", &[], &[f32::MIN_POSITIVE / 2.0]),
+            tensor("c", &[0, 3], &[]),
+        ];
+        let bytes = write(&tensors).expect("writes");
+        let read = parse(&bytes, Path::new("memory")).expect("reads");
+        assert_eq!(read.tensors.len(), tensors.len());
+        for (read, written) in read.tensors.iter().zip(&tensors) {
+            assert_eq!((&read.name, &read.shape), (&written.name, &written.shape));
+            let bits =
+                |data: &[f32]| data.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&read.data), bits(&written.data));
+        }
+        let [a, b, c] = tensors;
+        assert_eq!(write(&[c, a, b]).expect("writes"), bytes);
+    }
+
+    #[test]
+    fn tensors_that_no_file_can_hold_are_refused() {
+        let twice = [tensor("a", &[1], &[1.0]), tensor("a", &[1], &[2.0])];
+        let error = write(&twice).expect_err("is refused").to_string();
+        assert_eq!(error, "cannot write the weights: \"a\" is there twice");
+        let error = write(&[tensor("a", &[2, 3], &[1.0])]).expect_err("is refused").to_string();
+        assert_eq!(error, "cannot write the weights: \"a\" has shape [2, 3] and 1 numbers");
+    }
+}

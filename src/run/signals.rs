@@ -1,0 +1,132 @@
+//! SIGINT and SIGTERM end a run after it has saved.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+/// A signal that asks the run to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGINT: Ctrl-C.
+    Interrupt,
+    /// SIGTERM: `kill`, a batch system, a shutdown.
+    Terminate,
+}
+
+impl Signal {
+    /// The program's exit code after it has saved: 128 and the signal's number, as shells have it.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+        }
+    }
+
+    /// `SIGINT` or `SIGTERM`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+        }
+    }
+}
+
+/// Whether the run was asked to end. Clones share the answer.
+#[derive(Debug, Clone, Default)]
+pub struct Stop {
+    interrupt: Arc<AtomicBool>,
+    terminate: Arc<AtomicBool>,
+}
+
+impl Stop {
+    /// From now on the first SIGINT or SIGTERM is only noted here, and a second one of the same
+    /// kind ends the process at once.
+    ///
+    /// # Errors
+    /// When the system refuses the handlers.
+    pub fn install() -> io::Result<Self> {
+        let stop = Self::default();
+        for (number, noted) in [(SIGINT, &stop.interrupt), (SIGTERM, &stop.terminate)] {
+            // Handlers run in this order, so the first signal finds its flag unset.
+            flag::register_conditional_default(number, Arc::clone(noted))?;
+            flag::register(number, Arc::clone(noted))?;
+        }
+        Ok(stop)
+    }
+
+    /// The signal that asked the run to end, if one did; to be asked after every step.
+    pub fn requested(&self) -> Option<Signal> {
+        if self.interrupt.load(Ordering::Relaxed) {
+            Some(Signal::Interrupt)
+        } else if self.terminate.load(Ordering::Relaxed) {
+            Some(Signal::Terminate)
+        } else {
+            None
+        }
+    }
+
+    /// Asks the run to end, as `signal` would.
+    pub fn request(&self, signal: Signal) {
+        let noted = match signal {
+            Signal::Interrupt => &self.interrupt,
+            Signal::Terminate => &self.terminate,
+        };
+        noted.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_requested_until_something_is() {
+        let stop = Stop::default();
+        assert_eq!(stop.requested(), None);
+        stop.clone().request(Signal::Terminate);
+        assert_eq!(stop.requested(), Some(Signal::Terminate));
+    }
+
+    #[cfg(unix)]
+    mod raised {
+        use std::os::unix::process::ExitStatusExt;
+        use std::process::{Command, Stdio};
+
+        use super::*;
+
+        const CHILD: &str = "TRAINER_TEST_SIGNAL";
+
+        /// Not a test by itself: what the child process of the test below runs.
+        #[test]
+        fn the_child_notes_one_signal_and_dies_of_the_second() {
+            let Ok(number) = std::env::var(CHILD) else { return };
+            let number: i32 = number.parse().expect("a number");
+            let stop = Stop::install().expect("installs");
+            assert_eq!(stop.requested(), None);
+            signal_hook::low_level::raise(number).expect("raises");
+            let noted = stop.requested().expect("is noted");
+            assert_eq!(i32::from(noted.exit_code()), 128 + number);
+            signal_hook::low_level::raise(number).expect("raises");
+            unreachable!("the second signal ends the process");
+        }
+
+        #[test]
+        fn the_first_signal_is_noted_and_the_second_ends_the_process() {
+            for number in [SIGINT, SIGTERM] {
+                let child = "run::signals::tests::raised::\
+                             the_child_notes_one_signal_and_dies_of_the_second";
+                let status = Command::new(std::env::current_exe().expect("this program"))
+                    .args(["--exact", child])
+                    .env(CHILD, number.to_string())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .status()
+                    .expect("starts");
+                assert_eq!(status.signal(), Some(number), "{status}");
+            }
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Kills and full disks at every operation, and damage to every file.
+
+use std::fs;
+use std::path::Path;
+
+use super::faults::Fault;
+use super::*;
+
+fn tag(step: u64) -> StateTag {
+    StateTag { epoch: step / 10, step, batch: step % 10, reason: "test".to_owned() }
+}
+
+/// Different for every step, so that contents tell states apart.
+fn files(step: u64) -> Vec<(String, Vec<u8>)> {
+    let bytes = |salt: u8| (0..50).map(|i| (step as u8).wrapping_mul(31) ^ i ^ salt).collect();
+    vec![("weights.safetensors".to_owned(), bytes(0)), ("optimizer.json".to_owned(), bytes(1))]
+}
+
+fn store(folder: &Path, keep: usize) -> StateStore {
+    StateStore::with_disk(folder, keep, Disk::default()).expect("opens")
+}
+
+fn save(store: &mut StateStore, step: u64, is_best: bool) {
+    let saved = store.save(&tag(step), &files(step), is_best).expect("saves");
+    assert!(saved.not_removed.is_none(), "{:?}", saved.not_removed);
+}
+
+fn assert_is(state: &SavedState, step: u64) {
+    assert_eq!(state.tag, tag(step));
+    assert_eq!(state.files, files(step).into_iter().collect());
+}
+
+fn newest(store: &mut StateStore) -> Resumable {
+    store.newest().expect("is usable").expect("was saved")
+}
+
+fn folders(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("lists");
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.expect("lists").file_name().into_string().expect("UTF-8"))
+        .collect();
+    names.sort();
+    names
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("makes");
+    for entry in fs::read_dir(from).expect("lists") {
+        let entry = entry.expect("lists");
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).expect("copies");
+        }
+    }
+}
+
+#[test]
+fn a_run_keeps_last_best_and_the_newest_few_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = store(folder.path(), 2);
+    assert_eq!(store.newest().expect("reads"), None);
+    for step in 1..=5 {
+        save(&mut store, step, step == 2);
+    }
+    assert_eq!(folders(folder.path()), ["best", "last", "step-00000003", "step-00000004"]);
+    let newest = newest(&mut store);
+    assert_is(&newest.state, 5);
+    assert_eq!(newest.damaged, []);
+    assert_is(&store.best().expect("reads").expect("is there"), 2);
+}
+
+#[test]
+fn states_of_the_same_step_are_all_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = store(folder.path(), 3);
+    for batch in 0..4 {
+        let tag = StateTag { batch, ..tag(7) };
+        store.save(&tag, &files(7), false).expect("saves");
+    }
+    let names = ["last", "step-00000007", "step-00000007-2", "step-00000007-3"];
+    assert_eq!(folders(folder.path()), names);
+    assert_eq!(newest(&mut store).state.tag.batch, 3);
+}
+
+/// What was there before a save that is cut off: steps saved, and which of them was the best.
+#[derive(Debug, Clone, Copy)]
+struct Before {
+    saved: u64,
+    best: Option<u64>,
+    last_damaged: bool,
+}
+
+impl Before {
+    fn make(self, folder: &Path) {
+        let mut store = store(folder, 2);
+        for step in 1..=self.saved {
+            save(&mut store, step, Some(step) == self.best);
+        }
+        if self.last_damaged {
+            fs::write(folder.join(LAST).join("optimizer.json"), "short").expect("writes");
+        }
+    }
+
+    /// The newest usable state is that of before or the new one, `best` goes with it, and saving
+    /// goes on.
+    fn assert_survived(self, folder: &Path, new: u64, is_best: bool, context: &str) -> u64 {
+        let mut store = StateStore::with_disk(folder, 2, Disk::default())
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        let old = self.saved - u64::from(self.last_damaged);
+        let found = store.newest().unwrap_or_else(|error| panic!("{context}: {error}"));
+        let step = found.as_ref().map_or(0, |found| found.state.tag.step);
+        assert!(step == old || step == new, "{context}: found step {step}");
+        if let Some(found) = &found {
+            assert_is(&found.state, step);
+            assert!(found.damaged.is_empty() || self.last_damaged, "{context}: {found:?}");
+        }
+        let best = store.best().unwrap_or_else(|error| panic!("{context}: {error}"));
+        let wanted = if step == new && is_best { Some(new) } else { self.best };
+        assert_eq!(best.as_ref().map(|best| best.tag.step), wanted, "{context}");
+        if let Some(best) = &best {
+            assert_is(best, best.tag.step);
+        }
+        let leftover = folders(folder).into_iter().find(|name| name.starts_with('.'));
+        assert_eq!(leftover, None, "{context}");
+
+        save(&mut store, new + 1, true);
+        assert_is(&newest(&mut store).state, new + 1);
+        assert_is(&store.best().expect("reads").expect("is there"), new + 1);
+        step
+    }
+}
+
+const BEFORES: [Before; 5] = [
+    Before { saved: 0, best: None, last_damaged: false },
+    Before { saved: 1, best: None, last_damaged: false },
+    Before { saved: 1, best: Some(1), last_damaged: false },
+    Before { saved: 5, best: Some(3), last_damaged: false },
+    Before { saved: 3, best: Some(2), last_damaged: true },
+];
+
+/// Saves once for every operation of the save, with the fault there; returns how many there were.
+fn with_a_fault_at_every_operation(before: Before, is_best: bool, fault: Fault) -> usize {
+    let made = tempfile::tempdir().expect("a folder");
+    before.make(made.path());
+    let new = before.saved + 1;
+    let mut outcomes = BTreeSet::new();
+    for operation in 0.. {
+        let context = format!("{before:?}, best {is_best}, {fault:?} at operation {operation}");
+        let folder = tempfile::tempdir().expect("a folder");
+        copy(made.path(), folder.path());
+        let mut store = store(folder.path(), 2);
+        store.disk.faults.strike_after(operation, fault);
+        let result = store.save(&tag(new), &files(new), is_best);
+        let struck = store.disk.faults.struck();
+        if fault == Fault::Full {
+            store.disk.faults.strike_after(usize::MAX / 2, fault);
+            // The same process may try again, too.
+            if result.is_err() {
+                let again = tempfile::tempdir().expect("a folder");
+                copy(folder.path(), again.path());
+                store.folder = again.path().to_owned();
+                save(&mut store, new, is_best);
+                before.assert_survived(again.path(), new, is_best, &context);
+            }
+        }
+        drop(store);
+        let step = before.assert_survived(folder.path(), new, is_best, &context);
+        if result.is_ok() {
+            assert_eq!(step, new, "{context}: a save that reports success is there");
+        }
+        outcomes.insert(step);
+        if !struck {
+            assert!(outcomes.len() == 2, "both outcomes occur: {outcomes:?}");
+            return operation;
+        }
+    }
+    unreachable!("the save ends")
+}
+
+#[test]
+fn a_kill_at_any_operation_of_a_save_leaves_the_old_or_the_new_state() {
+    for before in BEFORES {
+        for is_best in [false, true] {
+            let operations = with_a_fault_at_every_operation(before, is_best, Fault::Killed);
+            assert!(operations > 10, "{operations}");
+        }
+    }
+}
+
+#[test]
+fn a_disk_full_at_any_operation_of_a_save_leaves_the_old_or_the_new_state() {
+    for before in BEFORES {
+        for is_best in [false, true] {
+            with_a_fault_at_every_operation(before, is_best, Fault::Full);
+        }
+    }
+}
+
+#[test]
+fn a_kill_while_a_killed_save_is_tidied_up_is_tidied_up_as_well() {
+    let before = BEFORES[3];
+    let made = tempfile::tempdir().expect("a folder");
+    before.make(made.path());
+    let new = before.saved + 1;
+    let mut second_kills = 0;
+    for operation in 0.. {
+        let killed = tempfile::tempdir().expect("a folder");
+        copy(made.path(), killed.path());
+        let mut store = store(killed.path(), 2);
+        store.disk.faults.strike_after(operation, Fault::Killed);
+        let _ = store.save(&tag(new), &files(new), true);
+        if !store.disk.faults.struck() {
+            assert!(second_kills > 100, "{second_kills}");
+            return;
+        }
+        for second in 0.. {
+            let folder = tempfile::tempdir().expect("a folder");
+            copy(killed.path(), folder.path());
+            let disk = Disk::default();
+            disk.faults.strike_after(second, Fault::Killed);
+            let tidied = StateStore::with_disk(folder.path(), 2, disk);
+            let context = format!("killed at {operation}, and again at {second}");
+            before.assert_survived(folder.path(), new, true, &context);
+            if tidied.is_ok() {
+                break;
+            }
+            second_kills += 1;
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_named_with_what_to_do_and_nothing_is_lost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = store(folder.path(), 2);
+    save(&mut store, 1, true);
+    let before = folders(folder.path());
+    store.disk.faults.strike_after(3, Fault::Full);
+    let error = store.save(&tag(2), &files(2), true).expect_err("is full");
+    let message = error.to_string();
+    assert!(message.contains("weights.safetensors: no storage space"), "{message}");
+    assert!(message.contains("Free space on that disk"), "{message}");
+    assert_eq!(error.exit_code(), 1);
+    assert_eq!(folders(folder.path()), before, "the space is given back");
+}
+
+/// Ways to damage a file, each of which changes what it says.
+const HARMS: [(&str, fn(&Path)); 4] = [
+    ("flip", |file| {
+        let mut bytes = fs::read(file).expect("reads");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(file, bytes).expect("writes");
+    }),
+    ("truncate", |file| {
+        let bytes = fs::read(file).expect("reads");
+        fs::write(file, &bytes[..bytes.len() - 2]).expect("writes");
+    }),
+    ("empty", |file| fs::write(file, "").expect("writes")),
+    ("delete", |file| fs::remove_file(file).expect("removes")),
+];
+
+#[test]
+fn damage_to_any_file_is_refused_by_name_and_the_state_before_is_used() {
+    for name in ["manifest.json", "weights.safetensors", "optimizer.json"] {
+        for (harm, damage) in HARMS {
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut store = store(folder.path(), 2);
+            for step in 1..=3 {
+                save(&mut store, step, false);
+            }
+            damage(&folder.path().join(LAST).join(name));
+            let found = newest(&mut store);
+            assert_is(&found.state, 2);
+            let [reported] = found.damaged.as_slice() else {
+                panic!("{harm} of {name}: {:?}", found.damaged)
+            };
+            assert_eq!(reported.folder, folder.path().join(LAST));
+            assert_eq!(reported.file, name);
+
+            // Going on sets the damaged one aside and counts it for nothing.
+            save(&mut store, 4, false);
+            let names = ["damaged-last", "last", "step-00000001", "step-00000002"];
+            assert_eq!(folders(folder.path()), names, "{harm} of {name}");
+            assert_eq!(newest(&mut store).damaged, []);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_best_is_reported_though_the_newest_is_intact() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = store(folder.path(), 2);
+    save(&mut store, 1, true);
+    save(&mut store, 2, false);
+    (HARMS[0].1)(&folder.path().join(BEST).join("weights.safetensors"));
+    let found = newest(&mut store);
+    assert_is(&found.state, 2);
+    assert_eq!(found.damaged.len(), 1);
+    let error = store.best().expect_err("is damaged");
+    assert!(error.to_string().contains("weights.safetensors is damaged"), "{error}");
+    assert_eq!(error.exit_code(), 5);
+}
+
+#[test]
+fn best_is_used_when_everything_newer_is_damaged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = store(folder.path(), 1);
+    for step in 1..=3 {
+        save(&mut store, step, step == 1);
+    }
+    for name in [LAST, "step-00000002"] {
+        (HARMS[0].1)(&folder.path().join(name).join("optimizer.json"));
+    }
+    let found = newest(&mut store);
+    assert_is(&found.state, 1);
+    assert_eq!(found.damaged.len(), 2);
+}
+
+#[test]
+fn with_no_intact_state_every_fault_is_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = store(folder.path(), 2);
+    for step in 1..=3 {
+        save(&mut store, step, false);
+    }
+    fs::remove_file(folder.path().join("last/optimizer.json")).expect("removes");
+    fs::write(folder.path().join("step-00000002/manifest.json"), "{").expect("writes");
+    (HARMS[0].1)(&folder.path().join("step-00000001/weights.safetensors"));
+    let error = store.newest().expect_err("nothing is intact");
+    assert_eq!(error.exit_code(), 5);
+    let message = error.to_string();
+    for part in [
+        "last/optimizer.json is missing",
+        "step-00000002/manifest.json is damaged",
+        "step-00000001/weights.safetensors is damaged (its contents do not match",
+        "--overwrite",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn pruning_never_counts_a_damaged_state_as_one_to_fall_back_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = store(folder.path(), 2);
+    for step in 1..=3 {
+        save(&mut store, step, false);
+    }
+    (HARMS[1].1)(&folder.path().join("step-00000002/weights.safetensors"));
+    save(&mut store, 4, false);
+    assert_eq!(folders(folder.path()), ["last", "step-00000001", "step-00000003"]);
+}
+
+#[test]
+fn names_that_are_no_plain_files_are_refused_before_anything_is_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = store(folder.path(), 2);
+    for name in ["../config.toml", MANIFEST, "a/b", ""] {
+        let error = store.save(&tag(1), &[(name.to_owned(), vec![])], false);
+        assert!(matches!(error, Err(StateError::Name { .. })), "{name:?}");
+    }
+    let twice = [("a".to_owned(), vec![1]), ("a".to_owned(), vec![2])];
+    assert!(matches!(store.save(&tag(1), &twice, false), Err(StateError::Name { .. })));
+    assert_eq!(folders(folder.path()), Vec::<String>::new());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_that_cannot_be_written_says_what_to_do() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = store(folder.path(), 2);
+    save(&mut store, 1, false);
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o500)).expect("sets");
+    let result = store.save(&tag(2), &files(2), false);
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("sets");
+    match result {
+        Err(error) => assert!(error.to_string().contains("writable for this user"), "{error}"),
+        // The superuser may write anywhere; what is saved must then be there.
+        Ok(_) => assert_is(&newest(&mut store).state, 2),
+    }
+}
