@@ -1,0 +1,226 @@
+//! What a loss's settings must not say, found before anything is opened.
+
+use super::{ClassWeights, LossConfig};
+use crate::model::Task;
+
+/// A loss that contradicts its head or itself.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct LossFault {
+    /// The key at fault below `[heads.loss]`, such as `bce.pos_weight`.
+    pub key: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead.
+    pub help: String,
+}
+
+/// Refuses a loss that does not fit the head's task or labels, or is out of range.
+///
+/// # Errors
+///
+/// The first [`LossFault`] found.
+pub fn check(config: &LossConfig, task: Task, labels: &[String]) -> Result<(), LossFault> {
+    if !fits(config, task) {
+        return Err(unfit(config, task));
+    }
+    match config {
+        LossConfig::Bce(bce) => {
+            smoothing("bce.label_smoothing", bce.label_smoothing)?;
+            one_per("label", "bce.pos_weight", bce.pos_weight.as_ref(), labels)
+        }
+        LossConfig::CrossEntropy(entropy) => {
+            smoothing("cross_entropy.label_smoothing", entropy.label_smoothing)?;
+            let weights = entropy.class_weights.as_ref();
+            one_per("class", "cross_entropy.class_weights", weights, labels)
+        }
+        LossConfig::Focal(focal) => {
+            let in_range = focal.gamma >= 0.0 && finite(focal.gamma);
+            require(in_range, "focal.gamma", focal.gamma, "a number from 0 up, such as 2.0")?;
+            let in_range = focal.alpha <= 1.0 && finite(focal.alpha);
+            let help = "a number from 0 to 1, such as 0.25, or -1 to switch it off";
+            require(in_range, "focal.alpha", focal.alpha, help)
+        }
+        LossConfig::Huber(huber) => require(
+            positive(huber.delta),
+            "huber.delta",
+            huber.delta,
+            "a number above 0, such as 1.0",
+        ),
+        LossConfig::Mse(_) | LossConfig::L1(_) => Ok(()),
+    }
+}
+
+/// Whether the loss compares what the task's outputs mean.
+pub(super) fn fits(config: &LossConfig, task: Task) -> bool {
+    match config {
+        LossConfig::Bce(_) | LossConfig::Focal(_) => {
+            matches!(task, Task::Multilabel | Task::Binary)
+        }
+        LossConfig::CrossEntropy(_) => task == Task::Multiclass,
+        LossConfig::Mse(_) | LossConfig::L1(_) | LossConfig::Huber(_) => task == Task::Regression,
+    }
+}
+
+fn unfit(config: &LossConfig, task: Task) -> LossFault {
+    let (task, fitting) = match task {
+        Task::Multilabel => ("multilabel", "`bce` or `focal`"),
+        Task::Binary => ("binary", "`bce` or `focal`"),
+        Task::Multiclass => ("multiclass", "`cross_entropy`"),
+        Task::Regression => ("regression", "`mse`, `l1` or `huber`"),
+    };
+    LossFault {
+        key: config.name(),
+        message: format!("the loss `{}` does not fit a {task} head", config.name()),
+        help: format!("a {task} head takes {fitting}; without a loss it takes the first"),
+    }
+}
+
+fn smoothing(key: &'static str, value: f64) -> Result<(), LossFault> {
+    require((0.0..1.0).contains(&value), key, value, "a number from 0 to below 1, such as 0.1")
+}
+
+fn require(holds: bool, key: &'static str, value: f64, help: &str) -> Result<(), LossFault> {
+    if holds {
+        return Ok(());
+    }
+    let message = format!("`{}` is out of range: {value}", last(key));
+    Err(LossFault { key, message, help: format!("write {help}") })
+}
+
+/// Whether the 32-bit number that the loss computes with is finite.
+fn finite(value: f64) -> bool {
+    (value as f32).is_finite()
+}
+
+/// Whether the 32-bit number that the loss computes with is finite and above 0.
+fn positive(value: f64) -> bool {
+    value as f32 > 0.0 && finite(value)
+}
+
+fn one_per(
+    each: &str,
+    key: &'static str,
+    weights: Option<&ClassWeights>,
+    labels: &[String],
+) -> Result<(), LossFault> {
+    let Some(ClassWeights::Numbers(numbers)) = weights else {
+        return Ok(());
+    };
+    let unusable = numbers.iter().zip(labels).find(|(number, _)| !positive(**number));
+    let message = if numbers.len() != labels.len() {
+        let (given, wanted) = (numbers.len(), labels.len());
+        format!("`{}` has a length of {given}, but the head's `labels` of {wanted}", last(key))
+    } else if let Some((number, label)) = unusable {
+        format!("`{}` gives the {each} \"{label}\" the weight {number}", last(key))
+    } else {
+        return Ok(());
+    };
+    let order = labels.join(", ");
+    let help = format!(
+        "write one number above 0 per {each}, in the order of `labels` ({order}), or \"balanced\""
+    );
+    Err(LossFault { key, message, help })
+}
+
+/// The key without the name of the loss.
+fn last(key: &str) -> &str {
+    key.rsplit_once('.').map_or(key, |(_, last)| last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BceConfig, CrossEntropyConfig, FocalConfig, HuberConfig, WeightRule};
+    use super::*;
+    use crate::choice::NoSettings;
+
+    fn refused(config: LossConfig, task: Task) -> LossFault {
+        check(&config, task, &labels()).expect_err("is refused")
+    }
+
+    fn labels() -> Vec<String> {
+        vec!["Edema".to_owned(), "Nodule".to_owned()]
+    }
+
+    fn bce(pos_weight: Option<ClassWeights>, label_smoothing: f64) -> LossConfig {
+        LossConfig::Bce(BceConfig { pos_weight, label_smoothing })
+    }
+
+    #[test]
+    fn every_loss_fits_exactly_the_tasks_whose_outputs_it_compares() {
+        let tasks = [Task::Multilabel, Task::Binary, Task::Multiclass, Task::Regression];
+        for (config, fitting) in [
+            (bce(None, 0.0), [true, true, false, false]),
+            (LossConfig::Focal(FocalConfig::default()), [true, true, false, false]),
+            (LossConfig::CrossEntropy(CrossEntropyConfig::default()), [false, false, true, false]),
+            (LossConfig::Mse(NoSettings {}), [false, false, false, true]),
+            (LossConfig::L1(NoSettings {}), [false, false, false, true]),
+            (LossConfig::Huber(HuberConfig::default()), [false, false, false, true]),
+        ] {
+            for (task, fits) in tasks.into_iter().zip(fitting) {
+                assert_eq!(check(&config, task, &labels()).is_ok(), fits, "{config:?}, {task:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_default_loss_of_every_task_is_accepted() {
+        for task in [Task::Multilabel, Task::Binary, Task::Multiclass, Task::Regression] {
+            check(&super::super::default_loss(task), task, &labels()).expect("is accepted");
+        }
+    }
+
+    #[test]
+    fn a_loss_of_another_task_is_named_with_those_that_fit() {
+        let fault = refused(LossConfig::Mse(NoSettings {}), Task::Multiclass);
+        assert_eq!(fault.key, "mse");
+        assert_eq!(fault.to_string(), "the loss `mse` does not fit a multiclass head");
+        assert!(fault.help.contains("`cross_entropy`"), "{}", fault.help);
+    }
+
+    #[test]
+    fn weights_must_be_one_positive_number_per_label() {
+        let numbers = |numbers: &[f64]| Some(ClassWeights::Numbers(numbers.to_vec()));
+        let fault = refused(bce(numbers(&[1.0]), 0.0), Task::Multilabel);
+        assert_eq!(fault.key, "bce.pos_weight");
+        assert_eq!(fault.message, "`pos_weight` has a length of 1, but the head's `labels` of 2");
+        assert!(fault.help.contains("(Edema, Nodule)"), "{}", fault.help);
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e39, 1e-50] {
+            let fault = refused(bce(numbers(&[1.0, wrong]), 0.0), Task::Multilabel);
+            assert!(fault.message.contains("\"Nodule\""), "{}", fault.message);
+        }
+        let weights =
+            CrossEntropyConfig { class_weights: numbers(&[0.0, 1.0]), ..Default::default() };
+        let fault = refused(LossConfig::CrossEntropy(weights), Task::Multiclass);
+        assert_eq!(fault.key, "cross_entropy.class_weights");
+        for right in [numbers(&[0.5, 2.0]), Some(ClassWeights::Rule(WeightRule::Balanced)), None] {
+            check(&bce(right, 0.0), Task::Multilabel, &labels()).expect("is accepted");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_at_their_key() {
+        let focal = |gamma, alpha| LossConfig::Focal(FocalConfig { gamma, alpha });
+        let huber = |delta| LossConfig::Huber(HuberConfig { delta });
+        let entropy = |label_smoothing| {
+            LossConfig::CrossEntropy(CrossEntropyConfig { class_weights: None, label_smoothing })
+        };
+        for wrong in [-0.1, 1.0, f64::NAN] {
+            let fault = refused(bce(None, wrong), Task::Binary);
+            assert_eq!(fault.key, "bce.label_smoothing");
+            let fault = refused(entropy(wrong), Task::Multiclass);
+            assert_eq!(fault.key, "cross_entropy.label_smoothing");
+        }
+        for wrong in [-1.0, f64::INFINITY, f64::NAN] {
+            assert_eq!(refused(focal(wrong, 0.5), Task::Binary).key, "focal.gamma");
+            assert_eq!(refused(huber(wrong), Task::Regression).key, "huber.delta");
+        }
+        for wrong in [1.5, f64::NEG_INFINITY, f64::NAN] {
+            assert_eq!(refused(focal(2.0, wrong), Task::Binary).key, "focal.alpha");
+        }
+        assert_eq!(refused(huber(0.0), Task::Regression).key, "huber.delta");
+        for right in [focal(0.0, -1.0), focal(0.0, 1.0), bce(None, 0.999)] {
+            check(&right, Task::Binary, &labels()).expect("is accepted");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! All losses against PyTorch, and what must hold of each of them.
+
+use burn::tensor::{DType, Device, FloatDType, TensorData};
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(serde::Deserialize)]
+struct Fixture {
+    cases: Vec<Case>,
+}
+
+/// One batch of a head, and what PyTorch makes of it (tests/fixtures/losses.py).
+#[derive(serde::Deserialize)]
+struct Case {
+    name: String,
+    task: Task,
+    loss: LossConfig,
+    /// `[images, outputs]`.
+    shape: [usize; 2],
+    outputs: Vec<f32>,
+    targets: Vec<f32>,
+    mask: Vec<f32>,
+    sum: f64,
+    normalizer: f64,
+    /// Of the sum divided by the normalizer.
+    gradient: Vec<f64>,
+}
+
+fn cases() -> Vec<Case> {
+    let text = include_str!("../../tests/fixtures/losses.json");
+    serde_json::from_str::<Fixture>(text).expect("the fixture reads").cases
+}
+
+impl Case {
+    fn init(&self) -> Box<dyn Loss> {
+        let counts = LabelCounts { positives: vec![], negatives: vec![] };
+        self.loss.init(self.task, self.shape[1], &counts)
+    }
+
+    fn width(&self) -> usize {
+        self.targets.len() / self.shape[0]
+    }
+
+    fn targets(&self) -> Targets {
+        let (values, mask) = (self.targets.clone(), self.mask.clone());
+        Targets { values, mask, width: self.width() }
+    }
+
+    /// The case's images from `first` up to `end`.
+    fn images(&self, first: usize, end: usize) -> Case {
+        let rows = |values: &[f32]| {
+            let width = values.len() / self.shape[0];
+            values[first * width..end * width].to_vec()
+        };
+        Case {
+            name: self.name.clone(),
+            loss: self.loss.clone(),
+            shape: [end - first, self.shape[1]],
+            outputs: rows(&self.outputs),
+            targets: rows(&self.targets),
+            mask: rows(&self.mask),
+            gradient: vec![],
+            ..*self
+        }
+    }
+
+    /// The sum over known labels, and the gradient of the sum divided by `normalizer`.
+    fn run(&self, normalizer: f64) -> (f32, Vec<f32>) {
+        let (sum, gradient) = self.run_in(normalizer, FloatDType::F32);
+        (sum, gradient.try_to_vec().expect("32-bit gradients"))
+    }
+
+    fn run_in(&self, normalizer: f64, dtype: FloatDType) -> (f32, TensorData) {
+        let device = Device::flex();
+        let tensor = |values: &[f32]| {
+            let shape = [self.shape[0], values.len() / self.shape[0]];
+            let data = TensorData::new(values.to_vec(), shape);
+            Tensor::<2>::from_data(data, (&device, DType::F32))
+        };
+        let outputs = tensor(&self.outputs).cast(dtype).autodiff().require_grad();
+        let sum = self.init().sum(outputs.clone(), tensor(&self.targets), tensor(&self.mask));
+        assert_eq!(sum.dtype(), DType::F32);
+        let gradients = sum.clone().div_scalar(normalizer).backward();
+        let gradient = outputs.grad(&gradients).expect("the outputs have a gradient");
+        (sum.into_scalar(), gradient.into_data())
+    }
+}
+
+fn assert_close(ours: f32, theirs: f64, what: &str) {
+    let allowed = 1e-6 + 1e-5 * theirs.abs();
+    assert!((f64::from(ours) - theirs).abs() <= allowed, "{what}: {ours} for {theirs}");
+}
+
+#[test]
+fn values_normalizers_and_gradients_are_those_of_pytorch() {
+    let cases = cases();
+    assert_eq!(cases.len(), 34);
+    for case in cases {
+        let normalizer = case.init().normalizer(&case.targets());
+        assert!((normalizer - case.normalizer).abs() < 1e-12 * normalizer, "{}", case.name);
+        let (sum, gradient) = case.run(normalizer);
+        assert_close(sum, case.sum, &case.name);
+        assert_eq!(gradient.len(), case.gradient.len());
+        for (index, (&ours, &theirs)) in gradient.iter().zip(&case.gradient).enumerate() {
+            assert_close(ours, theirs, &format!("{}, gradient {index}", case.name));
+        }
+    }
+}
+
+#[test]
+fn micro_batches_add_up_to_the_gradient_of_the_batch() {
+    for case in cases() {
+        let loss = case.init();
+        let whole = loss.normalizer(&case.targets());
+        let (_, expected) = case.run(whole);
+        for size in 1..case.shape[0] {
+            let mut gradient = Vec::new();
+            let mut normalizer = 0.0;
+            for first in (0..case.shape[0]).step_by(size) {
+                let micro = case.images(first, (first + size).min(case.shape[0]));
+                normalizer += loss.normalizer(&micro.targets());
+                gradient.extend(micro.run(whole).1);
+            }
+            assert!((normalizer - whole).abs() < 1e-12 * whole, "{}", case.name);
+            assert_eq!(gradient, expected, "{}, {size} images a micro-batch", case.name);
+        }
+    }
+}
+
+#[test]
+fn missing_labels_add_exactly_nothing_whatever_stands_there() {
+    for case in cases() {
+        let (sum, gradient) = case.run(1.0);
+        let columns = case.shape[1] / case.width();
+        for anything in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, -3.0] {
+            let mut changed = case.images(0, case.shape[0]);
+            for (label, _) in case.mask.iter().enumerate().filter(|(_, known)| **known == 0.0) {
+                changed.targets[label] = anything;
+                changed.outputs[label * columns..(label + 1) * columns].fill(anything);
+            }
+            let (changed_sum, changed_gradient) = changed.run(1.0);
+            assert_eq!(changed_sum, sum, "{}", case.name);
+            assert_eq!(changed_gradient, gradient, "{}", case.name);
+        }
+        for (output, gradient) in gradient.iter().enumerate() {
+            if case.mask[output / columns] == 0.0 {
+                assert_eq!(*gradient, 0.0, "{}", case.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_without_labels_costs_nothing_and_changes_nothing() {
+    for mut case in cases() {
+        case.mask.fill(0.0);
+        case.targets.fill(0.0);
+        assert_eq!(case.init().normalizer(&case.targets()), 0.0);
+        let (sum, gradient) = case.run(1.0);
+        assert_eq!(sum, 0.0, "{}", case.name);
+        assert!(gradient.iter().all(|&gradient| gradient == 0.0), "{}", case.name);
+    }
+}
+
+#[test]
+fn half_precision_outputs_are_summed_in_32_bit() {
+    for (dtype, name) in [(FloatDType::F16, DType::F16), (FloatDType::BF16, DType::BF16)] {
+        for mut case in cases() {
+            case.outputs.iter_mut().for_each(|output| *output = output.round());
+            let (expected, in_32_bit) = case.run(1.0);
+            // Whole numbers up to 1e4 are exact in f16, and up to 256 in bf16.
+            if name == DType::BF16 && case.outputs.iter().any(|output| output.abs() > 256.0) {
+                continue;
+            }
+            let (sum, gradient) = case.run_in(1.0, dtype);
+            assert_eq!(sum, expected, "{}", case.name);
+            assert_eq!(gradient.dtype(), name, "the gradient is of the type of the outputs");
+            for (half, full) in gradient.iter::<f32>().zip(in_32_bit) {
+                assert!((half - full).abs() <= 1e-6 + full.abs() / 128.0, "{}", case.name);
+            }
+        }
+    }
+}
+
+/// One label per row, so that the classes of the losses can be anything.
+fn one_label(loss: LossConfig, output: f32, target: f32) -> Case {
+    Case {
+        name: format!("{loss:?} at {output} for {target}"),
+        task: Task::Binary,
+        loss,
+        shape: [1, 1],
+        outputs: vec![output],
+        targets: vec![target],
+        mask: vec![1.0],
+        sum: 0.0,
+        normalizer: 1.0,
+        gradient: vec![],
+    }
+}
+
+proptest! {
+    #[test]
+    fn focal_loss_is_finite_and_pulls_towards_the_label(
+        size in -3.0..38.0f32, negative: bool, target in 0..=1u8, gamma in 0.0..5.0f64,
+    ) {
+        let output = 10f32.powf(size) * if negative { -1.0 } else { 1.0 };
+        let target = f32::from(target);
+        let loss = LossConfig::Focal(FocalConfig { gamma, alpha: 0.25 });
+        let (sum, gradient) = one_label(loss, output, target).run(1.0);
+        prop_assert!(sum.is_finite() && sum >= 0.0, "{sum}");
+        prop_assert!(gradient[0].is_finite(), "{}", gradient[0]);
+        prop_assert!(gradient[0] * (target - 0.5) <= 0.0, "{}", gradient[0]);
+    }
+
+    #[test]
+    fn cross_entropy_is_finite_at_any_logit(size in -3.0..37.0f32, negative: bool, target in 0..=1u8) {
+        let output = 10f32.powf(size) * if negative { -1.0 } else { 1.0 };
+        let bce = one_label(default_loss(Task::Binary), output, f32::from(target));
+        let softmax = Case {
+            task: Task::Multiclass,
+            loss: default_loss(Task::Multiclass),
+            shape: [1, 2],
+            outputs: vec![0.0, output],
+            ..bce.images(0, 1)
+        };
+        let (of_one, gradient_of_one) = bce.run(1.0);
+        let (of_two, gradient_of_two) = softmax.run(1.0);
+        prop_assert!(of_one.is_finite() && gradient_of_one[0].is_finite());
+        // The logistic function is the softmax of (0, x).
+        prop_assert!((of_one - of_two).abs() <= 1e-6 + 1e-6 * of_one, "{of_one} {of_two}");
+        prop_assert!((gradient_of_one[0] - gradient_of_two[1]).abs() <= 1e-6);
+    }
+}

@@ -1,0 +1,95 @@
+//! What the metrics are called, and which way is better.
+
+use crate::model::Task;
+
+/// The metrics of a decision per label or class.
+pub(super) const CLASSIFICATION: [&str; 4] = ["auroc", "auprc", "accuracy", "f1"];
+/// The metrics of a number per label.
+pub(super) const REGRESSION: [&str; 2] = ["mae", "rmse"];
+
+/// What [`super::HeadPredictions::metrics`] yields for a head: its metrics, and `<metric>/<label>`
+/// for each label or class where there are several (for `multiclass` all but `accuracy`).
+pub fn metric_names(task: Task, labels: &[String]) -> Vec<String> {
+    let metrics: &[&str] = match task {
+        Task::Regression => &REGRESSION,
+        Task::Multilabel | Task::Binary | Task::Multiclass => &CLASSIFICATION,
+    };
+    let mut names: Vec<String> = metrics.iter().map(|&metric| metric.to_owned()).collect();
+    for metric in metrics.iter().filter(|metric| is_per_label(task, labels.len(), metric)) {
+        names.extend(labels.iter().map(|label| format!("{metric}/{label}")));
+    }
+    names
+}
+
+/// Whether a head reports `metric` for each label too.
+pub(super) fn is_per_label(task: Task, labels: usize, metric: &str) -> bool {
+    match task {
+        Task::Multilabel => true,
+        Task::Binary => false,
+        Task::Multiclass => metric != "accuracy",
+        Task::Regression => labels > 1,
+    }
+}
+
+/// Whether more is better of the metric at a path such as `val/findings/auroc/Edema`,
+/// `train/loss` or `findings/mae`; `None` for a metric that nothing here computes.
+///
+/// The metric stands after the head, or alone; what follows it is a label, which may be called
+/// anything.
+pub fn higher_is_better(metric_name: &str) -> Option<bool> {
+    let split = metric_name.split_once('/').filter(|(split, _)| matches!(*split, "train" | "val"));
+    let path = split.map_or(metric_name, |(_, path)| path);
+    let mut segments = path.split('/');
+    let first = segments.next()?;
+    match (segments.next(), split) {
+        (None, _) => direction(first),
+        // After the split stands a head, though it were called `loss`.
+        (Some(second), Some(_)) => direction(second),
+        (Some(second), None) => direction(first).or_else(|| direction(second)),
+    }
+}
+
+fn direction(metric: &str) -> Option<bool> {
+    match metric {
+        "loss" | "mae" | "rmse" => Some(false),
+        _ => CLASSIFICATION.contains(&metric).then_some(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_direction_is_that_of_the_metric_in_the_path() {
+        for name in ["auroc", "findings/f1", "val/view/accuracy", "val/findings/auprc/Edema"] {
+            assert_eq!(higher_is_better(name), Some(true), "{name}");
+        }
+        for name in ["loss", "train/loss", "val/loss", "val/age/mae", "mae/Age", "val/age/loss"] {
+            assert_eq!(higher_is_better(name), Some(false), "{name}");
+        }
+        for name in ["", "val", "speed", "val/findings", "val/findings/speed", "val/findings/Edema"]
+        {
+            assert_eq!(higher_is_better(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn heads_and_labels_may_be_called_as_metrics_are() {
+        assert_eq!(higher_is_better("val/loss/auroc"), Some(true));
+        assert_eq!(higher_is_better("val/accuracy/mae"), Some(false));
+        assert_eq!(higher_is_better("val/findings/auroc/loss"), Some(true));
+        assert_eq!(higher_is_better("val/findings/auroc/CHF/mae"), Some(true));
+    }
+
+    #[test]
+    fn every_name_has_a_direction() {
+        let labels = ["a".to_owned(), "b/c".to_owned()];
+        for task in [Task::Multilabel, Task::Binary, Task::Multiclass, Task::Regression] {
+            for name in metric_names(task, &labels) {
+                assert!(higher_is_better(&name).is_some(), "{name}");
+                assert_eq!(higher_is_better(&format!("val/h/{name}")), higher_is_better(&name));
+            }
+        }
+    }
+}
