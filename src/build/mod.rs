@@ -1,1 +1,292 @@
 //! From a plan to a run: the only place that opens devices and files.
+
+mod device;
+mod resume;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+pub use device::{DeviceError, describe, resolve_device};
+pub use resume::ChangedKeys;
+
+use burn::tensor::{Device, Tensor, TensorData};
+
+use crate::data::{self, DataError, Dataset, Loader, LoaderConfig};
+use crate::memory::{Chain, StageSpec};
+use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
+use crate::model::{HeadConfig, HeadsSpec};
+use crate::plan::{ModelPlan, Plan};
+use crate::report::{
+    Event, HeadLabels, Place, Report, ReportError, Reports, ResumePoint, Start, Watched,
+};
+use crate::run::state::{Resumable, StateError, StateStore};
+use crate::run::{
+    FolderError, FolderMode, LearnedHead, Learner, Position, RestoreError, Run, RunFolder, Stop,
+    restore,
+};
+
+/// What the command line asks for besides the plan.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Whether the run is new, goes on, or replaces another.
+    pub mode: FolderMode,
+    /// Weights to start from.
+    pub init: Option<PathBuf>,
+}
+
+/// Why a run could not be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The device is not there.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The run folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The configuration is another one than that of the run to be resumed.
+    #[error(transparent)]
+    Changed(#[from] ChangedKeys),
+    /// Data are missing or wrong.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The weights to start from cannot be read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// The weights to start from are of another model.
+    #[error(
+        "{} does not fit this model: {why}\nGive weights of the same architecture to --init, or \
+         change [model] to theirs.",
+        path.display()
+    )]
+    OtherModel {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        why: String,
+    },
+    /// No saved state can be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A saved state is intact and cannot be used.
+    #[error(
+        "the state in {} cannot be used: {source}\nIt was saved by another version of the program or \
+         for another configuration. Start anew with --overwrite, or under another name with \
+         --set run.name=<other>.",
+        folder.display()
+    )]
+    Restore {
+        /// Its folder.
+        folder: PathBuf,
+        /// What does not fit.
+        source: RestoreError,
+    },
+    /// A report cannot be opened.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// The resolved configuration cannot be written down.
+    #[error("the configuration cannot be saved as TOML: {0}")]
+    Config(#[from] toml::ser::Error),
+    /// The system refuses to tell of signals.
+    #[error("cannot listen for SIGINT and SIGTERM: {0}")]
+    Signals(#[source] std::io::Error),
+}
+
+/// Opens everything that `plan` names and puts a run together, at its beginning or, when it is
+/// resumed, where the newest intact state stands.
+///
+/// # Errors
+/// When something cannot be opened, or does not fit together; the run folder is then as before.
+pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
+    let stop = Stop::install().map_err(BuildError::Signals)?;
+    let device = resolve_device(&plan.device.to_string())?;
+    let folder = RunFolder::create(&plan.folder(), options.mode)?;
+    let config = plan.to_toml()?;
+    if options.mode == FolderMode::Resume {
+        resume::check_unchanged(folder.path(), &config)?;
+    }
+    let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
+    let splits = data::open(&plan.data, &heads, plan.run.seed)?;
+    let (train, validation) = (Arc::new(splits.train), Arc::new(splits.validation));
+    let train_loader = Loader::new(Arc::clone(&train), loader_config(&plan, true));
+    let validation_loader = Loader::new(Arc::clone(&validation), loader_config(&plan, false));
+
+    let mut chain = chain(&plan, &heads, &device);
+    if let Some(path) = &options.init {
+        start_from(&mut chain, path, &device)?;
+    }
+    let mut learner = learner(&plan, &heads, chain, device, &train);
+    let higher = plan.train.plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
+    let (steps, epochs) = (train_loader.batches_per_epoch(), plan.train.epochs);
+    let mut schedule =
+        plan.train.schedule.init(plan.train.optimizer.lr(), steps, epochs, higher);
+
+    let mut store = StateStore::open(folder.lock(), plan.run.save.keep)?;
+    let resumed = store.newest()?;
+    let mut position = Position::start(schedule.state());
+    if let Some(Resumable { state, .. }) = &resumed {
+        position = restore(state, &mut learner, &mut schedule)
+            .map_err(|source| BuildError::Restore { folder: state.folder.clone(), source })?;
+        resume::reopen(&mut position, &plan);
+    }
+    folder.write_config(&config)?;
+    let reports = Reports::open(
+        folder.path(),
+        resumed.as_ref().map(|_| ResumePoint {
+            metrics_bytes: position.metrics_bytes,
+            first_step: position.step + usize::from(position.batch == 0),
+        }),
+    )?;
+    let mut run = Run {
+        plan,
+        heads,
+        folder,
+        store,
+        learner,
+        schedule,
+        validation,
+        train_loader,
+        validation_loader,
+        reports,
+        stop,
+        position,
+        saved_at: Instant::now(),
+    };
+    announce(&mut run, resumed, train.len(), config)?;
+    Ok(run)
+}
+
+fn loader_config(plan: &Plan, training: bool) -> LoaderConfig {
+    LoaderConfig {
+        image: plan.data.image.clone(),
+        augment: training.then_some(plan.data.augment),
+        batch_size: plan.train.batch_size,
+        shuffle: training,
+        seed: plan.run.seed,
+        workers: plan.data.workers,
+        prefetch: plan.data.prefetch,
+        on_bad_image: plan.data.on_bad_image,
+        avoid_single: training,
+    }
+}
+
+/// The stages of the plan's model, from images to the heads' outputs.
+pub fn stages(plan: &Plan, heads: &[HeadConfig]) -> Vec<Box<dyn StageSpec>> {
+    let ModelPlan::Densenet(architecture) = &plan.model;
+    let mut stages = architecture.stages(plan.data.image.channels);
+    stages.push(Box::new(HeadsSpec { heads: heads.to_vec(), features: architecture.features() }));
+    stages
+}
+
+fn chain(plan: &Plan, heads: &[HeadConfig], device: &Device) -> Chain {
+    Chain::init(&stages(plan, heads), device, plan.run.seed)
+}
+
+/// Puts the weights in `path` into the chain. Heads that the file has not keep their own; anything
+/// else missing is an error.
+fn start_from(
+    chain: &mut Chain,
+    path: &Path,
+    device: &Device,
+) -> Result<(), BuildError> {
+    let file = weights::read(path)?;
+    let wanted: Vec<(String, Vec<usize>)> =
+        chain.parameters().into_iter().map(|p| (p.name, p.shape)).collect();
+    let matched = match_names(&file.tensors, &wanted);
+    let other = |why| BuildError::OtherModel { path: path.to_owned(), why };
+    let essential = |name: &&String| !name.starts_with("classifier.");
+    if let Some(mismatch) = matched.mismatched.iter().find(|m| essential(&&m.name)) {
+        let weights::Mismatch { name, found, wanted } = mismatch;
+        return Err(other(format!("its `{name}` is {found:?}, and the model's {wanted:?}")));
+    }
+    let missing: Vec<&String> = matched.missing.iter().filter(essential).collect();
+    if let Some(first) = missing.first() {
+        return Err(other(format!("it has no `{first}` ({} are missing)", missing.len())));
+    }
+    let assigned = matched.assignments.iter();
+    let mut values: BTreeMap<&str, &NamedTensor> = assigned
+        .map(|&(wanted_at, at)| (wanted[wanted_at].0.as_str(), &file.tensors[at]))
+        .collect();
+    chain.map_parameters(|name, value| match values.remove(name) {
+        Some(tensor) => {
+            let data = TensorData::new(tensor.data.clone(), [tensor.data.len()]);
+            Tensor::from_data(data, device)
+        }
+        None => value,
+    });
+    Ok(())
+}
+
+fn learner(
+    plan: &Plan,
+    heads: &[HeadConfig],
+    chain: Chain,
+    device: Device,
+    train: &Dataset,
+) -> Learner {
+    let with_loss = heads.iter().zip(&plan.heads).enumerate();
+    let with_loss = with_loss.map(|(index, (config, head))| LearnedHead {
+        config: config.clone(),
+        loss: head.loss.init(head.task, head.labels.len(), &train.label_counts(index)),
+    });
+    let trained: Vec<_> = chain.parameters().into_iter().filter(|p| p.trained).collect();
+    let sizes = trained.iter().map(|p| (p.name.clone(), p.shape.iter().product()));
+    Learner {
+        device,
+        heads: with_loss.collect(),
+        optimizer: plan.train.optimizer.init(sizes),
+        ema: plan
+            .train
+            .ema
+            .as_ref()
+            .map(|ema| ema.init(trained.iter().map(|p| (p.name.clone(), p.value.clone())))),
+        clip_norm: plan.train.clip_norm,
+        decay_norms_and_biases: plan.train.decay_norms_and_biases,
+        checkpointing: plan.memory.checkpointing.0.clone(),
+        seed: plan.run.seed,
+        chain,
+    }
+}
+
+/// Tells the reports what has been opened.
+fn announce(
+    run: &mut Run,
+    resumed: Option<Resumable>,
+    train_images: usize,
+    config: String,
+) -> Result<(), ReportError> {
+    let position = &run.position;
+    let place = Place { epoch: position.epoch_told(), step: position.step };
+    let parameters = run.learner.chain.parameters().into_iter().filter(|p| p.trained);
+    let start = Start {
+        name: run.plan.run.name.clone(),
+        device: describe(&run.learner.device),
+        parameters: parameters.map(|p| p.shape.iter().product::<usize>()).sum(),
+        train_images,
+        validation_images: run.validation.len(),
+        epochs: run.plan.train.epochs,
+        steps_per_epoch: run.train_loader.batches_per_epoch(),
+        resumed_from: resumed.is_some().then_some(place),
+        heads: run
+            .heads
+            .iter()
+            .map(|head| HeadLabels { name: head.name.clone(), labels: head.labels.clone() })
+            .collect(),
+        watched: Some(Watched {
+            metric: run.plan.train.best.metric.clone(),
+            value: None,
+            best: position.best.best,
+            best_epoch: position.best.best_epoch,
+        }),
+        config,
+    };
+    run.reports.event(&Event::Start(start))?;
+    let Some(Resumable { state, damaged }) = resumed else { return Ok(()) };
+    for damage in damaged {
+        let reason = format!("{} {}", damage.file, damage.fault);
+        run.reports.event(&Event::DamagedState { folder: damage.folder, reason })?;
+    }
+    let Place { epoch, step } = place;
+    run.reports.event(&Event::Resumed { folder: state.folder, epoch, step })
+}

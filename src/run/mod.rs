@@ -1,6 +1,183 @@
 //! The loop: epochs, evaluation, early stopping, saving and resuming.
+//!
+//! ```text
+//! Start (Resumed)
+//! for each epoch:
+//!     for each batch:  step; save when an interval has passed
+//!     for each validation batch:  evaluate
+//!     the schedule, the best epoch and early stopping take note of the metrics
+//!     Epoch; save
+//! EarlyStopped?; End
+//! ```
+//!
+//! After each batch the loop looks whether a signal asks it to stop; then it saves where it is and
+//! returns. A state taken during evaluation stands before it: evaluation is done again from its
+//! beginning. Everything that decides what happens next is in [`Position`], the weights and the
+//! optimizer's state, so that a resumed run does what an uninterrupted one does, bit for bit.
 
-pub mod folder;
-pub mod lock;
-pub mod signals;
+mod epoch;
+mod folder;
+mod learner;
+mod lock;
+mod position;
+mod saving;
+mod signals;
 pub mod state;
+mod tally;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+pub use folder::{FolderError, Mode as FolderMode, RunFolder};
+pub use learner::{LearnError, LearnedHead, Learner};
+pub use lock::LockError;
+pub use position::Position;
+pub use saving::{GatherError, RestoreError, restore};
+pub use signals::{Signal, Stop};
+
+use crate::data::{DataError, Dataset, Loader};
+use crate::model::HeadConfig;
+use crate::optim::Schedule;
+use crate::plan::Plan;
+use crate::report::{End, EndReason, Event, Report, ReportError, Reports, SaveReason};
+use state::{StateError, StateStore, StateTag};
+
+/// A run with everything open, ready to train.
+pub struct Run {
+    /// What was asked for.
+    pub plan: Plan,
+    /// Its heads, in the order of the configuration.
+    pub heads: Vec<HeadConfig>,
+    /// The folder, locked.
+    pub folder: RunFolder,
+    /// The saved states.
+    pub store: StateStore,
+    /// The model and what changes it.
+    pub learner: Learner,
+    /// The learning rate over time.
+    pub schedule: Schedule,
+    /// The validation images.
+    pub validation: Arc<Dataset>,
+    /// Batches of training images.
+    pub train_loader: Loader,
+    /// Batches of validation images.
+    pub validation_loader: Loader,
+    /// Who is told what happens.
+    pub reports: Reports,
+    /// Whether a signal asks to stop.
+    pub stop: Stop,
+    /// Where the run is.
+    pub position: Position,
+    /// When a state was last saved or loaded.
+    pub saved_at: Instant,
+}
+
+/// How a run ended without an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All epochs are done, or early stopping ended it.
+    Ended(EndReason),
+    /// A signal asked it to stop; it has saved.
+    Stopped(Signal),
+}
+
+/// Why a run could not go on. What was saved stays as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Data are missing or wrong.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// More images could not be read than `data.bad_image_limit` allows.
+    #[error(
+        "{count} images could not be read, more than data.bad_image_limit = {limit}; they are listed \
+         in {list}\nRepair or remove them, or raise the limit."
+    )]
+    TooManyBadImages {
+        /// How many.
+        count: usize,
+        /// How many are allowed.
+        limit: usize,
+        /// The file that lists them.
+        list: String,
+    },
+    /// A step could not be taken.
+    #[error("epoch {epoch}, step {step}: {source}")]
+    Learn {
+        /// The epoch, counted from 1.
+        epoch: usize,
+        /// The step, counted from 1 over the whole run.
+        step: usize,
+        /// What went wrong.
+        source: LearnError,
+    },
+    /// The state of the run could not be gathered.
+    #[error("the run could not be saved: {0}")]
+    Unsaved(#[source] GatherError),
+    /// A state could not be saved.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A report could not be written.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+}
+
+impl Run {
+    /// Trains until all epochs are done, early stopping ends it, or a signal asks it to stop.
+    ///
+    /// # Errors
+    /// When data, device or disk fail, or a loss is not finite.
+    pub fn execute(&mut self) -> Result<Outcome, RunError> {
+        while self.position.ended.is_none() {
+            if let Some(signal) = self.epoch()? {
+                self.reports.event(&Event::Interrupted { signal: signal.name().to_owned() })?;
+                self.save(SaveReason::Interrupted, false)?;
+                return Ok(Outcome::Stopped(signal));
+            }
+        }
+        let reason = self.position.ended.unwrap_or(EndReason::Epochs);
+        self.reports.event(&Event::End(self.end(reason)))?;
+        Ok(Outcome::Ended(reason))
+    }
+
+    fn save(&mut self, reason: SaveReason, is_best: bool) -> Result<(), RunError> {
+        self.position.metrics_bytes = self.reports.position();
+        let files = saving::files(&self.learner, &mut self.position).map_err(RunError::Unsaved)?;
+        let tag = StateTag {
+            epoch: self.position.epoch as u64 - 1,
+            step: self.position.step as u64,
+            batch: self.position.batch as u64,
+            reason: reason.name().to_owned(),
+        };
+        let saved = self.store.save(&tag, &files, is_best)?;
+        self.saved_at = Instant::now();
+        if let Some(error) = saved.not_removed {
+            self.reports.event(&Event::Warning { message: error.to_string() })?;
+        }
+        let (epoch, step) = (self.position.epoch_told(), self.position.step);
+        Ok(self.reports.event(&Event::Saved { folder: saved.folder, epoch, step, reason })?)
+    }
+
+    fn end(&self, reason: EndReason) -> End {
+        let position = &self.position;
+        let monitor = &self.plan.train.best;
+        let best = position.best.best.zip(position.best_values.clone());
+        let folder = self.folder.path();
+        let weights = if best.is_some() { state::BEST } else { state::LAST };
+        End {
+            epochs: position.last_values.epoch,
+            step: position.step,
+            seconds: position.seconds,
+            reason,
+            best: best.map(|(value, values)| crate::report::Best {
+                metric: monitor.metric.clone(),
+                value,
+                values,
+            }),
+            last: position.last_values.clone(),
+            undefined: Default::default(),
+            weights: Some(folder.join(weights).join(saving::WEIGHTS)),
+            next: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! One epoch: training, evaluation, and what follows from the metrics.
+
+use std::time::{Duration, Instant};
+
+use super::tally::Tally;
+use super::{LearnError, Run, RunError, Signal};
+use crate::data::{BadImage, Batch};
+use crate::metric::HeadPredictions;
+use crate::model::HeadConfig;
+use crate::report::{
+    EndReason, Epoch, EpochBegin, EpochValues, Event, Memory, Phase, Progress, Report, SaveReason,
+    Values, Watched,
+};
+
+/// Resamples behind the interval of a metric.
+const RESAMPLES: usize = 1000;
+
+impl Run {
+    /// Finishes the epoch under way, or returns the signal that interrupted it.
+    pub(super) fn epoch(&mut self) -> Result<Option<Signal>, RunError> {
+        let begin = Instant::now();
+        let seconds_before = self.position.epoch_seconds;
+        let images_before = self.position.tally.images;
+        let trained = self.train()?;
+        let training = begin.elapsed();
+        let images = self.position.tally.images - images_before;
+        let validated = match trained {
+            None => self.validate()?,
+            Some(signal) => Err(signal),
+        };
+        self.position.epoch_seconds = seconds_before + begin.elapsed().as_secs_f64();
+        self.position.seconds += begin.elapsed().as_secs_f64();
+        match validated {
+            Ok(validation) => self.conclude(validation, rate(images, training)).map(|()| None),
+            Err(signal) => Ok(Some(signal)),
+        }
+    }
+
+    fn train(&mut self) -> Result<Option<Signal>, RunError> {
+        let steps = self.train_loader.batches_per_epoch();
+        let (epoch, first) = (self.position.epoch, self.position.batch);
+        let phase = Phase::Train;
+        let begin = EpochBegin { epoch, first_step_in_epoch: first, steps, phase };
+        self.reports.event(&Event::EpochBegin(begin))?;
+        let clock = Instant::now();
+        let images_before = self.position.tally.images;
+        for batch in self.train_loader.epoch(epoch as u64, first) {
+            if let Some(signal) = self.stop.requested() {
+                return Ok(Some(signal));
+            }
+            self.train_on(batch?)?;
+            let done = self.position.tally.images;
+            self.reports.event(&Event::Progress(Progress {
+                phase,
+                done_images: done,
+                total_images: self.train_loader.images(),
+                loss: self.position.tally.loss(&self.heads).unwrap_or(f64::NAN),
+                images_per_second: rate(done - images_before, clock.elapsed()),
+            }))?;
+            if self.position.batch < steps && self.is_save_due() {
+                self.save(SaveReason::Interval, false)?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn train_on(&mut self, batch: Batch) -> Result<(), RunError> {
+        self.note_bad_images(&batch.skipped)?;
+        let images = batch.indices.len();
+        if images > 0 {
+            let learning_rate = self.schedule.lr(self.position.step);
+            let sums = self.learner.step(batch, self.position.step, learning_rate);
+            let sums = sums.map_err(|source| self.learn_error(source))?;
+            self.position.tally.add(&sums, images);
+            self.position.learning_rate = learning_rate;
+            self.position.step += 1;
+        }
+        self.position.batch += 1;
+        Ok(())
+    }
+
+    fn learn_error(&self, source: LearnError) -> RunError {
+        RunError::Learn { epoch: self.position.epoch, step: self.position.step + 1, source }
+    }
+
+    fn is_save_due(&self) -> bool {
+        let save = &self.plan.run.save;
+        let minutes = self.saved_at.elapsed().as_secs_f64() / 60.0;
+        (save.every_minutes > 0.0 && minutes >= save.every_minutes)
+            || (save.every_steps > 0 && self.position.step.is_multiple_of(save.every_steps))
+    }
+
+    fn note_bad_images(&mut self, images: &[BadImage]) -> Result<(), RunError> {
+        if images.is_empty() {
+            return Ok(());
+        }
+        self.reports.event(&Event::SkippedImages { images: images.to_vec() })?;
+        let bad = &mut self.position.bad_images;
+        bad.extend(images.iter().map(|image| image.path.display().to_string()));
+        let limit = self.plan.data.bad_image_limit;
+        if bad.len() > limit {
+            let list = self.folder.path().join("skipped_images.csv").display().to_string();
+            return Err(RunError::TooManyBadImages { count: bad.len(), limit, list });
+        }
+        Ok(())
+    }
+
+    fn validate(&mut self) -> Result<Result<Validation, Signal>, RunError> {
+        let steps = self.validation_loader.batches_per_epoch();
+        let (epoch, phase) = (self.position.epoch, Phase::Validation);
+        let begin = EpochBegin { epoch, first_step_in_epoch: 0, steps, phase };
+        self.reports.event(&Event::EpochBegin(begin))?;
+        let clock = Instant::now();
+        let mut validation = Validation::new(&self.heads);
+        self.learner.swap_average();
+        let outcome = self.evaluate_all(&mut validation, clock);
+        self.learner.swap_average();
+        Ok(match outcome? {
+            Some(signal) => Err(signal),
+            None => Ok(validation),
+        })
+    }
+
+    fn evaluate_all(
+        &mut self,
+        validation: &mut Validation,
+        clock: Instant,
+    ) -> Result<Option<Signal>, RunError> {
+        for batch in self.validation_loader.epoch(0, 0) {
+            if let Some(signal) = self.stop.requested() {
+                return Ok(Some(signal));
+            }
+            let batch = batch?;
+            self.note_bad_images(&batch.skipped)?;
+            if batch.indices.is_empty() {
+                continue;
+            }
+            let (targets, indices) = (batch.targets.clone(), batch.indices.clone());
+            let (rows, sums) =
+                self.learner.evaluate(batch).map_err(|source| self.learn_error(source))?;
+            for ((head, outputs), targets) in validation.heads.iter_mut().zip(rows).zip(&targets) {
+                head.extend(&outputs, targets);
+            }
+            validation.tally.add(&sums, indices.len());
+            validation.patients.extend(indices.iter().map(|&index| self.validation.patient(index)));
+            self.reports.event(&Event::Progress(Progress {
+                phase: Phase::Validation,
+                done_images: validation.tally.images,
+                total_images: self.validation_loader.images(),
+                loss: validation.tally.loss(&self.heads).unwrap_or(f64::NAN),
+                images_per_second: rate(validation.tally.images, clock.elapsed()),
+            }))?;
+        }
+        Ok(None)
+    }
+
+    /// The schedule, the best epoch and early stopping take note of the metrics; the epoch is told
+    /// and saved.
+    fn conclude(&mut self, validation: Validation, speed: f64) -> Result<(), RunError> {
+        let epoch = self.position.epoch;
+        let train = self.position.tally.values(&self.heads);
+        let mut val = validation.values(&self.heads);
+        let find = |metric: &str| find(&train, &val, metric);
+        let monitored = find(&self.plan.train.best.metric);
+        let stopping = self.plan.train.early_stopping.as_ref().map(|s| (find(&s.monitor.metric), s));
+        let (stopping_value, stopping) = stopping.unzip();
+        if let Some(monitor) = &self.plan.train.plateau {
+            self.schedule.observe(find(&monitor.metric));
+        }
+        let is_best = self.position.best.observe(epoch, monitored, &self.plan.train.best, 0.0);
+        if is_best {
+            val.extend(validation.intervals(&self.heads, self.plan.run.seed));
+        }
+        let values = EpochValues { epoch, train: train.clone(), val: val.clone() };
+        if is_best {
+            self.position.best_values = Some(values.clone());
+        }
+        self.position.last_values = values;
+        let mut early = None;
+        if let (Some(value), Some(stopping)) = (stopping_value, stopping) {
+            let watch = &mut self.position.stopping;
+            watch.observe(epoch, value, &stopping.monitor, stopping.min_delta);
+            let waited = watch.without_improvement >= stopping.patience;
+            if waited && epoch >= stopping.start_epoch && epoch < self.plan.train.epochs {
+                self.position.ended = Some(EndReason::EarlyStopping);
+                early = Some(Event::EarlyStopped {
+                    epoch,
+                    metric: stopping.monitor.metric.clone(),
+                    best: watch.best,
+                    best_epoch: watch.best_epoch,
+                    patience: stopping.patience,
+                });
+            }
+        }
+        if epoch >= self.plan.train.epochs {
+            self.position.ended = Some(EndReason::Epochs);
+        }
+        self.reports.event(&Event::Epoch(Epoch {
+            epoch,
+            step: self.position.step,
+            train,
+            val,
+            learning_rate: self.position.learning_rate,
+            seconds: self.position.epoch_seconds,
+            images_per_second: speed,
+            memory: memory(&self.learner.device),
+            best: is_best,
+            watched: Some(Watched {
+                metric: self.plan.train.best.metric.clone(),
+                value: monitored,
+                best: self.position.best.best,
+                best_epoch: self.position.best.best_epoch,
+            }),
+        }))?;
+        early.map_or(Ok(()), |event| self.reports.event(&event))?;
+        self.position.schedule = self.schedule.state();
+        self.position.next_epoch();
+        self.save(SaveReason::EpochEnd, is_best)
+    }
+}
+
+/// What evaluation has gathered.
+struct Validation {
+    heads: Vec<HeadPredictions>,
+    tally: Tally,
+    patients: Vec<usize>,
+}
+
+impl Validation {
+    fn new(heads: &[HeadConfig]) -> Self {
+        let heads = heads.iter().map(HeadPredictions::new).collect();
+        Self { heads, tally: Tally::default(), patients: Vec::new() }
+    }
+
+    /// Losses and metrics, by `loss`, `<head>/loss`, `<head>/<metric>`, `<head>/<metric>/<label>`.
+    fn values(&self, heads: &[HeadConfig]) -> Values {
+        let mut values = self.tally.values(heads);
+        for (head, predictions) in heads.iter().zip(&self.heads) {
+            let metrics = predictions.metrics().into_iter();
+            values.extend(metrics.map(|(name, value)| (format!("{}/{name}", head.name), value)));
+        }
+        values
+    }
+
+    /// The 95% interval of each head's AUROC, as `<head>/auroc_low` and `<head>/auroc_high`.
+    fn intervals(&self, heads: &[HeadConfig], seed: u64) -> Values {
+        let mut values = Values::new();
+        for (head, predictions) in heads.iter().zip(&self.heads) {
+            let mut found = predictions.intervals(seed, RESAMPLES, Some(&self.patients));
+            if let Some(interval) = found.remove("auroc") {
+                let low = interval.map(|interval| interval.low);
+                let high = interval.map(|interval| interval.high);
+                values.insert(format!("{}/auroc_low", head.name), low);
+                values.insert(format!("{}/auroc_high", head.name), high);
+            }
+        }
+        values
+    }
+}
+
+/// The value of `train/<name>` or `val/<name>`.
+fn find(train: &Values, val: &Values, metric: &str) -> Option<f64> {
+    match metric.split_once('/')? {
+        ("train", name) => train.get(name).copied().flatten(),
+        ("val", name) => val.get(name).copied().flatten(),
+        _ => None,
+    }
+}
+
+fn rate(images: usize, time: Duration) -> f64 {
+    images as f64 / time.as_secs_f64()
+}
+
+/// What the device's allocator says; nothing on the CPU, which has none of its own.
+fn memory(device: &burn::tensor::Device) -> Memory {
+    let usage = device.memory_pool_usage();
+    Memory {
+        live: usage.as_ref().map(|usage| usage.bytes_in_use),
+        reserved: usage.as_ref().map(|usage| usage.bytes_reserved),
+        ..Memory::default()
+    }
+}

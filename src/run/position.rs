@@ -1,0 +1,87 @@
+//! Where a run is: everything that decides what it does next, but for weights and optimizer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::optim::ScheduleState;
+use crate::report::{EndReason, EpochValues};
+use crate::run::tally::Tally;
+use crate::run::watch::Watch;
+
+/// The place of a run in its training, and what it has gathered on the way.
+///
+/// All randomness follows from (seed, epoch, batch, step), so no generator's state is kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Position {
+    /// The epoch under way, counted from 1.
+    pub epoch: usize,
+    /// Batches of it that are done.
+    pub batch: usize,
+    /// Optimizer steps taken since the run began.
+    pub step: usize,
+    /// The training losses of the epoch under way.
+    pub tally: Tally,
+    /// The learning rate of the last step.
+    pub learning_rate: f64,
+    /// The metric that `best` is saved by.
+    pub best: Watch,
+    /// The metric that early stopping watches.
+    pub stopping: Watch,
+    /// What the learning-rate schedule remembers.
+    pub schedule: ScheduleState,
+    /// Seconds of training and evaluation since the run began.
+    pub seconds: f64,
+    /// Seconds of the epoch under way.
+    pub epoch_seconds: f64,
+    /// Training images that could not be read, by their index in the data set.
+    pub bad_images: BTreeSet<String>,
+    /// The values of the last epoch that ended.
+    pub last_values: EpochValues,
+    /// The values of the best epoch.
+    pub best_values: Option<EpochValues>,
+    /// Why the run is over, when it is.
+    pub ended: Option<EndReason>,
+    /// The length of `metrics.jsonl` when the state was taken.
+    pub metrics_bytes: u64,
+    /// Steps taken by each parameter, as the optimizer counts them.
+    pub optimizer: BTreeMap<String, u64>,
+}
+
+impl Position {
+    /// The beginning of a run.
+    pub fn start(schedule: ScheduleState) -> Self {
+        Self {
+            epoch: 1,
+            batch: 0,
+            step: 0,
+            tally: Tally::default(),
+            learning_rate: 0.0,
+            best: Watch::default(),
+            stopping: Watch::default(),
+            schedule,
+            seconds: 0.0,
+            epoch_seconds: 0.0,
+            bad_images: BTreeSet::new(),
+            last_values: EpochValues::default(),
+            best_values: None,
+            ended: None,
+            metrics_bytes: 0,
+            optimizer: BTreeMap::new(),
+        }
+    }
+
+    /// The epoch that a person is told the run is in: at the very end of one, that one.
+    pub fn epoch_told(&self) -> usize {
+        if self.batch == 0 { (self.epoch - 1).max(1) } else { self.epoch }
+    }
+
+    /// Moves on to the next epoch.
+    pub fn next_epoch(&mut self) {
+        self.epoch += 1;
+        self.batch = 0;
+        self.tally = Tally::default();
+        self.epoch_seconds = 0.0;
+    }
+}

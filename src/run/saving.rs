@@ -1,0 +1,147 @@
+//! The files of a saved state: written from a run, and a run put back from them.
+//!
+//! `weights.safetensors` holds every parameter and running statistic, `average.safetensors` the same
+//! with averaged weights, `optimizer.safetensors` the optimizer's tensors, `state.json` the
+//! [`Position`].
+
+use std::collections::BTreeMap;
+
+use burn::tensor::{DType, Device, ExecutionError, Tensor, TensorData, Transaction};
+
+use super::learner::Learner;
+use super::position::Position;
+use super::state::SavedState;
+use crate::model::weights::{self, NamedTensor, WeightsError};
+use crate::optim::{OptimError, OptimizerState, Schedule};
+
+/// The weights of a state, which other programs can read.
+pub const WEIGHTS: &str = "weights.safetensors";
+const AVERAGE: &str = "average.safetensors";
+const OPTIMIZER: &str = "optimizer.safetensors";
+const POSITION: &str = "state.json";
+
+/// The tensors of a run could not be read from the device or written.
+#[derive(Debug, thiserror::Error)]
+pub enum GatherError {
+    /// The device failed.
+    #[error("the device failed: {0:?}")]
+    Device(#[from] ExecutionError),
+    /// The state of the optimizer or of the average could not be read.
+    #[error(transparent)]
+    Optim(#[from] OptimError),
+    /// No file can hold the tensors.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+}
+
+/// A state whose files are intact but do not belong to this run.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// A file that every state has is not there.
+    #[error("it has no {0}")]
+    Missing(&'static str),
+    /// `state.json` is of another form.
+    #[error("state.json cannot be read: {0}")]
+    Position(#[from] serde_json::Error),
+    /// A file of tensors cannot be read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// A parameter is missing or has another shape.
+    #[error("its {file} has no `{name}` with shape {shape:?}")]
+    Parameter {
+        /// The file.
+        file: &'static str,
+        /// The parameter.
+        name: String,
+        /// The shape it should have.
+        shape: Vec<usize>,
+    },
+    /// The state of optimizer, average or schedule is of another one.
+    #[error(transparent)]
+    Optim(#[from] OptimError),
+}
+
+/// Every file of the state that `learner` and `position` are in.
+pub(super) fn files(
+    learner: &Learner,
+    position: &mut Position,
+) -> Result<Vec<(String, Vec<u8>)>, GatherError> {
+    let parameters = learner.chain.parameters();
+    let read = parameters.iter().fold(Transaction::default(), |all, parameter| {
+        all.register(parameter.value.clone())
+    });
+    let values = read.try_execute()?;
+    let named: Vec<NamedTensor> = (parameters.iter().zip(values))
+        .map(|(parameter, data)| named(&parameter.name, parameter.shape.clone(), data))
+        .collect();
+    let mut files = vec![(WEIGHTS.to_owned(), weights::write(&named)?)];
+    if let Some(ema) = &learner.ema {
+        let mut averages: BTreeMap<String, TensorData> = ema.state()?.into_iter().collect();
+        let averaged = named.into_iter().map(|tensor| match averages.remove(&tensor.name) {
+            Some(data) => self::named(&tensor.name, tensor.shape, data),
+            None => tensor,
+        });
+        files.push((AVERAGE.to_owned(), weights::write(&averaged.collect::<Vec<_>>())?));
+    }
+    let OptimizerState { tensors, scalars } = learner.optimizer.state()?;
+    let tensors = tensors.into_iter().map(|(name, data)| named(&name, data.shape.to_vec(), data));
+    files.push((OPTIMIZER.to_owned(), weights::write(&tensors.collect::<Vec<_>>())?));
+    position.optimizer = scalars;
+    let json = serde_json::to_vec_pretty(position).expect("a position has only finite numbers");
+    files.push((POSITION.to_owned(), json));
+    Ok(files)
+}
+
+/// Puts `learner` and `schedule` into the saved state and returns the position.
+///
+/// # Errors
+/// When the state is of another model, optimizer or version.
+pub fn restore(
+    state: &SavedState,
+    learner: &mut Learner,
+    schedule: &mut Schedule,
+) -> Result<Position, RestoreError> {
+    let file = |name: &'static str| state.files.get(name).ok_or(RestoreError::Missing(name));
+    let tensors = |name: &'static str| -> Result<BTreeMap<String, NamedTensor>, RestoreError> {
+        let tensors = weights::parse(file(name)?, &state.folder.join(name))?.tensors.into_iter();
+        Ok(tensors.map(|tensor| (tensor.name.clone(), tensor)).collect())
+    };
+    let position: Position = serde_json::from_slice(file(POSITION)?)?;
+    let mut saved = tensors(WEIGHTS)?;
+    for parameter in learner.chain.parameters() {
+        let found = saved.get(&parameter.name).is_some_and(|t| t.shape == parameter.shape);
+        if !found {
+            let (name, shape) = (parameter.name, parameter.shape);
+            return Err(RestoreError::Parameter { file: WEIGHTS, name, shape });
+        }
+    }
+    let device = learner.device.clone();
+    learner.chain.map_parameters(|name, value| match saved.remove(name) {
+        Some(tensor) => flat(tensor, &device),
+        None => value,
+    });
+    if let Some(ema) = &mut learner.ema {
+        let averages = tensors(AVERAGE)?.into_values();
+        let averages = averages.filter(|tensor| ema.get(&tensor.name).is_some());
+        ema.load(averages.map(data).collect(), &device)?;
+    }
+    let kept = tensors(OPTIMIZER)?.into_values().map(data).collect();
+    let scalars = position.optimizer.clone();
+    learner.optimizer.load(OptimizerState { tensors: kept, scalars }, &device)?;
+    schedule.load(position.schedule.clone())?;
+    Ok(position)
+}
+
+fn named(name: &str, shape: Vec<usize>, data: TensorData) -> NamedTensor {
+    NamedTensor { name: name.to_owned(), shape, data: data.iter::<f32>().collect() }
+}
+
+/// `[n]`, and the name.
+fn data(tensor: NamedTensor) -> (String, TensorData) {
+    let length = tensor.data.len();
+    (tensor.name, TensorData::new(tensor.data, [length]))
+}
+
+fn flat(tensor: NamedTensor, device: &Device) -> Tensor<1> {
+    Tensor::from_data(data(tensor).1, (device, DType::F32))
+}
