@@ -202,6 +202,9 @@ impl<'a> Conform<'a> {
                 let table = path.key(&owner.name).header();
                 format!("`{name}` is a setting of a choice: write it in a table such as `{table}`")
             }
+            (None, None) if variants.len() == 1 => {
+                format!("the only choice so far is `{}`", variants[0].name)
+            }
             (None, None) => {
                 let names: Vec<&str> = variants.iter().map(|one| one.name.as_str()).collect();
                 format!("the choices are {}", list(&names, "and"))
