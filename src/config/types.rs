@@ -73,17 +73,27 @@ impl Default for SaveConfig {
 }
 
 /// `[device]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceConfig {
-    /// `"auto"` (the first GPU, else the CPU), `"cpu"` or `"cuda:0"`.
+    /// `"auto"` (the first GPU, else the CPU), `"cpu"`, `"cuda"` (the first GPU) or `"cuda:1"`.
     #[serde(rename = "use")]
-    pub device: String,
+    pub device: DeviceUse,
 }
 
-impl Default for DeviceConfig {
+/// One device, or several that share the work (which is refused so far, by a message of its own).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum DeviceUse {
+    /// One device.
+    One(String),
+    /// Several devices.
+    Several(Vec<String>),
+}
+
+impl Default for DeviceUse {
     fn default() -> Self {
-        Self { device: "auto".to_owned() }
+        Self::One("auto".to_owned())
     }
 }
 

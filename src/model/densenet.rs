@@ -34,7 +34,7 @@ impl DensenetArchitecture {
             width = block.output_channels();
             stages.push(Box::new(block));
             if index + 1 < self.blocks.len() {
-                let reduced = (width as f64 * self.compression).floor().max(1.0) as usize;
+                let reduced = (width as f64 * self.compression) as usize;
                 stages.push(Box::new(TransitionSpec {
                     name: format!("transition{}", index + 1),
                     index,
@@ -46,16 +46,6 @@ impl DensenetArchitecture {
         }
         stages.push(Box::new(PoolSpec { channels: width, norm: self.norm }));
         stages
-    }
-
-    /// Width of the pooled features.
-    pub fn features(&self) -> usize {
-        let image = ActivationShape::Map([1, 1, 32, 32]);
-        let output = self.stages(1).iter().fold(image, |shape, stage| stage.output(&shape));
-        match output {
-            ActivationShape::Features([_, features]) => features,
-            other => panic!("the chain of a DenseNet ends in features, not in {other:?}"),
-        }
     }
 }
 

@@ -8,6 +8,6 @@ mod densenet;
 mod heads;
 mod layer;
 
-pub use architecture::DensenetArchitecture;
+pub use architecture::{ArchitectureFault, DensenetArchitecture};
 pub use config::*;
 pub use heads::HeadsSpec;

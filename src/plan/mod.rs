@@ -1,1 +1,190 @@
 //! From the configuration as written to one with nothing left to default and every check made.
+//!
+//! Pure: opens no device and no file. Nothing after this reads a [`Config`].
+
+mod checks;
+mod device;
+mod monitor;
+mod pending;
+mod saved;
+
+use std::path::PathBuf;
+
+pub use device::DevicePlan;
+pub use monitor::Monitor;
+
+use crate::config::{Config, Fault, RunConfig};
+use crate::data::DataConfig;
+use crate::loss::LossConfig;
+use crate::memory::MemoryConfig;
+use crate::model::{DensenetArchitecture, HeadConfig, ModelConfig, Task};
+use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
+
+/// An experiment with everything decided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Name, output folder, seed and when to save.
+    pub run: RunConfig,
+    /// The device.
+    pub device: DevicePlan,
+    /// Images, labels and the split. Exactly one layout is given, and a share for validation where
+    /// the layout has no list of its own; what is still absent means "all" (`views`, `workers`).
+    pub data: DataConfig,
+    /// The network below the heads.
+    pub model: ModelPlan,
+    /// What is predicted; at least one, with different names.
+    pub heads: Vec<HeadPlan>,
+    /// How it is trained.
+    pub train: TrainPlan,
+    /// How a step fits in memory.
+    pub memory: MemoryConfig,
+}
+
+/// The network below the heads, with every size given.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ModelPlan {
+    /// A DenseNet.
+    Densenet(DensenetArchitecture),
+}
+
+/// A head with its loss.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeadPlan {
+    /// Names the head in metrics and weights.
+    pub name: String,
+    /// What its outputs mean.
+    pub task: Task,
+    /// The labels or classes, all different.
+    pub labels: Vec<String>,
+    /// The weight of its loss in the sum over heads; 0 or more.
+    pub weight: f64,
+    /// Widths of hidden layers.
+    pub hidden: Vec<usize>,
+    /// The probability that a feature is dropped, below 1.
+    pub dropout: f64,
+    /// The loss; it fits the task.
+    pub loss: LossConfig,
+}
+
+/// How the network is trained.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainPlan {
+    /// Passes over the training images, at most.
+    pub epochs: usize,
+    /// Images per optimizer step.
+    pub batch_size: usize,
+    /// The optimizer with all its settings.
+    pub optimizer: OptimizerConfig,
+    /// The learning rate over time.
+    pub schedule: ScheduleConfig,
+    /// The metric that a `plateau` schedule watches; none for other schedules.
+    pub plateau: Option<Monitor>,
+    /// Whether weight decay also acts on biases and norms.
+    pub decay_norms_and_biases: bool,
+    /// The largest norm of the gradient; no clipping when absent.
+    pub clip_norm: Option<f64>,
+    /// The average of the weights; none when absent.
+    pub ema: Option<EmaConfig>,
+    /// When training ends before its last epoch; never when absent.
+    pub early_stopping: Option<EarlyStopping>,
+    /// What `best` is saved by.
+    pub best: Monitor,
+}
+
+/// When training ends before its last epoch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EarlyStopping {
+    /// What is watched.
+    pub monitor: Monitor,
+    /// Epochs without improvement before training ends; at least 1.
+    pub patience: usize,
+    /// The least change that counts as an improvement; 0 or more.
+    pub min_delta: f64,
+    /// Epochs before this one (counted from 1) never end training.
+    pub start_epoch: usize,
+}
+
+impl Plan {
+    /// The run's folder.
+    pub fn folder(&self) -> PathBuf {
+        self.run.output.join(&self.run.name)
+    }
+}
+
+/// The share of patients set aside where neither the configuration nor the layout says.
+const DEFAULT_VALIDATION: f64 = 0.2;
+
+/// Makes every check and fills in every default.
+///
+/// # Errors
+///
+/// The first fault found, with the key that is wrong; [`crate::config::Source::error`] adds where
+/// it was written.
+pub fn plan(config: Config) -> Result<Plan, Fault> {
+    checks::check(&config)?;
+    let device = DevicePlan::parse(&config.device.device)?;
+    let ModelConfig::Densenet(densenet) = &config.model.0;
+    let model = ModelPlan::Densenet(checks::architecture(densenet, &config.data.image)?);
+    let heads: Vec<HeadPlan> = config.heads.iter().map(head).collect();
+    checks::losses(&heads)?;
+    checks::data_labels(&config.data, &config.heads)?;
+    let train = train(&config, &heads)?;
+    let mut data = config.data;
+    if data.phantom.is_some() {
+        data.validation.fraction.get_or_insert(DEFAULT_VALIDATION);
+    }
+    Ok(Plan { run: config.run, device, data, model, heads, train, memory: config.memory })
+}
+
+fn head(head: &HeadConfig) -> HeadPlan {
+    let loss = head.loss.as_ref().map(|loss| loss.0.clone());
+    HeadPlan {
+        name: head.name.clone(),
+        task: head.task,
+        labels: head.labels.clone(),
+        weight: head.weight,
+        hidden: head.hidden.clone(),
+        dropout: head.dropout,
+        loss: loss.unwrap_or_else(|| pending::default_loss(head.task)),
+    }
+}
+
+fn train(config: &Config, heads: &[HeadPlan]) -> Result<TrainPlan, Fault> {
+    let train = &config.train;
+    let plateau = match &train.schedule.0 {
+        ScheduleConfig::Plateau(plateau) => {
+            Some(Monitor::new("train.schedule.plateau.metric", &plateau.metric, heads)?)
+        }
+        _ => None,
+    };
+    let early_stopping = match &train.early_stopping {
+        Some(stop) => {
+            let monitor = Monitor::new("train.early_stopping.metric", &stop.metric, heads)?;
+            monitor.agrees_with(stop.mode)?;
+            Some(EarlyStopping {
+                monitor,
+                patience: stop.patience,
+                min_delta: stop.min_delta,
+                start_epoch: stop.start_epoch,
+            })
+        }
+        None => None,
+    };
+    let best = match (&train.best_metric, &early_stopping) {
+        (Some(metric), _) => Monitor::new("train.best_metric", metric, heads)?,
+        (None, Some(stop)) => stop.monitor.clone(),
+        (None, None) => Monitor::loss(),
+    };
+    Ok(TrainPlan {
+        epochs: train.epochs,
+        batch_size: train.batch_size,
+        optimizer: train.optimizer.0.clone(),
+        schedule: train.schedule.0.clone(),
+        plateau,
+        decay_norms_and_biases: train.decay_norms_and_biases,
+        clip_norm: train.clip_norm,
+        ema: train.ema.clone(),
+        early_stopping,
+        best,
+    })
+}

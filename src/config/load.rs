@@ -1,0 +1,105 @@
+//! Reads a configuration: the file, then the overrides, then the checks that need one key only.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::de::DeTable;
+
+use super::conform::Conform;
+use super::error::{ConfigError, Fault, Position};
+use super::overrides;
+use super::positions::Source;
+use super::shape::Shape;
+use super::tree::{Node, Place, Problem, Reader, Value};
+use super::types::Config;
+
+/// A configuration and where its keys were written.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The configuration, as written.
+    pub config: Config,
+    /// Where each key was written.
+    pub source: Source,
+}
+
+/// Reads the configuration in the file `path`, changed by `overrides` (`train.batch_size=32`).
+///
+/// Paths inside the configuration are relative to the working directory, not to the file.
+///
+/// # Errors
+///
+/// When the file cannot be read, is no TOML, or holds a key or value that the types do not allow.
+pub fn load(path: &Path, overrides: &[String]) -> Result<Loaded, ConfigError> {
+    let file = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|error| unreadable(&file, path, &error))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let text = String::from_utf8_lossy(error.as_bytes());
+        let bad = valid..valid + char::REPLACEMENT_CHARACTER.len_utf8();
+        ConfigError {
+            message: "the file is not UTF-8 text".to_owned(),
+            help: Some("save it as UTF-8; TOML allows no other encoding".to_owned()),
+            position: Some(Position::new(Some(file.clone()), &text, bad)),
+        }
+    })?;
+    read(file, text, overrides)
+}
+
+/// Reads a configuration from `text`, the content of a file called `file`.
+///
+/// # Errors
+///
+/// As [`load`], but for reading the file.
+pub fn read(file: String, text: String, overrides: &[String]) -> Result<Loaded, ConfigError> {
+    let place = Place { flag: None, span: 0..0 };
+    let empty = Node { place, value: Value::Table(Vec::new()) };
+    let tree = parse(&text);
+    let mut source = Source::new(file, text, overrides, empty);
+    let shape = Shape::of_config();
+    source.tree = tree.map_err(|problem| source.problem(problem))?;
+    for (number, flag) in overrides.iter().enumerate() {
+        let mut tree = source.tree.clone();
+        overrides::apply(&mut tree, &shape, number, flag)
+            .map_err(|problem| source.problem(problem))?;
+        source.tree = tree;
+    }
+    Conform::new(&source.tree, &shape).check().map_err(|problem| source.problem(problem))?;
+    let config = deserialize(&source)?;
+    Ok(Loaded { config, source })
+}
+
+/// The tree of the file.
+fn parse(text: &str) -> Result<Node, Problem> {
+    let table = DeTable::parse(text).map_err(|error| {
+        let span = error.span().unwrap_or(0..0);
+        let (message, help) = super::syntax::explain(error.message(), text, &span);
+        Problem { place: Place { flag: None, span }, message, help }
+    })?;
+    Reader { flag: None, offset: 0 }.file(table.get_ref(), text.trim_end().len())
+}
+
+/// What conforms to the schema of the types must be readable as these types. Were it not so, the
+/// message would be serde's, at the right place nevertheless.
+fn deserialize(source: &Source) -> Result<Config, ConfigError> {
+    let value = source.tree.to_toml();
+    let mut track = serde_path_to_error::Track::new();
+    let tracked = serde_path_to_error::Deserializer::new(value, &mut track);
+    Config::deserialize(tracked).map_err(|error: toml::de::Error| {
+        let key = track.path().to_string();
+        source.error(Fault::new(key, error.message().to_owned()))
+    })
+}
+
+fn unreadable(file: &str, path: &Path, error: &std::io::Error) -> ConfigError {
+    let (message, help) = if path.is_dir() {
+        (format!("{file} is a folder"), "name the TOML file in it".to_owned())
+    } else if error.kind() == std::io::ErrorKind::NotFound {
+        let place = std::env::current_dir()
+            .map_or(String::new(), |folder| format!(" (looked in {})", folder.display()));
+        let place = if path.is_absolute() { String::new() } else { place };
+        (format!("there is no file {file}{place}"), "check the path".to_owned())
+    } else {
+        (format!("cannot read {file}: {error}"), "check the file's permissions".to_owned())
+    };
+    ConfigError { message, help: Some(help), position: None }
+}

@@ -1,0 +1,233 @@
+//! `--set KEY=VALUE`: changes of a parsed configuration, before it is checked.
+//!
+//! The right side is read as TOML; what is no TOML, or is wanted as a string, is taken as a string
+//! as it stands. Setting a value replaces all of the old one, tables too. A choice has one variant:
+//! setting a key of another variant drops the one that was there.
+
+use std::ops::Range;
+
+use toml::de::DeValue;
+
+use super::conform::Conform;
+use super::keys::{KeyPath, Step};
+use super::shape::Shape;
+use super::tree::{Entry, Node, Place, Problem, Reader, Value};
+use super::wording::wanted;
+
+/// What stands before the key where an override is shown.
+pub(super) const PREFIX: &str = "--set ";
+
+/// An override's text as it is shown.
+pub(super) fn shown(flag: &str) -> String {
+    format!("{PREFIX}{flag}")
+}
+
+/// An override, cut into its parts; spans count in the text shown.
+struct Override<'a> {
+    number: usize,
+    steps: Vec<(Step, Range<usize>)>,
+    value: &'a str,
+    value_start: usize,
+}
+
+/// Changes `root` as the override with this number says.
+pub(super) fn apply(
+    root: &mut Node,
+    shape: &Shape,
+    number: usize,
+    flag: &str,
+) -> Result<(), Problem> {
+    let change = parse(number, flag)?;
+    change.set(root, shape, 0)
+}
+
+fn parse(number: usize, flag: &str) -> Result<Override<'_>, Problem> {
+    let problem = |span: Range<usize>, message: String, help: &str| Problem {
+        place: Place {
+            flag: Some(number),
+            span: span.start + PREFIX.len()..span.end + PREFIX.len(),
+        },
+        message,
+        help: Some(help.to_owned()),
+    };
+    let example = "write `--set KEY=VALUE`, such as `--set train.batch_size=32`";
+    let Some(equals) = equals_sign(flag) else {
+        return Err(problem(0..flag.len(), "an override needs a `=`".to_owned(), example));
+    };
+    let (key, value) = (&flag[..equals], &flag[equals + 1..]);
+    let steps = KeyPath::parse(key)
+        .map_err(|bad| problem(bad.span, format!("not a key: {}", bad.message), example))?;
+    if value.trim().is_empty() {
+        let help = "for an empty string write two quotes: `--set 'KEY=\"\"'`";
+        return Err(problem(equals..flag.len(), "a value must follow `=`".to_owned(), help));
+    }
+    let shift = |(step, span): (Step, Range<usize>)| {
+        (step, span.start + PREFIX.len()..span.end + PREFIX.len())
+    };
+    Ok(Override {
+        number,
+        steps: steps.into_iter().map(shift).collect(),
+        value,
+        value_start: PREFIX.len() + equals + 1,
+    })
+}
+
+/// The first `=` outside of quotes.
+fn equals_sign(flag: &str) -> Option<usize> {
+    let mut quote = None;
+    for (at, c) in flag.char_indices() {
+        match (quote, c) {
+            (None, '=') => return Some(at),
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), c) if c == open => quote = None,
+            _ => {}
+        }
+    }
+    None
+}
+
+impl Override<'_> {
+    /// Where step `depth` stands.
+    fn place(&self, depth: usize) -> Place {
+        Place { flag: Some(self.number), span: self.steps[depth].1.clone() }
+    }
+
+    /// The path up to step `depth`.
+    fn path(&self, depth: usize) -> KeyPath {
+        KeyPath(self.steps[..depth].iter().map(|(step, _)| step.clone()).collect())
+    }
+
+    fn problem(&self, depth: usize, message: String) -> Problem {
+        Problem { place: self.place(depth), message, help: None }
+    }
+
+    fn set(&self, node: &mut Node, shape: &Shape, depth: usize) -> Result<(), Problem> {
+        let Some((step, _)) = self.steps.get(depth) else {
+            *node = self.read(shape)?;
+            return Ok(());
+        };
+        let shape = self.below(shape, step);
+        match (shape, step) {
+            (Shape::Array { item, .. }, step) => self.set_item(node, item, step, depth),
+            (Shape::Table(keys), Step::Key(name)) => {
+                let Some(key) = keys.iter().find(|key| key.name == *name) else {
+                    let conform = Conform::new(node, shape);
+                    let place = self.place(depth);
+                    return Err(conform.unknown_key(name, &place, keys, &self.path(depth)));
+                };
+                self.set_entry(node, &key.shape, name, depth, false)
+            }
+            (Shape::Map(shape), Step::Key(name)) => self.set_entry(node, shape, name, depth, false),
+            (Shape::Choice(variants), Step::Key(name)) => {
+                let variant = variants.iter().find(|variant| variant.name == *name);
+                let Some(settings) = variant.and_then(|variant| variant.settings.as_ref()) else {
+                    let conform = Conform::new(node, shape);
+                    let place = self.place(depth);
+                    let path = self.path(depth);
+                    return Err(conform.unknown_variant(name, &place, variants, &path));
+                };
+                self.set_entry(node, settings, name, depth, true)
+            }
+            (shape, _) => {
+                let message = format!("`{}` is {}", self.path(depth), wanted(shape));
+                Err(self.problem(depth, format!("{message} and has nothing in it to set")))
+            }
+        }
+    }
+
+    /// The alternative of `shape` that `step` leads into.
+    fn below<'s>(&self, shape: &'s Shape, step: &Step) -> &'s Shape {
+        let leads = |shape: &&Shape| match (shape, step) {
+            (Shape::Choice(variants), Step::Key(name)) => {
+                variants.iter().any(|one| one.settings.is_some() && one.name == *name)
+            }
+            (Shape::Map(_) | Shape::Table(_), Step::Key(_)) => true,
+            (Shape::Array { .. }, Step::Index(_)) => true,
+            (Shape::Array { .. }, Step::Key(name)) => name.parse::<usize>().is_ok(),
+            _ => false,
+        };
+        shape.alternatives().iter().find(leads).unwrap_or(shape)
+    }
+
+    fn set_item(
+        &self,
+        node: &mut Node,
+        item: &Shape,
+        step: &Step,
+        depth: usize,
+    ) -> Result<(), Problem> {
+        let path = self.path(depth);
+        let index = match step {
+            Step::Index(index) => Some(*index),
+            Step::Key(key) => key.parse().ok(),
+        };
+        let Some(index) = index else {
+            let message = format!("`{path}` is an array: its entries are `{path}[0]` and so on");
+            return Err(self.problem(depth, message));
+        };
+        let Value::Array(items) = &mut node.value else {
+            return Err(self.problem(depth, format!("`{path}` is not an array here")));
+        };
+        let count = items.len();
+        let Some(node) = items.get_mut(index) else {
+            let entries = if count == 1 { "entry" } else { "entries" };
+            let message = format!("`{path}` has {count} {entries}, counted from 0");
+            return Err(self.problem(depth, message));
+        };
+        self.set(node, item, depth + 1)
+    }
+
+    /// Sets what is under the key `name` of a table, making the table and the key where needed.
+    fn set_entry(
+        &self,
+        node: &mut Node,
+        shape: &Shape,
+        name: &str,
+        depth: usize,
+        alone: bool,
+    ) -> Result<(), Problem> {
+        if !matches!(node.value, Value::Table(_)) {
+            *node = Node { place: self.place(depth), value: Value::Table(Vec::new()) };
+        }
+        let Value::Table(entries) = &mut node.value else { return Ok(()) };
+        if alone {
+            entries.retain(|entry| entry.name == name);
+        }
+        let at = entries.iter().position(|entry| entry.name == name).unwrap_or_else(|| {
+            let place = self.place(depth);
+            let node = Node { place: place.clone(), value: Value::Table(Vec::new()) };
+            entries.push(Entry { name: name.to_owned(), key: place, node });
+            entries.len() - 1
+        });
+        if depth + 1 == self.steps.len() {
+            entries[at].key = self.place(depth);
+        }
+        self.set(&mut entries[at].node, shape, depth + 1)
+    }
+
+    /// The right side, as `shape` wants it.
+    fn read(&self, shape: &Shape) -> Result<Node, Problem> {
+        let reader = Reader { flag: Some(self.number), offset: self.value_start };
+        let as_it_stands = || Node {
+            place: reader.place(0..self.value.len()),
+            value: Value::String(self.value.trim().to_owned()),
+        };
+        let parsed = DeValue::parse(self.value);
+        let text_only = *shape == Shape::String;
+        match parsed {
+            Ok(value) => {
+                let node = reader.node(&value)?;
+                let quoted = matches!(node.value, Value::String(_));
+                Ok(if text_only && !quoted { as_it_stands() } else { node })
+            }
+            Err(_) if text_only || !self.value.trim_start().starts_with(['"', '\'', '[', '{']) => {
+                Ok(as_it_stands())
+            }
+            Err(error) => {
+                let span = error.span().unwrap_or(0..self.value.len());
+                let (message, help) = super::syntax::explain(error.message(), self.value, &span);
+                Err(Problem { place: reader.place(span), message, help })
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What a configuration may hold, read from its JSON Schema.
+//!
+//! serde's own messages speak of maps and untagged enums and lose positions inside choices. So
+//! [`super::conform`] checks the parsed file against this before serde reads it; the types stay the
+//! one place where keys are written down.
+
+use serde_json::Value as Json;
+
+/// What a value must be.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Shape {
+    String,
+    Boolean,
+    /// From `min` up.
+    Integer {
+        min: i64,
+    },
+    /// Finite.
+    Number,
+    /// `fewest` to `most` items.
+    Array {
+        item: Box<Shape>,
+        fewest: usize,
+        most: usize,
+    },
+    /// With exactly these keys.
+    Table(Vec<Key>),
+    /// A table with keys of the user's choice.
+    Map(Box<Shape>),
+    /// One of several variants.
+    Choice(Vec<Variant>),
+    /// One of several shapes that differ in their TOML type.
+    Either(Vec<Shape>),
+    /// Nothing is known; serde decides.
+    Anything,
+}
+
+/// A key of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Key {
+    pub(super) name: String,
+    pub(super) required: bool,
+    pub(super) about: String,
+    pub(super) shape: Shape,
+}
+
+/// A variant of a choice.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Variant {
+    pub(super) name: String,
+    /// May be written as a string.
+    pub(super) bare: bool,
+    /// May be written as a table with one key, the variant's name, and this in it.
+    pub(super) settings: Option<Shape>,
+}
+
+impl Shape {
+    /// The shape of a whole configuration.
+    pub(super) fn of_config() -> Self {
+        let root = super::schema();
+        read(&root, &root)
+    }
+
+    /// The keys a table of this shape may have.
+    pub(super) fn keys(&self) -> &[Key] {
+        match self {
+            Shape::Table(keys) => keys,
+            _ => &[],
+        }
+    }
+
+    /// The alternatives: of an `Either`, each; else the shape itself.
+    pub(super) fn alternatives(&self) -> &[Shape] {
+        match self {
+            Shape::Either(shapes) => shapes,
+            shape => std::slice::from_ref(shape),
+        }
+    }
+}
+
+fn read(schema: &Json, root: &Json) -> Shape {
+    if let Some(target) = schema.get("$ref").and_then(Json::as_str) {
+        let definition = root.pointer(target.trim_start_matches('#'));
+        return definition.map_or(Shape::Anything, |definition| read(definition, root));
+    }
+    if let Some([one]) = schema.get("allOf").and_then(Json::as_array).map(Vec::as_slice) {
+        return read(one, root);
+    }
+    if let Some(names) = schema.get("enum").and_then(Json::as_array) {
+        return Shape::Choice(names.iter().filter_map(Json::as_str).map(bare).collect());
+    }
+    if let Some(name) = schema.get("const").and_then(Json::as_str) {
+        return Shape::Choice(vec![bare(name)]);
+    }
+    if let Some(choices) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Json::as_array) {
+        return either(choices.iter().map(|choice| alternative(choice, root)));
+    }
+    match schema.get("type").and_then(Json::as_str) {
+        Some("string") => Shape::String,
+        Some("boolean") => Shape::Boolean,
+        Some("integer") => {
+            Shape::Integer { min: schema.get("minimum").and_then(Json::as_i64).unwrap_or(i64::MIN) }
+        }
+        Some("number") => Shape::Number,
+        Some("array") => array(schema, root),
+        Some("object") => match schema.get("additionalProperties") {
+            Some(values @ Json::Object(_)) => Shape::Map(Box::new(read(values, root))),
+            _ => Shape::Table(table(schema, root)),
+        },
+        _ => Shape::Anything,
+    }
+}
+
+fn array(schema: &Json, root: &Json) -> Shape {
+    let count = |name: &str| schema.get(name).and_then(Json::as_u64).map(|count| count as usize);
+    Shape::Array {
+        item: Box::new(schema.get("items").map_or(Shape::Anything, |item| read(item, root))),
+        fewest: count("minItems").unwrap_or(0),
+        most: count("maxItems").unwrap_or(usize::MAX),
+    }
+}
+
+fn table(schema: &Json, root: &Json) -> Vec<Key> {
+    let required = schema.get("required").and_then(Json::as_array);
+    let required = |name: &str| required.is_some_and(|names| names.iter().any(|one| one == name));
+    let properties = schema.get("properties").and_then(Json::as_object);
+    let key = |(name, property): (&String, &Json)| Key {
+        name: name.clone(),
+        required: required(name),
+        about: property.get("description").and_then(Json::as_str).unwrap_or("").replace('\n', " "),
+        shape: read(property, root),
+    };
+    properties.into_iter().flatten().map(key).collect()
+}
+
+/// Among alternatives, a table with one key that it must have is a variant with its settings.
+fn alternative(schema: &Json, root: &Json) -> Shape {
+    let closed = schema.get("additionalProperties") == Some(&Json::Bool(false));
+    match read(schema, root) {
+        Shape::Table(keys) if closed && keys.len() == 1 && keys[0].required => {
+            let key = keys.into_iter().next();
+            let variant =
+                |key: Key| Variant { name: key.name, bare: false, settings: Some(key.shape) };
+            Shape::Choice(key.into_iter().map(variant).collect())
+        }
+        shape => shape,
+    }
+}
+
+fn bare(name: &str) -> Variant {
+    Variant { name: name.to_owned(), bare: true, settings: None }
+}
+
+/// Puts all variants into one choice, in the order of the types.
+fn either(shapes: impl Iterator<Item = Shape>) -> Shape {
+    let mut variants: Vec<Variant> = Vec::new();
+    let mut others = Vec::new();
+    for shape in shapes {
+        let Shape::Choice(more) = shape else {
+            others.push(shape);
+            continue;
+        };
+        for variant in more {
+            match variants.iter_mut().find(|known| known.name == variant.name) {
+                Some(known) => {
+                    known.bare |= variant.bare;
+                    known.settings = known.settings.take().or(variant.settings);
+                }
+                None => variants.push(variant),
+            }
+        }
+    }
+    if others.is_empty() {
+        return Shape::Choice(variants);
+    }
+    if !variants.is_empty() {
+        others.insert(0, Shape::Choice(variants));
+    }
+    Shape::Either(others)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all<'a>(shape: &'a Shape, found: &mut Vec<&'a Shape>) {
+        found.push(shape);
+        match shape {
+            Shape::Array { item, .. } | Shape::Map(item) => all(item, found),
+            Shape::Table(keys) => keys.iter().for_each(|key| all(&key.shape, found)),
+            Shape::Choice(variants) => {
+                variants.iter().flat_map(|one| &one.settings).for_each(|one| all(one, found));
+            }
+            Shape::Either(shapes) => shapes.iter().for_each(|shape| all(shape, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_schema_leaves_no_value_unknown() {
+        let config = Shape::of_config();
+        let mut found = Vec::new();
+        all(&config, &mut found);
+        assert!(found.len() > 100, "{}", found.len());
+        assert!(!found.contains(&&Shape::Anything));
+    }
+
+    #[test]
+    fn alternatives_can_be_told_apart_by_their_toml_type() {
+        let config = Shape::of_config();
+        let mut found = Vec::new();
+        all(&config, &mut found);
+        for shape in found {
+            let Shape::Either(shapes) = shape else { continue };
+            let arrays = shapes.iter().filter(|one| matches!(one, Shape::Array { .. })).count();
+            let tables = shapes.iter().filter(|one| matches!(one, Shape::Map(_))).count();
+            let strings =
+                shapes.iter().filter(|one| matches!(one, Shape::Choice(_) | Shape::String)).count();
+            assert_eq!(arrays + tables + strings, shapes.len(), "{shapes:?}");
+            assert!(arrays < 2 && tables < 2 && strings < 2, "{shapes:?}");
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Every check that a type cannot make, as a list of small functions. The families check their own
+//! settings; what spans several of them stands here.
+
+use super::{HeadPlan, pending};
+use crate::config::{Config, Fault};
+use crate::data::{DataConfig, ImageConfig, Uncertain, UncertainPolicy};
+use crate::model::{
+    ArchitectureFault, DensenetArchitecture, DensenetConfig, HeadConfig, ModelConfig, Norm, Task,
+};
+
+type Check = fn(&Config) -> Result<(), Fault>;
+
+const CHECKS: [Check; 17] = [
+    run_name,
+    saving,
+    epochs,
+    batch_size,
+    image,
+    layout,
+    phantom,
+    views,
+    uncertain,
+    validation,
+    loading,
+    augment,
+    heads,
+    labels,
+    head_sizes,
+    optimizer,
+    early_stopping,
+];
+
+/// The first fault of a configuration.
+pub(super) fn check(config: &Config) -> Result<(), Fault> {
+    CHECKS.iter().try_for_each(|check| check(config))
+}
+
+/// A fault at `key` unless `holds`.
+fn require(
+    holds: bool,
+    key: impl Into<String>,
+    message: impl Into<String>,
+    help: impl Into<String>,
+) -> Result<(), Fault> {
+    if holds { Ok(()) } else { Err(Fault::new(key, message).help(help)) }
+}
+
+/// A fault at `key` unless `value` is in `range`; NaN is in none.
+fn within(
+    key: &str,
+    value: f64,
+    range: impl std::ops::RangeBounds<f64>,
+    help: &str,
+) -> Result<(), Fault> {
+    let message = format!("`{}` is out of range: {value}", last(key));
+    require(range.contains(&value), key, message, format!("write {help}"))
+}
+
+fn at_least_one(key: &str, value: usize) -> Result<(), Fault> {
+    let message = format!("`{}` is 0", last(key));
+    require(value >= 1, key, message, "write 1 or more")
+}
+
+fn last(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or(key)
+}
+
+fn run_name(config: &Config) -> Result<(), Fault> {
+    let name = &config.run.name;
+    let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let help = "it names a folder: use letters, digits, `.`, `_` and `-`, the first no `.`";
+    require(!name.is_empty(), "run.name", "the run's name is empty", help)?;
+    require(name.len() <= 128, "run.name", "the run's name is longer than 128 letters", help)?;
+    let message = format!("{name:?} cannot be the run's name");
+    require(!name.starts_with('.') && name.chars().all(letter), "run.name", message, help)?;
+    let output = !config.run.output.as_os_str().is_empty();
+    require(output, "run.output", "`output` is empty", "write a folder, such as \"checkpoints\"")
+}
+
+fn saving(config: &Config) -> Result<(), Fault> {
+    let save = &config.run.save;
+    at_least_one("run.save.keep", save.keep)?;
+    within("run.save.every_minutes", save.every_minutes, 0.0.., "0 (never) or more")
+}
+
+fn epochs(config: &Config) -> Result<(), Fault> {
+    at_least_one("train.epochs", config.train.epochs)
+}
+
+fn batch_size(config: &Config) -> Result<(), Fault> {
+    let key = "train.batch_size";
+    let size = config.train.batch_size;
+    at_least_one(key, size)?;
+    let ModelConfig::Densenet(densenet) = &config.model.0;
+    let message = "normalising over a batch of one image leaves nothing of it";
+    let help = "write 2 or more, or `norm = \"group\"` under `[model.densenet]`";
+    require(size >= 2 || densenet.norm != Norm::Batch, key, message, help)
+}
+
+/// Sides beyond this overflow nothing, but no radiograph has them and no memory holds them.
+const LARGEST_SIDE: usize = 16384;
+
+fn image(config: &Config) -> Result<(), Fault> {
+    let image = &config.data.image;
+    for (place, side) in image.size.iter().enumerate() {
+        let message = format!("an image side of {side} pixels is out of range");
+        let help = format!("write `size = [height, width]`, each from 32 to {LARGEST_SIDE}");
+        let key = format!("data.image.size[{place}]");
+        require((32..=LARGEST_SIDE).contains(side), key, message, help)?;
+    }
+    let message = format!("images have 1 or 3 channels, not {}", image.channels);
+    let help = "write 1 (grey), or 3 for weights trained on colour images";
+    require(matches!(image.channels, 1 | 3), "data.image.channels", message, help)
+}
+
+fn layout(config: &Config) -> Result<(), Fault> {
+    let data = &config.data;
+    match (&data.chexpert, &data.phantom) {
+        (None, None) => Err(Fault::new("data", "no data set is given")
+            .help("add one of the tables `[data.chexpert]` and `[data.phantom]`")),
+        (Some(_), Some(_)) => {
+            let message = "two data sets are given: `[data.chexpert]` and `[data.phantom]`";
+            Err(Fault::new("data.phantom", message)
+                .help("remove one of the two tables")
+                .also("data.chexpert"))
+        }
+        (Some(chexpert), None) => root("data.chexpert.root", &chexpert.root),
+        (None, Some(phantom)) => root("data.phantom.root", &phantom.root),
+    }
+}
+
+fn root(key: &str, folder: &std::path::Path) -> Result<(), Fault> {
+    let help = "write the data set's folder, relative to the working directory";
+    require(!folder.as_os_str().is_empty(), key, "`root` is empty", help)
+}
+
+fn phantom(config: &Config) -> Result<(), Fault> {
+    let Some(phantom) = &config.data.phantom else { return Ok(()) };
+    let message = format!("{} patients cannot be split in two", phantom.patients);
+    require(phantom.patients >= 2, "data.phantom.patients", message, "write 2 or more")?;
+    let message = format!("phantoms of {} pixels a side are not drawn", phantom.size);
+    let help = "write a side from 32 to 3000";
+    require((32..=3000).contains(&phantom.size), "data.phantom.size", message, help)
+}
+
+fn views(config: &Config) -> Result<(), Fault> {
+    let data = &config.data;
+    let given = [
+        ("data.chexpert.views", data.chexpert.as_ref().and_then(|layout| layout.views.as_ref())),
+        ("data.phantom.views", data.phantom.as_ref().and_then(|layout| layout.views.as_ref())),
+    ];
+    for (key, views) in given.into_iter().filter_map(|(key, views)| Some((key, views?))) {
+        let help = "write some of \"PA\", \"AP\" and \"Lateral\", or leave `views` out for all";
+        require(!views.is_empty(), key, "`views` is empty, so no image is left", help)?;
+        let double = (1..views.len()).find(|place| views[..*place].contains(&views[*place]));
+        let key = format!("{key}[{}]", double.unwrap_or_default());
+        require(double.is_none(), key, "this view is given twice", "remove one")?;
+    }
+    Ok(())
+}
+
+fn uncertain(config: &Config) -> Result<(), Fault> {
+    let data = &config.data;
+    let given = [
+        ("data.chexpert.uncertain", data.chexpert.as_ref().map(|layout| &layout.uncertain)),
+        ("data.phantom.uncertain", data.phantom.as_ref().map(|layout| &layout.uncertain)),
+    ];
+    for (key, uncertain) in given.into_iter().filter_map(|(key, one)| Some((key, one?))) {
+        match uncertain {
+            Uncertain::All(policy) => smooth(key, *policy)?,
+            Uncertain::PerLabel(policies) => policies
+                .iter()
+                .try_for_each(|(label, policy)| smooth(&format!("{key}.{label:?}"), *policy))?,
+        }
+    }
+    Ok(())
+}
+
+fn smooth(key: &str, policy: UncertainPolicy) -> Result<(), Fault> {
+    let UncertainPolicy::Smooth([low, high]) = policy else { return Ok(()) };
+    let message = format!("a soft label cannot be drawn between {low} and {high}");
+    let help = "write two numbers from 0 to 1, the smaller first: `smooth = [0.55, 0.85]`";
+    let holds = 0.0 <= low && low <= high && high <= 1.0;
+    require(holds, format!("{key}.smooth"), message, help)
+}
+
+fn validation(config: &Config) -> Result<(), Fault> {
+    let Some(fraction) = config.data.validation.fraction else { return Ok(()) };
+    let message = format!("a share of {fraction} leaves no patients on one side of the split");
+    let help = "write a number between 0 and 1, such as 0.1";
+    let holds = fraction > 0.0 && fraction < 1.0;
+    require(holds, "data.validation.fraction", message, help)
+}
+
+fn loading(config: &Config) -> Result<(), Fault> {
+    at_least_one("data.prefetch", config.data.prefetch)?;
+    let workers = config.data.workers.unwrap_or(1);
+    let help = "write 1 or more, or leave `workers` out to use all cores";
+    require(workers >= 1, "data.workers", "`workers` is 0, so no image is read", help)
+}
+
+fn augment(config: &Config) -> Result<(), Fault> {
+    let augment = &config.data.augment;
+    let degrees = "degrees from 0 to 180";
+    within("data.augment.rotate_degrees", augment.rotate_degrees, 0.0..=180.0, degrees)?;
+    let share = "a share from 0 to 0.5";
+    within("data.augment.translate", augment.translate, 0.0..=0.5, share)?;
+    within("data.augment.scale", augment.scale, 0.0..=0.5, share)?;
+    let flip = augment.horizontal_flip;
+    within("data.augment.horizontal_flip", flip, 0.0..=1.0, "a probability from 0 to 1")
+}
+
+fn heads(config: &Config) -> Result<(), Fault> {
+    let heads = &config.heads;
+    let help = "add a table `[[heads]]` with `name`, `task` and `labels`";
+    require(!heads.is_empty(), "heads", "there is no head, so nothing is predicted", help)?;
+    for (place, head) in heads.iter().enumerate() {
+        let key = format!("heads[{place}].name");
+        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let holds = !head.name.is_empty() && head.name.chars().all(letter);
+        let message = format!("{:?} cannot be a head's name", head.name);
+        let help = "it names metrics and weights: use letters, digits, `_` and `-`";
+        require(holds, &key, message, help)?;
+        if let Some(first) = heads[..place].iter().position(|other| other.name == head.name) {
+            return Err(Fault::new(key, format!("two heads are called {:?}", head.name))
+                .help("give each head its own name")
+                .also(format!("heads[{first}].name")));
+        }
+        let message = format!("the weight of a head's loss cannot be {}", head.weight);
+        let key = format!("heads[{place}].weight");
+        require(head.weight >= 0.0 && head.weight.is_finite(), key, message, "write 0 or more")?;
+    }
+    let trained = heads.iter().any(|head| head.weight > 0.0);
+    let message = "every head has the weight 0, so nothing is learnt";
+    require(trained, "heads[0].weight", message, "give one of them a weight above 0")
+}
+
+fn labels(config: &Config) -> Result<(), Fault> {
+    for (place, head) in config.heads.iter().enumerate() {
+        let key = format!("heads[{place}].labels");
+        let help = "write the labels as the data set names them: `labels = [\"Edema\"]`";
+        require(!head.labels.is_empty(), &key, "`labels` is empty", help)?;
+        for (index, label) in head.labels.iter().enumerate() {
+            let key = format!("heads[{place}].labels[{index}]");
+            require(!label.trim().is_empty(), &key, "this label is empty", help)?;
+            if let Some(first) = head.labels[..index].iter().position(|other| other == label) {
+                return Err(Fault::new(key, format!("the label {label:?} is given twice"))
+                    .help("remove one of the two")
+                    .also(format!("heads[{place}].labels[{first}]")));
+            }
+        }
+        let count = head.labels.len();
+        let (holds, message, help) = match head.task {
+            Task::Binary => (
+                count == 1,
+                format!("a `binary` head has one label, not {count}"),
+                "keep one label, or write `task = \"multilabel\"`",
+            ),
+            Task::Multiclass => (
+                count >= 2,
+                "a `multiclass` head has two classes or more, not 1".to_owned(),
+                "name all classes under `labels`, or write `task = \"binary\"`",
+            ),
+            Task::Multilabel | Task::Regression => (true, String::new(), ""),
+        };
+        let task = format!("heads[{place}].task");
+        require(holds, &key, message, help).map_err(|fault| fault.also(task))?;
+    }
+    Ok(())
+}
+
+/// Wider than any layer after pooled features is of use.
+const WIDEST: usize = 65536;
+
+fn head_sizes(config: &Config) -> Result<(), Fault> {
+    for (place, head) in config.heads.iter().enumerate() {
+        for (index, width) in head.hidden.iter().enumerate() {
+            let key = format!("heads[{place}].hidden[{index}]");
+            let message = format!("a hidden layer cannot have {width} units");
+            let help = format!("write a width from 1 to {WIDEST}");
+            require((1..=WIDEST).contains(width), key, message, help)?;
+        }
+        let key = format!("heads[{place}].dropout");
+        within(&key, head.dropout, 0.0..1.0, "a probability from 0 up to but not including 1")?;
+    }
+    Ok(())
+}
+
+fn optimizer(config: &Config) -> Result<(), Fault> {
+    let train = &config.train;
+    pending::check_optimizer(&train.optimizer.0)
+        .map_err(|fault| below("train.optimizer", fault))?;
+    if let Some(norm) = train.clip_norm {
+        let message = format!("`clip_norm` is {norm}, so no gradient is left");
+        let help = "write a number above 0, or leave `clip_norm` out to clip nothing";
+        require(norm > 0.0, "train.clip_norm", message, help)?;
+    }
+    if let Some(ema) = &train.ema {
+        within("train.ema.decay", ema.decay, 0.0..1.0, "a number below 1, such as 0.999")?;
+    }
+    Ok(())
+}
+
+fn early_stopping(config: &Config) -> Result<(), Fault> {
+    let Some(stop) = &config.train.early_stopping else { return Ok(()) };
+    at_least_one("train.early_stopping.patience", stop.patience)?;
+    within("train.early_stopping.min_delta", stop.min_delta, 0.0.., "0 or more")?;
+    let (start, epochs) = (stop.start_epoch, config.train.epochs);
+    let key = "train.early_stopping.start_epoch";
+    let message = format!("early stopping from epoch {start} on, but there are only {epochs}");
+    let help = format!("write {epochs} or less, or remove `[train.early_stopping]`");
+    require(start <= epochs, key, message, help).map_err(|fault| fault.also("train.epochs"))
+}
+
+/// The network's sizes, if an image of this size passes through it.
+pub(super) fn architecture(
+    densenet: &DensenetConfig,
+    image: &ImageConfig,
+) -> Result<DensenetArchitecture, Fault> {
+    let key = |key: &str| match key {
+        "" => "model.densenet".to_owned(),
+        key => format!("model.densenet.{key}"),
+    };
+    let architecture = densenet.resolve().map_err(|fault: ArchitectureFault| {
+        Fault::new(key(&fault.key), fault.message).help(fault.help)
+    })?;
+    let blocks = architecture.blocks.len();
+    for (place, side) in image.size.iter().enumerate() {
+        // The stem halves twice, rounding up; each transition halves, rounding down.
+        let left = side.div_ceil(2).div_ceil(2) >> (blocks - 1);
+        let message = format!("of {side} pixels nothing is left after {blocks} dense blocks");
+        let help = format!("write {} or more, or fewer blocks", (4 << (blocks - 1)) - 3);
+        let fault = require(left >= 1, format!("data.image.size[{place}]"), message, help);
+        fault.map_err(|fault| fault.also("model.densenet.blocks"))?;
+    }
+    Ok(architecture)
+}
+
+/// Each head's loss against its task and labels.
+pub(super) fn losses(heads: &[HeadPlan]) -> Result<(), Fault> {
+    heads.iter().enumerate().try_for_each(|(place, head)| {
+        pending::check_loss(&head.loss, head.task, &head.labels)
+            .map_err(|fault| below(&format!("heads[{place}].loss"), fault))
+            .map_err(|fault| fault.also(format!("heads[{place}].task")))
+    })
+}
+
+/// The heads' labels against those that the data layout has.
+pub(super) fn data_labels(data: &DataConfig, heads: &[HeadConfig]) -> Result<(), Fault> {
+    pending::check_labels(data, heads).map_err(|fault| below("heads", fault))
+}
+
+/// A family's fault, whose key counts from `table`.
+fn below(table: &str, fault: pending::Fault) -> Fault {
+    Fault::new(format!("{table}.{}", fault.key), fault.message).help(fault.help)
+}

@@ -1,0 +1,81 @@
+//! A plan as a configuration, with every default written out.
+
+use super::{EarlyStopping, HeadPlan, ModelPlan, Plan, TrainPlan};
+use crate::choice::Choice;
+use crate::config::{Config, DeviceConfig, DeviceUse, EarlyStoppingConfig, TrainConfig};
+use crate::model::{HeadConfig, ModelConfig};
+
+const OPENING: &str = "\
+# The resolved configuration: every default filled in.
+# Running this file is the same experiment.
+
+";
+
+impl Plan {
+    /// The configuration that resolves to this plan and leaves nothing to default.
+    pub fn to_config(&self) -> Config {
+        let ModelPlan::Densenet(densenet) = &self.model;
+        Config {
+            run: self.run.clone(),
+            device: DeviceConfig { device: DeviceUse::One(self.device.to_string()) },
+            data: self.data.clone(),
+            model: Choice(ModelConfig::Densenet(densenet.to_config())),
+            heads: self.heads.iter().map(HeadPlan::to_config).collect(),
+            train: self.train.to_config(),
+            memory: self.memory.clone(),
+        }
+    }
+
+    /// [`Plan::to_config`] as TOML: what is saved in the run's folder.
+    ///
+    /// # Errors
+    ///
+    /// When a value cannot be written as TOML: a path that is not UTF-8, or a seed above 2⁶³ − 1.
+    /// Neither can be read from a file.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        Ok(format!("{OPENING}{}", toml::to_string(&self.to_config())?))
+    }
+}
+
+impl HeadPlan {
+    /// The head's configuration, for the families.
+    pub fn to_config(&self) -> HeadConfig {
+        HeadConfig {
+            name: self.name.clone(),
+            task: self.task,
+            labels: self.labels.clone(),
+            weight: self.weight,
+            hidden: self.hidden.clone(),
+            dropout: self.dropout,
+            loss: Some(Choice(self.loss.clone())),
+        }
+    }
+}
+
+impl TrainPlan {
+    fn to_config(&self) -> TrainConfig {
+        TrainConfig {
+            epochs: self.epochs,
+            batch_size: self.batch_size,
+            optimizer: Choice(self.optimizer.clone()),
+            schedule: Choice(self.schedule.clone()),
+            decay_norms_and_biases: self.decay_norms_and_biases,
+            clip_norm: self.clip_norm,
+            ema: self.ema.clone(),
+            early_stopping: self.early_stopping.as_ref().map(EarlyStopping::to_config),
+            best_metric: Some(self.best.metric.clone()),
+        }
+    }
+}
+
+impl EarlyStopping {
+    fn to_config(&self) -> EarlyStoppingConfig {
+        EarlyStoppingConfig {
+            metric: self.monitor.metric.clone(),
+            mode: Some(self.monitor.mode),
+            patience: self.patience,
+            min_delta: self.min_delta,
+            start_epoch: self.start_epoch,
+        }
+    }
+}
