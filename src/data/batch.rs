@@ -30,7 +30,8 @@ pub struct Batch {
 }
 
 /// An image that could not be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("image `{}` ({}, line {line}): {reason}", path.display(), table.display())]
 pub struct BadImage {
     /// The image's file.
     pub path: PathBuf,

@@ -2,6 +2,12 @@
 
 mod batch;
 mod config;
+mod error;
+mod labels;
+mod phantom;
 
 pub use batch::*;
 pub use config::*;
+pub use error::DataError;
+pub use labels::FINDINGS;
+pub use phantom::{PHANTOM_SIZES, PhantomSettings, PhantomState, ensure_phantom, write_phantom};

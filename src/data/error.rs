@@ -1,0 +1,191 @@
+//! What can be wrong with data, said so that a person can put it right.
+
+use std::path::{Path, PathBuf};
+
+use super::batch::BadImage;
+
+/// Data that is wrong or missing. Every variant names the file and, where there is one, the line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// A file or folder that the system refuses to read, write or move.
+    #[error("cannot {action} `{}`: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb: "read", "write", ….
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The folder of a data set, or the table in it, is not there.
+    #[error("there is no `{}`", table.display())]
+    NoTable {
+        /// The table that was expected.
+        table: PathBuf,
+        /// What to do about it.
+        help: String,
+    },
+    /// A table without a column that the configuration needs.
+    #[error(
+        "`{}`, line 1: the column{} {} missing (found: {})",
+        table.display(),
+        if missing.len() == 1 { "" } else { "s" },
+        named(missing, if missing.len() == 1 { "is" } else { "are" }),
+        found.join(", ")
+    )]
+    MissingColumns {
+        /// The table.
+        table: PathBuf,
+        /// The columns that are needed and not there.
+        missing: Vec<String>,
+        /// The columns that are there.
+        found: Vec<String>,
+    },
+    /// A row with fewer or more fields than the header.
+    #[error(
+        "`{}`, line {line}: the row has {found} column{}, the header has {expected}",
+        table.display(),
+        if *found == 1 { "" } else { "s" }
+    )]
+    WrongRowLength {
+        /// The table.
+        table: PathBuf,
+        /// The line, counted from 1 with the header.
+        line: u64,
+        /// Columns of the header.
+        expected: usize,
+        /// Columns of the row.
+        found: usize,
+    },
+    /// A table that is no CSV in UTF-8.
+    #[error("`{}`{}: {reason}", table.display(), line.map_or(String::new(), |line| format!(", line {line}")))]
+    MalformedTable {
+        /// The table.
+        table: PathBuf,
+        /// The line, where known.
+        line: Option<u64>,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A field whose value means nothing.
+    #[error("`{}`, line {line}, column `{column}`: `{value}` is not {expected}", table.display())]
+    BadValue {
+        /// The table.
+        table: PathBuf,
+        /// The line, counted from 1 with the header.
+        line: u64,
+        /// The column's name.
+        column: String,
+        /// The field as it stands there.
+        value: String,
+        /// What may stand there.
+        expected: &'static str,
+    },
+    /// A patient in the training list and in the validation list.
+    #[error(
+        "patient `{patient}` is in both lists: `{}`, line {train_line}, and `{}`, line {validation_line}",
+        train.display(),
+        validation.display()
+    )]
+    SharedPatient {
+        /// The patient.
+        patient: String,
+        /// The training list.
+        train: PathBuf,
+        /// Its line with the patient.
+        train_line: u64,
+        /// The validation list.
+        validation: PathBuf,
+        /// Its line with the patient.
+        validation_line: u64,
+    },
+    /// A table of which no row is left.
+    #[error("`{}` leaves no image: {reason}", table.display())]
+    NoImages {
+        /// The table.
+        table: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A split with nothing on one side.
+    #[error("a validation fraction of {fraction} of {patients} patient{} leaves no image for {side}", if *patients == 1 { "" } else { "s" })]
+    EmptySplit {
+        /// The share asked for.
+        fraction: f64,
+        /// How many patients there are.
+        patients: usize,
+        /// The side that is empty: "training" or "validation".
+        side: &'static str,
+    },
+    /// An image that cannot be read, with `on_bad_image = "stop"`.
+    #[error(transparent)]
+    BadImage(#[from] BadImage),
+    /// Settings of a phantom that cannot be drawn.
+    #[error("{0}")]
+    PhantomSettings(String),
+    /// A folder where a phantom should be and something else is.
+    #[error("`{}` exists and holds no phantom: {reason}", root.display())]
+    NotAPhantom {
+        /// The folder.
+        root: PathBuf,
+        /// What is missing or unreadable.
+        reason: String,
+    },
+    /// A phantom that was written with other settings.
+    #[error("`{}` holds a phantom with other settings: {differences}", root.display())]
+    OtherPhantom {
+        /// The folder.
+        root: PathBuf,
+        /// Each setting that differs, as written and as wanted.
+        differences: String,
+    },
+    /// Heads or layouts that planning should have refused.
+    #[error("{0}")]
+    Config(String),
+    /// A worker of the loader failed; a defect of this program.
+    #[error("a thread that loads images failed: {0}")]
+    Worker(String),
+}
+
+impl DataError {
+    /// What to do about it, where that is more than the message says.
+    pub fn help(&self) -> Option<String> {
+        let help = match self {
+            Self::NoTable { help, .. } => help.clone(),
+            Self::MissingColumns { .. } => {
+                "the first line of the table must name the columns as CheXpert does: Path, Sex, \
+                 Age, Frontal/Lateral, AP/PA and the findings"
+                    .to_owned()
+            }
+            Self::BadImage(_) => "repair or remove the image, or set `data.on_bad_image = \"skip\"` \
+                 to leave such images out"
+                .to_owned(),
+            Self::EmptySplit { .. } => {
+                "change `data.validation.fraction`, or use more patients".to_owned()
+            }
+            Self::SharedPatient { .. } => "take the patient out of one list, or set \
+                 `data.validation.fraction` to split `train.csv` by patient"
+                .to_owned(),
+            Self::NotAPhantom { .. } => {
+                "choose a folder that does not exist yet, or remove this one".to_owned()
+            }
+            Self::OtherPhantom { .. } => "choose another folder, remove this one so that it is \
+                 drawn anew, or ask for the settings it has"
+                .to_owned(),
+            _ => return None,
+        };
+        Some(help)
+    }
+
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+}
+
+/// `` `a`, `b` are ``: names followed by a verb.
+fn named(names: &[String], verb: &str) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    format!("{} {verb}", names.join(", "))
+}

@@ -1,0 +1,394 @@
+//! Synthetic chest-like radiographs in CheXpert's layout, so that everything can be tried without
+//! patients' data.
+//!
+//! Six findings are drawn so that they must be seen: exposure is drawn anew for every picture and
+//! the mean intensity tells nothing. A seed fixes every byte, whatever the number of threads; the
+//! size changes the pixels and not the patients.
+
+mod anatomy;
+mod canvas;
+mod findings;
+mod patient;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use image::codecs::png::{CompressionType, FilterType, PngEncoder};
+use image::{ExtendedColorType, ImageEncoder};
+use rand::RngExt;
+use serde::{Deserialize, Serialize};
+
+use self::anatomy::{Frontal, Lateral};
+use self::canvas::{Canvas, Exposure, Pose, Relief};
+use self::patient::{Patient, Picture, Study};
+use super::config::{PhantomConfig, View};
+use super::error::DataError;
+use super::labels::FINDINGS;
+use crate::random::stream;
+
+/// Height and width of a phantom's images, in pixels.
+pub const PHANTOM_SIZES: std::ops::RangeInclusive<usize> = 32..=3000;
+
+/// Raised when the same seed would draw something else than before.
+const DRAWING: u32 = 1;
+const RECORD: &str = "phantom.json";
+const TABLE: &str = "train.csv";
+
+/// What `trainer data phantom` draws, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PhantomSettings {
+    /// The folder that will hold `train.csv` and `train/`.
+    pub root: PathBuf,
+    /// How many patients, 1 or more, each with one to four images.
+    pub patients: usize,
+    /// Height and width in pixels, one of [`PHANTOM_SIZES`].
+    pub size: usize,
+    /// Fixes every byte.
+    pub seed: u64,
+}
+
+impl From<&PhantomConfig> for PhantomSettings {
+    fn from(config: &PhantomConfig) -> Self {
+        let PhantomConfig { root, patients, size, seed, .. } = config;
+        Self { root: root.clone(), patients: *patients, size: *size, seed: *seed }
+    }
+}
+
+/// What [`ensure_phantom`] found or did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PhantomState {
+    /// The folder held this phantom already.
+    Found,
+    /// It was drawn.
+    Written,
+}
+
+/// The settings a folder was drawn with, in its `phantom.json`.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Record {
+    drawing: u32,
+    patients: usize,
+    size: usize,
+    seed: u64,
+}
+
+impl Record {
+    fn of(settings: &PhantomSettings) -> Self {
+        let PhantomSettings { patients, size, seed, .. } = *settings;
+        Self { drawing: DRAWING, patients, size, seed }
+    }
+
+    fn differences(&self, wanted: &Self) -> String {
+        let pairs = [
+            ("patients", self.patients as u64, wanted.patients as u64),
+            ("size", self.size as u64, wanted.size as u64),
+            ("seed", self.seed, wanted.seed),
+            ("drawing", self.drawing.into(), wanted.drawing.into()),
+        ];
+        let differing = pairs.iter().filter(|(_, has, wants)| has != wants);
+        let named = differing.map(|(name, has, wants)| format!("{name} {has} instead of {wants}"));
+        named.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Draws the phantom unless its folder holds it already. `progress` is told how many of how many
+/// patients are done.
+///
+/// # Errors
+/// As [`write_phantom`]; a folder that holds something else, or a phantom with other settings, is
+/// left alone and refused.
+pub fn ensure_phantom(
+    settings: &PhantomSettings,
+    progress: impl FnMut(usize, usize),
+) -> Result<PhantomState, DataError> {
+    check(settings)?;
+    if !is_free(&settings.root)? {
+        verify(settings)?;
+        return Ok(PhantomState::Found);
+    }
+    write_phantom(settings, progress)?;
+    Ok(PhantomState::Written)
+}
+
+/// Draws the phantom into a folder that does not exist yet or is empty.
+///
+/// It is written beside the folder and renamed at the end: a folder is complete or absent. What an
+/// interrupted call leaves (`<root>.partial-…`) the next one removes.
+///
+/// # Errors
+/// Settings out of range, a folder that is in use, and whatever the file system refuses.
+pub fn write_phantom(
+    settings: &PhantomSettings,
+    progress: impl FnMut(usize, usize),
+) -> Result<(), DataError> {
+    check(settings)?;
+    let root = &settings.root;
+    if !is_free(root)? {
+        let reason = "it is not empty".to_owned();
+        return Err(DataError::NotAPhantom { root: root.clone(), reason });
+    }
+    let partial = Partial::create(root)?;
+    draw_all(settings, &partial.path, progress)?;
+    write_synced(&partial.path.join(TABLE), &table(settings)?)?;
+    let record = serde_json::to_vec_pretty(&Record::of(settings))
+        .map_err(|error| DataError::PhantomSettings(error.to_string()))?;
+    write_synced(&partial.path.join(RECORD), &record)?;
+    match partial.commit(root) {
+        // Another process was faster; what it wrote serves as well if it is the same.
+        Err(_) if !is_free(root)? => verify(settings),
+        outcome => outcome,
+    }
+}
+
+fn check(settings: &PhantomSettings) -> Result<(), DataError> {
+    if !PHANTOM_SIZES.contains(&settings.size) {
+        return Err(DataError::PhantomSettings(format!(
+            "a phantom's images are {} to {} pixels high and wide, not {}",
+            PHANTOM_SIZES.start(),
+            PHANTOM_SIZES.end(),
+            settings.size
+        )));
+    }
+    if settings.patients == 0 {
+        return Err(DataError::PhantomSettings("a phantom needs at least one patient".to_owned()));
+    }
+    Ok(())
+}
+
+/// Whether a phantom may be put at `root`: nothing there, or an empty folder.
+fn is_free(root: &Path) -> Result<bool, DataError> {
+    match fs::read_dir(root) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(DataError::io("read", root)(error)),
+    }
+}
+
+/// Refuses a folder that is not the phantom of these settings.
+fn verify(settings: &PhantomSettings) -> Result<(), DataError> {
+    let root = &settings.root;
+    let foreign = |reason: String| DataError::NotAPhantom { root: root.clone(), reason };
+    let text = fs::read_to_string(root.join(RECORD))
+        .map_err(|error| foreign(format!("its `{RECORD}` cannot be read ({error})")))?;
+    let found: Record = serde_json::from_str(&text)
+        .map_err(|error| foreign(format!("its `{RECORD}` is damaged ({error})")))?;
+    if !root.join(TABLE).is_file() {
+        return Err(foreign(format!("it has no `{TABLE}`")));
+    }
+    let wanted = Record::of(settings);
+    if found != wanted {
+        let differences = found.differences(&wanted);
+        return Err(DataError::OtherPhantom { root: root.clone(), differences });
+    }
+    Ok(())
+}
+
+/// A folder beside the wanted one, locked while it is written and removed unless committed.
+struct Partial {
+    path: PathBuf,
+    lock: Option<File>,
+}
+
+impl Partial {
+    const LOCK: &str = ".lock";
+
+    fn create(root: &Path) -> Result<Self, DataError> {
+        let name = root.file_name().ok_or_else(|| {
+            DataError::PhantomSettings(format!("`{}` does not name a folder", root.display()))
+        })?;
+        let parent = match root.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        fs::create_dir_all(parent).map_err(DataError::io("make", parent))?;
+        let prefix = format!("{}.partial-", name.to_string_lossy());
+        remove_abandoned(parent, &prefix);
+        let path = parent.join(format!("{prefix}{}", std::process::id()));
+        fs::create_dir(&path).map_err(DataError::io("make", &path))?;
+        let lock_path = path.join(Self::LOCK);
+        let lock = File::create(&lock_path).map_err(DataError::io("write", &lock_path))?;
+        // Some network file systems have no locks; then an abandoned folder merely stays.
+        let _ = lock.try_lock();
+        Ok(Self { path, lock: Some(lock) })
+    }
+
+    fn commit(mut self, root: &Path) -> Result<(), DataError> {
+        let lock = self.path.join(Self::LOCK);
+        fs::remove_file(&lock).map_err(DataError::io("remove", &lock))?;
+        fs::rename(&self.path, root).map_err(DataError::io("move the finished phantom to", root))?;
+        self.lock = None;
+        Ok(())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if self.lock.is_some() {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Removes what interrupted processes left: their locks ended with them.
+fn remove_abandoned(parent: &Path, prefix: &str) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        if !entry.file_name().to_string_lossy().starts_with(prefix) {
+            continue;
+        }
+        let lock = File::open(entry.path().join(Partial::LOCK));
+        if lock.is_ok_and(|lock| lock.try_lock().is_ok()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Draws all patients' images below `folder`, on all cores.
+fn draw_all(
+    settings: &PhantomSettings,
+    folder: &Path,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<(), DataError> {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(settings.patients);
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let (next, failed, sender) = (&next, &failed, sender.clone());
+            scope.spawn(move || {
+                while !failed.load(Ordering::Relaxed) {
+                    let patient = next.fetch_add(1, Ordering::Relaxed);
+                    if patient >= settings.patients {
+                        break;
+                    }
+                    let outcome = draw_patient(settings, patient, folder);
+                    failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
+                    if sender.send(outcome).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for (done, outcome) in receiver.iter().enumerate() {
+            outcome?;
+            progress(done + 1, settings.patients);
+        }
+        Ok(())
+    })
+}
+
+fn draw_patient(settings: &PhantomSettings, index: usize, folder: &Path) -> Result<(), DataError> {
+    let patient = Patient::draw(settings.seed, index as u64);
+    for (number, study) in patient.studies.iter().enumerate() {
+        for picture in &study.pictures {
+            let path = folder.join(picture_path(index, number, picture));
+            let film = draw(settings, index, &patient, number, picture);
+            let study_folder = path.parent().unwrap_or(folder);
+            fs::create_dir_all(study_folder).map_err(DataError::io("make", study_folder))?;
+            fs::write(&path, encode(&film, settings.size, &path)?)
+                .map_err(DataError::io("write", &path))?;
+        }
+    }
+    Ok(())
+}
+
+/// `train/patient00001/study1/view1_frontal.png`.
+fn picture_path(patient: usize, study: usize, picture: &Picture) -> String {
+    let side = if picture.view == View::Lateral { "lateral" } else { "frontal" };
+    let (patient, study) = (patient + 1, study + 1);
+    format!("train/patient{patient:05}/study{study}/view{}_{side}.png", picture.number)
+}
+
+/// One picture, `[size, size]`, row by row.
+fn draw(
+    settings: &PhantomSettings,
+    index: usize,
+    patient: &Patient,
+    study: usize,
+    picture: &Picture,
+) -> Vec<u16> {
+    let place = [index as u64, study as u64, picture.number as u64];
+    let mut random = stream(settings.seed, "phantom/picture", &place);
+    let pose = Pose {
+        radians: random.random_range(-0.09..0.09),
+        scale: random.random_range(0.88..1.04),
+        shift: [random.random_range(-0.07..0.07), random.random_range(-0.06..0.06)],
+    };
+    let exposure = Exposure {
+        gamma: random.random_range(0.75..1.35),
+        mean: random.random_range(0.38..0.58),
+        contrast: random.random_range(0.16..0.23),
+        grain: random.random_range(0.06..0.22),
+    };
+    let body = &patient.body;
+    let findings = &patient.studies[study].findings;
+    let relief = Relief::new(&mut stream(body.texture, "phantom/texture", &[]));
+    let mut canvas = Canvas::new(settings.size, pose);
+    if picture.view == View::Lateral {
+        let chest = Lateral::new(body, findings.cardiomegaly);
+        chest.paint(&mut canvas, body, &relief);
+        findings::paint_lateral(&mut canvas, &chest, findings, &relief);
+    } else {
+        let ap = picture.view == View::Ap;
+        let chest = Frontal::new(body, ap, findings.cardiomegaly);
+        chest.paint(&mut canvas, body, ap, &relief);
+        findings::paint_frontal(&mut canvas, &chest, findings, &relief);
+    }
+    canvas.expose(&exposure, &mut random)
+}
+
+/// A 16-bit grayscale PNG.
+fn encode(film: &[u16], size: usize, path: &Path) -> Result<Vec<u8>, DataError> {
+    // The `image` crate takes 16-bit samples in the machine's byte order.
+    let bytes: Vec<u8> = film.iter().flat_map(|value| value.to_ne_bytes()).collect();
+    let mut png = Vec::new();
+    PngEncoder::new_with_quality(&mut png, CompressionType::Fast, FilterType::Up)
+        .write_image(&bytes, size as u32, size as u32, ExtendedColorType::L16)
+        .map_err(|error| DataError::io("encode", path)(std::io::Error::other(error)))?;
+    Ok(png)
+}
+
+/// `train.csv`.
+fn table(settings: &PhantomSettings) -> Result<Vec<u8>, DataError> {
+    let path = settings.root.join(TABLE);
+    let failed = |error: csv::Error| DataError::io("write", &path)(std::io::Error::other(error));
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let columns = ["Path", "Sex", "Age", "Frontal/Lateral", "AP/PA"].into_iter().chain(FINDINGS);
+    writer.write_record(columns).map_err(failed)?;
+    for index in 0..settings.patients {
+        let patient = Patient::draw(settings.seed, index as u64);
+        for (number, study) in patient.studies.iter().enumerate() {
+            for picture in &study.pictures {
+                let file = picture_path(index, number, picture);
+                writer.write_record(row(file, &patient, study, picture.view)).map_err(failed)?;
+            }
+        }
+    }
+    writer.into_inner().map_err(|error| DataError::io("write", &path)(error.into_error()))
+}
+
+fn row(file: String, patient: &Patient, study: &Study, view: View) -> Vec<String> {
+    let sex = if patient.body.female { "Female" } else { "Male" };
+    let (side, projection) = match view {
+        View::Pa => ("Frontal", "PA"),
+        View::Ap => ("Frontal", "AP"),
+        View::Lateral => ("Lateral", ""),
+    };
+    let mut row = vec![file, sex.into(), patient.body.age.to_string(), side.into(), projection.into()];
+    row.extend(study.labels.map(|label| label.map_or(String::new(), |label| format!("{label}.0"))));
+    row
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
+    let mut file = File::create(path).map_err(DataError::io("write", path))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(DataError::io("write", path))
+}
+
+#[cfg(test)]
+#[path = "phantom/tests.rs"]
+mod tests;
