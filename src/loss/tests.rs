@@ -183,7 +183,29 @@ fn half_precision_outputs_are_summed_in_32_bit() {
     }
 }
 
-/// One label per row, so that the classes of the losses can be anything.
+#[test]
+fn it_is_all_the_same_whether_targets_or_outputs_are_on_an_autodiff_device() {
+    let tensor = |values: &[f32], shape: [usize; 2], device: &Device| {
+        let width = values.len() / shape[0];
+        let data = TensorData::new(values.to_vec(), [shape[0], width]);
+        Tensor::<2>::from_data(data, (device, DType::F32))
+    };
+    let (plain, autodiff) = (Device::flex(), Device::flex().autodiff());
+    for case in cases() {
+        let (expected, _) = case.run(1.0);
+        for of_outputs in [&plain, &autodiff] {
+            for of_targets in [&plain, &autodiff] {
+                let outputs = tensor(&case.outputs, case.shape, of_outputs);
+                let targets = tensor(&case.targets, case.shape, of_targets);
+                let mask = tensor(&case.mask, case.shape, of_targets);
+                let sum: f32 = case.init().sum(outputs, targets, mask).into_scalar();
+                assert_eq!(sum, expected, "{}", case.name);
+            }
+        }
+    }
+}
+
+/// One known label of one image.
 fn one_label(loss: LossConfig, output: f32, target: f32) -> Case {
     Case {
         name: format!("{loss:?} at {output} for {target}"),

@@ -76,8 +76,8 @@ mod tests {
     fn balanced_positives_weigh_as_much_as_the_negatives() {
         let counts = LabelCounts { positives: vec![10.0, 3.5], negatives: vec![30.0, 1.0] };
         let weights = positive_weights(&BALANCED, &counts);
-        for label in 0..2 {
-            let weighed = weights[label] * counts.positives[label];
+        for (label, weight) in weights.into_iter().enumerate() {
+            let weighed = weight * counts.positives[label];
             assert!((weighed - counts.negatives[label]).abs() < 1e-12);
         }
     }
