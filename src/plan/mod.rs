@@ -13,6 +13,7 @@ use std::path::PathBuf;
 pub use device::DevicePlan;
 pub use monitor::Monitor;
 
+pub use crate::config::Mode;
 use crate::config::{Config, Fault, RunConfig};
 use crate::data::DataConfig;
 use crate::loss::LossConfig;

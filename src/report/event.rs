@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde::ser::{SerializeSeq, Serializer};
 
 use crate::data::BadImage;
@@ -264,6 +264,17 @@ pub enum SaveReason {
     Interrupted,
 }
 
+impl SaveReason {
+    /// As a state's manifest has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EpochEnd => "epoch_end",
+            Self::Interval => "interval",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
 /// The device has no memory left.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OutOfMemory {
@@ -305,7 +316,7 @@ pub struct End {
 }
 
 /// Why training ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
     /// All epochs are done.
@@ -327,7 +338,7 @@ pub struct Best {
 }
 
 /// The values of one epoch.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpochValues {
     /// Counted from 1.
     pub epoch: usize,

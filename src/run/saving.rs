@@ -71,20 +71,20 @@ pub(super) fn files(
         all.register(parameter.value.clone())
     });
     let values = read.try_execute()?;
-    let named: Vec<NamedTensor> = (parameters.iter().zip(values))
+    let model: Vec<NamedTensor> = (parameters.iter().zip(values))
         .map(|(parameter, data)| named(&parameter.name, parameter.shape.clone(), data))
         .collect();
-    let mut files = vec![(WEIGHTS.to_owned(), weights::write(&named)?)];
+    let mut files = vec![(WEIGHTS.to_owned(), weights::write(&model)?)];
     if let Some(ema) = &learner.ema {
         let mut averages: BTreeMap<String, TensorData> = ema.state()?.into_iter().collect();
-        let averaged = named.into_iter().map(|tensor| match averages.remove(&tensor.name) {
-            Some(data) => self::named(&tensor.name, tensor.shape, data),
+        let averaged = model.into_iter().map(|tensor| match averages.remove(&tensor.name) {
+            Some(data) => named(&tensor.name, tensor.shape, data),
             None => tensor,
         });
         files.push((AVERAGE.to_owned(), weights::write(&averaged.collect::<Vec<_>>())?));
     }
     let OptimizerState { tensors, scalars } = learner.optimizer.state()?;
-    let tensors = tensors.into_iter().map(|(name, data)| named(&name, data.shape.to_vec(), data));
+    let tensors = tensors.into_iter().map(|(name, data)| named(&name, data.shape().to_vec(), data));
     files.push((OPTIMIZER.to_owned(), weights::write(&tensors.collect::<Vec<_>>())?));
     position.optimizer = scalars;
     let json = serde_json::to_vec_pretty(position).expect("a position has only finite numbers");
