@@ -1,0 +1,149 @@
+//! A run that is interrupted and resumed ends as one that never stopped, wherever it was cut.
+
+mod support;
+
+use std::path::Path;
+
+use support::Result;
+use trainer::build::{Options, build};
+use trainer::report::{Event, Phase, Report, ReportError, SaveReason};
+use trainer::run::{FolderMode, Outcome, Run, Signal, Stop};
+
+/// What the cut looks like to the run.
+#[derive(Debug, Clone, Copy)]
+enum Cut {
+    /// The process is gone: nothing more is saved.
+    Kill,
+    /// A signal asks it to save and stop.
+    Ask(Signal),
+}
+
+/// Cuts a run at the event numbered `at` among those that `here` accepts.
+struct Cutter {
+    here: fn(&Event) -> bool,
+    at: usize,
+    cut: Cut,
+    stop: Stop,
+}
+
+impl Report for Cutter {
+    fn event(&mut self, event: &Event) -> std::result::Result<(), ReportError> {
+        if !(self.here)(event) {
+            return Ok(());
+        }
+        self.at = self.at.wrapping_sub(1);
+        match (self.at, self.cut) {
+            (0, Cut::Kill) => Err(ReportError {
+                action: "survive",
+                file: "the cut".into(),
+                source: std::io::Error::other("killed by the test"),
+            }),
+            (0, Cut::Ask(signal)) => {
+                self.stop.request(signal);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn open(config: &Path, mode: FolderMode) -> Run {
+    let loaded = trainer::config::load(config, &[]).expect("a right configuration");
+    let plan = trainer::plan::plan(loaded.config).expect("a right plan");
+    build(plan, &Options { mode, init: None }).expect("opens")
+}
+
+fn trains(event: &Event) -> bool {
+    matches!(event, Event::Progress(progress) if progress.phase == Phase::Train)
+}
+
+fn validates(event: &Event) -> bool {
+    matches!(event, Event::Progress(progress) if progress.phase == Phase::Validation)
+}
+
+fn epoch_told(event: &Event) -> bool {
+    matches!(event, Event::Epoch(_))
+}
+
+fn saved_inside(event: &Event) -> bool {
+    matches!(event, Event::Saved { reason: SaveReason::Interval, .. })
+}
+
+fn saved_at_end(event: &Event) -> bool {
+    matches!(event, Event::Saved { reason: SaveReason::EpochEnd, .. })
+}
+
+fn evaluation_begins(event: &Event) -> bool {
+    matches!(event, Event::EpochBegin(begin) if begin.phase == Phase::Validation)
+}
+
+#[test]
+fn wherever_a_run_is_cut_it_goes_on_as_if_it_had_not_been() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let whole = folder.path().join("whole");
+    std::fs::create_dir(&whole).expect("is made");
+    let config = support::write_config(&whole, &data);
+    let outcome = open(&config, FolderMode::New).execute().expect("trains");
+    assert!(matches!(outcome, Outcome::Ended(_)));
+    let expected = Result::of(&whole.join("tiny"));
+
+    let ask = Cut::Ask(Signal::Terminate);
+    type Here = fn(&Event) -> bool;
+    let cuts: [(&str, Here, usize, Cut); 13] = [
+        ("killed after the first batch", trains, 1, Cut::Kill),
+        ("killed between two saves", trains, 5, Cut::Kill),
+        ("killed in the second epoch", trains, 9, Cut::Kill),
+        ("killed right after a save inside an epoch", saved_inside, 2, Cut::Kill),
+        ("killed at the beginning of evaluation", evaluation_begins, 1, Cut::Kill),
+        ("killed during evaluation", validates, 2, Cut::Kill),
+        ("killed between telling an epoch and saving it", epoch_told, 2, Cut::Kill),
+        ("killed right after the save of an epoch", saved_at_end, 1, Cut::Kill),
+        ("killed after the last save", saved_at_end, 3, Cut::Kill),
+        ("asked to stop in an epoch", trains, 3, ask),
+        ("asked to stop at an epoch's last batch", evaluation_begins, 2, ask),
+        ("asked to stop during evaluation", validates, 3, ask),
+        ("asked to stop at an epoch's end", saved_at_end, 2, ask),
+    ];
+    for (index, (case, here, at, cut)) in cuts.into_iter().enumerate() {
+        let place = folder.path().join(format!("cut{index}"));
+        std::fs::create_dir(&place).expect("is made");
+        let config = support::write_config(&place, &data);
+        let mut run = open(&config, FolderMode::New);
+        let stop = run.stop.clone();
+        run.reports.add(Cutter { here, at, cut, stop });
+        match (cut, run.execute()) {
+            (Cut::Kill, Err(_)) => {}
+            (Cut::Ask(signal), Ok(outcome)) => {
+                assert_eq!(outcome, Outcome::Stopped(signal), "{case}");
+            }
+            (_, other) => panic!("{case}: {other:?}"),
+        }
+        drop(run);
+        let mut resumed = open(&config, FolderMode::Resume);
+        assert!(matches!(resumed.execute().expect(case), Outcome::Ended(_)), "{case}");
+        drop(resumed);
+        Result::of(&place.join("tiny")).assert_equals(&expected, case);
+    }
+}
+
+#[test]
+fn a_damaged_state_is_named_and_the_one_before_it_used() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = support::write_config(folder.path(), &folder.path().join("data"));
+    open(&config, FolderMode::New).execute().expect("trains");
+    let run = folder.path().join("tiny");
+    let expected = Result::of(&run);
+    let weights = run.join("last/weights.safetensors");
+    let mut bytes = std::fs::read(&weights).expect("is there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&weights, bytes).expect("is damaged");
+    let mut resumed = open(&config, FolderMode::Resume);
+    let lines = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
+    let damaged = lines.lines().find(|line| line.contains("damaged_state")).expect("is told");
+    assert!(damaged.contains("tiny/last") && damaged.contains("weights.safetensors"), "{damaged}");
+    resumed.execute().expect("trains on");
+    drop(resumed);
+    Result::of(&run).assert_equals(&expected, "after the damage");
+}
