@@ -77,7 +77,11 @@ impl KeyPath {
     /// The path as a table header has it: entries of an array of tables are not counted there.
     pub(super) fn header(&self) -> String {
         let keys = self.0.iter().filter(|step| matches!(step, Step::Key(_))).cloned();
-        format!("[{}]", KeyPath(keys.collect()))
+        let keys = KeyPath(keys.collect());
+        match self.0.last() {
+            Some(Step::Index(_)) => format!("[[{keys}]]"),
+            _ => format!("[{keys}]"),
+        }
     }
 }
 

@@ -24,4 +24,3 @@ pub use load::{Loaded, load, read};
 pub use positions::Source;
 pub use schema::schema;
 pub use types::*;
-pub(crate) use wording::nearest;
