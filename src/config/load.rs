@@ -40,7 +40,7 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<Loaded, ConfigError> {
         ConfigError {
             message: "the file is not UTF-8 text".to_owned(),
             help: Some("save it as UTF-8; TOML allows no other encoding".to_owned()),
-            position: Some(Position::new(Some(file.clone()), &text, bad)),
+            position: Some(Box::new(Position::new(Some(file.clone()), &text, bad))),
         }
     })?;
     read(file, text, overrides)

@@ -19,6 +19,8 @@ mod tree;
 mod types;
 mod wording;
 
+pub(crate) use keys::written;
+
 pub use error::{ConfigError, Fault, Position};
 pub use load::{Loaded, load, read};
 pub use positions::Source;
