@@ -37,7 +37,7 @@ impl<'a> Conform<'a> {
                 items.try_for_each(|(index, node)| self.value(node, item, &path.index(index)))
             }
             (Shape::Array { .. }, Value::Array(items)) => {
-                let message = format!("`{path}` must be {}, not {}", wanted(shape), items.len());
+                let message = format!("`{path}` must be {}, not of {}", wanted(shape), items.len());
                 Err(Problem { place: node.place.clone(), message, help: None })
             }
             (Shape::Table(keys), Value::Table(entries)) => self.table(node, entries, keys, path),
@@ -70,7 +70,10 @@ impl<'a> Conform<'a> {
     ) -> Result<(), Problem> {
         for entry in entries {
             match keys.iter().find(|key| key.name == entry.name) {
-                Some(key) => self.value(&entry.node, &key.shape, &path.key(&key.name))?,
+                Some(key) => {
+                    let checked = self.value(&entry.node, &key.shape, &path.key(&key.name));
+                    checked.map_err(|problem| described(problem, key))?;
+                }
                 None => return Err(self.unknown_key(&entry.name, &entry.key, keys, path)),
             }
         }
@@ -117,7 +120,9 @@ impl<'a> Conform<'a> {
             [_] => Ok(()),
             [] => {
                 let message = format!("`{path}` names no choice");
-                let help = Some(format!("choose {}", wanted(&Shape::Choice(variants.to_vec()))));
+                let tables: Vec<String> =
+                    variants.iter().map(|one| path.key(&one.name).header()).collect();
+                let help = Some(format!("write {}", list(&tables, "or")));
                 Err(Problem { place: node.place.clone(), message, help })
             }
             [first, second, ..] => {
@@ -279,6 +284,13 @@ fn fitting<'s>(shapes: &'s [Shape], value: &Value) -> Option<&'s Shape> {
         })
 }
 
+/// Where nothing better is known, says what the key is for.
+fn described(problem: Problem, key: &Key) -> Problem {
+    let about = Some(&key.about).filter(|about| !about.is_empty());
+    let help = problem.help.or(about.map(|about| format!("`{}`: {about}", key.name)));
+    Problem { help, ..problem }
+}
+
 /// `{ smoth = … }` reads as a table by label with a label of that name; it was meant otherwise.
 fn meant(shapes: &[Shape], value: &Value) -> Option<String> {
     let Value::Table(entries) = value else { return None };
@@ -295,7 +307,12 @@ fn wrong_type(node: &Node, shape: &Shape, path: &KeyPath) -> Problem {
     let message = format!("`{path}` must be {}, not {}", wanted(shape), found(&node.value));
     let help = match shape {
         Shape::Table(_) => Some(format!("write a table: `{}`", path.header())),
-        _ => shape.alternatives().iter().find_map(|one| rewritten(&last(path), node, one)),
+        // Of several kinds of values, a string is likely to be a name out of a list.
+        Shape::Either(shapes) => shapes
+            .iter()
+            .filter(|one| **one != Shape::String)
+            .find_map(|one| rewritten(&last(path), node, one)),
+        shape => rewritten(&last(path), node, shape),
     };
     Problem { place: node.place.clone(), message, help }
 }

@@ -54,7 +54,8 @@ impl std::error::Error for Fault {}
 pub struct ConfigError {
     pub(super) message: String,
     pub(super) help: Option<String>,
-    pub(super) position: Option<Position>,
+    // Boxed because every `Result` of loading is as large as its error.
+    pub(super) position: Option<Box<Position>>,
 }
 
 /// A place in the file or in an override.
@@ -121,7 +122,7 @@ impl ConfigError {
 
     /// Where it is wrong; `None` when the file itself cannot be read.
     pub fn position(&self) -> Option<&Position> {
-        self.position.as_ref()
+        self.position.as_deref()
     }
 
     /// The whole message, with colours for a terminal or without.

@@ -77,7 +77,11 @@ impl KeyPath {
     /// The path as a table header has it: entries of an array of tables are not counted there.
     pub(super) fn header(&self) -> String {
         let keys = self.0.iter().filter(|step| matches!(step, Step::Key(_))).cloned();
-        format!("[{}]", KeyPath(keys.collect()))
+        let keys = KeyPath(keys.collect());
+        match self.0.last() {
+            Some(Step::Index(_)) => format!("[[{keys}]]"),
+            _ => format!("[{keys}]"),
+        }
     }
 }
 
@@ -97,9 +101,15 @@ impl fmt::Display for KeyPath {
 }
 
 /// A key as it must be written: in quotes unless it is letters, digits, `_` and `-` only.
-pub(super) fn written(key: &str) -> String {
+pub(crate) fn written(key: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if !key.is_empty() && key.chars().all(bare) { key.to_owned() } else { format!("{key:?}") }
+    if !key.is_empty() && key.chars().all(bare) {
+        key.to_owned()
+    } else if key.contains(['"', '\\']) && !key.contains('\'') {
+        format!("'{key}'")
+    } else {
+        format!("\"{key}\"")
+    }
 }
 
 /// The key that begins at `start`, without its quotes, and where it ends.
@@ -129,8 +139,12 @@ mod tests {
 
     #[test]
     fn a_path_written_out_reads_back_the_same() {
-        let texts =
-            ["train.epochs", "heads[1].labels[0]", "data.chexpert.uncertain.\"Pleural Effusion\""];
+        let texts = [
+            "train.epochs",
+            "heads[1].labels[0]",
+            "uncertain.\"Pleural Effusion\"",
+            "a.'5\" \\ 6\"'.b",
+        ];
         for text in texts {
             assert_eq!(KeyPath(steps(text)).to_string(), text);
         }

@@ -10,6 +10,7 @@ use super::error::{ConfigError, Fault, Position};
 use super::overrides;
 use super::positions::Source;
 use super::shape::Shape;
+use super::syntax::{Explained, explain};
 use super::tree::{Node, Place, Problem, Reader, Value};
 use super::types::Config;
 
@@ -39,7 +40,7 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<Loaded, ConfigError> {
         ConfigError {
             message: "the file is not UTF-8 text".to_owned(),
             help: Some("save it as UTF-8; TOML allows no other encoding".to_owned()),
-            position: Some(Position::new(Some(file.clone()), &text, bad)),
+            position: Some(Box::new(Position::new(Some(file.clone()), &text, bad))),
         }
     })?;
     read(file, text, overrides)
@@ -72,7 +73,7 @@ pub fn read(file: String, text: String, overrides: &[String]) -> Result<Loaded, 
 fn parse(text: &str) -> Result<Node, Problem> {
     let table = DeTable::parse(text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
-        let (message, help) = super::syntax::explain(error.message(), text, &span);
+        let Explained { message, help, span } = explain(error.message(), text, span);
         Problem { place: Place { flag: None, span }, message, help }
     })?;
     Reader { flag: None, offset: 0 }.file(table.get_ref(), text.trim_end().len())

@@ -19,9 +19,10 @@ mod tree;
 mod types;
 mod wording;
 
+pub(crate) use keys::written;
+
 pub use error::{ConfigError, Fault, Position};
 pub use load::{Loaded, load, read};
 pub use positions::Source;
 pub use schema::schema;
 pub use types::*;
-pub(crate) use wording::nearest;

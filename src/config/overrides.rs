@@ -11,6 +11,7 @@ use toml::de::DeValue;
 use super::conform::Conform;
 use super::keys::{KeyPath, Step};
 use super::shape::Shape;
+use super::syntax::{Explained, explain};
 use super::tree::{Entry, Node, Place, Problem, Reader, Value};
 use super::wording::wanted;
 
@@ -97,8 +98,8 @@ impl Override<'_> {
         KeyPath(self.steps[..depth].iter().map(|(step, _)| step.clone()).collect())
     }
 
-    fn problem(&self, depth: usize, message: String) -> Problem {
-        Problem { place: self.place(depth), message, help: None }
+    fn problem(&self, depth: usize, message: String, help: String) -> Problem {
+        Problem { place: self.place(depth), message, help: Some(help) }
     }
 
     fn set(&self, node: &mut Node, shape: &Shape, depth: usize) -> Result<(), Problem> {
@@ -129,8 +130,9 @@ impl Override<'_> {
                 self.set_entry(node, settings, name, depth, true)
             }
             (shape, _) => {
-                let message = format!("`{}` is {}", self.path(depth), wanted(shape));
-                Err(self.problem(depth, format!("{message} and has nothing in it to set")))
+                let path = self.path(depth);
+                let message = format!("`{path}` is {} and has no keys", wanted(shape));
+                Err(self.problem(depth, message, format!("write `--set {path}=…`")))
             }
         }
     }
@@ -162,17 +164,22 @@ impl Override<'_> {
             Step::Key(key) => key.parse().ok(),
         };
         let Some(index) = index else {
-            let message = format!("`{path}` is an array: its entries are `{path}[0]` and so on");
-            return Err(self.problem(depth, message));
+            let message = format!("`{path}` is an array, and its entries have numbers");
+            return Err(self.problem(depth, message, format!("write `{path}[0]` for the first")));
         };
         let Value::Array(items) = &mut node.value else {
-            return Err(self.problem(depth, format!("`{path}` is not an array here")));
+            let message = format!("`{path}` is not an array here");
+            return Err(self.problem(depth, message, format!("set all of it: `{path}=[…]`")));
         };
         let count = items.len();
         let Some(node) = items.get_mut(index) else {
             let entries = if count == 1 { "entry" } else { "entries" };
-            let message = format!("`{path}` has {count} {entries}, counted from 0");
-            return Err(self.problem(depth, message));
+            let message = format!("`{path}` has {count} {entries}");
+            let help = match count {
+                0 => format!("set all of it: `{path}=[…]`"),
+                count => format!("they are counted from 0: the last is `{path}[{}]`", count - 1),
+            };
+            return Err(self.problem(depth, message, help));
         };
         self.set(node, item, depth + 1)
     }
@@ -225,7 +232,7 @@ impl Override<'_> {
             }
             Err(error) => {
                 let span = error.span().unwrap_or(0..self.value.len());
-                let (message, help) = super::syntax::explain(error.message(), self.value, &span);
+                let Explained { message, help, span } = explain(error.message(), self.value, span);
                 Err(Problem { place: reader.place(span), message, help })
             }
         }

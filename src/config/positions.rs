@@ -32,11 +32,11 @@ impl Source {
         let also = fault.also.iter().map(|key| self.place(key));
         let beside = also.filter(|also| also.flag == place.flag && also.span != place.span);
         position.also = beside.map(|also| also.span).collect();
-        ConfigError { message: fault.message, help: fault.help, position: Some(position) }
+        ConfigError { message: fault.message, help: fault.help, position: Some(Box::new(position)) }
     }
 
     pub(super) fn problem(&self, problem: Problem) -> ConfigError {
-        let position = Some(self.at(&problem.place));
+        let position = Some(Box::new(self.at(&problem.place)));
         ConfigError { message: problem.message, help: problem.help, position }
     }
 

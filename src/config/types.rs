@@ -39,7 +39,7 @@ pub struct Config {
 pub struct RunConfig {
     /// Names the run folder, `<output>/<name>/`: letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// The folder of all runs.
+    /// The folder of all runs. Paths are relative to the working directory, not to this file.
     #[serde(default = "default_output")]
     pub output: PathBuf,
     /// All randomness of the run follows from it.

@@ -19,7 +19,7 @@ fn joined(words: &[String], join: &str) -> String {
 }
 
 /// The candidate that `word` was most likely meant to be.
-pub(crate) fn nearest<'a>(
+pub(super) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
@@ -115,7 +115,8 @@ pub(super) fn found(value: &Value) -> String {
     match value {
         Value::String(text) => format!("the string {}", quoted(text)),
         Value::Integer(number) => format!("the integer {number}"),
-        Value::Float(number) => format!("the number {}", float(*number)),
+        Value::Float(number) if number.is_finite() => format!("the number {}", float(*number)),
+        Value::Float(number) => format!("`{}`", float(*number)),
         Value::Boolean(value) => format!("`{value}`"),
         Value::Date => "a date or time".to_owned(),
         Value::Array(items) if items.is_empty() => "an empty array".to_owned(),

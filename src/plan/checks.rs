@@ -2,7 +2,7 @@
 //! settings; what spans several of them stands here.
 
 use super::{HeadPlan, pending};
-use crate::config::{Config, Fault};
+use crate::config::{Config, Fault, written};
 use crate::data::{DataConfig, ImageConfig, Uncertain, UncertainPolicy};
 use crate::model::{
     ArchitectureFault, DensenetArchitecture, DensenetConfig, HeadConfig, ModelConfig, Norm, Task,
@@ -168,9 +168,9 @@ fn uncertain(config: &Config) -> Result<(), Fault> {
     for (key, uncertain) in given.into_iter().filter_map(|(key, one)| Some((key, one?))) {
         match uncertain {
             Uncertain::All(policy) => smooth(key, *policy)?,
-            Uncertain::PerLabel(policies) => policies
-                .iter()
-                .try_for_each(|(label, policy)| smooth(&format!("{key}.{label:?}"), *policy))?,
+            Uncertain::PerLabel(policies) => policies.iter().try_for_each(|(label, policy)| {
+                smooth(&format!("{key}.{}", written(label)), *policy)
+            })?,
         }
     }
     Ok(())

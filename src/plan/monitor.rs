@@ -1,7 +1,7 @@
 //! A metric that is watched, and which way is better.
 
 use super::{HeadPlan, pending};
-use crate::config::{Fault, Mode, nearest};
+use crate::config::{Fault, Mode};
 
 /// A metric that is watched.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,15 +81,35 @@ fn advice(metric: &str, known: &[String]) -> String {
     if known.contains(&validation) {
         return format!("did you mean `{validation}`? Only validation metrics are watched");
     }
-    let known_names = || known.iter().map(String::as_str);
-    if let Some(near) = nearest(metric, known_names()).or(nearest(&validation, known_names())) {
+    if let Some(near) = nearest(metric, known).or(nearest(&validation, known)) {
         return format!("did you mean `{near}`?");
     }
     // Names per label would fill the screen.
-    let short: Vec<String> = known
-        .iter()
-        .filter(|name| name.matches('/').count() < 3)
-        .map(|name| format!("`{name}`"))
-        .collect();
-    format!("the metrics are {}, some also per label", short.join(", "))
+    let short = known.iter().filter(|name| name.matches('/').count() < 3);
+    let head = metric.split('/').nth(1).map(|head| format!("val/{head}/"));
+    let own: Vec<_> = match head {
+        Some(head) => short.clone().filter(|name| name.starts_with(&head)).collect(),
+        None => Vec::new(),
+    };
+    let names = if own.is_empty() { short.collect() } else { own };
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    format!("there are {}, some also per label", names.join(", "))
+}
+
+/// The name that is like `metric` in each of its parts.
+fn nearest<'a>(metric: &str, known: &'a [String]) -> Option<&'a String> {
+    let part = |given: &str, known: &str| {
+        let distance = strsim::damerau_levenshtein(given, known);
+        let longest = given.chars().count().max(known.chars().count());
+        (known.starts_with(given) && !given.is_empty() || distance <= longest / 2)
+            .then_some(distance)
+    };
+    let distance = |name: &&String| {
+        let parts = metric.split('/').count() == name.split('/').count();
+        let pairs = metric.split('/').zip(name.split('/'));
+        let distances = pairs.map(|(given, known)| part(given, known));
+        distances.sum::<Option<usize>>().filter(|_| parts)
+    };
+    let near = known.iter().filter_map(|name| Some((distance(&name)?, name)));
+    near.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
 }

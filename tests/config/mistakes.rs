@@ -1,0 +1,275 @@
+//! Wrong files and what they are told.
+
+use crate::{BASE, FILE, assert_helps, resolve};
+
+/// A mistake: its name, what it replaces in the base, by what, and the text that must be shown as
+/// faulty (empty where something is missing).
+type Mistake = (&'static str, &'static str, &'static str, &'static str);
+
+/// Every message of `mistakes`, for a snapshot. What is underlined is checked here and not left to
+/// the snapshot.
+fn messages(mistakes: &[Mistake]) -> String {
+    let mut all = String::new();
+    for (name, old, new, faulty) in mistakes {
+        assert_eq!(BASE.matches(old).count(), 1, "{name}: {old:?} must stand once in the base");
+        let error = resolve(&BASE.replace(old, new), &[]).expect_err(name);
+        assert_helps(&error);
+        assert_eq!(error.position().unwrap().faulty(), *faulty, "{name}\n{error}");
+        assert_eq!(error.position().unwrap().file.as_deref(), Some(FILE));
+        all += &format!("# {name}\n\n{error}\n\n");
+    }
+    all
+}
+
+#[test]
+fn syntax_errors_show_their_place() {
+    let mistakes: &[Mistake] = &[
+        ("a string without quotes", "\"base\"", "base", "base"),
+        ("a string that is not closed", "\"base\"", "\"base", ""),
+        ("a header that is not closed", "[train]", "[train", ""),
+        ("an array that is not closed", "[\"PA\", \"AP\"]", "[\"PA\", \"AP\"", ""),
+        ("a key twice", "epochs = 20", "epochs = 20\nepochs = 30", "epochs"),
+        ("a table twice", "[memory]", "[train]", "train"),
+        ("a colon", "epochs = 20", "epochs: 20", ":"),
+        ("Python's true", "use = \"cpu\"", "use = True", "True"),
+        ("a value is missing", "epochs = 20", "epochs =", ""),
+        ("two values on a line", "epochs = 20", "epochs = 20 30", "20 30"),
+        (
+            "a number that overflows",
+            "seed = 7",
+            "seed = 9223372036854775808",
+            "9223372036854775808",
+        ),
+    ];
+    insta::assert_snapshot!(messages(mistakes));
+}
+
+#[test]
+fn misspelt_keys_show_the_nearest_one() {
+    let mistakes: &[Mistake] = &[
+        ("at the top", "[memory]", "[memry]", "memry"),
+        ("in a table", "epochs = 20", "epoch = 20", "epoch"),
+        ("with a hyphen", "batch_size", "batch-size", "batch-size"),
+        ("in British English", "[train.optimizer.adamw]", "[train.optimiser.adamw]", "optimiser"),
+        ("in an inline table", "channels = 1", "chanels = 1", "chanels"),
+        ("in an entry of an array", "weight = 0.1", "wieght = 0.1", "wieght"),
+        ("in a choice", "warmup_epochs = 1", "warmup = 1", "warmup"),
+        ("in a choice in an array", "pos_weight", "pos_wieght", "pos_wieght"),
+        ("in a layout", "uncertain = \"ones\"", "uncertian = \"ones\"", "uncertian"),
+        ("under a dotted key", "use = \"cpu\"", "use = \"cpu\"\nuse_.a = 1", "use_"),
+        ("in another table", "patience = 5", "patience = 5\nlr = 1e-3", "lr"),
+        ("at the top, but written below", "depth = 121", "depth = 121\nmodel = 1", "model"),
+        ("like none", "rotate_degrees = 10.0", "blur = 1.0", "blur"),
+        ("with a space", "patience = 5", "\"the patience\" = 5", "\"the patience\""),
+        ("that is planned", "precision = \"fp32\"", "micro_batch = 4", "micro_batch"),
+    ];
+    insta::assert_snapshot!(messages(mistakes));
+}
+
+#[test]
+fn wrong_types_say_what_to_write() {
+    let mistakes: &[Mistake] = &[
+        ("a string for an integer", "epochs = 20", "epochs = \"20\"", "\"20\""),
+        ("a number for an integer", "epochs = 20", "epochs = 20.0", "20.0"),
+        ("a fraction for an integer", "epochs = 20", "epochs = 20.5", "20.5"),
+        ("a negative integer", "epochs = 20", "epochs = -20", "-20"),
+        ("a string for a number", "lr = 3e-4", "lr = \"3e-4\"", "\"3e-4\""),
+        ("not a number", "lr = 3e-4", "lr = nan", "nan"),
+        ("an overflow", "lr = 3e-4", "lr = 1e999", "1e999"),
+        ("an integer for a string", "\"base\"", "7", "7"),
+        ("a date for a string", "\"base\"", "2026-01-01", "2026-01-01"),
+        ("a string for a boolean", "lr = 3e-4", "amsgrad = \"yes\"", "\"yes\""),
+        ("an integer for a boolean", "lr = 3e-4", "amsgrad = 1", "1"),
+        ("an integer for a pair", "[320, 320]", "320", "320"),
+        ("three for a pair", "[320, 320]", "[320, 320, 1]", "[320, 320, 1]"),
+        ("a string in a pair", "[320, 320]", "[320, \"x\"]", "\"x\""),
+        ("a string for an array", "[\"Edema\", \"Pleural Effusion\"]", "\"Edema\"", "\"Edema\""),
+        ("a string for a table", "validation = { fraction = 0.1 }", "validation = \"x\"", "\"x\""),
+        ("an array for a table", "[memory]", "[[memory]]", "[[memory]]"),
+        ("a table for an array of tables", "[memory]\nprecision = \"fp32\"", "[heads.x]", "x"),
+        ("a number for a choice", "[heads.loss.bce]\npos_weight = \"balanced\"", "loss = 3", "3"),
+        ("a number for a policy", "\"ones\"", "1", "1"),
+        ("an array for a policy", "\"ones\"", "[0.5, 0.8]", "[0.5, 0.8]"),
+        ("a number for weights", "\"balanced\"", "2.0", "2.0"),
+        ("a string in weights", "\"balanced\"", "[1.0, \"x\"]", "\"x\""),
+        ("a number for a device", "use = \"cpu\"", "use = 0", "0"),
+        ("a value for settings", "[train.optimizer.adamw]\nlr = 3e-4", "optimizer.adamw = 3", "3"),
+    ];
+    insta::assert_snapshot!(messages(mistakes));
+}
+
+#[test]
+fn missing_keys_are_asked_for_by_name() {
+    let train = "[train]\nepochs = 20\nbatch_size = 64";
+    let mistakes: &[Mistake] = &[
+        ("a key", "epochs = 20", "", "[train]"),
+        (
+            "a key in an inline table",
+            "size = [320, 320], ",
+            "",
+            "{ channels = 1, fit = \"letterbox\" }",
+        ),
+        ("a key of an entry", "task = \"multiclass\"", "", "[[heads]]"),
+        ("a key of a layout", "root = \"datasets/chexpert\"", "", "[data.chexpert]"),
+        ("a key where the header is missing too", train, "", "train"),
+        ("a choice", "[train.optimizer.adamw]\nlr = 3e-4", "", "[train]"),
+        ("the model", "[model.densenet]\ndepth = 121", "", ""),
+        ("a metric", "metric = \"val/findings/auroc\"", "", "[train.early_stopping]"),
+        ("a choice's variant", "[model.densenet]\ndepth = 121", "[model]", "[model]"),
+        ("a size", "depth = 121", "", "[model.densenet]"),
+        ("two sizes", "depth = 121", "growth = 12", "[model.densenet]"),
+    ];
+    insta::assert_snapshot!(messages(mistakes));
+}
+
+#[test]
+fn unknown_choices_show_the_nearest_or_all() {
+    let mistakes: &[Mistake] = &[
+        ("a table misspelt", "optimizer.adamw", "optimizer.adamv", "adamv"),
+        ("a table like none", "optimizer.adamw", "optimizer.shampoo", "shampoo"),
+        (
+            "a name misspelt",
+            "[train.schedule.cosine]\nwarmup_epochs = 1",
+            "[train.schedule]\ncosin = {}",
+            "cosin",
+        ),
+        (
+            "settings without the choice",
+            "[train.schedule.cosine]",
+            "[train.schedule]",
+            "warmup_epochs",
+        ),
+        ("a word misspelt", "\"letterbox\"", "\"leterbox\"", "\"leterbox\""),
+        ("a word like none", "\"letterbox\"", "\"zoom\"", "\"zoom\""),
+        ("a word in an array", "views = [\"PA\", \"AP\"]", "views = [\"PA\", \"LL\"]", "\"LL\""),
+        ("a task", "\"multilabel\"", "\"multi-label\"", "\"multi-label\""),
+        ("a policy", "\"ones\"", "\"one\"", "\"one\""),
+        ("a policy of a label", "\"ones\"", "{ Edema = \"maybe\" }", "\"maybe\""),
+        ("a policy with settings", "\"ones\"", "{ smoth = [0.5, 0.8] }", "[0.5, 0.8]"),
+        ("a policy without its settings", "\"ones\"", "\"smooth\"", "\"smooth\""),
+        ("a policy with no settings", "\"ones\"", "{ Edema = { ones = 1 } }", "ones"),
+        ("a rule for weights", "\"balanced\"", "\"balance\"", "\"balance\""),
+        ("a loss", "[heads.loss.bce]", "[heads.loss.bec]", "bec"),
+        ("a model", "[model.densenet]", "[model.resnet]", "resnet"),
+        ("a precision that is planned", "\"fp32\"", "\"bf16\"", "\"bf16\""),
+        (
+            "a policy of memory that is planned",
+            "precision = \"fp32\"",
+            "checkpointing = \"sqrt\"",
+            "\"sqrt\"",
+        ),
+        ("two at once", "[memory]", "[train.optimizer.sgd]\n[memory]", "sgd"),
+    ];
+    insta::assert_snapshot!(messages(mistakes));
+}
+
+#[test]
+fn values_out_of_range_say_the_range() {
+    let mistakes: &[Mistake] = &[
+        ("a run name", "\"base\"", "\"my run\"", "\"my run\""),
+        ("a run name that leads elsewhere", "\"base\"", "\"../base\"", "\"../base\""),
+        ("no epoch", "epochs = 20", "epochs = 0", "0"),
+        ("no image in a batch", "batch_size = 64", "batch_size = 0", "0"),
+        ("nothing kept", "seed = 7", "save = { keep = 0 }", "0"),
+        ("a small image", "[320, 320]", "[320, 16]", "16"),
+        ("a huge image", "[320, 320]", "[1000000, 320]", "1000000"),
+        ("two channels", "channels = 1", "channels = 2", "2"),
+        ("all for validation", "fraction = 0.1", "fraction = 1.0", "1.0"),
+        ("too much rotation", "rotate_degrees = 10.0", "rotate_degrees = 360", "360"),
+        ("a share above a half", "rotate_degrees = 10.0", "translate = 0.6", "0.6"),
+        ("a flip above 1", "rotate_degrees = 10.0", "horizontal_flip = 50", "50"),
+        ("no views", "[\"PA\", \"AP\"]", "[]", "[]"),
+        ("a view twice", "[\"PA\", \"AP\"]", "[\"PA\", \"PA\"]", "\"PA\""),
+        (
+            "a soft label",
+            "\"ones\"",
+            "{ \"Pleural Effusion\" = { smooth = [0.9, 0.1] } }",
+            "[0.9, 0.1]",
+        ),
+        ("no worker", "[data.chexpert]", "workers = 0\n[data.chexpert]", "0"),
+        ("a depth", "depth = 121", "depth = 120", "120"),
+        ("no blocks", "depth = 121", "growth = 8\nblocks = []\nstem = 16", "[]"),
+        ("an empty block", "depth = 121", "growth = 8\nblocks = [3, 0]\nstem = 16", "0"),
+        ("a compression", "depth = 121", "depth = 121\ncompression = 1.5", "1.5"),
+        ("a dropout", "depth = 121", "depth = 121\ndropout = 1", "1"),
+        ("a head's name", "name = \"view\"", "name = \"the/view\"", "\"the/view\""),
+        ("a head's weight", "weight = 0.1", "weight = -0.1", "-0.1"),
+        ("a hidden layer", "weight = 0.1", "hidden = [64, 0]", "0"),
+        ("a head's dropout", "weight = 0.1", "dropout = 1.0", "1.0"),
+        ("no labels", "[\"Edema\", \"Pleural Effusion\"]", "[]", "[]"),
+        ("an empty label", "\"Edema\"", "\"\"", "\"\""),
+        ("a learning rate", "lr = 3e-4", "lr = 0", "0"),
+        ("a norm", "epochs = 20", "epochs = 20\nclip_norm = 0.0", "0.0"),
+        ("an average", "epochs = 20", "epochs = 20\nema = { decay = 1.0 }", "1.0"),
+        ("no patience", "patience = 5", "patience = 0", "0"),
+        ("a change below 0", "patience = 5", "min_delta = -0.1", "-0.1"),
+        ("a device", "\"cpu\"", "\"gpu\"", "\"gpu\""),
+    ];
+    insta::assert_snapshot!(messages(mistakes));
+}
+
+#[test]
+fn contradictions_show_what_contradicts() {
+    let no_layout = "[data.chexpert]\nroot = \"datasets/chexpert\"\nuncertain = \"ones\"\nviews = [\"PA\", \"AP\"]";
+    let two = "[data.phantom]\nroot = \"x\"\npatients = 9\nsize = 64\n[data.augment]";
+    let deep = "growth = 8\nblocks = [1, 1, 1, 1, 1, 1, 1, 1, 1]\nstem = 16";
+    let multiclass = "task = \"multiclass\"\nlabels = [\"PA\", \"AP\", \"Lateral\"]";
+    let mistakes: &[Mistake] = &[
+        ("no layout", no_layout, "", "[data]"),
+        ("two layouts", "[data.augment]", two, "[data.phantom]"),
+        ("a depth and a growth", "depth = 121", "depth = 121\ngrowth = 32", "32"),
+        ("more blocks than pixels", "depth = 121", deep, "320"),
+        ("a batch of one", "batch_size = 64", "batch_size = 1", "1"),
+        ("two heads of a name", "name = \"view\"", "name = \"findings\"", "\"findings\""),
+        ("a label twice", "\"Pleural Effusion\"]", "\"Edema\"]", "\"Edema\""),
+        (
+            "a binary head of many",
+            "\"multilabel\"",
+            "\"binary\"",
+            "[\"Edema\", \"Pleural Effusion\"]",
+        ),
+        (
+            "a multiclass head of one",
+            multiclass,
+            "task = \"multiclass\"\nlabels = [\"PA\"]",
+            "[\"PA\"]",
+        ),
+        (
+            "a loss of another task",
+            "[heads.loss.bce]\npos_weight = \"balanced\"",
+            "[heads.loss.cross_entropy]",
+            "[heads.loss.cross_entropy]",
+        ),
+        ("too few weights", "\"balanced\"", "[1.0]", "[1.0]"),
+        (
+            "a metric misspelt",
+            "\"val/findings/auroc\"",
+            "\"val/findings/auc\"",
+            "\"val/findings/auc\"",
+        ),
+        (
+            "a metric of no head",
+            "\"val/findings/auroc\"",
+            "\"val/finding/auroc\"",
+            "\"val/finding/auroc\"",
+        ),
+        (
+            "a metric of another task",
+            "\"val/findings/auroc\"",
+            "\"val/findings/rmse\"",
+            "\"val/findings/rmse\"",
+        ),
+        ("a metric of training", "\"val/findings/auroc\"", "\"train/loss\"", "\"train/loss\""),
+        (
+            "a metric without its split",
+            "\"val/findings/auroc\"",
+            "\"findings/auroc\"",
+            "\"findings/auroc\"",
+        ),
+        ("a metric like none", "\"val/findings/auroc\"", "\"dice\"", "\"dice\""),
+        ("the wrong direction", "patience = 5", "mode = \"min\"", "\"min\""),
+        ("a start after the end", "patience = 5", "start_epoch = 21", "21"),
+        ("several devices", "\"cpu\"", "[\"cuda:0\", \"cuda:1\"]", "[\"cuda:0\", \"cuda:1\"]"),
+    ];
+    insta::assert_snapshot!(messages(mistakes));
+}

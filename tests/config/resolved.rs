@@ -1,0 +1,78 @@
+//! Plans of whole configurations, and the schema.
+
+use std::path::Path;
+
+use trainer::config::schema;
+
+use crate::{BASE, resolve};
+
+/// Every configuration in `configs/`, by name.
+pub fn committed() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let name = |path: &Path| path.file_stem().unwrap().to_string_lossy().into_owned();
+    files.iter().map(|path| (name(path), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+#[test]
+fn the_committed_configurations_resolve_as_before() {
+    let files = committed();
+    assert!(files.len() >= 2);
+    for (name, text) in files {
+        let plan = resolve(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(plan.run.name, name, "a run is named after its file");
+        insta::assert_snapshot!(name, plan.to_toml().unwrap());
+    }
+}
+
+#[test]
+fn the_committed_configurations_open_with_what_they_cost() {
+    for (name, text) in committed() {
+        for line in ["#:schema ", "# Command: ", "# Hardware: ", "# Takes: ", "# Reaches: "] {
+            let head = text.lines().take_while(|line| line.starts_with('#'));
+            assert!(head.into_iter().any(|one| one.starts_with(line)), "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_resolved_configuration_resolves_to_itself() {
+    let more = [
+        "train.optimizer=lion\ntrain.schedule.plateau.metric=val/findings/auprc\ntrain.clip_norm=1",
+        "train.optimizer=rmsprop\ntrain.schedule=one_cycle\ntrain.ema.decay=0.99\ndata.workers=3",
+        "heads[0].loss=focal\nheads[1].hidden=[64, 32]\nmodel.densenet.depth=161\nrun.seed=9",
+        "data.chexpert.uncertain={Edema='zeros', default={smooth=[0.1, 0.3]}}\ndevice.use=cuda:3",
+        "heads[1].task=regression\nheads[1].loss=huber\ntrain.best_metric=val/view/mae",
+        "heads[0].loss.bce.pos_weight=[1, 1.5]\nmodel.densenet.norm=group\ntrain.batch_size=1",
+    ];
+    let bases = committed().into_iter().map(|(_, text)| text).chain([BASE.to_owned()]);
+    for base in bases {
+        for flags in std::iter::once("").chain(more) {
+            let flags: Vec<String> = flags.lines().map(str::to_owned).collect();
+            let Ok(plan) = resolve(&base, &flags) else {
+                assert_ne!(base, BASE, "{flags:?}: {:?}", resolve(&base, &flags));
+                continue;
+            };
+            let text = plan.to_toml().unwrap();
+            let again = resolve(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(again, plan);
+            assert_eq!(again.to_toml().unwrap(), text);
+        }
+    }
+}
+
+#[test]
+fn the_committed_schema_is_fresh() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("trainer.schema.json");
+    let fresh = format!("{}\n", serde_json::to_string_pretty(&schema()).unwrap());
+    if std::env::var_os("REFRESH").is_some() {
+        std::fs::write(&path, &fresh).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == fresh,
+        "trainer.schema.json is stale; refresh it with: REFRESH=1 cargo test --test config schema"
+    );
+}
