@@ -166,7 +166,7 @@ pub enum ScheduleConfig {
     Cosine(CosineConfig),
     /// Multiplied by `gamma` every `every_epochs` epochs.
     Step(StepConfig),
-    /// Up and down once, moving momentum against it (PyTorch's `OneCycleLR`, without the momentum).
+    /// Up and down once (PyTorch's `OneCycleLR` without cycling the momentum).
     OneCycle(OneCycleConfig),
     /// Multiplied by `factor` when a metric has not improved for `patience` epochs.
     Plateau(PlateauConfig),

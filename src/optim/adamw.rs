@@ -1,0 +1,38 @@
+//! AdamW: Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv:1711.05101).
+
+use burn::tensor::Tensor;
+
+use super::AdamWConfig;
+use super::adam::Moments;
+use super::rule::{Kept, Rule, Step};
+
+/// `torch.optim.AdamW`: the value shrinks by `lr · weight_decay` before Adam's update.
+pub(super) struct AdamW(pub(super) AdamWConfig);
+
+impl Rule for AdamW {
+    fn leaves(&self) -> Vec<&'static str> {
+        Moments::leaves(self.0.amsgrad)
+    }
+
+    fn step(
+        &self,
+        step: Step,
+        value: Tensor<1>,
+        gradient: Tensor<1>,
+        kept: &mut Kept,
+    ) -> Tensor<1> {
+        let AdamWConfig { betas, eps, weight_decay, amsgrad, .. } = self.0;
+        let value = step.decayed(value, weight_decay);
+        Moments { betas, eps, amsgrad }.step(step, value, gradient, kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::optim::oracle;
+
+    #[test]
+    fn adamw_steps_as_pytorchs_does() {
+        oracle::follow("adamw");
+    }
+}

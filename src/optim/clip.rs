@@ -1,0 +1,148 @@
+//! Clipping by the norm of all gradients together.
+
+use burn::tensor::{DType, Tensor};
+
+use crate::memory::Gradients;
+
+use super::OptimError;
+
+/// Squares are summed in rows of this many elements, then the rows: in one order whatever the number
+/// of threads, and with the rounding error of short `f32` sums.
+const ROW: usize = 1024;
+
+/// The Euclidean norm of all gradients together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GradientNorm {
+    /// The norm; NaN or infinite when a gradient is, or when a sum of squares exceeds `f32`.
+    pub total: f64,
+    /// The parameters whose gradient has a norm that is not finite, in the order of names.
+    pub non_finite: Vec<String>,
+}
+
+impl GradientNorm {
+    /// Whether a step may be taken with these gradients.
+    pub fn is_finite(&self) -> bool {
+        self.total.is_finite()
+    }
+}
+
+/// The norm of `gradients`: squares summed on the device in `f32`, one number per parameter read
+/// back in one transfer, these added in `f64`.
+pub fn norm(gradients: &Gradients) -> Result<GradientNorm, OptimError> {
+    let sums: Vec<Tensor<1>> =
+        gradients.iter().map(|(_, gradient)| sum_of_squares(gradient)).collect();
+    if sums.is_empty() {
+        return Ok(GradientNorm { total: 0.0, non_finite: Vec::new() });
+    }
+    let sums = Tensor::cat(sums, 0).try_into_data()?;
+    let mut total = 0.0;
+    let mut non_finite = Vec::new();
+    for (sum, (name, _)) in sums.iter::<f64>().zip(gradients.iter()) {
+        total += sum;
+        if !sum.is_finite() {
+            non_finite.push(name.to_owned());
+        }
+    }
+    Ok(GradientNorm { total: total.sqrt(), non_finite })
+}
+
+/// `[n]` to `[1]`.
+fn sum_of_squares(gradient: &Tensor<1>) -> Tensor<1> {
+    let squares = gradient.clone().cast(DType::F32).square();
+    let length = squares.dims()[0];
+    let rows = length / ROW;
+    if rows < 2 {
+        return squares.sum();
+    }
+    let whole = squares.clone().narrow(0, 0, rows * ROW).reshape([rows, ROW]);
+    let sum = whole.sum_dim(1).sum();
+    match length - rows * ROW {
+        0 => sum,
+        rest => sum + squares.narrow(0, rows * ROW, rest).sum(),
+    }
+}
+
+/// Scales `gradients` down to the norm `max_norm` where theirs is above it, by
+/// `min(1, max_norm / (norm + 1e-6))` as `torch.nn.utils.clip_grad_norm_` does, and returns the norm
+/// from before. Gradients whose norm is not finite come back as they were: no step may be taken
+/// with them.
+pub fn clip(gradients: Gradients, max_norm: f64) -> Result<(Gradients, GradientNorm), OptimError> {
+    let norm = norm(&gradients)?;
+    let coefficient = max_norm / (norm.total + 1e-6);
+    if !norm.is_finite() || coefficient >= 1.0 {
+        return Ok((gradients, norm));
+    }
+    Ok((gradients.map(|gradient| gradient.mul_scalar(coefficient)), norm))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::optim::oracle;
+
+    #[derive(Deserialize)]
+    struct Clipping {
+        gradients: BTreeMap<String, Vec<f32>>,
+        cases: Vec<Case>,
+    }
+
+    #[derive(Deserialize)]
+    struct Case {
+        max_norm: f64,
+        norm: f64,
+        clipped: BTreeMap<String, Vec<f32>>,
+    }
+
+    fn gradients(by_name: &BTreeMap<String, Vec<f32>>) -> Gradients {
+        let mut gradients = Gradients::default();
+        for (name, values) in by_name {
+            gradients.add(name, oracle::vector(values));
+        }
+        gradients
+    }
+
+    #[test]
+    fn gradients_are_clipped_as_pytorch_clips_them() {
+        let fixture: Clipping = oracle::section("clipping");
+        for case in &fixture.cases {
+            let (clipped, norm) =
+                clip(gradients(&fixture.gradients), case.max_norm).expect("reads");
+            assert!((norm.total / case.norm - 1.0).abs() < 1e-6, "{norm:?}");
+            assert_eq!(norm.non_finite, Vec::<String>::new());
+            assert_eq!(clipped.len(), case.clipped.len());
+            for (name, gradient) in clipped.iter() {
+                oracle::agree(&oracle::values(gradient), &case.clipped[name], name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_norm_of_many_equal_elements_is_exact_to_six_digits() {
+        let many = BTreeMap::from([("w".to_owned(), vec![0.1_f32; 3_000_001])]);
+        let norm = norm(&gradients(&many)).expect("reads");
+        let expected = f64::from(0.1_f32) * 3_000_001_f64.sqrt();
+        assert!((norm.total / expected - 1.0).abs() < 1e-6, "{} is not {expected}", norm.total);
+    }
+
+    #[test]
+    fn gradients_that_are_not_finite_are_named_and_left_alone() {
+        let mixed = BTreeMap::from([
+            ("a".to_owned(), vec![1.0, f32::NAN]),
+            ("b".to_owned(), vec![3.0, 4.0]),
+            ("c".to_owned(), vec![f32::INFINITY; 2]),
+        ]);
+        let (kept, norm) = clip(gradients(&mixed), 1.0).expect("reads");
+        assert!(!norm.is_finite());
+        assert_eq!(norm.non_finite, ["a", "c"]);
+        assert_eq!(oracle::values(kept.get("b").expect("is there")), [3.0, 4.0]);
+    }
+
+    #[test]
+    fn no_gradients_have_norm_0() {
+        assert_eq!(norm(&Gradients::default()).expect("reads").total, 0.0);
+    }
+}

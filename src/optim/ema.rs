@@ -1,0 +1,138 @@
+//! The exponential moving average of the weights.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::{Device, Tensor, TensorData, Transaction};
+
+use super::lerp::lerp;
+use super::restore::{complete, take};
+use super::{EmaConfig, OptimError};
+
+const WHAT: &str = "average of the weights";
+
+/// An exponential moving average of each weight, as `torch.optim.swa_utils.get_ema_multi_avg_fn`
+/// computes it: `decay · average + (1 − decay) · weight` after each step.
+pub struct Ema {
+    decay: f64,
+    averages: BTreeMap<String, Tensor<1>>,
+}
+
+impl EmaConfig {
+    /// An average that starts as `weights`, by name and flattened (`[n]`, no autodiff).
+    pub fn init(&self, weights: impl IntoIterator<Item = (String, Tensor<1>)>) -> Ema {
+        Ema { decay: self.decay, averages: weights.into_iter().collect() }
+    }
+}
+
+impl Ema {
+    /// Moves the average of `name` towards `weight`; to be called once a step for each weight. A
+    /// weight not seen before starts its average.
+    pub fn update(&mut self, name: &str, weight: Tensor<1>) {
+        let average = match self.averages.remove(name) {
+            Some(average) => lerp(average, weight, 1.0 - self.decay),
+            None => weight,
+        };
+        self.averages.insert(name.to_owned(), average);
+    }
+
+    /// The average of `name`, `[n]`.
+    pub fn get(&self, name: &str) -> Option<&Tensor<1>> {
+        self.averages.get(name)
+    }
+
+    /// Every average by its weight's name, read from the device at once, bit for bit.
+    pub fn state(&self) -> Result<Vec<(String, TensorData)>, OptimError> {
+        let transaction = self
+            .averages
+            .values()
+            .fold(Transaction::default(), |all, average| all.register(average.clone()));
+        Ok(self.averages.keys().cloned().zip(transaction.try_execute()?).collect())
+    }
+
+    /// Goes on from `state`, which must hold exactly the names of the weights; on an error nothing
+    /// changes.
+    pub fn load(
+        &mut self,
+        state: Vec<(String, TensorData)>,
+        device: &Device,
+    ) -> Result<(), OptimError> {
+        let mut state: BTreeMap<String, TensorData> = state.into_iter().collect();
+        let mut loaded = BTreeMap::new();
+        let mut missing = Vec::new();
+        for (name, average) in &self.averages {
+            match take(WHAT, &mut state, name, average.dims()[0], device)? {
+                Some(tensor) => {
+                    loaded.insert(name.clone(), tensor);
+                }
+                None => missing.push(name.clone()),
+            }
+        }
+        complete(WHAT, missing, state.into_keys().collect())?;
+        self.averages = loaded;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::optim::oracle;
+
+    #[derive(Deserialize)]
+    struct Averaging {
+        weights: Vec<Vec<f32>>,
+        cases: Vec<Case>,
+    }
+
+    #[derive(Deserialize)]
+    struct Case {
+        decay: f64,
+        average: Vec<f32>,
+    }
+
+    fn start(decay: f64, weights: &[f32]) -> Ema {
+        EmaConfig { decay }.init([("w".to_owned(), oracle::vector(weights))])
+    }
+
+    fn average(ema: &Ema) -> Vec<f32> {
+        oracle::values(ema.get("w").expect("is averaged"))
+    }
+
+    #[test]
+    fn weights_are_averaged_as_pytorch_averages_them() {
+        let fixture: Averaging = oracle::section("averaging");
+        for case in &fixture.cases {
+            let mut ema = start(case.decay, &fixture.weights[0]);
+            for weights in &fixture.weights[1..] {
+                ema.update("w", oracle::vector(weights));
+            }
+            oracle::agree(&average(&ema), &case.average, &format!("decay {}", case.decay));
+        }
+    }
+
+    #[test]
+    fn a_loaded_average_goes_on_bit_for_bit() {
+        let mut whole = start(0.99, &[0.1, -0.7]);
+        whole.update("w", oracle::vector(&[1.0 / 3.0, 0.3]));
+        let mut resumed = start(0.99, &[0.0, 0.0]);
+        resumed.load(whole.state().expect("reads"), &Device::flex()).expect("loads");
+        for ema in [&mut whole, &mut resumed] {
+            ema.update("w", oracle::vector(&[0.9, 1e-8]));
+        }
+        assert_eq!(average(&whole), average(&resumed));
+    }
+
+    #[test]
+    fn an_average_of_other_weights_is_refused() {
+        let mut ema = start(0.9, &[1.0, 2.0]);
+        let other = EmaConfig { decay: 0.9 }.init([("v".to_owned(), oracle::vector(&[1.0]))]);
+        let error = ema.load(other.state().expect("reads"), &Device::flex()).expect_err("refused");
+        assert!(error.to_string().contains("lacks `w`"), "{error}");
+        let shorter = start(0.9, &[1.0]).state().expect("reads");
+        let error = ema.load(shorter, &Device::flex()).expect_err("refused");
+        assert!(error.to_string().contains("holds 1 numbers"), "{error}");
+        assert_eq!(average(&ema), [1.0, 2.0]);
+    }
+}

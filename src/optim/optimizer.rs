@@ -1,0 +1,296 @@
+//! What every optimizer has in common: the state of each parameter, saved and loaded by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use burn::tensor::{Device, Tensor, TensorData, Transaction};
+
+use super::adagrad::Adagrad;
+use super::adam::Adam;
+use super::adamw::AdamW;
+use super::lion::Lion;
+use super::restore::{complete, take};
+use super::rmsprop::Rmsprop;
+use super::rule::{Kept, Rule, Step};
+use super::sgd::Sgd;
+use super::{OptimError, OptimizerConfig};
+
+const WHAT: &str = "optimizer state";
+const STEP: &str = "step";
+
+impl OptimizerConfig {
+    /// The optimizer of `parameters`, given by name and number of elements.
+    pub fn init(&self, parameters: impl IntoIterator<Item = (String, usize)>) -> Optimizer {
+        let rule: Box<dyn Rule> = match self {
+            Self::Sgd(config) => Box::new(Sgd(config.clone())),
+            Self::Adam(config) => Box::new(Adam(config.clone())),
+            Self::AdamW(config) => Box::new(AdamW(config.clone())),
+            Self::Rmsprop(config) => Box::new(Rmsprop(config.clone())),
+            Self::Adagrad(config) => Box::new(Adagrad(config.clone())),
+            Self::Lion(config) => Box::new(Lion(config.clone())),
+        };
+        let parameters =
+            parameters.into_iter().map(|(name, length)| (name, Parameter::new(length))).collect();
+        Optimizer { rule, parameters }
+    }
+
+    /// The learning rate as configured, which a schedule starts from.
+    pub fn lr(&self) -> f64 {
+        match self {
+            Self::Sgd(config) => config.lr,
+            Self::Adam(config) => config.lr,
+            Self::AdamW(config) => config.lr,
+            Self::Rmsprop(config) => config.lr,
+            Self::Adagrad(config) => config.lr,
+            Self::Lion(config) => config.lr,
+        }
+    }
+}
+
+/// Whether weight decay acts on a parameter of this rank even when norms and biases are spared:
+/// they are exactly the parameters of rank 1 and 0.
+pub fn decays(rank: usize) -> bool {
+    rank > 1
+}
+
+/// Updates parameters by name and keeps the state of each.
+pub struct Optimizer {
+    rule: Box<dyn Rule>,
+    parameters: BTreeMap<String, Parameter>,
+}
+
+/// Everything an [`Optimizer`] remembers.
+#[derive(Debug, Clone, Default)]
+pub struct OptimizerState {
+    /// `<parameter>/<tensor>`, the tensors named as in `torch.optim`'s state, bit for bit; present
+    /// for each parameter that has taken a step.
+    pub tensors: Vec<(String, TensorData)>,
+    /// `<parameter>/step`: the steps each parameter has taken, 0 included.
+    pub scalars: BTreeMap<String, u64>,
+}
+
+/// What is kept of one parameter.
+struct Parameter {
+    length: usize,
+    steps: u64,
+    kept: Kept,
+}
+
+impl Parameter {
+    fn new(length: usize) -> Self {
+        Self { length, steps: 0, kept: Kept::default() }
+    }
+}
+
+impl Optimizer {
+    /// The new value of `name` (`[n]`, no autodiff) for its `gradient` (`[n]`) at learning rate
+    /// `lr`. `decay` says whether weight decay acts on it.
+    ///
+    /// Gradients must be finite: what they leave in the state stays there.
+    pub fn step(
+        &mut self,
+        name: &str,
+        lr: f64,
+        decay: bool,
+        value: Tensor<1>,
+        gradient: Tensor<1>,
+    ) -> Tensor<1> {
+        let length = value.dims()[0];
+        let parameter =
+            self.parameters.entry(name.to_owned()).or_insert_with(|| Parameter::new(length));
+        parameter.steps += 1;
+        let step = Step { lr, decay, number: parameter.steps };
+        self.rule.step(step, value, gradient, &mut parameter.kept)
+    }
+
+    /// Everything remembered, read from the device at once.
+    pub fn state(&self) -> Result<OptimizerState, OptimError> {
+        let mut names = Vec::new();
+        let mut scalars = BTreeMap::new();
+        let mut transaction = Transaction::default();
+        for (name, parameter) in &self.parameters {
+            scalars.insert(format!("{name}/{STEP}"), parameter.steps);
+            for (leaf, tensor) in parameter.kept.iter() {
+                names.push(format!("{name}/{leaf}"));
+                transaction = transaction.register(tensor.clone());
+            }
+        }
+        let tensors = names.into_iter().zip(transaction.try_execute()?).collect();
+        Ok(OptimizerState { tensors, scalars })
+    }
+
+    /// Goes on from `state`, which must be complete and hold nothing else; on an error nothing
+    /// changes.
+    pub fn load(&mut self, state: OptimizerState, device: &Device) -> Result<(), OptimError> {
+        let OptimizerState { tensors, mut scalars } = state;
+        let mut tensors = tensors.into_iter().collect();
+        let leaves = self.rule.leaves();
+        let mut loaded = BTreeMap::new();
+        let mut missing = Vec::new();
+        for (name, Parameter { length, .. }) in &self.parameters {
+            let mut parameter = Parameter::new(*length);
+            let step = format!("{name}/{STEP}");
+            match scalars.remove(&step) {
+                Some(steps) => parameter.steps = steps,
+                None => missing.push(step),
+            }
+            let stepped = parameter.steps > 0;
+            for leaf in leaves.iter().filter(|_| stepped) {
+                let full = format!("{name}/{leaf}");
+                match take(WHAT, &mut tensors, &full, *length, device)? {
+                    Some(tensor) => parameter.kept.put(leaf, tensor),
+                    None => missing.push(full),
+                }
+            }
+            loaded.insert(name.clone(), parameter);
+        }
+        let foreign: BTreeSet<String> = tensors.into_keys().chain(scalars.into_keys()).collect();
+        complete(WHAT, missing, foreign.into_iter().collect())?;
+        self.parameters = loaded;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::optim::oracle::{self, Course};
+
+    const NAMES: [&str; 2] = ["stem/weight", "bias"];
+
+    fn parameters() -> Vec<(String, usize)> {
+        NAMES.map(|name| (name.to_owned(), 6)).to_vec()
+    }
+
+    /// Takes the steps `from..to` of the fixture's course with both parameters.
+    fn walk(
+        optimizer: &mut Optimizer,
+        course: &Course,
+        values: &mut [Tensor<1>; 2],
+        steps: std::ops::Range<usize>,
+    ) {
+        for gradient in &course.gradients[steps] {
+            for (name, value) in NAMES.iter().zip(values.iter_mut()) {
+                let gradient = oracle::vector(gradient);
+                *value = optimizer.step(name, 0.01, *name != "bias", value.clone(), gradient);
+            }
+        }
+    }
+
+    #[test]
+    fn an_optimizer_loaded_after_any_step_goes_on_bit_for_bit() {
+        let course: Course = oracle::section("optimizers");
+        let start = || [oracle::vector(&course.start), oracle::vector(&course.start[..])];
+        for case in &course.cases {
+            let mut whole = case.config.init(parameters());
+            let mut values = start();
+            walk(&mut whole, &course, &mut values, 0..8);
+            for cut in [0, 1, 5] {
+                let mut first = case.config.init(parameters());
+                let mut halfway = start();
+                walk(&mut first, &course, &mut halfway, 0..cut);
+                let mut second = case.config.init(parameters());
+                second.load(first.state().expect("reads"), &Device::flex()).expect("loads");
+                walk(&mut second, &course, &mut halfway, cut..8);
+                for (resumed, uninterrupted) in halfway.iter().zip(&values) {
+                    let bits = |tensor| oracle::values(tensor).into_iter().map(f32::to_bits);
+                    assert!(bits(resumed).eq(bits(uninterrupted)), "{:?}, cut {cut}", case.config);
+                }
+                let (ours, theirs) =
+                    (second.state().expect("reads"), whole.state().expect("reads"));
+                assert_eq!(ours.tensors, theirs.tensors);
+                assert_eq!(ours.scalars, theirs.scalars);
+            }
+        }
+    }
+
+    #[test]
+    fn the_state_holds_exactly_the_tensors_each_rule_declares() {
+        let course: Course = oracle::section("optimizers");
+        for case in &course.cases {
+            let mut optimizer = case.config.init(parameters());
+            assert!(optimizer.state().expect("reads").tensors.is_empty());
+            let mut values = [oracle::vector(&course.start), oracle::vector(&course.start)];
+            for step in 0..2 {
+                walk(&mut optimizer, &course, &mut values, step..step + 1);
+                let state = optimizer.state().expect("reads");
+                let saved: BTreeSet<String> =
+                    state.tensors.into_iter().map(|(name, _)| name).collect();
+                let leaves = optimizer.rule.leaves();
+                let declared = leaves
+                    .iter()
+                    .flat_map(|leaf| NAMES.map(|name| format!("{name}/{leaf}")))
+                    .collect();
+                assert_eq!(saved, declared, "{:?}", case.config);
+            }
+        }
+    }
+
+    #[test]
+    fn weight_decay_spares_the_parameters_it_is_told_to() {
+        let course: Course = oracle::section("optimizers");
+        let zeros = vec![0.0; 6];
+        for case in &course.cases {
+            let mut optimizer = case.config.init(parameters());
+            let start = oracle::vector(&course.start);
+            let spared = optimizer.step("bias", 0.01, false, start.clone(), oracle::vector(&zeros));
+            assert_eq!(oracle::values(&spared), course.start, "{:?}", case.config);
+        }
+    }
+
+    /// A state of Adam after one step, to be damaged.
+    fn saved() -> (Optimizer, OptimizerState) {
+        let config = OptimizerConfig::Adam(Default::default());
+        let mut optimizer = config.init(parameters());
+        let course: Course = oracle::section("optimizers");
+        let mut values = [oracle::vector(&course.start), oracle::vector(&course.start)];
+        walk(&mut optimizer, &course, &mut values, 0..1);
+        let state = optimizer.state().expect("reads");
+        (config.init(parameters()), state)
+    }
+
+    #[test]
+    fn a_state_that_lacks_or_adds_a_name_is_refused_by_that_name() {
+        let refusal = |damage: fn(&mut OptimizerState)| {
+            let (mut optimizer, mut state) = saved();
+            damage(&mut state);
+            let error = optimizer.load(state, &Device::flex()).expect_err("is refused");
+            assert!(optimizer.state().expect("reads").tensors.is_empty(), "nothing changed");
+            error.to_string()
+        };
+        let lacks = refusal(|state| state.tensors.retain(|(name, _)| name != "bias/exp_avg_sq"));
+        assert!(lacks.contains("lacks `bias/exp_avg_sq`;"), "{lacks}");
+        let lacks = refusal(|state| {
+            state.scalars.remove("stem/weight/step");
+        });
+        assert!(lacks.contains("lacks `stem/weight/step`;"), "{lacks}");
+        let holds = refusal(|state| {
+            let data = state.tensors[0].1.clone();
+            state.tensors.push(("head/exp_avg".to_owned(), data));
+        });
+        assert!(holds.contains("holds `head/exp_avg`,"), "{holds}");
+        let holds = refusal(|state| {
+            state.scalars.insert("head/step".to_owned(), 1);
+        });
+        assert!(holds.contains("holds `head/step`,"), "{holds}");
+    }
+
+    #[test]
+    fn a_state_of_another_length_or_type_is_refused() {
+        let (mut optimizer, mut state) = saved();
+        state.tensors[0].1 = TensorData::from([1.0_f32, 2.0]);
+        let error = optimizer.load(state, &Device::flex()).expect_err("is refused");
+        assert!(matches!(error, OptimError::Length { found: 2, expected: 6, .. }), "{error}");
+        let (mut optimizer, mut state) = saved();
+        state.tensors[0].1 = TensorData::from([1_i32; 6]);
+        let error = optimizer.load(state, &Device::flex()).expect_err("is refused");
+        assert!(matches!(error, OptimError::Type { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_state_of_another_optimizer_is_refused() {
+        let (_, state) = saved();
+        let mut lion = OptimizerConfig::Lion(Default::default()).init(parameters());
+        let error = lion.load(state, &Device::flex()).expect_err("is refused");
+        assert!(matches!(error, OptimError::Foreign { .. }), "{error}");
+    }
+}

@@ -1,0 +1,73 @@
+//! What one optimizer is: its arithmetic on one parameter, and the tensors it keeps of it.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::Tensor;
+
+/// One optimizer's arithmetic on one parameter.
+pub(super) trait Rule: Send {
+    /// The tensors kept of a parameter after its first step, each as long as the parameter.
+    fn leaves(&self) -> Vec<&'static str>;
+
+    /// The parameter's new value. `kept` is empty on the first step and holds [`Rule::leaves`]
+    /// after every step.
+    fn step(&self, step: Step, value: Tensor<1>, gradient: Tensor<1>, kept: &mut Kept)
+    -> Tensor<1>;
+}
+
+/// One step of one parameter.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    pub(super) lr: f64,
+    /// Whether weight decay acts on this parameter.
+    pub(super) decay: bool,
+    /// Counted from 1.
+    pub(super) number: u64,
+}
+
+impl Step {
+    /// The gradient with that of L2 regularisation added.
+    pub(super) fn regularised(
+        self,
+        gradient: Tensor<1>,
+        value: &Tensor<1>,
+        weight_decay: f64,
+    ) -> Tensor<1> {
+        if !self.decay || weight_decay == 0.0 {
+            return gradient;
+        }
+        gradient + value.clone().mul_scalar(weight_decay)
+    }
+
+    /// The value after decoupled weight decay.
+    pub(super) fn decayed(self, value: Tensor<1>, weight_decay: f64) -> Tensor<1> {
+        if !self.decay || weight_decay == 0.0 {
+            return value;
+        }
+        value.mul_scalar(1.0 - self.lr * weight_decay)
+    }
+}
+
+/// The tensors kept of one parameter. Rules take them out and put new ones in, so that Burn may
+/// write in place.
+#[derive(Default)]
+pub(super) struct Kept(BTreeMap<&'static str, Tensor<1>>);
+
+impl Kept {
+    pub(super) fn take(&mut self, leaf: &'static str) -> Option<Tensor<1>> {
+        self.0.remove(leaf)
+    }
+
+    /// Zeros in the shape of `like` on the first step.
+    pub(super) fn take_or_zeros(&mut self, leaf: &'static str, like: &Tensor<1>) -> Tensor<1> {
+        self.take(leaf).unwrap_or_else(|| like.zeros_like())
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &Tensor<1>)> {
+        self.0.iter().map(|(leaf, tensor)| (*leaf, tensor))
+    }
+
+    pub(super) fn put(&mut self, leaf: &'static str, tensor: Tensor<1>) {
+        self.0.insert(leaf, tensor);
+    }
+}
