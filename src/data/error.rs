@@ -158,9 +158,11 @@ impl DataError {
                  Age, Frontal/Lateral, AP/PA and the findings"
                     .to_owned()
             }
-            Self::BadImage(_) => "repair or remove the image, or set `data.on_bad_image = \"skip\"` \
+            Self::BadImage(_) => {
+                "repair or remove the image, or set `data.on_bad_image = \"skip\"` \
                  to leave such images out"
-                .to_owned(),
+                    .to_owned()
+            }
             Self::EmptySplit { .. } => {
                 "change `data.validation.fraction`, or use more patients".to_owned()
             }

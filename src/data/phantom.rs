@@ -220,7 +220,8 @@ impl Partial {
     fn commit(mut self, root: &Path) -> Result<(), DataError> {
         let lock = self.path.join(Self::LOCK);
         fs::remove_file(&lock).map_err(DataError::io("remove", &lock))?;
-        fs::rename(&self.path, root).map_err(DataError::io("move the finished phantom to", root))?;
+        fs::rename(&self.path, root)
+            .map_err(DataError::io("move the finished phantom to", root))?;
         self.lock = None;
         Ok(())
     }
@@ -379,7 +380,8 @@ fn row(file: String, patient: &Patient, study: &Study, view: View) -> Vec<String
         View::Ap => ("Frontal", "AP"),
         View::Lateral => ("Lateral", ""),
     };
-    let mut row = vec![file, sex.into(), patient.body.age.to_string(), side.into(), projection.into()];
+    let mut row =
+        vec![file, sex.into(), patient.body.age.to_string(), side.into(), projection.into()];
     row.extend(study.labels.map(|label| label.map_or(String::new(), |label| format!("{label}.0"))));
     row
 }

@@ -223,10 +223,7 @@ fn paint_vessels(canvas: &mut Canvas, lung: &Lung, relief: &Relief) {
     });
     for branch in 0..7 {
         let turn = -1.25 + 0.42 * branch as f32 + 0.2 * relief.at(branch as f32, lung.outward, 3.7);
-        let mut point = [
-            root[0] + lung.outward * 0.05 * turn.cos(),
-            root[1] + 0.09 * turn.sin(),
-        ];
+        let mut point = [root[0] + lung.outward * 0.05 * turn.cos(), root[1] + 0.09 * turn.sin()];
         for piece in 0..4 {
             let bend = turn + 0.25 * relief.at(piece as f32, branch as f32 * lung.outward, 2.3);
             let length = 0.13 * lung.half[1] / 0.74;
@@ -320,9 +317,8 @@ impl Lateral {
         let torso_depth = |x: f32, y: f32| {
             0.30 + (0.50 * body.width + 0.05 * y) * soft(y + 0.85, 0.3) - (x - 0.04).abs()
         };
-        canvas.paint(Area::ALL, |x, y, _| {
-            FLESH * body.flesh * soft(torso_depth(x, y), 0.06) + 0.03
-        });
+        canvas
+            .paint(Area::ALL, |x, y, _| FLESH * body.flesh * soft(torso_depth(x, y), 0.06) + 0.03);
         paint_lung(canvas, &self.lung, relief);
         let lung = &self.lung;
         canvas.paint(Area { top: -0.2, ..Area::ALL }, |x, y, value| {

@@ -113,8 +113,10 @@ impl Canvas {
         for x in [area.left, area.right] {
             for y in [area.top, area.bottom] {
                 let (x, y) = (x * self.pose.scale, y * self.pose.scale);
-                let corner =
-                    [sin * x + cos * y + self.pose.shift[1], cos * x - sin * y + self.pose.shift[0]];
+                let corner = [
+                    sin * x + cos * y + self.pose.shift[1],
+                    cos * x - sin * y + self.pose.shift[0],
+                ];
                 for axis in 0..2 {
                     low[axis] = low[axis].min(corner[axis]);
                     high[axis] = high[axis].max(corner[axis]);
@@ -122,7 +124,8 @@ impl Canvas {
             }
         }
         let to_pixels = |from: f32, to: f32| {
-            let pixel = |at: f32| ((at + 1.0) * 0.5 * self.side as f32).clamp(0.0, self.side as f32);
+            let pixel =
+                |at: f32| ((at + 1.0) * 0.5 * self.side as f32).clamp(0.0, self.side as f32);
             pixel(from).floor() as usize..pixel(to).ceil() as usize
         };
         [to_pixels(low[0], high[0]), to_pixels(low[1], high[1])]

@@ -105,12 +105,7 @@ fn paint_lesion(canvas: &mut Canvas, lung: &Lung, lesion: &Lesion) {
 }
 
 /// Airless lung: cloudy, without a sharp border but where the lung ends.
-fn paint_consolidation(
-    canvas: &mut Canvas,
-    lung: &Lung,
-    patch: &Consolidation,
-    relief: &Relief,
-) {
+fn paint_consolidation(canvas: &mut Canvas, lung: &Lung, patch: &Consolidation, relief: &Relief) {
     let [x, y] = lung.at(patch.place);
     let reach = 1.9 * patch.radius;
     canvas.paint(Area::around(x, y, reach, reach), |px, py, value| {

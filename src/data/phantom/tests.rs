@@ -1,2 +1,206 @@
 //! Tests of the phantom as a whole: what is on disk, and what the pictures give away.
+
+use std::collections::BTreeMap;
+
 use super::*;
+use crate::data::image::read_image;
+
+fn settings(root: PathBuf) -> PhantomSettings {
+    PhantomSettings { root, patients: 6, size: 40, seed: 11 }
+}
+
+fn quietly(_: usize, _: usize) {}
+
+/// Every file below a folder, by its relative path.
+fn files(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("reads") {
+            let path = entry.expect("reads").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(root).expect("lies below").to_owned();
+                found.insert(name, fs::read(&path).expect("reads"));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
+    let folder = tempfile::tempdir().expect("is made");
+    let write = |name: &str, seed: u64| {
+        let root = folder.path().join(name);
+        write_phantom(&PhantomSettings { seed, ..settings(root.clone()) }, quietly)
+            .expect("writes");
+        files(&root)
+    };
+    let first = write("a", 11);
+    assert_eq!(first, write("b", 11));
+    assert_ne!(first, write("c", 12));
+    // The pictures do not depend on which thread drew which: each is drawn from its names alone.
+    let alone = settings(folder.path().join("a"));
+    let patient = Patient::draw(alone.seed, 3);
+    let picture = &patient.studies[0].pictures[0];
+    let film = draw(&alone, 3, &patient, 0, picture);
+    let path = PathBuf::from(picture_path(3, 0, picture));
+    assert_eq!(first[&path], encode(&film, alone.size, &path).expect("encodes"));
+}
+
+#[test]
+fn the_table_is_chexperts_and_its_images_decode() {
+    let folder = tempfile::tempdir().expect("is made");
+    let root = folder.path().join("phantom");
+    let mut calls = Vec::new();
+    write_phantom(&settings(root.clone()), |done, total| calls.push((done, total)))
+        .expect("writes");
+    assert_eq!(calls, (1..=6).map(|done| (done, 6)).collect::<Vec<_>>());
+    let text = fs::read_to_string(root.join(TABLE)).expect("reads");
+    insta::assert_snapshot!(text.lines().take(3).collect::<Vec<_>>().join("\n"), @"");
+    let mut names: Vec<PathBuf> = vec![TABLE.into(), RECORD.into()];
+    for row in csv::Reader::from_reader(text.as_bytes()).records() {
+        let name = row.expect("reads")[0].to_owned();
+        let image = read_image(&root.join(&name)).expect("decodes");
+        assert_eq!((image.width, image.height), (40, 40));
+        assert!(image.pixels.iter().any(|value| value % 257 != 0), "has 16 bits");
+        names.push(name.into());
+    }
+    names.sort();
+    assert_eq!(names, files(&root).into_keys().collect::<Vec<_>>());
+}
+
+#[test]
+fn the_size_changes_no_label() {
+    let table_of = |size| {
+        let settings = PhantomSettings { size, ..settings("nowhere".into()) };
+        table(&settings).expect("is written")
+    };
+    assert_eq!(table_of(32), table_of(3000));
+}
+
+/// The probability that a positive has the higher score, ties counting half.
+fn auroc(scores: &[(f64, bool)]) -> f64 {
+    let of = |wanted: bool| scores.iter().filter(move |(_, truth)| *truth == wanted);
+    let pairs = of(true).flat_map(|(high, _)| of(false).map(move |(low, _)| (high, low)));
+    let (mut wins, mut count) = (0.0, 0.0);
+    for (high, low) in pairs {
+        wins += if high > low { 1.0 } else { f64::from(u8::from(high == low)) / 2.0 };
+        count += 1.0;
+    }
+    wins / count
+}
+
+#[test]
+fn the_mean_intensity_tells_no_finding() {
+    let settings = PhantomSettings { size: 32, ..settings("nowhere".into()) };
+    let mut scores: BTreeMap<&str, Vec<(f64, bool)>> = BTreeMap::new();
+    for index in 0..250 {
+        let patient = Patient::draw(settings.seed, index as u64);
+        for (number, study) in patient.studies.iter().enumerate() {
+            for picture in &study.pictures {
+                let film = draw(&settings, index, &patient, number, picture);
+                let mean = film.iter().map(|&value| f64::from(value)).sum::<f64>();
+                for name in FINDINGS {
+                    if let Some(truth) = study.findings.truth(name) {
+                        scores.entry(name).or_default().push((mean, truth));
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(scores.len(), 8);
+    for (name, scores) in scores {
+        let auroc = auroc(&scores);
+        assert!((auroc - 0.5).abs() < 0.12, "{name}: {auroc} over {} images", scores.len());
+    }
+}
+
+/// Every finding changes the film it is drawn on, in every view, by more than a trace.
+#[test]
+fn every_finding_shows_in_every_view() {
+    let settings = PhantomSettings { size: 64, ..settings("nowhere".into()) };
+    let ill = (0..400).map(|number| Patient::draw(1, number));
+    let ill: Vec<Patient> =
+        ill.filter(|patient| patient.studies[0].findings != patient::Findings::default()).collect();
+    let without: [(&str, fn(&mut patient::Findings)); 6] = [
+        ("cardiomegaly", |findings| findings.cardiomegaly = None),
+        ("effusion", |findings| findings.effusion = None),
+        ("lesion", |findings| findings.lesion = None),
+        ("consolidation", |findings| findings.consolidation = None),
+        ("pneumothorax", |findings| findings.pneumothorax = None),
+        ("device", |findings| findings.device = None),
+    ];
+    for (name, remove) in without {
+        let mut shown = 0;
+        for patient in &ill {
+            let mut healed = patient.clone();
+            remove(&mut healed.studies[0].findings);
+            if healed.studies[0].findings == patient.studies[0].findings || shown == 8 {
+                continue;
+            }
+            shown += 1;
+            for view in [View::Pa, View::Ap, View::Lateral] {
+                let picture = Picture { view, number: 1 };
+                let film = |patient: &Patient| draw(&settings, 0, patient, 0, &picture);
+                let (with, without) = (film(patient), film(&healed));
+                let changed =
+                    with.iter().zip(&without).filter(|(a, b)| a.abs_diff(**b) > 65535 / 40).count();
+                assert!(changed >= 8, "{name} in {view:?}: {changed} pixels");
+            }
+        }
+        assert_eq!(shown, 8, "{name}");
+    }
+}
+
+#[test]
+fn a_phantom_is_reused_when_its_settings_agree_and_refused_when_not() {
+    let folder = tempfile::tempdir().expect("is made");
+    let settings = settings(folder.path().join("sub/phantom"));
+    let ensure = |settings: &PhantomSettings| ensure_phantom(settings, quietly);
+    assert_eq!(ensure(&settings).expect("writes"), PhantomState::Written);
+    assert_eq!(ensure(&settings).expect("finds"), PhantomState::Found);
+    let said = |settings: &PhantomSettings| {
+        let error = ensure(settings).expect_err("is refused");
+        let text = format!("{error}\n{}", error.help().unwrap_or_default());
+        text.replace(&folder.path().display().to_string(), "…")
+    };
+    let other = PhantomSettings { patients: 7, seed: 3, ..settings.clone() };
+    insta::assert_snapshot!(said(&other), @"");
+    fs::remove_file(settings.root.join(TABLE)).expect("is removed");
+    insta::assert_snapshot!(said(&settings), @"");
+    fs::write(settings.root.join(RECORD), "{").expect("is written");
+    insta::assert_snapshot!(said(&settings), @"");
+    let foreign = PhantomSettings { root: folder.path().join("sub"), ..settings.clone() };
+    insta::assert_snapshot!(said(&foreign), @"");
+    insta::assert_snapshot!(said(&PhantomSettings { size: 3001, ..settings.clone() }), @"");
+    insta::assert_snapshot!(said(&PhantomSettings { patients: 0, ..settings }), @"");
+}
+
+#[test]
+fn an_interrupted_write_leaves_no_phantom_and_is_cleared_away_by_the_next() {
+    let folder = tempfile::tempdir().expect("is made");
+    let settings = settings(folder.path().join("phantom"));
+    let abandoned = folder.path().join("phantom.partial-0");
+    fs::create_dir_all(abandoned.join("train")).expect("is made");
+    fs::write(abandoned.join(Partial::LOCK), "").expect("is written");
+    let busy = folder.path().join("phantom.partial-1");
+    fs::create_dir_all(&busy).expect("is made");
+    let lock = File::create(busy.join(Partial::LOCK)).expect("is made");
+    lock.lock().expect("locks");
+
+    // A caller that panics half-way stands for one that is killed: nothing is at the root.
+    let stopped = std::panic::catch_unwind(|| {
+        write_phantom(&settings, |done, _| assert!(done < 3, "stopped here"))
+    });
+    assert!(stopped.is_err() && !settings.root.exists());
+    ensure_phantom(&settings, quietly).expect("writes");
+    let mut left: Vec<_> = fs::read_dir(folder.path())
+        .expect("reads")
+        .map(|e| e.expect("reads").file_name())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["phantom", "phantom.partial-1"]);
+}

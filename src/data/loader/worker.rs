@@ -1,0 +1,141 @@
+//! What a loader's thread does: decode one image, and put the batch together with its last one.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossbeam_channel::{Receiver, Sender};
+use fast_image_resize::Resizer;
+
+use super::Shared;
+use crate::data::augment::Warp;
+use crate::data::batch::{BadImage, Batch};
+use crate::data::config::OnBadImage;
+use crate::data::contain::contained;
+use crate::data::error::DataError;
+use crate::data::resize::resize;
+
+/// What became of an image.
+enum Outcome {
+    /// `[height, width]`.
+    Plane(Vec<f32>),
+    /// The reason it cannot be read.
+    Bad(String),
+    /// The message of a panic outside the decoder.
+    Failed(String),
+}
+
+/// A batch in work.
+pub(super) struct Pending {
+    number: usize,
+    epoch: u64,
+    indices: Vec<usize>,
+    outcomes: Mutex<Vec<Option<Outcome>>>,
+    left: AtomicUsize,
+}
+
+/// One image of a batch in work.
+pub(super) struct Job {
+    pending: Arc<Pending>,
+    place: usize,
+}
+
+impl Pending {
+    pub fn new(number: usize, epoch: u64, indices: Vec<usize>) -> Self {
+        let outcomes = Mutex::new(indices.iter().map(|_| None).collect());
+        let left = AtomicUsize::new(indices.len());
+        Self { number, epoch, indices, outcomes, left }
+    }
+
+    pub fn jobs(pending: &Arc<Self>) -> impl Iterator<Item = Job> {
+        (0..pending.indices.len()).map(|place| Job { pending: pending.clone(), place })
+    }
+
+    /// Puts an outcome in its place; the one who puts the last gets them all.
+    fn put(&self, place: usize, outcome: Outcome) -> Option<Vec<Option<Outcome>>> {
+        let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        outcomes[place] = Some(outcome);
+        let last = self.left.fetch_sub(1, Ordering::AcqRel) == 1;
+        last.then(|| std::mem::take(&mut *outcomes))
+    }
+}
+
+/// Works until there are no more jobs. A panic becomes an error in its batch.
+pub(super) fn work(
+    shared: &Shared,
+    jobs: &Receiver<Job>,
+    finished: &Sender<(usize, Result<Batch, DataError>)>,
+    stop: &AtomicBool,
+) {
+    let mut resizer = Resizer::new();
+    for Job { pending, place } in jobs {
+        if stop.load(Ordering::Relaxed) {
+            continue;
+        }
+        let index = pending.indices[place];
+        let outcome = contained(|| load(shared, pending.epoch, index, &mut resizer))
+            .unwrap_or_else(|panic| {
+                resizer = Resizer::new();
+                Outcome::Failed(panic)
+            });
+        let Some(outcomes) = pending.put(place, outcome) else { continue };
+        let batch = contained(|| assemble(shared, &pending, outcomes))
+            .unwrap_or_else(|panic| Err(DataError::Worker(panic)));
+        if finished.send((pending.number, batch)).is_err() {
+            break;
+        }
+    }
+}
+
+fn load(shared: &Shared, epoch: u64, index: usize, resizer: &mut Resizer) -> Outcome {
+    let config = &shared.config;
+    let size = config.image.size;
+    let plane = (shared.read)(&shared.dataset.samples()[index].path)
+        .and_then(|image| resize(&image, size, config.image.fit, resizer));
+    match (plane, &config.augment) {
+        (Err(reason), _) => Outcome::Bad(reason),
+        (Ok(plane), None) => Outcome::Plane(plane),
+        (Ok(plane), Some(augment)) => {
+            Outcome::Plane(Warp::draw(augment, config.seed, epoch, index).apply(&plane, size))
+        }
+    }
+}
+
+fn assemble(
+    shared: &Shared,
+    pending: &Pending,
+    outcomes: Vec<Option<Outcome>>,
+) -> Result<Batch, DataError> {
+    let [height, width] = shared.config.image.size;
+    let channels = shared.config.image.channels;
+    let mut images = Vec::with_capacity(outcomes.len() * channels * height * width);
+    let (mut indices, mut skipped) = (Vec::with_capacity(outcomes.len()), Vec::new());
+    for (&index, outcome) in pending.indices.iter().zip(outcomes) {
+        match outcome {
+            Some(Outcome::Plane(plane)) => {
+                (0..channels).for_each(|_| images.extend_from_slice(&plane));
+                indices.push(index);
+            }
+            Some(Outcome::Bad(reason)) => {
+                let bad = bad_image(shared, index, reason);
+                match shared.config.on_bad_image {
+                    OnBadImage::Stop => return Err(bad.into()),
+                    OnBadImage::Skip => skipped.push(bad),
+                }
+            }
+            Some(Outcome::Failed(panic)) => {
+                let path = shared.dataset.samples()[index].path.display();
+                return Err(DataError::Worker(format!("{panic} (at image `{path}`)")));
+            }
+            None => return Err(DataError::Worker("an image was lost".to_owned())),
+        }
+    }
+    let shape = [indices.len(), channels, height, width];
+    let targets = shared.dataset.targets(&indices);
+    Ok(Batch { images, shape, targets, indices, skipped })
+}
+
+fn bad_image(shared: &Shared, index: usize, reason: String) -> BadImage {
+    let sample = &shared.dataset.samples()[index];
+    let (path, table) = (sample.path.clone(), sample.table.to_path_buf());
+    BadImage { path, table, line: sample.line, reason }
+}
