@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use device::{DeviceError, describe, resolve_device};
+pub use device::{DeviceError, Found, describe, find_devices, resolve_device};
 pub use resume::ChangedKeys;
 
 use burn::tensor::{Device, Tensor, TensorData};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::data::{self, DataError, Dataset, Loader, LoaderConfig};
+use crate::data::{self, DataError, Dataset, Loader, LoaderConfig, Splits};
 use crate::memory::{Chain, StageSpec};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, HeadsSpec};
@@ -107,10 +108,16 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         resume::check_unchanged(folder.path(), &config)?;
     }
     let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
-    let splits = data::open(&plan.data, &heads, plan.run.seed)?;
+    let splits = open_data(&plan, &heads)?;
     let (train, validation) = (Arc::new(splits.train), Arc::new(splits.validation));
-    let train_loader = Loader::new(Arc::clone(&train), loader_config(&plan, true));
-    let validation_loader = Loader::new(Arc::clone(&validation), loader_config(&plan, false));
+    let train_loader = Loader::new(
+        Arc::clone(&train),
+        LoaderConfig::training(&plan.data, plan.train.batch_size, plan.run.seed),
+    );
+    let validation_loader = Loader::new(
+        Arc::clone(&validation),
+        LoaderConfig::evaluation(&plan.data, plan.train.batch_size, plan.run.seed),
+    );
 
     let mut chain = chain(&plan, &heads, &device);
     if let Some(path) = &options.init {
@@ -119,8 +126,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let mut learner = learner(&plan, &heads, chain, device, &train);
     let higher = plan.train.plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
     let (steps, epochs) = (train_loader.batches_per_epoch(), plan.train.epochs);
-    let mut schedule =
-        plan.train.schedule.init(plan.train.optimizer.lr(), steps, epochs, higher);
+    let mut schedule = plan.train.schedule.init(plan.train.optimizer.lr(), steps, epochs, higher);
 
     let mut store = StateStore::open(folder.lock(), plan.run.save.keep)?;
     let resumed = store.newest()?;
@@ -131,13 +137,13 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         resume::reopen(&mut position, &plan);
     }
     folder.write_config(&config)?;
-    let reports = Reports::open(
-        folder.path(),
-        resumed.as_ref().map(|_| ResumePoint {
-            metrics_bytes: position.metrics_bytes,
-            first_step: position.step + usize::from(position.batch == 0),
-        }),
-    )?;
+    // A run killed before its first save has told something already: it is told again.
+    let from = ResumePoint {
+        metrics_bytes: position.metrics_bytes,
+        first_step: position.step + usize::from(resumed.is_some() && position.batch == 0),
+    };
+    let goes_on = options.mode == FolderMode::Resume;
+    let reports = Reports::open(folder.path(), goes_on.then_some(from))?;
     let mut run = Run {
         plan,
         heads,
@@ -157,18 +163,19 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     Ok(run)
 }
 
-fn loader_config(plan: &Plan, training: bool) -> LoaderConfig {
-    LoaderConfig {
-        image: plan.data.image.clone(),
-        augment: training.then_some(plan.data.augment),
-        batch_size: plan.train.batch_size,
-        shuffle: training,
-        seed: plan.run.seed,
-        workers: plan.data.workers,
-        prefetch: plan.data.prefetch,
-        on_bad_image: plan.data.on_bad_image,
-        avoid_single: training,
-    }
+/// Opens the data, with a bar while a phantom is drawn.
+fn open_data(plan: &Plan, heads: &[HeadConfig]) -> Result<Splits, DataError> {
+    let bar = ProgressBar::hidden().with_style(ProgressStyle::default_bar());
+    let splits = data::open(&plan.data, heads, plan.run.seed, |done, patients| {
+        if bar.is_hidden() {
+            bar.set_length(patients as u64);
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            bar.println(format!("drawing the radiographs of {patients} patients, once"));
+        }
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    splits
 }
 
 /// The stages of the plan's model, from images to the heads' outputs.
@@ -185,11 +192,7 @@ fn chain(plan: &Plan, heads: &[HeadConfig], device: &Device) -> Chain {
 
 /// Puts the weights in `path` into the chain. Heads that the file has not keep their own; anything
 /// else missing is an error.
-fn start_from(
-    chain: &mut Chain,
-    path: &Path,
-    device: &Device,
-) -> Result<(), BuildError> {
+fn start_from(chain: &mut Chain, path: &Path, device: &Device) -> Result<(), BuildError> {
     let file = weights::read(path)?;
     let wanted: Vec<(String, Vec<usize>)> =
         chain.parameters().into_iter().map(|p| (p.name, p.shape)).collect();

@@ -114,7 +114,8 @@ mod tests {
     #[test]
     fn a_change_is_named_with_both_values_unless_it_is_free() {
         let folder = tempfile::tempdir().expect("a folder");
-        let before = "[run]\nseed = 7\n[train]\nepochs = 3\nbatch_size = 8\n[[heads]]\nweight = 1.0";
+        let before =
+            "[run]\nseed = 7\n[train]\nepochs = 3\nbatch_size = 8\n[[heads]]\nweight = 1.0";
         std::fs::write(folder.path().join("config.toml"), before).expect("is written");
         let check = |now: &str| check_unchanged(folder.path(), now).map_err(|e| e.changes);
         assert_eq!(check(before), Ok(()));

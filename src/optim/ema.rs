@@ -35,6 +35,15 @@ impl Ema {
         self.averages.insert(name.to_owned(), average);
     }
 
+    /// Takes `value` as the average of `name` and returns the average it had; `value` itself where
+    /// `name` has none.
+    pub fn exchange(&mut self, name: &str, value: Tensor<1>) -> Tensor<1> {
+        match self.averages.get_mut(name) {
+            Some(average) => std::mem::replace(average, value),
+            None => value,
+        }
+    }
+
     /// The average of `name`, `[n]`.
     pub fn get(&self, name: &str) -> Option<&Tensor<1>> {
         self.averages.get(name)

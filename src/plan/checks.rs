@@ -1,12 +1,16 @@
 //! Every check that a type cannot make, as a list of small functions. The families check their own
 //! settings; what spans several of them stands here.
 
-use super::{HeadPlan, pending};
+use super::HeadPlan;
 use crate::config::{Config, Fault, written};
-use crate::data::{DataConfig, ImageConfig, Uncertain, UncertainPolicy};
+use crate::data::{
+    DataConfig, FaultPlace, ImageConfig, LabelFault, Uncertain, UncertainPolicy, check_labels,
+};
+use crate::loss;
 use crate::model::{
     ArchitectureFault, DensenetArchitecture, DensenetConfig, HeadConfig, ModelConfig, Norm, Task,
 };
+use crate::optim::{self, check_clip_norm};
 
 type Check = fn(&Config) -> Result<(), Fault>;
 
@@ -288,15 +292,15 @@ fn head_sizes(config: &Config) -> Result<(), Fault> {
 
 fn optimizer(config: &Config) -> Result<(), Fault> {
     let train = &config.train;
-    pending::check_optimizer(&train.optimizer.0)
-        .map_err(|fault| below("train.optimizer", fault))?;
+    let optimizer = &train.optimizer.0;
+    optimizer.check().map_err(|fault| below("train.optimizer", fault))?;
+    let schedule = train.schedule.0.check(optimizer.lr(), train.epochs);
+    schedule.map_err(|fault| below("train.schedule", fault))?;
     if let Some(norm) = train.clip_norm {
-        let message = format!("`clip_norm` is {norm}, so no gradient is left");
-        let help = "write a number above 0, or leave `clip_norm` out to clip nothing";
-        require(norm > 0.0, "train.clip_norm", message, help)?;
+        check_clip_norm(norm).map_err(|fault| below("train", fault))?;
     }
     if let Some(ema) = &train.ema {
-        within("train.ema.decay", ema.decay, 0.0..1.0, "a number below 1, such as 0.999")?;
+        ema.check().map_err(|fault| below("train.ema", fault))?;
     }
     Ok(())
 }
@@ -339,18 +343,32 @@ pub(super) fn architecture(
 /// Each head's loss against its task and labels.
 pub(super) fn losses(heads: &[HeadPlan]) -> Result<(), Fault> {
     heads.iter().enumerate().try_for_each(|(place, head)| {
-        pending::check_loss(&head.loss, head.task, &head.labels)
-            .map_err(|fault| below(&format!("heads[{place}].loss"), fault))
-            .map_err(|fault| fault.also(format!("heads[{place}].task")))
+        loss::check(&head.loss, head.task, &head.labels).map_err(|fault| {
+            Fault::new(format!("heads[{place}].loss.{}", fault.key), fault.message)
+                .help(fault.help)
+                .also(format!("heads[{place}].task"))
+        })
     })
 }
 
 /// The heads' labels against those that the data layout has.
 pub(super) fn data_labels(data: &DataConfig, heads: &[HeadConfig]) -> Result<(), Fault> {
-    pending::check_labels(data, heads).map_err(|fault| below("heads", fault))
+    check_labels(data, heads).map_err(|LabelFault { place, message, help }| {
+        let layout = if data.chexpert.is_some() { "chexpert" } else { "phantom" };
+        let key = match place {
+            FaultPlace::Head { head } => format!("heads[{head}].labels"),
+            FaultPlace::Label { head, label } => format!("heads[{head}].labels[{label}]"),
+            FaultPlace::Uncertain { key: None } => format!("data.{layout}.uncertain"),
+            FaultPlace::Uncertain { key: Some(label) } => {
+                format!("data.{layout}.uncertain.{}", written(&label))
+            }
+        };
+        let fault = Fault::new(key, message);
+        help.into_iter().fold(fault, Fault::help)
+    })
 }
 
-/// A family's fault, whose key counts from `table`.
-fn below(table: &str, fault: pending::Fault) -> Fault {
+/// An optimizer's or a schedule's fault, whose key counts from `table`.
+fn below(table: &str, fault: optim::Fault) -> Fault {
     Fault::new(format!("{table}.{}", fault.key), fault.message).help(fault.help)
 }

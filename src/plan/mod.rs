@@ -5,7 +5,6 @@
 mod checks;
 mod device;
 mod monitor;
-mod pending;
 mod saved;
 
 use std::path::PathBuf;
@@ -16,7 +15,7 @@ pub use monitor::Monitor;
 pub use crate::config::Mode;
 use crate::config::{Config, Fault, RunConfig};
 use crate::data::DataConfig;
-use crate::loss::LossConfig;
+use crate::loss::{LossConfig, default_loss};
 use crate::memory::MemoryConfig;
 use crate::model::{DensenetArchitecture, HeadConfig, ModelConfig, Task};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
@@ -146,7 +145,7 @@ fn head(head: &HeadConfig) -> HeadPlan {
         weight: head.weight,
         hidden: head.hidden.clone(),
         dropout: head.dropout,
-        loss: loss.unwrap_or_else(|| pending::default_loss(head.task)),
+        loss: loss.unwrap_or_else(|| default_loss(head.task)),
     }
 }
 

@@ -1,7 +1,8 @@
 //! A metric that is watched, and which way is better.
 
-use super::{HeadPlan, pending};
+use super::HeadPlan;
 use crate::config::{Fault, Mode};
+use crate::metric::{higher_is_better, metric_names};
 
 /// A metric that is watched.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +35,7 @@ impl Monitor {
     /// Finds `metric`, the value of `key`, among what the heads yield.
     pub(super) fn new(key: &str, metric: &str, heads: &[HeadPlan]) -> Result<Self, Fault> {
         let known = metrics(heads);
-        let direction = pending::higher_is_better(metric);
+        let direction = higher_is_better(metric);
         match direction.filter(|_| known.iter().any(|name| name == metric)) {
             Some(higher) => {
                 let mode = if higher { Mode::Max } else { Mode::Min };
@@ -70,7 +71,7 @@ fn metrics(heads: &[HeadPlan]) -> Vec<String> {
     let mut names = vec!["val/loss".to_owned()];
     for head in heads {
         names.push(format!("val/{}/loss", head.name));
-        let metrics = pending::metric_names(head.task, &head.labels);
+        let metrics = metric_names(head.task, &head.labels);
         names.extend(metrics.iter().map(|metric| format!("val/{}/{metric}", head.name)));
     }
     names

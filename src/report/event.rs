@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use serde::ser::{SerializeSeq, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::data::BadImage;
 

@@ -1,5 +1,6 @@
 //! One epoch: training, evaluation, and what follows from the metrics.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::tally::Tally;
@@ -53,7 +54,7 @@ impl Run {
             self.reports.event(&Event::Progress(Progress {
                 phase,
                 done_images: done,
-                total_images: self.train_loader.images(),
+                total_images: self.train_loader.dataset().len(),
                 loss: self.position.tally.loss(&self.heads).unwrap_or(f64::NAN),
                 images_per_second: rate(done - images_before, clock.elapsed()),
             }))?;
@@ -142,11 +143,12 @@ impl Run {
                 head.extend(&outputs, targets);
             }
             validation.tally.add(&sums, indices.len());
-            validation.patients.extend(indices.iter().map(|&index| self.validation.patient(index)));
+            let samples = self.validation.samples();
+            validation.patients.extend(indices.iter().map(|&index| samples[index].patient.clone()));
             self.reports.event(&Event::Progress(Progress {
                 phase: Phase::Validation,
                 done_images: validation.tally.images,
-                total_images: self.validation_loader.images(),
+                total_images: self.validation.len(),
                 loss: validation.tally.loss(&self.heads).unwrap_or(f64::NAN),
                 images_per_second: rate(validation.tally.images, clock.elapsed()),
             }))?;
@@ -162,7 +164,8 @@ impl Run {
         let mut val = validation.values(&self.heads);
         let find = |metric: &str| find(&train, &val, metric);
         let monitored = find(&self.plan.train.best.metric);
-        let stopping = self.plan.train.early_stopping.as_ref().map(|s| (find(&s.monitor.metric), s));
+        let stopping =
+            self.plan.train.early_stopping.as_ref().map(|s| (find(&s.monitor.metric), s));
         let (stopping_value, stopping) = stopping.unzip();
         if let Some(monitor) = &self.plan.train.plateau {
             self.schedule.observe(find(&monitor.metric));
@@ -223,7 +226,7 @@ impl Run {
 struct Validation {
     heads: Vec<HeadPredictions>,
     tally: Tally,
-    patients: Vec<usize>,
+    patients: Vec<String>,
 }
 
 impl Validation {
@@ -245,8 +248,14 @@ impl Validation {
     /// The 95% interval of each head's AUROC, as `<head>/auroc_low` and `<head>/auroc_high`.
     fn intervals(&self, heads: &[HeadConfig], seed: u64) -> Values {
         let mut values = Values::new();
+        let mut numbers = BTreeMap::new();
+        let patients = self.patients.iter().map(|patient| {
+            let next = numbers.len();
+            *numbers.entry(patient).or_insert(next)
+        });
+        let patients: Vec<usize> = patients.collect();
         for (head, predictions) in heads.iter().zip(&self.heads) {
-            let mut found = predictions.intervals(seed, RESAMPLES, Some(&self.patients));
+            let mut found = predictions.intervals(seed, RESAMPLES, Some(&patients));
             if let Some(interval) = found.remove("auroc") {
                 let low = interval.map(|interval| interval.low);
                 let high = interval.map(|interval| interval.high);

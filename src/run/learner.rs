@@ -141,11 +141,7 @@ impl Learner {
 
     /// For each head, the gradient of the weighted sum of the heads' mean losses with respect to its
     /// outputs, and its loss. A head without a known label has a gradient of 0.
-    fn losses(
-        &self,
-        outputs: Vec<Tensor<2>>,
-        targets: &[Targets],
-    ) -> Vec<(Tensor<2>, PendingSum)> {
+    fn losses(&self, outputs: Vec<Tensor<2>>, targets: &[Targets]) -> Vec<(Tensor<2>, PendingSum)> {
         let each = self.heads.iter().zip(outputs).zip(targets);
         each.map(|((head, output), targets)| {
             let normalizer = head.loss.normalizer(targets);
@@ -223,6 +219,7 @@ fn upload(batch: Batch, device: &Device) -> Activation {
 /// Values and mask, `[images, width]`.
 fn upload_targets(targets: &Targets, device: &Device) -> (Tensor<2>, Tensor<2>) {
     let shape = [targets.values.len() / targets.width, targets.width];
-    let upload = |numbers: &[f32]| Tensor::from_data(TensorData::new(numbers.to_vec(), shape), device);
+    let upload =
+        |numbers: &[f32]| Tensor::from_data(TensorData::new(numbers.to_vec(), shape), device);
     (upload(&targets.values), upload(&targets.mask))
 }

@@ -67,9 +67,9 @@ pub(super) fn files(
     position: &mut Position,
 ) -> Result<Vec<(String, Vec<u8>)>, GatherError> {
     let parameters = learner.chain.parameters();
-    let read = parameters.iter().fold(Transaction::default(), |all, parameter| {
-        all.register(parameter.value.clone())
-    });
+    let read = parameters
+        .iter()
+        .fold(Transaction::default(), |all, parameter| all.register(parameter.value.clone()));
     let values = read.try_execute()?;
     let model: Vec<NamedTensor> = (parameters.iter().zip(values))
         .map(|(parameter, data)| named(&parameter.name, parameter.shape.clone(), data))

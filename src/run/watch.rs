@@ -48,8 +48,9 @@ mod tests {
         let mut watch = Watch::default();
         let monitor = Monitor { metric: "val/findings/auroc".into(), mode };
         let improved = values.iter().enumerate();
-        let improved =
-            improved.map(|(index, value)| watch.observe(index + 1, *value, &monitor, min_delta)).collect();
+        let improved = improved
+            .map(|(index, value)| watch.observe(index + 1, *value, &monitor, min_delta))
+            .collect();
         (watch, improved)
     }
 
