@@ -27,6 +27,11 @@ impl Faults {
         self.struck.set(false);
     }
 
+    /// Lets everything succeed again.
+    pub fn clear(&self) {
+        self.plan.set(None);
+    }
+
     /// Whether the fault has struck.
     pub fn struck(&self) -> bool {
         self.struck.get()
