@@ -33,6 +33,8 @@ pub(super) struct Case {
     pub(super) config: OptimizerConfig,
     /// Values by the number of steps taken.
     after: BTreeMap<usize, Vec<f32>>,
+    /// What the optimizer keeps after the last step.
+    state: BTreeMap<String, Vec<f32>>,
 }
 
 /// A vector on the CPU.
@@ -45,7 +47,7 @@ pub(super) fn values(vector: &Tensor<1>) -> Vec<f32> {
     vector.to_data().try_to_vec().expect("holds f32")
 }
 
-/// Holds every case of the optimizer `name` to the fixture, within 1e-6 of each value.
+/// Holds every case of the optimizer `name` to the fixture: values and state within 1e-6.
 pub(super) fn follow(name: &str) {
     let course: Course = section("optimizers");
     let mut followed = 0;
@@ -63,6 +65,14 @@ pub(super) fn follow(name: &str) {
             if let Some(expected) = case.after.get(&(index + 1)) {
                 agree(&values(&value), expected, &format!("{written} after {} steps", index + 1));
             }
+        }
+        let state = optimizer.state().expect("reads");
+        assert_eq!(state.scalars, BTreeMap::from([("p/step".to_owned(), 20)]));
+        assert_eq!(state.tensors.len(), case.state.len(), "{written}");
+        for (leaf, data) in state.tensors {
+            let expected = &case.state[leaf.trim_start_matches("p/")];
+            let found = data.try_to_vec::<f32>().expect("holds f32");
+            agree(&found, expected, &format!("{leaf} of {written}"));
         }
         followed += 1;
     }
