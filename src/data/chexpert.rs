@@ -54,6 +54,10 @@ pub(super) fn read_table(
         .from_path(&table)
         .map_err(|error| unreadable(root, &table, error))?;
     let header = reader.headers().map_err(|error| malformed(&table, &error))?.clone();
+    if header.is_empty() {
+        let reason = "the file is empty".to_owned();
+        return Err(DataError::MalformedTable { table: table.to_path_buf(), line: None, reason });
+    }
     let columns = Columns::find(&table, &header, needed)?;
     let mut rows = Vec::new();
     for record in reader.records() {
@@ -335,43 +339,61 @@ mod tests {
     fn wrong_rows_are_named_by_file_line_and_column() {
         let good = "train/patient1/study1/view1_frontal.png,Male,1,Frontal,PA,0,0";
         let bad = |row: &str| said(read(&[good, row], &[]));
-        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal"), @"");
-        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,PA,0,0,0"), @"");
-        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,PA,0,2.0"), @"");
-        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,PA,NaN,0"), @"");
-        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,PA,-0.5,0"), @"");
-        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,old,Frontal,PA,0,0"), @"");
-        insta::assert_snapshot!(bad("train/patient2/s/v.png,M,1,Frontal,PA,0,0"), @"");
-        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Above,PA,0,0"), @"");
-        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,XX,0,0"), @"");
-        insta::assert_snapshot!(bad("train/somebody/s/v.png,Male,1,Frontal,PA,0,0"), @"");
+        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal"), @"`root/train.csv`, line 3: the row has 4 columns, the header has 7");
+        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,PA,0,0,0"), @"`root/train.csv`, line 3: the row has 8 columns, the header has 7");
+        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,PA,0,2.0"), @"`root/train.csv`, line 3, column `Fracture`: `2.0` is not 1 (positive), 0 (negative), -1 (uncertain) or nothing");
+        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,PA,NaN,0"), @"`root/train.csv`, line 3, column `Edema`: `NaN` is not 1 (positive), 0 (negative), -1 (uncertain) or nothing");
+        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,PA,-0.5,0"), @"`root/train.csv`, line 3, column `Edema`: `-0.5` is not 1 (positive), 0 (negative), -1 (uncertain) or nothing");
+        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,old,Frontal,PA,0,0"), @"`root/train.csv`, line 3, column `Age`: `old` is not an age in years");
+        insta::assert_snapshot!(bad("train/patient2/s/v.png,M,1,Frontal,PA,0,0"), @"`root/train.csv`, line 3, column `Sex`: `M` is not Female, Male, Unknown or nothing");
+        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Above,PA,0,0"), @"`root/train.csv`, line 3, column `Frontal/Lateral`: `Above` is not Frontal, Lateral or nothing");
+        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,XX,0,0"), @"`root/train.csv`, line 3, column `AP/PA`: `XX` is not AP, PA, LL, RL or nothing");
+        insta::assert_snapshot!(bad("train/somebody/s/v.png,Male,1,Frontal,PA,0,0"), @"`root/train.csv`, line 3, column `Path`: `train/somebody/s/v.png` is not a path with a folder such as `patient00001`");
     }
 
     #[test]
     fn wrong_tables_are_named() {
-        insta::assert_snapshot!(said(read(&[], &[])), @"");
-        insta::assert_snapshot!(said(read_text("", &[])), @"");
-        insta::assert_snapshot!(said(read_text("Path,Edema\n", &["Edema", "Sex", "AP/PA"])), @"");
-        insta::assert_snapshot!(said(read_text("File\n", &[])), @"");
+        insta::assert_snapshot!(said(read(&[], &[])), @"`root/train.csv` leaves no image: it has no row below its header");
+        insta::assert_snapshot!(said(read_text("", &[])), @"`root/train.csv`: the file is empty");
+        insta::assert_snapshot!(said(read_text("Path,Edema\n", &["Edema", "Sex", "AP/PA"])), @r#"
+        `root/train.csv`, line 1: the columns `Sex`, `AP/PA` are missing (found: Path, Edema)
+        the first line of the table must name the columns as CheXpert does: Path, Sex, Age, Frontal/Lateral, AP/PA and the findings
+        "#);
+        insta::assert_snapshot!(said(read_text("File\n", &[])), @r#"
+        `root/train.csv`, line 1: the column `Path` is missing (found: File)
+        the first line of the table must name the columns as CheXpert does: Path, Sex, Age, Frontal/Lateral, AP/PA and the findings
+        "#);
         let row = "train/patient1/study1/view1_frontal.png,Male,1,Frontal,PA,0,0";
         let latin = [HEADER.as_bytes(), b"\n", row.as_bytes(), b"\nM\xFCller,,,,,,\n"].concat();
         let folder = tempfile::tempdir().expect("is made");
         let root = folder.path().join("root");
         fs::create_dir(&root).expect("is made");
         fs::write(root.join(TRAIN), latin).expect("is written");
-        insta::assert_snapshot!(said(read_table(&root, TRAIN, &[])), @"");
+        insta::assert_snapshot!(said(read_table(&root, TRAIN, &[])), @"`root/train.csv`, line 3: it is not UTF-8 text (invalid utf-8: invalid UTF-8 in field 0 near byte index 1)");
     }
 
     #[test]
     fn a_missing_table_says_what_the_folder_should_hold() {
         let folder = tempfile::tempdir().expect("is made");
         let root = folder.path().join("root");
-        insta::assert_snapshot!(said(read_table(&root, TRAIN, &[])), @"");
+        insta::assert_snapshot!(said(read_table(&root, TRAIN, &[])), @r#"
+        there is no `root/train.csv`
+        expected a folder in CheXpert's layout: `train.csv` and the images it names, such as `train/patient00001/study1/view1_frontal.jpg`; there is no folder `root`
+        "#);
         fs::create_dir_all(root.join("inner")).expect("is made");
-        insta::assert_snapshot!(said(read_table(&root, TRAIN, &[])), @"");
+        insta::assert_snapshot!(said(read_table(&root, TRAIN, &[])), @r#"
+        there is no `root/train.csv`
+        expected a folder in CheXpert's layout: `train.csv` and the images it names, such as `train/patient00001/study1/view1_frontal.jpg`; the folder holds inner
+        "#);
         fs::write(root.join("inner").join(TRAIN), "").expect("is written");
-        insta::assert_snapshot!(said(read_table(&root, TRAIN, &[])), @"");
-        insta::assert_snapshot!(said(read_table(&root, VALID, &[])), @"");
+        insta::assert_snapshot!(said(read_table(&root, TRAIN, &[])), @r#"
+        there is no `root/train.csv`
+        expected a folder in CheXpert's layout: `train.csv` and the images it names, such as `train/patient00001/study1/view1_frontal.jpg`; did you mean `root/inner`?
+        "#);
+        insta::assert_snapshot!(said(read_table(&root, VALID, &[])), @r#"
+        there is no `root/valid.csv`
+        set `data.validation.fraction` (such as 0.1) to set patients of `train.csv` aside
+        "#);
     }
 
     #[test]

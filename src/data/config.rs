@@ -115,7 +115,8 @@ pub enum SplitBy {
 pub struct ChexpertConfig {
     /// The folder that holds `train.csv`.
     pub root: PathBuf,
-    /// What a label of −1 (uncertain) becomes, for all labels or per label.
+    /// What a label of −1 (uncertain) becomes in training, for all labels or per label. In
+    /// validation such labels count as missing.
     #[serde(default)]
     pub uncertain: Uncertain,
     /// The views used; all when absent.
@@ -136,7 +137,8 @@ pub struct PhantomConfig {
     /// The same seed gives the same files, byte for byte.
     #[serde(default)]
     pub seed: u64,
-    /// What a label of −1 (uncertain) becomes, for all labels or per label.
+    /// What a label of −1 (uncertain) becomes in training, for all labels or per label. In
+    /// validation such labels count as missing.
     #[serde(default)]
     pub uncertain: Uncertain,
     /// The views used; all when absent.
@@ -157,7 +159,7 @@ pub enum View {
     Lateral,
 }
 
-/// What becomes of an uncertain label (−1).
+/// What becomes of an uncertain label (−1) in training.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum UncertainPolicy {

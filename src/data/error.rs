@@ -59,7 +59,7 @@ pub enum DataError {
         found: usize,
     },
     /// A table that is no CSV in UTF-8.
-    #[error("`{}`{}: {reason}", table.display(), line.map_or(String::new(), |line| format!(", line {line}")))]
+    #[error("`{}`{}: {reason}", table.display(), at(*line))]
     MalformedTable {
         /// The table.
         table: PathBuf,
@@ -190,4 +190,9 @@ impl DataError {
 fn named(names: &[String], verb: &str) -> String {
     let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     format!("{} {verb}", names.join(", "))
+}
+
+/// `, line 3`, where the line is known.
+fn at(line: Option<u64>) -> String {
+    line.map_or_else(String::new, |line| format!(", line {line}"))
 }

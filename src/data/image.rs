@@ -231,12 +231,12 @@ mod tests {
         insta::assert_snapshot!(reason(b"Path,Sex\n"), @"it is neither PNG nor JPEG");
         insta::assert_snapshot!(reason(b"GIF89a\x01\x00\x01\x00"), @"it is Gif, not PNG or JPEG");
         insta::assert_snapshot!(reason(&dicom), @"it is DICOM, not PNG or JPEG; convert it first");
-        insta::assert_snapshot!(reason(&jpeg[..jpeg.len() * 2 / 3]), @"");
-        insta::assert_snapshot!(reason(&small_png(ExtendedColorType::L16)[..60]), @"");
+        insta::assert_snapshot!(reason(&jpeg[..jpeg.len() * 2 / 3]), @"it does not decode (it is cut off)");
+        insta::assert_snapshot!(reason(&small_png(ExtendedColorType::L16)[..60]), @"it does not decode (unexpected end of file)");
         insta::assert_snapshot!(
             read_image(Path::new("nowhere.png")).expect_err("is refused"), @"the file does not exist");
         insta::assert_snapshot!(
-            read_image(Path::new("src")).expect_err("is refused"), @"");
+            read_image(Path::new("src")).expect_err("is refused"), @"the file cannot be read: it is a folder");
     }
 
     #[test]

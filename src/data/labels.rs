@@ -347,23 +347,59 @@ mod tests {
 
     #[test]
     fn wrong_labels_are_named_with_what_to_write_instead() {
-        insta::assert_snapshot!(said(check("multilabel", &["Edema", "Pneumotorax"])), @"");
-        insta::assert_snapshot!(said(check("multilabel", &["Edema", "Age"])), @"");
-        insta::assert_snapshot!(said(check("multilabel", &["Edema", "Edema"])), @"");
-        insta::assert_snapshot!(said(check("multilabel", &[])), @"");
-        insta::assert_snapshot!(said(check("binary", &["Edema", "Fracture"])), @"");
-        insta::assert_snapshot!(said(check("multiclass", &["PA", "Female"])), @"");
-        insta::assert_snapshot!(said(check("multiclass", &["PA", "Latral"])), @"");
-        insta::assert_snapshot!(said(check("multiclass", &["PA"])), @"");
-        insta::assert_snapshot!(said(check("regression", &["Weight"])), @"");
+        insta::assert_snapshot!(said(check("multilabel", &["Edema", "Pneumotorax"])), @r#"
+        Label { head: 0, label: 1 }: the data has no label `Pneumotorax`
+        did you mean `Pneumothorax`? the findings are: No Finding, Enlarged Cardiomediastinum, Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices
+        "#);
+        insta::assert_snapshot!(said(check("multilabel", &["Edema", "Age"])), @r#"
+        Label { head: 0, label: 1 }: `Age` is a number, for a head with `task = "regression"`
+        the findings are: No Finding, Enlarged Cardiomediastinum, Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices
+        "#);
+        insta::assert_snapshot!(said(check("multilabel", &["Edema", "Edema"])), @r#"
+        Label { head: 0, label: 1 }: `Edema` stands twice
+        remove one of the two
+        "#);
+        insta::assert_snapshot!(said(check("multilabel", &[])), @r#"
+        Head { head: 0 }: a head needs a label
+        the findings are: No Finding, Enlarged Cardiomediastinum, Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices
+        "#);
+        insta::assert_snapshot!(said(check("binary", &["Edema", "Fracture"])), @r#"
+        Head { head: 0 }: a `binary` head has one label, not 2
+        use `task = "multilabel"`, or one head per label
+        "#);
+        insta::assert_snapshot!(said(check("multiclass", &["PA", "Female"])), @r#"
+        Head { head: 0 }: `PA`, `Female` are not classes of one kind
+        a `multiclass` head takes classes of one kind: "PA", "AP", "Lateral"; or "Frontal", "Lateral"; or "Female", "Male"
+        "#);
+        insta::assert_snapshot!(said(check("multiclass", &["PA", "Latral"])), @r#"
+        Label { head: 0, label: 1 }: the data has no label `Latral`
+        did you mean `Lateral`? a `multiclass` head takes classes of one kind: "PA", "AP", "Lateral"; or "Frontal", "Lateral"; or "Female", "Male"
+        "#);
+        insta::assert_snapshot!(said(check("multiclass", &["PA"])), @r#"
+        Head { head: 0 }: a `multiclass` head needs at least two classes
+        a `multiclass` head takes classes of one kind: "PA", "AP", "Lateral"; or "Frontal", "Lateral"; or "Female", "Male"
+        "#);
+        insta::assert_snapshot!(said(check("regression", &["Weight"])), @r#"
+        Label { head: 0, label: 0 }: the data has no label `Weight`
+        a `regression` head takes "Age"
+        "#);
     }
 
     #[test]
     fn wrong_policies_are_named_by_their_key() {
         let policies = |uncertain| said(check_labels(&config(uncertain), &[]));
-        insta::assert_snapshot!(policies("{ Edma = 'ones' }"), @"");
-        insta::assert_snapshot!(policies("{ Edema = { smooth = [0.8, 0.5] } }"), @"");
-        insta::assert_snapshot!(policies("{ smooth = [0.5, 1.5] }"), @"");
+        insta::assert_snapshot!(policies("{ Edma = 'ones' }"), @r#"
+        Uncertain { key: Some("Edma") }: there is no finding `Edma`
+        did you mean `Edema`? write a finding, or `default` for those not named; the findings are: No Finding, Enlarged Cardiomediastinum, Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices
+        "#);
+        insta::assert_snapshot!(policies("{ Edema = { smooth = [0.8, 0.5] } }"), @r#"
+        Uncertain { key: Some("Edema") }: `smooth` is drawn from 0.8 to 0.5
+        write two numbers from 0 to 1, the lower first, such as [0.55, 0.85]
+        "#);
+        insta::assert_snapshot!(policies("{ smooth = [0.5, 1.5] }"), @r#"
+        Uncertain { key: None }: `smooth` is drawn from 0.5 to 1.5
+        write two numbers from 0 to 1, the lower first, such as [0.55, 0.85]
+        "#);
         let fine = "{ default = 'zeros', Edema = { smooth = [0.5, 0.8] } }";
         assert_eq!(check_labels(&config(fine), &[]), Ok(()));
     }

@@ -8,6 +8,7 @@
 mod anatomy;
 mod canvas;
 mod findings;
+mod folder;
 mod patient;
 
 use std::fs::{self, File};
@@ -21,10 +22,10 @@ use std::thread;
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{ExtendedColorType, ImageEncoder};
 use rand::RngExt;
-use serde::{Deserialize, Serialize};
 
 use self::anatomy::{Frontal, Lateral};
 use self::canvas::{Canvas, Exposure, Pose, Relief};
+use self::folder::{Partial, RECORD, Record, is_free, verify};
 use self::patient::{Patient, Picture, Study};
 use super::config::{PhantomConfig, View};
 use super::error::DataError;
@@ -34,9 +35,6 @@ use crate::random::stream;
 /// Height and width of a phantom's images, in pixels.
 pub const PHANTOM_SIZES: std::ops::RangeInclusive<usize> = 32..=3000;
 
-/// Raised when the same seed would draw something else than before.
-const DRAWING: u32 = 1;
-const RECORD: &str = "phantom.json";
 const TABLE: &str = "train.csv";
 
 /// What `trainer data phantom` draws, and where.
@@ -66,34 +64,6 @@ pub enum PhantomState {
     Found,
     /// It was drawn.
     Written,
-}
-
-/// The settings a folder was drawn with, in its `phantom.json`.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Record {
-    drawing: u32,
-    patients: usize,
-    size: usize,
-    seed: u64,
-}
-
-impl Record {
-    fn of(settings: &PhantomSettings) -> Self {
-        let PhantomSettings { patients, size, seed, .. } = *settings;
-        Self { drawing: DRAWING, patients, size, seed }
-    }
-
-    fn differences(&self, wanted: &Self) -> String {
-        let pairs = [
-            ("patients", self.patients as u64, wanted.patients as u64),
-            ("size", self.size as u64, wanted.size as u64),
-            ("seed", self.seed, wanted.seed),
-            ("drawing", self.drawing.into(), wanted.drawing.into()),
-        ];
-        let differing = pairs.iter().filter(|(_, has, wants)| has != wants);
-        let named = differing.map(|(name, has, wants)| format!("{name} {has} instead of {wants}"));
-        named.collect::<Vec<_>>().join(", ")
-    }
 }
 
 /// Draws the phantom unless its folder holds it already. `progress` is told how many of how many
@@ -158,94 +128,6 @@ fn check(settings: &PhantomSettings) -> Result<(), DataError> {
         return Err(DataError::PhantomSettings("a phantom needs at least one patient".to_owned()));
     }
     Ok(())
-}
-
-/// Whether a phantom may be put at `root`: nothing there, or an empty folder.
-fn is_free(root: &Path) -> Result<bool, DataError> {
-    match fs::read_dir(root) {
-        Ok(mut entries) => Ok(entries.next().is_none()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(DataError::io("read", root)(error)),
-    }
-}
-
-/// Refuses a folder that is not the phantom of these settings.
-fn verify(settings: &PhantomSettings) -> Result<(), DataError> {
-    let root = &settings.root;
-    let foreign = |reason: String| DataError::NotAPhantom { root: root.clone(), reason };
-    let text = fs::read_to_string(root.join(RECORD))
-        .map_err(|error| foreign(format!("its `{RECORD}` cannot be read ({error})")))?;
-    let found: Record = serde_json::from_str(&text)
-        .map_err(|error| foreign(format!("its `{RECORD}` is damaged ({error})")))?;
-    if !root.join(TABLE).is_file() {
-        return Err(foreign(format!("it has no `{TABLE}`")));
-    }
-    let wanted = Record::of(settings);
-    if found != wanted {
-        let differences = found.differences(&wanted);
-        return Err(DataError::OtherPhantom { root: root.clone(), differences });
-    }
-    Ok(())
-}
-
-/// A folder beside the wanted one, locked while it is written and removed unless committed.
-struct Partial {
-    path: PathBuf,
-    lock: Option<File>,
-}
-
-impl Partial {
-    const LOCK: &str = ".lock";
-
-    fn create(root: &Path) -> Result<Self, DataError> {
-        let name = root.file_name().ok_or_else(|| {
-            DataError::PhantomSettings(format!("`{}` does not name a folder", root.display()))
-        })?;
-        let parent = match root.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        fs::create_dir_all(parent).map_err(DataError::io("make", parent))?;
-        let prefix = format!("{}.partial-", name.to_string_lossy());
-        remove_abandoned(parent, &prefix);
-        let path = parent.join(format!("{prefix}{}", std::process::id()));
-        fs::create_dir(&path).map_err(DataError::io("make", &path))?;
-        let lock_path = path.join(Self::LOCK);
-        let lock = File::create(&lock_path).map_err(DataError::io("write", &lock_path))?;
-        // Some network file systems have no locks; then an abandoned folder merely stays.
-        let _ = lock.try_lock();
-        Ok(Self { path, lock: Some(lock) })
-    }
-
-    fn commit(mut self, root: &Path) -> Result<(), DataError> {
-        let lock = self.path.join(Self::LOCK);
-        fs::remove_file(&lock).map_err(DataError::io("remove", &lock))?;
-        fs::rename(&self.path, root)
-            .map_err(DataError::io("move the finished phantom to", root))?;
-        self.lock = None;
-        Ok(())
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        if self.lock.is_some() {
-            let _ = fs::remove_dir_all(&self.path);
-        }
-    }
-}
-
-/// Removes what interrupted processes left: their locks ended with them.
-fn remove_abandoned(parent: &Path, prefix: &str) {
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(prefix) {
-            continue;
-        }
-        let lock = File::open(entry.path().join(Partial::LOCK));
-        if lock.is_ok_and(|lock| lock.try_lock().is_ok()) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
 }
 
 /// Draws all patients' images below `folder`, on all cores.

@@ -130,9 +130,9 @@ mod tests {
         let said = |patients: &[u32], fraction| {
             by_patient(&rows(patients), fraction, 1).expect_err("is refused").to_string()
         };
-        insta::assert_snapshot!(said(&[1, 2, 3], 0.1), @"");
-        insta::assert_snapshot!(said(&[1, 2, 3], 0.9), @"");
-        insta::assert_snapshot!(said(&[1, 1], 0.5), @"");
+        insta::assert_snapshot!(said(&[1, 2, 3], 0.1), @"a validation fraction of 0.1 of 3 patients leaves no image for validation");
+        insta::assert_snapshot!(said(&[1, 2, 3], 0.9), @"a validation fraction of 0.9 of 3 patients leaves no image for training");
+        insta::assert_snapshot!(said(&[1, 1], 0.5), @"a validation fraction of 0.5 of 1 patient leaves no image for training");
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
         let (train, mut validation) = (rows(&[1, 2, 3]), rows(&[4, 3]));
         validation.iter_mut().for_each(|row| row.table = Path::new("valid.csv").into());
         let error = check_disjoint(&train, &validation).expect_err("is refused");
-        insta::assert_snapshot!(error, @"");
+        insta::assert_snapshot!(error, @"patient `patient00003` is in both lists: `train.csv`, line 4, and `valid.csv`, line 3");
         assert!(check_disjoint(&train, &validation[..1]).is_ok());
     }
 }

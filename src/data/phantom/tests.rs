@@ -59,7 +59,11 @@ fn the_table_is_chexperts_and_its_images_decode() {
         .expect("writes");
     assert_eq!(calls, (1..=6).map(|done| (done, 6)).collect::<Vec<_>>());
     let text = fs::read_to_string(root.join(TABLE)).expect("reads");
-    insta::assert_snapshot!(text.lines().take(3).collect::<Vec<_>>().join("\n"), @"");
+    insta::assert_snapshot!(text.lines().take(3).collect::<Vec<_>>().join("\n"), @r#"
+    Path,Sex,Age,Frontal/Lateral,AP/PA,No Finding,Enlarged Cardiomediastinum,Cardiomegaly,Lung Opacity,Lung Lesion,Edema,Consolidation,Pneumonia,Atelectasis,Pneumothorax,Pleural Effusion,Pleural Other,Fracture,Support Devices
+    train/patient00001/study1/view1_frontal.png,Male,32,Frontal,AP,0.0,,0.0,1.0,0.0,,1.0,,,0.0,0.0,,,1.0
+    train/patient00002/study1/view1_frontal.png,Female,35,Frontal,PA,1.0,,0.0,0.0,0.0,,0.0,,,0.0,0.0,,,0.0
+    "#);
     let mut names: Vec<PathBuf> = vec![TABLE.into(), RECORD.into()];
     for row in csv::Reader::from_reader(text.as_bytes()).records() {
         let name = row.expect("reads")[0].to_owned();
@@ -125,7 +129,8 @@ fn every_finding_shows_in_every_view() {
     let ill = (0..400).map(|number| Patient::draw(1, number));
     let ill: Vec<Patient> =
         ill.filter(|patient| patient.studies[0].findings != patient::Findings::default()).collect();
-    let without: [(&str, fn(&mut patient::Findings)); 6] = [
+    type Removal = fn(&mut patient::Findings);
+    let without: [(&str, Removal); 6] = [
         ("cardiomegaly", |findings| findings.cardiomegaly = None),
         ("effusion", |findings| findings.effusion = None),
         ("lesion", |findings| findings.lesion = None),
@@ -168,15 +173,27 @@ fn a_phantom_is_reused_when_its_settings_agree_and_refused_when_not() {
         text.replace(&folder.path().display().to_string(), "…")
     };
     let other = PhantomSettings { patients: 7, seed: 3, ..settings.clone() };
-    insta::assert_snapshot!(said(&other), @"");
+    insta::assert_snapshot!(said(&other), @r#"
+    `…/sub/phantom` holds a phantom with other settings: patients 6 instead of 7, seed 11 instead of 3
+    choose another folder, remove this one so that it is drawn anew, or ask for the settings it has
+    "#);
     fs::remove_file(settings.root.join(TABLE)).expect("is removed");
-    insta::assert_snapshot!(said(&settings), @"");
+    insta::assert_snapshot!(said(&settings), @r#"
+    `…/sub/phantom` exists and holds no phantom: it has no `train.csv`
+    choose a folder that does not exist yet, or remove this one
+    "#);
     fs::write(settings.root.join(RECORD), "{").expect("is written");
-    insta::assert_snapshot!(said(&settings), @"");
+    insta::assert_snapshot!(said(&settings), @r#"
+    `…/sub/phantom` exists and holds no phantom: its `phantom.json` is damaged (EOF while parsing an object at line 1 column 1)
+    choose a folder that does not exist yet, or remove this one
+    "#);
     let foreign = PhantomSettings { root: folder.path().join("sub"), ..settings.clone() };
-    insta::assert_snapshot!(said(&foreign), @"");
-    insta::assert_snapshot!(said(&PhantomSettings { size: 3001, ..settings.clone() }), @"");
-    insta::assert_snapshot!(said(&PhantomSettings { patients: 0, ..settings }), @"");
+    insta::assert_snapshot!(said(&foreign), @r#"
+    `…/sub` exists and holds no phantom: its `phantom.json` cannot be read (No such file or directory (os error 2))
+    choose a folder that does not exist yet, or remove this one
+    "#);
+    insta::assert_snapshot!(said(&PhantomSettings { size: 3001, ..settings.clone() }), @"a phantom's images are 32 to 3000 pixels high and wide, not 3001");
+    insta::assert_snapshot!(said(&PhantomSettings { patients: 0, ..settings }), @"a phantom needs at least one patient");
 }
 
 #[test]
