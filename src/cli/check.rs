@@ -1,0 +1,35 @@
+//! `trainer check`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::overrides::Overrides;
+use super::{Failure, output};
+
+/// Checks a configuration and prints what it means, every default filled in
+///
+/// Neither the data nor a device is opened. What is printed is a configuration itself: running it
+/// is the same experiment.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  trainer check configs/xray_densenet.toml
+  trainer check configs/xray_densenet.toml --set train.batch_size=32 --set model.densenet.depth=169
+  trainer check configs/xray_densenet.toml > resolved.toml
+
+A wrong configuration ends with exit code 2 and a message that shows the line, what is wrong with it
+and what to write instead.")]
+pub struct Check {
+    /// The configuration, a TOML file
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
+/// Prints the resolved configuration.
+pub fn execute(check: &Check) -> Result<(), Failure> {
+    let plan = super::planned(&check.config, &check.overrides.set)?;
+    output::print(&plan)
+}

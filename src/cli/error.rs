@@ -1,0 +1,164 @@
+//! What ends the program: an error for the user and its exit code.
+
+use std::error::Error;
+use std::fmt;
+
+/// An error from anywhere in the program, with what it means for whoever started it.
+#[derive(Debug)]
+pub struct Failure {
+    kind: Kind,
+    error: Cause,
+    help: Option<String>,
+}
+
+type Cause = Box<dyn Error + Send + Sync>;
+
+/// What an error means for whoever started the program: its exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The configuration or the command line is wrong.
+    Configuration,
+    /// Data are wrong or missing.
+    Data,
+    /// Out of memory, with nothing left to try.
+    OutOfMemory,
+    /// A saved state cannot be used.
+    State,
+    /// Stopped by a signal, the state saved.
+    Stopped(Signal),
+    /// Anything else.
+    Other,
+}
+
+/// A signal that asks the program to save and end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// From the keyboard, Ctrl-C.
+    Interrupt,
+    /// From a job scheduler or `kill`.
+    Terminate,
+}
+
+impl Kind {
+    /// The exit code; scripts are written against these numbers.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Configuration => 2,
+            Self::Data => 3,
+            Self::OutOfMemory => 4,
+            Self::State => 5,
+            Self::Stopped(Signal::Interrupt) => 130,
+            Self::Stopped(Signal::Terminate) => 143,
+            Self::Other => 1,
+        }
+    }
+}
+
+impl Failure {
+    /// `error`, which means `kind`.
+    pub fn new(kind: Kind, error: impl Into<Cause>) -> Self {
+        Self { kind, error: error.into(), help: None }
+    }
+
+    /// The configuration or the command line is wrong.
+    pub fn configuration(error: impl Into<Cause>) -> Self {
+        Self::new(Kind::Configuration, error)
+    }
+
+    /// Data are wrong or missing.
+    pub fn data(error: impl Into<Cause>) -> Self {
+        Self::new(Kind::Data, error)
+    }
+
+    /// A saved state cannot be used.
+    pub fn state(error: impl Into<Cause>) -> Self {
+        Self::new(Kind::State, error)
+    }
+
+    /// Anything that has no exit code of its own.
+    pub fn other(error: impl Into<Cause>) -> Self {
+        Self::new(Kind::Other, error)
+    }
+
+    /// What to do about it, shown below the error.
+    pub fn with_help(self, help: Option<String>) -> Self {
+        Self { help, ..self }
+    }
+
+    /// What the error means.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Failure {
+    /// The error and below it what caused it, each once. Errors that show a place in a file bring
+    /// their own `error:`; a stop by a signal is none.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = self.error.to_string();
+        let plain = matches!(self.kind, Kind::Stopped(_)) || shown.starts_with("error");
+        write!(formatter, "{}{}", if plain { "" } else { "error: " }, shown.trim_end())?;
+        let mut cause = self.error.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if !shown.contains(&text) {
+                write!(formatter, "\n  because: {}", text.trim_end())?;
+            }
+            shown = text;
+            cause = error.source();
+        }
+        self.help.iter().try_for_each(|help| write!(formatter, "\n  = help: {help}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read `a.csv`")]
+    struct Outer(#[source] Inner);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("line 3 has 4 columns instead of 19")]
+    struct Inner(#[source] Innermost);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("4 columns")]
+    struct Innermost;
+
+    #[test]
+    fn the_whole_chain_is_shown_and_nothing_twice() {
+        let failure = Failure::data(Outer(Inner(Innermost))).with_help(Some("mend it".to_owned()));
+        assert_eq!(
+            failure.to_string(),
+            "error: cannot read `a.csv`\n  because: line 3 has 4 columns instead of 19\n  = help: \
+             mend it"
+        );
+    }
+
+    #[test]
+    fn a_rendered_error_and_a_stop_get_no_second_head() {
+        let rendered = Failure::configuration("error: unknown key `epohcs`\n --> a.toml:3:1\n");
+        assert_eq!(rendered.to_string(), "error: unknown key `epohcs`\n --> a.toml:3:1");
+        let stopped =
+            Failure::new(Kind::Stopped(Signal::Interrupt), "stopped; go on with --resume");
+        assert_eq!(stopped.to_string(), "stopped; go on with --resume");
+    }
+
+    #[test]
+    fn exit_codes_are_those_that_scripts_are_written_against() {
+        let codes = [
+            (Kind::Configuration, 2),
+            (Kind::Data, 3),
+            (Kind::OutOfMemory, 4),
+            (Kind::State, 5),
+            (Kind::Stopped(Signal::Interrupt), 130),
+            (Kind::Stopped(Signal::Terminate), 143),
+            (Kind::Other, 1),
+        ];
+        for (kind, code) in codes {
+            assert_eq!(kind.exit_code(), code, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! `--set KEY=VALUE`, shared by the subcommands that read a configuration.
+
+use clap::Args;
+
+/// Changes to the configuration, made on the command line.
+#[derive(Debug, Default, Args)]
+pub struct Overrides {
+    /// Changes one key of the configuration; may be given again
+    ///
+    /// KEY is the path of a key, such as `train.batch_size`; VALUE is read as TOML. A table
+    /// chooses a variant: `model={densenet={depth=169}}`. Quotes that TOML needs must be kept
+    /// from the shell: --set 'run.name="second try"'.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
+    pub set: Vec<String>,
+}
+
+/// Lets pass what looks like an assignment; the configuration's loader reads the rest and points at
+/// what is wrong.
+fn assignment(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((key, _)) if !key.trim().is_empty() => Ok(text.to_owned()),
+        _ => Err("write KEY=VALUE, such as train.batch_size=32".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_assignment_has_a_key_and_an_equals_sign() {
+        for right in ["train.batch_size=32", "model={densenet={depth=169}}", "run.name=\"a=b\""] {
+            assert_eq!(assignment(right).as_deref(), Ok(right));
+        }
+        for wrong in ["train.batch_size", "", "=32", " =32"] {
+            assert!(assignment(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! A panic is a defect of the program: the user gets a short message and where to report it.
+//!
+//! One kind of panic is none: Burn has no other way to say that a card is out of memory.
+
+use std::any::Any;
+use std::backtrace::Backtrace;
+use std::panic::{self, UnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{env, thread};
+
+use super::{Failure, Kind};
+
+/// Where defects are reported; from the package's `repository`, else in words.
+const REPORT: &str = match option_env!("CARGO_PKG_REPOSITORY") {
+    Some(address) if !address.is_empty() => address,
+    _ => "the place you have the program from",
+};
+
+/// How CubeCL and the CUDA driver say that memory is exhausted.
+const OUT_OF_MEMORY: [&str; 3] =
+    ["out of device memory", "out-of-memory error", "CUDA_ERROR_OUT_OF_MEMORY"];
+
+/// A panic often breaks other threads, whose panics say nothing new: only the first is told.
+static TOLD: AtomicBool = AtomicBool::new(false);
+static MEMORY_EXHAUSTED: AtomicBool = AtomicBool::new(false);
+
+/// Makes the first panic print a short message: what happened, where in the program, and what to
+/// do. A backtrace follows only where `RUST_BACKTRACE` asks for one.
+pub fn install_panic_hook() {
+    let backtrace = env::var("RUST_BACKTRACE").is_ok_and(|value| value != "0");
+    panic::set_hook(Box::new(move |info| {
+        let text = text(info.payload());
+        if is_out_of_memory(text) {
+            MEMORY_EXHAUSTED.store(true, Ordering::SeqCst);
+        }
+        if !TOLD.swap(true, Ordering::SeqCst) || backtrace {
+            let place = info.location().map(ToString::to_string).unwrap_or_default();
+            let thread = thread::current();
+            eprintln!("{}", message(text, &place, thread.name().unwrap_or("unnamed")));
+        }
+        if backtrace {
+            eprintln!("{}", Backtrace::force_capture());
+        }
+    }));
+}
+
+/// Runs `program`.
+///
+/// # Errors
+/// Where it panicked, what that means; the hook has told the user by then.
+pub fn caught(
+    program: impl FnOnce() -> Result<(), Failure> + UnwindSafe,
+) -> Result<Result<(), Failure>, Kind> {
+    panic::catch_unwind(program).map_err(|payload| {
+        let exhausted = MEMORY_EXHAUSTED.load(Ordering::SeqCst);
+        match exhausted || is_out_of_memory(text(&*payload)) {
+            true => Kind::OutOfMemory,
+            false => Kind::Other,
+        }
+    })
+}
+
+fn is_out_of_memory(text: &str) -> bool {
+    OUT_OF_MEMORY.iter().any(|words| text.contains(words))
+}
+
+fn message(text: &str, place: &str, thread: &str) -> String {
+    // Burn's errors carry backtraces below their first paragraph.
+    let text = text.split("\nBacktrace").next().unwrap_or(text).trim_end();
+    if is_out_of_memory(text) {
+        return format!(
+            "error: out of memory: {text}\n  = help: lower `train.batch_size` or \
+             `data.image.size`, or end what else uses the card"
+        );
+    }
+    format!(
+        "error: the program has a defect and cannot go on: {text}\n  (trainer {}, {place}, thread \
+         {thread})\n  = help: what a run saved is kept; the same command with --resume goes on \
+         from it\n  = help: please report this message, with the configuration, to {REPORT}",
+        env!("CARGO_PKG_VERSION"),
+    )
+}
+
+fn text(payload: &(dyn Any + Send)) -> &str {
+    payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("(no message)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_defect_names_its_place_and_where_to_report_it() {
+        let shown = message("index out of bounds\nBacktrace:\n 0: main", "src/a.rs:3:5", "loader");
+        assert!(shown.starts_with("error: the program has a defect"), "{shown}");
+        assert!(shown.contains("index out of bounds\n  (trainer "), "{shown}");
+        assert!(shown.contains("src/a.rs:3:5, thread loader"), "{shown}");
+        assert!(shown.contains("please report"), "{shown}");
+    }
+
+    #[test]
+    fn memory_that_is_exhausted_is_no_defect() {
+        let shown = message("out of device memory allocating 512 bytes\n", "a.rs:1:1", "main");
+        assert!(shown.contains("lower `train.batch_size`"), "{shown}");
+        assert!(!shown.contains("defect"), "{shown}");
+    }
+
+    #[test]
+    fn a_panic_is_caught_with_its_meaning() {
+        let kind = |text: &'static str| {
+            caught(|| panic::resume_unwind(Box::new(text))).map(|_| ()).expect_err("panics")
+        };
+        assert_eq!(kind("index out of bounds"), Kind::Other);
+        assert_eq!(kind("out of device memory allocating 8 bytes"), Kind::OutOfMemory);
+        assert!(matches!(caught(|| Ok(())), Ok(Ok(()))));
+    }
+}

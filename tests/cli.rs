@@ -1,0 +1,92 @@
+//! Protects the command line: its help, its exit codes, and that nobody ever sees a panic.
+
+use assert_cmd::Command;
+
+fn trainer(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("trainer").expect("the program is built");
+    command.args(arguments).env_remove("RUST_BACKTRACE");
+    command
+}
+
+/// Exit code, standard output and standard error.
+fn outcome(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = trainer(arguments).output().expect("the program starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("is UTF-8");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn the_main_help_is_what_a_person_can_start_from() {
+    let (code, help, _) = outcome(&["--help"]);
+    assert_eq!(code, Some(0));
+    insta::assert_snapshot!("help", help);
+}
+
+#[test]
+fn the_help_of_run_explains_every_flag() {
+    let (code, help, _) = outcome(&["run", "--help"]);
+    assert_eq!(code, Some(0));
+    insta::assert_snapshot!("help_run", help);
+}
+
+#[test]
+fn no_arguments_show_the_help() {
+    let (code, _, shown) = outcome(&[]);
+    assert_eq!(code, Some(2));
+    assert!(shown.contains("Usage: trainer"), "{shown}");
+}
+
+#[test]
+fn a_wrong_flag_ends_with_exit_code_2_and_the_nearest_right_one() {
+    let (code, _, shown) = outcome(&["run", "a.toml", "--overwrit"]);
+    assert_eq!(code, Some(2));
+    assert!(shown.contains("'--overwrite'"), "{shown}");
+}
+
+#[test]
+fn an_unknown_subcommand_is_answered_with_the_nearest_one() {
+    let (code, _, shown) = outcome(&["devcies"]);
+    assert_eq!(code, Some(2));
+    assert!(shown.contains("'devices'"), "{shown}");
+}
+
+#[test]
+fn flags_that_contradict_each_other_are_refused() {
+    for pair in [["--resume", "--overwrite"], ["--resume", "--init=a.safetensors"]] {
+        let (code, _, shown) = outcome(&["run", "a.toml", pair[0], pair[1]]);
+        assert_eq!(code, Some(2), "{pair:?}");
+        assert!(shown.contains("cannot be used with"), "{shown}");
+    }
+}
+
+#[test]
+fn an_override_without_an_equals_sign_is_refused_with_an_example() {
+    let (code, _, shown) = outcome(&["check", "a.toml", "--set", "train.epochs"]);
+    assert_eq!(code, Some(2));
+    assert!(shown.contains("write KEY=VALUE, such as train.batch_size=32"), "{shown}");
+}
+
+#[test]
+fn a_phantom_needs_its_settings() {
+    let (code, _, shown) = outcome(&["data", "phantom", "--out", "a"]);
+    assert_eq!(code, Some(2));
+    assert!(shown.contains("--patients <N>") && shown.contains("--size <S>"), "{shown}");
+}
+
+#[test]
+fn devices_are_listed_on_every_machine() {
+    let (code, listed, shown) = outcome(&["devices"]);
+    assert_eq!((code, shown.as_str()), (Some(0), ""), "{listed}");
+    assert!(cfg!(not(feature = "cpu")) || listed.contains("cpu "), "{listed}");
+    assert!(listed.contains("cuda:0") || listed.contains("no GPU: "), "{listed}");
+}
+
+#[test]
+fn the_schema_is_json_that_knows_the_tables() {
+    let (code, schema, _) = outcome(&["schema"]);
+    assert_eq!(code, Some(0));
+    let schema: serde_json::Value = serde_json::from_str(&schema).expect("is JSON");
+    for table in ["run", "device", "data", "model", "heads", "train", "memory"] {
+        assert!(schema["properties"].get(table).is_some(), "{table}");
+    }
+}
