@@ -71,7 +71,7 @@ fn arrows(module: &str) -> Option<Vec<&'static str>> {
         None if FAMILIES.contains(&module) => &[],
         None => return None,
     };
-    Some([&FAMILIES, &GROUND, beyond].concat())
+    Some([&FAMILIES[..], &GROUND[..], beyond].concat())
 }
 
 /// What is wrong with the imports of the file at `path`, a path below `src`.

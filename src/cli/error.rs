@@ -92,7 +92,8 @@ impl From<BuildError> for Failure {
             }
             BuildError::Folder(folder) if folder.exit_code() == 2 => Kind::Configuration,
             BuildError::Data(_) | BuildError::Weights(_) => Kind::Data,
-            BuildError::State(_) | BuildError::Restore { .. } => Kind::State,
+            BuildError::State(state) if state.exit_code() == 5 => Kind::State,
+            BuildError::Restore { .. } => Kind::State,
             _ => Kind::Other,
         };
         let help = match &error {
