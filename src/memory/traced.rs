@@ -243,3 +243,125 @@ impl ModuleMapper for Changer<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Device, TensorData};
+
+    use super::*;
+    use crate::memory::{ActivationShape, Chain, Purpose, Schedule, StageSpec, executor};
+    use crate::model::{DensenetArchitecture, Norm};
+
+    fn specs(norm: Norm, dropout: f64) -> Vec<Box<dyn StageSpec>> {
+        let (growth, stem, blocks) = (4, 6, vec![2, 2]);
+        let sizes = DensenetArchitecture {
+            growth,
+            blocks,
+            stem,
+            bottleneck: 2,
+            compression: 0.5,
+            dropout,
+            norm,
+        };
+        sizes.stages(1)
+    }
+
+    fn images() -> Activation {
+        let values: Vec<f32> = (0..3 * 40 * 36).map(|i| (i as f32 * 0.7).sin()).collect();
+        let data = TensorData::new(values, [3, 1, 40, 36]);
+        Activation::Map(Tensor::from_data(data, &Device::flex()))
+    }
+
+    fn values(activation: Activation) -> Vec<f32> {
+        match activation {
+            Activation::Map(map) => map.into_data(),
+            Activation::Features(features) => features.into_data(),
+            Activation::Outputs(mut outputs) => outputs.remove(0).into_data(),
+        }
+        .iter()
+        .collect()
+    }
+
+    fn train(chain: &Chain) -> executor::StepResult {
+        let schedule = Schedule::keep_all(chain.stages().len(), 1);
+        executor::train(
+            chain,
+            &schedule,
+            1,
+            0,
+            |_| images(),
+            |_, output| match output {
+                Activation::Features(features) => Activation::Features(features.ones_like()),
+                other => panic!("features were expected, not {:?}", other.shape()),
+            },
+        )
+    }
+
+    #[test]
+    fn every_trained_parameter_gets_a_gradient_of_its_size() {
+        for norm in [Norm::Batch, Norm::Group] {
+            let chain = Chain::init(&specs(norm, 0.0), &Device::flex(), 7);
+            let gradients = train(&chain).gradients;
+            let trained: Vec<_> = chain.parameters().into_iter().filter(|p| p.trained).collect();
+            assert_eq!(gradients.len(), trained.len());
+            for parameter in trained {
+                let gradient = gradients.get(&parameter.name).expect("a gradient");
+                assert_eq!(gradient.dims(), parameter.value.dims(), "{}", parameter.name);
+            }
+        }
+    }
+
+    #[test]
+    fn planned_shapes_are_those_that_come_out() {
+        let specs = specs(Norm::Batch, 0.0);
+        let chain = Chain::init(&specs, &Device::flex(), 7);
+        let mut shape = ActivationShape::Map([3, 1, 40, 36]);
+        let mut flowing = images();
+        for (spec, stage) in specs.iter().zip(chain.stages()) {
+            let pass = Pass::evaluation();
+            (flowing, _) = stage.forward(flowing, Keep::Nothing, &pass, &mut Statistics::new());
+            shape = spec.output(&shape);
+            assert_eq!(flowing.shape(), shape, "{}", stage.name());
+            assert_eq!(stage.name(), spec.name());
+        }
+    }
+
+    #[test]
+    fn a_recomputed_stage_gives_the_same_output_and_reports_no_statistics_again() {
+        let chain = Chain::init(&specs(Norm::Batch, 0.5), &Device::flex(), 7);
+        let stem = &chain.stages()[0];
+        let run = |stage: &dyn Stage, input: Activation, purpose, keep| {
+            let mut statistics = Statistics::new();
+            let pass = Pass::new(purpose, 1, 4, 0);
+            let (output, _) = stage.forward(input, keep, &pass, &mut statistics);
+            (values(output), statistics.len())
+        };
+        let pass = Pass::new(Purpose::First, 1, 4, 0);
+        let (input, _) = stem.forward(images(), Keep::Nothing, &pass, &mut Statistics::new());
+        let block = chain.stages()[1].as_ref();
+        let (first, reported) = run(block, input.clone(), Purpose::First, Keep::Nothing);
+        let (again, reported_again) = run(block, input.clone(), Purpose::Recompute, Keep::All);
+        assert_eq!(first, again, "the same dropout masks, the same bits");
+        assert_eq!((reported, reported_again), (2 * 2 * 2, 0));
+        let (evaluated, _) = run(block, input, Purpose::Evaluate, Keep::Nothing);
+        assert_ne!(first, evaluated);
+    }
+
+    #[test]
+    fn training_changes_nothing_until_the_step_is_taken() {
+        let mut chain = Chain::init(&specs(Norm::Batch, 0.0), &Device::flex(), 7);
+        let read = |chain: &Chain| -> Vec<Vec<f32>> {
+            chain.parameters().into_iter().map(|p| p.value.into_data().iter().collect()).collect()
+        };
+        let before = read(&chain);
+        let result = train(&chain);
+        assert_eq!(read(&chain), before);
+        chain.move_statistics(&result.statistics);
+        let moved = chain.parameters().into_iter().zip(before).filter(|(parameter, before)| {
+            parameter.value.to_data().iter::<f32>().collect::<Vec<_>>() != *before
+        });
+        let moved: Vec<_> = moved.map(|(parameter, _)| parameter.name).collect();
+        assert_eq!(moved.len(), result.statistics.len());
+        assert!(moved.iter().all(|name| name.contains(".running_")), "{moved:?}");
+    }
+}

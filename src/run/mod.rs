@@ -177,7 +177,10 @@ impl Run {
             last: position.last_values.clone(),
             undefined: Default::default(),
             weights: Some(folder.join(weights).join(saving::WEIGHTS)),
-            next: Vec::new(),
+            next: vec![(
+                "curves".to_owned(),
+                format!("tensorboard --logdir {}", self.plan.run.output.display()),
+            )],
         }
     }
 }

@@ -72,20 +72,70 @@ impl NormLayer {
     }
 }
 
-/// The most groups, up to 32, that divide the channels evenly.
+/// The most groups, up to 32, that divide the channels evenly into two or more each.
 fn group_count(channels: usize) -> usize {
-    (1..=GROUPS.min(channels)).rev().find(|groups| channels.is_multiple_of(*groups)).unwrap_or(1)
+    let divides = |groups: &usize| channels.is_multiple_of(*groups) && channels / groups >= 2;
+    (1..=GROUPS).rev().find(divides).unwrap_or(1)
 }
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::TensorData;
+
     use super::*;
 
     #[test]
-    fn groups_divide_the_channels() {
+    fn groups_divide_the_channels_into_two_or_more() {
         assert_eq!(group_count(64), 32);
-        assert_eq!(group_count(28), 28);
+        assert_eq!(group_count(28), 14);
         assert_eq!(group_count(100), 25);
         assert_eq!(group_count(37), 1);
+        assert_eq!(group_count(1), 1);
+    }
+
+    #[derive(serde::Deserialize)]
+    struct Oracle {
+        output: Vec<f32>,
+        input_gradient: Vec<f32>,
+        weight_gradient: Vec<f32>,
+        bias_gradient: Vec<f32>,
+    }
+
+    fn wave<const D: usize>(shape: [usize; D], speed: f64, offset: f64) -> Tensor<D> {
+        let count = shape.iter().product();
+        let values: Vec<f32> =
+            (0..count).map(|i: usize| ((i as f64 * speed).sin() + offset) as f32).collect();
+        Tensor::from_data(TensorData::new(values, shape), &Device::flex())
+    }
+
+    fn assert_near<const D: usize>(ours: Tensor<D>, theirs: &[f32]) {
+        let ours: Vec<f32> = ours.into_data().iter().collect();
+        assert_eq!(ours.len(), theirs.len());
+        for (ours, theirs) in ours.iter().zip(theirs) {
+            assert!((ours - theirs).abs() <= 1e-4 * theirs.abs().max(1.0), "{ours} {theirs}");
+        }
+    }
+
+    #[test]
+    fn group_norm_is_pytorchs() {
+        let oracle = include_str!("../../../tests/fixtures/group_norm.json");
+        let oracle: Oracle = serde_json::from_str(oracle).expect("the fixture");
+        let layer = NormLayer {
+            weight: Param::from_tensor(wave([12], 1.3, 1.5)),
+            bias: Param::from_tensor(wave([12], 2.1, 0.0)),
+            running_mean: None,
+            running_var: None,
+        };
+        let layer = layer.train();
+        let input = wave([2, 12, 3, 5], 0.7, 0.0).autodiff().require_grad();
+        let output = layer.forward(input.clone(), &Pass::evaluation());
+        assert_near(output.clone().without_autodiff(), &oracle.output);
+        let direction = wave([2, 12, 3, 5], 0.9, 0.0).autodiff();
+        let gradients = (output * direction).sum().backward();
+        assert_near(input.grad(&gradients).expect("a gradient"), &oracle.input_gradient);
+        let weight = layer.weight.val().grad(&gradients).expect("a gradient");
+        assert_near(weight, &oracle.weight_gradient);
+        let bias = layer.bias.val().grad(&gradients).expect("a gradient");
+        assert_near(bias, &oracle.bias_gradient);
     }
 }
