@@ -1,5 +1,7 @@
 //! The DenseNet is torchvision's: outputs, gradients, running statistics and training agree.
 
+#![expect(clippy::print_stdout, reason = "the figures are read with --nocapture")]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 

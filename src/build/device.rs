@@ -245,6 +245,8 @@ mod cuda {
 mod cuda {
     use std::panic::{self, UnwindSafe};
 
+    use cubecl_server::config::cache::CacheConfig;
+    use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
     use cudarc::driver::sys::CUresult;
     use cudarc::driver::{CudaContext, DriverError};
 
@@ -297,7 +299,17 @@ mod cuda {
         contained(|| cudarc::nvrtc::compile_ptx("").map(drop))
             .map_err(|_| missing("the library NVRTC was not found".to_owned()))?
             .map_err(|error| missing(format!("the library NVRTC does not work: {error:?}")))?;
+        keep_kernels();
         Ok(Device::cuda(index))
+    }
+
+    /// Compiled kernels stay in the user's cache folder for later processes, unless the settings
+    /// were read already; a `cubecl.toml` still decides about everything else.
+    fn keep_kernels() {
+        let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
+        config.compilation.cache = true;
+        config.environment.path = CacheConfig::Global;
+        CubeClRuntimeConfig::try_set(config);
     }
 
     /// Runs `call` and turns a panic into its message, without the hook telling the user of it:

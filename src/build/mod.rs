@@ -120,9 +120,10 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     );
 
     let mut chain = chain(&plan, &heads, &device);
-    if let Some(path) = &options.init {
-        start_from(&mut chain, path, &device)?;
-    }
+    let fresh = match &options.init {
+        Some(path) => start_from(&mut chain, path, &device)?,
+        None => Vec::new(),
+    };
     let mut learner = learner(&plan, &heads, chain, device, &train);
     let higher = plan.train.plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
     let (steps, epochs) = (train_loader.batches_per_epoch(), plan.train.epochs);
@@ -160,6 +161,10 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         saved_at: Instant::now(),
     };
     announce(&mut run, resumed, train.len(), config)?;
+    if !fresh.is_empty() {
+        let message = format!("not in the weights given, so drawn at random: {}", fresh.join(", "));
+        run.reports.event(&Event::Warning { message })?;
+    }
     Ok(run)
 }
 
@@ -190,9 +195,9 @@ fn chain(plan: &Plan, heads: &[HeadConfig], device: &Device) -> Chain {
     Chain::init(&stages(plan, heads), device, plan.run.seed)
 }
 
-/// Puts the weights in `path` into the chain. Heads that the file has not keep their own; anything
-/// else missing is an error.
-fn start_from(chain: &mut Chain, path: &Path, device: &Device) -> Result<(), BuildError> {
+/// Puts the weights in `path` into the chain and returns the names of those that it has not: only
+/// heads may be missing, anything else is an error.
+fn start_from(chain: &mut Chain, path: &Path, device: &Device) -> Result<Vec<String>, BuildError> {
     let file = weights::read(path)?;
     let wanted: Vec<(String, Vec<usize>)> =
         chain.parameters().into_iter().map(|p| (p.name, p.shape)).collect();
@@ -218,7 +223,7 @@ fn start_from(chain: &mut Chain, path: &Path, device: &Device) -> Result<(), Bui
         }
         None => value,
     });
-    Ok(())
+    Ok(matched.missing)
 }
 
 fn learner(

@@ -48,19 +48,19 @@ fn check_sgd(config: &SgdConfig) -> Result<(), Fault> {
     table.require(
         config.dampening == 0.0 || config.momentum > 0.0,
         "dampening",
-        || "dampening acts on the momentum, and momentum is 0".to_owned(),
+        || "`dampening` acts on the momentum, and `momentum` is 0".to_owned(),
         "set momentum, such as 0.9, or leave dampening out",
     )?;
     table.require(
         !config.nesterov || config.momentum > 0.0,
         "nesterov",
-        || "nesterov looks ahead along the momentum, and momentum is 0".to_owned(),
+        || "`nesterov` looks ahead along the momentum, and `momentum` is 0".to_owned(),
         "set momentum, such as 0.9, or leave nesterov out",
     )?;
     table.require(
         !config.nesterov || config.dampening == 0.0,
         "nesterov",
-        || format!("nesterov is not defined with dampening, which is {}", config.dampening),
+        || format!("`nesterov` is not defined with dampening, which is {}", config.dampening),
         "leave dampening or nesterov out",
     )
 }
@@ -113,13 +113,18 @@ fn check_step(config: &StepConfig) -> Result<(), Fault> {
     table.require(
         config.every_epochs > 0,
         "every_epochs",
-        || "every_epochs is 0".to_owned(),
+        || "`every_epochs` is 0".to_owned(),
         "write 1 or more",
     )?;
     table.require(
         config.gamma > 0.0 && config.gamma <= 1.0,
         "gamma",
-        || format!("gamma is {}, which does not lower the rate to something above 0", config.gamma),
+        || {
+            format!(
+                "`gamma` is {}, which does not lower the rate to something above 0",
+                config.gamma
+            )
+        },
         "write a number above 0 and at most 1, such as 0.1",
     )
 }
@@ -130,13 +135,13 @@ fn check_one_cycle(config: &OneCycleConfig) -> Result<(), Fault> {
     table.require(
         pct_start > 0.0 && pct_start < 1.0,
         "pct_start",
-        || format!("pct_start is {pct_start}, which is no share of the steps"),
+        || format!("`pct_start` is {pct_start}, which is no share of the steps"),
         "write a number between 0 and 1, both excluded, such as 0.3",
     )?;
     table.require(
         div_factor >= 1.0 && div_factor.is_finite(),
         "div_factor",
-        || format!("div_factor is {div_factor}, so the first rate is not below the highest"),
+        || format!("`div_factor` is {div_factor}, so the first rate is not below the highest"),
         "write 1 or more, such as 25",
     )?;
     table.positive("final_div_factor", final_div_factor)?;
@@ -145,7 +150,7 @@ fn check_one_cycle(config: &OneCycleConfig) -> Result<(), Fault> {
         "final_div_factor",
         || {
             format!(
-                "final_div_factor is {final_div_factor}, so with div_factor {div_factor} the last \
+                "`final_div_factor` is {final_div_factor}, so with div_factor {div_factor} the last \
                  rate is above the highest"
             )
         },
@@ -160,7 +165,7 @@ fn check_plateau(config: &PlateauConfig, lr: f64) -> Result<(), Fault> {
         "factor",
         || {
             format!(
-                "factor is {}, which does not lower the rate to something above 0",
+                "`factor` is {}, which does not lower the rate to something above 0",
                 config.factor
             )
         },
@@ -171,7 +176,7 @@ fn check_plateau(config: &PlateauConfig, lr: f64) -> Result<(), Fault> {
     table.require(
         config.min_lr <= lr,
         "min_lr",
-        || format!("min_lr is {}, above the optimizer's learning rate of {lr}", config.min_lr),
+        || format!("`min_lr` is {}, above the optimizer's learning rate of {lr}", config.min_lr),
         "write a number below the optimizer's lr",
     )
 }
@@ -208,25 +213,30 @@ impl Table {
 
     fn positive(&self, key: &str, value: f64) -> Result<(), Fault> {
         let holds = value > 0.0 && value.is_finite();
-        self.require(holds, key, || format!("{key} is {value}"), "write a number above 0")
+        self.require(holds, key, || format!("`{key}` is {value}"), "write a number above 0")
     }
 
     fn not_negative(&self, key: &str, value: f64) -> Result<(), Fault> {
         let holds = value >= 0.0 && value.is_finite();
-        self.require(holds, key, || format!("{key} is {value}"), "write 0 or a number above it")
+        self.require(holds, key, || format!("`{key}` is {value}"), "write 0 or a number above it")
     }
 
     /// 0 to 1, 1 excluded.
     fn share(&self, key: &str, value: f64) -> Result<(), Fault> {
         let holds = (0.0..1.0).contains(&value);
-        self.require(holds, key, || format!("{key} is {value}"), "write 0 or more and less than 1")
+        self.require(
+            holds,
+            key,
+            || format!("`{key}` is {value}"),
+            "write 0 or more and less than 1",
+        )
     }
 
     fn betas(&self, betas: [f64; 2]) -> Result<(), Fault> {
         self.require(
             betas.iter().all(|beta| (0.0..1.0).contains(beta)),
             "betas",
-            || format!("betas are {betas:?}"),
+            || format!("`betas` are {betas:?}"),
             "write two numbers, each 0 or more and less than 1, such as [0.9, 0.999]",
         )
     }
@@ -236,7 +246,7 @@ impl Table {
         self.require(
             eps >= f64::from(f32::MIN_POSITIVE) && eps.is_finite(),
             "eps",
-            || format!("eps is {eps:e}, which does not keep a division by 0 away"),
+            || format!("`eps` is {eps:e}, which does not keep a division by 0 away"),
             "write a small number above 1e-37, such as 1e-8",
         )
     }
@@ -255,7 +265,7 @@ impl Table {
             "weight_decay",
             || {
                 format!(
-                    "weight_decay is {weight_decay}, so with lr {lr} a step leaves nothing of the \
+                    "`weight_decay` is {weight_decay}, so with lr {lr} a step leaves nothing of the \
                      weights"
                 )
             },
@@ -268,13 +278,13 @@ impl Table {
         self.require(
             warmup < epochs as f64,
             "warmup_epochs",
-            || format!("warmup_epochs is {warmup}, and the training has {epochs} epochs"),
+            || format!("`warmup_epochs` is {warmup}, and the training has {epochs} epochs"),
             "write fewer epochs than train.epochs",
         )?;
         self.require(
             (0.0..=1.0).contains(&end_factor),
             "end_factor",
-            || format!("end_factor is {end_factor}"),
+            || format!("`end_factor` is {end_factor}"),
             "write a share of the optimizer's lr, 0 to 1",
         )
     }

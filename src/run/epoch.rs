@@ -162,6 +162,7 @@ impl Run {
         let epoch = self.position.epoch;
         let train = self.position.tally.values(&self.heads);
         let mut val = validation.values(&self.heads);
+        val.extend(validation.intervals(&self.heads, self.plan.run.seed));
         let find = |metric: &str| find(&train, &val, metric);
         let monitored = find(&self.plan.train.best.metric);
         let stopping =
@@ -171,9 +172,6 @@ impl Run {
             self.schedule.observe(find(&monitor.metric));
         }
         let is_best = self.position.best.observe(epoch, monitored, &self.plan.train.best, 0.0);
-        if is_best {
-            val.extend(validation.intervals(&self.heads, self.plan.run.seed));
-        }
         let values = EpochValues { epoch, train: train.clone(), val: val.clone() };
         if is_best {
             self.position.best_values = Some(values.clone());

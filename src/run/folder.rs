@@ -196,7 +196,7 @@ fn is_of_a_run(name: &str) -> bool {
         "report.html",
     ];
     const BEGINNINGS: [&str; 6] =
-        [OLDER, ".saving-", ".removing-", "events.", "bad_images", "config.toml."];
+        [OLDER, ".saving-", ".removing-", "events.", "skipped_images", "config.toml."];
     NAMES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
 }
 

@@ -44,7 +44,8 @@ fn a_resolved_configuration_resolves_to_itself() {
         "train.optimizer=rmsprop\ntrain.schedule=one_cycle\ntrain.ema.decay=0.99\ndata.workers=3",
         "heads[0].loss=focal\nheads[1].hidden=[64, 32]\nmodel.densenet.depth=161\nrun.seed=9",
         "data.chexpert.uncertain={Edema='zeros', default={smooth=[0.1, 0.3]}}\ndevice.use=cuda:3",
-        "heads[1].task=regression\nheads[1].loss=huber\ntrain.best_metric=val/view/mae",
+        "heads[1].task=regression\nheads[1].labels=['Age']\nheads[1].loss=huber\n\
+         train.best_metric=val/view/mae",
         "heads[0].loss.bce.pos_weight=[1, 1.5]\nmodel.densenet.norm=group\ntrain.batch_size=1",
     ];
     let bases = committed().into_iter().map(|(_, text)| text).chain([BASE.to_owned()]);

@@ -1,7 +1,5 @@
 //! A run small enough for tests, and what is compared of two runs.
 
-#![expect(dead_code, reason = "each test binary uses a part")]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
