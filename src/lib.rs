@@ -1,4 +1,27 @@
 //! Trains image models that do not fit in GPU memory, from one TOML file.
+//!
+//! Data flow one way:
+//!
+//! ```text
+//! config ──► plan ──► build ──► run ──► report
+//! as written  resolved  devices   events   files and screens
+//! ```
+//!
+//! [`config`] reads what the user wrote and keeps where each key stands, [`plan`] fills in every
+//! default and makes every check without opening anything, [`build`] opens devices and files, [`run`]
+//! is the loop, and [`report`] tells what happens. [`cli`] calls them in this order.
+//!
+//! Beside that pipeline stand the families, one thing a file, which never import it: [`data`] (from
+//! files to batches in host memory), [`model`] (networks as chains of stages), [`loss`], [`metric`],
+//! [`optim`], and [`memory`], which decides everything about memory over the chain: a model is a list
+//! of [`memory::Stage`]s, each of which runs forward and backward on its own, a
+//! [`memory::Schedule`] is a plain list of operations over stages and micro-batches, and one executor
+//! runs any schedule. Checkpointing, accumulation and offload are different schedules.
+//!
+//! Parameters, gradients and the optimizer's state go by name and are flat, so that what acts on all
+//! of them (clipping, saving, averaging) knows no shapes. All randomness comes from [`random`]
+//! streams named by the seed, a purpose and a place, so that a resumed run draws what an
+//! uninterrupted one would.
 
 pub mod cli;
 pub mod config;
