@@ -147,3 +147,20 @@ fn a_damaged_state_is_named_and_the_one_before_it_used() {
     drop(resumed);
     Result::of(&run).assert_equals(&expected, "after the damage");
 }
+
+#[test]
+fn a_run_that_cannot_be_built_does_not_cost_the_one_it_should_replace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = support::write_config(folder.path(), &folder.path().join("data"));
+    open(&config, FolderMode::New).execute().expect("trains");
+    let run = folder.path().join("tiny");
+    let before = Result::of(&run);
+    let loaded = trainer::config::load(&config, &[]).expect("a right configuration");
+    let plan = trainer::plan::plan(loaded.config).expect("a right plan");
+    let init = Some(folder.path().join("absent.safetensors"));
+    let refused = build(plan, &Options { mode: FolderMode::Overwrite, init });
+    assert!(refused.is_err(), "there are no such weights");
+    Result::of(&run).assert_equals(&before, "after a refused --overwrite");
+    open(&config, FolderMode::Overwrite).execute().expect("trains");
+    Result::of(&run).assert_equals(&before, "after --overwrite");
+}

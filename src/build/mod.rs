@@ -129,6 +129,9 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let (steps, epochs) = (train_loader.batches_per_epoch(), plan.train.epochs);
     let mut schedule = plan.train.schedule.init(plan.train.optimizer.lr(), steps, epochs, higher);
 
+    if options.mode == FolderMode::Overwrite {
+        folder.clear()?;
+    }
     let mut store = StateStore::open(folder.lock(), plan.run.save.keep)?;
     let resumed = store.newest()?;
     let mut position = Position::start(schedule.state());

@@ -99,11 +99,7 @@ impl RunFolder {
         let lock = RunLock::acquire(path)?;
         // Looked at again: until now another process may have held the lock.
         check(path, mode)?;
-        let folder = Self { lock };
-        if mode == Mode::Overwrite {
-            folder.clear()?;
-        }
-        Ok(folder)
+        Ok(Self { lock })
     }
 
     /// Where it is.
@@ -128,7 +124,12 @@ impl RunFolder {
 
     /// Removes what a run puts into its folder and nothing else. The configuration stays until
     /// [`RunFolder::write_config`] replaces it: it marks the folder as a run's, kills or not.
-    fn clear(&self) -> Result<(), FolderError> {
+    /// Removes the run that is in the folder, for [`Mode::Overwrite`]. To be called when everything
+    /// that the new run needs is there: whatever is wrong before must not cost the old one.
+    ///
+    /// # Errors
+    /// When something cannot be removed.
+    pub fn clear(&self) -> Result<(), FolderError> {
         let disk = Disk::default();
         let mut names = entries(self.path())?;
         names.retain(|name| is_of_a_run(name) && name != LOCK_FILE && name != CONFIG_FILE);
@@ -287,7 +288,9 @@ mod tests {
         let path = parent.path().join("xray");
         a_run(&path);
         fs::write(path.join("notes.txt"), "mine").expect("writes");
-        drop(RunFolder::create(&path, Mode::Overwrite).expect("overwrites"));
+        let folder = RunFolder::create(&path, Mode::Overwrite).expect("opens");
+        folder.clear().expect("overwrites");
+        drop(folder);
         assert_eq!(names(&path), [LOCK_FILE, CONFIG_FILE, "notes.txt"]);
     }
 
@@ -332,7 +335,9 @@ mod tests {
         fs::create_dir(&elsewhere).expect("makes");
         fs::write(elsewhere.join("data"), "mine").expect("writes");
         std::os::unix::fs::symlink(&elsewhere, path.join("step-00000099")).expect("links");
-        drop(RunFolder::create(&path, Mode::Overwrite).expect("overwrites"));
+        let folder = RunFolder::create(&path, Mode::Overwrite).expect("opens");
+        folder.clear().expect("overwrites");
+        drop(folder);
         assert_eq!(names(&elsewhere), ["data"]);
         assert_eq!(names(&path), [LOCK_FILE, CONFIG_FILE]);
     }
