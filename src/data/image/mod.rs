@@ -6,6 +6,8 @@ use std::path::Path;
 
 use image::{DynamicImage, ImageFormat, ImageReader, Limits};
 
+mod dicom;
+
 use super::contain::contained;
 
 /// Files larger than this are no radiographs; they are refused unread.
@@ -16,6 +18,32 @@ const LONGEST_SIDE: u32 = 1 << 16;
 /// A JPEG spends at least a bit on each block of 64 pixels: one with fewer is cut off or lies about
 /// its size, and would cost seconds to find out.
 const MOST_PIXELS_PER_JPEG_BYTE: u64 = 1024;
+
+/// A decoded image: planes of grey (or an array's channels), nothing resized yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RawImage {
+    /// In pixels.
+    pub width: usize,
+    /// In pixels.
+    pub height: usize,
+    /// 1, but for arrays.
+    pub planes: usize,
+    /// `[planes, height, width]`, row by row.
+    pub samples: Samples,
+    /// The bits that the file stores for each sample.
+    pub depth: u8,
+}
+
+/// The samples of a [`RawImage`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Samples {
+    /// 0 is black and 255 white.
+    U8(Vec<u8>),
+    /// 0 is black and 65535 white: other depths are scaled to the full range, which loses nothing.
+    U16(Vec<u16>),
+    /// As they are; arrays only.
+    F32(Vec<f32>),
+}
 
 /// A grey image as decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,9 +99,7 @@ fn format_of(bytes: &[u8]) -> Result<ImageFormat, String> {
     match image::guess_format(bytes) {
         Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => Ok(format),
         Ok(other) => Err(format!("it is {other:?}, not PNG or JPEG")),
-        Err(_) if bytes.get(128..132) == Some(b"DICM") => {
-            Err("it is DICOM, not PNG or JPEG; convert it first".to_owned())
-        }
+        Err(_) if dicom::is_dicom(bytes) => dicom::decode(bytes).map(|_| ImageFormat::Png),
         Err(_) => Err("it is neither PNG nor JPEG".to_owned()),
     }
 }
@@ -149,7 +175,7 @@ mod tests {
 
     #[test]
     fn files_decode_to_what_pillow_and_opencv_decode() {
-        let fixture = include_str!("../../tests/fixtures/data_decode.json");
+        let fixture = include_str!("../../../tests/fixtures/data_decode.json");
         let cases: Vec<Case> = serde_json::from_str(fixture).expect("the fixture reads");
         assert!(cases.len() >= 6);
         for case in cases {
@@ -216,7 +242,7 @@ mod tests {
     }
 
     fn fixture_file(name: &str) -> String {
-        let fixture = include_str!("../../tests/fixtures/data_decode.json");
+        let fixture = include_str!("../../../tests/fixtures/data_decode.json");
         let cases: Vec<Case> = serde_json::from_str(fixture).expect("the fixture reads");
         cases.into_iter().find(|case| case.name == name).expect("is in the fixture").file
     }
