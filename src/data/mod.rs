@@ -13,6 +13,7 @@ mod dataset;
 mod error;
 mod image;
 mod labels;
+mod layout;
 mod loader;
 mod phantom;
 mod resize;

@@ -59,7 +59,7 @@ fn misspelt_keys_show_the_nearest_one() {
         ("under a dotted key", "use = \"cpu\"", "use = \"cpu\"\nuse_.a = 1", "use_"),
         ("in another table", "patience = 5", "patience = 5\nlr = 1e-3", "lr"),
         ("at the top, but written below", "depth = 121", "depth = 121\nmodel = 1", "model"),
-        ("like none", "rotate_degrees = 10.0", "blur = 1.0", "blur"),
+        ("like none", "rotate_degrees = 10.0", "posterize = 1.0", "posterize"),
         ("with a space", "patience = 5", "\"the patience\" = 5", "\"the patience\""),
         ("that is planned", "precision = \"fp32\"", "micro_batch = 4", "micro_batch"),
     ];
