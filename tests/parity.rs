@@ -152,19 +152,20 @@ fn agrees_with_torchvision(network: &Network, fixture: &Path) {
 
     let mut moved = self::chain(network, &oracle, DType::F32);
     moved.move_statistics(&first.result.statistics);
-    let mut worst: f32 = 0.0;
+    let mut worst: f64 = 0.0;
     for parameter in moved.parameters().iter().filter(|parameter| !parameter.trained) {
         let theirs = oracle.get(&format!("statistic/{}", parameter.name));
-        worst = worst.max(largest_difference(&vector(parameter.value.clone()), theirs));
+        worst = worst.max(relative_error(&vector(parameter.value.clone()), theirs));
     }
-    println!("running statistics differ by {worst:.2e}");
-    assert!(worst < 1e-5);
+    println!("running statistics: the worst relative error is {worst:.2e}");
+    assert!(worst < 1e-4);
     let evaluation = executor::evaluate(&moved, images(DType::F32)).into_outputs().remove(0);
     let difference = largest_difference(&vector(evaluation), oracle.get("evaluation"));
     println!("evaluation logits differ by {difference:.2e}");
     assert!(difference < 1e-4);
 
     let mut velocity: BTreeMap<String, Tensor<1>> = BTreeMap::new();
+    let learning_rate = oracle.get("learning_rate")[0];
     for (index, theirs) in oracle.get("losses").iter().enumerate() {
         let Step { loss, result, .. } = step(&chain, DType::F32);
         println!("step {index}: loss {loss:.6}, torchvision {theirs:.6}");
@@ -176,7 +177,7 @@ fn agrees_with_torchvision(network: &Network, fixture: &Path) {
                     None => gradient.clone(),
                 };
                 velocity.insert(name.to_owned(), update.clone());
-                value - update.mul_scalar(0.002)
+                value - update.mul_scalar(learning_rate)
             }
             None => value,
         });
