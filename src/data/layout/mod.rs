@@ -1,13 +1,23 @@
 //! Layouts of data sets: one file each, from a configuration to rows.
 //!
 //! A layout says without reading a file what it offers ([`Vocabulary`]), so that planning can check
-//! the heads' labels; later it reads its tables into [`Row`]s.
+//! the heads' labels; later it reads its tables into [`Row`]s. A new one is a file here, a table in
+//! the two configuration types and a line in [`tables`].
+
+mod check;
+mod chexpert;
+mod phantom;
+mod sheet;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::config::{Uncertain, UncertainPolicy};
+pub use check::{Fault, FaultPlace};
+pub(super) use check::{SettingFault, check_policies, check_uncertain_labels};
+pub use chexpert::FINDINGS;
+
+use super::config::{DataConfig, SourceConfig, Uncertain, UncertainPolicy};
 use super::error::DataError;
 use crate::model::HeadConfig;
 
@@ -39,6 +49,49 @@ pub(super) trait Layout {
     fn prepare(&self, _progress: &mut dyn FnMut(usize, usize)) -> Result<(), DataError> {
         Ok(())
     }
+
+    /// The layout's settings, as far as no file is needed to judge them: an empty folder, the same
+    /// view twice. The policies for uncertain labels are checked for every layout elsewhere.
+    fn check(&self) -> Result<(), SettingFault> {
+        Ok(())
+    }
+}
+
+/// Every layout that a configuration may give, by the name of its table.
+macro_rules! tables {
+    ($config:expr) => {
+        vec![
+            ("chexpert", $config.chexpert.as_ref().map(|layout| layout as &dyn Layout)),
+            ("phantom", $config.phantom.as_ref().map(|layout| layout as &dyn Layout)),
+        ]
+    };
+}
+
+type Tables<'a> = Vec<(&'static str, Option<&'a dyn Layout>)>;
+
+impl DataConfig {
+    /// The layouts given directly under `[data]`, by the names of their tables.
+    pub(super) fn layouts(&self) -> Vec<(&'static str, &dyn Layout)> {
+        given(tables!(self))
+    }
+}
+
+impl SourceConfig {
+    /// The layouts given in this source, by the names of their tables.
+    pub(super) fn layouts(&self) -> Vec<(&'static str, &dyn Layout)> {
+        given(tables!(self))
+    }
+
+    /// The names of all tables that one may be given by.
+    pub(super) fn layout_names() -> Vec<&'static str> {
+        let none = Self::default();
+        let tables: Tables = tables!(none);
+        tables.into_iter().map(|(name, _)| name).collect()
+    }
+}
+
+fn given(tables: Tables<'_>) -> Vec<(&'static str, &dyn Layout)> {
+    tables.into_iter().filter_map(|(name, layout)| Some((name, layout?))).collect()
 }
 
 /// A list of images.
@@ -49,10 +102,28 @@ pub(super) enum List {
     Test,
 }
 
+impl List {
+    /// As messages name it: "the … list".
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Train => "training",
+            Self::Validation => "validation",
+            Self::Test => "test",
+        }
+    }
+}
+
 /// What the rows of a layout tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Vocabulary {
     pub columns: Vec<Column>,
+}
+
+impl Vocabulary {
+    /// The columns of their tables that the columns at `places` are read from.
+    pub fn sources<'a>(&'a self, places: &'a [usize]) -> impl Iterator<Item = &'a str> {
+        places.iter().flat_map(|place| self.columns[*place].sources.iter().map(String::as_str))
+    }
 }
 
 /// One thing that a row tells about an image.
@@ -66,6 +137,25 @@ pub(super) struct Column {
     pub kind: Kind,
     /// The only head it is for, by name; any when absent.
     pub head: Option<String>,
+}
+
+impl Column {
+    /// A column for any head.
+    pub fn new(label: &str, sources: &[&str], kind: Kind) -> Self {
+        let sources = sources.iter().map(|source| (*source).to_owned()).collect();
+        Self { label: label.to_owned(), sources, kind, head: None }
+    }
+
+    /// A finding with a column of its own name.
+    pub fn finding(label: &str) -> Self {
+        Self::new(label, &[label], Kind::Finding)
+    }
+
+    /// Classes of one kind.
+    pub fn classes(label: &str, sources: &[&str], classes: &[&str]) -> Self {
+        let classes = classes.iter().map(|class| (*class).to_owned()).collect();
+        Self::new(label, sources, Kind::Classes(classes))
+    }
 }
 
 /// What a column of a vocabulary holds.
@@ -113,5 +203,10 @@ impl Row {
                 UncertainPolicy::Smooth(range) => Some(soft(range)),
             },
         }
+    }
+
+    /// What stands in a column of numbers or classes; `None` where it is unknown.
+    pub fn value(&self, column: usize) -> Option<f32> {
+        Some(self.values[column]).filter(|value| !value.is_nan())
     }
 }
