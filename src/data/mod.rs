@@ -18,6 +18,7 @@ mod loader;
 mod phantom;
 mod resize;
 mod split;
+mod table;
 
 pub use batch::*;
 pub use config::*;
