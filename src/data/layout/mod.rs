@@ -3,6 +3,8 @@
 //! A layout says without reading a file what it offers ([`Vocabulary`]), so that planning can check
 //! the heads' labels; later it reads its tables into [`Row`]s.
 
+mod csv;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
