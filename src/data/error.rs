@@ -82,6 +82,26 @@ pub enum DataError {
         /// What may stand there.
         expected: &'static str,
     },
+    /// A NumPy array that is missing, damaged or of the wrong shape.
+    #[error("array `{}`: {reason}", array.display())]
+    MalformedArray {
+        /// The array.
+        array: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A number of an array that means nothing.
+    #[error("array `{}`, image {image} (counted from 0): {value} is not {expected}", array.display())]
+    BadTarget {
+        /// The array.
+        array: PathBuf,
+        /// Its place along the first side.
+        image: usize,
+        /// The number.
+        value: String,
+        /// What may stand there.
+        expected: &'static str,
+    },
     /// A patient in the training list and in the validation list.
     #[error(
         "patient `{patient}` is in both lists: `{}`, line {train_line}, and `{}`, line {validation_line}",

@@ -15,6 +15,7 @@ mod image;
 mod labels;
 mod layout;
 mod loader;
+mod npy;
 mod phantom;
 mod resize;
 mod split;

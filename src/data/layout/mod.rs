@@ -3,6 +3,7 @@
 //! A layout says without reading a file what it offers ([`Vocabulary`]), so that planning can check
 //! the heads' labels; later it reads its tables into [`Row`]s.
 
+mod arrays;
 mod csv;
 
 use std::collections::BTreeMap;
