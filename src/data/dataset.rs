@@ -231,6 +231,11 @@ impl Dataset {
         &self.samples
     }
 
+    /// The targets of head `head` for all images.
+    pub(super) fn head_targets(&self, head: usize) -> &Targets {
+        &self.labels[head]
+    }
+
     /// The targets of every head for the images at `indices`, in that order.
     pub fn targets(&self, indices: &[usize]) -> Vec<Targets> {
         let chosen = |head: &Targets| {

@@ -180,6 +180,29 @@ pub enum DataError {
         /// Each setting that differs, as written and as wanted.
         differences: String,
     },
+    /// `drop_last` with fewer images than a batch holds.
+    #[error(
+        "{images} training images fill no batch of {batch}, and `data.drop_last` leaves out what is not full"
+    )]
+    NoBatch {
+        /// Training images.
+        images: usize,
+        /// Images of a batch.
+        batch: usize,
+    },
+    /// A disk without room for a cache.
+    #[error(
+        "the cache `{}` needs {} more, and {} are free",
+        folder.display(), bytes(*needed), bytes(*free)
+    )]
+    NoRoom {
+        /// The cache's folder.
+        folder: PathBuf,
+        /// Bytes that are missing from the cache.
+        needed: u64,
+        /// Bytes that the disk has.
+        free: u64,
+    },
     /// Heads or layouts that planning should have refused.
     #[error("{0}")]
     Config(String),
@@ -214,6 +237,14 @@ impl DataError {
                  list aside"
                     .to_owned()
             }
+            Self::NoBatch { .. } => {
+                "lower `train.batch_size`, or remove `data.drop_last`".to_owned()
+            }
+            Self::NoRoom { .. } => {
+                "make room, choose another disk with `data.cache.disk.folder`, or \
+                 halve what 16-bit images take with `data.cache.disk.bits = \"8\"`"
+                    .to_owned()
+            }
             Self::NotAPhantom { .. } => {
                 "choose a folder that does not exist yet, or remove this one".to_owned()
             }
@@ -228,6 +259,16 @@ impl DataError {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
+    }
+}
+
+/// Such as `1.5 GiB`.
+fn bytes(bytes: u64) -> String {
+    let mebibytes = bytes as f64 / f64::from(1 << 20);
+    if mebibytes < 1024.0 {
+        format!("{mebibytes:.1} MiB")
+    } else {
+        format!("{:.1} GiB", mebibytes / 1024.0)
     }
 }
 
