@@ -1,7 +1,7 @@
 //! Samples in memory: where their images are and what their labels are. Opened once per run.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rand::RngExt;
@@ -147,7 +147,9 @@ fn open_lists(
             all.extend(test, &bound, |_| UncertainPolicy::Ignore);
         }
     }
-    check_images_apart(&splits.train, &splits.validation)?;
+    if sources.len() > 1 {
+        check_images_apart(&splits.train, &splits.validation)?;
+    }
     if config.shuffle_labels {
         splits.train.shuffle_labels(seed, 0);
         splits.validation.shuffle_labels(seed, 1);
@@ -157,7 +159,7 @@ fn open_lists(
 
 /// Refuses an image that one source trains on and another validates on.
 fn check_images_apart(train: &Dataset, validation: &Dataset) -> Result<(), DataError> {
-    let image = |sample: &Sample| (sample.path.clone(), sample.item);
+    let image = |sample: &Sample| (plain(&sample.path), sample.item);
     let trained: BTreeMap<_, &Sample> =
         train.samples.iter().map(|sample| (image(sample), sample)).collect();
     for sample in &validation.samples {
@@ -170,6 +172,18 @@ fn check_images_apart(train: &Dataset, validation: &Dataset) -> Result<(), DataE
         }
     }
     Ok(())
+}
+
+/// The same path for the same file, however it is written (links are not followed).
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in std::path::absolute(path).as_deref().unwrap_or(path).components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 /// A source and what its labels are drawn by.
@@ -484,5 +498,88 @@ valid/patient9/study1/view1_frontal.png,Male,50,Frontal,PA,-1.0,1.0
             ages
         };
         assert_eq!(sorted(plain), sorted(shuffled));
+    }
+
+    /// The CheXpert and NIH examples as two sources.
+    fn two_sources(settings: &str) -> Result<Splits, DataError> {
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/layouts");
+        let (chexpert, nih) = (examples.join("chexpert"), examples.join("nih"));
+        let text = format!(
+            "image = {{ size = [32, 32] }}\nvalidation = {{ fraction = 0.4 }}\n{settings}\n\
+             [[sources]]\nchexpert = {{ root = {chexpert:?} }}\n\
+             [[sources]]\nnih = {{ root = {nih:?} }}\nlabels = {{ 'Pleural Effusion' = 'Effusion' }}"
+        );
+        let heads = [
+            "name = 'f'\ntask = 'multilabel'\nlabels = ['Pleural Effusion', 'Mass', 'Edema']",
+            "name = 's'\ntask = 'multiclass'\nlabels = ['Frontal', 'Lateral']",
+        ];
+        let heads = heads.map(|head| toml::from_str(head).expect("reads"));
+        open(&toml::from_str(&text).expect("reads"), &heads, 3, |_, _| {})
+    }
+
+    #[test]
+    fn sources_are_put_together_and_what_they_lack_is_masked() {
+        let splits = two_sources("").expect("opens");
+        assert_eq!(splits.sources, ["sources[0].chexpert", "sources[1].nih"]);
+        assert_eq!(splits.train.len() + splits.validation.len(), 11);
+        let mut seen = [0; 2];
+        for side in [&splits.train, &splits.validation] {
+            let [findings, sides] = &side.labels[..] else { panic!("two heads") };
+            for (place, sample) in side.samples().iter().enumerate() {
+                seen[sample.source] += 1;
+                let mask = &findings.mask[place * 3..][..3];
+                let known = if sample.source == 1 { [1.0; 3] } else { [mask[0], 0.0, mask[2]] };
+                assert_eq!(mask, known, "{sample:?}");
+                assert_eq!(sides.mask[place], f32::from(u8::from(sample.source == 0)));
+                let values = &findings.values[place * 3..][..3];
+                match sample.path.file_name().and_then(|name| name.to_str()) {
+                    Some("00000003_000.png") => assert_eq!(values, [0.0, 1.0, 0.0]),
+                    Some("00000004_000.png") => assert_eq!(values, [1.0, 0.0, 0.0]),
+                    Some("00000005_000.png") => assert_eq!(values, [0.0, 0.0, 1.0]),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(seen, [5, 6]);
+        let uncertain: Vec<usize> = [&splits.train, &splits.validation]
+            .into_iter()
+            .flat_map(|side| side.uncertain_counts(0).to_vec())
+            .collect();
+        assert_eq!(uncertain.iter().sum::<usize>(), 2, "one effusion and one edema of CheXpert");
+    }
+
+    #[test]
+    fn every_source_has_patients_on_both_sides() {
+        let splits = two_sources("").expect("opens");
+        for side in [&splits.train, &splits.validation] {
+            for source in [0, 1] {
+                assert!(side.samples().iter().any(|sample| sample.source == source));
+            }
+        }
+    }
+
+    #[test]
+    fn an_image_that_one_source_trains_on_and_another_validates_on_is_refused() {
+        let folder = tempfile::tempdir().expect("is made");
+        fs::write(folder.path().join("train.csv"), TABLE).expect("is written");
+        let image = "train/patient2/study1/view1_frontal.png";
+        let inner = folder.path().join("inner");
+        fs::create_dir(&inner).expect("is made");
+        let text = "Path,Edema\ntrain/patient8/s/v.png,1\n";
+        fs::write(inner.join("train.csv"), text).expect("is written");
+        let leak = format!("Path,Edema\n../{image},1\n");
+        fs::write(inner.join("valid.csv"), leak).expect("is written");
+        fs::write(folder.path().join("valid.csv"), VALID).expect("is written");
+        let text = format!(
+            "image = {{ size = [32, 32] }}\n[[sources]]\nchexpert = {{ root = {:?} }}\n\
+             [[sources]]\nchexpert = {{ root = {inner:?} }}",
+            folder.path()
+        );
+        let head = "name = 'h'\ntask = 'multilabel'\nlabels = ['Edema']";
+        let heads = [toml::from_str(head).expect("reads")];
+        let error = open(&toml::from_str(&text).expect("reads"), &heads, 3, |_, _| {});
+        let error = error.expect_err("is refused").to_string();
+        assert!(error.contains("is trained on and validated on"), "{error}");
+        assert!(error.contains("train.csv`, line 4, and"), "{error}");
     }
 }

@@ -525,4 +525,111 @@ mod tests {
         let bare = config("{ Edema = 'ones' }").chexpert.expect("is given");
         assert_eq!(bare.uncertain.policy("Fracture"), UncertainPolicy::Ignore);
     }
+
+    fn head(name: &str, task: &str, labels: &[&str]) -> HeadConfig {
+        let text = format!("name = {name:?}\ntask = {task:?}\nlabels = {labels:?}");
+        toml::from_str(&text).expect("reads")
+    }
+
+    /// CheXpert's and the NIH's labels together, with more keys for each source.
+    fn sources(chexpert: &str, nih: &str) -> DataConfig {
+        let text = format!(
+            "image = {{ size = [32, 32] }}\n[[sources]]\n{chexpert}\nchexpert = {{ root = 'x' }}\n\
+             [[sources]]\n{nih}\nnih = {{ root = 'y' }}"
+        );
+        toml::from_str(&text).expect("reads")
+    }
+
+    #[test]
+    fn heads_may_have_labels_of_several_sources() {
+        let heads = [
+            head("findings", "multilabel", &["Pleural Effusion", "Mass", "Edema"]),
+            head("view", "multiclass", &["Lateral", "PA"]),
+            head("side", "multiclass", &["Frontal", "Lateral"]),
+            head("woman", "binary", &["Female"]),
+        ];
+        let config = sources("", "labels = { 'Pleural Effusion' = 'Effusion' }");
+        let bound = crate::data::source::sources(&config, &heads).expect("binds");
+        assert_eq!([&bound[0].name, &bound[1].name], ["sources[0].chexpert", "sources[1].nih"]);
+        let place = |source: usize, label: &str| {
+            let columns = &bound[source].vocabulary.columns;
+            columns.iter().position(|column| column.label == label).expect("is offered")
+        };
+        let finding = |source, label| Some(Origin::Column(place(source, label)));
+        let each = |origins: [Option<Origin>; 3]| Some(HeadSource::Each(origins.into()));
+        let (effusion, edema) = (finding(0, "Pleural Effusion"), finding(0, "Edema"));
+        assert_eq!(bound[0].heads[0], each([effusion, None, edema]));
+        let all = ["Effusion", "Mass", "Edema"].map(|label| finding(1, label));
+        assert_eq!(bound[1].heads[0], each(all));
+        let classes = |source, label, classes: &[Option<usize>]| {
+            Some(HeadSource::OneOf { column: place(source, label), classes: classes.to_vec() })
+        };
+        assert_eq!(bound[0].heads[1], classes(0, "view", &[Some(1), None, Some(0)]));
+        assert_eq!(bound[1].heads[1], classes(1, "view", &[Some(1), None]));
+        assert_eq!(bound[0].heads[2], classes(0, "side", &[Some(0), Some(1)]));
+        assert_eq!(bound[1].heads[2], None);
+        let woman = Origin::IsClass { column: place(1, "sex"), class: 0 };
+        assert_eq!(bound[1].heads[3], Some(HeadSource::Each(vec![Some(woman)])));
+    }
+
+    #[test]
+    fn a_source_supplies_only_the_heads_that_it_names() {
+        let heads =
+            [head("a", "multilabel", &["Edema"]), head("b", "multilabel", &["Edema", "Mass"])];
+        let config = sources("heads = ['a']", "heads = ['b']");
+        let bound = crate::data::source::sources(&config, &heads).expect("binds");
+        let supplied = |source: usize| bound[source].heads.iter().map(Option::is_some);
+        assert_eq!(supplied(0).collect::<Vec<_>>(), [true, false]);
+        assert_eq!(supplied(1).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn wrong_bindings_of_sources_are_named() {
+        let heads = [head("a", "multilabel", &["Edema"]), head("b", "multiclass", &["PA", "AP"])];
+        let fault = |chexpert: &str, nih: &str, heads: &[HeadConfig]| {
+            said(check_labels(&sources(chexpert, nih), heads))
+        };
+        insta::assert_snapshot!(fault("heads = ['a', 'c']", "", &heads), @r#"
+        Setting { source: Some(0), keys: ["heads"], entry: Some(1) }: there is no head `c`
+        the heads are: a, b
+        "#);
+        insta::assert_snapshot!(fault("", "labels = { Oedema = 'Edema' }", &heads), @r#"
+        Setting { source: Some(1), keys: ["labels", "Oedema"], entry: None }: no head that this source supplies has a label `Oedema`
+        did you mean `Edema`? on the left stands the head's label, on the right what this data set calls it
+        "#);
+        insta::assert_snapshot!(fault("", "labels = { Edema = 'Oedema' }", &heads), @r#"
+        Setting { source: Some(1), keys: ["labels", "Edema"], entry: None }: this data set has no label `Oedema`
+        did you mean `Edema`? the findings are: No Finding, Atelectasis, Cardiomegaly, Effusion, Infiltration, Mass, Nodule, Pneumonia, Pneumothorax, Consolidation, Edema, Emphysema, Fibrosis, Pleural_Thickening, Hernia
+        "#);
+        insta::assert_snapshot!(fault("", "labels = { PA = 'AP' }", &heads), @r#"
+        Setting { source: Some(1), keys: ["labels", "PA"], entry: None }: `AP` would be two classes of one head
+        rename one label to it at most
+        "#);
+        insta::assert_snapshot!(fault("heads = ['a']", "heads = ['a']", &heads), @r"
+        Head { head: 1 }: no source is for the head `b`
+        add it to `heads` of one of the `[[data.sources]]`
+        ");
+        let fracture = [head("a", "multilabel", &["Edema", "Fracture"])];
+        insta::assert_snapshot!(fault("heads = []", "", &fracture), @r"
+        Label { head: 0, label: 1 }: the data has no label `Fracture`
+        the findings are: No Finding, Atelectasis, Cardiomegaly, Effusion, Infiltration, Mass, Nodule, Pneumonia, Pneumothorax, Consolidation, Edema, Emphysema, Fibrosis, Pleural_Thickening, Hernia
+        ");
+        insta::assert_snapshot!(fault("", "", &[head("a", "multilabel", &["Fracture"])]), @r"
+        Setting { source: Some(1), keys: [], entry: None }: this data set has no label of any head
+        remove the source, or say under `labels` what it calls the heads' labels
+        ");
+        let heads = [heads[0].clone(), head("c", "multilabel", &["Fracture"])];
+        insta::assert_snapshot!(fault("", "heads = ['a', 'c']", &heads), @r#"
+        Setting { source: Some(1), keys: ["heads"], entry: Some(1) }: this data set has no label of the head `c`
+        take the head out of `heads`, or say under `labels` what this data set calls its labels
+        "#);
+        insta::assert_snapshot!(fault("", "", &[head("a", "multilabel", &["Effusio"])]), @r"
+        Label { head: 0, label: 0 }: the data has no label `Effusio`
+        did you mean `Effusion`? the findings are: No Finding, Enlarged Cardiomediastinum, Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices, Effusion, Infiltration, Mass, Nodule, Emphysema, Fibrosis, Pleural_Thickening, Hernia
+        ");
+        insta::assert_snapshot!(fault("", "", &[head("a", "multiclass", &["PA", "Female"])]), @r#"
+        Head { head: 0 }: `PA`, `Female` are not classes of one kind
+        a `multiclass` head takes classes of one kind: "PA", "AP", "Lateral"; or "Frontal", "Lateral"; or "Female", "Male"; or "PA", "AP"
+        "#);
+    }
 }

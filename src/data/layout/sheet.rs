@@ -1,20 +1,49 @@
 //! Published tables: CSV with a header, perhaps gzip'd, read row by row and blamed by line and
 //! column.
 
-use std::fs::File;
+use std::cell::Cell;
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use csv::StringRecord;
 
+use super::Row;
 use crate::data::error::DataError;
+use crate::data::labels::nearest;
+
+/// What a row may take at most: a quotation mark that is never closed, or a small file that unpacks
+/// to a line without end, must not fill the memory.
+const LONGEST_ROW: usize = 16 << 20;
 
 /// A table that is being read.
 pub(super) struct Sheet {
     pub path: Arc<Path>,
     pub header: StringRecord,
-    reader: csv::Reader<Box<dyn Read>>,
+    reader: csv::Reader<Metered>,
+    left: Rc<Cell<usize>>,
+}
+
+/// A reader that refuses to go on when `left` bytes have been read.
+struct Metered {
+    inner: Box<dyn Read>,
+    left: Rc<Cell<usize>>,
+}
+
+impl Read for Metered {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.left.get();
+        if left == 0 && !buffer.is_empty() {
+            let reason = "a row is longer than 16 MiB; is a quotation mark not closed?";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        let wanted = buffer.len().min(left);
+        let count = self.inner.read(&mut buffer[..wanted])?;
+        self.left.set(left - count);
+        Ok(count)
+    }
 }
 
 /// A row and where it stands.
@@ -28,7 +57,8 @@ impl Sheet {
     /// Opens the table at `path` and reads its header. `missing` tells what to do where there is no
     /// such file.
     pub fn open(path: &Path, missing: impl FnOnce() -> String) -> Result<Self, DataError> {
-        let file = open(path, missing)?;
+        let left = Rc::new(Cell::new(LONGEST_ROW));
+        let file = Metered { inner: open(path, missing)?, left: left.clone() };
         let mut reader =
             csv::ReaderBuilder::new().flexible(true).trim(csv::Trim::All).from_reader(file);
         let path: Arc<Path> = path.into();
@@ -41,7 +71,21 @@ impl Sheet {
                 reason,
             });
         }
-        Ok(Self { path, header, reader })
+        Ok(Self { path, header, reader, left })
+    }
+
+    /// Opens a table without a header, whose only column is called `column` in messages.
+    pub fn open_bare(
+        path: &Path,
+        column: &str,
+        missing: impl FnOnce() -> String,
+    ) -> Result<Self, DataError> {
+        let left = Rc::new(Cell::new(LONGEST_ROW));
+        let file = Metered { inner: open(path, missing)?, left: left.clone() };
+        let mut builder = csv::ReaderBuilder::new();
+        let builder = builder.flexible(true).trim(csv::Trim::All).has_headers(false);
+        let header = StringRecord::from(vec![column]);
+        Ok(Self { path: path.into(), header, reader: builder.from_reader(file), left })
     }
 
     /// Where a column stands.
@@ -80,18 +124,26 @@ impl Sheet {
     ) -> Result<(), DataError> {
         let mut record = StringRecord::new();
         let mut rows = 0_u64;
+        self.left.set(LONGEST_ROW);
         while self.reader.read_record(&mut record).map_err(|error| malformed(&self.path, error))? {
             let line = record.position().map_or(0, csv::Position::line);
             let (expected, found) = (self.header.len(), record.len());
             if found != expected {
                 let table = self.path.to_path_buf();
-                return Err(DataError::WrongRowLength { table, line, expected, found });
+                if self.reader.has_headers() {
+                    return Err(DataError::WrongRowLength { table, line, expected, found });
+                }
+                let reason = format!("the row has {found} columns, not {expected}");
+                return Err(DataError::MalformedTable { table, line: Some(line), reason });
             }
             take(&Fields { table: &self.path, line, record: &record })?;
             rows += 1;
+            self.left.set(LONGEST_ROW);
         }
         if rows == 0 {
-            let reason = "it has no row below its header".to_owned();
+            let headed = self.reader.has_headers();
+            let reason = if headed { "it has no row below its header" } else { "it is empty" };
+            let reason = reason.to_owned();
             return Err(DataError::NoImages { table: self.path.to_path_buf(), reason });
         }
         Ok(())
@@ -99,10 +151,7 @@ impl Sheet {
 }
 
 /// The bytes of a file, unpacked where its name ends in `.gz`.
-pub(super) fn open(
-    path: &Path,
-    missing: impl FnOnce() -> String,
-) -> Result<Box<dyn Read>, DataError> {
+fn open(path: &Path, missing: impl FnOnce() -> String) -> Result<Box<dyn Read>, DataError> {
     match File::open(path) {
         Ok(file) if path.extension().is_some_and(|extension| extension == "gz") => {
             Ok(Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::new(file))))
@@ -149,6 +198,40 @@ impl Fields<'_> {
         }
     }
 
+    /// A field that must not be empty.
+    pub fn text(
+        &self,
+        column: Option<usize>,
+        name: &str,
+        expected: &str,
+    ) -> Result<&str, DataError> {
+        match self.at(column) {
+            "" => Err(self.bad(name, "", expected)),
+            text => Ok(text),
+        }
+    }
+
+    /// The row of an image whose path is made by the layout.
+    pub fn row(&self, path: PathBuf, patient: &str, values: Vec<f32>) -> Row {
+        Row {
+            path,
+            item: None,
+            table: self.table.clone(),
+            line: self.line,
+            patient: patient.to_owned(),
+            values,
+        }
+    }
+
+    /// The error for a row that repeats another; `what` is what it is about, such as "the study `7`".
+    pub fn twice(&self, what: &str) -> DataError {
+        DataError::MalformedTable {
+            table: self.table.to_path_buf(),
+            line: Some(self.line),
+            reason: format!("{what} stands in the table twice"),
+        }
+    }
+
     /// The error for a field that means nothing.
     pub fn bad(&self, column: &str, value: &str, expected: impl Into<String>) -> DataError {
         DataError::BadValue {
@@ -159,4 +242,38 @@ impl Fields<'_> {
             expected: expected.into(),
         }
     }
+}
+
+/// What may stand in a field that names one of many, for [`Fields::bad`].
+pub(super) fn one_of(what: &str, value: &str, known: &[&str]) -> String {
+    match nearest(value, known) {
+        Some(meant) => format!("{what}; did you mean `{meant}`?"),
+        None => what.to_owned(),
+    }
+}
+
+/// The first of `names` that is a file below `root`, or the first of all.
+pub(super) fn first_file(root: &Path, names: &[&str]) -> PathBuf {
+    let mut paths = names.iter().map(|name| root.join(name));
+    let found = paths.clone().find(|path| path.is_file());
+    found.or_else(|| paths.next()).unwrap_or_else(|| root.to_owned())
+}
+
+/// What a folder holds, for who named the wrong one; `expected` describes the right one.
+pub(super) fn expected_folder(root: &Path, expected: &str, mark: &str) -> String {
+    let Ok(entries) = fs::read_dir(root) else {
+        return format!("{expected}; there is no folder `{}`", root.display());
+    };
+    let mut names: Vec<String> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    if let Some(inner) = names.iter().find(|name| root.join(name).join(mark).is_file()) {
+        return format!("{expected}; did you mean `{}`?", root.join(inner).display());
+    }
+    if names.is_empty() {
+        return format!("{expected}; the folder is empty");
+    }
+    let more = if names.len() > 5 { ", …" } else { "" };
+    names.truncate(5);
+    format!("{expected}; the folder holds {}{more}", names.join(", "))
 }
