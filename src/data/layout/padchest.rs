@@ -23,6 +23,9 @@ const PROJECTION: &str = "Projection";
 const METHOD: &str = "MethodLabel";
 const FINDINGS: &str = "Labels";
 
+/// The method of labels that physicians gave; the others are the network's.
+const PHYSICIAN: &str = "Physician";
+
 /// The label of reports that say nothing: what else such a report has or lacks is unknown.
 const EXCLUDE: &str = "exclude";
 
@@ -81,11 +84,7 @@ impl Layout for PadchestConfig {
             let image = fields.text(columns.image, IMAGE, "the name of an image")?;
             let patient = fields.text(columns.patient, PATIENT, "the number of a patient")?;
             let (values, view) = columns.read(fields)?;
-            let physician = match fields.at(columns.method) {
-                "Physician" => true,
-                "RNN_model" | "" => false,
-                other => return Err(fields.bad(METHOD, other, "Physician or RNN_model")),
-            };
+            let physician = fields.at(columns.method) == PHYSICIAN;
             let chosen = |views: &Vec<_>| view.is_some_and(|view| views.contains(&view));
             if (self.physicians_only && !physician) || !self.views.as_ref().is_none_or(chosen) {
                 return Ok(());
