@@ -136,6 +136,32 @@ fn mura_trains_for_an_epoch_with_a_head_for_each_part() {
 }
 
 #[test]
+fn any_table_trains_for_an_epoch() {
+    let folder = tempfile::tempdir().expect("is made");
+    let table = folder.path().join("table.csv");
+    let rows = "\
+image,who,use,oedema,years,kind
+00000001_000.png,1,train,1,58,bright
+00000001_001.png,1,train,0,58,dark
+00000002_000.png,2,train,,81,dark
+00000003_000.png,3,train,-1,,bright
+00000004_000.png,4,valid,1,40,dark
+00000005_000.png,5,valid,0,41,bright
+00000006_000.png,6,test,0,61,dark
+";
+    std::fs::write(&table, rows).expect("is written");
+    let heads = head("findings", "multilabel", &["Edema"])
+        + &head("age", "regression", &["Age"])
+        + &head("look", "multiclass", &["dark", "bright"]);
+    let data = format!(
+        "[data.csv]\ntable = {table:?}\nroot = \"nih/images\"\nimage = \"image\"\npatient = \"who\"\n\
+         split = \"use\"\nuncertain = \"ones\"\n\
+         columns = {{ Edema = \"oedema\", Age = \"years\", look = \"kind\" }}"
+    );
+    run("csv", &data, &heads);
+}
+
+#[test]
 fn several_sources_train_together() {
     let heads = head("findings", "multilabel", &["Pleural Effusion", "Mass", "Edema"])
         + &head("abnormal", "binary", &["Abnormal"]);

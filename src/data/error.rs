@@ -84,6 +84,26 @@ pub enum DataError {
         /// What may stand there.
         expected: String,
     },
+    /// A NumPy array that is missing, damaged or of the wrong shape.
+    #[error("array `{}`: {reason}", array.display())]
+    MalformedArray {
+        /// The array.
+        array: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A number of an array that means nothing.
+    #[error("array `{}`, image {image} (counted from 0): {value} is not {expected}", array.display())]
+    BadTarget {
+        /// The array.
+        array: PathBuf,
+        /// Its place along the first side.
+        image: usize,
+        /// The number.
+        value: String,
+        /// What may stand there.
+        expected: &'static str,
+    },
     /// A patient in two lists of which no patient may be in both.
     #[error(
         "patient `{patient}` is in the {} and in the {} list: `{}`, line {}, and `{}`, line {}",

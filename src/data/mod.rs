@@ -14,10 +14,12 @@ mod image;
 mod labels;
 mod layout;
 mod loader;
+mod npy;
 mod phantom;
 mod resize;
 mod source;
 mod split;
+mod table;
 
 pub use batch::*;
 pub use config::*;

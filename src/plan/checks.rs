@@ -5,9 +5,7 @@ use super::HeadPlan;
 use crate::config::{Config, Fault, written};
 use crate::data::{self, DataConfig, FaultPlace, ImageConfig, check_labels, check_layouts};
 use crate::loss;
-use crate::model::{
-    ArchitectureFault, DensenetArchitecture, DensenetConfig, HeadConfig, ModelConfig, Norm, Task,
-};
+use crate::model::{ArchitectureFault, HeadConfig, ModelConfig, Network, Norm, Task};
 use crate::optim::{self, check_clip_norm};
 
 type Check = fn(&Config) -> Result<(), Fault>;
@@ -90,10 +88,10 @@ fn batch_size(config: &Config) -> Result<(), Fault> {
     let key = "train.batch_size";
     let size = config.train.batch_size;
     at_least_one(key, size)?;
-    let ModelConfig::Densenet(densenet) = &config.model.0;
+    let model = &config.model.0;
     let message = "normalising over a batch of one image leaves nothing of it";
-    let help = "write 2 or more, or `norm = \"group\"` under `[model.densenet]`";
-    require(size >= 2 || densenet.norm != Norm::Batch, key, message, help)
+    let help = format!("write 2 or more, or `norm = \"group\"` under `[model.{}]`", model.name());
+    require(size >= 2 || model.norm() != Norm::Batch, key, message, help)
 }
 
 /// Sides beyond this overflow nothing, but no radiograph has them and no memory holds them.
@@ -245,27 +243,20 @@ fn early_stopping(config: &Config) -> Result<(), Fault> {
 }
 
 /// The network's sizes, if an image of this size passes through it.
-pub(super) fn architecture(
-    densenet: &DensenetConfig,
-    image: &ImageConfig,
-) -> Result<DensenetArchitecture, Fault> {
-    let key = |key: &str| match key {
-        "" => "model.densenet".to_owned(),
-        key => format!("model.densenet.{key}"),
-    };
-    let architecture = densenet.resolve().map_err(|fault: ArchitectureFault| {
-        Fault::new(key(&fault.key), fault.message).help(fault.help)
+pub(super) fn network(model: &ModelConfig, image: &ImageConfig) -> Result<Network, Fault> {
+    let table = format!("model.{}", model.name());
+    let network = model.resolve().map_err(|ArchitectureFault { key, message, help }| {
+        let key = if key.is_empty() { table.clone() } else { format!("{table}.{key}") };
+        Fault::new(key, message).help(help)
     })?;
-    let blocks = architecture.blocks.len();
+    let (decisive, least) = network.least_side();
     for (place, side) in image.size.iter().enumerate() {
-        // The stem halves twice, rounding up; each transition halves, rounding down.
-        let left = side.div_ceil(2).div_ceil(2) >> (blocks - 1);
-        let message = format!("of {side} pixels nothing is left after {blocks} dense blocks");
-        let help = format!("write {} or more, or fewer blocks", (4 << (blocks - 1)) - 3);
-        let fault = require(left >= 1, format!("data.image.size[{place}]"), message, help);
-        fault.map_err(|fault| fault.also("model.densenet.blocks"))?;
+        let message = format!("of {side} pixels nothing is left after the last block");
+        let help = format!("write {least} or more, or fewer `{decisive}`");
+        let fault = require(*side >= least, format!("data.image.size[{place}]"), message, help);
+        fault.map_err(|fault| fault.also(format!("{table}.{decisive}")))?;
     }
-    Ok(architecture)
+    Ok(network)
 }
 
 /// Each head's loss against its task and labels.

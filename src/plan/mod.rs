@@ -17,7 +17,7 @@ use crate::config::{Config, Fault, RunConfig};
 use crate::data::{DEFAULT_FRACTION, DataConfig};
 use crate::loss::{LossConfig, default_loss};
 use crate::memory::MemoryConfig;
-use crate::model::{DensenetArchitecture, HeadConfig, ModelConfig, Task};
+use crate::model::{HeadConfig, Network, Task};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
 
 /// An experiment with everything decided.
@@ -32,20 +32,13 @@ pub struct Plan {
     /// (`views`, `workers`).
     pub data: DataConfig,
     /// The network below the heads.
-    pub model: ModelPlan,
+    pub model: Network,
     /// What is predicted; at least one, with different names.
     pub heads: Vec<HeadPlan>,
     /// How it is trained.
     pub train: TrainPlan,
     /// How a step fits in memory.
     pub memory: MemoryConfig,
-}
-
-/// The network below the heads, with every size given.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ModelPlan {
-    /// A DenseNet.
-    Densenet(DensenetArchitecture),
 }
 
 /// A head with its loss.
@@ -121,8 +114,7 @@ impl Plan {
 pub fn plan(config: Config) -> Result<Plan, Fault> {
     checks::check(&config)?;
     let device = DevicePlan::parse(&config.device.device)?;
-    let ModelConfig::Densenet(densenet) = &config.model.0;
-    let model = ModelPlan::Densenet(checks::architecture(densenet, &config.data.image)?);
+    let model = checks::network(&config.model.0, &config.data.image)?;
     let heads: Vec<HeadPlan> = config.heads.iter().map(head).collect();
     checks::losses(&heads)?;
     checks::data_labels(&config.data, &config.heads)?;

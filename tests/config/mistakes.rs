@@ -150,7 +150,7 @@ fn unknown_choices_show_the_nearest_or_all() {
         ("a policy with no settings", "\"ones\"", "{ Edema = { ones = 1 } }", "ones"),
         ("a rule for weights", "\"balanced\"", "\"balance\"", "\"balance\""),
         ("a loss", "[heads.loss.bce]", "[heads.loss.bec]", "bec"),
-        ("a model", "[model.densenet]", "[model.resnet]", "resnet"),
+        ("a model", "[model.densenet]", "[model.vgg]", "vgg"),
         ("a precision that is planned", "\"fp32\"", "\"bf16\"", "\"bf16\""),
         (
             "a policy of memory that is planned",

@@ -4,8 +4,10 @@
 //! the heads' labels; later it reads its tables into [`Row`]s. A new one is a file here, a table in
 //! the two configuration types and a line in [`tables`].
 
+mod arrays;
 mod check;
 mod chexpert;
+mod csv;
 mod mimic;
 mod mura;
 mod nih;
@@ -73,6 +75,8 @@ macro_rules! tables {
             ("padchest", $config.padchest.as_ref().map(|layout| layout as &dyn Layout)),
             ("vindr", $config.vindr.as_ref().map(|layout| layout as &dyn Layout)),
             ("mura", $config.mura.as_ref().map(|layout| layout as &dyn Layout)),
+            ("csv", $config.csv.as_ref().map(|layout| layout as &dyn Layout)),
+            ("arrays", $config.arrays.as_ref().map(|layout| layout as &dyn Layout)),
             ("phantom", $config.phantom.as_ref().map(|layout| layout as &dyn Layout)),
         ]
     };

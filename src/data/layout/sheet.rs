@@ -2,7 +2,7 @@
 //! column.
 
 use std::cell::Cell;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -13,6 +13,7 @@ use csv::StringRecord;
 use super::Row;
 use crate::data::error::DataError;
 use crate::data::labels::nearest;
+use crate::data::table::text::{self, line_of, said};
 
 /// What a row may take at most: a quotation mark that is never closed, or a small file that unpacks
 /// to a line without end, must not fill the memory.
@@ -22,6 +23,7 @@ const LONGEST_ROW: usize = 16 << 20;
 pub(super) struct Sheet {
     pub path: Arc<Path>,
     pub header: StringRecord,
+    gzipped: bool,
     reader: csv::Reader<Metered>,
     left: Rc<Cell<usize>>,
 }
@@ -39,9 +41,8 @@ impl Read for Metered {
             let reason = "a row is longer than 16 MiB; is a quotation mark not closed?";
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
-        let wanted = buffer.len().min(left);
-        let count = self.inner.read(&mut buffer[..wanted])?;
-        self.left.set(left - count);
+        let count = self.inner.read(buffer)?;
+        self.left.set(left.saturating_sub(count));
         Ok(count)
     }
 }
@@ -57,21 +58,17 @@ impl Sheet {
     /// Opens the table at `path` and reads its header. `missing` tells what to do where there is no
     /// such file.
     pub fn open(path: &Path, missing: impl FnOnce() -> String) -> Result<Self, DataError> {
-        let left = Rc::new(Cell::new(LONGEST_ROW));
-        let file = Metered { inner: open(path, missing)?, left: left.clone() };
-        let mut reader =
-            csv::ReaderBuilder::new().flexible(true).trim(csv::Trim::All).from_reader(file);
-        let path: Arc<Path> = path.into();
-        let header = reader.headers().map_err(|error| malformed(&path, error))?.clone();
-        if header.is_empty() {
-            let reason = "the file is empty".to_owned();
-            return Err(DataError::MalformedTable {
-                table: path.to_path_buf(),
-                line: None,
-                reason,
-            });
+        let mut sheet = Self::start(path, true, missing)?;
+        let header = sheet.reader.headers().map_err(|error| said(path, error, sheet.gzipped))?;
+        sheet.header = header.clone();
+        sheet.header.trim();
+        match sheet.header.is_empty() {
+            false => Ok(sheet),
+            true => {
+                let (table, reason) = (path.to_owned(), "the file is empty".to_owned());
+                Err(DataError::MalformedTable { table, line: None, reason })
+            }
         }
-        Ok(Self { path, header, reader, left })
     }
 
     /// Opens a table without a header, whose only column is called `column` in messages.
@@ -80,12 +77,22 @@ impl Sheet {
         column: &str,
         missing: impl FnOnce() -> String,
     ) -> Result<Self, DataError> {
+        let sheet = Self::start(path, false, missing)?;
+        Ok(Self { header: StringRecord::from(vec![column]), ..sheet })
+    }
+
+    fn start(
+        path: &Path,
+        headed: bool,
+        missing: impl FnOnce() -> String,
+    ) -> Result<Self, DataError> {
+        let gzipped = path.extension().is_some_and(|extension| extension == "gz");
         let left = Rc::new(Cell::new(LONGEST_ROW));
-        let file = Metered { inner: open(path, missing)?, left: left.clone() };
+        let inner = text::open(path, gzipped, missing)?;
         let mut builder = csv::ReaderBuilder::new();
-        let builder = builder.flexible(true).trim(csv::Trim::All).has_headers(false);
-        let header = StringRecord::from(vec![column]);
-        Ok(Self { path: path.into(), header, reader: builder.from_reader(file), left })
+        let builder = builder.flexible(true).has_headers(headed);
+        let reader = builder.from_reader(Metered { inner, left: left.clone() });
+        Ok(Self { path: path.into(), header: StringRecord::new(), gzipped, reader, left })
     }
 
     /// Where a column stands.
@@ -102,6 +109,11 @@ impl Sheet {
     ) -> Result<(), DataError> {
         let mut missing: Vec<String> = Vec::new();
         for name in needed {
+            if self.header.iter().filter(|column| *column == name).count() > 1 {
+                let reason = format!("two columns are called `{name}`");
+                let table = self.path.to_path_buf();
+                return Err(DataError::MalformedTable { table, line: Some(1), reason });
+            }
             if self.place(name).is_none() && !missing.iter().any(|known| known == name) {
                 missing.push(name.to_owned());
             }
@@ -125,8 +137,9 @@ impl Sheet {
         let mut record = StringRecord::new();
         let mut rows = 0_u64;
         self.left.set(LONGEST_ROW);
-        while self.reader.read_record(&mut record).map_err(|error| malformed(&self.path, error))? {
-            let line = record.position().map_or(0, csv::Position::line);
+        let unreadable = |error| said(&self.path, error, self.gzipped);
+        while self.reader.read_record(&mut record).map_err(unreadable)? {
+            let line = line_of(&self.reader, &record);
             let (expected, found) = (self.header.len(), record.len());
             if found != expected {
                 let table = self.path.to_path_buf();
@@ -150,35 +163,10 @@ impl Sheet {
     }
 }
 
-/// The bytes of a file, unpacked where its name ends in `.gz`.
-fn open(path: &Path, missing: impl FnOnce() -> String) -> Result<Box<dyn Read>, DataError> {
-    match File::open(path) {
-        Ok(file) if path.extension().is_some_and(|extension| extension == "gz") => {
-            Ok(Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::new(file))))
-        }
-        Ok(file) => Ok(Box::new(file)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(DataError::NoTable { table: path.to_owned(), help: missing() })
-        }
-        Err(error) => Err(DataError::io("read", path)(error)),
-    }
-}
-
-fn malformed(table: &Path, error: csv::Error) -> DataError {
-    let line = error.position().map(csv::Position::line);
-    let text = error.to_string();
-    let reason = match error.into_kind() {
-        csv::ErrorKind::Io(source) => return DataError::io("read", table)(source),
-        csv::ErrorKind::Utf8 { err, .. } => format!("it is not UTF-8 text ({err})"),
-        _ => text,
-    };
-    DataError::MalformedTable { table: table.to_owned(), line, reason }
-}
-
 impl Fields<'_> {
     /// Empty for a column that the table lacks.
     pub fn at(&self, column: Option<usize>) -> &str {
-        column.and_then(|column| self.record.get(column)).unwrap_or_default()
+        column.and_then(|column| self.record.get(column)).unwrap_or_default().trim()
     }
 
     /// The number in a field; NaN for an empty one.

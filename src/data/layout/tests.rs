@@ -399,6 +399,24 @@ fn wrong_settings_of_the_layouts_are_named() {
 }
 
 #[test]
+fn empty_lines_and_windows_line_ends_change_no_line_number() {
+    let folder = tempfile::tempdir().expect("is made");
+    let path = folder.path().join("table.csv");
+    let text = "\u{feff} Name ,Text\r\n\r\na ,\"two\r\nlines\"\r\n\n\nb,c";
+    fs::write(&path, text).expect("is written");
+    let sheet = sheet::Sheet::open(&path, String::new).expect("opens");
+    let (name, text) = (sheet.place("Name"), sheet.place("Text"));
+    let mut rows = Vec::new();
+    let take = |fields: &sheet::Fields| {
+        rows.push((fields.line, fields.at(name).to_owned(), fields.at(text).to_owned()));
+        Ok(())
+    };
+    sheet.rows(take).expect("reads");
+    let row = |line, name: &str, text: &str| (line, name.to_owned(), text.to_owned());
+    assert_eq!(rows, [row(3, "a", "two\nlines"), row(7, "b", "c")]);
+}
+
+#[test]
 fn a_row_without_an_end_is_refused_before_it_fills_the_memory() {
     let folder = tempfile::tempdir().expect("is made");
     let path = folder.path().join("train_image_paths.csv.gz");
