@@ -102,7 +102,6 @@ fn vindr(root: &Path) {
 }
 
 #[test]
-#[ignore = "until DICOM files are decoded: remove this line then"]
 fn vindr_trains_for_an_epoch() {
     vindr(Path::new("vindr"));
 }
