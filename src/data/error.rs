@@ -149,8 +149,14 @@ pub enum DataError {
         reason: String,
     },
     /// A split with nothing on one side.
-    #[error("a validation fraction of {fraction} of {patients} patient{} leaves no image for {side}", if *patients == 1 { "" } else { "s" })]
+    #[error(
+        "a validation fraction of {fraction} of the {patients} patient{} of `data.{place}` leaves \
+         no image for {side}",
+        if *patients == 1 { "" } else { "s" }
+    )]
     EmptySplit {
+        /// The layout's table, such as `nih` or `sources[1].nih`.
+        place: String,
         /// The share asked for.
         fraction: f64,
         /// How many patients there are.
@@ -232,7 +238,7 @@ impl DataError {
             Self::SharedImage { .. } => "give each image to one of the sources, or use the same \
                  official lists in both"
                 .to_owned(),
-            Self::EmptyList { .. } => {
+            Self::EmptyList { list, .. } if *list != "training" => {
                 "set `data.validation.fraction` (such as 0.1) to set patients of the training \
                  list aside"
                     .to_owned()
