@@ -186,7 +186,13 @@ fn values_out_of_range_say_the_range() {
             "{ \"Pleural Effusion\" = { smooth = [0.9, 0.1] } }",
             "[0.9, 0.1]",
         ),
-        ("no worker", "[data.chexpert]", "workers = 0\n[data.chexpert]", "0"),
+        (
+            "a sampler of a head that is not there",
+            "validation = { fraction = 0.1 }",
+            "validation = { fraction = 0.1 }
+sampler = { balanced = { head = \"view2\" } }",
+            "\"view2\"",
+        ),
         ("a depth", "depth = 121", "depth = 120", "120"),
         ("no blocks", "depth = 121", "growth = 8\nblocks = []\nstem = 16", "[]"),
         ("an empty block", "depth = 121", "growth = 8\nblocks = [3, 0]\nstem = 16", "0"),
