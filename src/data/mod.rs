@@ -7,12 +7,14 @@
 mod area;
 mod augment;
 mod batch;
+mod bench;
 mod cache;
 mod config;
 mod contain;
 mod dataset;
 mod error;
 mod image;
+mod inspect;
 mod labels;
 mod layout;
 mod loader;
@@ -25,10 +27,12 @@ mod split;
 mod table;
 
 pub use batch::*;
+pub use bench::{Rates, bench};
 pub use cache::{Cache, Filling};
 pub use config::*;
 pub use dataset::{Dataset, Sample, Splits, open, open_with_test};
 pub use error::DataError;
+pub use inspect::*;
 pub use layout::{FINDINGS, Fault, FaultPlace};
 pub use loader::{Epoch, Loader, LoaderConfig};
 pub use phantom::{PHANTOM_SIZES, PhantomSettings, PhantomState, ensure_phantom, write_phantom};

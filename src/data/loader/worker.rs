@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::Shared;
+use super::{LoaderConfig, Shared};
 use crate::data::augment::Warp;
 use crate::data::batch::{BadImage, Batch};
 use crate::data::config::OnBadImage;
 use crate::data::contain::contained;
 use crate::data::error::DataError;
-use crate::data::resize::{resize, unit};
+use crate::data::resize::{Fitted, resize, unit};
 
 /// What became of an image.
 enum Outcome {
@@ -103,11 +103,16 @@ fn load(shared: &Shared, epoch: u64, index: usize) -> Outcome {
         Ok(image) => image,
         Err(reason) => return Outcome::Bad(reason),
     };
+    Outcome::Plane(prepared(image, config, epoch, index))
+}
+
+/// What the model sees of an image.
+pub fn prepared(image: Fitted, config: &LoaderConfig, epoch: u64, index: usize) -> Vec<f32> {
     let plane = unit(&image);
     match &config.augment {
-        None => Outcome::Plane(plane),
+        None => plane,
         Some(augment) => {
-            Outcome::Plane(Warp::draw(augment, config.seed, epoch, index).apply(&plane, size))
+            Warp::draw(augment, config.seed, epoch, index).apply(&plane, config.image.size)
         }
     }
 }

@@ -1,26 +1,13 @@
-//! `trainer data`.
+//! `trainer data phantom`.
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
-
+use clap::Args;
 use indicatif::ProgressBar;
 
-use super::{Failure, output};
+use super::failure;
+use crate::cli::{Failure, output};
 use crate::data::{self, PhantomSettings};
-
-/// Makes data
-#[derive(Debug, Args)]
-#[command(arg_required_else_help = true, subcommand_required = true)]
-pub struct Data {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    Phantom(Phantom),
-}
 
 /// Draws synthetic chest-like radiographs in CheXpert's layout
 ///
@@ -36,7 +23,7 @@ enum Command {
 Examples:
   trainer data phantom --out datasets/phantom --patients 500 --size 128 --seed 7
   trainer data phantom --out datasets/large --patients 50 --size 2000 --seed 7")]
-struct Phantom {
+pub struct Phantom {
     /// The folder to make; it must not exist or be empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -51,23 +38,14 @@ struct Phantom {
     seed: u64,
 }
 
-/// Makes what is asked for.
-pub fn execute(data: &Data) -> Result<(), Failure> {
-    match &data.command {
-        Command::Phantom(phantom) => draw_phantom(phantom),
-    }
-}
-
-fn draw_phantom(phantom: &Phantom) -> Result<(), Failure> {
+/// Draws the phantom.
+pub fn execute(phantom: &Phantom) -> Result<(), Failure> {
     let Phantom { out, patients, size, seed } = phantom;
     let settings =
         PhantomSettings { root: out.clone(), patients: *patients, size: *size, seed: *seed };
     let bar = ProgressBar::new(*patients as u64);
     let drawn = data::write_phantom(&settings, |done, _| bar.set_position(done as u64));
     bar.finish_and_clear();
-    drawn.map_err(|error| {
-        let help = error.help();
-        Failure::data(error).with_help(help)
-    })?;
+    drawn.map_err(failure)?;
     output::print(&format!("{patients} patients drawn in {}", out.display()))
 }

@@ -1,0 +1,43 @@
+//! `trainer data`: one file a subcommand.
+
+mod bench;
+mod cache;
+mod inspect;
+mod phantom;
+
+use clap::{Args, Subcommand};
+
+use super::Failure;
+use crate::data::DataError;
+
+/// Looks at data, fills its cache, times its loading, or makes some
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true, subcommand_required = true)]
+pub struct Data {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Inspect(inspect::Inspect),
+    Cache(cache::Fill),
+    Bench(bench::Bench),
+    Phantom(phantom::Phantom),
+}
+
+/// Does what is asked for.
+pub fn execute(data: &Data) -> Result<(), Failure> {
+    match &data.command {
+        Command::Inspect(inspect) => inspect::execute(inspect),
+        Command::Cache(fill) => cache::execute(fill),
+        Command::Bench(bench) => bench::execute(bench),
+        Command::Phantom(phantom) => phantom::execute(phantom),
+    }
+}
+
+/// What is wrong with the data, with what to do about it.
+fn failure(error: DataError) -> Failure {
+    let help = error.help();
+    Failure::data(error).with_help(help)
+}
