@@ -98,4 +98,6 @@ impl Stored {
 }
 
 #[cfg(test)]
+mod refusals;
+#[cfg(test)]
 mod tests;
