@@ -18,7 +18,7 @@ use crate::data::{self, DataError, Dataset, Loader, LoaderConfig, Splits};
 use crate::memory::{Chain, StageSpec};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, HeadsSpec};
-use crate::plan::{ModelPlan, Plan};
+use crate::plan::Plan;
 use crate::report::{
     Event, HeadLabels, Place, Report, ReportError, Reports, ResumePoint, Start, Watched,
 };
@@ -188,9 +188,8 @@ fn open_data(plan: &Plan, heads: &[HeadConfig]) -> Result<Splits, DataError> {
 
 /// The stages of the plan's model, from images to the heads' outputs.
 pub fn stages(plan: &Plan, heads: &[HeadConfig]) -> Vec<Box<dyn StageSpec>> {
-    let ModelPlan::Densenet(architecture) = &plan.model;
-    let mut stages = architecture.stages(plan.data.image.channels);
-    stages.push(Box::new(HeadsSpec { heads: heads.to_vec(), features: architecture.features() }));
+    let mut stages = plan.model.stages(plan.data.image.channels);
+    stages.push(Box::new(HeadsSpec { heads: heads.to_vec(), features: plan.model.features() }));
     stages
 }
 

@@ -213,11 +213,13 @@ mod tests {
         for shape in found {
             let Shape::Either(shapes) = shape else { continue };
             let arrays = shapes.iter().filter(|one| matches!(one, Shape::Array { .. })).count();
-            let tables = shapes.iter().filter(|one| matches!(one, Shape::Map(_))).count();
+            let tables =
+                shapes.iter().filter(|one| matches!(one, Shape::Map(_) | Shape::Table(_))).count();
             let strings =
                 shapes.iter().filter(|one| matches!(one, Shape::Choice(_) | Shape::String)).count();
-            assert_eq!(arrays + tables + strings, shapes.len(), "{shapes:?}");
-            assert!(arrays < 2 && tables < 2 && strings < 2, "{shapes:?}");
+            let numbers = shapes.iter().filter(|one| matches!(one, Shape::Number)).count();
+            assert_eq!(arrays + tables + strings + numbers, shapes.len(), "{shapes:?}");
+            assert!(arrays < 2 && tables < 2 && strings < 2 && numbers < 2, "{shapes:?}");
         }
     }
 }

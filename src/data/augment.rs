@@ -134,6 +134,7 @@ mod tests {
             translate: 0.1,
             scale: 0.2,
             horizontal_flip: 0.5,
+            ..AugmentConfig::default()
         };
         let warps: Vec<Warp> =
             (0..400).map(|place| Warp::draw(&config, 1, place / 20, place as usize % 20)).collect();

@@ -1,5 +1,6 @@
 //! Samples in memory: where their images are and what their labels are. Opened once per run.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,13 +8,13 @@ use rand::RngExt;
 use rand::seq::SliceRandom;
 
 use super::batch::{LabelCounts, Targets};
-use super::chexpert::{self, Row};
-use super::config::{DataConfig, Uncertain, UncertainPolicy, View};
+use super::config::{DataConfig, UncertainPolicy};
 use super::error::DataError;
-use super::labels::{FINDINGS, Family, HeadSource, Source, sources};
-use super::phantom::{PhantomSettings, ensure_phantom};
-use super::split;
-use crate::model::HeadConfig;
+use super::labels::{HeadSource, Origin};
+use super::layout::{Column, Kind, Row};
+use super::source::{Source, sources};
+use super::split::{self, Sides};
+use crate::model::{HeadConfig, Task};
 use crate::random::stream;
 
 /// One image of a data set.
@@ -21,12 +22,16 @@ use crate::random::stream;
 pub struct Sample {
     /// Its file, which may not exist: that is found out when it is loaded.
     pub path: PathBuf,
+    /// Which image of the file it is, for arrays of images.
+    pub item: Option<usize>,
     /// The table that names it.
     pub table: Arc<Path>,
     /// The line of that table, counted from 1 with the header.
     pub line: u64,
-    /// The patient it is of.
+    /// The patient it is of, unique in its source: others may have patients of the same name.
     pub patient: String,
+    /// Which of [`Splits::sources`] it is from.
+    pub source: usize,
 }
 
 /// Images and their labels for every head.
@@ -37,6 +42,8 @@ pub struct Dataset {
     labels: Vec<Targets>,
     /// Per head: the number of labels or, for `multiclass`, of classes.
     outputs: Vec<HeadShape>,
+    /// Per head and label: how many images have it as uncertain, whatever became of that.
+    uncertain: Vec<Vec<usize>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +53,25 @@ enum HeadShape {
     Numbers(usize),
 }
 
+impl HeadShape {
+    fn of(head: &HeadConfig) -> Self {
+        let count = head.labels.len();
+        match head.task {
+            Task::Multilabel | Task::Binary => Self::Labels(count),
+            Task::Multiclass => Self::Classes(count),
+            Task::Regression => Self::Numbers(count),
+        }
+    }
+
+    /// Labels per image.
+    fn width(self) -> usize {
+        match self {
+            Self::Labels(count) | Self::Numbers(count) => count,
+            Self::Classes(_) => 1,
+        }
+    }
+}
+
 /// The two sides of the data. No patient is on both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Splits {
@@ -53,43 +79,75 @@ pub struct Splits {
     pub train: Dataset,
     /// Images that are only looked at.
     pub validation: Dataset,
+    /// The official test lists of the sources that have one, from [`open_with_test`].
+    pub test: Option<Dataset>,
+    /// The data sets' tables below `data`: `chexpert`, or `sources[0].chexpert` and so on.
+    pub sources: Vec<String>,
 }
 
 /// Opens the data of a configuration: reads its tables (never an image) and, for the phantom, draws
 /// it first if need be, with `progress` told how many of how many patients are drawn.
 ///
-/// The policy for uncertain labels holds for training. In validation they count as missing: a
-/// metric is not computed on labels that were made up.
+/// Every source's rows have the labels of the heads that it supplies; the others are masked. The
+/// policy for uncertain labels holds for training. In validation they count as missing: a metric is
+/// not computed on labels that were made up.
 ///
 /// # Errors
-/// Tables that are missing or wrong, an empty side, a patient on both sides, heads whose labels
-/// [`check_labels`](super::check_labels) refuses.
+/// Tables that are missing or wrong, an empty side, a patient in two lists of a source, an image on
+/// both sides, whatever [`check_layouts`](super::check_layouts) and
+/// [`check_labels`](super::check_labels) refuse.
 pub fn open(
     config: &DataConfig,
     heads: &[HeadConfig],
     seed: u64,
     progress: impl FnMut(usize, usize),
 ) -> Result<Splits, DataError> {
-    let sources = sources(heads).map_err(|fault| DataError::Config(fault.message))?;
-    let layout = match (&config.chexpert, &config.phantom) {
-        (Some(layout), None) => {
-            Layout { root: &layout.root, uncertain: &layout.uncertain, views: &layout.views }
-        }
-        (None, Some(layout)) => {
-            ensure_phantom(&PhantomSettings::from(layout), progress)?;
-            Layout { root: &layout.root, uncertain: &layout.uncertain, views: &layout.views }
-        }
-        _ => {
-            let message = "exactly one of `data.chexpert` and `data.phantom` must be given";
-            return Err(DataError::Config(message.to_owned()));
-        }
-    };
-    let (train, validation) = layout.read(config.validation.fraction, &sources, seed)?;
-    let policy = |finding: usize| layout.uncertain.policy(FINDINGS[finding]);
+    open_lists(config, heads, seed, false, progress)
+}
+
+/// [`open`], and the official test lists too: what `inspect` shows, and no run reads.
+///
+/// # Errors
+/// As [`open`]; also a patient in the test list and in another.
+pub fn open_with_test(
+    config: &DataConfig,
+    heads: &[HeadConfig],
+    seed: u64,
+    progress: impl FnMut(usize, usize),
+) -> Result<Splits, DataError> {
+    open_lists(config, heads, seed, true, progress)
+}
+
+fn open_lists(
+    config: &DataConfig,
+    heads: &[HeadConfig],
+    seed: u64,
+    with_test: bool,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Splits, DataError> {
+    let sources = sources(config, heads).map_err(|fault| DataError::Config(fault.message))?;
     let mut splits = Splits {
-        train: Dataset::new(train, &sources, seed, policy),
-        validation: Dataset::new(validation, &sources, seed, |_| UncertainPolicy::Ignore),
+        train: Dataset::empty(heads),
+        validation: Dataset::empty(heads),
+        test: None,
+        sources: sources.iter().map(|source| source.name.clone()).collect(),
     };
+    for (place, source) in sources.iter().enumerate() {
+        source.layout.prepare(&mut progress)?;
+        let Sides { train, validation, test } =
+            split::read(source, &config.validation, seed, with_test)?;
+        let bound = Bound { place, source, seed };
+        splits.train.extend(train, &bound, |finding| match source.layout.uncertain() {
+            Some(uncertain) => uncertain.policy(finding),
+            None => UncertainPolicy::Ignore,
+        });
+        splits.validation.extend(validation, &bound, |_| UncertainPolicy::Ignore);
+        if let Some(test) = test {
+            let all = splits.test.get_or_insert_with(|| Dataset::empty(heads));
+            all.extend(test, &bound, |_| UncertainPolicy::Ignore);
+        }
+    }
+    check_images_apart(&splits.train, &splits.validation)?;
     if config.shuffle_labels {
         splits.train.shuffle_labels(seed, 0);
         splits.validation.shuffle_labels(seed, 1);
@@ -97,74 +155,65 @@ pub fn open(
     Ok(splits)
 }
 
-/// What the layouts' tables have in common.
-struct Layout<'a> {
-    root: &'a Path,
-    uncertain: &'a Uncertain,
-    views: &'a Option<Vec<View>>,
+/// Refuses an image that one source trains on and another validates on.
+fn check_images_apart(train: &Dataset, validation: &Dataset) -> Result<(), DataError> {
+    let image = |sample: &Sample| (sample.path.clone(), sample.item);
+    let trained: BTreeMap<_, &Sample> =
+        train.samples.iter().map(|sample| (image(sample), sample)).collect();
+    for sample in &validation.samples {
+        if let Some(other) = trained.get(&image(sample)) {
+            return Err(DataError::SharedImage {
+                path: sample.path.clone(),
+                tables: [other.table.to_path_buf(), sample.table.to_path_buf()],
+                lines: [other.line, sample.line],
+            });
+        }
+    }
+    Ok(())
 }
 
-impl Layout<'_> {
-    /// The rows of both sides.
-    fn read(
-        &self,
-        fraction: Option<f64>,
-        sources: &[HeadSource],
-        seed: u64,
-    ) -> Result<(Vec<Row>, Vec<Row>), DataError> {
-        let mut needed: Vec<&'static str> = sources.iter().flat_map(HeadSource::columns).collect();
-        if self.views.is_some() {
-            needed.extend(Family::View.columns());
-        }
-        let Some(fraction) = fraction else {
-            let train = self.table(chexpert::TRAIN, &needed)?;
-            let validation = self.table(chexpert::VALID, &needed)?;
-            split::check_disjoint(&train, &validation)?;
-            return Ok((train, validation));
-        };
-        let rows = self.table(chexpert::TRAIN, &needed)?;
-        let sides = split::by_patient(&rows, fraction, seed)?;
-        let (mut train, mut validation) = (Vec::new(), Vec::new());
-        for (row, set_aside) in rows.into_iter().zip(sides) {
-            if set_aside { validation.push(row) } else { train.push(row) }
-        }
-        Ok((train, validation))
-    }
-
-    fn table(&self, name: &str, needed: &[&'static str]) -> Result<Vec<Row>, DataError> {
-        let mut rows = chexpert::read_table(self.root, name, needed)?;
-        if let Some(views) = self.views {
-            rows.retain(|row| row.view.is_some_and(|view| views.contains(&view)));
-        }
-        if rows.is_empty() {
-            let reason = "no row has one of the `views`".to_owned();
-            return Err(DataError::NoImages { table: self.root.join(name), reason });
-        }
-        Ok(rows)
-    }
+/// A source and what its labels are drawn by.
+struct Bound<'a> {
+    place: usize,
+    source: &'a Source<'a>,
+    seed: u64,
 }
 
 impl Dataset {
-    fn new(
-        rows: Vec<Row>,
-        sources: &[HeadSource],
-        seed: u64,
-        policy: impl Fn(usize) -> UncertainPolicy,
-    ) -> Self {
-        let labels = sources.iter().map(|source| encode(&rows, source, seed, &policy)).collect();
-        let outputs = sources.iter().map(|source| match source {
-            HeadSource::OneOf { classes, .. } => HeadShape::Classes(classes.len()),
-            HeadSource::Each(each) if each.contains(&Source::Age) => HeadShape::Numbers(each.len()),
-            HeadSource::Each(each) => HeadShape::Labels(each.len()),
-        });
-        let outputs = outputs.collect();
-        let samples = rows.into_iter().map(|row| Sample {
+    fn empty(heads: &[HeadConfig]) -> Self {
+        let outputs: Vec<HeadShape> = heads.iter().map(HeadShape::of).collect();
+        let width = |shape: &HeadShape| shape.width();
+        let labels = outputs.iter().map(width);
+        Self {
+            samples: Vec::new(),
+            labels: labels
+                .map(|width| Targets { values: Vec::new(), mask: Vec::new(), width })
+                .collect(),
+            uncertain: outputs.iter().map(|shape| vec![0; shape.width()]).collect(),
+            outputs,
+        }
+    }
+
+    /// Adds the rows of a source, uncertain labels by `policy`.
+    fn extend(&mut self, rows: Vec<Row>, bound: &Bound, policy: impl Fn(&str) -> UncertainPolicy) {
+        for (head, origin) in bound.source.heads.iter().enumerate() {
+            let labels = &mut self.labels[head];
+            for row in &rows {
+                bound.encode(row, origin.as_ref(), labels, &policy);
+                let uncertain = self.uncertain[head].iter_mut().enumerate();
+                uncertain.for_each(|(label, count)| {
+                    *count += usize::from(bound.is_uncertain(row, origin.as_ref(), label));
+                });
+            }
+        }
+        self.samples.extend(rows.into_iter().map(|row| Sample {
             path: row.path,
+            item: row.item,
             table: row.table,
             line: row.line,
             patient: row.patient,
-        });
-        Self { samples: samples.collect(), labels, outputs }
+            source: bound.place,
+        }));
     }
 
     /// How many images.
@@ -222,6 +271,12 @@ impl Dataset {
         LabelCounts { positives, negatives }
     }
 
+    /// For each label of head `head` how many images have it as uncertain (−1), whatever the policy
+    /// made of that: counted as missing, or as positive or negative.
+    pub fn uncertain_counts(&self, head: usize) -> &[usize] {
+        &self.uncertain[head]
+    }
+
     /// Gives every image the labels of another one, those of all heads together.
     fn shuffle_labels(&mut self, seed: u64, side: u64) {
         let mut order: Vec<usize> = (0..self.len()).collect();
@@ -230,68 +285,64 @@ impl Dataset {
     }
 }
 
-fn encode(
-    rows: &[Row],
-    source: &HeadSource,
-    seed: u64,
-    policy: &impl Fn(usize) -> UncertainPolicy,
-) -> Targets {
-    let width = source.width();
-    let known: Vec<Option<f32>> = rows
-        .iter()
-        .flat_map(|row| match source {
-            HeadSource::OneOf { family, classes } => vec![class(row, *family, classes)],
-            HeadSource::Each(each) => {
-                each.iter().map(|source| label(row, *source, seed, policy)).collect()
+impl Bound<'_> {
+    /// Appends a head's labels of a row; masked where the source has none.
+    fn encode(
+        &self,
+        row: &Row,
+        origin: Option<&HeadSource>,
+        into: &mut Targets,
+        policy: &impl Fn(&str) -> UncertainPolicy,
+    ) {
+        let mut add = |value: Option<f32>| {
+            into.values.push(value.unwrap_or(0.0));
+            into.mask.push(f32::from(u8::from(value.is_some())));
+        };
+        match origin {
+            None => (0..into.width).for_each(|_| add(None)),
+            Some(HeadSource::OneOf { column, classes }) => add(class(row, *column, classes)),
+            Some(HeadSource::Each(each)) => {
+                let label = |origin: Origin| self.label(row, origin, policy);
+                each.iter().for_each(|origin| add(origin.and_then(label)));
             }
+        }
+    }
+
+    fn is_uncertain(&self, row: &Row, origin: Option<&HeadSource>, label: usize) -> bool {
+        let Some(HeadSource::Each(each)) = origin else { return false };
+        let finding = |column: usize| self.source.vocabulary.columns[column].kind == Kind::Finding;
+        matches!(each[label], Some(Origin::Column(column))
+            if finding(column) && row.values[column] == -1.0)
+    }
+
+    fn label(
+        &self,
+        row: &Row,
+        origin: Origin,
+        policy: &impl Fn(&str) -> UncertainPolicy,
+    ) -> Option<f32> {
+        let column = match origin {
+            Origin::Column(column) => column,
+            Origin::IsClass { column, class } => {
+                return row.value(column).map(|is| f32::from(u8::from(is as usize == class)));
+            }
+        };
+        let Column { label, kind, .. } = &self.source.vocabulary.columns[column];
+        if *kind == Kind::Number {
+            return row.value(column);
+        }
+        row.finding(column, policy(label), |[low, high]| {
+            let place = [row.line, column as u64, self.place as u64];
+            let mut random = stream(self.seed, "uncertain", &place);
+            random.random_range(low..=high) as f32
         })
-        .collect();
-    Targets {
-        values: known.iter().map(|value| value.unwrap_or(0.0)).collect(),
-        mask: known.iter().map(|value| f32::from(u8::from(value.is_some()))).collect(),
-        width,
     }
 }
 
 /// The class of the head that the image has; `None` where it is unknown or no class of the head.
-fn class(row: &Row, family: Family, classes: &[usize]) -> Option<f32> {
-    let class = match family {
-        Family::View => match row.view? {
-            View::Pa => 0,
-            View::Ap => 1,
-            View::Lateral => 2,
-        },
-        Family::Side => usize::from(row.lateral?),
-        Family::Sex => usize::from(!row.female?),
-    };
-    classes.iter().position(|wanted| *wanted == class).map(|place| place as f32)
-}
-
-fn label(
-    row: &Row,
-    source: Source,
-    seed: u64,
-    policy: &impl Fn(usize) -> UncertainPolicy,
-) -> Option<f32> {
-    let finding = match source {
-        Source::Age => return row.age,
-        Source::IsSex(sex) => {
-            return row.female.map(|female| f32::from(u8::from(usize::from(!female) == sex)));
-        }
-        Source::Finding(finding) => finding,
-    };
-    match row.findings[finding]? {
-        label if label >= 0.0 => Some(label),
-        _ => match policy(finding) {
-            UncertainPolicy::Ignore => None,
-            UncertainPolicy::Zeros => Some(0.0),
-            UncertainPolicy::Ones => Some(1.0),
-            UncertainPolicy::Smooth([low, high]) => {
-                let mut random = stream(seed, "uncertain", &[row.line, finding as u64]);
-                Some(random.random_range(low..=high) as f32)
-            }
-        },
-    }
+fn class(row: &Row, column: usize, classes: &[Option<usize>]) -> Option<f32> {
+    let class = row.value(column)? as usize;
+    classes.get(class).copied().flatten().map(|class| class as f32)
 }
 
 #[cfg(test)]

@@ -41,6 +41,8 @@ pub enum DataError {
         missing: Vec<String>,
         /// The columns that are there.
         found: Vec<String>,
+        /// Which columns such a table has.
+        help: String,
     },
     /// A row with fewer or more fields than the header.
     #[error(
@@ -80,25 +82,63 @@ pub enum DataError {
         /// The field as it stands there.
         value: String,
         /// What may stand there.
+        expected: String,
+    },
+    /// A NumPy array that is missing, damaged or of the wrong shape.
+    #[error("array `{}`: {reason}", array.display())]
+    MalformedArray {
+        /// The array.
+        array: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A number of an array that means nothing.
+    #[error("array `{}`, image {image} (counted from 0): {value} is not {expected}", array.display())]
+    BadTarget {
+        /// The array.
+        array: PathBuf,
+        /// Its place along the first side.
+        image: usize,
+        /// The number.
+        value: String,
+        /// What may stand there.
         expected: &'static str,
     },
-    /// A patient in the training list and in the validation list.
+    /// A patient in two lists of which no patient may be in both.
     #[error(
-        "patient `{patient}` is in both lists: `{}`, line {train_line}, and `{}`, line {validation_line}",
-        train.display(),
-        validation.display()
+        "patient `{patient}` is in the {} and in the {} list: `{}`, line {}, and `{}`, line {}",
+        lists[0], lists[1], tables[0].display(), lines[0], tables[1].display(), lines[1]
     )]
     SharedPatient {
         /// The patient.
         patient: String,
-        /// The training list.
-        train: PathBuf,
-        /// Its line with the patient.
-        train_line: u64,
-        /// The validation list.
-        validation: PathBuf,
-        /// Its line with the patient.
-        validation_line: u64,
+        /// The lists' names, such as "training" and "validation".
+        lists: [&'static str; 2],
+        /// The tables that name the patient.
+        tables: [PathBuf; 2],
+        /// Their lines, counted from 1 with the header.
+        lines: [u64; 2],
+    },
+    /// One image that two data sets name, on both sides of the split.
+    #[error(
+        "image `{}` is trained on and validated on: `{}`, line {}, and `{}`, line {}",
+        path.display(), tables[0].display(), lines[0], tables[1].display(), lines[1]
+    )]
+    SharedImage {
+        /// The image's file.
+        path: PathBuf,
+        /// The tables that name it.
+        tables: [PathBuf; 2],
+        /// Their lines, counted from 1 with the header.
+        lines: [u64; 2],
+    },
+    /// A list without an image that the configuration asks for.
+    #[error("the {list} list of `data.{place}` names no image")]
+    EmptyList {
+        /// The layout's table, such as `nih` or `sources[1].nih`.
+        place: String,
+        /// The list's name.
+        list: &'static str,
     },
     /// A table of which no row is left.
     #[error("`{}` leaves no image: {reason}", table.display())]
@@ -152,12 +192,7 @@ impl DataError {
     /// What to do about it, where that is more than the message says.
     pub fn help(&self) -> Option<String> {
         let help = match self {
-            Self::NoTable { help, .. } => help.clone(),
-            Self::MissingColumns { .. } => {
-                "the first line of the table must name the columns as CheXpert does: Path, Sex, \
-                 Age, Frontal/Lateral, AP/PA and the findings"
-                    .to_owned()
-            }
+            Self::NoTable { help, .. } | Self::MissingColumns { help, .. } => help.clone(),
             Self::BadImage(_) => {
                 "repair or remove the image, or set `data.on_bad_image = \"skip\"` \
                  to leave such images out"
@@ -166,9 +201,19 @@ impl DataError {
             Self::EmptySplit { .. } => {
                 "change `data.validation.fraction`, or use more patients".to_owned()
             }
-            Self::SharedPatient { .. } => "take the patient out of one list, or set \
-                 `data.validation.fraction` to split `train.csv` by patient"
+            Self::SharedPatient { lists: ["training", "validation"], .. } => "take the patient \
+                 out of one list, or set `data.validation.fraction` to split the training list \
+                 by patient"
                 .to_owned(),
+            Self::SharedPatient { .. } => "take the patient out of one list".to_owned(),
+            Self::SharedImage { .. } => "give each image to one of the sources, or use the same \
+                 official lists in both"
+                .to_owned(),
+            Self::EmptyList { .. } => {
+                "set `data.validation.fraction` (such as 0.1) to set patients of the training \
+                 list aside"
+                    .to_owned()
+            }
             Self::NotAPhantom { .. } => {
                 "choose a folder that does not exist yet, or remove this one".to_owned()
             }

@@ -1,319 +1,428 @@
-//! The labels that CheXpert's layout offers, and which of them a head may use. No file is read.
+//! Which labels the heads may use, and where each comes from. No file is read.
 
-use super::config::{DataConfig, Uncertain, UncertainPolicy};
+use std::collections::BTreeMap;
+
+use super::layout::{Column, Fault, FaultPlace, Kind, Vocabulary};
 use crate::model::{HeadConfig, Task};
 
-/// CheXpert's label columns, in its order (Irvin et al. 2019, arXiv:1901.07031).
-pub const FINDINGS: [&str; 14] = [
-    "No Finding",
-    "Enlarged Cardiomediastinum",
-    "Cardiomegaly",
-    "Lung Opacity",
-    "Lung Lesion",
-    "Edema",
-    "Consolidation",
-    "Pneumonia",
-    "Atelectasis",
-    "Pneumothorax",
-    "Pleural Effusion",
-    "Pleural Other",
-    "Fracture",
-    "Support Devices",
-];
-
-const AGE: &str = "Age";
-/// The key of `uncertain` that stands for all labels not named.
-const DEFAULT: &str = "default";
-
-/// A group of classes of which each image has one.
+/// Where one label of a head comes from, by the column of a vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Family {
-    View,
-    Side,
-    Sex,
+pub(super) enum Origin {
+    /// The finding or number of that column.
+    Column(usize),
+    /// 1 for this class of the column's two, 0 for the other.
+    IsClass { column: usize, class: usize },
 }
 
-impl Family {
-    const ALL: [Self; 3] = [Self::View, Self::Side, Self::Sex];
-
-    pub fn classes(self) -> &'static [&'static str] {
-        match self {
-            Self::View => &["PA", "AP", "Lateral"],
-            Self::Side => &["Frontal", "Lateral"],
-            Self::Sex => &["Female", "Male"],
-        }
-    }
-
-    /// The columns that tell the class.
-    pub fn columns(self) -> &'static [&'static str] {
-        match self {
-            Self::View => &["Frontal/Lateral", "AP/PA"],
-            Self::Side => &["Frontal/Lateral"],
-            Self::Sex => &["Sex"],
-        }
-    }
-}
-
-/// Where one label of a head comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
-    /// A column of [`FINDINGS`].
-    Finding(usize),
-    /// 1 for this class of [`Family::Sex`], 0 for the other.
-    IsSex(usize),
-    Age,
-}
-
-/// Where the labels of a head come from.
+/// Where the labels of a head come from, in one data set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum HeadSource {
-    Each(Vec<Source>),
-    /// Class c of the head is class `classes[c]` of the family.
-    OneOf {
-        family: Family,
-        classes: Vec<usize>,
-    },
+    /// Label by label; none for those that this data set lacks.
+    Each(Vec<Option<Origin>>),
+    /// Class c of the column is class `classes[c]` of the head, if any.
+    OneOf { column: usize, classes: Vec<Option<usize>> },
 }
 
 impl HeadSource {
-    /// Labels per image.
-    pub fn width(&self) -> usize {
-        match self {
-            Self::Each(sources) => sources.len(),
-            Self::OneOf { .. } => 1,
-        }
-    }
-
     /// The columns it needs.
-    pub fn columns(&self) -> Vec<&'static str> {
+    pub fn columns(&self) -> Vec<usize> {
         match self {
-            Self::OneOf { family, .. } => family.columns().to_vec(),
-            Self::Each(sources) => sources
+            Self::OneOf { column, .. } => vec![*column],
+            Self::Each(origins) => origins
                 .iter()
-                .map(|source| match source {
-                    Source::Finding(finding) => FINDINGS[*finding],
-                    Source::IsSex(_) => "Sex",
-                    Source::Age => AGE,
+                .flatten()
+                .map(|origin| match origin {
+                    Origin::Column(column) | Origin::IsClass { column, .. } => *column,
                 })
                 .collect(),
         }
     }
+
+    /// Whether it supplies the head's label (or class) of that number.
+    fn supplies(&self, label: usize) -> bool {
+        match self {
+            Self::Each(origins) => origins[label].is_some(),
+            Self::OneOf { classes, .. } => classes.contains(&Some(label)),
+        }
+    }
 }
 
-/// Where in the configuration a fault stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FaultPlace {
-    /// `heads[head].labels` as a whole.
-    Head {
-        /// The position of the head.
-        head: usize,
-    },
-    /// `heads[head].labels[label]`.
-    Label {
-        /// The position of the head.
-        head: usize,
-        /// The position of the label.
-        label: usize,
-    },
-    /// `data.<layout>.uncertain`, or its entry of that name.
-    Uncertain {
-        /// The entry; `None` where one policy stands for all labels.
-        key: Option<String>,
-    },
+/// What one data set offers to the heads.
+pub(super) struct Offer<'a> {
+    pub vocabulary: &'a Vocabulary,
+    /// The heads it is for; all when absent.
+    pub heads: Option<&'a [String]>,
+    /// What it calls a head's label where the names differ.
+    pub renames: Option<&'a BTreeMap<String, String>>,
 }
 
-/// A label that the data does not offer, or not to that head.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LabelFault {
-    /// What it is about.
-    pub place: FaultPlace,
-    /// What is wrong.
-    pub message: String,
-    /// What to write instead.
-    pub help: Option<String>,
+impl Offer<'_> {
+    fn is_for(&self, head: &HeadConfig) -> bool {
+        self.heads.is_none_or(|heads| heads.contains(&head.name))
+    }
+
+    /// What this data set calls a label.
+    fn name<'a>(&'a self, label: &'a str) -> &'a str {
+        self.renames.and_then(|renames| renames.get(label)).map_or(label, String::as_str)
+    }
+
+    /// The columns that may be used by a head, with their places.
+    fn columns(&self, head: &HeadConfig) -> impl Iterator<Item = (usize, &Column)> {
+        let fits = |column: &Column| column.head.as_ref().is_none_or(|name| *name == head.name);
+        self.vocabulary.columns.iter().enumerate().filter(move |(_, column)| fits(column))
+    }
+
+    /// Where a head's labels come from; none where the data set has none of them.
+    fn source(&self, head: &HeadConfig) -> Option<HeadSource> {
+        if !self.is_for(head) {
+            return None;
+        }
+        if head.task == Task::Multiclass {
+            return self.classes(head);
+        }
+        let origins: Vec<_> = head.labels.iter().map(|label| self.origin(head, label)).collect();
+        origins.iter().any(Option::is_some).then_some(HeadSource::Each(origins))
+    }
+
+    fn origin(&self, head: &HeadConfig, label: &str) -> Option<Origin> {
+        let wanted = self.name(label);
+        self.columns(head).find_map(|(place, column)| match (&column.kind, head.task) {
+            (Kind::Finding, Task::Multilabel | Task::Binary) | (Kind::Number, Task::Regression) => {
+                (column.label == wanted).then_some(Origin::Column(place))
+            }
+            (Kind::Classes(classes), Task::Binary) if classes.len() == 2 => {
+                let class = classes.iter().position(|class| class == wanted)?;
+                Some(Origin::IsClass { column: place, class })
+            }
+            _ => None,
+        })
+    }
+
+    /// The kind that has most of the head's classes; the first of several.
+    fn classes(&self, head: &HeadConfig) -> Option<HeadSource> {
+        let mut best: Option<(usize, HeadSource)> = None;
+        for (column, kind) in self.columns(head) {
+            let Kind::Classes(classes) = &kind.kind else { continue };
+            let class = |theirs: &String| {
+                head.labels.iter().position(|label| self.name(label) == theirs.as_str())
+            };
+            let classes: Vec<Option<usize>> = classes.iter().map(class).collect();
+            let count = classes.iter().flatten().count();
+            if count > best.as_ref().map_or(0, |(most, _)| *most) {
+                best = Some((count, HeadSource::OneOf { column, classes }));
+            }
+        }
+        best.map(|(_, source)| source)
+    }
 }
 
-/// Checks the heads' labels and the policies for uncertain ones against what the layout offers:
-/// `multilabel` and `binary` heads the findings (`binary` also `Female` and `Male`), `multiclass`
-/// heads classes of one kind (PA, AP, Lateral; Frontal, Lateral; Female, Male), `regression` heads
-/// `Age`.
+/// Where every head's labels come from: `[offer][head]`, none where a data set supplies nothing to
+/// a head.
+///
+/// `multilabel` and `binary` heads take findings (`binary` also a class of two), `multiclass` heads
+/// classes of one kind, `regression` heads numbers. Every label must be offered by one of the data
+/// sets at least.
 ///
 /// # Errors
 /// The first fault.
-pub fn check_labels(config: &DataConfig, heads: &[HeadConfig]) -> Result<(), LabelFault> {
-    sources(heads)?;
-    let chexpert = config.chexpert.as_ref().map(|layout| &layout.uncertain);
-    let phantom = config.phantom.as_ref().map(|layout| &layout.uncertain);
-    chexpert.into_iter().chain(phantom).try_for_each(check_uncertain)
+pub(super) fn bind(
+    offers: &[Offer],
+    heads: &[HeadConfig],
+) -> Result<Vec<Vec<Option<HeadSource>>>, Fault> {
+    for (place, offer) in offers.iter().enumerate() {
+        check_offer(place, offer, heads)?;
+    }
+    let bound: Vec<Vec<Option<HeadSource>>> =
+        offers.iter().map(|offer| heads.iter().map(|head| offer.source(head)).collect()).collect();
+    for (place, head) in heads.iter().enumerate() {
+        let sources: Vec<&HeadSource> =
+            bound.iter().filter_map(|heads| heads[place].as_ref()).collect();
+        check_head(place, head, offers, &sources)?;
+    }
+    for (source, bound) in bound.iter().enumerate() {
+        let supplied = |head: usize| bound[head].is_some();
+        check_supply(source, &offers[source], heads, supplied)?;
+    }
+    Ok(bound)
 }
 
-/// Where every head's labels come from.
-pub(super) fn sources(heads: &[HeadConfig]) -> Result<Vec<HeadSource>, LabelFault> {
-    heads.iter().enumerate().map(|(head, config)| source(head, config)).collect()
+/// Refuses heads that there are not, and renames of labels that there are not or to such.
+fn check_offer(place: usize, offer: &Offer, heads: &[HeadConfig]) -> Result<(), Fault> {
+    for (entry, name) in offer.heads.unwrap_or_default().iter().enumerate() {
+        let known: Vec<&str> = heads.iter().map(|head| head.name.as_str()).collect();
+        if !known.contains(&name.as_str()) {
+            let at = setting(place, &["heads"], Some(entry));
+            let help = format!("the heads are: {}", known.join(", "));
+            return Err(Fault::new(at, format!("there is no head `{name}`"), help));
+        }
+    }
+    for (label, theirs) in offer.renames.into_iter().flatten() {
+        let at = || setting(place, &["labels", label], None);
+        let used = heads.iter().filter(|head| offer.is_for(head));
+        let used: Vec<&str> = used.flat_map(|head| &head.labels).map(String::as_str).collect();
+        if !used.contains(&label.as_str()) {
+            let message = format!("no head that this source supplies has a label `{label}`");
+            let help = "on the left stands the head's label, on the right what this data set \
+                        calls it";
+            let meant = nearest(label, &used).map(|known| format!("did you mean `{known}`? "));
+            return Err(Fault::new(at(), message, meant.unwrap_or_default() + help));
+        }
+        let known = names(&[offer.vocabulary]);
+        if !known.contains(&theirs.as_str()) {
+            let meant = nearest(theirs, &known).map(|known| format!("did you mean `{known}`? "));
+            let help = meant.unwrap_or_default() + &findings_offered(&[offer.vocabulary]);
+            return Err(Fault::new(at(), format!("this data set has no label `{theirs}`"), help));
+        }
+        let twice = heads.iter().any(|head| {
+            let same = head.labels.iter().filter(|label| offer.name(label) == theirs.as_str());
+            head.task == Task::Multiclass && same.count() > 1
+        });
+        if twice {
+            let message = format!("`{theirs}` would be two classes of one head");
+            return Err(Fault::new(at(), message, "rename one label to it at most"));
+        }
+    }
+    Ok(())
 }
 
-fn source(head: usize, config: &HeadConfig) -> Result<HeadSource, LabelFault> {
-    let whole = |message: String, help: &str| LabelFault {
-        place: FaultPlace::Head { head },
-        message,
-        help: Some(help.to_owned()),
-    };
+/// Refuses a head with too few labels or too many, and labels that no data set supplies.
+fn check_head(
+    head: usize,
+    config: &HeadConfig,
+    offers: &[Offer],
+    sources: &[&HeadSource],
+) -> Result<(), Fault> {
+    let offering: Vec<&Offer> = offers.iter().filter(|offer| offer.is_for(config)).collect();
+    let whole = FaultPlace::Head { head };
+    if offering.is_empty() {
+        let message = format!("no source is for the head `{}`", config.name);
+        let help = "add it to `heads` of one of the `[[data.sources]]`";
+        return Err(Fault::new(whole, message, help));
+    }
+    let vocabularies: Vec<&Vocabulary> = offering.iter().map(|offer| offer.vocabulary).collect();
+    let offered = |task| offered(task, &vocabularies, &config.name);
     for (label, name) in config.labels.iter().enumerate() {
         if config.labels[..label].contains(name) {
-            return Err(LabelFault {
-                place: FaultPlace::Label { head, label },
-                message: format!("`{name}` stands twice"),
-                help: Some("remove one of the two".to_owned()),
-            });
+            let at = FaultPlace::Label { head, label };
+            return Err(Fault::new(at, format!("`{name}` stands twice"), "remove one of the two"));
         }
     }
     match (config.task, config.labels.len()) {
-        (_, 0) => return Err(whole("a head needs a label".to_owned(), offer(config.task))),
+        (task, 0) => return Err(Fault::new(whole, "a head needs a label", offered(task))),
         (Task::Binary, count @ 2..) => {
             let message = format!("a `binary` head has one label, not {count}");
-            return Err(whole(message, "use `task = \"multilabel\"`, or one head per label"));
+            let help = "use `task = \"multilabel\"`, or one head per label";
+            return Err(Fault::new(whole, message, help));
         }
         (Task::Multiclass, 1) => {
-            let message = "a `multiclass` head needs at least two classes".to_owned();
-            return Err(whole(message, offer(config.task)));
+            let message = "a `multiclass` head needs at least two classes";
+            return Err(Fault::new(whole, message, offered(Task::Multiclass)));
         }
         _ => {}
     }
+    let missing = |label: &usize| !sources.iter().any(|source| source.supplies(*label));
+    let Some(label) = (0..config.labels.len()).find(missing) else { return Ok(()) };
     if config.task == Task::Multiclass {
-        return classes(head, &config.labels);
-    }
-    let each = config.labels.iter().enumerate().map(|(label, name)| {
-        single(config.task, name).ok_or_else(|| not_offered(head, label, name, config.task))
-    });
-    each.collect::<Result<_, _>>().map(HeadSource::Each)
-}
-
-fn single(task: Task, name: &str) -> Option<Source> {
-    let place = |names: &[&str]| names.iter().position(|known| *known == name);
-    match task {
-        Task::Regression => (name == AGE).then_some(Source::Age),
-        Task::Multilabel => place(&FINDINGS).map(Source::Finding),
-        Task::Binary => place(&FINDINGS)
-            .map(Source::Finding)
-            .or_else(|| place(Family::Sex.classes()).map(Source::IsSex)),
-        Task::Multiclass => None,
-    }
-}
-
-fn classes(head: usize, names: &[String]) -> Result<HeadSource, LabelFault> {
-    let place = |family: Family, name: &str| family.classes().iter().position(|c| *c == name);
-    for family in Family::ALL {
-        if let Some(classes) = names.iter().map(|name| place(family, name)).collect() {
-            return Ok(HeadSource::OneOf { family, classes });
+        let known = |name: &String| classes(&vocabularies).any(|class| class == name);
+        match config.labels.iter().position(|name| !known(name)) {
+            Some(label) => return Err(not_offered(head, label, config, &vocabularies)),
+            None => {
+                let message =
+                    format!("`{}` are not classes of one kind", config.labels.join("`, `"));
+                return Err(Fault::new(whole, message, offered(Task::Multiclass)));
+            }
         }
     }
-    let known = |name: &str| Family::ALL.iter().any(|family| place(*family, name).is_some());
-    match names.iter().position(|name| !known(name)) {
-        Some(label) => Err(not_offered(head, label, &names[label], Task::Multiclass)),
-        None => Err(LabelFault {
-            place: FaultPlace::Head { head },
-            message: format!("`{}` are not classes of one kind", names.join("`, `")),
-            help: Some(offer(Task::Multiclass).to_owned()),
-        }),
+    Err(not_offered(head, label, config, &vocabularies))
+}
+
+/// Refuses a source that supplies nothing, or nothing to a head that it names.
+fn check_supply(
+    source: usize,
+    offer: &Offer,
+    heads: &[HeadConfig],
+    supplied: impl Fn(usize) -> bool,
+) -> Result<(), Fault> {
+    for (entry, name) in offer.heads.unwrap_or_default().iter().enumerate() {
+        if heads.iter().position(|head| head.name == *name).is_some_and(|head| !supplied(head)) {
+            let at = setting(source, &["heads"], Some(entry));
+            let message = format!("this data set has no label of the head `{name}`");
+            let help = "take the head out of `heads`, or say under `labels` what this data set \
+                        calls its labels";
+            return Err(Fault::new(at, message, help));
+        }
     }
+    if !heads.is_empty() && !(0..heads.len()).any(supplied) {
+        let help = "remove the source, or say under `labels` what it calls the heads' labels";
+        return Err(Fault::new(
+            setting(source, &[], None),
+            "this data set has no label of any head",
+            help,
+        ));
+    }
+    Ok(())
 }
 
-fn not_offered(head: usize, label: usize, name: &str, task: Task) -> LabelFault {
-    let mut everything = FINDINGS.to_vec();
-    everything.extend(Family::ALL.iter().flat_map(|family| family.classes()));
-    everything.push(AGE);
-    let (message, help) = if everything.contains(&name) {
-        let kind = match name {
-            AGE => "a number, for a head with `task = \"regression\"`",
-            _ if FINDINGS.contains(&name) => {
-                "a finding, for a head with `task = \"multilabel\"` or `\"binary\"`"
-            }
-            _ => "a class, for a head with `task = \"multiclass\"`",
-        };
-        (format!("`{name}` is {kind}"), offer(task).to_owned())
-    } else {
-        let nearest = nearest(name, &everything);
-        let meant = nearest.map(|known| format!("did you mean `{known}`? "));
-        let help = format!("{}{}", meant.unwrap_or_default(), offer(task));
-        (format!("the data has no label `{name}`"), help)
+fn setting(source: usize, keys: &[&str], entry: Option<usize>) -> FaultPlace {
+    let keys = keys.iter().map(|key| (*key).to_owned()).collect();
+    FaultPlace::Setting { source: Some(source), keys, entry }
+}
+
+fn not_offered(
+    head: usize,
+    label: usize,
+    config: &HeadConfig,
+    vocabularies: &[&Vocabulary],
+) -> Fault {
+    let name = &config.labels[label];
+    let known = names(vocabularies);
+    let offer = offered(config.task, vocabularies, &config.name);
+    let (message, help) = match known_as(name, vocabularies) {
+        Some(kind) => (format!("`{name}` is {kind}"), offer),
+        None => {
+            let meant = nearest(name, &known).map(|known| format!("did you mean `{known}`? "));
+            let help = format!("{}{offer}", meant.unwrap_or_default());
+            (format!("the data has no label `{name}`"), help)
+        }
     };
-    LabelFault { place: FaultPlace::Label { head, label }, message, help: Some(help) }
+    Fault::new(FaultPlace::Label { head, label }, message, help)
 }
 
-fn offer(task: Task) -> &'static str {
+/// What a name stands for, where it stands for something.
+fn known_as(name: &str, vocabularies: &[&Vocabulary]) -> Option<&'static str> {
+    let mut columns = vocabularies.iter().flat_map(|vocabulary| &vocabulary.columns);
+    columns.find_map(|column| match &column.kind {
+        Kind::Number if column.label == name => {
+            Some("a number, for a head with `task = \"regression\"`")
+        }
+        Kind::Finding if column.label == name => {
+            Some("a finding, for a head with `task = \"multilabel\"` or `\"binary\"`")
+        }
+        Kind::Classes(classes) if classes.iter().any(|class| class == name) => {
+            Some("a class, for a head with `task = \"multiclass\"`")
+        }
+        _ => None,
+    })
+}
+
+/// What a head of that task and name may have as labels.
+fn offered(task: Task, vocabularies: &[&Vocabulary], head: &str) -> String {
+    let fits = |column: &&Column| column.head.as_ref().is_none_or(|name| name == head);
+    let columns = vocabularies.iter().flat_map(|vocabulary| &vocabulary.columns).filter(fits);
+    let classes = |count: std::ops::RangeInclusive<usize>| {
+        let mut kinds: Vec<&[String]> = Vec::new();
+        for column in columns.clone() {
+            match &column.kind {
+                Kind::Classes(classes)
+                    if count.contains(&classes.len()) && !kinds.contains(&&classes[..]) =>
+                {
+                    kinds.push(classes);
+                }
+                _ => {}
+            }
+        }
+        kinds
+    };
     match task {
-        Task::Multilabel => FINDINGS_OFFERED,
+        Task::Multilabel => findings_offered(vocabularies),
         Task::Binary => {
-            "a `binary` head takes one finding (such as \"Pneumothorax\"), \"Female\" or \"Male\""
+            let finding = columns.clone().find(|column| column.kind == Kind::Finding);
+            let example = finding.map(|column| format!("one finding (such as {:?})", column.label));
+            let classes = classes(2..=2).concat().into_iter().map(|class| format!("{class:?}"));
+            let all: Vec<String> = example.into_iter().chain(classes).collect();
+            takes("binary", &alternatives(&all))
         }
         Task::Multiclass => {
-            "a `multiclass` head takes classes of one kind: \"PA\", \"AP\", \"Lateral\"; or \
-             \"Frontal\", \"Lateral\"; or \"Female\", \"Male\""
+            let quoted = |kind: &&[String]| {
+                kind.iter().map(|class| format!("{class:?}")).collect::<Vec<_>>().join(", ")
+            };
+            let kinds: Vec<String> = classes(2..=usize::MAX).iter().map(quoted).collect();
+            let of_one_kind = match kinds.is_empty() {
+                true => String::new(),
+                false => format!("classes of one kind: {}", kinds.join("; or ")),
+            };
+            takes("multiclass", &of_one_kind)
         }
-        Task::Regression => "a `regression` head takes \"Age\"",
+        Task::Regression => {
+            let numbers = columns.filter(|column| column.kind == Kind::Number);
+            let mut numbers: Vec<String> =
+                numbers.map(|column| format!("{:?}", column.label)).collect();
+            numbers.dedup();
+            takes("regression", &alternatives(&numbers))
+        }
     }
 }
 
-const FINDINGS_OFFERED: &str = "the findings are: No Finding, Enlarged Cardiomediastinum, \
-    Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, \
-    Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices";
+fn takes(task: &str, what: &str) -> String {
+    match what.is_empty() {
+        true => format!("the data has nothing for a `{task}` head"),
+        false => format!("a `{task}` head takes {what}"),
+    }
+}
+
+/// `a`, `a or b`, `a, b or c`.
+fn alternatives(all: &[String]) -> String {
+    match all {
+        [rest @ .., before, last] if !rest.is_empty() => {
+            format!("{}, {before} or {last}", rest.join(", "))
+        }
+        all => all.join(" or "),
+    }
+}
+
+/// More findings than these fill a screen.
+const MANY: usize = 40;
+
+/// The findings of all, as a help lists them.
+pub(super) fn findings_offered(vocabularies: &[&Vocabulary]) -> String {
+    let mut findings: Vec<&str> = Vec::new();
+    for column in vocabularies.iter().flat_map(|vocabulary| &vocabulary.columns) {
+        if column.kind == Kind::Finding && !findings.contains(&column.label.as_str()) {
+            findings.push(&column.label);
+        }
+    }
+    match findings.len() {
+        0 => "the data has no findings".to_owned(),
+        count if count > MANY => {
+            let few = findings[..MANY / 2].join(", ");
+            let more = count - MANY / 2;
+            format!("the findings are: {few} and {more} more (see datasets/README.md)")
+        }
+        _ => format!("the findings are: {}", findings.join(", ")),
+    }
+}
+
+fn classes<'a>(vocabularies: &[&'a Vocabulary]) -> impl Iterator<Item = &'a str> {
+    let columns = vocabularies.iter().flat_map(|vocabulary| &vocabulary.columns);
+    let classes = columns.filter_map(|column| match &column.kind {
+        Kind::Classes(classes) => Some(classes),
+        _ => None,
+    });
+    classes.flatten().map(String::as_str)
+}
+
+/// Everything that a head may name.
+fn names<'a>(vocabularies: &[&'a Vocabulary]) -> Vec<&'a str> {
+    let columns = vocabularies.iter().flat_map(|vocabulary| &vocabulary.columns);
+    let single = columns.filter(|column| !matches!(column.kind, Kind::Classes(_)));
+    let mut names: Vec<&str> = single.map(|column| column.label.as_str()).collect();
+    names.extend(classes(vocabularies));
+    names
+}
 
 /// The known name most like `name`, if one is like it at all.
-fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(super) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = |other: &str| strsim::jaro_winkler(&name.to_lowercase(), &other.to_lowercase());
     let best = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
     (likeness(best) > 0.8).then_some(*best)
 }
 
-fn check_uncertain(uncertain: &Uncertain) -> Result<(), LabelFault> {
-    let fault = |key: Option<&String>, message: String, help: String| LabelFault {
-        place: FaultPlace::Uncertain { key: key.cloned() },
-        message,
-        help: Some(help),
-    };
-    let check_policy = |key: Option<&String>, policy: &UncertainPolicy| match policy {
-        UncertainPolicy::Smooth([low, high]) if !(0.0 <= *low && low <= high && *high <= 1.0) => {
-            let message = format!("`smooth` is drawn from {low} to {high}");
-            let help = "write two numbers from 0 to 1, the lower first, such as [0.55, 0.85]";
-            Err(fault(key, message, help.to_owned()))
-        }
-        _ => Ok(()),
-    };
-    let policies = match uncertain {
-        Uncertain::All(policy) => return check_policy(None, policy),
-        Uncertain::PerLabel(policies) => policies,
-    };
-    for (key, policy) in policies {
-        if key != DEFAULT && !FINDINGS.contains(&key.as_str()) {
-            let mut known = FINDINGS.to_vec();
-            known.push(DEFAULT);
-            let meant = nearest(key, &known).map(|known| format!("did you mean `{known}`? "));
-            let help = format!(
-                "{}write a finding, or `default` for those not named; {FINDINGS_OFFERED}",
-                meant.unwrap_or_default()
-            );
-            return Err(fault(Some(key), format!("there is no finding `{key}`"), help));
-        }
-        check_policy(Some(key), policy)?;
-    }
-    Ok(())
-}
-
-impl Uncertain {
-    /// What a −1 of that finding becomes.
-    pub(super) fn policy(&self, finding: &str) -> UncertainPolicy {
-        match self {
-            Self::All(policy) => *policy,
-            Self::PerLabel(policies) => {
-                policies.get(finding).or_else(|| policies.get(DEFAULT)).copied().unwrap_or_default()
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::config::{DataConfig, UncertainPolicy};
+    use crate::data::layout::FINDINGS;
+    use crate::data::{check_labels, check_layouts};
 
     fn config(uncertain: &str) -> DataConfig {
         let text = format!(
@@ -322,12 +431,12 @@ mod tests {
         toml::from_str(&text).expect("reads")
     }
 
-    fn check(task: &str, labels: &[&str]) -> Result<(), LabelFault> {
+    fn check(task: &str, labels: &[&str]) -> Result<(), Fault> {
         let text = format!("name = 'h'\ntask = '{task}'\nlabels = {labels:?}");
         check_labels(&config("'ones'"), &[toml::from_str(&text).expect("reads")])
     }
 
-    fn said(outcome: Result<(), LabelFault>) -> String {
+    fn said(outcome: Result<(), Fault>) -> String {
         let fault = outcome.expect_err("is refused");
         format!("{:?}: {}\n{}", fault.place, fault.message, fault.help.unwrap_or_default())
     }
@@ -335,11 +444,12 @@ mod tests {
     #[test]
     fn every_task_takes_what_is_offered_to_it() {
         assert_eq!(check("multilabel", &FINDINGS), Ok(()));
-        for label in ["Female", "Male", "Edema"] {
+        for label in ["Female", "Male", "Frontal", "Edema"] {
             assert_eq!(check("binary", &[label]), Ok(()));
         }
-        for family in Family::ALL {
-            assert_eq!(check("multiclass", family.classes()), Ok(()));
+        for classes in [&["PA", "AP", "Lateral"][..], &["Frontal", "Lateral"], &["Female", "Male"]]
+        {
+            assert_eq!(check("multiclass", classes), Ok(()));
         }
         assert_eq!(check("multiclass", &["Lateral", "PA"]), Ok(()));
         assert_eq!(check("regression", &["Age"]), Ok(()));
@@ -387,18 +497,21 @@ mod tests {
 
     #[test]
     fn wrong_policies_are_named_by_their_key() {
-        let policies = |uncertain| said(check_labels(&config(uncertain), &[]));
+        let policies = |uncertain| {
+            let config = config(uncertain);
+            said(check_layouts(&config).and_then(|()| check_labels(&config, &[])))
+        };
         insta::assert_snapshot!(policies("{ Edma = 'ones' }"), @r#"
-        Uncertain { key: Some("Edma") }: there is no finding `Edma`
+        Setting { source: None, keys: ["chexpert", "uncertain", "Edma"], entry: None }: there is no finding `Edma`
         did you mean `Edema`? write a finding, or `default` for those not named; the findings are: No Finding, Enlarged Cardiomediastinum, Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices
         "#);
         insta::assert_snapshot!(policies("{ Edema = { smooth = [0.8, 0.5] } }"), @r#"
-        Uncertain { key: Some("Edema") }: `smooth` is drawn from 0.8 to 0.5
-        write two numbers from 0 to 1, the lower first, such as [0.55, 0.85]
+        Setting { source: None, keys: ["chexpert", "uncertain", "Edema", "smooth"], entry: None }: a soft label cannot be drawn between 0.8 and 0.5
+        write two numbers from 0 to 1, the smaller first: `smooth = [0.55, 0.85]`
         "#);
         insta::assert_snapshot!(policies("{ smooth = [0.5, 1.5] }"), @r#"
-        Uncertain { key: None }: `smooth` is drawn from 0.5 to 1.5
-        write two numbers from 0 to 1, the lower first, such as [0.55, 0.85]
+        Setting { source: None, keys: ["chexpert", "uncertain", "smooth"], entry: None }: a soft label cannot be drawn between 0.5 and 1.5
+        write two numbers from 0 to 1, the smaller first: `smooth = [0.55, 0.85]`
         "#);
         let fine = "{ default = 'zeros', Edema = { smooth = [0.5, 0.8] } }";
         assert_eq!(check_labels(&config(fine), &[]), Ok(()));

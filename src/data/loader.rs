@@ -9,7 +9,6 @@ mod worker;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -20,9 +19,10 @@ use rand::seq::SliceRandom;
 use self::worker::{Job, Pending};
 use super::batch::Batch;
 use super::config::{AugmentConfig, DataConfig, ImageConfig, OnBadImage};
-use super::dataset::Dataset;
+use super::dataset::{Dataset, Sample};
 use super::error::DataError;
-use super::image::{GreyImage, read_image};
+use super::image::{RawImage, read_image};
+use super::resize::needed;
 use crate::random::stream;
 
 /// How a [`Loader`] makes batches.
@@ -82,8 +82,13 @@ impl LoaderConfig {
 struct Shared {
     dataset: Arc<Dataset>,
     config: LoaderConfig,
-    /// [`read_image`], but for tests.
-    read: fn(&Path) -> Result<GreyImage, String>,
+    /// [`read_sample`], but for tests.
+    read: fn(&Sample, [usize; 2]) -> Result<RawImage, String>,
+}
+
+/// Reads a sample's image for `size` (height and width).
+fn read_sample(sample: &Sample, size: [usize; 2]) -> Result<RawImage, String> {
+    read_image(&sample.path, sample.item, Some(needed(size)))
 }
 
 /// Makes the batches of a data set, epoch by epoch.
@@ -94,7 +99,7 @@ pub struct Loader {
 impl Loader {
     /// A loader over `dataset`. Starts no thread yet.
     pub fn new(dataset: Arc<Dataset>, config: LoaderConfig) -> Self {
-        Self { shared: Arc::new(Shared { dataset, config, read: read_image }) }
+        Self { shared: Arc::new(Shared { dataset, config, read: read_sample }) }
     }
 
     /// The data set it reads.

@@ -1,27 +1,32 @@
 //! From files on disk to batches: one file per layout, one per file format, splits, the loader.
 //!
-//! [`open`] reads the tables of a layout into two [`Dataset`]s; a [`Loader`] turns one into
-//! [`Batch`]es, epoch by epoch. [`check_labels`] tells without any file whether the heads' labels
-//! are on offer.
+//! [`open`] reads the tables of one layout or several sources into two [`Dataset`]s; a [`Loader`]
+//! turns one into [`Batch`]es, epoch by epoch. [`check_layouts`] and [`check_labels`] tell without
+//! any file whether the layouts' settings can be and the heads' labels are on offer.
 
 mod augment;
 mod batch;
-mod chexpert;
 mod config;
 mod contain;
 mod dataset;
 mod error;
 mod image;
 mod labels;
+mod layout;
 mod loader;
+mod npy;
 mod phantom;
 mod resize;
+mod source;
 mod split;
+mod table;
 
 pub use batch::*;
 pub use config::*;
-pub use dataset::{Dataset, Sample, Splits, open};
+pub use dataset::{Dataset, Sample, Splits, open, open_with_test};
 pub use error::DataError;
-pub use labels::{FINDINGS, FaultPlace, LabelFault, check_labels};
+pub use layout::{FINDINGS, Fault, FaultPlace};
 pub use loader::{Epoch, Loader, LoaderConfig};
 pub use phantom::{PHANTOM_SIZES, PhantomSettings, PhantomState, ensure_phantom, write_phantom};
+pub use source::{check_labels, check_layouts};
+pub use split::DEFAULT_FRACTION;

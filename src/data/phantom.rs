@@ -29,7 +29,7 @@ use self::folder::{Partial, RECORD, Record, is_free, verify};
 use self::patient::{Patient, Picture, Study};
 use super::config::{PhantomConfig, View};
 use super::error::DataError;
-use super::labels::FINDINGS;
+use super::layout::FINDINGS;
 use crate::random::stream;
 
 /// Height and width of a phantom's images, in pixels.

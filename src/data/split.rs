@@ -1,16 +1,72 @@
-//! Setting patients aside for validation.
+//! Which images of a data set are trained on, and which are only looked at.
 
 use std::collections::BTreeMap;
 
 use rand::Rng;
 
-use super::chexpert::Row;
+use super::config::ValidationConfig;
 use super::error::DataError;
+use super::layout::{List, Row};
+use super::source::Source;
 use crate::random::stream;
+
+/// The share of patients set aside where neither the configuration nor the layout says.
+pub const DEFAULT_FRACTION: f64 = 0.1;
+
+/// The rows of a data set on each side.
+#[derive(Debug)]
+pub(super) struct Sides {
+    pub train: Vec<Row>,
+    pub validation: Vec<Row>,
+    /// The official test list, where it is asked for and there is one.
+    pub test: Option<Vec<Row>>,
+}
+
+/// Reads a data set's lists and splits them: validation has the share of patients asked for, or the
+/// list asked for; else the layout's own validation list; else [`DEFAULT_FRACTION`] of the patients.
+/// A share is of the training list only, so that no image of another list is ever trained on.
+pub(super) fn read(
+    source: &Source,
+    config: &ValidationConfig,
+    seed: u64,
+    with_test: bool,
+) -> Result<Sides, DataError> {
+    let own = source.layout.lists();
+    let asked = config.list.map(List::from);
+    let default = || own.contains(&List::Validation).then_some(List::Validation);
+    let list = if config.fraction.is_some() { None } else { asked.or_else(default) };
+    let mut wanted: Vec<List> = [List::Train].into_iter().chain(list).collect();
+    if with_test && own.contains(&List::Test) && !wanted.contains(&List::Test) {
+        wanted.push(List::Test);
+    }
+    let mut lists = source.layout.read(&source.vocabulary, &source.needed(), &wanted)?;
+    lists.retain(|_, rows| !rows.is_empty());
+    check_disjoint(&lists)?;
+    let empty = |list: List| DataError::EmptyList { place: source.name.clone(), list: list.name() };
+    let train = lists.remove(&List::Train).ok_or_else(|| empty(List::Train))?;
+    let validation = match list {
+        Some(list) => match lists.get(&list) {
+            Some(rows) => Some(rows.clone()),
+            None if asked.is_some() => return Err(empty(list)),
+            None => None,
+        },
+        None => None,
+    };
+    let test = if with_test { lists.remove(&List::Test) } else { None };
+    if let Some(validation) = validation {
+        return Ok(Sides { train, validation, test });
+    }
+    let sides = by_patient(&train, config.fraction.unwrap_or(DEFAULT_FRACTION), seed)?;
+    let (mut stay, mut aside) = (Vec::new(), Vec::new());
+    for (row, set_aside) in train.into_iter().zip(sides) {
+        if set_aside { aside.push(row) } else { stay.push(row) }
+    }
+    Ok(Sides { train: stay, validation: aside, test })
+}
 
 /// For each row whether it is for validation: `fraction` of the patients, whole, chosen by `seed`
 /// and by nothing else about the table than which patients it has.
-pub(super) fn by_patient(rows: &[Row], fraction: f64, seed: u64) -> Result<Vec<bool>, DataError> {
+fn by_patient(rows: &[Row], fraction: f64, seed: u64) -> Result<Vec<bool>, DataError> {
     let mut patients: BTreeMap<&str, u64> = BTreeMap::new();
     for row in rows {
         patients.entry(&row.patient).or_insert_with(|| lot(seed, &row.patient));
@@ -37,19 +93,20 @@ fn lot(seed: u64, patient: &str) -> u64 {
     stream(seed, &format!("split/{patient}"), &[]).next_u64()
 }
 
-/// Refuses a patient who is in both lists.
-pub(super) fn check_disjoint(train: &[Row], validation: &[Row]) -> Result<(), DataError> {
-    let trained: BTreeMap<&str, &Row> =
-        train.iter().map(|row| (row.patient.as_str(), row)).collect();
-    for row in validation {
-        if let Some(other) = trained.get(row.patient.as_str()) {
-            return Err(DataError::SharedPatient {
-                patient: row.patient.clone(),
-                train: other.table.to_path_buf(),
-                train_line: other.line,
-                validation: row.table.to_path_buf(),
-                validation_line: row.line,
-            });
+/// Refuses a patient who is in two lists.
+fn check_disjoint(lists: &BTreeMap<List, Vec<Row>>) -> Result<(), DataError> {
+    let mut seen: BTreeMap<&str, (List, &Row)> = BTreeMap::new();
+    for (list, rows) in lists {
+        for row in rows {
+            let (first, other) = *seen.entry(&row.patient).or_insert((*list, row));
+            if first != *list {
+                return Err(DataError::SharedPatient {
+                    patient: row.patient.clone(),
+                    lists: [first.name(), list.name()],
+                    tables: [other.table.to_path_buf(), row.table.to_path_buf()],
+                    lines: [other.line, row.line],
+                });
+            }
         }
     }
     Ok(())
@@ -65,14 +122,11 @@ mod tests {
     fn rows(patients: &[u32]) -> Vec<Row> {
         let row = |(place, patient): (usize, &u32)| Row {
             path: format!("{place}.png").into(),
+            item: None,
             table: Path::new("train.csv").into(),
             line: place as u64 + 2,
             patient: format!("patient{patient:05}"),
-            lateral: None,
-            view: None,
-            female: None,
-            age: None,
-            findings: [None; 14],
+            values: Vec::new(),
         };
         patients.iter().enumerate().map(row).collect()
     }
@@ -136,11 +190,25 @@ mod tests {
     }
 
     #[test]
-    fn a_patient_in_both_lists_is_named_with_both_lines() {
-        let (train, mut validation) = (rows(&[1, 2, 3]), rows(&[4, 3]));
-        validation.iter_mut().for_each(|row| row.table = Path::new("valid.csv").into());
-        let error = check_disjoint(&train, &validation).expect_err("is refused");
-        insta::assert_snapshot!(error, @"patient `patient00003` is in both lists: `train.csv`, line 4, and `valid.csv`, line 3");
-        assert!(check_disjoint(&train, &validation[..1]).is_ok());
+    fn a_patient_in_any_two_lists_is_named_with_both_lines() {
+        let lists = |pairs: [(List, &str, &[u32]); 2]| {
+            let of = |(list, table, patients): (List, &str, &[u32])| {
+                let mut rows = rows(patients);
+                rows.iter_mut().for_each(|row| row.table = Path::new(table).into());
+                (list, rows)
+            };
+            check_disjoint(&pairs.map(of).into())
+        };
+        let (train, validation) = ((List::Train, "train.csv"), (List::Validation, "valid.csv"));
+        let test = (List::Test, "test.csv");
+        let said = |a: (List, &str), b: (List, &str)| {
+            let both = [(a.0, a.1, &[1, 2, 3][..]), (b.0, b.1, &[4, 3][..])];
+            lists(both).expect_err("is refused").to_string()
+        };
+        insta::assert_snapshot!(said(train, validation), @"patient `patient00003` is in the training and in the validation list: `train.csv`, line 4, and `valid.csv`, line 3");
+        insta::assert_snapshot!(said(train, test), @"patient `patient00003` is in the training and in the test list: `train.csv`, line 4, and `test.csv`, line 3");
+        insta::assert_snapshot!(said(validation, test), @"patient `patient00003` is in the validation and in the test list: `valid.csv`, line 4, and `test.csv`, line 3");
+        let apart = [(List::Train, "a", &[1, 1, 2][..]), (List::Test, "b", &[4, 4][..])];
+        assert!(lists(apart).is_ok());
     }
 }

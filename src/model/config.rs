@@ -12,6 +12,8 @@ use crate::loss::LossConfig;
 pub enum ModelConfig {
     /// DenseNet-BC (Huang et al. 2017, arXiv:1608.06993).
     Densenet(DensenetConfig),
+    /// ResNet (He et al. 2016, arXiv:1512.03385).
+    Resnet(ResnetConfig),
 }
 
 /// `[model.densenet]`: a published `depth`, or `growth`, `blocks` and `stem` by hand.
@@ -40,6 +42,50 @@ pub struct DensenetConfig {
     pub dropout: f64,
     /// How activations are normalised.
     pub norm: Norm,
+}
+
+/// `[model.resnet]`: a published `depth`, or `block` and `blocks` by hand.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResnetConfig {
+    /// 18, 34, 50, 101, 152 or 200; with `form = "cifar"` 6n + 2 (basic blocks) or 9n + 2
+    /// (bottlenecks), such as 20, 110, 1001 or 2000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<usize>,
+    /// Which of the two published forms.
+    pub form: ResnetForm,
+    /// The residual block; set by `depth` where only one fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block: Option<ResnetBlock>,
+    /// Residual blocks in each group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<Vec<usize>>,
+    /// Channels after the first convolution; 64 as published, 16 for CIFAR.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stem: Option<usize>,
+    /// How activations are normalised.
+    pub norm: Norm,
+}
+
+/// A form of ResNet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ResnetForm {
+    /// 7×7 convolution and max-pooling, four groups; as torchvision has it.
+    #[default]
+    Imagenet,
+    /// 3×3 convolution, three groups, shortcuts without parameters.
+    Cifar,
+}
+
+/// A residual block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ResnetBlock {
+    /// Two 3×3 convolutions.
+    Basic,
+    /// 1×1, 3×3 and 1×1 convolutions, the last to four times the channels.
+    Bottleneck,
 }
 
 /// How activations are normalised.

@@ -8,7 +8,7 @@ use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 
-use super::layer::{Conv2d, Conv2dConfig, Dropout, NormLayer};
+use super::layer::{Conv2d, Conv2dConfig, Dropout, Fan, NormLayer};
 use super::{DensenetArchitecture, Norm};
 use crate::memory::{Activation, ActivationShape, Forward, Pass, Stage, StageSpec, Traced};
 use crate::random;
@@ -92,7 +92,7 @@ impl StageSpec for StemSpec {
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
         let mut random = random::stream(seed, "init/stem", &[]);
         let stem = Stem {
-            conv0: self.conv().init(device, &mut random),
+            conv0: self.conv().init(Fan::In, device, &mut random),
             norm0: NormLayer::init(self.norm, self.channels[1], device),
         };
         Box::new(Traced::new("stem", &[("", "features.")], stem))
@@ -157,9 +157,9 @@ impl DenseBlockSpec {
         let [conv1, conv2] = self.convs(layer);
         DenseLayer {
             norm1: NormLayer::init(self.norm, conv1.channels[0], device),
-            conv1: conv1.init(device, random),
+            conv1: conv1.init(Fan::In, device, random),
             norm2: NormLayer::init(self.norm, conv2.channels[0], device),
-            conv2: conv2.init(device, random),
+            conv2: conv2.init(Fan::In, device, random),
             dropout: Dropout::new(self.dropout, (self.index * 1000 + layer) as u64),
         }
     }
@@ -249,7 +249,7 @@ impl StageSpec for TransitionSpec {
         let mut random = random::stream(seed, "init/transition", &[self.index as u64]);
         let transition = Transition {
             norm: NormLayer::init(self.norm, self.channels[0], device),
-            conv: self.conv().init(device, &mut random),
+            conv: self.conv().init(Fan::In, device, &mut random),
         };
         let prefix = format!("features.{}.", self.name);
         Box::new(Traced::new(&self.name, &[("", &prefix)], transition))

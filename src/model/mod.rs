@@ -7,7 +7,11 @@ mod config;
 mod densenet;
 mod heads;
 mod layer;
+mod network;
+mod resnet;
 
 pub use architecture::{ArchitectureFault, DensenetArchitecture};
 pub use config::*;
 pub use heads::HeadsSpec;
+pub use network::Network;
+pub use resnet::ResnetArchitecture;

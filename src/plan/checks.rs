@@ -3,27 +3,20 @@
 
 use super::HeadPlan;
 use crate::config::{Config, Fault, written};
-use crate::data::{
-    DataConfig, FaultPlace, ImageConfig, LabelFault, Uncertain, UncertainPolicy, check_labels,
-};
+use crate::data::{self, DataConfig, FaultPlace, ImageConfig, check_labels, check_layouts};
 use crate::loss;
-use crate::model::{
-    ArchitectureFault, DensenetArchitecture, DensenetConfig, HeadConfig, ModelConfig, Norm, Task,
-};
+use crate::model::{ArchitectureFault, HeadConfig, ModelConfig, Network, Norm, Task};
 use crate::optim::{self, check_clip_norm};
 
 type Check = fn(&Config) -> Result<(), Fault>;
 
-const CHECKS: [Check; 17] = [
+const CHECKS: [Check; 14] = [
     run_name,
     saving,
     epochs,
     batch_size,
     image,
-    layout,
-    phantom,
-    views,
-    uncertain,
+    layouts,
     validation,
     loading,
     augment,
@@ -95,10 +88,10 @@ fn batch_size(config: &Config) -> Result<(), Fault> {
     let key = "train.batch_size";
     let size = config.train.batch_size;
     at_least_one(key, size)?;
-    let ModelConfig::Densenet(densenet) = &config.model.0;
+    let model = &config.model.0;
     let message = "normalising over a batch of one image leaves nothing of it";
-    let help = "write 2 or more, or `norm = \"group\"` under `[model.densenet]`";
-    require(size >= 2 || densenet.norm != Norm::Batch, key, message, help)
+    let help = format!("write 2 or more, or `norm = \"group\"` under `[model.{}]`", model.name());
+    require(size >= 2 || model.norm() != Norm::Batch, key, message, help)
 }
 
 /// Sides beyond this overflow nothing, but no radiograph has them and no memory holds them.
@@ -117,75 +110,8 @@ fn image(config: &Config) -> Result<(), Fault> {
     require(matches!(image.channels, 1 | 3), "data.image.channels", message, help)
 }
 
-fn layout(config: &Config) -> Result<(), Fault> {
-    let data = &config.data;
-    match (&data.chexpert, &data.phantom) {
-        (None, None) => Err(Fault::new("data", "no data set is given")
-            .help("add one of the tables `[data.chexpert]` and `[data.phantom]`")),
-        (Some(_), Some(_)) => {
-            let message = "two data sets are given: `[data.chexpert]` and `[data.phantom]`";
-            Err(Fault::new("data.phantom", message)
-                .help("remove one of the two tables")
-                .also("data.chexpert"))
-        }
-        (Some(chexpert), None) => root("data.chexpert.root", &chexpert.root),
-        (None, Some(phantom)) => root("data.phantom.root", &phantom.root),
-    }
-}
-
-fn root(key: &str, folder: &std::path::Path) -> Result<(), Fault> {
-    let help = "write the data set's folder, relative to the working directory";
-    require(!folder.as_os_str().is_empty(), key, "`root` is empty", help)
-}
-
-fn phantom(config: &Config) -> Result<(), Fault> {
-    let Some(phantom) = &config.data.phantom else { return Ok(()) };
-    let message = format!("{} patients cannot be split in two", phantom.patients);
-    require(phantom.patients >= 2, "data.phantom.patients", message, "write 2 or more")?;
-    let message = format!("phantoms of {} pixels a side are not drawn", phantom.size);
-    let help = "write a side from 32 to 3000";
-    require((32..=3000).contains(&phantom.size), "data.phantom.size", message, help)
-}
-
-fn views(config: &Config) -> Result<(), Fault> {
-    let data = &config.data;
-    let given = [
-        ("data.chexpert.views", data.chexpert.as_ref().and_then(|layout| layout.views.as_ref())),
-        ("data.phantom.views", data.phantom.as_ref().and_then(|layout| layout.views.as_ref())),
-    ];
-    for (key, views) in given.into_iter().filter_map(|(key, views)| Some((key, views?))) {
-        let help = "write some of \"PA\", \"AP\" and \"Lateral\", or leave `views` out for all";
-        require(!views.is_empty(), key, "`views` is empty, so no image is left", help)?;
-        let double = (1..views.len()).find(|place| views[..*place].contains(&views[*place]));
-        let key = format!("{key}[{}]", double.unwrap_or_default());
-        require(double.is_none(), key, "this view is given twice", "remove one")?;
-    }
-    Ok(())
-}
-
-fn uncertain(config: &Config) -> Result<(), Fault> {
-    let data = &config.data;
-    let given = [
-        ("data.chexpert.uncertain", data.chexpert.as_ref().map(|layout| &layout.uncertain)),
-        ("data.phantom.uncertain", data.phantom.as_ref().map(|layout| &layout.uncertain)),
-    ];
-    for (key, uncertain) in given.into_iter().filter_map(|(key, one)| Some((key, one?))) {
-        match uncertain {
-            Uncertain::All(policy) => smooth(key, *policy)?,
-            Uncertain::PerLabel(policies) => policies.iter().try_for_each(|(label, policy)| {
-                smooth(&format!("{key}.{}", written(label)), *policy)
-            })?,
-        }
-    }
-    Ok(())
-}
-
-fn smooth(key: &str, policy: UncertainPolicy) -> Result<(), Fault> {
-    let UncertainPolicy::Smooth([low, high]) = policy else { return Ok(()) };
-    let message = format!("a soft label cannot be drawn between {low} and {high}");
-    let help = "write two numbers from 0 to 1, the smaller first: `smooth = [0.55, 0.85]`";
-    let holds = 0.0 <= low && low <= high && high <= 1.0;
-    require(holds, format!("{key}.smooth"), message, help)
+fn layouts(config: &Config) -> Result<(), Fault> {
+    check_layouts(&config.data).map_err(of_data)
 }
 
 fn validation(config: &Config) -> Result<(), Fault> {
@@ -317,27 +243,20 @@ fn early_stopping(config: &Config) -> Result<(), Fault> {
 }
 
 /// The network's sizes, if an image of this size passes through it.
-pub(super) fn architecture(
-    densenet: &DensenetConfig,
-    image: &ImageConfig,
-) -> Result<DensenetArchitecture, Fault> {
-    let key = |key: &str| match key {
-        "" => "model.densenet".to_owned(),
-        key => format!("model.densenet.{key}"),
-    };
-    let architecture = densenet.resolve().map_err(|fault: ArchitectureFault| {
-        Fault::new(key(&fault.key), fault.message).help(fault.help)
+pub(super) fn network(model: &ModelConfig, image: &ImageConfig) -> Result<Network, Fault> {
+    let table = format!("model.{}", model.name());
+    let network = model.resolve().map_err(|ArchitectureFault { key, message, help }| {
+        let key = if key.is_empty() { table.clone() } else { format!("{table}.{key}") };
+        Fault::new(key, message).help(help)
     })?;
-    let blocks = architecture.blocks.len();
+    let (decisive, least) = network.least_side();
     for (place, side) in image.size.iter().enumerate() {
-        // The stem halves twice, rounding up; each transition halves, rounding down.
-        let left = side.div_ceil(2).div_ceil(2) >> (blocks - 1);
-        let message = format!("of {side} pixels nothing is left after {blocks} dense blocks");
-        let help = format!("write {} or more, or fewer blocks", (4 << (blocks - 1)) - 3);
-        let fault = require(left >= 1, format!("data.image.size[{place}]"), message, help);
-        fault.map_err(|fault| fault.also("model.densenet.blocks"))?;
+        let message = format!("of {side} pixels nothing is left after the last block");
+        let help = format!("write {least} or more, or fewer `{decisive}`");
+        let fault = require(*side >= least, format!("data.image.size[{place}]"), message, help);
+        fault.map_err(|fault| fault.also(format!("{table}.{decisive}")))?;
     }
-    Ok(architecture)
+    Ok(network)
 }
 
 /// Each head's loss against its task and labels.
@@ -351,21 +270,27 @@ pub(super) fn losses(heads: &[HeadPlan]) -> Result<(), Fault> {
     })
 }
 
-/// The heads' labels against those that the data layout has.
+/// The heads' labels against those that the data has.
 pub(super) fn data_labels(data: &DataConfig, heads: &[HeadConfig]) -> Result<(), Fault> {
-    check_labels(data, heads).map_err(|LabelFault { place, message, help }| {
-        let layout = if data.chexpert.is_some() { "chexpert" } else { "phantom" };
-        let key = match place {
-            FaultPlace::Head { head } => format!("heads[{head}].labels"),
-            FaultPlace::Label { head, label } => format!("heads[{head}].labels[{label}]"),
-            FaultPlace::Uncertain { key: None } => format!("data.{layout}.uncertain"),
-            FaultPlace::Uncertain { key: Some(label) } => {
-                format!("data.{layout}.uncertain.{}", written(&label))
-            }
-        };
-        let fault = Fault::new(key, message);
-        help.into_iter().fold(fault, Fault::help)
-    })
+    check_labels(data, heads).map_err(of_data)
+}
+
+/// A fault of the data, by the key that it stands at.
+fn of_data(fault: data::Fault) -> Fault {
+    let key = |place| match place {
+        FaultPlace::Head { head } => format!("heads[{head}].labels"),
+        FaultPlace::Label { head, label } => format!("heads[{head}].labels[{label}]"),
+        FaultPlace::Setting { source, keys, entry } => {
+            let above = source.map_or("data".to_owned(), |place| format!("data.sources[{place}]"));
+            let below = keys.iter().map(|key| format!(".{}", written(key)));
+            let entry = entry.map(|entry| format!("[{entry}]"));
+            std::iter::once(above).chain(below).chain(entry).collect()
+        }
+    };
+    let data::Fault { place, also, message, help } = fault;
+    let fault = Fault::new(key(place), message);
+    let fault = help.into_iter().fold(fault, Fault::help);
+    also.into_iter().fold(fault, |fault, place| fault.also(key(*place)))
 }
 
 /// An optimizer's or a schedule's fault, whose key counts from `table`.

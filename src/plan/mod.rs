@@ -14,10 +14,10 @@ pub use monitor::Monitor;
 
 pub use crate::config::Mode;
 use crate::config::{Config, Fault, RunConfig};
-use crate::data::DataConfig;
+use crate::data::{DEFAULT_FRACTION, DataConfig};
 use crate::loss::{LossConfig, default_loss};
 use crate::memory::MemoryConfig;
-use crate::model::{DensenetArchitecture, HeadConfig, ModelConfig, Task};
+use crate::model::{HeadConfig, Network, Task};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
 
 /// An experiment with everything decided.
@@ -27,24 +27,18 @@ pub struct Plan {
     pub run: RunConfig,
     /// The device.
     pub device: DevicePlan,
-    /// Images, labels and the split. Exactly one layout is given, and a share for validation where
-    /// the layout has no list of its own; what is still absent means "all" (`views`, `workers`).
+    /// Images, labels and the split. Exactly one layout is given, or sources with one each, and a
+    /// share for validation where none has a list of its own; what is still absent means "all"
+    /// (`views`, `workers`).
     pub data: DataConfig,
     /// The network below the heads.
-    pub model: ModelPlan,
+    pub model: Network,
     /// What is predicted; at least one, with different names.
     pub heads: Vec<HeadPlan>,
     /// How it is trained.
     pub train: TrainPlan,
     /// How a step fits in memory.
     pub memory: MemoryConfig,
-}
-
-/// The network below the heads, with every size given.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ModelPlan {
-    /// A DenseNet.
-    Densenet(DensenetArchitecture),
 }
 
 /// A head with its loss.
@@ -111,9 +105,6 @@ impl Plan {
     }
 }
 
-/// The share of patients set aside where neither the configuration nor the layout says.
-const DEFAULT_VALIDATION: f64 = 0.2;
-
 /// Makes every check and fills in every default.
 ///
 /// # Errors
@@ -123,15 +114,14 @@ const DEFAULT_VALIDATION: f64 = 0.2;
 pub fn plan(config: Config) -> Result<Plan, Fault> {
     checks::check(&config)?;
     let device = DevicePlan::parse(&config.device.device)?;
-    let ModelConfig::Densenet(densenet) = &config.model.0;
-    let model = ModelPlan::Densenet(checks::architecture(densenet, &config.data.image)?);
+    let model = checks::network(&config.model.0, &config.data.image)?;
     let heads: Vec<HeadPlan> = config.heads.iter().map(head).collect();
     checks::losses(&heads)?;
     checks::data_labels(&config.data, &config.heads)?;
     let train = train(&config, &heads)?;
     let mut data = config.data;
-    if data.phantom.is_some() {
-        data.validation.fraction.get_or_insert(DEFAULT_VALIDATION);
+    if data.validation.list.is_none() && !data.has_validation_list() {
+        data.validation.fraction.get_or_insert(DEFAULT_FRACTION);
     }
     Ok(Plan { run: config.run, device, data, model, heads, train, memory: config.memory })
 }

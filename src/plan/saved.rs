@@ -1,9 +1,9 @@
 //! A plan as a configuration, with every default written out.
 
-use super::{EarlyStopping, HeadPlan, ModelPlan, Plan, TrainPlan};
+use super::{EarlyStopping, HeadPlan, Plan, TrainPlan};
 use crate::choice::Choice;
 use crate::config::{Config, DeviceConfig, DeviceUse, EarlyStoppingConfig, TrainConfig};
-use crate::model::{HeadConfig, ModelConfig};
+use crate::model::HeadConfig;
 
 const OPENING: &str = "\
 # The resolved configuration: every default filled in.
@@ -14,12 +14,11 @@ const OPENING: &str = "\
 impl Plan {
     /// The configuration that resolves to this plan and leaves nothing to default.
     pub fn to_config(&self) -> Config {
-        let ModelPlan::Densenet(densenet) = &self.model;
         Config {
             run: self.run.clone(),
             device: DeviceConfig { device: DeviceUse::One(self.device.to_string()) },
             data: self.data.clone(),
-            model: Choice(ModelConfig::Densenet(densenet.to_config())),
+            model: Choice(self.model.to_config()),
             heads: self.heads.iter().map(HeadPlan::to_config).collect(),
             train: self.train.to_config(),
             memory: self.memory.clone(),

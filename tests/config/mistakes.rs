@@ -59,7 +59,7 @@ fn misspelt_keys_show_the_nearest_one() {
         ("under a dotted key", "use = \"cpu\"", "use = \"cpu\"\nuse_.a = 1", "use_"),
         ("in another table", "patience = 5", "patience = 5\nlr = 1e-3", "lr"),
         ("at the top, but written below", "depth = 121", "depth = 121\nmodel = 1", "model"),
-        ("like none", "rotate_degrees = 10.0", "blur = 1.0", "blur"),
+        ("like none", "rotate_degrees = 10.0", "posterize = 1.0", "posterize"),
         ("with a space", "patience = 5", "\"the patience\" = 5", "\"the patience\""),
         ("that is planned", "precision = \"fp32\"", "micro_batch = 4", "micro_batch"),
     ];
@@ -150,7 +150,7 @@ fn unknown_choices_show_the_nearest_or_all() {
         ("a policy with no settings", "\"ones\"", "{ Edema = { ones = 1 } }", "ones"),
         ("a rule for weights", "\"balanced\"", "\"balance\"", "\"balance\""),
         ("a loss", "[heads.loss.bce]", "[heads.loss.bec]", "bec"),
-        ("a model", "[model.densenet]", "[model.resnet]", "resnet"),
+        ("a model", "[model.densenet]", "[model.vgg]", "vgg"),
         ("a precision that is planned", "\"fp32\"", "\"bf16\"", "\"bf16\""),
         (
             "a policy of memory that is planned",

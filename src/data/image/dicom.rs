@@ -9,7 +9,6 @@ mod dataset;
 mod file;
 mod grey;
 mod header;
-mod jpeg;
 #[cfg(feature = "dicom-jpeg2000")]
 mod jpeg2000;
 #[cfg(feature = "dicom-jpeg-ls")]
@@ -72,8 +71,7 @@ struct Stored {
 impl Stored {
     fn read(bytes: &[u8]) -> Result<Self, String> {
         let body = file::open(bytes)?;
-        let (dataset, _) =
-            Dataset::read(&body.bytes, body.start, body.syntax.encoding, |_| false)?;
+        let (dataset, _) = Dataset::read(&body.bytes, body.start, body.syntax.encoding, |_| false)?;
         let mut header = Header::of(&dataset)?;
         // What cannot be shown is refused before it is decoded.
         let modality = Modality::of(&dataset, header.signed)?;

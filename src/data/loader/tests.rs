@@ -8,6 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::data::resize::{resize, unit};
 use crate::data::{Splits, open};
 
 /// A phantom of some 40 small images and the folder it lives in.
@@ -70,9 +71,9 @@ fn an_epoch_resumed_at_any_batch_goes_on_as_if_never_stopped() {
 #[test]
 fn resuming_decodes_nothing_of_the_batches_before() {
     static READ: Mutex<Vec<std::path::PathBuf>> = Mutex::new(Vec::new());
-    fn noting(path: &Path) -> Result<GreyImage, String> {
-        READ.lock().expect("no one panics").push(path.to_owned());
-        read_image(path)
+    fn noting(sample: &Sample, size: [usize; 2]) -> Result<RawImage, String> {
+        READ.lock().expect("no one panics").push(sample.path.clone());
+        read_sample(sample, size)
     }
     let shared = Shared { dataset: PHANTOM.1.clone(), config: settings(), read: noting };
     let loader = Loader { shared: Arc::new(shared) };
@@ -104,11 +105,9 @@ fn images_and_targets_belong_together() {
         assert_eq!(batch.images.len(), batch.shape.iter().product::<usize>());
         assert_eq!(batch.targets, PHANTOM.1.targets(&batch.indices));
         for (place, &index) in batch.indices.iter().enumerate() {
-            let image = read_image(&PHANTOM.1.samples()[index].path).expect("reads");
-            let mut resizer = fast_image_resize::Resizer::new();
-            let fit = settings().image.fit;
-            let plane =
-                crate::data::resize::resize(&image, [32, 36], fit, &mut resizer).expect("resizes");
+            let path = &PHANTOM.1.samples()[index].path;
+            let image = read_image(path, None, None).expect("reads");
+            let plane = unit(&resize(&image, [32, 36], settings().image.fit));
             assert!(batch.images[place * 32 * 36..(place + 1) * 32 * 36] == plane);
         }
     }
@@ -223,9 +222,9 @@ fn an_epoch_dropped_early_stops_its_threads() {
 #[test]
 fn a_panic_in_a_worker_is_an_error_and_not_a_hang() {
     within_seconds(|| {
-        fn failing(path: &Path) -> Result<GreyImage, String> {
-            assert!(path != PHANTOM.1.samples()[9].path, "out of luck");
-            read_image(path)
+        fn failing(sample: &Sample, size: [usize; 2]) -> Result<RawImage, String> {
+            assert!(sample.path != PHANTOM.1.samples()[9].path, "out of luck");
+            read_sample(sample, size)
         }
         let config = LoaderConfig { shuffle: false, ..settings() };
         let shared = Shared { dataset: PHANTOM.1.clone(), config, read: failing };
@@ -240,9 +239,9 @@ fn a_panic_in_a_worker_is_an_error_and_not_a_hang() {
 #[test]
 fn the_prefetch_bounds_what_is_decoded_ahead() {
     static READ: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    fn counting(path: &Path) -> Result<GreyImage, String> {
+    fn counting(sample: &Sample, size: [usize; 2]) -> Result<RawImage, String> {
         READ.fetch_add(1, Ordering::Relaxed);
-        read_image(path)
+        read_sample(sample, size)
     }
     let config = LoaderConfig { batch_size: 4, prefetch: 2, ..settings() };
     let shared = Shared { dataset: PHANTOM.1.clone(), config, read: counting };

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender};
-use fast_image_resize::Resizer;
 
 use super::Shared;
 use crate::data::augment::Warp;
@@ -12,7 +11,7 @@ use crate::data::batch::{BadImage, Batch};
 use crate::data::config::OnBadImage;
 use crate::data::contain::contained;
 use crate::data::error::DataError;
-use crate::data::resize::resize;
+use crate::data::resize::{resize, unit};
 
 /// What became of an image.
 enum Outcome {
@@ -66,17 +65,13 @@ pub(super) fn work(
     finished: &Sender<(usize, Result<Batch, DataError>)>,
     stop: &AtomicBool,
 ) {
-    let mut resizer = Resizer::new();
     for Job { pending, place } in jobs {
         if stop.load(Ordering::Relaxed) {
             continue;
         }
         let index = pending.indices[place];
-        let outcome = contained(|| load(shared, pending.epoch, index, &mut resizer))
-            .unwrap_or_else(|panic| {
-                resizer = Resizer::new();
-                Outcome::Failed(panic)
-            });
+        let outcome =
+            contained(|| load(shared, pending.epoch, index)).unwrap_or_else(Outcome::Failed);
         let Some(outcomes) = pending.put(place, outcome) else { continue };
         let batch = contained(|| assemble(shared, &pending, outcomes))
             .unwrap_or_else(|panic| Err(DataError::Worker(panic)));
@@ -86,15 +81,17 @@ pub(super) fn work(
     }
 }
 
-fn load(shared: &Shared, epoch: u64, index: usize, resizer: &mut Resizer) -> Outcome {
+fn load(shared: &Shared, epoch: u64, index: usize) -> Outcome {
     let config = &shared.config;
     let size = config.image.size;
-    let plane = (shared.read)(&shared.dataset.samples()[index].path)
-        .and_then(|image| resize(&image, size, config.image.fit, resizer));
-    match (plane, &config.augment) {
-        (Err(reason), _) => Outcome::Bad(reason),
-        (Ok(plane), None) => Outcome::Plane(plane),
-        (Ok(plane), Some(augment)) => {
+    let image = match (shared.read)(&shared.dataset.samples()[index], size) {
+        Ok(image) => resize(&image, size, config.image.fit),
+        Err(reason) => return Outcome::Bad(reason),
+    };
+    let plane = unit(&image);
+    match &config.augment {
+        None => Outcome::Plane(plane),
+        Some(augment) => {
             Outcome::Plane(Warp::draw(augment, config.seed, epoch, index).apply(&plane, size))
         }
     }

@@ -3,7 +3,7 @@
 use rand::{Rng, RngExt};
 
 use crate::data::config::View;
-use crate::data::labels::FINDINGS;
+use crate::data::layout::FINDINGS;
 use crate::random::stream;
 
 /// A body, the same in all its pictures. Lengths in body coordinates.

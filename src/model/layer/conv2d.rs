@@ -30,6 +30,15 @@ pub struct Conv2d {
     padding: usize,
 }
 
+/// The connections whose number decides how large weights are drawn.
+#[derive(Debug, Clone, Copy)]
+pub enum Fan {
+    /// Into an output; torchvision's DenseNet.
+    In,
+    /// Out of an input; torchvision's ResNet.
+    Out,
+}
+
 impl Conv2dConfig {
     /// Trained numbers.
     pub fn parameter_count(&self) -> usize {
@@ -41,11 +50,15 @@ impl Conv2dConfig {
         (size + 2 * self.padding - self.kernel) / self.stride + 1
     }
 
-    /// The layer with weights drawn as torchvision's DenseNet draws them: `kaiming_normal_`, that
-    /// is, from N(0, 2 / fan-in) (He et al. 2015).
-    pub fn init(&self, device: &Device, random: &mut ChaCha8Rng) -> Conv2d {
+    /// The layer with weights drawn by `kaiming_normal_`, that is, from N(0, 2 / fan) (He et al.
+    /// 2015).
+    pub fn init(&self, fan: Fan, device: &Device, random: &mut ChaCha8Rng) -> Conv2d {
         let [input, output] = self.channels;
-        let deviation = (2.0 / (input * self.kernel * self.kernel) as f64).sqrt();
+        let fan = match fan {
+            Fan::In => input,
+            Fan::Out => output,
+        };
+        let deviation = (2.0 / (fan * self.kernel * self.kernel) as f64).sqrt();
         let shape = [output, input, self.kernel, self.kernel];
         let weight = drawn(shape, device, random, |random| normal(random, deviation));
         Conv2d { weight, stride: self.stride, padding: self.padding }

@@ -8,7 +8,7 @@ mod dropout;
 mod linear;
 mod norm;
 
-pub use conv2d::{Conv2d, Conv2dConfig};
+pub use conv2d::{Conv2d, Conv2dConfig, Fan};
 pub use dropout::Dropout;
 pub use linear::Linear;
 pub use norm::NormLayer;

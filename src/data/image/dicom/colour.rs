@@ -46,7 +46,8 @@ pub(super) fn palette(
         return Err("its palette is segmented, which is not read".to_owned());
     }
     let table = |tags, name| Lut::of(dataset, tags, header.signed, name);
-    let tables = [table(RED, "red palette")?, table(GREEN, "green palette")?, table(BLUE, "blue palette")?];
+    let tables =
+        [table(RED, "red palette")?, table(GREEN, "green palette")?, table(BLUE, "blue palette")?];
     let grey = |bits| {
         let value = f64::from(header.value(bits));
         let colours = [&tables[0], &tables[1], &tables[2]]

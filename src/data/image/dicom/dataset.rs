@@ -63,7 +63,9 @@ impl<'a> Dataset<'a> {
             // Files are padded to whole blocks now and then.
             if bytes[begin..].starts_with(&[0; 4]) {
                 if bytes[begin..].iter().any(|&byte| byte != 0) {
-                    return Err(format!("its header is malformed at byte {begin}: there are zeros"));
+                    return Err(format!(
+                        "its header is malformed at byte {begin}: there are zeros"
+                    ));
                 }
                 break;
             }
@@ -172,8 +174,7 @@ impl<'a> Reader<'a> {
 
     fn whole(&mut self) -> Result<u32, String> {
         let [first, second] = [u32::from(self.half()?), u32::from(self.half()?)];
-        let (high, low) =
-            if self.encoding.big_endian { (first, second) } else { (second, first) };
+        let (high, low) = if self.encoding.big_endian { (first, second) } else { (second, first) };
         Ok(high << 16 | low)
     }
 
@@ -307,7 +308,9 @@ impl<'a> Reader<'a> {
                     let fragment = self.take(header.length as usize).map_err(|_| cut(header.at))?;
                     fragments.push(fragment);
                     if fragments.len() > MOST_FRAGMENTS {
-                        return Err(format!("its pixels are in more than {MOST_FRAGMENTS} fragments"));
+                        return Err(format!(
+                            "its pixels are in more than {MOST_FRAGMENTS} fragments"
+                        ));
                     }
                 }
                 tag => {
@@ -342,7 +345,18 @@ pub(super) fn shown((group, element): Tag) -> String {
 fn has_long_length(vr: [u8; 2]) -> bool {
     matches!(
         &vr,
-        b"OB" | b"OD" | b"OF" | b"OL" | b"OV" | b"OW" | b"SQ" | b"SV" | b"UC" | b"UN" | b"UR"
-            | b"UT" | b"UV"
+        b"OB"
+            | b"OD"
+            | b"OF"
+            | b"OL"
+            | b"OV"
+            | b"OW"
+            | b"SQ"
+            | b"SV"
+            | b"UC"
+            | b"UN"
+            | b"UR"
+            | b"UT"
+            | b"UV"
     )
 }

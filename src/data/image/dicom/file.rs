@@ -79,7 +79,11 @@ fn bare_encoding(bytes: &[u8]) -> Option<Encoding> {
         _ => return None,
     };
     // Both groups have but few elements: those of others are not mistaken for them.
-    let element = u16::from_le_bytes(if big_endian { [element_1, element_0] } else { [element_0, element_1] });
+    let element = u16::from_le_bytes(if big_endian {
+        [element_1, element_0]
+    } else {
+        [element_0, element_1]
+    });
     if element > 0x0102 {
         return None;
     }

@@ -116,11 +116,7 @@ impl Header {
     /// The value that the stored bits mean.
     pub(super) fn value(&self, bits: u16) -> i32 {
         let unused = 32 - u32::from(self.stored);
-        if self.signed {
-            (i32::from(bits) << unused) >> unused
-        } else {
-            i32::from(bits)
-        }
+        if self.signed { (i32::from(bits) << unused) >> unused } else { i32::from(bits) }
     }
 
     /// The lowest and the highest value that can be stored.
@@ -185,7 +181,9 @@ fn photometric(dataset: &Dataset<'_>, samples: u16) -> Result<Photometric, Strin
         Photometric::Monochrome1 | Photometric::Monochrome2 | Photometric::Palette
     );
     if samples != if single { 1 } else { 3 } {
-        return Err(format!("its header contradicts itself: {samples} samples per pixel of {name}"));
+        return Err(format!(
+            "its header contradicts itself: {samples} samples per pixel of {name}"
+        ));
     }
     Ok(photometric)
 }

@@ -34,7 +34,8 @@ pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<(Vec<u16>, Stream)
     let decoded = image.decode(&mut context).map_err(failed)?;
     let planes = decoded.components();
     let pixels = header.width * header.height;
-    if planes.len() != header.samples || planes.iter().any(|plane| plane.samples().len() != pixels) {
+    if planes.len() != header.samples || planes.iter().any(|plane| plane.samples().len() != pixels)
+    {
         return Err("decodes to another size than it claims".to_owned());
     }
     // The decoder moves values to begin at 0 whether they are signed or not.
@@ -53,7 +54,8 @@ pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<(Vec<u16>, Stream)
 /// Checks sizes before the decoder allocates by them (T.800 A.5.1 and A.6.1).
 fn check(bytes: &[u8], header: &Header) -> Result<Stream, String> {
     let size = segment(bytes, 2).filter(|size| size.len() >= 38).ok_or("is cut off")?;
-    let whole = |at: usize| u32::from_be_bytes([size[at], size[at + 1], size[at + 2], size[at + 3]]);
+    let whole =
+        |at: usize| u32::from_be_bytes([size[at], size[at + 1], size[at + 2], size[at + 3]]);
     let [right, bottom, left, top] = [whole(4), whole(8), whole(12), whole(16)];
     let (width, height) = (right.saturating_sub(left), bottom.saturating_sub(top));
     let count = usize::from(u16::from_be_bytes([size[36], size[37]]));

@@ -33,7 +33,8 @@ pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Vec<u16>, String> 
             at += 1;
             continue;
         }
-        let length = rest.first_chunk().map_or(0, |&length| usize::from(u16::from_be_bytes(length)));
+        let length =
+            rest.first_chunk().map_or(0, |&length| usize::from(u16::from_be_bytes(length)));
         let segment = rest.get(2..length).ok_or("is cut off")?;
         at += 2 + length;
         match marker {
@@ -85,7 +86,8 @@ fn preset_of(segment: &[u8]) -> Result<[i32; 5], String> {
     let (1, Some(words)) = (segment.first().copied().unwrap_or(0), segment.get(1..11)) else {
         return Err("has a mapping table, which is not read".to_owned());
     };
-    let word = |place: usize| i32::from(u16::from_be_bytes([words[place * 2], words[place * 2 + 1]]));
+    let word =
+        |place: usize| i32::from(u16::from_be_bytes([words[place * 2], words[place * 2 + 1]]));
     Ok(std::array::from_fn(word))
 }
 

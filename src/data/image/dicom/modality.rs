@@ -60,11 +60,7 @@ impl Modality {
 ///
 /// # Errors
 /// The text, where it is no finite number.
-pub(super) fn decimal(
-    dataset: &Dataset<'_>,
-    tag: Tag,
-    name: &str,
-) -> Result<Option<f64>, String> {
+pub(super) fn decimal(dataset: &Dataset<'_>, tag: Tag, name: &str) -> Result<Option<f64>, String> {
     let Some(text) = dataset.text(tag) else { return Ok(None) };
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() => Ok(Some(number)),

@@ -17,7 +17,9 @@ pub(super) fn decode(bytes: &[u8], header: &Header, swapped: bool) -> Result<Vec
         format!("it is cut off: it holds {} of {need} bytes of pixels", bytes.len())
     })?;
     let words: Vec<u16> = match (header.allocated, swapped) {
-        (8, true) => (0..need).map(|place| whole.get(place ^ 1).copied().unwrap_or(0).into()).collect(),
+        (8, true) => {
+            (0..need).map(|place| whole.get(place ^ 1).copied().unwrap_or(0).into()).collect()
+        }
         (8, false) => bytes.iter().map(|&byte| u16::from(byte)).collect(),
         (_, false) => pairs(bytes).map(u16::from_le_bytes).collect(),
         (_, true) => pairs(bytes).map(u16::from_be_bytes).collect(),

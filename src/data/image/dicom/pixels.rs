@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use super::dataset::{Dataset, PIXEL_DATA, Value};
 use super::header::{Header, Photometric};
 use super::syntax::{Compression, Syntax};
-use super::{jpeg, native, rle};
+use super::{native, rle};
+use crate::data::image::deep_jpeg::{self, Expected};
 
 /// The stored bits of every sample, `[height, width, samples]`; `header` comes to say what the
 /// colours are once they are decoded.
@@ -25,11 +26,15 @@ pub(super) fn decode(
             return Ok(from_words(words, header));
         }
         (Some(Value::Fragments(_)), Compression::None) => {
-            return Err("its pixels are compressed, its transfer syntax says they are not".to_owned());
+            return Err(
+                "its pixels are compressed, its transfer syntax says they are not".to_owned()
+            );
         }
         (Some(Value::Fragments(fragments)), _) => joined(fragments)?,
         _ => {
-            return Err("its pixels are not compressed, its transfer syntax says they are".to_owned());
+            return Err(
+                "its pixels are not compressed, its transfer syntax says they are".to_owned()
+            );
         }
     };
     match syntax.compression {
@@ -67,7 +72,10 @@ fn from_values(mut values: Vec<u16>, header: &Header) -> Vec<u16> {
 }
 
 fn from_jpeg(stream: &[u8], header: &mut Header) -> Result<Vec<u16>, String> {
-    let jpeg = jpeg::decode(stream, header).map_err(|fault| format!("its JPEG stream {fault}"))?;
+    let Header { width, height, samples, allocated, .. } = *header;
+    let expected = Expected { width, height, samples, bits: allocated };
+    let jpeg =
+        deep_jpeg::decode(stream, expected).map_err(|fault| format!("its JPEG stream {fault}"))?;
     if header.samples == 3 {
         let chroma = jpeg.chroma.unwrap_or(header.photometric != Photometric::Rgb);
         header.photometric = if chroma { Photometric::YbrFull } else { Photometric::Rgb };

@@ -108,7 +108,6 @@ fn compare(case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-
 /// One of the files that pydicom's package carries, as `dicom.py --package` describes it.
 #[derive(Deserialize)]
 struct PackageFile {

@@ -16,7 +16,11 @@ pub(super) enum Voi {
     /// The file says nothing.
     Absent,
     Table(Lut),
-    Window { function: Function, centre: f64, width: f64 },
+    Window {
+        function: Function,
+        centre: f64,
+        width: f64,
+    },
 }
 
 /// The shape of a window.

@@ -4,8 +4,8 @@ use super::bits::Bits;
 
 /// By run index: how many bits a run's length takes (T.87 A.2.1).
 const RUN_BITS: [u32; 32] = [
-    0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 9, 10, 11, 12, 13, 14,
-    15,
+    0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 9, 10, 11, 12, 13,
+    14, 15,
 ];
 const CONTEXTS: usize = 365;
 /// The contexts of a run's interruption: where the neighbours differ, and where they do not.
@@ -166,11 +166,8 @@ impl Model {
     pub(super) fn new(coding: Coding, parts: usize, width: usize) -> Self {
         let size = i64::from((coding.range + 32) / 64).max(2);
         let context = Context { size, bias: 0, correction: 0, count: 1 };
-        let lines = || Lines {
-            above: vec![0; width + 2],
-            current: vec![0; width + 2],
-            run_index: 0,
-        };
+        let lines =
+            || Lines { above: vec![0; width + 2], current: vec![0; width + 2], run_index: 0 };
         Self {
             coding,
             contexts: vec![context; CONTEXTS + 2],

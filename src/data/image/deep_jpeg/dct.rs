@@ -116,7 +116,13 @@ fn part<'a>(
 
 impl Part<'_> {
     /// Decodes the block at column `x` and row `y` of blocks.
-    fn block(&mut self, bits: &mut Bits<'_>, x: usize, y: usize, precision: u8) -> Result<(), String> {
+    fn block(
+        &mut self,
+        bits: &mut Bits<'_>,
+        x: usize,
+        y: usize,
+        precision: u8,
+    ) -> Result<(), String> {
         let mut coefficients = [0.0_f32; 64];
         let size = bits.code(self.dc)?;
         // Wrapping: only a damaged stream adds up to more than 16 bits.

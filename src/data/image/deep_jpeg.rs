@@ -1,4 +1,4 @@
-//! JPEG streams as DICOM holds them (ITU-T T.81): baseline and extended with Huffman codes, of 8 and
+//! JPEG streams of any depth, as DICOM holds them (ITU-T T.81): baseline and extended with Huffman codes, of 8 and
 //! 12 bits, and lossless (process 14) of 2 to 16. The crates that decode JPEG stop at 8 bits unless
 //! lossless; one decoder here serves all three, and checks sizes before it allocates.
 
@@ -6,7 +6,6 @@ mod dct;
 mod huffman;
 mod lossless;
 
-use super::header::Header;
 use huffman::{Bits, Table};
 
 /// A decoded stream.
@@ -88,12 +87,23 @@ struct Tables {
     ac: [Option<Table>; 4],
 }
 
-/// Decodes a stream whose size must be what the header says.
+/// What a stream must hold, as is known from elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expected {
+    pub(super) width: usize,
+    pub(super) height: usize,
+    /// Components of a pixel.
+    pub(super) samples: usize,
+    /// Bits of a sample, at most.
+    pub(super) bits: u8,
+}
+
+/// Decodes a stream whose size must be what is expected.
 ///
 /// # Errors
 /// What is malformed or not read, to follow "its JPEG stream ".
-pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Jpeg, String> {
-    let mut decoder = Decoder::new(header, bytes.len());
+pub(super) fn decode(bytes: &[u8], expected: Expected) -> Result<Jpeg, String> {
+    let mut decoder = Decoder::new(expected, bytes.len());
     decoder.run(bytes)?;
     let frame = decoder.frame.ok_or("has no frame")?;
     if decoder.planes.iter().any(|plane| plane.samples.is_empty()) {
@@ -110,8 +120,8 @@ pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Jpeg, String> {
     })
 }
 
-struct Decoder<'a> {
-    header: &'a Header,
+struct Decoder {
+    expected: Expected,
     stream_bytes: usize,
     tables: Tables,
     frame: Option<Frame>,
@@ -121,10 +131,10 @@ struct Decoder<'a> {
     jfif: bool,
 }
 
-impl<'a> Decoder<'a> {
-    fn new(header: &'a Header, stream_bytes: usize) -> Self {
+impl Decoder {
+    fn new(expected: Expected, stream_bytes: usize) -> Self {
         Self {
-            header,
+            expected,
             stream_bytes,
             tables: Tables::default(),
             frame: None,
@@ -228,10 +238,10 @@ impl<'a> Decoder<'a> {
         let width = usize::from(u16::from_be_bytes([wide, narrow]));
         // A height of 0 comes after the scan; the DICOM header has it already.
         let height = match usize::from(u16::from_be_bytes([high, low])) {
-            0 => self.header.height,
+            0 => self.expected.height,
             height => height,
         };
-        let Header { width: columns, height: rows, samples, allocated, .. } = *self.header;
+        let Expected { width: columns, height: rows, samples, bits: allocated } = self.expected;
         if (width, height, usize::from(count)) != (columns, rows, samples) {
             return Err(format!(
                 "has {width}×{height} pixels of {count} samples, the header {columns}×{rows} of {samples}"
@@ -243,7 +253,7 @@ impl<'a> Decoder<'a> {
         };
         // Each unit takes a bit at least: 64 samples, or one where it is lossless.
         let unit = if process == Process::Sequential { 64 } else { 1 };
-        if self.header.len() / unit > self.stream_bytes * 8 {
+        if columns * rows * samples / unit > self.stream_bytes * 8 {
             return Err(format!("claims {width}×{height} pixels in {} bytes", self.stream_bytes));
         }
         if !deep || precision > allocated {

@@ -1,20 +1,39 @@
 //! CheXpert's layout (Irvin et al. 2019, arXiv:1901.07031): `train.csv`, perhaps `valid.csv`, and
 //! the images they name, in the original's or the small version's paths.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use csv::StringRecord;
+use super::check::{SettingFault, check_choice, check_root};
+use super::sheet::{Fields, Sheet};
+use super::{Column, Kind, Layout, List, Row, Vocabulary};
+use crate::data::config::{ChexpertConfig, Uncertain, View};
+use crate::data::error::DataError;
+use crate::model::HeadConfig;
 
-use super::config::View;
-use super::error::DataError;
-use super::labels::FINDINGS;
+/// CheXpert's label columns, in its order (Irvin et al. 2019, arXiv:1901.07031).
+pub const FINDINGS: [&str; 14] = [
+    "No Finding",
+    "Enlarged Cardiomediastinum",
+    "Cardiomegaly",
+    "Lung Opacity",
+    "Lung Lesion",
+    "Edema",
+    "Consolidation",
+    "Pneumonia",
+    "Atelectasis",
+    "Pneumothorax",
+    "Pleural Effusion",
+    "Pleural Other",
+    "Fracture",
+    "Support Devices",
+];
 
 /// The training list.
-pub(super) const TRAIN: &str = "train.csv";
+const TRAIN: &str = "train.csv";
 /// The validation list.
-pub(super) const VALID: &str = "valid.csv";
+const VALID: &str = "valid.csv";
 
 const PATH: &str = "Path";
 const SEX: &str = "Sex";
@@ -22,77 +41,114 @@ const AGE: &str = "Age";
 const SIDE: &str = "Frontal/Lateral";
 const PROJECTION: &str = "AP/PA";
 
-/// One image, as its row has it.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Row {
-    pub path: PathBuf,
-    pub table: Arc<Path>,
-    /// Counted from 1 with the header.
-    pub line: u64,
-    pub patient: String,
-    /// Whether it is lateral.
-    pub lateral: Option<bool>,
-    pub view: Option<View>,
-    pub female: Option<bool>,
-    /// Years.
-    pub age: Option<f32>,
-    /// 0 to 1, or −1 for uncertain.
-    pub findings: [Option<f32>; FINDINGS.len()],
+/// The places in [`vocabulary`] behind the findings.
+const VIEW_CLASS: usize = FINDINGS.len();
+const SIDE_CLASS: usize = VIEW_CLASS + 1;
+const SEX_CLASS: usize = VIEW_CLASS + 2;
+const YEARS: usize = VIEW_CLASS + 3;
+
+const COLUMNS: &str = "CheXpert does: Path, Sex, Age, Frontal/Lateral, AP/PA and the findings";
+/// What `views` takes.
+pub(super) const VIEWS_OFFERED: &str = "\"PA\", \"AP\" and \"Lateral\"";
+/// How CheXpert and MIMIC-CXR write a finding.
+pub(super) const EXPECTED_LABEL: &str = "1 (positive), 0 (negative), -1 (uncertain) or nothing";
+
+impl Layout for ChexpertConfig {
+    fn vocabulary(&self, _heads: &[HeadConfig]) -> Vocabulary {
+        vocabulary()
+    }
+
+    fn lists(&self) -> &[List] {
+        &[List::Train, List::Validation]
+    }
+
+    fn read(
+        &self,
+        vocabulary: &Vocabulary,
+        needed: &[usize],
+        wanted: &[List],
+    ) -> Result<BTreeMap<List, Vec<Row>>, DataError> {
+        read(&self.root, self.views.as_deref(), vocabulary, needed, wanted)
+    }
+
+    fn uncertain(&self) -> Option<&Uncertain> {
+        Some(&self.uncertain)
+    }
+
+    fn check(&self) -> Result<(), SettingFault> {
+        check_root(&self.root)?;
+        check_choice("views", "view", self.views.as_deref(), VIEWS_OFFERED)
+    }
+}
+
+/// What a row tells: the findings, the classes of views, sides and sexes, and the age in years.
+pub(super) fn vocabulary() -> Vocabulary {
+    let mut columns: Vec<Column> = FINDINGS.map(Column::finding).into();
+    columns.push(Column::classes("view", &[SIDE, PROJECTION], &["PA", "AP", "Lateral"]));
+    columns.push(Column::classes("side", &[SIDE], &["Frontal", "Lateral"]));
+    columns.push(Column::classes("sex", &[SEX], &["Female", "Male"]));
+    columns.push(Column::new(AGE, &[AGE], Kind::Number));
+    Vocabulary { columns }
+}
+
+/// A finding as CheXpert and MIMIC-CXR have it: 0 to 1, or −1.
+pub(super) fn is_label(label: f32) -> bool {
+    label == -1.0 || (0.0..=1.0).contains(&label)
+}
+
+/// Reads the wanted lists below `root`, of `views` only where they are given.
+pub(super) fn read(
+    root: &Path,
+    views: Option<&[View]>,
+    vocabulary: &Vocabulary,
+    needed: &[usize],
+    wanted: &[List],
+) -> Result<BTreeMap<List, Vec<Row>>, DataError> {
+    let mut columns: Vec<&str> = vocabulary.sources(needed).collect();
+    if views.is_some() {
+        columns.extend([SIDE, PROJECTION]);
+    }
+    let mut lists = BTreeMap::new();
+    for (list, name) in [(List::Train, TRAIN), (List::Validation, VALID)] {
+        if !wanted.contains(&list) {
+            continue;
+        }
+        let mut rows = read_table(root, name, &columns)?;
+        if let Some(views) = views {
+            let wanted: Vec<f32> = views.iter().map(|view| view_class(*view)).collect();
+            rows.retain(|row| wanted.contains(&row.values[VIEW_CLASS]));
+        }
+        if rows.is_empty() {
+            let reason = "no row has one of the `views`".to_owned();
+            return Err(DataError::NoImages { table: root.join(name), reason });
+        }
+        lists.insert(list, rows);
+    }
+    Ok(lists)
+}
+
+/// The number of a view among the classes of its kind.
+fn view_class(view: View) -> f32 {
+    match view {
+        View::Pa => 0.0,
+        View::Ap => 1.0,
+        View::Lateral => 2.0,
+    }
 }
 
 /// Reads a table below `root`. `needed` columns must be there; of the others, those that are there
 /// are read and checked too.
-pub(super) fn read_table(
-    root: &Path,
-    name: &str,
-    needed: &[&'static str],
-) -> Result<Vec<Row>, DataError> {
-    let table: Arc<Path> = root.join(name).into();
-    let mut reader = csv::ReaderBuilder::new()
-        .flexible(true)
-        .trim(csv::Trim::All)
-        .from_path(&table)
-        .map_err(|error| unreadable(root, &table, error))?;
-    let header = reader.headers().map_err(|error| malformed(&table, &error))?.clone();
-    if header.is_empty() {
-        let reason = "the file is empty".to_owned();
-        return Err(DataError::MalformedTable { table: table.to_path_buf(), line: None, reason });
-    }
-    let columns = Columns::find(&table, &header, needed)?;
+fn read_table(root: &Path, name: &str, needed: &[&str]) -> Result<Vec<Row>, DataError> {
+    let table = root.join(name);
+    let sheet = Sheet::open(&table, || help_for_missing(root, &table))?;
+    sheet.require([PATH].iter().chain(needed).copied(), COLUMNS)?;
+    let columns = Columns::find(&sheet);
     let mut rows = Vec::new();
-    for record in reader.records() {
-        let record = record.map_err(|error| malformed(&table, &error))?;
-        let line = record.position().map_or(0, csv::Position::line);
-        if record.len() != header.len() {
-            let (expected, found) = (header.len(), record.len());
-            return Err(DataError::WrongRowLength {
-                table: table.to_path_buf(),
-                line,
-                expected,
-                found,
-            });
-        }
-        rows.push(columns.read(root, &Fields { table: &table, line, record: &record })?);
-    }
-    if rows.is_empty() {
-        let reason = "it has no row below its header".to_owned();
-        return Err(DataError::NoImages { table: table.to_path_buf(), reason });
-    }
+    sheet.rows(|fields| {
+        rows.push(columns.read(root, fields)?);
+        Ok(())
+    })?;
     Ok(rows)
-}
-
-fn unreadable(root: &Path, table: &Path, error: csv::Error) -> DataError {
-    match error.into_kind() {
-        csv::ErrorKind::Io(source) if source.kind() == std::io::ErrorKind::NotFound => {
-            DataError::NoTable { table: table.to_owned(), help: help_for_missing(root, table) }
-        }
-        csv::ErrorKind::Io(source) => DataError::io("read", table)(source),
-        other => DataError::MalformedTable {
-            table: table.to_owned(),
-            line: None,
-            reason: format!("{other:?}"),
-        },
-    }
 }
 
 /// What a user who named the wrong folder needs to know.
@@ -120,18 +176,9 @@ fn help_for_missing(root: &Path, table: &Path) -> String {
     format!("{expected}; the folder holds {}{more}", names.join(", "))
 }
 
-fn malformed(table: &Path, error: &csv::Error) -> DataError {
-    let reason = match error.kind() {
-        csv::ErrorKind::Utf8 { err, .. } => format!("it is not UTF-8 text ({err})"),
-        _ => error.to_string(),
-    };
-    let line = error.position().map(csv::Position::line);
-    DataError::MalformedTable { table: table.to_owned(), line, reason }
-}
-
 /// Where each column stands.
 struct Columns {
-    path: usize,
+    path: Option<usize>,
     sex: Option<usize>,
     age: Option<usize>,
     side: Option<usize>,
@@ -140,112 +187,57 @@ struct Columns {
 }
 
 impl Columns {
-    fn find(table: &Path, header: &StringRecord, needed: &[&str]) -> Result<Self, DataError> {
-        let place = |name: &str| header.iter().position(|column| column == name);
-        let mut missing: Vec<String> = Vec::new();
-        for name in [PATH].iter().chain(needed) {
-            if place(name).is_none() && !missing.iter().any(|known| known == name) {
-                missing.push((*name).to_owned());
-            }
+    fn find(sheet: &Sheet) -> Self {
+        Self {
+            path: sheet.place(PATH),
+            sex: sheet.place(SEX),
+            age: sheet.place(AGE),
+            side: sheet.place(SIDE),
+            projection: sheet.place(PROJECTION),
+            findings: FINDINGS.map(|finding| sheet.place(finding)),
         }
-        let (Some(path), true) = (place(PATH), missing.is_empty()) else {
-            let found = header.iter().map(str::to_owned).collect();
-            return Err(DataError::MissingColumns { table: table.to_owned(), missing, found });
-        };
-        Ok(Self {
-            path,
-            sex: place(SEX),
-            age: place(AGE),
-            side: place(SIDE),
-            projection: place(PROJECTION),
-            findings: FINDINGS.map(place),
-        })
     }
 
     fn read(&self, root: &Path, fields: &Fields) -> Result<Row, DataError> {
-        let file = fields.at(Some(self.path));
+        let file = fields.at(self.path);
         let patient = patient_of(file)
             .ok_or_else(|| fields.bad(PATH, file, "a path with a folder such as `patient00001`"))?;
-        let female = match fields.at(self.sex) {
-            "Female" => Some(true),
-            "Male" => Some(false),
-            "" | "Unknown" => None,
+        let mut values = vec![f32::NAN; YEARS + 1];
+        for (finding, column) in self.findings.iter().enumerate() {
+            values[finding] =
+                fields.number(*column, FINDINGS[finding], EXPECTED_LABEL, is_label)?;
+        }
+        values[SEX_CLASS] = match fields.at(self.sex) {
+            "Female" => 0.0,
+            "Male" => 1.0,
+            "" | "Unknown" => f32::NAN,
             other => return Err(fields.bad(SEX, other, "Female, Male, Unknown or nothing")),
         };
-        let lateral = match fields.at(self.side) {
-            "Lateral" => Some(true),
-            "Frontal" => Some(false),
-            "" => None,
+        values[SIDE_CLASS] = match fields.at(self.side) {
+            "Frontal" => 0.0,
+            "Lateral" => 1.0,
+            "" => f32::NAN,
             other => return Err(fields.bad(SIDE, other, "Frontal, Lateral or nothing")),
         };
         // LL and RL: lying on a side.
         let projection = match fields.at(self.projection) {
-            "PA" => Some(View::Pa),
-            "AP" => Some(View::Ap),
-            "" | "LL" | "RL" => None,
+            "PA" => view_class(View::Pa),
+            "AP" => view_class(View::Ap),
+            "" | "LL" | "RL" => f32::NAN,
             other => return Err(fields.bad(PROJECTION, other, "AP, PA, LL, RL or nothing")),
         };
-        let mut findings = [None; FINDINGS.len()];
-        for (finding, column) in self.findings.iter().enumerate() {
-            findings[finding] =
-                fields.number(*column, FINDINGS[finding], EXPECTED_LABEL, |label| {
-                    label == -1.0 || (0.0..=1.0).contains(&label)
-                })?;
-        }
+        let lateral = values[SIDE_CLASS] == 1.0;
+        values[VIEW_CLASS] = if lateral { view_class(View::Lateral) } else { projection };
+        let age = |age: f32| (0.0..=150.0).contains(&age);
+        values[YEARS] = fields.number(self.age, AGE, "an age in years", age)?;
         Ok(Row {
             path: root.join(below_root(root, file)),
+            item: None,
             table: fields.table.clone(),
             line: fields.line,
             patient: patient.to_owned(),
-            lateral,
-            view: if lateral == Some(true) { Some(View::Lateral) } else { projection },
-            female,
-            age: fields
-                .number(self.age, AGE, "an age in years", |age| (0.0..=150.0).contains(&age))?,
-            findings,
+            values,
         })
-    }
-}
-
-const EXPECTED_LABEL: &str = "1 (positive), 0 (negative), -1 (uncertain) or nothing";
-
-/// A row and where it stands.
-struct Fields<'a> {
-    table: &'a Arc<Path>,
-    line: u64,
-    record: &'a StringRecord,
-}
-
-impl Fields<'_> {
-    /// Empty for a column that the table lacks.
-    fn at(&self, column: Option<usize>) -> &str {
-        column.and_then(|column| self.record.get(column)).unwrap_or_default()
-    }
-
-    fn number(
-        &self,
-        column: Option<usize>,
-        name: &str,
-        expected: &'static str,
-        allowed: impl Fn(f32) -> bool,
-    ) -> Result<Option<f32>, DataError> {
-        match self.at(column) {
-            "" => Ok(None),
-            text => match text.parse() {
-                Ok(number) if allowed(number) => Ok(Some(number)),
-                _ => Err(self.bad(name, text, expected)),
-            },
-        }
-    }
-
-    fn bad(&self, column: &str, value: &str, expected: &'static str) -> DataError {
-        DataError::BadValue {
-            table: self.table.to_path_buf(),
-            line: self.line,
-            column: column.to_owned(),
-            value: value.to_owned(),
-            expected,
-        }
     }
 }
 
@@ -277,11 +269,11 @@ mod tests {
 
     const HEADER: &str = "Path,Sex,Age,Frontal/Lateral,AP/PA,Edema,Fracture";
 
-    fn read(rows: &[&str], needed: &[&'static str]) -> Result<Vec<Row>, DataError> {
+    fn read(rows: &[&str], needed: &[&str]) -> Result<Vec<Row>, DataError> {
         read_text(&format!("{HEADER}\n{}\n", rows.join("\n")), needed)
     }
 
-    fn read_text(text: &str, needed: &[&'static str]) -> Result<Vec<Row>, DataError> {
+    fn read_text(text: &str, needed: &[&str]) -> Result<Vec<Row>, DataError> {
         let folder = tempfile::tempdir().expect("is made");
         let root = folder.path().join("root");
         fs::create_dir(&root).expect("is made");
@@ -321,18 +313,18 @@ mod tests {
         assert_eq!(lines, [2, 3, 4]);
         let patients: Vec<&str> = rows.iter().map(|row| row.patient.as_str()).collect();
         assert_eq!(patients, ["patient00001", "patient00002", "patient64540"]);
-        let views: Vec<Option<View>> = rows.iter().map(|row| row.view).collect();
-        assert_eq!(views, [Some(View::Ap), Some(View::Lateral), None]);
-        let women: Vec<Option<bool>> = rows.iter().map(|row| row.female).collect();
-        assert_eq!(women, [Some(true), Some(false), None]);
-        let ages: Vec<Option<f32>> = rows.iter().map(|row| row.age).collect();
-        assert_eq!(ages, [Some(68.0), Some(8.0), None]);
-        let [edema, fracture] = [5, 12];
-        let labels =
-            |finding| rows.iter().map(move |row| row.findings[finding]).collect::<Vec<_>>();
-        assert_eq!(labels(edema), [Some(1.0), None, Some(0.0)]);
-        assert_eq!(labels(fracture), [Some(-1.0), Some(0.0), None]);
-        assert_eq!(labels(0), [None; 3]);
+        let vocabulary = vocabulary();
+        let of = |label: &str| -> Vec<Option<f32>> {
+            let column = vocabulary.columns.iter().position(|column| column.label == label);
+            rows.iter().map(|row| row.value(column.expect("is offered"))).collect()
+        };
+        assert_eq!(of("view"), [Some(1.0), Some(2.0), None]);
+        assert_eq!(of("side"), [Some(0.0), Some(1.0), Some(0.0)]);
+        assert_eq!(of("sex"), [Some(0.0), Some(1.0), None]);
+        assert_eq!(of("Age"), [Some(68.0), Some(8.0), None]);
+        assert_eq!(of("Edema"), [Some(1.0), None, Some(0.0)]);
+        assert_eq!(of("Fracture"), [Some(-1.0), Some(0.0), None]);
+        assert_eq!(of("No Finding"), [None; 3]);
     }
 
     #[test]
@@ -400,6 +392,6 @@ mod tests {
     fn a_byte_order_mark_and_windows_line_ends_are_read() {
         let text = format!("\u{feff}{HEADER}\r\ntrain/patient1/s/v.png,Male,1,Frontal,PA,1,0\r\n");
         let rows = read_text(&text, &["Path", "Edema"]).expect("reads");
-        assert_eq!(rows[0].findings[12], Some(0.0));
+        assert_eq!(rows[0].values[12], 0.0);
     }
 }

@@ -1,0 +1,224 @@
+//! `[data.arrays]`: images and targets in NumPy files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::check::SettingFault;
+use super::{Column, Kind, Layout, List, Row, Vocabulary};
+use crate::data::config::{ArraysConfig, Uncertain};
+use crate::data::error::DataError;
+use crate::data::npy::Array;
+use crate::model::{HeadConfig, Task};
+
+impl Layout for ArraysConfig {
+    fn vocabulary(&self, heads: &[HeadConfig]) -> Vocabulary {
+        let mut columns = Vec::new();
+        for head in heads {
+            let Some(target) = self.targets.get(&head.name) else { continue };
+            let column = |label: &str, kind| Column {
+                label: label.to_owned(),
+                sources: vec![target.clone()],
+                kind,
+                head: Some(head.name.clone()),
+            };
+            match head.task {
+                Task::Multiclass => {
+                    columns.push(column(&head.name, Kind::Classes(head.labels.clone())));
+                }
+                Task::Regression => {
+                    columns.extend(head.labels.iter().map(|label| column(label, Kind::Number)));
+                }
+                Task::Multilabel | Task::Binary => {
+                    columns.extend(head.labels.iter().map(|label| column(label, Kind::Finding)));
+                }
+            }
+        }
+        Vocabulary { columns }
+    }
+
+    fn lists(&self) -> &[List] {
+        match self.split {
+            Some(_) => &[List::Train, List::Validation, List::Test],
+            None => &[List::Train],
+        }
+    }
+
+    fn read(
+        &self,
+        vocabulary: &Vocabulary,
+        _needed: &[usize],
+        wanted: &[List],
+    ) -> Result<BTreeMap<List, Vec<Row>>, DataError> {
+        let (images, count) = self.images()?;
+        let values = self.values(vocabulary, count)?;
+        let width = vocabulary.columns.len();
+        let patients = self.patients.as_ref().map(|name| self.integers(name, count)).transpose()?;
+        let split = self.split.as_ref().map(|name| self.integers(name, count)).transpose()?;
+        let table: Arc<Path> = images.as_path().into();
+        let mut lists: BTreeMap<List, Vec<Row>> =
+            wanted.iter().map(|list| (*list, Vec::new())).collect();
+        for item in 0..count {
+            let list = match split.as_ref().map(|split| split[item]) {
+                None | Some(0) => List::Train,
+                Some(1) => List::Validation,
+                Some(2) => List::Test,
+                Some(other) => {
+                    let name = self.split.as_deref().unwrap_or_default();
+                    let expected = "0 (train), 1 (validation) or 2 (test)";
+                    return Err(self.bad(name, item, other.to_string(), expected));
+                }
+            };
+            let Some(rows) = lists.get_mut(&list) else { continue };
+            rows.push(Row {
+                path: images.clone(),
+                item: Some(item),
+                table: table.clone(),
+                line: item as u64 + 1,
+                patient: patients
+                    .as_ref()
+                    .map_or(item as i64, |patients| patients[item])
+                    .to_string(),
+                values: values[item * width..(item + 1) * width].to_vec(),
+            });
+        }
+        match lists.iter().find(|(_, rows)| rows.is_empty()) {
+            Some((list, _)) => {
+                let (name, number) = match list {
+                    List::Train => ("training", 0),
+                    List::Validation => ("validation", 1),
+                    List::Test => ("test", 2),
+                };
+                let reason = match &self.split {
+                    Some(split) => format!("no number of `{split}` is {number} ({name})"),
+                    None => format!("without `split` there is no {name} list"),
+                };
+                Err(DataError::NoImages { table: images, reason })
+            }
+            None => Ok(lists),
+        }
+    }
+
+    fn uncertain(&self) -> Option<&Uncertain> {
+        None
+    }
+
+    fn check(&self) -> Result<(), SettingFault> {
+        if self.images.is_empty() {
+            let help = "write the array's file, such as \"images.npy\"";
+            return Err(SettingFault::new("images", "`images` is empty", help));
+        }
+        Ok(())
+    }
+}
+
+impl ArraysConfig {
+    /// The images' file, and how many there are.
+    fn images(&self) -> Result<(PathBuf, usize), DataError> {
+        let (path, array) = self.open(&self.images)?;
+        let shape = array.shape();
+        if !matches!(shape.len(), 3 | 4) {
+            let reason = format!(
+                "its shape is {shape:?}, not [images, height, width] or [images, channels, height, \
+                 width]"
+            );
+            return Err(malformed(&path, reason));
+        }
+        if shape[0] == 0 {
+            return Err(DataError::NoImages {
+                table: path,
+                reason: "its first side is 0".to_owned(),
+            });
+        }
+        Ok((path, shape[0] as usize))
+    }
+
+    /// The targets of all heads, `[images, columns of the vocabulary]`.
+    fn values(&self, vocabulary: &Vocabulary, count: usize) -> Result<Vec<f32>, DataError> {
+        let width = vocabulary.columns.len();
+        let mut values = vec![f32::NAN; count * width];
+        let mut first = 0;
+        while first < width {
+            let head = &vocabulary.columns[first].head;
+            let of_head =
+                vocabulary.columns[first..].iter().take_while(|column| column.head == *head);
+            let columns: Vec<&Column> = of_head.collect();
+            let name = columns[0].sources[0].as_str();
+            let numbers = self.targets(name, count, columns.len())?;
+            for (place, number) in numbers.into_iter().enumerate() {
+                let (item, at) = (place / columns.len(), place % columns.len());
+                let value = target(number, &columns[at].kind)
+                    .map_err(|expected| self.bad(name, item, number.to_string(), expected))?;
+                values[item * width + first + at] = value;
+            }
+            first += columns.len();
+        }
+        Ok(values)
+    }
+
+    fn targets(&self, name: &str, count: usize, labels: usize) -> Result<Vec<f64>, DataError> {
+        let (path, array) = self.open(name)?;
+        let (shape, count, labels) = (array.shape(), count as u64, labels as u64);
+        if shape != [count, labels] && !(labels == 1 && shape == [count]) {
+            let wanted =
+                if labels == 1 { format!("[{count}]") } else { format!("[{count}, {labels}]") };
+            let reason = format!(
+                "its shape is {shape:?}, and {count} images with {labels} label{} need {wanted}",
+                if labels == 1 { "" } else { "s" }
+            );
+            return Err(malformed(&path, reason));
+        }
+        array.numbers().map_err(|reason| malformed(&path, reason))
+    }
+
+    fn integers(&self, name: &str, count: usize) -> Result<Vec<i64>, DataError> {
+        let numbers = self.targets(name, count, 1)?;
+        let integer = |(item, number): (usize, f64)| match number.fract() {
+            0.0 => Ok(number as i64),
+            _ => Err(self.bad(name, item, number.to_string(), "an integer")),
+        };
+        numbers.into_iter().enumerate().map(integer).collect()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.as_ref().map_or_else(|| name.into(), |root| root.join(name))
+    }
+
+    fn open(&self, name: &str) -> Result<(PathBuf, Array), DataError> {
+        let path = self.path(name);
+        let array = Array::open(&path).map_err(|reason| malformed(&path, reason))?;
+        Ok((path, array))
+    }
+
+    fn bad(&self, name: &str, item: usize, value: String, expected: &'static str) -> DataError {
+        let table = self.path(name);
+        DataError::BadTarget { array: table, image: item, value, expected }
+    }
+}
+
+fn malformed(path: &Path, reason: String) -> DataError {
+    DataError::MalformedArray { array: path.to_owned(), reason }
+}
+
+/// A number of an array as a row has it, or what should stand there.
+fn target(number: f64, kind: &Kind) -> Result<f32, &'static str> {
+    match kind {
+        _ if number.is_nan() => Ok(f32::NAN),
+        Kind::Finding if (0.0..=1.0).contains(&number) => Ok(number as f32),
+        Kind::Finding => Err("0 (negative) to 1 (positive), or NaN (unknown)"),
+        Kind::Number if (number as f32).is_finite() => Ok(number as f32),
+        Kind::Number => Err("a finite number, or NaN (unknown)"),
+        Kind::Classes(classes)
+            if number.fract() == 0.0 && (0.0..classes.len() as f64).contains(&number) =>
+        {
+            Ok(number as f32)
+        }
+        Kind::Classes(_) => {
+            Err("the number of one of the head's labels, counted from 0, or NaN (unknown)")
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "arrays_tests.rs"]
+mod tests;

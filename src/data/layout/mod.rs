@@ -1,0 +1,216 @@
+//! Layouts of data sets: one file each, from a configuration to rows.
+//!
+//! A layout says without reading a file what it offers ([`Vocabulary`]), so that planning can check
+//! the heads' labels; later it reads its tables into [`Row`]s. A new one is a file here, a table in
+//! the two configuration types and a line in [`tables`].
+
+mod arrays;
+mod check;
+mod chexpert;
+mod csv;
+mod phantom;
+mod sheet;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use check::{Fault, FaultPlace};
+pub(super) use check::{SettingFault, check_policies, check_uncertain_labels};
+pub use chexpert::FINDINGS;
+
+use super::config::{DataConfig, SourceConfig, Uncertain, UncertainPolicy};
+use super::error::DataError;
+use crate::model::HeadConfig;
+
+/// A data set's layout: implemented by the configuration of each.
+pub(super) trait Layout {
+    /// What a row tells about an image, in the order of [`Row::values`]. Pure; `heads` matter only
+    /// where the user's configuration, not the layout, names the columns.
+    fn vocabulary(&self, heads: &[HeadConfig]) -> Vocabulary;
+
+    /// The lists that the data set's authors drew up. Pure.
+    fn lists(&self) -> &[List];
+
+    /// Reads the rows of `wanted` lists. The columns at `needed` places of the vocabulary must be
+    /// there; of the others, those that are there are read and checked too.
+    ///
+    /// # Errors
+    /// Tables that are missing or wrong, by file, line and column.
+    fn read(
+        &self,
+        vocabulary: &Vocabulary,
+        needed: &[usize],
+        wanted: &[List],
+    ) -> Result<BTreeMap<List, Vec<Row>>, DataError>;
+
+    /// What uncertain labels become in training, for layouts that have such labels.
+    fn uncertain(&self) -> Option<&Uncertain>;
+
+    /// Whether it needs to be made before it is read (the phantom).
+    fn prepare(&self, _progress: &mut dyn FnMut(usize, usize)) -> Result<(), DataError> {
+        Ok(())
+    }
+
+    /// The layout's settings, as far as no file is needed to judge them: an empty folder, the same
+    /// view twice. The policies for uncertain labels are checked for every layout elsewhere.
+    fn check(&self) -> Result<(), SettingFault> {
+        Ok(())
+    }
+}
+
+/// Every layout that a configuration may give, by the name of its table.
+macro_rules! tables {
+    ($config:expr) => {
+        vec![
+            ("chexpert", $config.chexpert.as_ref().map(|layout| layout as &dyn Layout)),
+            ("csv", $config.csv.as_ref().map(|layout| layout as &dyn Layout)),
+            ("arrays", $config.arrays.as_ref().map(|layout| layout as &dyn Layout)),
+            ("phantom", $config.phantom.as_ref().map(|layout| layout as &dyn Layout)),
+        ]
+    };
+}
+
+type Tables<'a> = Vec<(&'static str, Option<&'a dyn Layout>)>;
+
+impl DataConfig {
+    /// The layouts given directly under `[data]`, by the names of their tables.
+    pub(super) fn layouts(&self) -> Vec<(&'static str, &dyn Layout)> {
+        given(tables!(self))
+    }
+}
+
+impl SourceConfig {
+    /// The layouts given in this source, by the names of their tables.
+    pub(super) fn layouts(&self) -> Vec<(&'static str, &dyn Layout)> {
+        given(tables!(self))
+    }
+
+    /// The names of all tables that one may be given by.
+    pub(super) fn layout_names() -> Vec<&'static str> {
+        let none = Self::default();
+        let tables: Tables = tables!(none);
+        tables.into_iter().map(|(name, _)| name).collect()
+    }
+}
+
+fn given(tables: Tables<'_>) -> Vec<(&'static str, &dyn Layout)> {
+    tables.into_iter().filter_map(|(name, layout)| Some((name, layout?))).collect()
+}
+
+/// A list of images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum List {
+    Train,
+    Validation,
+    Test,
+}
+
+impl List {
+    /// As messages name it: "the … list".
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Train => "training",
+            Self::Validation => "validation",
+            Self::Test => "test",
+        }
+    }
+}
+
+/// What the rows of a layout tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Vocabulary {
+    pub columns: Vec<Column>,
+}
+
+impl Vocabulary {
+    /// The columns of their tables that the columns at `places` are read from.
+    pub fn sources<'a>(&'a self, places: &'a [usize]) -> impl Iterator<Item = &'a str> {
+        places.iter().flat_map(|place| self.columns[*place].sources.iter().map(String::as_str))
+    }
+}
+
+/// One thing that a row tells about an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Column {
+    /// As heads name it: a finding or a number; for classes, the kind (`view`, `sex`), which only
+    /// messages use.
+    pub label: String,
+    /// The columns of the table it is read from, as published; what [`DataError`] names.
+    pub sources: Vec<String>,
+    pub kind: Kind,
+    /// The only head it is for, by name; any when absent.
+    pub head: Option<String>,
+}
+
+impl Column {
+    /// A column for any head.
+    pub fn new(label: &str, sources: &[&str], kind: Kind) -> Self {
+        let sources = sources.iter().map(|source| (*source).to_owned()).collect();
+        Self { label: label.to_owned(), sources, kind, head: None }
+    }
+
+    /// A finding with a column of its own name.
+    pub fn finding(label: &str) -> Self {
+        Self::new(label, &[label], Kind::Finding)
+    }
+
+    /// Classes of one kind.
+    pub fn classes(label: &str, sources: &[&str], classes: &[&str]) -> Self {
+        let classes = classes.iter().map(|class| (*class).to_owned()).collect();
+        Self::new(label, sources, Kind::Classes(classes))
+    }
+}
+
+/// What a column of a vocabulary holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// 0 to 1, or −1 for uncertain: for `multilabel` and `binary` heads.
+    Finding,
+    /// The number of one of these classes: for `multiclass` heads; of two classes each is also for
+    /// `binary` heads.
+    Classes(Vec<String>),
+    /// For `regression` heads.
+    Number,
+}
+
+/// One image, as its row has it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Row {
+    pub path: PathBuf,
+    /// Which image of the file it is, for arrays.
+    pub item: Option<usize>,
+    pub table: Arc<Path>,
+    /// Counted from 1 with the header; for arrays the image's number from 1.
+    pub line: u64,
+    /// Unique in the data set.
+    pub patient: String,
+    /// For each column of the vocabulary; NaN is unknown.
+    pub values: Vec<f32>,
+}
+
+impl Row {
+    /// The value of a finding under a policy for uncertain ones; `None` where it is unknown.
+    pub fn finding(
+        &self,
+        column: usize,
+        policy: UncertainPolicy,
+        soft: impl FnOnce([f64; 2]) -> f32,
+    ) -> Option<f32> {
+        match self.values[column] {
+            value if value.is_nan() => None,
+            value if value >= 0.0 => Some(value),
+            _ => match policy {
+                UncertainPolicy::Ignore => None,
+                UncertainPolicy::Zeros => Some(0.0),
+                UncertainPolicy::Ones => Some(1.0),
+                UncertainPolicy::Smooth(range) => Some(soft(range)),
+            },
+        }
+    }
+
+    /// What stands in a column of numbers or classes; `None` where it is unknown.
+    pub fn value(&self, column: usize) -> Option<f32> {
+        Some(self.values[column]).filter(|value| !value.is_nan())
+    }
+}

@@ -1,0 +1,50 @@
+//! The phantom: CheXpert's layout, drawn on first use.
+
+use std::collections::BTreeMap;
+
+use super::check::{SettingFault, check_choice, check_root};
+use super::{Layout, List, Row, Vocabulary, chexpert};
+use crate::data::config::{PhantomConfig, Uncertain};
+use crate::data::error::DataError;
+use crate::data::phantom::{PHANTOM_SIZES, PhantomSettings, ensure_phantom};
+use crate::model::HeadConfig;
+
+impl Layout for PhantomConfig {
+    fn vocabulary(&self, _heads: &[HeadConfig]) -> Vocabulary {
+        chexpert::vocabulary()
+    }
+
+    fn lists(&self) -> &[List] {
+        &[List::Train]
+    }
+
+    fn read(
+        &self,
+        vocabulary: &Vocabulary,
+        needed: &[usize],
+        wanted: &[List],
+    ) -> Result<BTreeMap<List, Vec<Row>>, DataError> {
+        chexpert::read(&self.root, self.views.as_deref(), vocabulary, needed, wanted)
+    }
+
+    fn uncertain(&self) -> Option<&Uncertain> {
+        Some(&self.uncertain)
+    }
+
+    fn prepare(&self, progress: &mut dyn FnMut(usize, usize)) -> Result<(), DataError> {
+        ensure_phantom(&PhantomSettings::from(self), progress).map(drop)
+    }
+
+    fn check(&self) -> Result<(), SettingFault> {
+        check_root(&self.root)?;
+        if self.patients < 2 {
+            let message = format!("{} patients cannot be split in two", self.patients);
+            return Err(SettingFault::new("patients", message, "write 2 or more"));
+        }
+        if !PHANTOM_SIZES.contains(&self.size) {
+            let message = format!("phantoms of {} pixels a side are not drawn", self.size);
+            return Err(SettingFault::new("size", message, "write a side from 32 to 3000"));
+        }
+        check_choice("views", "view", self.views.as_deref(), chexpert::VIEWS_OFFERED)
+    }
+}

@@ -1,0 +1,180 @@
+//! Tables with a row for each image: CSV, tab-separated, either of them gzip'd, and Parquet.
+
+mod parquet;
+mod text;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::error::DataError;
+
+/// A table in memory, every field as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Table {
+    path: Arc<Path>,
+    header: Vec<String>,
+    records: Vec<Record>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Record {
+    /// Counted from 1 with the header; in a Parquet file the row's number plus 1, so that a table
+    /// has the same lines in either form.
+    line: u64,
+    fields: Vec<String>,
+}
+
+/// How a table is written, told by its file's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Text { delimiter: u8, gzipped: bool },
+    Parquet,
+}
+
+impl Format {
+    fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_string_lossy().to_lowercase();
+        let (stem, gzipped) = match name.strip_suffix(".gz") {
+            Some(stem) => (stem, true),
+            None => (name.as_str(), false),
+        };
+        match stem.rsplit_once('.')?.1 {
+            "csv" | "txt" => Some(Self::Text { delimiter: b',', gzipped }),
+            "tsv" | "tab" => Some(Self::Text { delimiter: b'\t', gzipped }),
+            "parquet" | "pq" if !gzipped => Some(Self::Parquet),
+            _ => None,
+        }
+    }
+}
+
+impl Table {
+    /// Reads a table whose first line names its columns. Fields are trimmed, empty lines passed
+    /// over; what stands for "unknown" is an empty field.
+    ///
+    /// `missing` says what to do when there is no such file.
+    ///
+    /// # Errors
+    /// A file that is missing, unreadable, empty, of no known format, or malformed at some line.
+    pub fn read(path: &Path, missing: impl FnOnce() -> String) -> Result<Self, DataError> {
+        let shared: Arc<Path> = path.into();
+        let Some(format) = Format::of(path) else {
+            let reason = "its name ends in none of .csv, .csv.gz, .tsv, .tsv.gz and .parquet";
+            return Err(malformed(path, None, reason));
+        };
+        let (header, records) = match format {
+            Format::Text { delimiter, gzipped } => text::read(path, delimiter, gzipped, missing)?,
+            Format::Parquet => parquet::read(path, missing)?,
+        };
+        if let Some(twice) = (1..header.len()).find(|&at| header[..at].contains(&header[at])) {
+            let reason = format!("two columns are called `{}`", header[twice]);
+            return Err(malformed(path, Some(1), reason));
+        }
+        if records.is_empty() {
+            let reason = "it has no row below its header".to_owned();
+            return Err(DataError::NoImages { table: path.to_owned(), reason });
+        }
+        Ok(Self { path: shared, header, records })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Arc<Path> {
+        &self.path
+    }
+
+    /// The place of a column, if there is one of that name.
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.header.iter().position(|column| column == name)
+    }
+
+    /// The places of columns that must be there; `help` says what to do where they are not.
+    ///
+    /// # Errors
+    /// Names all that are missing.
+    pub fn columns(&self, names: &[&str], help: &str) -> Result<Vec<usize>, DataError> {
+        let places: Vec<Option<usize>> = names.iter().map(|name| self.column(name)).collect();
+        let mut missing: Vec<String> = Vec::new();
+        for (name, _) in names.iter().zip(&places).filter(|(_, place)| place.is_none()) {
+            if !missing.iter().any(|known| known == name) {
+                missing.push((*name).to_owned());
+            }
+        }
+        if missing.is_empty() {
+            return Ok(places.into_iter().flatten().collect());
+        }
+        let found = self.header.clone();
+        let (table, help) = (self.path.to_path_buf(), help.to_owned());
+        Err(DataError::MissingColumns { table, missing, found, help })
+    }
+
+    /// The rows, in their order.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = TableRow<'_>> {
+        self.records.iter().map(|record| TableRow { table: self, record })
+    }
+}
+
+/// A row of a table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TableRow<'a> {
+    table: &'a Table,
+    record: &'a Record,
+}
+
+impl<'a> TableRow<'a> {
+    /// Its line, counted from 1 with the header.
+    pub fn line(&self) -> u64 {
+        self.record.line
+    }
+
+    /// The field in `column`.
+    pub fn at(&self, column: usize) -> &'a str {
+        &self.record.fields[column]
+    }
+
+    /// The number in `column`, NaN where the field is empty.
+    ///
+    /// # Errors
+    /// A field that is no number or not `allowed`; `expected` says what may stand there.
+    pub fn number(
+        &self,
+        column: usize,
+        expected: &'static str,
+        allowed: impl Fn(f32) -> bool,
+    ) -> Result<f32, DataError> {
+        match self.at(column) {
+            "" => Ok(f32::NAN),
+            text => match text.parse() {
+                Ok(number) if allowed(number) => Ok(number),
+                _ => Err(self.bad(column, expected)),
+            },
+        }
+    }
+
+    /// Says that the field in `column` means nothing.
+    pub fn bad(&self, column: usize, expected: &'static str) -> DataError {
+        DataError::BadValue {
+            table: self.table.path.to_path_buf(),
+            line: self.record.line,
+            column: self.table.header[column].clone(),
+            value: self.at(column).to_owned(),
+            expected: expected.to_owned(),
+        }
+    }
+}
+
+fn malformed(path: &Path, line: Option<u64>, reason: impl Into<String>) -> DataError {
+    DataError::MalformedTable { table: path.to_owned(), line, reason: reason.into() }
+}
+
+/// A table that the system refuses to read.
+fn refused(path: &Path, error: std::io::Error, missing: impl FnOnce() -> String) -> DataError {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            DataError::NoTable { table: path.to_owned(), help: missing() }
+        }
+        _ => DataError::io("read", path)(error),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

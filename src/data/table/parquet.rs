@@ -1,0 +1,76 @@
+//! Apache Parquet: flat columns of text, numbers and booleans.
+
+use std::fs::File;
+use std::path::Path;
+
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+
+use super::{DataError, Record, malformed, refused};
+use crate::data::contain::contained;
+
+pub(super) fn read(
+    path: &Path,
+    missing: impl FnOnce() -> String,
+) -> Result<(Vec<String>, Vec<Record>), DataError> {
+    let file = File::open(path).map_err(|error| refused(path, error, missing))?;
+    contained(|| decode(path, file)).unwrap_or_else(|panic| {
+        Err(malformed(path, None, format!("it does not decode (the decoder failed: {panic})")))
+    })
+}
+
+fn decode(path: &Path, file: File) -> Result<(Vec<String>, Vec<Record>), DataError> {
+    let broken = |line: Option<u64>, error: parquet::errors::ParquetError| {
+        malformed(path, line, format!("it does not decode ({error})"))
+    };
+    let reader = SerializedFileReader::new(file).map_err(|error| broken(None, error))?;
+    let schema = reader.metadata().file_metadata().schema();
+    let header: Vec<String> =
+        schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
+    if let Some(nested) = schema.get_fields().iter().find(|field| field.is_group()) {
+        let reason = format!("its column `{}` holds more than one value a row", nested.name());
+        return Err(malformed(path, None, reason));
+    }
+    let mut records = Vec::new();
+    let rows = reader.get_row_iter(None).map_err(|error| broken(None, error))?;
+    for (place, row) in rows.enumerate() {
+        let line = place as u64 + 2;
+        let row = row.map_err(|error| broken(Some(line), error))?;
+        let fields = row.get_column_iter().map(|(name, field)| {
+            text(field).ok_or_else(|| {
+                let reason = format!("column `{name}` holds {field}, which is no text or number");
+                malformed(path, Some(line), reason)
+            })
+        });
+        records.push(Record { line, fields: fields.collect::<Result<_, _>>()? });
+    }
+    Ok((header, records))
+}
+
+/// The field as CSV would have it; empty for null and NaN.
+fn text(field: &Field) -> Option<String> {
+    let text = match field {
+        Field::Null => String::new(),
+        Field::Bool(value) => value.to_string(),
+        Field::Byte(value) => value.to_string(),
+        Field::Short(value) => value.to_string(),
+        Field::Int(value) => value.to_string(),
+        Field::Long(value) => value.to_string(),
+        Field::UByte(value) => value.to_string(),
+        Field::UShort(value) => value.to_string(),
+        Field::UInt(value) => value.to_string(),
+        Field::ULong(value) => value.to_string(),
+        Field::Float16(value) => number(f64::from(f32::from(*value))),
+        Field::Float(value) => number(f64::from(*value)),
+        Field::Double(value) => number(*value),
+        Field::Str(value) => value.trim().to_owned(),
+        // Text that the writer did not mark as such.
+        Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).ok()?.trim().to_owned(),
+        _ => return None,
+    };
+    Some(text)
+}
+
+fn number(value: f64) -> String {
+    if value.is_nan() { String::new() } else { value.to_string() }
+}

@@ -1,0 +1,147 @@
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+use rand::{Rng, RngExt};
+use serde::Deserialize;
+
+use super::*;
+
+#[derive(Deserialize)]
+struct Expected {
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tables").join(name)
+}
+
+/// Numbers and booleans have more than one spelling.
+fn same(ours: &str, theirs: &str) -> bool {
+    match (ours.parse::<f64>(), theirs.parse::<f64>()) {
+        (Ok(ours), Ok(theirs)) => ours == theirs,
+        _ => ours == theirs || ours == theirs.to_lowercase(),
+    }
+}
+
+#[test]
+fn every_form_of_a_table_holds_what_pandas_wrote() {
+    let expected = include_str!("../../../tests/fixtures/tables/expected.json");
+    let expected: Expected = serde_json::from_str(expected).expect("reads");
+    for name in [
+        "labels.csv",
+        "labels.tsv",
+        "labels.csv.gz",
+        "labels.none.parquet",
+        "labels.snappy.parquet",
+        "labels.gzip.parquet",
+        "labels.lz4.parquet",
+        "labels.zstd.parquet",
+    ] {
+        let table = Table::read(&fixture(name), String::new).expect("reads");
+        assert_eq!(table.header, expected.header, "{name}");
+        assert_eq!(table.rows().len(), expected.rows.len(), "{name}");
+        for (place, (ours, theirs)) in table.rows().zip(&expected.rows).enumerate() {
+            assert_eq!(ours.line(), place as u64 + 2);
+            for (column, theirs) in theirs.iter().enumerate() {
+                assert!(same(ours.at(column), theirs), "{name}: {} {theirs}", ours.at(column));
+            }
+        }
+    }
+}
+
+fn written(name: &str, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("is made");
+    let path = folder.path().join(name);
+    fs::write(&path, bytes).expect("is written");
+    (folder, path)
+}
+
+/// The message, the temporary folder taken out.
+fn said(name: &str, bytes: &[u8]) -> String {
+    let (folder, path) = written(name, bytes);
+    let error = Table::read(&path, || "put it there".to_owned()).expect_err("is refused");
+    error.to_string().replace(&format!("{}/", folder.path().display()), "")
+}
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packer.write_all(bytes).expect("packs");
+    packer.finish().expect("packs")
+}
+
+#[test]
+fn wrong_tables_are_named_by_file_and_line() {
+    insta::assert_snapshot!(said("t.xlsx", b"PK"), @"`t.xlsx`: its name ends in none of .csv, .csv.gz, .tsv, .tsv.gz and .parquet");
+    insta::assert_snapshot!(said("t.csv", b""), @"`t.csv`: the file is empty");
+    insta::assert_snapshot!(said("t.csv", b"a,b\n"), @"`t.csv` leaves no image: it has no row below its header");
+    insta::assert_snapshot!(said("t.csv", b"a,b,a\n1,2,3\n"), @"`t.csv`, line 1: two columns are called `a`");
+    insta::assert_snapshot!(said("t.tsv", b"a\tb\n1\t2\n3\n"), @"`t.tsv`, line 3: the row has 1 column, the header has 2");
+    insta::assert_snapshot!(said("t.csv", b"a,b\n1,\xFC\n"), @"`t.csv`, line 2: it is not UTF-8 text (invalid utf-8: invalid UTF-8 in field 1 near byte index 0)");
+    insta::assert_snapshot!(said("t.csv.gz", b"a,b\n1,2\n"), @"`t.csv.gz`: it does not unpack (unexpected end of file)");
+    let packed = gzipped("a,b\n".repeat(5000).as_bytes());
+    insta::assert_snapshot!(said("t.csv.gz", &packed[..packed.len() - 9]), @"`t.csv.gz`: it does not unpack (incomplete deflate stream)");
+    insta::assert_snapshot!(said("t.parquet", b"PAR1"), @"`t.parquet`: it does not decode (EOF: Parquet file too small. Size is 4 but need 8)");
+}
+
+#[test]
+fn a_missing_table_says_what_to_do() {
+    let error = Table::read(Path::new("nowhere/t.csv"), || "put it there".to_owned());
+    let error = error.expect_err("is refused");
+    assert_eq!(error.to_string(), "there is no `nowhere/t.csv`");
+    assert_eq!(error.help().as_deref(), Some("put it there"));
+}
+
+#[test]
+fn columns_that_are_missing_are_all_named_once() {
+    let (_folder, path) = written("t.csv", b"a,b\n1,2\n");
+    let table = Table::read(&path, String::new).expect("reads");
+    assert_eq!(table.columns(&["b", "a", "b"], "").expect("are there"), [1, 0, 1]);
+    let error = table.columns(&["c", "a", "d", "c"], "").expect_err("are missing").to_string();
+    assert!(error.ends_with("the columns `c`, `d` are missing (found: a, b)"), "{error}");
+}
+
+#[test]
+fn a_byte_order_mark_windows_line_ends_and_blank_lines_are_read() {
+    let (_folder, path) = written("t.csv", "\u{feff}a,b\r\n1, 2 \r\n\r\n3,\r\n".as_bytes());
+    let table = Table::read(&path, String::new).expect("reads");
+    let rows: Vec<_> = table.rows().map(|row| (row.line(), row.at(0), row.at(1))).collect();
+    assert_eq!(rows, [(2, "1", "2"), (4, "3", "")]);
+}
+
+#[test]
+fn numbers_are_checked_where_they_stand() {
+    let (_folder, path) = written("t.csv", b"a,b\n1,0.5\n,x\n");
+    let table = Table::read(&path, String::new).expect("reads");
+    let rows: Vec<_> = table.rows().collect();
+    let number = |row: usize, column| rows[row].number(column, "0 to 1", |n| n <= 1.0);
+    assert_eq!((number(0, 0).ok(), number(0, 1).ok()), (Some(1.0), Some(0.5)));
+    assert!(number(1, 0).expect("is unknown").is_nan());
+    let error = number(1, 1).expect_err("is refused").to_string();
+    assert!(error.ends_with("t.csv`, line 3, column `b`: `x` is not 0 to 1"), "{error}");
+}
+
+#[test]
+fn damaged_tables_are_errors_or_tables_and_never_panics() {
+    for name in
+        ["labels.csv.gz", "labels.snappy.parquet", "labels.gzip.parquet", "labels.zstd.parquet"]
+    {
+        let whole = fs::read(fixture(name)).expect("reads");
+        let mut refused = 0;
+        for trial in 0..250 {
+            let mut random = crate::random::stream(3, name, &[trial]);
+            let mut bytes = whole.clone();
+            for _ in 0..random.random_range(1..5) {
+                let place = random.random_range(0..bytes.len());
+                match random.next_u32() % 4 {
+                    0 => bytes.truncate(place.max(1)),
+                    _ => bytes[place] = random.random(),
+                }
+            }
+            let (_folder, path) = written(name, &bytes);
+            refused += usize::from(Table::read(&path, String::new).is_err());
+        }
+        assert!(refused > 50, "{name}: {refused}");
+    }
+}

@@ -1,0 +1,121 @@
+//! Comma- and tab-separated text, plain or gzip'd.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use csv::StringRecord;
+use flate2::read::MultiGzDecoder;
+
+use super::{DataError, Record, malformed, refused};
+
+/// A table of labels is smaller than this, also unpacked.
+const MOST_BYTES: u64 = 4 << 30;
+
+pub(super) fn read(
+    path: &Path,
+    delimiter: u8,
+    gzipped: bool,
+    missing: impl FnOnce() -> String,
+) -> Result<(Vec<String>, Vec<Record>), DataError> {
+    let file = File::open(path).map_err(|error| refused(path, error, missing))?;
+    let bytes: Box<dyn Read> = if gzipped {
+        Box::new(MultiGzDecoder::new(io::BufReader::new(file)))
+    } else {
+        Box::new(file)
+    };
+    let mut reader = csv::ReaderBuilder::new()
+        .delimiter(delimiter)
+        .flexible(true)
+        .from_reader(UnixLines { bytes, left: MOST_BYTES, last: b'\n', held: false });
+    let unreadable = |error: csv::Error| said(path, error, gzipped);
+    let header = trimmed(reader.headers().map_err(unreadable)?);
+    if header.is_empty() {
+        return Err(malformed(path, None, "the file is empty"));
+    }
+    let mut records = Vec::new();
+    let mut record = StringRecord::new();
+    while reader.read_record(&mut record).map_err(unreadable)? {
+        // Where the reader says that the record begins, it may still pass over empty lines.
+        let within = record.iter().flat_map(str::bytes).filter(|byte| *byte == b'\n').count();
+        let line = reader.position().line().saturating_sub(1 + within as u64);
+        if record.len() != header.len() {
+            let (expected, found) = (header.len(), record.len());
+            return Err(DataError::WrongRowLength {
+                table: path.to_owned(),
+                line,
+                expected,
+                found,
+            });
+        }
+        records.push(Record { line, fields: trimmed(&record) });
+    }
+    Ok((header, records))
+}
+
+fn trimmed(record: &StringRecord) -> Vec<String> {
+    record.iter().map(|field| field.trim().to_owned()).collect()
+}
+
+fn said(path: &Path, error: csv::Error, gzipped: bool) -> DataError {
+    let line = error.position().map(csv::Position::line);
+    let reason = match error.kind() {
+        csv::ErrorKind::Utf8 { err, .. } => format!("it is not UTF-8 text ({err})"),
+        csv::ErrorKind::Io(source) if gzipped => format!("it does not unpack ({source})"),
+        csv::ErrorKind::Io(_) => match error.into_kind() {
+            csv::ErrorKind::Io(source) => return DataError::io("read", path)(source),
+            other => format!("{other:?}"),
+        },
+        _ => error.to_string(),
+    };
+    malformed(path, line, reason)
+}
+
+/// Text whose every line ends in one line feed, the last too, so that lines can be counted; an
+/// error where it would go on past a limit.
+struct UnixLines {
+    bytes: Box<dyn Read>,
+    left: u64,
+    last: u8,
+    /// Whether `last` is a carriage return that was not handed on yet.
+    held: bool,
+}
+
+impl Read for UnixLines {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // One place is left for a carriage return that turns out to stand alone.
+        let Some(room) = buffer.len().checked_sub(1).filter(|room| *room > 0) else {
+            return Err(io::Error::other("the buffer is too small"));
+        };
+        loop {
+            let mut raw = vec![0; room.div_ceil(2)];
+            let read = self.bytes.read(&mut raw)?;
+            self.left = self
+                .left
+                .checked_sub(read as u64)
+                .ok_or_else(|| io::Error::other("it holds more than 4 GiB of text"))?;
+            if read == 0 {
+                let ended = std::mem::replace(&mut self.last, b'\n') == b'\n';
+                self.held = false;
+                buffer[0] = b'\n';
+                return Ok(usize::from(!ended));
+            }
+            let mut written = 0;
+            for &byte in &raw[..read] {
+                if self.held && byte != b'\n' {
+                    buffer[written] = b'\r';
+                    written += 1;
+                }
+                self.held = byte == b'\r';
+                self.last = byte;
+                if !self.held {
+                    buffer[written] = byte;
+                    written += 1;
+                }
+            }
+            if written > 0 {
+                return Ok(written);
+            }
+        }
+    }
+}

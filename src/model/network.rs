@@ -1,0 +1,80 @@
+//! The network below the heads, whichever it is, with every size given.
+
+use super::{ArchitectureFault, DensenetArchitecture, ModelConfig, Norm, ResnetArchitecture};
+use crate::memory::StageSpec;
+
+/// The network below the heads.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Network {
+    /// A DenseNet.
+    Densenet(DensenetArchitecture),
+    /// A ResNet.
+    Resnet(ResnetArchitecture),
+}
+
+impl ModelConfig {
+    /// The network's name, as its table has it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Densenet(_) => "densenet",
+            Self::Resnet(_) => "resnet",
+        }
+    }
+
+    /// Every size of the network.
+    ///
+    /// # Errors
+    ///
+    /// A key that is missing, wrong or contradicts another.
+    pub fn resolve(&self) -> Result<Network, ArchitectureFault> {
+        match self {
+            Self::Densenet(config) => config.resolve().map(Network::Densenet),
+            Self::Resnet(config) => config.resolve().map(Network::Resnet),
+        }
+    }
+
+    /// How activations are normalised.
+    pub fn norm(&self) -> Norm {
+        match self {
+            Self::Densenet(config) => config.norm,
+            Self::Resnet(config) => config.norm,
+        }
+    }
+}
+
+impl Network {
+    /// The stages from images with `channels` channels to pooled features.
+    pub fn stages(&self, channels: usize) -> Vec<Box<dyn StageSpec>> {
+        match self {
+            Self::Densenet(architecture) => architecture.stages(channels),
+            Self::Resnet(architecture) => architecture.stages(channels),
+        }
+    }
+
+    /// Channels that the heads see.
+    pub fn features(&self) -> usize {
+        match self {
+            Self::Densenet(architecture) => architecture.features(),
+            Self::Resnet(architecture) => architecture.features(),
+        }
+    }
+
+    /// The configuration that resolves to this.
+    pub fn to_config(&self) -> ModelConfig {
+        match self {
+            Self::Densenet(architecture) => ModelConfig::Densenet(architecture.to_config()),
+            Self::Resnet(architecture) => ModelConfig::Resnet(architecture.to_config()),
+        }
+    }
+
+    /// The key, within the model's table, that decides into how few pixels a side shrinks, and the
+    /// least side of an image of which something is left.
+    pub fn least_side(&self) -> (&'static str, usize) {
+        match self {
+            // The stem halves twice, rounding up; each transition halves, rounding down.
+            Self::Densenet(architecture) => ("blocks", (4 << (architecture.blocks.len() - 1)) - 3),
+            // Everything rounds up.
+            Self::Resnet(_) => ("blocks", 1),
+        }
+    }
+}

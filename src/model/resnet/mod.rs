@@ -1,0 +1,284 @@
+//! ResNet (He et al. 2016, arXiv:1512.03385): its sizes, resolved from a depth or given by hand.
+
+mod stages;
+
+use super::{ArchitectureFault, Norm, ResnetBlock, ResnetConfig, ResnetForm};
+
+/// The published networks for ImageNet (He et al. 2016, table 1; 200 as in He et al. 2016b,
+/// arXiv:1603.05027): depth, block, blocks in each group.
+const PUBLISHED: [(usize, ResnetBlock, [usize; 4]); 6] = [
+    (18, ResnetBlock::Basic, [2, 2, 2, 2]),
+    (34, ResnetBlock::Basic, [3, 4, 6, 3]),
+    (50, ResnetBlock::Bottleneck, [3, 4, 6, 3]),
+    (101, ResnetBlock::Bottleneck, [3, 4, 23, 3]),
+    (152, ResnetBlock::Bottleneck, [3, 8, 36, 3]),
+    (200, ResnetBlock::Bottleneck, [3, 24, 36, 3]),
+];
+
+/// A bottleneck's output has this many times the channels of its 3×3 convolution.
+const EXPANSION: usize = 4;
+
+/// Deeper than any network that was trained.
+const DEEPEST: usize = 20_000;
+
+/// A ResNet with every size given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResnetArchitecture {
+    /// Which of the two published forms.
+    pub form: ResnetForm,
+    /// The residual block.
+    pub block: ResnetBlock,
+    /// Residual blocks in each group; each group but the first halves the feature maps and doubles
+    /// the channels.
+    pub blocks: Vec<usize>,
+    /// Channels after the first convolution, and of the 3×3 convolutions of the first group.
+    pub stem: usize,
+    /// How activations are normalised.
+    pub norm: Norm,
+}
+
+impl ResnetArchitecture {
+    /// Channels of the 3×3 convolutions of a group.
+    fn width(&self, group: usize) -> usize {
+        self.stem << group
+    }
+
+    /// Channels after a group.
+    fn channels(&self, group: usize) -> usize {
+        match self.block {
+            ResnetBlock::Basic => self.width(group),
+            ResnetBlock::Bottleneck => EXPANSION * self.width(group),
+        }
+    }
+
+    /// Channels that the heads see.
+    pub fn features(&self) -> usize {
+        self.channels(self.blocks.len() - 1)
+    }
+
+    /// The configuration that resolves to this.
+    pub fn to_config(&self) -> ResnetConfig {
+        ResnetConfig {
+            depth: None,
+            form: self.form,
+            block: Some(self.block),
+            blocks: Some(self.blocks.clone()),
+            stem: Some(self.stem),
+            norm: self.norm,
+        }
+    }
+}
+
+fn fault(key: &str, message: impl Into<String>, help: impl Into<String>) -> ArchitectureFault {
+    ArchitectureFault { key: key.to_owned(), message: message.into(), help: help.into() }
+}
+
+impl ResnetConfig {
+    /// Every size of the network.
+    ///
+    /// # Errors
+    ///
+    /// When no network of the form has the `depth`, when it contradicts `blocks` or `block`, when
+    /// one of these is missing, or when a number is out of its range.
+    pub fn resolve(&self) -> Result<ResnetArchitecture, ArchitectureFault> {
+        let (block, blocks) = match (self.depth, self.form) {
+            (None, _) => self.by_hand()?,
+            (Some(_), _) if self.blocks.is_some() => {
+                let message = "`blocks` contradicts `depth`, which sets it";
+                return Err(fault("blocks", message, "remove `depth` or `blocks`"));
+            }
+            (Some(depth), ResnetForm::Imagenet) => self.published(depth)?,
+            (Some(depth), ResnetForm::Cifar) => self.cifar(depth)?,
+        };
+        let stem = self.stem.unwrap_or(match self.form {
+            ResnetForm::Imagenet => 64,
+            ResnetForm::Cifar => 16,
+        });
+        if !(1..=1024).contains(&stem) {
+            let message = format!("`stem` is {stem}");
+            return Err(fault("stem", message, "write a number of channels from 1 to 1024"));
+        }
+        Ok(ResnetArchitecture { form: self.form, block, blocks, stem, norm: self.norm })
+    }
+
+    fn published(&self, depth: usize) -> Result<(ResnetBlock, Vec<usize>), ArchitectureFault> {
+        let Some((_, block, blocks)) = PUBLISHED.iter().find(|(known, ..)| *known == depth) else {
+            return Err(fault(
+                "depth",
+                format!("there is no published ResNet of depth {depth}"),
+                "the depths are 18, 34, 50, 101, 152 and 200; for others give `block` and \
+                 `blocks`, or write `form = \"cifar\"`",
+            ));
+        };
+        match self.block {
+            Some(given) if given != *block => {
+                let message = format!("`block` contradicts `depth = {depth}`, which sets it");
+                Err(fault("block", message, "remove `depth` or `block`"))
+            }
+            _ => Ok((*block, blocks.to_vec())),
+        }
+    }
+
+    /// 6n + 2 layers of basic blocks or 9n + 2 of bottlenecks, in three groups of n.
+    fn cifar(&self, depth: usize) -> Result<(ResnetBlock, Vec<usize>), ArchitectureFault> {
+        let layers = |block| match block {
+            ResnetBlock::Basic => 6,
+            ResnetBlock::Bottleneck => 9,
+        };
+        let fits = |block: &ResnetBlock| {
+            (8..=DEEPEST).contains(&depth) && (depth - 2).is_multiple_of(layers(*block))
+        };
+        let candidates = match self.block {
+            Some(block) => vec![block],
+            None => vec![ResnetBlock::Basic, ResnetBlock::Bottleneck],
+        };
+        match candidates.into_iter().find(fits) {
+            Some(block) => Ok((block, vec![(depth - 2) / layers(block); 3])),
+            None => Err(fault(
+                "depth",
+                format!("there is no ResNet of depth {depth} for CIFAR"),
+                format!(
+                    "write 6n + 2 (basic blocks) or 9n + 2 (bottlenecks) up to {DEEPEST}, such as \
+                     20, 110, 1001 or 2000"
+                ),
+            )),
+        }
+    }
+
+    fn by_hand(&self) -> Result<(ResnetBlock, Vec<usize>), ArchitectureFault> {
+        let (Some(block), Some(blocks)) = (self.block, &self.blocks) else {
+            let key = if self.block.is_some() { "block" } else { "blocks" };
+            let key = if self.block.is_none() && self.blocks.is_none() { "" } else { key };
+            return Err(fault(
+                key,
+                "the network's size is not given",
+                "give `depth = 50` (or 18, 34, 101, 152, 200), or `block` and `blocks`",
+            ));
+        };
+        if !(1..=10).contains(&blocks.len()) {
+            let message = format!("`blocks` has {} groups", blocks.len());
+            return Err(fault("blocks", message, "write 1 to 10, such as `blocks = [3, 4, 6, 3]`"));
+        }
+        match blocks.iter().position(|count| !(1..=DEEPEST).contains(count)) {
+            Some(group) => Err(fault(
+                &format!("blocks[{group}]"),
+                format!("a group has 1 to {DEEPEST} blocks, not {}", blocks[group]),
+                "write the number of residual blocks of this group",
+            )),
+            None => Ok((block, blocks.clone())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(depth: usize, form: ResnetForm) -> ResnetConfig {
+        ResnetConfig { depth: Some(depth), form, ..Default::default() }
+    }
+
+    fn convolutions(architecture: &ResnetArchitecture) -> usize {
+        let each = match architecture.block {
+            ResnetBlock::Basic => 2,
+            ResnetBlock::Bottleneck => 3,
+        };
+        each * architecture.blocks.iter().sum::<usize>()
+    }
+
+    #[test]
+    fn the_depth_counts_the_convolutions_of_the_blocks_the_stem_and_the_classifier() {
+        let imagenet = [18, 34, 50, 101, 152, 200].map(|depth| (depth, ResnetForm::Imagenet));
+        let cifar = [20, 110, 200, 1001, 2000].map(|depth| (depth, ResnetForm::Cifar));
+        for (depth, form) in imagenet.into_iter().chain(cifar) {
+            let architecture = of(depth, form).resolve().expect("is known");
+            assert_eq!(convolutions(&architecture) + 2, depth);
+        }
+    }
+
+    #[test]
+    fn published_depths_give_the_features_of_torchvisions_classifiers() {
+        // `torchvision.models.resnetNNN().fc.in_features`
+        for (depth, features) in [(18, 512), (34, 512), (50, 2048), (101, 2048), (152, 2048)] {
+            let architecture = of(depth, ResnetForm::Imagenet).resolve().expect("is published");
+            assert_eq!(architecture.features(), features);
+        }
+        assert_eq!(of(110, ResnetForm::Cifar).resolve().expect("is known").features(), 64);
+    }
+
+    #[test]
+    fn cifar_networks_have_as_many_parameters_as_the_paper_counts() {
+        // He et al. 2016, table 6, in millions, with the classifier of ten classes.
+        for (depth, millions) in [(20, 0.27), (32, 0.46), (44, 0.66), (56, 0.85), (110, 1.7)] {
+            let network = of(depth, ResnetForm::Cifar).resolve().expect("is known");
+            let below =
+                network.stages(3).iter().map(|stage| stage.parameter_count()).sum::<usize>();
+            let counted = (below + 64 * 10 + 10) as f64 / 1e6;
+            assert!((counted - millions).abs() < 0.04, "{depth}: {counted}");
+        }
+    }
+
+    #[test]
+    fn planned_shapes_are_those_that_come_out() {
+        use crate::memory::{Activation, Keep, Pass, Statistics};
+        use burn::tensor::{Device, Tensor};
+        for form in [ResnetForm::Imagenet, ResnetForm::Cifar] {
+            let config = ResnetConfig {
+                form,
+                block: Some(ResnetBlock::Basic),
+                blocks: Some(vec![1, 2, 1]),
+                stem: Some(4),
+                ..Default::default()
+            };
+            let mut flowing = Activation::Map(Tensor::ones([2, 1, 37, 50], &Device::flex()));
+            for spec in config.resolve().expect("is right").stages(1) {
+                let planned = spec.output(&flowing.shape());
+                let stage = spec.init(&Device::flex(), 1);
+                let (pass, mut none) = (Pass::evaluation(), Statistics::new());
+                (flowing, _) = stage.forward(flowing, Keep::Nothing, &pass, &mut none);
+                assert_eq!(flowing.shape(), planned, "{}", spec.name());
+            }
+        }
+    }
+
+    #[test]
+    fn a_resolved_network_resolves_to_itself() {
+        for config in [of(50, ResnetForm::Imagenet), of(1001, ResnetForm::Cifar)] {
+            let architecture = config.resolve().expect("is known");
+            assert_eq!(architecture.to_config().resolve().expect("by hand"), architecture);
+        }
+    }
+
+    #[test]
+    fn sizes_that_no_network_has_are_refused_at_their_key() {
+        let hand = ResnetConfig {
+            block: Some(ResnetBlock::Basic),
+            blocks: Some(vec![1, 1]),
+            ..Default::default()
+        };
+        hand.resolve().expect("is right");
+        let wrong = [
+            (ResnetConfig::default(), ""),
+            (of(51, ResnetForm::Imagenet), "depth"),
+            (of(7, ResnetForm::Cifar), "depth"),
+            (of(111, ResnetForm::Cifar), "depth"),
+            (
+                ResnetConfig { block: Some(ResnetBlock::Basic), ..of(50, ResnetForm::Imagenet) },
+                "block",
+            ),
+            (
+                ResnetConfig { block: Some(ResnetBlock::Basic), ..of(1001, ResnetForm::Cifar) },
+                "depth",
+            ),
+            (ResnetConfig { depth: Some(18), ..hand.clone() }, "blocks"),
+            (ResnetConfig { blocks: None, ..hand.clone() }, "block"),
+            (ResnetConfig { block: None, ..hand.clone() }, "blocks"),
+            (ResnetConfig { blocks: Some(vec![]), ..hand.clone() }, "blocks"),
+            (ResnetConfig { blocks: Some(vec![2, 0]), ..hand.clone() }, "blocks[1]"),
+            (ResnetConfig { stem: Some(0), ..hand.clone() }, "stem"),
+        ];
+        for (config, key) in wrong {
+            assert_eq!(config.resolve().expect_err(key).key, key);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! ResNet as a chain of stages, one for each residual block, with torchvision's parameter names.
+
+use burn::module::Module;
+use burn::tensor::activation::relu;
+use burn::tensor::module::max_pool2d;
+use burn::tensor::ops::MaxPoolOptions;
+use burn::tensor::{Device, Tensor};
+
+use super::{EXPANSION, Norm, ResnetArchitecture, ResnetBlock, ResnetForm};
+use crate::memory::{Activation, ActivationShape, Forward, Pass, Stage, StageSpec, Traced};
+use crate::model::layer::{Conv2d, Conv2dConfig, Fan, NormLayer};
+use crate::random;
+
+impl ResnetArchitecture {
+    /// The stages from images with `channels` channels to pooled features: `stem`, then
+    /// `layer1.0`, `layer1.1`, …, `pool`.
+    pub fn stages(&self, channels: usize) -> Vec<Box<dyn StageSpec>> {
+        let stem = StemSpec { form: self.form, channels: [channels, self.stem], norm: self.norm };
+        let mut stages: Vec<Box<dyn StageSpec>> = vec![Box::new(stem)];
+        let mut input = self.stem;
+        for (group, &blocks) in self.blocks.iter().enumerate() {
+            for index in 0..blocks {
+                let block = BlockSpec {
+                    name: format!("layer{}.{index}", group + 1),
+                    place: [group as u64, index as u64],
+                    form: self.form,
+                    block: self.block,
+                    input,
+                    width: self.width(group),
+                    stride: if group > 0 && index == 0 { 2 } else { 1 },
+                    norm: self.norm,
+                };
+                input = block.output_channels();
+                stages.push(Box::new(block));
+            }
+        }
+        stages.push(Box::new(PoolSpec { channels: input }));
+        stages
+    }
+}
+
+fn map_shape(shape: &ActivationShape) -> [usize; 4] {
+    match shape {
+        ActivationShape::Map(shape) => *shape,
+        other => panic!("a stage of feature maps was given {other:?}"),
+    }
+}
+
+/// For ImageNet a 7×7 convolution with stride 2, norm, ReLU and 3×3 max-pooling with stride 2; for
+/// CIFAR a 3×3 convolution, norm and ReLU.
+struct StemSpec {
+    form: ResnetForm,
+    channels: [usize; 2],
+    norm: Norm,
+}
+
+#[derive(Module, Debug)]
+struct Stem {
+    conv1: Conv2d,
+    bn1: NormLayer,
+    #[module(skip)]
+    pooled: bool,
+}
+
+impl StemSpec {
+    fn conv(&self) -> Conv2dConfig {
+        let channels = self.channels;
+        match self.form {
+            ResnetForm::Imagenet => Conv2dConfig { channels, kernel: 7, stride: 2, padding: 3 },
+            ResnetForm::Cifar => Conv2dConfig { channels, kernel: 3, stride: 1, padding: 1 },
+        }
+    }
+
+    fn pooled(&self) -> bool {
+        self.form == ResnetForm::Imagenet
+    }
+}
+
+impl StageSpec for StemSpec {
+    fn name(&self) -> &str {
+        "stem"
+    }
+
+    fn output(&self, input: &ActivationShape) -> ActivationShape {
+        let [batch, _, height, width] = map_shape(input);
+        let size = |side: usize| {
+            let side = self.conv().output_size(side);
+            if self.pooled() { (side - 1) / 2 + 1 } else { side }
+        };
+        ActivationShape::Map([batch, self.channels[1], size(height), size(width)])
+    }
+
+    fn parameter_count(&self) -> usize {
+        self.conv().parameter_count() + 2 * self.channels[1]
+    }
+
+    fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
+        let mut random = random::stream(seed, "init/stem", &[]);
+        let stem = Stem {
+            conv1: self.conv().init(Fan::Out, device, &mut random),
+            bn1: NormLayer::init(self.norm, self.channels[1], device),
+            pooled: self.pooled(),
+        };
+        Box::new(Traced::new("stem", &[], stem))
+    }
+}
+
+impl Forward for Stem {
+    fn forward(&self, input: Activation, pass: &Pass) -> Activation {
+        let map = self.conv1.forward(input.into_map());
+        let map = relu(self.bn1.forward(map, pass));
+        if !self.pooled {
+            return Activation::Map(map);
+        }
+        let pool = MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]);
+        Activation::Map(max_pool2d(map, pool))
+    }
+}
+
+/// Two 3×3 convolutions, or 1×1, 3×3 and 1×1, each followed by a norm; ReLU between them and after
+/// the shortcut is added.
+struct BlockSpec {
+    name: String,
+    place: [u64; 2],
+    form: ResnetForm,
+    block: ResnetBlock,
+    input: usize,
+    width: usize,
+    stride: usize,
+    norm: Norm,
+}
+
+#[derive(Module, Debug)]
+struct Block {
+    conv1: Conv2d,
+    bn1: NormLayer,
+    conv2: Conv2d,
+    bn2: NormLayer,
+    /// Of a bottleneck only.
+    conv3: Option<Conv2d>,
+    bn3: Option<NormLayer>,
+    downsample: Option<Projection>,
+    #[module(skip)]
+    stride: usize,
+    #[module(skip)]
+    output: usize,
+}
+
+/// A shortcut with parameters, where the block changes the shape.
+#[derive(Module, Debug)]
+struct Projection {
+    conv: Conv2d,
+    norm: NormLayer,
+}
+
+impl BlockSpec {
+    fn output_channels(&self) -> usize {
+        match self.block {
+            ResnetBlock::Basic => self.width,
+            ResnetBlock::Bottleneck => EXPANSION * self.width,
+        }
+    }
+
+    /// The convolutions on the residual path. A bottleneck strides in its 3×3 convolution, as
+    /// torchvision has it (the paper: in the first 1×1).
+    fn convs(&self) -> Vec<Conv2dConfig> {
+        let (input, width, stride) = (self.input, self.width, self.stride);
+        let conv = |channels, kernel, stride| Conv2dConfig {
+            channels,
+            kernel,
+            stride,
+            padding: kernel / 2,
+        };
+        match self.block {
+            ResnetBlock::Basic => vec![conv([input, width], 3, stride), conv([width; 2], 3, 1)],
+            ResnetBlock::Bottleneck => vec![
+                conv([input, width], 1, 1),
+                conv([width; 2], 3, stride),
+                conv([width, self.output_channels()], 1, 1),
+            ],
+        }
+    }
+
+    /// The shortcut's convolution. For CIFAR shortcuts have no parameters (He et al. 2016, 4.2,
+    /// option A): where the shape changes, pixels are left out and channels of zeros added.
+    fn projection(&self) -> Option<Conv2dConfig> {
+        let channels = [self.input, self.output_channels()];
+        let changes = self.stride > 1 || channels[0] != channels[1];
+        let with_parameters = self.form == ResnetForm::Imagenet && changes;
+        let stride = self.stride;
+        with_parameters.then_some(Conv2dConfig { channels, kernel: 1, stride, padding: 0 })
+    }
+}
+
+impl StageSpec for BlockSpec {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn output(&self, input: &ActivationShape) -> ActivationShape {
+        let [batch, _, height, width] = map_shape(input);
+        let size = |side: usize| (side - 1) / self.stride + 1;
+        ActivationShape::Map([batch, self.output_channels(), size(height), size(width)])
+    }
+
+    fn parameter_count(&self) -> usize {
+        let convs = self.convs().into_iter().chain(self.projection());
+        convs.map(|conv| conv.parameter_count() + 2 * conv.channels[1]).sum()
+    }
+
+    fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
+        let mut random = random::stream(seed, "init/residual", &self.place);
+        let convs = self.convs();
+        let norm = |conv: &Conv2dConfig| NormLayer::init(self.norm, conv.channels[1], device);
+        let mut conv = |conv: &Conv2dConfig| conv.init(Fan::Out, device, &mut random);
+        let block = Block {
+            conv1: conv(&convs[0]),
+            bn1: norm(&convs[0]),
+            conv2: conv(&convs[1]),
+            bn2: norm(&convs[1]),
+            conv3: convs.get(2).map(&mut conv),
+            bn3: convs.get(2).map(norm),
+            downsample: self
+                .projection()
+                .map(|config| Projection { conv: conv(&config), norm: norm(&config) }),
+            stride: self.stride,
+            output: self.output_channels(),
+        };
+        let name = &self.name;
+        let names = [
+            ("downsample.conv.", format!("{name}.downsample.0.")),
+            ("downsample.norm.", format!("{name}.downsample.1.")),
+            ("", format!("{name}.")),
+        ];
+        let names: Vec<(&str, &str)> =
+            names.iter().map(|(from, to)| (*from, to.as_str())).collect();
+        Box::new(Traced::new(name, &names, block))
+    }
+}
+
+impl Forward for Block {
+    fn forward(&self, input: Activation, pass: &Pass) -> Activation {
+        let input = input.into_map();
+        let shortcut = self.shortcut(input.clone(), pass);
+        let map = relu(self.bn1.forward(self.conv1.forward(input), pass));
+        let mut map = self.bn2.forward(self.conv2.forward(map), pass);
+        if let (Some(conv3), Some(bn3)) = (&self.conv3, &self.bn3) {
+            map = bn3.forward(conv3.forward(relu(map)), pass);
+        }
+        Activation::Map(relu(map + shortcut))
+    }
+}
+
+impl Block {
+    fn shortcut(&self, input: Tensor<4>, pass: &Pass) -> Tensor<4> {
+        if let Some(projection) = &self.downsample {
+            return projection.norm.forward(projection.conv.forward(input), pass);
+        }
+        let every = MaxPoolOptions::new([1, 1]).with_stride([self.stride; 2]);
+        let map = if self.stride > 1 { max_pool2d(input, every) } else { input };
+        let [batch, channels, height, width] = map.dims();
+        match self.output - channels {
+            0 => map,
+            more => {
+                let zeros =
+                    Tensor::zeros([batch, more, height, width], (&map.device(), map.dtype()));
+                Tensor::cat(vec![map, zeros], 1)
+            }
+        }
+    }
+}
+
+/// The mean over each feature map.
+struct PoolSpec {
+    channels: usize,
+}
+
+#[derive(Module, Debug)]
+struct Pool {}
+
+impl StageSpec for PoolSpec {
+    fn name(&self) -> &str {
+        "pool"
+    }
+
+    fn output(&self, input: &ActivationShape) -> ActivationShape {
+        ActivationShape::Features([map_shape(input)[0], self.channels])
+    }
+
+    fn parameter_count(&self) -> usize {
+        0
+    }
+
+    fn init(&self, _device: &Device, _seed: u64) -> Box<dyn Stage> {
+        Box::new(Traced::new("pool", &[], Pool {}))
+    }
+}
+
+impl Forward for Pool {
+    fn forward(&self, input: Activation, _pass: &Pass) -> Activation {
+        let map = input.into_map();
+        let [batch, channels, height, width] = map.dims();
+        let flat = map.reshape([batch, channels, height * width]);
+        Activation::Features(flat.mean_dim(2).reshape([batch, channels]))
+    }
+}
