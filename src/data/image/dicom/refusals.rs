@@ -100,7 +100,7 @@ fn transforms_that_cannot_be_used_are_refused_by_name() {
     let (at, _) = place(&table, (0x28, 0x3002));
     let mut unnamed = table;
     unnamed[at + 2] = 9;
-    insta::assert_snapshot!(reason(&unnamed), @"");
+    insta::assert_snapshot!(reason(&unnamed), @"its VOI LUT has no descriptor");
     let palette = bytes_of("palette of 8 bits");
     insta::assert_snapshot!(reason(&without(&palette, (0x28, 0x1102))), @"its green palette has no descriptor");
     insta::assert_snapshot!(reason(&and(&palette, (0x28, 0x1221), b"US", &[0, 0])), @"its palette is segmented, which is not read");
@@ -112,7 +112,7 @@ fn what_is_cut_off_or_malformed_is_refused_with_its_place() {
     let (pixels, _) = place(&plain, PIXELS);
     insta::assert_snapshot!(reason(&plain[..plain.len() - 10]), @"it is cut off: it holds 86 of 96 bytes of pixels");
     insta::assert_snapshot!(reason(&plain[..pixels - 3]), @"it is cut off in its header, at byte 436");
-    insta::assert_snapshot!(reason(&plain[..132]), @"it has no DICOM elements");
+    insta::assert_snapshot!(reason(&plain[..132]), @"it holds no DICOM elements");
     let text = [&plain[..pixels], b"not an element"].concat();
     insta::assert_snapshot!(reason(&text), @"its header is malformed at byte 440, in element (6F6E,2074)");
     let zeros = [&plain[..pixels], &[0; 12], b"and more"].concat();
@@ -177,7 +177,7 @@ fn streams_that_are_not_what_the_header_says_are_refused() {
     let half = &stream[..stream.len() / 2];
     let length = u32::try_from(half.len()).expect("is short").to_le_bytes();
     let cut = [head, &length, half, &[0xFE, 0xFF, 0xDD, 0xE0, 0, 0, 0, 0]].concat();
-    insta::assert_snapshot!(reason(&cut), @"");
+    insta::assert_snapshot!(reason(&cut), @"its JPEG stream is cut off");
     insta::assert_snapshot!(reason(&jpeg[..jpeg.len() - 30]), @"it is cut off in its compressed pixels, at byte 466");
     insta::assert_snapshot!(reason(&jpeg[..pixels + 20]), @"it is cut off in its compressed pixels, at byte 454");
 }
@@ -214,7 +214,8 @@ fn meta_of(file: &[u8]) -> Vec<u8> {
 }
 
 fn deflate(block: &[u8], times: usize) -> Vec<u8> {
-    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+    let mut encoder =
+        flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
     for _ in 0..times {
         encoder.write_all(block).expect("compresses");
     }
@@ -250,8 +251,18 @@ fn damage(bytes: &mut Vec<u8>, random: &mut impl Rng) {
 #[test]
 fn damaged_files_are_errors_or_images_within_the_limits_and_never_panics() {
     const GROUPS: [&str; 12] = [
-        "explicit", "implicit", "big endian", "deflated", "RLE", "lossless JPEG", "extended JPEG",
-        "baseline JPEG", "JPEG-LS", "JPEG 2000", "VOI LUT", "palette",
+        "explicit",
+        "implicit",
+        "big endian",
+        "deflated",
+        "RLE",
+        "lossless JPEG",
+        "extended JPEG",
+        "baseline JPEG",
+        "JPEG-LS",
+        "JPEG 2000",
+        "VOI LUT",
+        "palette",
     ];
     let cases: Vec<_> = cases().into_iter().filter(|case| case.is_built()).collect();
     for (number, group) in GROUPS.iter().enumerate() {
@@ -280,7 +291,10 @@ fn damaged_files_are_errors_or_images_within_the_limits_and_never_panics() {
                 Err(fault) => {
                     refused += 1;
                     // Nothing of ours panics even under damage; a foreign decoder may, contained.
-                    assert!(!fault.contains("the decoder failed") || *group == "JPEG 2000", "{fault}");
+                    assert!(
+                        !fault.contains("the decoder failed") || *group == "JPEG 2000",
+                        "{fault}"
+                    );
                 }
             }
             // The sources take a millisecond; this leaves room for a loaded machine.
