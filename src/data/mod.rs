@@ -4,8 +4,10 @@
 //! turns one into [`Batch`]es, epoch by epoch. [`check_layouts`] and [`check_labels`] tell without
 //! any file whether the layouts' settings can be and the heads' labels are on offer.
 
+mod area;
 mod augment;
 mod batch;
+mod cache;
 mod config;
 mod contain;
 mod dataset;
@@ -17,16 +19,19 @@ mod loader;
 mod npy;
 mod phantom;
 mod resize;
+mod sampler;
 mod source;
 mod split;
 mod table;
 
 pub use batch::*;
+pub use cache::{Cache, Filling};
 pub use config::*;
 pub use dataset::{Dataset, Sample, Splits, open, open_with_test};
 pub use error::DataError;
 pub use layout::{FINDINGS, Fault, FaultPlace};
 pub use loader::{Epoch, Loader, LoaderConfig};
 pub use phantom::{PHANTOM_SIZES, PhantomSettings, PhantomState, ensure_phantom, write_phantom};
+pub use sampler::{Sampler, SamplerFault};
 pub use source::{check_labels, check_layouts};
 pub use split::DEFAULT_FRACTION;

@@ -1,14 +1,28 @@
 //! Bringing an image of any shape to the size the model sees.
 
+use super::area::Area;
 use super::config::Fit;
 use super::image::{RawImage, Samples};
+
+/// An image at the size the model sees, as it was decoded otherwise.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fitted {
+    /// Height and width.
+    pub size: [usize; 2],
+    /// 1, but for arrays.
+    pub planes: usize,
+    /// `[planes, height, width]`.
+    pub samples: Samples,
+    /// What the image fills; the rest of a letterbox is 0.
+    pub content: Area,
+}
 
 /// The image at `size` (height and width), in the samples it has; what a letterbox leaves over is
 /// black (0).
 ///
 /// Where it gets smaller, each pixel is the mean over the area it covers, as OpenCV's `INTER_AREA`,
 /// so no pixel of the source is skipped; where it gets larger, it is interpolated linearly.
-pub fn resize(image: &RawImage, size: [usize; 2], fit: Fit) -> RawImage {
+pub fn resize(image: &RawImage, size: [usize; 2], fit: Fit) -> Fitted {
     let [height, width] = size;
     let across = width as f64 / image.width as f64;
     let down = height as f64 / image.height as f64;
@@ -30,7 +44,9 @@ pub fn resize(image: &RawImage, size: [usize; 2], fit: Fit) -> RawImage {
         Samples::U16(values) => Samples::U16(scaling.planes(values, size)),
         Samples::F32(values) => Samples::F32(scaling.planes(values, size)),
     };
-    RawImage { width, height, planes: image.planes, samples, depth: image.depth }
+    let [top, left] = [(height - inner[0]) / 2, (width - inner[1]) / 2];
+    let content = Area { top, left, height: inner[0], width: inner[1] };
+    Fitted { size, planes: image.planes, samples, content }
 }
 
 /// The least height and width of a source from which nothing is lost at `size`: what a decoder may
@@ -41,7 +57,7 @@ pub fn needed(size: [usize; 2]) -> [usize; 2] {
 }
 
 /// The samples as numbers from 0 (black) to 1 (white); floating-point ones as they are.
-pub fn unit(image: &RawImage) -> Vec<f32> {
+pub fn unit(image: &Fitted) -> Vec<f32> {
     match &image.samples {
         Samples::U8(values) => values.iter().map(|value| f32::from(*value) / 255.0).collect(),
         Samples::U16(values) => values.iter().map(|value| f32::from(*value) / 65535.0).collect(),

@@ -69,23 +69,38 @@ pub(super) fn work(
         if stop.load(Ordering::Relaxed) {
             continue;
         }
-        let index = pending.indices[place];
-        let outcome =
-            contained(|| load(shared, pending.epoch, index)).unwrap_or_else(Outcome::Failed);
-        let Some(outcomes) = pending.put(place, outcome) else { continue };
-        let batch = contained(|| assemble(shared, &pending, outcomes))
-            .unwrap_or_else(|panic| Err(DataError::Worker(panic)));
+        let Some(batch) = step(shared, &pending, place) else { continue };
         if finished.send((pending.number, batch)).is_err() {
             break;
         }
     }
 }
 
+/// Makes a whole batch on this thread.
+pub(super) fn make(shared: &Shared, pending: Pending) -> Result<Batch, DataError> {
+    let last = (0..pending.indices.len()).find_map(|place| step(shared, &pending, place));
+    last.unwrap_or_else(|| assemble(shared, &pending, Vec::new()))
+}
+
+/// Loads one image; with the last of a batch, puts the batch together.
+fn step(shared: &Shared, pending: &Pending, place: usize) -> Option<Result<Batch, DataError>> {
+    let index = pending.indices[place];
+    let outcome = contained(|| load(shared, pending.epoch, index)).unwrap_or_else(Outcome::Failed);
+    let outcomes = pending.put(place, outcome)?;
+    let batch = contained(|| assemble(shared, pending, outcomes));
+    Some(batch.unwrap_or_else(|panic| Err(DataError::Worker(panic))))
+}
+
 fn load(shared: &Shared, epoch: u64, index: usize) -> Outcome {
     let config = &shared.config;
     let size = config.image.size;
-    let image = match (shared.read)(&shared.dataset.samples()[index], size) {
-        Ok(image) => resize(&image, size, config.image.fit),
+    let sample = &shared.dataset.samples()[index];
+    let make = || {
+        let image = (shared.read)(sample, size)?;
+        Ok(resize(&image, size, config.image.fit))
+    };
+    let image = match shared.cache.get(sample, make) {
+        Ok(image) => image,
         Err(reason) => return Outcome::Bad(reason),
     };
     let plane = unit(&image);
