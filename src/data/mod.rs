@@ -4,6 +4,7 @@
 //! turns one into [`Batch`]es, epoch by epoch. [`check_layouts`] and [`check_labels`] tell without
 //! any file whether the layouts' settings can be and the heads' labels are on offer.
 
+mod area;
 mod augment;
 mod batch;
 mod config;
@@ -14,19 +15,24 @@ mod image;
 mod labels;
 mod layout;
 mod loader;
+mod mix;
+mod normalize;
 mod npy;
 mod phantom;
+mod prepare;
 mod resize;
 mod source;
 mod split;
 mod table;
 
+pub use augment::check as check_augment;
 pub use batch::*;
 pub use config::*;
 pub use dataset::{Dataset, Sample, Splits, open, open_with_test};
 pub use error::DataError;
 pub use layout::{FINDINGS, Fault, FaultPlace};
 pub use loader::{Epoch, Loader, LoaderConfig};
+pub use normalize::check as check_normalize;
 pub use phantom::{PHANTOM_SIZES, PhantomSettings, PhantomState, ensure_phantom, write_phantom};
 pub use source::{check_labels, check_layouts};
 pub use split::DEFAULT_FRACTION;

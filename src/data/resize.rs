@@ -4,6 +4,7 @@ use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U16;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 
+use super::area::Area;
 use super::config::Fit;
 use super::image::GreyImage;
 
@@ -34,15 +35,26 @@ pub fn resize(
             scale(image, [corner[0], corner[1], kept[0], kept[1]], size, resizer)
         }
         Fit::Letterbox => {
-            let factor = across.min(down);
-            let fitted = |length: usize, most: usize| {
-                ((length as f64 * factor).round() as usize).clamp(1, most)
-            };
-            let inner = [fitted(image.height, height), fitted(image.width, width)];
-            let scaled = scale(image, whole, inner, resizer)?;
-            Ok(centred(&scaled, inner, size))
+            let inner = filled([image.height, image.width], size, fit);
+            let scaled = scale(image, whole, [inner.height, inner.width], resizer)?;
+            let mut plane = vec![0.0; height * width];
+            let rows = inner.rows_mut(&mut plane, width).zip(scaled.chunks_exact(inner.width));
+            rows.for_each(|(row, scaled)| row.copy_from_slice(scaled));
+            Ok(plane)
         }
     }
+}
+
+/// The part of the resized plane that an image of that height and width fills.
+pub fn filled(image: [usize; 2], size: [usize; 2], fit: Fit) -> Area {
+    if fit != Fit::Letterbox {
+        return Area::whole(size);
+    }
+    let factor = (size[0] as f64 / image[0] as f64).min(size[1] as f64 / image[1] as f64);
+    let [height, width] =
+        [0, 1].map(|axis| ((image[axis] as f64 * factor).round() as usize).clamp(1, size[axis]));
+    let [top, left] = [(size[0] - height) / 2, (size[1] - width) / 2];
+    Area { top, left, height, width }
 }
 
 /// Scales the part `[left, top, width, height]` of the image.
@@ -64,17 +76,6 @@ fn scale(
         .resize_typed(&source, &mut scaled, &options)
         .map_err(|error| refused(error.to_string()))?;
     Ok(scaled.pixels().iter().map(|pixel| f32::from(pixel.0) / 65535.0).collect())
-}
-
-/// `inner` pixels in the middle of a black plane of `size`.
-fn centred(pixels: &[f32], inner: [usize; 2], size: [usize; 2]) -> Vec<f32> {
-    let mut plane = vec![0.0; size[0] * size[1]];
-    let [top, left] = [(size[0] - inner[0]) / 2, (size[1] - inner[1]) / 2];
-    for (row, line) in pixels.chunks_exact(inner[1]).enumerate() {
-        let start = (top + row) * size[1] + left;
-        plane[start..start + inner[1]].copy_from_slice(line);
-    }
-    plane
 }
 
 #[cfg(test)]

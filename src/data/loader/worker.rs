@@ -7,16 +7,17 @@ use crossbeam_channel::{Receiver, Sender};
 use fast_image_resize::Resizer;
 
 use super::Shared;
-use crate::data::augment::Warp;
 use crate::data::batch::{BadImage, Batch};
 use crate::data::config::OnBadImage;
 use crate::data::contain::contained;
 use crate::data::error::DataError;
-use crate::data::resize::resize;
+use crate::data::mix::mix;
+use crate::data::prepare::{Place, Resized, prepare};
+use crate::data::resize::{filled, resize};
 
 /// What became of an image.
 enum Outcome {
-    /// `[height, width]`.
+    /// `[channels, height, width]`.
     Plane(Vec<f32>),
     /// The reason it cannot be read.
     Bad(String),
@@ -89,14 +90,15 @@ pub(super) fn work(
 fn load(shared: &Shared, epoch: u64, index: usize, resizer: &mut Resizer) -> Outcome {
     let config = &shared.config;
     let size = config.image.size;
-    let plane = (shared.read)(&shared.dataset.samples()[index].path)
-        .and_then(|image| resize(&image, size, config.image.fit, resizer));
-    match (plane, &config.augment) {
-        (Err(reason), _) => Outcome::Bad(reason),
-        (Ok(plane), None) => Outcome::Plane(plane),
-        (Ok(plane), Some(augment)) => {
-            Outcome::Plane(Warp::draw(augment, config.seed, epoch, index).apply(&plane, size))
-        }
+    let resized = (shared.read)(&shared.dataset.samples()[index].path).and_then(|image| {
+        let content = filled([image.height, image.width], size, config.image.fit);
+        let plane = resize(&image, size, config.image.fit, resizer)?;
+        Ok(Resized::unit(plane, size, content))
+    });
+    let place = Place { seed: config.seed, epoch, number: index };
+    match resized {
+        Ok(image) => Outcome::Plane(prepare(image, &config.image, config.augment.as_ref(), place)),
+        Err(reason) => Outcome::Bad(reason),
     }
 }
 
@@ -112,7 +114,7 @@ fn assemble(
     for (&index, outcome) in pending.indices.iter().zip(outcomes) {
         match outcome {
             Some(Outcome::Plane(plane)) => {
-                (0..channels).for_each(|_| images.extend_from_slice(&plane));
+                images.extend_from_slice(&plane);
                 indices.push(index);
             }
             Some(Outcome::Bad(reason)) => {
@@ -131,7 +133,15 @@ fn assemble(
     }
     let shape = [indices.len(), channels, height, width];
     let targets = shared.dataset.targets(&indices);
-    Ok(Batch { images, shape, targets, indices, skipped })
+    let batch = Batch { images, shape, targets, indices, skipped };
+    Ok(match &shared.config.augment {
+        Some(augment) => {
+            let Pending { epoch, number, .. } = *pending;
+            let place = Place { seed: shared.config.seed, epoch, number };
+            mix(batch, &shared.dataset.classes(), augment, place)
+        }
+        None => batch,
+    })
 }
 
 fn bad_image(shared: &Shared, index: usize, reason: String) -> BadImage {
