@@ -16,12 +16,7 @@ const XRV: f32 = 1024.0;
 impl Scale {
     /// The scale of this image. For `per_image` mean and deviation are of what the image fills.
     pub fn of(image: &Resized, normalize: &Normalize) -> Self {
-        let channels = match normalize {
-            Normalize::Named(NormalizeKind::Unit) => vec![[0.0, 1.0]],
-            Normalize::Named(NormalizeKind::Xrv) => vec![[0.5, 2.0 * XRV]],
-            Normalize::Named(NormalizeKind::PerImage) => vec![per_image(image)],
-            Normalize::Numbers(numbers) => by_numbers(numbers),
-        };
+        let channels = fixed(normalize).unwrap_or_else(|| vec![per_image(image)]);
         Self { channels }
     }
 
@@ -41,12 +36,22 @@ impl Scale {
         }
         seen
     }
+}
 
-    /// The level that became `value`, in channel 0.
-    pub fn level(&self, value: f32) -> f32 {
-        let [black, gain] = self.channels[0];
-        value / gain + black
+/// What is taken off and multiplied where that is the same for all images.
+fn fixed(normalize: &Normalize) -> Option<Vec<[f32; 2]>> {
+    match normalize {
+        Normalize::Named(NormalizeKind::Unit) => Some(vec![[0.0, 1.0]]),
+        Normalize::Named(NormalizeKind::Xrv) => Some(vec![[0.5, 2.0 * XRV]]),
+        Normalize::Named(NormalizeKind::PerImage) => None,
+        Normalize::Numbers(numbers) => Some(by_numbers(numbers)),
     }
+}
+
+/// What black and white become in the first channel, where that is the same for all images.
+pub(super) fn fixed_levels(normalize: &Normalize) -> Option<[f32; 2]> {
+    let [black, gain] = fixed(normalize)?[0];
+    Some([-black * gain, (1.0 - black) * gain])
 }
 
 fn by_numbers(numbers: &NormalizeNumbers) -> Vec<[f32; 2]> {

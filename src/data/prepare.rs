@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// An image at the model's size.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Resized {
+pub struct Resized {
     /// `[planes, height, width]`.
     pub levels: Vec<f32>,
     /// Height and width.
@@ -34,7 +34,6 @@ impl Resized {
 
     /// Samples as they were decoded or cached: integers become 0 (black) to 1 (white); numbers of
     /// arrays stay as they are, and their least and greatest count as black and white.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the cache, which keeps samples"))]
     pub fn of_samples(samples: Samples, size: [usize; 2], content: Area) -> Self {
         let levels = match samples {
             Samples::U8(values) => values.iter().map(|&value| f32::from(value) / 255.0).collect(),
@@ -52,26 +51,26 @@ impl Resized {
     }
 
     /// `[height, width]` each.
-    pub fn planes_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
+    pub(super) fn planes_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
         self.levels.chunks_exact_mut(self.size[0] * self.size[1])
     }
 
     /// The rows of the content, of every plane.
-    pub fn inside(&self) -> impl Iterator<Item = &[f32]> {
+    pub(super) fn inside(&self) -> impl Iterator<Item = &[f32]> {
         let (content, width) = (self.content, self.size[1]);
         let planes = self.levels.chunks_exact(self.size[0] * width);
         planes.flat_map(move |plane| content.rows(plane, width))
     }
 
     /// The rows of the content, of every plane.
-    pub fn inside_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
+    pub(super) fn inside_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
         let (content, width) = (self.content, self.size[1]);
         let planes = self.levels.chunks_exact_mut(self.size[0] * width);
         planes.flat_map(move |plane| content.rows_mut(plane, width))
     }
 
     /// Brings the content's levels from one range to another.
-    pub fn rescale(&mut self, [from_low, from_high]: [f32; 2], [to_low, to_high]: [f32; 2]) {
+    pub(super) fn rescale(&mut self, [from_low, from_high]: [f32; 2], [to_low, to_high]: [f32; 2]) {
         let span = from_high - from_low;
         // A flat image is black.
         let gain = if span > 0.0 { (to_high - to_low) / span } else { 0.0 };
@@ -84,7 +83,7 @@ impl Resized {
 /// What random changes are drawn from: nothing else, so that neither the number of workers nor a
 /// resumed run changes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub struct Place {
     /// The run's seed.
     pub seed: u64,
     /// The epoch.
@@ -96,13 +95,13 @@ pub(super) struct Place {
 impl Place {
     /// The stream of `purpose`: each operation has its own, so that one setting does not change
     /// what another draws.
-    pub fn stream(self, purpose: &str) -> ChaCha8Rng {
+    pub(super) fn stream(self, purpose: &str) -> ChaCha8Rng {
         stream(self.seed, purpose, &[self.epoch, self.number as u64])
     }
 }
 
 /// What the model sees of an image: `[channels, height, width]`. `augment` is absent in validation.
-pub(super) fn prepare(
+pub fn prepare(
     mut image: Resized,
     config: &ImageConfig,
     augment: Option<&AugmentConfig>,

@@ -1,26 +1,12 @@
-//! `trainer data`.
+//! `trainer data phantom`.
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
-
+use clap::Args;
 use indicatif::ProgressBar;
 
 use super::{Failure, output};
 use crate::data::{self, PhantomSettings};
-
-/// Makes data
-#[derive(Debug, Args)]
-#[command(arg_required_else_help = true, subcommand_required = true)]
-pub struct Data {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    Phantom(Phantom),
-}
 
 /// Draws synthetic chest-like radiographs in CheXpert's layout
 ///
@@ -36,7 +22,7 @@ enum Command {
 Examples:
   trainer data phantom --out datasets/phantom --patients 500 --size 128 --seed 7
   trainer data phantom --out datasets/large --patients 50 --size 2000 --seed 7")]
-struct Phantom {
+pub struct Phantom {
     /// The folder to make; it must not exist or be empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -51,14 +37,8 @@ struct Phantom {
     seed: u64,
 }
 
-/// Makes what is asked for.
-pub fn execute(data: &Data) -> Result<(), Failure> {
-    match &data.command {
-        Command::Phantom(phantom) => draw_phantom(phantom),
-    }
-}
-
-fn draw_phantom(phantom: &Phantom) -> Result<(), Failure> {
+/// Draws the phantom.
+pub fn execute(phantom: &Phantom) -> Result<(), Failure> {
     let Phantom { out, patients, size, seed } = phantom;
     let settings =
         PhantomSettings { root: out.clone(), patients: *patients, size: *size, seed: *seed };
