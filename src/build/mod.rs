@@ -14,7 +14,7 @@ pub use resume::ChangedKeys;
 use burn::tensor::{Device, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::data::{self, DataError, Dataset, Loader, LoaderConfig, Splits};
+use crate::data::{self, Cache, DataError, Dataset, Loader, LoaderConfig, Splits};
 use crate::memory::{Chain, StageSpec};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, HeadsSpec};
@@ -110,13 +110,17 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
     let splits = open_data(&plan, &heads)?;
     let (train, validation) = (Arc::new(splits.train), Arc::new(splits.validation));
+    let sampler = plan.data.sampler.0.init(&train, &heads);
+    let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
     let train_loader = Loader::new(
         Arc::clone(&train),
-        LoaderConfig::training(&plan.data, plan.train.batch_size, plan.run.seed),
+        LoaderConfig::training(&plan.data, plan.train.batch_size, plan.run.seed, sampler),
+        cache.clone(),
     );
     let validation_loader = Loader::new(
         Arc::clone(&validation),
         LoaderConfig::evaluation(&plan.data, plan.train.batch_size, plan.run.seed),
+        cache,
     );
 
     let mut chain = chain(&plan, &heads, &device);
@@ -126,6 +130,10 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     };
     let mut learner = learner(&plan, &heads, chain, device, &train);
     let higher = plan.train.plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
+    if train_loader.batches_per_epoch() == 0 {
+        let (images, batch) = (train.len(), plan.train.batch_size);
+        return Err(DataError::NoBatch { images, batch }.into());
+    }
     let (steps, epochs) = (train_loader.batches_per_epoch(), plan.train.epochs);
     let mut schedule = plan.train.schedule.init(plan.train.optimizer.lr(), steps, epochs, higher);
 

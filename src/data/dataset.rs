@@ -1,7 +1,7 @@
 //! Samples in memory: where their images are and what their labels are. Opened once per run.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rand::RngExt;
@@ -147,7 +147,9 @@ fn open_lists(
             all.extend(test, &bound, |_| UncertainPolicy::Ignore);
         }
     }
-    check_images_apart(&splits.train, &splits.validation)?;
+    if sources.len() > 1 {
+        check_images_apart(&splits.train, &splits.validation)?;
+    }
     if config.shuffle_labels {
         splits.train.shuffle_labels(seed, 0);
         splits.validation.shuffle_labels(seed, 1);
@@ -157,7 +159,7 @@ fn open_lists(
 
 /// Refuses an image that one source trains on and another validates on.
 fn check_images_apart(train: &Dataset, validation: &Dataset) -> Result<(), DataError> {
-    let image = |sample: &Sample| (sample.path.clone(), sample.item);
+    let image = |sample: &Sample| (plain(&sample.path), sample.item);
     let trained: BTreeMap<_, &Sample> =
         train.samples.iter().map(|sample| (image(sample), sample)).collect();
     for sample in &validation.samples {
@@ -170,6 +172,18 @@ fn check_images_apart(train: &Dataset, validation: &Dataset) -> Result<(), DataE
         }
     }
     Ok(())
+}
+
+/// The same path for the same file, however it is written (links are not followed).
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in std::path::absolute(path).as_deref().unwrap_or(path).components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 /// A source and what its labels are drawn by.
@@ -229,6 +243,11 @@ impl Dataset {
     /// The images, in the order of their table.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
+    }
+
+    /// The targets of head `head` for all images.
+    pub(super) fn head_targets(&self, head: usize) -> &Targets {
+        &self.labels[head]
     }
 
     /// The targets of every head for the images at `indices`, in that order.
@@ -355,143 +374,5 @@ fn class(row: &Row, column: usize, classes: &[Option<usize>]) -> Option<f32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-
-    const TABLE: &str = "\
-Path,Sex,Age,Frontal/Lateral,AP/PA,Edema,Fracture
-train/patient1/study1/view1_frontal.png,Female,61,Frontal,AP,1.0,
-train/patient1/study1/view2_lateral.png,Female,61,Lateral,,1.0,-1.0
-train/patient2/study1/view1_frontal.png,Male,30,Frontal,PA,-1.0,0.0
-train/patient3/study1/view1_frontal.png,Unknown,,Frontal,PA,0.0,-1.0
-";
-    const VALID: &str = "\
-Path,Sex,Age,Frontal/Lateral,AP/PA,Edema,Fracture
-valid/patient9/study1/view1_frontal.png,Male,50,Frontal,PA,-1.0,1.0
-";
-
-    fn heads() -> Vec<HeadConfig> {
-        let head = |task: &str, labels: &[&str]| {
-            let text = format!("name = 'h'\ntask = '{task}'\nlabels = {labels:?}");
-            toml::from_str(&text).expect("reads")
-        };
-        vec![
-            head("multilabel", &["Edema", "Fracture"]),
-            head("multiclass", &["PA", "Lateral"]),
-            head("binary", &["Male"]),
-            head("regression", &["Age"]),
-        ]
-    }
-
-    fn open_with(settings: &str) -> Result<Splits, DataError> {
-        let folder = tempfile::tempdir().expect("is made");
-        fs::write(folder.path().join("train.csv"), TABLE).expect("is written");
-        fs::write(folder.path().join("valid.csv"), VALID).expect("is written");
-        let (data, layout) = settings.split_once('|').expect("has two parts");
-        let text = format!(
-            "image = {{ size = [32, 32] }}\n{data}\n[chexpert]\nroot = {:?}\n{layout}",
-            folder.path()
-        );
-        open(&toml::from_str(&text).expect("reads"), &heads(), 3, |_, _| {})
-    }
-
-    #[test]
-    fn labels_are_encoded_per_head_and_unknown_ones_masked() {
-        let splits = open_with("|uncertain = 'ones'").expect("opens");
-        assert_eq!((splits.train.len(), splits.validation.len()), (4, 1));
-        let [findings, views, male, age] = &splits.train.labels[..] else { panic!("four heads") };
-        assert_eq!(findings.values, [1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0]);
-        assert_eq!(findings.mask, [1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
-        assert_eq!(
-            (&views.values[..], &views.mask[..]),
-            (&[0.0, 1.0, 0.0, 0.0][..], &[0.0, 1.0, 1.0, 1.0][..])
-        );
-        assert_eq!(
-            (&male.values[..], &male.mask[..]),
-            (&[0.0, 0.0, 1.0, 0.0][..], &[1.0, 1.0, 1.0, 0.0][..])
-        );
-        assert_eq!(
-            (&age.values[..], &age.mask[..]),
-            (&[61.0, 61.0, 30.0, 0.0][..], &[1.0, 1.0, 1.0, 0.0][..])
-        );
-    }
-
-    #[test]
-    fn uncertain_labels_follow_their_policy_in_training_and_are_missing_in_validation() {
-        let edema = |policy: &str| {
-            let splits = open_with(&format!("|uncertain = {policy}")).expect("opens");
-            assert_eq!(splits.validation.labels[0].mask, [0.0, 1.0]);
-            let head = &splits.train.labels[0];
-            (head.values[4], head.mask[4])
-        };
-        assert_eq!(edema("'ignore'"), (0.0, 0.0));
-        assert_eq!(edema("'zeros'"), (0.0, 1.0));
-        assert_eq!(edema("{ default = 'zeros', Edema = 'ones' }"), (1.0, 1.0));
-        let (value, mask) = edema("{ smooth = [0.55, 0.85] }");
-        assert!((0.55..=0.85).contains(&value) && mask == 1.0);
-        assert_eq!(edema("{ smooth = [0.55, 0.85] }"), (value, mask));
-        let splits = open_with("|uncertain = { smooth = [0.55, 0.85] }").expect("opens");
-        let fractures = [splits.train.labels[0].values[3], splits.train.labels[0].values[7]];
-        assert_ne!(fractures[0], fractures[1], "each row draws its own");
-    }
-
-    #[test]
-    fn views_leave_only_their_images() {
-        let splits = open_with("|views = ['PA']").expect("opens");
-        assert_eq!(splits.train.samples().iter().map(|s| s.line).collect::<Vec<_>>(), [4, 5]);
-        let error = open_with("|views = ['Lateral']").expect_err("is refused").to_string();
-        assert!(
-            error.contains("valid.csv` leaves no image: no row has one of the `views`"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn counts_are_of_known_labels() {
-        let counts =
-            |head| open_with("|uncertain = 'ones'").expect("opens").train.label_counts(head);
-        assert_eq!(counts(0), LabelCounts { positives: vec![3.0, 2.0], negatives: vec![1.0, 1.0] });
-        assert_eq!(counts(1), LabelCounts { positives: vec![2.0, 1.0], negatives: vec![1.0, 2.0] });
-        assert_eq!(counts(2), LabelCounts { positives: vec![1.0], negatives: vec![2.0] });
-        assert_eq!(counts(3), LabelCounts { positives: vec![3.0], negatives: vec![0.0] });
-    }
-
-    #[test]
-    fn a_fraction_splits_the_training_list_by_patient() {
-        let splits = open_with("validation = { fraction = 0.34 }|").expect("opens");
-        let patients = |side: &Dataset| -> std::collections::BTreeSet<String> {
-            side.samples().iter().map(|sample| sample.patient.clone()).collect()
-        };
-        assert_eq!(splits.train.len() + splits.validation.len(), 4);
-        assert_eq!(patients(&splits.validation).len(), 1);
-        assert!(patients(&splits.train).is_disjoint(&patients(&splits.validation)));
-    }
-
-    #[test]
-    fn shuffled_labels_are_the_same_rows_in_another_order() {
-        let folder = tempfile::tempdir().expect("is made");
-        let mut table = TABLE.lines().next().expect("has a header").to_owned();
-        for patient in 0..60 {
-            table += &format!("\ntrain/patient{patient}/s/v.png,Male,{patient},Frontal,PA,1,0");
-        }
-        fs::write(folder.path().join("train.csv"), table).expect("is written");
-        let ages = |shuffle| {
-            let text = format!(
-                "image = {{ size = [32, 32] }}\nvalidation = {{ fraction = 0.5 }}\n\
-                 shuffle_labels = {shuffle}\n[chexpert]\nroot = {:?}",
-                folder.path()
-            );
-            let config = toml::from_str(&text).expect("reads");
-            open(&config, &heads(), 3, |_, _| {}).expect("opens").train.labels[3].values.clone()
-        };
-        let (plain, shuffled) = (ages(false), ages(true));
-        assert_ne!(plain, shuffled);
-        assert_eq!(shuffled, ages(true));
-        let sorted = |mut ages: Vec<f32>| {
-            ages.sort_by(f32::total_cmp);
-            ages
-        };
-        assert_eq!(sorted(plain), sorted(shuffled));
-    }
-}
+#[path = "dataset/tests.rs"]
+mod tests;

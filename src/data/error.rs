@@ -149,8 +149,14 @@ pub enum DataError {
         reason: String,
     },
     /// A split with nothing on one side.
-    #[error("a validation fraction of {fraction} of {patients} patient{} leaves no image for {side}", if *patients == 1 { "" } else { "s" })]
+    #[error(
+        "a validation fraction of {fraction} of the {patients} patient{} of `data.{place}` leaves \
+         no image for {side}",
+        if *patients == 1 { "" } else { "s" }
+    )]
     EmptySplit {
+        /// The layout's table, such as `nih` or `sources[1].nih`.
+        place: String,
         /// The share asked for.
         fraction: f64,
         /// How many patients there are.
@@ -179,6 +185,29 @@ pub enum DataError {
         root: PathBuf,
         /// Each setting that differs, as written and as wanted.
         differences: String,
+    },
+    /// `drop_last` with fewer images than a batch holds.
+    #[error(
+        "{images} training images fill no batch of {batch}, and `data.drop_last` leaves out what is not full"
+    )]
+    NoBatch {
+        /// Training images.
+        images: usize,
+        /// Images of a batch.
+        batch: usize,
+    },
+    /// A disk without room for a cache.
+    #[error(
+        "the cache `{}` needs {} more, and {} are free",
+        folder.display(), bytes(*needed), bytes(*free)
+    )]
+    NoRoom {
+        /// The cache's folder.
+        folder: PathBuf,
+        /// Bytes that are missing from the cache.
+        needed: u64,
+        /// Bytes that the disk has.
+        free: u64,
     },
     /// Heads or layouts that planning should have refused.
     #[error("{0}")]
@@ -209,9 +238,17 @@ impl DataError {
             Self::SharedImage { .. } => "give each image to one of the sources, or use the same \
                  official lists in both"
                 .to_owned(),
-            Self::EmptyList { .. } => {
+            Self::EmptyList { list, .. } if *list != "training" => {
                 "set `data.validation.fraction` (such as 0.1) to set patients of the training \
                  list aside"
+                    .to_owned()
+            }
+            Self::NoBatch { .. } => {
+                "lower `train.batch_size`, or remove `data.drop_last`".to_owned()
+            }
+            Self::NoRoom { .. } => {
+                "make room, choose another disk with `data.cache.disk.folder`, or \
+                 halve what 16-bit images take with `data.cache.disk.bits = \"8\"`"
                     .to_owned()
             }
             Self::NotAPhantom { .. } => {
@@ -228,6 +265,16 @@ impl DataError {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
+    }
+}
+
+/// Such as `1.5 GiB`.
+fn bytes(bytes: u64) -> String {
+    let mebibytes = bytes as f64 / f64::from(1 << 20);
+    if mebibytes < 1024.0 {
+        format!("{mebibytes:.1} MiB")
+    } else {
+        format!("{:.1} GiB", mebibytes / 1024.0)
     }
 }
 

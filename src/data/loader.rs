@@ -9,21 +9,21 @@ mod worker;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use rand::seq::SliceRandom;
 
 use self::worker::{Job, Pending};
 use super::batch::Batch;
+use super::cache::Cache;
 use super::config::{AugmentConfig, DataConfig, ImageConfig, OnBadImage};
-use super::dataset::Dataset;
+use super::dataset::{Dataset, Sample};
 use super::error::DataError;
-use super::image::{GreyImage, read_image};
-use crate::random::stream;
+use super::image::{RawImage, read_image};
+use super::resize::needed;
+use super::sampler::Sampler;
 
 /// How a [`Loader`] makes batches.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,28 +34,32 @@ pub struct LoaderConfig {
     pub augment: Option<AugmentConfig>,
     /// Images per batch, 1 or more; fewer in the last.
     pub batch_size: usize,
-    /// Whether each epoch has an order of its own; else that of the table.
-    pub shuffle: bool,
+    /// Which images an epoch is made of.
+    pub sampler: Sampler,
+    /// Whether a last batch that is not full is left out.
+    pub drop_last: bool,
     /// The run's seed.
     pub seed: u64,
-    /// Threads, 1 or more.
+    /// Threads; with none, batches are made by the thread that asks for them.
     pub workers: usize,
     /// Batches ready or in work ahead of the one handed out, 1 or more.
     pub prefetch: usize,
     /// What an image that cannot be read does.
     pub on_bad_image: OnBadImage,
     /// Whether a last batch of one image takes a second one from the batch before, because
-    /// BatchNorm cannot train on one (…, 64, 1 becomes …, 63, 2). Batches of two are left alone.
+    /// BatchNorm cannot train on one (…, 64, 1 becomes …, 63, 2). Batches of two are left alone. An
+    /// image that is left alone by bad ones is handed out, and up to who trains.
     pub avoid_single: bool,
 }
 
 impl LoaderConfig {
-    /// Batches for training: shuffled, augmented, never a last one of one image.
-    pub fn training(config: &DataConfig, batch_size: usize, seed: u64) -> Self {
+    /// Batches for training: sampled, augmented, never a last one of one image.
+    pub fn training(config: &DataConfig, batch_size: usize, seed: u64, sampler: Sampler) -> Self {
         let augment = (config.augment != AugmentConfig::default()).then_some(config.augment);
         Self {
             augment,
-            shuffle: true,
+            sampler,
+            drop_last: config.drop_last,
             avoid_single: true,
             ..Self::evaluation(config, batch_size, seed)
         }
@@ -68,9 +72,10 @@ impl LoaderConfig {
             image: config.image.clone(),
             augment: None,
             batch_size,
-            shuffle: false,
+            sampler: Sampler::Sequential,
+            drop_last: false,
             seed,
-            workers: config.workers.unwrap_or_else(cores).max(1),
+            workers: config.workers.unwrap_or_else(cores),
             prefetch: config.prefetch.max(1),
             on_bad_image: config.on_bad_image,
             avoid_single: false,
@@ -82,8 +87,14 @@ impl LoaderConfig {
 struct Shared {
     dataset: Arc<Dataset>,
     config: LoaderConfig,
-    /// [`read_image`], but for tests.
-    read: fn(&Path) -> Result<GreyImage, String>,
+    cache: Arc<Cache>,
+    /// [`read_sample`], but for tests.
+    read: fn(&Sample, [usize; 2]) -> Result<RawImage, String>,
+}
+
+/// Reads a sample's image for `size` (height and width).
+fn read_sample(sample: &Sample, size: [usize; 2]) -> Result<RawImage, String> {
+    read_image(&sample.path, sample.item, Some(needed(size)))
 }
 
 /// Makes the batches of a data set, epoch by epoch.
@@ -92,9 +103,20 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// A loader over `dataset`. Starts no thread yet.
-    pub fn new(dataset: Arc<Dataset>, config: LoaderConfig) -> Self {
-        Self { shared: Arc::new(Shared { dataset, config, read: read_image }) }
+    /// A loader over `dataset`, whose images come from `cache` where it has them. Starts no thread
+    /// yet.
+    pub fn new(dataset: Arc<Dataset>, config: LoaderConfig, cache: Arc<Cache>) -> Self {
+        Self { shared: Arc::new(Shared { dataset, config, cache, read: read_sample }) }
+    }
+
+    /// Whether a batch of one image must not be trained on.
+    pub fn avoids_single(&self) -> bool {
+        self.shared.config.avoid_single
+    }
+
+    /// Why images are no longer kept in the cache, told once.
+    pub fn take_warning(&self) -> Option<String> {
+        self.shared.cache.take_warning()
     }
 
     /// The data set it reads.
@@ -104,17 +126,16 @@ impl Loader {
 
     /// Batches in an epoch, those whose images all turn out bad included.
     pub fn batches_per_epoch(&self) -> usize {
-        self.shared.dataset.len().div_ceil(self.shared.config.batch_size.max(1))
+        let (images, size) = (self.shared.dataset.len(), self.shared.config.batch_size.max(1));
+        if self.shared.config.drop_last { images / size } else { images.div_ceil(size) }
     }
 
     /// The batches of `epoch` from number `first_batch` on; those before cost nothing.
     ///
     /// Decoding starts at once. Dropping the iterator stops it.
     pub fn epoch(&self, epoch: u64, first_batch: usize) -> Epoch {
-        let mut order: Vec<usize> = (0..self.shared.dataset.len()).collect();
-        if self.shared.config.shuffle {
-            order.shuffle(&mut stream(self.shared.config.seed, "shuffle", &[epoch]));
-        }
+        let config = &self.shared.config;
+        let order = config.sampler.order(self.shared.dataset.len(), config.seed, epoch);
         Epoch::start(self.shared.clone(), epoch, order, first_batch, self.batches_per_epoch())
     }
 }
@@ -122,9 +143,9 @@ impl Loader {
 impl Loader {
     /// The images at `indices` as one batch: number 0 of `epoch`, whatever the batch size.
     pub fn images(&self, epoch: u64, indices: Vec<usize>) -> Epoch {
-        let Shared { dataset, config, read } = &*self.shared;
+        let Shared { dataset, config, cache, read } = &*self.shared;
         let config = LoaderConfig { batch_size: indices.len(), ..config.clone() };
-        let shared = Shared { dataset: dataset.clone(), config, read: *read };
+        let shared = Shared { dataset: dataset.clone(), config, cache: cache.clone(), read: *read };
         let batches = usize::from(!indices.is_empty());
         Epoch::start(Arc::new(shared), epoch, indices, 0, batches)
     }
@@ -134,7 +155,8 @@ impl Loader {
 fn slice(config: &LoaderConfig, images: usize, number: usize) -> Range<usize> {
     let size = config.batch_size.max(1);
     // The one image that is left over makes the last batch start one earlier.
-    let moved = usize::from(config.avoid_single && size > 2 && images > size && images % size == 1);
+    let single = size > 2 && images > size && images % size == 1;
+    let moved = usize::from(config.avoid_single && !config.drop_last && single);
     let last = images.div_ceil(size).saturating_sub(1);
     let start = number * size - if number == last { moved } else { 0 };
     let end = (number + 1) * size - if number + 1 == last { moved } else { 0 };
@@ -173,7 +195,7 @@ impl Epoch {
         let (jobs, todo) = unbounded::<Job>();
         let (finished, done) = unbounded();
         let stop = Arc::new(AtomicBool::new(false));
-        let threads = (0..shared.config.workers.max(1))
+        let threads = (0..shared.config.workers)
             .filter_map(|_| {
                 let (shared, todo) = (shared.clone(), todo.clone());
                 let (finished, stop) = (finished.clone(), stop.clone());
@@ -201,10 +223,12 @@ impl Epoch {
 
     /// Gives the workers what lies within the prefetch.
     fn hand_out(&mut self) {
+        if self.shared.config.workers == 0 {
+            return;
+        }
         let limit = self.batches.min(self.next + self.shared.config.prefetch.max(1));
         while self.handed < limit {
-            let slice = slice(&self.shared.config, self.order.len(), self.handed);
-            let pending = Pending::new(self.handed, self.epoch, self.order[slice].to_vec());
+            let pending = self.pending(self.handed);
             for job in Pending::jobs(&Arc::new(pending)) {
                 // Fails only where no thread could be started, which `next` reports.
                 let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
@@ -213,8 +237,16 @@ impl Epoch {
         }
     }
 
-    /// Waits for the batch whose turn it is.
+    fn pending(&self, number: usize) -> Pending {
+        let slice = slice(&self.shared.config, self.order.len(), number);
+        Pending::new(number, self.epoch, self.order[slice].to_vec())
+    }
+
+    /// Waits for the batch whose turn it is, or makes it.
     fn wait(&mut self) -> Result<Batch, DataError> {
+        if self.shared.config.workers == 0 {
+            return worker::make(&self.shared, self.pending(self.next));
+        }
         loop {
             if let Some(outcome) = self.ready.remove(&self.next) {
                 return outcome;

@@ -10,6 +10,7 @@ use super::augment;
 use super::config::{AugmentConfig, ImageConfig};
 use super::image::Samples;
 use super::normalize::{self, Scale};
+use super::resize::Fitted;
 use crate::random::stream;
 use rand_chacha::ChaCha8Rng;
 
@@ -32,9 +33,10 @@ impl Resized {
         Self { levels, size, content, range: [0.0, 1.0] }
     }
 
-    /// Samples as they were decoded or cached: integers become 0 (black) to 1 (white); numbers of
+    /// Samples as they were resized or cached: integers become 0 (black) to 1 (white); numbers of
     /// arrays stay as they are, and their least and greatest count as black and white.
-    pub fn of_samples(samples: Samples, size: [usize; 2], content: Area) -> Self {
+    pub fn of(image: Fitted) -> Self {
+        let Fitted { size, samples, content, .. } = image;
         let levels = match samples {
             Samples::U8(values) => values.iter().map(|&value| f32::from(value) / 255.0).collect(),
             Samples::U16(values) => {
@@ -123,6 +125,11 @@ mod tests {
         toml::from_str(text).expect("reads")
     }
 
+    fn fitted(samples: Samples, planes: usize) -> Resized {
+        let content = Area::whole([32, 32]);
+        Resized::of(Fitted { size: [32, 32], planes, samples, content })
+    }
+
     const PLACE: Place = Place { seed: 1, epoch: 2, number: 3 };
 
     /// Wide, so that a letterbox leaves bars above and below.
@@ -163,14 +170,13 @@ mod tests {
 
     #[test]
     fn eight_and_sixteen_bits_reach_the_model_with_all_their_levels() {
-        let whole = Area::whole([32, 32]);
         let grey = config("size = [32, 32]");
         let eight: Vec<u8> = (0..1024).map(|place| (place % 256) as u8).collect();
-        let image = Resized::of_samples(Samples::U8(eight.clone()), [32, 32], whole);
+        let image = fitted(Samples::U8(eight.clone()), 1);
         let seen = prepare(image, &grey, None, PLACE);
         assert!(seen.iter().zip(eight).all(|(&x, value)| (x * 255.0).round() == f32::from(value)));
         let sixteen: Vec<u16> = (0..1024).map(|place| 64000 + place as u16).collect();
-        let image = Resized::of_samples(Samples::U16(sixteen.clone()), [32, 32], whole);
+        let image = fitted(Samples::U16(sixteen.clone()), 1);
         let seen = prepare(image, &grey, None, PLACE);
         assert!(
             seen.iter().zip(sixteen).all(|(&x, value)| (x * 65535.0).round() == f32::from(value))
@@ -180,8 +186,7 @@ mod tests {
     #[test]
     fn arrays_keep_their_numbers_and_are_changed_within_their_own_range() {
         let numbers: Vec<f32> = (0..2048).map(|place| place as f32 - 500.0).collect();
-        let image =
-            || Resized::of_samples(Samples::F32(numbers.clone()), [32, 32], Area::whole([32, 32]));
+        let image = || fitted(Samples::F32(numbers.clone()), 2);
         let two = config("size = [32, 32]\nchannels = 2");
         assert_eq!(prepare(image(), &two, None, PLACE), numbers);
         let augment: AugmentConfig = toml::from_str("gamma = 0.5").expect("reads");

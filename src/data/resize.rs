@@ -1,157 +1,222 @@
 //! Bringing an image of any shape to the size the model sees.
 
-use fast_image_resize::images::{TypedImage, TypedImageRef};
-use fast_image_resize::pixels::U16;
-use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
-
 use super::area::Area;
 use super::config::Fit;
-use super::image::GreyImage;
+use super::image::{RawImage, Samples};
 
-/// Resizes to `size` (height and width) and scales to 0..=1: `[height, width]`, row by row.
+/// An image at the size the model sees, as it was decoded otherwise.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fitted {
+    /// Height and width.
+    pub size: [usize; 2],
+    /// 1, but for arrays.
+    pub planes: usize,
+    /// `[planes, height, width]`.
+    pub samples: Samples,
+    /// What the image fills; the rest of a letterbox is 0.
+    pub content: Area,
+}
+
+/// The image at `size` (height and width), in the samples it has; what a letterbox leaves over is
+/// black (0).
 ///
-/// The filter is a triangle as wide as the reduction, as Pillow's `BILINEAR` and torchvision's
-/// antialiased `Resize`: no pixel of the source is skipped. `resizer` only keeps its buffers.
-///
-/// # Errors
-/// The reason, for a shape that no filter can work on.
-pub fn resize(
-    image: &GreyImage,
-    size: [usize; 2],
-    fit: Fit,
-    resizer: &mut Resizer,
-) -> Result<Vec<f32>, String> {
+/// Where it gets smaller, each pixel is the mean over the area it covers, as OpenCV's `INTER_AREA`,
+/// so no pixel of the source is skipped; where it gets larger, it is interpolated linearly.
+pub fn resize(image: &RawImage, size: [usize; 2], fit: Fit) -> Fitted {
     let [height, width] = size;
     let across = width as f64 / image.width as f64;
     let down = height as f64 / image.height as f64;
     let whole = [0.0, 0.0, image.width as f64, image.height as f64];
-    match fit {
-        Fit::Stretch => scale(image, whole, size, resizer),
+    let (part, inner) = match fit {
+        Fit::Stretch => (whole, size),
         Fit::Crop => {
             let factor = across.max(down);
-            let kept = [width as f64 / factor, height as f64 / factor];
-            let kept = [kept[0].min(whole[2]), kept[1].min(whole[3])];
+            let kept =
+                [(width as f64 / factor).min(whole[2]), (height as f64 / factor).min(whole[3])];
             let corner = [(whole[2] - kept[0]) / 2.0, (whole[3] - kept[1]) / 2.0];
-            scale(image, [corner[0], corner[1], kept[0], kept[1]], size, resizer)
+            ([corner[0], corner[1], kept[0], kept[1]], size)
         }
-        Fit::Letterbox => {
-            let inner = filled([image.height, image.width], size, fit);
-            let scaled = scale(image, whole, [inner.height, inner.width], resizer)?;
-            let mut plane = vec![0.0; height * width];
-            let rows = inner.rows_mut(&mut plane, width).zip(scaled.chunks_exact(inner.width));
-            rows.for_each(|(row, scaled)| row.copy_from_slice(scaled));
-            Ok(plane)
+        Fit::Letterbox => (whole, letterboxed(image, size)),
+    };
+    let scaling = Scaling::new(image, part, inner);
+    let samples = match &image.samples {
+        Samples::U8(values) => Samples::U8(scaling.planes(values, size)),
+        Samples::U16(values) => Samples::U16(scaling.planes(values, size)),
+        Samples::F32(values) => Samples::F32(scaling.planes(values, size)),
+    };
+    let [top, left] = [(height - inner[0]) / 2, (width - inner[1]) / 2];
+    let content = Area { top, left, height: inner[0], width: inner[1] };
+    Fitted { size, planes: image.planes, samples, content }
+}
+
+/// The least height and width of a source from which nothing is lost at `size`: what a decoder may
+/// reduce an image to. The image's own shape is not known yet.
+pub fn needed(size: [usize; 2]) -> [usize; 2] {
+    // Twice the size keeps an area of four pixels for each.
+    size.map(|side| 2 * side)
+}
+
+/// Height and width of the image inside a letterbox.
+fn letterboxed(image: &RawImage, [height, width]: [usize; 2]) -> [usize; 2] {
+    let factor = (width as f64 / image.width as f64).min(height as f64 / image.height as f64);
+    let fitted =
+        |length: usize, most: usize| ((length as f64 * factor).round() as usize).clamp(1, most);
+    [fitted(image.height, height), fitted(image.width, width)]
+}
+
+/// A number that pixels are held in.
+trait Sample: Copy + Default + PartialEq {
+    fn wide(self) -> f32;
+    fn narrow(value: f32) -> Self;
+}
+
+macro_rules! unsigned_sample {
+    ($type:ty) => {
+        impl Sample for $type {
+            fn wide(self) -> f32 {
+                f32::from(self)
+            }
+
+            fn narrow(value: f32) -> Self {
+                // The cast saturates.
+                (value + 0.5) as Self
+            }
         }
+    };
+}
+
+unsigned_sample!(u8);
+unsigned_sample!(u16);
+
+impl Sample for f32 {
+    fn wide(self) -> f32 {
+        self
+    }
+
+    fn narrow(value: f32) -> Self {
+        value
     }
 }
 
-/// The part of the resized plane that an image of that height and width fills.
-pub fn filled(image: [usize; 2], size: [usize; 2], fit: Fit) -> Area {
-    if fit != Fit::Letterbox {
-        return Area::whole(size);
-    }
-    let factor = (size[0] as f64 / image[0] as f64).min(size[1] as f64 / image[1] as f64);
-    let [height, width] =
-        [0, 1].map(|axis| ((image[axis] as f64 * factor).round() as usize).clamp(1, size[axis]));
-    let [top, left] = [(size[0] - height) / 2, (size[1] - width) / 2];
-    Area { top, left, height, width }
+/// How one image becomes another, whatever its samples are.
+struct Scaling {
+    source: [usize; 2],
+    inner: [usize; 2],
+    rows: Axis,
+    columns: Axis,
 }
 
-/// Scales the part `[left, top, width, height]` of the image.
-fn scale(
-    image: &GreyImage,
-    [left, top, width, height]: [f64; 4],
-    size: [usize; 2],
-    resizer: &mut Resizer,
-) -> Result<Vec<f32>, String> {
-    let source: Vec<U16> = image.pixels.iter().map(|&value| U16::new(value)).collect();
-    let refused = |error: String| format!("it cannot be resized ({error})");
-    let source = TypedImageRef::new(image.width as u32, image.height as u32, &source)
-        .map_err(|error| refused(error.to_string()))?;
-    let mut scaled = TypedImage::<U16>::new(size[1] as u32, size[0] as u32);
-    let options = ResizeOptions::new()
-        .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
-        .crop(left, top, width, height);
-    resizer
-        .resize_typed(&source, &mut scaled, &options)
-        .map_err(|error| refused(error.to_string()))?;
-    Ok(scaled.pixels().iter().map(|pixel| f32::from(pixel.0) / 65535.0).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde::Deserialize;
-
-    #[derive(Deserialize)]
-    struct Fixture {
-        width: usize,
-        height: usize,
-        pixels: Vec<u8>,
-        cases: Vec<Case>,
-    }
-
-    #[derive(Deserialize)]
-    struct Case {
-        fit: Fit,
-        size: [usize; 2],
-        expected: Vec<u8>,
-    }
-
-    #[test]
-    fn images_are_resized_as_pillow_resizes_them() {
-        let fixture: Fixture =
-            serde_json::from_str(include_str!("../../tests/fixtures/data_resize.json"))
-                .expect("the fixture reads");
-        let image = GreyImage {
-            width: fixture.width,
-            height: fixture.height,
-            pixels: fixture.pixels.iter().map(|&value| u16::from(value) * 257).collect(),
-        };
-        assert!(fixture.cases.len() >= 5);
-        for case in fixture.cases {
-            let plane =
-                resize(&image, case.size, case.fit, &mut Resizer::new()).expect("is resized");
-            assert_eq!(plane.len(), case.expected.len());
-            let worst = plane
-                .iter()
-                .zip(&case.expected)
-                .map(|(ours, &theirs)| (ours * 255.0 - f32::from(theirs)).abs())
-                .fold(0.0, f32::max);
-            assert!(worst <= 1.0, "{:?} {:?}: {worst} grey levels", case.fit, case.size);
+impl Scaling {
+    /// From the part `[left, top, width, height]` of the image to `inner` rows and columns.
+    fn new(image: &RawImage, [left, top, width, height]: [f64; 4], inner: [usize; 2]) -> Self {
+        Self {
+            source: [image.height, image.width],
+            inner,
+            rows: Axis::new(image.height, top, height, inner[0]),
+            columns: Axis::new(image.width, left, width, inner[1]),
         }
     }
 
-    #[test]
-    fn a_letterbox_keeps_the_shape_and_leaves_the_rest_black() {
-        let image = GreyImage { width: 40, height: 20, pixels: vec![65535; 800] };
-        let plane = resize(&image, [32, 32], Fit::Letterbox, &mut Resizer::new()).expect("resizes");
-        for (row, line) in plane.chunks_exact(32).enumerate() {
-            let expected = if (8..24).contains(&row) { 1.0 } else { 0.0 };
-            assert!(line.iter().all(|&value| value == expected), "row {row}");
+    /// Every plane scaled, in the middle of a black plane of `size`.
+    fn planes<T: Sample>(&self, values: &[T], size: [usize; 2]) -> Vec<T> {
+        let [height, width] = self.source;
+        let area = size[0] * size[1];
+        let planes = values.len() / (height * width);
+        let mut all = vec![T::default(); planes * area];
+        for (source, target) in values.chunks_exact(height * width).zip(all.chunks_exact_mut(area))
+        {
+            self.plane(source, target, size);
         }
+        all
     }
 
-    #[test]
-    fn the_size_of_the_image_itself_changes_no_pixel() {
-        let pixels: Vec<u16> = (0..33 * 35_u32).map(|place| (place * 37 % 65521) as u16).collect();
-        let image = GreyImage { width: 35, height: 33, pixels };
-        for fit in [Fit::Letterbox, Fit::Crop, Fit::Stretch] {
-            let plane = resize(&image, [33, 35], fit, &mut Resizer::new()).expect("resizes");
-            let back: Vec<u16> =
-                plane.iter().map(|value| (value * 65535.0).round() as u16).collect();
-            assert_eq!(back, image.pixels);
-        }
-    }
-
-    #[test]
-    fn extreme_shapes_give_full_planes() {
-        for (width, height) in [(1, 1), (1, 3000), (3000, 1), (2, 5)] {
-            let image = GreyImage { width, height, pixels: vec![30000; width * height] };
-            for fit in [Fit::Letterbox, Fit::Crop, Fit::Stretch] {
-                let plane = resize(&image, [32, 40], fit, &mut Resizer::new()).expect("resizes");
-                assert_eq!(plane.len(), 32 * 40);
+    fn plane<T: Sample>(&self, source: &[T], target: &mut [T], size: [usize; 2]) {
+        let width = self.source[1];
+        let [top, left] = [(size[0] - self.inner[0]) / 2, (size[1] - self.inner[1]) / 2];
+        let mut sums = vec![0.0_f32; width];
+        for (row, (first, weights)) in self.rows.spans().enumerate() {
+            let start = (top + row) * size[1] + left;
+            let line = &mut target[start..start + self.inner[1]];
+            if let ([_], true) = (weights, self.columns.is_identity()) {
+                let from = first * width + self.columns.first[0];
+                line.copy_from_slice(&source[from..from + self.inner[1]]);
+                continue;
+            }
+            sums.fill(0.0);
+            for (at, weight) in weights.iter().enumerate() {
+                let from = &source[(first + at) * width..][..width];
+                for (sum, value) in sums.iter_mut().zip(from) {
+                    *sum += weight * value.wide();
+                }
+            }
+            for (pixel, (first, weights)) in line.iter_mut().zip(self.columns.spans()) {
+                let terms = sums[first..first + weights.len()].iter().zip(weights);
+                *pixel = T::narrow(terms.map(|(sum, weight)| sum * weight).sum());
             }
         }
     }
 }
+
+/// Which pixels of a row (or column) each new one is a weighted mean of.
+struct Axis {
+    first: Vec<usize>,
+    /// Where the weights of each new pixel begin; one more at the end.
+    starts: Vec<usize>,
+    weights: Vec<f32>,
+}
+
+impl Axis {
+    /// `count` new pixels over `extent` of `length` old ones, from `start` on.
+    fn new(length: usize, start: f64, extent: f64, count: usize) -> Self {
+        let ratio = extent / count as f64;
+        let mut axis = Self { first: Vec::new(), starts: vec![0], weights: Vec::new() };
+        for index in 0..count {
+            match ratio > 1.0 {
+                true => axis.push_area(length, start + index as f64 * ratio, ratio),
+                false => axis.push_linear(length, start + (index as f64 + 0.5) * ratio - 0.5),
+            }
+        }
+        axis
+    }
+
+    fn push_area(&mut self, length: usize, from: f64, ratio: f64) {
+        let to = from + ratio;
+        let first = (from.floor().max(0.0) as usize).min(length - 1);
+        let last = (to.ceil() as usize).clamp(first + 1, length);
+        let covered =
+            |pixel: usize| ((pixel as f64 + 1.0).min(to) - (pixel as f64).max(from)).max(0.0);
+        // What rounding lets fall outside is no area.
+        let overlaps: Vec<f64> = (first..last).map(covered).collect();
+        let total: f64 = overlaps.iter().sum();
+        self.first.push(first);
+        self.weights.extend(overlaps.iter().map(|overlap| (overlap / total) as f32));
+        self.starts.push(self.weights.len());
+    }
+
+    fn push_linear(&mut self, length: usize, centre: f64) {
+        let centre = centre.clamp(0.0, length as f64 - 1.0);
+        let first = centre.floor() as usize;
+        let share = (centre - first as f64) as f32;
+        self.first.push(first);
+        match share > 0.0 && first + 1 < length {
+            true => self.weights.extend([1.0 - share, share]),
+            false => self.weights.push(1.0),
+        }
+        self.starts.push(self.weights.len());
+    }
+
+    fn spans(&self) -> impl Iterator<Item = (usize, &[f32])> {
+        let weights = self.starts.windows(2).map(|pair| &self.weights[pair[0]..pair[1]]);
+        self.first.iter().copied().zip(weights)
+    }
+
+    /// Whether each new pixel is the next old one.
+    fn is_identity(&self) -> bool {
+        self.weights.len() == self.first.len()
+            && self.first.windows(2).all(|pair| pair[1] == pair[0] + 1)
+    }
+}
+
+#[cfg(test)]
+#[path = "resize_tests.rs"]
+mod tests;

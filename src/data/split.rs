@@ -56,7 +56,12 @@ pub(super) fn read(
     if let Some(validation) = validation {
         return Ok(Sides { train, validation, test });
     }
-    let sides = by_patient(&train, config.fraction.unwrap_or(DEFAULT_FRACTION), seed)?;
+    let fraction = config.fraction.unwrap_or(DEFAULT_FRACTION);
+    let empty = |patients, side| {
+        let place = source.name.clone();
+        DataError::EmptySplit { place, fraction, patients, side }
+    };
+    let sides = by_patient(&train, fraction, seed, empty)?;
     let (mut stay, mut aside) = (Vec::new(), Vec::new());
     for (row, set_aside) in train.into_iter().zip(sides) {
         if set_aside { aside.push(row) } else { stay.push(row) }
@@ -66,7 +71,15 @@ pub(super) fn read(
 
 /// For each row whether it is for validation: `fraction` of the patients, whole, chosen by `seed`
 /// and by nothing else about the table than which patients it has.
-fn by_patient(rows: &[Row], fraction: f64, seed: u64) -> Result<Vec<bool>, DataError> {
+///
+/// # Errors
+/// What `empty` makes of the number of patients and the side that has none.
+fn by_patient<E>(
+    rows: &[Row],
+    fraction: f64,
+    seed: u64,
+    empty: impl Fn(usize, &'static str) -> E,
+) -> Result<Vec<bool>, E> {
     let mut patients: BTreeMap<&str, u64> = BTreeMap::new();
     for row in rows {
         patients.entry(&row.patient).or_insert_with(|| lot(seed, &row.patient));
@@ -74,14 +87,13 @@ fn by_patient(rows: &[Row], fraction: f64, seed: u64) -> Result<Vec<bool>, DataE
     let mut lots: Vec<(u64, &str)> = patients.iter().map(|(name, lot)| (*lot, *name)).collect();
     lots.sort_unstable();
     let count = ((fraction * lots.len() as f64).round() as usize).min(lots.len());
-    let empty = |side| DataError::EmptySplit { fraction, patients: lots.len(), side };
     if count == lots.len() {
-        return Err(empty("training"));
+        return Err(empty(lots.len(), "training"));
     }
     // The patient with the first lot that stays in training.
     let limit = lots[count];
     if count == 0 {
-        return Err(empty("validation"));
+        return Err(empty(lots.len(), "validation"));
     }
     Ok(rows
         .iter()
@@ -119,6 +131,10 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
+    fn empty(patients: usize, side: &'static str) -> (usize, &'static str) {
+        (patients, side)
+    }
+
     fn rows(patients: &[u32]) -> Vec<Row> {
         let row = |(place, patient): (usize, &u32)| Row {
             path: format!("{place}.png").into(),
@@ -141,7 +157,7 @@ mod tests {
             let rows = rows(&patients);
             let all: BTreeSet<u32> = patients.iter().copied().collect();
             let wanted = (fraction * all.len() as f64).round() as usize;
-            match by_patient(&rows, fraction, seed) {
+            match by_patient(&rows, fraction, seed, empty) {
                 Err(_) => prop_assert!(wanted == 0 || wanted == all.len()),
                 Ok(sides) => {
                     let side = |wanted: bool| -> BTreeSet<u32> {
@@ -162,7 +178,7 @@ mod tests {
             seed in any::<u64>(),
         ) {
             let chosen = |patients: &[u32]| -> Option<BTreeSet<u32>> {
-                let sides = by_patient(&rows(patients), 0.3, seed).ok()?;
+                let sides = by_patient(&rows(patients), 0.3, seed, empty).ok()?;
                 let both = patients.iter().zip(sides);
                 Some(both.filter(|(_, side)| *side).map(|(patient, _)| *patient).collect())
             };
@@ -174,7 +190,7 @@ mod tests {
     #[test]
     fn another_seed_sets_other_patients_aside() {
         let rows = rows(&(0..100).collect::<Vec<_>>());
-        let sides = |seed| by_patient(&rows, 0.2, seed).expect("splits");
+        let sides = |seed| by_patient(&rows, 0.2, seed, empty).expect("splits");
         assert_eq!(sides(1), sides(1));
         assert_ne!(sides(1), sides(2));
     }
@@ -182,11 +198,18 @@ mod tests {
     #[test]
     fn an_empty_side_says_which() {
         let said = |patients: &[u32], fraction| {
-            by_patient(&rows(patients), fraction, 1).expect_err("is refused").to_string()
+            by_patient(&rows(patients), fraction, 1, |patients, side| DataError::EmptySplit {
+                place: "nih".into(),
+                fraction,
+                patients,
+                side,
+            })
+            .expect_err("is refused")
+            .to_string()
         };
-        insta::assert_snapshot!(said(&[1, 2, 3], 0.1), @"a validation fraction of 0.1 of 3 patients leaves no image for validation");
-        insta::assert_snapshot!(said(&[1, 2, 3], 0.9), @"a validation fraction of 0.9 of 3 patients leaves no image for training");
-        insta::assert_snapshot!(said(&[1, 1], 0.5), @"a validation fraction of 0.5 of 1 patient leaves no image for training");
+        insta::assert_snapshot!(said(&[1, 2, 3], 0.1), @"a validation fraction of 0.1 of the 3 patients of `data.nih` leaves no image for validation");
+        insta::assert_snapshot!(said(&[1, 2, 3], 0.9), @"a validation fraction of 0.9 of the 3 patients of `data.nih` leaves no image for training");
+        insta::assert_snapshot!(said(&[1, 1], 0.5), @"a validation fraction of 0.5 of the 1 patient of `data.nih` leaves no image for training");
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use super::HeadPlan;
 use crate::config::{Config, Fault, written};
 use crate::data::{
-    self, DataConfig, FaultPlace, ImageConfig, check_augment, check_labels, check_layouts,
-    check_normalize,
+    self, DataConfig, FaultPlace, ImageConfig, SamplerFault, check_augment, check_labels,
+    check_layouts, check_normalize,
 };
 use crate::loss;
 use crate::model::{ArchitectureFault, HeadConfig, ModelConfig, Network, Norm, Task};
@@ -127,9 +127,10 @@ fn validation(config: &Config) -> Result<(), Fault> {
 
 fn loading(config: &Config) -> Result<(), Fault> {
     at_least_one("data.prefetch", config.data.prefetch)?;
-    let workers = config.data.workers.unwrap_or(1);
-    let help = "write 1 or more, or leave `workers` out to use all cores";
-    require(workers >= 1, "data.workers", "`workers` is 0, so no image is read", help)
+    let sampler = config.data.sampler.0.check(&config.heads);
+    sampler.map_err(|SamplerFault { key, message, help }| {
+        Fault::new(format!("data.sampler.{key}"), message).help(help)
+    })
 }
 
 fn augment(config: &Config) -> Result<(), Fault> {

@@ -50,6 +50,9 @@ impl Run {
                 return Ok(Some(signal));
             }
             self.train_on(batch?)?;
+            if let Some(message) = self.train_loader.take_warning() {
+                self.reports.event(&Event::Warning { message })?;
+            }
             let done = self.position.tally.images;
             self.reports.event(&Event::Progress(Progress {
                 phase,
@@ -68,7 +71,15 @@ impl Run {
     fn train_on(&mut self, batch: Batch) -> Result<(), RunError> {
         self.note_bad_images(&batch.skipped)?;
         let images = batch.indices.len();
-        if images > 0 {
+        if images == 1 && self.train_loader.avoids_single() {
+            self.reports.event(&Event::SkippedStep {
+                epoch: self.position.epoch + 1,
+                step: self.position.step + 1,
+                reason:
+                    "one image is left of the batch, and a norm over the batch cannot train on one"
+                        .to_owned(),
+            })?;
+        } else if images > 0 {
             let learning_rate = self.schedule.lr(self.position.step);
             let sums = self.learner.step(batch, self.position.step, learning_rate);
             let sums = sums.map_err(|source| self.learn_error(source))?;

@@ -4,7 +4,7 @@ use crate::{BASE, FILE, assert_helps, resolve};
 
 /// A mistake: its name, what it replaces in the base, by what, and the text that must be shown as
 /// faulty (empty where something is missing).
-type Mistake = (&'static str, &'static str, &'static str, &'static str);
+type Mistake<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 /// Every message of `mistakes`, for a snapshot. What is underlined is checked here and not left to
 /// the snapshot.
@@ -186,7 +186,13 @@ fn values_out_of_range_say_the_range() {
             "{ \"Pleural Effusion\" = { smooth = [0.9, 0.1] } }",
             "[0.9, 0.1]",
         ),
-        ("no worker", "[data.chexpert]", "workers = 0\n[data.chexpert]", "0"),
+        (
+            "a sampler of a head that is not there",
+            "validation = { fraction = 0.1 }",
+            "validation = { fraction = 0.1 }
+sampler = { balanced = { head = \"view2\" } }",
+            "\"view2\"",
+        ),
         ("a depth", "depth = 121", "depth = 120", "120"),
         ("no blocks", "depth = 121", "growth = 8\nblocks = []\nstem = 16", "[]"),
         ("an empty block", "depth = 121", "growth = 8\nblocks = [3, 0]\nstem = 16", "0"),
@@ -270,6 +276,78 @@ fn contradictions_show_what_contradicts() {
         ("the wrong direction", "patience = 5", "mode = \"min\"", "\"min\""),
         ("a start after the end", "patience = 5", "start_epoch = 21", "21"),
         ("several devices", "\"cpu\"", "[\"cuda:0\", \"cuda:1\"]", "[\"cuda:0\", \"cuda:1\"]"),
+    ];
+    insta::assert_snapshot!(messages(mistakes));
+}
+
+#[test]
+fn faults_of_sources_show_their_place() {
+    let layout = "[data.chexpert]\nroot = \"datasets/chexpert\"\nuncertain = \"ones\"\nviews = [\"PA\", \"AP\"]";
+    let chexpert = |settings: &str| {
+        format!("[[data.sources]]\nchexpert = {{ root = \"a\" }}\n[[data.sources]]\n{settings}")
+    };
+    let sources: Vec<(&str, String, &str)> = vec![
+        ("a source without a data set", chexpert("heads = [\"view\"]"), "[[data.sources]]"),
+        (
+            "a source with two",
+            chexpert("nih = { root = \"b\" }\nmura = { root = \"c\" }"),
+            "{ root = \"c\" }",
+        ),
+        (
+            "a data set beside the sources",
+            chexpert("nih = { root = \"b\" }\n[data.mimic]\nroot = \"c\""),
+            "[data.mimic]",
+        ),
+        ("an empty folder", chexpert("nih = { root = \"\" }"), "\"\""),
+        (
+            "a view twice",
+            chexpert("chexpert = { root = \"b\", views = [\"AP\", \"AP\"] }"),
+            "\"AP\"",
+        ),
+        (
+            "no lateral view",
+            chexpert("nih = { root = \"b\", views = [\"Lateral\"] }"),
+            "\"Lateral\"",
+        ),
+        (
+            "a soft label",
+            chexpert(
+                "mimic = { root = \"b\", uncertain = { \"Pleural Effusion\" = { smooth = [0.9, 0.1] } } }",
+            ),
+            "[0.9, 0.1]",
+        ),
+        (
+            "a policy for no finding",
+            chexpert("mimic = { root = \"b\", uncertain = { Edma = \"ones\" } }"),
+            "\"ones\"",
+        ),
+        (
+            "a head that there is not",
+            chexpert("heads = [\"finding\"]\nnih = { root = \"b\" }"),
+            "\"finding\"",
+        ),
+        (
+            "a label that the source has not",
+            chexpert("labels = { \"Pleural Effusion\" = \"Efusion\" }\nnih = { root = \"b\" }"),
+            "\"Efusion\"",
+        ),
+        ("a body part", chexpert("mura = { root = \"b\", parts = [\"XR_WRST\"] }"), "\"XR_WRST\""),
+    ];
+    let mistakes: Vec<Mistake> =
+        sources.iter().map(|(name, new, faulty)| (*name, layout, new.as_str(), *faulty)).collect();
+    insta::assert_snapshot!(messages(&mistakes));
+}
+
+#[test]
+fn faults_of_the_split_show_their_place() {
+    let mistakes: &[Mistake] = &[
+        ("a list that there is not", "fraction = 0.1", "list = \"test\"", "\"test\""),
+        (
+            "a share and a list",
+            "fraction = 0.1",
+            "fraction = 0.1, list = \"validation\"",
+            "\"validation\"",
+        ),
     ];
     insta::assert_snapshot!(messages(mistakes));
 }

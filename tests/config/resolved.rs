@@ -48,7 +48,17 @@ fn a_resolved_configuration_resolves_to_itself() {
          train.best_metric=val/view/mae",
         "heads[0].loss.bce.pos_weight=[1, 1.5]\nmodel.densenet.norm=group\ntrain.batch_size=1",
     ];
-    let bases = committed().into_iter().map(|(_, text)| text).chain([BASE.to_owned()]);
+    let layout = "[data.chexpert]\nroot = \"datasets/chexpert\"\nuncertain = \"ones\"";
+    let sources =
+        BASE.replace("{ fraction = 0.1 }", "{}").replace("views = [\"PA\", \"AP\"]", "").replace(
+            layout,
+            "[[data.sources]]\nlabels = { \"Pleural Effusion\" = \"Effusion\" }\n\
+             nih = { root = \"a\" }\n[[data.sources]]\nheads = [\"findings\", \"view\"]\n\
+             mimic = { root = \"b\", views = [\"PA\"], uncertain = { Edema = \"ones\" } }",
+        );
+    assert!(resolve(&sources, &[]).is_ok(), "{:?}", resolve(&sources, &[]));
+    let bases = committed().into_iter().map(|(_, text)| text);
+    let bases = bases.chain([sources, BASE.to_owned()]);
     for base in bases {
         for flags in std::iter::once("").chain(more) {
             let flags: Vec<String> = flags.lines().map(str::to_owned).collect();

@@ -10,7 +10,7 @@ use super::super::overrides::Overrides;
 use super::super::planned;
 use super::{Failure, output};
 use crate::build;
-use crate::data::{self, DataError, LoaderConfig, PreviewSettings};
+use crate::data::{self, Cache, CacheConfig, DataError, LoaderConfig, PreviewSettings, Sampler};
 use crate::model::HeadConfig;
 
 /// Draws images as the model sees them, with their labels, into one PNG
@@ -78,14 +78,22 @@ pub fn execute(preview: &Preview) -> Result<(), Failure> {
     let splits = build::open_data(&plan, &heads).map_err(failed)?;
     let (batch_size, seed) = (plan.train.batch_size, plan.run.seed);
     let (dataset, loader) = match preview.split {
-        Split::Train => (splits.train, LoaderConfig::training(&plan.data, batch_size, seed)),
+        Split::Train => (
+            splits.train,
+            LoaderConfig::training(&plan.data, batch_size, seed, Sampler::Sequential),
+        ),
         Split::Validation => {
             (splits.validation, LoaderConfig::evaluation(&plan.data, batch_size, seed))
         }
     };
     let (count, epochs) = (usize::from(preview.count), usize::from(preview.epochs));
     let settings = PreviewSettings { loader, count, epochs };
-    let drawn = data::preview(Arc::new(dataset), &heads, &settings).map_err(failed)?;
+    let cache = match &plan.data.cache.0 {
+        CacheConfig::Off(none) => CacheConfig::Memory(*none),
+        kept => kept.clone(),
+    };
+    let cache = Arc::new(Cache::open(&cache, &plan.data.image).map_err(failed)?);
+    let drawn = data::preview(Arc::new(dataset), &heads, cache, &settings).map_err(failed)?;
     let written = |source| DataError::Io { action: "write", path: out.clone(), source };
     fs::write(out, &drawn.png).map_err(written).map_err(Failure::other)?;
     let (images, s) = (drawn.images, if drawn.images == 1 { "" } else { "s" });

@@ -215,9 +215,35 @@ pub struct MuraConfig {
     /// The folder that holds `train_image_paths.csv`, `valid_image_paths.csv`, `train/` and
     /// `valid/`.
     pub root: PathBuf,
-    /// The body parts used, such as `"XR_WRIST"`; all when absent.
+    /// The body parts used; all when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parts: Option<Vec<String>>,
+    pub parts: Option<Vec<MuraPart>>,
+}
+
+/// A body part, as MURA names its folders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum MuraPart {
+    /// The elbow.
+    #[serde(rename = "XR_ELBOW")]
+    Elbow,
+    /// A finger.
+    #[serde(rename = "XR_FINGER")]
+    Finger,
+    /// The forearm.
+    #[serde(rename = "XR_FOREARM")]
+    Forearm,
+    /// The hand.
+    #[serde(rename = "XR_HAND")]
+    Hand,
+    /// The upper arm.
+    #[serde(rename = "XR_HUMERUS")]
+    Humerus,
+    /// The shoulder.
+    #[serde(rename = "XR_SHOULDER")]
+    Shoulder,
+    /// The wrist.
+    #[serde(rename = "XR_WRIST")]
+    Wrist,
 }
 
 /// `[data.csv]`: any table with a row for each image.

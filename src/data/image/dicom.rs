@@ -1,16 +1,99 @@
-//! DICOM files (PS3.10) as grey planes.
+//! DICOM files (PS3.10) of one frame as one plane of grey.
+//!
+//! From the file to grey there are four steps, each in its module: the stored bits (`pixels`), what
+//! the modality measured (`modality`), how that is shown (`voi`), and black and white (`grey`).
+//! Colours become luma (`colour`).
 
-use super::RawImage;
+mod colour;
+mod dataset;
+mod file;
+mod grey;
+mod header;
+#[cfg(feature = "dicom-jpeg2000")]
+mod jpeg2000;
+#[cfg(feature = "dicom-jpeg-ls")]
+mod jpeg_ls;
+mod lut;
+mod modality;
+mod native;
+mod pixels;
+mod rle;
+mod syntax;
+mod voi;
 
-/// Whether the bytes begin as a DICOM file does.
+use super::{RawImage, Samples};
+use crate::data::contain::contained;
+use dataset::Dataset;
+use header::{Header, Photometric};
+use modality::Modality;
+use voi::Voi;
+
+/// What one image's samples may take in 16 bits: some 134 million of them.
+const MOST_PIXEL_BYTES: u64 = 256 << 20;
+
+/// Whether the bytes begin as a DICOM file does, with or without the preamble.
 pub(super) fn is_dicom(bytes: &[u8]) -> bool {
-    bytes.get(128..132) == Some(b"DICM")
+    file::begins(bytes)
 }
 
-/// Decodes a DICOM file of one frame.
+/// Decodes a DICOM file of one frame to one plane: 0 is black in both photometric interpretations
+/// and in the padding, the largest value is white. The plane has 8 bits where the file stores no
+/// more and nothing makes more of them, else 16.
 ///
 /// # Errors
-/// The reason, in words that follow "image `…`: ".
-pub(super) fn decode(_bytes: &[u8]) -> Result<RawImage, String> {
-    Err("it is DICOM, not PNG or JPEG; convert it first".to_owned())
+/// The reason, in words that follow "image `…`: ". Never panics, whatever the file holds.
+pub(super) fn decode(bytes: &[u8]) -> Result<RawImage, String> {
+    contained(|| {
+        let image = Stored::read(bytes)?;
+        Ok(RawImage {
+            width: image.header.width,
+            height: image.header.height,
+            planes: 1,
+            depth: image.header.stored,
+            samples: image.samples,
+        })
+    })
+    .unwrap_or_else(|panic| Err(format!("it does not decode (the decoder failed: {panic})")))
 }
+
+/// A file between its bytes and its grey, for tests to compare each step.
+struct Stored {
+    header: Header,
+    /// Grey.
+    samples: Samples,
+    /// Stored bits, `[height, width, samples]`.
+    #[cfg(test)]
+    patterns: Vec<u16>,
+    #[cfg(test)]
+    modality: Modality,
+}
+
+impl Stored {
+    fn read(bytes: &[u8]) -> Result<Self, String> {
+        let body = file::open(bytes)?;
+        let (dataset, _) = Dataset::read(&body.bytes, body.start, body.syntax.encoding, |_| false)?;
+        let mut header = Header::of(&dataset)?;
+        // What cannot be shown is refused before it is decoded.
+        let modality = Modality::of(&dataset, header.signed)?;
+        let voi = Voi::of(&dataset, modality.is_signed(&header))?;
+        let patterns = pixels::decode(&dataset, body.syntax, &mut header)?;
+        let samples = match header.photometric {
+            Photometric::Monochrome1 | Photometric::Monochrome2 => {
+                grey::shown(&header, &patterns, &modality, &voi)
+            }
+            Photometric::Palette => Samples::U16(colour::palette(&dataset, &header, &patterns)?),
+            _ => Samples::U16(colour::luma(&header, &patterns)),
+        };
+        Ok(Self {
+            header,
+            samples,
+            #[cfg(test)]
+            patterns,
+            #[cfg(test)]
+            modality,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

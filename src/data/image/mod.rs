@@ -1,23 +1,25 @@
-//! Image files as grey planes: PNG and JPEG, 8 and 16 bits.
+//! Image files as planes of grey: one file per format.
+
+mod deep_jpeg;
+mod dicom;
+mod jpeg;
+mod orient;
+mod png;
+mod tiff;
 
 use std::fs::{self, File};
-use std::io::{Cursor, Read};
+use std::io::Read;
 use std::path::Path;
 
-use image::{DynamicImage, ImageFormat, ImageReader, Limits};
-
-mod dicom;
-
 use super::contain::contained;
+use super::npy::Array;
+use orient::orient;
 
 /// Files larger than this are no radiographs; they are refused unread.
 const MOST_FILE_BYTES: u64 = 1 << 30;
 /// What a decoder may allocate for one image: some 134 million 16-bit pixels.
 const MOST_PIXEL_BYTES: u64 = 256 << 20;
-const LONGEST_SIDE: u32 = 1 << 16;
-/// A JPEG spends at least a bit on each block of 64 pixels: one with fewer is cut off or lies about
-/// its size, and would cost seconds to find out.
-const MOST_PIXELS_PER_JPEG_BYTE: u64 = 1024;
+const LONGEST_SIDE: usize = 1 << 16;
 
 /// A decoded image: planes of grey (or an array's channels), nothing resized yet.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,34 +47,35 @@ pub enum Samples {
     F32(Vec<f32>),
 }
 
-/// A grey image as decoded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GreyImage {
-    /// In pixels.
-    pub width: usize,
-    /// In pixels.
-    pub height: usize,
-    /// `[height, width]`, row by row: 0 is black and 65535 white whatever the file's depth.
-    pub pixels: Vec<u16>,
-}
-
-/// Reads an image file.
+/// Reads an image file, or image `item` of an array.
+///
+/// `needed` is the least height and width that are of use: where a format can be decoded at a
+/// reduced scale for less work, it is, as long as both sides stay at least as long. A file's
+/// orientation is applied.
 ///
 /// # Errors
 /// The reason, in words that follow "image `…`: ". Never panics, whatever the file holds.
-pub fn read_image(path: &Path) -> Result<GreyImage, String> {
+pub fn read_image(
+    path: &Path,
+    item: Option<usize>,
+    needed: Option<[usize; 2]>,
+) -> Result<RawImage, String> {
+    if let Some(item) = item {
+        return Array::open(path)?.image(item);
+    }
     let bytes = read_file(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => "the file does not exist".to_owned(),
         _ => format!("the file cannot be read: {error}"),
     })?;
-    decode_image(&bytes)
+    decode_image(&bytes, needed)
 }
 
 fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
-    if fs::metadata(path)?.is_dir() {
+    let about = fs::metadata(path)?;
+    if about.is_dir() {
         return Err(std::io::Error::other("it is a folder"));
     }
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(about.len().min(MOST_FILE_BYTES) as usize);
     // Devices and pipes report no size, so the limit holds while reading.
     File::open(path)?.take(MOST_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST_FILE_BYTES {
@@ -81,210 +84,104 @@ fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Decodes the bytes of a PNG or JPEG, told apart by their content. Colour becomes luma (ITU-R
-/// BT.709); an alpha channel is ignored.
+/// Decodes the bytes of a PNG, JPEG, TIFF or DICOM file, told apart by their content. Colour
+/// becomes luma (ITU-R BT.601, as Pillow and OpenCV have it); an alpha channel is ignored.
 ///
 /// # Errors
 /// The reason. Never panics and never allocates more than a radiograph needs.
-pub fn decode_image(bytes: &[u8]) -> Result<GreyImage, String> {
-    let format = format_of(bytes)?;
-    contained(|| decode_as(bytes, format))
-        .unwrap_or_else(|panic| Err(format!("it does not decode (the decoder failed: {panic})")))
+pub fn decode_image(bytes: &[u8], needed: Option<[usize; 2]>) -> Result<RawImage, String> {
+    let format = Format::of(bytes)?;
+    let decoded = contained(|| match format {
+        Format::Png => png::decode(bytes),
+        Format::Jpeg => jpeg::decode(bytes, needed),
+        Format::Tiff => tiff::decode(bytes),
+        Format::Dicom => dicom::decode(bytes).map(|image| (image, 1)),
+    });
+    let (image, orientation) = decoded
+        .unwrap_or_else(|panic| Err(format!("it does not decode (the decoder failed: {panic})")))?;
+    Ok(orient(image, orientation))
 }
 
-fn format_of(bytes: &[u8]) -> Result<ImageFormat, String> {
-    if bytes.is_empty() {
-        return Err("the file is empty".to_owned());
-    }
-    match image::guess_format(bytes) {
-        Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => Ok(format),
-        Ok(other) => Err(format!("it is {other:?}, not PNG or JPEG")),
-        Err(_) if dicom::is_dicom(bytes) => dicom::decode(bytes).map(|_| ImageFormat::Png),
-        Err(_) => Err("it is neither PNG nor JPEG".to_owned()),
+/// A file format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Png,
+    Jpeg,
+    Tiff,
+    Dicom,
+}
+
+impl Format {
+    fn of(bytes: &[u8]) -> Result<Self, String> {
+        let begins = |with: &[u8]| bytes.starts_with(with);
+        if bytes.is_empty() {
+            return Err("the file is empty".to_owned());
+        }
+        if begins(b"\x89PNG\r\n\x1a\n") {
+            return Ok(Self::Png);
+        }
+        if begins(b"\xFF\xD8\xFF") {
+            return Ok(Self::Jpeg);
+        }
+        let tiff: [&[u8]; 4] = [b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"];
+        if tiff.into_iter().any(begins) {
+            return Ok(Self::Tiff);
+        }
+        if dicom::is_dicom(bytes) {
+            return Ok(Self::Dicom);
+        }
+        let known: [(&[u8], &str); 6] = [
+            (b"GIF8", "GIF"),
+            (b"BM", "BMP"),
+            (b"\0\0\0\x0CjP", "JPEG 2000"),
+            (b"\xFF\x4F\xFF\x51", "JPEG 2000"),
+            (b"RIFF", "WebP"),
+            (b"\x93NUMPY", "a NumPy array (see `[data.arrays]`)"),
+        ];
+        match known.into_iter().find(|(start, _)| begins(start)) {
+            Some((_, name)) => Err(format!("it is {name}, not PNG, JPEG, TIFF or DICOM")),
+            None => Err("it is neither PNG, JPEG, TIFF nor DICOM".to_owned()),
+        }
     }
 }
 
-fn decode_as(bytes: &[u8], format: ImageFormat) -> Result<GreyImage, String> {
-    if format == ImageFormat::Jpeg {
-        check_jpeg(bytes)?;
-    }
-    let mut limits = Limits::default();
-    limits.max_image_width = Some(LONGEST_SIDE);
-    limits.max_image_height = Some(LONGEST_SIDE);
-    limits.max_alloc = Some(MOST_PIXEL_BYTES);
-    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
-    reader.limits(limits);
-    let decoded = reader.decode().map_err(|error| format!("it does not decode ({error})"))?;
-    let (width, height) = (decoded.width() as usize, decoded.height() as usize);
+/// Refuses a size that no radiograph has, before anything of it is allocated. `bytes` is what a
+/// decoded pixel takes.
+fn check_size(width: usize, height: usize, bytes: usize) -> Result<(), String> {
     if width == 0 || height == 0 {
         return Err("it has no pixels".to_owned());
     }
-    Ok(GreyImage { width, height, pixels: grey(decoded) })
-}
-
-/// The decoder fills in grey where a JPEG ends early; here that is an error.
-fn check_jpeg(bytes: &[u8]) -> Result<(), String> {
-    let last = |marker: [u8; 2]| bytes.windows(2).rposition(|pair| pair == marker);
-    let (scan, end) = (last([0xFF, 0xDA]), last([0xFF, 0xD9]));
-    if scan.is_none() || end < scan {
-        return Err("it does not decode (it is cut off)".to_owned());
-    }
-    let reader = ImageReader::with_format(Cursor::new(bytes), ImageFormat::Jpeg);
-    let (width, height) =
-        reader.into_dimensions().map_err(|error| format!("it does not decode ({error})"))?;
-    let pixels = u64::from(width) * u64::from(height);
-    if pixels > MOST_PIXELS_PER_JPEG_BYTE * bytes.len() as u64 {
-        let size = bytes.len();
-        return Err(format!("it claims {width}×{height} pixels in {size} bytes"));
+    let fits = (width as u64)
+        .checked_mul(height as u64)
+        .and_then(|pixels| pixels.checked_mul(bytes as u64))
+        .is_some_and(|total| total <= MOST_PIXEL_BYTES);
+    if !fits || width > LONGEST_SIDE || height > LONGEST_SIDE {
+        return Err(format!("its {width}×{height} pixels are more than are read (256 MiB)"));
     }
     Ok(())
 }
 
-fn grey(decoded: DynamicImage) -> Vec<u16> {
-    let widen = |value: u8| u16::from(value) * 257;
-    match decoded {
-        DynamicImage::ImageLuma8(plane) => plane.into_raw().into_iter().map(widen).collect(),
-        DynamicImage::ImageLumaA8(plane) => plane.pixels().map(|pixel| widen(pixel.0[0])).collect(),
-        DynamicImage::ImageLuma16(plane) => plane.into_raw(),
-        DynamicImage::ImageLumaA16(plane) => plane.pixels().map(|pixel| pixel.0[0]).collect(),
-        colour => colour.into_luma16().into_raw(),
+/// Luma of red, green and blue (ITU-R BT.601), with Pillow's integer weights.
+fn luma([red, green, blue]: [u32; 3]) -> u32 {
+    ((u64::from(red) * 19595 + u64::from(green) * 38470 + u64::from(blue) * 7471 + 0x8000) >> 16)
+        as u32
+}
+
+/// Keeps of each pixel's `channels` samples the grey or the luma, and drops alpha.
+fn grey<T: Copy + Into<u32> + TryFrom<u32>>(samples: Vec<T>, channels: usize) -> Vec<T> {
+    match channels {
+        1 => samples,
+        2 => samples.chunks_exact(2).map(|pixel| pixel[0]).collect(),
+        _ => samples
+            .chunks_exact(channels)
+            .map(|pixel| {
+                let mixed = luma([pixel[0].into(), pixel[1].into(), pixel[2].into()]);
+                // A mean is no larger than the largest.
+                T::try_from(mixed).unwrap_or(pixel[0])
+            })
+            .collect(),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use image::{ExtendedColorType, ImageEncoder};
-    use rand::{Rng, RngExt};
-    use serde::Deserialize;
-
-    #[derive(Deserialize)]
-    struct Case {
-        name: String,
-        file: String,
-        width: usize,
-        height: usize,
-        pixels: Vec<u16>,
-        tolerance: u16,
-    }
-
-    fn bytes_of(hex: &str) -> Vec<u8> {
-        let digits = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("is hexadecimal");
-        (0..hex.len()).step_by(2).map(digits).collect()
-    }
-
-    #[test]
-    fn files_decode_to_what_pillow_and_opencv_decode() {
-        let fixture = include_str!("../../../tests/fixtures/data_decode.json");
-        let cases: Vec<Case> = serde_json::from_str(fixture).expect("the fixture reads");
-        assert!(cases.len() >= 6);
-        for case in cases {
-            let image = decode_image(&bytes_of(&case.file)).expect("decodes");
-            assert_eq!((image.width, image.height), (case.width, case.height), "{}", case.name);
-            for (ours, theirs) in image.pixels.iter().zip(&case.pixels) {
-                assert!(ours.abs_diff(*theirs) <= case.tolerance, "{}: {ours} {theirs}", case.name);
-            }
-        }
-    }
-
-    fn small_png(colour: ExtendedColorType) -> Vec<u8> {
-        let mut random = crate::random::stream(1, "test", &[]);
-        let bytes = 12 * 9 * usize::from(colour.bits_per_pixel()) / 8;
-        let pixels: Vec<u8> = (0..bytes).map(|_| random.random()).collect();
-        let mut png = Vec::new();
-        image::codecs::png::PngEncoder::new(&mut png)
-            .write_image(&pixels, 12, 9, colour)
-            .expect("encodes");
-        png
-    }
-
-    fn small_jpeg() -> Vec<u8> {
-        let pixels: Vec<u8> = (0..24 * 17).map(|place| (place * 7 % 251) as u8).collect();
-        let mut jpeg = Vec::new();
-        image::codecs::jpeg::JpegEncoder::new(&mut jpeg)
-            .write_image(&pixels, 24, 17, ExtendedColorType::L8)
-            .expect("encodes");
-        jpeg
-    }
-
-    #[test]
-    fn damaged_files_are_errors_or_images_and_never_panics() {
-        let sources = [
-            small_png(ExtendedColorType::L16),
-            small_png(ExtendedColorType::Rgb8),
-            small_jpeg(),
-            bytes_of(&fixture_file("progressive jpeg")),
-        ];
-        let (mut refused, mut read) = (0, 0);
-        for trial in 0..1200 {
-            let mut random = crate::random::stream(2, "test", &[trial]);
-            let mut bytes = sources[trial as usize % sources.len()].clone();
-            for _ in 0..random.random_range(1..6) {
-                let place = random.random_range(0..bytes.len());
-                match random.next_u32() % 4 {
-                    0 => bytes.truncate(place.max(1)),
-                    1 => bytes.insert(place, random.random()),
-                    _ => bytes[place] = random.random(),
-                }
-            }
-            match decode_image(&bytes) {
-                Ok(image) => {
-                    read += 1;
-                    assert_eq!(image.pixels.len(), image.width * image.height);
-                }
-                Err(reason) => {
-                    refused += 1;
-                    assert!(!reason.is_empty());
-                }
-            }
-        }
-        assert!(refused > 300 && read > 10, "{refused} refused, {read} read");
-    }
-
-    fn fixture_file(name: &str) -> String {
-        let fixture = include_str!("../../../tests/fixtures/data_decode.json");
-        let cases: Vec<Case> = serde_json::from_str(fixture).expect("the fixture reads");
-        cases.into_iter().find(|case| case.name == name).expect("is in the fixture").file
-    }
-
-    #[test]
-    fn what_is_no_image_is_refused_with_its_reason() {
-        let reason = |bytes: &[u8]| decode_image(bytes).expect_err("is refused");
-        let jpeg = small_jpeg();
-        let mut dicom = vec![0; 128];
-        dicom.extend_from_slice(b"DICM");
-        insta::assert_snapshot!(reason(b""), @"the file is empty");
-        insta::assert_snapshot!(reason(b"Path,Sex\n"), @"it is neither PNG nor JPEG");
-        insta::assert_snapshot!(reason(b"GIF89a\x01\x00\x01\x00"), @"it is Gif, not PNG or JPEG");
-        insta::assert_snapshot!(reason(&dicom), @"it is DICOM, not PNG or JPEG; convert it first");
-        insta::assert_snapshot!(reason(&jpeg[..jpeg.len() * 2 / 3]), @"it does not decode (it is cut off)");
-        insta::assert_snapshot!(reason(&small_png(ExtendedColorType::L16)[..60]), @"it does not decode (unexpected end of file)");
-        insta::assert_snapshot!(
-            read_image(Path::new("nowhere.png")).expect_err("is refused"), @"the file does not exist");
-        insta::assert_snapshot!(
-            read_image(Path::new("src")).expect_err("is refused"), @"the file cannot be read: it is a folder");
-    }
-
-    #[test]
-    fn an_image_that_claims_more_than_it_can_hold_is_refused_before_it_is_allocated() {
-        let mut jpeg = small_jpeg();
-        let frame = jpeg.windows(2).position(|pair| pair == [0xFF, 0xC0]).expect("has a frame");
-        jpeg[frame + 5..frame + 9].copy_from_slice(&[0xFF, 0xFF, 0xFF, 0xFF]);
-        let reason = decode_image(&jpeg).expect_err("is refused");
-        assert!(reason.contains("65535×65535 pixels in"), "{reason}");
-
-        let mut png = small_png(ExtendedColorType::L16);
-        png[16..24].copy_from_slice(&[0, 0, 0xFF, 0xFF, 0, 0, 0xFF, 0xFF]);
-        // The checksum of the header chunk must fit, or that alone is refused.
-        let checksum = crc32(&png[12..29]);
-        png[29..33].copy_from_slice(&checksum.to_be_bytes());
-        let reason = decode_image(&png).expect_err("is refused");
-        assert!(reason.to_lowercase().contains("limit"), "{reason}");
-    }
-
-    fn crc32(bytes: &[u8]) -> u32 {
-        !bytes.iter().fold(!0_u32, |crc, &byte| {
-            (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0xEDB8_8320 * (crc & 1)))
-        })
-    }
-}
+mod tests;

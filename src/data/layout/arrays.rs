@@ -82,21 +82,7 @@ impl Layout for ArraysConfig {
                 values: values[item * width..(item + 1) * width].to_vec(),
             });
         }
-        match lists.iter().find(|(_, rows)| rows.is_empty()) {
-            Some((list, _)) => {
-                let (name, number) = match list {
-                    List::Train => ("training", 0),
-                    List::Validation => ("validation", 1),
-                    List::Test => ("test", 2),
-                };
-                let reason = match &self.split {
-                    Some(split) => format!("no number of `{split}` is {number} ({name})"),
-                    None => format!("without `split` there is no {name} list"),
-                };
-                Err(DataError::NoImages { table: images, reason })
-            }
-            None => Ok(lists),
-        }
+        Ok(lists)
     }
 
     fn uncertain(&self) -> Option<&Uncertain> {

@@ -2,11 +2,10 @@
 //! the images they name, in the original's or the small version's paths.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use super::check::{SettingFault, check_choice, check_root};
-use super::sheet::{Fields, Sheet};
+use super::sheet::{Fields, Sheet, expected_folder};
 use super::{Column, Kind, Layout, List, Row, Vocabulary};
 use crate::data::config::{ChexpertConfig, Uncertain, View};
 use crate::data::error::DataError;
@@ -128,7 +127,7 @@ pub(super) fn read(
 }
 
 /// The number of a view among the classes of its kind.
-fn view_class(view: View) -> f32 {
+pub(super) fn view_class(view: View) -> f32 {
     match view {
         View::Pa => 0.0,
         View::Ap => 1.0,
@@ -159,21 +158,7 @@ fn help_for_missing(root: &Path, table: &Path) -> String {
     }
     let expected = "expected a folder in CheXpert's layout: `train.csv` and the images it names, \
                     such as `train/patient00001/study1/view1_frontal.jpg`";
-    let Ok(entries) = fs::read_dir(root) else {
-        return format!("{expected}; there is no folder `{}`", root.display());
-    };
-    let mut names: Vec<String> =
-        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    if let Some(inner) = names.iter().find(|name| root.join(name).join(TRAIN).is_file()) {
-        return format!("{expected}; did you mean `{}`?", root.join(inner).display());
-    }
-    if names.is_empty() {
-        return format!("{expected}; the folder is empty");
-    }
-    let more = if names.len() > 5 { ", …" } else { "" };
-    names.truncate(5);
-    format!("{expected}; the folder holds {}{more}", names.join(", "))
+    expected_folder(root, expected, TRAIN)
 }
 
 /// Where each column stands.
@@ -230,14 +215,7 @@ impl Columns {
         values[VIEW_CLASS] = if lateral { view_class(View::Lateral) } else { projection };
         let age = |age: f32| (0.0..=150.0).contains(&age);
         values[YEARS] = fields.number(self.age, AGE, "an age in years", age)?;
-        Ok(Row {
-            path: root.join(below_root(root, file)),
-            item: None,
-            table: fields.table.clone(),
-            line: fields.line,
-            patient: patient.to_owned(),
-            values,
-        })
+        Ok(fields.row(root.join(below_root(root, file)), patient, values))
     }
 }
 
@@ -266,6 +244,7 @@ fn below_root<'a>(root: &Path, path: &'a str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const HEADER: &str = "Path,Sex,Age,Frontal/Lateral,AP/PA,Edema,Fracture";
 

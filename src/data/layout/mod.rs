@@ -8,8 +8,14 @@ mod arrays;
 mod check;
 mod chexpert;
 mod csv;
+mod mimic;
+mod mura;
+mod nih;
+mod padchest;
+mod padchest_labels;
 mod phantom;
 mod sheet;
+mod vindr;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -64,6 +70,11 @@ macro_rules! tables {
     ($config:expr) => {
         vec![
             ("chexpert", $config.chexpert.as_ref().map(|layout| layout as &dyn Layout)),
+            ("mimic", $config.mimic.as_ref().map(|layout| layout as &dyn Layout)),
+            ("nih", $config.nih.as_ref().map(|layout| layout as &dyn Layout)),
+            ("padchest", $config.padchest.as_ref().map(|layout| layout as &dyn Layout)),
+            ("vindr", $config.vindr.as_ref().map(|layout| layout as &dyn Layout)),
+            ("mura", $config.mura.as_ref().map(|layout| layout as &dyn Layout)),
             ("csv", $config.csv.as_ref().map(|layout| layout as &dyn Layout)),
             ("arrays", $config.arrays.as_ref().map(|layout| layout as &dyn Layout)),
             ("phantom", $config.phantom.as_ref().map(|layout| layout as &dyn Layout)),
@@ -113,6 +124,33 @@ impl List {
             Self::Train => "training",
             Self::Validation => "validation",
             Self::Test => "test",
+        }
+    }
+}
+
+/// The rows of the lists that are wanted, as they are read.
+struct Lists(BTreeMap<List, Vec<Row>>);
+
+impl Lists {
+    fn new(wanted: &[List]) -> Self {
+        Self(wanted.iter().map(|list| (*list, Vec::new())).collect())
+    }
+
+    /// Keeps a row of a list that is wanted.
+    fn add(&mut self, list: List, row: Row) {
+        if let Some(rows) = self.0.get_mut(&list) {
+            rows.push(row);
+        }
+    }
+
+    /// All of them; a list of which no row is left is refused, `what` saying what its rows lack.
+    fn done(self, table: &Path, what: &str) -> Result<BTreeMap<List, Vec<Row>>, DataError> {
+        match self.0.iter().find(|(_, rows)| rows.is_empty()) {
+            None => Ok(self.0),
+            Some((list, _)) => {
+                let reason = format!("no row of the {} list {what}", list.name());
+                Err(DataError::NoImages { table: table.to_owned(), reason })
+            }
         }
     }
 }
@@ -214,3 +252,6 @@ impl Row {
         Some(self.values[column]).filter(|value| !value.is_nan())
     }
 }
+
+#[cfg(test)]
+mod tests;

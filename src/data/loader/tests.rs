@@ -8,6 +8,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::data::Resized;
+use crate::data::resize::resize;
 use crate::data::{Splits, open};
 
 /// A phantom of some 40 small images and the folder it lives in.
@@ -30,12 +32,17 @@ static PHANTOM: LazyLock<(tempfile::TempDir, Arc<Dataset>)> = LazyLock::new(|| {
     (folder, Arc::new(splits.train))
 });
 
+fn uncached() -> Arc<Cache> {
+    Arc::new(Cache::off())
+}
+
 fn settings() -> LoaderConfig {
     LoaderConfig {
         image: toml::from_str("size = [32, 36]").expect("reads"),
         augment: Some(toml::from_str("rotate_degrees = 10\ntranslate = 0.1").expect("reads")),
         batch_size: 8,
-        shuffle: true,
+        sampler: Sampler::Shuffle,
+        drop_last: false,
         seed: 5,
         workers: 2,
         prefetch: 2,
@@ -45,7 +52,7 @@ fn settings() -> LoaderConfig {
 }
 
 fn batches(config: LoaderConfig, epoch: u64, first: usize) -> Vec<Batch> {
-    let loader = Loader::new(PHANTOM.1.clone(), config);
+    let loader = Loader::new(PHANTOM.1.clone(), config, uncached());
     loader.epoch(epoch, first).collect::<Result<_, _>>().expect("loads")
 }
 
@@ -53,7 +60,7 @@ fn batches(config: LoaderConfig, epoch: u64, first: usize) -> Vec<Batch> {
 fn batches_do_not_depend_on_the_number_of_workers_or_the_prefetch() {
     let alone = batches(LoaderConfig { workers: 1, prefetch: 1, ..settings() }, 3, 0);
     assert!(alone.len() > 3);
-    for (workers, prefetch) in [(3, 2), (8, 100)] {
+    for (workers, prefetch) in [(0, 2), (3, 2), (4, 1), (16, 100)] {
         assert!(batches(LoaderConfig { workers, prefetch, ..settings() }, 3, 0) == alone);
     }
 }
@@ -70,11 +77,12 @@ fn an_epoch_resumed_at_any_batch_goes_on_as_if_never_stopped() {
 #[test]
 fn resuming_decodes_nothing_of_the_batches_before() {
     static READ: Mutex<Vec<std::path::PathBuf>> = Mutex::new(Vec::new());
-    fn noting(path: &Path) -> Result<GreyImage, String> {
-        READ.lock().expect("no one panics").push(path.to_owned());
-        read_image(path)
+    fn noting(sample: &Sample, size: [usize; 2]) -> Result<RawImage, String> {
+        READ.lock().expect("no one panics").push(sample.path.clone());
+        read_sample(sample, size)
     }
-    let shared = Shared { dataset: PHANTOM.1.clone(), config: settings(), read: noting };
+    let shared =
+        Shared { dataset: PHANTOM.1.clone(), config: settings(), cache: uncached(), read: noting };
     let loader = Loader { shared: Arc::new(shared) };
     let images: usize = loader.epoch(1, 2).map(|batch| batch.expect("loads").indices.len()).sum();
     assert_eq!(images, PHANTOM.1.len() - 16);
@@ -84,7 +92,8 @@ fn resuming_decodes_nothing_of_the_batches_before() {
 #[test]
 fn every_epoch_has_every_image_once_in_an_order_of_its_own() {
     let order = |epoch, shuffle| -> Vec<usize> {
-        let config = LoaderConfig { shuffle, ..settings() };
+        let sampler = if shuffle { Sampler::Shuffle } else { Sampler::Sequential };
+        let config = LoaderConfig { sampler, ..settings() };
         batches(config, epoch, 0).iter().flat_map(|batch| batch.indices.clone()).collect()
     };
     let all: BTreeSet<usize> = (0..PHANTOM.1.len()).collect();
@@ -104,11 +113,9 @@ fn images_and_targets_belong_together() {
         assert_eq!(batch.images.len(), batch.shape.iter().product::<usize>());
         assert_eq!(batch.targets, PHANTOM.1.targets(&batch.indices));
         for (place, &index) in batch.indices.iter().enumerate() {
-            let image = read_image(&PHANTOM.1.samples()[index].path).expect("reads");
-            let mut resizer = fast_image_resize::Resizer::new();
-            let fit = settings().image.fit;
-            let plane =
-                crate::data::resize::resize(&image, [32, 36], fit, &mut resizer).expect("resizes");
+            let path = &PHANTOM.1.samples()[index].path;
+            let image = read_image(path, None, None).expect("reads");
+            let plane = Resized::of(resize(&image, [32, 36], settings().image.fit)).levels;
             assert!(batch.images[place * 32 * 36..(place + 1) * 32 * 36] == plane);
         }
     }
@@ -161,8 +168,8 @@ fn spoilt() -> (tempfile::TempDir, Arc<Dataset>, [usize; 3]) {
 #[test]
 fn a_bad_image_stops_the_epoch_naming_file_row_and_reason() {
     let (_folder, dataset, places) = spoilt();
-    let config = LoaderConfig { shuffle: false, avoid_single: false, ..settings() };
-    let mut epoch = Loader::new(dataset.clone(), config).epoch(0, 0);
+    let config = LoaderConfig { sampler: Sampler::Sequential, avoid_single: false, ..settings() };
+    let mut epoch = Loader::new(dataset.clone(), config, uncached()).epoch(0, 0);
     let error = epoch.next().expect("comes").map(|batch| batch.indices).expect_err("is refused");
     let DataError::BadImage(bad) = &error else { panic!("{error}") };
     let sample = &dataset.samples()[places[0]];
@@ -182,7 +189,7 @@ fn a_bad_image_stops_the_epoch_naming_file_row_and_reason() {
 fn skipped_images_are_left_out_and_listed() {
     let (_folder, dataset, places) = spoilt();
     let config = LoaderConfig { on_bad_image: OnBadImage::Skip, ..settings() };
-    let loader = Loader::new(dataset.clone(), config);
+    let loader = Loader::new(dataset.clone(), config, uncached());
     let batches: Vec<Batch> = loader.epoch(0, 0).collect::<Result<_, _>>().expect("loads");
     let lines: BTreeSet<u64> =
         batches.iter().flat_map(|batch| &batch.skipped).map(|bad| bad.line).collect();
@@ -210,7 +217,7 @@ fn within_seconds(work: impl FnOnce() + Send + 'static) {
 fn an_epoch_dropped_early_stops_its_threads() {
     within_seconds(|| {
         for taken in [0, 1, 2] {
-            let loader = Loader::new(PHANTOM.1.clone(), settings());
+            let loader = Loader::new(PHANTOM.1.clone(), settings(), uncached());
             let mut epoch = loader.epoch(0, 0);
             epoch.by_ref().take(taken).for_each(|batch| assert!(batch.is_ok()));
             drop(epoch);
@@ -223,12 +230,13 @@ fn an_epoch_dropped_early_stops_its_threads() {
 #[test]
 fn a_panic_in_a_worker_is_an_error_and_not_a_hang() {
     within_seconds(|| {
-        fn failing(path: &Path) -> Result<GreyImage, String> {
-            assert!(path != PHANTOM.1.samples()[9].path, "out of luck");
-            read_image(path)
+        fn failing(sample: &Sample, size: [usize; 2]) -> Result<RawImage, String> {
+            assert!(sample.path != PHANTOM.1.samples()[9].path, "out of luck");
+            read_sample(sample, size)
         }
-        let config = LoaderConfig { shuffle: false, ..settings() };
-        let shared = Shared { dataset: PHANTOM.1.clone(), config, read: failing };
+        let config = LoaderConfig { sampler: Sampler::Sequential, ..settings() };
+        let shared =
+            Shared { dataset: PHANTOM.1.clone(), config, cache: uncached(), read: failing };
         let mut epoch = Loader { shared: Arc::new(shared) }.epoch(0, 0);
         assert!(epoch.next().expect("comes").is_ok());
         let error = epoch.next().expect("comes").map(|batch| batch.indices).expect_err("fails");
@@ -240,12 +248,12 @@ fn a_panic_in_a_worker_is_an_error_and_not_a_hang() {
 #[test]
 fn the_prefetch_bounds_what_is_decoded_ahead() {
     static READ: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    fn counting(path: &Path) -> Result<GreyImage, String> {
+    fn counting(sample: &Sample, size: [usize; 2]) -> Result<RawImage, String> {
         READ.fetch_add(1, Ordering::Relaxed);
-        read_image(path)
+        read_sample(sample, size)
     }
     let config = LoaderConfig { batch_size: 4, prefetch: 2, ..settings() };
-    let shared = Shared { dataset: PHANTOM.1.clone(), config, read: counting };
+    let shared = Shared { dataset: PHANTOM.1.clone(), config, cache: uncached(), read: counting };
     let mut epoch = Loader { shared: Arc::new(shared) }.epoch(0, 0);
     epoch.next().expect("comes").expect("loads");
     // Two batches ahead of the one handed out, however long one waits.

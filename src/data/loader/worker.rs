@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender};
-use fast_image_resize::Resizer;
 
 use super::Shared;
 use crate::data::batch::{BadImage, Batch};
@@ -13,7 +12,7 @@ use crate::data::contain::contained;
 use crate::data::error::DataError;
 use crate::data::mix::mix;
 use crate::data::prepare::{Place, Resized, prepare};
-use crate::data::resize::{filled, resize};
+use crate::data::resize::resize;
 
 /// What became of an image.
 enum Outcome {
@@ -67,39 +66,47 @@ pub(super) fn work(
     finished: &Sender<(usize, Result<Batch, DataError>)>,
     stop: &AtomicBool,
 ) {
-    let mut resizer = Resizer::new();
     for Job { pending, place } in jobs {
         if stop.load(Ordering::Relaxed) {
             continue;
         }
-        let index = pending.indices[place];
-        let outcome = contained(|| load(shared, pending.epoch, index, &mut resizer))
-            .unwrap_or_else(|panic| {
-                resizer = Resizer::new();
-                Outcome::Failed(panic)
-            });
-        let Some(outcomes) = pending.put(place, outcome) else { continue };
-        let batch = contained(|| assemble(shared, &pending, outcomes))
-            .unwrap_or_else(|panic| Err(DataError::Worker(panic)));
+        let Some(batch) = step(shared, &pending, place) else { continue };
         if finished.send((pending.number, batch)).is_err() {
             break;
         }
     }
 }
 
-fn load(shared: &Shared, epoch: u64, index: usize, resizer: &mut Resizer) -> Outcome {
+/// Makes a whole batch on this thread.
+pub(super) fn make(shared: &Shared, pending: Pending) -> Result<Batch, DataError> {
+    let last = (0..pending.indices.len()).find_map(|place| step(shared, &pending, place));
+    last.unwrap_or_else(|| assemble(shared, &pending, Vec::new()))
+}
+
+/// Loads one image; with the last of a batch, puts the batch together.
+fn step(shared: &Shared, pending: &Pending, place: usize) -> Option<Result<Batch, DataError>> {
+    let index = pending.indices[place];
+    let outcome = contained(|| load(shared, pending.epoch, index)).unwrap_or_else(Outcome::Failed);
+    let outcomes = pending.put(place, outcome)?;
+    let batch = contained(|| assemble(shared, pending, outcomes));
+    Some(batch.unwrap_or_else(|panic| Err(DataError::Worker(panic))))
+}
+
+fn load(shared: &Shared, epoch: u64, index: usize) -> Outcome {
     let config = &shared.config;
     let size = config.image.size;
-    let resized = (shared.read)(&shared.dataset.samples()[index].path).and_then(|image| {
-        let content = filled([image.height, image.width], size, config.image.fit);
-        let plane = resize(&image, size, config.image.fit, resizer)?;
-        Ok(Resized::unit(plane, size, content))
-    });
+    let sample = &shared.dataset.samples()[index];
+    let make = || {
+        let image = (shared.read)(sample, size)?;
+        Ok(resize(&image, size, config.image.fit))
+    };
+    let image = match shared.cache.get(sample, make) {
+        Ok(image) => image,
+        Err(reason) => return Outcome::Bad(reason),
+    };
     let place = Place { seed: config.seed, epoch, number: index };
-    match resized {
-        Ok(image) => Outcome::Plane(prepare(image, &config.image, config.augment.as_ref(), place)),
-        Err(reason) => Outcome::Bad(reason),
-    }
+    let image = Resized::of(image);
+    Outcome::Plane(prepare(image, &config.image, config.augment.as_ref(), place))
 }
 
 fn assemble(

@@ -14,6 +14,7 @@ use rand::seq::index;
 use self::caption::caption;
 use self::sheet::{Sheet, Tile};
 use super::batch::Batch;
+use super::cache::Cache;
 use super::dataset::Dataset;
 use super::error::DataError;
 use super::loader::{Loader, LoaderConfig};
@@ -54,13 +55,14 @@ pub struct Preview {
     pub skipped: Vec<String>,
 }
 
-/// Draws images of `dataset` and writes file name, epoch, labels and range of values below each.
+/// Draws images of `dataset`, each decoded once with a `cache`, and writes file name, epoch, labels and range of values below each.
 ///
 /// # Errors
 /// An image that cannot be read, with `on_bad_image = "stop"`.
 pub fn preview(
     dataset: Arc<Dataset>,
     heads: &[HeadConfig],
+    cache: Arc<Cache>,
     settings: &PreviewSettings,
 ) -> Result<Preview, DataError> {
     let mut random = stream(settings.loader.seed, "preview", &[]);
@@ -69,7 +71,7 @@ pub fn preview(
     let show = |epoch: Option<usize>| -> Result<Batch, DataError> {
         let augment = epoch.and(settings.loader.augment);
         let loader = LoaderConfig { augment, ..settings.loader.clone() };
-        let loader = Loader::new(dataset.clone(), loader);
+        let loader = Loader::new(dataset.clone(), loader, cache.clone());
         let batch = loader.images(epoch.unwrap_or(0) as u64, chosen.clone()).next();
         batch.unwrap_or_else(|| Err(DataError::Config("there is no image to show".to_owned())))
     };

@@ -1,13 +1,12 @@
 //! Tiles with text below, side by side, as a PNG.
 
-use fast_image_resize::Resizer;
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 
 use super::super::config::Fit;
 use super::super::error::DataError;
-use super::super::image::GreyImage;
+use super::super::image::{RawImage, Samples};
 use super::super::resize::resize;
 
 const WEIGHT: FontWeight = FontWeight::Regular;
@@ -59,11 +58,13 @@ fn enlarged(pixels: &[u8], [height, width]: [usize; 2], factor: usize) -> (Vec<u
 }
 
 fn reduced(pixels: &[u8], [height, width]: [usize; 2], to: [usize; 2]) -> (Vec<u8>, [usize; 2]) {
-    let pixels = pixels.iter().map(|&pixel| u16::from(pixel) * 257).collect();
-    let image = GreyImage { width, height, pixels };
-    let levels = resize(&image, to, Fit::Stretch, &mut Resizer::new());
-    let levels = levels.unwrap_or_else(|_| vec![0.0; to[0] * to[1]]);
-    (levels.iter().map(|level| (level * 255.0).round() as u8).collect(), to)
+    let samples = Samples::U8(pixels.to_vec());
+    let image = RawImage { width, height, planes: 1, samples, depth: 8 };
+    match resize(&image, to, Fit::Stretch).samples {
+        Samples::U8(pixels) => (pixels, to),
+        // Samples keep their type.
+        Samples::U16(_) | Samples::F32(_) => (vec![0; to[0] * to[1]], to),
+    }
 }
 
 /// Tiles in rows of equal length, the last perhaps shorter.

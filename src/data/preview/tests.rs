@@ -1,7 +1,7 @@
 //! The sheet against what the loader gives.
 
 use super::*;
-use crate::data::{Splits, open};
+use crate::data::{Sampler, Splits, open};
 
 fn phantom(folder: &std::path::Path) -> (Splits, Vec<HeadConfig>, LoaderConfig) {
     let text = format!(
@@ -14,7 +14,11 @@ fn phantom(folder: &std::path::Path) -> (Splits, Vec<HeadConfig>, LoaderConfig) 
     let head = "name = 'h'\ntask = 'multilabel'\nlabels = ['Cardiomegaly', 'Consolidation']";
     let heads = vec![toml::from_str(head).expect("reads")];
     let splits = open(&config, &heads, 1, |_, _| {}).expect("opens");
-    (splits, heads, LoaderConfig::training(&config, 4, 5))
+    (splits, heads, LoaderConfig::training(&config, 4, 5, Sampler::Shuffle))
+}
+
+fn off() -> Arc<Cache> {
+    Arc::new(Cache::off())
 }
 
 /// The tile of the sheet in that row and column, `side` pixels square, as 32×32 pixels.
@@ -33,8 +37,8 @@ fn each_tile_shows_what_the_loader_gives_in_that_epoch() {
     let (splits, heads, loader) = phantom(folder.path());
     let dataset = Arc::new(splits.train);
     let settings = PreviewSettings { loader: loader.clone(), count: 3, epochs: 2 };
-    let drawn = preview(dataset.clone(), &heads, &settings).expect("is drawn");
-    assert_eq!(drawn, preview(dataset.clone(), &heads, &settings).expect("is drawn"));
+    let drawn = preview(dataset.clone(), &heads, off(), &settings).expect("is drawn");
+    assert_eq!(drawn, preview(dataset.clone(), &heads, off(), &settings).expect("is drawn"));
     assert_eq!((drawn.images, drawn.skipped.len()), (3, 0));
     let sheet = image::load_from_memory(&drawn.png).expect("is a PNG").into_luma8();
     let size = [sheet.height() as usize, sheet.width() as usize];
@@ -46,7 +50,7 @@ fn each_tile_shows_what_the_loader_gives_in_that_epoch() {
     for epoch in 0..3 {
         let augment = if epoch == 0 { None } else { loader.augment };
         let config = LoaderConfig { augment, ..loader.clone() };
-        let batches = Loader::new(dataset.clone(), config).epoch(epoch, 0);
+        let batches = Loader::new(dataset.clone(), config, off()).epoch(epoch, 0);
         let mut images = vec![Vec::new(); dataset.len()];
         for batch in batches {
             let batch = batch.expect("loads");
@@ -76,7 +80,7 @@ fn without_random_changes_each_image_is_shown_once() {
     let loader = LoaderConfig { augment: None, ..loader };
     let settings = PreviewSettings { loader, count: 100, epochs: 9 };
     let images = splits.validation.len();
-    let drawn = preview(Arc::new(splits.validation), &heads, &settings).expect("is drawn");
+    let drawn = preview(Arc::new(splits.validation), &heads, off(), &settings).expect("is drawn");
     assert_eq!(drawn.images, images);
 }
 
@@ -88,10 +92,10 @@ fn images_that_cannot_be_read_stop_the_preview_or_are_listed() {
     std::fs::write(&dataset.samples()[1].path, b"no image").expect("is written");
     let count = dataset.len();
     let settings = PreviewSettings { loader: loader.clone(), count, epochs: 1 };
-    let error = preview(dataset.clone(), &heads, &settings).expect_err("is refused");
+    let error = preview(dataset.clone(), &heads, off(), &settings).expect_err("is refused");
     assert!(matches!(error, DataError::BadImage(_)), "{error}");
     let loader = LoaderConfig { on_bad_image: crate::data::OnBadImage::Skip, ..loader };
     let drawn =
-        preview(dataset, &heads, &PreviewSettings { loader, ..settings }).expect("is drawn");
+        preview(dataset, &heads, off(), &PreviewSettings { loader, ..settings }).expect("is drawn");
     assert_eq!((drawn.images, drawn.skipped.len()), (count - 1, 1));
 }

@@ -1,7 +1,7 @@
 //! Tables with a row for each image: CSV, tab-separated, either of them gzip'd, and Parquet.
 
 mod parquet;
-mod text;
+pub(super) mod text;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -18,16 +18,10 @@ pub(super) fn read(
     gzipped: bool,
     missing: impl FnOnce() -> String,
 ) -> Result<(Vec<String>, Vec<Record>), DataError> {
-    let file = File::open(path).map_err(|error| refused(path, error, missing))?;
-    let bytes: Box<dyn Read> = if gzipped {
-        Box::new(MultiGzDecoder::new(io::BufReader::new(file)))
-    } else {
-        Box::new(file)
-    };
     let mut reader = csv::ReaderBuilder::new()
         .delimiter(delimiter)
         .flexible(true)
-        .from_reader(UnixLines { bytes, left: MOST_BYTES, last: b'\n', held: false });
+        .from_reader(open(path, gzipped, missing)?);
     let unreadable = |error: csv::Error| said(path, error, gzipped);
     let header = trimmed(reader.headers().map_err(unreadable)?);
     if header.is_empty() {
@@ -36,9 +30,7 @@ pub(super) fn read(
     let mut records = Vec::new();
     let mut record = StringRecord::new();
     while reader.read_record(&mut record).map_err(unreadable)? {
-        // Where the reader says that the record begins, it may still pass over empty lines.
-        let within = record.iter().flat_map(str::bytes).filter(|byte| *byte == b'\n').count();
-        let line = reader.position().line().saturating_sub(1 + within as u64);
+        let line = line_of(&reader, &record);
         if record.len() != header.len() {
             let (expected, found) = (header.len(), record.len());
             return Err(DataError::WrongRowLength {
@@ -53,11 +45,34 @@ pub(super) fn read(
     Ok((header, records))
 }
 
+/// The text of a file, unpacked where it is `gzipped`, with lines that can be counted.
+pub(in crate::data) fn open(
+    path: &Path,
+    gzipped: bool,
+    missing: impl FnOnce() -> String,
+) -> Result<Box<dyn Read>, DataError> {
+    let file = File::open(path).map_err(|error| refused(path, error, missing))?;
+    let bytes: Box<dyn Read> = if gzipped {
+        Box::new(MultiGzDecoder::new(io::BufReader::new(file)))
+    } else {
+        Box::new(file)
+    };
+    Ok(Box::new(UnixLines { bytes, left: MOST_BYTES, last: b'\n', held: false }))
+}
+
+/// The line at which the record begins that `reader`, over what [`open`] gives, has just read.
+pub(in crate::data) fn line_of<R: Read>(reader: &csv::Reader<R>, record: &StringRecord) -> u64 {
+    // Where the reader says that the record begins, it may still pass over empty lines.
+    let within = record.iter().flat_map(str::bytes).filter(|byte| *byte == b'\n').count();
+    reader.position().line().saturating_sub(1 + within as u64)
+}
+
 fn trimmed(record: &StringRecord) -> Vec<String> {
     record.iter().map(|field| field.trim().to_owned()).collect()
 }
 
-fn said(path: &Path, error: csv::Error, gzipped: bool) -> DataError {
+/// The error of a reader over what [`open`] gives.
+pub(in crate::data) fn said(path: &Path, error: csv::Error, gzipped: bool) -> DataError {
     let line = error.position().map(csv::Position::line);
     let reason = match error.kind() {
         csv::ErrorKind::Utf8 { err, .. } => format!("it is not UTF-8 text ({err})"),

@@ -1,0 +1,59 @@
+//! Colours as luma (ITU-R BT.709), as for the colours of PNG and JPEG files.
+
+use super::dataset::Dataset;
+use super::header::{Header, Photometric};
+use super::lut::{Lut, LutTags};
+
+const RED: LutTags = LutTags { descriptor: (0x0028, 0x1101), data: (0x0028, 0x1201) };
+const GREEN: LutTags = LutTags { descriptor: (0x0028, 0x1102), data: (0x0028, 0x1202) };
+const BLUE: LutTags = LutTags { descriptor: (0x0028, 0x1103), data: (0x0028, 0x1203) };
+const SEGMENTED: (u16, u16) = (0x0028, 0x1221);
+
+/// The luma, 0 to 65535, of pixels of three samples each.
+pub(super) fn luma(header: &Header, samples: &[u16]) -> Vec<u16> {
+    let most = f64::from(header.mask());
+    let chroma = matches!(header.photometric, Photometric::YbrFull | Photometric::YbrFull422);
+    let grey = |pixel: &[u16]| {
+        let [first, second, third] = [pixel[0], pixel[1], pixel[2]].map(f64::from);
+        let rgb = if chroma { rgb([first, second, third], most) } else { [first, second, third] };
+        scaled(rgb, most)
+    };
+    samples.chunks_exact(3).map(grey).collect()
+}
+
+/// Full-range YCbCr (PS3.3 C.7.6.3.1.2) to RGB.
+fn rgb([luma, blue, red]: [f64; 3], most: f64) -> [f64; 3] {
+    let half = (most + 1.0) / 2.0;
+    let (blue, red) = (blue - half, red - half);
+    [luma + 1.402 * red, luma - 0.344_136 * blue - 0.714_136 * red, luma + 1.772 * blue]
+        .map(|colour| colour.round().clamp(0.0, most))
+}
+
+fn scaled([red, green, blue]: [f64; 3], most: f64) -> u16 {
+    ((0.2126 * red + 0.7152 * green + 0.0722 * blue) / most * 65535.0).round() as u16
+}
+
+/// The luma, 0 to 65535, of the colour that each pixel names.
+///
+/// # Errors
+/// What is wrong with the palette.
+pub(super) fn palette(
+    dataset: &Dataset<'_>,
+    header: &Header,
+    patterns: &[u16],
+) -> Result<Vec<u16>, String> {
+    if dataset.value(SEGMENTED).is_some() {
+        return Err("its palette is segmented, which is not read".to_owned());
+    }
+    let table = |tags, name| Lut::of(dataset, tags, header.signed, name);
+    let tables =
+        [table(RED, "red palette")?, table(GREEN, "green palette")?, table(BLUE, "blue palette")?];
+    let grey = |bits| {
+        let value = f64::from(header.value(bits));
+        let colours = [&tables[0], &tables[1], &tables[2]]
+            .map(|table| (f64::from(table.at(value)) / table.most()).min(1.0));
+        scaled(colours, 1.0)
+    };
+    let shown: Vec<u16> = (0..=header.mask()).map(grey).collect();
+    Ok(patterns.iter().map(|&bits| shown[usize::from(bits)]).collect())
+}

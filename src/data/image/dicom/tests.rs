@@ -1,0 +1,180 @@
+//! The fixtures against pydicom, and the messages.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::*;
+
+/// A file of `tests/fixtures/dicom.json` (see `dicom.py` beside it).
+#[derive(Deserialize)]
+pub(super) struct Case {
+    pub(super) name: String,
+    file: String,
+    pub(super) feature: Option<String>,
+    width: usize,
+    height: usize,
+    depth: u8,
+    /// Levels that lossy decoders may differ by; 0 for exact.
+    tolerance: i32,
+    stored: Vec<i32>,
+    modality: Option<Vec<f64>>,
+    shown: Option<Vec<f64>>,
+}
+
+impl Case {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let digits = |at: usize| u8::from_str_radix(&self.file[at..at + 2], 16).expect("is hex");
+        (0..self.file.len()).step_by(2).map(digits).collect()
+    }
+
+    pub(super) fn is_built(&self) -> bool {
+        match self.feature.as_deref() {
+            Some("dicom-jpeg2000") => cfg!(feature = "dicom-jpeg2000"),
+            Some("dicom-jpeg-ls") => cfg!(feature = "dicom-jpeg-ls"),
+            _ => true,
+        }
+    }
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let fixture = include_str!("../../../../tests/fixtures/dicom.json");
+    serde_json::from_str(fixture).expect("the fixture reads")
+}
+
+/// The first case whose name begins so.
+fn bytes_of(name: &str) -> Vec<u8> {
+    let case = cases().into_iter().find(|case| case.name.starts_with(name));
+    case.unwrap_or_else(|| panic!("no case {name}")).bytes()
+}
+
+impl Stored {
+    fn values(&self) -> Vec<i32> {
+        self.patterns.iter().map(|&bits| self.header.value(bits)).collect()
+    }
+}
+
+/// The largest distance between samples and greys from 0 to 1, in steps of the samples' depth.
+fn distance(samples: &Samples, shown: &[f64]) -> f64 {
+    let (ours, most): (Vec<f64>, f64) = match samples {
+        Samples::U8(plane) => (plane.iter().map(|&grey| f64::from(grey)).collect(), 255.0),
+        Samples::U16(plane) => (plane.iter().map(|&grey| f64::from(grey)).collect(), 65535.0),
+        Samples::F32(_) => panic!("DICOM decodes to whole numbers"),
+    };
+    assert_eq!(ours.len(), shown.len());
+    ours.iter().zip(shown).map(|(ours, shown)| (ours - shown * most).abs()).fold(0.0, f64::max)
+}
+
+#[test]
+fn each_step_of_each_file_is_what_pydicom_computes() {
+    let mut wrong = Vec::new();
+    for case in cases().iter().filter(|case| case.is_built()) {
+        if let Err(fault) = compare(case) {
+            wrong.push(format!("{}: {fault}", case.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn compare(case: &Case) -> Result<(), String> {
+    let bytes = case.bytes();
+    assert!(is_dicom(&bytes), "{}", case.name);
+    let image = decode(&bytes)?;
+    let size = (image.width, image.height, image.planes, image.depth);
+    if size != (case.width, case.height, 1, case.depth) {
+        return Err(format!("{size:?}"));
+    }
+    let steps = Stored::read(&bytes)?;
+    if steps.header.samples == 1 && !case.stored.is_empty() {
+        let ours = steps.values();
+        assert_eq!(ours.len(), case.stored.len());
+        let furthest = ours.iter().zip(&case.stored).map(|(a, b)| (a - b).abs()).max();
+        if furthest > Some(case.tolerance) {
+            return Err(format!("stored values differ by {furthest:?}"));
+        }
+        if let Some(modality) = &case.modality {
+            for (&stored, expected) in ours.iter().zip(modality) {
+                let measured = steps.modality.apply(stored);
+                if (measured - expected).abs() > 1e-9 * expected.abs().max(1.0) {
+                    return Err(format!("the modality's {measured} should be {expected}"));
+                }
+            }
+        }
+    }
+    let shown = case.shown.as_deref().unwrap_or_default();
+    let furthest = if shown.is_empty() { 0.0 } else { distance(&image.samples, shown) };
+    // Rounded to the nearest: the fixture's own 7 decimals are what is left.
+    if furthest > 0.51 {
+        return Err(format!("grey differs by {furthest}"));
+    }
+    Ok(())
+}
+
+/// One of the files that pydicom's package carries, as `dicom.py --package` describes it.
+#[derive(Deserialize)]
+struct PackageFile {
+    file: String,
+    syntax: String,
+    photometric: String,
+    width: usize,
+    height: usize,
+    depth: u8,
+    /// Why pydicom itself does not decode it.
+    refused: Option<String>,
+    mono: Option<bool>,
+}
+
+#[test]
+#[ignore = "reads the folder that `dicom.py --package` writes"]
+fn the_files_of_pydicoms_package_decode_as_pydicom_decodes_them() {
+    let folder = std::env::var("TRAINER_DICOM_PACKAGE").expect("TRAINER_DICOM_PACKAGE is set");
+    let folder = Path::new(&folder);
+    let list = std::fs::read(folder.join("expected.json")).expect("the list reads");
+    let files: Vec<PackageFile> = serde_json::from_slice(&list).expect("the list is JSON");
+    let mut report = BTreeMap::new();
+    for file in &files {
+        let bytes = std::fs::read(folder.join(&file.file)).expect("the file reads");
+        let line = match (decode(&bytes), &file.refused) {
+            // What the module's documentation leaves out.
+            (Err(reason), None) if reason.contains(" frames; ") => format!("refused: {reason}"),
+            (Err(reason), None) if reason.contains("it allocates ") => format!("refused: {reason}"),
+            (Err(reason), None) => format!("WRONG, refused: {reason}"),
+            (Err(reason), Some(_)) => format!("refused by both: {reason}"),
+            (Ok(_), Some(reason)) => format!("READ, pydicom: {reason}"),
+            (Ok(image), None) => compared(folder, file, &bytes, &image),
+        };
+        let about = format!("{} [{}, {}]", file.file, file.syntax, file.photometric);
+        report.insert(about, line);
+    }
+    let lines: Vec<String> = report.iter().map(|(file, line)| format!("{file}: {line}")).collect();
+    std::fs::write(folder.join("report.txt"), lines.join("\n")).expect("the report is written");
+    assert!(!lines.iter().any(|line| line.contains("WRONG")), "{}", lines.join("\n"));
+}
+
+/// What is decoded, against what lies beside the file.
+fn compared(folder: &Path, file: &PackageFile, bytes: &[u8], image: &RawImage) -> String {
+    let read = |suffix: &str| {
+        let path = folder.join(format!("{}.{suffix}", file.file));
+        let bytes = std::fs::read(path).expect("pydicom's array reads");
+        let words = bytes.chunks_exact(8).map(|eight| eight.try_into().expect("has 8 bytes"));
+        words.collect::<Vec<[u8; 8]>>()
+    };
+    let shown: Vec<f64> = read("shown").into_iter().map(f64::from_le_bytes).collect();
+    if (image.width, image.height, image.depth) != (file.width, file.height, file.depth) {
+        return "WRONG size".to_owned();
+    }
+    let grey = distance(&image.samples, &shown);
+    if file.mono != Some(true) {
+        let verdict = if grey > 257.0 { "WRONG " } else { "" };
+        return format!("{verdict}luma within {:.2} of 255 levels", grey / 257.0);
+    }
+    let stored = read("stored").into_iter().map(i64::from_le_bytes);
+    let ours = Stored::read(bytes).expect("decodes again").values();
+    let furthest = ours.iter().zip(stored).map(|(&a, b)| (i64::from(a) - b).abs()).max();
+    let furthest = furthest.unwrap_or_default();
+    let verdict = if furthest > 1 { "WRONG " } else { "" };
+    // What differs by a level before it is stretched differs by more after.
+    let verdict = if furthest == 0 && grey > 0.501 { "WRONG " } else { verdict };
+    format!("{verdict}stored values within {furthest}, grey within {grey:.3} of its levels")
+}
