@@ -180,7 +180,10 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
 }
 
 /// Opens the data, with a bar while a phantom is drawn.
-fn open_data(plan: &Plan, heads: &[HeadConfig]) -> Result<Splits, DataError> {
+///
+/// # Errors
+/// As [`data::open`].
+pub fn open_data(plan: &Plan, heads: &[HeadConfig]) -> Result<Splits, DataError> {
     let bar = ProgressBar::hidden().with_style(ProgressStyle::default_bar());
     let splits = data::open(&plan.data, heads, plan.run.seed, |done, patients| {
         if bar.is_hidden() {

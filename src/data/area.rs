@@ -2,10 +2,14 @@
 
 /// A rectangle of whole pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Area {
+pub struct Area {
+    /// Its first row.
     pub top: usize,
+    /// Its first column.
     pub left: usize,
+    /// How many rows.
     pub height: usize,
+    /// How many columns.
     pub width: usize,
 }
 

@@ -6,18 +6,20 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Targets {
     /// `[images, width]`, row by row. 0 or 1 (or between, for soft labels) per label; the index of
-    /// the class for a `multiclass` head; the number itself for `regression`. 0 where masked.
+    /// the class for a `multiclass` head, or a share of each class in a batch mixed by mixup or
+    /// cutmix; the number itself for `regression`. 0 where masked.
     pub values: Vec<f32>,
-    /// `[images, width]`: 1 where the label is known, 0 where it is missing.
+    /// `[images, width]`: 1 where the label is known, 0 where it is missing; all of a row alike for
+    /// shares of classes.
     pub mask: Vec<f32>,
-    /// Labels per image; 1 for a `multiclass` head.
+    /// Labels per image; for a `multiclass` head 1, or in a mixed batch the number of classes.
     pub width: usize,
 }
 
 /// Images and their targets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    /// `shape` in row-major order, 0 (black) to 1 (white).
+    /// `shape` in row-major order, on the scale of `data.image.normalize`.
     pub images: Vec<f32>,
     /// `[images, channels, height, width]`.
     pub shape: [usize; 4],

@@ -262,6 +262,15 @@ impl Dataset {
         self.labels.iter().map(chosen).collect()
     }
 
+    /// For each head how many classes it has; none for a head that is not `multiclass`.
+    pub fn classes(&self) -> Vec<Option<usize>> {
+        let classes = |shape: &HeadShape| match shape {
+            HeadShape::Classes(count) => Some(*count),
+            HeadShape::Labels(_) | HeadShape::Numbers(_) => None,
+        };
+        self.outputs.iter().map(classes).collect()
+    }
+
     /// How often each label of head `head` is positive and negative; for a head of numbers, how
     /// often each is known, as positives.
     pub fn label_counts(&self, head: usize) -> LabelCounts {

@@ -141,6 +141,17 @@ impl Loader {
     }
 }
 
+impl Loader {
+    /// The images at `indices` as one batch: number 0 of `epoch`, whatever the batch size.
+    pub fn images(&self, epoch: u64, indices: Vec<usize>) -> Epoch {
+        let Shared { dataset, config, cache, read } = &*self.shared;
+        let config = LoaderConfig { batch_size: indices.len(), ..config.clone() };
+        let shared = Shared { dataset: dataset.clone(), config, cache: cache.clone(), read: *read };
+        let batches = usize::from(!indices.is_empty());
+        Epoch::start(Arc::new(shared), epoch, indices, 0, batches)
+    }
+}
+
 /// The part of an epoch's order that batch `number` holds.
 fn slice(config: &LoaderConfig, images: usize, number: usize) -> Range<usize> {
     let size = config.batch_size.max(1);

@@ -56,15 +56,6 @@ pub fn needed(size: [usize; 2]) -> [usize; 2] {
     size.map(|side| 2 * side)
 }
 
-/// The samples as numbers from 0 (black) to 1 (white); floating-point ones as they are.
-pub fn unit(image: &Fitted) -> Vec<f32> {
-    match &image.samples {
-        Samples::U8(values) => values.iter().map(|value| f32::from(*value) / 255.0).collect(),
-        Samples::U16(values) => values.iter().map(|value| f32::from(*value) / 65535.0).collect(),
-        Samples::F32(values) => values.clone(),
-    }
-}
-
 /// Height and width of the image inside a letterbox.
 fn letterboxed(image: &RawImage, [height, width]: [usize; 2]) -> [usize; 2] {
     let factor = (width as f64 / image.width as f64).min(height as f64 / image.height as f64);

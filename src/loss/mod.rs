@@ -40,7 +40,8 @@ pub trait Loss: Send + Sync {
     /// `[1]`, in 32-bit: the sum over known labels.
     ///
     /// `outputs` is `[images, outputs]` in any floating-point type, with or without autodiff;
-    /// `targets` and `mask` are `[images, width]` on the same device, as [`Targets`] holds them.
+    /// `targets` and `mask` are `[images, width]` on the same device, as [`Targets`] holds them;
+    /// cross-entropy takes shares of classes too.
     fn sum(&self, outputs: Tensor<2>, targets: Tensor<2>, mask: Tensor<2>) -> Tensor<1>;
 }
 

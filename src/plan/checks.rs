@@ -4,7 +4,8 @@
 use super::HeadPlan;
 use crate::config::{Config, Fault, written};
 use crate::data::{
-    self, DataConfig, FaultPlace, ImageConfig, SamplerFault, check_labels, check_layouts,
+    self, DataConfig, FaultPlace, ImageConfig, SamplerFault, check_augment, check_labels,
+    check_layouts, check_normalize,
 };
 use crate::loss;
 use crate::model::{ArchitectureFault, HeadConfig, ModelConfig, Network, Norm, Task};
@@ -134,13 +135,14 @@ fn loading(config: &Config) -> Result<(), Fault> {
 
 fn augment(config: &Config) -> Result<(), Fault> {
     let augment = &config.data.augment;
-    let degrees = "degrees from 0 to 180";
-    within("data.augment.rotate_degrees", augment.rotate_degrees, 0.0..=180.0, degrees)?;
-    let share = "a share from 0 to 0.5";
-    within("data.augment.translate", augment.translate, 0.0..=0.5, share)?;
-    within("data.augment.scale", augment.scale, 0.0..=0.5, share)?;
-    let flip = augment.horizontal_flip;
-    within("data.augment.horizontal_flip", flip, 0.0..=1.0, "a probability from 0 to 1")
+    check_normalize(&config.data.image).and(check_augment(augment)).map_err(of_data)?;
+    let mixed = [("mixup", augment.mixup), ("cutmix", augment.cutmix)];
+    let Some((key, _)) = mixed.into_iter().find(|(_, alpha)| *alpha > 0.0) else { return Ok(()) };
+    let message = format!("`{key}` mixes the images of a batch, and a batch has one image");
+    let help = "write `batch_size = 2` or more under `[train]`, or remove it";
+    let holds = config.train.batch_size >= 2;
+    let fault = require(holds, format!("data.augment.{key}"), message, help);
+    fault.map_err(|fault| fault.also("train.batch_size"))
 }
 
 fn heads(config: &Config) -> Result<(), Fault> {

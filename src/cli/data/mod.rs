@@ -4,13 +4,14 @@ mod bench;
 mod cache;
 mod inspect;
 mod phantom;
+mod preview;
 
 use clap::{Args, Subcommand};
 
-use super::Failure;
+use super::{Failure, output};
 use crate::data::DataError;
 
-/// Looks at data, fills its cache, times its loading, or makes some
+/// Looks at data, shows them, fills their cache, times their loading, or makes some
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
 pub struct Data {
@@ -21,6 +22,7 @@ pub struct Data {
 #[derive(Debug, Subcommand)]
 enum Command {
     Inspect(inspect::Inspect),
+    Preview(preview::Preview),
     Cache(cache::Fill),
     Bench(bench::Bench),
     Phantom(phantom::Phantom),
@@ -30,6 +32,7 @@ enum Command {
 pub fn execute(data: &Data) -> Result<(), Failure> {
     match &data.command {
         Command::Inspect(inspect) => inspect::execute(inspect),
+        Command::Preview(preview) => preview::execute(preview),
         Command::Cache(fill) => cache::execute(fill),
         Command::Bench(bench) => bench::execute(bench),
         Command::Phantom(phantom) => phantom::execute(phantom),

@@ -8,7 +8,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::data::resize::{resize, unit};
+use crate::data::Resized;
+use crate::data::resize::resize;
 use crate::data::{Splits, open};
 
 /// A phantom of some 40 small images and the folder it lives in.
@@ -114,7 +115,7 @@ fn images_and_targets_belong_together() {
         for (place, &index) in batch.indices.iter().enumerate() {
             let path = &PHANTOM.1.samples()[index].path;
             let image = read_image(path, None, None).expect("reads");
-            let plane = unit(&resize(&image, [32, 36], settings().image.fit));
+            let plane = Resized::of(resize(&image, [32, 36], settings().image.fit)).levels;
             assert!(batch.images[place * 32 * 36..(place + 1) * 32 * 36] == plane);
         }
     }

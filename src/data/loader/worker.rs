@@ -6,16 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crossbeam_channel::{Receiver, Sender};
 
 use super::{LoaderConfig, Shared};
-use crate::data::augment::Warp;
 use crate::data::batch::{BadImage, Batch};
 use crate::data::config::OnBadImage;
 use crate::data::contain::contained;
 use crate::data::error::DataError;
-use crate::data::resize::{Fitted, resize, unit};
+use crate::data::mix::mix;
+use crate::data::prepare::{Place, Resized, prepare};
+use crate::data::resize::{Fitted, resize};
 
 /// What became of an image.
 enum Outcome {
-    /// `[height, width]`.
+    /// `[channels, height, width]`.
     Plane(Vec<f32>),
     /// The reason it cannot be read.
     Bad(String),
@@ -108,13 +109,8 @@ fn load(shared: &Shared, epoch: u64, index: usize) -> Outcome {
 
 /// What the model sees of an image.
 pub fn prepared(image: Fitted, config: &LoaderConfig, epoch: u64, index: usize) -> Vec<f32> {
-    let plane = unit(&image);
-    match &config.augment {
-        None => plane,
-        Some(augment) => {
-            Warp::draw(augment, config.seed, epoch, index).apply(&plane, config.image.size)
-        }
-    }
+    let place = Place { seed: config.seed, epoch, number: index };
+    prepare(Resized::of(image), &config.image, config.augment.as_ref(), place)
 }
 
 fn assemble(
@@ -129,7 +125,7 @@ fn assemble(
     for (&index, outcome) in pending.indices.iter().zip(outcomes) {
         match outcome {
             Some(Outcome::Plane(plane)) => {
-                (0..channels).for_each(|_| images.extend_from_slice(&plane));
+                images.extend_from_slice(&plane);
                 indices.push(index);
             }
             Some(Outcome::Bad(reason)) => {
@@ -148,7 +144,15 @@ fn assemble(
     }
     let shape = [indices.len(), channels, height, width];
     let targets = shared.dataset.targets(&indices);
-    Ok(Batch { images, shape, targets, indices, skipped })
+    let batch = Batch { images, shape, targets, indices, skipped };
+    Ok(match &shared.config.augment {
+        Some(augment) => {
+            let Pending { epoch, number, .. } = *pending;
+            let place = Place { seed: shared.config.seed, epoch, number };
+            mix(batch, &shared.dataset.classes(), augment, place)
+        }
+        None => batch,
+    })
 }
 
 fn bad_image(shared: &Shared, index: usize, reason: String) -> BadImage {
