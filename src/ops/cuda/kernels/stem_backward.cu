@@ -103,7 +103,7 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
         for (int e = 0; e < V; e++) b[e] = -b[e] * r[e];
 #pragma unroll
         for (int k = 0; k < 4; k++) element::unpack(ds[k], d[k]);
-        auto from = [&](int k, int e, u32 tap) { return ((is[k] >> (4 * e)) & 15u) == tap ? d[k][e] : 0.f; };
+        auto from = [&](int k, int e, u32 tap) { return (is[k] & (15u << (4 * e))) == tap << (4 * e) ? d[k][e] : 0.f; };
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             float grad[V], x[V];
@@ -118,13 +118,14 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
             element::unpack(zs[k], x);
 #pragma unroll
             for (int e = 0; e < V; e++) {
-                x[e] = ok ? fmaf(x[e], r[e], b[e]) : 0.f;
+                x[e] = fmaf(x[e], r[e], b[e]);
                 s1[e] += grad[e];
                 s2[e] = fmaf(grad[e], x[e], s2[e]);
             }
             int row = p + (k >> 1) * 16 + (k & 1);
             *(uint4*)(gradients + buffer * A + column_offset<128>(row, chunk)) = element::pack(grad);
-            *(uint4*)(gradients + buffer * A + column_offset<128>(row, CHUNKS + chunk)) = element::pack(x);
+            *(uint4*)(gradients + buffer * A + column_offset<128>(row, CHUNKS + chunk)) =
+                ok ? element::pack(x) : make_uint4(0, 0, 0, 0);
         }
     };
     auto compute = [&](float (&acc)[MI][NR][4], float (&ones)[ONES][4], const int (&lines)[NR], tile_place w, int buffer) {
@@ -181,30 +182,43 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
         }
     };
 
-    // Loads run one tile ahead of what is stored, which is one ahead of what is multiplied.
-    int at = blockIdx.x, buffer = 0;
-    auto place = [&](int ahead) { return order.place(min(at + ahead * (int)gridDim.x, tiles - 1), TH); };
-    load_image(place(0));
+    // Makers load two tiles ahead of what is multiplied, and store one ahead.
+    int at = blockIdx.x, buffer = 0, ahead = blockIdx.x;
+    auto advance = [&]() {
+        ahead = min(ahead + (int)gridDim.x, tiles - 1);
+        return order.place(ahead, TH);
+    };
+    tile_place now = order.place(at, TH), next = advance(), after = advance();
+    load_image(now);
     store_image(0);
-    load_image(place(1));
+    load_image(next);
     float* out = ws + ((long long)blockIdx.y * gridDim.x + blockIdx.x) * (129 * K8 + 128);
     if (maker) {
-        quad_values values;
+        quad_values even, odd;
         float s1[V], s2[V];
 #pragma unroll
         for (int e = 0; e < V; e++) s1[e] = s2[e] = 0.f;
-        load_quad(values, place(0));
-        store_quad(values, s1, s2, place(0), 0);
-        load_quad(values, place(1));
+        load_quad(even, now);
+        load_quad(odd, next);
+        store_quad(even, s1, s2, now, 0);
         __syncthreads();
-        for (; at < tiles; at += gridDim.x, buffer ^= 1) {
+        auto step = [&](quad_values& current, quad_values& coming) {
             store_image(buffer ^ 1);
-            load_image(place(2));
+            load_image(after);
             if (at + (int)gridDim.x < tiles) {
-                store_quad(values, s1, s2, place(1), buffer ^ 1);
-                load_quad(values, place(2));
+                load_quad(coming, after);
+                store_quad(current, s1, s2, next, buffer ^ 1);
             }
             __syncthreads();
+            next = after;
+            after = advance();
+            at += gridDim.x;
+            buffer ^= 1;
+        };
+        while (at < tiles) {
+            step(odd, even);
+            if (at >= tiles) break;
+            step(even, odd);
         }
         float* shared = (float*)gradients;  // [128 makers][2·V]
 #pragma unroll
@@ -228,9 +242,12 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
         __syncthreads();
         for (; at < tiles; at += gridDim.x, buffer ^= 1) {
             store_image(buffer ^ 1);
-            load_image(place(2));
-            compute(acc, ones, lines, place(0), buffer);
+            load_image(after);
+            compute(acc, ones, lines, now, buffer);
             __syncthreads();
+            now = next;
+            next = after;
+            after = advance();
         }
 #pragma unroll
         for (int j = 0; j < NR; j++) {
