@@ -1,4 +1,4 @@
-"""Checks and times the kernels beside the dense layer against PyTorch in fp64: python rest.py [check] [time] [ELEMENT…].
+"""Checks and times the kernels beside the dense layer against PyTorch in fp64: python rest.py [check] [large] [time] [resnet] [ELEMENT…].
 
 `compile` compiles every variant and needs no GPU. KERNELS names the folder of the kernels.
 """
@@ -605,6 +605,87 @@ def check(o):
     check_optimizer(o)
 
 
+def check_large(o, n=16, size=3000):
+    """Tensors of more than 2^31 elements: the last image, or sums over all, against fp64."""
+    torch.manual_seed(2)
+    ho = (size - 1) // 2 + 1
+    hp, c, L = (ho - 1) // 2 + 1, 64, LIMIT[o.e]
+    P, Q, m = n * ho * ho, n * hp * hp, n * ho * ho
+    image, weight = random(n, 1, size, size), random(c, 1, 7, 7, scale=0.1)
+    gamma, beta = random(c, shift=0.5), random(c, scale=0.3)
+    z, rows, prow = o.new(P, c), o.stem_rows(n, ho, ho), o.pool_rows(n, hp, hp)
+    part = o.part(rows, c)
+    o.stem_forward(image, o.pack([weight], 2)[0], c, z, part)
+    mean, var, rstd = o.statistics(part, rows, c)
+    scale, shift = o.affine(mean, var, gamma, beta)
+    out, index, part = o.new(Q, 256), o.new(Q, c // 8, dtype=torch.int32), o.part(prow, c)
+    o.stem_pool(z, n, ho, ho, c, scale, shift, out, index, part)
+    i64, w64 = factor(o, image[-1:]).double(), factor(o, weight).double()
+    expect("large-stem_forward", z[-ho * ho :], rows_of(F.conv2d(i64, w64, stride=2, padding=3)), L)
+    per = lambda i: z[i * ho * ho : (i + 1) * ho * ho].double()
+    total = sum(per(i).sum(0) for i in range(n)) / m
+    expect("large-mean", mean, total, 1e-5)
+    expect("large-var", var, sum((per(i) - total).square().sum(0) for i in range(n)) / m, 1e-5)
+    dpool = random(Q, c, dtype=o.dtype)
+
+    def gradient(i):
+        v = image_of(scale.double() * per(i) + shift.double(), 1, ho, ho).requires_grad_()
+        y = F.max_pool2d(F.relu(v), 3, 2, 1)
+        if i == n - 1:
+            expect("large-stem_pool", out[-hp * hp :, :c], rows_of(y.detach()), L)
+        return rows_of(torch.autograd.grad(y, v, image_of(dpool[i * hp * hp : (i + 1) * hp * hp], 1, hp, hp))[0])
+
+    xhat = lambda i: (per(i) - mean.double()) * rstd.double()
+    s1 = s2 = 0
+    for i in range(n):
+        g = gradient(i)
+        s1, s2 = s1 + g.sum(0), s2 + (g * xhat(i)).sum(0)
+    want = 0
+    for i in range(n):
+        dz = scale.double() * (gradient(i) - s1 / m - xhat(i) * s2 / m)
+        want = want + torch.nn.grad.conv2d_weight(factor(o, image[i : i + 1]).double(), w64.shape, image_of(dz, 1, ho, ho), stride=2, padding=3)
+    ws, dw, dg, db = o.f(SMS * (129 * 56 + 128)), o.f(c, 1, 7, 7), o.f(c), o.f(c)
+    o.stem_backward(image, z, mean, rstd, dpool, index, ws, gamma, dw, dg, db)
+    expect("large-stem_dw", dw, want, max(L, 1e-5))
+    expect("large-stem_dbeta", db, s1, 1e-5)
+    expect("large-stem_dgamma", dg, s2, 1e-5)
+    del z, image, out, index, dpool, g, dz
+    torch.cuda.empty_cache()
+
+    h, c, k = hp, 256, 64  # 16·750²·256 > 2^31
+    P, Q, half = n * h * h, n * (h // 2) ** 2, (h // 2) ** 2
+    X, gamma, beta = torch.empty(P, c, dtype=o.dtype, device="cuda").normal_(), random(c), random(c)
+    mean, var = torch.zeros(c, device="cuda"), torch.ones(c, device="cuda")
+    rstd, (scale, shift) = 1 / (var + 1e-5).sqrt(), o.affine(mean, var, gamma, beta)
+    weight = random(k, c, 1, 1, scale=0.06)
+    T, Y, part = o.new(Q, c), o.new(Q, k), o.part(up(Q, 128), k)
+    o.transition_forward(X, n, h, h, c, scale, shift, o.pack([weight], 0)[0], T, Y, k, part)
+    last = X[-h * h :].double()
+    v = image_of(scale.double() * last + shift.double(), 1, h, h)
+    expect("large-transition", Y[-half:], rows_of(F.conv2d(F.avg_pool2d(F.relu(v), 2), factor(o, weight).double())), L)
+    S, part = o.new(P, c), o.f(up(Q, 128) * 2 * c)
+    o.transition_backward_input(Y, k, o.pack([weight], 1)[0], X, n, h, h, c, mean, rstd, scale, shift, gamma, S, T, part)
+    g = rows_of(F.conv_transpose2d(image_of(Y[-half:], 1, h // 2, h // 2), factor(o, weight).double()).repeat_interleave(2, 2).repeat_interleave(2, 3))
+    want = g / 4 * (rows_of(v) > 0) * gamma.double()
+    expect("large-transition_S", S[-h * h :], want, L)
+    o.input_gradient(S, X, c, mean, rstd, gamma, beta, S)
+    want = rstd.double() * (factor(o, want).double() - gamma.double() / P - last * rstd.double() * beta.double() / P)
+    expect("large-input_gradient", S[-h * h :], want, 1.5 * L)
+    shape = conv_shape(n, h, h, c, k, 3, 1, 1)
+    weight, y = random(k, c, 3, 3, scale=0.02), o.new(P, k)
+    o.conv_forward(shape, X, o.pack([weight], 0)[0], y, o.part(up(P, 128), k))
+    w64, xi = factor(o, weight).double(), image_of(last, 1, h, h)
+    expect("large-conv_forward", y[-h * h :], rows_of(F.conv2d(xi, w64, padding=1)), L)
+    y[: -h * h] = 0
+    o.conv_backward_input(shape, y, o.pack([weight], 1)[0], S)
+    yi = image_of(y[-h * h :], 1, h, h)
+    expect("large-conv_dx", S[-h * h :], rows_of(F.conv_transpose2d(yi, w64, padding=1)), L)
+    splits = o.weight_grid(shape)[4]
+    ws, dw = o.f(splits * k * c * 9), o.f(k, c, 3, 3)
+    o.conv_backward_weight(shape, X, y, ws, dw)
+    expect("large-conv_dw", dw, torch.nn.grad.conv2d_weight(xi, w64.shape, yi, padding=1), max(L, 1e-5))
+
+
 def timed(label, run, moved, results):
     """Median microseconds of graph replays of ten launches, and the share of `moved` bytes over the copy's rate."""
     for _ in range(2):
@@ -755,6 +836,11 @@ if __name__ == "__main__":
             check(o)
             torch.cuda.synchronize()
             print(f"{el}: worst relative errors: " + ", ".join(f"{k} {v[0]:.1e}" for k, v in WORST.items()), flush=True)
+        if "large" in words:
+            WORST.clear()
+            check_large(o)
+            print(f"{el}, over 2^31 elements: " + ", ".join(f"{k} {v[0]:.1e}" for k, v in WORST.items()), flush=True)
+            torch.cuda.empty_cache()
         if "time" in words:
             time_densenet(o)
         if "resnet" in words:

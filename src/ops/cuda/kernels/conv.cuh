@@ -108,14 +108,14 @@ struct gathered {
         int now = 0, next = 2;
         for (int k = 0; k < count; k++) {
             wait_copies<1>();
-            publish_rows();
+            publish_tiles();
             __syncthreads();
             u32 a = shared_address(shared + now * STAGE);
             if constexpr (WARPGROUPS) begin_rows<TN>(acc, a, a + 8192);
             if (k + 2 < count) fetch(shared + next * STAGE, k + 2);
             commit_copies();
             if constexpr (!WARPGROUPS) begin_rows<TN>(acc, a, a + 8192);
-            finish_rows<TN>(acc);
+            finish_product(acc);
             now = now == 2 ? 0 : now + 1;
             next = next == 2 ? 0 : next + 1;
         }

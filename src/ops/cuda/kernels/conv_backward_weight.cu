@@ -18,9 +18,9 @@ conv_backward_weight(const E* __restrict__ x, const E* __restrict__ dy, float* _
                      const __grid_constant__ conv_backward_weight_sizes s) {
     constexpr int TM = TILE_M, TN = TILE_N, A = PIXELS * TM * sizeof(E), STAGE = A + PIXELS * TN * sizeof(E);
     constexpr int CA = TM / V, CB = TN / V, RA = 256 / CA, RB = 256 / CB;  // chunks a row, rows at once
-    __shared__ __align__(128) unsigned char shared[3 * STAGE];
+    __shared__ __align__(1024) unsigned char shared[3 * STAGE];
     const conv_sizes& v = s.conv;
-    int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, wm = warp & 3, wn = warp >> 2;
+    int tid = threadIdx.x, lane = tid & 31;
     int width_k = v.kh * v.kw * v.in, tiles_n = (width_k + TN - 1) / TN;
     int n0 = blockIdx.x % tiles_n * TN, m0 = blockIdx.x / tiles_n * TM;
     long long rows = (long long)v.batch * v.out_height * v.out_width;
@@ -77,7 +77,8 @@ conv_backward_weight(const E* __restrict__ x, const E* __restrict__ dy, float* _
 #endif
     };
 
-    constexpr int MI = TM / 64, NJ = TN / 16;
+    typedef columns_form<TM, TN> form;
+    constexpr int MI = form::MI, NJ = form::NJ;
     float acc[MI][NJ][4];
     clear(acc);
 #pragma unroll
@@ -88,11 +89,14 @@ conv_backward_weight(const E* __restrict__ x, const E* __restrict__ dy, float* _
     int now = 0, next = 2;
     for (int i = 0; i < steps; i++) {
         wait_copies<1>();
+        publish_tiles();
         __syncthreads();
+        u32 a = shared_address(shared + now * STAGE);
+        if constexpr (form::GROUPS) form::begin(acc, a, a + A);
         if (i + 2 < steps) fetch(shared + next * STAGE, i + 2);
         commit_copies();
-        u32 a = shared_address(shared + now * STAGE);
-        multiply_columns<MI, NJ, TM, TN>(acc, a, a + A, wm * (TM / 4), wn * (TN / 2), lane);
+        if constexpr (!form::GROUPS) form::begin(acc, a, a + A);
+        finish_product(acc);
         now = now == 2 ? 0 : now + 1;
         next = next == 2 ? 0 : next + 1;
     }
@@ -102,11 +106,11 @@ conv_backward_weight(const E* __restrict__ x, const E* __restrict__ dy, float* _
     for (int i = 0; i < MI; i++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            int row = m0 + wm * (TM / 4) + i * 16 + h * 8 + (lane >> 2);
+            int row = m0 + form::row() + i * 16 + h * 8 + (lane >> 2);
             if (row >= v.out) continue;
 #pragma unroll
             for (int j = 0; j < NJ; j++) {
-                int column = n0 + wn * (TN / 2) + j * 8 + (lane & 3) * 2;
+                int column = n0 + form::column() + j * 8 + (lane & 3) * 2;
                 float* at = split + (long long)row * width_k + column;
                 if (width_k % 2 == 0) {
                     if (column < width_k) *(float2*)at = make_float2(acc[i][j][2 * h], acc[i][j][2 * h + 1]);

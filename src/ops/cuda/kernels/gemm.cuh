@@ -61,11 +61,11 @@ __device__ __forceinline__ void multiply_rows(float (&acc)[MI][NJ][4], u32 a_til
     }
 }
 
-// Columns form: tiles of PIXELS rows of W elements each.
-template <int W>
+// Columns form: tiles of ROWS rows (pixels) of W channels. 2-byte elements lie in blocks of 64 channels, 128 bytes a row.
+template <int W, int ROWS = PIXELS>
 __device__ __forceinline__ u32 column_offset(int row, int chunk) {
     if constexpr (WIDE) return row * (W * 4) + ((chunk ^ ((row & 3) << 1)) << 4);
-    else return row * (W * 2) + ((chunk ^ (row & 7)) << 4);
+    else return (chunk >> 3) * (ROWS * 128) + row * 128 + (((chunk & 7) ^ (row & 7)) << 4);
 }
 template <int W>
 __device__ __forceinline__ u32 column_word(u32 tile, int row, int column) {  // fp32 storage
@@ -130,31 +130,32 @@ __device__ __forceinline__ void clear(float (&acc)[MI][NJ][4]) {
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// c += A·Bᵀ for 64 rows and N columns of the rows form, one multiplication step, by the four warps of a warpgroup.
-template <class T, int N>
+// c += the product of 64 rows and N columns, one multiplication step, by the four warps of a warpgroup: of the rows form, or of
+// the columns form, whose factors the instruction then transposes.
+template <class T, int N, int COLUMNS_FORM>
 struct warpgroup;
-template <>
-struct warpgroup<bf16, 64> {
+template <int COLUMNS_FORM>
+struct warpgroup<bf16, 64, COLUMNS_FORM> {
     static __device__ __forceinline__ void multiply(float* c, u64 a, u64 b) {
         asm volatile(
             "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,"
-            "%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, %32, %33, 1, 1, 1, 0, 0;"
+            "%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},%32,%33,1,1,1,%34,%34;"
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
               "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),
               "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]),
               "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]),
               "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
-            : "l"(a), "l"(b));
+            : "l"(a), "l"(b), "n"(COLUMNS_FORM));
     }
 };
-template <>
-struct warpgroup<bf16, 128> {
+template <int COLUMNS_FORM>
+struct warpgroup<bf16, 128, COLUMNS_FORM> {
     static __device__ __forceinline__ void multiply(float* c, u64 a, u64 b) {
         asm volatile(
             "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13"
             ",%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38"
             ",%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-            "}, %64, %65, 1, 1, 1, 0, 0;"
+            "},%64,%65,1,1,1,%66,%66;"
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
               "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),
               "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]),
@@ -164,31 +165,31 @@ struct warpgroup<bf16, 128> {
               "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]),
               "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]),
               "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
-            : "l"(a), "l"(b));
+            : "l"(a), "l"(b), "n"(COLUMNS_FORM));
     }
 };
-template <>
-struct warpgroup<f16, 64> {
+template <int COLUMNS_FORM>
+struct warpgroup<f16, 64, COLUMNS_FORM> {
     static __device__ __forceinline__ void multiply(float* c, u64 a, u64 b) {
         asm volatile(
             "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%1"
-            "4,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, %32, %33, 1, 1, 1, 0, 0;"
+            "4,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},%32,%33,1,1,1,%34,%34;"
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
               "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),
               "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]),
               "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]),
               "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
-            : "l"(a), "l"(b));
+            : "l"(a), "l"(b), "n"(COLUMNS_FORM));
     }
 };
-template <>
-struct warpgroup<f16, 128> {
+template <int COLUMNS_FORM>
+struct warpgroup<f16, 128, COLUMNS_FORM> {
     static __device__ __forceinline__ void multiply(float* c, u64 a, u64 b) {
         asm volatile(
             "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%"
             "14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%"
             "39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63},"
-            " %64, %65, 1, 1, 1, 0, 0;"
+            "%64,%65,1,1,1,%66,%66;"
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
               "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),
               "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]),
@@ -198,7 +199,7 @@ struct warpgroup<f16, 128> {
               "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]),
               "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]),
               "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
-            : "l"(a), "l"(b));
+            : "l"(a), "l"(b), "n"(COLUMNS_FORM));
     }
 };
 
@@ -207,9 +208,14 @@ struct warpgroup<f16, 128> {
 __device__ __forceinline__ u64 rows_descriptor(u32 address) {
     return (u64)((address & 0x3ffff) >> 4) | 1ull << 16 | (u64)(512 >> 4) << 32 | 2ull << 62;
 }
+// The same for blocks of 64 channels by PIXELS rows of 128 bytes, swizzled as `column_offset` does: 1,024 bytes from one group of
+// eight rows to the next, `PIXELS·128` from one block to the next.
+__device__ __forceinline__ u64 columns_descriptor(u32 address) {
+    return (u64)((address & 0x3ffff) >> 4) | (u64)(PIXELS * 128 >> 4) << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
+}
 #endif
 
-// Begins the product of one tile of the rows form (A of 128 rows, B of TN); `finish_rows` ends it. Between the two a thread may
+// Begins the product of one tile of the rows form (A of 128 rows, B of TN); `finish_product` ends it. Between the two a thread may
 // do other work, but not touch acc. Tiles are aligned to 512 bytes.
 template <int TN>
 __device__ __forceinline__ void begin_rows(float (&acc)[ROW_TILES][COLUMN_TILES<TN>][4], u32 a_tile, u32 b_tile) {
@@ -217,28 +223,57 @@ __device__ __forceinline__ void begin_rows(float (&acc)[ROW_TILES][COLUMN_TILES<
     if constexpr (WARPGROUPS) {
         u64 a = rows_descriptor(a_tile + (threadIdx.x >> 7) * 4096), b = rows_descriptor(b_tile);
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-        warpgroup<element, TN>::multiply(&acc[0][0][0], a, b);
-        warpgroup<element, TN>::multiply(&acc[0][0][0], a + 2, b + 2);
+        warpgroup<element, TN, 0>::multiply(&acc[0][0][0], a, b);
+        warpgroup<element, TN, 0>::multiply(&acc[0][0][0], a + 2, b + 2);
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         return;
     }
 #endif
     multiply_rows<ROW_TILES, COLUMN_TILES<TN>>(acc, a_tile, b_tile, warp_row(), warp_column<TN>(), threadIdx.x & 31);
 }
-template <int TN>
-__device__ __forceinline__ void finish_rows(float (&acc)[ROW_TILES][COLUMN_TILES<TN>][4]) {
+// The columns form, for tiles of PIXELS rows of TM and TN channels: who has which results, and the product.
+template <int TM, int TN>
+struct columns_form {
+    static constexpr bool GROUPS = WARPGROUPS && TM + TN > 128, TALL = GROUPS && TM == 128;
+    static constexpr int MI = GROUPS ? 1 : TM / 64, NJ = TALL ? TN / 8 : TN / 16;
+    static __device__ __forceinline__ int row() {
+        int warp = threadIdx.x >> 5;
+        return TALL ? warp * 16 : (warp & 3) * (TM / 4);
+    }
+    static __device__ __forceinline__ int column() { return TALL ? 0 : (threadIdx.x >> 7) * (TN / 2); }
+    static __device__ __forceinline__ void begin(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+        if constexpr (GROUPS) {
+            u32 half = (threadIdx.x >> 7) * (PIXELS * 128);
+            u64 a = columns_descriptor(a_tile + (TALL ? half : 0)), b = columns_descriptor(b_tile + (TALL ? 0 : half));
+            constexpr int N = TALL ? TN : TN / 2;
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            warpgroup<element, N, 1>::multiply(&acc[0][0][0], a, b);
+            warpgroup<element, N, 1>::multiply(&acc[0][0][0], a + (2048 >> 4), b + (2048 >> 4));
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            return;
+        }
+#endif
+        multiply_columns<MI, NJ, TM, TN>(acc, a_tile, b_tile, row(), column(), threadIdx.x & 31);
+    }
+};
+
+template <int MI, int NJ>
+__device__ __forceinline__ void finish_product(float (&acc)[MI][NJ][4]) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     if constexpr (WARPGROUPS) {
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
-        for (int j = 0; j < COLUMN_TILES<TN>; j++)  // the accumulators are read after the wait only
+        for (int i = 0; i < MI; i++)  // the accumulators are read after the wait only
 #pragma unroll
-            for (int k = 0; k < 4; k++) asm volatile("" : "+f"(acc[0][j][k])::"memory");
+            for (int j = 0; j < NJ; j++)
+#pragma unroll
+                for (int k = 0; k < 4; k++) asm volatile("" : "+f"(acc[i][j][k])::"memory");
     }
 #endif
 }
-// After a thread's own writes to a tile have landed and before the barrier that precedes `begin_rows`.
-__device__ __forceinline__ void publish_rows() {
+// After a thread's own writes to a tile have landed and before the barrier that precedes a product's beginning.
+__device__ __forceinline__ void publish_tiles() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     if constexpr (WARPGROUPS) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
