@@ -51,6 +51,6 @@ conv_forward(const E* __restrict__ source, const E* __restrict__ packed, E* __re
             }
         }
     if (s.statistics)
-        tile_statistics<TN>(acc, (float*)shared, part, tile_m, (int)((rows + 127) / 128), first, rows,
+        tile_statistics<ROW_TILES, COLUMN_TILES<TN>, TN>(acc, (float*)shared, part, tile_m, (int)((rows + 127) / 128), first, rows,
                                         g.column0, v.out);
 }

@@ -6,21 +6,30 @@
 constexpr int K_TILE = 2 * STEP;   // elements of the common dimension in a tile
 [[maybe_unused]] constexpr int PIXELS = K_TILE;     // pixels of a tile in the columns form
 
-// On Hopper, 2-byte elements are multiplied by warpgroups straight from shared memory in the rows form: a warp has 16 rows and
-// all columns. Elsewhere the eight warps are 4 along rows (32 each) by 2 along columns.
+// The eight warps of a block share a tile of 128 rows in one of two ways, told by MI, how many times 16 rows a warp has: MI = 2,
+// four warps along rows by two along columns (mma.sync); MI = 1, a warp has 16 rows and all columns, which is what Hopper's
+// warpgroups do, straight from shared memory (2-byte elements only). ROW_TILES and COLUMN_TILES say which is the faster.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 constexpr bool WARPGROUPS = !WIDE;
 #else
 constexpr bool WARPGROUPS = false;
 #endif
-constexpr int ROW_WARPS = WARPGROUPS ? 8 : 4, ROW_TILES = WARPGROUPS ? 1 : 2;
+constexpr int ROW_TILES = WARPGROUPS ? 1 : 2;
 template <int TN>
 constexpr int COLUMN_TILES = WARPGROUPS ? TN / 8 : TN / 16;
 
-__device__ __forceinline__ int row_warp() { return (threadIdx.x >> 5) % ROW_WARPS; }
-__device__ __forceinline__ int warp_row() { return row_warp() * (ROW_TILES * 16); }
-template <int TN>
-__device__ __forceinline__ int warp_column() { return (threadIdx.x >> 5) / ROW_WARPS * (TN / 2); }
+template <int MI = ROW_TILES>
+__device__ __forceinline__ int row_warp() {
+    return (threadIdx.x >> 5) % (8 / MI);
+}
+template <int MI = ROW_TILES>
+__device__ __forceinline__ int warp_row() {
+    return row_warp<MI>() * (MI * 16);
+}
+template <int TN, int MI = ROW_TILES>
+__device__ __forceinline__ int warp_column() {
+    return (threadIdx.x >> 5) / (8 / MI) * (TN / 2);
+}
 
 __device__ __forceinline__ u32 row_offset(int row, int chunk) { return row * 64 + ((chunk ^ ((row >> 1) & 3)) << 4); }
 
@@ -217,10 +226,11 @@ __device__ __forceinline__ u64 columns_descriptor(u32 address) {
 
 // Begins the product of one tile of the rows form (A of 128 rows, B of TN); `finish_product` ends it. Between the two a thread may
 // do other work, but not touch acc. Tiles are aligned to 512 bytes.
-template <int TN>
-__device__ __forceinline__ void begin_rows(float (&acc)[ROW_TILES][COLUMN_TILES<TN>][4], u32 a_tile, u32 b_tile) {
+template <int TN, int MI, int NJ>
+__device__ __forceinline__ void begin_rows(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile) {
+    static_assert(MI * NJ * 8 == TN, "accumulators of a tile of 128 rows");
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    if constexpr (WARPGROUPS) {
+    if constexpr (MI == 1) {
         u64 a = rows_descriptor(a_tile + (threadIdx.x >> 7) * 4096), b = rows_descriptor(b_tile);
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
         warpgroup<element, TN, 0>::multiply(&acc[0][0][0], a, b);
@@ -229,7 +239,7 @@ __device__ __forceinline__ void begin_rows(float (&acc)[ROW_TILES][COLUMN_TILES<
         return;
     }
 #endif
-    multiply_rows<ROW_TILES, COLUMN_TILES<TN>>(acc, a_tile, b_tile, warp_row(), warp_column<TN>(), threadIdx.x & 31);
+    multiply_rows<MI, NJ>(acc, a_tile, b_tile, warp_row<MI>(), warp_column<TN, MI>(), threadIdx.x & 31);
 }
 // The columns form, for tiles of PIXELS rows of TM and TN channels: who has which results, and the product.
 template <int TM, int TN>
@@ -261,7 +271,7 @@ struct columns_form {
 template <int MI, int NJ>
 __device__ __forceinline__ void finish_product(float (&acc)[MI][NJ][4]) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    if constexpr (WARPGROUPS) {
+    if constexpr (MI == 1 && WARPGROUPS) {
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
         for (int i = 0; i < MI; i++)  // the accumulators are read after the wait only
@@ -288,19 +298,17 @@ __device__ __forceinline__ void results(const float (&acc)[MI][NJ][4], int i, in
 
 // Statistics of a tile of 128 rows as stored: per warp about the warp's first row, then the warps along rows are combined in
 // order. `first` is the tile's first row, `rows` how many rows exist, `block` the row of `part`, of `blocks`.
-// `shared` takes 3·ROW_WARPS·TN floats; barriers inside.
-template <int TN>
-__device__ __forceinline__ void tile_statistics(const float (&acc)[ROW_TILES][COLUMN_TILES<TN>][4], float* shared,
-                                                float* part, int block, int blocks, long long first, long long rows,
-                                                int column0, int columns) {
-    constexpr int MI = ROW_TILES;
-    int lane = threadIdx.x & 31, wm = row_warp();
-    long long left = rows - first - warp_row() - (lane >> 2);  // rows from this lane's first one on
+// `shared` takes 24/MI·TN floats; barriers inside.
+template <int MI, int NJ, int TN>
+__device__ __forceinline__ void tile_statistics(const float (&acc)[MI][NJ][4], float* shared, float* part, int block,
+                                                int blocks, long long first, long long rows, int column0, int columns) {
+    int lane = threadIdx.x & 31, wm = row_warp<MI>();
+    long long left = rows - first - warp_row<MI>() - (lane >> 2);  // rows from this lane's first one on
     __syncthreads();
 #pragma unroll
-    for (int s = 0; s < 2 * COLUMN_TILES<TN> / V; s++) {
+    for (int s = 0; s < 2 * NJ / V; s++) {
         float sums[2 * V];
-        int column = warp_column<TN>() + s * 4 * V + (lane & 3) * V;
+        int column = warp_column<TN, MI>() + s * 4 * V + (lane & 3) * V;
 #pragma unroll
         for (int e = 0; e < V; e++) {
             int j = s * (V / 2) + e / 2;
@@ -328,7 +336,7 @@ __device__ __forceinline__ void tile_statistics(const float (&acc)[ROW_TILES][CO
         int c = threadIdx.x;
         moments m = {0.f, 0.f, 0.f};
 #pragma unroll
-        for (int w = 0; w < ROW_WARPS; w++) {
+        for (int w = 0; w < 8 / MI; w++) {
             long long there = rows - (first + w * (MI * 16));
             float count = (float)(there <= 0 ? 0 : there < MI * 16 ? there : MI * 16);
             m = combine(m, moments_of(count, shared[(w * 3 + 2) * TN + c], shared[(w * 3) * TN + c],

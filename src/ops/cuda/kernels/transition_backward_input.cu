@@ -30,14 +30,14 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
         long long q = first + (threadIdx.x >> 2) + i * 64;
         g.image[i] = 0, g.y[i] = q < rows ? 0 : -(1 << 30), g.x[i] = (int)(q < rows ? q : 0);
     }
+    pooled_pixels pixels(s.height, s.width, s.ld_x);
     float acc[ROW_TILES][COLUMN_TILES<TN>][4];
     clear(acc);
     g.run(acc, shared);
     __syncthreads();
 
-    float* totals = (float*)shared;  // [ROW_WARPS][2][TN]
+    float* totals = (float*)shared;  // [warps along rows][2][TN]
     int lane = threadIdx.x & 31, wm = row_warp();
-    pooled_pixels pixels(s.height, s.width, s.ld_x);
     bool odd_y = s.height & 1, odd_x = s.width & 1;
 #pragma unroll
     for (int k = 0; k < 2 * COLUMN_TILES<TN> / V; k++) {
@@ -113,7 +113,7 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
         if (c < s.channels) {
             float sum = 0.f;
 #pragma unroll
-            for (int w = 0; w < ROW_WARPS; w++) sum += totals[(w * 2 + half) * TN + local];
+            for (int w = 0; w < 8 / ROW_TILES; w++) sum += totals[(w * 2 + half) * TN + local];
             part[((long long)tile_m * 2 + half) * s.channels + c] = half ? sum * rstd[c] : sum;
         }
     }
