@@ -1,4 +1,4 @@
-"""Checks and times the kernels beside the dense layer against PyTorch in fp64: python rest.py [check] [large] [time] [resnet] [ELEMENT…].
+"""Checks and times the kernels beside the dense layer against PyTorch in fp64: python rest.py [check] [quick] [large] [time] [resnet] [ELEMENT…].
 
 `compile` compiles every variant and needs no GPU. KERNELS names the folder of the kernels.
 """
@@ -163,7 +163,7 @@ class Ours:
         hp, wp, c = (ho - 1) // 2 + 1, (wo - 1) // 2 + 1, gamma.numel()
         ty, tx = up(ho, 4 if self.V == 8 else 2), up(wo, 16)
         g = min(n * ty * tx, SMS)
-        self.k("stem_backward", STEM_CHANNELS=ch)((g, up(c, 64)), 384, [image, z, mean, rstd, dpool, index, ws],
+        self.k("stem_backward", STEM_CHANNELS=ch)((g, up(c, 64)), 512, [image, z, mean, rstd, dpool, index, ws],
             [n, h, w, ho, wo, hp, wp, c, z.stride(0), dpool.stride(0), ty, tx, *image.stride()])
         self.k("stem_backward_finish")(c, 1024, [ws, gamma, rstd, dw, dgamma, dbeta],
                                        [g, c, ch, 1.0 / (n * ho * wo), 0, 0])
@@ -841,6 +841,16 @@ if __name__ == "__main__":
             check(o)
             torch.cuda.synchronize()
             print(f"{el}: worst relative errors: " + ", ".join(f"{k} {v[0]:.1e}" for k, v in WORST.items()), flush=True)
+        if "quick" in words:  # for compute-sanitizer
+            check_stem(o, 1, 3, 37, 45, 64)
+            check_stem(o, 2, 1, 20, 70, 24)
+            check_transition(o, 1, 7, 9, 72, 40)
+            check_global_pool(o, 1, 3, 5, 24)
+            check_conv(o, 1, 9, 11, 64, 72, 3, 2, 1)
+            check_conv(o, 1, 6, 5, 5, 7, (2, 3), (3, 2), (1, 0))
+            check_norm(o, 1, 5, 7, 13, 1, 1)
+            check_pools(o, 1, 9, 11, 24, 3, 2, 1)
+            check_optimizer(o)
         if "large" in words:
             WORST.clear()
             check_large(o)
