@@ -163,7 +163,7 @@ class Ours:
         hp, wp, c = (ho - 1) // 2 + 1, (wo - 1) // 2 + 1, gamma.numel()
         ty, tx = up(ho, 4 if self.V == 8 else 2), up(wo, 16)
         g = min(n * ty * tx, SMS)
-        self.k("stem_backward", STEM_CHANNELS=ch)((g, up(c, 64)), 512, [image, z, mean, rstd, dpool, index, ws],
+        self.k("stem_backward", STEM_CHANNELS=ch)((g, up(c, 64)), 384, [image, z, mean, rstd, dpool, index, ws],
             [n, h, w, ho, wo, hp, wp, c, z.stride(0), dpool.stride(0), ty, tx, *image.stride()])
         self.k("stem_backward_finish")(c, 1024, [ws, gamma, rstd, dw, dgamma, dbeta],
                                        [g, c, ch, 1.0 / (n * ho * wo), 0, 0])

@@ -5,9 +5,8 @@
 // gradient of z is ever written.
 //
 // image, z: as `stem_forward`; dpool: gradient of the pooled output [N·Hp·Wp, C] (ld_dpool); index: from `stem_pool_forward`.
-// Warps 8 to 15 make g and x̂ of the next tile, a thread two neighbouring outputs of V channels in an even line (warps 8 to 11) or
-// an odd one; warps 0 to 7 multiply this one's.
-// Headers: tiles.cuh channels.cuh gemm.cuh stem.cuh. Grid (G, ceil(C/64)), block 512, G = min(N·tiles_y·tiles_x, SMS), tiles
+// Warps 8 to 11 make g and x̂ of the next tile, a thread two by two outputs of V channels; warps 0 to 7 multiply this one's.
+// Headers: tiles.cuh channels.cuh gemm.cuh stem.cuh. Grid (G, ceil(C/64)), block 384, G = min(N·tiles_y·tiles_x, SMS), tiles
 // of TH by 16 outputs, TH = 4 or (4-byte E) 2. Workspace G·ceil(C/64)·(129·8·7·STEM_CHANNELS + 128) floats.
 // Bytes: image, z, dpool and index once.
 
@@ -16,29 +15,33 @@ struct stem_backward_sizes {
     u32 stride_n, stride_c, stride_y, stride_x;
 };
 
-constexpr int K8 = 8 * TAP_ROWS, TH = WIDE ? 2 : 4, LINES = 2 * TH + 5, ALL = STEM_CHANNELS * LINES;
-constexpr int A = TH * 16 * 128 * sizeof(E), CHUNKS = 64 / V, LINE_CHUNKS = WIDE ? 10 : 9;
+extern "C" __global__ void __launch_bounds__(384, 1)
+stem_backward(const float* __restrict__ image, const E* __restrict__ z, const float* __restrict__ mean,
+              const float* __restrict__ rstd, const E* __restrict__ dpool, const u32* __restrict__ index,
+              float* __restrict__ ws, const __grid_constant__ stem_backward_sizes s) {
+    constexpr int K8 = 8 * TAP_ROWS, TH = WIDE ? 2 : 4, LINES = 2 * TH + 5, ALL = STEM_CHANNELS * LINES;
+    constexpr int A = TH * 16 * 128 * sizeof(E), CHUNKS = 64 / V, LINE_CHUNKS = WIDE ? 10 : 9;
+    constexpr int NR = (TAP_ROWS + 1) / 2, MI = 2, ONES = (NR + 3) / 4;
+    static_assert(ALL * LINE_CHUNKS <= 384, "a thread loads at most one chunk of the image");
+    __shared__ __align__(128) unsigned char gradients[2 * A];
+    __shared__ __align__(16) u32 tile[2][ALL * PITCH];
+    int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, wm = warp & 3, wn = warp >> 2, g = lane >> 2, t = lane & 3;
+    int tiles = s.batch * s.tiles_y * s.tiles_x, item = tid - 256, chunk = item & (CHUNKS - 1), quad = item / CHUNKS;
+    int c = blockIdx.y * 64 + chunk * V;
+    bool maker = warp >= 8, channel_ok = c < s.channels;
+    if (!channel_ok) c = 0;
+    bool vectors = whole_vectors(s.width, s.stride_n, s.stride_c, s.stride_y, s.stride_x);
+    tile_order order(s.tiles_y, s.tiles_x);
 
-// The image: a thread loads columns 4q to 4q + 5 of a line; a word of the tile holds columns m and m + 2, which are one tap of
-// two neighbouring outputs (2-byte elements), or column m.
-struct image_chunk {
-    const float* image;
-    int q4, line, line_y;
-    long long channel;
-    bool here, vectors;
+    // The image: a thread loads columns 4q to 4q + 5 of a line; a word of the tile holds columns m and m + 2, which are one
+    // tap of two neighbouring outputs (2-byte elements), or column m.
+    int line = tid / LINE_CHUNKS, q4 = (tid - line * LINE_CHUNKS) * 4, channel = line / LINES, line_y = line - channel * LINES;
+    bool loads_image = line < ALL;
     float pixels[6];
-    __device__ __forceinline__ image_chunk(const float* from, const stem_backward_sizes& s) : image(from) {
-        line = threadIdx.x / LINE_CHUNKS;
-        q4 = (threadIdx.x - line * LINE_CHUNKS) * 4;
-        line_y = line % LINES;
-        channel = (long long)(line / LINES) * s.stride_c;
-        here = line < ALL;
-        vectors = whole_vectors(s.width, s.stride_n, s.stride_c, s.stride_y, s.stride_x);
-    }
-    __device__ __forceinline__ void load(tile_place w, const stem_backward_sizes& s) {
-        if (!here) return;
+    auto load_image = [&](tile_place w) {
+        if (!loads_image) return;
         int iy = 2 * w.oy + line_y - 3, ix = 2 * w.ox - 4 + q4;
-        const float* p = image + (long long)w.n * s.stride_n + channel + (long long)iy * s.stride_y;
+        const float* p = image + (long long)w.n * s.stride_n + (long long)channel * s.stride_c + (long long)iy * s.stride_y;
         bool ok = (u32)iy < (u32)s.height;
         if (vectors) {
             float4 v = ok && (u32)ix < (u32)s.width ? __ldg((const float4*)(p + ix)) : make_float4(0.f, 0.f, 0.f, 0.f);
@@ -52,166 +55,90 @@ struct image_chunk {
             for (int k = 0; k < (WIDE ? 4 : 6); k++)
                 pixels[k] = ok && (u32)(ix + k) < (u32)s.width ? __ldg(p + (long long)(ix + k) * s.stride_x) : 0.f;
         }
-    }
-    __device__ __forceinline__ void store(u32* tile) const {
-        if (!here) return;
+    };
+    auto store_image = [&](int buffer) {
+        if (!loads_image) return;
         uint4 v;
         if constexpr (WIDE) v = element::pack(pixels);
         else
             v = make_uint4(element::pair(pixels[0], pixels[2]), element::pair(pixels[1], pixels[3]),
                            element::pair(pixels[2], pixels[4]), element::pair(pixels[3], pixels[5]));
-        *(uint4*)&tile[line * PITCH + q4] = v;
-    }
-};
+        *(uint4*)&tile[buffer][line * PITCH + q4] = v;
+    };
 
-// Two outputs (oy, ox) and (oy, ox + 1), ox even, of V channels: they lie in windows (oy/2, ox/2) and the next one to the right
-// and, where oy is odd, in the two below, at fixed taps.
-template <bool ODD>
-struct output_pair {
-    uint4 z[2], d[2 + 2 * ODD];
-    u32 from[2 + 2 * ODD];
-    float s1[V], s2[V];
-    __device__ __forceinline__ output_pair() {
-#pragma unroll
-        for (int e = 0; e < V; e++) s1[e] = s2[e] = 0.f;
-    }
-    __device__ __forceinline__ void load(const E* __restrict__ zs, const E* __restrict__ dpool, const u32* __restrict__ index,
-                                         tile_place w, int quad, int c, bool channel_ok, const stem_backward_sizes& s) {
-        int oy = w.oy + (quad >> 3) * 2 + ODD, ox = w.ox + (quad & 7) * 2;
-        const E* zp = zs + (((long long)w.n * s.out_height + oy) * s.out_width + ox) * s.ld_z + c;
+    // Two by two outputs from even (oy, ox) lie in windows (oy/2, ox/2) and those one further on, at fixed taps.
+    struct quad_values {
+        uint4 z[4], d[4];
+        u32 from[4];
+    };
+    auto load_quad = [&](quad_values& v, tile_place w) {
+        uint4 *zs = v.z, *ds = v.d;
+        u32* is = v.from;
+        int oy = w.oy + (quad >> 3) * 2, ox = w.ox + (quad & 7) * 2;
+        const E* zp = z + (((long long)w.n * s.out_height + oy) * s.out_width + ox) * s.ld_z + c;
         long long window = ((long long)w.n * s.pooled_height + oy / 2) * s.pooled_width + ox / 2;
         const E* dp = dpool + window * s.ld_dpool + c;
         const char* ip = (const char*)index + (window * s.channels + c) / 2;
-        bool whole = channel_ok && oy < s.out_height && ox + 1 < s.out_width && oy / 2 + ODD < s.pooled_height &&
-                     ox / 2 + 1 < s.pooled_width;
+        auto load_index = [&](long long step) {
+            return WIDE ? (u32)__ldg((const unsigned short*)(ip + step * s.channels / 2)) : __ldg((const u32*)(ip + step * s.channels / 2));
+        };
+        if (channel_ok && oy + 1 < s.out_height && ox + 1 < s.out_width && oy / 2 + 1 < s.pooled_height &&
+            ox / 2 + 1 < s.pooled_width) {
 #pragma unroll
-        for (int k = 0; k < 2; k++) {
-            bool in = whole || (channel_ok && oy < s.out_height && ox + k < s.out_width);
-            z[k] = in ? load_vector(zp + k * (long long)s.ld_z) : make_uint4(0, 0, 0, 0);
-        }
+            for (int k = 0; k < 4; k++) {
+                zs[k] = load_vector(zp + ((k >> 1) * s.out_width + (k & 1)) * (long long)s.ld_z);
+                int step = (k >> 1) * s.pooled_width + (k & 1);
+                ds[k] = load_vector(dp + step * (long long)s.ld_dpool);
+                is[k] = load_index(step);
+            }
+        } else {
 #pragma unroll
-        for (int k = 0; k < 2 + 2 * ODD; k++) {
-            int dy = k >> 1, dx = k & 1;
-            long long step = dy * s.pooled_width + dx;
-            bool held = whole || (channel_ok && oy / 2 + dy < s.pooled_height && ox / 2 + dx < s.pooled_width);
-            d[k] = held ? load_vector(dp + step * s.ld_dpool) : make_uint4(0, 0, 0, 0);
-            const char* at = ip + step * s.channels / 2;
-            from[k] = !held ? 0xffffffffu : WIDE ? (u32)__ldg((const unsigned short*)at) : __ldg((const u32*)at);
+            for (int k = 0; k < 4; k++) {
+                int dy = k >> 1, dx = k & 1, step = dy * s.pooled_width + dx;
+                bool in = channel_ok && oy + dy < s.out_height && ox + dx < s.out_width;
+                bool held = channel_ok && oy / 2 + dy < s.pooled_height && ox / 2 + dx < s.pooled_width;
+                zs[k] = in ? load_vector(zp + (dy * s.out_width + dx) * (long long)s.ld_z) : make_uint4(0, 0, 0, 0);
+                ds[k] = held ? load_vector(dp + step * (long long)s.ld_dpool) : make_uint4(0, 0, 0, 0);
+                is[k] = held ? load_index(step) : 0xffffffffu;
+            }
         }
-    }
-    // g and x̂ go to the tile, and into the sums.
-    __device__ __forceinline__ void store(unsigned char* tile, const float* mean, const float* rstd, tile_place w, int quad,
-                                          int chunk, int c, const stem_backward_sizes& s) {
-        int oy = w.oy + (quad >> 3) * 2 + ODD, ox = w.ox + (quad & 7) * 2, p = (quad >> 3) * 32 + ODD * 16 + (quad & 7) * 2;
-        float r[V], b[V], f[2 + 2 * ODD][V];
+    };
+    auto store_quad = [&](const quad_values& v, float* s1, float* s2, tile_place w, int buffer) {
+        const uint4 *zs = v.z, *ds = v.d;
+        const u32* is = v.from;
+        int oy = w.oy + (quad >> 3) * 2, ox = w.ox + (quad & 7) * 2, p = (quad >> 3) * 32 + (quad & 7) * 2;
+        float r[V], b[V], d[4][V];
         load_floats(rstd + c, r);
         load_floats(mean + c, b);
 #pragma unroll
         for (int e = 0; e < V; e++) b[e] = -b[e] * r[e];
 #pragma unroll
-        for (int k = 0; k < 2 + 2 * ODD; k++) element::unpack(d[k], f[k]);
-        auto take = [&](int k, int e, u32 tap) { return (from[k] & (15u << (4 * e))) == tap << (4 * e) ? f[k][e] : 0.f; };
+        for (int k = 0; k < 4; k++) element::unpack(ds[k], d[k]);
+        auto from = [&](int k, int e, u32 tap) { return (is[k] & (15u << (4 * e))) == tap << (4 * e) ? d[k][e] : 0.f; };
 #pragma unroll
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < 4; k++) {
             float grad[V], x[V];
 #pragma unroll
             for (int e = 0; e < V; e++) {
-                if constexpr (ODD) {
-                    grad[e] = k == 0 ? take(0, e, 7) + take(2, e, 1)
-                                     : (take(0, e, 8) + take(1, e, 6)) + (take(2, e, 2) + take(3, e, 0));
-                } else {
-                    grad[e] = k == 0 ? take(0, e, 4) : take(0, e, 5) + take(1, e, 3);
-                }
+                if (k == 0) grad[e] = from(0, e, 4);
+                else if (k == 1) grad[e] = from(0, e, 5) + from(1, e, 3);
+                else if (k == 2) grad[e] = from(0, e, 7) + from(2, e, 1);
+                else grad[e] = (from(0, e, 8) + from(1, e, 6)) + (from(2, e, 2) + from(3, e, 0));
             }
-            element::unpack(z[k], x);
+            bool ok = oy + (k >> 1) < s.out_height && ox + (k & 1) < s.out_width;
+            element::unpack(zs[k], x);
 #pragma unroll
             for (int e = 0; e < V; e++) {
                 x[e] = fmaf(x[e], r[e], b[e]);
                 s1[e] += grad[e];
                 s2[e] = fmaf(grad[e], x[e], s2[e]);
             }
-            bool ok = oy < s.out_height && ox + k < s.out_width;
-            *(uint4*)(tile + column_offset<128, TH * 16>(p + k, chunk)) = element::pack(grad);
-            *(uint4*)(tile + column_offset<128, TH * 16>(p + k, CHUNKS + chunk)) =
+            int row = p + (k >> 1) * 16 + (k & 1);
+            *(uint4*)(gradients + buffer * A + column_offset<128, TH * 16>(row, chunk)) = element::pack(grad);
+            *(uint4*)(gradients + buffer * A + column_offset<128, TH * 16>(row, CHUNKS + chunk)) =
                 ok ? element::pack(x) : make_uint4(0, 0, 0, 0);
         }
-    }
-};
-
-// A block's tiles: what is stored is one tile ahead of what is multiplied, and what is loaded another.
-struct tile_walk {
-    tile_order order;
-    int at, ahead, tiles;
-    tile_place now, next, after;
-    __device__ __forceinline__ tile_walk(const stem_backward_sizes& s)
-        : order(s.tiles_y, s.tiles_x), at(blockIdx.x), ahead(blockIdx.x), tiles(s.batch * s.tiles_y * s.tiles_x) {
-        now = order.place(at, TH);
-        next = following();
-        after = following();
-    }
-    __device__ __forceinline__ tile_place following() {
-        ahead = min(ahead + (int)gridDim.x, tiles - 1);
-        return order.place(ahead, TH);
-    }
-    __device__ __forceinline__ bool more() const { return at + (int)gridDim.x < tiles; }
-    __device__ __forceinline__ void advance() {
-        at += gridDim.x;
-        now = next;
-        next = after;
-        after = following();
-    }
-};
-
-template <bool ODD>
-__device__ __forceinline__ void make_tiles(const E* __restrict__ z, const E* __restrict__ dpool,
-                                           const u32* __restrict__ index, const float* mean, const float* rstd,
-                                           image_chunk& pixels, tile_walk& walk, unsigned char* gradients, u32 (*tile)[ALL * PITCH],
-                                           int item, const stem_backward_sizes& s) {
-    int chunk = item & (CHUNKS - 1), quad = (item & 127) / CHUNKS, c = blockIdx.y * 64 + chunk * V, buffer = 0;
-    bool channel_ok = c < s.channels;
-    if (!channel_ok) c = 0;
-    output_pair<ODD> pair;
-    pair.load(z, dpool, index, walk.now, quad, c, channel_ok, s);
-    pair.store(gradients, mean, rstd, walk.now, quad, chunk, c, s);
-    pair.load(z, dpool, index, walk.next, quad, c, channel_ok, s);
-    __syncthreads();
-    for (; walk.at < walk.tiles; walk.advance(), buffer ^= 1) {
-        pixels.store(tile[buffer ^ 1]);
-        pixels.load(walk.after, s);
-        if (walk.more()) {
-            pair.store(gradients + (buffer ^ 1) * A, mean, rstd, walk.next, quad, chunk, c, s);
-            pair.load(z, dpool, index, walk.after, quad, c, channel_ok, s);  // under way while the other warps multiply
-        }
-        __syncthreads();
-    }
-    float* shared = (float*)gradients;  // [256 makers][2·V]
-#pragma unroll
-    for (int e = 0; e < V; e++) {
-        shared[item * 2 * V + e] = pair.s1[e];
-        shared[item * 2 * V + V + e] = pair.s2[e];
-    }
-}
-
-// Takes registers of the block's pool for a warpgroup (N > 0), or gives them back down to −N.
-template <int N>
-__device__ __forceinline__ void registers() {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    if constexpr (N > 0) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N > 0 ? N : -N));
-    else asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N > 0 ? N : -N));
-#endif
-}
-
-extern "C" __global__ void __launch_bounds__(512, 1)
-stem_backward(const float* __restrict__ image, const E* __restrict__ z, const float* __restrict__ mean,
-              const float* __restrict__ rstd, const E* __restrict__ dpool, const u32* __restrict__ index,
-              float* __restrict__ ws, const __grid_constant__ stem_backward_sizes s) {
-    constexpr int NR = (TAP_ROWS + 1) / 2, MI = 2, ONES = (NR + 3) / 4;
-    static_assert(ALL * LINE_CHUNKS <= 512, "a thread loads at most one chunk of the image");
-    __shared__ __align__(128) unsigned char gradients[2 * A];
-    __shared__ __align__(16) u32 tile[2][ALL * PITCH];
-    int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, wm = warp & 3, wn = warp >> 2, g = lane >> 2, t = lane & 3;
-    image_chunk pixels(image, s);
-    tile_walk walk(s);
+    };
     auto compute = [&](float (&acc)[MI][NR][4], float (&ones)[ONES][4], const u32 (&lines)[NR],
                        const u32 (&one_lines)[ONES], tile_place w, int buffer) {
         u32 a_tile = shared_address(gradients + buffer * A), b_tile = shared_address(tile[buffer]);
@@ -279,17 +206,51 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
         }
     };
 
-    pixels.load(walk.now, s);
-    pixels.store(tile[0]);
-    pixels.load(walk.next, s);
+    // Makers load two tiles ahead of what is multiplied, and store one ahead.
+    int at = blockIdx.x, buffer = 0, ahead = blockIdx.x;
+    auto advance = [&]() {
+        ahead = min(ahead + (int)gridDim.x, tiles - 1);
+        return order.place(ahead, TH);
+    };
+    tile_place now = order.place(at, TH), next = advance(), after = advance();
+    load_image(now);
+    store_image(0);
+    load_image(next);
     float* out = ws + ((long long)blockIdx.y * gridDim.x + blockIdx.x) * (129 * K8 + 128);
-    if (warp >= 8) {
-        registers<-104>();
-        int item = tid - 256;
-        if (warp < 12) make_tiles<false>(z, dpool, index, mean, rstd, pixels, walk, gradients, tile, item, s);
-        else make_tiles<true>(z, dpool, index, mean, rstd, pixels, walk, gradients, tile, item, s);
+    if (maker) {
+        quad_values even, odd;
+        float s1[V], s2[V];
+#pragma unroll
+        for (int e = 0; e < V; e++) s1[e] = s2[e] = 0.f;
+        load_quad(even, now);
+        load_quad(odd, next);
+        store_quad(even, s1, s2, now, 0);
+        __syncthreads();
+        auto step = [&](quad_values& current, quad_values& coming) {
+            store_image(buffer ^ 1);
+            load_image(after);
+            if (at + (int)gridDim.x < tiles) {
+                load_quad(coming, after);
+                store_quad(current, s1, s2, next, buffer ^ 1);
+            }
+            __syncthreads();
+            next = after;
+            after = advance();
+            at += gridDim.x;
+            buffer ^= 1;
+        };
+        while (at < tiles) {
+            step(odd, even);
+            if (at >= tiles) break;
+            step(even, odd);
+        }
+        float* shared = (float*)gradients;  // [128 makers][2·V]
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            shared[item * 2 * V + e] = s1[e];
+            shared[item * 2 * V + V + e] = s2[e];
+        }
     } else {
-        registers<152>();
         float acc[MI][NR][4], ones[ONES][4];
         clear(acc);
 #pragma unroll
@@ -308,12 +269,14 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
 #pragma unroll
         for (int j = 0; j < ONES; j++) one_lines[j] = line_of(4 * j + wm);
         __syncthreads();
-        int buffer = 0;
-        for (; walk.at < walk.tiles; walk.advance(), buffer ^= 1) {
-            pixels.store(tile[buffer ^ 1]);
-            pixels.load(walk.after, s);
-            compute(acc, ones, lines, one_lines, walk.now, buffer);
+        for (; at < tiles; at += gridDim.x, buffer ^= 1) {
+            store_image(buffer ^ 1);
+            load_image(after);
+            compute(acc, ones, lines, one_lines, now, buffer);
             __syncthreads();
+            now = next;
+            next = after;
+            after = advance();
         }
 #pragma unroll
         for (int j = 0; j < NR; j++) {
@@ -338,7 +301,7 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
     if (tid < 128) {
         int half = tid / 64, local = tid % 64;
         float sum = 0.f;
-        for (int i = local / V; i < 256; i += CHUNKS) sum += shared[i * 2 * V + half * V + local % V];
+        for (int i = local / V; i < 128; i += CHUNKS) sum += shared[i * 2 * V + half * V + local % V];
         out[129 * K8 + tid] = sum;
     }
 }
