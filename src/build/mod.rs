@@ -241,8 +241,8 @@ fn learner(
         config: config.clone(),
         loss: head.loss.init(head.task, head.labels.len(), &train.label_counts(index)),
     });
-    let trained: Vec<_> = chain.parameters().into_iter().filter(|p| p.trained).collect();
-    let sizes = trained.iter().map(|p| (p.name.clone(), p.shape.iter().product()));
+    let trained: Vec<_> = chain.packs().into_iter().filter(|pack| pack.trained).collect();
+    let sizes = trained.iter().map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));
     Learner {
         device,
         heads: with_loss.collect(),
@@ -251,7 +251,7 @@ fn learner(
             .train
             .ema
             .as_ref()
-            .map(|ema| ema.init(trained.iter().map(|p| (p.name.clone(), p.value.clone())))),
+            .map(|ema| ema.init(trained.iter().map(|p| (p.key().to_owned(), p.value.clone())))),
         clip_norm: plan.train.clip_norm,
         decay_norms_and_biases: plan.train.decay_norms_and_biases,
         checkpointing: plan.memory.checkpointing.0.clone(),

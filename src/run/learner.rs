@@ -122,9 +122,9 @@ impl Learner {
             return Err(non_finite(&size.non_finite, learning_rate));
         }
         let ranks: BTreeMap<String, usize> =
-            self.chain.parameters().into_iter().map(|p| (p.name, p.shape.len())).collect();
+            self.chain.packs().iter().map(|pack| (pack.key().to_owned(), pack.rank())).collect();
         let Self { chain, optimizer, ema, decay_norms_and_biases, .. } = self;
-        chain.map_parameters(|name, value| match gradients.get(name) {
+        chain.map_packs(|name, value| match gradients.get(name) {
             Some(gradient) => {
                 let decay = *decay_norms_and_biases || decays(ranks[name]);
                 let value = optimizer.step(name, learning_rate, decay, value, gradient.clone());
@@ -185,7 +185,7 @@ impl Learner {
     /// Exchanges the weights and their average, when there is one; done twice, nothing has changed.
     pub fn swap_average(&mut self) {
         let Some(ema) = &mut self.ema else { return };
-        self.chain.map_parameters(|name, value| ema.exchange(name, value));
+        self.chain.map_packs(|name, value| ema.exchange(name, value));
     }
 }
 

@@ -1,0 +1,1 @@
+//! The definition of every fused operation, in plain Burn operations.
