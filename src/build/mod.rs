@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use device::{DeviceError, Found, describe, find_devices, resolve_device};
+pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
 pub use resume::ChangedKeys;
 
 use burn::tensor::{Device, Tensor, TensorData};
@@ -43,6 +43,15 @@ pub enum BuildError {
     /// The device is not there.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The device has no kernels for the precision.
+    #[error(
+        "the precision under [memory] needs a GPU, and the device is {device}\nWrite `precision = \
+         \"fp32\"` under [memory], or name a GPU under [device]."
+    )]
+    Precision {
+        /// The device.
+        device: String,
+    },
     /// The run folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -102,6 +111,9 @@ pub enum BuildError {
 pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let stop = Stop::install().map_err(BuildError::Signals)?;
     let device = resolve_device(&plan.device.to_string())?;
+    if plan.memory.needs_fused() && !is_gpu(&device) {
+        return Err(BuildError::Precision { device: describe(&device) });
+    }
     let folder = RunFolder::create(&plan.folder(), options.mode)?;
     let config = plan.to_toml()?;
     if options.mode == FolderMode::Resume {
@@ -189,7 +201,7 @@ fn open_data(plan: &Plan, heads: &[HeadConfig]) -> Result<Splits, DataError> {
 /// The stages of the plan's model, from images to the heads' outputs.
 pub fn stages(plan: &Plan, heads: &[HeadConfig]) -> Vec<Box<dyn StageSpec>> {
     let ModelPlan::Densenet(architecture) = &plan.model;
-    let mut stages = architecture.stages(plan.data.image.channels);
+    let mut stages = architecture.stages(plan.data.image.channels, &plan.memory);
     stages.push(Box::new(HeadsSpec { heads: heads.to_vec(), features: architecture.features() }));
     stages
 }

@@ -165,7 +165,7 @@ mod tests {
                 .iter()
                 .map(|(name, shape)| Member { name: (*name).to_owned(), shape: shape.to_vec() })
                 .collect();
-            let length = members.iter().map(Member::length).sum();
+            let length: usize = members.iter().map(Member::length).sum();
             let value = Tensor::zeros([length], &Device::flex());
             Pack { members: members.into(), trained: true, value }
         };

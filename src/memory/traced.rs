@@ -263,7 +263,7 @@ mod tests {
             dropout,
             norm,
         };
-        sizes.stages(1)
+        sizes.stages(1, &Default::default())
     }
 
     fn images() -> Activation {

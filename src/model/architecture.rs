@@ -63,6 +63,19 @@ impl DensenetArchitecture {
         after
     }
 
+    /// Whether there are fused kernels for this network.
+    ///
+    /// # Errors
+    ///
+    /// The setting that they do not know.
+    pub fn fusible(&self) -> Result<(), &'static str> {
+        match self {
+            Self { norm: Norm::Group, .. } => Err("`norm = \"group\"`"),
+            Self { dropout, .. } if *dropout > 0.0 => Err("`dropout`"),
+            _ => Ok(()),
+        }
+    }
+
     /// Channels that the heads see.
     pub fn features(&self) -> usize {
         self.channels().last().copied().unwrap_or(self.stem)

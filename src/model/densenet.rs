@@ -2,21 +2,23 @@
 //! parameter names.
 
 use burn::module::Module;
-use burn::tensor::activation::relu;
-use burn::tensor::module::{avg_pool2d, max_pool2d};
-use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 
 use super::layer::{Conv2d, Conv2dConfig, Dropout, NormLayer};
 use super::{DensenetArchitecture, Norm};
-use crate::memory::{Activation, ActivationShape, Forward, Pass, Stage, StageSpec, Traced};
+use crate::memory::{
+    Activation, ActivationShape, Forward, MemoryConfig, Pass, Stage, StageSpec, Traced,
+};
+use crate::ops::reference;
 use crate::random;
 
 impl DensenetArchitecture {
     /// The stages from images with `channels` channels to pooled features: `stem`, then
     /// `denseblock1`, `transition1`, …, `pool`.
-    pub fn stages(&self, channels: usize) -> Vec<Box<dyn StageSpec>> {
+    ///
+    /// On CUDA they run fused, as `memory` says, if they can (see [`Self::fusible`]).
+    pub fn stages(&self, channels: usize, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
         let mut stages: Vec<Box<dyn StageSpec>> = Vec::new();
         stages.push(Box::new(StemSpec { channels: [channels, self.stem], norm: self.norm }));
         let mut width = self.stem;
@@ -101,10 +103,8 @@ impl StageSpec for StemSpec {
 
 impl Forward for Stem {
     fn forward(&self, input: Activation, pass: &Pass) -> Activation {
-        let map = self.conv0.forward(input.into_map());
-        let map = relu(self.norm0.forward(map, pass));
-        let pool = MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]);
-        Activation::Map(max_pool2d(map, pool))
+        let norm = |map| self.norm0.forward(map, pass);
+        Activation::Map(reference::stem(input.into_map(), self.conv0.weight(), norm))
     }
 }
 
@@ -194,20 +194,18 @@ impl StageSpec for DenseBlockSpec {
 
 impl Forward for DenseBlock {
     fn forward(&self, input: Activation, pass: &Pass) -> Activation {
-        let mut map = input.into_map(); // [batch, input, height, width]
-        for layer in &self.denselayer {
-            let added = layer.forward(map.clone(), pass);
-            map = Tensor::cat(vec![map, added], 1); // growth more channels
-        }
-        Activation::Map(map)
+        let layers = &self.denselayer;
+        let layer = |index: usize, map| layers[index].forward(map, pass);
+        Activation::Map(reference::dense_block(input.into_map(), layers.len(), layer))
     }
 }
 
 impl DenseLayer {
     fn forward(&self, map: Tensor<4>, pass: &Pass) -> Tensor<4> {
-        let middle = self.conv1.forward(relu(self.norm1.forward(map, pass)));
-        let added = self.conv2.forward(relu(self.norm2.forward(middle, pass)));
-        self.dropout.forward(added, pass)
+        let norm1 = |map| self.norm1.forward(map, pass);
+        let norm2 = |map| self.norm2.forward(map, pass);
+        let weights = [self.conv1.weight(), self.conv2.weight()];
+        self.dropout.forward(reference::dense_layer(map, [&norm1, &norm2], weights), pass)
     }
 }
 
@@ -258,9 +256,8 @@ impl StageSpec for TransitionSpec {
 
 impl Forward for Transition {
     fn forward(&self, input: Activation, pass: &Pass) -> Activation {
-        let map = relu(self.norm.forward(input.into_map(), pass));
-        let pool = AvgPoolOptions::new([2, 2]).with_stride([2, 2]);
-        Activation::Map(avg_pool2d(self.conv.forward(map), pool))
+        let norm = |map| self.norm.forward(map, pass);
+        Activation::Map(reference::transition(input.into_map(), norm, self.conv.weight()))
     }
 }
 
@@ -296,9 +293,7 @@ impl StageSpec for PoolSpec {
 
 impl Forward for Pool {
     fn forward(&self, input: Activation, pass: &Pass) -> Activation {
-        let map = relu(self.norm5.forward(input.into_map(), pass));
-        let [batch, channels, height, width] = map.dims();
-        let flat = map.reshape([batch, channels, height * width]);
-        Activation::Features(flat.mean_dim(2).reshape([batch, channels]))
+        let norm = |map| self.norm5.forward(map, pass);
+        Activation::Features(reference::pool(input.into_map(), norm))
     }
 }

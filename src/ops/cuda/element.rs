@@ -45,13 +45,15 @@ pub enum Storage {
     Bf16,
     /// IEEE half precision.
     F16,
+    /// 32-bit integers.
+    U32,
 }
 
 impl Storage {
     /// Bytes of one element.
     pub fn bytes(self) -> usize {
         match self {
-            Self::F32 => 4,
+            Self::F32 | Self::U32 => 4,
             Self::Bf16 | Self::F16 => 2,
         }
     }
@@ -61,6 +63,7 @@ impl Storage {
             Self::F32 => DType::F32,
             Self::Bf16 => DType::BF16,
             Self::F16 => DType::F16,
+            Self::U32 => DType::U32,
         }
     }
 

@@ -49,6 +49,23 @@ impl Gpu {
         Buffer::new(self.client.create_from_slice(&bytes), Storage::F32, values.len())
     }
 
+    /// A buffer with these integers.
+    pub fn upload_integers(&self, values: &[u32]) -> Buffer {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        Buffer::new(self.client.create_from_slice(&bytes), Storage::U32, values.len())
+    }
+
+    /// `length` zeros.
+    pub fn zeros(&self, length: usize) -> Buffer {
+        self.upload(&vec![0.0; length])
+    }
+
+    /// Its multiprocessors.
+    pub fn multiprocessors(&self) -> usize {
+        let hardware = &self.client.properties().hardware;
+        hardware.num_streaming_multiprocessors.unwrap_or(1) as usize
+    }
+
     /// A tensor of `shape` over the memory of `buffer`.
     pub fn tensor<const D: usize>(&self, buffer: &Buffer, shape: [usize; D]) -> Tensor<D> {
         buffer.to_tensor(&self.device, shape)

@@ -95,7 +95,7 @@ impl CubeKernel for Launchable {
         Some(PrecompiledSource {
             source: self.0.text.to_string(),
             entrypoint_name: self.0.entry.to_owned(),
-            lang: "cpp",
+            lang: "cuda",
         })
     }
 }

@@ -1,0 +1,139 @@
+//! Statistics of channels, and what norms make of them.
+
+use super::columns::{Affine, Columns, Moments, Partials, Sums};
+use super::kernels::{CHANNELS, EPSILON, Entry, Kernels, TILES, blocks, entry};
+use super::{Buffer, Sizes};
+
+const CHANNEL_STATISTICS: Entry = entry!("channel_statistics", 1024, [TILES, CHANNELS]);
+const NORM_AFFINE: Entry = entry!("norm_affine", 256, [TILES]);
+const CHANNEL_SUMS: Entry = entry!("channel_sums", 1024, [TILES, CHANNELS]);
+const INPUT_GRADIENT: Entry = entry!("input_gradient", 256, [TILES, CHANNELS]);
+
+/// Where the statistics of a batch go that running statistics move towards: its mean and its
+/// unbiased variance.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// Zeros, to be replaced by the mean.
+    pub mean: Buffer,
+    /// Zeros, to be replaced by the variance divided by one less than the number of pixels.
+    pub variance: Buffer,
+}
+
+/// The parameters of a norm, or their gradients.
+#[derive(Debug, Clone)]
+pub struct NormBuffers {
+    /// γ, `[channels]`.
+    pub scale: Buffer,
+    /// β, `[channels]`.
+    pub shift: Buffer,
+}
+
+impl Kernels {
+    /// Room for the moments of `channels` channels.
+    pub fn moments(&self, channels: usize) -> Moments {
+        let room = || self.floats(channels);
+        Moments { mean: room(), variance: room(), deviation: room() }
+    }
+
+    /// Room for the sums of `channels` channels.
+    pub fn sums(&self, channels: usize) -> Sums {
+        Sums { shift: self.floats(channels), scale: self.floats(channels) }
+    }
+
+    /// Room for what a forward kernel leaves in `rows` parts.
+    pub(super) fn partials(&self, rows: usize, channels: usize) -> Partials {
+        Partials { buffer: self.floats(rows * (2 * channels + 1)), rows, channels }
+    }
+
+    /// Puts together what a forward kernel left.
+    pub fn channel_statistics(&self, part: &Partials, out: &Moments) {
+        let sizes = Sizes::new().int(part.rows).int(part.channels).float(EPSILON);
+        let buffers = [&part.buffer, &out.mean, &out.variance, &out.deviation];
+        let grid = [blocks(part.channels, 8), 1, 1];
+        self.gpu.launch(&self.get(CHANNEL_STATISTICS), grid, &buffers, &sizes);
+    }
+
+    /// What a norm with parameters `norm` does to channels with these `moments` over `pixels` pixels.
+    /// The statistics go into `record` as well, if it is given.
+    pub fn affine(
+        &self,
+        moments: &Moments,
+        norm: &NormBuffers,
+        pixels: usize,
+        record: Option<&Record>,
+    ) -> Affine {
+        let channels = moments.channels();
+        let (scale, shift) = (self.floats(channels), self.floats(channels));
+        let unbias = pixels as f32 / pixels.saturating_sub(1).max(1) as f32;
+        let sizes = Sizes::new().int(channels).int(usize::from(record.is_some()));
+        // Zeros moved all the way towards the batch's statistics are these.
+        let sizes = sizes.float(EPSILON).float(1.0).float(unbias);
+        let (mean, variance) = match record {
+            Some(record) => (&record.mean, &record.variance),
+            None => (&scale, &shift), // not touched
+        };
+        let parameters = [&norm.scale, &norm.shift];
+        let buffers = [
+            &moments.mean,
+            &moments.variance,
+            parameters[0],
+            parameters[1],
+            &scale,
+            &shift,
+            mean,
+            variance,
+        ];
+        self.gpu.launch(&self.get(NORM_AFFINE), [blocks(channels, 256), 1, 1], &buffers, &sizes);
+        Affine { scale, shift }
+    }
+
+    /// Puts together what a backward kernel left of a norm: the gradients of its parameters, and its
+    /// part in `sums`, which it is the first to write or adds to.
+    pub fn channel_sums(
+        &self,
+        part: &Partials,
+        norm: &NormBuffers,
+        gradients: &NormBuffers,
+        sums: &Sums,
+        first: bool,
+    ) {
+        let sizes = Sizes::new().int(part.rows).int(part.channels).int(usize::from(!first)).int(0);
+        let buffers = [
+            &part.buffer,
+            &norm.scale,
+            &gradients.scale,
+            &gradients.shift,
+            &sums.shift,
+            &sums.scale,
+        ];
+        let grid = [blocks(part.channels, 8), 1, 1];
+        self.gpu.launch(&self.get(CHANNEL_SUMS), grid, &buffers, &sizes);
+    }
+
+    /// The gradient of the channels `map` from S and what is missing of it; `out` may be S itself.
+    pub fn input_gradient(
+        &self,
+        summed: &Columns,
+        map: &Columns,
+        moments: &Moments,
+        sums: &Sums,
+        out: &Columns,
+    ) {
+        let (pixels, channels) = (map.pixels(), map.channels());
+        let sizes = Sizes::new().int(pixels).int(channels);
+        let sizes = sizes.int(summed.stride()).int(map.stride()).int(out.stride());
+        let sizes = sizes.float(1.0 / pixels as f32);
+        let buffers = [
+            summed.buffer(),
+            map.buffer(),
+            &moments.mean,
+            &moments.deviation,
+            &sums.shift,
+            &sums.scale,
+            out.buffer(),
+        ];
+        let vectors = blocks(pixels * channels / self.vector(), 256);
+        let grid = [vectors.min(16 * self.multiprocessors), 1, 1];
+        self.gpu.launch(&self.get(INPUT_GRADIENT), grid, &buffers, &sizes);
+    }
+}
