@@ -1,5 +1,6 @@
 //! From a plan to a run: the only place that opens devices and files.
 
+mod bench;
 mod device;
 mod resume;
 
@@ -8,13 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use bench::Bench;
 pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
 pub use resume::ChangedKeys;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::data::{self, DataError, Dataset, Loader, LoaderConfig, Splits};
+use crate::data::{self, DataError, Loader, LoaderConfig, Splits};
+use crate::loss::LabelCounts;
 use crate::memory::{Chain, StageSpec};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, HeadsSpec};
@@ -136,7 +139,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         Some(path) => start_from(&mut chain, path, &device)?,
         None => Vec::new(),
     };
-    let mut learner = learner(&plan, &heads, chain, device, &train);
+    let mut learner = learner(&plan, &heads, chain, device, |head| train.label_counts(head));
     let higher = plan.train.plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
     let (steps, epochs) = (train_loader.batches_per_epoch(), plan.train.epochs);
     let mut schedule = plan.train.schedule.init(plan.train.optimizer.lr(), steps, epochs, higher);
@@ -246,12 +249,12 @@ fn learner(
     heads: &[HeadConfig],
     chain: Chain,
     device: Device,
-    train: &Dataset,
+    counts: impl Fn(usize) -> LabelCounts,
 ) -> Learner {
     let with_loss = heads.iter().zip(&plan.heads).enumerate();
     let with_loss = with_loss.map(|(index, (config, head))| LearnedHead {
         config: config.clone(),
-        loss: head.loss.init(head.task, head.labels.len(), &train.label_counts(index)),
+        loss: head.loss.init(head.task, head.labels.len(), &counts(index)),
     });
     let trained: Vec<_> = chain.packs().into_iter().filter(|pack| pack.trained).collect();
     let sizes = trained.iter().map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));

@@ -17,7 +17,19 @@ pub enum Keep {
 }
 
 /// What a stage keeps for its backward pass; only the stage that made it can read it.
-pub struct Saved(pub(super) Box<dyn Any>);
+pub struct Saved(pub(crate) Box<dyn Any>);
+
+impl Saved {
+    /// What `stage` has put in.
+    ///
+    /// # Panics
+    ///
+    /// When another stage has made it.
+    pub fn open<T: 'static>(self, stage: &str) -> Box<T> {
+        let opened = self.0.downcast::<T>();
+        opened.unwrap_or_else(|_| panic!("{stage} was given what another stage kept"))
+    }
+}
 
 /// The statistics of a step's batches, by the key of the pack of running statistics they move.
 pub type Statistics = BTreeMap<String, (Tensor<1>, f64)>;

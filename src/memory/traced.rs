@@ -83,9 +83,7 @@ impl<M: Forward + 'static> Stage for Traced<M> {
         gradient: Activation,
         gradients: &mut Gradients,
     ) -> Activation {
-        let recording = saved.0.downcast::<Recording<M>>();
-        let Recording { input, module, output } = *recording
-            .unwrap_or_else(|_| panic!("{} was given what another stage kept", self.name));
+        let Recording { input, module, output } = *saved.open::<Recording<M>>(&self.name);
         let mut found = output.inner_product(gradient).backward();
         let mut collector =
             Collector { walk: Walk::new(&self.naming), found: &mut found, gradients };

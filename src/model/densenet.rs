@@ -5,11 +5,15 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 
+#[cfg(feature = "cuda")]
+use super::fused;
 use super::layer::{Conv2d, Conv2dConfig, Dropout, NormLayer};
 use super::{DensenetArchitecture, Norm};
 use crate::memory::{
     Activation, ActivationShape, Forward, MemoryConfig, Pass, Stage, StageSpec, Traced,
 };
+#[cfg(feature = "cuda")]
+use crate::ops::cuda::Kernels;
 use crate::ops::reference;
 use crate::random;
 
@@ -19,8 +23,15 @@ impl DensenetArchitecture {
     ///
     /// On CUDA they run fused, as `memory` says, if they can (see [`Self::fusible`]).
     pub fn stages(&self, channels: usize, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
+        let fused = self.fusible().is_ok().then(|| memory.clone());
         let mut stages: Vec<Box<dyn StageSpec>> = Vec::new();
-        stages.push(Box::new(StemSpec { channels: [channels, self.stem], norm: self.norm }));
+        let widths = self.channels();
+        stages.push(Box::new(StemSpec {
+            channels: [channels, self.stem],
+            norm: self.norm,
+            room: widths[0],
+            fused: fused.clone(),
+        }));
         let mut width = self.stem;
         for (index, &layers) in self.blocks.iter().enumerate() {
             let block = DenseBlockSpec {
@@ -32,6 +43,7 @@ impl DensenetArchitecture {
                 bottleneck: self.bottleneck,
                 dropout: self.dropout,
                 norm: self.norm,
+                fused: fused.clone(),
             };
             width = block.output_channels();
             stages.push(Box::new(block));
@@ -42,11 +54,13 @@ impl DensenetArchitecture {
                     index,
                     channels: [width, reduced],
                     norm: self.norm,
+                    room: widths[index + 1],
+                    fused: fused.clone(),
                 }));
                 width = reduced;
             }
         }
-        stages.push(Box::new(PoolSpec { channels: width, norm: self.norm }));
+        stages.push(Box::new(PoolSpec { channels: width, norm: self.norm, fused }));
         stages
     }
 }
@@ -58,10 +72,20 @@ fn map_shape(shape: &ActivationShape) -> [usize; 4] {
     }
 }
 
+/// The kernels of a stage that can run `fused`, on a GPU.
+#[cfg(feature = "cuda")]
+fn kernels(fused: &Option<MemoryConfig>, device: &Device) -> Option<Kernels> {
+    fused.as_ref().and_then(|memory| fused::kernels(device, memory))
+}
+
 /// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2.
 struct StemSpec {
     channels: [usize; 2],
     norm: Norm,
+    /// Channels of the dense block that follows.
+    room: usize,
+    /// How it runs fused, if it can.
+    fused: Option<MemoryConfig>,
 }
 
 #[derive(Module, Debug)]
@@ -97,7 +121,13 @@ impl StageSpec for StemSpec {
             conv0: self.conv().init(device, &mut random),
             norm0: NormLayer::init(self.norm, self.channels[1], device),
         };
-        Box::new(Traced::new("stem", &[("", "features.")], stem))
+        let traced = Traced::new("stem", &[("", "features.")], stem);
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = kernels(&self.fused, device) {
+            let (channels, parameters) = (self.channels[1], traced.parameters());
+            return Box::new(fused::FusedStem::new(kernels, parameters, channels, self.room));
+        }
+        Box::new(traced)
     }
 }
 
@@ -118,6 +148,7 @@ struct DenseBlockSpec {
     bottleneck: usize,
     dropout: f64,
     norm: Norm,
+    fused: Option<MemoryConfig>,
 }
 
 #[derive(Module, Debug)]
@@ -188,7 +219,20 @@ impl StageSpec for DenseBlockSpec {
         let layers = (0..self.layers).map(|layer| self.layer(layer, device, &mut random));
         let block = DenseBlock { denselayer: layers.collect() };
         let prefix = format!("features.{}.", self.name);
-        Box::new(Traced::new(&self.name, &[("", &prefix)], block))
+        let traced = Traced::new(&self.name, &[("", &prefix)], block);
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = kernels(&self.fused, device) {
+            let keep = self.fused.as_ref().map(|memory| memory.dense_layers).unwrap_or_default();
+            let sizes = fused::BlockSizes {
+                layers: self.layers,
+                input: self.input,
+                growth: self.growth,
+                bottleneck: self.bottleneck * self.growth,
+            };
+            let parameters = traced.parameters();
+            return Box::new(fused::FusedBlock::new(&self.name, kernels, parameters, sizes, keep));
+        }
+        Box::new(traced)
     }
 }
 
@@ -215,6 +259,9 @@ struct TransitionSpec {
     index: usize,
     channels: [usize; 2],
     norm: Norm,
+    /// Channels of the dense block that follows.
+    room: usize,
+    fused: Option<MemoryConfig>,
 }
 
 #[derive(Module, Debug)]
@@ -250,7 +297,17 @@ impl StageSpec for TransitionSpec {
             conv: self.conv().init(device, &mut random),
         };
         let prefix = format!("features.{}.", self.name);
-        Box::new(Traced::new(&self.name, &[("", &prefix)], transition))
+        let traced = Traced::new(&self.name, &[("", &prefix)], transition);
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = kernels(&self.fused, device) {
+            let (name, parameters) = (&self.name, traced.parameters());
+            let [_, channels] = self.channels;
+            let room = self.room;
+            return Box::new(fused::FusedTransition::new(
+                name, kernels, parameters, channels, room,
+            ));
+        }
+        Box::new(traced)
     }
 }
 
@@ -265,6 +322,7 @@ impl Forward for Transition {
 struct PoolSpec {
     channels: usize,
     norm: Norm,
+    fused: Option<MemoryConfig>,
 }
 
 #[derive(Module, Debug)]
@@ -287,7 +345,12 @@ impl StageSpec for PoolSpec {
 
     fn init(&self, device: &Device, _seed: u64) -> Box<dyn Stage> {
         let pool = Pool { norm5: NormLayer::init(self.norm, self.channels, device) };
-        Box::new(Traced::new("pool", &[("", "features.")], pool))
+        let traced = Traced::new("pool", &[("", "features.")], pool);
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = kernels(&self.fused, device) {
+            return Box::new(fused::FusedPool::new(kernels, traced.parameters()));
+        }
+        Box::new(traced)
     }
 }
 

@@ -91,6 +91,20 @@ impl Learner {
     ) -> Result<Vec<HeadSum>, LearnError> {
         let targets = batch.targets.clone();
         let images = upload(batch, &self.device);
+        self.step_on(images, &targets, step, learning_rate)
+    }
+
+    /// As [`Learner::step`], with images that are on the device already.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn step_on(
+        &mut self,
+        images: Activation,
+        targets: &[Targets],
+        step: usize,
+        learning_rate: f64,
+    ) -> Result<Vec<HeadSum>, LearnError> {
         let schedule = self.checkpointing.schedule(self.chain.stages().len(), 1);
         let mut sums = Vec::new();
         let result = executor::train(
@@ -100,7 +114,7 @@ impl Learner {
             step as u64,
             |_| images.clone(),
             |_, outputs| {
-                let each = self.losses(outputs.into_outputs(), &targets);
+                let each = self.losses(outputs.into_outputs(), targets);
                 let (gradients, of_heads) = each.into_iter().unzip();
                 sums = of_heads;
                 Activation::Outputs(gradients)

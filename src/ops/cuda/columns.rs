@@ -83,6 +83,11 @@ impl Moments {
     pub fn channels(&self) -> usize {
         self.mean.len()
     }
+
+    /// 1/√(variance + ε) of each channel.
+    pub fn deviation(&self) -> &Buffer {
+        &self.deviation
+    }
 }
 
 /// What a norm does to each channel once its statistics are known: x ↦ scale·x + shift.
@@ -101,6 +106,11 @@ pub struct Sums {
 }
 
 impl Sums {
+    /// Σ γ·dβ and Σ γ·dγ of each channel.
+    pub fn new(shift: Buffer, scale: Buffer) -> Self {
+        Self { shift, scale }
+    }
+
     /// Those of some of the channels.
     pub fn slice(&self, channels: Range<usize>) -> Self {
         Self { shift: self.shift.range(channels.clone()), scale: self.scale.range(channels) }

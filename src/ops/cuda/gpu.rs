@@ -43,6 +43,11 @@ impl Gpu {
         Buffer::new(handle.offset_end(behind), storage, length)
     }
 
+    /// Room for `length` 32-bit numbers.
+    pub fn floats(&self, length: usize) -> Buffer {
+        self.empty(length, Storage::F32)
+    }
+
     /// A buffer with these values.
     pub fn upload(&self, values: &[f32]) -> Buffer {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
@@ -58,6 +63,13 @@ impl Gpu {
     /// `length` zeros.
     pub fn zeros(&self, length: usize) -> Buffer {
         self.upload(&vec![0.0; length])
+    }
+
+    /// Bytes that the allocator holds, in use or not: with all that is freed used again, the most
+    /// that was ever in use, and what its rounding adds.
+    pub fn reserved_bytes(&self) -> u64 {
+        let report = self.client.memory_report(MemoryScope::Device);
+        report.streams.iter().map(|stream| stream.pools.usage().bytes_reserved).sum()
     }
 
     /// Its multiprocessors.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::columns::Columns;
 use super::{Buffer, Element, Gpu, Kernel, Storage};
 
 /// As PyTorch has it.
@@ -15,6 +16,8 @@ pub(super) struct Header(pub(super) &'static str);
 pub(super) const TILES: Header = Header(include_str!("kernels/tiles.cuh"));
 pub(super) const CHANNELS: Header = Header(include_str!("kernels/channels.cuh"));
 pub(super) const GEMM: Header = Header(include_str!("kernels/gemm.cuh"));
+pub(super) const CONV: Header = Header(include_str!("kernels/conv.cuh"));
+pub(super) const POOLED: Header = Header(include_str!("kernels/pooled.cuh"));
 
 /// One entry: its name, threads a block, headers and text.
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +70,11 @@ impl Kernels {
     /// How many elements 16 bytes are.
     pub(super) fn vector(&self) -> usize {
         16 / self.element.storage().bytes()
+    }
+
+    /// Room for a map.
+    pub fn columns(&self, pixels: usize, channels: usize) -> Columns {
+        Columns::new(self.elements(pixels * channels), pixels, channels)
     }
 
     /// Room for activations.

@@ -7,6 +7,9 @@ use super::{Buffer, Sizes};
 const CHANNEL_STATISTICS: Entry = entry!("channel_statistics", 1024, [TILES, CHANNELS]);
 const NORM_AFFINE: Entry = entry!("norm_affine", 256, [TILES]);
 const CHANNEL_SUMS: Entry = entry!("channel_sums", 1024, [TILES, CHANNELS]);
+const NORM_APPLY: Entry = entry!("norm_apply", 256, [TILES, CHANNELS]);
+const NORM_BACKWARD_SUMS: Entry = entry!("norm_backward_sums", 256, [TILES, CHANNELS]);
+const NORM_BACKWARD_APPLY: Entry = entry!("norm_backward_apply", 256, [TILES, CHANNELS]);
 const INPUT_GRADIENT: Entry = entry!("input_gradient", 256, [TILES, CHANNELS]);
 
 /// Where the statistics of a batch go that running statistics move towards: its mean and its
@@ -110,6 +113,86 @@ impl Kernels {
         self.gpu.launch(&self.get(CHANNEL_SUMS), grid, &buffers, &sizes);
     }
 
+    /// scale·x + shift of the channels `map`, after ReLU.
+    pub fn normalised(&self, map: &Columns, affine: &Affine) -> Columns {
+        let out = self.columns(map.pixels(), map.channels());
+        self.norm_apply(map, affine, &out, None, 2);
+        out
+    }
+
+    /// Adds `addend` to `sum`; `one` is the affine map that changes nothing.
+    pub fn add(&self, addend: &Columns, sum: &Columns, one: &Affine) {
+        self.norm_apply(addend, one, sum, Some(sum), 1);
+    }
+
+    /// Copies channels.
+    pub fn copy(&self, map: &Columns, out: &Columns) {
+        self.norm_apply(map, &self.identity(map.channels()), out, None, 0);
+    }
+
+    fn norm_apply(
+        &self,
+        map: &Columns,
+        affine: &Affine,
+        out: &Columns,
+        residual: Option<&Columns>,
+        mode: usize,
+    ) {
+        let (pixels, channels) = (map.pixels(), map.channels());
+        let other = residual.unwrap_or(map);
+        let sizes = Sizes::new().int(pixels).int(channels).int(map.stride());
+        let sizes = sizes.int(other.stride()).int(out.stride()).int(mode);
+        let buffers =
+            [map.buffer(), &affine.scale, &affine.shift, other.buffer(), out.buffer()];
+        let grid = [self.streaming(pixels * channels), 1, 1];
+        self.gpu.launch(&self.get(NORM_APPLY), grid, &buffers, &sizes);
+    }
+
+    /// Blocks of a kernel that goes once over so many elements.
+    fn streaming(&self, elements: usize) -> usize {
+        blocks(elements / self.vector(), 256).min(16 * self.multiprocessors)
+    }
+
+    /// Turns the gradient of a norm's output after ReLU into that of its input, `map`, in place, and
+    /// writes the gradients of its parameters.
+    pub fn norm_backward(
+        &self,
+        gradient: &Columns,
+        map: &Columns,
+        moments: &Moments,
+        affine: &Affine,
+        norm: &NormBuffers,
+        norm_gradients: &NormBuffers,
+    ) {
+        let (pixels, channels) = (map.pixels(), map.channels());
+        let rows = blocks(pixels, 64).min(4 * self.multiprocessors);
+        // Without the counts that a forward kernel leaves.
+        let part = self.partials(rows, channels);
+        let sizes = Sizes::new().int(pixels).int(channels);
+        let sizes = sizes.int(gradient.stride()).int(map.stride()).int(0).int(1);
+        let common = [gradient.buffer(), map.buffer(), map.buffer()];
+        let channel = [&moments.mean, &moments.deviation, &affine.scale, &affine.shift];
+        let buffers = [&common[..], &channel[..], &[&part.buffer]].concat();
+        let grid = [rows, blocks(channels, 16 * self.vector()), 1];
+        self.gpu.launch(&self.get(NORM_BACKWARD_SUMS), grid, &buffers, &sizes);
+        self.channel_sums(&part, norm, norm_gradients, &self.sums(channels), true);
+
+        let sizes = Sizes::new().int(pixels).int(channels);
+        let sizes = sizes.int(gradient.stride()).int(map.stride()).int(0);
+        let sizes = sizes.int(gradient.stride()).int(0).int(1).float(1.0 / pixels as f32).int(0);
+        let sums = [&norm_gradients.scale, &norm_gradients.shift];
+        let out = [gradient.buffer(), gradient.buffer()];
+        let buffers = [&common[..], &channel[..], &sums[..], &out[..]].concat();
+        let grid = [self.streaming(pixels * channels), 1, 1];
+        self.gpu.launch(&self.get(NORM_BACKWARD_APPLY), grid, &buffers, &sizes);
+    }
+
+    /// The affine map that changes nothing, for `channels` channels.
+    pub fn identity(&self, channels: usize) -> Affine {
+        let (scale, shift) = (self.gpu.upload(&vec![1.0; channels]), self.gpu.zeros(channels));
+        Affine { scale, shift }
+    }
+
     /// The gradient of the channels `map` from S and what is missing of it; `out` may be S itself.
     pub fn input_gradient(
         &self,
@@ -132,8 +215,7 @@ impl Kernels {
             &sums.scale,
             out.buffer(),
         ];
-        let vectors = blocks(pixels * channels / self.vector(), 256);
-        let grid = [vectors.min(16 * self.multiprocessors), 1, 1];
+        let grid = [self.streaming(pixels * channels), 1, 1];
         self.gpu.launch(&self.get(INPUT_GRADIENT), grid, &buffers, &sizes);
     }
 }

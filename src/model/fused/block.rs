@@ -1,0 +1,259 @@
+//! A dense block.
+
+use super::store::{Room, Store, Values, parameters_of_store};
+use super::{device_map, pending_gradient};
+use crate::memory::{
+    Activation, DenseLayers, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics,
+};
+use crate::ops::cuda::{
+    Affine, Columns, Convolution, DeviceMap, Form, Kernels, Moments, NormBuffers,
+};
+
+/// Layers, each of which adds `growth` channels to all those before it.
+///
+/// All maps of the block lie in one buffer, of which each layer writes a slice. The statistics of a
+/// channel are computed once, where it is written, and every later norm uses them. Going back, every
+/// norm adds its share of a channel's gradient to S and to two sums (see [`crate::ops::cuda::Sums`]),
+/// from which the channel's gradient is made once, where it was written.
+pub(in crate::model) struct FusedBlock {
+    name: String,
+    store: Store,
+    sizes: BlockSizes,
+    keep: DenseLayers,
+}
+
+/// The sizes of a dense block.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::model) struct BlockSizes {
+    /// How many layers.
+    pub layers: usize,
+    /// Channels of the input.
+    pub input: usize,
+    /// Channels that each layer adds.
+    pub growth: usize,
+    /// Channels between a layer's two convolutions.
+    pub bottleneck: usize,
+}
+
+impl BlockSizes {
+    /// Channels that the layer reads.
+    fn width(&self, layer: usize) -> usize {
+        self.input + layer * self.growth
+    }
+
+    fn output(&self) -> usize {
+        self.width(self.layers)
+    }
+}
+
+struct Kept {
+    /// All of the block's maps.
+    map: DeviceMap,
+    came_as_tensor: bool,
+    moments: Moments,
+    layers: Vec<KeptLayer>,
+}
+
+/// What a layer needs for its backward pass besides the block's maps.
+struct KeptLayer {
+    /// The outputs of the 1×1 convolution; `None` where they are recomputed.
+    bottleneck: Option<Columns>,
+    moments: Moments,
+    affines: [Affine; 2],
+}
+
+impl FusedBlock {
+    /// With these parameters.
+    pub fn new(
+        name: &str,
+        kernels: Kernels,
+        parameters: Vec<Parameter>,
+        sizes: BlockSizes,
+        keep: DenseLayers,
+    ) -> Self {
+        let forms: Vec<(usize, Form)> = (0..2 * sizes.layers)
+            .flat_map(|weight| [(weight, Form::Forward), (weight, Form::InputGradient)])
+            .collect();
+        let store = Store::new(kernels, parameters, &forms);
+        Self { name: name.to_owned(), store, sizes, keep }
+    }
+
+    /// The input in a buffer with room for the block's channels: its own, where it has that.
+    fn with_room(&self, map: DeviceMap) -> DeviceMap {
+        let output = self.sizes.output();
+        if map.columns.stride() >= output {
+            return map;
+        }
+        let kernels = self.store.kernels();
+        let columns = kernels.columns(map.columns.pixels(), output).slice(0..self.sizes.input);
+        kernels.copy(&map.columns, &columns);
+        DeviceMap { columns, ..map }
+    }
+
+    /// The statistics of the input's channels, with room for those of the block's.
+    fn moments(&self, map: &DeviceMap) -> Moments {
+        let kernels = self.store.kernels();
+        match &map.moments {
+            Some(moments) if moments.channels() >= self.sizes.output() => moments.clone(),
+            _ => {
+                let moments = kernels.moments(self.sizes.output());
+                kernels.map_statistics(&map.columns, &moments.slice(0..self.sizes.input));
+                moments
+            }
+        }
+    }
+
+    fn convolutions(&self, size: [usize; 3]) -> [Convolution; 2] {
+        [
+            Convolution { size, kernel: 1, stride: 1, padding: 0 },
+            Convolution { size, kernel: 3, stride: 1, padding: 1 },
+        ]
+    }
+}
+
+impl Stage for FusedBlock {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn forward(
+        &self,
+        input: Activation,
+        keep: Keep,
+        pass: &Pass,
+        statistics: &mut Statistics,
+    ) -> (Activation, Option<Saved>) {
+        let (kernels, values) = (self.store.kernels(), self.store.values());
+        let (map, came_as_tensor) = device_map(kernels, input);
+        let map = self.with_room(map);
+        let moments = pass.trains().then(|| self.moments(&map));
+        let all = map.columns.with_channels(self.sizes.output());
+        let records = self.store.records(pass);
+        let record = |norm: usize| records.as_ref().map(|records| &records.norms[norm]);
+        let convolutions = self.convolutions(map.size);
+        let mut kept = Vec::new();
+        for layer in 0..self.sizes.layers {
+            let (width, pixels) = (self.sizes.width(layer), all.pixels());
+            let input = all.slice(0..width);
+            let read = match &moments {
+                Some(moments) => moments.slice(0..width),
+                None => values.running[2 * layer].clone(),
+            };
+            let norm = &values.norms[2 * layer];
+            let affine1 = kernels.affine(&read, norm, pixels, record(2 * layer));
+            let bottleneck = kernels.columns(pixels, self.sizes.bottleneck);
+            let weight = &values.packed[4 * layer];
+            let normal = kernels.normalised(&input, &affine1);
+            let part = kernels.conv_forward(&convolutions[0], &normal, weight, &bottleneck);
+            let between = match pass.trains() {
+                true => {
+                    let between = kernels.moments(self.sizes.bottleneck);
+                    kernels.channel_statistics(&part, &between);
+                    between
+                }
+                false => values.running[2 * layer + 1].clone(),
+            };
+            let norm = &values.norms[2 * layer + 1];
+            let affine2 = kernels.affine(&between, norm, pixels, record(2 * layer + 1));
+            let added = all.slice(width..width + self.sizes.growth);
+            let weight = &values.packed[4 * layer + 2];
+            let normal = kernels.normalised(&bottleneck, &affine2);
+            let part = kernels.conv_forward(&convolutions[1], &normal, weight, &added);
+            if let Some(moments) = &moments {
+                let written = moments.slice(width..width + self.sizes.growth);
+                kernels.channel_statistics(&part, &written);
+            }
+            if keep == Keep::All {
+                let bottleneck = (self.keep == DenseLayers::Keep).then_some(bottleneck);
+                let affines = [affine1, affine2];
+                kept.push(KeptLayer { bottleneck, moments: between, affines });
+            }
+        }
+        self.store.report(records, statistics);
+        let output = DeviceMap { columns: all, moments: moments.clone(), ..map };
+        let saved = moments.filter(|_| keep == Keep::All).map(|moments| {
+            let map = output.clone();
+            Saved(Box::new(Kept { map, came_as_tensor, moments, layers: kept }))
+        });
+        (Activation::Device(output), saved)
+    }
+
+    fn backward(&self, saved: Saved, gradient: Activation, gradients: &mut Gradients) -> Activation {
+        let (kernels, values) = (self.store.kernels(), self.store.values());
+        let Kept { map, came_as_tensor, moments, mut layers } = *saved.open::<Kept>(&self.name);
+        let moments = moments.slice(0..self.sizes.output());
+        let (summed, sums) = pending_gradient(kernels, gradient, &moments);
+        let room = self.store.room();
+        // General path: all that follow have been read, so this is the gradient itself.
+        kernels.input_gradient(&summed, &map.columns, &moments, &sums, &summed);
+        for layer in (0..self.sizes.layers).rev() {
+            let kept = layers.pop().expect("one for each layer");
+            self.backward_layer(layer, &values, &map, &moments, kept, &summed, &room);
+        }
+        self.store.add_gradients(room, gradients);
+        let columns = summed.slice(0..self.sizes.input);
+        let gradient =
+            DeviceMap { columns, moments: None, pending: None, ..map };
+        match came_as_tensor {
+            true => Activation::Map(gradient.to_tensor()),
+            false => Activation::Device(gradient),
+        }
+    }
+
+    parameters_of_store!();
+}
+
+impl FusedBlock {
+    /// Adds to `gradient`, of all of the block's maps, what goes back through a layer, and writes the
+    /// gradients of its parameters.
+    #[expect(clippy::too_many_arguments, reason = "a layer's inputs and outputs")]
+    fn backward_layer(
+        &self,
+        layer: usize,
+        values: &Values,
+        map: &DeviceMap,
+        moments: &Moments,
+        kept: KeptLayer,
+        gradient: &Columns,
+        room: &Room,
+    ) {
+        let kernels = self.store.kernels();
+        let convolutions = self.convolutions(map.size);
+        let (width, growth) = (self.sizes.width(layer), self.sizes.growth);
+        let (pixels, middle) = (map.columns.pixels(), self.sizes.bottleneck);
+        let input = map.columns.slice(0..width);
+        let added = gradient.slice(width..width + growth);
+        let [affine1, affine2] = &kept.affines;
+        let [norm1, norm2]: [&NormBuffers; 2] =
+            [&values.norms[2 * layer], &values.norms[2 * layer + 1]];
+
+        let normal1 = kernels.normalised(&input, affine1);
+        let bottleneck = kept.bottleneck.unwrap_or_else(|| {
+            let bottleneck = kernels.columns(pixels, middle);
+            let weight = &values.packed[4 * layer];
+            kernels.conv_forward(&convolutions[0], &normal1, weight, &bottleneck);
+            bottleneck
+        });
+        let normal2 = kernels.normalised(&bottleneck, affine2);
+        let weight = &room.weights[2 * layer + 1];
+        kernels.conv_backward_weight(&convolutions[1], &normal2, &added, weight);
+        drop(normal2);
+        let between = kernels.columns(pixels, middle);
+        let weight = &values.packed[4 * layer + 3];
+        kernels.conv_backward_input(&convolutions[1], &added, weight, &between);
+        let norm_room = &room.norms[2 * layer + 1];
+        kernels.norm_backward(&between, &bottleneck, &kept.moments, affine2, norm2, norm_room);
+        drop(bottleneck);
+
+        let weight = &room.weights[2 * layer];
+        kernels.conv_backward_weight(&convolutions[0], &normal1, &between, weight);
+        drop(normal1);
+        let back = kernels.columns(pixels, width);
+        let weight = &values.packed[4 * layer + 1];
+        kernels.conv_backward_input(&convolutions[0], &between, weight, &back);
+        let norm_room = &room.norms[2 * layer];
+        let read = moments.slice(0..width);
+        kernels.norm_backward(&back, &input, &read, affine1, norm1, norm_room);
+        kernels.add(&back, &gradient.slice(0..width), &kernels.identity(width));
+    }
+}
