@@ -3,8 +3,7 @@
 use burn::tensor::{Tensor, TensorData};
 
 use super::{BuildError, chain, learner, resolve_device};
-use crate::data::Targets;
-use crate::loss::LabelCounts;
+use crate::data::{LabelCounts, Targets};
 use crate::memory::Activation;
 use crate::model::{HeadConfig, Task};
 use crate::plan::Plan;

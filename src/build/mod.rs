@@ -16,8 +16,7 @@ pub use resume::ChangedKeys;
 use burn::tensor::{Device, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::data::{self, DataError, Loader, LoaderConfig, Splits};
-use crate::loss::LabelCounts;
+use crate::data::{self, DataError, LabelCounts, Loader, LoaderConfig, Splits};
 use crate::memory::{Chain, StageSpec};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, HeadsSpec};

@@ -178,7 +178,12 @@ impl Stage for FusedBlock {
         (Activation::Device(output), saved)
     }
 
-    fn backward(&self, saved: Saved, gradient: Activation, gradients: &mut Gradients) -> Activation {
+    fn backward(
+        &self,
+        saved: Saved,
+        gradient: Activation,
+        gradients: &mut Gradients,
+    ) -> Activation {
         let (kernels, values) = (self.store.kernels(), self.store.values());
         let Kept { map, came_as_tensor, moments, mut layers } = *saved.open::<Kept>(&self.name);
         let moments = moments.slice(0..self.sizes.output());
@@ -192,8 +197,7 @@ impl Stage for FusedBlock {
         }
         self.store.add_gradients(room, gradients);
         let columns = summed.slice(0..self.sizes.input);
-        let gradient =
-            DeviceMap { columns, moments: None, pending: None, ..map };
+        let gradient = DeviceMap { columns, moments: None, pending: None, ..map };
         match came_as_tensor {
             true => Activation::Map(gradient.to_tensor()),
             false => Activation::Device(gradient),

@@ -2,9 +2,7 @@
 
 use super::store::{Store, parameters_of_store};
 use super::{device_map, input_gradient, moments};
-use crate::memory::{
-    Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics,
-};
+use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::ops::cuda::{Affine, Buffer, DeviceMap, Kernels, Moments};
 
 /// Norm, ReLU, the mean over each feature map.
@@ -55,7 +53,12 @@ impl Stage for FusedPool {
         (Activation::Features(output), (keep == Keep::All).then(|| Saved(Box::new(kept))))
     }
 
-    fn backward(&self, saved: Saved, gradient: Activation, gradients: &mut Gradients) -> Activation {
+    fn backward(
+        &self,
+        saved: Saved,
+        gradient: Activation,
+        gradients: &mut Gradients,
+    ) -> Activation {
         let (kernels, values) = (self.store.kernels(), self.store.values());
         let Kept { map, came_as_tensor, moments, affine } = *saved.open::<Kept>("pool");
         let gradient = Buffer::of_tensor(gradient.into_features());

@@ -1,10 +1,8 @@
 //! The stem.
 
-use super::store::{Store, parameters_of_store};
 use super::gradient_columns;
-use crate::memory::{
-    Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics,
-};
+use super::store::{Store, parameters_of_store};
+use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::ops::cuda::{Buffer, Columns, DeviceMap, Form, Images, Kernels, Moments};
 
 /// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2.
@@ -46,7 +44,8 @@ impl Stage for FusedStem {
         let (kernels, values) = (self.store.kernels(), self.store.values());
         let map = input.into_map();
         let shape = map.dims();
-        let images = Images { shape, buffer: Buffer::of_tensor(map.cast(burn::tensor::DType::F32)) };
+        let images =
+            Images { shape, buffer: Buffer::of_tensor(map.cast(burn::tensor::DType::F32)) };
         let (convolved, part) = kernels.stem_forward(&images, &values.packed[0], self.channels);
         let records = self.store.records(pass);
         let moments = match pass.trains() {
@@ -75,7 +74,12 @@ impl Stage for FusedStem {
         (Activation::Device(output), (keep == Keep::All).then(|| Saved(Box::new(kept))))
     }
 
-    fn backward(&self, saved: Saved, gradient: Activation, gradients: &mut Gradients) -> Activation {
+    fn backward(
+        &self,
+        saved: Saved,
+        gradient: Activation,
+        gradients: &mut Gradients,
+    ) -> Activation {
         let (kernels, values) = (self.store.kernels(), self.store.values());
         let kept = saved.open::<Kept>("stem");
         let gradient = gradient_columns(kernels, gradient);

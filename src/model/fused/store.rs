@@ -89,8 +89,7 @@ impl Store {
             Segment { source: place.start, form, output, input, kernel }
         };
         let segments: Vec<Segment> = forms.iter().map(segment).collect();
-        let packing =
-            (!segments.is_empty()).then(|| kernels.packing(kernels.gpu(), &segments));
+        let packing = (!segments.is_empty()).then(|| kernels.packing(kernels.gpu(), &segments));
         Self { kernels, packs, packing, values: RefCell::default() }
     }
 
@@ -106,13 +105,15 @@ impl Store {
 
     fn read(&self) -> Values {
         let buffer = |kind: usize| Buffer::of_tensor(self.packs[kind].value.clone());
+        let norms = buffer(NORMS);
         let packed = match &self.packing {
             Some(packing) => self.kernels.pack(&buffer(WEIGHTS), packing),
             None => Vec::new(),
         };
-        let running = self.pairs(RUNNING, &buffer(RUNNING));
+        let running = buffer(RUNNING);
+        let running = self.pairs(RUNNING, &running);
         Values {
-            norms: norm_buffers(self.pairs(NORMS, &buffer(NORMS))),
+            norms: norm_buffers(self.pairs(NORMS, &norms)),
             running: running.map(|(mean, variance)| Moments::running(mean, variance)).collect(),
             packed,
         }
@@ -223,10 +224,7 @@ macro_rules! parameters_of_store {
 
         fn map_parameters(
             &mut self,
-            change: &mut dyn FnMut(
-                &str,
-                burn::tensor::Tensor<1>,
-            ) -> burn::tensor::Tensor<1>,
+            change: &mut dyn FnMut(&str, burn::tensor::Tensor<1>) -> burn::tensor::Tensor<1>,
         ) {
             self.store.map_parameters(change);
         }
@@ -237,10 +235,7 @@ macro_rules! parameters_of_store {
 
         fn map_packs(
             &mut self,
-            change: &mut dyn FnMut(
-                &str,
-                burn::tensor::Tensor<1>,
-            ) -> burn::tensor::Tensor<1>,
+            change: &mut dyn FnMut(&str, burn::tensor::Tensor<1>) -> burn::tensor::Tensor<1>,
         ) {
             self.store.map_packs(change);
         }

@@ -2,9 +2,7 @@
 
 use super::store::{Store, parameters_of_store};
 use super::{device_map, gradient_columns, input_gradient, moments};
-use crate::memory::{
-    Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics,
-};
+use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::ops::cuda::{Affine, DeviceMap, Form, Kernels, Moments};
 
 /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
@@ -75,7 +73,12 @@ impl Stage for FusedTransition {
         (Activation::Device(output), (keep == Keep::All).then(|| Saved(Box::new(kept))))
     }
 
-    fn backward(&self, saved: Saved, gradient: Activation, gradients: &mut Gradients) -> Activation {
+    fn backward(
+        &self,
+        saved: Saved,
+        gradient: Activation,
+        gradients: &mut Gradients,
+    ) -> Activation {
         let (kernels, values) = (self.store.kernels(), self.store.values());
         let Kept { map, came_as_tensor, moments, affine } = *saved.open::<Kept>(&self.name);
         let gradient = gradient_columns(kernels, gradient);

@@ -1,7 +1,7 @@
 //! Convolutions of any size.
 
 use super::columns::{Columns, Partials};
-use super::kernels::{CHANNELS, CONV, Entry, GEMM, Kernels, TILES, blocks, entry};
+use super::kernels::{Entry, Kernels, blocks, entry};
 use super::weights::Packed;
 use super::{Buffer, Sizes};
 

@@ -3,6 +3,7 @@
 use burn::backend::DispatchDevice;
 use burn::tensor::{Device, Tensor};
 use burn_cubecl::CubeDevice;
+use burn_cubecl::cubecl::MemoryScope;
 use burn_cubecl::cubecl::client::Client;
 use burn_cubecl::cubecl::prelude::CubeCount;
 use burn_cubecl::cubecl::server::{KernelArguments, MetadataBindingInfo};

@@ -93,18 +93,15 @@ impl Kernels {
     }
 
     /// The kernel of `entry` with further macros; `variant` tells their values apart.
-    pub(super) fn variant(
-        &self,
-        entry: Entry,
-        variant: usize,
-        macros: &[(&str, usize)],
-    ) -> Kernel {
+    pub(super) fn variant(&self, entry: Entry, variant: usize, macros: &[(&str, usize)]) -> Kernel {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.entry((entry.name, variant))
             .or_insert_with(|| {
                 let element = self.element.macro_name();
                 let mut all: Vec<(&str, &dyn std::fmt::Display)> = vec![("ELEMENT", &element)];
-                all.extend(macros.iter().map(|(name, value)| (*name, value as &dyn std::fmt::Display)));
+                all.extend(
+                    macros.iter().map(|(name, value)| (*name, value as &dyn std::fmt::Display)),
+                );
                 let headers = entry.headers.iter().map(|header| header.0);
                 let texts: Vec<&str> = headers.chain([entry.text]).collect();
                 Kernel::new(entry.name, entry.threads, &all, &texts)

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Tensor};
 
 use super::columns::{Columns, Moments, Sums};
-use super::kernels::{CHANNELS, Entry, Kernels, TILES, blocks, entry};
+use super::kernels::{Entry, Kernels, blocks, entry};
 use super::{Buffer, Gpu, Sizes};
 
 const NORM_STATISTICS: Entry = entry!("norm_statistics", 256, [TILES, CHANNELS]);
@@ -73,7 +73,7 @@ impl Kernels {
         let rows = blocks(pixels, 64).min(4 * self.multiprocessors);
         let part = self.partials(rows, channels);
         let sizes = Sizes::new().int(pixels).int(channels).int(map.stride()).int(0);
-        let grid = [rows, blocks(channels, 16 * self.vector()), 1];
+        let grid = [rows, self.lanes(channels), 1];
         let buffers = [map.buffer(), &part.buffer];
         self.gpu.launch(&self.get(NORM_STATISTICS), grid, &buffers, &sizes);
         self.channel_statistics(&part, out);

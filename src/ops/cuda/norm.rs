@@ -1,7 +1,7 @@
 //! Statistics of channels, and what norms make of them.
 
 use super::columns::{Affine, Columns, Moments, Partials, Sums};
-use super::kernels::{CHANNELS, EPSILON, Entry, Kernels, TILES, blocks, entry};
+use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
 use super::{Buffer, Sizes};
 
 const CHANNEL_STATISTICS: Entry = entry!("channel_statistics", 1024, [TILES, CHANNELS]);
@@ -142,15 +142,19 @@ impl Kernels {
         let other = residual.unwrap_or(map);
         let sizes = Sizes::new().int(pixels).int(channels).int(map.stride());
         let sizes = sizes.int(other.stride()).int(out.stride()).int(mode);
-        let buffers =
-            [map.buffer(), &affine.scale, &affine.shift, other.buffer(), out.buffer()];
-        let grid = [self.streaming(pixels * channels), 1, 1];
+        let buffers = [map.buffer(), &affine.scale, &affine.shift, other.buffer(), out.buffer()];
+        let grid = [self.streaming(pixels), self.lanes(channels), 1];
         self.gpu.launch(&self.get(NORM_APPLY), grid, &buffers, &sizes);
     }
 
-    /// Blocks of a kernel that goes once over so many elements.
-    fn streaming(&self, elements: usize) -> usize {
-        blocks(elements / self.vector(), 256).min(16 * self.multiprocessors)
+    /// Blocks side by side of a kernel that goes once over so many pixels.
+    fn streaming(&self, pixels: usize) -> usize {
+        blocks(pixels, 32).min(8 * self.multiprocessors)
+    }
+
+    /// Blocks behind one another of a kernel that goes over so many channels.
+    pub(super) fn lanes(&self, channels: usize) -> usize {
+        blocks(channels, 8 * self.vector())
     }
 
     /// Turns the gradient of a norm's output after ReLU into that of its input, `map`, in place, and
@@ -166,14 +170,13 @@ impl Kernels {
     ) {
         let (pixels, channels) = (map.pixels(), map.channels());
         let rows = blocks(pixels, 64).min(4 * self.multiprocessors);
-        // Without the counts that a forward kernel leaves.
         let part = self.partials(rows, channels);
         let sizes = Sizes::new().int(pixels).int(channels);
         let sizes = sizes.int(gradient.stride()).int(map.stride()).int(0).int(1);
         let common = [gradient.buffer(), map.buffer(), map.buffer()];
         let channel = [&moments.mean, &moments.deviation, &affine.scale, &affine.shift];
         let buffers = [&common[..], &channel[..], &[&part.buffer]].concat();
-        let grid = [rows, blocks(channels, 16 * self.vector()), 1];
+        let grid = [rows, self.lanes(channels), 1];
         self.gpu.launch(&self.get(NORM_BACKWARD_SUMS), grid, &buffers, &sizes);
         self.channel_sums(&part, norm, norm_gradients, &self.sums(channels), true);
 
@@ -183,7 +186,7 @@ impl Kernels {
         let sums = [&norm_gradients.scale, &norm_gradients.shift];
         let out = [gradient.buffer(), gradient.buffer()];
         let buffers = [&common[..], &channel[..], &sums[..], &out[..]].concat();
-        let grid = [self.streaming(pixels * channels), 1, 1];
+        let grid = [self.streaming(pixels), self.lanes(channels), 1];
         self.gpu.launch(&self.get(NORM_BACKWARD_APPLY), grid, &buffers, &sizes);
     }
 
@@ -215,7 +218,7 @@ impl Kernels {
             &sums.scale,
             out.buffer(),
         ];
-        let grid = [self.streaming(pixels * channels), 1, 1];
+        let grid = [self.streaming(pixels), self.lanes(channels), 1];
         self.gpu.launch(&self.get(INPUT_GRADIENT), grid, &buffers, &sizes);
     }
 }

@@ -1,7 +1,7 @@
 //! The last BatchNorm, ReLU, and the mean over each map.
 
 use super::columns::{Affine, Columns, Moments, Partials};
-use super::kernels::{CHANNELS, Entry, Kernels, TILES, blocks, entry};
+use super::kernels::{Entry, Kernels, entry};
 use super::norm::NormBuffers;
 use super::{Buffer, Sizes};
 
@@ -13,9 +13,10 @@ impl Kernels {
     pub fn global_pool_forward(&self, map: &Columns, batch: usize, affine: &Affine) -> Buffer {
         let channels = map.channels();
         let features = self.floats(batch * channels);
-        let sizes = Sizes::new().int(batch).int(map.pixels() / batch).int(channels).int(map.stride());
+        let sizes =
+            Sizes::new().int(batch).int(map.pixels() / batch).int(channels).int(map.stride());
         let buffers = [map.buffer(), &affine.scale, &affine.shift, &features];
-        let grid = [blocks(channels, 8 * self.vector()), batch, 1];
+        let grid = [self.lanes(channels), batch, 1];
         self.gpu.launch(&self.get(GLOBAL_POOL_FORWARD), grid, &buffers, &sizes);
         features
     }
@@ -48,7 +49,7 @@ impl Kernels {
             summed.buffer(),
             &part.buffer,
         ];
-        let grid = [blocks(channels, 8 * self.vector()), batch, 1];
+        let grid = [batch, self.lanes(channels), 1];
         self.gpu.launch(&self.get(GLOBAL_POOL_BACKWARD), grid, &buffers, &sizes);
         part
     }

@@ -1,7 +1,7 @@
 //! 7×7 convolution with stride 2, BatchNorm, ReLU and 3×3 max-pooling with stride 2.
 
 use super::columns::{Affine, Columns, Moments, Partials};
-use super::kernels::{CHANNELS, Entry, Kernels, TILES, blocks, entry};
+use super::kernels::{Entry, Kernels, blocks, entry};
 use super::norm::NormBuffers;
 use super::weights::Packed;
 use super::{Buffer, Sizes, Storage};
@@ -87,14 +87,8 @@ impl Kernels {
         let part = self.partials(rows, channels);
         let sizes = Sizes::new().int(batch).int(height).int(width).int(out_height).int(out_width);
         let sizes = sizes.int(channels).int(convolved.stride()).int(out.stride());
-        let buffers = [
-            convolved.buffer(),
-            &affine.scale,
-            &affine.shift,
-            out.buffer(),
-            &index,
-            &part.buffer,
-        ];
+        let buffers =
+            [convolved.buffer(), &affine.scale, &affine.shift, out.buffer(), &index, &part.buffer];
         let kernel = self.stem_kernel(STEM_POOL_FORWARD, images);
         self.gpu.launch(&kernel, [rows, blocks(channels, 64), 1], &buffers, &sizes);
         (index, part)

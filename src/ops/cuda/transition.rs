@@ -1,16 +1,17 @@
 //! BatchNorm, ReLU, 1×1 convolution and 2×2 average-pooling.
 
 use super::columns::{Affine, Columns, Moments, Partials};
-use super::kernels::{CHANNELS, Entry, GEMM, Kernels, TILES, blocks, entry};
+use super::kernels::{Entry, Kernels, blocks, entry};
 use super::norm::NormBuffers;
 use super::weights::Packed;
 use super::{Buffer, Sizes};
 
-const TRANSITION_FORWARD: Entry = entry!("transition_forward", 256, [TILES, CHANNELS, GEMM]);
+const TRANSITION_FORWARD: Entry =
+    entry!("transition_forward", 256, [TILES, CHANNELS, GEMM, POOLED]);
 const TRANSITION_BACKWARD_INPUT: Entry =
-    entry!("transition_backward_input", 256, [TILES, CHANNELS, GEMM]);
+    entry!("transition_backward_input", 256, [TILES, CHANNELS, GEMM, CONV, POOLED]);
 const TRANSITION_BACKWARD_WEIGHT: Entry =
-    entry!("transition_backward_weight", 256, [TILES, CHANNELS, GEMM]);
+    entry!("transition_backward_weight", 256, [TILES, CHANNELS, GEMM, POOLED]);
 
 impl Kernels {
     /// Writes the transition of `map`, of `[batch, height, width]` pixels, into `out`; returns what it
@@ -73,7 +74,7 @@ impl Kernels {
             summed.buffer(),
             &part.buffer,
         ];
-        let grid = [tiles * blocks(map.channels(), 128), 1, 1];
+        let grid = [tiles * blocks(map.channels(), 64), 1, 1];
         self.gpu.launch(&self.get(TRANSITION_BACKWARD_INPUT), grid, &buffers, &sizes);
         part
     }
@@ -93,8 +94,7 @@ impl Kernels {
         let work = self.floats(splits * output * input);
         let sizes = size.into_iter().fold(Sizes::new(), Sizes::int);
         let sizes = sizes.int(input).int(output).int(gradient.stride()).int(map.stride()).int(per);
-        let buffers =
-            [gradient.buffer(), map.buffer(), &affine.scale, &affine.shift, &work];
+        let buffers = [gradient.buffer(), map.buffer(), &affine.scale, &affine.shift, &work];
         let kernel = self.get(TRANSITION_BACKWARD_WEIGHT);
         self.gpu.launch(&kernel, [tiles, splits, 1], &buffers, &sizes);
         self.reduce_partials(&work, weight_gradient, splits, [output, input, 1]);

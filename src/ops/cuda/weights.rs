@@ -1,6 +1,6 @@
 //! Convolution weights in the form that kernels multiply, and their gradients from parts.
 
-use super::kernels::{Entry, Kernels, TILES, blocks, entry};
+use super::kernels::{Entry, Kernels, blocks, entry};
 use super::{Buffer, Gpu, Sizes};
 
 const PACK_WEIGHTS: Entry = entry!("pack_weights", 256, [TILES]);
@@ -75,7 +75,8 @@ impl Kernels {
             };
             let entries =
                 [segment.source, start, mode, segment.output, segment.input, taps, row, first];
-            table.extend(entries.map(|entry| u32::try_from(entry).expect("weights fit in 32 bits")));
+            table
+                .extend(entries.map(|entry| u32::try_from(entry).expect("weights fit in 32 bits")));
             places.push(Place { start, length: rows * row, row });
             start += (rows * row).next_multiple_of(8);
             first += blocks(rows * row, 256);
