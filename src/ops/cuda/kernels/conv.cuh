@@ -10,7 +10,7 @@ struct conv_sizes {
 #ifndef TILE_N
 #define TILE_N 128
 #endif
-constexpr int BLOCKS = element::parts == 2 ? 1 : 2;  // a multiprocessor
+[[maybe_unused]] constexpr int BLOCKS = element::parts == 2 ? 1 : 2;  // a multiprocessor
 
 // acc += A·Bᵀ for a tile of 128 rows and TN columns. Row r reads source pixel (image, y + direction·ty, x + direction·tx)
 // for taps ty < ny, tx < nx; weights row n holds tap (ky0 + step_y·ty)·kw + kx0 + step_x·tx at [tap·channels + c].

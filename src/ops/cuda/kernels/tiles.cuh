@@ -113,8 +113,8 @@ typedef ELEMENT element;
 typedef element::storage E;
 
 constexpr int V = 16 / sizeof(E);          // elements in 16 bytes
-constexpr int STEP = 32 / sizeof(E);       // elements of the common dimension in one multiplication step
-constexpr bool WIDE = sizeof(E) == 4;
+[[maybe_unused]] constexpr int STEP = 32 / sizeof(E);       // elements of the common dimension in one multiplication step
+[[maybe_unused]] constexpr bool WIDE = sizeof(E) == 4;
 
 // A factor's registers as the tensor core takes them.
 template <int N>

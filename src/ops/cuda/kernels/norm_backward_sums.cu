@@ -1,0 +1,58 @@
+// Partials of Σ g and Σ g·x̂, g = dy where the mask holds, x̂ = (x − mean)·rstd; any C.
+// mask: 0 always, 1 where scale·x + shift > 0, 2 where y > 0.
+//
+// dy, x, y: [pixels, C] (ld_dy, ld_x, ld_y); y is read under mask 2 only. Headers: tiles.cuh channels.cuh.
+// Grid (G, ceil(C/(8·V))), block 256, G = min(ceil(pixels/64), 4·SMS), rows of part = G. Bytes: each tensor once.
+
+struct norm_backward_sums_sizes {
+    int pixels, channels, ld_dy, ld_x, ld_y, mask;
+};
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_backward_sums(const E* __restrict__ dy, const E* __restrict__ x, const E* __restrict__ y,
+                   const float* __restrict__ mean, const float* __restrict__ rstd, const float* __restrict__ scale,
+                   const float* __restrict__ shift, float* __restrict__ part,
+                   const __grid_constant__ norm_backward_sums_sizes s) {
+    __shared__ float shared[8 * 8 * V * 2];
+    walk at;
+    float first[V], second[V];
+#pragma unroll
+    for (int e = 0; e < V; e++) first[e] = second[e] = 0.f;
+    if (at.c < s.channels) {
+        bool vectors = s.channels % V == 0 && s.ld_x % V == 0 && s.ld_dy % V == 0 && (s.mask != 2 || s.ld_y % V == 0);
+        float a[V], b[V], mu[V], r[V];
+        load_vector_of(mean, at.c, s.channels, mu);
+        load_vector_of(rstd, at.c, s.channels, r);
+        if (s.mask == 1) {
+            load_vector_of(scale, at.c, s.channels, a);
+            load_vector_of(shift, at.c, s.channels, b);
+        }
+        constexpr int AHEAD = 2;
+        for (long long p = at.pixel; p < s.pixels; p += AHEAD * at.step) {
+            float g[AHEAD][V], f[AHEAD][V], o[AHEAD][V];
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                long long q = p + i * at.step;
+                if (q < s.pixels) {
+                    load_channels(dy + q * s.ld_dy, at.c, s.channels, vectors, g[i]);
+                    load_channels(x + q * s.ld_x, at.c, s.channels, vectors, f[i]);
+                    if (s.mask == 2) load_channels(y + q * s.ld_y, at.c, s.channels, vectors, o[i]);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                if (p + i * at.step >= s.pixels) break;
+#pragma unroll
+                for (int e = 0; e < V; e++) {
+                    bool open = s.mask == 0 || (s.mask == 1 ? fmaf(a[e], f[i][e], b[e]) : o[i][e]) > 0.f;
+                    float v = open ? g[i][e] : 0.f;
+                    first[e] += v;
+                    second[e] = fmaf(v, f[i][e] - mu[e], second[e]);
+                }
+            }
+        }
+#pragma unroll
+        for (int e = 0; e < V; e++) second[e] *= r[e];
+    }
+    write_sums(first, second, shared, part, blockIdx.x, s.channels);
+}
