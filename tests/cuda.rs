@@ -1,8 +1,14 @@
 //! What needs a GPU: `cargo test --features cuda-tests --test cuda`.
 #![cfg(feature = "cuda-tests")]
+#![expect(clippy::print_stdout, reason = "the figures are read with --nocapture")]
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
+use std::collections::BTreeMap;
 use trainer::build::resolve_device;
+use trainer::memory::{
+    Activation, Chain, CheckpointingConfig, DenseLayers, Member, MemoryConfig, Precision, executor,
+};
+use trainer::model::{DensenetArchitecture, Norm};
 use trainer::ops::cuda::{Buffer, Gpu, Kernel, Sizes, Storage};
 
 fn wave<const D: usize>(shape: [usize; D], speed: f64, device: &Device) -> Tensor<D> {
@@ -82,4 +88,155 @@ fn launching_costs_the_host_a_few_microseconds() {
         std::hint::black_box(gpu.empty(1 << 20, Storage::F32));
     }
     println!("an allocation {:?}", start.elapsed() / 1000);
+}
+
+fn architecture(growth: usize, blocks: &[usize], stem: usize) -> DensenetArchitecture {
+    DensenetArchitecture {
+        growth,
+        blocks: blocks.to_vec(),
+        stem,
+        bottleneck: 4,
+        compression: 0.5,
+        dropout: 0.0,
+        norm: Norm::Batch,
+    }
+}
+
+/// What a training pass of a chain up to the pooled features gives, on the host and by parameter.
+struct Outcome {
+    features: Vec<f32>,
+    gradients: BTreeMap<String, Vec<f32>>,
+    statistics: BTreeMap<String, Vec<f32>>,
+}
+
+/// A training pass whose loss is Σ direction·features.
+fn train(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType) -> Outcome {
+    let packs = chain.packs();
+    let schedule = CheckpointingConfig::default().schedule(chain.stages().len(), 1);
+    let mut features = Vec::new();
+    let result = executor::train(
+        chain,
+        &schedule,
+        1,
+        0,
+        |_| Activation::Map((wave(shape, 0.7, device) + wave(shape, 0.0131, device)).cast(dtype)),
+        |_, output| {
+            let output = output.into_features();
+            let direction = wave(output.dims(), 0.9, device).cast(dtype);
+            features = values(output);
+            Activation::Features(direction)
+        },
+    );
+    let split = |key: &str, value: Tensor<1>| {
+        let pack = packs.iter().find(|pack| pack.key() == key).expect("a pack of this key");
+        let value = values(value);
+        let part = |(member, place): (&Member, std::ops::Range<usize>)| {
+            (member.name.clone(), value[place].to_vec())
+        };
+        pack.places().map(part).collect::<Vec<_>>()
+    };
+    let gradients = result.gradients.iter().flat_map(|(key, value)| split(key, value.clone()));
+    let statistics =
+        result.statistics.iter().flat_map(|(key, (value, _))| split(key, value.clone()));
+    Outcome { features, gradients: gradients.collect(), statistics: statistics.collect() }
+}
+
+/// The chain with weights that are neither 0 nor 1 where those are the first ones.
+fn chain(
+    architecture: &DensenetArchitecture,
+    channels: usize,
+    memory: &MemoryConfig,
+    device: &Device,
+) -> Chain {
+    let mut chain = Chain::init(&architecture.stages(channels, memory), device, 7);
+    chain.map_parameters(|name, value| {
+        let length = value.dims()[0];
+        let offset = match name.rsplit('.').next() {
+            Some("weight") if length < 2000 && name.contains("norm") => 1.0,
+            Some("bias") => 0.1,
+            _ => return value,
+        };
+        wave([length], 1.3, device).mul_scalar(0.3).add_scalar(offset)
+    });
+    chain
+}
+
+/// ‖ours − theirs‖ / ‖theirs‖.
+fn error(ours: &[f32], theirs: &[f32]) -> f64 {
+    assert_eq!(ours.len(), theirs.len());
+    let square = |sum: f64, value: f64| sum + value * value;
+    let difference = ours.iter().zip(theirs).map(|(a, b)| f64::from(*a) - f64::from(*b));
+    let size = theirs.iter().map(|value| f64::from(*value)).fold(0.0, square).sqrt();
+    difference.fold(0.0, square).sqrt() / size.max(1e-12)
+}
+
+/// The largest error of a parameter's gradient, and of everything else.
+fn compare(name: &str, ours: &Outcome, theirs: &Outcome) -> [f64; 3] {
+    assert_eq!(
+        ours.gradients.keys().collect::<Vec<_>>(),
+        theirs.gradients.keys().collect::<Vec<_>>()
+    );
+    let worst = |ours: &BTreeMap<String, Vec<f32>>, theirs: &BTreeMap<String, Vec<f32>>| {
+        let each = ours.iter().map(|(name, ours)| (error(ours, &theirs[name]), name.clone()));
+        each.max_by(|a, b| a.0.total_cmp(&b.0)).expect("there are some")
+    };
+    let gradient = worst(&ours.gradients, &theirs.gradients);
+    let statistic = worst(&ours.statistics, &theirs.statistics);
+    let features = error(&ours.features, &theirs.features);
+    println!("{name}: features {features:.1e}, gradients {gradient:?}, statistics {statistic:?}");
+    [features, gradient.0, statistic.0]
+}
+
+#[test]
+fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    let cases = [
+        (architecture(8, &[2, 3], 16), [3, 1, 41, 38]),
+        (architecture(16, &[1, 2, 2], 24), [2, 3, 65, 64]),
+        (architecture(32, &[3, 2], 64), [4, 3, 64, 96]),
+    ];
+    let mut failures = Vec::new();
+    for (architecture, shape) in cases {
+        let plain = MemoryConfig::default();
+        let mut exact = chain(&architecture, shape[1], &plain, &cpu);
+        let single = train(&exact, shape, &cpu, DType::F32);
+        exact.map_parameters(|_, value| value.cast(DType::F64));
+        let theirs = train(&exact, shape, &cpu, DType::F64);
+        compare(&format!("{shape:?} on the CPU in fp32"), &single, &theirs);
+        for (precision, tolerance) in
+            [(Precision::Fp32, 1e-5), (Precision::Tf32, 1e-2), (Precision::Bf16, 6e-2)]
+        {
+            for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
+                let memory = MemoryConfig { precision, dense_layers, ..plain.clone() };
+                let fused = chain(&architecture, shape[1], &memory, &gpu);
+                let ours = train(&fused, shape, &gpu, DType::F32);
+                let name =
+                    format!("{shape:?} {} {precision:?} {dense_layers:?}", architecture.growth);
+                let errors = compare(&name, &ours, &theirs);
+                if !errors.iter().all(|error| *error <= tolerance) {
+                    failures.push(format!("{name}: {errors:?}"));
+                }
+                let again = train(&fused, shape, &gpu, DType::F32);
+                assert!(
+                    ours.features == again.features && ours.gradients == again.gradients,
+                    "{name}: two runs differ"
+                );
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn evaluation_uses_running_statistics() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    let (architecture, shape) = (architecture(8, &[2, 2], 16), [2, 1, 40, 36]);
+    let plain = MemoryConfig::default();
+    let features = |device: &Device| {
+        let chain = chain(&architecture, 1, &plain, device);
+        let images = Activation::Map(wave(shape, 0.7, device));
+        values(executor::evaluate(&chain, images).into_features())
+    };
+    let difference = error(&features(&gpu), &features(&cpu));
+    assert!(difference < 1e-5, "{difference}");
 }

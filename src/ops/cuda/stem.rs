@@ -6,10 +6,10 @@ use super::norm::NormBuffers;
 use super::weights::Packed;
 use super::{Buffer, Sizes, Storage};
 
-const STEM_FORWARD: Entry = entry!("stem_forward", 256, [TILES, CHANNELS]);
+const STEM_FORWARD: Entry = entry!("stem_forward", 256, [TILES, CHANNELS, GEMM, STEM]);
 const STEM_POOL_FORWARD: Entry = entry!("stem_pool_forward", 256, [TILES, CHANNELS]);
-const STEM_BACKWARD: Entry = entry!("stem_backward", 256, [TILES, CHANNELS]);
-const STEM_BACKWARD_FINISH: Entry = entry!("stem_backward_finish", 256, [TILES, CHANNELS]);
+const STEM_BACKWARD: Entry = entry!("stem_backward", 512, [TILES, CHANNELS, GEMM, STEM]);
+const STEM_BACKWARD_FINISH: Entry = entry!("stem_backward_finish", 1024, [TILES, CHANNELS]);
 
 /// Images in 32 bits, `[batch, channels, height, width]`, and the sizes that follow from theirs.
 #[derive(Debug, Clone)]
@@ -90,7 +90,7 @@ impl Kernels {
         let buffers =
             [convolved.buffer(), &affine.scale, &affine.shift, out.buffer(), &index, &part.buffer];
         let kernel = self.stem_kernel(STEM_POOL_FORWARD, images);
-        self.gpu.launch(&kernel, [rows, blocks(channels, 64), 1], &buffers, &sizes);
+        self.gpu.launch(&kernel, [rows, self.lanes(channels), 1], &buffers, &sizes);
         (index, part)
     }
 
@@ -112,7 +112,7 @@ impl Kernels {
         let ([out_height, out_width], [pooled_height, pooled_width]) =
             (images.convolved(), images.pooled());
         let channels = convolved.channels();
-        let [tiles_y, tiles_x] = [blocks(out_height, 8), blocks(out_width, 16)];
+        let [tiles_y, tiles_x] = [blocks(out_height, 4), blocks(out_width, 16)];
         let rows = (batch * tiles_y * tiles_x).min(self.multiprocessors);
         let columns = blocks(channels, 64);
         let work = self.floats(rows * columns * (129 * 8 * 7 * input + 128));
