@@ -17,6 +17,17 @@ fn wave<const D: usize>(shape: [usize; D], speed: f64, device: &Device) -> Tenso
     Tensor::from_data(TensorData::new(values, shape), device)
 }
 
+/// Numbers between −1 and 1 that follow no pattern, the same everywhere.
+fn noise<const D: usize>(shape: [usize; D], seed: u64, device: &Device) -> Tensor<D> {
+    let mut state = seed;
+    let mut draw = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    };
+    let values: Vec<f32> = (0..shape.iter().product()).map(|_: usize| draw()).collect();
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
 fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.cast(DType::F32).into_data().iter().collect()
 }
@@ -119,10 +130,10 @@ fn train(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType) -> Out
         &schedule,
         1,
         0,
-        |_| Activation::Map((wave(shape, 0.7, device) + wave(shape, 0.0131, device)).cast(dtype)),
+        |_| Activation::Map(noise(shape, 3, device).cast(dtype)),
         |_, output| {
             let output = output.into_features();
-            let direction = wave(output.dims(), 0.9, device).cast(dtype);
+            let direction = noise(output.dims(), 5, device).cast(dtype);
             features = values(output);
             Activation::Features(direction)
         },
@@ -170,30 +181,49 @@ fn error(ours: &[f32], theirs: &[f32]) -> f64 {
     difference.fold(0.0, square).sqrt() / size.max(1e-12)
 }
 
-/// The largest error of a parameter's gradient, and of everything else.
-fn compare(name: &str, ours: &Outcome, theirs: &Outcome) -> [f64; 3] {
-    assert_eq!(
-        ours.gradients.keys().collect::<Vec<_>>(),
-        theirs.gradients.keys().collect::<Vec<_>>()
-    );
-    let worst = |ours: &BTreeMap<String, Vec<f32>>, theirs: &BTreeMap<String, Vec<f32>>| {
-        let each = ours.iter().map(|(name, ours)| (error(ours, &theirs[name]), name.clone()));
-        each.max_by(|a, b| a.0.total_cmp(&b.0)).expect("there are some")
-    };
-    let gradient = worst(&ours.gradients, &theirs.gradients);
-    let statistic = worst(&ours.statistics, &theirs.statistics);
-    let features = error(&ours.features, &theirs.features);
-    println!("{name}: features {features:.1e}, gradients {gradient:?}, statistics {statistic:?}");
-    [features, gradient.0, statistic.0]
+/// The errors of an outcome.
+#[derive(Debug)]
+struct Errors {
+    features: f64,
+    statistics: f64,
+    /// Of all gradients together.
+    gradients: f64,
+    /// Of each parameter's gradient.
+    each: BTreeMap<String, f64>,
+}
+
+impl Errors {
+    fn of(name: &str, ours: &Outcome, exact: &Outcome) -> Self {
+        let names = |outcome: &Outcome| outcome.gradients.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(ours), names(exact));
+        let all =
+            |map: &BTreeMap<String, Vec<f32>>| map.values().flatten().copied().collect::<Vec<_>>();
+        let each = ours.gradients.iter();
+        let errors = Self {
+            features: error(&ours.features, &exact.features),
+            statistics: error(&all(&ours.statistics), &all(&exact.statistics)),
+            gradients: error(&all(&ours.gradients), &all(&exact.gradients)),
+            each: each
+                .map(|(name, ours)| (name.clone(), error(ours, &exact.gradients[name])))
+                .collect(),
+        };
+        let worst = errors.each.iter().max_by(|a, b| a.1.total_cmp(b.1)).expect("there are some");
+        println!(
+            "{name}: features {:.1e}, statistics {:.1e}, gradients {:.1e}, the worst {:.1e} {}",
+            errors.features, errors.statistics, errors.gradients, worst.1, worst.0
+        );
+        errors
+    }
 }
 
 #[test]
 fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
     let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
     let cases = [
-        (architecture(8, &[2, 3], 16), [3, 1, 41, 38]),
-        (architecture(16, &[1, 2, 2], 24), [2, 3, 65, 64]),
+        (architecture(8, &[2, 3], 16), [6, 1, 41, 38]),
+        (architecture(16, &[1, 2, 2], 32), [3, 3, 65, 64]),
         (architecture(32, &[3, 2], 64), [4, 3, 64, 96]),
+        (architecture(32, &[2], 64), [1, 3, 32, 33]),
     ];
     let mut failures = Vec::new();
     for (architecture, shape) in cases {
@@ -201,26 +231,32 @@ fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
         let mut exact = chain(&architecture, shape[1], &plain, &cpu);
         let single = train(&exact, shape, &cpu, DType::F32);
         exact.map_parameters(|_, value| value.cast(DType::F64));
-        let theirs = train(&exact, shape, &cpu, DType::F64);
-        compare(&format!("{shape:?} on the CPU in fp32"), &single, &theirs);
+        let exact = train(&exact, shape, &cpu, DType::F64);
+        let single = Errors::of(&format!("{shape:?} on the CPU in fp32"), &single, &exact);
         for (precision, tolerance) in
-            [(Precision::Fp32, 1e-5), (Precision::Tf32, 1e-2), (Precision::Bf16, 6e-2)]
+            [(Precision::Fp32, 1e-5), (Precision::Tf32, 1e-2), (Precision::Bf16, 1e-1)]
         {
             for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
                 let memory = MemoryConfig { precision, dense_layers, ..plain.clone() };
                 let fused = chain(&architecture, shape[1], &memory, &gpu);
                 let ours = train(&fused, shape, &gpu, DType::F32);
-                let name =
-                    format!("{shape:?} {} {precision:?} {dense_layers:?}", architecture.growth);
-                let errors = compare(&name, &ours, &theirs);
-                if !errors.iter().all(|error| *error <= tolerance) {
-                    failures.push(format!("{name}: {errors:?}"));
+                let name = format!("{shape:?} {precision:?} {dense_layers:?}");
+                let errors = Errors::of(&name, &ours, &exact);
+                // Some gradients all but cancel, and in 32 bits the CPU gives no better ones.
+                let best = precision == Precision::Fp32;
+                let worse = |(name, error): (&String, &f64)| {
+                    *error > (4.0 * single.each[name]).max(tolerance)
+                };
+                if errors.features > tolerance
+                    || errors.statistics > tolerance
+                    || errors.gradients > (4.0 * single.gradients).max(tolerance)
+                    || best && errors.each.iter().any(worse)
+                {
+                    failures.push(name.clone());
                 }
                 let again = train(&fused, shape, &gpu, DType::F32);
-                assert!(
-                    ours.features == again.features && ours.gradients == again.gradients,
-                    "{name}: two runs differ"
-                );
+                let same = ours.features == again.features && ours.gradients == again.gradients;
+                assert!(same, "{name}: two runs differ");
             }
         }
     }

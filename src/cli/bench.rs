@@ -30,11 +30,15 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
     let plan = super::planned(&bench.config, &bench.overrides.set)?;
     let mut steps = build::Bench::new(&plan)?;
     let mut seconds = Vec::new();
-    let (mut first, mut losses) = (0.0, Vec::new());
+    let (mut first, mut tail, mut losses) = (0.0, 0.0, Vec::new());
     for step in 0..bench.steps.max(2) {
         let before = Instant::now();
         losses.push(steps.step().map_err(Failure::other)?);
+        let queued = before.elapsed().as_secs_f64();
         steps.wait();
+        if step + 1 == bench.steps.max(2) {
+            tail = before.elapsed().as_secs_f64() - queued;
+        }
         seconds.push(before.elapsed().as_secs_f64());
         if step == 0 {
             first = start.elapsed().as_secs_f64();
@@ -57,6 +61,7 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
             "peak": steps.reserved_bytes(),
         },
         "seconds_to_first_step": first,
+        "ms_after_queued": tail * 1e3,
         "losses": losses,
     });
     output::print(&report.to_string())

@@ -258,6 +258,6 @@ impl FusedBlock {
         let norm_room = &room.norms[2 * layer];
         let read = moments.slice(0..width);
         kernels.norm_backward(&back, &input, &read, affine1, norm1, norm_room);
-        kernels.add(&back, &gradient.slice(0..width), &kernels.identity(width));
+        kernels.add(&back, &gradient.slice(0..width));
     }
 }

@@ -73,8 +73,7 @@ fn pending_gradient(kernels: &Kernels, gradient: Activation, moments: &Moments) 
             let channels = moments.channels();
             let deviation: Tensor<1> = kernels.gpu().tensor(moments.deviation(), [channels]);
             let summed = gradient / deviation.reshape([1, channels, 1, 1]);
-            let gpu = kernels.gpu();
-            let sums = Sums::new(gpu.zeros(channels), gpu.zeros(channels));
+            let sums = Sums::new(kernels.filled(channels, 0.0), kernels.filled(channels, 0.0));
             (DeviceMap::of_tensor(kernels, summed).columns, sums)
         }
     }

@@ -155,7 +155,7 @@ impl Store {
         if pass.purpose() != Purpose::First {
             return None;
         }
-        let all = self.kernels.gpu().zeros(self.packs[RUNNING].value.dims()[0]);
+        let all = self.kernels.filled(self.packs[RUNNING].value.dims()[0], 0.0);
         let norms = self.pairs(RUNNING, &all).map(|(mean, variance)| Record { mean, variance });
         let norms = norms.collect();
         Some(Records { all, norms })

@@ -61,11 +61,6 @@ impl Gpu {
         Buffer::new(self.client.create_from_slice(&bytes), Storage::U32, values.len())
     }
 
-    /// `length` zeros.
-    pub fn zeros(&self, length: usize) -> Buffer {
-        self.upload(&vec![0.0; length])
-    }
-
     /// Bytes that the allocator holds, in use or not: with all that is freed used again, the most
     /// that was ever in use, and what its rounding adds.
     pub fn reserved_bytes(&self) -> u64 {

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::columns::Columns;
-use super::{Buffer, Element, Gpu, Kernel, Storage};
+use super::columns::{Affine, Columns};
+use super::{Buffer, Element, Gpu, Kernel, Sizes, Storage};
 
 /// As PyTorch has it.
 pub(super) const EPSILON: f32 = 1e-5;
@@ -42,6 +42,8 @@ macro_rules! entry {
 }
 pub(super) use entry;
 
+const FILL: Entry = entry!("fill", 256, []);
+
 /// The kernels of one precision on one GPU, each made ready when it is first used.
 #[derive(Debug, Clone)]
 pub struct Kernels {
@@ -49,13 +51,14 @@ pub struct Kernels {
     pub(super) element: Element,
     pub(super) multiprocessors: usize,
     made: Arc<Mutex<HashMap<(&'static str, usize), Kernel>>>,
+    identity: Arc<Mutex<Option<Affine>>>,
 }
 
 impl Kernels {
     /// Those for `element` on `gpu`.
     pub fn new(gpu: Gpu, element: Element) -> Self {
         let multiprocessors = gpu.multiprocessors();
-        Self { gpu, element, multiprocessors, made: Arc::default() }
+        Self { gpu, element, multiprocessors, made: Arc::default(), identity: Arc::default() }
     }
 
     /// The GPU.
@@ -86,6 +89,25 @@ impl Kernels {
     /// Room for 32-bit numbers.
     pub(super) fn floats(&self, length: usize) -> Buffer {
         self.gpu.empty(length, Storage::F32)
+    }
+
+    /// `length` numbers `value`.
+    pub fn filled(&self, length: usize, value: f32) -> Buffer {
+        let out = self.floats(length);
+        let sizes = Sizes::new().int(length).float(value);
+        self.gpu.launch(&self.get(FILL), [blocks(length, 1024), 1, 1], &[&out], &sizes);
+        out
+    }
+
+    /// The affine map that changes nothing, for `channels` channels.
+    pub(super) fn identity(&self, channels: usize) -> Affine {
+        let mut kept = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        let affine = kept.take().filter(|affine| affine.scale.len() >= channels);
+        let affine = affine.unwrap_or_else(|| Affine {
+            scale: self.filled(channels, 1.0),
+            shift: self.filled(channels, 0.0),
+        });
+        kept.insert(affine).clone()
     }
 
     /// The kernel of `entry`.

@@ -120,9 +120,9 @@ impl Kernels {
         out
     }
 
-    /// Adds `addend` to `sum`; `one` is the affine map that changes nothing.
-    pub fn add(&self, addend: &Columns, sum: &Columns, one: &Affine) {
-        self.norm_apply(addend, one, sum, Some(sum), 1);
+    /// Adds `addend` to `sum`.
+    pub fn add(&self, addend: &Columns, sum: &Columns) {
+        self.norm_apply(addend, &self.identity(addend.channels()), sum, Some(sum), 1);
     }
 
     /// Copies channels.
@@ -188,12 +188,6 @@ impl Kernels {
         let buffers = [&common[..], &channel[..], &sums[..], &out[..]].concat();
         let grid = [self.streaming(pixels), self.lanes(channels), 1];
         self.gpu.launch(&self.get(NORM_BACKWARD_APPLY), grid, &buffers, &sizes);
-    }
-
-    /// The affine map that changes nothing, for `channels` channels.
-    pub fn identity(&self, channels: usize) -> Affine {
-        let (scale, shift) = (self.gpu.upload(&vec![1.0; channels]), self.gpu.zeros(channels));
-        Affine { scale, shift }
     }
 
     /// The gradient of the channels `map` from S and what is missing of it; `out` may be S itself.
