@@ -17,8 +17,7 @@ HEADERS = {
     "norm_backward_sums": "tiles channels", "norm_backward_apply": "tiles channels", "pack_weights": "tiles",
     "reduce_partials": "", "stem_forward": "tiles channels gemm stem", "stem_pool_forward": "tiles channels",
     "stem_backward": "tiles channels gemm stem", "stem_backward_finish": "",
-    "transition_forward": "tiles channels gemm pooled", "transition_backward_input": "tiles channels gemm conv pooled",
-    "transition_backward_weight": "tiles channels gemm pooled", "global_pool_forward": "tiles channels",
+    "transition_pool": "tiles channels pooled", "transition_backward_input": "tiles channels gemm conv pooled", "global_pool_forward": "tiles channels",
     "global_pool_backward": "tiles channels", "conv_forward": "tiles channels gemm conv",
     "conv_backward_input": "tiles channels gemm conv", "conv_backward_weight": "tiles channels gemm conv",
     "max_pool_forward": "tiles pool_sizes", "max_pool_backward": "tiles pool_sizes",
@@ -140,14 +139,14 @@ class Ours:
     def stem_forward(self, image, packed, c, z, part):
         n, ch, h, w = image.shape
         ho, wo = (h - 1) // 2 + 1, (w - 1) // 2 + 1
-        th, tn = (16, 64) if self.V == 8 else (8, 32)
-        ty, tx = up(ho, th), up(wo, 16)
+        tn = 64 if self.V == 8 else 32
+        ty, tx = up(ho, 8), up(wo, 16)
         g = self.stem_rows(n, ho, wo)
-        self.k("stem_forward", STEM_CHANNELS=ch)((g, up(c, tn)), 256, [image, packed, z, part],
+        self.k("stem_forward", STEM_CHANNELS=ch)((g, up(c, tn)), 128, [image, packed, z, part],
             [n, h, w, ho, wo, c, z.stride(0), ty, tx, *image.stride(), 0])
 
     def stem_rows(self, n, ho, wo):
-        return min(n * up(ho, 16 if self.V == 8 else 8) * up(wo, 16), 2 * SMS)
+        return min(n * up(ho, 8) * up(wo, 16), 4 * SMS)
 
     def stem_pool(self, z, n, ho, wo, c, scale, shift, out, index, part):
         hp, wp = (ho - 1) // 2 + 1, (wo - 1) // 2 + 1
@@ -162,37 +161,30 @@ class Ours:
         n, ch, h, w = image.shape
         ho, wo = (h - 1) // 2 + 1, (w - 1) // 2 + 1
         hp, wp, c = (ho - 1) // 2 + 1, (wo - 1) // 2 + 1, gamma.numel()
-        ty, tx = up(ho, 4), up(wo, 16)
+        ty, tx = up(ho, 4 if self.V == 8 else 2), up(wo, 16)
         g = min(n * ty * tx, SMS)
-        self.k("stem_backward", STEM_CHANNELS=ch)((g, up(c, 64)), 512, [image, z, mean, rstd, dpool, index, ws],
+        self.k("stem_backward", STEM_CHANNELS=ch)((g, up(c, 64)), 384, [image, z, mean, rstd, dpool, index, ws],
             [n, h, w, ho, wo, hp, wp, c, z.stride(0), dpool.stride(0), ty, tx, *image.stride()])
         self.k("stem_backward_finish")(c, 1024, [ws, gamma, rstd, dw, dgamma, dbeta],
                                        [g, c, ch, 1.0 / (n * ho * wo), 0, 0])
 
     # Transition
-    def transition_forward(self, X, n, h, w, c, scale, shift, packed, Y, k, part):
+    def transition_forward(self, X, n, h, w, c, scale, shift, packed, T, Y, k, part):
         q = n * (h // 2) * (w // 2)
-        self.k("transition_forward")(up(q, 128) * up(k, 128), 256, [X, scale, shift, packed, Y, part],
-                                     [n, h, w, c, k, X.stride(0), Y.stride(0), packed.stride(0)])
+        self.k("transition_pool")((min(up(q, 32), 8 * SMS), up(c, 8 * self.V)), 256, [X, scale, shift, T],
+                                  [n, h, w, c, X.stride(0), T.stride(0)])
+        self.conv_forward((1, 1, q, c, 1, q, k, 1, 1, 1, 1, 0, 0), T, packed, Y, part)
 
-    def transition_backward_input(self, dY, k, packed, X, n, h, w, c, mean, rstd, scale, shift, gamma, S, part):
+    def transition_backward_input(self, dY, k, packed, X, n, h, w, c, mean, rstd, scale, shift, gamma, S, T, part):
         q = n * (h // 2) * (w // 2)
         self.k("transition_backward_input")(up(q, 128) * up(c, 64), 256,
-            [dY, packed, X, mean, rstd, scale, shift, gamma, S, part],
-            [n, h, w, c, k, dY.stride(0), X.stride(0), S.stride(0), packed.stride(0), 0])
+            [dY, packed, X, mean, rstd, scale, shift, gamma, S, T, part],
+            [n, h, w, c, k, dY.stride(0), X.stride(0), S.stride(0), packed.stride(0), 1])
 
     def splits(self, tiles, pixels):
         want = max(1, 2 * SMS // tiles)
         per = 32 * up(pixels, 32 * want)
         return per, up(pixels, per)
-
-    def transition_backward_weight(self, dY, k, X, n, h, w, c, scale, shift, ws, dw):
-        q = n * (h // 2) * (w // 2)
-        tiles = up(k, 128) * up(c, 128)
-        per, splits = self.splits(tiles, q)
-        self.k("transition_backward_weight")((tiles, splits), 256, [dY, X, scale, shift, ws],
-                                             [n, h, w, c, k, dY.stride(0), X.stride(0), per])
-        self.reduce(ws, splits, k, c, 1, dw)
 
     # Convolution. shape: (n, h, w, cin, ho, wo, cout, kh, kw, sy, sx, py, px)
     def conv(self, shape, ld_x, ld_y):
@@ -316,7 +308,7 @@ def check_stem(o, n, ch, h, w, c, channels_last=False, offset=0.0):
     expect(f"pool-var {label}", pvar, o64.var(0, unbiased=False), 1e-5)
 
     dpool = random(n * hp * wp, ld, dtype=o.dtype)
-    G, k8 = min(n * up(ho, 4) * up(wo, 16), SMS), 56 * ch
+    G, k8 = SMS, 56 * ch
 
     def backward():
         ws, dw, dg, db = o.f(G * up(c, 64) * (129 * k8 + 128)), o.f(c, ch, 7, 7), o.f(c), o.f(c)
@@ -331,7 +323,9 @@ def check_stem(o, n, ch, h, w, c, channels_last=False, offset=0.0):
     y = F.max_pool2d(F.relu(F.batch_norm(zi, None, None, g64, b64, True)), 3, 2, 1)
     dz, dg, db = torch.autograd.grad(y, [zi, g64, b64], image_of(dpool[:, :c], n, hp, wp))
     dw = torch.nn.grad.conv2d_weight(i64, w64.shape, dz, stride=2, padding=3)
-    expect(f"stem_dw {label}", a[0], dw, max(L, 1e-5))
+    # An image far from zero mean cancels: allow what rounding the gradient of z alone costs, as any other order of work must.
+    rounded = error(torch.nn.grad.conv2d_weight(i64, w64.shape, factor(o, dz).double(), stride=2, padding=3), dw)
+    expect(f"stem_dw {label}", a[0], dw, max(L, 1e-5, 1.5 * rounded))
     expect(f"stem_dgamma {label}", a[1], dg, max(L, 1e-5))
     expect(f"stem_dbeta {label}", a[2], db, max(L, 1e-5))
 
@@ -347,20 +341,22 @@ def check_transition(o, n, h, w, c, k):
     mean = X[:, :c].double().mean(0).float()
     var = X[:, :c].double().var(0, unbiased=False).float()
     rstd = 1 / (var + 1e-5).sqrt()
-    per, splits = o.splits(up(k, 128) * up(c, 128), Q)
+    shape = (1, 1, Q, c, 1, Q, k, 1, 1, 1, 1, 0, 0)
+    splits = o.weight_grid(shape)[4]
 
     def run():
         scale, shift = o.affine(mean, var, gamma, beta)
-        Y, part = o.new(Q, ldy), o.part(rows, k)
-        o.transition_forward(X, n, h, w, c, scale, shift, g1, Y, k, part)
+        T, Y, part = o.new(Q, c), o.new(Q, ldy), o.part(rows, k)
+        o.transition_forward(X, n, h, w, c, scale, shift, g1, T, Y, k, part)
         m, v, _ = o.statistics(part, rows, k)
-        S, part2 = o.new(P, ld), o.f(rows * 2 * c)
-        o.transition_backward_input(dY, k, g2, X, n, h, w, c, mean, rstd, scale, shift, gamma, S, part2)
+        S, T2, part2 = o.new(P, ld), o.new(Q, c), o.f(rows * 2 * c)
+        o.transition_backward_input(dY, k, g2, X, n, h, w, c, mean, rstd, scale, shift, gamma, S, T2, part2)
+        same(f"transition-T {label}", T, T2)
         dg, db, s1, s2 = o.sums(part2, rows, gamma)
         dX = o.new(P, ld)
         o.input_gradient(S, X, c, mean, rstd, s1, s2, dX)
         ws, dw = o.f(splits * k * c), o.f(k, c, 1, 1)
-        o.transition_backward_weight(dY, k, X, n, h, w, c, scale, shift, ws, dw)
+        o.conv_backward_weight(shape, T2, dY, ws, dw)
         return Y, m, v, S, dg, db, s1, s2, dX, dw
 
     a, b = run(), run()
@@ -528,8 +524,10 @@ def check_pools(o, n, h, w, c, k, s, p):
         y, dx = o.new(n * ho * wo, c), o.new(n * h * w, c)
         o.k("average_pool_forward")(g, 256, [x, y], sizes + [include, 0])
         o.k("average_pool_backward")(gb, 256, [dy, dx], sizes + [include, 0])
-        ref = F.avg_pool2d(xi, (shape[7], shape[8]), (shape[9], shape[10]), (shape[11], shape[12]), False, bool(include))
-        rdx, = torch.autograd.grad(ref, xi, image_of(dy, n, ho, wo))
+        xc = xi.detach().cpu().contiguous().requires_grad_()
+        ref = F.avg_pool2d(xc, (shape[7], shape[8]), (shape[9], shape[10]), (shape[11], shape[12]), False, bool(include))
+        rdx, = torch.autograd.grad(ref, xc, image_of(dy, n, ho, wo).cpu().contiguous())
+        ref, rdx = ref.cuda(), rdx.cuda()
         expect(f"average_pool {label}", y, rows_of(ref.detach()), LIMIT[o.e])
         expect(f"average_pool_dx {label}", dx, rows_of(rdx), LIMIT[o.e])
 
@@ -672,14 +670,16 @@ def time_densenet(o, n=64, size=320):
         scale, shift = o.affine(mean, var, gamma, beta)
         rows = up(Q, 128)
         part, part2 = o.part(rows, k), o.f(rows * 2 * c)
-        per, splits = o.splits(up(k, 128) * up(c, 128), Q)
-        ws, dw = o.f(splits * k * c), o.f(k, c)
-        t = timed(f"transition_forward {h}² {c}", lambda: o.transition_forward(X, n, h, h, c, scale, shift, g1, Y, k, part), (P * c + Q * k) * e, results)
+        shape = (1, 1, Q, c, 1, Q, k, 1, 1, 1, 1, 0, 0)
+        splits = o.weight_grid(shape)[4]
+        ws, dw, T = o.f(splits * k * c), o.f(k, c), o.new(Q, c)
+        t = timed(f"transition_pool {h}² {c}", lambda: o.k("transition_pool")((min(up(Q, 32), 8 * SMS), up(c, 8 * o.V)), 256, [X, scale, shift, T], [n, h, h, c, c, c]), (P * c + Q * c) * e, results)
+        t += timed(f"conv_forward 1x1", lambda: o.conv_forward(shape, T, g1, Y, part), Q * (c + k) * e, results)
         t += timed(f"statistics + affine", lambda: o.affine(*o.statistics(part, rows, k)[:2], gamma[:k], beta[:k]), 0, results)
         t += timed(f"input_gradient", lambda: o.input_gradient(S2, Y, k, mean, rstd, gamma, beta, dY), 3 * Q * k * e, results)
-        t += timed(f"transition_backward_input", lambda: o.transition_backward_input(dY, k, g2, X, n, h, h, c, mean, rstd, scale, shift, gamma, S, part2), (2 * P * c + Q * k) * e, results)
+        t += timed(f"transition_backward_input", lambda: o.transition_backward_input(dY, k, g2, X, n, h, h, c, mean, rstd, scale, shift, gamma, S, T, part2), (2 * P * c + Q * (k + c)) * e, results)
         t += timed(f"channel_sums", lambda: o.sums(part2, rows, gamma), 0, results)
-        t += timed(f"transition_backward_weight ({splits})", lambda: o.transition_backward_weight(dY, k, X, n, h, h, c, scale, shift, ws, dw), (P * c + Q * k) * e, results)
+        t += timed(f"conv_backward_weight 1x1 ({splits})", lambda: o.conv_backward_weight(shape, T, dY, ws, dw), Q * (c + k) * e, results)
         every += t
     print(f"  transitions in all {every:.0f} us")
 

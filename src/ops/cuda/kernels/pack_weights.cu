@@ -1,7 +1,7 @@
 // Copies fp32 weights [out, in, kh, kw] into ELEMENT in the layout a product reads, for any number of convolutions at once.
 //
 // table: int[segments][8] = source (floats), target (elements), mode, out, in, taps = kh·kw, row, first block. Modes:
-// 0: [o][tap·in + c], 1: [c][tap·out + o], 2: [o][(c·7 + ky)·8 + kx] (7×7); zero up to `row`. A segment has
+// 0: [o][tap·in + c], 1: [c][tap·out + o], 2: [o][(c·7 + ky)·8 + kx + 1] (7×7); zero up to `row`. A segment has
 // ceil(rows·row/256) blocks, rows = out (modes 0, 2) or in (1). Headers: tiles.cuh. Grid: all blocks, block 256.
 
 struct pack_weights_sizes {
@@ -26,11 +26,11 @@ pack_weights(const float* __restrict__ weights, E* __restrict__ packed, const in
     int o = mode == 1 ? c : line, i = mode == 1 ? line : c;
     bool exists = tap < taps;
     if (mode == 2) {
-        int r = k >> 3, kx = k & 7;
+        int r = k >> 3, kx = (k & 7) - 1;
         i = r / 7;
         tap = (r - i * 7) * 7 + kx;
         o = line;
-        exists = kx < 7 && i < in;
+        exists = kx >= 0 && i < in;
     }
     float v = exists ? weights[(u32)t[0] + ((long long)o * in + i) * taps + tap] : 0.f;
     packed[(u32)t[1] + index] = element::from_float(v);

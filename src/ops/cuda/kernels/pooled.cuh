@@ -2,18 +2,14 @@
 
 struct pooled_vector {
     uint4 x[4];
-    __device__ __forceinline__ void load(const E* p, long long line, int ld, bool valid) {
-        if (valid) {
-            x[0] = load_vector(p);
-            x[1] = load_vector(p + ld);
-            x[2] = load_vector(p + line);
-            x[3] = load_vector(p + line + ld);
-        }
+    __device__ __forceinline__ void load(const E* p, long long line, int ld) {
+        x[0] = load_vector(p);
+        x[1] = load_vector(p + ld);
+        x[2] = load_vector(p + line);
+        x[3] = load_vector(p + line + ld);
     }
-    __device__ __forceinline__ uint4 average(const float* scale, const float* shift, bool valid) const {
-        float a[V], b[V], sum[V], f[V];
-        load_floats(scale, a);
-        load_floats(shift, b);
+    __device__ __forceinline__ uint4 average(const float* a, const float* b) const {
+        float sum[V], f[V];
 #pragma unroll
         for (int e = 0; e < V; e++) sum[e] = 0.f;
 #pragma unroll
@@ -24,7 +20,7 @@ struct pooled_vector {
         }
 #pragma unroll
         for (int e = 0; e < V; e++) sum[e] *= 0.25f;
-        return valid ? element::pack(sum) : make_uint4(0, 0, 0, 0);
+        return element::pack(sum);
     }
 };
 

@@ -5,137 +5,132 @@
 // gradient of z is ever written.
 //
 // image, z: as `stem_forward`; dpool: gradient of the pooled output [N·Hp·Wp, C] (ld_dpool); index: from `stem_pool_forward`.
-// Headers: tiles.cuh channels.cuh gemm.cuh stem.cuh. Grid (G, ceil(C/64)), block 512, G = min(N·tiles_y·tiles_x, SMS), tiles
-// of 4 by 16 outputs. Workspace G·ceil(C/64)·(129·8·7·STEM_CHANNELS + 128) floats. Bytes: image, z, dpool and index once.
+// Warps 8 to 11 make g and x̂ of the next tile, a thread two by two outputs of V channels; warps 0 to 7 multiply this one's.
+// Headers: tiles.cuh channels.cuh gemm.cuh stem.cuh. Grid (G, ceil(C/64)), block 384, G = min(N·tiles_y·tiles_x, SMS), tiles
+// of TH by 16 outputs, TH = 4 or (4-byte E) 2. Workspace G·ceil(C/64)·(129·8·7·STEM_CHANNELS + 128) floats.
+// Bytes: image, z, dpool and index once.
 
 struct stem_backward_sizes {
     int batch, height, width, out_height, out_width, pooled_height, pooled_width, channels, ld_z, ld_dpool, tiles_y, tiles_x;
     u32 stride_n, stride_c, stride_y, stride_x;
 };
 
-extern "C" __global__ void __launch_bounds__(512, 1)
+extern "C" __global__ void __launch_bounds__(384, 1)
 stem_backward(const float* __restrict__ image, const E* __restrict__ z, const float* __restrict__ mean,
               const float* __restrict__ rstd, const E* __restrict__ dpool, const u32* __restrict__ index,
               float* __restrict__ ws, const __grid_constant__ stem_backward_sizes s) {
-    constexpr int K8 = 8 * TAP_ROWS, BUFFERS = WIDE ? 1 : 2, LINES = 13, PIXELS_TILE = 64;
-    constexpr int A = PIXELS_TILE * 128 * sizeof(E), WORDS = STEM_CHANNELS * LINES * COLUMNS;
-    constexpr int CHUNKS = 64 / V, ITEMS = PIXELS_TILE * CHUNKS / 512, LOADS = (WORDS + 511) / 512;
-    constexpr int NR = (TAP_ROWS + 3) / 4, MI = 2, ONES = (NR + 3) / 4;
-    __shared__ __align__(128) unsigned char gradients[BUFFERS * A];
-    __shared__ __align__(16) u32 tile[BUFFERS][WORDS];
+    constexpr int K8 = 8 * TAP_ROWS, TH = WIDE ? 2 : 4, LINES = 2 * TH + 5, ALL = STEM_CHANNELS * LINES;
+    constexpr int A = TH * 16 * 128 * sizeof(E), CHUNKS = 64 / V, LINE_CHUNKS = WIDE ? 10 : 9;
+    constexpr int NR = (TAP_ROWS + 1) / 2, MI = 2, ONES = (NR + 3) / 4;
+    static_assert(ALL * LINE_CHUNKS <= 384, "a thread loads at most one chunk of the image");
+    __shared__ __align__(128) unsigned char gradients[2 * A];
+    __shared__ __align__(16) u32 tile[2][ALL * PITCH];
     int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, wm = warp & 3, wn = warp >> 2, g = lane >> 2, t = lane & 3;
-    int chunk = tid % CHUNKS, c = blockIdx.y * 64 + chunk * V, tiles = s.batch * s.tiles_y * s.tiles_x;
-    bool channel_ok = c < s.channels;
+    int tiles = s.batch * s.tiles_y * s.tiles_x, item = tid - 256, chunk = item & (CHUNKS - 1), quad = item / CHUNKS;
+    int c = blockIdx.y * 64 + chunk * V;
+    bool maker = warp >= 8, channel_ok = c < s.channels;
     if (!channel_ok) c = 0;
+    bool vectors = whole_vectors(s.width, s.stride_n, s.stride_c, s.stride_y, s.stride_x);
+    tile_order order(s.tiles_y, s.tiles_x);
 
-    float acc[MI][NR][4], ones[ONES][4], s1[V], s2[V];
-    clear(acc);
+    // The image: a thread loads columns 4q to 4q + 5 of a line; a word of the tile holds columns m and m + 2, which are one
+    // tap of two neighbouring outputs (2-byte elements), or column m.
+    int line = tid / LINE_CHUNKS, q4 = (tid - line * LINE_CHUNKS) * 4, channel = line / LINES, line_y = line - channel * LINES;
+    bool loads_image = line < ALL;
+    float pixels[6];
+    auto load_image = [&](tile_place w) {
+        if (!loads_image) return;
+        int iy = 2 * w.oy + line_y - 3, ix = 2 * w.ox - 4 + q4;
+        const float* p = image + (long long)w.n * s.stride_n + (long long)channel * s.stride_c + (long long)iy * s.stride_y;
+        bool ok = (u32)iy < (u32)s.height;
+        if (vectors) {
+            float4 v = ok && (u32)ix < (u32)s.width ? __ldg((const float4*)(p + ix)) : make_float4(0.f, 0.f, 0.f, 0.f);
+            pixels[0] = v.x, pixels[1] = v.y, pixels[2] = v.z, pixels[3] = v.w;
+            if constexpr (!WIDE) {
+                float2 u = ok && (u32)(ix + 4) < (u32)s.width ? __ldg((const float2*)(p + ix + 4)) : make_float2(0.f, 0.f);
+                pixels[4] = u.x, pixels[5] = u.y;
+            }
+        } else {
 #pragma unroll
-    for (int i = 0; i < ONES; i++)
-#pragma unroll
-        for (int k = 0; k < 4; k++) ones[i][k] = 0.f;
-#pragma unroll
-    for (int e = 0; e < V; e++) s1[e] = s2[e] = 0.f;
-    int lines[NR];
-#pragma unroll
-    for (int j = 0; j < NR; j++) {
-        int r = wn * NR + j;
-        lines[j] = ((r / 7) * LINES + r % 7) * COLUMNS;
-    }
-
-    struct place {
-        int n, oy, ox;
-    };
-    auto where = [&](int at) {
-        int n = at / (s.tiles_y * s.tiles_x), rest = at - n * (s.tiles_y * s.tiles_x);
-        return place{n, rest / s.tiles_x * 4, rest % s.tiles_x * 16};
-    };
-    float pixels[LOADS];
-    uint4 zs[ITEMS], ds[ITEMS][4];
-    u32 is[ITEMS][4];
-    auto load = [&](int at) {
-        place w = where(at);
-        const float* from = image + (long long)w.n * s.stride_n;
-#pragma unroll
-        for (int k = 0; k < LOADS; k++) {
-            int i = tid + k * 512, line = i / COLUMNS, x = i - line * COLUMNS, ch = line / LINES, y = line - ch * LINES;
-            int iy = 2 * w.oy + y - 3, ix = 2 * w.ox + x - 3;
-            bool ok = i < WORDS && (u32)iy < (u32)s.height && (u32)ix < (u32)s.width;
-            pixels[k] = ok ? __ldg(from + (long long)ch * s.stride_c + (long long)iy * s.stride_y + (long long)ix * s.stride_x) : 0.f;
+            for (int k = 0; k < (WIDE ? 4 : 6); k++)
+                pixels[k] = ok && (u32)(ix + k) < (u32)s.width ? __ldg(p + (long long)(ix + k) * s.stride_x) : 0.f;
         }
+    };
+    auto store_image = [&](int buffer) {
+        if (!loads_image) return;
+        uint4 v;
+        if constexpr (WIDE) v = element::pack(pixels);
+        else
+            v = make_uint4(element::pair(pixels[0], pixels[2]), element::pair(pixels[1], pixels[3]),
+                           element::pair(pixels[2], pixels[4]), element::pair(pixels[3], pixels[5]));
+        *(uint4*)&tile[buffer][line * PITCH + q4] = v;
+    };
+
+    // Two by two outputs from even (oy, ox) lie in windows (oy/2, ox/2) and those one further on, at fixed taps.
+    struct quad_values {
+        uint4 z[4], d[4];
+        u32 from[4];
+    };
+    auto load_quad = [&](quad_values& v, tile_place w) {
+        uint4 *zs = v.z, *ds = v.d;
+        u32* is = v.from;
+        int oy = w.oy + (quad >> 3) * 2, ox = w.ox + (quad & 7) * 2;
+        const E* zp = z + (((long long)w.n * s.out_height + oy) * s.out_width + ox) * s.ld_z + c;
+        long long window = ((long long)w.n * s.pooled_height + oy / 2) * s.pooled_width + ox / 2;
 #pragma unroll
-        for (int k = 0; k < ITEMS; k++) {
-            int p = tid / CHUNKS + k * (512 / CHUNKS), oy = w.oy + (p >> 4), ox = w.ox + (p & 15);
-            bool ok = channel_ok && oy < s.out_height && ox < s.out_width;
-            if (ok) zs[k] = load_vector(z + (((long long)w.n * s.out_height + oy) * s.out_width + ox) * s.ld_z + c);
-            int py = (oy + 1) >> 1, px = (ox + 1) >> 1;  // the last windows that hold it; those before where oy, ox are odd
-#pragma unroll
-            for (int q = 0; q < 4; q++) {
-                int wy = py - (q >> 1), wx = px - (q & 1);
-                bool holds = ok && wy < s.pooled_height && wx < s.pooled_width && ((q >> 1) == 0 || (oy & 1)) &&
-                             ((q & 1) == 0 || (ox & 1));
-                is[k][q] = 0xffffffffu;
-                if (holds) {
-                    long long at_pool = ((long long)w.n * s.pooled_height + wy) * s.pooled_width + wx;
-                    ds[k][q] = load_vector(dpool + at_pool * s.ld_dpool + c);
-                    if constexpr (WIDE)
-                        is[k][q] = ((const unsigned short*)index)[at_pool * (s.channels / 4) + c / 4];
-                    else
-                        is[k][q] = __ldg(index + at_pool * (s.channels / 8) + c / 8);
-                }
+        for (int k = 0; k < 4; k++) {
+            int dy = k >> 1, dx = k & 1;
+            zs[k] = make_uint4(0, 0, 0, 0);
+            if (channel_ok && oy + dy < s.out_height && ox + dx < s.out_width)
+                zs[k] = load_vector(zp + ((long long)dy * s.out_width + dx) * s.ld_z);
+            is[k] = 0xffffffffu;
+            if (channel_ok && oy / 2 + dy < s.pooled_height && ox / 2 + dx < s.pooled_width) {
+                long long p = window + (long long)dy * s.pooled_width + dx;
+                ds[k] = load_vector(dpool + p * s.ld_dpool + c);
+                if constexpr (WIDE) is[k] = ((const unsigned short*)index)[p * (s.channels / 4) + c / 4];
+                else is[k] = __ldg(index + p * (s.channels / 8) + c / 8);
             }
         }
     };
-    auto store = [&](int at, int buffer) {
-        place w = where(at);
-#pragma unroll
-        for (int k = 0; k < LOADS; k++) {
-            int i = tid + k * 512;
-            if (i >= WORDS) continue;
-            if constexpr (WIDE) {
-                tile[buffer][i] = __float_as_uint(pixels[k]);
-            } else {  // word m holds columns m and m + 2: the same tap of two neighbouring outputs
-                E v = element::from_float(pixels[k]);
-                ((E*)&tile[buffer][i])[0] = v;
-                if (i % COLUMNS >= 2) ((E*)&tile[buffer][i - 2])[1] = v;
-            }
-        }
-        float mu[V], r[V];
-        load_floats(mean + c, mu);
+    auto store_quad = [&](const quad_values& v, float* s1, float* s2, tile_place w, int buffer) {
+        const uint4 *zs = v.z, *ds = v.d;
+        const u32* is = v.from;
+        int oy = w.oy + (quad >> 3) * 2, ox = w.ox + (quad & 7) * 2, p = (quad >> 3) * 32 + (quad & 7) * 2;
+        float r[V], b[V], d[4][V];
         load_floats(rstd + c, r);
+        load_floats(mean + c, b);
 #pragma unroll
-        for (int k = 0; k < ITEMS; k++) {
-            int p = tid / CHUNKS + k * (512 / CHUNKS), oy = w.oy + (p >> 4), ox = w.ox + (p & 15);
-            bool ok = channel_ok && oy < s.out_height && ox < s.out_width;
-            int py = (oy + 1) >> 1, px = (ox + 1) >> 1;
+        for (int e = 0; e < V; e++) b[e] = -b[e] * r[e];
+#pragma unroll
+        for (int k = 0; k < 4; k++) element::unpack(ds[k], d[k]);
+        auto from = [&](int k, int e, u32 tap) { return ((is[k] >> (4 * e)) & 15u) == tap ? d[k][e] : 0.f; };
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
             float grad[V], x[V];
 #pragma unroll
-            for (int e = 0; e < V; e++) grad[e] = 0.f;
-#pragma unroll
-            for (int q = 3; q >= 0; q--) {
-                if (is[k][q] == 0xffffffffu) continue;
-                u32 tap = (u32)((oy + 1 - 2 * (py - (q >> 1))) * 3 + ox + 1 - 2 * (px - (q & 1)));
-                float d[V];
-                element::unpack(ds[k][q], d);
-#pragma unroll
-                for (int e = 0; e < V; e++) grad[e] += ((is[k][q] >> (4 * e)) & 15u) == tap ? d[e] : 0.f;
+            for (int e = 0; e < V; e++) {
+                if (k == 0) grad[e] = from(0, e, 4);
+                else if (k == 1) grad[e] = from(0, e, 5) + from(1, e, 3);
+                else if (k == 2) grad[e] = from(0, e, 7) + from(2, e, 1);
+                else grad[e] = (from(0, e, 8) + from(1, e, 6)) + (from(2, e, 2) + from(3, e, 0));
             }
+            bool ok = oy + (k >> 1) < s.out_height && ox + (k & 1) < s.out_width;
             element::unpack(zs[k], x);
 #pragma unroll
             for (int e = 0; e < V; e++) {
-                x[e] = ok ? (x[e] - mu[e]) * r[e] : 0.f;
+                x[e] = ok ? fmaf(x[e], r[e], b[e]) : 0.f;
                 s1[e] += grad[e];
                 s2[e] = fmaf(grad[e], x[e], s2[e]);
             }
-            *(uint4*)(gradients + buffer * A + column_offset<128>(p, chunk)) = element::pack(grad);
-            *(uint4*)(gradients + buffer * A + column_offset<128>(p, CHUNKS + chunk)) = element::pack(x);
+            int row = p + (k >> 1) * 16 + (k & 1);
+            *(uint4*)(gradients + buffer * A + column_offset<128>(row, chunk)) = element::pack(grad);
+            *(uint4*)(gradients + buffer * A + column_offset<128>(row, CHUNKS + chunk)) = element::pack(x);
         }
     };
-    auto compute = [&](int at, int buffer) {
-        place w = where(at);
+    auto compute = [&](float (&acc)[MI][NR][4], float (&ones)[ONES][4], const int (&lines)[NR], tile_place w, int buffer) {
         u32 a_tile = shared_address(gradients + buffer * A), b_tile = shared_address(tile[buffer]);
 #pragma unroll
-        for (int k = 0; k < PIXELS_TILE / STEP; k++) {
+        for (int k = 0; k < 4; k++) {
             constexpr int PER = 16 / STEP;
             int y = k / PER, x0 = k % PER * STEP;
             factor<4> a[MI];
@@ -174,7 +169,7 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
 #pragma unroll
             for (int j = 0; j < NR; j++) {
                 if (wn * NR + j >= TAP_ROWS) continue;
-                u32 word = b_tile + (lines[j] + 2 * y * COLUMNS + 2 * x0 + (WIDE ? 2 : 4) * t + g) * 4;
+                u32 word = b_tile + (lines[j] + 2 * y * PITCH + 2 * x0 + (WIDE ? 2 : 4) * t + g) * 4;
                 raw[0] = load_word(word);
                 raw[1] = load_word(word + (WIDE ? 32 : 64));
                 factor<2> b;
@@ -186,45 +181,77 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
         }
     };
 
+    // Loads run one tile ahead of what is stored, which is one ahead of what is multiplied.
     int at = blockIdx.x, buffer = 0;
-    load(at);
-    store(at, 0);
-    __syncthreads();
-    for (; at < tiles; at += gridDim.x) {
-        int following = at + gridDim.x;
-        if (following < tiles) load(following);
-        compute(at, buffer);
-        if constexpr (BUFFERS == 1) __syncthreads();
-        if (following < tiles) store(following, BUFFERS == 1 ? 0 : buffer ^ 1);
-        __syncthreads();
-        if constexpr (BUFFERS == 2) buffer ^= 1;
-    }
-
+    auto place = [&](int ahead) { return order.place(min(at + ahead * (int)gridDim.x, tiles - 1), TH); };
+    load_image(place(0));
+    store_image(0);
+    load_image(place(1));
     float* out = ws + ((long long)blockIdx.y * gridDim.x + blockIdx.x) * (129 * K8 + 128);
+    if (maker) {
+        quad_values values;
+        float s1[V], s2[V];
 #pragma unroll
-    for (int j = 0; j < NR; j++) {
-        int r = wn * NR + j;
-        if (r >= TAP_ROWS) continue;
+        for (int e = 0; e < V; e++) s1[e] = s2[e] = 0.f;
+        load_quad(values, place(0));
+        store_quad(values, s1, s2, place(0), 0);
+        load_quad(values, place(1));
+        __syncthreads();
+        for (; at < tiles; at += gridDim.x, buffer ^= 1) {
+            store_image(buffer ^ 1);
+            load_image(place(2));
+            if (at + (int)gridDim.x < tiles) {
+                store_quad(values, s1, s2, place(1), buffer ^ 1);
+                load_quad(values, place(2));
+            }
+            __syncthreads();
+        }
+        float* shared = (float*)gradients;  // [128 makers][2·V]
 #pragma unroll
-        for (int i = 0; i < MI; i++)
+        for (int e = 0; e < V; e++) {
+            shared[item * 2 * V + e] = s1[e];
+            shared[item * 2 * V + V + e] = s2[e];
+        }
+    } else {
+        float acc[MI][NR][4], ones[ONES][4];
+        clear(acc);
 #pragma unroll
-            for (int h = 0; h < 2; h++)
-                *(float2*)(out + (wm * 32 + i * 16 + h * 8 + g) * K8 + r * 8 + t * 2) =
-                    make_float2(acc[i][j][2 * h], acc[i][j][2 * h + 1]);
-        if (j % 4 == wm && g == 0) *(float2*)(out + 128 * K8 + r * 8 + t * 2) = make_float2(ones[j / 4][0], ones[j / 4][1]);
+        for (int i = 0; i < ONES; i++)
+#pragma unroll
+            for (int k = 0; k < 4; k++) ones[i][k] = 0.f;
+        int lines[NR];
+#pragma unroll
+        for (int j = 0; j < NR; j++) {
+            int r = wn * NR + j;
+            lines[j] = (r / 7 * LINES + r % 7) * PITCH;
+        }
+        __syncthreads();
+        for (; at < tiles; at += gridDim.x, buffer ^= 1) {
+            store_image(buffer ^ 1);
+            load_image(place(2));
+            compute(acc, ones, lines, place(0), buffer);
+            __syncthreads();
+        }
+#pragma unroll
+        for (int j = 0; j < NR; j++) {
+            int r = wn * NR + j;
+            if (r >= TAP_ROWS) continue;
+#pragma unroll
+            for (int i = 0; i < MI; i++)
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    *(float2*)(out + (wm * 32 + i * 16 + h * 8 + g) * K8 + r * 8 + t * 2) =
+                        make_float2(acc[i][j][2 * h], acc[i][j][2 * h + 1]);
+            if (j % 4 == wm && g == 0)
+                *(float2*)(out + 128 * K8 + r * 8 + t * 2) = make_float2(ones[j / 4][0], ones[j / 4][1]);
+        }
     }
     __syncthreads();
-    float* shared = (float*)gradients;  // [512 threads][2·V]
-#pragma unroll
-    for (int e = 0; e < V; e++) {
-        shared[tid * 2 * V + e] = s1[e];
-        shared[tid * 2 * V + V + e] = s2[e];
-    }
-    __syncthreads();
+    const float* shared = (const float*)gradients;
     if (tid < 128) {
         int half = tid / 64, local = tid % 64;
         float sum = 0.f;
-        for (int i = local / V; i < 512; i += CHUNKS) sum += shared[i * 2 * V + half * V + local % V];
+        for (int i = local / V; i < 128; i += CHUNKS) sum += shared[i * 2 * V + half * V + local % V];
         out[129 * K8 + tid] = sum;
     }
 }

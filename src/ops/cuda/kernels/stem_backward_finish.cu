@@ -41,7 +41,7 @@ stem_backward_finish(const float* __restrict__ ws, const float* __restrict__ gam
         }
     }
     __syncthreads();
-    if (tid < k8 && (tid & 7) < 7) {
+    if (tid < k8 && (tid & 7) > 0) {
         a = b = c = 0.f;
         for (int i = 0; i < groups; i++) {
             a += shared[i * k8 + tid][0];
@@ -49,7 +49,7 @@ stem_backward_finish(const float* __restrict__ ws, const float* __restrict__ gam
             c += shared[i * k8 + tid][2];
         }
         float v = gamma[o] * rstd[o] * (a - sums[0] * s.inv_m * c - sums[1] * s.inv_m * b);
-        float* at = dw + (long long)o * 49 * s.in + (tid >> 3) * 7 + (tid & 7);
+        float* at = dw + (long long)o * 49 * s.in + (tid >> 3) * 7 + (tid & 7) - 1;
         *at = s.accumulate ? *at + v : v;
     }
 }

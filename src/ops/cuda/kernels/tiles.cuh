@@ -86,6 +86,7 @@ struct single {  // fp32 storage, whatever it is multiplied in
     static __device__ __forceinline__ uint4 pack(const float* f) {
         return make_uint4(__float_as_uint(f[0]), __float_as_uint(f[1]), __float_as_uint(f[2]), __float_as_uint(f[3]));
     }
+    static __device__ __forceinline__ u32 pair(float a, float) { return __float_as_uint(a); }  // for code of 2-byte types only
     static __device__ __forceinline__ float to_float(float v) { return v; }
     static __device__ __forceinline__ float from_float(float v) { return v; }
     static __device__ __forceinline__ u32 round(u32 v) {
@@ -171,10 +172,22 @@ __device__ __forceinline__ u32 load_word(u32 address) {
     return r;
 }
 
+// Two neighbouring fp32 numbers of shared memory as a pair of 2-byte elements.
+template <class T>
+__device__ __forceinline__ u32 load_pair(u32 address) {
+    float a, b;
+    asm volatile("ld.shared.v2.f32 {%0,%1},[%2];" : "=f"(a), "=f"(b) : "r"(address));
+    return T::pair(a, b);
+}
+
 // 16 bytes from global to shared memory in the background; zeros when not `valid`.
 __device__ __forceinline__ void copy_async(u32 shared, const void* global, bool valid) {
     int bytes = valid ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(shared), "l"(global), "r"(bytes));
+}
+__device__ __forceinline__ void copy_word_async(u32 shared, const void* global, bool valid) {
+    int bytes = valid ? 4 : 0;
+    asm volatile("cp.async.ca.shared.global [%0],[%1],4,%2;" ::"r"(shared), "l"(global), "r"(bytes));
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
 template <int N>

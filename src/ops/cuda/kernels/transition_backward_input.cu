@@ -1,19 +1,21 @@
-// Backward of `transition_forward` into X: dT = dY·W, g = [scale·x + shift > 0]·dT/4 for each of the four pixels,
-// S[:, :C] = gamma·g, part = Σ g and Σ g·x̂ of the tile, x̂ = (x − mean)·rstd. Writes S, zeros in an odd last row or column.
+// Backward of a transition into X: dT = dY·W, g = [scale·x + shift > 0]·dT/4 for each of the four pixels,
+// S[:, :C] = gamma·g, part = Σ g and Σ g·x̂ of the tile, x̂ = (x − mean)·rstd. Writes S, zeros in an odd last row or column,
+// and with pooled = 1 also T of `transition_pool` (ld = C), which the weight gradient (`conv_backward_weight`) reads.
 //
 // dY: [Q, K] (ld_dy), packed: `pack_weights` mode 1 (rows C, columns K), X, S: [N·H·W, C] (ld_x, ld_s).
 // Headers: tiles.cuh channels.cuh gemm.cuh conv.cuh pooled.cuh. Grid ceil(Q/128)·ceil(C/64), block 256, rows ceil(Q/128).
 // Bytes: X and S once, dY once from memory (again from L2 for each 64 channels).
 
 struct transition_backward_input_sizes {
-    int batch, height, width, channels, out_channels, ld_dy, ld_x, ld_s, row, zero;
+    int batch, height, width, channels, out_channels, ld_dy, ld_x, ld_s, row, pooled;
 };
 
 extern "C" __global__ void __launch_bounds__(256, element::parts == 2 ? 1 : 2)
 transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed, const E* __restrict__ X,
                           const float* __restrict__ mean, const float* __restrict__ rstd,
                           const float* __restrict__ scale, const float* __restrict__ shift,
-                          const float* __restrict__ gamma, E* __restrict__ S, float* __restrict__ part,
+                          const float* __restrict__ gamma, E* __restrict__ S, E* __restrict__ T,
+                          float* __restrict__ part,
                           const __grid_constant__ transition_backward_input_sizes s) {
     constexpr int TN = 64, NJ = 4, SUMS = 2 * V;
     __shared__ __align__(128) unsigned char shared[3 * gathered<TN>::STAGE];
@@ -56,8 +58,10 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
                     long long q = first + wm * 32 + i * 16 + h * 8 + (lane >> 2);
                     if (q >= rows) continue;
                     long long pixel = pixels.pixel((u32)q);
-                    float d[V];
+                    float d[V], average[V];
                     results(acc, i, h, k, d);
+#pragma unroll
+                    for (int e = 0; e < V; e++) average[e] = 0.f;
                     const E* x = X + pixel * s.ld_x + c;
                     E* out = S + pixel * s.ld_s + c;
                     uint4 four[4];
@@ -70,12 +74,18 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
                         element::unpack(four[p], f);
 #pragma unroll
                         for (int e = 0; e < V; e++) {
-                            float grad = fmaf(a[e], f[e], b[e]) > 0.f ? 0.25f * d[e] : 0.f;
+                            float v = fmaf(a[e], f[e], b[e]), grad = v > 0.f ? 0.25f * d[e] : 0.f;
+                            average[e] += max_nan(v, 0.f);
                             sums[e] += grad;
                             sums[V + e] = fmaf(grad, f[e] - mu[e], sums[V + e]);
                             f[e] = gam[e] * grad;
                         }
                         store_vector(out + ((p >> 1) * (long long)s.width + (p & 1)) * s.ld_s, element::pack(f));
+                    }
+                    if (s.pooled) {
+#pragma unroll
+                        for (int e = 0; e < V; e++) average[e] *= 0.25f;
+                        store_vector(T + q * s.channels + c, element::pack(average));
                     }
                     if (odd_y || odd_x) {  // pixels that no window covers
                         u32 line = pixels.by_width.quotient((u32)q), n = pixels.by_height.quotient(line);
