@@ -221,7 +221,7 @@ fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
     let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
     let cases = [
         (architecture(8, &[2, 3], 16), [6, 1, 41, 38]),
-        (architecture(16, &[1, 2, 2], 32), [3, 3, 65, 64]),
+        (architecture(16, &[1, 2, 2], 16), [3, 3, 65, 64]),
         (architecture(32, &[3, 2], 64), [4, 3, 64, 96]),
         (architecture(32, &[2], 64), [1, 3, 32, 33]),
     ];
@@ -234,7 +234,7 @@ fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
         let exact = train(&exact, shape, &cpu, DType::F64);
         let single = Errors::of(&format!("{shape:?} on the CPU in fp32"), &single, &exact);
         for (precision, tolerance) in
-            [(Precision::Fp32, 1e-5), (Precision::Tf32, 1e-2), (Precision::Bf16, 1e-1)]
+            [(Precision::Fp32, 1e-5), (Precision::Tf32, 1e-3), (Precision::Bf16, 1e-2)]
         {
             for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
                 let memory = MemoryConfig { precision, dense_layers, ..plain.clone() };
@@ -244,12 +244,15 @@ fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
                 let errors = Errors::of(&name, &ours, &exact);
                 // Some gradients all but cancel, and in 32 bits the CPU gives no better ones.
                 let best = precision == Precision::Fp32;
+                // Where a number is rounded across 0, ReLU passes another gradient: the error of
+                // gradients is about the root of that of features, at every precision.
+                let gradient = if best { tolerance } else { 10.0 * f64::sqrt(tolerance) * 0.3 };
                 let worse = |(name, error): (&String, &f64)| {
                     *error > (4.0 * single.each[name]).max(tolerance)
                 };
                 if errors.features > tolerance
                     || errors.statistics > tolerance
-                    || errors.gradients > (4.0 * single.gradients).max(tolerance)
+                    || errors.gradients > gradient
                     || best && errors.each.iter().any(worse)
                 {
                     failures.push(name.clone());

@@ -6,7 +6,7 @@ use crate::memory::{
     Activation, DenseLayers, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics,
 };
 use crate::ops::cuda::{
-    Affine, Columns, Convolution, DeviceMap, Form, Kernels, Moments, NormBuffers,
+    Affine, Columns, Convolution, DeviceMap, Form, Kernels, Moments, Normalised, Sums,
 };
 
 /// Layers, each of which adds `growth` channels to all those before it.
@@ -130,7 +130,7 @@ impl Stage for FusedBlock {
         let all = map.columns.with_channels(self.sizes.output());
         let records = self.store.records(pass);
         let record = |norm: usize| records.as_ref().map(|records| &records.norms[norm]);
-        let convolutions = self.convolutions(map.size);
+        let [_, spatial] = self.convolutions(map.size);
         let mut kept = Vec::new();
         for layer in 0..self.sizes.layers {
             let (width, pixels) = (self.sizes.width(layer), all.pixels());
@@ -143,8 +143,7 @@ impl Stage for FusedBlock {
             let affine1 = kernels.affine(&read, norm, pixels, record(2 * layer));
             let bottleneck = kernels.columns(pixels, self.sizes.bottleneck);
             let weight = &values.packed[4 * layer];
-            let normal = kernels.normalised(&input, &affine1);
-            let part = kernels.conv_forward(&convolutions[0], &normal, weight, &bottleneck);
+            let part = kernels.layer_forward(&input, &affine1, weight, &bottleneck);
             let between = match pass.trains() {
                 true => {
                     let between = kernels.moments(self.sizes.bottleneck);
@@ -158,7 +157,7 @@ impl Stage for FusedBlock {
             let added = all.slice(width..width + self.sizes.growth);
             let weight = &values.packed[4 * layer + 2];
             let normal = kernels.normalised(&bottleneck, &affine2);
-            let part = kernels.conv_forward(&convolutions[1], &normal, weight, &added);
+            let part = kernels.conv_forward(&spatial, &normal, weight, &added);
             if let Some(moments) = &moments {
                 let written = moments.slice(width..width + self.sizes.growth);
                 kernels.channel_statistics(&part, &written);
@@ -187,16 +186,18 @@ impl Stage for FusedBlock {
         let (kernels, values) = (self.store.kernels(), self.store.values());
         let Kept { map, came_as_tensor, moments, mut layers } = *saved.open::<Kept>(&self.name);
         let moments = moments.slice(0..self.sizes.output());
-        let (summed, sums) = pending_gradient(kernels, gradient, &moments);
+        let pending = pending_gradient(kernels, gradient, &moments);
         let room = self.store.room();
-        // General path: all that follow have been read, so this is the gradient itself.
-        kernels.input_gradient(&summed, &map.columns, &moments, &sums, &summed);
         for layer in (0..self.sizes.layers).rev() {
             let kept = layers.pop().expect("one for each layer");
-            self.backward_layer(layer, &values, &map, &moments, kept, &summed, &room);
+            self.backward_layer(layer, &values, &map, &moments, kept, &pending, &room);
         }
+        let (summed, sums) = pending;
+        let input = 0..self.sizes.input;
+        let columns = summed.slice(input.clone());
+        let (read, of_input) = (map.columns.slice(input.clone()), moments.slice(input.clone()));
+        kernels.input_gradient(&columns, &read, &of_input, &sums.slice(input), &columns);
         self.store.add_gradients(room, gradients);
-        let columns = summed.slice(0..self.sizes.input);
         let gradient = DeviceMap { columns, moments: None, pending: None, ..map };
         match came_as_tensor {
             true => Activation::Map(gradient.to_tensor()),
@@ -208,8 +209,9 @@ impl Stage for FusedBlock {
 }
 
 impl FusedBlock {
-    /// Adds to `gradient`, of all of the block's maps, what goes back through a layer, and writes the
-    /// gradients of its parameters.
+    /// Makes the gradient of the channels that a layer wrote from S and what is missing of it, takes
+    /// it back through the layer, adds the layer's share to both, and writes the gradients of its
+    /// parameters.
     #[expect(clippy::too_many_arguments, reason = "a layer's inputs and outputs")]
     fn backward_layer(
         &self,
@@ -218,46 +220,57 @@ impl FusedBlock {
         map: &DeviceMap,
         moments: &Moments,
         kept: KeptLayer,
-        gradient: &Columns,
+        (summed, sums): &(Columns, Sums),
         room: &Room,
     ) {
         let kernels = self.store.kernels();
-        let convolutions = self.convolutions(map.size);
+        let [pointwise, spatial] = self.convolutions(map.size);
         let (width, growth) = (self.sizes.width(layer), self.sizes.growth);
         let (pixels, middle) = (map.columns.pixels(), self.sizes.bottleneck);
-        let input = map.columns.slice(0..width);
-        let added = gradient.slice(width..width + growth);
         let [affine1, affine2] = &kept.affines;
-        let [norm1, norm2]: [&NormBuffers; 2] =
-            [&values.norms[2 * layer], &values.norms[2 * layer + 1]];
+        let input = map.columns.slice(0..width);
 
-        let normal1 = kernels.normalised(&input, affine1);
+        let written = width..width + growth;
+        let added = summed.slice(written.clone());
+        let (values_of, moments_of) =
+            (map.columns.slice(written.clone()), moments.slice(written.clone()));
+        kernels.input_gradient(&added, &values_of, &moments_of, &sums.slice(written), &added);
+
         let bottleneck = kept.bottleneck.unwrap_or_else(|| {
             let bottleneck = kernels.columns(pixels, middle);
-            let weight = &values.packed[4 * layer];
-            kernels.conv_forward(&convolutions[0], &normal1, weight, &bottleneck);
+            kernels.layer_forward(&input, affine1, &values.packed[4 * layer], &bottleneck);
             bottleneck
         });
-        let normal2 = kernels.normalised(&bottleneck, affine2);
+        let normal = kernels.normalised(&bottleneck, affine2);
         let weight = &room.weights[2 * layer + 1];
-        kernels.conv_backward_weight(&convolutions[1], &normal2, &added, weight);
-        drop(normal2);
-        let between = kernels.columns(pixels, middle);
-        let weight = &values.packed[4 * layer + 3];
-        kernels.conv_backward_input(&convolutions[1], &added, weight, &between);
-        let norm_room = &room.norms[2 * layer + 1];
-        kernels.norm_backward(&between, &bottleneck, &kept.moments, affine2, norm2, norm_room);
-        drop(bottleneck);
+        kernels.conv_backward_weight(&spatial, &normal, &added, weight);
+        // What has been normalised is no longer needed, and the gradient takes its place.
+        let between = (normal, kernels.sums(middle));
+        let norm = &values.norms[2 * layer + 1];
+        kernels.layer_backward(
+            &spatial,
+            &added,
+            &values.packed[4 * layer + 3],
+            &bottleneck,
+            Normalised { moments: &kept.moments, affine: affine2, norm },
+            &room.norms[2 * layer + 1],
+            (&between.0, &between.1),
+            true,
+        );
+        let (between, missing) = between;
+        kernels.input_gradient(&between, &bottleneck, &kept.moments, &missing, &between);
 
-        let weight = &room.weights[2 * layer];
-        kernels.conv_backward_weight(&convolutions[0], &normal1, &between, weight);
-        drop(normal1);
-        let back = kernels.columns(pixels, width);
-        let weight = &values.packed[4 * layer + 1];
-        kernels.conv_backward_input(&convolutions[0], &between, weight, &back);
-        let norm_room = &room.norms[2 * layer];
-        let read = moments.slice(0..width);
-        kernels.norm_backward(&back, &input, &read, affine1, norm1, norm_room);
-        kernels.add(&back, &gradient.slice(0..width));
+        kernels.layer_weight(&input, affine1, &between, &room.weights[2 * layer]);
+        let norm = &values.norms[2 * layer];
+        kernels.layer_backward(
+            &pointwise,
+            &between,
+            &values.packed[4 * layer + 1],
+            &input,
+            Normalised { moments: &moments.slice(0..width), affine: affine1, norm },
+            &room.norms[2 * layer],
+            (&summed.slice(0..width), &sums.slice(0..width)),
+            false,
+        );
     }
 }

@@ -3,7 +3,7 @@
 use super::store::{Store, parameters_of_store};
 use super::{device_map, gradient_columns, input_gradient, moments};
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
-use crate::ops::cuda::{Affine, DeviceMap, Form, Kernels, Moments};
+use crate::ops::cuda::{Affine, Columns, Convolution, DeviceMap, Form, Kernels, Moments};
 
 /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
 pub(in crate::model) struct FusedTransition {
@@ -35,6 +35,11 @@ impl FusedTransition {
     }
 }
 
+/// A 1×1 convolution of maps whose pixels lie in one line.
+fn pointwise(map: &Columns) -> Convolution {
+    Convolution { size: [1, 1, map.pixels()], kernel: 1, stride: 1, padding: 0 }
+}
+
 impl Stage for FusedTransition {
     fn name(&self) -> &str {
         &self.name
@@ -60,7 +65,8 @@ impl Stage for FusedTransition {
         let size = [batch, height / 2, width / 2];
         let columns = kernels.columns(size.iter().product(), self.room).slice(0..self.channels);
         let weight = &values.packed[0];
-        let part = kernels.transition_forward(&map.columns, map.size, &affine, weight, &columns);
+        let pooled = kernels.transition_pool(&map.columns, map.size, &affine);
+        let part = kernels.conv_forward(&pointwise(&pooled), &pooled, weight, &columns);
         let next = pass.trains().then(|| {
             let moments = kernels.moments(self.room);
             kernels.channel_statistics(&part, &moments.slice(0..self.channels));
@@ -86,7 +92,7 @@ impl Stage for FusedTransition {
         let columns = &map.columns;
         let summed = kernels.columns(columns.pixels(), columns.channels());
         let norm = &values.norms[0];
-        let part = kernels.transition_backward_input(
+        let (pooled, part) = kernels.transition_backward_input(
             &gradient,
             &values.packed[1],
             columns,
@@ -99,7 +105,7 @@ impl Stage for FusedTransition {
         let sums = kernels.sums(columns.channels());
         kernels.channel_sums(&part, norm, &room.norms[0], &sums, true);
         let weight = &room.weights[0];
-        kernels.transition_backward_weight(&gradient, columns, map.size, &affine, weight);
+        kernels.conv_backward_weight(&pointwise(&pooled), &pooled, &gradient, weight);
         self.store.add_gradients(room, gradients);
         input_gradient(kernels, &map, &moments, (summed, sums), came_as_tensor)
     }

@@ -31,7 +31,7 @@ impl Convolution {
     }
 
     /// The fields that all of its kernels take.
-    fn sizes(&self, map: &Columns, out: &Columns) -> Sizes {
+    pub(super) fn sizes(&self, map: &Columns, out: &Columns) -> Sizes {
         let [batch, height, width] = self.size;
         let [out_height, out_width] = self.output();
         let sizes = Sizes::new().int(batch).int(height).int(width).int(map.channels());
@@ -52,7 +52,7 @@ impl Convolution {
 }
 
 /// The width of a tile for so many columns.
-fn tile(columns: usize) -> usize {
+pub(super) fn tile(columns: usize) -> usize {
     if columns <= 64 { 64 } else { 128 }
 }
 

@@ -18,6 +18,7 @@ pub(super) const CHANNELS: Header = Header(include_str!("kernels/channels.cuh"))
 pub(super) const GEMM: Header = Header(include_str!("kernels/gemm.cuh"));
 pub(super) const CONV: Header = Header(include_str!("kernels/conv.cuh"));
 pub(super) const STEM: Header = Header(include_str!("kernels/stem.cuh"));
+pub(super) const NORMED: Header = Header(include_str!("kernels/normed.cuh"));
 pub(super) const POOLED: Header = Header(include_str!("kernels/pooled.cuh"));
 
 /// One entry: its name, threads a block, headers and text.

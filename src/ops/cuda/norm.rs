@@ -148,7 +148,7 @@ impl Kernels {
     }
 
     /// Blocks side by side of a kernel that goes once over so many pixels.
-    fn streaming(&self, pixels: usize) -> usize {
+    pub(super) fn streaming(&self, pixels: usize) -> usize {
         blocks(pixels, 32).min(8 * self.multiprocessors)
     }
 

@@ -6,9 +6,9 @@ use super::norm::NormBuffers;
 use super::weights::Packed;
 use super::{Buffer, Sizes, Storage};
 
-const STEM_FORWARD: Entry = entry!("stem_forward", 256, [TILES, CHANNELS, GEMM, STEM]);
+const STEM_FORWARD: Entry = entry!("stem_forward", 128, [TILES, CHANNELS, GEMM, STEM]);
 const STEM_POOL_FORWARD: Entry = entry!("stem_pool_forward", 256, [TILES, CHANNELS]);
-const STEM_BACKWARD: Entry = entry!("stem_backward", 512, [TILES, CHANNELS, GEMM, STEM]);
+const STEM_BACKWARD: Entry = entry!("stem_backward", 384, [TILES, CHANNELS, GEMM, STEM]);
 const STEM_BACKWARD_FINISH: Entry = entry!("stem_backward_finish", 1024, [TILES, CHANNELS]);
 
 /// Images in 32 bits, `[batch, channels, height, width]`, and the sizes that follow from theirs.
@@ -54,10 +54,9 @@ impl Kernels {
         let [batch, _, height, width] = images.shape;
         let [out_height, out_width] = images.convolved();
         let pixels = batch * out_height * out_width;
-        let wide = self.element.storage() == Storage::F32;
-        let (tile_height, tile_channels) = if wide { (8, 32) } else { (16, 64) };
-        let [tiles_y, tiles_x] = [blocks(out_height, tile_height), blocks(out_width, 16)];
-        let rows = (batch * tiles_y * tiles_x).min(2 * self.multiprocessors);
+        let tile_channels = if self.element.storage() == Storage::F32 { 32 } else { 64 };
+        let [tiles_y, tiles_x] = [blocks(out_height, 8), blocks(out_width, 16)];
+        let rows = (batch * tiles_y * tiles_x).min(4 * self.multiprocessors);
         let out = Columns::new(self.elements(pixels * output), pixels, output);
         let part = self.partials(rows, output);
         let sizes = Sizes::new().int(batch).int(height).int(width).int(out_height).int(out_width);
@@ -112,7 +111,8 @@ impl Kernels {
         let ([out_height, out_width], [pooled_height, pooled_width]) =
             (images.convolved(), images.pooled());
         let channels = convolved.channels();
-        let [tiles_y, tiles_x] = [blocks(out_height, 4), blocks(out_width, 16)];
+        let tile_height = if self.element.storage() == Storage::F32 { 2 } else { 4 };
+        let [tiles_y, tiles_x] = [blocks(out_height, tile_height), blocks(out_width, 16)];
         let rows = (batch * tiles_y * tiles_x).min(self.multiprocessors);
         let columns = blocks(channels, 64);
         let work = self.floats(rows * columns * (129 * 8 * 7 * input + 128));
