@@ -53,6 +53,14 @@ impl Bench {
         Ok(sums.iter().map(|sum| sum.sum / sum.normalizer.max(1.0)).sum())
     }
 
+    /// Evaluates the batch.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn evaluate(&self) -> Result<(), LearnError> {
+        self.learner.evaluate_on(self.images.clone(), &self.targets).map(drop)
+    }
+
     /// Waits until the device has done everything.
     pub fn wait(&self) {
         let _ = self.learner.device.sync();

@@ -16,7 +16,7 @@ pub enum Activation {
     Outputs(Vec<Tensor<2>>),
     /// Feature maps between fused stages.
     #[cfg(feature = "cuda")]
-    Device(DeviceMap),
+    Device(Box<DeviceMap>),
 }
 
 /// The shape of an [`Activation`], known before any device is opened.

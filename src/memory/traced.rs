@@ -273,6 +273,8 @@ mod tests {
     fn values(activation: Activation) -> Vec<f32> {
         match activation {
             Activation::Map(map) => map.into_data(),
+            #[cfg(feature = "cuda")]
+            Activation::Device(map) => map.to_tensor().into_data(),
             Activation::Features(features) => features.into_data(),
             Activation::Outputs(mut outputs) => outputs.remove(0).into_data(),
         }

@@ -131,36 +131,48 @@ impl Stage for FusedBlock {
         let records = self.store.records(pass);
         let record = |norm: usize| records.as_ref().map(|records| &records.norms[norm]);
         let [_, spatial] = self.convolutions(map.size);
+        let (pixels, growth) = (all.pixels(), self.sizes.growth);
+        // Of the norms that have running statistics to use.
+        let evaluated =
+            |norm: usize| kernels.affine(&values.running[norm], &values.norms[norm], pixels, None);
         let mut kept = Vec::new();
+        let mut next = match &moments {
+            Some(moments) => {
+                let read = moments.slice(0..self.sizes.input);
+                kernels.affine(&read, &values.norms[0], pixels, record(0))
+            }
+            None => evaluated(0),
+        };
         for layer in 0..self.sizes.layers {
-            let (width, pixels) = (self.sizes.width(layer), all.pixels());
-            let input = all.slice(0..width);
-            let read = match &moments {
-                Some(moments) => moments.slice(0..width),
-                None => values.running[2 * layer].clone(),
-            };
-            let norm = &values.norms[2 * layer];
-            let affine1 = kernels.affine(&read, norm, pixels, record(2 * layer));
+            let (width, affine1) = (self.sizes.width(layer), next.clone());
             let bottleneck = kernels.columns(pixels, self.sizes.bottleneck);
             let weight = &values.packed[4 * layer];
-            let part = kernels.layer_forward(&input, &affine1, weight, &bottleneck);
-            let between = match pass.trains() {
+            let part = kernels.layer_forward(&all.slice(0..width), &affine1, weight, &bottleneck);
+            let norm = 2 * layer + 1;
+            let between = kernels.moments(self.sizes.bottleneck);
+            let affine2 = match pass.trains() {
                 true => {
-                    let between = kernels.moments(self.sizes.bottleneck);
-                    kernels.channel_statistics(&part, &between);
-                    between
+                    let parameters = &values.norms[norm];
+                    kernels.channel_norm(&part, &between, parameters, pixels, record(norm))
                 }
-                false => values.running[2 * layer + 1].clone(),
+                false => evaluated(norm),
             };
-            let norm = &values.norms[2 * layer + 1];
-            let affine2 = kernels.affine(&between, norm, pixels, record(2 * layer + 1));
-            let added = all.slice(width..width + self.sizes.growth);
             let weight = &values.packed[4 * layer + 2];
             let normal = kernels.normalised(&bottleneck, &affine2);
+            let added = all.slice(width..width + growth);
             let part = kernels.conv_forward(&spatial, &normal, weight, &added);
-            if let Some(moments) = &moments {
-                let written = moments.slice(width..width + self.sizes.growth);
-                kernels.channel_statistics(&part, &written);
+            let last = layer + 1 == self.sizes.layers;
+            match &moments {
+                Some(moments) if last => {
+                    kernels.channel_statistics(&part, &moments.slice(width..width + growth));
+                }
+                Some(moments) => {
+                    let (read, norm) = (moments.slice(0..width + growth), norm + 1);
+                    let parameters = &values.norms[norm];
+                    next = kernels.channel_norm(&part, &read, parameters, pixels, record(norm));
+                }
+                None if last => {}
+                None => next = evaluated(norm + 1),
             }
             if keep == Keep::All {
                 let bottleneck = (self.keep == DenseLayers::Keep).then_some(bottleneck);
@@ -174,7 +186,7 @@ impl Stage for FusedBlock {
             let map = output.clone();
             Saved(Box::new(Kept { map, came_as_tensor, moments, layers: kept }))
         });
-        (Activation::Device(output), saved)
+        (Activation::Device(Box::new(output)), saved)
     }
 
     fn backward(
@@ -201,7 +213,7 @@ impl Stage for FusedBlock {
         let gradient = DeviceMap { columns, moments: None, pending: None, ..map };
         match came_as_tensor {
             true => Activation::Map(gradient.to_tensor()),
-            false => Activation::Device(gradient),
+            false => Activation::Device(Box::new(gradient)),
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn kernels(device: &Device, memory: &MemoryConfig) -> Option<Kernels>
 /// The maps given to a stage, and whether they came as a tensor, as which their gradient is to go.
 fn device_map(kernels: &Kernels, input: Activation) -> (DeviceMap, bool) {
     match input {
-        Activation::Device(map) => (map, false),
+        Activation::Device(map) => (*map, false),
         other => (DeviceMap::of_tensor(kernels, other.into_map()), true),
     }
 }
@@ -66,7 +66,10 @@ fn gradient_columns(kernels: &Kernels, gradient: Activation) -> Columns {
 /// The gradient with respect to a block's maps as S and what is missing of it.
 fn pending_gradient(kernels: &Kernels, gradient: Activation, moments: &Moments) -> (Columns, Sums) {
     match gradient {
-        Activation::Device(DeviceMap { columns, pending: Some(sums), .. }) => (columns, sums),
+        Activation::Device(map) if map.pending.is_some() => {
+            let DeviceMap { columns, pending, .. } = *map;
+            (columns, pending.expect("was just seen"))
+        }
         other => {
             // The gradient is rstd·S where nothing is missing of it.
             let gradient = other.into_map();
@@ -95,5 +98,5 @@ fn input_gradient(
         return Activation::Map(gradient.to_tensor());
     }
     let pending = Some(sums);
-    Activation::Device(DeviceMap { gpu, columns: summed, size, moments: None, pending })
+    Activation::Device(Box::new(DeviceMap { gpu, columns: summed, size, moments: None, pending }))
 }

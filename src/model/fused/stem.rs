@@ -71,7 +71,7 @@ impl Stage for FusedStem {
         let gpu = kernels.gpu().clone();
         let output = DeviceMap { gpu, columns, size, moments: next, pending: None };
         let kept = Kept { images, convolved, moments, index };
-        (Activation::Device(output), (keep == Keep::All).then(|| Saved(Box::new(kept))))
+        (Activation::Device(Box::new(output)), (keep == Keep::All).then(|| Saved(Box::new(kept))))
     }
 
     fn backward(

@@ -76,7 +76,7 @@ impl Stage for FusedTransition {
         let gpu = kernels.gpu().clone();
         let output = DeviceMap { gpu, columns, size, moments: next, pending: None };
         let kept = Kept { map, came_as_tensor, moments, affine };
-        (Activation::Device(output), (keep == Keep::All).then(|| Saved(Box::new(kept))))
+        (Activation::Device(Box::new(output)), (keep == Keep::All).then(|| Saved(Box::new(kept))))
     }
 
     fn backward(

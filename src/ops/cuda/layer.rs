@@ -105,8 +105,10 @@ impl Kernels {
             summed.buffer(),
             &part.buffer,
         ];
-        let grid = [rows * blocks(map.channels(), 64), 1, 1];
-        self.gpu.launch(&self.get(LAYER_BACKWARD), grid, &buffers, &sizes);
+        let width = tile(map.channels());
+        let kernel = self.variant(LAYER_BACKWARD, width, &[("TILE_N", width)]);
+        let grid = [rows * blocks(map.channels(), width), 1, 1];
+        self.gpu.launch(&kernel, grid, &buffers, &sizes);
         self.channel_sums(&part, norm, norm_gradients, sums, first);
     }
 }

@@ -18,6 +18,7 @@ mod layer;
 mod map;
 mod norm;
 mod pool;
+mod squares;
 mod stem;
 mod transition;
 mod weights;

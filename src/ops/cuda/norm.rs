@@ -6,6 +6,7 @@ use super::{Buffer, Sizes};
 
 const CHANNEL_STATISTICS: Entry = entry!("channel_statistics", 1024, [TILES, CHANNELS]);
 const NORM_AFFINE: Entry = entry!("norm_affine", 256, [TILES]);
+const CHANNEL_NORM: Entry = entry!("channel_norm", 1024, [TILES, CHANNELS]);
 const CHANNEL_SUMS: Entry = entry!("channel_sums", 1024, [TILES, CHANNELS]);
 const NORM_APPLY: Entry = entry!("norm_apply", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_SUMS: Entry = entry!("norm_backward_sums", 256, [TILES, CHANNELS]);
@@ -87,6 +88,33 @@ impl Kernels {
             variance,
         ];
         self.gpu.launch(&self.get(NORM_AFFINE), [blocks(channels, 256), 1, 1], &buffers, &sizes);
+        Affine { scale, shift }
+    }
+
+    /// [`Kernels::channel_statistics`] of the last channels of `moments`, which a kernel has just
+    /// written, and [`Kernels::affine`] of a norm over all of them.
+    pub fn channel_norm(
+        &self,
+        part: &Partials,
+        moments: &Moments,
+        norm: &NormBuffers,
+        pixels: usize,
+        record: Option<&Record>,
+    ) -> Affine {
+        let (written, channels) = (part.channels, moments.channels());
+        let (scale, shift) = (self.floats(channels), self.floats(channels));
+        let unbias = pixels as f32 / pixels.saturating_sub(1).max(1) as f32;
+        let sizes = Sizes::new().int(part.rows).int(written).int(channels);
+        let sizes = sizes.int(usize::from(record.is_some())).float(EPSILON).float(unbias);
+        let (mean, variance) = match record {
+            Some(record) => (&record.mean, &record.variance),
+            None => (&scale, &shift), // not touched
+        };
+        let statistics = [&moments.mean, &moments.variance, &moments.deviation];
+        let rest = [&norm.scale, &norm.shift, &scale, &shift, mean, variance];
+        let buffers = [&[&part.buffer][..], &statistics[..], &rest[..]].concat();
+        let grid = [blocks(written, 8) + blocks(channels - written, 1024), 1, 1];
+        self.gpu.launch(&self.get(CHANNEL_NORM), grid, &buffers, &sizes);
         Affine { scale, shift }
     }
 

@@ -3,8 +3,8 @@
 // part = Σ g and Σ g·x̂ of the tile, x̂ = (x − mean)·rstd.
 //
 // dy: [P, out] (ld_y), packed: `pack_weights` mode 1, x, S: [P, in] (ld_x, ld_s). accumulate = 1 adds to S. rows = ceil(P/128).
-// Headers: tiles.cuh channels.cuh gemm.cuh conv.cuh. Grid ceil(P/128)·ceil(in/64), block 256. Channels and strides are
-// multiples of 8. Bytes: x once, S once or twice, dy once from memory (again from L2 for each 64 channels and tap).
+// Headers: tiles.cuh channels.cuh gemm.cuh conv.cuh. Grid ceil(P/128)·ceil(in/TILE_N), block 256. Channels and strides are
+// multiples of 8. Bytes: x once, S once or twice, dy once from memory (again from L2 for each TILE_N channels and tap).
 
 struct layer_backward_sizes {
     conv_sizes conv;
@@ -16,7 +16,7 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
                const float* __restrict__ mean, const float* __restrict__ rstd, const float* __restrict__ scale,
                const float* __restrict__ shift, const float* __restrict__ gamma, E* S, float* __restrict__ part,
                const __grid_constant__ layer_backward_sizes s) {
-    constexpr int TN = 64, NJ = 4, SUMS = 2 * V;
+    constexpr int TN = TILE_N, NJ = TN / 16, SUMS = 2 * V;
     __shared__ __align__(128) unsigned char shared[3 * gathered<TN>::STAGE];
     const conv_sizes& v = s.conv;
     int tiles_n = (v.in + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n;
@@ -42,7 +42,7 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = warp & 3, wn = warp >> 2;
 #pragma unroll
     for (int k = 0; k < 2 * NJ / V; k++) {
-        int local = wn * 32 + k * 4 * V + (lane & 3) * V, c = g.column0 + local;
+        int local = wn * (TN / 2) + k * 4 * V + (lane & 3) * V, c = g.column0 + local;
         float sums[SUMS];
 #pragma unroll
         for (int e = 0; e < SUMS; e++) sums[e] = 0.f;
@@ -80,7 +80,7 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
 #pragma unroll
         for (int e = 0; e < SUMS / 8; e++) {
             int index = base + e, half = index / V;
-            totals[(wm * 2 + half) * TN + wn * 32 + k * 4 * V + (lane & 3) * V + index % V] = sums[e];
+            totals[(wm * 2 + half) * TN + wn * (TN / 2) + k * 4 * V + (lane & 3) * V + index % V] = sums[e];
         }
     }
     __syncthreads();
