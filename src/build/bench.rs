@@ -66,6 +66,17 @@ impl Bench {
         let _ = self.learner.device.sync();
     }
 
+    /// The most bytes in use on the device in a further step; `None` on the CPU.
+    pub fn most_bytes(&mut self) -> Option<u64> {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = crate::ops::cuda::Gpu::of(&self.learner.device) {
+            return Some(gpu.most_bytes_in(|| {
+                let _ = self.step();
+            }));
+        }
+        None
+    }
+
     /// Bytes that the allocator holds on the device; `None` on the CPU.
     pub fn reserved_bytes(&self) -> Option<u64> {
         #[cfg(feature = "cuda")]

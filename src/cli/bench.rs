@@ -58,7 +58,8 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
         "ours": {
             "ms": median * 1e3,
             "images_per_second": batch as f64 / median,
-            "peak": steps.reserved_bytes(),
+            "peak": steps.most_bytes(),
+            "reserved": steps.reserved_bytes(),
         },
         "seconds_to_first_step": first,
         "ms_after_queued": tail * 1e3,

@@ -83,8 +83,10 @@ struct StemSpec {
     channels: [usize; 2],
     norm: Norm,
     /// Channels of the dense block that follows.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     room: usize,
     /// How it runs fused, if it can.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -148,6 +150,7 @@ struct DenseBlockSpec {
     bottleneck: usize,
     dropout: f64,
     norm: Norm,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -260,7 +263,9 @@ struct TransitionSpec {
     channels: [usize; 2],
     norm: Norm,
     /// Channels of the dense block that follows.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     room: usize,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -322,6 +327,7 @@ impl Forward for Transition {
 struct PoolSpec {
     channels: usize,
     norm: Norm,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 

@@ -1,14 +1,20 @@
 //! A GPU that kernels are launched on.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use burn::backend::DispatchDevice;
 use burn::tensor::{Device, Tensor};
 use burn_cubecl::CubeDevice;
-use burn_cubecl::cubecl::MemoryScope;
 use burn_cubecl::cubecl::client::Client;
 use burn_cubecl::cubecl::prelude::CubeCount;
 use burn_cubecl::cubecl::server::{KernelArguments, MetadataBindingInfo};
+use burn_cubecl::cubecl::{MemoryScope, MemoryUsage};
 
 use super::{Buffer, Kernel, Storage};
+
+/// Whether allocations are watched, and the most bytes in use at one of them.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+static MOST: AtomicU64 = AtomicU64::new(0);
 
 /// An NVIDIA GPU: its memory and its stream of work.
 #[derive(Clone)]
@@ -40,6 +46,9 @@ impl Gpu {
         // A kernel may be given a buffer it has no use for; the allocator has no empty ones.
         let bytes = (length * storage.bytes()).max(16);
         let handle = self.client.empty(bytes);
+        if WATCHED.load(Ordering::Relaxed) {
+            MOST.fetch_max(self.usage().bytes_in_use, Ordering::Relaxed);
+        }
         let behind = (bytes - length * storage.bytes()) as u64;
         Buffer::new(handle.offset_end(behind), storage, length)
     }
@@ -61,11 +70,23 @@ impl Gpu {
         Buffer::new(self.client.create_from_slice(&bytes), Storage::U32, values.len())
     }
 
-    /// Bytes that the allocator holds, in use or not: with all that is freed used again, the most
-    /// that was ever in use, and what its rounding adds.
+    fn usage(&self) -> MemoryUsage {
+        self.client.memory_report(MemoryScope::Device).usage()
+    }
+
+    /// Bytes that the allocator holds, in use or not.
     pub fn reserved_bytes(&self) -> u64 {
-        let report = self.client.memory_report(MemoryScope::Device);
-        report.streams.iter().map(|stream| stream.pools.usage().bytes_reserved).sum()
+        self.usage().bytes_reserved
+    }
+
+    /// The most bytes in use at any allocation of a kernel's buffer while `work` runs, which takes
+    /// much longer for it.
+    pub fn most_bytes_in(&self, work: impl FnOnce()) -> u64 {
+        MOST.store(0, Ordering::Relaxed);
+        WATCHED.store(true, Ordering::Relaxed);
+        work();
+        WATCHED.store(false, Ordering::Relaxed);
+        MOST.load(Ordering::Relaxed)
     }
 
     /// Its multiprocessors.
