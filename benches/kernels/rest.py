@@ -1,4 +1,4 @@
-"""Checks and times the kernels beside the dense layer against PyTorch in fp64: python rest.py [check] [time] [ELEMENT…].
+"""Checks and times the kernels beside the dense layer against PyTorch in fp64: python rest.py [check] [large] [time] [resnet] [ELEMENT…].
 
 `compile` compiles every variant and needs no GPU. KERNELS names the folder of the kernels.
 """
@@ -190,16 +190,20 @@ class Ours:
     def conv(self, shape, ld_x, ld_y):
         return [*shape, ld_x, ld_y, 0]
 
-    def conv_forward(self, shape, x, packed, y, part=None):
+    def tile(self, pixels, columns):
+        """The tile's width. Narrow tiles to keep more multiprocessors busy were tried, and lose."""
+        return 64 if columns <= 64 else 128
+
+    def conv_forward(self, shape, x, packed, y, part=None, tn=None):
         n, h, w, i, ho, wo, o = shape[:7]
-        chunked, tn = int(i % self.V == 0 and x.stride(0) % self.V == 0), 64 if o <= 64 else 128
+        chunked, tn = int(i % self.V == 0 and x.stride(0) % self.V == 0), tn or self.tile(n * ho * wo, o)
         self.k("conv_forward", CHUNKED=chunked, TILE_N=tn)(up(n * ho * wo, 128) * up(o, tn), 256,
             [x, packed, y, part if part is not None else y],
             self.conv(shape, x.stride(0), y.stride(0)) + [packed.stride(0), int(part is not None)])
 
-    def conv_backward_input(self, shape, dy, packed, dx):
+    def conv_backward_input(self, shape, dy, packed, dx, tn=None):
         n, h, w, i, ho, wo, o, kh, kw, sy, sx = shape[:11]
-        chunked, tn = int(o % self.V == 0 and dy.stride(0) % self.V == 0), 64 if i <= 64 else 128
+        chunked, tn = int(o % self.V == 0 and dy.stride(0) % self.V == 0), tn or self.tile(n * h * w, i)
         classes = sum(up(n * max(0, up(h - cy, sy)) * max(0, up(w - cx, sx)), 128) for cy in range(sy) for cx in range(sx))
         self.k("conv_backward_input", CHUNKED=chunked, TILE_N=tn)(classes * up(i, tn), 256, [dy, packed, dx],
             self.conv(shape, dx.stride(0), dy.stride(0)) + [packed.stride(0), classes])
@@ -590,7 +594,7 @@ def check(o):
         check_transition(o, *args)
     for args in [(2, 10, 10, 1024), (1, 3, 5, 24), (5, 1, 1, 72)]:
         check_global_pool(o, *args)
-    for args in [(2, 9, 11, 64, 64, 3, 1, 1), (2, 9, 11, 64, 128, 3, 2, 1), (1, 8, 7, 256, 72, 1, 1, 0), (2, 13, 9, 96, 40, 1, 2, 0),
+    for args in [(2, 9, 11, 64, 64, 3, 1, 1), (3, 56, 60, 64, 136, 3, 1, 1), (4, 40, 48, 136, 160, 1, 1, 0), (2, 9, 11, 64, 128, 3, 2, 1), (1, 8, 7, 256, 72, 1, 1, 0), (2, 13, 9, 96, 40, 1, 2, 0),
                  (1, 17, 19, 3, 13, 7, 2, 3), (2, 6, 5, 5, 7, (2, 3), (3, 2), (1, 0)), (1, 1, 1, 8, 8, 3, 1, 1), (2, 14, 14, 24, 130, 5, 1, 2),
                  (1, 20, 20, 128, 256, 3, 1, 1), (1, 12, 10, 7, 64, 3, 1, 1), (1, 12, 10, 64, 7, 3, 1, 1)]:
         check_conv(o, *args)
@@ -603,6 +607,88 @@ def check(o):
     for args in [(2, 9, 11, 24, 3, 2, 1), (1, 8, 8, 13, 2, 2, 0), (2, 7, 10, 8, (3, 2), (1, 3), (1, 0)), (1, 5, 5, 3, 5, 5, 2)]:
         check_pools(o, *args)
     check_optimizer(o)
+
+
+def check_large(o, n=16, size=3000):
+    """Tensors of more than 2^31 elements: the last image, or sums over all, against fp64."""
+    torch.manual_seed(2)
+    ho = (size - 1) // 2 + 1
+    hp, c, L = (ho - 1) // 2 + 1, 64, LIMIT[o.e]
+    P, Q, m = n * ho * ho, n * hp * hp, n * ho * ho
+    image, weight = random(n, 1, size, size), random(c, 1, 7, 7, scale=0.1)
+    gamma, beta = random(c, shift=0.5), random(c, scale=0.3)
+    z, rows, prow = o.new(P, c), o.stem_rows(n, ho, ho), o.pool_rows(n, hp, hp)
+    part = o.part(rows, c)
+    o.stem_forward(image, o.pack([weight], 2)[0], c, z, part)
+    mean, var, rstd = o.statistics(part, rows, c)
+    scale, shift = o.affine(mean, var, gamma, beta)
+    out, index, part = o.new(Q, 256), o.new(Q, c // 8, dtype=torch.int32), o.part(prow, c)
+    o.stem_pool(z, n, ho, ho, c, scale, shift, out, index, part)
+    i64, w64 = factor(o, image[-1:]).double(), factor(o, weight).double()
+    expect("large-stem_forward", z[-ho * ho :], rows_of(F.conv2d(i64, w64, stride=2, padding=3)), L)
+    per = lambda i: z[i * ho * ho : (i + 1) * ho * ho].double()
+    total = sum(per(i).sum(0) for i in range(n)) / m
+    spread = (sum((per(i) - total).square().sum(0) for i in range(n)) / m).sqrt()
+    expect("large-mean, in standard deviations", (mean - total) / spread + 1, torch.ones_like(total), 1e-6)
+    expect("large-var", var, sum((per(i) - total).square().sum(0) for i in range(n)) / m, 1e-5)
+    dpool = random(Q, c, dtype=o.dtype)
+
+    def gradient(i):
+        v = image_of(scale.double() * per(i) + shift.double(), 1, ho, ho).requires_grad_()
+        y = F.max_pool2d(F.relu(v), 3, 2, 1)
+        if i == n - 1:
+            expect("large-stem_pool", out[-hp * hp :, :c], rows_of(y.detach()), L)
+        return rows_of(torch.autograd.grad(y, v, image_of(dpool[i * hp * hp : (i + 1) * hp * hp], 1, hp, hp))[0])
+
+    xhat = lambda i: (per(i) - mean.double()) * rstd.double()
+    s1 = s2 = 0
+    for i in range(n):
+        g = gradient(i)
+        s1, s2 = s1 + g.sum(0), s2 + (g * xhat(i)).sum(0)
+    want = 0
+    for i in range(n):
+        dz = scale.double() * (gradient(i) - s1 / m - xhat(i) * s2 / m)
+        want = want + torch.nn.grad.conv2d_weight(factor(o, image[i : i + 1]).double(), w64.shape, image_of(dz, 1, ho, ho), stride=2, padding=3)
+    ws, dw, dg, db = o.f(SMS * (129 * 56 + 128)), o.f(c, 1, 7, 7), o.f(c), o.f(c)
+    o.stem_backward(image, z, mean, rstd, dpool, index, ws, gamma, dw, dg, db)
+    expect("large-stem_dw", dw, want, max(L, 1e-5))
+    expect("large-stem_dbeta", db, s1, 1e-5)
+    expect("large-stem_dgamma", dg, s2, 1e-5)
+    del z, image, out, index, dpool, g, dz
+    torch.cuda.empty_cache()
+
+    h, c, k = hp, 256, 64  # 16·750²·256 > 2^31
+    P, Q, half = n * h * h, n * (h // 2) ** 2, (h // 2) ** 2
+    X, gamma, beta = torch.empty(P, c, dtype=o.dtype, device="cuda").normal_(), random(c), random(c)
+    mean, var = torch.zeros(c, device="cuda"), torch.ones(c, device="cuda")
+    rstd, (scale, shift) = 1 / (var + 1e-5).sqrt(), o.affine(mean, var, gamma, beta)
+    weight = random(k, c, 1, 1, scale=0.06)
+    T, Y, part = o.new(Q, c), o.new(Q, k), o.part(up(Q, 128), k)
+    o.transition_forward(X, n, h, h, c, scale, shift, o.pack([weight], 0)[0], T, Y, k, part)
+    last = X[-h * h :].double()
+    v = image_of(scale.double() * last + shift.double(), 1, h, h)
+    expect("large-transition", Y[-half:], rows_of(F.conv2d(F.avg_pool2d(F.relu(v), 2), factor(o, weight).double())), L)
+    S, part = o.new(P, c), o.f(up(Q, 128) * 2 * c)
+    o.transition_backward_input(Y, k, o.pack([weight], 1)[0], X, n, h, h, c, mean, rstd, scale, shift, gamma, S, T, part)
+    g = rows_of(F.conv_transpose2d(image_of(Y[-half:], 1, h // 2, h // 2), factor(o, weight).double()).repeat_interleave(2, 2).repeat_interleave(2, 3))
+    want = g / 4 * (rows_of(v) > 0) * gamma.double()
+    expect("large-transition_S", S[-h * h :], want, L)
+    o.input_gradient(S, X, c, mean, rstd, gamma, beta, S)
+    want = rstd.double() * (factor(o, want).double() - gamma.double() / P - last * rstd.double() * beta.double() / P)
+    expect("large-input_gradient", S[-h * h :], want, 1.5 * L)
+    shape = conv_shape(n, h, h, c, k, 3, 1, 1)
+    weight, y = random(k, c, 3, 3, scale=0.02), o.new(P, k)
+    o.conv_forward(shape, X, o.pack([weight], 0)[0], y, o.part(up(P, 128), k))
+    w64, xi = factor(o, weight).double(), image_of(last, 1, h, h)
+    expect("large-conv_forward", y[-h * h :], rows_of(F.conv2d(xi, w64, padding=1)), L)
+    y[: -h * h] = 0
+    o.conv_backward_input(shape, y, o.pack([weight], 1)[0], S)
+    yi = image_of(y[-h * h :], 1, h, h)
+    expect("large-conv_dx", S[-h * h :], rows_of(F.conv_transpose2d(yi, w64, padding=1)), L)
+    splits = o.weight_grid(shape)[4]
+    ws, dw = o.f(splits * k * c * 9), o.f(k, c, 3, 3)
+    o.conv_backward_weight(shape, X, y, ws, dw)
+    expect("large-conv_dw", dw, torch.nn.grad.conv2d_weight(xi, w64.shape, yi, padding=1), max(L, 1e-5))
 
 
 def timed(label, run, moved, results):
@@ -685,7 +771,7 @@ def time_densenet(o, n=64, size=320):
 
 
 def time_resnet(o, n=64, size=224):
-    print(f"{o.e}, convolutions of ResNet-50, batch {n}, {size}² (ours, then PyTorch channels_last)")
+    print(f"{o.e}, convolutions of ResNet-50, batch {n}, {size}² (ours with TILE_N 128 and 64, then PyTorch channels_last)")
     q = size // 4
     shapes = [(n, q, q, 64, 64, 1, 1, 0), (n, q, q, 64, 64, 3, 1, 1), (n, q, q, 64, 256, 1, 1, 0), (n, q, q, 256, 64, 1, 1, 0),
               (n, q, q, 128, 128, 3, 2, 1), (n, q, q, 256, 512, 1, 2, 0), (n, q // 2, q // 2, 128, 128, 3, 1, 1), (n, q // 2, q // 2, 512, 128, 1, 1, 0),
@@ -707,12 +793,12 @@ def time_resnet(o, n=64, size=224):
         back = lambda mask: torch.ops.aten.convolution_backward(dyt, xt, wt, None, (sy, sx), (py, px), (1, 1), False, (0, 0), 1, mask)
         part = o.part(up(n * ho * wo, 128), c)
         row = []
-        for run in (lambda: o.conv_forward(shape, x, g1, y, part), lambda: F.conv2d(xt, wt, None, (sy, sx), (py, px)),
-                    lambda: o.conv_backward_input(shape, dy, g2, dx), lambda: back((True, False, False)),
+        for run in (lambda: o.conv_forward(shape, x, g1, y, part, 128), lambda: o.conv_forward(shape, x, g1, y, part, 64), lambda: F.conv2d(xt, wt, None, (sy, sx), (py, px)),
+                    lambda: o.conv_backward_input(shape, dy, g2, dx, 128), lambda: o.conv_backward_input(shape, dy, g2, dx, 64), lambda: back((True, False, False)),
                     lambda: o.conv_backward_weight(shape, x, dy, ws, dw), lambda: back((False, True, False))):
             with contextlib.redirect_stdout(io.StringIO()):
                 row.append(timed("", run, 0, []))
-        print(f"  {h:3d}² {i:4d}->{c:4d} {kh}x{kw}/{sy}: forward {row[0]:6.1f} {row[1]:6.1f}  input {row[2]:6.1f} {row[3]:6.1f}  weight {row[4]:6.1f} {row[5]:6.1f} us", flush=True)
+        print(f"  {h:3d}² {i:4d}->{c:4d} {kh}x{kw}/{sy}: forward {row[0]:6.1f} {row[1]:6.1f} {row[2]:6.1f}  input {row[3]:6.1f} {row[4]:6.1f} {row[5]:6.1f}  weight {row[6]:6.1f} {row[7]:6.1f} us", flush=True)
     P, c = n * q * q, 256
     x, r, dy, y = (random(P, c, dtype=o.dtype) for _ in range(4))
     gamma, beta = random(c), random(c)
@@ -755,6 +841,11 @@ if __name__ == "__main__":
             check(o)
             torch.cuda.synchronize()
             print(f"{el}: worst relative errors: " + ", ".join(f"{k} {v[0]:.1e}" for k, v in WORST.items()), flush=True)
+        if "large" in words:
+            WORST.clear()
+            check_large(o)
+            print(f"{el}, over 2^31 elements: " + ", ".join(f"{k} {v[0]:.1e}" for k, v in WORST.items()), flush=True)
+            torch.cuda.empty_cache()
         if "time" in words:
             time_densenet(o)
         if "resnet" in words:

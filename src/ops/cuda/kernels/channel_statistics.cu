@@ -12,7 +12,7 @@ struct channel_statistics_sizes {
 extern "C" __global__ void __launch_bounds__(1024)
 channel_statistics(const float* __restrict__ part, float* __restrict__ mean, float* __restrict__ var,
                    float* __restrict__ rstd, const __grid_constant__ channel_statistics_sizes s) {
-    __shared__ float shared[32][8][3];
+    __shared__ float shared[32][9][3];
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, c = blockIdx.x * 8 + (threadIdx.x & 7);
     moments m = {0.f, 0.f, 0.f};
     if (c < s.channels) {
@@ -35,10 +35,16 @@ channel_statistics(const float* __restrict__ part, float* __restrict__ mean, flo
         shared[warp][lane][2] = m.deviations;
     }
     __syncthreads();
-    if (threadIdx.x < 8 && c < s.channels) {
-        m = {0.f, 0.f, 0.f};
-        for (int w = 0; w < 32; w++)
-            m = combine(m, moments{shared[w][threadIdx.x][0], shared[w][threadIdx.x][1], shared[w][threadIdx.x][2]});
+    if (warp >= 8) return;
+    c = blockIdx.x * 8 + warp;
+    m = {shared[lane][warp][0], shared[lane][warp][1], shared[lane][warp][2]};
+#pragma unroll
+    for (int mask = 1; mask <= 16; mask <<= 1) {
+        moments other = {__shfl_down_sync(~0u, m.count, mask), __shfl_down_sync(~0u, m.mean, mask),
+                         __shfl_down_sync(~0u, m.deviations, mask)};
+        m = combine(m, other);
+    }
+    if (lane == 0 && c < s.channels) {
         float variance = m.deviations / m.count;
         mean[c] = m.mean;
         var[c] = variance;

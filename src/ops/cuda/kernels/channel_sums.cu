@@ -9,7 +9,7 @@ extern "C" __global__ void __launch_bounds__(1024)
 channel_sums(const float* __restrict__ part, const float* __restrict__ gamma, float* __restrict__ dgamma,
              float* __restrict__ dbeta, float* __restrict__ s1, float* __restrict__ s2,
              const __grid_constant__ channel_sums_sizes s) {
-    __shared__ float shared[32][8][2];
+    __shared__ float shared[32][9][2];
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, c = blockIdx.x * 8 + (threadIdx.x & 7);
     float a = 0.f, b = 0.f;
     if (c < s.channels) {
@@ -30,12 +30,16 @@ channel_sums(const float* __restrict__ part, const float* __restrict__ gamma, fl
         shared[warp][lane][1] = b;
     }
     __syncthreads();
-    if (threadIdx.x < 8 && c < s.channels) {
-        a = b = 0.f;
-        for (int w = 0; w < 32; w++) {
-            a += shared[w][threadIdx.x][0];
-            b += shared[w][threadIdx.x][1];
-        }
+    if (warp >= 8) return;
+    c = blockIdx.x * 8 + warp;
+    a = shared[lane][warp][0];
+    b = shared[lane][warp][1];
+#pragma unroll
+    for (int mask = 1; mask <= 16; mask <<= 1) {
+        a += __shfl_down_sync(~0u, a, mask);
+        b += __shfl_down_sync(~0u, b, mask);
+    }
+    if (lane == 0 && c < s.channels) {
         dbeta[c] = a;
         dgamma[c] = b;
         float g = gamma[c];

@@ -53,14 +53,13 @@ struct walk {
           step((long long)gridDim.x * 32) {}
 };
 
-// V values of channels from c on; channels beyond `channels` are 0. `vectors`: whole aligned chunks of 16 bytes.
-__device__ __forceinline__ void load_channels(const E* row, int c, int channels, bool vectors, float* f) {
-    if (vectors) {
-        element::unpack(load_vector(row + c), f);
-    } else {
+// V values of channels from c on, as stored; channels beyond `channels` are 0. `vectors`: whole aligned chunks of 16 bytes.
+__device__ __forceinline__ uint4 load_channels(const E* row, int c, int channels, bool vectors) {
+    if (vectors) return *(const uint4*)(row + c);
+    float f[V];
 #pragma unroll
-        for (int e = 0; e < V; e++) f[e] = c + e < channels ? element::to_float(row[c + e]) : 0.f;
-    }
+    for (int e = 0; e < V; e++) f[e] = c + e < channels ? element::to_float(row[c + e]) : 0.f;
+    return element::pack(f);
 }
 __device__ __forceinline__ void store_channels(E* row, int c, int channels, bool vectors, const float* f) {
     if (vectors) {

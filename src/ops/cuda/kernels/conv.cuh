@@ -97,8 +97,10 @@ struct gathered {
 #endif
     }
 
-    __device__ __forceinline__ void run(float (&acc)[2][TN / 16][4], unsigned char* shared) {
-        int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = warp & 3, wn = warp >> 2, count = steps();
+    // `shared` takes 3·STAGE bytes, aligned to 1,024 for MI = 1 (where ROW_TILES is 1).
+    template <int MI, int NJ>
+    __device__ __forceinline__ void run(float (&acc)[MI][NJ][4], unsigned char* shared) {
+        int count = steps();
         start();
 #pragma unroll
         for (int k = 0; k < 2; k++) {
@@ -108,11 +110,14 @@ struct gathered {
         int now = 0, next = 2;
         for (int k = 0; k < count; k++) {
             wait_copies<1>();
+            if constexpr (MI == 1) publish_tiles();
             __syncthreads();
+            u32 a = shared_address(shared + now * STAGE);
+            if constexpr (MI == 1) begin_rows<TN>(acc, a, a + 8192);
             if (k + 2 < count) fetch(shared + next * STAGE, k + 2);
             commit_copies();
-            u32 a = shared_address(shared + now * STAGE);
-            multiply_rows<2, TN / 16>(acc, a, a + 8192, wm * 32, wn * (TN / 2), lane);
+            if constexpr (MI != 1) begin_rows<TN>(acc, a, a + 8192);
+            finish_product(acc);
             now = now == 2 ? 0 : now + 1;
             next = next == 2 ? 0 : next + 1;
         }

@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS)
 conv_backward_input(const E* __restrict__ dy, const E* __restrict__ packed, E* __restrict__ dx,
                     const __grid_constant__ conv_backward_input_sizes s) {
     constexpr int TN = TILE_N;
-    __shared__ __align__(128) unsigned char shared[3 * gathered<TN>::STAGE];
+    __shared__ __align__(1024) unsigned char shared[3 * gathered<TN>::STAGE];
     const conv_sizes& v = s.conv;
     int tiles_n = (v.in + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile = blockIdx.x / tiles_n;
     int cy = 0, cx = 0, rows_y = 0, rows_x = 0;
@@ -45,26 +45,26 @@ conv_backward_input(const E* __restrict__ dy, const E* __restrict__ packed, E* _
         g.y[i] = p < rows ? (int)(line - n * rows_y) + (cy + v.pad_y - g.ky0) / v.stride_y : -(1 << 30);
         g.x[i] = (int)(q - line * rows_x) + (cx + v.pad_x - g.kx0) / v.stride_x;
     }
-    float acc[2][TN / 16][4];
+    float acc[ROW_TILES][COLUMN_TILES<TN>][4];
     clear(acc);
     g.run(acc, shared);
 
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = warp & 3, wn = warp >> 2;
+    int lane = threadIdx.x & 31;
     bool vectors = v.in % V == 0 && v.ld_x % V == 0;
 #pragma unroll
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < ROW_TILES; i++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            long long p = first + wm * 32 + i * 16 + h * 8 + (lane >> 2);
+            long long p = first + warp_row() + i * 16 + h * 8 + (lane >> 2);
             if (p >= rows) continue;
             u32 line = (u32)p / rows_x, n = line / rows_y;
             int iy = cy + (int)(line - n * rows_y) * v.stride_y, ix = cx + (int)((u32)p - line * rows_x) * v.stride_x;
             E* row = dx + ((long long)((long long)n * v.height + iy) * v.width + ix) * v.ld_x;
 #pragma unroll
-            for (int k = 0; k < TN / 8 / V; k++) {
+            for (int k = 0; k < 2 * COLUMN_TILES<TN> / V; k++) {
                 float f[V];
                 results(acc, i, h, k, f);
-                write_results(row, g.column0 + wn * (TN / 2) + k * 4 * V + (lane & 3) * V, v.in, vectors, f);
+                write_results(row, g.column0 + warp_column<TN>() + k * 4 * V + (lane & 3) * V, v.in, vectors, f);
             }
         }
 }

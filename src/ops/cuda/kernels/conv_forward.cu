@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS)
 conv_forward(const E* __restrict__ source, const E* __restrict__ packed, E* __restrict__ y, float* __restrict__ part,
              const __grid_constant__ conv_forward_sizes s) {
     constexpr int TN = TILE_N;
-    __shared__ __align__(128) unsigned char shared[3 * gathered<TN>::STAGE];
+    __shared__ __align__(1024) unsigned char shared[3 * gathered<TN>::STAGE];
     const conv_sizes& v = s.conv;
     int tiles_n = (v.out + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n;
     long long rows = (long long)v.batch * v.out_height * v.out_width, first = (long long)tile_m * 128;
@@ -31,26 +31,26 @@ conv_forward(const E* __restrict__ source, const E* __restrict__ packed, E* __re
         g.y[i] = p < rows ? (int)(line - n * v.out_height) * v.stride_y - v.pad_y : -(1 << 30);
         g.x[i] = (int)(q - line * v.out_width) * v.stride_x - v.pad_x;
     }
-    float acc[2][TN / 16][4];
+    float acc[ROW_TILES][COLUMN_TILES<TN>][4];
     clear(acc);
     g.run(acc, shared);
 
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = warp & 3, wn = warp >> 2;
+    int lane = threadIdx.x & 31;
     bool vectors = v.out % V == 0 && v.ld_y % V == 0;
 #pragma unroll
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < ROW_TILES; i++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            long long p = first + wm * 32 + i * 16 + h * 8 + (lane >> 2);
+            long long p = first + warp_row() + i * 16 + h * 8 + (lane >> 2);
             if (p >= rows) continue;
 #pragma unroll
-            for (int k = 0; k < TN / 8 / V; k++) {
+            for (int k = 0; k < 2 * COLUMN_TILES<TN> / V; k++) {
                 float f[V];
                 results(acc, i, h, k, f);
-                write_results(y + p * v.ld_y, g.column0 + wn * (TN / 2) + k * 4 * V + (lane & 3) * V, v.out, vectors, f);
+                write_results(y + p * v.ld_y, g.column0 + warp_column<TN>() + k * 4 * V + (lane & 3) * V, v.out, vectors, f);
             }
         }
     if (s.statistics)
-        tile_statistics<2, TN / 16, TN>(acc, (float*)shared, part, tile_m, (int)((rows + 127) / 128), first, rows,
+        tile_statistics<ROW_TILES, COLUMN_TILES<TN>, TN>(acc, (float*)shared, part, tile_m, (int)((rows + 127) / 128), first, rows,
                                         g.column0, v.out);
 }

@@ -7,7 +7,7 @@ struct norm_apply_sizes {
     int pixels, channels, ld_x, ld_residual, ld_y, mode;
 };
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 norm_apply(const E* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift,
            const E* __restrict__ residual, E* __restrict__ y, const __grid_constant__ norm_apply_sizes s) {
     walk at;
@@ -17,28 +17,31 @@ norm_apply(const E* __restrict__ x, const float* __restrict__ scale, const float
     float a[V], b[V];
     load_vector_of(scale, at.c, s.channels, a);
     load_vector_of(shift, at.c, s.channels, b);
-    constexpr int AHEAD = 4;
+    constexpr int AHEAD = 2;
     for (long long p = at.pixel; p < s.pixels; p += AHEAD * at.step) {
-        float f[AHEAD][V], r[AHEAD][V];
+        uint4 xs[AHEAD], rs[AHEAD];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             long long q = p + i * at.step;
             if (q < s.pixels) {
-                load_channels(x + q * s.ld_x, at.c, s.channels, vectors, f[i]);
-                if (adds) load_channels(residual + q * s.ld_residual, at.c, s.channels, vectors, r[i]);
+                xs[i] = load_channels(x + q * s.ld_x, at.c, s.channels, vectors);
+                if (adds) rs[i] = load_channels(residual + q * s.ld_residual, at.c, s.channels, vectors);
             }
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             long long q = p + i * at.step;
             if (q >= s.pixels) break;
+            float f[V], r[V];
+            element::unpack(xs[i], f);
+            if (adds) element::unpack(rs[i], r);
 #pragma unroll
             for (int e = 0; e < V; e++) {
-                float v = fmaf(a[e], f[i][e], b[e]);
-                if (adds) v += r[i][e];
-                f[i][e] = relu ? max_nan(v, 0.f) : v;
+                float v = fmaf(a[e], f[e], b[e]);
+                if (adds) v += r[e];
+                f[e] = relu ? max_nan(v, 0.f) : v;
             }
-            store_channels(y + q * s.ld_y, at.c, s.channels, vectors, f[i]);
+            store_channels(y + q * s.ld_y, at.c, s.channels, vectors, f);
         }
     }
 }

@@ -10,7 +10,7 @@ struct norm_backward_apply_sizes {
     int zero;
 };
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 norm_backward_apply(const E* dy, const E* __restrict__ x, const E* __restrict__ y, const float* __restrict__ mean,
                     const float* __restrict__ rstd, const float* __restrict__ scale, const float* __restrict__ shift,
                     const float* __restrict__ dgamma, const float* __restrict__ dbeta, E* dx, E* dresidual,
@@ -32,34 +32,32 @@ norm_backward_apply(const E* dy, const E* __restrict__ x, const E* __restrict__ 
     }
     constexpr int AHEAD = 2;
     for (long long p = at.pixel; p < s.pixels; p += AHEAD * at.step) {
-        float g[AHEAD][V], f[AHEAD][V], o[AHEAD][V];
+        uint4 gs[AHEAD], xs[AHEAD], ys[AHEAD];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             long long q = p + i * at.step;
             if (q < s.pixels) {
-                if (vectors) {
-                    element::unpack(*(const uint4*)(dy + q * s.ld_dy + at.c), g[i]);
-                } else {
-#pragma unroll
-                    for (int e = 0; e < V; e++)
-                        g[i][e] = at.c + e < s.channels ? element::to_float(*(dy + q * s.ld_dy + at.c + e)) : 0.f;
-                }
-                load_channels(x + q * s.ld_x, at.c, s.channels, vectors, f[i]);
-                if (mask == 2) load_channels(y + q * s.ld_y, at.c, s.channels, vectors, o[i]);
+                gs[i] = load_channels(dy + q * s.ld_dy, at.c, s.channels, vectors);
+                xs[i] = load_channels(x + q * s.ld_x, at.c, s.channels, vectors);
+                if (mask == 2) ys[i] = load_channels(y + q * s.ld_y, at.c, s.channels, vectors);
             }
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             long long q = p + i * at.step;
             if (q >= s.pixels) break;
+            float g[V], f[V], o[V];
+            element::unpack(gs[i], g);
+            element::unpack(xs[i], f);
+            if (mask == 2) element::unpack(ys[i], o);
 #pragma unroll
             for (int e = 0; e < V; e++) {
-                bool open = mask == 0 || (mask == 1 ? fmaf(a[e], f[i][e], b[e]) : o[i][e]) > 0.f;
-                g[i][e] = open ? g[i][e] : 0.f;
-                f[i][e] = fmaf(a[e], g[i][e], fmaf(slope[e], f[i][e], offset[e]));
+                bool open = mask == 0 || (mask == 1 ? fmaf(a[e], f[e], b[e]) : o[e]) > 0.f;
+                g[e] = open ? g[e] : 0.f;
+                f[e] = fmaf(a[e], g[e], fmaf(slope[e], f[e], offset[e]));
             }
-            store_channels(dx + q * s.ld_dx, at.c, s.channels, vectors, f[i]);
-            if (writes) store_channels(dresidual + q * s.ld_dresidual, at.c, s.channels, vectors, g[i]);
+            store_channels(dx + q * s.ld_dx, at.c, s.channels, vectors, f);
+            if (writes) store_channels(dresidual + q * s.ld_dresidual, at.c, s.channels, vectors, g);
         }
     }
 }

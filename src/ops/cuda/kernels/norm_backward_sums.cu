@@ -8,7 +8,7 @@ struct norm_backward_sums_sizes {
     int pixels, channels, ld_dy, ld_x, ld_y, mask;
 };
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
 norm_backward_sums(const E* __restrict__ dy, const E* __restrict__ x, const E* __restrict__ y,
                    const float* __restrict__ mean, const float* __restrict__ rstd, const float* __restrict__ scale,
                    const float* __restrict__ shift, float* __restrict__ part,
@@ -20,39 +20,42 @@ norm_backward_sums(const E* __restrict__ dy, const E* __restrict__ x, const E* _
     for (int e = 0; e < V; e++) first[e] = second[e] = 0.f;
     if (at.c < s.channels) {
         bool vectors = s.channels % V == 0 && s.ld_x % V == 0 && s.ld_dy % V == 0 && (s.mask != 2 || s.ld_y % V == 0);
-        float a[V], b[V], mu[V], r[V];
+        float a[V], b[V], mu[V];
         load_vector_of(mean, at.c, s.channels, mu);
-        load_vector_of(rstd, at.c, s.channels, r);
         if (s.mask == 1) {
             load_vector_of(scale, at.c, s.channels, a);
             load_vector_of(shift, at.c, s.channels, b);
         }
         constexpr int AHEAD = 2;
         for (long long p = at.pixel; p < s.pixels; p += AHEAD * at.step) {
-            float g[AHEAD][V], f[AHEAD][V], o[AHEAD][V];
+            uint4 gs[AHEAD], xs[AHEAD], ys[AHEAD];
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
                 long long q = p + i * at.step;
                 if (q < s.pixels) {
-                    load_channels(dy + q * s.ld_dy, at.c, s.channels, vectors, g[i]);
-                    load_channels(x + q * s.ld_x, at.c, s.channels, vectors, f[i]);
-                    if (s.mask == 2) load_channels(y + q * s.ld_y, at.c, s.channels, vectors, o[i]);
+                    gs[i] = load_channels(dy + q * s.ld_dy, at.c, s.channels, vectors);
+                    xs[i] = load_channels(x + q * s.ld_x, at.c, s.channels, vectors);
+                    if (s.mask == 2) ys[i] = load_channels(y + q * s.ld_y, at.c, s.channels, vectors);
                 }
             }
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
                 if (p + i * at.step >= s.pixels) break;
+                float g[V], f[V], o[V];
+                element::unpack(gs[i], g);
+                element::unpack(xs[i], f);
+                if (s.mask == 2) element::unpack(ys[i], o);
 #pragma unroll
                 for (int e = 0; e < V; e++) {
-                    bool open = s.mask == 0 || (s.mask == 1 ? fmaf(a[e], f[i][e], b[e]) : o[i][e]) > 0.f;
-                    float v = open ? g[i][e] : 0.f;
+                    bool open = s.mask == 0 || (s.mask == 1 ? fmaf(a[e], f[e], b[e]) : o[e]) > 0.f;
+                    float v = open ? g[e] : 0.f;
                     first[e] += v;
-                    second[e] = fmaf(v, f[i][e] - mu[e], second[e]);
+                    second[e] = fmaf(v, f[e] - mu[e], second[e]);
                 }
             }
         }
 #pragma unroll
-        for (int e = 0; e < V; e++) second[e] *= r[e];
+        for (int e = 0; e < V; e++) second[e] *= at.c + e < s.channels ? rstd[at.c + e] : 0.f;
     }
     write_sums(first, second, shared, part, blockIdx.x, s.channels);
 }

@@ -14,14 +14,18 @@ norm_statistics(const E* __restrict__ x, float* __restrict__ part, const __grid_
     constexpr int AHEAD = 4;
     if (at.c < s.channels)
         for (long long p = at.pixel; p < s.pixels; p += AHEAD * at.step) {
-            float f[AHEAD][V];
+            uint4 v[AHEAD];
 #pragma unroll
             for (int i = 0; i < AHEAD; i++)
                 if (p + i * at.step < s.pixels)
-                    load_channels(x + (p + i * at.step) * s.ld, at.c, s.channels, vectors, f[i]);
+                    v[i] = load_channels(x + (p + i * at.step) * s.ld, at.c, s.channels, vectors);
 #pragma unroll
             for (int i = 0; i < AHEAD; i++)
-                if (p + i * at.step < s.pixels) m.add(f[i]);
+                if (p + i * at.step < s.pixels) {
+                    float f[V];
+                    element::unpack(v[i], f);
+                    m.add(f);
+                }
         }
     write_moments(m, shared, part, s.channels);
 }

@@ -9,10 +9,10 @@ extern "C" __global__ void __launch_bounds__(256)
 reduce_partials(const float* __restrict__ ws, float* __restrict__ dw, const __grid_constant__ reduce_partials_sizes s) {
     int row = s.taps * s.in, total = s.out * row, index = blockIdx.x * 256 + threadIdx.x;
     if (index >= total) return;
+    int o = index / row, rest = index - o * row, c = rest / s.taps, tap = rest - c * s.taps;
+    const float* from = ws + ((long long)o * row + tap * s.in + c);
     float sum = 0.f;
 #pragma unroll 8
-    for (int k = 0; k < s.splits; k++) sum += __ldg(ws + (long long)k * total + index);
-    int o = index / row, k = index - o * row, tap = k / s.in, c = k - tap * s.in;
-    float* at = dw + ((long long)o * s.in + c) * s.taps + tap;
-    *at = s.accumulate ? *at + sum : sum;
+    for (int k = 0; k < s.splits; k++) sum += __ldg(from + (long long)k * total);
+    dw[index] = s.accumulate ? dw[index] + sum : sum;
 }

@@ -77,18 +77,29 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
         int oy = w.oy + (quad >> 3) * 2, ox = w.ox + (quad & 7) * 2;
         const E* zp = z + (((long long)w.n * s.out_height + oy) * s.out_width + ox) * s.ld_z + c;
         long long window = ((long long)w.n * s.pooled_height + oy / 2) * s.pooled_width + ox / 2;
+        const E* dp = dpool + window * s.ld_dpool + c;
+        const char* ip = (const char*)index + (window * s.channels + c) / 2;
+        auto load_index = [&](long long step) {
+            return WIDE ? (u32)__ldg((const unsigned short*)(ip + step * s.channels / 2)) : __ldg((const u32*)(ip + step * s.channels / 2));
+        };
+        if (channel_ok && oy + 1 < s.out_height && ox + 1 < s.out_width && oy / 2 + 1 < s.pooled_height &&
+            ox / 2 + 1 < s.pooled_width) {
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            int dy = k >> 1, dx = k & 1;
-            zs[k] = make_uint4(0, 0, 0, 0);
-            if (channel_ok && oy + dy < s.out_height && ox + dx < s.out_width)
-                zs[k] = load_vector(zp + ((long long)dy * s.out_width + dx) * s.ld_z);
-            is[k] = 0xffffffffu;
-            if (channel_ok && oy / 2 + dy < s.pooled_height && ox / 2 + dx < s.pooled_width) {
-                long long p = window + (long long)dy * s.pooled_width + dx;
-                ds[k] = load_vector(dpool + p * s.ld_dpool + c);
-                if constexpr (WIDE) is[k] = ((const unsigned short*)index)[p * (s.channels / 4) + c / 4];
-                else is[k] = __ldg(index + p * (s.channels / 8) + c / 8);
+            for (int k = 0; k < 4; k++) {
+                zs[k] = load_vector(zp + ((k >> 1) * s.out_width + (k & 1)) * (long long)s.ld_z);
+                int step = (k >> 1) * s.pooled_width + (k & 1);
+                ds[k] = load_vector(dp + step * (long long)s.ld_dpool);
+                is[k] = load_index(step);
+            }
+        } else {
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                int dy = k >> 1, dx = k & 1, step = dy * s.pooled_width + dx;
+                bool in = channel_ok && oy + dy < s.out_height && ox + dx < s.out_width;
+                bool held = channel_ok && oy / 2 + dy < s.pooled_height && ox / 2 + dx < s.pooled_width;
+                zs[k] = in ? load_vector(zp + (dy * s.out_width + dx) * (long long)s.ld_z) : make_uint4(0, 0, 0, 0);
+                ds[k] = held ? load_vector(dp + step * (long long)s.ld_dpool) : make_uint4(0, 0, 0, 0);
+                is[k] = held ? load_index(step) : 0xffffffffu;
             }
         }
     };
@@ -103,7 +114,7 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
         for (int e = 0; e < V; e++) b[e] = -b[e] * r[e];
 #pragma unroll
         for (int k = 0; k < 4; k++) element::unpack(ds[k], d[k]);
-        auto from = [&](int k, int e, u32 tap) { return ((is[k] >> (4 * e)) & 15u) == tap ? d[k][e] : 0.f; };
+        auto from = [&](int k, int e, u32 tap) { return (is[k] & (15u << (4 * e))) == tap << (4 * e) ? d[k][e] : 0.f; };
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             float grad[V], x[V];
@@ -118,16 +129,18 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
             element::unpack(zs[k], x);
 #pragma unroll
             for (int e = 0; e < V; e++) {
-                x[e] = ok ? fmaf(x[e], r[e], b[e]) : 0.f;
+                x[e] = fmaf(x[e], r[e], b[e]);
                 s1[e] += grad[e];
                 s2[e] = fmaf(grad[e], x[e], s2[e]);
             }
             int row = p + (k >> 1) * 16 + (k & 1);
-            *(uint4*)(gradients + buffer * A + column_offset<128>(row, chunk)) = element::pack(grad);
-            *(uint4*)(gradients + buffer * A + column_offset<128>(row, CHUNKS + chunk)) = element::pack(x);
+            *(uint4*)(gradients + buffer * A + column_offset<128, TH * 16>(row, chunk)) = element::pack(grad);
+            *(uint4*)(gradients + buffer * A + column_offset<128, TH * 16>(row, CHUNKS + chunk)) =
+                ok ? element::pack(x) : make_uint4(0, 0, 0, 0);
         }
     };
-    auto compute = [&](float (&acc)[MI][NR][4], float (&ones)[ONES][4], const int (&lines)[NR], tile_place w, int buffer) {
+    auto compute = [&](float (&acc)[MI][NR][4], float (&ones)[ONES][4], const u32 (&lines)[NR],
+                       const u32 (&one_lines)[ONES], tile_place w, int buffer) {
         u32 a_tile = shared_address(gradients + buffer * A), b_tile = shared_address(tile[buffer]);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
@@ -145,7 +158,7 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
                     raw[2] = column_word<128>(a_tile, p + 4, m + g);
                     raw[3] = column_word<128>(a_tile, p + 4, m + g + 8);
                 } else {
-                    load_matrices_transposed(raw, a_tile + column_offset<128>(k * 16 + (lane & 7) + ((lane >> 4) << 3),
+                    load_matrices_transposed(raw, a_tile + column_offset<128, TH * 16>(k * 16 + (lane & 7) + ((lane >> 4) << 3),
                                                                               (m >> 3) + ((lane >> 3) & 1)));
                 }
                 a[i].set(raw);
@@ -166,45 +179,70 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
             }
             factor<4> exists;
             exists.set(raw);
+            u32 here = b_tile + (2 * y * PITCH + 2 * x0 + (WIDE ? 2 : 4) * t + g) * 4, words[NR][2], extra[ONES][2];
 #pragma unroll
             for (int j = 0; j < NR; j++) {
-                if (wn * NR + j >= TAP_ROWS) continue;
-                u32 word = b_tile + (lines[j] + 2 * y * PITCH + 2 * x0 + (WIDE ? 2 : 4) * t + g) * 4;
-                raw[0] = load_word(word);
-                raw[1] = load_word(word + (WIDE ? 32 : 64));
+                words[j][0] = load_word(here + lines[j]);
+                words[j][1] = load_word(here + lines[j] + (WIDE ? 32 : 64));
+            }
+#pragma unroll
+            for (int j = 0; j < ONES; j++) {
+                extra[j][0] = load_word(here + one_lines[j]);
+                extra[j][1] = load_word(here + one_lines[j] + (WIDE ? 32 : 64));
+            }
+#pragma unroll
+            for (int j = 0; j < NR; j++) {
                 factor<2> b;
-                b.set(raw);
+                b.set(words[j]);
 #pragma unroll
                 for (int i = 0; i < MI; i++) multiply(acc[i][j], a[i], b);
-                if (j % 4 == wm) multiply(ones[j / 4], exists, b);
+            }
+#pragma unroll
+            for (int j = 0; j < ONES; j++) {
+                factor<2> b;
+                b.set(extra[j]);
+                multiply(ones[j], exists, b);
             }
         }
     };
 
-    // Loads run one tile ahead of what is stored, which is one ahead of what is multiplied.
-    int at = blockIdx.x, buffer = 0;
-    auto place = [&](int ahead) { return order.place(min(at + ahead * (int)gridDim.x, tiles - 1), TH); };
-    load_image(place(0));
+    // Makers load two tiles ahead of what is multiplied, and store one ahead.
+    int at = blockIdx.x, buffer = 0, ahead = blockIdx.x;
+    auto advance = [&]() {
+        ahead = min(ahead + (int)gridDim.x, tiles - 1);
+        return order.place(ahead, TH);
+    };
+    tile_place now = order.place(at, TH), next = advance(), after = advance();
+    load_image(now);
     store_image(0);
-    load_image(place(1));
+    load_image(next);
     float* out = ws + ((long long)blockIdx.y * gridDim.x + blockIdx.x) * (129 * K8 + 128);
     if (maker) {
-        quad_values values;
+        quad_values even, odd;
         float s1[V], s2[V];
 #pragma unroll
         for (int e = 0; e < V; e++) s1[e] = s2[e] = 0.f;
-        load_quad(values, place(0));
-        store_quad(values, s1, s2, place(0), 0);
-        load_quad(values, place(1));
+        load_quad(even, now);
+        load_quad(odd, next);
+        store_quad(even, s1, s2, now, 0);
         __syncthreads();
-        for (; at < tiles; at += gridDim.x, buffer ^= 1) {
+        auto step = [&](quad_values& current, quad_values& coming) {
             store_image(buffer ^ 1);
-            load_image(place(2));
+            load_image(after);
             if (at + (int)gridDim.x < tiles) {
-                store_quad(values, s1, s2, place(1), buffer ^ 1);
-                load_quad(values, place(2));
+                load_quad(coming, after);
+                store_quad(current, s1, s2, next, buffer ^ 1);
             }
             __syncthreads();
+            next = after;
+            after = advance();
+            at += gridDim.x;
+            buffer ^= 1;
+        };
+        while (at < tiles) {
+            step(odd, even);
+            if (at >= tiles) break;
+            step(even, odd);
         }
         float* shared = (float*)gradients;  // [128 makers][2·V]
 #pragma unroll
@@ -219,18 +257,26 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
         for (int i = 0; i < ONES; i++)
 #pragma unroll
             for (int k = 0; k < 4; k++) ones[i][k] = 0.f;
-        int lines[NR];
+        // Tap rows of this warp; those past the last repeat it and are not written. The four warps along rows share the sums
+        // of patches.
+        auto line_of = [&](int j) {
+            int r = min(wn * NR + j, TAP_ROWS - 1);
+            return (u32)((r / 7 * LINES + r % 7) * PITCH * 4);
+        };
+        u32 lines[NR], one_lines[ONES];
 #pragma unroll
-        for (int j = 0; j < NR; j++) {
-            int r = wn * NR + j;
-            lines[j] = (r / 7 * LINES + r % 7) * PITCH;
-        }
+        for (int j = 0; j < NR; j++) lines[j] = line_of(j);
+#pragma unroll
+        for (int j = 0; j < ONES; j++) one_lines[j] = line_of(4 * j + wm);
         __syncthreads();
         for (; at < tiles; at += gridDim.x, buffer ^= 1) {
             store_image(buffer ^ 1);
-            load_image(place(2));
-            compute(acc, ones, lines, place(0), buffer);
+            load_image(after);
+            compute(acc, ones, lines, one_lines, now, buffer);
             __syncthreads();
+            now = next;
+            next = after;
+            after = advance();
         }
 #pragma unroll
         for (int j = 0; j < NR; j++) {
@@ -242,8 +288,12 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
                 for (int h = 0; h < 2; h++)
                     *(float2*)(out + (wm * 32 + i * 16 + h * 8 + g) * K8 + r * 8 + t * 2) =
                         make_float2(acc[i][j][2 * h], acc[i][j][2 * h + 1]);
-            if (j % 4 == wm && g == 0)
-                *(float2*)(out + 128 * K8 + r * 8 + t * 2) = make_float2(ones[j / 4][0], ones[j / 4][1]);
+        }
+#pragma unroll
+        for (int j = 0; j < ONES; j++) {
+            int local = 4 * j + wm, r = wn * NR + local;
+            if (local < NR && r < TAP_ROWS && g == 0)
+                *(float2*)(out + 128 * K8 + r * 8 + t * 2) = make_float2(ones[j][0], ones[j][1]);
         }
     }
     __syncthreads();

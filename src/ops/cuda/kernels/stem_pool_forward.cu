@@ -27,63 +27,80 @@ stem_pool_forward(const E* __restrict__ z, const float* __restrict__ scale, cons
             int n = line / s.out_height, oy = line - n * s.out_height;
             const E* base = z + ((long long)n * s.height * s.width) * s.ld_z + at.c;
 
-            // The greatest of a column's three values and the line it came from.
-            auto column = [&](int x, float* best, int* from) {
-#pragma unroll
-                for (int e = 0; e < V; e++) best[e] = __int_as_float(0xff800000), from[e] = 0;
-                if ((u32)x >= (u32)s.width) return;
-                uint4 v[3];
+            // A key is a value whose low four bits give way to 15 − tap: the greatest key is the first greatest value, to 20
+            // bits for 2-byte elements, which keep at most 11. For 4-byte elements the tap is kept apart.
+            auto load = [&](int x, uint4* v) {
 #pragma unroll
                 for (int k = 0; k < 3; k++) {
                     int y = 2 * oy - 1 + k;
-                    if ((u32)y < (u32)s.height) v[k] = load_vector(base + ((long long)y * s.width + x) * s.ld_z);
+                    if ((u32)y < (u32)s.height && (u32)x < (u32)s.width)
+                        v[k] = load_vector(base + ((long long)y * s.width + x) * s.ld_z);
                 }
+            };
+            auto column = [&](int x, const uint4* v, int kx, float* best, u32* tap) {
+#pragma unroll
+                for (int e = 0; e < V; e++) best[e] = __int_as_float(0xff800000);
+                if constexpr (WIDE) {
+#pragma unroll
+                    for (int e = 0; e < V; e++) tap[e] = kx;
+                }
+                if ((u32)x >= (u32)s.width) return;
 #pragma unroll
                 for (int k = 0; k < 3; k++) {
-                    int y = 2 * oy - 1 + k;
-                    if ((u32)y >= (u32)s.height) continue;
+                    if ((u32)(2 * oy - 1 + k) >= (u32)s.height) continue;
                     float f[V];
                     element::unpack(v[k], f);
 #pragma unroll
                     for (int e = 0; e < V; e++) {
                         float value = fmaf(a[e], f[e], b[e]);
-                        from[e] = value > best[e] ? k : from[e];
+                        if constexpr (WIDE) tap[e] = value > best[e] ? 3 * k + kx : tap[e];
+                        else value = __uint_as_float((__float_as_uint(value) & ~15u) | (15 - 3 * k - kx));
                         best[e] = max_nan(best[e], value);
                     }
                 }
             };
             float left[V];
-            int left_from[V];
-            column(2 * ox0 - 1, left, left_from);
+            u32 left_tap[V];
+            uint4 v[6];
+            load(2 * ox0 - 1, v);
+            column(2 * ox0 - 1, v, 0, left, left_tap);
             int last = min(ox0 + 4, s.out_width);
             for (int ox = ox0; ox < last; ox++) {
-                float best[V], right[V];
-                int from[V], right_from[V];
+                float best[V], next[V];
+                u32 tap[V], next_tap[V];
 #pragma unroll
-                for (int e = 0; e < V; e++) best[e] = left[e], from[e] = left_from[e] * 3;
-                column(2 * ox, right, right_from);
+                for (int e = 0; e < V; e++) best[e] = left[e], tap[e] = left_tap[e];
+                auto take = [&]() {
 #pragma unroll
-                for (int e = 0; e < V; e++) {
-                    bool take = right[e] > best[e] || (right[e] == best[e] && right_from[e] * 3 < from[e]);
-                    from[e] = take ? right_from[e] * 3 + 1 : from[e];
-                    best[e] = max_nan(best[e], right[e]);
-                }
-                column(2 * ox + 1, left, left_from);
+                    for (int e = 0; e < V; e++) {
+                        if constexpr (WIDE) {
+                            bool later = next[e] > best[e] || (next[e] == best[e] && next_tap[e] < tap[e]);
+                            tap[e] = later ? next_tap[e] : tap[e];
+                        }
+                        best[e] = max_nan(best[e], next[e]);
+                    }
+                };
+                load(2 * ox, v);
+                load(2 * ox + 1, v + 3);
+                column(2 * ox, v, 1, next, next_tap);
+                take();
+                column(2 * ox + 1, v + 3, 2, next, next_tap);
+                take();
                 u32 packed = 0;
 #pragma unroll
                 for (int e = 0; e < V; e++) {
-                    // A tie goes to the earlier line; from / 3 is the line taken so far.
-                    bool take = left[e] > best[e] || (left[e] == best[e] && left_from[e] * 3 + 2 < from[e]);
-                    from[e] = take ? left_from[e] * 3 + 2 : from[e];
-                    best[e] = max_nan(max_nan(best[e], left[e]), 0.f);
-                    packed |= (u32)(best[e] > 0.f ? from[e] : 15) << (4 * e);
+                    // What was column 2 is column 0 of the next window.
+                    if constexpr (WIDE) left_tap[e] = next_tap[e] - 2, left[e] = next[e];
+                    else left[e] = __uint_as_float(__float_as_uint(next[e]) + 2), tap[e] = 15 - (__float_as_uint(best[e]) & 15);
+                    best[e] = max_nan(best[e], 0.f);
+                    packed |= (best[e] > 0.f ? tap[e] : 15) << (4 * e);
                 }
                 long long p = (long long)line * s.out_width + ox;
-                uint4 v = element::pack(best);
-                store_vector(out + p * s.ld_out + at.c, v);
+                uint4 rounded = element::pack(best);
+                store_vector(out + p * s.ld_out + at.c, rounded);
                 if constexpr (WIDE) ((unsigned short*)index)[p * (s.channels / 4) + at.c / 4] = (unsigned short)packed;
                 else index[p * (s.channels / 8) + at.c / 8] = packed;
-                element::unpack(v, best);
+                element::unpack(rounded, best);
                 m.add(best);
             }
         }

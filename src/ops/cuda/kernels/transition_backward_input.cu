@@ -17,8 +17,8 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
                           const float* __restrict__ gamma, E* __restrict__ S, E* __restrict__ T,
                           float* __restrict__ part,
                           const __grid_constant__ transition_backward_input_sizes s) {
-    constexpr int TN = 64, NJ = 4, SUMS = 2 * V;
-    __shared__ __align__(128) unsigned char shared[3 * gathered<TN>::STAGE];
+    constexpr int TN = 64, SUMS = 2 * V;
+    __shared__ __align__(1024) unsigned char shared[3 * gathered<TN>::STAGE];
     int tiles_n = (s.channels + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n;
     long long rows = (long long)s.batch * (s.height / 2) * (s.width / 2), first = (long long)tile_m * 128;
     gathered<TN> g;
@@ -30,18 +30,18 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
         long long q = first + (threadIdx.x >> 2) + i * 64;
         g.image[i] = 0, g.y[i] = q < rows ? 0 : -(1 << 30), g.x[i] = (int)(q < rows ? q : 0);
     }
-    float acc[2][NJ][4];
+    pooled_pixels pixels(s.height, s.width, s.ld_x);
+    float acc[ROW_TILES][COLUMN_TILES<TN>][4];
     clear(acc);
     g.run(acc, shared);
     __syncthreads();
 
-    float* totals = (float*)shared;  // [4 warps along rows][2][TN]
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = warp & 3, wn = warp >> 2;
-    pooled_pixels pixels(s.height, s.width, s.ld_x);
+    float* totals = (float*)shared;  // [warps along rows][2][TN]
+    int lane = threadIdx.x & 31, wm = row_warp();
     bool odd_y = s.height & 1, odd_x = s.width & 1;
 #pragma unroll
-    for (int k = 0; k < 2 * NJ / V; k++) {
-        int local = wn * 32 + k * 4 * V + (lane & 3) * V, c = g.column0 + local;
+    for (int k = 0; k < 2 * COLUMN_TILES<TN> / V; k++) {
+        int local = warp_column<TN>() + k * 4 * V + (lane & 3) * V, c = g.column0 + local;
         float sums[SUMS];
 #pragma unroll
         for (int e = 0; e < SUMS; e++) sums[e] = 0.f;
@@ -52,10 +52,10 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
             load_floats(mean + c, mu);
             load_floats(gamma + c, gam);
 #pragma unroll
-            for (int i = 0; i < 2; i++)
+            for (int i = 0; i < ROW_TILES; i++)
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
-                    long long q = first + wm * 32 + i * 16 + h * 8 + (lane >> 2);
+                    long long q = first + warp_row() + i * 16 + h * 8 + (lane >> 2);
                     if (q >= rows) continue;
                     long long pixel = pixels.pixel((u32)q);
                     float d[V], average[V];
@@ -104,7 +104,7 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
 #pragma unroll
         for (int e = 0; e < SUMS / 8; e++) {
             int index = base + e, half = index / V;
-            totals[(wm * 2 + half) * TN + wn * 32 + k * 4 * V + (lane & 3) * V + index % V] = sums[e];
+            totals[(wm * 2 + half) * TN + local + index % V] = sums[e];
         }
     }
     __syncthreads();
@@ -113,7 +113,7 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
         if (c < s.channels) {
             float sum = 0.f;
 #pragma unroll
-            for (int w = 0; w < 4; w++) sum += totals[(w * 2 + half) * TN + local];
+            for (int w = 0; w < 8 / ROW_TILES; w++) sum += totals[(w * 2 + half) * TN + local];
             part[((long long)tile_m * 2 + half) * s.channels + c] = half ? sum * rstd[c] : sum;
         }
     }
