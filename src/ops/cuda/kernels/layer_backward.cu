@@ -16,8 +16,8 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
                const float* __restrict__ mean, const float* __restrict__ rstd, const float* __restrict__ scale,
                const float* __restrict__ shift, const float* __restrict__ gamma, E* S, float* __restrict__ part,
                const __grid_constant__ layer_backward_sizes s) {
-    constexpr int TN = TILE_N, NJ = TN / 16, SUMS = 2 * V;
-    __shared__ __align__(128) unsigned char shared[3 * gathered<TN>::STAGE];
+    constexpr int TN = TILE_N, SUMS = 2 * V;
+    __shared__ __align__(1024) unsigned char shared[3 * gathered<TN>::STAGE];
     const conv_sizes& v = s.conv;
     int tiles_n = (v.in + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n;
     long long rows = (long long)v.batch * v.height * v.width, first = (long long)tile_m * 128;
@@ -33,16 +33,16 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
         g.y[i] = p < rows ? (int)(line - n * v.height) + v.pad_y : -(1 << 30);
         g.x[i] = (int)(q - line * v.width) + v.pad_x;
     }
-    float acc[2][NJ][4];
+    float acc[ROW_TILES][COLUMN_TILES<TN>][4];
     clear(acc);
     g.run(acc, shared);
     __syncthreads();
 
-    float* totals = (float*)shared;  // [4 warps along rows][2][TN]
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = warp & 3, wn = warp >> 2;
+    float* totals = (float*)shared;  // [warps along rows][2][TN]
+    int lane = threadIdx.x & 31, wm = row_warp();
 #pragma unroll
-    for (int k = 0; k < 2 * NJ / V; k++) {
-        int local = wn * (TN / 2) + k * 4 * V + (lane & 3) * V, c = g.column0 + local;
+    for (int k = 0; k < 2 * COLUMN_TILES<TN> / V; k++) {
+        int local = warp_column<TN>() + k * 4 * V + (lane & 3) * V, c = g.column0 + local;
         float sums[SUMS];
 #pragma unroll
         for (int e = 0; e < SUMS; e++) sums[e] = 0.f;
@@ -53,10 +53,10 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
             load_floats(mean + c, mu);
             load_floats(gamma + c, gam);
 #pragma unroll
-            for (int i = 0; i < 2; i++)
+            for (int i = 0; i < ROW_TILES; i++)
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
-                    long long q = first + wm * 32 + i * 16 + h * 8 + (lane >> 2);
+                    long long q = first + warp_row() + i * 16 + h * 8 + (lane >> 2);
                     if (q >= rows) continue;
                     float d[V], f[V], sum[V];
                     results(acc, i, h, k, d);
@@ -80,7 +80,7 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
 #pragma unroll
         for (int e = 0; e < SUMS / 8; e++) {
             int index = base + e, half = index / V;
-            totals[(wm * 2 + half) * TN + wn * (TN / 2) + k * 4 * V + (lane & 3) * V + index % V] = sums[e];
+            totals[(wm * 2 + half) * TN + local + index % V] = sums[e];
         }
     }
     __syncthreads();
@@ -89,7 +89,7 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
         if (c < v.in) {
             float sum = 0.f;
 #pragma unroll
-            for (int w = 0; w < 4; w++) sum += totals[(w * 2 + half) * TN + local];
+            for (int w = 0; w < 8 / ROW_TILES; w++) sum += totals[(w * 2 + half) * TN + local];
             part[((long long)tile_m * 2 + half) * v.in + c] = half ? sum * rstd[c] : sum;
         }
     }
