@@ -39,7 +39,7 @@ fn a_kernel_works_on_slices_of_tensors_and_burn_goes_on_with_what_it_wrote() {
     for (storage, name, tolerance) in
         [(Storage::F32, "float", 1e-6), (Storage::Bf16, "__nv_bfloat16", 1e-2)]
     {
-        let text = include_str!("../src/ops/cuda/kernels/affine_relu.cu");
+        let text = include_str!("cuda/affine_relu.cu");
         let kernel = Kernel::new("affine_relu", 256, &[("STORAGE", &name)], &[text]);
         let (pixels, all, from, channels) = (333, 40, 8, 24);
         let map = |device: &Device| wave([pixels, all], 0.7, device).mul_scalar(3.0);
@@ -71,7 +71,7 @@ fn a_kernel_works_on_slices_of_tensors_and_burn_goes_on_with_what_it_wrote() {
 fn launching_costs_the_host_a_few_microseconds() {
     let device = resolve_device("cuda").expect("a GPU");
     let gpu = Gpu::of(&device).expect("a GPU");
-    let text = include_str!("../src/ops/cuda/kernels/affine_relu.cu");
+    let text = include_str!("cuda/affine_relu.cu");
     let kernel = Kernel::new("affine_relu", 256, &[("STORAGE", &"float")], &[text]);
     let (x, out) = (gpu.upload(&[1.0; 256]), gpu.empty(256, Storage::F32));
     let sizes = Sizes::new().int(1).int(256).int(256).int(256);
