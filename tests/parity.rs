@@ -55,7 +55,7 @@ fn targets(precision: DType) -> Tensor<2> {
 }
 
 fn chain(architecture: &DensenetArchitecture, oracle: &Oracle, precision: DType) -> Chain {
-    let mut specs = architecture.stages(3);
+    let mut specs = architecture.stages(3, &Default::default());
     let head = HeadConfig {
         name: "findings".into(),
         task: Task::Multilabel,

@@ -1,7 +1,7 @@
 //! Every check that a type cannot make, as a list of small functions. The families check their own
 //! settings; what spans several of them stands here.
 
-use super::HeadPlan;
+use super::{DevicePlan, HeadPlan};
 use crate::config::{Config, Fault, written};
 use crate::data::{
     DataConfig, FaultPlace, ImageConfig, LabelFault, Uncertain, UncertainPolicy, check_labels,
@@ -14,7 +14,7 @@ use crate::optim::{self, check_clip_norm};
 
 type Check = fn(&Config) -> Result<(), Fault>;
 
-const CHECKS: [Check; 17] = [
+const CHECKS: [Check; 18] = [
     run_name,
     saving,
     epochs,
@@ -32,6 +32,7 @@ const CHECKS: [Check; 17] = [
     head_sizes,
     optimizer,
     early_stopping,
+    precision,
 ];
 
 /// The first fault of a configuration.
@@ -314,6 +315,24 @@ fn early_stopping(config: &Config) -> Result<(), Fault> {
     let message = format!("early stopping from epoch {start} on, but there are only {epochs}");
     let help = format!("write {epochs} or less, or remove `[train.early_stopping]`");
     require(start <= epochs, key, message, help).map_err(|fault| fault.also("train.epochs"))
+}
+
+/// What each precision needs; whether there is a GPU is seen when the device is opened.
+fn precision(config: &Config) -> Result<(), Fault> {
+    if !config.memory.needs_fused() {
+        return Ok(());
+    }
+    let key = "memory.precision";
+    let message = "the CPU computes in fp32 only";
+    let help = "write \"fp32\", or a GPU under `[device]`";
+    let cpu = DevicePlan::parse(&config.device.device)? == DevicePlan::Cpu;
+    require(!cpu, key, message, help).map_err(|fault| fault.also("device.use"))?;
+    let ModelConfig::Densenet(densenet) = &config.model.0;
+    let Ok(architecture) = densenet.resolve() else { return Ok(()) };
+    let Err(reason) = architecture.fusible() else { return Ok(()) };
+    let message = format!("this precision needs fused layers, which {reason} does not allow");
+    let help = "write \"fp32\", or change that";
+    require(false, key, message, help).map_err(|fault| fault.also("model.densenet"))
 }
 
 /// The network's sizes, if an image of this size passes through it.
