@@ -23,6 +23,8 @@ from PIL import Image
 
 HERE = pathlib.Path(__file__).parent
 CASES = [("jpeg-390x320-to-320", 1600, 390, (320, 320)), ("png16-2000-to-1024", 64, 2000, (1024, 1024))]
+# Degrees of random rotation, on both sides.
+ROTATIONS = [0, 10]
 
 
 def draw(trainer, folder, name, images, side):
@@ -45,7 +47,7 @@ def draw(trainer, folder, name, images, side):
     return root
 
 
-def configuration(folder, name, root, size, cores):
+def configuration(folder, name, root, size, cores, rotate):
     text = f"""
 [run]
 name = "bench"
@@ -56,7 +58,7 @@ workers = {cores}
 [data.chexpert]
 root = "{root}"
 [data.augment]
-rotate_degrees = 10.0
+rotate_degrees = {rotate}.0
 [model.densenet]
 depth = 121
 [[heads]]
@@ -78,9 +80,9 @@ def ours(trainer, config, seconds, *extra):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def peer(root, size, cores, seconds):
+def peer(root, size, cores, seconds, rotate):
     script = HERE / "peers" / "torch_loader.py"
-    command = [sys.executable, script, root, "--size", *map(str, size), "--workers", str(cores), "--seconds", str(seconds)]
+    command = [sys.executable, script, root, "--size", *map(str, size), "--workers", str(cores), "--seconds", str(seconds), "--rotate", str(rotate)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
@@ -96,28 +98,29 @@ def main():
         folder = pathlib.Path(temporary)
         for name, images, side, size in CASES:
             root = draw(args.trainer, folder, name, images, side)
-            config = configuration(folder, name, root, size, args.cores)
-            runs = []
-            for _ in range(args.repeat):
-                memory = ours(args.trainer, config, args.seconds)
-                disk = ours(args.trainer, config, args.seconds, "--set", f"data.cache.disk.folder='{folder}/cache'")
-                runs.append((memory, disk, peer(root, size, args.cores, args.seconds)))
-            median = lambda pick: statistics.median(pick(run) for run in runs)
-            theirs = median(lambda run: run[2]["images_per_second"])
-            stages = {key: median(lambda run: run[0][key]) for key in ["read", "decode", "resize", "prepare"]}
-            found = {"cold": median(lambda run: run[0]["cold"]), "cached (memory)": median(lambda run: run[0]["cached"]),
-                     "cached (disk)": median(lambda run: run[1]["cached"])}
-            print(f"{name}: PyTorch {theirs:.0f} images/s; " + ", ".join(
-                f"ours {key} {value:.0f} ({value / theirs:.1f}×)" for key, value in found.items()))
-            print("  one core: " + ", ".join(f"{key} {value:.0f}/s" for key, value in stages.items()), flush=True)
-            version = runs[0][2]
-            results.append({
-                "case": f"loader-{name}", "device": f"{platform.machine()} CPU, {args.cores} threads",
-                "command": "python benches/loader.py", "ours": found | {"stages_one_core": stages},
-                "peer": {"name": f"PyTorch {version['torch']} DataLoader, torchvision {version['torchvision']}",
-                         "images_per_second": theirs},
-                "ratios": {key: value / theirs for key, value in found.items()},
-            })
+            for rotate in ROTATIONS:
+                config = configuration(folder, name, root, size, args.cores, rotate)
+                runs = []
+                for _ in range(args.repeat):
+                    memory = ours(args.trainer, config, args.seconds)
+                    disk = ours(args.trainer, config, args.seconds, "--set", f"data.cache.disk.folder='{folder}/cache'")
+                    runs.append((memory, disk, peer(root, size, args.cores, args.seconds, rotate)))
+                median = lambda pick: statistics.median(pick(run) for run in runs)
+                theirs = median(lambda run: run[2]["images_per_second"])
+                stages = {key: median(lambda run: run[0][key]) for key in ["read", "decode", "resize", "prepare"]}
+                found = {"cold": median(lambda run: run[0]["cold"]), "cached (memory)": median(lambda run: run[0]["cached"]),
+                         "cached (disk)": median(lambda run: run[1]["cached"])}
+                print(f"{name}, rotated by {rotate} degrees: PyTorch {theirs:.0f} images/s; " + ", ".join(
+                    f"ours {key} {value:.0f} ({value / theirs:.1f}×)" for key, value in found.items()))
+                print("  one core: " + ", ".join(f"{key} {value:.0f}/s" for key, value in stages.items()), flush=True)
+                version = runs[0][2]
+                results.append({
+                    "case": f"loader-{name}-rotated-{rotate}", "device": f"{platform.machine()} CPU, {args.cores} threads",
+                    "command": "python benches/loader.py", "ours": found | {"stages_one_core": stages},
+                    "peer": {"name": f"PyTorch {version['torch']} DataLoader, torchvision {version['torchvision']}",
+                             "images_per_second": theirs},
+                    "ratios": {key: value / theirs for key, value in found.items()},
+                })
     target = HERE / "results" / f"{datetime.date.today()}-loader.json"
     target.write_text(json.dumps(results, indent=1) + "\n")
     print(f"written to {target}")

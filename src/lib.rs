@@ -35,6 +35,7 @@ pub mod loss;
 pub mod memory;
 pub mod metric;
 pub mod model;
+pub mod ops;
 pub mod optim;
 
 pub mod choice;

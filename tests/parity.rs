@@ -57,7 +57,7 @@ fn targets(precision: DType) -> Tensor<2> {
 }
 
 fn chain(network: &Network, oracle: &Oracle, precision: DType) -> Chain {
-    let mut specs = network.stages(3);
+    let mut specs = network.stages(3, &Default::default());
     let head = HeadConfig {
         name: "findings".into(),
         task: Task::Multilabel,

@@ -1,5 +1,6 @@
 //! From a plan to a run: the only place that opens devices and files.
 
+mod bench;
 mod device;
 mod resume;
 
@@ -8,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use device::{DeviceError, Found, describe, find_devices, resolve_device};
+pub use bench::Bench;
+pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
 pub use resume::ChangedKeys;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::data::{self, Cache, DataError, Dataset, Loader, LoaderConfig, Splits};
+use crate::data::{self, Cache, DataError, LabelCounts, Loader, LoaderConfig, Splits};
 use crate::memory::{Chain, StageSpec};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, HeadsSpec};
@@ -43,6 +45,15 @@ pub enum BuildError {
     /// The device is not there.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The device has no kernels for the precision.
+    #[error(
+        "the precision under [memory] needs a GPU, and the device is {device}\nWrite `precision = \
+         \"fp32\"` under [memory], or name a GPU under [device]."
+    )]
+    Precision {
+        /// The device.
+        device: String,
+    },
     /// The run folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -102,6 +113,9 @@ pub enum BuildError {
 pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let stop = Stop::install().map_err(BuildError::Signals)?;
     let device = resolve_device(&plan.device.to_string())?;
+    if plan.memory.needs_fused() && !is_gpu(&device) {
+        return Err(BuildError::Precision { device: describe(&device) });
+    }
     let folder = RunFolder::create(&plan.folder(), options.mode)?;
     let config = plan.to_toml()?;
     if options.mode == FolderMode::Resume {
@@ -128,7 +142,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         Some(path) => start_from(&mut chain, path, &device)?,
         None => Vec::new(),
     };
-    let mut learner = learner(&plan, &heads, chain, device, &train);
+    let mut learner = learner(&plan, &heads, chain, device, |head| train.label_counts(head));
     let higher = plan.train.plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
     if train_loader.batches_per_epoch() == 0 {
         let (images, batch) = (train.len(), plan.train.batch_size);
@@ -199,7 +213,7 @@ pub fn open_data(plan: &Plan, heads: &[HeadConfig]) -> Result<Splits, DataError>
 
 /// The stages of the plan's model, from images to the heads' outputs.
 pub fn stages(plan: &Plan, heads: &[HeadConfig]) -> Vec<Box<dyn StageSpec>> {
-    let mut stages = plan.model.stages(plan.data.image.channels);
+    let mut stages = plan.model.stages(plan.data.image.channels, &plan.memory);
     stages.push(Box::new(HeadsSpec { heads: heads.to_vec(), features: plan.model.features() }));
     stages
 }
@@ -244,15 +258,15 @@ fn learner(
     heads: &[HeadConfig],
     chain: Chain,
     device: Device,
-    train: &Dataset,
+    counts: impl Fn(usize) -> LabelCounts,
 ) -> Learner {
     let with_loss = heads.iter().zip(&plan.heads).enumerate();
     let with_loss = with_loss.map(|(index, (config, head))| LearnedHead {
         config: config.clone(),
-        loss: head.loss.init(head.task, head.labels.len(), &train.label_counts(index)),
+        loss: head.loss.init(head.task, head.labels.len(), &counts(index)),
     });
-    let trained: Vec<_> = chain.parameters().into_iter().filter(|p| p.trained).collect();
-    let sizes = trained.iter().map(|p| (p.name.clone(), p.shape.iter().product()));
+    let trained: Vec<_> = chain.packs().into_iter().filter(|pack| pack.trained).collect();
+    let sizes = trained.iter().map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));
     Learner {
         device,
         heads: with_loss.collect(),
@@ -261,7 +275,7 @@ fn learner(
             .train
             .ema
             .as_ref()
-            .map(|ema| ema.init(trained.iter().map(|p| (p.name.clone(), p.value.clone())))),
+            .map(|ema| ema.init(trained.iter().map(|p| (p.key().to_owned(), p.value.clone())))),
         clip_norm: plan.train.clip_norm,
         decay_norms_and_biases: plan.train.decay_norms_and_biases,
         checkpointing: plan.memory.checkpointing.0.clone(),

@@ -1,7 +1,12 @@
 //! `trainer devices`.
 
-use clap::Args;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
+use clap::Args;
+use indicatif::ProgressBar;
+
+use super::overrides::Overrides;
 use super::{Failure, output};
 use crate::build;
 
@@ -13,14 +18,34 @@ use crate::build;
 #[command(after_long_help = "\
 Examples:
   trainer devices
+  trainer devices --warm configs/xray_densenet.toml
   trainer run configs/quickstart.toml --device cuda:1
 
 CUDA's driver, its compiler NVRTC and its headers are loaded when they are first used: a program
 built with CUDA also runs where they are missing. CUDA_PATH names the toolkit's folder,
 LD_LIBRARY_PATH those of its libraries, CUDA_VISIBLE_DEVICES the cards to show.")]
-pub struct Devices {}
+pub struct Devices {
+    /// Compiles every kernel that this configuration needs and keeps it for later runs
+    #[arg(long, value_name = "CONFIG")]
+    warm: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: Overrides,
+}
 
-/// Prints the devices.
-pub fn execute(_: &Devices) -> Result<(), Failure> {
-    output::print(&build::find_devices().to_string())
+/// Prints the devices, or compiles ahead.
+pub fn execute(devices: &Devices) -> Result<(), Failure> {
+    let Some(config) = &devices.warm else {
+        return output::print(&build::find_devices().to_string());
+    };
+    let plan = super::planned(config, &devices.overrides.set)?;
+    let start = Instant::now();
+    let bar = ProgressBar::new_spinner();
+    bar.set_message("compiling kernels: one step and one evaluation on made-up images");
+    bar.enable_steady_tick(Duration::from_millis(100));
+    let mut bench = build::Bench::new(&plan)?;
+    bench.step().map_err(Failure::other)?;
+    bench.evaluate().map_err(Failure::other)?;
+    bar.finish_and_clear();
+    let seconds = start.elapsed().as_secs_f64();
+    output::print(&format!("{} is warm after {seconds:.1} s", bench.device()))
 }

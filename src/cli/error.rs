@@ -87,9 +87,10 @@ impl Failure {
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
         let kind = match &error {
-            BuildError::Device(_) | BuildError::Changed(_) | BuildError::OtherModel { .. } => {
-                Kind::Configuration
-            }
+            BuildError::Device(_)
+            | BuildError::Precision { .. }
+            | BuildError::Changed(_)
+            | BuildError::OtherModel { .. } => Kind::Configuration,
             BuildError::Folder(folder) if folder.exit_code() == 2 => Kind::Configuration,
             BuildError::Data(_) | BuildError::Weights(_) => Kind::Data,
             BuildError::State(state) if state.exit_code() == 5 => Kind::State,

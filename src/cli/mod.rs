@@ -4,6 +4,7 @@
 //! prints. Standard output carries what was asked for (a resolved configuration, a schema, a list);
 //! progress and errors go to standard error.
 
+mod bench;
 mod check;
 mod data;
 mod devices;
@@ -60,6 +61,8 @@ enum Command {
     Schema(schema::Schema),
     Devices(devices::Devices),
     Data(data::Data),
+    #[command(hide = true)]
+    Bench(bench::Bench),
 }
 
 /// The plan of the configuration at `path` with the changes of `--set`.
@@ -81,6 +84,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Schema(schema) => schema::execute(&schema),
         Command::Devices(devices) => devices::execute(&devices),
         Command::Data(data) => data::execute(&data),
+        Command::Bench(bench) => bench::execute(&bench),
     }
 }
 

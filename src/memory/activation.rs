@@ -2,6 +2,9 @@
 
 use burn::tensor::Tensor;
 
+#[cfg(feature = "cuda")]
+use crate::ops::cuda::DeviceMap;
+
 /// The value that one stage hands to the next, or the gradient with respect to it.
 #[derive(Debug, Clone)]
 pub enum Activation {
@@ -11,6 +14,9 @@ pub enum Activation {
     Features(Tensor<2>),
     /// One tensor per head, `[batch, outputs]` each.
     Outputs(Vec<Tensor<2>>),
+    /// Feature maps between fused stages.
+    #[cfg(feature = "cuda")]
+    Device(Box<DeviceMap>),
 }
 
 /// The shape of an [`Activation`], known before any device is opened.
@@ -33,6 +39,8 @@ impl Activation {
     pub fn into_map(self) -> Tensor<4> {
         match self {
             Self::Map(map) => map,
+            #[cfg(feature = "cuda")]
+            Self::Device(map) => map.to_tensor(),
             other => panic!("a stage expected feature maps and was given {:?}", other.shape()),
         }
     }
@@ -69,6 +77,8 @@ impl Activation {
             Self::Outputs(outputs) => {
                 ActivationShape::Outputs(outputs.iter().map(Tensor::dims).collect())
             }
+            #[cfg(feature = "cuda")]
+            Self::Device(map) => ActivationShape::Map(map.shape()),
         }
     }
 
@@ -80,6 +90,8 @@ impl Activation {
             Self::Outputs(outputs) => Self::Outputs(
                 outputs.into_iter().map(|output| output.autodiff().require_grad()).collect(),
             ),
+            #[cfg(feature = "cuda")]
+            Self::Device(map) => Self::Map(map.to_tensor()).into_leaf(),
         }
     }
 
@@ -91,6 +103,8 @@ impl Activation {
             Self::Outputs(outputs) => {
                 Self::Outputs(outputs.into_iter().map(Tensor::without_autodiff).collect())
             }
+            #[cfg(feature = "cuda")]
+            Self::Device(map) => Self::Device(map),
         }
     }
 
@@ -102,6 +116,8 @@ impl Activation {
         }
         match (self, gradient) {
             (Self::Map(value), Self::Map(gradient)) => dot(value, gradient),
+            #[cfg(feature = "cuda")]
+            (Self::Map(value), gradient @ Self::Device(_)) => dot(value, gradient.into_map()),
             (Self::Features(value), Self::Features(gradient)) => dot(value, gradient),
             (Self::Outputs(values), Self::Outputs(gradients)) => values
                 .into_iter()
@@ -126,6 +142,8 @@ impl Activation {
             Self::Outputs(outputs) => {
                 Self::Outputs(outputs.iter().map(|output| of(output, gradients)).collect())
             }
+            #[cfg(feature = "cuda")]
+            Self::Device(_) => unreachable!("leaves are tensors"),
         }
     }
 }

@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Tensor};
 
 use super::stage::Statistics;
-use super::{Parameter, Stage, StageSpec};
+use super::{Pack, Parameter, Stage, StageSpec};
 
 /// A model: stages from the images to the heads' outputs.
 pub struct Chain {
@@ -33,9 +33,21 @@ impl Chain {
         }
     }
 
+    /// Every parameter and running statistic as they lie in memory, in the order of the stages.
+    pub fn packs(&self) -> Vec<Pack> {
+        self.stages.iter().flat_map(|stage| stage.packs()).collect()
+    }
+
+    /// Replaces each pack by what `change` makes of its key and values.
+    pub fn map_packs(&mut self, mut change: impl FnMut(&str, Tensor<1>) -> Tensor<1>) {
+        for stage in &mut self.stages {
+            stage.map_packs(&mut change);
+        }
+    }
+
     /// Moves the running statistics towards those of a step's batch.
     pub fn move_statistics(&mut self, statistics: &Statistics) {
-        self.map_parameters(|name, value| match statistics.get(name) {
+        self.map_packs(|key, value| match statistics.get(key) {
             Some((batch, momentum)) => {
                 value.mul_scalar(1.0 - momentum) + batch.clone().mul_scalar(*momentum)
             }

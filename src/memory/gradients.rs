@@ -1,10 +1,11 @@
-//! Gradients by parameter name, flattened.
+//! Gradients by the key of what they belong to, flattened.
 
 use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 
-/// The gradient of each parameter, by its name, flattened to one dimension.
+/// The gradient of each [pack](super::Pack) of parameters, by its key (where a parameter lies alone,
+/// its name), flattened to one dimension.
 #[derive(Debug, Clone, Default)]
 pub struct Gradients {
     by_name: BTreeMap<String, Tensor<1>>,

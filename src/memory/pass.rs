@@ -52,6 +52,11 @@ impl Pass {
         Self::new(Purpose::Evaluate, 0, 0, 0)
     }
 
+    /// Why the stage is run.
+    pub fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
     /// Whether the pass trains.
     pub fn trains(&self) -> bool {
         self.purpose != Purpose::Evaluate

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Tensor};
 
-use super::{Activation, ActivationShape, Gradients, Pass};
+use super::{Activation, ActivationShape, Gradients, Member, Pack, Pass};
 
 /// Whether a stage keeps what its backward pass needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,9 +17,21 @@ pub enum Keep {
 }
 
 /// What a stage keeps for its backward pass; only the stage that made it can read it.
-pub struct Saved(pub(super) Box<dyn Any>);
+pub struct Saved(pub(crate) Box<dyn Any>);
 
-/// The statistics of a step's batches, by the name of the running statistic they move.
+impl Saved {
+    /// What `stage` has put in.
+    ///
+    /// # Panics
+    ///
+    /// When another stage has made it.
+    pub fn open<T: 'static>(self, stage: &str) -> Box<T> {
+        let opened = self.0.downcast::<T>();
+        opened.unwrap_or_else(|_| panic!("{stage} was given what another stage kept"))
+    }
+}
+
+/// The statistics of a step's batches, by the key of the pack of running statistics they move.
 pub type Statistics = BTreeMap<String, (Tensor<1>, f64)>;
 
 /// A parameter or running statistic of a stage.
@@ -60,6 +72,23 @@ pub trait Stage: Send {
 
     /// Replaces each parameter or statistic by what `change` makes of its name and flattened value.
     fn map_parameters(&mut self, change: &mut dyn FnMut(&str, Tensor<1>) -> Tensor<1>);
+
+    /// Every parameter and running statistic as they lie in memory: what goes by parameter in
+    /// [`Stage::backward`], [`Stage::forward`] and [`Stage::map_packs`] goes by these packs' keys.
+    /// Each on its own, unless the stage lays them out together.
+    fn packs(&self) -> Vec<Pack> {
+        let pack = |parameter: Parameter| {
+            let member = Member { name: parameter.name, shape: parameter.shape };
+            let (trained, value) = (parameter.trained, parameter.value);
+            Pack { members: [member].into(), trained, value }
+        };
+        self.parameters().into_iter().map(pack).collect()
+    }
+
+    /// Replaces each pack by what `change` makes of its key and values.
+    fn map_packs(&mut self, change: &mut dyn FnMut(&str, Tensor<1>) -> Tensor<1>) {
+        self.map_parameters(change);
+    }
 }
 
 /// What a stage is before it exists: a model's configuration lists these, so that planning needs no

@@ -83,9 +83,7 @@ impl<M: Forward + 'static> Stage for Traced<M> {
         gradient: Activation,
         gradients: &mut Gradients,
     ) -> Activation {
-        let recording = saved.0.downcast::<Recording<M>>();
-        let Recording { input, module, output } = *recording
-            .unwrap_or_else(|_| panic!("{} was given what another stage kept", self.name));
+        let Recording { input, module, output } = *saved.open::<Recording<M>>(&self.name);
         let mut found = output.inner_product(gradient).backward();
         let mut collector =
             Collector { walk: Walk::new(&self.naming), found: &mut found, gradients };
@@ -263,7 +261,7 @@ mod tests {
             dropout,
             norm,
         };
-        sizes.stages(1)
+        sizes.stages(1, &Default::default())
     }
 
     fn images() -> Activation {
@@ -275,6 +273,8 @@ mod tests {
     fn values(activation: Activation) -> Vec<f32> {
         match activation {
             Activation::Map(map) => map.into_data(),
+            #[cfg(feature = "cuda")]
+            Activation::Device(map) => map.to_tensor().into_data(),
             Activation::Features(features) => features.into_data(),
             Activation::Outputs(mut outputs) => outputs.remove(0).into_data(),
         }

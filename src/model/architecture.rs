@@ -63,6 +63,31 @@ impl DensenetArchitecture {
         after
     }
 
+    /// Whether there are fused kernels for this network.
+    ///
+    /// # Errors
+    ///
+    /// The setting that they do not know.
+    pub fn fusible(&self) -> Result<(), &'static str> {
+        match self {
+            Self { norm: Norm::Group, .. } => Err("`norm = \"group\"`"),
+            Self { dropout, .. } if *dropout > 0.0 => Err("`dropout`"),
+            _ if !self.widths().iter().all(|width| width.is_multiple_of(8)) => {
+                Err("a width that is no multiple of 8")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Channels of every map.
+    fn widths(&self) -> Vec<usize> {
+        let blocks = self.channels();
+        let reduced = blocks[..blocks.len() - 1].iter();
+        let reduced: Vec<usize> =
+            reduced.map(|channels| (*channels as f64 * self.compression) as usize).collect();
+        [vec![self.stem, self.growth], blocks, reduced].concat()
+    }
+
     /// Channels that the heads see.
     pub fn features(&self) -> usize {
         self.channels().last().copied().unwrap_or(self.stem)

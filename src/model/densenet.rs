@@ -2,23 +2,36 @@
 //! parameter names.
 
 use burn::module::Module;
-use burn::tensor::activation::relu;
-use burn::tensor::module::{avg_pool2d, max_pool2d};
-use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 
+#[cfg(feature = "cuda")]
+use super::fused;
 use super::layer::{Conv2d, Conv2dConfig, Dropout, Fan, NormLayer};
 use super::{DensenetArchitecture, Norm};
-use crate::memory::{Activation, ActivationShape, Forward, Pass, Stage, StageSpec, Traced};
+use crate::memory::{
+    Activation, ActivationShape, Forward, MemoryConfig, Pass, Stage, StageSpec, Traced,
+};
+#[cfg(feature = "cuda")]
+use crate::ops::cuda::Kernels;
+use crate::ops::reference;
 use crate::random;
 
 impl DensenetArchitecture {
     /// The stages from images with `channels` channels to pooled features: `stem`, then
     /// `denseblock1`, `transition1`, …, `pool`.
-    pub fn stages(&self, channels: usize) -> Vec<Box<dyn StageSpec>> {
+    ///
+    /// On CUDA they run fused, as `memory` says, if they can (see [`Self::fusible`]).
+    pub fn stages(&self, channels: usize, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
+        let fused = self.fusible().is_ok().then(|| memory.clone());
         let mut stages: Vec<Box<dyn StageSpec>> = Vec::new();
-        stages.push(Box::new(StemSpec { channels: [channels, self.stem], norm: self.norm }));
+        let widths = self.channels();
+        stages.push(Box::new(StemSpec {
+            channels: [channels, self.stem],
+            norm: self.norm,
+            room: widths[0],
+            fused: fused.clone(),
+        }));
         let mut width = self.stem;
         for (index, &layers) in self.blocks.iter().enumerate() {
             let block = DenseBlockSpec {
@@ -30,6 +43,7 @@ impl DensenetArchitecture {
                 bottleneck: self.bottleneck,
                 dropout: self.dropout,
                 norm: self.norm,
+                fused: fused.clone(),
             };
             width = block.output_channels();
             stages.push(Box::new(block));
@@ -40,11 +54,13 @@ impl DensenetArchitecture {
                     index,
                     channels: [width, reduced],
                     norm: self.norm,
+                    room: widths[index + 1],
+                    fused: fused.clone(),
                 }));
                 width = reduced;
             }
         }
-        stages.push(Box::new(PoolSpec { channels: width, norm: self.norm }));
+        stages.push(Box::new(PoolSpec { channels: width, norm: self.norm, fused }));
         stages
     }
 }
@@ -56,10 +72,22 @@ fn map_shape(shape: &ActivationShape) -> [usize; 4] {
     }
 }
 
+/// The kernels of a stage that can run `fused`, on a GPU.
+#[cfg(feature = "cuda")]
+fn kernels(fused: &Option<MemoryConfig>, device: &Device) -> Option<Kernels> {
+    fused.as_ref().and_then(|memory| fused::kernels(device, memory))
+}
+
 /// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2.
 struct StemSpec {
     channels: [usize; 2],
     norm: Norm,
+    /// Channels of the dense block that follows.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
+    room: usize,
+    /// How it runs fused, if it can.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
+    fused: Option<MemoryConfig>,
 }
 
 #[derive(Module, Debug)]
@@ -95,16 +123,20 @@ impl StageSpec for StemSpec {
             conv0: self.conv().init(Fan::In, device, &mut random),
             norm0: NormLayer::init(self.norm, self.channels[1], device),
         };
-        Box::new(Traced::new("stem", &[("", "features.")], stem))
+        let traced = Traced::new("stem", &[("", "features.")], stem);
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = kernels(&self.fused, device) {
+            let (channels, parameters) = (self.channels[1], traced.parameters());
+            return Box::new(fused::FusedStem::new(kernels, parameters, channels, self.room));
+        }
+        Box::new(traced)
     }
 }
 
 impl Forward for Stem {
     fn forward(&self, input: Activation, pass: &Pass) -> Activation {
-        let map = self.conv0.forward(input.into_map());
-        let map = relu(self.norm0.forward(map, pass));
-        let pool = MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]);
-        Activation::Map(max_pool2d(map, pool))
+        let norm = |map| self.norm0.forward(map, pass);
+        Activation::Map(reference::stem(input.into_map(), self.conv0.weight(), norm))
     }
 }
 
@@ -118,6 +150,8 @@ struct DenseBlockSpec {
     bottleneck: usize,
     dropout: f64,
     norm: Norm,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
+    fused: Option<MemoryConfig>,
 }
 
 #[derive(Module, Debug)]
@@ -188,26 +222,37 @@ impl StageSpec for DenseBlockSpec {
         let layers = (0..self.layers).map(|layer| self.layer(layer, device, &mut random));
         let block = DenseBlock { denselayer: layers.collect() };
         let prefix = format!("features.{}.", self.name);
-        Box::new(Traced::new(&self.name, &[("", &prefix)], block))
+        let traced = Traced::new(&self.name, &[("", &prefix)], block);
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = kernels(&self.fused, device) {
+            let keep = self.fused.as_ref().map(|memory| memory.dense_layers).unwrap_or_default();
+            let sizes = fused::BlockSizes {
+                layers: self.layers,
+                input: self.input,
+                growth: self.growth,
+                bottleneck: self.bottleneck * self.growth,
+            };
+            let parameters = traced.parameters();
+            return Box::new(fused::FusedBlock::new(&self.name, kernels, parameters, sizes, keep));
+        }
+        Box::new(traced)
     }
 }
 
 impl Forward for DenseBlock {
     fn forward(&self, input: Activation, pass: &Pass) -> Activation {
-        let mut map = input.into_map(); // [batch, input, height, width]
-        for layer in &self.denselayer {
-            let added = layer.forward(map.clone(), pass);
-            map = Tensor::cat(vec![map, added], 1); // growth more channels
-        }
-        Activation::Map(map)
+        let layers = &self.denselayer;
+        let layer = |index: usize, map| layers[index].forward(map, pass);
+        Activation::Map(reference::dense_block(input.into_map(), layers.len(), layer))
     }
 }
 
 impl DenseLayer {
     fn forward(&self, map: Tensor<4>, pass: &Pass) -> Tensor<4> {
-        let middle = self.conv1.forward(relu(self.norm1.forward(map, pass)));
-        let added = self.conv2.forward(relu(self.norm2.forward(middle, pass)));
-        self.dropout.forward(added, pass)
+        let norm1 = |map| self.norm1.forward(map, pass);
+        let norm2 = |map| self.norm2.forward(map, pass);
+        let weights = [self.conv1.weight(), self.conv2.weight()];
+        self.dropout.forward(reference::dense_layer(map, [&norm1, &norm2], weights), pass)
     }
 }
 
@@ -217,6 +262,11 @@ struct TransitionSpec {
     index: usize,
     channels: [usize; 2],
     norm: Norm,
+    /// Channels of the dense block that follows.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
+    room: usize,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
+    fused: Option<MemoryConfig>,
 }
 
 #[derive(Module, Debug)]
@@ -252,15 +302,24 @@ impl StageSpec for TransitionSpec {
             conv: self.conv().init(Fan::In, device, &mut random),
         };
         let prefix = format!("features.{}.", self.name);
-        Box::new(Traced::new(&self.name, &[("", &prefix)], transition))
+        let traced = Traced::new(&self.name, &[("", &prefix)], transition);
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = kernels(&self.fused, device) {
+            let (name, parameters) = (&self.name, traced.parameters());
+            let [_, channels] = self.channels;
+            let room = self.room;
+            return Box::new(fused::FusedTransition::new(
+                name, kernels, parameters, channels, room,
+            ));
+        }
+        Box::new(traced)
     }
 }
 
 impl Forward for Transition {
     fn forward(&self, input: Activation, pass: &Pass) -> Activation {
-        let map = relu(self.norm.forward(input.into_map(), pass));
-        let pool = AvgPoolOptions::new([2, 2]).with_stride([2, 2]);
-        Activation::Map(avg_pool2d(self.conv.forward(map), pool))
+        let norm = |map| self.norm.forward(map, pass);
+        Activation::Map(reference::transition(input.into_map(), norm, self.conv.weight()))
     }
 }
 
@@ -268,6 +327,8 @@ impl Forward for Transition {
 struct PoolSpec {
     channels: usize,
     norm: Norm,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
+    fused: Option<MemoryConfig>,
 }
 
 #[derive(Module, Debug)]
@@ -290,15 +351,18 @@ impl StageSpec for PoolSpec {
 
     fn init(&self, device: &Device, _seed: u64) -> Box<dyn Stage> {
         let pool = Pool { norm5: NormLayer::init(self.norm, self.channels, device) };
-        Box::new(Traced::new("pool", &[("", "features.")], pool))
+        let traced = Traced::new("pool", &[("", "features.")], pool);
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = kernels(&self.fused, device) {
+            return Box::new(fused::FusedPool::new(kernels, traced.parameters()));
+        }
+        Box::new(traced)
     }
 }
 
 impl Forward for Pool {
     fn forward(&self, input: Activation, pass: &Pass) -> Activation {
-        let map = relu(self.norm5.forward(input.into_map(), pass));
-        let [batch, channels, height, width] = map.dims();
-        let flat = map.reshape([batch, channels, height * width]);
-        Activation::Features(flat.mean_dim(2).reshape([batch, channels]))
+        let norm = |map| self.norm5.forward(map, pass);
+        Activation::Features(reference::pool(input.into_map(), norm))
     }
 }

@@ -5,6 +5,8 @@ pub mod weights;
 mod architecture;
 mod config;
 mod densenet;
+#[cfg(feature = "cuda")]
+mod fused;
 mod heads;
 mod layer;
 mod network;

@@ -1,7 +1,7 @@
 //! The network below the heads, whichever it is, with every size given.
 
 use super::{ArchitectureFault, DensenetArchitecture, ModelConfig, Norm, ResnetArchitecture};
-use crate::memory::StageSpec;
+use crate::memory::{MemoryConfig, StageSpec};
 
 /// The network below the heads.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,10 +44,24 @@ impl ModelConfig {
 
 impl Network {
     /// The stages from images with `channels` channels to pooled features.
-    pub fn stages(&self, channels: usize) -> Vec<Box<dyn StageSpec>> {
+    pub fn stages(&self, channels: usize, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
         match self {
-            Self::Densenet(architecture) => architecture.stages(channels),
+            Self::Densenet(architecture) => architecture.stages(channels, memory),
             Self::Resnet(architecture) => architecture.stages(channels),
+        }
+    }
+
+    /// Whether its stages run fused on CUDA.
+    ///
+    /// # Errors
+    ///
+    /// What does not allow it, to follow "which".
+    pub fn fusible(&self) -> Result<(), String> {
+        match self {
+            Self::Densenet(architecture) => {
+                architecture.fusible().map_err(|reason| reason.to_string())
+            }
+            Self::Resnet(_) => Err("a ResNet".to_owned()),
         }
     }
 

@@ -29,21 +29,28 @@ impl GradientNorm {
 /// The norm of `gradients`: squares summed on the device in `f32`, one number per parameter read
 /// back in one transfer, these added in `f64`.
 pub fn norm(gradients: &Gradients) -> Result<GradientNorm, OptimError> {
-    let sums: Vec<Tensor<1>> =
-        gradients.iter().map(|(_, gradient)| sum_of_squares(gradient)).collect();
-    if sums.is_empty() {
-        return Ok(GradientNorm { total: 0.0, non_finite: Vec::new() });
-    }
-    let sums = Tensor::cat(sums, 0).try_into_data()?;
     let mut total = 0.0;
     let mut non_finite = Vec::new();
-    for (sum, (name, _)) in sums.iter::<f64>().zip(gradients.iter()) {
+    for (sum, (name, _)) in sums_of_squares(gradients)?.into_iter().zip(gradients.iter()) {
         total += sum;
         if !sum.is_finite() {
             non_finite.push(name.to_owned());
         }
     }
     Ok(GradientNorm { total: total.sqrt(), non_finite })
+}
+
+/// Σ x² of each gradient.
+fn sums_of_squares(gradients: &Gradients) -> Result<Vec<f64>, OptimError> {
+    let Some((_, first)) = gradients.iter().next() else { return Ok(Vec::new()) };
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = crate::ops::cuda::Gpu::of(&first.device()) {
+        let all = gradients.iter().map(|(_, gradient)| gradient.clone().cast(DType::F32));
+        return Ok(gpu.sums_of_squares(all.collect())?);
+    }
+    let _ = first;
+    let sums = gradients.iter().map(|(_, gradient)| sum_of_squares(gradient)).collect();
+    Ok(Tensor::cat(sums, 0).try_into_data()?.iter().collect())
 }
 
 /// `[n]` to `[1]`.
@@ -62,17 +69,15 @@ fn sum_of_squares(gradient: &Tensor<1>) -> Tensor<1> {
     }
 }
 
-/// Scales `gradients` down to the norm `max_norm` where theirs is above it, by
-/// `min(1, max_norm / (norm + 1e-6))` as `torch.nn.utils.clip_grad_norm_` does, and returns the norm
-/// from before. Gradients whose norm is not finite come back as they were: no step may be taken
-/// with them.
-pub fn clip(gradients: Gradients, max_norm: f64) -> Result<(Gradients, GradientNorm), OptimError> {
-    let norm = norm(&gradients)?;
+/// Scales `gradients` down to the norm `max_norm` where theirs, `norm`, is above it, by
+/// `min(1, max_norm / (norm + 1e-6))` as `torch.nn.utils.clip_grad_norm_` does. Gradients whose norm is
+/// not finite come back as they were: no step may be taken with them.
+pub fn clip(gradients: Gradients, norm: &GradientNorm, max_norm: f64) -> Gradients {
     let coefficient = max_norm / (norm.total + 1e-6);
     if !norm.is_finite() || coefficient >= 1.0 {
-        return Ok((gradients, norm));
+        return gradients;
     }
-    Ok((gradients.map(|gradient| gradient.mul_scalar(coefficient)), norm))
+    gradients.map(|gradient| gradient.mul_scalar(coefficient))
 }
 
 #[cfg(test)]
@@ -109,8 +114,9 @@ mod tests {
     fn gradients_are_clipped_as_pytorch_clips_them() {
         let fixture: Clipping = oracle::section("clipping");
         for case in &fixture.cases {
-            let (clipped, norm) =
-                clip(gradients(&fixture.gradients), case.max_norm).expect("reads");
+            let all = gradients(&fixture.gradients);
+            let norm = norm(&all).expect("reads");
+            let clipped = clip(all, &norm, case.max_norm);
             assert!((norm.total / case.norm - 1.0).abs() < 1e-6, "{norm:?}");
             assert_eq!(norm.non_finite, Vec::<String>::new());
             assert_eq!(clipped.len(), case.clipped.len());
@@ -135,7 +141,9 @@ mod tests {
             ("b".to_owned(), vec![3.0, 4.0]),
             ("c".to_owned(), vec![f32::INFINITY; 2]),
         ]);
-        let (kept, norm) = clip(gradients(&mixed), 1.0).expect("reads");
+        let all = gradients(&mixed);
+        let norm = norm(&all).expect("reads");
+        let kept = clip(all, &norm, 1.0);
         assert!(!norm.is_finite());
         assert_eq!(norm.non_finite, ["a", "c"]);
         assert_eq!(oracle::values(kept.get("b").expect("is there")), [3.0, 4.0]);

@@ -1,7 +1,7 @@
 //! Every check that a type cannot make, as a list of small functions. The families check their own
 //! settings; what spans several of them stands here.
 
-use super::HeadPlan;
+use super::{DevicePlan, HeadPlan};
 use crate::config::{Config, Fault, written};
 use crate::data::{
     self, DataConfig, FaultPlace, ImageConfig, SamplerFault, check_augment, check_labels,
@@ -13,7 +13,7 @@ use crate::optim::{self, check_clip_norm};
 
 type Check = fn(&Config) -> Result<(), Fault>;
 
-const CHECKS: [Check; 14] = [
+const CHECKS: [Check; 15] = [
     run_name,
     saving,
     epochs,
@@ -28,6 +28,7 @@ const CHECKS: [Check; 14] = [
     head_sizes,
     optimizer,
     early_stopping,
+    precision,
 ];
 
 /// The first fault of a configuration.
@@ -245,6 +246,25 @@ fn early_stopping(config: &Config) -> Result<(), Fault> {
     let message = format!("early stopping from epoch {start} on, but there are only {epochs}");
     let help = format!("write {epochs} or less, or remove `[train.early_stopping]`");
     require(start <= epochs, key, message, help).map_err(|fault| fault.also("train.epochs"))
+}
+
+/// What each precision needs; whether there is a GPU is seen when the device is opened.
+fn precision(config: &Config) -> Result<(), Fault> {
+    if !config.memory.needs_fused() {
+        return Ok(());
+    }
+    let key = "memory.precision";
+    let message = "the CPU computes in fp32 only";
+    let help = "write \"fp32\", or a GPU under `[device]`";
+    let cpu = DevicePlan::parse(&config.device.device)? == DevicePlan::Cpu;
+    require(!cpu, key, message, help).map_err(|fault| fault.also("device.use"))?;
+    let model = &config.model.0;
+    let Ok(network) = model.resolve() else { return Ok(()) };
+    let Err(reason) = network.fusible() else { return Ok(()) };
+    let message = format!("this precision needs fused layers, which {reason} does not allow");
+    let help = "write \"fp32\", or change that";
+    let model = format!("model.{}", model.name());
+    require(false, key, message, help).map_err(|fault| fault.also(model))
 }
 
 /// The network's sizes, if an image of this size passes through it.

@@ -6,7 +6,7 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 
 use crate::data::{Batch, Targets};
 use crate::loss::Loss;
-use crate::memory::{Activation, Chain, CheckpointingConfig, executor};
+use crate::memory::{Activation, Chain, CheckpointingConfig, Gradients, executor};
 use crate::model::HeadConfig;
 use crate::optim::{Ema, OptimError, Optimizer, clip, decays, norm};
 use crate::run::tally::HeadSum;
@@ -91,6 +91,20 @@ impl Learner {
     ) -> Result<Vec<HeadSum>, LearnError> {
         let targets = batch.targets.clone();
         let images = upload(batch, &self.device);
+        self.step_on(images, &targets, step, learning_rate)
+    }
+
+    /// As [`Learner::step`], with images that are on the device already.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn step_on(
+        &mut self,
+        images: Activation,
+        targets: &[Targets],
+        step: usize,
+        learning_rate: f64,
+    ) -> Result<Vec<HeadSum>, LearnError> {
         let schedule = self.checkpointing.schedule(self.chain.stages().len(), 1);
         let mut sums = Vec::new();
         let result = executor::train(
@@ -100,31 +114,31 @@ impl Learner {
             step as u64,
             |_| images.clone(),
             |_, outputs| {
-                let each = self.losses(outputs.into_outputs(), &targets);
+                let each = self.losses(outputs.into_outputs(), targets);
                 let (gradients, of_heads) = each.into_iter().unzip();
                 sums = of_heads;
                 Activation::Outputs(gradients)
             },
         );
+        // Waits for the device, and the losses after it no more.
+        let size = norm(&result.gradients)?;
         let sums = read(sums)?;
         if let Some(index) = sums.iter().position(|sum| !sum.sum.is_finite()) {
             let head = self.heads[index].config.name.clone();
             return Err(LearnError::Loss { head, learning_rate });
         }
-        let (gradients, size) = match self.clip_norm {
-            Some(most) => clip(result.gradients, most)?,
-            None => {
-                let size = norm(&result.gradients)?;
-                (result.gradients, size)
-            }
-        };
         if !size.is_finite() {
-            return Err(non_finite(&size.non_finite, learning_rate));
+            let names = self.names_of(&size.non_finite, &result.gradients)?;
+            return Err(non_finite(&names, learning_rate));
         }
+        let gradients = match self.clip_norm {
+            Some(most) => clip(result.gradients, &size, most),
+            None => result.gradients,
+        };
         let ranks: BTreeMap<String, usize> =
-            self.chain.parameters().into_iter().map(|p| (p.name, p.shape.len())).collect();
+            self.chain.packs().iter().map(|pack| (pack.key().to_owned(), pack.rank())).collect();
         let Self { chain, optimizer, ema, decay_norms_and_biases, .. } = self;
-        chain.map_parameters(|name, value| match gradients.get(name) {
+        chain.map_packs(|name, value| match gradients.get(name) {
             Some(gradient) => {
                 let decay = *decay_norms_and_biases || decays(ranks[name]);
                 let value = optimizer.step(name, learning_rate, decay, value, gradient.clone());
@@ -137,6 +151,21 @@ impl Learner {
         });
         chain.move_statistics(&result.statistics);
         Ok(sums)
+    }
+
+    /// The parameters whose gradients are not finite in the packs `keys`.
+    fn names_of(&self, keys: &[String], gradients: &Gradients) -> Result<Vec<String>, LearnError> {
+        let mut names = Vec::new();
+        for pack in self.chain.packs().iter().filter(|pack| keys.iter().any(|k| k == pack.key())) {
+            let Some(gradient) = gradients.get(pack.key()) else { continue };
+            let values: Vec<f32> = gradient.clone().try_into_data()?.iter().collect();
+            let finite =
+                |place: std::ops::Range<usize>| values[place].iter().all(|v| v.is_finite());
+            let broken = pack.places().filter(|(_, place)| !finite(place.clone()));
+            names.extend(broken.map(|(member, _)| member.name.clone()));
+        }
+        // A sum of squares may overflow where no number does.
+        Ok(if names.is_empty() { keys.to_vec() } else { names })
     }
 
     /// For each head, the gradient of the weighted sum of the heads' mean losses with respect to its
@@ -167,10 +196,22 @@ impl Learner {
     /// When the device fails.
     pub fn evaluate(&self, batch: Batch) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
         let targets = batch.targets.clone();
-        let outputs = executor::evaluate(&self.chain, upload(batch, &self.device)).into_outputs();
+        self.evaluate_on(upload(batch, &self.device), &targets)
+    }
+
+    /// As [`Learner::evaluate`], with images that are on the device already.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn evaluate_on(
+        &self,
+        images: Activation,
+        targets: &[Targets],
+    ) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
+        let outputs = executor::evaluate(&self.chain, images).into_outputs();
         let mut sums: Vec<PendingSum> = Vec::new();
         let mut rows = Vec::new();
-        for ((head, output), targets) in self.heads.iter().zip(outputs).zip(&targets) {
+        for ((head, output), targets) in self.heads.iter().zip(outputs).zip(targets) {
             let normalizer = head.loss.normalizer(targets);
             let (values, mask) = upload_targets(targets, &self.device);
             sums.push(
@@ -185,7 +226,7 @@ impl Learner {
     /// Exchanges the weights and their average, when there is one; done twice, nothing has changed.
     pub fn swap_average(&mut self) {
         let Some(ema) = &mut self.ema else { return };
-        self.chain.map_parameters(|name, value| ema.exchange(name, value));
+        self.chain.map_packs(|name, value| ema.exchange(name, value));
     }
 }
 

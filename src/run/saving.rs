@@ -11,6 +11,7 @@ use burn::tensor::{DType, Device, ExecutionError, Tensor, TensorData, Transactio
 use super::learner::Learner;
 use super::position::Position;
 use super::state::SavedState;
+use crate::memory::{join_scalars, join_tensors, split_scalars, split_tensors};
 use crate::model::weights::{self, NamedTensor, WeightsError};
 use crate::optim::{OptimError, OptimizerState, Schedule};
 
@@ -67,6 +68,7 @@ pub(super) fn files(
     position: &mut Position,
 ) -> Result<Vec<(String, Vec<u8>)>, GatherError> {
     let parameters = learner.chain.parameters();
+    let packs = learner.chain.packs();
     let read = parameters
         .iter()
         .fold(Transaction::default(), |all, parameter| all.register(parameter.value.clone()));
@@ -76,7 +78,8 @@ pub(super) fn files(
         .collect();
     let mut files = vec![(WEIGHTS.to_owned(), weights::write(&model)?)];
     if let Some(ema) = &learner.ema {
-        let mut averages: BTreeMap<String, TensorData> = ema.state()?.into_iter().collect();
+        let mut averages: BTreeMap<String, TensorData> =
+            split_tensors(&packs, ema.state()?).into_iter().collect();
         let averaged = model.into_iter().map(|tensor| match averages.remove(&tensor.name) {
             Some(data) => named(&tensor.name, tensor.shape, data),
             None => tensor,
@@ -84,9 +87,10 @@ pub(super) fn files(
         files.push((AVERAGE.to_owned(), weights::write(&averaged.collect::<Vec<_>>())?));
     }
     let OptimizerState { tensors, scalars } = learner.optimizer.state()?;
-    let tensors = tensors.into_iter().map(|(name, data)| named(&name, data.shape().to_vec(), data));
+    let tensors = split_tensors(&packs, tensors).into_iter();
+    let tensors = tensors.map(|(name, data)| named(&name, data.shape().to_vec(), data));
     files.push((OPTIMIZER.to_owned(), weights::write(&tensors.collect::<Vec<_>>())?));
-    position.optimizer = scalars;
+    position.optimizer = split_scalars(&packs, scalars);
     let json = serde_json::to_vec_pretty(position).expect("a position has only finite numbers");
     files.push((POSITION.to_owned(), json));
     Ok(files)
@@ -120,13 +124,15 @@ pub fn restore(
         Some(tensor) => flat(tensor, &device),
         None => value,
     });
+    let packs = learner.chain.packs();
     if let Some(ema) = &mut learner.ema {
-        let averages = tensors(AVERAGE)?.into_values();
-        let averages = averages.filter(|tensor| ema.get(&tensor.name).is_some());
-        ema.load(averages.map(data).collect(), &device)?;
+        let averages = tensors(AVERAGE)?.into_values().map(data).collect();
+        let averages = join_tensors(&packs, averages).into_iter();
+        let averages = averages.filter(|(name, _)| ema.get(name).is_some());
+        ema.load(averages.collect(), &device)?;
     }
-    let kept = tensors(OPTIMIZER)?.into_values().map(data).collect();
-    let scalars = position.optimizer.clone();
+    let kept = join_tensors(&packs, tensors(OPTIMIZER)?.into_values().map(data).collect());
+    let scalars = join_scalars(&packs, position.optimizer.clone());
     learner.optimizer.load(OptimizerState { tensors: kept, scalars }, &device)?;
     schedule.load(position.schedule.clone())?;
     Ok(position)

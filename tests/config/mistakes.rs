@@ -151,7 +151,7 @@ fn unknown_choices_show_the_nearest_or_all() {
         ("a rule for weights", "\"balanced\"", "\"balance\"", "\"balance\""),
         ("a loss", "[heads.loss.bce]", "[heads.loss.bec]", "bec"),
         ("a model", "[model.densenet]", "[model.vgg]", "vgg"),
-        ("a precision that is planned", "\"fp32\"", "\"bf16\"", "\"bf16\""),
+        ("a precision that is planned", "\"fp32\"", "\"half\"", "\"half\""),
         (
             "a policy of memory that is planned",
             "precision = \"fp32\"",
@@ -245,6 +245,12 @@ fn contradictions_show_what_contradicts() {
             "[heads.loss.bce]\npos_weight = \"balanced\"",
             "[heads.loss.cross_entropy]",
             "[heads.loss.cross_entropy]",
+        ),
+        (
+            "a precision that the CPU has not",
+            "precision = \"fp32\"",
+            "precision = \"bf16\"",
+            "\"bf16\"",
         ),
         ("too few weights", "\"balanced\"", "[1.0]", "[1.0]"),
         (

@@ -1,8 +1,7 @@
 //! Two-dimensional convolution without bias.
 
 use burn::module::{Module, Param};
-use burn::tensor::ops::ConvOptions;
-use burn::tensor::{Device, Tensor, module::conv2d};
+use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 
 use super::{drawn, normal};
@@ -20,14 +19,10 @@ pub struct Conv2dConfig {
     pub padding: usize,
 }
 
-/// `torch.nn.Conv2d(bias=False)`: `weight` is `[output, input, kernel, kernel]`.
+/// The weight of `torch.nn.Conv2d(bias=False)`: `weight` is `[output, input, kernel, kernel]`.
 #[derive(Module, Debug)]
 pub struct Conv2d {
     weight: Param<Tensor<4>>,
-    #[module(skip)]
-    stride: usize,
-    #[module(skip)]
-    padding: usize,
 }
 
 /// The connections whose number decides how large weights are drawn.
@@ -61,14 +56,13 @@ impl Conv2dConfig {
         let deviation = (2.0 / (fan * self.kernel * self.kernel) as f64).sqrt();
         let shape = [output, input, self.kernel, self.kernel];
         let weight = drawn(shape, device, random, |random| normal(random, deviation));
-        Conv2d { weight, stride: self.stride, padding: self.padding }
+        Conv2d { weight }
     }
 }
 
 impl Conv2d {
-    /// `[batch, input, height, width]` to `[batch, output, height', width']`.
-    pub fn forward(&self, input: Tensor<4>) -> Tensor<4> {
-        let options = ConvOptions::new([self.stride; 2], [self.padding; 2], [1, 1], 1);
-        conv2d(input, self.weight.val(), None, options)
+    /// `[output, input, kernel, kernel]`.
+    pub fn weight(&self) -> Tensor<4> {
+        self.weight.val()
     }
 }

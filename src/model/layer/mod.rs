@@ -11,6 +11,8 @@ mod norm;
 pub use conv2d::{Conv2d, Conv2dConfig, Fan};
 pub use dropout::Dropout;
 pub use linear::Linear;
+#[cfg(feature = "cuda")]
+pub use norm::MOMENTUM;
 pub use norm::NormLayer;
 
 use burn::module::Param;

@@ -10,7 +10,7 @@ use crate::model::Norm;
 /// As `torch.nn.BatchNorm2d` and `torch.nn.GroupNorm` have it by default.
 const EPSILON: f64 = 1e-5;
 /// The share of a batch's statistics in the running ones, as `torch.nn.BatchNorm2d` has it.
-const MOMENTUM: f64 = 0.1;
+pub const MOMENTUM: f64 = 0.1;
 /// The most groups of channels; He and Wu's choice.
 const GROUPS: usize = 32;
 

@@ -9,6 +9,7 @@ use burn::tensor::{Device, Tensor};
 use super::{EXPANSION, Norm, ResnetArchitecture, ResnetBlock, ResnetForm};
 use crate::memory::{Activation, ActivationShape, Forward, Pass, Stage, StageSpec, Traced};
 use crate::model::layer::{Conv2d, Conv2dConfig, Fan, NormLayer};
+use crate::ops::reference::convolution;
 use crate::random;
 
 impl ResnetArchitecture {
@@ -107,7 +108,8 @@ impl StageSpec for StemSpec {
 
 impl Forward for Stem {
     fn forward(&self, input: Activation, pass: &Pass) -> Activation {
-        let map = self.conv1.forward(input.into_map());
+        let stride = if self.pooled { 2 } else { 1 };
+        let map = convolve(&self.conv1, input.into_map(), stride);
         let map = relu(self.bn1.forward(map, pass));
         if !self.pooled {
             return Activation::Map(map);
@@ -242,10 +244,13 @@ impl Forward for Block {
     fn forward(&self, input: Activation, pass: &Pass) -> Activation {
         let input = input.into_map();
         let shortcut = self.shortcut(input.clone(), pass);
-        let map = relu(self.bn1.forward(self.conv1.forward(input), pass));
-        let mut map = self.bn2.forward(self.conv2.forward(map), pass);
+        // A bottleneck strides in its second convolution.
+        let [first, second] =
+            if self.conv3.is_some() { [1, self.stride] } else { [self.stride, 1] };
+        let map = relu(self.bn1.forward(convolve(&self.conv1, input, first), pass));
+        let mut map = self.bn2.forward(convolve(&self.conv2, map, second), pass);
         if let (Some(conv3), Some(bn3)) = (&self.conv3, &self.bn3) {
-            map = bn3.forward(conv3.forward(relu(map)), pass);
+            map = bn3.forward(convolve(conv3, relu(map), 1), pass);
         }
         Activation::Map(relu(map + shortcut))
     }
@@ -254,7 +259,8 @@ impl Forward for Block {
 impl Block {
     fn shortcut(&self, input: Tensor<4>, pass: &Pass) -> Tensor<4> {
         if let Some(projection) = &self.downsample {
-            return projection.norm.forward(projection.conv.forward(input), pass);
+            let map = convolve(&projection.conv, input, self.stride);
+            return projection.norm.forward(map, pass);
         }
         let every = MaxPoolOptions::new([1, 1]).with_stride([self.stride; 2]);
         let map = if self.stride > 1 { max_pool2d(input, every) } else { input };
@@ -268,6 +274,13 @@ impl Block {
             }
         }
     }
+}
+
+/// The layer's convolution, padded so that stride 1 keeps the size.
+fn convolve(layer: &Conv2d, map: Tensor<4>, stride: usize) -> Tensor<4> {
+    let weight = layer.weight();
+    let padding = weight.dims()[2] / 2;
+    convolution(map, weight, stride, padding)
 }
 
 /// The mean over each feature map.

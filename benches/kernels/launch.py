@@ -1,0 +1,84 @@
+"""Compiles kernels with NVRTC and launches them on PyTorch's current stream, by ctypes alone.
+
+`load(folder, wanted)` compiles (name, headers, macros) in threads; a kernel is called with a grid, a block, tensors and numbers.
+"""
+
+import ctypes
+import glob
+import os
+import struct
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+
+def _first(patterns):
+    for pattern in patterns:
+        found = sorted(glob.glob(pattern))
+        if found:
+            return found[0]
+    return None
+
+
+_sites = [p for p in sys.path if p.endswith("packages")] + [os.environ.get("CUDA_SITE", "")]
+INCLUDE = _first(["/usr/local/cuda/include/cuda_bf16.h"] + [f"{s}/nvidia/cu13/include/cuda_bf16.h" for s in _sites])
+NVRTC = _first(["/usr/local/cuda/lib64/libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so"]
+               + [f"{s}/nvidia/cu13/lib/libnvrtc.so.13" for s in _sites])
+nvrtc = ctypes.CDLL(NVRTC)
+
+
+def compile_text(text, label):
+    program = ctypes.c_void_p()
+    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), label.encode(), 0, None, None) == 0
+    options = [b"--gpu-architecture=sm_90a", b"-std=c++17", b"-I" + os.path.dirname(INCLUDE).encode()]
+    code = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+    size = ctypes.c_size_t()
+    if code != 0:
+        nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value)
+        nvrtc.nvrtcGetProgramLog(program, log)
+        raise RuntimeError(f"{label}:\n{log.value.decode()[:3000]}")
+    nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
+    cubin = ctypes.create_string_buffer(size.value)
+    nvrtc.nvrtcGetCUBIN(program, cubin)
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return cubin.raw
+
+
+class Kernel:
+    def __init__(self, name, cubin):
+        self.name, self.cubin, self.function = name, cubin, None
+
+    def __call__(self, grid, block, pointers, numbers):
+        import torch
+
+        cuda = ctypes.CDLL("libcuda.so.1")
+        if self.function is None:
+            module, function = ctypes.c_void_p(), ctypes.c_void_p()
+            code = cuda.cuModuleLoadData(ctypes.byref(module), self.cubin)
+            assert code == 0, (self.name, code)
+            assert cuda.cuModuleGetFunction(ctypes.byref(function), module, self.name.encode()) == 0
+            self.function = function
+        grid = (grid,) if isinstance(grid, int) else tuple(grid)
+        grid = tuple(grid) + (1,) * (3 - len(grid))
+        packed = b"".join(struct.pack("<f", n) if isinstance(n, float) else struct.pack("<I", n & 0xFFFFFFFF) for n in numbers)
+        assert len(packed) % 8 == 0, self.name
+        values = [ctypes.c_uint64(p if isinstance(p, int) else p.data_ptr()) for p in pointers]
+        values.append(ctypes.create_string_buffer(packed, len(packed)))
+        arguments = (ctypes.c_void_p * len(values))(*[ctypes.addressof(v) for v in values])
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        code = cuda.cuLaunchKernel(self.function, *grid, block, 1, 1, 0, stream, arguments, None)
+        assert code == 0, (self.name, code, grid, block)
+
+
+def load(folder, wanted):
+    """`wanted`: iterable of (name, headers, macros as a tuple of pairs) → dict by (name, macros)."""
+    read = lambda name: open(os.path.join(folder, name), encoding="utf-8").read()
+
+    def one(item):
+        name, headers, macros = item
+        text = "".join(f"#define {k} {v}\n" for k, v in macros)
+        text += "\n".join(read(f"{h}.cuh") for h in headers) + "\n" + read(f"{name}.cu")
+        return (name, macros), Kernel(name, compile_text(text, f"{name}-{dict(macros)}"))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(pool.map(one, wanted))

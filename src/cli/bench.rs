@@ -1,0 +1,69 @@
+//! `trainer bench`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+
+use super::overrides::Overrides;
+use super::{Failure, output};
+use crate::build;
+
+/// Measures whole training steps of a configuration's model on one batch that stays on the device
+///
+/// The data are not opened. Prints one JSON object: the median over the second half of the steps.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// The configuration, a TOML file
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Steps taken in all
+    #[arg(long, default_value_t = 30)]
+    steps: usize,
+}
+
+/// Takes the steps and prints what they took.
+pub fn execute(bench: &Bench) -> Result<(), Failure> {
+    let start = Instant::now();
+    let plan = super::planned(&bench.config, &bench.overrides.set)?;
+    let mut steps = build::Bench::new(&plan)?;
+    let mut seconds = Vec::new();
+    let (mut first, mut tail, mut losses) = (0.0, 0.0, Vec::new());
+    for step in 0..bench.steps.max(2) {
+        let before = Instant::now();
+        losses.push(steps.step().map_err(Failure::other)?);
+        let queued = before.elapsed().as_secs_f64();
+        steps.wait();
+        if step + 1 == bench.steps.max(2) {
+            tail = before.elapsed().as_secs_f64() - queued;
+        }
+        seconds.push(before.elapsed().as_secs_f64());
+        if step == 0 {
+            first = start.elapsed().as_secs_f64();
+        }
+    }
+    let mut last = seconds.split_off(seconds.len() / 2);
+    last.sort_by(f64::total_cmp);
+    let median = last[last.len() / 2];
+    let batch = plan.train.batch_size;
+    let report = serde_json::json!({
+        "case": format!(
+            "{}-b{batch}-s{}-{}-train", plan.run.name, plan.data.image.size[0],
+            serde_json::to_value(plan.memory.precision).unwrap_or_default().as_str().unwrap_or("")
+        ),
+        "device": steps.device(),
+        "command": std::env::args().collect::<Vec<_>>().join(" "),
+        "ours": {
+            "ms": median * 1e3,
+            "images_per_second": batch as f64 / median,
+            "peak": steps.most_bytes(),
+            "reserved": steps.reserved_bytes(),
+        },
+        "seconds_to_first_step": first,
+        "ms_after_queued": tail * 1e3,
+        "losses": losses,
+    });
+    output::print(&report.to_string())
+}

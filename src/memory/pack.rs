@@ -1,0 +1,206 @@
+//! Parameters that lie one after another in one tensor.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use burn::tensor::{Tensor, TensorData};
+
+/// A parameter or running statistic in a [`Pack`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its name, unique in the model, as torchvision names it.
+    pub name: String,
+    /// Its shape, as PyTorch has it.
+    pub shape: Vec<usize>,
+}
+
+impl Member {
+    /// How many numbers it has.
+    pub fn length(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// Parameters or running statistics of one stage that lie one after another in one tensor, so that
+/// what acts on all of them alike (a step, an average, a norm) is one operation and not hundreds.
+///
+/// All of them are trained or none is, and weight decay acts on all of them or on none.
+#[derive(Debug, Clone)]
+pub struct Pack {
+    /// What it holds, in order; never empty.
+    pub members: Arc<[Member]>,
+    /// Whether the optimizer changes it.
+    pub trained: bool,
+    /// All values, `[n]`, without autodiff.
+    pub value: Tensor<1>,
+}
+
+impl Pack {
+    /// What its gradient, its statistics and the optimizer's state of it go by: the name of its first
+    /// member.
+    pub fn key(&self) -> &str {
+        &self.members[0].name
+    }
+
+    /// The rank of its members.
+    pub fn rank(&self) -> usize {
+        self.members[0].shape.len()
+    }
+
+    /// Each member's name, shape and place.
+    pub fn places(&self) -> impl Iterator<Item = (&Member, std::ops::Range<usize>)> {
+        self.members.iter().scan(0, |start, member| {
+            let range = *start..*start + member.length();
+            *start = range.end;
+            Some((member, range))
+        })
+    }
+}
+
+/// What is kept of each pack (`<key>` or `<key>/<what>`) as what is kept of each parameter, under
+/// the parameters' names: saved states know nothing of packs.
+pub fn split_tensors(
+    packs: &[Pack],
+    tensors: Vec<(String, TensorData)>,
+) -> Vec<(String, TensorData)> {
+    let by_key: BTreeMap<&str, &Pack> = packs.iter().map(|pack| (pack.key(), pack)).collect();
+    let split = |(name, data): (String, TensorData)| {
+        let (key, rest) = split_name(&name);
+        match by_key.get(key) {
+            Some(pack) if pack.members.len() > 1 => {
+                let values: Vec<f32> = data.iter().collect();
+                let part = |(member, range): (&Member, std::ops::Range<usize>)| {
+                    let length = range.len();
+                    let part = TensorData::new(values[range].to_vec(), [length]);
+                    (format!("{}{rest}", member.name), part)
+                };
+                pack.places().map(part).collect()
+            }
+            _ => vec![(name, data)],
+        }
+    };
+    tensors.into_iter().flat_map(split).collect()
+}
+
+/// The reverse of [`split_tensors`]. What is incomplete stays as it is, for the one who loads it to
+/// refuse.
+pub fn join_tensors(
+    packs: &[Pack],
+    tensors: Vec<(String, TensorData)>,
+) -> Vec<(String, TensorData)> {
+    let mut tensors: BTreeMap<String, TensorData> = tensors.into_iter().collect();
+    for pack in packs.iter().filter(|pack| pack.members.len() > 1) {
+        for rest in suffixes(pack, tensors.keys()) {
+            let names: Vec<String> =
+                pack.members.iter().map(|member| format!("{}{rest}", member.name)).collect();
+            let fits = |(name, member): (&String, &Member)| {
+                tensors.get(name).is_some_and(|data| data.num_elements() == member.length())
+            };
+            if names.iter().zip(pack.members.iter()).all(fits) {
+                let parts = names.iter().filter_map(|name| tensors.remove(name));
+                let values: Vec<f32> =
+                    parts.flat_map(|data| data.iter().collect::<Vec<f32>>()).collect();
+                let length = values.len();
+                tensors.insert(format!("{}{rest}", pack.key()), TensorData::new(values, [length]));
+            }
+        }
+    }
+    tensors.into_iter().collect()
+}
+
+/// [`split_tensors`] for numbers: each parameter of a pack has the pack's.
+pub fn split_scalars(packs: &[Pack], scalars: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let by_key: BTreeMap<&str, &Pack> = packs.iter().map(|pack| (pack.key(), pack)).collect();
+    let split = |(name, value): (String, u64)| {
+        let (key, rest) = split_name(&name);
+        match by_key.get(key) {
+            Some(pack) => {
+                let named = |member: &Member| (format!("{}{rest}", member.name), value);
+                pack.members.iter().map(named).collect()
+            }
+            None => vec![(name, value)],
+        }
+    };
+    scalars.into_iter().flat_map(split).collect()
+}
+
+/// The reverse of [`split_scalars`], where the numbers of a pack's parameters are all there and
+/// equal.
+pub fn join_scalars(packs: &[Pack], mut scalars: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    for pack in packs.iter().filter(|pack| pack.members.len() > 1) {
+        for rest in suffixes(pack, scalars.keys()) {
+            let names: Vec<String> =
+                pack.members.iter().map(|member| format!("{}{rest}", member.name)).collect();
+            let first = scalars.get(&names[0]).copied();
+            if first.is_some() && names.iter().all(|name| scalars.get(name).copied() == first) {
+                names[1..].iter().for_each(|name| {
+                    scalars.remove(name);
+                });
+            }
+        }
+    }
+    scalars
+}
+
+/// `key` and `/what`; the latter empty where there is no slash.
+fn split_name(name: &str) -> (&str, &str) {
+    name.split_at(name.find('/').unwrap_or(name.len()))
+}
+
+/// What is kept of a pack's first member.
+fn suffixes<'a>(pack: &Pack, names: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let of_key = names.filter_map(|name| name.strip_prefix(pack.key()));
+    of_key.filter(|rest| rest.is_empty() || rest.starts_with('/')).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+
+    fn packs() -> Vec<Pack> {
+        let pack = |names: &[(&str, &[usize])]| {
+            let members: Vec<Member> = names
+                .iter()
+                .map(|(name, shape)| Member { name: (*name).to_owned(), shape: shape.to_vec() })
+                .collect();
+            let length: usize = members.iter().map(Member::length).sum();
+            let value = Tensor::zeros([length], &Device::flex());
+            Pack { members: members.into(), trained: true, value }
+        };
+        vec![pack(&[("a", &[2, 1]), ("b", &[1, 3])]), pack(&[("c", &[2])])]
+    }
+
+    fn data(values: &[f32]) -> TensorData {
+        TensorData::new(values.to_vec(), [values.len()])
+    }
+
+    #[test]
+    fn what_is_kept_of_a_pack_is_kept_by_parameter_and_comes_back() {
+        let kept = vec![
+            ("a/exp_avg".to_owned(), data(&[1.0, 2.0, 3.0, 4.0, 5.0])),
+            ("c/exp_avg".to_owned(), data(&[6.0, 7.0])),
+        ];
+        let split = split_tensors(&packs(), kept.clone());
+        let expected = [
+            ("a/exp_avg".to_owned(), data(&[1.0, 2.0])),
+            ("b/exp_avg".to_owned(), data(&[3.0, 4.0, 5.0])),
+            ("c/exp_avg".to_owned(), data(&[6.0, 7.0])),
+        ];
+        assert_eq!(split, expected);
+        assert_eq!(join_tensors(&packs(), split), kept);
+        let steps = BTreeMap::from([("a/step".to_owned(), 3), ("c/step".to_owned(), 4)]);
+        let split = split_scalars(&packs(), steps.clone());
+        assert_eq!(split.len(), 3);
+        assert_eq!(join_scalars(&packs(), split), steps);
+    }
+
+    #[test]
+    fn what_is_incomplete_is_left_to_be_refused() {
+        let kept = vec![("a/exp_avg".to_owned(), data(&[1.0, 2.0]))];
+        assert_eq!(join_tensors(&packs(), kept.clone()), kept);
+        let steps = BTreeMap::from([("a/step".to_owned(), 3), ("b/step".to_owned(), 4)]);
+        assert_eq!(join_scalars(&packs(), steps.clone()), steps);
+    }
+}

@@ -1,0 +1,114 @@
+//! A transition.
+
+use super::store::{Store, parameters_of_store};
+use super::{device_map, gradient_columns, input_gradient, moments};
+use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
+use crate::ops::cuda::{Affine, Columns, Convolution, DeviceMap, Form, Kernels, Moments};
+
+/// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
+pub(in crate::model) struct FusedTransition {
+    name: String,
+    store: Store,
+    channels: usize,
+    room: usize,
+}
+
+struct Kept {
+    map: DeviceMap,
+    came_as_tensor: bool,
+    moments: Moments,
+    affine: Affine,
+}
+
+impl FusedTransition {
+    /// With these parameters, to `channels` channels in rows with room for `room`.
+    pub fn new(
+        name: &str,
+        kernels: Kernels,
+        parameters: Vec<Parameter>,
+        channels: usize,
+        room: usize,
+    ) -> Self {
+        let forms = [(0, Form::Forward), (0, Form::InputGradient)];
+        let store = Store::new(kernels, parameters, &forms);
+        Self { name: name.to_owned(), store, channels, room }
+    }
+}
+
+/// A 1×1 convolution of maps whose pixels lie in one line.
+fn pointwise(map: &Columns) -> Convolution {
+    Convolution { size: [1, 1, map.pixels()], kernel: 1, stride: 1, padding: 0 }
+}
+
+impl Stage for FusedTransition {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn forward(
+        &self,
+        input: Activation,
+        keep: Keep,
+        pass: &Pass,
+        statistics: &mut Statistics,
+    ) -> (Activation, Option<Saved>) {
+        let (kernels, values) = (self.store.kernels(), self.store.values());
+        let (map, came_as_tensor) = device_map(kernels, input);
+        let records = self.store.records(pass);
+        let moments = match pass.trains() {
+            true => moments(kernels, &map),
+            false => values.running[0].clone(),
+        };
+        let record = records.as_ref().map(|records| &records.norms[0]);
+        let affine = kernels.affine(&moments, &values.norms[0], map.columns.pixels(), record);
+        let [batch, height, width] = map.size;
+        let size = [batch, height / 2, width / 2];
+        let columns = kernels.columns(size.iter().product(), self.room).slice(0..self.channels);
+        let weight = &values.packed[0];
+        let pooled = kernels.transition_pool(&map.columns, map.size, &affine);
+        let part = kernels.conv_forward(&pointwise(&pooled), &pooled, weight, &columns);
+        let next = pass.trains().then(|| {
+            let moments = kernels.moments(self.room);
+            kernels.channel_statistics(&part, &moments.slice(0..self.channels));
+            moments
+        });
+        self.store.report(records, statistics);
+        let gpu = kernels.gpu().clone();
+        let output = DeviceMap { gpu, columns, size, moments: next, pending: None };
+        let kept = Kept { map, came_as_tensor, moments, affine };
+        (Activation::Device(Box::new(output)), (keep == Keep::All).then(|| Saved(Box::new(kept))))
+    }
+
+    fn backward(
+        &self,
+        saved: Saved,
+        gradient: Activation,
+        gradients: &mut Gradients,
+    ) -> Activation {
+        let (kernels, values) = (self.store.kernels(), self.store.values());
+        let Kept { map, came_as_tensor, moments, affine } = *saved.open::<Kept>(&self.name);
+        let gradient = gradient_columns(kernels, gradient);
+        let room = self.store.room();
+        let columns = &map.columns;
+        let summed = kernels.columns(columns.pixels(), columns.channels());
+        let norm = &values.norms[0];
+        let (pooled, part) = kernels.transition_backward_input(
+            &gradient,
+            &values.packed[1],
+            columns,
+            map.size,
+            &moments,
+            &affine,
+            norm,
+            &summed,
+        );
+        let sums = kernels.sums(columns.channels());
+        kernels.channel_sums(&part, norm, &room.norms[0], &sums, true);
+        let weight = &room.weights[0];
+        kernels.conv_backward_weight(&pointwise(&pooled), &pooled, &gradient, weight);
+        self.store.add_gradients(room, gradients);
+        input_gradient(kernels, &map, &moments, (summed, sums), came_as_tensor)
+    }
+
+    parameters_of_store!();
+}

@@ -1,0 +1,131 @@
+//! Convolutions of any size.
+
+use super::columns::{Columns, Partials};
+use super::kernels::{Entry, Kernels, blocks, entry};
+use super::weights::Packed;
+use super::{Buffer, Sizes};
+
+const CONV_FORWARD: Entry = entry!("conv_forward", 256, [TILES, CHANNELS, GEMM, CONV]);
+const CONV_BACKWARD_INPUT: Entry =
+    entry!("conv_backward_input", 256, [TILES, CHANNELS, GEMM, CONV]);
+const CONV_BACKWARD_WEIGHT: Entry =
+    entry!("conv_backward_weight", 256, [TILES, CHANNELS, GEMM, CONV]);
+
+/// The sizes of a square convolution.
+#[derive(Debug, Clone, Copy)]
+pub struct Convolution {
+    /// Batch, height and width of the input.
+    pub size: [usize; 3],
+    /// Height and width of the kernel.
+    pub kernel: usize,
+    /// Step in both directions.
+    pub stride: usize,
+    /// Zeros added on every side.
+    pub padding: usize,
+}
+
+impl Convolution {
+    fn output(&self) -> [usize; 2] {
+        let [_, height, width] = self.size;
+        [height, width].map(|size| (size + 2 * self.padding - self.kernel) / self.stride + 1)
+    }
+
+    /// The fields that all of its kernels take.
+    pub(super) fn sizes(&self, map: &Columns, out: &Columns) -> Sizes {
+        let [batch, height, width] = self.size;
+        let [out_height, out_width] = self.output();
+        let sizes = Sizes::new().int(batch).int(height).int(width).int(map.channels());
+        let sizes = sizes.int(out_height).int(out_width).int(out.channels());
+        let sizes = sizes.int(self.kernel).int(self.kernel).int(self.stride).int(self.stride);
+        let sizes = sizes.int(self.padding).int(self.padding);
+        sizes.int(map.stride()).int(out.stride()).int(0)
+    }
+
+    /// The 128-pixel tiles of the input's gradient: input pixels are taken by their remainder under
+    /// the stride.
+    fn classes(&self) -> usize {
+        let [batch, height, width] = self.size;
+        let count = |size: usize, first: usize| size.saturating_sub(first).div_ceil(self.stride);
+        let tiles = |y: usize, x: usize| blocks(batch * count(height, y) * count(width, x), 128);
+        (0..self.stride).map(|y| (0..self.stride).map(|x| tiles(y, x)).sum::<usize>()).sum()
+    }
+}
+
+/// The width of a tile for so many columns.
+pub(super) fn tile(columns: usize) -> usize {
+    if columns <= 64 { 64 } else { 128 }
+}
+
+impl Kernels {
+    fn chunked(&self, columns: &[&Columns]) -> usize {
+        let vector = self.vector();
+        let whole = |columns: &&Columns| {
+            columns.channels().is_multiple_of(vector) && columns.stride().is_multiple_of(vector)
+        };
+        usize::from(columns.iter().all(whole))
+    }
+
+    fn conv(&self, entry: Entry, chunked: usize, rows: usize, columns: usize) -> super::Kernel {
+        let macros = [("CHUNKED", chunked), ("TILE_M", rows), ("TILE_N", columns)];
+        self.variant(entry, chunked + 2 * rows + 1000 * columns, &macros)
+    }
+
+    /// Writes the convolution of `map` into `out`; returns what it leaves of its channels.
+    pub fn conv_forward(
+        &self,
+        convolution: &Convolution,
+        map: &Columns,
+        weight: &Packed,
+        out: &Columns,
+    ) -> Partials {
+        let rows = blocks(out.pixels(), 128);
+        let part = self.partials(rows, out.channels());
+        let sizes = convolution.sizes(map, out).int(weight.row).int(1);
+        let width = tile(out.channels());
+        let kernel = self.conv(CONV_FORWARD, self.chunked(&[map]), 128, width);
+        let buffers = [map.buffer(), &weight.buffer, out.buffer(), &part.buffer];
+        let grid = [rows * blocks(out.channels(), width), 1, 1];
+        self.gpu.launch(&kernel, grid, &buffers, &sizes);
+        part
+    }
+
+    /// Writes the gradient of a convolution's input into `map` from that of its output; `weight` is in
+    /// the form for it.
+    pub fn conv_backward_input(
+        &self,
+        convolution: &Convolution,
+        gradient: &Columns,
+        weight: &Packed,
+        map: &Columns,
+    ) {
+        let classes = convolution.classes();
+        let sizes = convolution.sizes(map, gradient).int(weight.row).int(classes);
+        let width = tile(map.channels());
+        let kernel = self.conv(CONV_BACKWARD_INPUT, self.chunked(&[gradient]), 128, width);
+        let buffers = [gradient.buffer(), &weight.buffer, map.buffer()];
+        let grid = [classes * blocks(map.channels(), width), 1, 1];
+        self.gpu.launch(&kernel, grid, &buffers, &sizes);
+    }
+
+    /// Writes the gradient of a convolution's weight, `[output, input, kernel, kernel]`.
+    pub fn conv_backward_weight(
+        &self,
+        convolution: &Convolution,
+        map: &Columns,
+        gradient: &Columns,
+        weight_gradient: &Buffer,
+    ) {
+        let (input, output) = (map.channels(), gradient.channels());
+        let taps = convolution.kernel * convolution.kernel;
+        let (high, wide) = (tile(output), tile(taps * input));
+        let tiles = blocks(output, high) * blocks(taps * input, wide);
+        let (splits, per) = self.splits(gradient.pixels(), tiles);
+        let work = self.floats(splits * output * taps * input);
+        let sizes = convolution.sizes(map, gradient).int(per).int(0);
+        let chunked = self.chunked(&[map, gradient]);
+        let kernel = self.conv(CONV_BACKWARD_WEIGHT, chunked, high, wide);
+        let buffers = [map.buffer(), gradient.buffer(), &work];
+        self.gpu.launch(&kernel, [tiles, splits, 1], &buffers, &sizes);
+        self.reduce_partials(&work, weight_gradient, splits, [output, input, taps]);
+    }
+}

@@ -1,0 +1,176 @@
+//! A GPU that kernels are launched on.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use burn::backend::DispatchDevice;
+use burn::tensor::{Device, Tensor};
+use burn_cubecl::CubeDevice;
+use burn_cubecl::cubecl::client::Client;
+use burn_cubecl::cubecl::prelude::CubeCount;
+use burn_cubecl::cubecl::server::{KernelArguments, MetadataBindingInfo};
+use burn_cubecl::cubecl::{MemoryScope, MemoryUsage};
+
+use super::{Buffer, Kernel, Storage};
+
+/// Whether allocations are watched, and the most bytes in use at one of them.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+static MOST: AtomicU64 = AtomicU64::new(0);
+
+/// An NVIDIA GPU: its memory and its stream of work.
+#[derive(Clone)]
+pub struct Gpu {
+    device: CubeDevice,
+    client: Client,
+}
+
+impl std::fmt::Debug for Gpu {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Gpu({:?})", self.device)
+    }
+}
+
+impl Gpu {
+    /// The GPU that `device` is; `None` for another device.
+    pub fn of(device: &Device) -> Option<Self> {
+        let device = device.clone().inner();
+        match device.as_dispatch() {
+            DispatchDevice::Cube(device @ CubeDevice::Cuda(_)) => {
+                Some(Self { device: device.clone(), client: device.client() })
+            }
+            _ => None,
+        }
+    }
+
+    /// Room for `length` elements, whose values are whatever was there before.
+    pub fn empty(&self, length: usize, storage: Storage) -> Buffer {
+        // A kernel may be given a buffer it has no use for; the allocator has no empty ones.
+        let bytes = (length * storage.bytes()).max(16);
+        let handle = self.client.empty(bytes);
+        if WATCHED.load(Ordering::Relaxed) {
+            MOST.fetch_max(self.usage().bytes_in_use, Ordering::Relaxed);
+        }
+        let behind = (bytes - length * storage.bytes()) as u64;
+        Buffer::new(handle.offset_end(behind), storage, length)
+    }
+
+    /// Room for `length` 32-bit numbers.
+    pub fn floats(&self, length: usize) -> Buffer {
+        self.empty(length, Storage::F32)
+    }
+
+    /// A buffer with these values.
+    pub fn upload(&self, values: &[f32]) -> Buffer {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        Buffer::new(self.client.create_from_slice(&bytes), Storage::F32, values.len())
+    }
+
+    /// A buffer with these integers.
+    pub fn upload_integers(&self, values: &[u32]) -> Buffer {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        Buffer::new(self.client.create_from_slice(&bytes), Storage::U32, values.len())
+    }
+
+    fn usage(&self) -> MemoryUsage {
+        self.client.memory_report(MemoryScope::Device).usage()
+    }
+
+    /// Bytes that the allocator holds, in use or not.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.usage().bytes_reserved
+    }
+
+    /// The most bytes in use at any allocation of a kernel's buffer while `work` runs, which takes
+    /// much longer for it.
+    pub fn most_bytes_in(&self, work: impl FnOnce()) -> u64 {
+        MOST.store(0, Ordering::Relaxed);
+        WATCHED.store(true, Ordering::Relaxed);
+        work();
+        WATCHED.store(false, Ordering::Relaxed);
+        MOST.load(Ordering::Relaxed)
+    }
+
+    /// Its multiprocessors.
+    pub fn multiprocessors(&self) -> usize {
+        let hardware = &self.client.properties().hardware;
+        hardware.num_streaming_multiprocessors.unwrap_or(1) as usize
+    }
+
+    /// A tensor of `shape` over the memory of `buffer`.
+    pub fn tensor<const D: usize>(&self, buffer: &Buffer, shape: [usize; D]) -> Tensor<D> {
+        buffer.to_tensor(&self.device, shape)
+    }
+
+    /// Launches `kernel` on a grid of blocks: its arguments are a pointer to each of `buffers`, then
+    /// `sizes` as one structure by value.
+    ///
+    /// Returns at once. A kernel that cannot be compiled or launched leaves its failure on the
+    /// buffers, where reading them reports it.
+    pub fn launch(&self, kernel: &Kernel, grid: [usize; 3], buffers: &[&Buffer], sizes: &Sizes) {
+        let [x, y, z] = grid.map(|count| u32::try_from(count).expect("a grid fits in 32 bits"));
+        let arguments = buffers.iter().fold(KernelArguments::new(), |arguments, buffer| {
+            arguments.with_buffer(buffer.handle().binding())
+        });
+        let words = sizes.words();
+        let count = words.len();
+        let arguments = arguments.with_info(MetadataBindingInfo::new(words, count));
+        self.client.launch(kernel.launchable(), CubeCount::Static(x, y, z), arguments);
+    }
+
+    /// Waits until everything launched so far has run.
+    ///
+    /// # Errors
+    ///
+    /// When the device has failed.
+    pub fn wait(&self) -> Result<(), String> {
+        burn_cubecl::cubecl::future::block_on(self.client.sync()).map_err(|error| error.to_string())
+    }
+}
+
+/// The last argument of a kernel: a structure of 32-bit fields.
+#[derive(Debug, Clone, Default)]
+pub struct Sizes(Vec<u32>);
+
+impl Sizes {
+    /// No fields yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With an integer field.
+    ///
+    /// # Panics
+    ///
+    /// When the number is above 2³¹ − 1.
+    pub fn int(mut self, value: usize) -> Self {
+        let value = i32::try_from(value).expect("a size fits in 31 bits");
+        self.0.push(value as u32);
+        self
+    }
+
+    /// With a floating-point field.
+    pub fn float(mut self, value: f32) -> Self {
+        self.0.push(value.to_bits());
+        self
+    }
+
+    /// The fields two to a word, as they lie in the structure; structures have an even number of
+    /// fields, and what is missing is 0.
+    fn words(&self) -> Vec<u64> {
+        let word = |pair: &[u32]| {
+            let high = pair.get(1).copied().unwrap_or(0);
+            u64::from(pair[0]) | u64::from(high) << 32
+        };
+        self.0.chunks(2).map(word).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_lie_in_order_and_fill_whole_words() {
+        let sizes = Sizes::new().int(1).int(2).float(1.0);
+        assert_eq!(sizes.words(), [0x2_0000_0001, 0x3f80_0000]);
+    }
+}

@@ -1,0 +1,137 @@
+// General convolution over NHWC: sizes, and the rows form of a product whose A rows are gathered from pixels.
+
+struct conv_sizes {
+    int batch, height, width, in, out_height, out_width, out, kh, kw, stride_y, stride_x, pad_y, pad_x, ld_x, ld_y, zero;
+};
+
+#ifndef CHUNKED
+#define CHUNKED 1
+#endif
+#ifndef TILE_N
+#define TILE_N 128
+#endif
+[[maybe_unused]] constexpr int BLOCKS = element::parts == 2 ? 1 : 2;  // a multiprocessor
+
+// acc += A·Bᵀ for a tile of 128 rows and TN columns. Row r reads source pixel (image, y + direction·ty, x + direction·tx)
+// for taps ty < ny, tx < nx; weights row n holds tap (ky0 + step_y·ty)·kw + kx0 + step_x·tx at [tap·channels + c].
+template <int TN>
+struct gathered {
+    const E* source;
+    const E* weights;
+    int ld, height, width, channels, ny, nx, direction;
+    int row_length, kw, ky0, kx0, step_y, step_x, columns, column0;
+    int image[2], y[2], x[2];  // of this thread's rows threadIdx.x / 4 and 64 more; image = n·height, y < −2^29 where none
+    int ty, tx, c;             // this thread's chunk of V channels
+
+    static constexpr int STAGE = 8192 + TN * 64;
+
+    __device__ __forceinline__ int steps() const {
+        return (int)(((long long)ny * nx * channels + K_TILE - 1) / K_TILE);
+    }
+    __device__ __forceinline__ void start() {
+        ty = tx = 0;
+        c = (threadIdx.x & 3) * V;
+#if CHUNKED
+        wrap();
+#endif
+    }
+    __device__ __forceinline__ void wrap() {
+        while (c >= channels && ty < ny) {
+            c -= channels;
+            if (++tx == nx) {
+                tx = 0;
+                ++ty;
+            }
+        }
+    }
+    __device__ __forceinline__ int weight_row(int r) const { return column0 + permuted(r); }
+
+    __device__ __forceinline__ void fetch(unsigned char* stage, int step) {
+        int r = threadIdx.x >> 2, chunk = threadIdx.x & 3;
+#if CHUNKED
+        bool live = ty < ny;
+        u32 a = shared_address(stage), b = a + 8192;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int sy = y[i] + direction * ty, sx = x[i] + direction * tx;
+            bool ok = live && (u32)sy < (u32)height && (u32)sx < (u32)width;
+            const E* p = source + ((long long)((image[i] + sy) * width + sx) * ld + c);
+            copy_async(a + row_offset(r + i * 64, chunk), ok ? p : source, ok);
+        }
+        int tap = (ky0 + step_y * ty) * kw + kx0 + step_x * tx;
+#pragma unroll
+        for (int i = 0; i < TN / 64; i++) {
+            int n = weight_row(r + i * 64);
+            bool ok = live && n < columns;
+            copy_async(b + row_offset(r + i * 64, chunk),
+                       ok ? weights + (long long)n * row_length + tap * channels + c : weights, ok);
+        }
+        c += 4 * V;
+        wrap();
+#else
+        long long total = (long long)ny * nx * channels, k0 = (long long)step * K_TILE + chunk * V;
+        __align__(16) E values[2 + TN / 64][V];
+        for (int e = 0; e < V; e++) {
+            long long k = k0 + e;
+            bool live = k < total;
+            int t = (int)(k / channels), cc = (int)(k - (long long)t * channels), dy = t / nx, dx = t - dy * nx;
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                int sy = y[i] + direction * dy, sx = x[i] + direction * dx;
+                bool ok = live && (u32)sy < (u32)height && (u32)sx < (u32)width;
+                values[i][e] = ok ? source[(long long)((image[i] + sy) * width + sx) * ld + cc] : element::from_float(0.f);
+            }
+            int tap = (ky0 + step_y * dy) * kw + kx0 + step_x * dx;
+#pragma unroll
+            for (int i = 0; i < TN / 64; i++) {
+                int n = weight_row(r + i * 64);
+                values[2 + i][e] = live && n < columns ? weights[(long long)n * row_length + tap * channels + cc]
+                                                       : element::from_float(0.f);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) *(uint4*)(stage + row_offset(r + i * 64, chunk)) = *(uint4*)values[i];
+#pragma unroll
+        for (int i = 0; i < TN / 64; i++)
+            *(uint4*)(stage + 8192 + row_offset(r + i * 64, chunk)) = *(uint4*)values[2 + i];
+#endif
+    }
+
+    // `shared` takes 3·STAGE bytes, aligned to 1,024 for MI = 1 (where ROW_TILES is 1).
+    template <int MI, int NJ>
+    __device__ __forceinline__ void run(float (&acc)[MI][NJ][4], unsigned char* shared) {
+        int count = steps();
+        start();
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            if (k < count) fetch(shared + k * STAGE, k);
+            commit_copies();
+        }
+        int now = 0, next = 2;
+        for (int k = 0; k < count; k++) {
+            wait_copies<1>();
+            if constexpr (MI == 1) publish_tiles();
+            __syncthreads();
+            u32 a = shared_address(shared + now * STAGE);
+            if constexpr (MI == 1) begin_rows<TN>(acc, a, a + 8192);
+            if (k + 2 < count) fetch(shared + next * STAGE, k + 2);
+            commit_copies();
+            if constexpr (MI != 1) begin_rows<TN>(acc, a, a + 8192);
+            finish_product(acc);
+            now = now == 2 ? 0 : now + 1;
+            next = next == 2 ? 0 : next + 1;
+        }
+        wait_copies<0>();
+    }
+};
+
+// Writes V results from `column` on of a row that begins at `row`.
+__device__ __forceinline__ void write_results(E* row, int column, int columns, bool vectors, const float* f) {
+    if (vectors) {
+        if (column < columns) store_vector(row + column, element::pack(f));
+    } else {
+#pragma unroll
+        for (int e = 0; e < V; e++)
+            if (column + e < columns) row[column + e] = element::from_float(f[e]);
+    }
+}

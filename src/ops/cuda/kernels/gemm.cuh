@@ -1,0 +1,352 @@
+// Tiles of matrix products in shared memory, for blocks of 256 threads (8 warps: 4 along rows, 2 along columns).
+//
+// "Rows" form, D[m][n] = Σ_k A[m][k]·B[n][k]: tiles of 64 bytes a row, two multiplication steps deep.
+// "Columns" form, D[m][n] = Σ_k A[k][m]·B[k][n]: tiles of PIXELS rows, also two steps deep.
+
+constexpr int K_TILE = 2 * STEP;   // elements of the common dimension in a tile
+[[maybe_unused]] constexpr int PIXELS = K_TILE;     // pixels of a tile in the columns form
+
+// The eight warps of a block share a tile of 128 rows in one of two ways, told by MI, how many times 16 rows a warp has: MI = 2,
+// four warps along rows by two along columns (mma.sync); MI = 1, a warp has 16 rows and all columns, which is what Hopper's
+// warpgroups do, straight from shared memory (2-byte elements only). ROW_TILES and COLUMN_TILES say which is the faster.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+constexpr bool WARPGROUPS = !WIDE;
+#else
+constexpr bool WARPGROUPS = false;
+#endif
+constexpr int ROW_TILES = WARPGROUPS ? 1 : 2;
+template <int TN>
+constexpr int COLUMN_TILES = WARPGROUPS ? TN / 8 : TN / 16;
+
+template <int MI = ROW_TILES>
+__device__ __forceinline__ int row_warp() {
+    return (threadIdx.x >> 5) % (8 / MI);
+}
+template <int MI = ROW_TILES>
+__device__ __forceinline__ int warp_row() {
+    return row_warp<MI>() * (MI * 16);
+}
+template <int TN, int MI = ROW_TILES>
+__device__ __forceinline__ int warp_column() {
+    return (threadIdx.x >> 5) / (8 / MI) * (TN / 2);
+}
+
+__device__ __forceinline__ u32 row_offset(int row, int chunk) { return row * 64 + ((chunk ^ ((row >> 1) & 3)) << 4); }
+
+// Rows form: which output column (channel) lies in row r of the B tile, so that a lane ends up with runs of V channels:
+// lane % 4 = t holds the channels 4·V·s + V·t + e in accumulators n-tile s·V/2 + e/2, column e & 1.
+__device__ __forceinline__ int permuted(int r) {
+    int q = r % (4 * V), j = q >> 3, n = q & 7;
+    return r - q + (n >> 1) * V + j * 2 + (n & 1);
+}
+
+// One tile of the rows form for a warp whose rows begin at `row` of A and `column` of B.
+template <int MI, int NJ>
+__device__ __forceinline__ void multiply_rows(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile, int row, int column,
+                                              int lane) {
+#pragma unroll
+    for (int kk = 0; kk < 2; kk++) {
+        factor<4> a[MI];
+#pragma unroll
+        for (int i = 0; i < MI; i++) {
+            u32 raw[4];
+            load_matrices(raw, a_tile + row_offset(row + i * 16 + (lane & 15), kk * 2 + (lane >> 4)));
+            a[i].set(raw);
+        }
+#pragma unroll
+        for (int j = 0; j < NJ; j += 2) {
+            u32 raw[4];
+            load_matrices(raw, b_tile + row_offset(column + j * 8 + (lane & 7) + ((lane >> 4) << 3),
+                                                   kk * 2 + ((lane >> 3) & 1)));
+            factor<2> b[2];
+            b[0].set(raw);
+            b[1].set(raw + 2);
+#pragma unroll
+            for (int i = 0; i < MI; i++) {
+                multiply(acc[i][j], a[i], b[0]);
+                multiply(acc[i][j + 1], a[i], b[1]);
+            }
+        }
+    }
+}
+
+// Columns form: tiles of ROWS rows (pixels) of W channels. 2-byte elements lie in blocks of 64 channels, 128 bytes a row.
+template <int W, int ROWS = PIXELS>
+__device__ __forceinline__ u32 column_offset(int row, int chunk) {
+    if constexpr (WIDE) return row * (W * 4) + ((chunk ^ ((row & 3) << 1)) << 4);
+    else return (chunk >> 3) * (ROWS * 128) + row * 128 + (((chunk & 7) ^ (row & 7)) << 4);
+}
+template <int W>
+__device__ __forceinline__ u32 column_word(u32 tile, int row, int column) {  // fp32 storage
+    return load_word(tile + column_offset<W>(row, column >> 2) + (column & 3) * 4);
+}
+
+template <int MI, int NJ, int WA, int WB>
+__device__ __forceinline__ void multiply_columns(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile, int row, int column,
+                                                 int lane) {
+#pragma unroll
+    for (int kk = 0; kk < 2; kk++) {
+        factor<4> a[MI];
+#pragma unroll
+        for (int i = 0; i < MI; i++) {
+            u32 raw[4];
+            int m = row + i * 16;
+            if constexpr (WIDE) {
+                int k = kk * 8 + (lane & 3), g = m + (lane >> 2);
+                raw[0] = column_word<WA>(a_tile, k, g);
+                raw[1] = column_word<WA>(a_tile, k, g + 8);
+                raw[2] = column_word<WA>(a_tile, k + 4, g);
+                raw[3] = column_word<WA>(a_tile, k + 4, g + 8);
+            } else {
+                load_matrices_transposed(raw, a_tile + column_offset<WA>(kk * 16 + (lane & 7) + ((lane >> 4) << 3),
+                                                                         (m >> 3) + ((lane >> 3) & 1)));
+            }
+            a[i].set(raw);
+        }
+#pragma unroll
+        for (int j = 0; j < NJ; j += 2) {
+            u32 raw[4];
+            int n = column + j * 8;
+            if constexpr (WIDE) {
+                int k = kk * 8 + (lane & 3), g = n + (lane >> 2);
+                raw[0] = column_word<WB>(b_tile, k, g);
+                raw[1] = column_word<WB>(b_tile, k + 4, g);
+                raw[2] = column_word<WB>(b_tile, k, g + 8);
+                raw[3] = column_word<WB>(b_tile, k + 4, g + 8);
+            } else {
+                load_matrices_transposed(raw, b_tile + column_offset<WB>(kk * 16 + (lane & 15), (n >> 3) + (lane >> 4)));
+            }
+            factor<2> b[2];
+            b[0].set(raw);
+            b[1].set(raw + 2);
+#pragma unroll
+            for (int i = 0; i < MI; i++) {
+                multiply(acc[i][j], a[i], b[0]);
+                multiply(acc[i][j + 1], a[i], b[1]);
+            }
+        }
+    }
+}
+
+template <int MI, int NJ>
+__device__ __forceinline__ void clear(float (&acc)[MI][NJ][4]) {
+#pragma unroll
+    for (int i = 0; i < MI; i++)
+#pragma unroll
+        for (int j = 0; j < NJ; j++)
+#pragma unroll
+            for (int k = 0; k < 4; k++) acc[i][j][k] = 0.f;
+}
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// c += the product of 64 rows and N columns, one multiplication step, by the four warps of a warpgroup: of the rows form, or of
+// the columns form, whose factors the instruction then transposes.
+template <class T, int N, int COLUMNS_FORM>
+struct warpgroup;
+template <int COLUMNS_FORM>
+struct warpgroup<bf16, 64, COLUMNS_FORM> {
+    static __device__ __forceinline__ void multiply(float* c, u64 a, u64 b) {
+        asm volatile(
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,"
+            "%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},%32,%33,1,1,1,%34,%34;"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
+              "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),
+              "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]),
+              "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]),
+              "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+            : "l"(a), "l"(b), "n"(COLUMNS_FORM));
+    }
+};
+template <int COLUMNS_FORM>
+struct warpgroup<bf16, 128, COLUMNS_FORM> {
+    static __device__ __forceinline__ void multiply(float* c, u64 a, u64 b) {
+        asm volatile(
+            "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13"
+            ",%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38"
+            ",%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+            "},%64,%65,1,1,1,%66,%66;"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
+              "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),
+              "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]),
+              "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]),
+              "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]),
+              "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]),
+              "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]),
+              "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]),
+              "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+            : "l"(a), "l"(b), "n"(COLUMNS_FORM));
+    }
+};
+template <int COLUMNS_FORM>
+struct warpgroup<f16, 64, COLUMNS_FORM> {
+    static __device__ __forceinline__ void multiply(float* c, u64 a, u64 b) {
+        asm volatile(
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%1"
+            "4,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},%32,%33,1,1,1,%34,%34;"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
+              "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),
+              "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]),
+              "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]),
+              "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+            : "l"(a), "l"(b), "n"(COLUMNS_FORM));
+    }
+};
+template <int COLUMNS_FORM>
+struct warpgroup<f16, 128, COLUMNS_FORM> {
+    static __device__ __forceinline__ void multiply(float* c, u64 a, u64 b) {
+        asm volatile(
+            "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%"
+            "14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%"
+            "39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63},"
+            "%64,%65,1,1,1,%66,%66;"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
+              "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),
+              "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]),
+              "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]),
+              "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]),
+              "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]),
+              "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]),
+              "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]),
+              "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+            : "l"(a), "l"(b), "n"(COLUMNS_FORM));
+    }
+};
+
+// A matrix descriptor of rows of 64 bytes, swizzled as `row_offset` does (the hardware's 64-byte swizzle): 512 bytes from one
+// group of eight rows to the next.
+__device__ __forceinline__ u64 rows_descriptor(u32 address) {
+    return (u64)((address & 0x3ffff) >> 4) | 1ull << 16 | (u64)(512 >> 4) << 32 | 2ull << 62;
+}
+// The same for blocks of 64 channels by PIXELS rows of 128 bytes, swizzled as `column_offset` does: 1,024 bytes from one group of
+// eight rows to the next, `PIXELS·128` from one block to the next.
+__device__ __forceinline__ u64 columns_descriptor(u32 address) {
+    return (u64)((address & 0x3ffff) >> 4) | (u64)(PIXELS * 128 >> 4) << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
+}
+#endif
+
+// Begins the product of one tile of the rows form (A of 128 rows, B of TN); `finish_product` ends it. Between the two a thread may
+// do other work, but not touch acc. Tiles are aligned to 512 bytes.
+template <int TN, int MI, int NJ>
+__device__ __forceinline__ void begin_rows(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile) {
+    static_assert(MI * NJ * 8 == TN, "accumulators of a tile of 128 rows");
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if constexpr (MI == 1) {
+        u64 a = rows_descriptor(a_tile + (threadIdx.x >> 7) * 4096), b = rows_descriptor(b_tile);
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        warpgroup<element, TN, 0>::multiply(&acc[0][0][0], a, b);
+        warpgroup<element, TN, 0>::multiply(&acc[0][0][0], a + 2, b + 2);
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        return;
+    }
+#endif
+    multiply_rows<MI, NJ>(acc, a_tile, b_tile, warp_row<MI>(), warp_column<TN, MI>(), threadIdx.x & 31);
+}
+// The columns form, for tiles of PIXELS rows of TM and TN channels: who has which results, and the product.
+template <int TM, int TN>
+struct columns_form {
+    static constexpr bool GROUPS = WARPGROUPS && TM + TN > 128, TALL = GROUPS && TM == 128;
+    static constexpr int MI = GROUPS ? 1 : TM / 64, NJ = TALL ? TN / 8 : TN / 16;
+    static __device__ __forceinline__ int row() {
+        int warp = threadIdx.x >> 5;
+        return TALL ? warp * 16 : (warp & 3) * (TM / 4);
+    }
+    static __device__ __forceinline__ int column() { return TALL ? 0 : (threadIdx.x >> 7) * (TN / 2); }
+    static __device__ __forceinline__ void begin(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+        if constexpr (GROUPS) {
+            u32 half = (threadIdx.x >> 7) * (PIXELS * 128);
+            u64 a = columns_descriptor(a_tile + (TALL ? half : 0)), b = columns_descriptor(b_tile + (TALL ? 0 : half));
+            constexpr int N = TALL ? TN : TN / 2;
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            warpgroup<element, N, 1>::multiply(&acc[0][0][0], a, b);
+            warpgroup<element, N, 1>::multiply(&acc[0][0][0], a + (2048 >> 4), b + (2048 >> 4));
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            return;
+        }
+#endif
+        multiply_columns<MI, NJ, TM, TN>(acc, a_tile, b_tile, row(), column(), threadIdx.x & 31);
+    }
+};
+
+template <int MI, int NJ>
+__device__ __forceinline__ void finish_product(float (&acc)[MI][NJ][4]) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if constexpr (MI == 1 && WARPGROUPS) {
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+        for (int i = 0; i < MI; i++)  // the accumulators are read after the wait only
+#pragma unroll
+            for (int j = 0; j < NJ; j++)
+#pragma unroll
+                for (int k = 0; k < 4; k++) asm volatile("" : "+f"(acc[i][j][k])::"memory");
+    }
+#endif
+}
+// After a thread's own writes to a tile have landed and before the barrier that precedes a product's beginning.
+__device__ __forceinline__ void publish_tiles() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if constexpr (WARPGROUPS) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+// The V results of group s in row h·8 of row tile i.
+template <int MI, int NJ>
+__device__ __forceinline__ void results(const float (&acc)[MI][NJ][4], int i, int h, int s, float* f) {
+#pragma unroll
+    for (int e = 0; e < V; e++) f[e] = acc[i][s * (V / 2) + e / 2][h * 2 + (e & 1)];
+}
+
+// Statistics of a tile of 128 rows as stored: per warp about the warp's first row, then the warps along rows are combined in
+// order. `first` is the tile's first row, `rows` how many rows exist, `block` the row of `part`, of `blocks`.
+// `shared` takes 24/MI·TN floats; barriers inside.
+template <int MI, int NJ, int TN>
+__device__ __forceinline__ void tile_statistics(const float (&acc)[MI][NJ][4], float* shared, float* part, int block,
+                                                int blocks, long long first, long long rows, int column0, int columns) {
+    int lane = threadIdx.x & 31, wm = row_warp<MI>();
+    long long left = rows - first - warp_row<MI>() - (lane >> 2);  // rows from this lane's first one on
+    __syncthreads();
+#pragma unroll
+    for (int s = 0; s < 2 * NJ / V; s++) {
+        float sums[2 * V];
+        int column = warp_column<TN, MI>() + s * 4 * V + (lane & 3) * V;
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            int j = s * (V / 2) + e / 2;
+            float shift = __shfl_sync(~0u, stored(acc[0][j][e & 1]), lane & 3), sum = 0.f, squares = 0.f;
+#pragma unroll
+            for (int i = 0; i < MI; i++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    float v = i * 16 + h * 8 < left ? stored(acc[i][j][h * 2 + (e & 1)]) - shift : 0.f;
+                    sum += v;
+                    squares = fmaf(v, v, squares);
+                }
+            sums[e] = sum;
+            sums[V + e] = squares;
+            if (lane < 4) shared[(wm * 3 + 2) * TN + column + e] = shift;
+        }
+        reduce_rows<2 * V>(sums, lane);
+        int base = reduced_index<2 * V>(lane);
+#pragma unroll
+        for (int k = 0; k < 2 * V / 8; k++)
+            shared[(wm * 3 + (base + k) / V) * TN + column + (base + k) % V] = sums[k];
+    }
+    __syncthreads();
+    if (threadIdx.x < TN) {
+        int c = threadIdx.x;
+        moments m = {0.f, 0.f, 0.f};
+#pragma unroll
+        for (int w = 0; w < 8 / MI; w++) {
+            long long there = rows - (first + w * (MI * 16));
+            float count = (float)(there <= 0 ? 0 : there < MI * 16 ? there : MI * 16);
+            m = combine(m, moments_of(count, shared[(w * 3 + 2) * TN + c], shared[(w * 3) * TN + c],
+                                      shared[(w * 3 + 1) * TN + c]));
+        }
+        if (column0 + c < columns) {
+            float* row = part + (long long)block * 2 * columns;
+            row[column0 + c] = m.mean;
+            row[columns + column0 + c] = m.deviations;
+        }
+        if (c == 0 && column0 == 0) part[(long long)blocks * 2 * columns + block] = m.count;
+    }
+}

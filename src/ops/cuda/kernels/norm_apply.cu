@@ -1,0 +1,47 @@
+// y = act(scale·x + shift [+ residual]), act = ReLU or nothing; any C. mode: +1 adds the residual, +2 ReLU.
+//
+// x, residual, y: [pixels, C] (ld_x, ld_residual, ld_y). Headers: tiles.cuh channels.cuh.
+// Grid (G, ceil(C/(8·V))), block 256, G = min(ceil(pixels/32), 8·SMS). Bytes: each tensor once.
+
+struct norm_apply_sizes {
+    int pixels, channels, ld_x, ld_residual, ld_y, mode;
+};
+
+extern "C" __global__ void __launch_bounds__(256, 4)
+norm_apply(const E* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift,
+           const E* __restrict__ residual, E* __restrict__ y, const __grid_constant__ norm_apply_sizes s) {
+    walk at;
+    if (at.c >= s.channels) return;
+    bool adds = s.mode & 1, relu = s.mode & 2;
+    bool vectors = s.channels % V == 0 && s.ld_x % V == 0 && s.ld_y % V == 0 && (!adds || s.ld_residual % V == 0);
+    float a[V], b[V];
+    load_vector_of(scale, at.c, s.channels, a);
+    load_vector_of(shift, at.c, s.channels, b);
+    constexpr int AHEAD = 2;
+    for (long long p = at.pixel; p < s.pixels; p += AHEAD * at.step) {
+        uint4 xs[AHEAD], rs[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            long long q = p + i * at.step;
+            if (q < s.pixels) {
+                xs[i] = load_channels(x + q * s.ld_x, at.c, s.channels, vectors);
+                if (adds) rs[i] = load_channels(residual + q * s.ld_residual, at.c, s.channels, vectors);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            long long q = p + i * at.step;
+            if (q >= s.pixels) break;
+            float f[V], r[V];
+            element::unpack(xs[i], f);
+            if (adds) element::unpack(rs[i], r);
+#pragma unroll
+            for (int e = 0; e < V; e++) {
+                float v = fmaf(a[e], f[e], b[e]);
+                if (adds) v += r[e];
+                f[e] = relu ? max_nan(v, 0.f) : v;
+            }
+            store_channels(y + q * s.ld_y, at.c, s.channels, vectors, f);
+        }
+    }
+}

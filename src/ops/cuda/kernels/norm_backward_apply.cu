@@ -1,0 +1,63 @@
+// dx = scale·(g − dbeta/m − x̂·dgamma/m), g and mask as in `norm_backward_sums`, x̂ = (x − mean)·rstd, scale = gamma·rstd;
+// mask + 4 also writes dresidual = g. Any C. dx may be dy, dresidual may be dy (not both).
+//
+// dy, x, y, dx, dresidual: [pixels, C]. Headers: tiles.cuh channels.cuh. Grid (G, ceil(C/(8·V))), block 256,
+// G = min(ceil(pixels/32), 8·SMS). Bytes: each tensor once.
+
+struct norm_backward_apply_sizes {
+    int pixels, channels, ld_dy, ld_x, ld_y, ld_dx, ld_dresidual, mask;
+    float inv_m;
+    int zero;
+};
+
+extern "C" __global__ void __launch_bounds__(256, 2)
+norm_backward_apply(const E* dy, const E* __restrict__ x, const E* __restrict__ y, const float* __restrict__ mean,
+                    const float* __restrict__ rstd, const float* __restrict__ scale, const float* __restrict__ shift,
+                    const float* __restrict__ dgamma, const float* __restrict__ dbeta, E* dx, E* dresidual,
+                    const __grid_constant__ norm_backward_apply_sizes s) {
+    walk at;
+    if (at.c >= s.channels) return;
+    int mask = s.mask & 3;
+    bool writes = s.mask & 4;
+    bool vectors = s.channels % V == 0 && s.ld_x % V == 0 && s.ld_dy % V == 0 && s.ld_dx % V == 0 &&
+                   (mask != 2 || s.ld_y % V == 0) && (!writes || s.ld_dresidual % V == 0);
+    float a[V], b[V], slope[V], offset[V];
+    load_vector_of(scale, at.c, s.channels, a);
+    load_vector_of(shift, at.c, s.channels, b);
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+        int c = at.c + e < s.channels ? at.c + e : 0;
+        slope[e] = -a[e] * rstd[c] * dgamma[c] * s.inv_m;
+        offset[e] = -a[e] * dbeta[c] * s.inv_m - slope[e] * mean[c];
+    }
+    constexpr int AHEAD = 2;
+    for (long long p = at.pixel; p < s.pixels; p += AHEAD * at.step) {
+        uint4 gs[AHEAD], xs[AHEAD], ys[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            long long q = p + i * at.step;
+            if (q < s.pixels) {
+                gs[i] = load_channels(dy + q * s.ld_dy, at.c, s.channels, vectors);
+                xs[i] = load_channels(x + q * s.ld_x, at.c, s.channels, vectors);
+                if (mask == 2) ys[i] = load_channels(y + q * s.ld_y, at.c, s.channels, vectors);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            long long q = p + i * at.step;
+            if (q >= s.pixels) break;
+            float g[V], f[V], o[V];
+            element::unpack(gs[i], g);
+            element::unpack(xs[i], f);
+            if (mask == 2) element::unpack(ys[i], o);
+#pragma unroll
+            for (int e = 0; e < V; e++) {
+                bool open = mask == 0 || (mask == 1 ? fmaf(a[e], f[e], b[e]) : o[e]) > 0.f;
+                g[e] = open ? g[e] : 0.f;
+                f[e] = fmaf(a[e], g[e], fmaf(slope[e], f[e], offset[e]));
+            }
+            store_channels(dx + q * s.ld_dx, at.c, s.channels, vectors, f);
+            if (writes) store_channels(dresidual + q * s.ld_dresidual, at.c, s.channels, vectors, g);
+        }
+    }
+}

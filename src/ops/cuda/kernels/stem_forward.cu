@@ -1,0 +1,166 @@
+// z[p, o] = Σ_c Σ_ky Σ_kx image[n, c, 2y + ky − 3, 2x + kx − 3]·w[o, c, ky, kx]: the stem's convolution.
+//
+// image: fp32, read with four strides; packed: `pack_weights` mode 2; z: [N·Ho·Wo, C] (ld); part: statistics of z as stored.
+// A block keeps its weights in shared memory and takes tiles of 8 by 16 outputs, the next one's image under way; taps of a line
+// of the image lie side by side, so the tensor cores' factor is read from the tile as it is, without im2col.
+// Headers: tiles.cuh channels.cuh gemm.cuh stem.cuh. Grid (G, ceil(C/TN)), block 128, G = min(N·tiles_y·tiles_x, 4·SMS),
+// tiles of 8 by 16, TN = 64 or (4-byte E) 32; rows = G. Bytes: the image once per TN channels, z once.
+
+extern "C" __global__ void __launch_bounds__(128, 4)
+stem_forward(const float* __restrict__ image, const E* __restrict__ packed, E* __restrict__ z, float* __restrict__ part,
+             const __grid_constant__ stem_sizes s) {
+    constexpr int MI = 2, TN = WIDE ? 32 : 64, NJ = TN / 8, N = 2 * NJ, LINES = 21, ALL = STEM_CHANNELS * LINES;
+    constexpr int ROW = STEM_K + V;
+    __shared__ __align__(16) E weights[TN * ROW];
+    __shared__ __align__(16) float tile[2][ALL * PITCH];
+    __shared__ float shifts[4][TN];
+    int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3, column0 = blockIdx.y * TN;
+    bool vectors = whole_vectors(s.width, s.stride_n, s.stride_c, s.stride_y, s.stride_x);
+    tile_order order(s.tiles_y, s.tiles_x);
+
+    for (int i = tid; i < TN * (STEM_K / V); i += 128) {
+        int r = i / (STEM_K / V), k = i - r * (STEM_K / V), o = column0 + permuted(r);
+        *(uint4*)(weights + r * ROW + k * V) =
+            o < s.channels ? load_vector(packed + (long long)o * STEM_K + k * V) : make_uint4(0, 0, 0, 0);
+    }
+    auto fetch = [&](int at, int buffer) {
+        tile_place w = order.place(at, 8);
+        const float* from = image + (long long)w.n * s.stride_n;
+        u32 to = shared_address(tile[buffer]);
+        if (vectors) {
+            for (int i = tid; i < ALL * (PITCH / 4); i += 128) {
+                int line = i / (PITCH / 4), q = i - line * (PITCH / 4), c = line / LINES, y = line - c * LINES;
+                int iy = 2 * w.oy + y - 3, ix = 2 * w.ox - 4 + 4 * q;
+                bool ok = (u32)iy < (u32)s.height && (u32)ix < (u32)s.width;
+                copy_async(to + i * 16, ok ? from + (long long)c * s.stride_c + (long long)iy * s.stride_y + ix : image, ok);
+            }
+        } else {
+            for (int i = tid; i < ALL * PITCH; i += 128) {
+                int line = i / PITCH, x = i - line * PITCH, c = line / LINES, y = line - c * LINES;
+                int iy = 2 * w.oy + y - 3, ix = 2 * w.ox - 4 + x;
+                bool ok = (u32)iy < (u32)s.height && (u32)ix < (u32)s.width;
+                const float* p = from + (long long)c * s.stride_c + (long long)iy * s.stride_y + (long long)ix * s.stride_x;
+                copy_word_async(to + i * 4, ok ? p : image, ok);
+            }
+        }
+        commit_copies();
+    };
+    float totals[2 * N / 8];
+#pragma unroll
+    for (int i = 0; i < 2 * N / 8; i++) totals[i] = 0.f;
+    int count = 0, tiles = s.batch * s.tiles_y * s.tiles_x, buffer = 0;
+    bool fresh = true;
+    u32 weight_base = shared_address(weights);
+    fetch(blockIdx.x, 0);
+    for (int at = blockIdx.x; at < tiles; at += gridDim.x, fresh = false, buffer ^= 1) {
+        if (at + gridDim.x < tiles) fetch(at + gridDim.x, buffer ^ 1);
+        else commit_copies();
+        wait_copies<1>();
+        __syncthreads();
+        u32 tile_base = shared_address(tile[buffer]);
+
+        float acc[MI][NJ][4];
+        clear(acc);
+        constexpr int STEPS = WIDE ? TAP_ROWS : STEM_K / 16;
+#pragma unroll
+        for (int k = 0; k < STEPS; k++) {
+            constexpr int PER = WIDE ? 1 : 2;
+            int r0 = k * PER, r1 = r0 + 1 < TAP_ROWS ? r0 + 1 : r0;
+            int line0 = r0 / 7 * LINES + r0 % 7, line1 = r1 / 7 * LINES + r1 % 7;
+            factor<4> a[MI];
+#pragma unroll
+            for (int i = 0; i < MI; i++) {
+                int y = 2 * (warp * MI + i);
+                u32 raw[4];
+                if constexpr (WIDE) {
+                    u32 p = tile_base + ((line0 + y) * PITCH + 2 * g + t) * 4;
+                    raw[0] = load_word(p), raw[1] = load_word(p + 64), raw[2] = load_word(p + 16), raw[3] = load_word(p + 80);
+                } else {
+                    u32 p = tile_base + ((line0 + y) * PITCH + 2 * (g + t)) * 4;
+                    u32 q = tile_base + ((line1 + y) * PITCH + 2 * (g + t)) * 4;
+                    raw[0] = load_pair<element>(p), raw[1] = load_pair<element>(p + 64);
+                    raw[2] = load_pair<element>(q), raw[3] = load_pair<element>(q + 64);
+                }
+                a[i].set(raw);
+            }
+#pragma unroll
+            for (int j = 0; j < NJ; j += 2) {
+                u32 raw[4];
+                int r = j * 8 + (lane & 7) + ((lane >> 4) << 3);
+                load_matrices(raw, weight_base + (r * ROW + k * STEP + ((lane >> 3) & 1) * V) * sizeof(E));
+                factor<2> b[2];
+                b[0].set(raw);
+                b[1].set(raw + 2);
+#pragma unroll
+                for (int i = 0; i < MI; i++) {
+                    multiply(acc[i][j], a[i], b[0]);
+                    multiply(acc[i][j + 1], a[i], b[1]);
+                }
+            }
+        }
+        __syncthreads();
+        if (fresh) {  // deviations are taken about the warp's first output
+            if (g == 0) {
+#pragma unroll
+                for (int k = 0; k < N / V; k++)
+#pragma unroll
+                    for (int e = 0; e < V; e++)
+                        shifts[warp][k * 4 * V + t * V + e] = stored(acc[0][k * (V / 2) + e / 2][e & 1]);
+            }
+            __syncwarp();
+        }
+        tile_place w = order.place(at, 8);
+        float sums[2 * N];
+#pragma unroll
+        for (int k = 0; k < N / V; k++) {
+            int c = k * 4 * V + t * V;
+            float base[V];
+#pragma unroll
+            for (int e = 0; e < V; e++) base[e] = shifts[warp][c + e], sums[k * V + e] = sums[N + k * V + e] = 0.f;
+#pragma unroll
+            for (int i = 0; i < MI; i++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    int oy = w.oy + warp * MI + i, ox = w.ox + g + 8 * h;
+                    if (oy >= s.out_height || ox >= s.out_width) continue;
+                    float f[V];
+                    results(acc, i, h, k, f);
+                    uint4 v = element::pack(f);
+                    if (column0 + c < s.channels)
+                        store_vector(z + (((long long)w.n * s.out_height + oy) * s.out_width + ox) * s.ld + column0 + c, v);
+                    element::unpack(v, f);
+#pragma unroll
+                    for (int e = 0; e < V; e++) {
+                        float d = f[e] - base[e];
+                        sums[k * V + e] += d;
+                        sums[N + k * V + e] = fmaf(d, d, sums[N + k * V + e]);
+                    }
+                }
+        }
+        reduce_rows<2 * N>(sums, lane);
+#pragma unroll
+        for (int i = 0; i < 2 * N / 8; i++) totals[i] += sums[i];
+        count += min(max(s.out_height - w.oy - warp * MI, 0), MI) * min(s.out_width - w.ox, 16);
+    }
+    wait_copies<0>();
+    __syncthreads();
+    float* shared = (float*)weights;  // [4 warps][2][TN], then [4] counts
+    int base = reduced_index<2 * N>(lane);
+#pragma unroll
+    for (int i = 0; i < 2 * N / 8; i++) {
+        int index = base + i, half = index / N, c = index % N;
+        shared[(warp * 2 + half) * TN + (c / V) * 4 * V + t * V + c % V] = totals[i];
+    }
+    if (lane == 0) shared[8 * TN + warp] = (float)count;
+    __syncthreads();
+    if (tid < TN && column0 + tid < s.channels) {
+        moments m = {0.f, 0.f, 0.f};
+        for (int w = 0; w < 4; w++)
+            m = combine(m, moments_of(shared[8 * TN + w], shifts[w][tid], shared[(w * 2) * TN + tid],
+                                      shared[(w * 2 + 1) * TN + tid]));
+        float* row = part + (long long)blockIdx.x * 2 * s.channels + column0 + tid;
+        row[0] = m.mean;
+        row[s.channels] = m.deviations;
+        if (tid == 0 && column0 == 0) part[(long long)gridDim.x * 2 * s.channels + blockIdx.x] = m.count;
+    }
+}

@@ -1,0 +1,213 @@
+// Element types and what tensor cores need of them. The macro ELEMENT names the type: bf16, f16, tf32 or f32.
+//
+// A multiplication step takes 32 bytes of the common dimension: 16 elements of bf16 or f16 (mma m16n8k16), 8 of tf32 or
+// f32 (mma m16n8k8). Sums are fp32. f32 splits each factor into two TF32 parts and adds three products, each step in a
+// fresh accumulator that is then added in fp32 with rounding to nearest, because tensor cores truncate their sums.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+__device__ __forceinline__ float max_nan(float a, float b) {  // NaN stays NaN, so that a broken step is seen
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+
+struct bf16 {
+    typedef __nv_bfloat16 storage;
+    static constexpr int parts = 1;
+    static __device__ __forceinline__ void unpack(const uint4& v, float* f) {
+        const u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            f[2 * i] = __uint_as_float(w[i] << 16);
+            f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+        }
+    }
+    static __device__ __forceinline__ u32 pair(float a, float b) {
+        __nv_bfloat162 h = __floats2bfloat162_rn(a, b);
+        return *(u32*)&h;
+    }
+    static __device__ __forceinline__ uint4 pack(const float* f) {
+        return make_uint4(pair(f[0], f[1]), pair(f[2], f[3]), pair(f[4], f[5]), pair(f[6], f[7]));
+    }
+    static __device__ __forceinline__ float to_float(storage v) { return __bfloat162float(v); }
+    static __device__ __forceinline__ storage from_float(float v) { return __float2bfloat16(v); }
+    static __device__ __forceinline__ void mma(float* c, const u32* a, const u32* b) {
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    }
+    static constexpr u32 one = 0x3f803f80u;
+};
+
+struct f16 {
+    typedef __half storage;
+    static constexpr int parts = 1;
+    static __device__ __forceinline__ void unpack(const uint4& v, float* f) {
+        const u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float2 p = __half22float2(*(const __half2*)&w[i]);
+            f[2 * i] = p.x;
+            f[2 * i + 1] = p.y;
+        }
+    }
+    static __device__ __forceinline__ u32 pair(float a, float b) {
+        __half2 h = __floats2half2_rn(a, b);
+        return *(u32*)&h;
+    }
+    static __device__ __forceinline__ uint4 pack(const float* f) {
+        return make_uint4(pair(f[0], f[1]), pair(f[2], f[3]), pair(f[4], f[5]), pair(f[6], f[7]));
+    }
+    static __device__ __forceinline__ float to_float(storage v) { return __half2float(v); }
+    static __device__ __forceinline__ storage from_float(float v) { return __float2half(v); }
+    static __device__ __forceinline__ void mma(float* c, const u32* a, const u32* b) {
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    }
+    static constexpr u32 one = 0x3c003c00u;
+};
+
+struct single {  // fp32 storage, whatever it is multiplied in
+    typedef float storage;
+    static __device__ __forceinline__ void unpack(const uint4& v, float* f) {
+        f[0] = __uint_as_float(v.x);
+        f[1] = __uint_as_float(v.y);
+        f[2] = __uint_as_float(v.z);
+        f[3] = __uint_as_float(v.w);
+    }
+    static __device__ __forceinline__ uint4 pack(const float* f) {
+        return make_uint4(__float_as_uint(f[0]), __float_as_uint(f[1]), __float_as_uint(f[2]), __float_as_uint(f[3]));
+    }
+    static __device__ __forceinline__ u32 pair(float a, float) { return __float_as_uint(a); }  // for code of 2-byte types only
+    static __device__ __forceinline__ float to_float(float v) { return v; }
+    static __device__ __forceinline__ float from_float(float v) { return v; }
+    static __device__ __forceinline__ u32 round(u32 v) {
+        u32 r;
+        asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(__uint_as_float(v)));
+        return r;
+    }
+    static __device__ __forceinline__ void mma(float* c, const u32* a, const u32* b) {
+        asm volatile(
+            "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    }
+    static constexpr u32 one = 0x3f800000u;
+};
+
+struct tf32 : single {
+    static constexpr int parts = 1;
+};
+struct f32 : single {
+    static constexpr int parts = 2;
+};
+
+typedef ELEMENT element;
+typedef element::storage E;
+
+constexpr int V = 16 / sizeof(E);          // elements in 16 bytes
+[[maybe_unused]] constexpr int STEP = 32 / sizeof(E);       // elements of the common dimension in one multiplication step
+[[maybe_unused]] constexpr bool WIDE = sizeof(E) == 4;
+
+// A factor's registers as the tensor core takes them.
+template <int N>
+struct factor {
+    u32 part[element::parts][N];
+    __device__ __forceinline__ void set(const u32* raw) {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            if constexpr (element::parts == 2) {
+                u32 high = single::round(raw[i]);
+                part[0][i] = high;
+                part[element::parts - 1][i] =
+                    single::round(__float_as_uint(__uint_as_float(raw[i]) - __uint_as_float(high)));
+            } else if constexpr (WIDE) {
+                part[0][i] = single::round(raw[i]);
+            } else {
+                part[0][i] = raw[i];
+            }
+        }
+    }
+};
+
+__device__ __forceinline__ void multiply(float* c, const factor<4>& a, const factor<2>& b) {
+    if constexpr (element::parts == 2) {
+        float d[4] = {0.f, 0.f, 0.f, 0.f};
+        element::mma(d, a.part[element::parts - 1], b.part[0]);
+        element::mma(d, a.part[0], b.part[element::parts - 1]);
+        element::mma(d, a.part[0], b.part[0]);
+#pragma unroll
+        for (int i = 0; i < 4; i++) c[i] += d[i];
+    } else {
+        element::mma(c, a.part[0], b.part[0]);
+    }
+}
+
+// Values as they are once stored.
+__device__ __forceinline__ float stored(float v) { return element::to_float(element::from_float(v)); }
+
+__device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+__device__ __forceinline__ void load_matrices(u32* r, u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+}
+__device__ __forceinline__ void load_matrices_transposed(u32* r, u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+}
+__device__ __forceinline__ u32 load_word(u32 address) {
+    u32 r;
+    asm volatile("ld.shared.b32 %0,[%1];" : "=r"(r) : "r"(address));
+    return r;
+}
+
+// Two neighbouring fp32 numbers of shared memory as a pair of 2-byte elements.
+template <class T>
+__device__ __forceinline__ u32 load_pair(u32 address) {
+    float a, b;
+    asm volatile("ld.shared.v2.f32 {%0,%1},[%2];" : "=f"(a), "=f"(b) : "r"(address));
+    return T::pair(a, b);
+}
+
+// 16 bytes from global to shared memory in the background; zeros when not `valid`.
+__device__ __forceinline__ void copy_async(u32 shared, const void* global, bool valid) {
+    int bytes = valid ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(shared), "l"(global), "r"(bytes));
+}
+__device__ __forceinline__ void copy_word_async(u32 shared, const void* global, bool valid) {
+    int bytes = valid ? 4 : 0;
+    asm volatile("cp.async.ca.shared.global [%0],[%1],4,%2;" ::"r"(shared), "l"(global), "r"(bytes));
+}
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
+template <int N>
+__device__ __forceinline__ void wait_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+__device__ __forceinline__ uint4 load_vector(const E* p) { return __ldg((const uint4*)p); }
+__device__ __forceinline__ void store_vector(E* p, const uint4& v) { *(uint4*)p = v; }
+
+// V floats of a channel vector.
+__device__ __forceinline__ void load_floats(const float* p, float* f) {
+#pragma unroll
+    for (int i = 0; i < V; i += 4) *(float4*)(f + i) = __ldg((const float4*)(p + i));
+}
+
+// Division of numbers below 2^31 by one that is fixed in a launch.
+struct divider {
+    u64 inverse;
+    u32 by;
+    __device__ __forceinline__ explicit divider(u32 d) : inverse((1ull << 63) / d + 1), by(d) {}
+    __device__ __forceinline__ u32 quotient(u32 n) const { return (u32)__umul64hi((u64)n << 1, inverse); }
+};

@@ -1,0 +1,37 @@
+//! Hand-written CUDA kernels, launched through CubeCL and so on Burn's stream, with its allocator and
+//! its cache of compiled kernels.
+//!
+//! A [`Kernel`] is CUDA C++ text with the macros that choose its variant; a [`Gpu`] launches it on
+//! [`Buffer`]s, which come from tensors and become tensors again without a copy. Work is ordered by
+//! the stream: what a kernel writes, a later kernel or Burn operation of the same thread reads.
+//! [`Kernels`] are all of those that a model needs at one precision; `kernels/README*.md` say what
+//! each computes and how it is launched.
+
+mod buffer;
+mod columns;
+mod conv;
+mod element;
+mod gpu;
+mod kernel;
+mod kernels;
+mod layer;
+mod map;
+mod norm;
+mod pool;
+mod squares;
+mod stem;
+mod transition;
+mod weights;
+
+pub use buffer::Buffer;
+pub use columns::{Affine, Columns, Moments, Partials, Sums};
+pub use conv::Convolution;
+pub use element::{Element, Storage};
+pub use gpu::{Gpu, Sizes};
+pub use kernel::Kernel;
+pub use kernels::Kernels;
+pub use layer::Normalised;
+pub use map::DeviceMap;
+pub use norm::{NormBuffers, Record};
+pub use stem::Images;
+pub use weights::{Form, Packed, Packing, Segment};

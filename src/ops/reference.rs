@@ -1,0 +1,70 @@
+//! The definition of every fused operation, in plain Burn operations.
+//!
+//! DenseNet's stages run these wherever nothing faster stands in for them, and PyTorch's numbers
+//! hold those stages (`tests/parity.rs`), so that what is compared with these functions is compared
+//! with PyTorch. How maps are normalised is an argument: BatchNorm with the batch's statistics, with
+//! running ones, or over groups.
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use burn::tensor::module::{avg_pool2d, conv2d, max_pool2d};
+use burn::tensor::ops::{AvgPoolOptions, ConvOptions, MaxPoolOptions};
+
+/// A square convolution without bias: `map` is `[batch, input, height, width]`, `weight`
+/// `[output, input, kernel, kernel]`.
+pub fn convolution(map: Tensor<4>, weight: Tensor<4>, stride: usize, padding: usize) -> Tensor<4> {
+    conv2d(map, weight, None, ConvOptions::new([stride; 2], [padding; 2], [1, 1], 1))
+}
+
+/// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2; both round sizes up.
+pub fn stem(
+    images: Tensor<4>,
+    weight: Tensor<4>,
+    norm: impl FnOnce(Tensor<4>) -> Tensor<4>,
+) -> Tensor<4> {
+    let map = relu(norm(convolution(images, weight, 2, 3)));
+    let pool = MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]);
+    max_pool2d(map, pool)
+}
+
+/// The channels that a dense layer adds to `map`: norm, ReLU, 1×1 convolution to the bottleneck,
+/// norm, ReLU, 3×3 convolution.
+pub fn dense_layer(
+    map: Tensor<4>,
+    norms: [&dyn Fn(Tensor<4>) -> Tensor<4>; 2],
+    weights: [Tensor<4>; 2],
+) -> Tensor<4> {
+    let [weight1, weight2] = weights;
+    let bottleneck = convolution(relu(norms[0](map)), weight1, 1, 0);
+    convolution(relu(norms[1](bottleneck)), weight2, 1, 1)
+}
+
+/// `map` and behind its channels those that each of `layers` layers adds to all before it.
+pub fn dense_block(
+    map: Tensor<4>,
+    layers: usize,
+    layer: impl Fn(usize, Tensor<4>) -> Tensor<4>,
+) -> Tensor<4> {
+    (0..layers).fold(map, |map, index| {
+        let added = layer(index, map.clone());
+        Tensor::cat(vec![map, added], 1)
+    })
+}
+
+/// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average-pooling that rounds sizes down.
+pub fn transition(
+    map: Tensor<4>,
+    norm: impl FnOnce(Tensor<4>) -> Tensor<4>,
+    weight: Tensor<4>,
+) -> Tensor<4> {
+    let map = convolution(relu(norm(map)), weight, 1, 0);
+    avg_pool2d(map, AvgPoolOptions::new([2, 2]).with_stride([2, 2]))
+}
+
+/// Norm, ReLU, the mean over each feature map: `[batch, channels]`.
+pub fn pool(map: Tensor<4>, norm: impl FnOnce(Tensor<4>) -> Tensor<4>) -> Tensor<2> {
+    let map = relu(norm(map));
+    let [batch, channels, height, width] = map.dims();
+    let flat = map.reshape([batch, channels, height * width]);
+    flat.mean_dim(2).reshape([batch, channels])
+}

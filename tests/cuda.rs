@@ -1,0 +1,281 @@
+//! What needs a GPU: `cargo test --features cuda-tests --test cuda`.
+#![cfg(feature = "cuda-tests")]
+#![expect(clippy::print_stdout, reason = "the figures are read with --nocapture")]
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use std::collections::BTreeMap;
+use trainer::build::resolve_device;
+use trainer::memory::{
+    Activation, Chain, CheckpointingConfig, DenseLayers, Member, MemoryConfig, Precision, executor,
+};
+use trainer::model::{DensenetArchitecture, Norm};
+use trainer::ops::cuda::{Buffer, Gpu, Kernel, Sizes, Storage};
+
+fn wave<const D: usize>(shape: [usize; D], speed: f64, device: &Device) -> Tensor<D> {
+    let values: Vec<f32> =
+        (0..shape.iter().product()).map(|i: usize| (i as f64 * speed).sin() as f32).collect();
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+/// Numbers between −1 and 1 that follow no pattern, the same everywhere.
+fn noise<const D: usize>(shape: [usize; D], seed: u64, device: &Device) -> Tensor<D> {
+    let mut state = seed;
+    let mut draw = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    };
+    let values: Vec<f32> = (0..shape.iter().product()).map(|_: usize| draw()).collect();
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.cast(DType::F32).into_data().iter().collect()
+}
+
+#[test]
+fn a_kernel_works_on_slices_of_tensors_and_burn_goes_on_with_what_it_wrote() {
+    let device = resolve_device("cuda").expect("a GPU");
+    let gpu = Gpu::of(&device).expect("a GPU");
+    for (storage, name, tolerance) in
+        [(Storage::F32, "float", 1e-6), (Storage::Bf16, "__nv_bfloat16", 1e-2)]
+    {
+        let text = include_str!("cuda/affine_relu.cu");
+        let kernel = Kernel::new("affine_relu", 256, &[("STORAGE", &name)], &[text]);
+        let (pixels, all, from, channels) = (333, 40, 8, 24);
+        let map = |device: &Device| wave([pixels, all], 0.7, device).mul_scalar(3.0);
+        let scale = |device: &Device| wave([channels], 0.3, device).add_scalar(1.0);
+        let shift = |device: &Device| wave([channels], 0.9, device);
+        let dtype = if storage == Storage::F32 { DType::F32 } else { DType::BF16 };
+        let block = Buffer::of_tensor(map(&device).cast(dtype)); // queued work comes first
+        let out = gpu.empty(pixels * channels, storage);
+        let sizes = Sizes::new().int(pixels).int(channels).int(all).int(channels);
+        let (gamma, beta) = (Buffer::of_tensor(scale(&device)), Buffer::of_tensor(shift(&device)));
+        let grid = [(pixels * channels).div_ceil(256), 1, 1];
+        gpu.launch(&kernel, grid, &[&block.from(from), &gamma, &beta, &out], &sizes);
+        let ours = gpu.tensor(&out, [pixels, channels]).mul_scalar(2.0).add_scalar(1.0);
+
+        let cpu = Device::flex();
+        let slice = map(&cpu).narrow(1, from, channels);
+        let expected = slice * scale(&cpu).unsqueeze::<2>() + shift(&cpu).unsqueeze::<2>();
+        let expected = values(expected.clamp_min(0.0).mul_scalar(2.0).add_scalar(1.0));
+        for (ours, expected) in values(ours).iter().zip(expected) {
+            assert!(
+                (ours - expected).abs() <= tolerance * expected.abs().max(1.0),
+                "{ours} {expected}"
+            );
+        }
+    }
+}
+
+#[test]
+fn launching_costs_the_host_a_few_microseconds() {
+    let device = resolve_device("cuda").expect("a GPU");
+    let gpu = Gpu::of(&device).expect("a GPU");
+    let text = include_str!("cuda/affine_relu.cu");
+    let kernel = Kernel::new("affine_relu", 256, &[("STORAGE", &"float")], &[text]);
+    let (x, out) = (gpu.upload(&[1.0; 256]), gpu.empty(256, Storage::F32));
+    let sizes = Sizes::new().int(1).int(256).int(256).int(256);
+    let round = |count: usize| {
+        let start = std::time::Instant::now();
+        for _ in 0..count {
+            gpu.launch(&kernel, [1, 1, 1], &[&x, &x, &x, &out], &sizes);
+        }
+        let queued = start.elapsed();
+        gpu.wait().expect("runs");
+        (queued / count as u32, start.elapsed() / count as u32)
+    };
+    let first = round(1);
+    round(1000);
+    let (queued, done) = round(5000);
+    println!("first launch {first:?}; then queued in {queued:?}, done in {done:?} each");
+    let start = std::time::Instant::now();
+    for _ in 0..1000 {
+        let tensor = gpu.tensor(&out, [256]);
+        std::hint::black_box(Buffer::of_tensor(tensor));
+    }
+    println!("buffer to tensor and back {:?}", start.elapsed() / 1000);
+    let start = std::time::Instant::now();
+    for _ in 0..1000 {
+        std::hint::black_box(gpu.empty(1 << 20, Storage::F32));
+    }
+    println!("an allocation {:?}", start.elapsed() / 1000);
+}
+
+fn architecture(growth: usize, blocks: &[usize], stem: usize) -> DensenetArchitecture {
+    DensenetArchitecture {
+        growth,
+        blocks: blocks.to_vec(),
+        stem,
+        bottleneck: 4,
+        compression: 0.5,
+        dropout: 0.0,
+        norm: Norm::Batch,
+    }
+}
+
+/// What a training pass of a chain up to the pooled features gives, on the host and by parameter.
+struct Outcome {
+    features: Vec<f32>,
+    gradients: BTreeMap<String, Vec<f32>>,
+    statistics: BTreeMap<String, Vec<f32>>,
+}
+
+/// A training pass whose loss is Σ direction·features.
+fn train(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType) -> Outcome {
+    let packs = chain.packs();
+    let schedule = CheckpointingConfig::default().schedule(chain.stages().len(), 1);
+    let mut features = Vec::new();
+    let result = executor::train(
+        chain,
+        &schedule,
+        1,
+        0,
+        |_| Activation::Map(noise(shape, 3, device).cast(dtype)),
+        |_, output| {
+            let output = output.into_features();
+            let direction = noise(output.dims(), 5, device).cast(dtype);
+            features = values(output);
+            Activation::Features(direction)
+        },
+    );
+    let split = |key: &str, value: Tensor<1>| {
+        let pack = packs.iter().find(|pack| pack.key() == key).expect("a pack of this key");
+        let value = values(value);
+        let part = |(member, place): (&Member, std::ops::Range<usize>)| {
+            (member.name.clone(), value[place].to_vec())
+        };
+        pack.places().map(part).collect::<Vec<_>>()
+    };
+    let gradients = result.gradients.iter().flat_map(|(key, value)| split(key, value.clone()));
+    let statistics =
+        result.statistics.iter().flat_map(|(key, (value, _))| split(key, value.clone()));
+    Outcome { features, gradients: gradients.collect(), statistics: statistics.collect() }
+}
+
+/// The chain with weights that are neither 0 nor 1 where those are the first ones.
+fn chain(
+    architecture: &DensenetArchitecture,
+    channels: usize,
+    memory: &MemoryConfig,
+    device: &Device,
+) -> Chain {
+    let mut chain = Chain::init(&architecture.stages(channels, memory), device, 7);
+    chain.map_parameters(|name, value| {
+        let length = value.dims()[0];
+        let offset = match name.rsplit('.').next() {
+            Some("weight") if length < 2000 && name.contains("norm") => 1.0,
+            Some("bias") => 0.1,
+            _ => return value,
+        };
+        wave([length], 1.3, device).mul_scalar(0.3).add_scalar(offset)
+    });
+    chain
+}
+
+/// ‖ours − theirs‖ / ‖theirs‖.
+fn error(ours: &[f32], theirs: &[f32]) -> f64 {
+    assert_eq!(ours.len(), theirs.len());
+    let square = |sum: f64, value: f64| sum + value * value;
+    let difference = ours.iter().zip(theirs).map(|(a, b)| f64::from(*a) - f64::from(*b));
+    let size = theirs.iter().map(|value| f64::from(*value)).fold(0.0, square).sqrt();
+    difference.fold(0.0, square).sqrt() / size.max(1e-12)
+}
+
+/// The errors of an outcome.
+#[derive(Debug)]
+struct Errors {
+    features: f64,
+    statistics: f64,
+    /// Of all gradients together.
+    gradients: f64,
+    /// Of each parameter's gradient.
+    each: BTreeMap<String, f64>,
+}
+
+impl Errors {
+    fn of(name: &str, ours: &Outcome, exact: &Outcome) -> Self {
+        let names = |outcome: &Outcome| outcome.gradients.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(ours), names(exact));
+        let all =
+            |map: &BTreeMap<String, Vec<f32>>| map.values().flatten().copied().collect::<Vec<_>>();
+        let each = ours.gradients.iter();
+        let errors = Self {
+            features: error(&ours.features, &exact.features),
+            statistics: error(&all(&ours.statistics), &all(&exact.statistics)),
+            gradients: error(&all(&ours.gradients), &all(&exact.gradients)),
+            each: each
+                .map(|(name, ours)| (name.clone(), error(ours, &exact.gradients[name])))
+                .collect(),
+        };
+        let worst = errors.each.iter().max_by(|a, b| a.1.total_cmp(b.1)).expect("there are some");
+        println!(
+            "{name}: features {:.1e}, statistics {:.1e}, gradients {:.1e}, the worst {:.1e} {}",
+            errors.features, errors.statistics, errors.gradients, worst.1, worst.0
+        );
+        errors
+    }
+}
+
+#[test]
+fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    let cases = [
+        (architecture(8, &[2, 3], 16), [6, 1, 41, 38]),
+        (architecture(16, &[1, 2, 2], 16), [3, 3, 65, 64]),
+        (architecture(32, &[3, 2], 64), [4, 3, 64, 96]),
+        (architecture(32, &[2], 64), [1, 3, 32, 33]),
+    ];
+    let mut failures = Vec::new();
+    for (architecture, shape) in cases {
+        let plain = MemoryConfig::default();
+        let mut exact = chain(&architecture, shape[1], &plain, &cpu);
+        let single = train(&exact, shape, &cpu, DType::F32);
+        exact.map_parameters(|_, value| value.cast(DType::F64));
+        let exact = train(&exact, shape, &cpu, DType::F64);
+        let single = Errors::of(&format!("{shape:?} on the CPU in fp32"), &single, &exact);
+        for (precision, tolerance) in
+            [(Precision::Fp32, 1e-5), (Precision::Tf32, 1e-3), (Precision::Bf16, 1e-2)]
+        {
+            for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
+                let memory = MemoryConfig { precision, dense_layers, ..plain.clone() };
+                let fused = chain(&architecture, shape[1], &memory, &gpu);
+                let ours = train(&fused, shape, &gpu, DType::F32);
+                let name = format!("{shape:?} {precision:?} {dense_layers:?}");
+                let errors = Errors::of(&name, &ours, &exact);
+                // Some gradients all but cancel, and in 32 bits the CPU gives no better ones.
+                let best = precision == Precision::Fp32;
+                // Where a number is rounded across 0, ReLU passes another gradient: the error of
+                // gradients is about the root of that of features, at every precision.
+                let gradient = if best { tolerance } else { 10.0 * f64::sqrt(tolerance) * 0.3 };
+                let worse = |(name, error): (&String, &f64)| {
+                    *error > (4.0 * single.each[name]).max(tolerance)
+                };
+                if errors.features > tolerance
+                    || errors.statistics > tolerance
+                    || errors.gradients > gradient
+                    || best && errors.each.iter().any(worse)
+                {
+                    failures.push(name.clone());
+                }
+                let again = train(&fused, shape, &gpu, DType::F32);
+                let same = ours.features == again.features && ours.gradients == again.gradients;
+                assert!(same, "{name}: two runs differ");
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn evaluation_uses_running_statistics() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    let (architecture, shape) = (architecture(8, &[2, 2], 16), [2, 1, 40, 36]);
+    let plain = MemoryConfig::default();
+    let features = |device: &Device| {
+        let chain = chain(&architecture, 1, &plain, device);
+        let images = Activation::Map(wave(shape, 0.7, device));
+        values(executor::evaluate(&chain, images).into_features())
+    };
+    let difference = error(&features(&gpu), &features(&cpu));
+    assert!(difference < 1e-5, "{difference}");
+}
