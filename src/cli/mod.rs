@@ -80,7 +80,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Check(check) => check::execute(&check),
         Command::Schema(schema) => schema::execute(&schema),
         Command::Devices(devices) => devices::execute(&devices),
-        Command::Data(data) => data::execute(data),
+        Command::Data(data) => data::execute(&data),
     }
 }
 

@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
+pub(super) use self::worker::prepared;
 use self::worker::{Job, Pending};
 use super::batch::Batch;
 use super::cache::Cache;

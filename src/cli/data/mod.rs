@@ -1,13 +1,17 @@
-//! `trainer data`; one file a subcommand.
+//! `trainer data`: one file a subcommand.
 
+mod bench;
+mod cache;
+mod inspect;
 mod phantom;
 mod preview;
 
 use clap::{Args, Subcommand};
 
 use super::{Failure, output};
+use crate::data::DataError;
 
-/// Makes data and shows them
+/// Looks at data, shows them, fills their cache, times their loading, or makes some
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
 pub struct Data {
@@ -17,14 +21,26 @@ pub struct Data {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Phantom(phantom::Phantom),
+    Inspect(inspect::Inspect),
     Preview(preview::Preview),
+    Cache(cache::Fill),
+    Bench(bench::Bench),
+    Phantom(phantom::Phantom),
 }
 
 /// Does what is asked for.
-pub fn execute(data: Data) -> Result<(), Failure> {
-    match data.command {
-        Command::Phantom(phantom) => phantom::execute(&phantom),
-        Command::Preview(preview) => preview::execute(&preview),
+pub fn execute(data: &Data) -> Result<(), Failure> {
+    match &data.command {
+        Command::Inspect(inspect) => inspect::execute(inspect),
+        Command::Preview(preview) => preview::execute(preview),
+        Command::Cache(fill) => cache::execute(fill),
+        Command::Bench(bench) => bench::execute(bench),
+        Command::Phantom(phantom) => phantom::execute(phantom),
     }
+}
+
+/// What is wrong with the data, with what to do about it.
+fn failure(error: DataError) -> Failure {
+    let help = error.help();
+    Failure::data(error).with_help(help)
 }

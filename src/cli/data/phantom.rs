@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use indicatif::ProgressBar;
 
-use super::{Failure, output};
+use super::failure;
+use crate::cli::{Failure, output};
 use crate::data::{self, PhantomSettings};
 
 /// Draws synthetic chest-like radiographs in CheXpert's layout
@@ -45,9 +46,6 @@ pub fn execute(phantom: &Phantom) -> Result<(), Failure> {
     let bar = ProgressBar::new(*patients as u64);
     let drawn = data::write_phantom(&settings, |done, _| bar.set_position(done as u64));
     bar.finish_and_clear();
-    drawn.map_err(|error| {
-        let help = error.help();
-        Failure::data(error).with_help(help)
-    })?;
+    drawn.map_err(failure)?;
     output::print(&format!("{patients} patients drawn in {}", out.display()))
 }

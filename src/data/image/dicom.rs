@@ -2,7 +2,12 @@
 //!
 //! From the file to grey there are four steps, each in its module: the stored bits (`pixels`), what
 //! the modality measured (`modality`), how that is shown (`voi`), and black and white (`grey`).
-//! Colours become luma (`colour`).
+//! Colours become luma (`colour`): RGB, YBR_FULL, YBR_FULL_422 and PALETTE COLOR.
+//!
+//! Refused by name: several frames, samples of 1 or 32 bits, floating-point pixels, segmented
+//! palettes, and transfer syntaxes other than native, deflated, RLE, JPEG (baseline, extended,
+//! lossless) and, as features, JPEG-LS and JPEG 2000. Presentation states and overlays are not
+//! applied; of several windows the first is.
 
 mod colour;
 mod dataset;
@@ -21,15 +26,12 @@ mod rle;
 mod syntax;
 mod voi;
 
-use super::{RawImage, Samples};
+use super::{MOST_PIXEL_BYTES, RawImage, Samples};
 use crate::data::contain::contained;
 use dataset::Dataset;
 use header::{Header, Photometric};
 use modality::Modality;
 use voi::Voi;
-
-/// What one image's samples may take in 16 bits: some 134 million of them.
-const MOST_PIXEL_BYTES: u64 = 256 << 20;
 
 /// Whether the bytes begin as a DICOM file does, with or without the preamble.
 pub(super) fn is_dicom(bytes: &[u8]) -> bool {
@@ -95,5 +97,7 @@ impl Stored {
     }
 }
 
+#[cfg(test)]
+mod refusals;
 #[cfg(test)]
 mod tests;

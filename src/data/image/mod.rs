@@ -70,7 +70,8 @@ pub fn read_image(
     decode_image(&bytes, needed)
 }
 
-fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+/// The bytes of an image file.
+pub(super) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     let about = fs::metadata(path)?;
     if about.is_dir() {
         return Err(std::io::Error::other("it is a folder"));

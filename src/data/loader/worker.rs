@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::Shared;
+use super::{LoaderConfig, Shared};
 use crate::data::batch::{BadImage, Batch};
 use crate::data::config::OnBadImage;
 use crate::data::contain::contained;
 use crate::data::error::DataError;
 use crate::data::mix::mix;
 use crate::data::prepare::{Place, Resized, prepare};
-use crate::data::resize::resize;
+use crate::data::resize::{Fitted, resize};
 
 /// What became of an image.
 enum Outcome {
@@ -104,9 +104,13 @@ fn load(shared: &Shared, epoch: u64, index: usize) -> Outcome {
         Ok(image) => image,
         Err(reason) => return Outcome::Bad(reason),
     };
+    Outcome::Plane(prepared(image, config, epoch, index))
+}
+
+/// What the model sees of an image.
+pub fn prepared(image: Fitted, config: &LoaderConfig, epoch: u64, index: usize) -> Vec<f32> {
     let place = Place { seed: config.seed, epoch, number: index };
-    let image = Resized::of(image);
-    Outcome::Plane(prepare(image, &config.image, config.augment.as_ref(), place))
+    prepare(Resized::of(image), &config.image, config.augment.as_ref(), place)
 }
 
 fn assemble(

@@ -1,4 +1,4 @@
-//! Colours as luma (ITU-R BT.709), as for the colours of PNG and JPEG files.
+//! Colours as luma (ITU-R BT.601), as for the colours of PNG and JPEG files.
 
 use super::dataset::Dataset;
 use super::header::{Header, Photometric};
@@ -30,7 +30,7 @@ fn rgb([luma, blue, red]: [f64; 3], most: f64) -> [f64; 3] {
 }
 
 fn scaled([red, green, blue]: [f64; 3], most: f64) -> u16 {
-    ((0.2126 * red + 0.7152 * green + 0.0722 * blue) / most * 65535.0).round() as u16
+    ((0.299 * red + 0.587 * green + 0.114 * blue) / most * 65535.0).round() as u16
 }
 
 /// The luma, 0 to 65535, of the colour that each pixel names.

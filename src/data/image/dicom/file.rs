@@ -37,7 +37,7 @@ pub(super) fn open(bytes: &[u8]) -> Result<Body<'_>, String> {
     // Nothing but the group's own number says that meta information follows.
     if bytes.get(start..start + 2) != Some(&[2, 0]) {
         let rest = bytes.get(start..).unwrap_or_default();
-        let encoding = bare_encoding(rest).ok_or("it has no DICOM elements")?;
+        let encoding = bare_encoding(rest).ok_or("it holds no DICOM elements")?;
         return Ok(Body { bytes: bytes.into(), start, syntax: Syntax::native(encoding) });
     }
     let (meta, end) =

@@ -23,7 +23,7 @@ pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Vec<u16>, String> 
     }
     let mut at = 2;
     let (mut frame, mut preset) = (None, None);
-    let mut pixels = vec![0; header.len()];
+    let mut pixels = Vec::new();
     let mut done = vec![false; header.samples];
     while !done.iter().all(|&done| done) {
         let &[0xFF, marker, ref rest @ ..] = bytes.get(at..).unwrap_or_default() else {
@@ -43,6 +43,7 @@ pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Vec<u16>, String> 
             0xDA => {
                 let frame = frame.as_ref().ok_or("has a scan before its frame")?;
                 let scan = Scan::of(segment, frame, &mut done)?;
+                pixels.resize(header.len(), 0);
                 let coding = Coding::new(frame.precision, scan.near, preset)?;
                 at += scan.run(&bytes[at..], coding, header, &mut pixels)?;
             }

@@ -26,13 +26,12 @@ impl Modality {
         let slope = decimal(dataset, SLOPE, "Rescale Slope")?;
         let intercept = decimal(dataset, INTERCEPT, "Rescale Intercept")?;
         // Each is required where the other is; files lack one all the same.
-        match (slope.unwrap_or(1.0), intercept.unwrap_or(0.0)) {
-            (slope, _) if slope == 0.0 => {
-                Err("its Rescale Slope (0028,1053) is 0, which leaves no image".to_owned())
-            }
-            (slope, intercept) if slope == 1.0 && intercept == 0.0 => Ok(Self::Identity),
-            (slope, intercept) => Ok(Self::Linear { slope, intercept }),
+        let (slope, intercept) = (slope.unwrap_or(1.0), intercept.unwrap_or(0.0));
+        if slope == 0.0 {
+            return Err("its Rescale Slope (0028,1053) is 0, which leaves no image".to_owned());
         }
+        let same = slope == 1.0 && intercept == 0.0;
+        Ok(if same { Self::Identity } else { Self::Linear { slope, intercept } })
     }
 
     /// Whether it can make negative numbers of a file's values.

@@ -1,0 +1,318 @@
+//! What a data set holds: counts of labels, sizes and depths of images, images that cannot be read,
+//! and images that are there more than once.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use serde::Serialize;
+
+use super::config::{DataConfig, Uncertain, UncertainPolicy};
+use super::dataset::{Dataset, Sample, Splits, open_with_test};
+use super::error::DataError;
+use super::image::{RawImage, Samples, read_image};
+use crate::model::{HeadConfig, Task};
+
+/// What a data set holds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Inspection {
+    /// `train`, `validation` and, where the layout has one, `test`.
+    pub splits: Vec<SplitCounts>,
+    /// What was found in the files; none where they were not to be read.
+    pub images: Option<ImageCounts>,
+}
+
+/// What a split holds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SplitCounts {
+    /// `train`, `validation` or `test`.
+    pub split: &'static str,
+    /// Rows of the tables.
+    pub images: usize,
+    /// Patients of those.
+    pub patients: usize,
+    /// For each head, by its name, each label with its counts.
+    pub heads: BTreeMap<String, BTreeMap<String, Counts>>,
+}
+
+/// How often a label (or a class) is what, in the tables and for the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Counts {
+    /// Images that have it; of a number, images whose number is known.
+    pub positive: usize,
+    /// Images that have it not; none for a number.
+    pub negative: usize,
+    /// Images labelled −1.
+    pub uncertain: usize,
+    /// Images of which nothing is known.
+    pub missing: usize,
+    /// What the loss sees as positive, uncertain labels by their policy; soft labels count as their
+    /// value.
+    pub used_positive: f64,
+    /// What the loss sees as negative.
+    pub used_negative: f64,
+}
+
+/// What was found in the files.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct ImageCounts {
+    /// How many images have which size, the most frequent first.
+    pub sizes: Vec<SizeCount>,
+    /// How many images store how many bits a sample.
+    pub depths: Vec<DepthCount>,
+    /// Images that cannot be read.
+    pub unreadable: Vec<Unreadable>,
+    /// Groups of images with the same pixels.
+    pub duplicates: Vec<Duplicates>,
+}
+
+/// How many images have a size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SizeCount {
+    /// In pixels.
+    pub width: usize,
+    /// In pixels.
+    pub height: usize,
+    /// How many.
+    pub images: usize,
+}
+
+/// How many images have a depth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct DepthCount {
+    /// Bits of a sample.
+    pub bits: u8,
+    /// How many.
+    pub images: usize,
+}
+
+/// Where an image is listed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Listed {
+    /// `train`, `validation` or `test`.
+    pub split: &'static str,
+    /// Its file.
+    pub path: PathBuf,
+    /// The table that names it.
+    pub table: PathBuf,
+    /// The line of that table, counted from 1 with the header.
+    pub line: u64,
+}
+
+/// An image that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unreadable {
+    /// Where it is listed.
+    #[serde(flatten)]
+    pub listed: Listed,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Images with the same pixels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Duplicates {
+    /// Whether they are in more than one split: what is tested on was trained on.
+    pub across_splits: bool,
+    /// At least two.
+    pub images: Vec<Listed>,
+}
+
+/// Reads the tables of a configuration and, with `read_images`, every image; `progress` is told how
+/// many of how many images are read.
+///
+/// # Errors
+/// Those of [`super::open`]; an image that cannot be read is none.
+pub fn inspect(
+    config: &DataConfig,
+    heads: &[HeadConfig],
+    seed: u64,
+    read_images: bool,
+    progress: impl Fn(usize, usize) + Sync,
+) -> Result<Inspection, DataError> {
+    let drawn = |_: usize, _: usize| {};
+    let used = open_with_test(config, heads, seed, drawn)?;
+    let written = open_with_test(&config.ignoring_uncertain(), heads, seed, drawn)?;
+    let splits = sides(&used).zip(sides(&written)).map(|((split, used), (_, written))| {
+        let patients: std::collections::BTreeSet<(usize, &str)> =
+            used.samples().iter().map(|one| (one.source, one.patient.as_str())).collect();
+        SplitCounts {
+            split,
+            images: used.len(),
+            patients: patients.len(),
+            heads: heads
+                .iter()
+                .enumerate()
+                .map(|(place, head)| (head.name.clone(), counts(written, used, place, head)))
+                .collect(),
+        }
+    });
+    let splits = splits.collect();
+    let images = read_images.then(|| {
+        let samples: Vec<(&'static str, &Sample)> = sides(&used)
+            .flat_map(|(split, dataset)| dataset.samples().iter().map(move |one| (split, one)))
+            .collect();
+        image_counts(&samples, config.workers, progress)
+    });
+    Ok(Inspection { splits, images })
+}
+
+fn sides(splits: &Splits) -> impl Iterator<Item = (&'static str, &Dataset)> {
+    let test = splits.test.as_ref().map(|test| ("test", test));
+    [("train", &splits.train), ("validation", &splits.validation)].into_iter().chain(test)
+}
+
+fn counts(
+    written: &Dataset,
+    used: &Dataset,
+    place: usize,
+    head: &HeadConfig,
+) -> BTreeMap<String, Counts> {
+    let (known, seen) = (written.label_counts(place), used.label_counts(place));
+    let uncertain = written.uncertain_counts(place);
+    let of = |(index, label): (usize, &String)| {
+        // Soft labels of the data set itself are between; whoever is nearer to 1 is positive.
+        let positive = known.positives[index].round() as usize;
+        let negative = known.negatives[index].round() as usize;
+        let uncertain = match head.task {
+            Task::Multilabel | Task::Binary => uncertain.get(index).copied().unwrap_or_default(),
+            Task::Multiclass | Task::Regression => 0,
+        };
+        let counts = Counts {
+            positive,
+            negative,
+            uncertain,
+            missing: written.len().saturating_sub(positive + negative + uncertain),
+            used_positive: seen.positives[index],
+            used_negative: seen.negatives[index],
+        };
+        (label.clone(), counts)
+    };
+    head.labels.iter().enumerate().map(of).collect()
+}
+
+impl DataConfig {
+    /// The same, but that uncertain labels stay unknown.
+    fn ignoring_uncertain(&self) -> Self {
+        let ignore = || Uncertain::All(UncertainPolicy::Ignore);
+        let mut config = self.clone();
+        macro_rules! ignore {
+            ($($table:expr),*) => { $( if let Some(layout) = &mut $table { layout.uncertain = ignore(); } )* };
+        }
+        ignore!(config.chexpert, config.mimic, config.csv, config.phantom);
+        for source in &mut config.sources {
+            ignore!(source.chexpert, source.mimic, source.csv, source.phantom);
+        }
+        config
+    }
+}
+
+/// What one image is.
+struct Look {
+    size: [usize; 2],
+    depth: u8,
+    /// Of its pixels, so that the same image in another file format is found too.
+    content: [u8; 32],
+}
+
+fn look(sample: &Sample) -> Result<Look, String> {
+    let RawImage { width, height, planes, samples, depth } =
+        read_image(&sample.path, sample.item, None)?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(format!("{width} {height} {planes}").as_bytes());
+    match samples {
+        Samples::U8(values) => {
+            hasher.update(&values);
+        }
+        Samples::U16(values) => {
+            for chunk in values.chunks(4096) {
+                let bytes: Vec<u8> = chunk.iter().flat_map(|value| value.to_le_bytes()).collect();
+                hasher.update(&bytes);
+            }
+        }
+        Samples::F32(values) => {
+            for chunk in values.chunks(4096) {
+                let bytes: Vec<u8> = chunk.iter().flat_map(|value| value.to_le_bytes()).collect();
+                hasher.update(&bytes);
+            }
+        }
+    }
+    Ok(Look { size: [width, height], depth, content: hasher.finalize().into() })
+}
+
+fn image_counts(
+    samples: &[(&'static str, &Sample)],
+    workers: Option<usize>,
+    progress: impl Fn(usize, usize) + Sync,
+) -> ImageCounts {
+    let looks = look_at_all(samples, workers, progress);
+    let (mut sizes, mut depths) = (BTreeMap::new(), BTreeMap::new());
+    let mut groups: BTreeMap<[u8; 32], Vec<usize>> = BTreeMap::new();
+    let mut found = ImageCounts::default();
+    for (place, look) in looks.into_iter().enumerate() {
+        match look {
+            Ok(Look { size, depth, content }) => {
+                *sizes.entry(size).or_insert(0) += 1;
+                *depths.entry(depth).or_insert(0) += 1;
+                groups.entry(content).or_default().push(place);
+            }
+            Err(reason) => {
+                found.unreadable.push(Unreadable { listed: listed(samples[place]), reason });
+            }
+        }
+    }
+    found.sizes = sizes
+        .into_iter()
+        .map(|([width, height], images)| SizeCount { width, height, images })
+        .collect();
+    found.sizes.sort_by_key(|size| std::cmp::Reverse(size.images));
+    found.depths = depths.into_iter().map(|(bits, images)| DepthCount { bits, images }).collect();
+    let mut groups: Vec<Vec<usize>> =
+        groups.into_values().filter(|group| group.len() > 1).collect();
+    groups.sort();
+    found.duplicates = groups
+        .into_iter()
+        .map(|group| Duplicates {
+            across_splits: group.iter().any(|at| samples[*at].0 != samples[group[0]].0),
+            images: group.into_iter().map(|at| listed(samples[at])).collect(),
+        })
+        .collect();
+    found
+}
+
+fn look_at_all(
+    samples: &[(&'static str, &Sample)],
+    workers: Option<usize>,
+    progress: impl Fn(usize, usize) + Sync,
+) -> Vec<Result<Look, String>> {
+    let cores = || thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let looks: Mutex<Vec<Option<Result<Look, String>>>> =
+        Mutex::new(samples.iter().map(|_| None).collect());
+    thread::scope(|scope| {
+        for _ in 0..workers.unwrap_or_else(cores).max(1) {
+            scope.spawn(|| {
+                loop {
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((_, sample)) = samples.get(place) else { return };
+                    let look = look(sample);
+                    looks.lock().unwrap_or_else(PoisonError::into_inner)[place] = Some(look);
+                    progress(done.fetch_add(1, Ordering::Relaxed) + 1, samples.len());
+                }
+            });
+        }
+    });
+    let looks = looks.into_inner().unwrap_or_else(PoisonError::into_inner);
+    looks
+        .into_iter()
+        .map(|look| look.unwrap_or_else(|| Err("it was not looked at".to_owned())))
+        .collect()
+}
+
+fn listed((split, sample): (&'static str, &Sample)) -> Listed {
+    let (path, table) = (sample.path.clone(), sample.table.to_path_buf());
+    Listed { split, path, table, line: sample.line }
+}
