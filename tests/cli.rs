@@ -74,6 +74,48 @@ fn a_phantom_needs_its_settings() {
 }
 
 #[test]
+fn a_preview_shows_training_and_validation_images_in_a_png() {
+    let folder = tempfile::tempdir().expect("is made");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let set = |key: &str, value: String| format!("--set={key}={value}");
+    let (root, config) = (path("data"), "configs/quickstart.toml");
+    let phantom = format!("{{root={root:?},patients=12,size=40,seed=1}}");
+    let (phantom, out) = (set("data.phantom", phantom), path("sheet.png"));
+    let augment = set("data.augment", "{rotate_degrees=10,mixup=1.0}".to_owned());
+    let preview = |more: &[&str]| {
+        let all = ["data", "preview", config, &phantom, &augment, "--out", &out];
+        let (code, told, shown) = outcome(&[&all, more].concat());
+        assert_eq!(code, Some(0), "{shown}");
+        let png = std::fs::read(&out).expect("is written");
+        let image = image::load_from_memory(&png).expect("is a PNG");
+        let size = format!("{}×{} pixels", image.width(), image.height());
+        assert!(told.contains(&size) && told.contains("sheet.png"), "{told}");
+        (told, image.width(), image.height())
+    };
+    let (told, width, height) = preview(&["--count", "2", "--epochs", "2"]);
+    assert!(told.starts_with("2 images in "), "{told}");
+    let (_, wider, _) = preview(&["--count", "2", "--epochs", "3"]);
+    let (_, _, higher) = preview(&["--count", "3", "--epochs", "2"]);
+    assert!(wider > width && higher > height);
+    let (told, ..) = preview(&["--count", "1", "--split", "validation"]);
+    assert!(told.starts_with("1 image in "), "{told}");
+}
+
+#[test]
+fn a_preview_is_a_png_and_says_so() {
+    let preview = |out: &str, count: &str| {
+        let config = "configs/quickstart.toml";
+        outcome(&["data", "preview", config, "--out", out, "--count", count])
+    };
+    let (code, _, shown) = preview("sheet.jpg", "2");
+    assert_eq!(code, Some(2));
+    assert!(shown.contains("--out sheet.png"), "{shown}");
+    let (code, _, shown) = preview("sheet.png", "0");
+    assert_eq!(code, Some(2));
+    assert!(shown.contains("1..=200"), "{shown}");
+}
+
+#[test]
 fn devices_are_listed_on_every_machine() {
     let (code, listed, shown) = outcome(&["devices"]);
     assert_eq!((code, shown.as_str()), (Some(0), ""), "{listed}");

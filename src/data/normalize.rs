@@ -132,15 +132,16 @@ pub fn check(image: &ImageConfig) -> Result<(), Fault> {
     let NormalizeNumbers { mean, std, percentile } = numbers;
     let offered = "write \"unit\", \"per_image\", \"xrv\", `{ mean = 0.5, std = 0.25 }` or \
                    `{ percentile = [0.5, 99.5] }`";
+    let both = "write both, such as `{ mean = 0.5, std = 0.25 }`";
     match (mean, std) {
         (None, None) if percentile.is_none() => {
             return Err(fault(&[], None, "`normalize` is empty", offered));
         }
         (Some(_), None) => {
-            return Err(fault(&["mean"], None, "`mean` is given without `std`", "write both"));
+            return Err(fault(&["mean"], None, "`mean` is given without `std`", both));
         }
         (None, Some(_)) => {
-            return Err(fault(&["std"], None, "`std` is given without `mean`", "write both"));
+            return Err(fault(&["std"], None, "`std` is given without `mean`", both));
         }
         _ => {}
     }

@@ -103,6 +103,12 @@ impl Place {
 }
 
 /// What the model sees of an image: `[channels, height, width]`. `augment` is absent in validation.
+///
+/// `config` and `augment` must have passed [`check_normalize`](super::check_normalize) and
+/// [`check_augment`](super::check_augment).
+///
+/// # Panics
+/// If the levels are not whole planes of the image's size, or the content lies outside.
 pub fn prepare(
     mut image: Resized,
     config: &ImageConfig,

@@ -178,6 +178,24 @@ fn values_out_of_range_say_the_range() {
         ("too much rotation", "rotate_degrees = 10.0", "rotate_degrees = 360", "360"),
         ("a share above a half", "rotate_degrees = 10.0", "translate = 0.6", "0.6"),
         ("a flip above 1", "rotate_degrees = 10.0", "horizontal_flip = 50", "50"),
+        ("a brightness", "rotate_degrees = 10.0", "brightness = 1.5", "1.5"),
+        (
+            "a crop",
+            "rotate_degrees = 10.0",
+            "random_resized_crop = { area = [0.5, 0.1] }",
+            "[0.5, 0.1]",
+        ),
+        ("no tiles", "rotate_degrees = 10.0", "clahe = { tiles = [8, 0] }", "0"),
+        ("a level", "rotate_degrees = 10.0", "random_erasing = { value = 255 }", "255"),
+        ("a blend", "rotate_degrees = 10.0", "mixup = -1", "-1"),
+        ("a deviation of 0", "\"letterbox\"", "\"crop\", normalize = { mean = 0.5, std = 0 }", "0"),
+        (
+            "percentiles in the wrong order",
+            "\"letterbox\"",
+            "\"crop\", normalize = { percentile = [99, 1] }",
+            "[99, 1]",
+        ),
+        ("no scale", "\"letterbox\"", "\"crop\", normalize = {}", "{}"),
         ("no views", "[\"PA\", \"AP\"]", "[]", "[]"),
         ("a view twice", "[\"PA\", \"AP\"]", "[\"PA\", \"PA\"]", "\"PA\""),
         (
@@ -226,6 +244,18 @@ fn contradictions_show_what_contradicts() {
         ("a depth and a growth", "depth = 121", "depth = 121\ngrowth = 32", "32"),
         ("more blocks than pixels", "depth = 121", deep, "320"),
         ("a batch of one", "batch_size = 64", "batch_size = 1", "1"),
+        (
+            "a mean without a deviation",
+            "\"letterbox\"",
+            "\"crop\", normalize = { mean = 0.5 }",
+            "0.5",
+        ),
+        (
+            "means of more channels",
+            "\"letterbox\"",
+            "\"crop\", normalize = { mean = [0.5, 0.4], std = 0.2 }",
+            "[0.5, 0.4]",
+        ),
         ("two heads of a name", "name = \"view\"", "name = \"findings\"", "\"findings\""),
         ("a label twice", "\"Pleural Effusion\"]", "\"Edema\"]", "\"Edema\""),
         (

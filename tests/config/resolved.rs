@@ -46,6 +46,9 @@ fn a_resolved_configuration_resolves_to_itself() {
         "data.chexpert.uncertain={Edema='zeros', default={smooth=[0.1, 0.3]}}\ndevice.use=cuda:3",
         "heads[1].task=regression\nheads[1].labels=['Age']\nheads[1].loss=huber\n\
          train.best_metric=val/view/mae",
+        "data.image.normalize=xrv\ndata.augment.clahe={clip_limit=3}\ndata.augment.mixup=0.2",
+        "data.image.normalize={mean=0.5, std=[0.25]}\ndata.augment.random_erasing={}",
+        "data.image.normalize={percentile=[0.5, 99.5]}\ndata.augment.random_resized_crop={}",
         "heads[0].loss.bce.pos_weight=[1, 1.5]\nmodel.densenet.norm=group\ntrain.batch_size=1",
     ];
     let layout = "[data.chexpert]\nroot = \"datasets/chexpert\"\nuncertain = \"ones\"";

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// A configuration with everything that has state: shuffling, augmentation, dropout, BatchNorm,
+/// A configuration with everything that has state: shuffling, augmentation, mixing, dropout, BatchNorm,
 /// AdamW, clipping, an average of the weights, a schedule that watches a metric, two heads.
 pub const CONFIG: &str = r#"
 [run]
@@ -17,7 +17,7 @@ use = "cpu"
 [data]
 image = { size = [32, 32], channels = 1 }
 validation = { fraction = 0.3 }
-augment = { rotate_degrees = 10.0, translate = 0.1, horizontal_flip = 0.5 }
+augment = { rotate_degrees = 10.0, translate = 0.1, horizontal_flip = 0.5, noise = 0.02, mixup = 0.5, cutmix = 1.0 }
 [data.phantom]
 root = "data"
 patients = 14

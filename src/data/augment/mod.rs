@@ -71,7 +71,12 @@ fn move_pixels(image: &mut Resized, config: &AugmentConfig, place: Place) -> Vec
             .map(|row| if inside(row) { columns.clone() } else { 0..0 })
             .collect();
     }
-    image.levels = image.planes_mut().flat_map(|plane| warp.apply(plane)).collect();
+    let mut moved = vec![0.0; image.levels.len()];
+    let pixels = image.size[0] * image.size[1];
+    for (plane, moved) in image.planes_mut().zip(moved.chunks_exact_mut(pixels)) {
+        warp.apply(plane, moved);
+    }
+    image.levels = moved;
     warp.spans(image.content)
 }
 

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
+use super::warp::tests::applied;
 use super::*;
 use crate::data::area::Area;
 use crate::data::config::Clahe;
@@ -125,7 +126,7 @@ fn affine_maps_are_those_of_torchvision() {
             shear: case.shear_degrees.to_radians().tan(),
             flip: case.flip,
         };
-        let ours = Warp::new(&affine, None, fixture.size).apply(&fixture.levels);
+        let ours = applied(&Warp::new(&affine, None, fixture.size), &fixture.levels);
         assert_close(&ours, &case.expected, 1e-4, &format!("{affine:?}"));
     }
 }
@@ -137,7 +138,7 @@ fn parts_are_enlarged_as_torchvision_enlarges_them() {
     for CropCase { part: [top, left, height, width], expected } in &fixture.cropped {
         let part = Area { top: *top, left: *left, height: *height, width: *width };
         let warp = Warp::new(&Affine::STILL, Some(part), fixture.size);
-        assert_close(&warp.apply(&fixture.levels), expected, 1e-5, &format!("{part:?}"));
+        assert_close(&applied(&warp, &fixture.levels), expected, 1e-5, &format!("{part:?}"));
     }
 }
 

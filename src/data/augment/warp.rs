@@ -68,11 +68,9 @@ impl Warp {
         *self == Self::new(&Affine::STILL, None, self.size)
     }
 
-    /// The warped plane, `[height, width]`: bilinear, black where nothing was.
-    pub fn apply(&self, plane: &[f32]) -> Vec<f32> {
-        let [height, width] = self.size;
-        let mut warped = vec![0.0; plane.len()];
-        for (row, line) in warped.chunks_exact_mut(width).enumerate().take(height) {
+    /// Warps a plane, `[height, width]`, into a black one: bilinear, black where nothing was.
+    pub fn apply(&self, plane: &[f32], warped: &mut [f32]) {
+        for (row, line) in warped.chunks_exact_mut(self.size[1]).enumerate() {
             let touched = self.frame_columns(row, -1.0, 0.0);
             let inside = self.inner_columns(row);
             let (before, after) = match inside.is_empty() {
@@ -84,7 +82,6 @@ impl Warp {
             }
             self.fill(plane, row, inside.start, &mut line[inside]);
         }
-        warped
     }
 
     /// For each row of the result, the columns that show `content`, a part of the plane.
@@ -209,7 +206,7 @@ fn common(one: Range<usize>, other: Range<usize>) -> Range<usize> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::f64::consts::FRAC_PI_2;
 
     use proptest::prelude::*;
@@ -223,13 +220,19 @@ mod tests {
     }
 
     fn warped(affine: Affine, plane: &[f32], size: [usize; 2]) -> Vec<f32> {
-        Warp::new(&affine, None, size).apply(plane)
+        applied(&Warp::new(&affine, None, size), plane)
+    }
+
+    pub fn applied(warp: &Warp, plane: &[f32]) -> Vec<f32> {
+        let mut warped = vec![0.0; plane.len()];
+        warp.apply(plane, &mut warped);
+        warped
     }
 
     #[test]
     fn no_warp_changes_nothing() {
         let warp = Warp::new(&STILL, None, [5, 7]);
-        assert_eq!(warp.apply(&numbered(5, 7)), numbered(5, 7));
+        assert_eq!(applied(&warp, &numbered(5, 7)), numbered(5, 7));
         assert!(warp.moves_nothing());
         assert_eq!(warp.spans(Area::whole([5, 7])), vec![0..7; 5]);
     }
@@ -327,7 +330,7 @@ mod tests {
             let mut plane = vec![0.0; height * width];
             content.rows_mut(&mut plane, width).for_each(|row| row.fill(1.0));
             let warp = Warp::new(&affine, cropped.then_some(part), [height, width]);
-            let shown = warp.apply(&plane);
+            let shown = applied(&warp, &plane);
             for (row, span) in warp.spans(content).into_iter().enumerate() {
                 for column in 0..width {
                     let level = shown[row * width + column];

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// `[data.augment]`: random changes to training images, drawn from (seed, epoch, image). Grey levels
 /// are 0 (black) to 1 (white) here, whatever `data.image.normalize` makes of them afterwards.
+/// `trainer data preview` shows what they do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AugmentConfig {
@@ -18,7 +19,7 @@ pub struct AugmentConfig {
     pub shear_degrees: f64,
     /// Mirroring left to right, with this probability.
     pub horizontal_flip: f64,
-    /// A random part of the image, resized to the whole (Szegedy et al. 2015, arXiv:1409.4842).
+    /// A random part of the resized image, enlarged to the whole (Szegedy et al. 2015, arXiv:1409.4842).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random_resized_crop: Option<RandomResizedCrop>,
     /// Levels times a factor between 1 − this and 1 + this, 0 to 1.
@@ -27,7 +28,7 @@ pub struct AugmentConfig {
     pub contrast: f64,
     /// Levels to the power of a factor between 1/(1 + this) and 1 + this, 0 to 1.
     pub gamma: f64,
-    /// Gaussian noise of a standard deviation between 0 and this, 0 to 1.
+    /// Gaussian noise of a standard deviation between 0 and this, in levels, 0 to 1.
     pub noise: f64,
     /// Gaussian blur of a standard deviation between 0 and this many pixels, 0 to 10.
     pub blur: f64,
@@ -38,10 +39,11 @@ pub struct AugmentConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random_erasing: Option<RandomErasing>,
     /// Blending with another image of the batch and its labels by a share drawn from
-    /// Beta(this, this) (Zhang et al. 2018, arXiv:1710.09412); 0 for none.
+    /// Beta(this, this) (Zhang et al. 2018, arXiv:1710.09412), 0 to 100; 0 for none. A label that
+    /// only one of the two images has is masked.
     pub mixup: f64,
     /// A rectangle from another image of the batch, and its share of that image's labels, the share
-    /// drawn from Beta(this, this) (Yun et al. 2019, arXiv:1905.04899); 0 for none. With `mixup`
+    /// drawn from Beta(this, this) (Yun et al. 2019, arXiv:1905.04899), 0 to 100; 0 for none. With `mixup`
     /// too, each batch has one of the two.
     pub cutmix: f64,
 }
@@ -68,9 +70,9 @@ impl Default for RandomResizedCrop {
 pub struct Clahe {
     /// The probability that an image is equalised.
     pub probability: f64,
-    /// The steepest allowed slope of the mapping, 1 or more.
+    /// The steepest allowed slope of the mapping, 1 to 256.
     pub clip_limit: f64,
-    /// Tiles down and across.
+    /// Tiles down and across, 1 to 64 each.
     pub tiles: [usize; 2],
 }
 

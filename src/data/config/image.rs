@@ -61,14 +61,15 @@ pub enum NormalizeKind {
     /// 0 (black) to 1 (white).
     #[default]
     Unit,
-    /// Each image to mean 0 and standard deviation 1.
+    /// Each image to mean 0 and standard deviation 1, before random changes and not counting a
+    /// letterbox's bars.
     PerImage,
     /// −1024 (black) to 1024 (white), as torchxrayvision's models expect (Cohen et al. 2022,
     /// arXiv:2111.00595).
     Xrv,
 }
 
-/// A scale by numbers: `{ mean, std }` or `{ percentile }`.
+/// A scale by numbers: `{ mean, std }`, `{ percentile }`, or all three, percentiles first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NormalizeNumbers {
@@ -78,7 +79,8 @@ pub struct NormalizeNumbers {
     /// What the difference is divided by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub std: Option<PerChannel>,
-    /// The percentiles of each image that become 0 and 1; what lies outside is clipped.
+    /// The percentiles of each image that become 0 and 1, before random changes and not counting a
+    /// letterbox's bars; what lies outside is clipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percentile: Option<[f64; 2]>,
 }
