@@ -25,7 +25,7 @@ batch_size = 3
 optimizer = {{ sgd = {{ lr = 0.01 }} }}
 {heads}
 [data]
-image = {{ size = [32, 32] }}
+image.size = [32, 32]
 {data}
 "#,
         output = folder.path()
@@ -132,6 +132,23 @@ fn mura_trains_for_an_epoch_with_a_head_for_each_part() {
     let heads =
         part("SHOULDER") + &part("WRIST") + &head("part", "multiclass", &["XR_WRIST", "XR_HAND"]);
     run("mura", "[data.mura]\nroot = \"mura\"", &heads);
+}
+
+#[test]
+fn arrays_train_for_an_epoch_whatever_their_numbers_and_channels() {
+    let heads = head("findings", "multilabel", &["A", "B"])
+        + &head("kind", "multiclass", &["x", "y", "z"])
+        + &head("age", "regression", &["1", "2", "3"]);
+    for (images, channels) in
+        [("u16.npy", 1), ("data.npz:images", 1), ("f32.npy", 2), ("u8.npy", 3)]
+    {
+        let data = format!(
+            "image.channels = {channels}\n[data.arrays]\nroot = \"../arrays\"\n\
+             images = {images:?}\npatients = \"patients.npy\"\nsplit = \"split.npy\"\n\
+             targets = {{ findings = \"findings.npy\", kind = \"kind.npy\", age = \"age.npy\" }}"
+        );
+        run("arrays", &data, &heads);
+    }
 }
 
 #[test]

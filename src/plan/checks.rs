@@ -98,6 +98,9 @@ fn batch_size(config: &Config) -> Result<(), Fault> {
     require(size >= 2 || model.norm() != Norm::Batch, key, message, help)
 }
 
+/// More channels than any camera has.
+const MOST_CHANNELS: usize = 1024;
+
 /// Sides beyond this overflow nothing, but no radiograph has them and no memory holds them.
 const LARGEST_SIDE: usize = 16384;
 
@@ -109,9 +112,21 @@ fn image(config: &Config) -> Result<(), Fault> {
         let key = format!("data.image.size[{place}]");
         require((32..=LARGEST_SIDE).contains(side), key, message, help)?;
     }
-    let message = format!("images have 1 or 3 channels, not {}", image.channels);
-    let help = "write 1 (grey), or 3 for weights trained on colour images";
-    require(matches!(image.channels, 1 | 3), "data.image.channels", message, help)
+    let data = &config.data;
+    let arrays = data.arrays.is_some() || data.sources.iter().any(|source| source.arrays.is_some());
+    let channels = if arrays { 1..=MOST_CHANNELS } else { 1..=3 };
+    let holds = channels.contains(&image.channels) && (arrays || image.channels != 2);
+    let (message, help) = match arrays {
+        true => (
+            format!("images of {} channels are out of range", image.channels),
+            format!("write the array's channels, from 1 to {MOST_CHANNELS}"),
+        ),
+        false => (
+            format!("images have 1 or 3 channels, not {}", image.channels),
+            "write 1 (grey), or 3 for weights trained on colour images".to_owned(),
+        ),
+    };
+    require(holds, "data.image.channels", message, help)
 }
 
 fn layouts(config: &Config) -> Result<(), Fault> {

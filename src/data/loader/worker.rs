@@ -16,8 +16,8 @@ use crate::data::resize::{Fitted, resize};
 
 /// What became of an image.
 enum Outcome {
-    /// `[channels, height, width]`.
-    Plane(Vec<f32>),
+    /// It is in its place.
+    Loaded,
     /// The reason it cannot be read.
     Bad(String),
     /// The message of a panic outside the decoder.
@@ -29,8 +29,16 @@ pub(super) struct Pending {
     number: usize,
     epoch: u64,
     indices: Vec<usize>,
-    outcomes: Mutex<Vec<Option<Outcome>>>,
+    work: Mutex<Work>,
     left: AtomicUsize,
+}
+
+/// What becomes of a batch's images.
+#[derive(Default)]
+struct Work {
+    outcomes: Vec<Option<Outcome>>,
+    /// `[images, channels, height, width]`, each image in its place; empty until there is one.
+    images: Vec<f32>,
 }
 
 /// One image of a batch in work.
@@ -41,21 +49,32 @@ pub(super) struct Job {
 
 impl Pending {
     pub fn new(number: usize, epoch: u64, indices: Vec<usize>) -> Self {
-        let outcomes = Mutex::new(indices.iter().map(|_| None).collect());
+        let outcomes = indices.iter().map(|_| None).collect();
+        let work = Mutex::new(Work { outcomes, images: Vec::new() });
         let left = AtomicUsize::new(indices.len());
-        Self { number, epoch, indices, outcomes, left }
+        Self { number, epoch, indices, work, left }
     }
 
     pub fn jobs(pending: &Arc<Self>) -> impl Iterator<Item = Job> {
         (0..pending.indices.len()).map(|place| Job { pending: pending.clone(), place })
     }
 
-    /// Puts an outcome in its place; the one who puts the last gets them all.
-    fn put(&self, place: usize, outcome: Outcome) -> Option<Vec<Option<Outcome>>> {
-        let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
-        outcomes[place] = Some(outcome);
+    /// Puts an image in its place: copied, so that threads reuse their own memory, and all of a
+    /// batch has its memory but once.
+    fn place(&self, place: usize, plane: &[f32]) {
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        if work.images.is_empty() {
+            work.images = vec![0.0; self.indices.len() * plane.len()];
+        }
+        work.images[place * plane.len()..(place + 1) * plane.len()].copy_from_slice(plane);
+    }
+
+    /// Notes an outcome; the one who notes the last gets it all.
+    fn note(&self, place: usize, outcome: Outcome) -> Option<Work> {
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        work.outcomes[place] = Some(outcome);
         let last = self.left.fetch_sub(1, Ordering::AcqRel) == 1;
-        last.then(|| std::mem::take(&mut *outcomes))
+        last.then(|| std::mem::take(&mut *work))
     }
 }
 
@@ -80,19 +99,26 @@ pub(super) fn work(
 /// Makes a whole batch on this thread.
 pub(super) fn make(shared: &Shared, pending: Pending) -> Result<Batch, DataError> {
     let last = (0..pending.indices.len()).find_map(|place| step(shared, &pending, place));
-    last.unwrap_or_else(|| assemble(shared, &pending, Vec::new()))
+    last.unwrap_or_else(|| assemble(shared, &pending, Work::default()))
 }
 
 /// Loads one image; with the last of a batch, puts the batch together.
 fn step(shared: &Shared, pending: &Pending, place: usize) -> Option<Result<Batch, DataError>> {
     let index = pending.indices[place];
-    let outcome = contained(|| load(shared, pending.epoch, index)).unwrap_or_else(Outcome::Failed);
-    let outcomes = pending.put(place, outcome)?;
-    let batch = contained(|| assemble(shared, pending, outcomes));
+    let loaded = contained(|| match load(shared, pending.epoch, index) {
+        Ok(plane) => {
+            pending.place(place, &plane);
+            Outcome::Loaded
+        }
+        Err(reason) => Outcome::Bad(reason),
+    });
+    let work = pending.note(place, loaded.unwrap_or_else(Outcome::Failed))?;
+    let batch = contained(|| assemble(shared, pending, work));
     Some(batch.unwrap_or_else(|panic| Err(DataError::Worker(panic))))
 }
 
-fn load(shared: &Shared, epoch: u64, index: usize) -> Outcome {
+/// `[channels, height, width]`, or the reason why not.
+fn load(shared: &Shared, epoch: u64, index: usize) -> Result<Vec<f32>, String> {
     let config = &shared.config;
     let size = config.image.size;
     let sample = &shared.dataset.samples()[index];
@@ -100,11 +126,12 @@ fn load(shared: &Shared, epoch: u64, index: usize) -> Outcome {
         let image = (shared.read)(sample, size)?;
         Ok(resize(&image, size, config.image.fit))
     };
-    let image = match shared.cache.get(sample, make) {
-        Ok(image) => image,
-        Err(reason) => return Outcome::Bad(reason),
-    };
-    Outcome::Plane(prepared(image, config, epoch, index))
+    let image = shared.cache.get(sample, make)?;
+    let (planes, channels) = (image.planes, config.image.channels);
+    if planes != 1 && planes != channels {
+        return Err(format!("it has {planes} channels, and `data.image.channels` is {channels}"));
+    }
+    Ok(prepared(image, config, epoch, index))
 }
 
 /// What the model sees of an image.
@@ -113,19 +140,20 @@ pub fn prepared(image: Fitted, config: &LoaderConfig, epoch: u64, index: usize) 
     prepare(Resized::of(image), &config.image, config.augment.as_ref(), place)
 }
 
-fn assemble(
-    shared: &Shared,
-    pending: &Pending,
-    outcomes: Vec<Option<Outcome>>,
-) -> Result<Batch, DataError> {
+fn assemble(shared: &Shared, pending: &Pending, work: Work) -> Result<Batch, DataError> {
     let [height, width] = shared.config.image.size;
     let channels = shared.config.image.channels;
-    let mut images = Vec::with_capacity(outcomes.len() * channels * height * width);
-    let (mut indices, mut skipped) = (Vec::with_capacity(outcomes.len()), Vec::new());
-    for (&index, outcome) in pending.indices.iter().zip(outcomes) {
+    let length = channels * height * width;
+    let mut images = work.images;
+    let (mut indices, mut skipped) = (Vec::with_capacity(work.outcomes.len()), Vec::new());
+    for (place, (&index, outcome)) in pending.indices.iter().zip(work.outcomes).enumerate() {
         match outcome {
-            Some(Outcome::Plane(plane)) => {
-                images.extend_from_slice(&plane);
+            Some(Outcome::Loaded) => {
+                // Those behind a bad one move up.
+                if indices.len() < place {
+                    let from = place * length;
+                    images.copy_within(from..from + length, indices.len() * length);
+                }
                 indices.push(index);
             }
             Some(Outcome::Bad(reason)) => {
@@ -142,6 +170,7 @@ fn assemble(
             None => return Err(DataError::Worker("an image was lost".to_owned())),
         }
     }
+    images.truncate(indices.len() * length);
     let shape = [indices.len(), channels, height, width];
     let targets = shared.dataset.targets(&indices);
     let batch = Batch { images, shape, targets, indices, skipped };
