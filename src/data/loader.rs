@@ -240,13 +240,16 @@ impl Epoch {
 
     fn pending(&self, number: usize) -> Pending {
         let slice = slice(&self.shared.config, self.order.len(), number);
-        Pending::new(number, self.epoch, self.order[slice].to_vec())
+        // As many parts as it takes to have one for each worker among the batches in work.
+        let LoaderConfig { workers, prefetch, batch_size, .. } = self.shared.config;
+        let share = batch_size.div_ceil(workers.div_ceil(prefetch.max(1)).max(1));
+        Pending::new(number, self.epoch, self.order[slice].to_vec(), share)
     }
 
     /// Waits for the batch whose turn it is, or makes it.
     fn wait(&mut self) -> Result<Batch, DataError> {
         if self.shared.config.workers == 0 {
-            return worker::make(&self.shared, self.pending(self.next));
+            return worker::make(&self.shared, &self.pending(self.next));
         }
         loop {
             if let Some(outcome) = self.ready.remove(&self.next) {

@@ -1,4 +1,8 @@
-//! What a loader's thread does: decode one image, and put the batch together with its last one.
+//! What a loader's thread does: load some images of a batch, and put the batch together with its
+//! last ones.
+//!
+//! A thread loads a whole batch where there are batches enough in work for all, since what several
+//! threads write into one batch must be copied together.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +20,7 @@ use crate::data::resize::{Fitted, resize};
 
 /// What became of an image.
 enum Outcome {
-    /// It is in its place.
+    /// It is among the part's images.
     Loaded,
     /// The reason it cannot be read.
     Bad(String),
@@ -29,52 +33,48 @@ pub(super) struct Pending {
     number: usize,
     epoch: u64,
     indices: Vec<usize>,
-    work: Mutex<Work>,
+    /// How many images a job loads.
+    share: usize,
+    /// What the jobs loaded, in their order.
+    parts: Mutex<Vec<Option<Part>>>,
     left: AtomicUsize,
 }
 
-/// What becomes of a batch's images.
+/// Some images of a batch.
 #[derive(Default)]
-struct Work {
-    outcomes: Vec<Option<Outcome>>,
-    /// `[images, channels, height, width]`, each image in its place; empty until there is one.
+struct Part {
+    outcomes: Vec<Outcome>,
+    /// `[loaded, channels, height, width]`.
     images: Vec<f32>,
 }
 
-/// One image of a batch in work.
+/// Some images of a batch in work.
 pub(super) struct Job {
     pending: Arc<Pending>,
-    place: usize,
+    part: usize,
 }
 
 impl Pending {
-    pub fn new(number: usize, epoch: u64, indices: Vec<usize>) -> Self {
-        let outcomes = indices.iter().map(|_| None).collect();
-        let work = Mutex::new(Work { outcomes, images: Vec::new() });
-        let left = AtomicUsize::new(indices.len());
-        Self { number, epoch, indices, work, left }
+    /// A batch whose jobs load `share` images each.
+    pub fn new(number: usize, epoch: u64, indices: Vec<usize>, share: usize) -> Self {
+        let share = share.max(1);
+        let parts = indices.len().div_ceil(share);
+        let left = AtomicUsize::new(parts);
+        let parts = Mutex::new((0..parts).map(|_| None).collect());
+        Self { number, epoch, indices, share, parts, left }
     }
 
     pub fn jobs(pending: &Arc<Self>) -> impl Iterator<Item = Job> {
-        (0..pending.indices.len()).map(|place| Job { pending: pending.clone(), place })
+        let parts = pending.indices.len().div_ceil(pending.share);
+        (0..parts).map(|part| Job { pending: pending.clone(), part })
     }
 
-    /// Puts an image in its place: copied, so that threads reuse their own memory, and all of a
-    /// batch has its memory but once.
-    fn place(&self, place: usize, plane: &[f32]) {
-        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        if work.images.is_empty() {
-            work.images = vec![0.0; self.indices.len() * plane.len()];
-        }
-        work.images[place * plane.len()..(place + 1) * plane.len()].copy_from_slice(plane);
-    }
-
-    /// Notes an outcome; the one who notes the last gets it all.
-    fn note(&self, place: usize, outcome: Outcome) -> Option<Work> {
-        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        work.outcomes[place] = Some(outcome);
+    /// Puts a part in its place; the one who puts the last gets them all.
+    fn put(&self, place: usize, part: Part) -> Option<Vec<Option<Part>>> {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts[place] = Some(part);
         let last = self.left.fetch_sub(1, Ordering::AcqRel) == 1;
-        last.then(|| std::mem::take(&mut *work))
+        last.then(|| std::mem::take(&mut *parts))
     }
 }
 
@@ -85,11 +85,11 @@ pub(super) fn work(
     finished: &Sender<(usize, Result<Batch, DataError>)>,
     stop: &AtomicBool,
 ) {
-    for Job { pending, place } in jobs {
+    for Job { pending, part } in jobs {
         if stop.load(Ordering::Relaxed) {
             continue;
         }
-        let Some(batch) = step(shared, &pending, place) else { continue };
+        let Some(batch) = step(shared, &pending, part, stop) else { continue };
         if finished.send((pending.number, batch)).is_err() {
             break;
         }
@@ -97,24 +97,47 @@ pub(super) fn work(
 }
 
 /// Makes a whole batch on this thread.
-pub(super) fn make(shared: &Shared, pending: Pending) -> Result<Batch, DataError> {
-    let last = (0..pending.indices.len()).find_map(|place| step(shared, &pending, place));
-    last.unwrap_or_else(|| assemble(shared, &pending, Work::default()))
+pub(super) fn make(shared: &Shared, pending: &Pending) -> Result<Batch, DataError> {
+    let part = load_part(shared, pending, &pending.indices, &AtomicBool::new(false));
+    let batch = contained(|| assemble(shared, pending, vec![part]));
+    batch.unwrap_or_else(|panic| Err(DataError::Worker(panic)))
 }
 
-/// Loads one image; with the last of a batch, puts the batch together.
-fn step(shared: &Shared, pending: &Pending, place: usize) -> Option<Result<Batch, DataError>> {
-    let index = pending.indices[place];
-    let loaded = contained(|| match load(shared, pending.epoch, index) {
-        Ok(plane) => {
-            pending.place(place, &plane);
-            Outcome::Loaded
-        }
-        Err(reason) => Outcome::Bad(reason),
-    });
-    let work = pending.note(place, loaded.unwrap_or_else(Outcome::Failed))?;
-    let batch = contained(|| assemble(shared, pending, work));
+/// Loads one part; with the last of a batch, puts the batch together.
+fn step(
+    shared: &Shared,
+    pending: &Pending,
+    part: usize,
+    stop: &AtomicBool,
+) -> Option<Result<Batch, DataError>> {
+    let indices = pending.indices.chunks(pending.share).nth(part).unwrap_or_default();
+    let parts = pending.put(part, load_part(shared, pending, indices, stop))?;
+    let batch = contained(|| assemble(shared, pending, parts.into_iter().flatten().collect()));
     Some(batch.unwrap_or_else(|panic| Err(DataError::Worker(panic))))
+}
+
+/// Loads images one after another; a panic is the outcome of its image.
+fn load_part(shared: &Shared, pending: &Pending, indices: &[usize], stop: &AtomicBool) -> Part {
+    let mut part = Part::default();
+    for &index in indices {
+        // What follows is wanted by no one.
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let outcome = match contained(|| load(shared, pending.epoch, index)) {
+            Ok(Ok(plane)) => {
+                if part.images.is_empty() {
+                    part.images.reserve_exact(indices.len() * plane.len());
+                }
+                part.images.extend_from_slice(&plane);
+                Outcome::Loaded
+            }
+            Ok(Err(reason)) => Outcome::Bad(reason),
+            Err(panic) => Outcome::Failed(panic),
+        };
+        part.outcomes.push(outcome);
+    }
+    part
 }
 
 /// `[channels, height, width]`, or the reason why not.
@@ -140,22 +163,14 @@ pub fn prepared(image: Fitted, config: &LoaderConfig, epoch: u64, index: usize) 
     prepare(Resized::of(image), &config.image, config.augment.as_ref(), place)
 }
 
-fn assemble(shared: &Shared, pending: &Pending, work: Work) -> Result<Batch, DataError> {
-    let [height, width] = shared.config.image.size;
-    let channels = shared.config.image.channels;
-    let length = channels * height * width;
-    let mut images = work.images;
-    let (mut indices, mut skipped) = (Vec::with_capacity(work.outcomes.len()), Vec::new());
-    for (place, (&index, outcome)) in pending.indices.iter().zip(work.outcomes).enumerate() {
-        match outcome {
-            Some(Outcome::Loaded) => {
-                // Those behind a bad one move up.
-                if indices.len() < place {
-                    let from = place * length;
-                    images.copy_within(from..from + length, indices.len() * length);
-                }
-                indices.push(index);
-            }
+fn assemble(shared: &Shared, pending: &Pending, mut parts: Vec<Part>) -> Result<Batch, DataError> {
+    let outcomes: Vec<Outcome> =
+        parts.iter_mut().flat_map(|part| std::mem::take(&mut part.outcomes)).collect();
+    let mut outcomes = outcomes.into_iter();
+    let (mut indices, mut skipped) = (Vec::with_capacity(pending.indices.len()), Vec::new());
+    for &index in &pending.indices {
+        match outcomes.next() {
+            Some(Outcome::Loaded) => indices.push(index),
             Some(Outcome::Bad(reason)) => {
                 let bad = bad_image(shared, index, reason);
                 match shared.config.on_bad_image {
@@ -170,8 +185,12 @@ fn assemble(shared: &Shared, pending: &Pending, work: Work) -> Result<Batch, Dat
             None => return Err(DataError::Worker("an image was lost".to_owned())),
         }
     }
-    images.truncate(indices.len() * length);
-    let shape = [indices.len(), channels, height, width];
+    let images = match parts.as_mut_slice() {
+        [whole] => std::mem::take(&mut whole.images),
+        parts => parts.iter().flat_map(|part| &part.images).copied().collect(),
+    };
+    let [height, width] = shared.config.image.size;
+    let shape = [indices.len(), shared.config.image.channels, height, width];
     let targets = shared.dataset.targets(&indices);
     let batch = Batch { images, shape, targets, indices, skipped };
     Ok(match &shared.config.augment {
