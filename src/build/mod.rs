@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::data::{self, Cache, DataError, LabelCounts, Loader, LoaderConfig, Splits};
 use crate::memory::{Chain, StageSpec};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
-use crate::model::{HeadConfig, HeadsSpec};
+use crate::model::{HeadConfig, HeadsSpec, Norm};
 use crate::plan::Plan;
 use crate::report::{
     Event, HeadLabels, Place, Report, ReportError, Reports, ResumePoint, Start, Watched,
@@ -126,11 +126,12 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let (train, validation) = (Arc::new(splits.train), Arc::new(splits.validation));
     let sampler = plan.data.sampler.0.init(&train, &heads);
     let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
-    let train_loader = Loader::new(
-        Arc::clone(&train),
-        LoaderConfig::training(&plan.data, plan.train.batch_size, plan.run.seed, sampler),
-        cache.clone(),
-    );
+    let training = LoaderConfig {
+        // Only a norm over the batch cannot train on one image.
+        avoid_single: plan.model.norm() == Norm::Batch,
+        ..LoaderConfig::training(&plan.data, plan.train.batch_size, plan.run.seed, sampler)
+    };
+    let train_loader = Loader::new(Arc::clone(&train), training, cache.clone());
     let validation_loader = Loader::new(
         Arc::clone(&validation),
         LoaderConfig::evaluation(&plan.data, plan.train.batch_size, plan.run.seed),

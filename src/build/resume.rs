@@ -9,7 +9,7 @@ use crate::run::Position;
 
 /// Keys that may differ when a run is resumed, each with all keys below it: none changes what was
 /// done so far.
-const FREE: [&str; 12] = [
+const FREE: [&str; 13] = [
     "run.name",
     "run.output",
     "run.save",
@@ -18,8 +18,9 @@ const FREE: [&str; 12] = [
     "data.prefetch",
     "data.on_bad_image",
     "data.bad_image_limit",
-    "data.chexpert.root",
-    "data.phantom.root",
+    "data.cache.off",
+    "data.cache.memory",
+    "data.cache.disk.folder",
     "train.epochs",
     "train.early_stopping",
 ];
@@ -56,6 +57,10 @@ pub(super) fn check_unchanged(folder: &Path, resolved: &str) -> Result<(), Chang
 }
 
 fn is_free(key: &str) -> bool {
+    // Data may move.
+    if key.starts_with("data.") && key.ends_with(".root") {
+        return true;
+    }
     FREE.iter().any(|free| {
         key.strip_prefix(free).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     })

@@ -149,12 +149,64 @@ impl Scaling {
                     *sum += weight * value.wide();
                 }
             }
-            for (pixel, (first, weights)) in line.iter_mut().zip(self.columns.spans()) {
-                let terms = sums[first..first + weights.len()].iter().zip(weights);
-                *pixel = T::narrow(terms.map(|(sum, weight)| sum * weight).sum());
+            match &self.columns.narrow {
+                Narrow::Two(columns) => gather(line, &sums, columns),
+                Narrow::Three(columns) => gather(line, &sums, columns),
+                Narrow::Four(columns) => gather(line, &sums, columns),
+                Narrow::None => {
+                    for (pixel, (first, weights)) in line.iter_mut().zip(self.columns.spans()) {
+                        let terms = sums[first..first + weights.len()].iter().zip(weights);
+                        *pixel = T::narrow(terms.map(|(sum, weight)| sum * weight).sum());
+                    }
+                }
             }
         }
     }
+}
+
+/// Each pixel from `N` neighbours: a loop without bounds that change, which the compiler unrolls.
+fn gather<T: Sample, const N: usize>(line: &mut [T], sums: &[f32], columns: &[(usize, [f32; N])]) {
+    for (pixel, (first, weights)) in line.iter_mut().zip(columns) {
+        let from = &sums[*first..*first + N];
+        let mut sum = 0.0;
+        for at in 0..N {
+            sum += from[at] * weights[at];
+        }
+        *pixel = T::narrow(sum);
+    }
+}
+
+/// The weights of an axis on which few old pixels make a new one, all of the same number: where
+/// there are fewer, the others weigh 0.
+enum Narrow {
+    Two(Vec<(usize, [f32; 2])>),
+    Three(Vec<(usize, [f32; 3])>),
+    Four(Vec<(usize, [f32; 4])>),
+    None,
+}
+
+impl Narrow {
+    fn of(axis: &Axis, length: usize) -> Self {
+        let most = axis.spans().map(|(_, weights)| weights.len()).max().unwrap_or(0);
+        match most {
+            0..=2 if length >= 2 => Self::Two(evened(axis, length)),
+            3 if length >= 3 => Self::Three(evened(axis, length)),
+            4 if length >= 4 => Self::Four(evened(axis, length)),
+            _ => Self::None,
+        }
+    }
+}
+
+fn evened<const N: usize>(axis: &Axis, length: usize) -> Vec<(usize, [f32; N])> {
+    axis.spans()
+        .map(|(first, weights)| {
+            // At the end of a row the zeros come before.
+            let start = first.min(length - N);
+            let mut evened = [0.0; N];
+            evened[first - start..first - start + weights.len()].copy_from_slice(weights);
+            (start, evened)
+        })
+        .collect()
 }
 
 /// Which pixels of a row (or column) each new one is a weighted mean of.
@@ -163,19 +215,22 @@ struct Axis {
     /// Where the weights of each new pixel begin; one more at the end.
     starts: Vec<usize>,
     weights: Vec<f32>,
+    narrow: Narrow,
 }
 
 impl Axis {
     /// `count` new pixels over `extent` of `length` old ones, from `start` on.
     fn new(length: usize, start: f64, extent: f64, count: usize) -> Self {
         let ratio = extent / count as f64;
-        let mut axis = Self { first: Vec::new(), starts: vec![0], weights: Vec::new() };
+        let narrow = Narrow::None;
+        let mut axis = Self { first: Vec::new(), starts: vec![0], weights: Vec::new(), narrow };
         for index in 0..count {
             match ratio > 1.0 {
                 true => axis.push_area(length, start + index as f64 * ratio, ratio),
                 false => axis.push_linear(length, start + (index as f64 + 0.5) * ratio - 0.5),
             }
         }
+        axis.narrow = Narrow::of(&axis, length);
         axis
     }
 

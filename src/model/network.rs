@@ -43,6 +43,14 @@ impl ModelConfig {
 }
 
 impl Network {
+    /// How activations are normalised.
+    pub fn norm(&self) -> Norm {
+        match self {
+            Self::Densenet(architecture) => architecture.norm,
+            Self::Resnet(architecture) => architecture.norm,
+        }
+    }
+
     /// The stages from images with `channels` channels to pooled features.
     pub fn stages(&self, channels: usize, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
         match self {

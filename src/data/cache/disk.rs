@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::super::config::{CacheBits, DiskCacheConfig, ImageConfig};
 use super::super::dataset::Sample;
 use super::super::error::DataError;
-use super::super::image::Samples;
+use super::super::image::{Samples, read_file};
 use super::super::resize::Fitted;
 use super::record::{Kind, Record, SIZE};
 
@@ -160,7 +160,8 @@ impl DiskCache {
             return Ok(image);
         }
         let image = make()?;
-        if let Some(content) = content {
+        // What was changed while it was read is not kept.
+        if let Some(content) = content.filter(|_| Stamp::of(&sample.path) == Some(stamp)) {
             self.keep(&image, key, content, stamp);
         }
         Ok(image)
@@ -352,7 +353,7 @@ fn path_key(sample: &Sample) -> [u8; 16] {
 /// Of the file's bytes; of an array's image, of where it stands.
 fn content_key(sample: &Sample, stamp: Stamp) -> Option<[u8; 16]> {
     match sample.item {
-        None => Some(key(&[&fs::read(&sample.path).ok()?])),
+        None => Some(key(&[&read_file(&sample.path).ok()?])),
         Some(item) => Some(key(&[
             sample.path.as_os_str().as_encoded_bytes(),
             format!("\0{stamp:?} {item}").as_bytes(),

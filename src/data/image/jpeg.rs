@@ -25,6 +25,8 @@ struct Frame {
     width: usize,
     height: usize,
     components: usize,
+    /// As an Exif block before it says; 1 without one.
+    orientation: u8,
 }
 
 /// The image and its orientation.
@@ -32,7 +34,7 @@ pub(super) fn decode(bytes: &[u8], needed: Option<[usize; 2]>) -> Result<(RawIma
     let frame = Frame::of(bytes)?;
     frame.check(bytes)?;
     if frame.lossless || frame.bits != 8 {
-        return deep(bytes, frame).map(|image| (image, 1));
+        return deep(bytes, frame).map(|image| (image, frame.orientation));
     }
     let options = DecoderOptions::default()
         .set_max_width(LONGEST_SIDE)
@@ -41,7 +43,7 @@ pub(super) fn decode(bytes: &[u8], needed: Option<[usize; 2]>) -> Result<(RawIma
     let broken = |error: &dyn std::fmt::Debug| format!("it does not decode ({error:?})");
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(|error| broken(&error))?;
-    let orientation = exif_orientation(decoder.exif().map(Vec::as_slice));
+    let orientation = frame.orientation;
     if let Some(scaled) = needed.and_then(|needed| frame.reduced(needed, orientation)) {
         return reduced(bytes, scaled).map(|image| (image, orientation));
     }
@@ -59,7 +61,7 @@ pub(super) fn decode(bytes: &[u8], needed: Option<[usize; 2]>) -> Result<(RawIma
 impl Frame {
     fn of(bytes: &[u8]) -> Result<Self, String> {
         let cut = || "it does not decode (it is cut off)".to_owned();
-        let mut at = 2;
+        let (mut at, mut orientation) = (2, 1);
         loop {
             // Markers may be preceded by any number of fill bytes.
             at += bytes
@@ -85,10 +87,17 @@ impl Frame {
                     width: pair([wide, narrow]),
                     height: pair([high, low]),
                     components: components.into(),
+                    orientation,
                 });
             }
             let length = segment.first_chunk().ok_or_else(cut)?;
-            at += 1 + usize::from(u16::from_be_bytes(*length));
+            let length = usize::from(u16::from_be_bytes(*length));
+            if let Some(exif) =
+                segment.get(2..length).and_then(|rest| rest.strip_prefix(b"Exif\0\0"))
+            {
+                orientation = exif_orientation(Some(exif));
+            }
+            at += 1 + length;
         }
     }
 

@@ -1,4 +1,4 @@
-//! TIFF: 8 and 16 bits, grey, colour or palette, one page.
+//! TIFF: 8 and 16 bits, grey or colour, one page.
 
 use std::io::Cursor;
 
@@ -7,6 +7,10 @@ use tiff::decoder::{Decoder, DecodingResult, Limits};
 use tiff::tags::Tag;
 
 use super::{MOST_PIXEL_BYTES, RawImage, Samples, check_size, grey};
+
+/// None of the compressions packs more bytes into one: deflate 1032 (RFC 1951), LZW and PackBits fewer
+/// but for LZW's longest codes, which hold up to 4096 bytes in a byte and a half.
+const MOST_BYTES_PER_BYTE: u64 = 2800;
 
 /// The image and its orientation.
 pub(super) fn decode(bytes: &[u8]) -> Result<(RawImage, u8), String> {
@@ -40,6 +44,10 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(RawImage, u8), String> {
         }
     };
     check_size(width, height, channels * usize::from(depth / 8))?;
+    let claimed = width as u64 * height as u64 * channels as u64 * u64::from(depth / 8);
+    if claimed / MOST_BYTES_PER_BYTE > bytes.len() as u64 {
+        return Err(format!("it claims {width}×{height} pixels in {} bytes", bytes.len()));
+    }
     let orientation = decoder.find_tag_unsigned(Tag::Orientation).ok().flatten().unwrap_or(1);
     // The decoder itself inverts what counts from white.
     let samples = match decoder.read_image().map_err(broken)? {
