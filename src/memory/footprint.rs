@@ -1,5 +1,18 @@
 //! What a stage costs, known before any device is opened.
 
+use super::{DenseLayers, Precision};
+
+/// What a stage is to run on, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// Whether on a CUDA device; the CPU otherwise.
+    pub cuda: bool,
+    /// The numbers that activations are held in.
+    pub precision: Precision,
+    /// What a dense layer keeps where it runs fused.
+    pub dense_layers: DenseLayers,
+}
+
 /// The bytes and operations of a stage for an input of one shape, on one kind of device, in one
 /// precision.
 ///

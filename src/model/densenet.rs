@@ -10,7 +10,8 @@ use super::fused;
 use super::layer::{Conv2d, Conv2dConfig, Dropout, Fan, NormLayer};
 use super::{DensenetArchitecture, Norm};
 use crate::memory::{
-    Activation, ActivationShape, Forward, MemoryConfig, Pass, Stage, StageSpec, Traced,
+    Activation, ActivationShape, Footprint, Forward, Ledger, MemoryConfig, Noted, Pass, Stage,
+    StageSpec, Target, Traced, Window,
 };
 #[cfg(feature = "cuda")]
 use crate::ops::cuda::Kernels;
@@ -100,6 +101,11 @@ impl StemSpec {
     fn conv(&self) -> Conv2dConfig {
         Conv2dConfig { channels: self.channels, kernel: 7, stride: 2, padding: 3 }
     }
+
+    fn note(&self, ledger: &Ledger, images: Noted) -> Noted {
+        let map = self.norm.note(ledger, self.conv().note(ledger, images));
+        ledger.max_pool2d(ledger.relu(map), Window { kernel: 3, stride: 2, padding: 1 })
+    }
 }
 
 impl StageSpec for StemSpec {
@@ -115,6 +121,10 @@ impl StageSpec for StemSpec {
 
     fn parameter_count(&self) -> usize {
         self.conv().parameter_count() + 2 * self.channels[1]
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
@@ -187,6 +197,16 @@ impl DenseBlockSpec {
         ]
     }
 
+    fn note(&self, ledger: &Ledger, map: Noted) -> Noted {
+        (0..self.layers).fold(map, |map, layer| {
+            let normed = |map| ledger.relu(self.norm.note(ledger, map));
+            let [conv1, conv2] = self.convs(layer);
+            let between = conv1.note(ledger, normed(map.clone()));
+            let added = conv2.note(ledger, normed(between));
+            ledger.cat(vec![map, ledger.dropout(added, self.dropout)])
+        })
+    }
+
     fn layer(&self, layer: usize, device: &Device, random: &mut ChaCha8Rng) -> DenseLayer {
         let [conv1, conv2] = self.convs(layer);
         DenseLayer {
@@ -215,6 +235,10 @@ impl StageSpec for DenseBlockSpec {
             convs.iter().map(|conv| conv.parameter_count() + 2 * conv.channels[0]).sum::<usize>()
         };
         (0..self.layers).map(layer).sum()
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
@@ -279,6 +303,11 @@ impl TransitionSpec {
     fn conv(&self) -> Conv2dConfig {
         Conv2dConfig { channels: self.channels, kernel: 1, stride: 1, padding: 0 }
     }
+
+    fn note(&self, ledger: &Ledger, map: Noted) -> Noted {
+        let map = self.conv().note(ledger, ledger.relu(self.norm.note(ledger, map)));
+        ledger.avg_pool2d(map, Window { kernel: 2, stride: 2, padding: 0 })
+    }
 }
 
 impl StageSpec for TransitionSpec {
@@ -293,6 +322,10 @@ impl StageSpec for TransitionSpec {
 
     fn parameter_count(&self) -> usize {
         self.conv().parameter_count() + 2 * self.channels[0]
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
@@ -336,6 +369,12 @@ struct Pool {
     norm5: NormLayer,
 }
 
+impl PoolSpec {
+    fn note(&self, ledger: &Ledger, map: Noted) -> Noted {
+        ledger.mean_of_maps(ledger.relu(self.norm.note(ledger, map)))
+    }
+}
+
 impl StageSpec for PoolSpec {
     fn name(&self) -> &str {
         "pool"
@@ -347,6 +386,10 @@ impl StageSpec for PoolSpec {
 
     fn parameter_count(&self) -> usize {
         2 * self.channels
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
     fn init(&self, device: &Device, _seed: u64) -> Box<dyn Stage> {
