@@ -19,6 +19,9 @@ pub struct Target {
 /// Bytes are what an allocator counts: where the output lies in the input's memory it costs nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Footprint {
+    /// Bytes in use as long as the stage exists, beside its parameters: running statistics, weights
+    /// in the forms that kernels read.
+    pub standing: u64,
     /// The memory of the output, with the room that the next stage wants behind it.
     pub output: u64,
     /// Whether the output lies in the input's memory, where that has the room. Only what a stage

@@ -34,9 +34,10 @@ impl HeadConfig {
 
     fn note(&self, ledger: &Ledger, features: Noted) -> Noted {
         let dropped = |value| ledger.dropout(value, self.dropout);
-        let hidden = self.hidden.iter().fold(features, |value, width| {
-            ledger.relu(ledger.linear(dropped(value), *width))
-        });
+        let hidden = self
+            .hidden
+            .iter()
+            .fold(features, |value, width| ledger.relu(ledger.linear(dropped(value), *width)));
         ledger.linear(dropped(hidden), self.outputs())
     }
 }

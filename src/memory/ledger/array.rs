@@ -87,9 +87,8 @@ impl Arrays {
     pub fn zip(&self, left: Array, right: Array) -> Array {
         let elements = left.elements.max(right.elements);
         self.note((left.elements + right.elements) as f64);
-        let fits = |array: &Array| {
-            array.elements == elements && array.dense && array.held.is_unique()
-        };
+        let fits =
+            |array: &Array| array.elements == elements && array.dense && array.held.is_unique();
         let out = match (fits(&left), fits(&right)) {
             (true, _) => left,
             (false, true) => right,

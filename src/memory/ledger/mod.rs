@@ -25,6 +25,8 @@ pub struct Ledger {
     steps: RefCell<Vec<Step>>,
     /// The leaves that are parameters, and their elements.
     parameters: RefCell<Vec<(usize, usize)>>,
+    /// Running statistics.
+    statistics: Cell<usize>,
     forward: Cell<f64>,
     backward: Cell<f64>,
     /// Memory that counts elsewhere: that of the weights.
@@ -103,6 +105,7 @@ impl Ledger {
             keep,
             steps: RefCell::default(),
             parameters: RefCell::default(),
+            statistics: Cell::default(),
             forward: Cell::default(),
             backward: Cell::default(),
             weights,
@@ -140,6 +143,7 @@ impl Ledger {
         let (gradient, parameter_gradients) = ledger.go_back(outputs, gradients, leaf);
         let gradient = gradient.map_or(0, |gradient| gradient.held.bytes());
         Footprint {
+            standing: 4 * ledger.statistics.get() as u64,
             output,
             output_in_input: false,
             checkpoint: 0,

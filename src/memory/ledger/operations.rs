@@ -28,8 +28,7 @@ impl Ledger {
         let pixels = out[0] * out[1];
         let pointwise = window.kernel == 1 && window.stride == 1 && window.padding == 0;
         let taps = window.kernel * window.kernel;
-        let sizes =
-            Convolution { batch, channels: [input, channels], taps, pixels, pointwise };
+        let sizes = Convolution { batch, channels: [input, channels], taps, pixels, pointwise };
         let flops = 2.0 * (batch * pixels * input * channels * taps) as f64;
         self.work(flops, 2.0 * flops);
         let kept = self.keep.then(|| map.array.clone());
@@ -68,6 +67,7 @@ impl Ledger {
         let [batch, channels, height, width] = map.map();
         let count = map.elements() as f64;
         self.work(8.0 * count, 12.0 * count);
+        self.statistics.set(self.statistics.get() + 2 * channels);
         let scale = self.parameter(&[channels]);
         let shift = self.parameter(&[channels]);
         let kept = self.keep.then(|| map.array.clone());

@@ -1,0 +1,90 @@
+//! What a training step costs, before it runs and before any device is opened.
+
+use super::Plan;
+use crate::memory::{
+    ActivationShape, Footprint, MemoryConfig, PolicyFault, Simulation, Speed, Strategy,
+    Surroundings, Target, simulate,
+};
+
+/// What the stages of a plan cost for a micro-batch, and what is in use besides.
+#[derive(Debug, Clone)]
+pub struct Costs {
+    /// The stages' names, first to last.
+    pub names: Vec<String>,
+    /// What each stage costs.
+    pub stages: Vec<Footprint>,
+    /// What is in use besides.
+    pub surroundings: Surroundings,
+    /// Bytes of weights.
+    pub weights: u64,
+    /// Bytes of the optimizer's state.
+    pub optimizer: u64,
+}
+
+/// Bytes of a weight, a gradient or a number of the optimizer's state.
+const WEIGHT: u64 = 4;
+
+impl Plan {
+    /// What its stages cost, run as `memory` has it on `on`, for `images` images at once.
+    pub fn costs(&self, memory: &MemoryConfig, on: &Target, images: usize) -> Costs {
+        let specs = self.stages_with(memory);
+        let image = &self.data.image;
+        let [height, width] = image.size;
+        let mut shape = ActivationShape::Map([images, image.channels, height, width]);
+        let mut stages = Vec::with_capacity(specs.len());
+        for spec in &specs {
+            stages.push(spec.footprint(&shape, on));
+            shape = spec.output(&shape);
+        }
+        let counts: Vec<u64> = specs.iter().map(|spec| spec.parameter_count() as u64).collect();
+        let (weights, largest) =
+            (WEIGHT * counts.iter().sum::<u64>(), counts.iter().max().map_or(0, |c| WEIGHT * c));
+        let optimizer = self.train.optimizer.kept() as u64 * weights;
+        let average = if self.train.ema.is_some() { weights } else { 0 };
+        let one = WEIGHT * (image.channels * height * width) as u64;
+        // On the CPU the batch lies in the same memory.
+        let batch = if on.cuda { 0 } else { one * self.train.batch_size as u64 };
+        let outputs = match &shape {
+            ActivationShape::Outputs(heads) => {
+                WEIGHT
+                    * heads.iter().map(|[images, outputs]| images * outputs).sum::<usize>() as u64
+            }
+            other => panic!("the chain ends in {other:?} instead of outputs"),
+        };
+        let of_stages: u64 = stages.iter().map(|stage| stage.standing).sum();
+        let surroundings = Surroundings {
+            standing: weights + optimizer + average + of_stages + batch,
+            input: one * images as u64,
+            // Labels, mask, and a handful of temporary tensors of their size.
+            loss_workspace: 8 * outputs,
+            loss_gradient: outputs,
+            // A stage's parameters are replaced together: their new values, and what the optimizer
+            // works them out with.
+            step_workspace: 2 * largest,
+        };
+        let names = specs.iter().map(|spec| spec.name().to_owned()).collect();
+        Costs { names, stages, surroundings, weights, optimizer }
+    }
+
+    /// What a training step takes, run as `memory` has it.
+    ///
+    /// # Errors
+    ///
+    /// A policy that does not fit the chain.
+    pub fn simulate(
+        &self,
+        memory: &MemoryConfig,
+        cuda: bool,
+        speed: &Speed,
+    ) -> Result<Simulation, PolicyFault> {
+        let specs = self.stages_with(memory);
+        let names: Vec<&str> = specs.iter().map(|spec| spec.name()).collect();
+        let batch = self.train.batch_size;
+        let strategy = Strategy::new(memory, &names, batch)?;
+        let (precision, dense_layers) = (memory.precision, memory.dense_layers());
+        let on = Target { cuda, precision, dense_layers };
+        let costs = self.costs(memory, &on, strategy.micro_batch.min(batch));
+        let schedule = strategy.schedule(strategy.parts(batch).len());
+        Ok(simulate(&schedule, &costs.stages, &costs.surroundings, speed))
+    }
+}
