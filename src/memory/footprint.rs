@@ -22,6 +22,9 @@ pub struct Footprint {
     /// Bytes in use as long as the stage exists, beside its parameters: running statistics, weights
     /// in the forms that kernels read.
     pub standing: u64,
+    /// Bytes of the largest of its parameters; of all of a kind where the stage keeps them in one
+    /// tensor.
+    pub largest_parameter: u64,
     /// The memory of the output, with the room that the next stage wants behind it.
     pub output: u64,
     /// Whether the output lies in the input's memory, where that has the room. Only what a stage

@@ -22,7 +22,7 @@ pub use chain::Chain;
 pub use config::*;
 pub use footprint::{Footprint, Target};
 pub use gradients::Gradients;
-pub use ledger::{Held, Ledger, Meter, Noted, Window};
+pub use ledger::{Card, Held, Ledger, Meter, Noted, Run, Window};
 pub use pack::{Member, Pack, join_scalars, join_tensors, split_scalars, split_tensors};
 pub use pass::{Pass, Purpose};
 pub use policy::PolicyFault;

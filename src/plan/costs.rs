@@ -24,6 +24,11 @@ pub struct Costs {
 /// Bytes of a weight, a gradient or a number of the optimizer's state.
 const WEIGHT: u64 = 4;
 
+/// Each thread that multiplies matrices keeps a buffer of about the size of its cache.
+fn product_buffers() -> u64 {
+    std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64) << 20
+}
+
 impl Plan {
     /// What its stages cost, run as `memory` has it on `on`, for `images` images at once.
     pub fn costs(&self, memory: &MemoryConfig, on: &Target, images: usize) -> Costs {
@@ -37,13 +42,19 @@ impl Plan {
             shape = spec.output(&shape);
         }
         let counts: Vec<u64> = specs.iter().map(|spec| spec.parameter_count() as u64).collect();
-        let (weights, largest) =
-            (WEIGHT * counts.iter().sum::<u64>(), counts.iter().max().map_or(0, |c| WEIGHT * c));
+        let weights = WEIGHT * counts.iter().sum::<u64>();
+        // The parameters of a stage are replaced together: their new values are there beside the old
+        // ones, and what the optimizer works the last of them out with.
+        let step = counts.iter().zip(&stages);
+        let step = step.map(|(count, stage)| WEIGHT * count + 2 * stage.largest_parameter);
         let optimizer = self.train.optimizer.kept() as u64 * weights;
         let average = if self.train.ema.is_some() { weights } else { 0 };
         let one = WEIGHT * (image.channels * height * width) as u64;
-        // On the CPU the batch lies in the same memory.
-        let batch = if on.cuda { 0 } else { one * self.train.batch_size as u64 };
+        // On the CPU the batch lies in the same memory, and so do the buffers of products.
+        let host = match on.cuda {
+            true => 0,
+            false => one * self.train.batch_size as u64 + product_buffers(),
+        };
         let outputs = match &shape {
             ActivationShape::Outputs(heads) => {
                 WEIGHT
@@ -53,14 +64,12 @@ impl Plan {
         };
         let of_stages: u64 = stages.iter().map(|stage| stage.standing).sum();
         let surroundings = Surroundings {
-            standing: weights + optimizer + average + of_stages + batch,
+            standing: weights + optimizer + average + of_stages + host,
             input: one * images as u64,
             // Labels, mask, and a handful of temporary tensors of their size.
             loss_workspace: 8 * outputs,
             loss_gradient: outputs,
-            // A stage's parameters are replaced together: their new values, and what the optimizer
-            // works them out with.
-            step_workspace: 2 * largest,
+            step_workspace: step.max().unwrap_or(0),
         };
         let names = specs.iter().map(|spec| spec.name().to_owned()).collect();
         Costs { names, stages, surroundings, weights, optimizer }

@@ -110,8 +110,9 @@ impl Arrays {
         self.dense(Array { dense, ..array })
     }
 
-    /// A convolution.
+    /// A convolution. What is copied into order stays until it is done.
     pub fn convolve(&self, map: Array, weight: Array, sizes: Convolution) -> Array {
+        let _given = (map.clone(), weight.clone());
         let (map, weight) = (self.dense(map), self.dense(weight));
         let [input, output] = sizes.channels;
         let elements = sizes.batch * output * sizes.pixels;
@@ -123,13 +124,15 @@ impl Arrays {
         let _pixel_major = self.new(map.elements);
         let out = self.new(elements);
         let tiles = sizes.pixels.div_ceil(TILE);
+        let (unfolded, tile) = (input * sizes.taps, sizes.pixels.min(TILE));
         let workers = self.threads.min(sizes.batch * tiles);
-        self.touch(workers * (input * sizes.taps + output) * sizes.pixels.min(TILE));
+        self.touch(workers * (unfolded + output) * tile);
         out
     }
 
     /// The gradient of a convolution's input of `pixels` pixels an image, from that of its output.
     pub fn convolve_back(&self, gradient: Array, sizes: Convolution, pixels: usize) -> Array {
+        let _given = gradient.clone();
         let gradient = self.dense(gradient);
         self.note(gradient.elements as f64);
         let out = self.new(sizes.batch * sizes.channels[0] * pixels);

@@ -69,6 +69,16 @@ impl Held {
         self.0.bytes
     }
 
+    /// Whether it is the same memory.
+    pub fn is(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// How many hold it.
+    pub fn holders(&self) -> usize {
+        Rc::strong_count(&self.0)
+    }
+
     /// Whether nobody else holds it, so that it may be written over.
     pub fn is_unique(&self) -> bool {
         Rc::strong_count(&self.0) == 1

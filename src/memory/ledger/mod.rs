@@ -6,6 +6,7 @@
 //! back likewise. A value is dropped where the stage drops it.
 
 mod array;
+mod card;
 mod meter;
 mod operations;
 
@@ -13,6 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use array::{Array, Arrays};
+pub use card::{Card, Run};
 pub use meter::{Held, Meter};
 
 use super::{ActivationShape, Footprint, Target};
@@ -144,6 +146,7 @@ impl Ledger {
         let gradient = gradient.map_or(0, |gradient| gradient.held.bytes());
         Footprint {
             standing: 4 * ledger.statistics.get() as u64,
+            largest_parameter: ledger.largest_parameter(),
             output,
             output_in_input: false,
             checkpoint: 0,
@@ -183,6 +186,13 @@ impl Ledger {
         let node = self.keep.then(|| self.step(0, None));
         self.parameters.borrow_mut().extend(node.map(|node| (node, elements)));
         Noted { shape: shape.to_vec(), array, node }
+    }
+
+    /// Bytes of the largest parameter.
+    fn largest_parameter(&self) -> u64 {
+        let parameters = self.parameters.borrow();
+        let most = parameters.iter().map(|(_, elements)| *elements as u64).max();
+        self.arrays.element * most.unwrap_or(0)
     }
 
     fn step(&self, depth: usize, back: Option<Back>) -> usize {

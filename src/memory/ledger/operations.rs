@@ -146,9 +146,9 @@ impl Ledger {
         drop(places);
         self.result(shape.to_vec(), out, &[node], move |ledger, gradient, gradients| {
             let _kept = kept;
-            let gradient = ledger.arrays.dense(gradient);
+            let ordered = ledger.arrays.dense(gradient.clone());
             let of_map = ledger.arrays.new(input);
-            drop(gradient);
+            drop((gradient, ordered));
             ledger.register(gradients, node, of_map);
         })
     }
@@ -166,9 +166,9 @@ impl Ledger {
         let out = self.arrays.new(elements);
         self.result(shape.to_vec(), out, &[node], move |ledger, gradient, gradients| {
             let _kept = kept;
-            let gradient = ledger.arrays.dense(gradient);
+            let ordered = ledger.arrays.dense(gradient.clone());
             let of_map = ledger.arrays.new(input);
-            drop(gradient);
+            drop((gradient, ordered));
             ledger.register(gradients, node, of_map);
         })
     }
