@@ -168,7 +168,7 @@ pub fn simulate(
                     Value { block: meter.allocate(surroundings.input), roomy: false }
                 });
                 let aside = match stages[stage].checkpoint {
-                    0 => given.clone(),
+                    bytes if bytes == 0 || !given.roomy => given.clone(),
                     bytes => Value { block: meter.allocate(bytes), roomy: false },
                 };
                 inputs.insert((micro, stage), Some(aside));

@@ -7,10 +7,11 @@ use rand_chacha::ChaCha8Rng;
 
 #[cfg(feature = "cuda")]
 use super::fused;
+use super::fused_costs::{BlockCosts, PoolCosts, StemCosts, TransitionCosts};
 use super::layer::{Conv2d, Conv2dConfig, Dropout, Fan, NormLayer};
 use super::{DensenetArchitecture, Norm};
 use crate::memory::{
-    Activation, ActivationShape, Footprint, Forward, Ledger, MemoryConfig, Noted, Pass, Stage,
+    Activation, ActivationShape, Card, DenseLayers, Footprint, Forward, Ledger, MemoryConfig, Noted, Pass, Stage,
     StageSpec, Target, Traced, Window,
 };
 #[cfg(feature = "cuda")]
@@ -84,10 +85,8 @@ struct StemSpec {
     channels: [usize; 2],
     norm: Norm,
     /// Channels of the dense block that follows.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     room: usize,
     /// How it runs fused, if it can.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -124,6 +123,10 @@ impl StageSpec for StemSpec {
     }
 
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        if on.cuda && self.fused.is_some() {
+            let channels = [self.channels[1], self.room];
+            return Card::footprint(on, &StemCosts { images: map_shape(input), channels });
+        }
         Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
@@ -160,7 +163,6 @@ struct DenseBlockSpec {
     bottleneck: usize,
     dropout: f64,
     norm: Norm,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -238,6 +240,20 @@ impl StageSpec for DenseBlockSpec {
     }
 
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        if on.cuda && self.fused.is_some() {
+            let [batch, _, height, width] = map_shape(input);
+            let pixels = batch * height * width;
+            let block = BlockCosts {
+                pixels,
+                layers: self.layers,
+                input: self.input,
+                growth: self.growth,
+                bottleneck: self.bottleneck * self.growth,
+                keep: on.dense_layers == DenseLayers::Keep,
+            };
+            let checkpoint = on.precision.bytes() * (pixels * self.input) as u64;
+            return Footprint { checkpoint, ..Card::footprint(on, &block) };
+        }
         Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
@@ -287,9 +303,7 @@ struct TransitionSpec {
     channels: [usize; 2],
     norm: Norm,
     /// Channels of the dense block that follows.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     room: usize,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -325,6 +339,12 @@ impl StageSpec for TransitionSpec {
     }
 
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        if on.cuda && self.fused.is_some() {
+            let ([batch, _, height, width], [read, given]) = (map_shape(input), self.channels);
+            let channels = [read, given, self.room];
+            let size = [batch, height, width];
+            return Card::footprint(on, &TransitionCosts { size, channels });
+        }
         Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
@@ -360,7 +380,6 @@ impl Forward for Transition {
 struct PoolSpec {
     channels: usize,
     norm: Norm,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -389,6 +408,11 @@ impl StageSpec for PoolSpec {
     }
 
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        if on.cuda && self.fused.is_some() {
+            let [batch, _, height, width] = map_shape(input);
+            let (size, channels) = ([batch, height, width], self.channels);
+            return Card::footprint(on, &PoolCosts { size, channels });
+        }
         Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 

@@ -97,3 +97,36 @@ impl Plan {
         Ok(simulate(&schedule, &costs.stages, &costs.surroundings, speed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// What `trainer bench` measured on an H100, and what is predicted for the same commands.
+    #[test]
+    fn fused_steps_are_predicted_as_they_were_measured() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let recorded = include_str!("../../benches/results/2026-11-21-h100-steps.json");
+        let recorded: Vec<Value> = serde_json::from_str(recorded).expect("JSON");
+        assert_eq!(recorded.len(), 4);
+        for case in recorded {
+            let command = case["command"].as_str().expect("a command");
+            let set: Vec<String> =
+                command.split(" --set ").skip(1).map(|set| set.trim().to_owned()).collect();
+            let path = root.join("benches/configs/densenet121.toml");
+            let loaded = crate::config::load(&path, &set).expect("a right configuration");
+            let plan = crate::plan::plan(loaded.config).expect("a right plan");
+            let speed = Speed { flops: 1e14, bandwidth: 2e12, link: 5e10 };
+            let found = plan.simulate(&plan.memory, true, &speed).expect("a right policy");
+            let measured = case["ours"]["peak"].as_f64().expect("a peak");
+            let off = found.peak as f64 / measured - 1.0;
+            assert!(off.abs() < 0.1, "{command}: {} of {measured}, {off:+.3}", found.peak);
+            let (peak, ms) = (found.peak, case["ours"]["ms"].as_f64().expect("ms"));
+            eprintln!("{command}: {peak} of {measured} {off:+.4}; {:.1} of {ms:.1} ms", found.seconds * 1e3);
+        }
+    }
+}
