@@ -85,9 +85,11 @@ pub fn train(
                 places.forward.remove(&micro);
                 let gradient = places.back.remove(&micro).expect("a gradient has come this far");
                 let kept = places.saved.remove(&(micro, stage)).expect("the stage has kept");
-                let stage = &chain.stages()[stage];
-                let gradient = stage.backward(kept, gradient, &mut result.gradients);
-                places.back.insert(micro, gradient);
+                let gradient =
+                    chain.stages()[stage].backward(kept, gradient, &mut result.gradients);
+                if stage > 0 {
+                    places.back.insert(micro, gradient);
+                }
             }
         }
     }

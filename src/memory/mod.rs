@@ -23,7 +23,7 @@ pub use footprint::Footprint;
 pub use gradients::Gradients;
 pub use pack::{Member, Pack, join_scalars, join_tensors, split_scalars, split_tensors};
 pub use pass::{Pass, Purpose};
-pub use policy::PolicyFault;
+pub use policy::{PolicyFault, TradeOff};
 pub use schedule::{Aside, Operation, Schedule, Tree};
 pub use simulate::{Simulation, Speed, Surroundings, simulate};
 pub use stage::{Keep, Parameter, Saved, Stage, StageSpec, Statistics};
