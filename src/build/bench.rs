@@ -70,9 +70,11 @@ impl Bench {
     pub fn most_bytes(&mut self) -> Option<u64> {
         #[cfg(feature = "cuda")]
         if let Some(gpu) = crate::ops::cuda::Gpu::of(&self.learner.device) {
-            return Some(gpu.most_bytes_in(|| {
+            let ((), most) = gpu.most_bytes_in(|| {
                 let _ = self.step();
-            }));
+                let _ = self.learner.device.sync();
+            });
+            return Some(most);
         }
         None
     }

@@ -128,7 +128,8 @@ mod tests {
     #[test]
     fn exhausted_memory_is_caught_as_error_and_as_panic_with_what_was_wanted() {
         let says = |wanted| Err(OutOfMemory { wanted });
-        let read = "An IO error happened\nCaused by:\n  out of device memory allocating 4096 bytes\n";
+        let read =
+            "An IO error happened\nCaused by:\n  out of device memory allocating 4096 bytes\n";
         assert_eq!(caught(|| Err(Failed::Step(std::io::Error::other(read)))), says(Some(4096)));
         assert_eq!(caught(|| panic!("{read}")), says(Some(4096)));
         let large = "can't allocate buffer of size: 21474836480\n";
@@ -141,7 +142,10 @@ mod tests {
     #[test]
     fn anything_else_passes() {
         assert_eq!(caught(|| Ok(3)), Ok(Some(3)));
-        assert!(matches!(catch_out_of_memory(|| Err::<(), _>(Failed::Loss)), Ok(Err(Failed::Loss))));
+        assert!(matches!(
+            catch_out_of_memory(|| Err::<(), _>(Failed::Loss)),
+            Ok(Err(Failed::Loss))
+        ));
         let panicked = panic::catch_unwind(|| caught(|| panic::resume_unwind(Box::new("index"))));
         let payload = panicked.expect_err("passes on");
         assert_eq!(payload.downcast_ref::<&str>(), Some(&"index"));

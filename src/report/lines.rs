@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::{
-    End, EndReason, Epoch, Event, OutOfMemory, Phase, Progress, SaveReason, Start, Watched,
+    End, EndReason, Epoch, Event, Memory, OutOfMemory, Phase, Progress, SaveReason, Start, Watched,
 };
 use crate::data::BadImage;
 
@@ -176,7 +176,26 @@ fn epoch_done(epoch: &Epoch, epochs: usize) -> String {
     }
     line.push_str(&rate(epoch.images_per_second));
     line.push_str(&format!("  {}", duration(epoch.seconds)));
+    line.push_str(&peak(&epoch.memory));
     line
+}
+
+/// `  peak 1.9 of 79.2 GiB (predicted 1.8)`, as far as it is known.
+fn peak(memory: &Memory) -> String {
+    let Some(peak) = memory.peak else { return String::new() };
+    let gibibytes = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1u32 << 30));
+    let predicted = memory.predicted_peak;
+    match memory.total {
+        Some(total) => {
+            let predicted = predicted.map(|b| format!(" (predicted {})", gibibytes(b)));
+            let (peak, total) = (gibibytes(peak), gibibytes(total));
+            format!("  peak {peak} of {total} GiB{}", predicted.unwrap_or_default())
+        }
+        None => {
+            let predicted = predicted.map(|b| format!(" (predicted {})", bytes(b)));
+            format!("  peak {}{}", bytes(peak), predicted.unwrap_or_default())
+        }
+    }
 }
 
 fn stopped_early(epoch: usize, metric: &str, best: Option<(f64, usize)>, waited: usize) -> String {

@@ -266,7 +266,7 @@ mod tests {
         let counting = counting();
         let allocate = |bytes| unsafe { counting.alloc(layout(bytes)) };
         let (first, second) = (allocate(10_000), allocate(20_000));
-        assert!(first.is_aligned_to_64() && second.is_aligned_to_64());
+        assert!([first, second].iter().all(|block| block.addr().is_multiple_of(64)));
         unsafe { counting.dealloc(first, layout(10_000)) };
         assert_eq!((counting.ledger.live(), counting.ledger.peak()), (20_000, 30_000));
         counting.ledger.reset_peak();
@@ -275,16 +275,6 @@ mod tests {
         unsafe { counting.dealloc(second, layout(20_000)) };
         unsafe { counting.dealloc(third, layout(5_000)) };
         assert_eq!((counting.ledger.live(), counting.ledger.peak()), (0, 25_000));
-    }
-
-    trait Aligned {
-        fn is_aligned_to_64(self) -> bool;
-    }
-
-    impl Aligned for *mut u8 {
-        fn is_aligned_to_64(self) -> bool {
-            self.addr().is_multiple_of(64)
-        }
     }
 
     #[test]
@@ -329,7 +319,8 @@ mod tests {
     fn a_thread_is_apart_only_while_the_work_runs() {
         let counting = counting();
         let block = || unsafe { counting.alloc(layout(1 << 16)) };
-        let inner = std::panic::catch_unwind(|| apart_while(|| std::panic::resume_unwind(Box::new(1))));
+        let inner =
+            std::panic::catch_unwind(|| apart_while(|| std::panic::resume_unwind(Box::new(1))));
         assert!(inner.is_err());
         let (outside, inside) = (block(), apart_while(block));
         assert_eq!(counting.ledger.live(), 1 << 16);

@@ -12,6 +12,8 @@
 mod counting;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "cuda")]
+mod nvml;
 mod timeline;
 
 use burn::tensor::Device;
@@ -36,6 +38,8 @@ pub struct MemoryUse {
     /// Held by this process as the driver says, the CUDA context and kernels included; held by all
     /// processes where the driver does not say it of each, as in most containers.
     pub smi: Option<u64>,
+    /// Of the device, whoever holds it; unknown on the CPU.
+    pub total: Option<u64>,
 }
 
 /// Which moments a peak is taken over.
@@ -52,15 +56,15 @@ pub enum PeakKind {
 }
 
 /// Measures the memory of a device. There is one peak per device: open one meter at a time.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Meter(Source);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Source {
     /// The allocator of the process, and the live bytes when the meter was opened.
     Host(&'static Ledger, u64),
     #[cfg(feature = "cuda")]
-    Card(cuda::Card),
+    Card(Box<cuda::Card>),
     /// Nothing is known.
     Unknown,
 }
@@ -73,7 +77,7 @@ impl Meter {
     pub fn open(device: &Device) -> Self {
         #[cfg(feature = "cuda")]
         if let Some(card) = cuda::Card::open(device) {
-            return Self(Source::Card(card));
+            return Self(Source::Card(Box::new(card)));
         }
         let _ = device;
         if !PROCESS.is_counting() {

@@ -39,7 +39,8 @@ thread_local! {
 }
 
 /// Runs `work` and records what it [marks](mark) on this thread, the first mark being `start`.
-pub fn record<T>(meter: Meter, work: impl FnOnce() -> T) -> (T, Timeline) {
+pub fn record<T>(meter: &Meter, work: impl FnOnce() -> T) -> (T, Timeline) {
+    let meter = meter.clone();
     record_with(move || meter.live(), work)
 }
 
@@ -106,8 +107,8 @@ fn mebibytes(bytes: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
     use std::cell::Cell;
+    use std::rc::Rc;
 
     use super::*;
 
