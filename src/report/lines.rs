@@ -291,7 +291,7 @@ mod tests {
         let lines: Vec<String> = events.iter().filter_map(|event| teller.line(event)).collect();
         insta::assert_snapshot!(lines.join("\n"), @r#"
         xray on CPU: 6,956,298 parameters, 1,000 training and 100 validation images, 20 epochs of 140 steps
-        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  412 img/s  1m03s
+        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  412 img/s  1m03s  peak 3.0 GiB
         warning: checkpoints/xray/last cannot be used (weights.safetensors differs); trying the state before it
         resumed from checkpoints/xray/last in epoch 3 at step 420
         saved checkpoints/xray/last in epoch 4 at step 500
@@ -339,7 +339,23 @@ mod tests {
             epoch.val.clear();
             epoch.watched = None;
         });
-        assert_eq!(line, "epoch  3/20  train loss 0.312  412 img/s  1m03s");
+        assert_eq!(line, "epoch  3/20  train loss 0.312  412 img/s  1m03s  peak 3.0 GiB");
+    }
+
+    #[test]
+    fn the_peak_stands_beside_what_there_is_and_what_was_foretold() {
+        let peak = |memory: Memory| epoch(|epoch| epoch.memory = memory);
+        let known = Memory { peak: Some(2_040_109_466), ..Memory::default() };
+        let (total, predicted_peak) = (Some(80 << 30), Some(1_932_735_283));
+        let ends = |memory, end: &str| {
+            let line = peak(memory);
+            assert!(line.ends_with(end), "{line}");
+        };
+        ends(known, "1m03s  peak 1.9 GiB");
+        ends(Memory { total, ..known }, "  peak 1.9 of 80.0 GiB");
+        ends(Memory { total, predicted_peak, ..known }, "  peak 1.9 of 80.0 GiB (predicted 1.8)");
+        ends(Memory { predicted_peak, ..known }, "  peak 1.9 GiB (predicted 1.8 GiB)");
+        ends(Memory { total, predicted_peak, ..Memory::default() }, "  1m03s");
     }
 
     #[test]

@@ -41,9 +41,15 @@ impl Card {
         Some(card)
     }
 
+    /// Bytes in use once everything asked for has run.
+    pub fn live(&self) -> Option<u64> {
+        self.device.sync().ok()?;
+        self.usage().map(|usage| usage.0)
+    }
+
     /// Bytes in use and reserved, once everything asked for is queued: Burn keeps operations back to
     /// fuse them.
-    pub fn usage(&self) -> Option<(u64, u64)> {
+    fn usage(&self) -> Option<(u64, u64)> {
         let usage = self.device.memory_pool_usage()?;
         self.most.bytes.fetch_max(usage.bytes_in_use, Ordering::Relaxed);
         Some((usage.bytes_in_use, usage.bytes_reserved))

@@ -103,12 +103,12 @@ impl Meter {
         }
     }
 
-    /// Bytes in use: [`Meter::read`] without what takes longer to find out.
+    /// Bytes in use. Waits until everything that was asked of the device has run.
     pub fn live(&self) -> Option<u64> {
         match &self.0 {
             Source::Host(ledger, before) => Some(ledger.live().saturating_sub(*before)),
             #[cfg(feature = "cuda")]
-            Source::Card(card) => card.usage().map(|usage| usage.0),
+            Source::Card(card) => card.live(),
             Source::Unknown => None,
         }
     }

@@ -70,11 +70,6 @@ impl Gpu {
         self.client.memory_report(MemoryScope::Device).usage()
     }
 
-    /// Bytes that the allocator holds, in use or not.
-    pub fn reserved_bytes(&self) -> u64 {
-        self.usage().bytes_reserved
-    }
-
     /// What CUDA calls it, counted from 0.
     pub fn index(&self) -> usize {
         self.index
