@@ -7,12 +7,16 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How CubeCL and the CUDA driver say that memory is exhausted.
-const WORDS: [&str; 4] = [
+const WORDS: [&str; 7] = [
     "out of device memory",
     "out-of-memory error",
     "CUDA_ERROR_OUT_OF_MEMORY",
     // A tensor of more than a quarter of the card, which its allocator never gives out.
     "can't allocate buffer of size",
+    "every page size the memory tracks still holds live allocations",
+    // Buffers that were to be read or written, and whose allocation had failed.
+    "the reservation behind it failed",
+    "Memory location was never initialized",
 ];
 
 /// The device had no memory left.
@@ -99,14 +103,15 @@ pub fn in_payload(payload: &(dyn Any + Send)) -> Option<OutOfMemory> {
     payload.downcast_ref::<OutOfMemory>().copied().or_else(|| OutOfMemory::in_text(text()?))
 }
 
-/// The number in `allocating 512 bytes` and `buffer of size: 512`.
+/// The number in `out of device memory allocating 512 bytes` and the like.
 fn wanted(text: &str) -> Option<u64> {
     let behind = |words: &str| {
         let (_, rest) = text.split_once(words)?;
         let digits = rest.trim_start().split(|sign: char| !sign.is_ascii_digit()).next()?;
         digits.parse().ok()
     };
-    behind("device memory allocating").or_else(|| behind("buffer of size:"))
+    let phrases = ["device memory allocating", "buffer of size:", "Can't allocate"];
+    phrases.into_iter().find_map(behind)
 }
 
 #[cfg(test)]

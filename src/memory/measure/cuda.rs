@@ -64,7 +64,7 @@ impl Card {
             peak_kind: live.map(|_| if watched { PeakKind::Launches } else { PeakKind::Sampled }),
             reserved,
             smi: self.nvml.as_ref().and_then(|nvml| nvml.used()),
-            total: Some(self.gpu.memory()),
+            total: self.gpu.memory(),
         }
     }
 

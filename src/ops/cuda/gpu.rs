@@ -75,8 +75,8 @@ impl Gpu {
         self.index
     }
 
-    /// Bytes of its memory.
-    pub fn memory(&self) -> u64 {
+    /// Bytes of its memory, where they are known.
+    pub fn memory(&self) -> Option<u64> {
         self.client.properties().memory.max_memory()
     }
 
@@ -116,6 +116,19 @@ impl Gpu {
         let count = words.len();
         let arguments = arguments.with_info(MetadataBindingInfo::new(words, count));
         self.client.launch(kernel.launchable(), CubeCount::Static(x, y, z), arguments);
+    }
+
+    /// Whether the memory of `buffers` could be had and everything that fills it was launched. Does
+    /// not wait for the device.
+    ///
+    /// # Errors
+    ///
+    /// What has failed, such as an allocation: [`OutOfMemory::in_text`] knows it.
+    ///
+    /// [`OutOfMemory::in_text`]: crate::memory::OutOfMemory::in_text
+    pub fn check(&self, buffers: &[Buffer]) -> Result<(), String> {
+        let handles: Vec<_> = buffers.iter().map(Buffer::handle).collect();
+        self.client.check(&handles).map_err(|error| error.to_string())
     }
 
     /// Waits until everything launched so far has run.
