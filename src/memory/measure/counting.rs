@@ -74,6 +74,9 @@ impl Ledger {
 ///
 /// Each counted block has one byte more than was asked for, which says whether it counts: blocks
 /// allocated by a thread that is [apart](apart) do not, whoever frees them.
+///
+/// Measured over mimalloc (benches/allocator.rs, four cores): 1 ns a smaller block, 2 to 7 ns a
+/// counted one, and up to 70 ns where four threads do nothing but allocate.
 #[derive(Debug)]
 pub struct Counting<A> {
     blocks: A,
