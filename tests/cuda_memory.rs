@@ -8,7 +8,7 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor};
 use trainer::build::{Bench, resolve_device};
 use trainer::memory::measure::{Meter, PeakKind, mark, record};
-use trainer::memory::{OutOfMemory, catch_out_of_memory};
+use trainer::memory::{OutOfMemory, catch_out_of_memory, check_allocated};
 use trainer::ops::cuda::{Buffer, Gpu, Storage};
 
 const MIB: u64 = 1 << 20;
@@ -28,23 +28,24 @@ fn live_and_peak_are_those_of_buffers_of_known_size() {
     let buffer = |mebibytes: usize| gpu.empty(mebibytes << 18, Storage::F32);
     let kept = buffer(64);
     let since = |bytes: Option<u64>| bytes.expect("is known") - before.live.expect("is known");
-    assert_eq!(since(meter.read().live), 64 * MIB);
+    // Kernels' sizes stay in small buffers.
+    let is_near = |bytes: u64, mebibytes: u64| bytes.abs_diff(mebibytes * MIB) < MIB;
+    assert!(is_near(since(meter.read().live), 64));
 
-    // 32 MiB live and 32 MiB more only inside, between launches of Burn's own kernels.
-    let tensor = |buffer: &Buffer| gpu.tensor(buffer, [buffer.len()]);
+    // In use only at the launch of a kernel of Burn's: what it reads and what it writes.
     meter.reset_peak();
-    let sum = meter.watch(|| {
-        let inner: Tensor<1> = tensor(&buffer(32)).zeros_like();
-        let other = inner.clone().add_scalar(1.0);
-        let kinds = [inner.sum(), other.sum()].map(|sum| sum.into_scalar::<f32>());
-        kinds[1]
+    let length = meter.watch(|| {
+        let inner = buffer(32);
+        let other: Tensor<1> = gpu.tensor(&inner, [inner.len()]).add_scalar(1.0);
+        other.into_data().num_elements()
     });
-    assert_eq!(sum, (32 << 18) as f32);
+    assert_eq!(length, 32 << 18);
     let used = meter.read();
-    println!("after work that needed 64 or 96 MiB for a while: {used:?}");
-    assert_eq!((used.peak_kind, since(used.live)), (Some(PeakKind::Launches), 64 * MIB));
+    println!("after work that needed 64 MiB more for a while: {used:?}");
+    assert_eq!(used.peak_kind, Some(PeakKind::Launches));
+    assert!(is_near(since(used.live), 64), "{used:?}");
     let most = since(used.peak);
-    assert!((96 * MIB..=165 * MIB).contains(&most), "{most}");
+    assert!((128 * MIB..161 * MIB).contains(&most), "{most}");
     assert!(used.reserved >= used.live && used.smi > used.reserved && used.total > used.smi);
 
     let ((), timeline) = record(&meter, || {
@@ -55,7 +56,7 @@ fn live_and_peak_are_those_of_buffers_of_known_size() {
     });
     print!("{}", timeline.lines());
     let live: Vec<u64> = timeline.marks.iter().map(|mark| since(mark.live)).collect();
-    assert_eq!(live, [64 * MIB, 192 * MIB, 64 * MIB]);
+    assert!(live.iter().zip([64, 192, 64]).all(|(&live, expected)| is_near(live, expected)));
     drop(kept);
 }
 
@@ -68,6 +69,8 @@ fn ballast(gpu: &Gpu, spare: usize) -> Vec<Buffer> {
             let told = OutOfMemory::in_text(&text).expect("is about memory");
             println!("{} chunks, then: {told}", held.len());
             assert_eq!(told.wanted, Some(256 * MIB));
+            let computed = gpu.tensor(&chunk, [chunk.len()]).add_scalar(1.0);
+            assert_eq!(check_allocated([computed]), Err(told));
             break;
         }
         held.push(chunk);

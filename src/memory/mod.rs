@@ -18,7 +18,7 @@ pub use activation::{Activation, ActivationShape};
 pub use chain::Chain;
 pub use config::*;
 pub use gradients::Gradients;
-pub use out_of_memory::{OutOfMemory, catch_out_of_memory, in_payload};
+pub use out_of_memory::{OutOfMemory, catch_out_of_memory, check_allocated, in_payload};
 pub use pack::{Member, Pack, join_scalars, join_tensors, split_scalars, split_tensors};
 pub use pass::{Pass, Purpose};
 pub use schedule::{Operation, Schedule};

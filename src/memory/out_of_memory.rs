@@ -6,6 +6,11 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use burn::tensor::Tensor;
+
+#[cfg(feature = "cuda")]
+use crate::ops::cuda::{Buffer, Gpu};
+
 /// How CubeCL and the CUDA driver say that memory is exhausted.
 const WORDS: [&str; 7] = [
     "out of device memory",
@@ -66,6 +71,28 @@ pub fn catch_out_of_memory<T, E: Error>(
             None => panic::resume_unwind(payload),
         },
     }
+}
+
+/// Whether memory could be had for everything that computes `tensors` (without autodiff, of one
+/// device). On CUDA a failed allocation is told to no one: what needs the memory is left out, and so
+/// is all that needs that, until something is read. Asked here, nothing is waited for or copied.
+///
+/// # Errors
+///
+/// When it could not.
+pub fn check_allocated(tensors: impl IntoIterator<Item = Tensor<1>>) -> Result<(), OutOfMemory> {
+    #[cfg(feature = "cuda")]
+    {
+        let mut tensors = tensors.into_iter().peekable();
+        if let Some(gpu) = tensors.peek().and_then(|first| Gpu::of(&first.device())) {
+            let buffers: Vec<Buffer> = tensors.map(Buffer::of_tensor).collect();
+            let failed = gpu.check(&buffers).err();
+            return failed.and_then(|text| OutOfMemory::in_text(&text)).map_or(Ok(()), Err);
+        }
+    }
+    #[cfg(not(feature = "cuda"))]
+    let _ = tensors;
+    Ok(())
 }
 
 /// Keeps panics about exhausted memory from the screen while they are caught.
@@ -139,6 +166,9 @@ mod tests {
         assert_eq!(caught(|| panic!("{read}")), says(Some(4096)));
         let large = "can't allocate buffer of size: 21474836480\n";
         assert_eq!(caught(|| panic!("{large}")), says(Some(21_474_836_480)));
+        let sizes = "Can't allocate 640 bytes: every page size the memory tracks still holds live \
+                     allocations";
+        assert_eq!(caught(|| panic!("{sizes}")), says(Some(640)));
         let launch = "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")";
         assert_eq!(caught(|| panic!("{launch}")), says(None));
         assert_eq!(caught(|| OutOfMemory { wanted: Some(7) }.throw()), says(Some(7)));

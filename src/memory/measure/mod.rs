@@ -4,7 +4,9 @@
 //! and peak bytes are exact. What threads of the data loader allocate is none of the model's: they
 //! are [`apart`], and a batch counts from when it is [handed over](hand_over). What was allocated
 //! before the [`Meter`] was opened, such as tables of labels, does not count either. A plan foretells
-//! just these bytes: weights, gradients, optimizer state, activations, workspace and the batch.
+//! just these bytes: weights, gradients, optimizer state, activations, workspace and the batch. To the
+//! workspace belongs a block of the size of the L2 cache that every thread which multiplies matrices
+//! keeps from its first product on.
 //!
 //! On CUDA live and reserved bytes are those of CubeCL's allocator, which keeps no high-water mark:
 //! see [`Meter::watch`] for the peak.
