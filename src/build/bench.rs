@@ -5,12 +5,14 @@ use burn::tensor::{Tensor, TensorData};
 use super::{BuildError, learner, resolve_device};
 use crate::data::{LabelCounts, Targets};
 use crate::memory::Chain;
+use crate::memory::measure::{MemoryUse, Meter};
 use crate::model::{HeadConfig, Task};
 use crate::plan::Plan;
 use crate::run::{LearnError, Learner};
 
 /// Training steps of a plan's model on one batch that stays on the device.
 pub struct Bench {
+    meter: Meter,
     learner: Learner,
     images: Tensor<4>,
     targets: Vec<Targets>,
@@ -25,6 +27,7 @@ impl Bench {
     /// When the device cannot be opened.
     pub fn new(plan: &Plan) -> Result<Self, BuildError> {
         let device = resolve_device(&plan.device.to_string())?;
+        let meter = Meter::open(&device);
         let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
         let image = &plan.data.image;
         let shape = [plan.train.batch_size, image.channels, image.size[0], image.size[1]];
@@ -39,7 +42,7 @@ impl Bench {
         let chain = Chain::init(&plan.stages(), &device, plan.run.seed);
         let learner = learner(plan, &heads, chain, device, counts);
         let learning_rate = plan.train.optimizer.lr();
-        Ok(Self { learner, images, targets, learning_rate, steps: 0 })
+        Ok(Self { meter, learner, images, targets, learning_rate, steps: 0 })
     }
 
     /// Takes a step and returns the sum of the heads' losses.
@@ -66,23 +69,12 @@ impl Bench {
         let _ = self.learner.device.sync();
     }
 
-    /// The most bytes in use on the device in a further step; `None` on the CPU.
-    pub fn most_bytes(&mut self) -> Option<u64> {
-        #[cfg(feature = "cuda")]
-        if let Some(gpu) = crate::ops::cuda::Gpu::of(&self.learner.device) {
-            return Some(gpu.most_bytes_in(|| {
-                let _ = self.step();
-            }));
-        }
-        None
-    }
-
-    /// Bytes that the allocator holds on the device; `None` on the CPU.
-    pub fn reserved_bytes(&self) -> Option<u64> {
-        #[cfg(feature = "cuda")]
-        return crate::ops::cuda::Gpu::of(&self.learner.device).map(|gpu| gpu.reserved_bytes());
-        #[cfg(not(feature = "cuda"))]
-        None
+    /// What memory a further step uses, with its exact peak.
+    pub fn memory(&mut self) -> MemoryUse {
+        self.meter.reset_peak();
+        let meter = self.meter.clone();
+        let _ = meter.watch(|| self.step());
+        meter.read()
     }
 
     /// The device as a person knows it.

@@ -17,6 +17,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::data::{self, Cache, DataError, LabelCounts, Loader, LoaderConfig, Splits};
+use crate::memory::measure::Meter;
 use crate::memory::{Chain, Strategy};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, Norm};
@@ -138,6 +139,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         cache,
     );
 
+    let meter = Meter::open(&device);
     let mut chain = Chain::init(&plan.stages(), &device, plan.run.seed);
     let fresh = match &options.init {
         Some(path) => start_from(&mut chain, path, &device)?,
@@ -185,6 +187,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         stop,
         position,
         saved_at: Instant::now(),
+        meter,
     };
     announce(&mut run, resumed, train.len(), config)?;
     if !fresh.is_empty() {

@@ -48,6 +48,7 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
     last.sort_by(f64::total_cmp);
     let median = last[last.len() / 2];
     let batch = plan.train.batch_size;
+    let memory = steps.memory();
     let report = serde_json::json!({
         "case": format!(
             "{}-b{batch}-s{}-{}-train", plan.run.name, plan.data.image.size[0],
@@ -58,8 +59,11 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
         "ours": {
             "ms": median * 1e3,
             "images_per_second": batch as f64 / median,
-            "peak": steps.most_bytes(),
-            "reserved": steps.reserved_bytes(),
+            "live": memory.live,
+            "peak": memory.peak,
+            "peak_kind": memory.peak_kind,
+            "reserved": memory.reserved,
+            "smi": memory.smi,
         },
         "seconds_to_first_step": first,
         "ms_after_queued": tail * 1e3,

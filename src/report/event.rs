@@ -11,6 +11,7 @@ use serde::ser::{SerializeSeq, Serializer};
 use serde::{Deserialize, Serialize};
 
 use crate::data::BadImage;
+use crate::memory::measure::{MemoryUse, PeakKind};
 
 /// Values by name, such as `loss`, `findings/auroc` (head, metric) or `findings/auroc/Edema` (head,
 /// metric, label); `None` where undefined.
@@ -250,6 +251,17 @@ pub struct Memory {
     pub smi: Option<u64>,
     /// The peak that the plan foretold.
     pub predicted_peak: Option<u64>,
+    /// Which moments `peak` is the most of.
+    pub peak_kind: Option<PeakKind>,
+    /// All that the device has.
+    pub total: Option<u64>,
+}
+
+impl From<MemoryUse> for Memory {
+    fn from(measured: MemoryUse) -> Self {
+        let MemoryUse { live, peak, peak_kind, reserved, smi, total } = measured;
+        Self { live, peak, reserved, smi, predicted_peak: None, peak_kind, total }
+    }
 }
 
 /// Why a state was saved.

@@ -10,6 +10,7 @@ mod lines;
 mod progress;
 mod protobuf;
 mod skipped;
+mod svg;
 mod table;
 mod tensorboard;
 mod tfrecord;
@@ -25,6 +26,7 @@ pub use event::*;
 pub use jsonl::JsonLines;
 pub use progress::{Bar, Plain, progress};
 pub use skipped::SkippedImages;
+pub use svg::{Chart, Curve};
 pub use table::{ClosingTable, Frame};
 pub use tensorboard::TensorBoard;
 

@@ -108,7 +108,7 @@ fn stamped(step: usize, wall_time: f64) -> Message {
 
 /// A `Summary` with every defined value of an epoch.
 fn scalars(epoch: &Epoch) -> Message {
-    let Memory { live, peak, reserved, smi, predicted_peak } = epoch.memory;
+    let Memory { live, peak, reserved, smi, predicted_peak, .. } = epoch.memory;
     let bytes = |value: Option<u64>| value.map(|bytes| bytes as f64);
     let rest = [
         ("learning_rate", Some(epoch.learning_rate)),
