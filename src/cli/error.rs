@@ -3,8 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
+use super::panic::is_out_of_memory;
 use crate::build::BuildError;
-use crate::run::{RunError, Signal};
+use crate::run::{LearnError, RunError, Signal};
 
 /// An error from anywhere in the program, with what it means for whoever started it.
 #[derive(Debug)]
@@ -109,6 +110,11 @@ impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         let kind = match &error {
             RunError::Data(_) | RunError::TooManyBadImages { .. } => Kind::Data,
+            RunError::Learn { source: LearnError::Device(device), .. }
+                if is_out_of_memory(&format!("{device:?}")) =>
+            {
+                Kind::OutOfMemory
+            }
             _ => Kind::Other,
         };
         let help = match &error {

@@ -60,7 +60,8 @@ pub fn caught(
     })
 }
 
-fn is_out_of_memory(text: &str) -> bool {
+/// Whether this is how memory that is exhausted is told.
+pub(super) fn is_out_of_memory(text: &str) -> bool {
     OUT_OF_MEMORY.iter().any(|words| text.contains(words))
 }
 
