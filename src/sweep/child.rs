@@ -19,6 +19,9 @@ const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
+/// How Rust says that an allocation failed, before it ends the process.
+const ABORTED: &str = "memory allocation of ";
+
 /// How a child ended.
 pub(super) enum Ended {
     /// By itself.
@@ -160,7 +163,6 @@ fn verdict(code: Option<i32>, signal: Option<i32>, log: &str) -> Status {
     match (code, signal) {
         (Some(0), _) => Status::Ok,
         (Some(OUT_OF_MEMORY), _) | (_, Some(SIGKILL)) => Status::OutOfMemory,
-        // Rust ends a process whose allocation fails.
         (_, Some(SIGABRT)) if asked_for(log).is_some() => Status::OutOfMemory,
         _ => Status::Failed,
     }
@@ -168,7 +170,7 @@ fn verdict(code: Option<i32>, signal: Option<i32>, log: &str) -> Status {
 
 /// The bytes of the allocation that failed.
 fn asked_for(log: &str) -> Option<u64> {
-    let phrases = ["out of device memory allocating ", "memory allocation of "];
+    let phrases = ["out of device memory allocating ", ABORTED];
     phrases.iter().find_map(|phrase| {
         let (_, after) = log.split_once(phrase)?;
         let (number, rest) = after.split_once(' ')?;
@@ -179,10 +181,15 @@ fn asked_for(log: &str) -> Option<u64> {
 /// The first error of a log up to its advice; without one, the last line.
 fn message(log: &str) -> Option<String> {
     let lines: Vec<&str> = log.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-    let error = lines.iter().position(|line| line.starts_with("error"));
+    let begins = |line: &&str| line.starts_with("error") || line.starts_with(ABORTED);
+    let error = lines.iter().position(begins);
     let shown = match error {
         Some(first) => {
-            let ends = |line: &&&str| line.trim_start().starts_with("= help");
+            // Advice, the program's own or Rust's.
+            let ends = |line: &&&str| {
+                let line = line.trim_start();
+                line.starts_with("= help") || line.starts_with("note: ")
+            };
             let lines: Vec<&str> =
                 lines[first..].iter().take_while(|line| !ends(line)).copied().collect();
             lines.join("\n")
@@ -224,6 +231,8 @@ mod tests {
         let log =
             "warning: slow\nerror: out of memory: here\n  because: of this\n  = help: buy more";
         assert_eq!(message(log).as_deref(), Some("out of memory: here\n  because: of this"));
+        let log = "memory allocation of 12 bytes failed\nnote: run with `RUST_BACKTRACE=1`\n";
+        assert_eq!(message(log).as_deref(), Some("memory allocation of 12 bytes failed"));
         assert_eq!(message("one\n\ntwo\n").as_deref(), Some("two"));
         assert_eq!(message("\n"), None);
     }

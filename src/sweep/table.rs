@@ -81,6 +81,8 @@ fn line(cells: &[String]) -> String {
 fn value(row: &Row, key: &str) -> String {
     match row.set.get(key) {
         Some(toml::Value::String(text)) => text.clone(),
+        // TOML's own form writes 1e38 with all its zeros.
+        Some(toml::Value::Float(number)) => format!("{number:?}"),
         Some(other) => other.to_string(),
         None => String::new(),
     }
