@@ -86,8 +86,9 @@ impl Bench {
         let chain = chain(plan, &heads, &device);
         let learner = learner(plan, &heads, chain, device, |head| train.label_counts(head));
         let schedule = schedule(plan, loader.batches_per_epoch());
-        let ahead = loader.epoch(0, 0);
-        let batches = Batches::Loaded { loader, epoch: 0, ahead, schedule };
+        // A run counts its epochs from 1.
+        let ahead = loader.epoch(1, 0);
+        let batches = Batches::Loaded { loader, epoch: 1, ahead, schedule };
         Ok(Self { learner, batches, steps: 0 })
     }
 
@@ -119,7 +120,7 @@ impl Bench {
     fn epoch(&self) -> usize {
         match &self.batches {
             Batches::Kept { .. } => 1,
-            Batches::Loaded { epoch, .. } => *epoch as usize + 1,
+            Batches::Loaded { epoch, .. } => *epoch as usize,
         }
     }
 
