@@ -188,7 +188,7 @@ fn message(log: &str) -> Option<String> {
             // Advice, the program's own or Rust's.
             let ends = |line: &&&str| {
                 let line = line.trim_start();
-                line.starts_with("= help") || line.starts_with("note: ")
+                ["= help", "note: ", "stack backtrace"].iter().any(|ends| line.starts_with(ends))
             };
             let lines: Vec<&str> =
                 lines[first..].iter().take_while(|line| !ends(line)).copied().collect();

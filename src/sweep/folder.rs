@@ -204,11 +204,13 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), SweepError> {
 fn stem(name: &str) -> String {
     let plain = |sign: char| match sign {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '-' | '=' => sign,
-        ',' => '+',
         _ => '_',
     };
-    let short: String = name.replace(", ", ",").chars().take(80).map(plain).collect();
-    match short == name {
+    let parts = name.split(", ").map(|part| part.chars().map(plain).collect());
+    let whole = parts.collect::<Vec<String>>().join("+");
+    let short: String = whole.chars().take(80).collect();
+    // What was left as it is can be read back, and so is no other's.
+    match short.replace('+', ", ") == name {
         true => short,
         false => format!("{short}-{}", &blake3::hash(name.as_bytes()).to_hex()[..8]),
     }
@@ -221,6 +223,8 @@ mod tests {
     #[test]
     fn combinations_have_file_names_of_their_own() {
         assert_eq!(stem("train.batch_size=4"), "train.batch_size=4");
+        assert_eq!(stem("a.b=1, a.c=x"), "a.b=1+a.c=x");
+        assert_ne!(stem("a.b=1+a.c=x"), "a.b=1+a.c=x");
         let one = stem("memory.checkpointing={sequential={segments=4}}, train.batch_size=4");
         let other = stem("memory.checkpointing=[sequential=[segments=4]], train.batch_size=4");
         assert!(one.starts_with("memory.checkpointing=_sequential=_segments=4__+train"), "{one}");
