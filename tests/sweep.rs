@@ -216,7 +216,9 @@ fn wait_for(place: &Place, rows: usize, file: &Path) {
 #[test]
 fn a_sweep_that_was_cut_off_goes_on_and_another_is_refused() {
     let place = Place::new();
-    let arguments = ["--grid", "train.batch_size=4,2,3", "--steps", "2", "--synthetic", "--json"];
+    // Enough steps that the sweep is still at work when the signal comes.
+    let grid = "train.batch_size=4,2,3,5,6";
+    let arguments = ["--grid", grid, "--steps", "200", "--synthetic", "--json"];
     let signals: [(&str, Option<i32>); 2] = [("-INT", Some(130)), ("-KILL", None)];
     for (cut, (signal, code)) in signals.into_iter().enumerate() {
         let mut child = place
@@ -235,14 +237,15 @@ fn a_sweep_that_was_cut_off_goes_on_and_another_is_refused() {
     let (code, told, shown) = place.run(&arguments);
     assert_eq!(code, Some(0), "{shown}");
     let rows: Vec<Value> = serde_json::from_str(&told).expect("is JSON");
-    assert_eq!(rows.len(), 3);
+    assert_eq!(rows.len(), 5);
     assert_eq!(rows[..before.len()], before[..], "rows of before are kept");
     assert_eq!(shown.matches("(from before)").count(), before.len(), "{shown}");
 
     let other = [&arguments[..3], &["5"], &arguments[4..], &["--set", "train.epochs=7"]].concat();
     let (code, _, shown) = place.run(&other);
     assert_eq!(code, Some(2), "{shown}");
-    for changed in ["sweep.steps was 2, is 5", "train.epochs was 3, is 7", "--overwrite", "--out"] {
+    for changed in ["sweep.steps was 200, is 5", "train.epochs was 3, is 7", "--overwrite", "--out"]
+    {
         assert!(shown.contains(changed), "{changed} in {shown}");
     }
     let (code, _, shown) = place.run(&[&other[..], &["--overwrite"]].concat());
