@@ -31,7 +31,7 @@ use std::time::Instant;
 
 pub use folder::{FolderError, Mode as FolderMode, RunFolder};
 pub use learner::{LearnError, LearnedHead, Learner};
-pub use lock::LockError;
+pub use lock::{LockError, RunLock};
 pub use position::Position;
 pub use saving::{GatherError, RestoreError, restore};
 pub use signals::{Signal, Stop};
