@@ -167,7 +167,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     // A run killed before its first save has told something already: it is told again.
     let from = ResumePoint {
         metrics_bytes: position.metrics_bytes,
-        first_step: position.step + usize::from(resumed.is_some() && position.batch == 0),
+        first_step: position.step + usize::from(resumed.is_some()),
     };
     let goes_on = options.mode == FolderMode::Resume;
     let reports = Reports::open(folder.path(), goes_on.then_some(from))?;
