@@ -1,11 +1,16 @@
 //! A model and its training step without data: what is measured when the step itself is.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use burn::tensor::{Tensor, TensorData};
 
 use super::{BuildError, chain, learner, resolve_device};
 use crate::data::{LabelCounts, Targets};
-use crate::memory::Activation;
+use crate::memory::{Activation, split_tensors};
+use crate::model::weights::{self, NamedTensor};
 use crate::model::{HeadConfig, Task};
+use crate::optim::{OptimizerConfig, SgdConfig};
 use crate::plan::Plan;
 use crate::run::{LearnError, Learner};
 
@@ -13,6 +18,7 @@ use crate::run::{LearnError, Learner};
 pub struct Bench {
     learner: Learner,
     images: Activation,
+    shape: [usize; 4],
     targets: Vec<Targets>,
     learning_rate: f64,
     steps: usize,
@@ -30,7 +36,7 @@ impl Bench {
         let shape = [plan.train.batch_size, image.channels, image.size[0], image.size[1]];
         let wave = |pixel: usize| ((pixel as f64 * 0.37).sin() * 0.5 + 0.5) as f32;
         let values: Vec<f32> = (0..shape.iter().product()).map(wave).collect();
-        let images = Tensor::from_data(TensorData::new(values, shape), &device);
+        let images = Activation::Map(Tensor::from_data(TensorData::new(values, shape), &device));
         let targets = heads.iter().map(|head| targets(head, shape[0])).collect();
         let counts = |head: usize| {
             let labels = heads[head].labels.len();
@@ -39,7 +45,57 @@ impl Bench {
         let chain = chain(plan, &heads, &device);
         let learner = learner(plan, &heads, chain, device, counts);
         let learning_rate = plan.train.optimizer.lr();
-        Ok(Self { learner, images: Activation::Map(images), targets, learning_rate, steps: 0 })
+        Ok(Self { learner, images, shape, targets, learning_rate, steps: 0 })
+    }
+
+    /// Starts from the weights in `path`, and returns the names of the heads' that it has not.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is of another model.
+    pub fn start_from(&mut self, path: &Path) -> Result<Vec<String>, BuildError> {
+        super::start_from(&mut self.learner.chain, path, &self.learner.device)
+    }
+
+    /// Takes the tensor `images` in the SafeTensors file `path`, `[batch, channels, height, width]`,
+    /// for the batch.
+    ///
+    /// # Errors
+    /// When the file cannot be read or has no such tensor of the plan's shape.
+    pub fn take_images(&mut self, path: &Path) -> Result<(), BuildError> {
+        let fits = |tensor: &NamedTensor| tensor.name == "images" && tensor.shape == self.shape;
+        let found = weights::read(path)?.tensors.into_iter().find(fits);
+        let Some(NamedTensor { data, .. }) = found else {
+            return Err(BuildError::OtherImages { path: path.to_owned(), shape: self.shape });
+        };
+        let data = TensorData::new(data, self.shape);
+        self.images = Activation::Map(Tensor::from_data(data, &self.learner.device));
+        Ok(())
+    }
+
+    /// The gradients of a step as the optimizer is given them (but unclipped), by parameter, and the
+    /// sum of the heads' losses. No weight is changed.
+    ///
+    /// # Errors
+    /// As [`Bench::step`].
+    pub fn gradients(mut self) -> Result<(Vec<NamedTensor>, f64), LearnError> {
+        // The momentum of SGD starts as the first gradient.
+        let witness = OptimizerConfig::Sgd(SgdConfig { momentum: 1.0, ..SgdConfig::default() });
+        let packs = self.learner.chain.packs();
+        let trained = packs.iter().filter(|pack| pack.trained);
+        let sizes = trained.map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));
+        self.learner.optimizer = witness.init(sizes);
+        self.learner.clip_norm = None;
+        self.learning_rate = 0.0;
+        let loss = self.step()?;
+        let kept = split_tensors(&packs, self.learner.optimizer.state()?.tensors);
+        let mut kept: BTreeMap<String, TensorData> = kept.into_iter().collect();
+        let parameters = self.learner.chain.parameters().into_iter();
+        let named = parameters.filter_map(|parameter| {
+            let gradient = kept.remove(&format!("{}/momentum_buffer", parameter.name))?;
+            let (name, shape) = (parameter.name, parameter.shape);
+            Some(NamedTensor { name, shape, data: gradient.iter::<f32>().collect() })
+        });
+        Ok((named.collect(), loss))
     }
 
     /// Takes a step and returns the sum of the heads' losses.
@@ -99,4 +155,98 @@ fn targets(head: &HeadConfig, images: usize) -> Targets {
     let count = images * width;
     let values = (0..count).map(|place| f32::from(u8::from(place % 3 == 0))).collect();
     Targets { values, mask: vec![1.0; count], width }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = r#"
+[run]
+name = "tiny"
+[device]
+use = "cpu"
+[data]
+image = { size = [32, 32], channels = 1 }
+[data.chexpert]
+root = "none"
+[model.densenet]
+growth = 4
+blocks = [2, 1]
+stem = 8
+[[heads]]
+name = "findings"
+task = "multilabel"
+labels = ["Edema", "Pneumonia"]
+[train]
+epochs = 1
+batch_size = 3
+clip_norm = 1e-3
+[train.optimizer.sgd]
+lr = 1.0
+"#;
+
+    fn bench(key: &str) -> Bench {
+        let (file, text) = ("tiny.toml".to_owned(), CONFIG.to_owned());
+        let loaded = crate::config::read(file, text, &[key.to_owned()]).expect("a configuration");
+        Bench::new(&crate::plan::plan(loaded.config).expect("a plan")).expect("opens")
+    }
+
+    fn write(path: &Path, tensors: &[NamedTensor]) {
+        std::fs::write(path, weights::write(tensors).expect("a file")).expect("is written");
+    }
+
+    fn parameters(bench: &Bench) -> Vec<NamedTensor> {
+        let read = |parameter: crate::memory::Parameter| {
+            let data = parameter.value.into_data().iter::<f32>().collect();
+            NamedTensor { name: parameter.name, shape: parameter.shape, data }
+        };
+        bench.learner.chain.parameters().into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn the_gradients_are_what_a_step_of_rate_one_takes_off() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (weights, images) =
+            (folder.path().join("w.safetensors"), folder.path().join("i.safetensors"));
+        let data = (0..3 * 1024).map(|pixel| (pixel % 7) as f32 / 7.0).collect();
+        write(&images, &[NamedTensor { name: "images".into(), shape: vec![3, 1, 32, 32], data }]);
+
+        let mut stepped = bench("train.clip_norm=1e9");
+        write(&weights, &parameters(&stepped));
+        stepped.take_images(&images).expect("fit");
+        let before = parameters(&stepped);
+        let loss = stepped.step().expect("a step");
+        let after: BTreeMap<_, _> =
+            parameters(&stepped).into_iter().map(|p| (p.name, p.data)).collect();
+
+        let mut asked = bench("run.seed=9");
+        assert_eq!(asked.start_from(&weights).expect("fit"), [""; 0]);
+        asked.take_images(&images).expect("fit");
+        let trained = asked.learner.chain.parameters().iter().filter(|p| p.trained).count();
+        let (gradients, asked_loss) = asked.gradients().expect("gradients");
+        assert_eq!(asked_loss.to_bits(), loss.to_bits());
+        assert_eq!(gradients.len(), trained);
+        for gradient in gradients {
+            let old = before.iter().find(|p| p.name == gradient.name).expect("a parameter");
+            assert_eq!(old.shape, gradient.shape);
+            for ((old, new), slope) in
+                old.data.iter().zip(&after[&gradient.name]).zip(&gradient.data)
+            {
+                let name = &gradient.name;
+                assert!((old - new - slope).abs() <= 3e-7 * (1.0 + slope.abs()), "{name}");
+            }
+            assert!(gradient.data.iter().any(|slope| *slope != 0.0), "{}", gradient.name);
+        }
+    }
+
+    #[test]
+    fn images_of_another_shape_are_refused_with_the_shape_wanted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("i.safetensors");
+        let shape = vec![3, 1, 32, 16];
+        write(&path, &[NamedTensor { name: "images".into(), shape, data: vec![0.0; 1536] }]);
+        let error = bench("run.seed=1").take_images(&path).expect_err("is refused").to_string();
+        assert!(error.contains("i.safetensors has no tensor `images` of shape [3, 1, 32, 32]"));
+    }
 }

@@ -78,6 +78,18 @@ pub enum BuildError {
         /// What does not fit.
         why: String,
     },
+    /// The images to take a step on are not those of the plan.
+    #[error(
+        "{} has no tensor `images` of shape {shape:?}\nThe shape is `batch_size` under [train], \
+         then `channels` and `size` of `image` under [data].",
+        path.display()
+    )]
+    OtherImages {
+        /// The file.
+        path: PathBuf,
+        /// The plan's batch, channels, height and width.
+        shape: [usize; 4],
+    },
     /// No saved state can be used.
     #[error(transparent)]
     State(#[from] StateError),

@@ -1,6 +1,6 @@
 //! `trainer bench`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
@@ -8,6 +8,7 @@ use clap::Args;
 use super::overrides::Overrides;
 use super::{Failure, output};
 use crate::build;
+use crate::model::weights;
 
 /// Measures whole training steps of a configuration's model on one batch that stays on the device
 ///
@@ -22,6 +23,17 @@ pub struct Bench {
     /// Steps taken in all
     #[arg(long, default_value_t = 30)]
     steps: usize,
+    /// Starts from the weights in this file, as `trainer run --init` does
+    #[arg(long, value_name = "WEIGHTS")]
+    init: Option<PathBuf>,
+    /// Takes the tensor `images` in this SafeTensors file for the batch
+    #[arg(long, value_name = "FILE")]
+    images: Option<PathBuf>,
+    /// Writes the gradients of one step, by parameter and unclipped, into this SafeTensors file
+    ///
+    /// No step is timed then, and no weight changed.
+    #[arg(long, value_name = "FILE", conflicts_with = "steps")]
+    gradients: Option<PathBuf>,
 }
 
 /// Takes the steps and prints what they took.
@@ -29,6 +41,11 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
     let start = Instant::now();
     let plan = super::planned(&bench.config, &bench.overrides.set)?;
     let mut steps = build::Bench::new(&plan)?;
+    let init = bench.init.as_ref().map(|path| steps.start_from(path)).transpose()?;
+    bench.images.as_ref().map(|path| steps.take_images(path)).transpose()?;
+    if let Some(path) = &bench.gradients {
+        return write_gradients(steps, path, &init.unwrap_or_default());
+    }
     let mut seconds = Vec::new();
     let (mut first, mut tail, mut losses) = (0.0, 0.0, Vec::new());
     for step in 0..bench.steps.max(2) {
@@ -64,6 +81,22 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
         "seconds_to_first_step": first,
         "ms_after_queued": tail * 1e3,
         "losses": losses,
+    });
+    output::print(&report.to_string())
+}
+
+/// Writes the gradients, and prints the loss and which weights were drawn at random.
+fn write_gradients(bench: build::Bench, path: &Path, fresh: &[String]) -> Result<(), Failure> {
+    let device = bench.device();
+    let (gradients, loss) = bench.gradients().map_err(Failure::other)?;
+    let bytes = weights::write(&gradients).map_err(Failure::other)?;
+    let failed = |error| Failure::other(format!("cannot write {}: {error}", path.display()));
+    std::fs::write(path, bytes).map_err(failed)?;
+    let report = serde_json::json!({
+        "device": device,
+        "command": std::env::args().collect::<Vec<_>>().join(" "),
+        "loss": loss,
+        "fresh": fresh,
     });
     output::print(&report.to_string())
 }
