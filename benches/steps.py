@@ -85,7 +85,7 @@ def last_json(command, environment=None):
     if done.returncode or not lines:
         said = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()
         told = [line for line in said if re.match(r"error|\w*Error", line)]
-        return {"error": (told or said)[0 if told else -1][:300]}
+        return {"error": (told or said)[0 if told else -1].removeprefix("error: ")[:300]}
     return json.loads(lines[-1])
 
 
@@ -141,7 +141,9 @@ def measure(args, case):
         case = dataclasses.replace(case, batch=2, size=64)
     if case.kind == "cold-start":
         return cold_start(args, case)
-    return ours(args, case, args.steps) | {"peer": peer(args, case, args.steps)}
+    row, theirs = ours(args, case, args.steps), peer(args, case, args.steps)
+    row["device"] = row["device"] or theirs.get("device")
+    return row | {"peer": theirs}
 
 
 def save(args, row):
