@@ -198,6 +198,8 @@ def compare(args, model, kind, device, precisions):
         for precision in precisions:
             theirs = peer_gradients(network, images, precision)
             floor = rounded_gradients(network, images, precision)
+            if device == "cuda":
+                torch.cuda.empty_cache()
             mine, said = our_gradients(args, model, precision, folder)
             row = {
                 "case": f"{model.name}-b{model.batch}-s{model.size}-{precision}-{kind}-gradients",
