@@ -1,30 +1,34 @@
 //! Training steps that are measured: on one batch that stays on the device, where the step itself
 //! is asked about, or on the configuration's own data.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::{Tensor, TensorData};
 
 use super::{BuildError, device, learner, open_data, schedule, train_loader};
 use crate::data::{Batch, Cache, DataError, Epoch, LabelCounts, Loader, Targets};
-use crate::memory::Chain;
 use crate::memory::measure::{MemoryUse, Meter};
+use crate::memory::{Chain, split_tensors};
+use crate::model::weights::{self, NamedTensor};
 use crate::model::{HeadConfig, Task};
-use crate::optim::Schedule;
+use crate::optim::{OptimizerConfig, Schedule, SgdConfig};
 use crate::plan::Plan;
 use crate::run::{LearnError, Learner, RunError};
 
 /// Training steps of a plan's model.
 pub struct Bench {
     meter: Meter,
-    learner: Learner,
+    /// The model and what changes it.
+    pub learner: Learner,
     batches: Batches,
     steps: usize,
 }
 
 /// What the steps are taken on.
 enum Batches {
-    Kept { images: Tensor<4>, count: usize, targets: Vec<Targets>, learning_rate: f64 },
+    Kept { images: Tensor<4>, shape: [usize; 4], targets: Vec<Targets>, learning_rate: f64 },
     Loaded { loader: Loader, epoch: u64, ahead: Epoch, schedule: Schedule },
 }
 
@@ -59,8 +63,65 @@ impl Bench {
         let chain = Chain::init(&plan.stages(), &device, plan.run.seed);
         let learner = learner(plan, &heads, chain, device, counts);
         let learning_rate = plan.train.optimizer.lr();
-        let batches = Batches::Kept { images, count: shape[0], targets, learning_rate };
+        let batches = Batches::Kept { images, shape, targets, learning_rate };
         Ok(Self { meter, learner, batches, steps: 0 })
+    }
+
+    /// Starts from the weights in `path`, and returns the names of the heads' that it has not.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is of another model.
+    pub fn start_from(&mut self, path: &Path) -> Result<Vec<String>, BuildError> {
+        super::start_from(&mut self.learner.chain, path, &self.learner.device)
+    }
+
+    /// Takes the tensor `images` in the SafeTensors file `path`, `[batch, channels, height, width]`,
+    /// for the batch.
+    ///
+    /// # Errors
+    /// When the file cannot be read or has no such tensor of the plan's shape.
+    pub fn take_images(&mut self, path: &Path) -> Result<(), BuildError> {
+        let Batches::Kept { images, shape, .. } = &mut self.batches else {
+            unreachable!("only a batch that stays is replaced")
+        };
+        let fits = |tensor: &NamedTensor| tensor.name == "images" && tensor.shape == *shape;
+        let found = weights::read(path)?.tensors.into_iter().find(fits);
+        let Some(NamedTensor { data, .. }) = found else {
+            return Err(BuildError::OtherImages { path: path.to_owned(), shape: *shape });
+        };
+        let data = TensorData::new(data, *shape);
+        *images = Tensor::from_data(data, &self.learner.device);
+        Ok(())
+    }
+
+    /// The gradients of a step as the optimizer is given them (but unclipped), by parameter, and the
+    /// sum of the heads' losses. No weight is changed.
+    ///
+    /// # Errors
+    /// As [`Bench::step`].
+    pub fn gradients(mut self) -> Result<(Vec<NamedTensor>, f64), RunError> {
+        // The momentum of SGD starts as the first gradient.
+        let witness = OptimizerConfig::Sgd(SgdConfig { momentum: 1.0, ..SgdConfig::default() });
+        let packs = self.learner.chain.packs();
+        let trained = packs.iter().filter(|pack| pack.trained);
+        let sizes = trained.map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));
+        self.learner.optimizer = witness.init(sizes);
+        self.learner.clip_norm = None;
+        if let Batches::Kept { learning_rate, .. } = &mut self.batches {
+            *learning_rate = 0.0;
+        }
+        let loss = self.step()?.loss;
+        let state = self.learner.optimizer.state().map_err(LearnError::from);
+        let failed = |source| RunError::Learn { epoch: 1, step: 1, source };
+        let kept = split_tensors(&packs, state.map_err(failed)?.tensors);
+        let mut kept: BTreeMap<String, TensorData> = kept.into_iter().collect();
+        let parameters = self.learner.chain.parameters().into_iter();
+        let named = parameters.filter_map(|parameter| {
+            let gradient = kept.remove(&format!("{}/momentum_buffer", parameter.name))?;
+            let (name, shape) = (parameter.name, parameter.shape);
+            Some(NamedTensor { name, shape, data: gradient.iter::<f32>().collect() })
+        });
+        Ok((named.collect(), loss))
     }
 
     /// Opens the plan's device and data: the steps will be those that a run begins with.
@@ -90,8 +151,8 @@ impl Bench {
     pub fn step(&mut self) -> Result<Taken, RunError> {
         let step = self.steps;
         let (sums, images) = match &mut self.batches {
-            Batches::Kept { images, count, targets, learning_rate } => {
-                (self.learner.step_on(images.clone(), targets, step, *learning_rate), *count)
+            Batches::Kept { images, shape, targets, learning_rate } => {
+                (self.learner.step_on(images.clone(), targets, step, *learning_rate), shape[0])
             }
             Batches::Loaded { loader, epoch, ahead, schedule } => {
                 let batch = next(loader, epoch, ahead)?;

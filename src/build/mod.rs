@@ -81,6 +81,18 @@ pub enum BuildError {
         /// What does not fit.
         why: String,
     },
+    /// The images to take a step on are not those of the plan.
+    #[error(
+        "{} has no tensor `images` of shape {shape:?}\nThe shape is `batch_size` under [train], \
+         then `channels` and `size` of `image` under [data].",
+        path.display()
+    )]
+    OtherImages {
+        /// The file.
+        path: PathBuf,
+        /// The plan's batch, channels, height and width.
+        shape: [usize; 4],
+    },
     /// No saved state can be used.
     #[error(transparent)]
     State(#[from] StateError),
@@ -156,7 +168,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     // A run killed before its first save has told something already: it is told again.
     let from = ResumePoint {
         metrics_bytes: position.metrics_bytes,
-        first_step: position.step + usize::from(resumed.is_some() && position.batch == 0),
+        first_step: position.step + usize::from(resumed.is_some()),
     };
     let goes_on = options.mode == FolderMode::Resume;
     let reports = Reports::open(folder.path(), goes_on.then_some(from))?;

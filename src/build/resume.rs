@@ -9,9 +9,10 @@ use crate::run::Position;
 
 /// Keys that may differ when a run is resumed, each with all keys below it: none changes what was
 /// done so far.
-const FREE: [&str; 13] = [
+const FREE: [&str; 14] = [
     "run.name",
     "run.output",
+    "run.log_every",
     "run.save",
     "device",
     "data.workers",

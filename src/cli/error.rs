@@ -91,7 +91,8 @@ impl From<BuildError> for Failure {
             BuildError::Device(_)
             | BuildError::Precision { .. }
             | BuildError::Changed(_)
-            | BuildError::OtherModel { .. } => Kind::Configuration,
+            | BuildError::OtherModel { .. }
+            | BuildError::OtherImages { .. } => Kind::Configuration,
             BuildError::Folder(folder) if folder.exit_code() == 2 => Kind::Configuration,
             BuildError::Data(_) | BuildError::Weights(_) => Kind::Data,
             BuildError::State(state) if state.exit_code() == 5 => Kind::State,

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::tally::Tally;
+use super::tally::{HeadSum, Tally};
 use super::{LearnError, Run, RunError, Signal};
 use crate::data::{BadImage, Batch};
 use crate::metric::HeadPredictions;
 use crate::model::HeadConfig;
 use crate::report::{
-    EndReason, Epoch, EpochBegin, EpochValues, Event, Phase, Progress, Report, SaveReason, Values,
-    Watched,
+    EndReason, Epoch, EpochBegin, EpochValues, Event, Phase, Progress, Report, ReportError,
+    SaveReason, Values, Watched,
 };
 
 /// Resamples behind the interval of a metric.
@@ -92,9 +92,25 @@ impl Run {
             self.position.tally.add(&sums, images);
             self.position.learning_rate = learning_rate;
             self.position.step += 1;
+            self.tell_step(&sums, images)?;
         }
         self.position.batch += 1;
         Ok(())
+    }
+
+    fn tell_step(&mut self, sums: &[HeadSum], images: usize) -> Result<(), ReportError> {
+        let every = self.plan.run.log_every;
+        if every == 0 || !self.position.step.is_multiple_of(every) {
+            return Ok(());
+        }
+        let mut tally = Tally::default();
+        tally.add(sums, images);
+        self.reports.event(&Event::Step {
+            epoch: self.position.epoch,
+            step: self.position.step,
+            loss: tally.loss(&self.heads),
+            learning_rate: self.position.learning_rate,
+        })
     }
 
     fn learn_error(&self, source: LearnError) -> RunError {

@@ -3,7 +3,7 @@
 //! ```text
 //! Start (Resumed)
 //! for each epoch:
-//!     for each batch:  step; save when an interval has passed
+//!     for each batch:  step (Step, at every so many); save when an interval has passed
 //!     for each validation batch:  evaluate
 //!     the schedule, the best epoch and early stopping take note of the metrics
 //!     Epoch; save
