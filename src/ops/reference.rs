@@ -10,7 +10,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::module::{avg_pool2d, max_pool2d};
 use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 
-use super::convolution;
+pub use super::convolution;
 
 /// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2; both round sizes up.
 pub fn stem(
