@@ -126,6 +126,31 @@ fn only_the_gradients_that_are_asked_for_come() {
     assert_eq!(plain, [of_map, None]);
 }
 
+#[test]
+fn it_does_not_matter_how_a_map_lies_in_memory() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    type Lay = fn(&Device) -> Tensor<4>;
+    let lays: [(&str, Lay); 4] = [
+        ("channels last", |device| noise([3, 9, 8, 6], 3, device).permute([0, 3, 1, 2])),
+        ("some images", |device| noise([6, 6, 9, 8], 3, device).narrow(0, 1, 3)),
+        ("some channels", |device| noise([3, 11, 9, 8], 3, device).narrow(1, 3, 6)),
+        ("one line repeated", |device| noise([3, 6, 1, 8], 3, device).expand([3, 6, 9, 8])),
+    ];
+    for (name, lay) in lays {
+        let run = |device: &Device, compute: DType| -> Found {
+            let map = lay(device).cast(compute).autodiff().require_grad();
+            let weight = noise([6, 5, 3, 3], 5, device).swap_dims(0, 1).cast(compute);
+            let weight = weight.autodiff().require_grad();
+            let out = convolution_with(Products::Full, map.clone(), weight.clone(), 1, 1);
+            let direction = noise([3, 9, 8, 5], 7, device).permute([0, 3, 1, 2]).cast(compute);
+            let gradients = (out.clone() * direction.autodiff()).sum().backward();
+            let gradient = |factor: &Tensor<4>| factor.grad(&gradients).expect("a gradient");
+            [out.without_autodiff(), gradient(&map), gradient(&weight)].map(values)
+        };
+        assert_near(name, &run(&gpu, DType::F32), &run(&cpu, DType::F64), 1e-5);
+    }
+}
+
 /// Some rows of a map.
 fn rows(map: &Tensor<4>, from: usize, count: usize) -> Tensor<4> {
     map.clone().without_autodiff().narrow(2, from, count)

@@ -38,7 +38,12 @@ transpose(const E* __restrict__ in, E* __restrict__ out, const __grid_constant__
 #else
     long long total = (long long)s.batch * s.cols * s.ld_out;
     for (long long n = (long long)blockIdx.x * 256 + threadIdx.x; n < total; n += (long long)gridDim.x * 256) {
-        long long line = n / s.ld_out, b = line / s.cols;
+        long long line, b;
+        if (total >> 32 == 0) {
+            line = (u32)n / (u32)s.ld_out, b = (u32)line / (u32)s.cols;
+        } else {
+            line = n / s.ld_out, b = line / s.cols;
+        }
         int i = (int)(n - line * s.ld_out), j = (int)(line - b * s.cols);
         out[n] = i < s.rows ? in[(b * s.rows + i) * s.ld_in + j] : element::from_float(0.f);
     }
