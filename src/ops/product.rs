@@ -13,6 +13,8 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, DispatchKindConversion, DispatchTensor};
 use burn::tensor::Tensor;
 
+use super::primitives::{primitive, tensor};
+
 /// A function of a map `[batch, input, height, width]` and a weight `[output, input, kernel,
 /// kernel]` that is linear in each. Its tensors are without autodiff.
 pub(super) trait Product: Clone + Debug + Send + 'static {
@@ -41,14 +43,11 @@ where
         return product.forward(map, weight);
     }
     let shapes = [map.dims(), weight.dims()];
-    let [map, weight] = [map, weight].map(|factor| {
-        let primitive = factor.autodiff().try_into_primitive::<Autodiff<B>>();
-        primitive.unwrap_or_else(|error| panic!("a factor of elsewhere: {error:?}"))
-    });
+    let [map, weight] = [map, weight].map(|factor| primitive::<Autodiff<B>, 4>(factor.autodiff()));
     let tracked = [map.is_tracked(), weight.is_tracked()];
     let step = Step::<B, P>(PhantomData).prepare::<NoCheckpointing>([map.node(), weight.node()]);
     let run = |map: FloatTensor<B>, weight: FloatTensor<B>| {
-        primitive::<B>(product.forward(tensor::<B>(map), tensor::<B>(weight)))
+        primitive::<B, 4>(product.forward(tensor::<B, 4>(map), tensor::<B, 4>(weight)))
     };
     let output = match step.compute_bound().stateful() {
         OpsKind::Tracked(mut prep) => {
@@ -61,7 +60,7 @@ where
         }
         OpsKind::UnTracked(prep) => prep.finish(run(map.into_primitive(), weight.into_primitive())),
     };
-    Tensor::from_primitive::<Autodiff<B>>(output)
+    tensor::<Autodiff<B>, 4>(output)
 }
 
 /// The backward step of a product.
@@ -96,34 +95,19 @@ where
         gradients: &mut Gradients,
         checkpointer: &mut Checkpointer,
     ) {
-        let gradient = tensor::<B>(gradients.consume::<B>(&ops.node));
+        let gradient = tensor::<B, 4>(gradients.consume::<B>(&ops.node));
         let State { product, shapes, map, weight } = ops.state;
         let mut kept = |node: Option<NodeId>| {
-            node.map(|node| tensor::<B>(checkpointer.retrieve_node_output(node)))
+            node.map(|node| tensor::<B, 4>(checkpointer.retrieve_node_output(node)))
         };
         let (map, weight) = (kept(map), kept(weight));
         let found = product.backward(shapes, map, weight, gradient);
         for (parent, gradient) in ops.parents.into_iter().zip(found) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                gradients.register::<B>(parent.id, primitive::<B>(gradient));
+                gradients.register::<B>(parent.id, primitive::<B, 4>(gradient));
             }
         }
     }
-}
-
-fn tensor<B: Backend>(primitive: FloatTensor<B>) -> Tensor<4>
-where
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    Tensor::from_primitive::<B>(primitive)
-}
-
-fn primitive<B: Backend>(tensor: Tensor<4>) -> FloatTensor<B>
-where
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    let primitive = tensor.try_into_primitive::<B>();
-    primitive.unwrap_or_else(|error| panic!("a product left its device: {error:?}"))
 }
 
 #[cfg(test)]
@@ -153,19 +137,19 @@ mod tests {
             gradient: Tensor<4>,
         ) -> [Option<Tensor<4>>; 2] {
             let device = gradient.device();
-            let gradient = primitive::<Flex>(gradient);
+            let gradient = primitive::<Flex, 4>(gradient);
             let of_map = weight.map(|weight| {
-                let map = primitive::<Flex>(Tensor::zeros(map_shape, &device));
-                let weight = primitive::<Flex>(weight);
+                let map = primitive::<Flex, 4>(Tensor::zeros(map_shape, &device));
+                let weight = primitive::<Flex, 4>(weight);
                 let found = Flex::conv2d_x_backward(map, weight, gradient.clone(), self.0.clone());
-                tensor::<Flex>(found)
+                tensor::<Flex, 4>(found)
             });
             let of_weight = map.map(|map| {
-                let weight = primitive::<Flex>(Tensor::zeros(weight_shape, &device));
-                let map = primitive::<Flex>(map);
+                let weight = primitive::<Flex, 4>(Tensor::zeros(weight_shape, &device));
+                let map = primitive::<Flex, 4>(map);
                 let found =
                     Flex::conv2d_weight_backward(map, weight, gradient.clone(), self.0.clone());
-                tensor::<Flex>(found)
+                tensor::<Flex, 4>(found)
             });
             [of_map, of_weight]
         }

@@ -1,7 +1,7 @@
 //! Convolutions and fully connected layers of any size, and models that do not run fused.
 
 use super::*;
-use trainer::ops::{Products, convolution_with, linear};
+use trainer::ops::{Products, convolution_with, linear, sum};
 
 /// What a product of a map and a weight gives: its result and both gradients.
 type Found = [Vec<f32>; 3];
@@ -226,6 +226,20 @@ fn a_layer_of_579_million_weights_gives_what_the_definition_gives() {
     assert_near("29,913 outputs", &ours, &[out, of_input, of_weight], 1e-5);
     let again = connected([batch, input, output], times, DType::F32, &gpu);
     assert!(ours == again, "two runs differ");
+}
+
+#[test]
+fn sums_are_the_same_every_time() {
+    let gpu = resolve_device("cuda").expect("a GPU");
+    let many = noise([300, 1234], 3, &gpu);
+    let exact: f64 = values(many.clone()).iter().map(|value| f64::from(*value)).sum();
+    let first = values(sum(many.clone()));
+    assert!((f64::from(first[0]) - exact).abs() < 1e-2, "{first:?} {exact}");
+    assert!((0..50).all(|_| values(sum(many.clone())) == first));
+    let leaf = many.autodiff().require_grad();
+    let found = sum(leaf.clone().mul_scalar(3.0)).backward();
+    let gradient = values(leaf.grad(&found).expect("a gradient"));
+    assert!(gradient.iter().all(|value| *value == 3.0));
 }
 
 /// Whether a chain on a GPU gives what it gives on the CPU, and the same twice.
