@@ -32,7 +32,8 @@ where
     DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
 {
     let zero = Tensor::<1>::zeros([1], (&gradient.device(), gradient.dtype()));
-    let (zero, gradient) = (primitive::<B, 1>(zero), primitive::<B, D>(gradient));
+    let (zero, gradient) =
+        (primitive::<B, 1>(zero), primitive::<B, D>(gradient.without_autodiff()));
     let value = primitive::<Autodiff<B>, D>(value);
     let step = Step::<B>(PhantomData).prepare::<NoCheckpointing>([value.node()]);
     let output = match step.compute_bound().stateful() {
