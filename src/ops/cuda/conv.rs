@@ -85,7 +85,7 @@ impl Kernels {
     }
 
     /// Writes the convolution of `map` into `out`, and nothing else.
-    pub(super) fn conv_forward_alone(
+    pub fn conv_forward_alone(
         &self,
         convolution: &Convolution,
         map: &Columns,
