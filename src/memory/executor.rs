@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::measure::mark;
 use super::schedule::{Operation, Schedule};
 use super::stage::Statistics;
-use super::{Activation, Chain, Gradients, Pass, Purpose, Saved};
+use super::{Activation, Chain, Gradients, Pass, Purpose, Saved, fault};
 
 /// What a training step's schedule gives before any weight is changed.
 #[derive(Debug, Default)]
@@ -45,6 +46,8 @@ pub fn train(
     let mut result = StepResult::default();
     let mut places = Places::default();
     for operation in &schedule.operations {
+        fault::check();
+        tell(chain, operation, "before");
         match *operation {
             Operation::Forward { stage, micro, keep } => {
                 let given = places.value(stage, micro, &mut input);
@@ -85,13 +88,27 @@ pub fn train(
                 places.forward.remove(&micro);
                 let gradient = places.back.remove(&micro).expect("a gradient has come this far");
                 let kept = places.saved.remove(&(micro, stage)).expect("the stage has kept");
-                let stage = &chain.stages()[stage];
-                let gradient = stage.backward(kept, gradient, &mut result.gradients);
-                places.back.insert(micro, gradient);
+                let gradient =
+                    chain.stages()[stage].backward(kept, gradient, &mut result.gradients);
+                if stage > 0 {
+                    places.back.insert(micro, gradient);
+                }
             }
         }
+        tell(chain, operation, "after");
     }
     result
+}
+
+/// Notes the memory before or after a stage's work, where somebody asks.
+fn tell(chain: &Chain, operation: &Operation, when: &str) {
+    let (stage, work) = match operation {
+        Operation::Forward { stage, .. } => (stage, "forward"),
+        Operation::Recompute { stage, .. } => (stage, "recomputation"),
+        Operation::Backward { stage, .. } => (stage, "backward"),
+        _ => return,
+    };
+    mark(1, || format!("{} {when} {work}", chain.stages()[*stage].name()));
 }
 
 impl Places {

@@ -136,7 +136,7 @@ impl StageSpec for StemSpec {
             conv0: self.conv().init(Fan::In, device, &mut random),
             norm0: NormLayer::init(self.norm, self.channels[1], device),
         };
-        let traced = Traced::new("stem", &[("", "features.")], stem);
+        let traced = Traced::new("stem", &[("", "features.")], stem).first();
         #[cfg(feature = "cuda")]
         if let Some(kernels) = kernels(&self.fused, device) {
             let (channels, parameters) = (self.channels[1], traced.parameters());

@@ -1,5 +1,9 @@
 //! Policies: which stages keep what their backward pass needs.
 
+mod budget;
+
+pub use budget::TradeOff;
+
 use super::{CheckpointingConfig, Tree};
 
 /// What a policy cannot do with a chain.
