@@ -2,6 +2,7 @@
 
 use super::columns::{Affine, Columns, Moments, Partials, Sums};
 use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
+use super::layer::Normalised;
 use super::{Buffer, Sizes};
 
 const CHANNEL_STATISTICS: Entry = entry!("channel_statistics", 1024, [TILES, CHANNELS]);
@@ -12,6 +13,13 @@ const NORM_APPLY: Entry = entry!("norm_apply", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_SUMS: Entry = entry!("norm_backward_sums", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_APPLY: Entry = entry!("norm_backward_apply", 256, [TILES, CHANNELS]);
 const INPUT_GRADIENT: Entry = entry!("input_gradient", 256, [TILES, CHANNELS]);
+
+/// How the kernels of a norm's backward pass tell what a ReLU lets through: by the norm's input, or
+/// by the ReLU's output.
+const BY_INPUT: usize = 1;
+const BY_OUTPUT: usize = 2;
+/// Added to it: the gradient that the ReLU lets through is written too.
+const WRITES_MASKED: usize = 4;
 
 /// Where the statistics of a batch go that running statistics move towards: its mean and its
 /// unbiased variance.
@@ -185,35 +193,68 @@ impl Kernels {
         blocks(channels, 8 * self.vector())
     }
 
-    /// Turns the gradient of a norm's output after ReLU into that of its input, `map`, in place, and
-    /// writes the gradients of its parameters.
+    /// Turns the gradient of a norm's output, after ReLU where `relu`, into that of its input, `map`,
+    /// in place, and writes the gradients of its parameters.
     pub fn norm_backward(
         &self,
         gradient: &Columns,
         map: &Columns,
-        moments: &Moments,
-        affine: &Affine,
-        norm: &NormBuffers,
+        normalised: Normalised<'_>,
         norm_gradients: &NormBuffers,
+        relu: bool,
+    ) {
+        let mask = if relu { BY_INPUT } else { 0 };
+        self.masked_norm_backward(gradient, map, (map, mask), normalised, norm_gradients, gradient);
+    }
+
+    /// The gradient of the input, `map`, of a norm whose output was added to a shortcut before ReLU
+    /// gave `output`. Writes the gradients of the norm's parameters, and turns `gradient`, that of
+    /// `output`, into that of the sum.
+    pub fn residual_backward(
+        &self,
+        gradient: &Columns,
+        map: &Columns,
+        output: &Columns,
+        normalised: Normalised<'_>,
+        norm_gradients: &NormBuffers,
+    ) -> Columns {
+        let out = self.columns(map.pixels(), map.channels());
+        let relu = (output, BY_OUTPUT);
+        self.masked_norm_backward(gradient, map, relu, normalised, norm_gradients, &out);
+        out
+    }
+
+    /// Writes a norm's input gradient into `out`. Where a ReLU is told by its `output`, `gradient`
+    /// becomes what it lets through.
+    fn masked_norm_backward(
+        &self,
+        gradient: &Columns,
+        map: &Columns,
+        (output, mask): (&Columns, usize),
+        Normalised { moments, affine, norm }: Normalised<'_>,
+        norm_gradients: &NormBuffers,
+        out: &Columns,
     ) {
         let (pixels, channels) = (map.pixels(), map.channels());
         let rows = blocks(pixels, 64).min(4 * self.multiprocessors);
         let part = self.partials(rows, channels);
-        let sizes = Sizes::new().int(pixels).int(channels);
-        let sizes = sizes.int(gradient.stride()).int(map.stride()).int(0).int(1);
-        let common = [gradient.buffer(), map.buffer(), map.buffer()];
+        let strides =
+            |sizes: Sizes| sizes.int(gradient.stride()).int(map.stride()).int(output.stride());
+        let sizes = strides(Sizes::new().int(pixels).int(channels)).int(mask);
+        let common = [gradient.buffer(), map.buffer(), output.buffer()];
         let channel = [&moments.mean, &moments.deviation, &affine.scale, &affine.shift];
         let buffers = [&common[..], &channel[..], &[&part.buffer]].concat();
         let grid = [rows, self.lanes(channels), 1];
         self.gpu.launch(&self.get(NORM_BACKWARD_SUMS), grid, &buffers, &sizes);
         self.channel_sums(&part, norm, norm_gradients, &self.sums(channels), true);
 
-        let sizes = Sizes::new().int(pixels).int(channels);
-        let sizes = sizes.int(gradient.stride()).int(map.stride()).int(0);
-        let sizes = sizes.int(gradient.stride()).int(0).int(1).float(1.0 / pixels as f32).int(0);
+        let sizes = strides(Sizes::new().int(pixels).int(channels));
+        let sizes = sizes.int(out.stride()).int(gradient.stride());
+        let masked = if mask == BY_OUTPUT { WRITES_MASKED } else { 0 };
+        let sizes = sizes.int(mask + masked).float(1.0 / pixels as f32).int(0);
         let sums = [&norm_gradients.scale, &norm_gradients.shift];
-        let out = [gradient.buffer(), gradient.buffer()];
-        let buffers = [&common[..], &channel[..], &sums[..], &out[..]].concat();
+        let written = [out.buffer(), gradient.buffer()];
+        let buffers = [&common[..], &channel[..], &sums[..], &written[..]].concat();
         let grid = [self.streaming(pixels), self.lanes(channels), 1];
         self.gpu.launch(&self.get(NORM_BACKWARD_APPLY), grid, &buffers, &sizes);
     }
