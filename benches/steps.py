@@ -1,12 +1,13 @@
 """Whole training steps beside PyTorch's, in one run: writes benches/results/<date>-<device>.json and prints a table.
 
-usage: python benches/steps.py [--trainer target/release/trainer] [--steps 30] [--out FILE]
+usage: python benches/steps.py [--models densenet121,resnet50] [--trainer target/release/trainer] [--steps 30] [--out FILE]
 
 Both sides train on one batch that stays on the device, with SGD and 14 binary labels. Ours is
-`trainer bench benches/configs/densenet121.toml`; `peak` is the most memory in use in a step (PyTorch: allocated).
+`trainer bench benches/configs/<model>.toml`; `peak` is the most memory in use in a step (PyTorch: allocated).
 """
 import argparse
 import datetime
+import itertools
 import json
 import pathlib
 import re
@@ -14,6 +15,8 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
+# The side of the images of each model.
+SIZES = {"densenet121": 320, "resnet50": 224}
 # precision, dense_layers, the peer's mode and arguments, the peer's name
 CASES = [
     ("bf16", "keep", "amp-cl", [], "AMP bf16 channels_last"),
@@ -23,8 +26,8 @@ CASES = [
 ]
 
 
-def ours(args, precision, layers):
-    command = [args.trainer, "bench", str(HERE / "configs/densenet121.toml"), "--steps", str(args.steps)]
+def ours(args, model, precision, layers):
+    command = [args.trainer, "bench", str(HERE / f"configs/{model}.toml"), "--steps", str(args.steps)]
     command += ["--set", f'memory.precision="{precision}"', "--set", f'memory.dense_layers="{layers}"']
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -32,8 +35,9 @@ def ours(args, precision, layers):
     return json.loads(done.stdout)
 
 
-def peer(args, mode, extra, name):
+def peer(args, model, mode, extra, name):
     command = [sys.executable, str(HERE / "peers/torch_densenet.py"), "--modes", mode, "--iters", str(args.steps), *extra]
+    command += ["--model", model, "--size", str(SIZES[model])]
     done = subprocess.run(command, capture_output=True, text=True)
     found = re.search(r"torch (\S+) .*: ([\d.]+) ms ([\d.]+) img/s peak (\d+) MiB", done.stdout)
     if not found:
@@ -49,16 +53,21 @@ def peer(args, mode, extra, name):
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--models", default=",".join(SIZES))
     parser.add_argument("--trainer", default="target/release/trainer")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--out")
     args = parser.parse_args()
     results = []
     print("| case | ours, images/s | MiB | PyTorch, images/s | MiB |\n|---|---|---|---|---|")
-    for precision, layers, mode, extra, name in CASES:
-        result = ours(args, precision, layers)
-        result["case"] = result["case"].replace("-train", f"-{layers}-train")
-        result["peer"] = peer(args, mode, extra, name)
+    for model, (precision, layers, mode, extra, name) in itertools.product(args.models.split(","), CASES):
+        shares = model.startswith("densenet")
+        if layers == "share" and not shares:
+            continue
+        result = ours(args, model, precision, layers)
+        if shares:
+            result["case"] = result["case"].replace("-train", f"-{layers}-train")
+        result["peer"] = peer(args, model, mode, extra, name)
         results.append(result)
         mine, theirs = result["ours"], result["peer"]
         cells = [f"{side['images_per_second'] or 0:.0f} | {(side['peak'] or 0) / 2**20:.0f}" for side in (mine, theirs)]

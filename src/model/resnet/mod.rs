@@ -261,6 +261,24 @@ mod tests {
     }
 
     #[test]
+    fn every_published_network_has_fused_kernels_and_what_has_none_says_why() {
+        for depth in [18, 34, 50, 101, 152, 200] {
+            of(depth, ResnetForm::Imagenet)
+                .resolve()
+                .expect("is published")
+                .fusible()
+                .expect("yes");
+        }
+        of(110, ResnetForm::Cifar).resolve().expect("is known").fusible().expect("yes");
+        let narrow = ResnetConfig { stem: Some(12), ..of(18, ResnetForm::Imagenet) };
+        let grouped = ResnetConfig { norm: Norm::Group, ..of(18, ResnetForm::Imagenet) };
+        for (config, reason) in [(narrow, "multiple of 8"), (grouped, "norm")] {
+            let refused = config.resolve().expect("is right").fusible().expect_err(reason);
+            assert!(refused.contains(reason), "{refused}");
+        }
+    }
+
+    #[test]
     fn a_resolved_network_resolves_to_itself() {
         for config in [of(50, ResnetForm::Imagenet), of(1001, ResnetForm::Cifar)] {
             let architecture = config.resolve().expect("is known");
