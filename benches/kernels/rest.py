@@ -41,6 +41,8 @@ def variants(element):
             more = [(("CHUNKED", c), ("TILE_N", n)) for c in (0, 1) for n in (64, 128)]
             if name == "conv_backward_weight":
                 more = [m + (("TILE_M", n),) for m in more for n in (64, 128)]
+        elif name == "norm_backward_sums":
+            more += [(("MASK", m),) for m in (4, 5, 6)]
         for m in more:
             yield name, tuple(headers.split()), base + m
 
@@ -487,9 +489,19 @@ def check_norm(o, n, h, w, c, residual, relu, offset=0.0):
         part = o.f(G * 2 * c)
         o.k("norm_backward_sums")((G, grid_y), 256, [dy, x, y, mean, rstd, scale, shift, part], [P, c, c, c, c, mask])
         dg, db, _, _ = o.sums(part, G, gamma)
+        over, again = dy.clone(), torch.empty_like(part)
+        o.k("norm_backward_sums", MASK=mask + 4)((G, grid_y), 256, [over, x, y, mean, rstd, scale, shift, again], [P, c, c, c, c, mask + 4])
+        same(f"norm_backward_sums over dy {label}", part, again)
+        if mask == 2:
+            same(f"norm_backward_sums's dy {label}", over, torch.where(y > 0, dy, torch.zeros_like(dy)))
         dx, dr = o.new(P, c), o.new(P, c)
         o.k("norm_backward_apply")((g, grid_y), 256, [dy, x, y, mean, rstd, scale, shift, dg, db, dx, dr],
                                    [P, c, c, c, c, c, c, mask + 4 * residual, 1.0 / P, 0])
+        if mask == 2:
+            inside = x.clone()
+            o.k("norm_backward_apply")((g, grid_y), 256, [over, inside, inside, mean, rstd, scale, shift, dg, db, inside, inside],
+                                       [P, c, c, c, 0, c, 0, 0, 1.0 / P, 0])
+            same(f"norm_backward_apply over x {label}", dx, inside)
         return mean, var, y, dg, db, dx, dr
 
     a, b = run(), run()

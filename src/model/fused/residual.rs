@@ -82,40 +82,53 @@ impl FusedResidual {
         Self { name: name.to_owned(), store: Store::new(kernels, parameters, &forms), sizes }
     }
 
-    /// What convolution `index` makes of `map`, of `size`, after the norm and ReLU before it.
+    /// Room for the output of convolution `index` of maps of `size`.
+    fn output(&self, index: usize, [batch, height, width]: [usize; 3]) -> Columns {
+        let conv = self.sizes.all()[index];
+        let pixels = batch * conv.output_size(height) * conv.output_size(width);
+        self.store.kernels().columns(pixels, conv.channels[1])
+    }
+
+    /// What convolution `index` makes of `map`, of `size`, after the norm and ReLU before it; and what
+    /// it leaves of its channels.
     fn convolve(
         &self,
         values: &Values,
         index: usize,
-        map: &Columns,
-        size: [usize; 3],
+        (map, size): (&Columns, [usize; 3]),
         before: Option<&Affine>,
     ) -> (Columns, Partials) {
-        let kernels = self.store.kernels();
-        let conv = self.sizes.all()[index];
-        let [batch, height, width] = size;
-        let pixels = batch * conv.output_size(height) * conv.output_size(width);
+        let (kernels, conv) = (self.store.kernels(), self.sizes.all()[index]);
         let (convolution, weight) = (convolution(&conv, size), &values.packed[2 * index]);
-        let out = |kernels: &Kernels| kernels.columns(pixels, conv.channels[1]);
-        let (out, part) = match before {
-            Some(affine) if conv.kernel == 1 => {
-                let out = out(kernels);
-                let part = kernels.layer_forward(map, affine, weight, &out);
-                (out, part)
-            }
-            Some(affine) => {
-                let normal = kernels.normalised(map, affine);
-                let out = out(kernels);
-                let part = kernels.conv_forward(&convolution, &normal, weight, &out);
-                (out, part)
-            }
-            None => {
-                let out = out(kernels);
-                let part = kernels.conv_forward(&convolution, map, weight, &out);
-                (out, part)
+        let normal =
+            before.filter(|_| conv.kernel > 1).map(|affine| kernels.normalised(map, affine));
+        let out = self.output(index, size);
+        let part = match (before, &normal) {
+            (Some(affine), None) => kernels.layer_forward(map, affine, weight, &out),
+            (_, normal) => {
+                let map = normal.as_ref().unwrap_or(map);
+                kernels.conv_forward(&convolution, map, weight, &out)
             }
         };
         (out, part)
+    }
+
+    /// [`Self::convolve`] once more, of a 1×1 convolution.
+    fn convolve_again(
+        &self,
+        values: &Values,
+        index: usize,
+        (map, size): (&Columns, [usize; 3]),
+        before: Option<&Affine>,
+    ) -> Columns {
+        let (kernels, conv) = (self.store.kernels(), self.sizes.all()[index]);
+        debug_assert_eq!(conv.kernel, 1, "other convolutions' outputs are kept");
+        let (out, weight) = (self.output(index, size), &values.packed[2 * index]);
+        match before {
+            Some(affine) => kernels.layer_again(map, affine, weight, &out),
+            None => kernels.conv_again(&convolution(&conv, size), map, weight, &out),
+        }
+        out
     }
 
     /// The norm behind convolution `index`, of whose output the forward kernel left `part`.
@@ -146,14 +159,11 @@ impl FusedResidual {
             return map.clone();
         }
         let size = self.sizes.inputs(input.size)[index];
-        let (map, _) = match index {
-            0 => self.convolve(values, 0, &input.columns, size, None),
-            _ => {
-                let before = self.map(values, input, layers, index - 1);
-                self.convolve(values, index, &before, size, Some(&layers[index - 1].affine))
-            }
+        let Some(before) = index.checked_sub(1) else {
+            return self.convolve_again(values, 0, (&input.columns, size), None);
         };
-        map
+        let map = self.map(values, input, layers, before);
+        self.convolve_again(values, index, (&map, size), Some(&layers[before].affine))
     }
 }
 
@@ -181,7 +191,7 @@ impl Stage for FusedResidual {
         let mut map = input.columns.clone();
         for (index, size) in self.sizes.inputs(input.size).into_iter().enumerate() {
             let before = layers.last().map(|layer| &layer.affine);
-            let (out, part) = self.convolve(&values, index, &map, size, before);
+            let (out, part) = self.convolve(&values, index, (&map, size), before);
             map = out;
             let (moments, affine) =
                 self.norm(&values, index, (&map, &part), pass, records.as_ref());
@@ -192,7 +202,7 @@ impl Stage for FusedResidual {
         let size = self.sizes.output(input.size);
         if self.sizes.projection.is_some() {
             let index = layers.len();
-            let (map, part) = self.convolve(&values, index, &input.columns, input.size, None);
+            let (map, part) = self.convolve(&values, index, (&input.columns, input.size), None);
             let (moments, affine) =
                 self.norm(&values, index, (&map, &part), pass, records.as_ref());
             layers.push(Layer { map: Some(map), moments, affine });
@@ -235,12 +245,11 @@ impl Stage for FusedResidual {
         let sizes = self.sizes.inputs(input.size);
         let last = sizes.len() - 1;
 
-        let map = self.map(&values, &input, &layers, last);
-        let normalised = normalised(&values, &layers, last);
-        let gradients_of_norm = &room.norms[last];
-        let mut flowing =
-            kernels.residual_backward(&gradient, &map, &output, normalised, gradients_of_norm);
-        drop((map, output));
+        // Nothing else needs the last convolution's output: its gradient takes its place.
+        let mut flowing = self.map(&values, &input, &layers, last);
+        let (normalised, norm) = (normalised(&values, &layers, last), &room.norms[last]);
+        kernels.residual_backward(&gradient, &flowing, &output, normalised, norm);
+        drop(output);
         layers[last].map = None;
         let columns = self.backward_shortcut(&values, &input, &layers, gradient, &room);
 
@@ -289,7 +298,7 @@ impl FusedResidual {
             return kernels.shortcut_backward(&gradient, input.size, channels, self.sizes.stride);
         };
         let index = self.sizes.convs.len();
-        let (projected, _) = self.convolve(values, index, map, input.size, None);
+        let projected = self.convolve_again(values, index, (map, input.size), None);
         let normalised = normalised(values, layers, index);
         kernels.norm_backward(&gradient, &projected, normalised, &room.norms[index], false);
         drop(projected);

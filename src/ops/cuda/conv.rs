@@ -78,15 +78,37 @@ impl Kernels {
         weight: &Packed,
         out: &Columns,
     ) -> Partials {
-        let rows = blocks(out.pixels(), 128);
-        let part = self.partials(rows, out.channels());
-        let sizes = convolution.sizes(map, out).int(weight.row).int(1);
+        let part = self.partials(blocks(out.pixels(), 128), out.channels());
+        self.convolve(convolution, map, weight, out, Some(&part));
+        part
+    }
+
+    /// [`Kernels::conv_forward`] once more, where the statistics are known: the same bits.
+    pub fn conv_again(
+        &self,
+        convolution: &Convolution,
+        map: &Columns,
+        weight: &Packed,
+        out: &Columns,
+    ) {
+        self.convolve(convolution, map, weight, out, None);
+    }
+
+    fn convolve(
+        &self,
+        convolution: &Convolution,
+        map: &Columns,
+        weight: &Packed,
+        out: &Columns,
+        part: Option<&Partials>,
+    ) {
+        let sizes = convolution.sizes(map, out).int(weight.row).int(usize::from(part.is_some()));
         let width = tile(out.channels());
         let kernel = self.conv(CONV_FORWARD, self.chunked(&[map]), 128, width);
-        let buffers = [map.buffer(), &weight.buffer, out.buffer(), &part.buffer];
-        let grid = [rows * blocks(out.channels(), width), 1, 1];
+        let part = part.map_or(out.buffer(), |part| &part.buffer); // not written without one
+        let buffers = [map.buffer(), &weight.buffer, out.buffer(), part];
+        let grid = [blocks(out.pixels(), 128) * blocks(out.channels(), width), 1, 1];
         self.gpu.launch(&kernel, grid, &buffers, &sizes);
-        part
     }
 
     /// Writes the gradient of a convolution's input into `map` from that of its output; `weight` is in

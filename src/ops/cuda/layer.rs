@@ -32,10 +32,27 @@ impl Kernels {
         weight: &Packed,
         out: &Columns,
     ) -> Partials {
-        let rows = blocks(map.pixels(), 128);
-        let part = self.partials(rows, out.channels());
+        let part = self.partials(blocks(map.pixels(), 128), out.channels());
+        self.layer(map, affine, weight, out, Some(&part));
+        part
+    }
+
+    /// [`Kernels::layer_forward`] once more, where the statistics are known: the same bits.
+    pub fn layer_again(&self, map: &Columns, affine: &Affine, weight: &Packed, out: &Columns) {
+        self.layer(map, affine, weight, out, None);
+    }
+
+    fn layer(
+        &self,
+        map: &Columns,
+        affine: &Affine,
+        weight: &Packed,
+        out: &Columns,
+        part: Option<&Partials>,
+    ) {
         let sizes = Sizes::new().int(map.pixels()).int(map.channels()).int(out.channels());
         let sizes = sizes.int(map.stride()).int(out.stride()).int(weight.row);
+        let sizes = sizes.int(usize::from(part.is_some())).int(0);
         let width = tile(out.channels());
         let kernel = self.variant(LAYER_FORWARD, width, &[("TILE_N", width)]);
         let buffers = [
@@ -44,11 +61,10 @@ impl Kernels {
             &affine.shift,
             &weight.buffer,
             out.buffer(),
-            &part.buffer,
+            part.map_or(&affine.scale, |part| &part.buffer), // not written without one
         ];
-        let grid = [rows * blocks(out.channels(), width), 1, 1];
+        let grid = [blocks(map.pixels(), 128) * blocks(out.channels(), width), 1, 1];
         self.gpu.launch(&kernel, grid, &buffers, &sizes);
-        part
     }
 
     /// Writes the gradient of the weight of [`Kernels::layer_forward`], `[output, input]`.

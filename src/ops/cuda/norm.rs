@@ -14,12 +14,16 @@ const NORM_BACKWARD_SUMS: Entry = entry!("norm_backward_sums", 256, [TILES, CHAN
 const NORM_BACKWARD_APPLY: Entry = entry!("norm_backward_apply", 256, [TILES, CHANNELS]);
 const INPUT_GRADIENT: Entry = entry!("input_gradient", 256, [TILES, CHANNELS]);
 
-/// How the kernels of a norm's backward pass tell what a ReLU lets through: by the norm's input, or
-/// by the ReLU's output.
-const BY_INPUT: usize = 1;
-const BY_OUTPUT: usize = 2;
-/// Added to it: the gradient that the ReLU lets through is written too.
-const WRITES_MASKED: usize = 4;
+/// What tells where a ReLU let a gradient through.
+#[derive(Debug, Clone, Copy)]
+enum Mask<'a> {
+    /// There is none.
+    None,
+    /// The norm's input: the ReLU follows the norm.
+    Input,
+    /// The ReLU's output.
+    Output(&'a Columns),
+}
 
 /// Where the statistics of a batch go that running statistics move towards: its mean and its
 /// unbiased variance.
@@ -203,13 +207,14 @@ impl Kernels {
         norm_gradients: &NormBuffers,
         relu: bool,
     ) {
-        let mask = if relu { BY_INPUT } else { 0 };
-        self.masked_norm_backward(gradient, map, (map, mask), normalised, norm_gradients, gradient);
+        let mask = if relu { Mask::Input } else { Mask::None };
+        self.norm_sums(gradient, map, mask, normalised, norm_gradients);
+        self.norm_input(gradient, map, mask, normalised, norm_gradients, gradient);
     }
 
-    /// The gradient of the input, `map`, of a norm whose output was added to a shortcut before ReLU
-    /// gave `output`. Writes the gradients of the norm's parameters, and turns `gradient`, that of
-    /// `output`, into that of the sum.
+    /// Turns the input of a norm, `map`, whose output was added to a shortcut before ReLU gave
+    /// `output`, into its gradient, in place; and `gradient`, that of `output`, into that of the
+    /// sum. Writes the gradients of the norm's parameters.
     pub fn residual_backward(
         &self,
         gradient: &Columns,
@@ -217,44 +222,75 @@ impl Kernels {
         output: &Columns,
         normalised: Normalised<'_>,
         norm_gradients: &NormBuffers,
-    ) -> Columns {
-        let out = self.columns(map.pixels(), map.channels());
-        let relu = (output, BY_OUTPUT);
-        self.masked_norm_backward(gradient, map, relu, normalised, norm_gradients, &out);
-        out
+    ) {
+        self.norm_sums(gradient, map, Mask::Output(output), normalised, norm_gradients);
+        self.norm_input(gradient, map, Mask::None, normalised, norm_gradients, map);
     }
 
-    /// Writes a norm's input gradient into `out`. Where a ReLU is told by its `output`, `gradient`
-    /// becomes what it lets through.
-    fn masked_norm_backward(
+    /// Writes the gradients of a norm's parameters. A mask by the ReLU's output is applied to
+    /// `gradient`.
+    fn norm_sums(
         &self,
         gradient: &Columns,
         map: &Columns,
-        (output, mask): (&Columns, usize),
+        mask: Mask<'_>,
         Normalised { moments, affine, norm }: Normalised<'_>,
         norm_gradients: &NormBuffers,
-        out: &Columns,
     ) {
         let (pixels, channels) = (map.pixels(), map.channels());
         let rows = blocks(pixels, 64).min(4 * self.multiprocessors);
         let part = self.partials(rows, channels);
-        let strides =
-            |sizes: Sizes| sizes.int(gradient.stride()).int(map.stride()).int(output.stride());
-        let sizes = strides(Sizes::new().int(pixels).int(channels)).int(mask);
-        let common = [gradient.buffer(), map.buffer(), output.buffer()];
-        let channel = [&moments.mean, &moments.deviation, &affine.scale, &affine.shift];
-        let buffers = [&common[..], &channel[..], &[&part.buffer]].concat();
-        let grid = [rows, self.lanes(channels), 1];
-        self.gpu.launch(&self.get(NORM_BACKWARD_SUMS), grid, &buffers, &sizes);
+        let (mask, output) = match mask {
+            Mask::None => (0, map),
+            Mask::Input => (1, map),
+            Mask::Output(output) => (2 + 4, output),
+        };
+        let sizes = Sizes::new().int(pixels).int(channels).int(gradient.stride());
+        let sizes = sizes.int(map.stride()).int(output.stride()).int(mask);
+        let buffers = [
+            gradient.buffer(),
+            map.buffer(),
+            output.buffer(),
+            &moments.mean,
+            &moments.deviation,
+            &affine.scale,
+            &affine.shift,
+            &part.buffer,
+        ];
+        let kernel = self.variant(NORM_BACKWARD_SUMS, mask, &[("MASK", mask)]);
+        self.gpu.launch(&kernel, [rows, self.lanes(channels), 1], &buffers, &sizes);
         self.channel_sums(&part, norm, norm_gradients, &self.sums(channels), true);
+    }
 
-        let sizes = strides(Sizes::new().int(pixels).int(channels));
-        let sizes = sizes.int(out.stride()).int(gradient.stride());
-        let masked = if mask == BY_OUTPUT { WRITES_MASKED } else { 0 };
-        let sizes = sizes.int(mask + masked).float(1.0 / pixels as f32).int(0);
-        let sums = [&norm_gradients.scale, &norm_gradients.shift];
-        let written = [out.buffer(), gradient.buffer()];
-        let buffers = [&common[..], &channel[..], &sums[..], &written[..]].concat();
+    /// Writes the gradient of a norm's input into `out`, which may be `gradient` or `map`, after
+    /// [`Kernels::norm_sums`].
+    fn norm_input(
+        &self,
+        gradient: &Columns,
+        map: &Columns,
+        mask: Mask<'_>,
+        Normalised { moments, affine, .. }: Normalised<'_>,
+        norm_gradients: &NormBuffers,
+        out: &Columns,
+    ) {
+        let (pixels, channels) = (map.pixels(), map.channels());
+        let masked = usize::from(matches!(mask, Mask::Input));
+        let sizes = Sizes::new().int(pixels).int(channels).int(gradient.stride());
+        let sizes = sizes.int(map.stride()).int(0).int(out.stride()).int(0).int(masked);
+        let sizes = sizes.float(1.0 / pixels as f32).int(0);
+        let buffers = [
+            gradient.buffer(),
+            map.buffer(),
+            map.buffer(), // not read
+            &moments.mean,
+            &moments.deviation,
+            &affine.scale,
+            &affine.shift,
+            &norm_gradients.scale,
+            &norm_gradients.shift,
+            out.buffer(),
+            out.buffer(), // not written
+        ];
         let grid = [self.streaming(pixels), self.lanes(channels), 1];
         self.gpu.launch(&self.get(NORM_BACKWARD_APPLY), grid, &buffers, &sizes);
     }
