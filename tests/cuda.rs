@@ -6,8 +6,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 use trainer::build::resolve_device;
 use trainer::memory::{
-    Activation, Chain, CheckpointingConfig, DenseLayers, Member, MemoryConfig, Precision,
-    StageSpec, executor,
+    Activation, Chain, DenseLayers, Member, MemoryConfig, Precision, Schedule, StageSpec, executor,
 };
 use trainer::model::{DensenetArchitecture, Norm};
 use trainer::ops::cuda::{Buffer, Gpu, Kernel, Sizes, Storage};
@@ -127,7 +126,7 @@ struct Outcome {
 /// A training pass whose loss is Σ direction·features.
 fn train(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType) -> Outcome {
     let packs = chain.packs();
-    let schedule = CheckpointingConfig::default().schedule(chain.stages().len(), 1);
+    let schedule = Schedule::keep_all(chain.stages().len(), 1);
     let mut features = Vec::new();
     let result = executor::train(
         chain,
@@ -152,7 +151,7 @@ fn train(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType) -> Out
     };
     let gradients = result.gradients.iter().flat_map(|(key, value)| split(key, value.clone()));
     let statistics =
-        result.statistics.iter().flat_map(|(key, (value, _))| split(key, value.clone()));
+        result.statistics[0].iter().flat_map(|(key, (value, _))| split(key, value.clone()));
     Outcome { features, gradients: gradients.collect(), statistics: statistics.collect() }
 }
 
@@ -237,7 +236,8 @@ fn compare(
         [(Precision::Fp32, 1e-5), (Precision::Tf32, 1e-3), (Precision::Bf16, 1e-2)]
     {
         for &dense_layers in dense_layers {
-            let memory = MemoryConfig { precision, dense_layers, ..plain.clone() };
+            let memory =
+                MemoryConfig { precision, dense_layers: Some(dense_layers), ..plain.clone() };
             let fused = chain(&stages(&memory), &gpu);
             let ours = train(&fused, shape, &gpu, DType::F32);
             let name = format!("{name} {shape:?} {precision:?} {dense_layers:?}");

@@ -2,9 +2,9 @@
 
 use burn::tensor::{Tensor, TensorData};
 
-use super::{BuildError, chain, learner, resolve_device};
+use super::{BuildError, learner, resolve_device};
 use crate::data::{LabelCounts, Targets};
-use crate::memory::Activation;
+use crate::memory::Chain;
 use crate::model::{HeadConfig, Task};
 use crate::plan::Plan;
 use crate::run::{LearnError, Learner};
@@ -12,7 +12,7 @@ use crate::run::{LearnError, Learner};
 /// Training steps of a plan's model on one batch that stays on the device.
 pub struct Bench {
     learner: Learner,
-    images: Activation,
+    images: Tensor<4>,
     targets: Vec<Targets>,
     learning_rate: f64,
     steps: usize,
@@ -36,10 +36,10 @@ impl Bench {
             let labels = heads[head].labels.len();
             LabelCounts { positives: vec![1.0; labels], negatives: vec![1.0; labels] }
         };
-        let chain = chain(plan, &heads, &device);
+        let chain = Chain::init(&plan.stages(), &device, plan.run.seed);
         let learner = learner(plan, &heads, chain, device, counts);
         let learning_rate = plan.train.optimizer.lr();
-        Ok(Self { learner, images: Activation::Map(images), targets, learning_rate, steps: 0 })
+        Ok(Self { learner, images, targets, learning_rate, steps: 0 })
     }
 
     /// Takes a step and returns the sum of the heads' losses.

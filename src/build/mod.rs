@@ -17,9 +17,9 @@ use burn::tensor::{Device, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::data::{self, Cache, DataError, LabelCounts, Loader, LoaderConfig, Splits};
-use crate::memory::{Chain, StageSpec};
+use crate::memory::{Chain, Strategy};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
-use crate::model::{HeadConfig, HeadsSpec, Norm};
+use crate::model::{HeadConfig, Norm};
 use crate::plan::Plan;
 use crate::report::{
     Event, HeadLabels, Place, Report, ReportError, Reports, ResumePoint, Start, Watched,
@@ -138,7 +138,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         cache,
     );
 
-    let mut chain = chain(&plan, &heads, &device);
+    let mut chain = Chain::init(&plan.stages(), &device, plan.run.seed);
     let fresh = match &options.init {
         Some(path) => start_from(&mut chain, path, &device)?,
         None => Vec::new(),
@@ -212,17 +212,6 @@ pub fn open_data(plan: &Plan, heads: &[HeadConfig]) -> Result<Splits, DataError>
     splits
 }
 
-/// The stages of the plan's model, from images to the heads' outputs.
-pub fn stages(plan: &Plan, heads: &[HeadConfig]) -> Vec<Box<dyn StageSpec>> {
-    let mut stages = plan.model.stages(plan.data.image.channels, &plan.memory);
-    stages.push(Box::new(HeadsSpec { heads: heads.to_vec(), features: plan.model.features() }));
-    stages
-}
-
-fn chain(plan: &Plan, heads: &[HeadConfig], device: &Device) -> Chain {
-    Chain::init(&stages(plan, heads), device, plan.run.seed)
-}
-
 /// Puts the weights in `path` into the chain and returns the names of those that it has not: only
 /// heads may be missing, anything else is an error.
 fn start_from(chain: &mut Chain, path: &Path, device: &Device) -> Result<Vec<String>, BuildError> {
@@ -261,6 +250,8 @@ fn learner(
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
 ) -> Learner {
+    let strategy = Strategy::new(&plan.memory, &chain.names(), plan.train.batch_size);
+    let strategy = strategy.expect("the plan has been checked");
     let with_loss = heads.iter().zip(&plan.heads).enumerate();
     let with_loss = with_loss.map(|(index, (config, head))| LearnedHead {
         config: config.clone(),
@@ -279,7 +270,7 @@ fn learner(
             .map(|ema| ema.init(trained.iter().map(|p| (p.key().to_owned(), p.value.clone())))),
         clip_norm: plan.train.clip_norm,
         decay_norms_and_biases: plan.train.decay_norms_and_biases,
-        checkpointing: plan.memory.checkpointing.0.clone(),
+        strategy,
         seed: plan.run.seed,
         chain,
     }

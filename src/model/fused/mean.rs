@@ -1,6 +1,6 @@
 //! The mean over each map.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use super::device_map;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
@@ -51,7 +51,7 @@ impl Stage for FusedMean {
         _gradients: &mut Gradients,
     ) -> Activation {
         let Kept { size, came_as_tensor } = *saved.open::<Kept>("pool");
-        let gradient = Buffer::of_tensor(gradient.into_features());
+        let gradient = Buffer::of_tensor(gradient.into_features().cast(DType::F32));
         let columns = self.kernels.mean_backward(&gradient, size);
         let gpu = self.kernels.gpu().clone();
         let gradient = DeviceMap { gpu, columns, size, moments: None, pending: None };

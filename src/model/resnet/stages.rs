@@ -126,7 +126,7 @@ impl StageSpec for StemSpec {
             bn1: NormLayer::init(self.norm, self.channels[1], device),
             pooled: self.pooled(),
         };
-        let traced = Traced::new("stem", &[], stem);
+        let traced = Traced::new("stem", &[], stem).first();
         #[cfg(feature = "cuda")]
         if let Some(kernels) = kernels(&self.fused, device) {
             let (parameters, [input, output]) = (traced.parameters(), self.channels);
