@@ -125,8 +125,8 @@ impl FusedResidual {
         debug_assert_eq!(conv.kernel, 1, "other convolutions' outputs are kept");
         let (out, weight) = (self.output(index, size), &values.packed[2 * index]);
         match before {
-            Some(affine) => kernels.layer_again(map, affine, weight, &out),
-            None => kernels.conv_again(&convolution(&conv, size), map, weight, &out),
+            Some(affine) => kernels.layer_forward_alone(map, affine, weight, &out),
+            None => kernels.conv_forward_alone(&convolution(&conv, size), map, weight, &out),
         }
         out
     }

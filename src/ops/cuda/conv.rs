@@ -79,12 +79,12 @@ impl Kernels {
         out: &Columns,
     ) -> Partials {
         let part = self.partials(blocks(out.pixels(), 128), out.channels());
-        self.convolve(convolution, map, weight, out, Some(&part));
+        self.convolve(convolution, map, weight, out, Some(&part.buffer));
         part
     }
 
-    /// [`Kernels::conv_forward`] once more, where the statistics are known: the same bits.
-    pub fn conv_again(
+    /// Writes the convolution of `map` into `out`, and nothing else.
+    pub fn conv_forward_alone(
         &self,
         convolution: &Convolution,
         map: &Columns,
@@ -100,13 +100,13 @@ impl Kernels {
         map: &Columns,
         weight: &Packed,
         out: &Columns,
-        part: Option<&Partials>,
+        part: Option<&Buffer>,
     ) {
-        let sizes = convolution.sizes(map, out).int(weight.row).int(usize::from(part.is_some()));
+        let sizes = convolution.sizes(map, out).int(weight.row).int(part.is_some().into());
         let width = tile(out.channels());
         let kernel = self.conv(CONV_FORWARD, self.chunked(&[map]), 128, width);
-        let part = part.map_or(out.buffer(), |part| &part.buffer); // not written without one
-        let buffers = [map.buffer(), &weight.buffer, out.buffer(), part];
+        // Without statistics the last buffer is not written.
+        let buffers = [map.buffer(), &weight.buffer, out.buffer(), part.unwrap_or(out.buffer())];
         let grid = [blocks(out.pixels(), 128) * blocks(out.channels(), width), 1, 1];
         self.gpu.launch(&kernel, grid, &buffers, &sizes);
     }

@@ -33,12 +33,18 @@ impl Kernels {
         out: &Columns,
     ) -> Partials {
         let part = self.partials(blocks(map.pixels(), 128), out.channels());
-        self.layer(map, affine, weight, out, Some(&part));
+        self.layer(map, affine, weight, out, Some(&part.buffer));
         part
     }
 
-    /// [`Kernels::layer_forward`] once more, where the statistics are known: the same bits.
-    pub fn layer_again(&self, map: &Columns, affine: &Affine, weight: &Packed, out: &Columns) {
+    /// Writes norm, ReLU and 1×1 convolution of `map` into `out`, and nothing else.
+    pub fn layer_forward_alone(
+        &self,
+        map: &Columns,
+        affine: &Affine,
+        weight: &Packed,
+        out: &Columns,
+    ) {
         self.layer(map, affine, weight, out, None);
     }
 
@@ -48,11 +54,11 @@ impl Kernels {
         affine: &Affine,
         weight: &Packed,
         out: &Columns,
-        part: Option<&Partials>,
+        part: Option<&Buffer>,
     ) {
         let sizes = Sizes::new().int(map.pixels()).int(map.channels()).int(out.channels());
         let sizes = sizes.int(map.stride()).int(out.stride()).int(weight.row);
-        let sizes = sizes.int(usize::from(part.is_some())).int(0);
+        let sizes = sizes.int(part.is_some().into()).int(0);
         let width = tile(out.channels());
         let kernel = self.variant(LAYER_FORWARD, width, &[("TILE_N", width)]);
         let buffers = [
@@ -61,7 +67,7 @@ impl Kernels {
             &affine.shift,
             &weight.buffer,
             out.buffer(),
-            part.map_or(&affine.scale, |part| &part.buffer), // not written without one
+            part.unwrap_or(out.buffer()), // not written without statistics
         ];
         let grid = [blocks(map.pixels(), 128) * blocks(out.channels(), width), 1, 1];
         self.gpu.launch(&kernel, grid, &buffers, &sizes);
