@@ -1,12 +1,16 @@
 //! A residual block.
 
-use super::store::{Records, Room, Store, Values, parameters_of_store};
-use super::{device_map, own_gradient};
+mod backward;
+mod sizes;
+
+pub(in crate::model) use sizes::ResidualSizes;
+
+use super::device_map;
+use super::store::{Records, Store, Values, parameters_of_store};
+use sizes::convolution;
+
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
-use crate::model::layer::Conv2dConfig;
-use crate::ops::cuda::{
-    Affine, Columns, Convolution, DeviceMap, Form, Kernels, Moments, Normalised, Partials, Shortcut,
-};
+use crate::ops::cuda::{Affine, Columns, DeviceMap, Form, Kernels, Moments, Partials, Shortcut};
 
 /// Convolutions, each followed by a norm; ReLU between them and after the shortcut is added.
 ///
@@ -17,18 +21,6 @@ pub(in crate::model) struct FusedResidual {
     name: String,
     store: Store,
     sizes: ResidualSizes,
-}
-
-/// The sizes of a residual block.
-#[derive(Debug, Clone)]
-pub(in crate::model) struct ResidualSizes {
-    /// The convolutions on the residual path, the first of which reads the block's input; 1×1 ones
-    /// behind it have stride 1.
-    pub convs: Vec<Conv2dConfig>,
-    /// The shortcut's convolution; without one it leaves pixels out and adds channels of zeros.
-    pub projection: Option<Conv2dConfig>,
-    /// How many times lower and narrower the output is.
-    pub stride: usize,
 }
 
 struct Kept {
@@ -44,28 +36,6 @@ struct Layer {
     map: Option<Columns>,
     moments: Moments,
     affine: Affine,
-}
-
-impl ResidualSizes {
-    /// Batch, height and width of what each convolution on the path reads.
-    fn inputs(&self, size: [usize; 3]) -> Vec<[usize; 3]> {
-        let before = |size: &mut [usize; 3], conv: &Conv2dConfig| {
-            let [batch, height, width] = *size;
-            let after = [batch, conv.output_size(height), conv.output_size(width)];
-            Some(std::mem::replace(size, after))
-        };
-        self.convs.iter().scan(size, before).collect()
-    }
-
-    fn output(&self, [batch, height, width]: [usize; 3]) -> [usize; 3] {
-        let side = |side: usize| (side - 1) / self.stride + 1;
-        [batch, side(height), side(width)]
-    }
-
-    /// The convolutions in the order of their parameters: the shortcut's comes last.
-    fn all(&self) -> Vec<Conv2dConfig> {
-        self.convs.iter().chain(&self.projection).copied().collect()
-    }
 }
 
 impl FusedResidual {
@@ -167,11 +137,6 @@ impl FusedResidual {
     }
 }
 
-fn convolution(conv: &Conv2dConfig, size: [usize; 3]) -> Convolution {
-    let Conv2dConfig { kernel, stride, padding, .. } = *conv;
-    Convolution { size, kernel, stride, padding }
-}
-
 impl Stage for FusedResidual {
     fn name(&self) -> &str {
         &self.name
@@ -238,122 +203,9 @@ impl Stage for FusedResidual {
         gradient: Activation,
         gradients: &mut Gradients,
     ) -> Activation {
-        let (kernels, values) = (self.store.kernels(), self.store.values());
-        let Kept { input, came_as_tensor, output, mut layers } = *saved.open::<Kept>(&self.name);
-        let gradient = own_gradient(kernels, gradient);
-        let room = self.store.room();
-        let sizes = self.sizes.inputs(input.size);
-        let last = sizes.len() - 1;
-
-        // Nothing else needs the last convolution's output: its gradient takes its place.
-        let mut flowing = self.map(&values, &input, &layers, last);
-        let (normalised, norm) = (normalised(&values, &layers, last), &room.norms[last]);
-        kernels.residual_backward(&gradient, &flowing, &output, normalised, norm);
-        drop(output);
-        layers[last].map = None;
-        let columns = self.backward_shortcut(&values, &input, &layers, gradient, &room);
-
-        for index in (1..=last).rev() {
-            let map = self.map(&values, &input, &layers, index - 1);
-            layers[index - 1].map = None;
-            flowing =
-                self.backward_layer(&values, index, (&map, sizes[index]), &layers, &flowing, &room);
-        }
-        let first = convolution(&self.sizes.convs[0], input.size);
-        kernels.conv_backward_weight(&first, &input.columns, &flowing, &room.weights[0]);
-        kernels.conv_backward_input_added(&first, &flowing, &values.packed[1], &columns);
-        self.store.add_gradients(room, gradients);
-        let gradient = DeviceMap { columns, moments: None, pending: None, ..input };
-        match came_as_tensor {
-            true => Activation::Map(gradient.to_tensor()),
-            false => Activation::Device(Box::new(gradient)),
-        }
+        let kept = *saved.open::<Kept>(&self.name);
+        self.backward_block(kept, gradient, gradients)
     }
 
     parameters_of_store!();
-}
-
-/// Norm `index` with the statistics it was given.
-fn normalised<'a>(values: &'a Values, layers: &'a [Layer], index: usize) -> Normalised<'a> {
-    let Layer { moments, affine, .. } = &layers[index];
-    Normalised { moments, affine, norm: &values.norms[index] }
-}
-
-impl FusedResidual {
-    /// The shortcut's part of the input's gradient, from that of the sum, whose memory it may take.
-    fn backward_shortcut(
-        &self,
-        values: &Values,
-        input: &DeviceMap,
-        layers: &[Layer],
-        gradient: Columns,
-        room: &Room,
-    ) -> Columns {
-        let kernels = self.store.kernels();
-        let (map, channels) = (&input.columns, input.columns.channels());
-        let Some(projection) = &self.sizes.projection else {
-            if self.sizes.stride == 1 && gradient.channels() == channels {
-                return gradient;
-            }
-            return kernels.shortcut_backward(&gradient, input.size, channels, self.sizes.stride);
-        };
-        let index = self.sizes.convs.len();
-        let projected = self.convolve_again(values, index, (map, input.size), None);
-        let normalised = normalised(values, layers, index);
-        kernels.norm_backward(&gradient, &projected, normalised, &room.norms[index], false);
-        drop(projected);
-        let projection = convolution(projection, input.size);
-        kernels.conv_backward_weight(&projection, map, &gradient, &room.weights[index]);
-        let columns = kernels.columns(map.pixels(), channels);
-        let weight = &values.packed[2 * index + 1];
-        kernels.conv_backward_input(&projection, &gradient, weight, &columns);
-        columns
-    }
-
-    /// Takes the gradient of the output of convolution `index` back through it and the norm and ReLU
-    /// before it to `map`, the output of the convolution before.
-    fn backward_layer(
-        &self,
-        values: &Values,
-        index: usize,
-        (map, size): (&Columns, [usize; 3]),
-        layers: &[Layer],
-        gradient: &Columns,
-        room: &Room,
-    ) -> Columns {
-        let kernels = self.store.kernels();
-        let conv = self.sizes.convs[index];
-        let convolution = convolution(&conv, size);
-        let normalised = normalised(values, layers, index - 1);
-        let weight = &room.weights[index];
-        let out = if conv.kernel == 1 {
-            kernels.layer_weight(map, normalised.affine, gradient, weight);
-            kernels.columns(map.pixels(), map.channels())
-        } else {
-            // What has been normalised is no longer needed then, and the gradient takes its place.
-            let normal = kernels.normalised(map, normalised.affine);
-            kernels.conv_backward_weight(&convolution, &normal, gradient, weight);
-            normal
-        };
-        let (packed, norm) = (&values.packed[2 * index + 1], &room.norms[index - 1]);
-        if conv.stride > 1 {
-            kernels.conv_backward_input(&convolution, gradient, packed, &out);
-            kernels.norm_backward(&out, map, normalised, norm, true);
-            return out;
-        }
-        let sums = kernels.sums(map.channels());
-        let (summed, missing) = (&out, &sums);
-        kernels.layer_backward(
-            &convolution,
-            gradient,
-            packed,
-            map,
-            normalised,
-            norm,
-            (summed, missing),
-            true,
-        );
-        kernels.input_gradient(summed, map, normalised.moments, missing, summed);
-        out
-    }
 }
