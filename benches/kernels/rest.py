@@ -864,6 +864,11 @@ def time_resnet(o, n=64, size=224):
     timed("norm_apply, residual", lambda: o.k("norm_apply")((g, gy), 256, [x, scale, shift, r, y], [P, c, c, c, c, 3]), 3 * b, [])
     timed("norm_backward_sums", lambda: o.k("norm_backward_sums")((G, gy), 256, [dy, x, y, mean, rstd, scale, shift, part], [P, c, c, c, c, 2]), 3 * b, [])
     timed("norm_backward_apply", lambda: o.k("norm_backward_apply")((g, gy), 256, [dy, x, y, mean, rstd, scale, shift, gamma, beta, r, dy], [P, c, c, c, c, c, c, 6, 1.0 / P, 0]), 5 * b, [])
+    timed("norm_backward_sums over dy", lambda: o.k("norm_backward_sums", MASK=6)((G, gy), 256, [dy, x, y, mean, rstd, scale, shift, part], [P, c, c, c, c, 6]), 4 * b, [])
+    timed("norm_backward_apply over x", lambda: o.k("norm_backward_apply")((g, gy), 256, [dy, r, r, mean, rstd, scale, shift, gamma, beta, r, r], [P, c, c, c, 0, c, 0, 0, 1.0 / P, 0]), 3 * b, [])
+    sizes = [P, c, c, c, c, c, 1, q, q, q, q, 0]
+    timed("residual_forward", lambda: o.k("residual_forward")((g, gy), 256, [x, scale, shift, dy, scale, shift, y], sizes), 3 * b, [])
+    timed("residual_forward, projection", lambda: o.k("residual_forward")((g, gy), 256, [x, scale, shift, dy, scale, shift, y], sizes[:-1] + [1]), 3 * b, [])
     timed("copy", lambda: y.copy_(x), 2 * b, [])
 
 
