@@ -16,6 +16,7 @@ image = { size = [32, 32], channels = 1 }
 [data.phantom]
 root = "unused"
 patients = 8
+size = 32
 [model.densenet]
 growth = 4
 blocks = [2, 1]
