@@ -96,6 +96,7 @@ impl Ledger {
     fn new(on: &Target, keep: bool) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let arrays = Arrays {
+            cuda: on.cuda,
             meter: Meter::new(1),
             element: on.precision.bytes(),
             threads,
@@ -120,8 +121,26 @@ impl Ledger {
         input: &ActivationShape,
         stage: impl Fn(&Self, Noted) -> Vec<Noted>,
     ) -> Footprint {
+        Self::of(on, input, true, stage)
+    }
+
+    /// The same of the first stage of a chain: nobody asks for the gradient of its input.
+    pub fn footprint_of_first(
+        on: &Target,
+        input: &ActivationShape,
+        stage: impl Fn(&Self, Noted) -> Vec<Noted>,
+    ) -> Footprint {
+        Self::of(on, input, false, stage)
+    }
+
+    fn of(
+        on: &Target,
+        input: &ActivationShape,
+        asked: bool,
+        stage: impl Fn(&Self, Noted) -> Vec<Noted>,
+    ) -> Footprint {
         let plain = Self::new(on, false);
-        let outputs = stage(&plain, plain.given(input));
+        let outputs = stage(&plain, plain.given(input, false));
         let output: u64 = outputs.iter().map(|output| output.array.held.bytes()).sum();
         let forward_flops = plain.forward.get();
         let forward_traffic = plain.arrays.traffic.get();
@@ -130,7 +149,7 @@ impl Ledger {
 
         let ledger = Self::new(on, true);
         let meter = &ledger.arrays.meter;
-        let given = ledger.given(input);
+        let given = ledger.given(input, asked);
         let size = given.array.held.bytes();
         let outputs = stage(&ledger, given.clone());
         let kept = meter.live();
@@ -141,8 +160,7 @@ impl Ledger {
             outputs.iter().map(|output| ledger.arrays.new(output.elements())).collect();
         meter.restart();
         let start = meter.live();
-        let leaf = given.node.expect("the input is a leaf");
-        let (gradient, parameter_gradients) = ledger.go_back(outputs, gradients, leaf);
+        let (gradient, parameter_gradients) = ledger.go_back(outputs, gradients, given.node);
         let gradient = gradient.map_or(0, |gradient| gradient.held.bytes());
         Footprint {
             standing: 4 * ledger.statistics.get() as u64,
@@ -166,8 +184,8 @@ impl Ledger {
         }
     }
 
-    /// The stage's input.
-    fn given(&self, shape: &ActivationShape) -> Noted {
+    /// The stage's input, whose gradient is `asked` for or not.
+    fn given(&self, shape: &ActivationShape, asked: bool) -> Noted {
         let shape = match shape {
             ActivationShape::Map(shape) => shape.to_vec(),
             ActivationShape::Features(shape) => shape.to_vec(),
@@ -175,7 +193,7 @@ impl Ledger {
         };
         let array = self.arrays.new(shape.iter().product());
         self.arrays.traffic.set(0.0);
-        let node = self.keep.then(|| self.step(0, None));
+        let node = asked.then(|| self.step(0, None));
         Noted { shape, array, node }
     }
 
@@ -231,7 +249,7 @@ impl Ledger {
         &self,
         outputs: Vec<Noted>,
         gradients: Vec<Array>,
-        leaf: usize,
+        leaf: Option<usize>,
     ) -> (Option<Array>, u64) {
         let terms: Vec<Noted> = outputs
             .into_iter()
@@ -243,7 +261,10 @@ impl Ledger {
             .collect();
         let mut going = Gradients::new();
         for term in &terms {
-            going.insert(term.node.expect("outputs follow from the input"), self.arrays.new(1));
+            going.insert(
+                term.node.expect("outputs follow from what is trained"),
+                self.arrays.new(1),
+            );
         }
         drop(terms);
         let mut steps: Vec<(usize, usize, Back)> = (self.steps.borrow_mut().iter_mut().enumerate())
@@ -262,7 +283,7 @@ impl Ledger {
             collected.push(self.arrays.dense(gradient));
         }
         let bytes = collected.iter().map(|gradient| gradient.held.bytes()).sum();
-        let input = going.remove(&leaf);
+        let input = leaf.and_then(|leaf| going.remove(&leaf));
         (input, bytes)
     }
 

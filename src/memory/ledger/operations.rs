@@ -48,8 +48,10 @@ impl Ledger {
         self.result(shape, array, &parents, move |ledger, gradient, gradients| {
             let map = kept.expect("is kept");
             let arrays = &ledger.arrays;
-            let of_map = arrays.convolve_back(gradient.clone(), sizes, height * width);
-            ledger.register(gradients, parents[0], of_map);
+            if parents[0].is_some() {
+                let of_map = arrays.convolve_back(gradient.clone(), sizes, height * width);
+                ledger.register(gradients, parents[0], of_map);
+            }
             let swapped = |array: Array, channels: usize| {
                 let dense = array.dense && (batch == 1 || channels == 1);
                 Array { dense, ..array }
@@ -335,8 +337,10 @@ impl Ledger {
         let array = self.arrays.new(batch * output);
         drop(value.array);
         let back = move |ledger: &Self, gradient: Array, gradients: &mut Gradients| {
-            let of_value = ledger.arrays.new(batch * input);
-            ledger.register(gradients, parents[0], of_value);
+            if parents[0].is_some() {
+                let of_value = ledger.arrays.new(batch * input);
+                ledger.register(gradients, parents[0], of_value);
+            }
             // Made transposed.
             let made = ledger.arrays.new(output * input);
             drop((kept, gradient));
