@@ -123,7 +123,7 @@ fn every_schedule_agrees(network: &Network) {
         prop_assert!(ours == plain, "gradients or statistics differ: {tree:?}");
         Ok(())
     });
-    agrees.unwrap();
+    agrees.expect("every schedule agrees");
     for tree in [Tree::segments(&vec![1; stages]), Tree::keep_all(stages).offloaded()] {
         assert!(step(&chain, &tree, IMAGES) == plain, "{tree:?}");
     }

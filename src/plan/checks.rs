@@ -8,7 +8,7 @@ use crate::data::{
     check_layouts, check_normalize,
 };
 use crate::loss;
-use crate::memory::{MicroBatch, PolicyFault};
+use crate::memory::{MicroBatch, NoAmount, PolicyFault};
 use crate::model::{ArchitectureFault, HeadConfig, ModelConfig, Network, Norm, Task};
 use crate::optim::{self, check_clip_norm};
 
@@ -293,9 +293,9 @@ fn micro_batch(config: &Config) -> Result<(), Fault> {
 }
 
 fn budget(config: &Config) -> Result<(), Fault> {
-    let message = "this is no amount of memory";
     let help = "write such as \"10GiB\", \"800MiB\" or \"90%\" (of the device's memory)";
-    require(config.memory.budget().is_ok(), "memory.budget", message, help)
+    let fault = |no_amount: NoAmount| Fault::new("memory.budget", no_amount.to_string()).help(help);
+    config.memory.budget().map(drop).map_err(fault)
 }
 
 /// The checkpointing policy against the stages it is for.
