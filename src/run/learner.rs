@@ -6,9 +6,9 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 
 use crate::data::{Batch, Targets};
 use crate::loss::Loss;
-use crate::memory::{Activation, Chain, CheckpointingConfig, Gradients, executor};
+use crate::memory::{Activation, Chain, CheckpointingConfig, Gradients, Pack, executor};
 use crate::model::HeadConfig;
-use crate::optim::{Ema, OptimError, Optimizer, clip, decays, norm};
+use crate::optim::{Ema, OptimError, Optimizer, Update, decays, norm};
 use crate::run::tally::HeadSum;
 
 /// A head with its loss.
@@ -131,23 +131,35 @@ impl Learner {
             let names = self.names_of(&size.non_finite, &result.gradients)?;
             return Err(non_finite(&names, learning_rate));
         }
-        let gradients = match self.clip_norm {
-            Some(most) => clip(result.gradients, &size, most),
-            None => result.gradients,
-        };
-        let ranks: BTreeMap<String, usize> =
-            self.chain.packs().iter().map(|pack| (pack.key().to_owned(), pack.rank())).collect();
+        let factor = self.clip_norm.map_or(1.0, |most| size.factor(most));
+        let gradients = result.gradients;
         let Self { chain, optimizer, ema, decay_norms_and_biases, .. } = self;
-        chain.map_packs(|name, value| match gradients.get(name) {
-            Some(gradient) => {
-                let decay = *decay_norms_and_biases || decays(ranks[name]);
-                let value = optimizer.step(name, learning_rate, decay, value, gradient.clone());
-                if let Some(ema) = ema {
-                    ema.update(name, value.clone());
+        let packs = chain.packs();
+        let decay = |pack: &Pack| *decay_norms_and_biases || decays(pack.rank());
+        let decaying: BTreeMap<String, bool> =
+            packs.iter().map(|pack| (pack.key().to_owned(), decay(pack))).collect();
+        let update = |pack: Pack| {
+            let gradient = gradients.get(pack.key())?.clone();
+            let (name, decay) = (pack.key().to_owned(), decaying[pack.key()]);
+            Some(Update { name, decay, value: pack.value, gradient })
+        };
+        let updates = packs.into_iter().filter_map(update).collect();
+        let mut stepped = optimizer.step_together(learning_rate, factor, updates);
+        chain.map_packs(|name, value| {
+            let Some(gradient) = gradients.get(name) else { return value };
+            let value = match stepped.remove(name) {
+                Some(stepped) => stepped,
+                None => {
+                    let gradient = gradient.clone();
+                    let gradient =
+                        if factor < 1.0 { gradient.mul_scalar(factor) } else { gradient };
+                    optimizer.step(name, learning_rate, decaying[name], value, gradient)
                 }
-                value
+            };
+            if let Some(ema) = ema {
+                ema.update(name, value.clone());
             }
-            None => value,
+            value
         });
         chain.move_statistics(&result.statistics);
         Ok(sums)

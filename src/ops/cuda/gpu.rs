@@ -147,6 +147,12 @@ impl Sizes {
         self
     }
 
+    /// With a field of 32 bits.
+    pub fn bits(mut self, value: u32) -> Self {
+        self.0.push(value);
+        self
+    }
+
     /// With a floating-point field.
     pub fn float(mut self, value: f32) -> Self {
         self.0.push(value.to_bits());

@@ -7,6 +7,7 @@
 //! [`Kernels`] are all of those that a model needs at one precision; `kernels/README*.md` say what
 //! each computes and how it is launched.
 
+mod arrays;
 mod buffer;
 mod columns;
 mod conv;
@@ -20,6 +21,7 @@ mod norm;
 mod pool;
 mod squares;
 mod stem;
+mod steps;
 mod transition;
 mod weights;
 
@@ -34,4 +36,5 @@ pub use layer::Normalised;
 pub use map::DeviceMap;
 pub use norm::{NormBuffers, Record};
 pub use stem::Images;
+pub use steps::{AdamStep, SgdStep, Stepped};
 pub use weights::{Form, Packed, Packing, Segment};
