@@ -11,6 +11,8 @@ use trainer::memory::{
 use trainer::model::{DensenetArchitecture, Norm};
 use trainer::ops::cuda::{Buffer, Gpu, Kernel, Sizes, Storage};
 
+#[path = "cuda/ahead.rs"]
+mod ahead;
 #[path = "cuda/optim.rs"]
 mod optim;
 

@@ -3,6 +3,7 @@
 mod bench;
 mod device;
 mod resume;
+mod warm;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -138,6 +139,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         cache,
     );
 
+    warm::compile_kernels(&plan, &heads, &device);
     let mut chain = chain(&plan, &heads, &device);
     let fresh = match &options.init {
         Some(path) => start_from(&mut chain, path, &device)?,

@@ -132,6 +132,12 @@ impl Optimizer {
         BTreeMap::new()
     }
 
+    /// The kernel that [`Optimizer::step_together`] launches, where it has one.
+    #[cfg(feature = "cuda")]
+    pub fn kernel(&self) -> Option<crate::ops::cuda::Kernel> {
+        self.rule.together().map(|rule| rule.kernel())
+    }
+
     #[cfg(feature = "cuda")]
     fn step_on_gpu(
         &mut self,

@@ -4,7 +4,7 @@ use burn::tensor::DType;
 
 use super::rule::Kept;
 use super::{SgdConfig, Update};
-use crate::ops::cuda::{AdamStep, Buffer, Gpu, SgdStep, Stepped};
+use crate::ops::cuda::{AdamStep, Buffer, Gpu, Kernel, SgdStep, Stepped};
 
 /// A rule that a kernel knows.
 #[derive(Debug, Clone)]
@@ -25,6 +25,14 @@ pub(super) fn gpu_of(update: &Update) -> Option<Gpu> {
 }
 
 impl Together {
+    /// What its steps launch.
+    pub(super) fn kernel(&self) -> Kernel {
+        match self {
+            Self::Adam { .. } => AdamStep::kernel(),
+            Self::Sgd(_) => SgdStep::kernel(),
+        }
+    }
+
     /// The new values of parameters that take step `number`, counted from 1, at learning rate `lr`;
     /// `leaves` are what is kept of each.
     pub(super) fn step(

@@ -7,6 +7,7 @@
 //! [`Kernels`] are all of those that a model needs at one precision; `kernels/README*.md` say what
 //! each computes and how it is launched.
 
+mod ahead;
 mod arrays;
 mod buffer;
 mod columns;
@@ -25,6 +26,7 @@ mod steps;
 mod transition;
 mod weights;
 
+pub use ahead::{Compiler, rehearsal};
 pub use buffer::Buffer;
 pub use columns::{Affine, Columns, Moments, Partials, Sums};
 pub use conv::Convolution;

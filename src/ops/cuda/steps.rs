@@ -60,15 +60,29 @@ pub struct SgdStep {
     pub l2: f64,
 }
 
+impl AdamStep {
+    /// What such steps launch.
+    pub fn kernel() -> Kernel {
+        let text = include_str!("kernels/adam_step.cu");
+        Kernel::new("adam_step", 256, &[], &[HEADER, text])
+    }
+}
+
+impl SgdStep {
+    /// What such steps launch.
+    pub fn kernel() -> Kernel {
+        let text = include_str!("kernels/sgd_step.cu");
+        Kernel::new("sgd_step", 256, &[], &[HEADER, text])
+    }
+}
+
 impl Gpu {
     /// The new values of `parameters`, in their order. A launch for every 32 of them.
     pub fn adam_step(&self, step: &AdamStep, parameters: &[Stepped]) -> Vec<Buffer> {
-        let text = include_str!("kernels/adam_step.cu");
-        let kernel = Kernel::new("adam_step", 256, &[], &[HEADER, text]);
         let AdamStep { first, factor, size, root, betas: [beta1, beta2], eps, keep, l2 } = *step;
         let numbers =
             [factor, size, root, beta1, 1.0 - beta1, beta2, 1.0 - beta2, eps, keep, l2, 0.0];
-        self.step(&kernel, 2, parameters, |count, decays| {
+        self.step(&AdamStep::kernel(), 2, parameters, |count, decays| {
             let sizes = Sizes::new().int(count).int(usize::from(first)).bits(decays);
             numbers.iter().fold(sizes, |sizes, number| sizes.float(*number as f32))
         })
@@ -76,11 +90,9 @@ impl Gpu {
 
     /// As [`Gpu::adam_step`].
     pub fn sgd_step(&self, step: &SgdStep, parameters: &[Stepped]) -> Vec<Buffer> {
-        let text = include_str!("kernels/sgd_step.cu");
-        let kernel = Kernel::new("sgd_step", 256, &[], &[HEADER, text]);
         let SgdStep { first, factor, lr, momentum, dampening, nesterov, l2 } = *step;
         let numbers = [factor, lr, momentum, 1.0 - dampening, l2, 0.0];
-        self.step(&kernel, 1, parameters, |count, decays| {
+        self.step(&SgdStep::kernel(), 1, parameters, |count, decays| {
             let sizes = Sizes::new().int(count).int(usize::from(first)).bits(decays);
             let sizes = sizes.int(usize::from(nesterov));
             numbers.iter().fold(sizes, |sizes, number| sizes.float(*number as f32))
