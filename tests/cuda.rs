@@ -13,6 +13,8 @@ use trainer::ops::cuda::{Buffer, Gpu, Kernel, Sizes, Storage};
 
 #[path = "cuda/ahead.rs"]
 mod ahead;
+#[path = "cuda/cube.rs"]
+mod cube;
 #[path = "cuda/optim.rs"]
 mod optim;
 

@@ -37,8 +37,12 @@ fn what_is_compiled_once_is_read_afterwards_and_what_is_damaged_is_compiled_agai
     assert_eq!(compiler().compile(&kernels, |_, _| ()), 2);
     assert_eq!(compiler().compile(&kernels, nothing), 0);
     let broken = Kernel::new("broken", 32, &[], &["this is no C++"]);
-    assert_eq!(compiler().compile(&[broken.clone()], |_, _| ()), 1);
-    assert_eq!(compiler().compile(&[broken], |_, _| ()), 1, "it is tried again");
+    assert_eq!(compiler().compile(std::slice::from_ref(&broken), |_, _| ()), 1);
+    assert_eq!(
+        compiler().compile(std::slice::from_ref(&broken), |_, _| ()),
+        1,
+        "it is tried again"
+    );
 }
 
 #[test]

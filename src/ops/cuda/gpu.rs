@@ -42,6 +42,11 @@ impl Gpu {
         }
     }
 
+    /// What CubeCL's kernels are launched by.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Room for `length` elements, whose values are whatever was there before.
     pub fn empty(&self, length: usize, storage: Storage) -> Buffer {
         // A kernel may be given a buffer it has no use for; the allocator has no empty ones.
