@@ -11,8 +11,14 @@ use trainer::memory::{
 use trainer::model::{DensenetArchitecture, Norm};
 use trainer::ops::cuda::{Buffer, Gpu, Kernel, Sizes, Storage};
 
+#[path = "cuda/ahead.rs"]
+mod ahead;
+#[path = "cuda/cube.rs"]
+mod cube;
 #[path = "cuda/general.rs"]
 mod general;
+#[path = "cuda/optim.rs"]
+mod optim;
 #[path = "cuda/resnet.rs"]
 mod resnet;
 
