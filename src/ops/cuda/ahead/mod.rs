@@ -40,6 +40,11 @@ pub fn rehearsal(work: impl FnOnce()) -> Vec<Kernel> {
     noted.unwrap_or_default().into_values().collect()
 }
 
+/// Whether this thread's launches do nothing: what they would write must not be kept.
+pub(super) fn rehearsing() -> bool {
+    NOTED.with_borrow(Option::is_some)
+}
+
 /// Whether `kernel` has been noted instead of being launched.
 pub(super) fn noted(kernel: &Kernel) -> bool {
     NOTED.with_borrow_mut(|noted| match noted {
