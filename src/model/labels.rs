@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// So many numbered labels and more are written as [`Numbered`].
 const MANY: usize = 10;
 
-/// More labels than any head has.
-const MOST: usize = 1 << 20;
+/// More labels than this no head has; a count above it reads as one more.
+pub const MOST_LABELS: usize = 1 << 20;
 
 /// The labels of a head.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -53,12 +53,8 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(
 ) -> Result<Vec<String>, D::Error> {
     match LabelsConfig::deserialize(deserializer)? {
         LabelsConfig::Names(names) => Ok(names),
-        LabelsConfig::Numbered(Numbered { count, .. }) if count > MOST => {
-            let message = format!("`count` is {count}; write {MOST} or less");
-            Err(serde::de::Error::custom(message))
-        }
         LabelsConfig::Numbered(Numbered { count, prefix }) => {
-            Ok((0..count).map(|number| format!("{prefix}{number}")).collect())
+            Ok((0..count.min(MOST_LABELS + 1)).map(|number| format!("{prefix}{number}")).collect())
         }
     }
 }

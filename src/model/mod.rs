@@ -17,6 +17,7 @@ mod sequential;
 pub use architecture::{ArchitectureFault, DensenetArchitecture};
 pub use config::*;
 pub use heads::HeadsSpec;
+pub use labels::MOST_LABELS;
 pub use network::Network;
 pub use resnet::ResnetArchitecture;
 pub use sequential::*;

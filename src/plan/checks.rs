@@ -10,7 +10,7 @@ use crate::data::{
     check_layouts, check_normalize,
 };
 use crate::loss;
-use crate::model::{ArchitectureFault, HeadConfig, ModelConfig, Network, Norm, Task};
+use crate::model::{ArchitectureFault, HeadConfig, MOST_LABELS, ModelConfig, Network, Norm, Task};
 use crate::optim::{self, check_clip_norm};
 
 type Check = fn(&Config) -> Result<(), Fault>;
@@ -202,6 +202,8 @@ fn labels(config: &Config) -> Result<(), Fault> {
         let key = format!("heads[{place}].labels");
         let help = "write the labels as the data set names them: `labels = [\"Edema\"]`";
         require(!head.labels.is_empty(), &key, "`labels` is empty", help)?;
+        let message = format!("a head has at most {MOST_LABELS} labels");
+        require(head.labels.len() <= MOST_LABELS, &key, message, "write fewer")?;
         let mut known = HashMap::with_capacity(head.labels.len());
         for (index, label) in head.labels.iter().enumerate() {
             let key = format!("heads[{place}].labels[{index}]");

@@ -6,11 +6,14 @@ use trainer::config::schema;
 
 use crate::{BASE, resolve};
 
-/// Every configuration in `configs/`, by name.
+/// Every configuration below `configs/`, by name.
 pub fn committed() -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
-    let mut files: Vec<_> =
-        std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    let mut files: Vec<_> = [root.clone(), root.join("experiments")]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()))
+        .filter(|path| path.is_file())
+        .collect();
     files.sort();
     let name = |path: &Path| path.file_stem().unwrap().to_string_lossy().into_owned();
     files.iter().map(|path| (name(path), std::fs::read_to_string(path).unwrap())).collect()

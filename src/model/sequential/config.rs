@@ -11,6 +11,7 @@ use crate::choice::{Choice, NoSettings};
 /// `torch.nn.Sequential` of the same layers gives.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "SequentialNetworkConfig")]
 pub struct SequentialConfig {
     /// The layers, first to last; one without settings may be written as a string: `"relu"`.
     pub layers: Vec<Choice<LayerConfig>>,
