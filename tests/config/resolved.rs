@@ -41,6 +41,16 @@ fn the_committed_configurations_open_with_what_they_cost() {
 }
 
 #[test]
+fn googlenet_has_as_many_weights_as_the_one_released_with_caffe() {
+    let (_, text) = committed().into_iter().find(|(name, _)| name.contains("googlenet")).unwrap();
+    let plan = resolve(&text, &[]).unwrap();
+    let stages = plan.model.stages(plan.data.image.channels, &plan.memory);
+    let below: usize = stages.iter().map(|stage| stage.parameter_count()).sum();
+    // BVLC's bvlc_googlenet without the auxiliary classifiers, for the 1000 classes of ImageNet.
+    assert_eq!(below + plan.model.features() * 1000 + 1000, 6_998_552);
+}
+
+#[test]
 fn a_resolved_configuration_resolves_to_itself() {
     let more = [
         "train.optimizer=lion\ntrain.schedule.plateau.metric=val/findings/auprc\ntrain.clip_norm=1",
