@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 use trainer::build::resolve_device;
 use trainer::memory::{
-    Activation, Chain, CheckpointingConfig, DenseLayers, Member, MemoryConfig, Precision, executor,
+    Activation, Chain, DenseLayers, Member, MemoryConfig, Precision, Schedule, executor,
 };
 use trainer::model::{DensenetArchitecture, Norm};
 use trainer::ops::cuda::{Buffer, Gpu, Kernel, Sizes, Storage};
@@ -124,7 +124,7 @@ struct Outcome {
 /// A training pass whose loss is Σ direction·features.
 fn train(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType) -> Outcome {
     let packs = chain.packs();
-    let schedule = CheckpointingConfig::default().schedule(chain.stages().len(), 1);
+    let schedule = Schedule::keep_all(chain.stages().len(), 1);
     let mut features = Vec::new();
     let result = executor::train(
         chain,
@@ -149,7 +149,7 @@ fn train(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType) -> Out
     };
     let gradients = result.gradients.iter().flat_map(|(key, value)| split(key, value.clone()));
     let statistics =
-        result.statistics.iter().flat_map(|(key, (value, _))| split(key, value.clone()));
+        result.statistics[0].iter().flat_map(|(key, (value, _))| split(key, value.clone()));
     Outcome { features, gradients: gradients.collect(), statistics: statistics.collect() }
 }
 
@@ -238,7 +238,8 @@ fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
             [(Precision::Fp32, 1e-5), (Precision::Tf32, 1e-3), (Precision::Bf16, 1e-2)]
         {
             for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
-                let memory = MemoryConfig { precision, dense_layers, ..plain.clone() };
+                let memory =
+                    MemoryConfig { precision, dense_layers: Some(dense_layers), ..plain.clone() };
                 let fused = chain(&architecture, shape[1], &memory, &gpu);
                 let ours = train(&fused, shape, &gpu, DType::F32);
                 let name = format!("{shape:?} {precision:?} {dense_layers:?}");

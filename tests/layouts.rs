@@ -53,6 +53,11 @@ image.size = [32, 32]
         let loss = epochs[0][side]["loss"].as_f64();
         assert!(loss.is_some_and(|loss| loss.is_finite() && loss > 0.0), "{name}: {}", epochs[0]);
     }
+    // At least the batch, of at most three images.
+    let memory = &epochs[0]["memory"];
+    assert!(memory["peak"].as_u64() > Some(32 * 32 * 4), "{name}: {memory}");
+    assert!(memory["live"].as_u64() < memory["peak"].as_u64(), "{name}: {memory}");
+    assert_eq!(memory["peak_kind"], "allocator", "{name}");
     epochs.into_iter().next().expect("one epoch")
 }
 

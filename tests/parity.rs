@@ -7,7 +7,7 @@ use std::path::Path;
 
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use trainer::memory::{Activation, Chain, CheckpointingConfig, executor};
+use trainer::memory::{Activation, Chain, Schedule, executor};
 use trainer::model::{HeadConfig, HeadsSpec, ModelConfig, Network, Task};
 
 const BATCH: usize = 4;
@@ -108,7 +108,7 @@ struct Step {
 }
 
 fn step(chain: &Chain, precision: DType) -> Step {
-    let schedule = CheckpointingConfig::default().schedule(chain.stages().len(), 1);
+    let schedule = Schedule::keep_all(chain.stages().len(), 1);
     let (mut logits, mut loss) = (vec![], 0.0);
     let result = executor::train(
         chain,
@@ -152,7 +152,7 @@ fn agrees_with_torchvision(network: &Network, fixture: &Path) {
     gradients_agree(network, &oracle, &first.result);
 
     let mut moved = self::chain(network, &oracle, DType::F32);
-    moved.move_statistics(&first.result.statistics);
+    moved.move_statistics(&first.result.statistics[0]);
     let mut worst: f64 = 0.0;
     for parameter in moved.parameters().iter().filter(|parameter| !parameter.trained) {
         let theirs = oracle.get(&format!("statistic/{}", parameter.name));
@@ -182,7 +182,7 @@ fn agrees_with_torchvision(network: &Network, fixture: &Path) {
             }
             None => value,
         });
-        chain.move_statistics(&result.statistics);
+        chain.move_statistics(&result.statistics[0]);
     }
 }
 

@@ -9,18 +9,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use bench::Bench;
+pub use bench::{Bench, Taken};
 pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
 pub use resume::ChangedKeys;
+pub(crate) use resume::differences;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::data::{self, Cache, DataError, LabelCounts, Loader, LoaderConfig, Splits};
-use crate::memory::{Chain, StageSpec};
+use crate::data::{self, Cache, DataError, Dataset, LabelCounts, Loader, LoaderConfig, Splits};
+use crate::memory::measure::Meter;
+use crate::memory::{Chain, Strategy};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
-use crate::model::{HeadConfig, HeadsSpec, Norm};
-use crate::plan::Plan;
+use crate::model::{HeadConfig, Norm};
+use crate::optim::Schedule;
+use crate::plan::{Plan, TrainPlan};
 use crate::report::{
     Event, HeadLabels, Place, Report, ReportError, Reports, ResumePoint, Start, Watched,
 };
@@ -78,6 +81,18 @@ pub enum BuildError {
         /// What does not fit.
         why: String,
     },
+    /// The images to take a step on are not those of the plan.
+    #[error(
+        "{} has no tensor `images` of shape {shape:?}\nThe shape is `batch_size` under [train], \
+         then `channels` and `size` of `image` under [data].",
+        path.display()
+    )]
+    OtherImages {
+        /// The file.
+        path: PathBuf,
+        /// The plan's batch, channels, height and width.
+        shape: [usize; 4],
+    },
     /// No saved state can be used.
     #[error(transparent)]
     State(#[from] StateError),
@@ -112,10 +127,7 @@ pub enum BuildError {
 /// When something cannot be opened, or does not fit together; the run folder is then as before.
 pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let stop = Stop::install().map_err(BuildError::Signals)?;
-    let device = resolve_device(&plan.device.to_string())?;
-    if plan.memory.needs_fused() && !is_gpu(&device) {
-        return Err(BuildError::Precision { device: describe(&device) });
-    }
+    let device = device(&plan)?;
     let folder = RunFolder::create(&plan.folder(), options.mode)?;
     let config = plan.to_toml()?;
     if options.mode == FolderMode::Resume {
@@ -124,33 +136,22 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
     let splits = open_data(&plan, &heads)?;
     let (train, validation) = (Arc::new(splits.train), Arc::new(splits.validation));
-    let sampler = plan.data.sampler.0.init(&train, &heads);
     let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
-    let training = LoaderConfig {
-        // Only a norm over the batch cannot train on one image.
-        avoid_single: plan.model.norm() == Norm::Batch,
-        ..LoaderConfig::training(&plan.data, plan.train.batch_size, plan.run.seed, sampler)
-    };
-    let train_loader = Loader::new(Arc::clone(&train), training, cache.clone());
+    let train_loader = train_loader(&plan, &heads, Arc::clone(&train), cache.clone())?;
     let validation_loader = Loader::new(
         Arc::clone(&validation),
         LoaderConfig::evaluation(&plan.data, plan.train.batch_size, plan.run.seed),
         cache,
     );
 
-    let mut chain = chain(&plan, &heads, &device);
+    let meter = Meter::open(&device);
+    let mut chain = Chain::init(&plan.stages(), &device, plan.run.seed);
     let fresh = match &options.init {
         Some(path) => start_from(&mut chain, path, &device)?,
         None => Vec::new(),
     };
     let mut learner = learner(&plan, &heads, chain, device, |head| train.label_counts(head));
-    let higher = plan.train.plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
-    if train_loader.batches_per_epoch() == 0 {
-        let (images, batch) = (train.len(), plan.train.batch_size);
-        return Err(DataError::NoBatch { images, batch }.into());
-    }
-    let (steps, epochs) = (train_loader.batches_per_epoch(), plan.train.epochs);
-    let mut schedule = plan.train.schedule.init(plan.train.optimizer.lr(), steps, epochs, higher);
+    let mut schedule = schedule(&plan, train_loader.batches_per_epoch());
 
     if options.mode == FolderMode::Overwrite {
         folder.clear()?;
@@ -167,7 +168,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     // A run killed before its first save has told something already: it is told again.
     let from = ResumePoint {
         metrics_bytes: position.metrics_bytes,
-        first_step: position.step + usize::from(resumed.is_some() && position.batch == 0),
+        first_step: position.step + usize::from(resumed.is_some()),
     };
     let goes_on = options.mode == FolderMode::Resume;
     let reports = Reports::open(folder.path(), goes_on.then_some(from))?;
@@ -185,6 +186,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         stop,
         position,
         saved_at: Instant::now(),
+        meter,
     };
     announce(&mut run, resumed, train.len(), config)?;
     if !fresh.is_empty() {
@@ -192,6 +194,43 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         run.reports.event(&Event::Warning { message })?;
     }
     Ok(run)
+}
+
+/// The plan's device, which must have kernels for the plan's precision.
+fn device(plan: &Plan) -> Result<Device, BuildError> {
+    let device = resolve_device(&plan.device.to_string())?;
+    match plan.memory.needs_fused() && !is_gpu(&device) {
+        true => Err(BuildError::Precision { device: describe(&device) }),
+        false => Ok(device),
+    }
+}
+
+/// Batches of training images.
+fn train_loader(
+    plan: &Plan,
+    heads: &[HeadConfig],
+    train: Arc<Dataset>,
+    cache: Arc<Cache>,
+) -> Result<Loader, DataError> {
+    let (images, batch) = (train.len(), plan.train.batch_size);
+    let sampler = plan.data.sampler.0.init(&train, heads);
+    let config = LoaderConfig {
+        // Only a norm over the batch cannot train on one image.
+        avoid_single: plan.model.norm() == Norm::Batch,
+        ..LoaderConfig::training(&plan.data, batch, plan.run.seed, sampler)
+    };
+    let loader = Loader::new(train, config, cache);
+    match loader.batches_per_epoch() {
+        0 => Err(DataError::NoBatch { images, batch }),
+        _ => Ok(loader),
+    }
+}
+
+/// The learning rate over time, for epochs of so many steps.
+fn schedule(plan: &Plan, steps_per_epoch: usize) -> Schedule {
+    let TrainPlan { schedule, optimizer, epochs, plateau, .. } = &plan.train;
+    let higher = plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
+    schedule.init(optimizer.lr(), steps_per_epoch, *epochs, higher)
 }
 
 /// Opens the data, with a bar while a phantom is drawn.
@@ -210,17 +249,6 @@ pub fn open_data(plan: &Plan, heads: &[HeadConfig]) -> Result<Splits, DataError>
     });
     bar.finish_and_clear();
     splits
-}
-
-/// The stages of the plan's model, from images to the heads' outputs.
-pub fn stages(plan: &Plan, heads: &[HeadConfig]) -> Vec<Box<dyn StageSpec>> {
-    let mut stages = plan.model.stages(plan.data.image.channels, &plan.memory);
-    stages.push(Box::new(HeadsSpec { heads: heads.to_vec(), features: plan.model.features() }));
-    stages
-}
-
-fn chain(plan: &Plan, heads: &[HeadConfig], device: &Device) -> Chain {
-    Chain::init(&stages(plan, heads), device, plan.run.seed)
 }
 
 /// Puts the weights in `path` into the chain and returns the names of those that it has not: only
@@ -261,6 +289,8 @@ fn learner(
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
 ) -> Learner {
+    let strategy = Strategy::new(&plan.memory, &chain.names(), plan.train.batch_size);
+    let strategy = strategy.expect("the plan has been checked");
     let with_loss = heads.iter().zip(&plan.heads).enumerate();
     let with_loss = with_loss.map(|(index, (config, head))| LearnedHead {
         config: config.clone(),
@@ -279,7 +309,7 @@ fn learner(
             .map(|ema| ema.init(trained.iter().map(|p| (p.key().to_owned(), p.value.clone())))),
         clip_norm: plan.train.clip_norm,
         decay_norms_and_biases: plan.train.decay_norms_and_biases,
-        checkpointing: plan.memory.checkpointing.0.clone(),
+        strategy,
         seed: plan.run.seed,
         chain,
     }

@@ -43,7 +43,7 @@ pub fn execute(devices: &Devices) -> Result<(), Failure> {
     bar.set_message("compiling kernels: one step and one evaluation on made-up images");
     bar.enable_steady_tick(Duration::from_millis(100));
     let mut bench = build::Bench::new(&plan)?;
-    bench.step().map_err(Failure::other)?;
+    bench.step()?;
     bench.evaluate().map_err(Failure::other)?;
     bar.finish_and_clear();
     let seconds = start.elapsed().as_secs_f64();

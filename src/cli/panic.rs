@@ -9,16 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, thread};
 
 use super::{Failure, Kind};
+use crate::memory::{OutOfMemory, in_payload};
 
 /// Where defects are reported; from the package's `repository`, else in words.
 const REPORT: &str = match option_env!("CARGO_PKG_REPOSITORY") {
     Some(address) if !address.is_empty() => address,
     _ => "the place you have the program from",
 };
-
-/// How CubeCL and the CUDA driver say that memory is exhausted.
-const OUT_OF_MEMORY: [&str; 3] =
-    ["out of device memory", "out-of-memory error", "CUDA_ERROR_OUT_OF_MEMORY"];
 
 /// A panic often breaks other threads, whose panics say nothing new: only the first is told.
 static TOLD: AtomicBool = AtomicBool::new(false);
@@ -30,7 +27,7 @@ pub fn install_panic_hook() {
     let backtrace = env::var("RUST_BACKTRACE").is_ok_and(|value| value != "0");
     panic::set_hook(Box::new(move |info| {
         let text = text(info.payload());
-        if is_out_of_memory(text) {
+        if in_payload(info.payload()).is_some() {
             MEMORY_EXHAUSTED.store(true, Ordering::SeqCst);
         }
         if !TOLD.swap(true, Ordering::SeqCst) || backtrace {
@@ -53,21 +50,17 @@ pub fn caught(
 ) -> Result<Result<(), Failure>, Kind> {
     panic::catch_unwind(program).map_err(|payload| {
         let exhausted = MEMORY_EXHAUSTED.load(Ordering::SeqCst);
-        match exhausted || is_out_of_memory(text(&*payload)) {
+        match exhausted || in_payload(&*payload).is_some() {
             true => Kind::OutOfMemory,
             false => Kind::Other,
         }
     })
 }
 
-fn is_out_of_memory(text: &str) -> bool {
-    OUT_OF_MEMORY.iter().any(|words| text.contains(words))
-}
-
 fn message(text: &str, place: &str, thread: &str) -> String {
     // Burn's errors carry backtraces below their first paragraph.
     let text = text.split("\nBacktrace").next().unwrap_or(text).trim_end();
-    if is_out_of_memory(text) {
+    if OutOfMemory::in_text(text).is_some() {
         return format!(
             "error: out of memory: {text}\n  = help: lower `train.batch_size` or \
              `data.image.size`, or end what else uses the card"

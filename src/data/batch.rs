@@ -16,6 +16,15 @@ pub struct Targets {
     pub width: usize,
 }
 
+impl Targets {
+    /// Those of some of the images.
+    pub fn part(&self, images: std::ops::Range<usize>) -> Self {
+        let place = images.start * self.width..images.end * self.width;
+        let (values, mask) = (self.values[place.clone()].to_vec(), self.mask[place].to_vec());
+        Self { values, mask, width: self.width }
+    }
+}
+
 /// Images and their targets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {

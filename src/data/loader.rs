@@ -25,6 +25,7 @@ use super::error::DataError;
 use super::image::{RawImage, read_image};
 use super::resize::needed;
 use super::sampler::Sampler;
+use crate::memory::measure::{apart, apart_while, hand_over};
 
 /// How a [`Loader`] makes batches.
 #[derive(Debug, Clone, PartialEq)]
@@ -200,7 +201,10 @@ impl Epoch {
             .filter_map(|_| {
                 let (shared, todo) = (shared.clone(), todo.clone());
                 let (finished, stop) = (finished.clone(), stop.clone());
-                let work = move || worker::work(&shared, &todo, &finished, &stop);
+                let work = move || {
+                    apart();
+                    worker::work(&shared, &todo, &finished, &stop);
+                };
                 thread::Builder::new().name("loader".to_owned()).spawn(work).ok()
             })
             .collect();
@@ -249,7 +253,8 @@ impl Epoch {
     /// Waits for the batch whose turn it is, or makes it.
     fn wait(&mut self) -> Result<Batch, DataError> {
         if self.shared.config.workers == 0 {
-            return worker::make(&self.shared, &self.pending(self.next));
+            let pending = self.pending(self.next);
+            return apart_while(|| worker::make(&self.shared, &pending));
         }
         loop {
             if let Some(outcome) = self.ready.remove(&self.next) {
@@ -271,8 +276,9 @@ impl Iterator for Epoch {
             return None;
         }
         self.hand_out();
-        let outcome = self.wait();
-        if outcome.is_ok() {
+        let mut outcome = self.wait();
+        if let Ok(batch) = &mut outcome {
+            hand_over(&mut batch.images);
             self.next += 1;
             self.hand_out();
         } else {

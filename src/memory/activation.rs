@@ -95,6 +95,19 @@ impl Activation {
         }
     }
 
+    /// The same values as a constant of autodiff.
+    pub(super) fn into_constant(self) -> Self {
+        match self {
+            Self::Map(map) => Self::Map(map.autodiff()),
+            Self::Features(features) => Self::Features(features.autodiff()),
+            Self::Outputs(outputs) => {
+                Self::Outputs(outputs.into_iter().map(Tensor::autodiff).collect())
+            }
+            #[cfg(feature = "cuda")]
+            Self::Device(map) => Self::Map(map.to_tensor()).into_constant(),
+        }
+    }
+
     /// The same values without autodiff.
     pub(super) fn into_values(self) -> Self {
         match self {

@@ -45,6 +45,11 @@ impl Chain {
         }
     }
 
+    /// The stages' names, first to last.
+    pub fn names(&self) -> Vec<&str> {
+        self.stages.iter().map(|stage| stage.name()).collect()
+    }
+
     /// Moves the running statistics towards those of a step's batch.
     pub fn move_statistics(&mut self, statistics: &Statistics) {
         self.map_packs(|key, value| match statistics.get(key) {

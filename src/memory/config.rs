@@ -1,34 +1,105 @@
 //! What the user writes under `[memory]`.
 
+use std::path::PathBuf;
+use std::str::FromStr;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::{Choice, NoSettings};
 
 /// `[memory]`: how a training step fits in memory.
+///
+/// With `micro_batch = "auto"` what is absent here is chosen together: the fastest combination that
+/// is predicted to fit.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemoryConfig {
     /// The numbers that activations and weights are held in.
     pub precision: Precision,
+    /// Images that go through the network at once, or `"auto"`; the whole batch when absent. The
+    /// gradient is that of the whole batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub micro_batch: Option<MicroBatch>,
+    /// What running statistics move towards where a batch is taken in several parts.
+    pub batch_norm: BatchStatistics,
+    /// The memory that a step must fit in, such as `"10GiB"` or `"90%"` of the device's; 90% when
+    /// something is chosen automatically and this is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<String>,
     /// What a dense layer keeps for its backward pass where it runs fused (on CUDA, without dropout,
-    /// with `norm = "batch"`).
-    pub dense_layers: DenseLayers,
-    /// Which stages of the chain keep what their backward pass needs.
-    pub checkpointing: Choice<CheckpointingConfig>,
+    /// with `norm = "batch"`); `"keep"` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dense_layers: Option<DenseLayers>,
+    /// Which stages of the chain keep what their backward pass needs; all when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpointing: Option<Choice<CheckpointingConfig>>,
+    /// Where what is kept waits for the backward pass; on the device when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offload: Option<Choice<OffloadConfig>>,
+    /// Whether the optimizer's state waits in host memory between steps.
+    pub offload_optimizer: bool,
 }
 
 /// The numbers that activations and weights are held in.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
     /// 32-bit floating point throughout.
     #[default]
     Fp32,
-    /// 32-bit numbers, rounded to TF32 where convolutions multiply them. Fused models on CUDA only.
+    /// 32-bit numbers, rounded to TF32 where convolutions multiply them. On CUDA only.
     Tf32,
-    /// Activations in bfloat16; weights, statistics and sums in 32 bits. Fused models on CUDA only.
+    /// Activations in bfloat16; weights, statistics and sums in 32 bits.
     Bf16,
+    /// Activations in 16-bit floating point; weights, statistics and sums in 32 bits; the loss is
+    /// scaled so that small gradients survive.
+    Fp16,
+    /// Everything in 16-bit floating point, as PyTorch's `.half()`.
+    Half,
+}
+
+/// Images that go through the network at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum MicroBatch {
+    /// So many, at most.
+    Images(usize),
+    /// As many as is fastest within the budget.
+    Auto(Auto),
+}
+
+/// The word `"auto"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Auto {
+    /// Chosen by the program.
+    Auto,
+}
+
+/// What BatchNorm's running statistics move towards, once a step, where a batch is taken in several
+/// parts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchStatistics {
+    /// The mean of the parts' statistics, each weighted by its images.
+    #[default]
+    Mean,
+    /// The statistics of the last part.
+    Last,
 }
 
 /// What a dense layer keeps for its backward pass.
@@ -42,23 +113,187 @@ pub enum DenseLayers {
     Share,
 }
 
-impl MemoryConfig {
-    /// Whether it needs fused stages, which only some models on CUDA have.
-    pub fn needs_fused(&self) -> bool {
-        self.precision != Precision::Fp32
-    }
-}
-
 /// `[memory.checkpointing.…]`: a policy that makes the schedule of a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckpointingConfig {
     /// Every stage keeps what backward needs; nothing is recomputed.
     None(NoSettings),
+    /// Runs of equally many stages keep their input; all but the last run are computed again before
+    /// their backward pass (PyTorch's `checkpoint_sequential`).
+    Sequential(SequentialConfig),
+    /// As `sequential` with √n segments for n stages (Chen et al. 2016, arXiv:1604.06174).
+    Sqrt(NoSettings),
+    /// Every stage but the last keeps its input only.
+    Every(NoSettings),
+    /// Segments end after the stages named.
+    Manual(ManualConfig),
+    /// The least recomputation that fits the budget, by dynamic programming over the stages' bytes
+    /// and operations (Beaumont et al. 2019, "Optimal checkpointing for heterogeneous chains").
+    Budget(NoSettings),
 }
 
 impl Default for CheckpointingConfig {
     fn default() -> Self {
         Self::None(NoSettings {})
+    }
+}
+
+/// `[memory.checkpointing.sequential]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SequentialConfig {
+    /// How many segments; at least 1, and more than there are stages are as many as there are.
+    pub segments: usize,
+}
+
+/// `[memory.checkpointing.manual]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ManualConfig {
+    /// The last stage of each segment but the last, by name; `trainer plan` lists the names.
+    pub after: Vec<String>,
+}
+
+/// `memory.offload`: where what is kept waits for the backward pass.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OffloadConfig {
+    /// On the device.
+    None(NoSettings),
+    /// In the host's memory.
+    Host(NoSettings),
+    /// In a file.
+    Disk(DiskOffloadConfig),
+}
+
+impl Default for OffloadConfig {
+    fn default() -> Self {
+        Self::None(NoSettings {})
+    }
+}
+
+/// `[memory.offload.disk]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskOffloadConfig {
+    /// A folder on a fast disk; what is written there is gone when the run ends.
+    pub path: PathBuf,
+}
+
+/// An amount of memory: bytes, or a share of the device's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Budget {
+    /// So many bytes.
+    Bytes(u64),
+    /// A share of the device's memory, above 0 and at most 1.
+    Share(f64),
+}
+
+const UNITS: [(&str, u64); 7] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+];
+
+impl FromStr for Budget {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let number = |digits: &str| digits.trim().parse::<f64>().ok().filter(|n| n.is_finite());
+        if let Some(digits) = text.strip_suffix('%') {
+            let share = number(digits).map(|percent| percent / 100.0);
+            return share.filter(|s| *s > 0.0 && *s <= 1.0).map(Self::Share).ok_or(());
+        }
+        let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
+        let (digits, unit) = unit.ok_or(())?;
+        let bytes = number(digits).map(|count| count * unit as f64);
+        bytes.filter(|b| (1.0..1e18).contains(b)).map(|b| Self::Bytes(b as u64)).ok_or(())
+    }
+}
+
+impl Budget {
+    /// In bytes, on a device with `memory` bytes.
+    pub fn bytes(&self, memory: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => *bytes,
+            Self::Share(share) => (memory as f64 * share) as u64,
+        }
+    }
+}
+
+impl MemoryConfig {
+    /// Whether it needs fused stages, which only some models on CUDA have.
+    pub fn needs_fused(&self) -> bool {
+        self.precision != Precision::Fp32
+    }
+
+    /// The same with every default written out.
+    pub fn with_defaults(self) -> Self {
+        Self {
+            dense_layers: Some(self.dense_layers()),
+            checkpointing: Some(Choice(self.checkpointing())),
+            offload: Some(Choice(self.offload())),
+            ..self
+        }
+    }
+
+    /// What a dense layer keeps.
+    pub fn dense_layers(&self) -> DenseLayers {
+        self.dense_layers.unwrap_or_default()
+    }
+
+    /// Which stages keep what their backward pass needs.
+    pub fn checkpointing(&self) -> CheckpointingConfig {
+        self.checkpointing.as_ref().map(|choice| choice.0.clone()).unwrap_or_default()
+    }
+
+    /// Where what is kept waits.
+    pub fn offload(&self) -> OffloadConfig {
+        self.offload.as_ref().map(|choice| choice.0.clone()).unwrap_or_default()
+    }
+
+    /// The memory that a step must fit in, where it is given.
+    ///
+    /// # Errors
+    ///
+    /// When it is no amount of memory.
+    pub fn budget(&self) -> Result<Option<Budget>, ()> {
+        self.budget.as_deref().map(Budget::from_str).transpose()
+    }
+
+    /// Whether the program is to choose what is absent.
+    pub fn is_auto(&self) -> bool {
+        matches!(self.micro_batch, Some(MicroBatch::Auto(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read() {
+        for (text, budget) in [
+            ("10GiB", Budget::Bytes(10 << 30)),
+            ("1.5 GiB", Budget::Bytes(3 << 29)),
+            ("800MB", Budget::Bytes(800_000_000)),
+            ("90%", Budget::Share(0.9)),
+        ] {
+            assert_eq!(text.parse(), Ok(budget));
+        }
+        assert_eq!(Budget::Share(0.5).bytes(80), 40);
+        assert_eq!(Budget::Bytes(7).bytes(80), 7);
+    }
+
+    #[test]
+    fn what_is_no_amount_is_refused() {
+        for text in ["", "10", "GiB", "-1GiB", "0%", "101%", "nanGiB", "1e40GiB", "10 gib"] {
+            text.parse::<Budget>().expect_err(text);
+        }
     }
 }

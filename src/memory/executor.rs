@@ -11,8 +11,21 @@ use super::{Activation, Chain, Gradients, Pass, Purpose, Saved};
 pub struct StepResult {
     /// The gradient of the sum of the losses, by parameter.
     pub gradients: Gradients,
-    /// The statistics of the batch, by running statistic.
-    pub statistics: Statistics,
+    /// The statistics of each micro-batch, by running statistic.
+    pub statistics: Vec<Statistics>,
+}
+
+/// What is where between two operations.
+#[derive(Default)]
+struct Places {
+    /// The value on its way forward, by micro-batch.
+    forward: BTreeMap<usize, Activation>,
+    /// The gradient on its way back, by micro-batch.
+    back: BTreeMap<usize, Activation>,
+    /// Inputs put aside, by micro-batch and stage.
+    inputs: BTreeMap<(usize, usize), Activation>,
+    /// What stages keep, by micro-batch and stage.
+    saved: BTreeMap<(usize, usize), Saved>,
 }
 
 /// Runs the training `schedule` of step `step`: `input` gives each micro-batch, `loss` takes the
@@ -20,8 +33,7 @@ pub struct StepResult {
 ///
 /// # Panics
 ///
-/// When the schedule asks for what is not there: schedules are made by policies, whose tests hold
-/// them valid.
+/// When the schedule asks for what is not there: [`Schedule::of_tree`] makes none that does.
 pub fn train(
     chain: &Chain,
     schedule: &Schedule,
@@ -31,35 +43,78 @@ pub fn train(
     mut loss: impl FnMut(usize, Activation) -> Activation,
 ) -> StepResult {
     let mut result = StepResult::default();
-    let mut flowing: BTreeMap<usize, Activation> = BTreeMap::new();
-    let mut saved: BTreeMap<(usize, usize), Saved> = BTreeMap::new();
+    let mut places = Places::default();
     for operation in &schedule.operations {
         match *operation {
             Operation::Forward { stage, micro, keep } => {
-                let given = match stage {
-                    0 => input(micro),
-                    _ => flowing.remove(&micro).expect("the stage before has run"),
-                };
+                let given = places.value(stage, micro, &mut input);
                 let pass = Pass::new(Purpose::First, seed, step, micro as u64);
-                let (output, kept) =
-                    chain.stages()[stage].forward(given, keep, &pass, &mut result.statistics);
-                flowing.insert(micro, output);
-                saved.extend(kept.map(|kept| ((stage, micro), kept)));
+                let mut found = Statistics::new();
+                let (output, kept) = chain.stages()[stage].forward(given, keep, &pass, &mut found);
+                if result.statistics.len() <= micro {
+                    result.statistics.resize_with(micro + 1, Statistics::new);
+                }
+                result.statistics[micro].extend(found);
+                places.after(stage, micro, output, kept);
             }
+            Operation::Recompute { stage, micro, keep } => {
+                let given = places.value(stage, micro, &mut input);
+                let pass = Pass::new(Purpose::Recompute, seed, step, micro as u64);
+                let mut none = Statistics::new();
+                let (output, kept) = chain.stages()[stage].forward(given, keep, &pass, &mut none);
+                // What the last of the stages computed again gives is known to have been used.
+                places.after(stage, micro, output, kept);
+            }
+            Operation::Checkpoint { stage, micro } => {
+                let given = places.value(stage, micro, &mut input);
+                let aside = chain.stages()[stage].checkpoint(&given);
+                places.inputs.insert((micro, stage), aside);
+                places.forward.insert(micro, given);
+            }
+            Operation::Restore { stage, micro } => {
+                let input = places.inputs.remove(&(micro, stage)).expect("the input is put aside");
+                places.forward.insert(micro, input);
+            }
+            Operation::Offload { .. } | Operation::Prefetch { .. } => {}
             Operation::Loss { micro } => {
-                let outputs = flowing.remove(&micro).expect("the last stage has run");
-                flowing.insert(micro, loss(micro, outputs));
+                let outputs = places.forward.remove(&micro).expect("the last stage has run");
+                places.back.insert(micro, loss(micro, outputs));
             }
             Operation::Backward { stage, micro } => {
-                let gradient = flowing.remove(&micro).expect("the loss or the stage after has run");
-                let kept = saved.remove(&(stage, micro)).expect("the stage has kept its inputs");
-                let stage = &chain.stages()[stage];
-                let gradient = stage.backward(kept, gradient, &mut result.gradients);
-                flowing.insert(micro, gradient);
+                // Of stages computed again nothing but what they keep is needed.
+                places.forward.remove(&micro);
+                let gradient = places.back.remove(&micro).expect("a gradient has come this far");
+                let kept = places.saved.remove(&(micro, stage)).expect("the stage has kept");
+                let gradient =
+                    chain.stages()[stage].backward(kept, gradient, &mut result.gradients);
+                if stage > 0 {
+                    places.back.insert(micro, gradient);
+                }
             }
         }
     }
     result
+}
+
+impl Places {
+    /// Takes the value that `stage` runs on.
+    fn value(
+        &mut self,
+        stage: usize,
+        micro: usize,
+        input: &mut impl FnMut(usize) -> Activation,
+    ) -> Activation {
+        match self.forward.remove(&micro) {
+            Some(value) => value,
+            None if stage == 0 => input(micro),
+            None => panic!("nothing is on its way to stage {stage}"),
+        }
+    }
+
+    fn after(&mut self, stage: usize, micro: usize, output: Activation, kept: Option<Saved>) {
+        self.forward.insert(micro, output);
+        self.saved.extend(kept.map(|kept| ((micro, stage), kept)));
+    }
 }
 
 /// The outputs of the chain for `input`, with running statistics and without dropout.

@@ -1,11 +1,14 @@
 //! Schedules: what is done to which stage and micro-batch, in which order.
 
-use super::{CheckpointingConfig, Keep};
+use super::Keep;
 
 /// One operation of a schedule.
+///
+/// Each micro-batch has one value on its way forward and one gradient on its way back; what else is
+/// there has been put aside by an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Runs `stage` on what the stage before it gave (the batch itself for stage 0).
+    /// Runs `stage` on the value on its way (the batch itself for stage 0), for the first time.
     Forward {
         /// Which stage, from 0.
         stage: usize,
@@ -13,6 +16,47 @@ pub enum Operation {
         micro: usize,
         /// Whether what backward needs is kept.
         keep: Keep,
+    },
+    /// As [`Operation::Forward`], once more: statistics are not reported again.
+    Recompute {
+        /// Which stage, from 0.
+        stage: usize,
+        /// Which micro-batch, from 0.
+        micro: usize,
+        /// Whether what backward needs is kept.
+        keep: Keep,
+    },
+    /// Puts the value on its way aside as the input of `stage`.
+    Checkpoint {
+        /// Which stage, from 0.
+        stage: usize,
+        /// Which micro-batch, from 0.
+        micro: usize,
+    },
+    /// Sends the input of `stage` on its way again; it is no longer put aside.
+    Restore {
+        /// Which stage, from 0.
+        stage: usize,
+        /// Which micro-batch, from 0.
+        micro: usize,
+    },
+    /// Moves what is put aside for `stage` off the device.
+    Offload {
+        /// Which stage, from 0.
+        stage: usize,
+        /// Which micro-batch, from 0.
+        micro: usize,
+        /// Which of the two.
+        what: Aside,
+    },
+    /// Begins to bring what was moved off the device back.
+    Prefetch {
+        /// Which stage, from 0.
+        stage: usize,
+        /// Which micro-batch, from 0.
+        micro: usize,
+        /// Which of the two.
+        what: Aside,
     },
     /// Computes the losses of the last stage's outputs and their gradients.
     Loss {
@@ -28,6 +72,15 @@ pub enum Operation {
     },
 }
 
+/// What is put aside for a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Aside {
+    /// Its input, to compute it again from.
+    Input,
+    /// What its backward pass needs.
+    Saved,
+}
+
 /// A list of operations, executed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
@@ -35,72 +88,277 @@ pub struct Schedule {
     pub operations: Vec<Operation>,
 }
 
-impl Schedule {
-    /// One pass forward that keeps nothing: evaluation.
-    pub fn evaluation(stages: usize) -> Self {
-        Self { operations: forward(stages, 0, Keep::Nothing).collect() }
-    }
-
-    /// Everything is kept and nothing recomputed: the policy `none`.
-    pub fn keep_all(stages: usize, micros: usize) -> Self {
-        let operations = (0..micros).flat_map(|micro| {
-            forward(stages, micro, Keep::All)
-                .chain([Operation::Loss { micro }])
-                .chain((0..stages).rev().map(move |stage| Operation::Backward { stage, micro }))
-        });
-        Self { operations: operations.collect() }
-    }
+/// How some stages in a row are taken forward and back, given the input of the first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tree {
+    /// The first keeps what its backward pass needs; then come those behind it, if there are any.
+    Keep {
+        /// Whether what it keeps waits off the device.
+        offload: bool,
+        /// The stages behind the first.
+        rest: Option<Box<Tree>>,
+    },
+    /// The input of the first is put aside. The first `count` stages run and keep nothing, those
+    /// behind them are taken forward and back, then the first ones from the input put aside.
+    Checkpoint {
+        /// How many stages run; at least 1, fewer than there are.
+        count: usize,
+        /// Whether the input waits off the device.
+        offload: bool,
+        /// The stages behind them.
+        later: Box<Tree>,
+        /// The first ones.
+        again: Box<Tree>,
+    },
 }
 
-impl CheckpointingConfig {
-    /// The schedule of a training step over `stages` stages and `micros` micro-batches.
-    pub fn schedule(&self, stages: usize, micros: usize) -> Schedule {
+impl Tree {
+    /// `stages` stages that all keep what they need; at least 1.
+    pub fn keep_all(stages: usize) -> Self {
+        let rest = (stages > 1).then(|| Box::new(Self::keep_all(stages - 1)));
+        Self::Keep { offload: false, rest }
+    }
+
+    /// Segments of so many stages each, at least one: all but the last keep their input only.
+    pub fn segments(lengths: &[usize]) -> Self {
+        match lengths {
+            [] => panic!("a chain has stages"),
+            [last] => Self::keep_all(*last),
+            [first, rest @ ..] => Self::Checkpoint {
+                count: *first,
+                offload: false,
+                later: Box::new(Self::segments(rest)),
+                again: Box::new(Self::keep_all(*first)),
+            },
+        }
+    }
+
+    /// The same with everything that can wait off the device there.
+    pub fn offloaded(self) -> Self {
         match self {
-            Self::None(_) => Schedule::keep_all(stages, micros),
+            // What the last stage keeps, and what is computed again, is used at once.
+            Self::Keep { rest, .. } => Self::Keep {
+                offload: rest.is_some(),
+                rest: rest.map(|rest| Box::new(rest.offloaded())),
+            },
+            Self::Checkpoint { count, later, again, .. } => {
+                let later = Box::new(later.offloaded());
+                Self::Checkpoint { count, offload: true, later, again }
+            }
+        }
+    }
+
+    /// How many stages run a second time or more often, each counted as often as it does.
+    pub fn recomputed(&self, stages: std::ops::Range<usize>) -> Vec<usize> {
+        let mut runs = Vec::new();
+        self.visit(stages, &mut |stage| runs.push(stage));
+        runs.sort_unstable();
+        let mut seen = None;
+        runs.retain(|stage| std::mem::replace(&mut seen, Some(*stage)) == Some(*stage));
+        runs
+    }
+
+    fn visit(&self, stages: std::ops::Range<usize>, run: &mut impl FnMut(usize)) {
+        match self {
+            Self::Keep { rest, .. } => {
+                run(stages.start);
+                if let Some(rest) = rest {
+                    rest.visit(stages.start + 1..stages.end, run);
+                }
+            }
+            Self::Checkpoint { count, later, again, .. } => {
+                let middle = stages.start + count;
+                (stages.start..middle).for_each(&mut *run);
+                later.visit(middle..stages.end, run);
+                again.visit(stages.start..middle, run);
+            }
         }
     }
 }
 
-fn forward(stages: usize, micro: usize, keep: Keep) -> impl Iterator<Item = Operation> {
-    (0..stages).map(move |stage| Operation::Forward { stage, micro, keep })
+impl Schedule {
+    /// One pass forward that keeps nothing: evaluation.
+    pub fn evaluation(stages: usize) -> Self {
+        let forward = |stage| Operation::Forward { stage, micro: 0, keep: Keep::Nothing };
+        Self { operations: (0..stages).map(forward).collect() }
+    }
+
+    /// Everything is kept and nothing recomputed: the policy `none`.
+    pub fn keep_all(stages: usize, micros: usize) -> Self {
+        Self::of_tree(&Tree::keep_all(stages), stages, micros)
+    }
+
+    /// A training step over `stages` stages: each of `micros` micro-batches in turn as `tree` says.
+    pub fn of_tree(tree: &Tree, stages: usize, micros: usize) -> Self {
+        let mut operations = Vec::new();
+        for micro in 0..micros {
+            let mut writer =
+                Writer { stages, micro, run: vec![false; stages], operations: Vec::new() };
+            writer.write(tree, 0..stages);
+            operations.extend(prefetched(writer.operations));
+        }
+        Self { operations }
+    }
+}
+
+/// Writes the operations of one micro-batch.
+struct Writer {
+    stages: usize,
+    micro: usize,
+    /// Which stages have run.
+    run: Vec<bool>,
+    operations: Vec<Operation>,
+}
+
+impl Writer {
+    fn write(&mut self, tree: &Tree, stages: std::ops::Range<usize>) {
+        let (stage, micro) = (stages.start, self.micro);
+        match tree {
+            Tree::Keep { offload, rest } => {
+                self.forward(stage, Keep::All);
+                if *offload {
+                    self.push(Operation::Offload { stage, micro, what: Aside::Saved });
+                }
+                match rest {
+                    Some(rest) => self.write(rest, stage + 1..stages.end),
+                    None => assert_eq!(stage + 1, stages.end, "a tree ends with its stages"),
+                }
+                if stage + 1 == self.stages {
+                    self.push(Operation::Loss { micro });
+                }
+                self.push(Operation::Backward { stage, micro });
+            }
+            Tree::Checkpoint { count, offload, later, again } => {
+                let middle = stage + count;
+                assert!(stage < middle && middle < stages.end, "{count} of {stages:?}");
+                self.push(Operation::Checkpoint { stage, micro });
+                if *offload {
+                    self.push(Operation::Offload { stage, micro, what: Aside::Input });
+                }
+                (stage..middle).for_each(|stage| self.forward(stage, Keep::Nothing));
+                self.write(later, middle..stages.end);
+                self.push(Operation::Restore { stage, micro });
+                self.write(again, stage..middle);
+            }
+        }
+    }
+
+    fn forward(&mut self, stage: usize, keep: Keep) {
+        let micro = self.micro;
+        let operation = match std::mem::replace(&mut self.run[stage], true) {
+            false => Operation::Forward { stage, micro, keep },
+            true => Operation::Recompute { stage, micro, keep },
+        };
+        self.push(operation);
+    }
+
+    fn push(&mut self, operation: Operation) {
+        self.operations.push(operation);
+    }
+}
+
+/// Brings back whatever is moved off the device one stage's work before it is needed.
+fn prefetched(operations: Vec<Operation>) -> Vec<Operation> {
+    let mut out: Vec<Operation> = Vec::with_capacity(operations.len());
+    let mut away: Vec<(usize, Aside)> = Vec::new();
+    for operation in operations {
+        let needed = match operation {
+            Operation::Offload { stage, what, .. } => {
+                away.push((stage, what));
+                None
+            }
+            Operation::Restore { stage, micro } => Some((stage, micro, Aside::Input)),
+            Operation::Backward { stage, micro } => Some((stage, micro, Aside::Saved)),
+            _ => None,
+        };
+        if let Some((stage, micro, what)) = needed
+            && let Some(place) = away.iter().rposition(|moved| *moved == (stage, what))
+        {
+            away.remove(place);
+            let works = |operation: &Operation| {
+                matches!(
+                    operation,
+                    Operation::Forward { .. }
+                        | Operation::Recompute { .. }
+                        | Operation::Backward { .. }
+                )
+            };
+            let moved = Operation::Offload { stage, micro, what };
+            // Behind where it was moved away, however near that is.
+            let left = out.iter().rposition(|operation| *operation == moved).map_or(0, |at| at + 1);
+            let before = out.iter().rposition(works).unwrap_or(out.len());
+            out.insert(before.max(left), Operation::Prefetch { stage, micro, what });
+        }
+        out.push(operation);
+    }
+    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Operations of micro-batch 0 as short words: F forward, R recompute (lower case where nothing
+    /// is kept), C checkpoint, T restore, L loss, B backward, O offload, P prefetch.
+    fn words(schedule: &Schedule) -> String {
+        let word = |operation: &Operation| match *operation {
+            Operation::Forward { stage, keep: Keep::All, .. } => format!("F{stage}"),
+            Operation::Forward { stage, .. } => format!("f{stage}"),
+            Operation::Recompute { stage, keep: Keep::All, .. } => format!("R{stage}"),
+            Operation::Recompute { stage, .. } => format!("r{stage}"),
+            Operation::Checkpoint { stage, .. } => format!("C{stage}"),
+            Operation::Restore { stage, .. } => format!("T{stage}"),
+            Operation::Loss { .. } => "L".to_owned(),
+            Operation::Backward { stage, .. } => format!("B{stage}"),
+            Operation::Offload { stage, .. } => format!("O{stage}"),
+            Operation::Prefetch { stage, .. } => format!("P{stage}"),
+        };
+        schedule.operations.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+
     #[test]
-    fn every_stage_runs_forward_once_and_backward_once_in_reverse() {
-        let schedule = Schedule::keep_all(3, 2);
-        for micro in 0..2 {
-            let order: Vec<_> = schedule
-                .operations
-                .iter()
-                .filter_map(|operation| match *operation {
-                    Operation::Forward { stage, micro: m, keep: Keep::All } if m == micro => {
-                        Some(stage as i64)
-                    }
-                    Operation::Backward { stage, micro: m } if m == micro => {
-                        Some(-1 - stage as i64)
-                    }
-                    Operation::Loss { micro: m } if m == micro => Some(100),
-                    _ => None,
-                })
-                .collect();
-            assert_eq!(order, [0, 1, 2, 100, -3, -2, -1]);
-        }
-        assert_eq!(schedule.operations.len(), 14);
+    fn all_that_is_kept_runs_once_forward_and_once_back() {
+        let schedule = Schedule::of_tree(&Tree::keep_all(3), 3, 1);
+        assert_eq!(words(&schedule), "F0 F1 F2 L B2 B1 B0");
+        let twice = Schedule::of_tree(&Tree::keep_all(3), 3, 2);
+        assert_eq!(twice.operations.len(), 14);
+        assert_eq!(twice.operations[..7], schedule.operations);
+    }
+
+    #[test]
+    fn segments_run_again_from_their_inputs() {
+        let tree = Tree::segments(&[2, 1, 2]);
+        let schedule = Schedule::of_tree(&tree, 5, 1);
+        assert_eq!(words(&schedule), "C0 f0 f1 C2 f2 F3 F4 L B4 B3 T2 R2 B2 T0 R0 R1 B1 B0");
+        assert_eq!(tree.recomputed(0..5), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_stage_may_run_many_times() {
+        let again = Tree::segments(&[1, 1]);
+        let tree = Tree::Checkpoint {
+            count: 2,
+            offload: false,
+            later: Box::new(Tree::keep_all(1)),
+            again: Box::new(again),
+        };
+        assert_eq!(
+            words(&Schedule::of_tree(&tree, 3, 1)),
+            "C0 f0 f1 F2 L B2 T0 C0 r0 R1 B1 T0 R0 B0"
+        );
+        assert_eq!(tree.recomputed(0..3), [0, 0, 1]);
+    }
+
+    #[test]
+    fn what_was_moved_away_is_back_a_stage_before_it_is_needed() {
+        let kept = Schedule::of_tree(&Tree::keep_all(3).offloaded(), 3, 1);
+        assert_eq!(words(&kept), "F0 O0 F1 O1 F2 L P1 B2 P0 B1 B0");
+        let segments = Schedule::of_tree(&Tree::segments(&[1, 1, 1]).offloaded(), 3, 1);
+        assert_eq!(words(&segments), "C0 O0 f0 C1 O1 f1 F2 L P1 B2 T1 R1 P0 B1 T0 R0 B0");
     }
 
     #[test]
     fn evaluation_keeps_nothing() {
-        let kept = Schedule::evaluation(4);
-        assert!(
-            kept.operations.iter().all(|operation| matches!(
-                operation,
-                Operation::Forward { keep: Keep::Nothing, .. }
-            ))
-        );
-        assert_eq!(kept.operations.len(), 4);
+        assert_eq!(words(&Schedule::evaluation(4)), "f0 f1 f2 f3");
     }
 }

@@ -62,6 +62,12 @@ pub trait Stage: Send {
         statistics: &mut Statistics,
     ) -> (Activation, Option<Saved>);
 
+    /// `input` as it is put aside to run the stage on once more: without room for what the stage
+    /// writes beside it.
+    fn checkpoint(&self, input: &Activation) -> Activation {
+        input.clone()
+    }
+
     /// The gradient with respect to the stage's input, given that with respect to its output;
     /// parameter gradients are added to `gradients`.
     fn backward(&self, saved: Saved, gradient: Activation, gradients: &mut Gradients)

@@ -24,6 +24,8 @@ pub struct Traced<M> {
     name: String,
     naming: Naming,
     module: M,
+    /// Whether the gradient of the input is computed.
+    asked: bool,
 }
 
 /// What [`Traced`] keeps: the recorded graph from the leaves to the output.
@@ -39,7 +41,12 @@ impl<M: Forward + 'static> Traced<M> {
     /// whose left side the path starts with replaces that start by the right side.
     pub fn new(name: &str, renames: &[(&str, &str)], module: M) -> Self {
         let renames = renames.iter().map(|(from, to)| ((*from).into(), (*to).into())).collect();
-        Self { name: name.to_owned(), naming: Naming { renames }, module }
+        Self { name: name.to_owned(), naming: Naming { renames }, module, asked: true }
+    }
+
+    /// As the first of a chain: nobody asks for the gradient of its input.
+    pub fn first(self) -> Self {
+        Self { asked: false, ..self }
     }
 }
 
@@ -58,7 +65,7 @@ impl<M: Forward + 'static> Stage for Traced<M> {
         let (output, saved) = match keep {
             Keep::Nothing => (self.module.forward(input, pass), None),
             Keep::All => {
-                let input = input.into_leaf();
+                let input = if self.asked { input.into_leaf() } else { input.into_constant() };
                 let module = self.module.clone().train();
                 let output = module.forward(input.clone(), pass);
                 let values = output.clone().into_values();
@@ -88,7 +95,10 @@ impl<M: Forward + 'static> Stage for Traced<M> {
         let mut collector =
             Collector { walk: Walk::new(&self.naming), found: &mut found, gradients };
         module.visit(&mut collector);
-        input.gradient(&mut found)
+        match self.asked {
+            true => input.gradient(&mut found),
+            false => Activation::Outputs(Vec::new()),
+        }
     }
 
     fn parameters(&self) -> Vec<Parameter> {
@@ -356,12 +366,12 @@ mod tests {
         let before = read(&chain);
         let result = train(&chain);
         assert_eq!(read(&chain), before);
-        chain.move_statistics(&result.statistics);
+        chain.move_statistics(&result.statistics[0]);
         let moved = chain.parameters().into_iter().zip(before).filter(|(parameter, before)| {
             parameter.value.to_data().iter::<f32>().collect::<Vec<_>>() != *before
         });
         let moved: Vec<_> = moved.map(|(parameter, _)| parameter.name).collect();
-        assert_eq!(moved.len(), result.statistics.len());
+        assert_eq!(moved.len(), result.statistics[0].len());
         assert!(moved.iter().all(|name| name.contains(".running_")), "{moved:?}");
     }
 }

@@ -123,7 +123,7 @@ impl StageSpec for StemSpec {
             conv0: self.conv().init(Fan::In, device, &mut random),
             norm0: NormLayer::init(self.norm, self.channels[1], device),
         };
-        let traced = Traced::new("stem", &[("", "features.")], stem);
+        let traced = Traced::new("stem", &[("", "features.")], stem).first();
         #[cfg(feature = "cuda")]
         if let Some(kernels) = kernels(&self.fused, device) {
             let (channels, parameters) = (self.channels[1], traced.parameters());
@@ -225,7 +225,7 @@ impl StageSpec for DenseBlockSpec {
         let traced = Traced::new(&self.name, &[("", &prefix)], block);
         #[cfg(feature = "cuda")]
         if let Some(kernels) = kernels(&self.fused, device) {
-            let keep = self.fused.as_ref().map(|memory| memory.dense_layers).unwrap_or_default();
+            let keep = self.fused.as_ref().map(MemoryConfig::dense_layers).unwrap_or_default();
             let sizes = fused::BlockSizes {
                 layers: self.layers,
                 input: self.input,

@@ -3,19 +3,20 @@
 
 use std::collections::HashMap;
 
-use super::{DevicePlan, HeadPlan};
+use super::{DevicePlan, HeadPlan, Plan};
 use crate::config::{Config, Fault, written};
 use crate::data::{
     self, DataConfig, FaultPlace, ImageConfig, SamplerFault, check_augment, check_labels,
     check_layouts, check_normalize,
 };
 use crate::loss;
+use crate::memory::{MicroBatch, PolicyFault};
 use crate::model::{ArchitectureFault, HeadConfig, MOST_LABELS, ModelConfig, Network, Norm, Task};
 use crate::optim::{self, check_clip_norm};
 
 type Check = fn(&Config) -> Result<(), Fault>;
 
-const CHECKS: [Check; 15] = [
+const CHECKS: [Check; 17] = [
     run_name,
     saving,
     epochs,
@@ -31,6 +32,8 @@ const CHECKS: [Check; 15] = [
     optimizer,
     early_stopping,
     precision,
+    micro_batch,
+    budget,
 ];
 
 /// The first fault of a configuration.
@@ -294,6 +297,29 @@ fn precision(config: &Config) -> Result<(), Fault> {
     let help = "write \"fp32\", or change that";
     let model = format!("model.{}", model.name());
     require(false, key, message, help).map_err(|fault| fault.also(model))
+}
+
+fn micro_batch(config: &Config) -> Result<(), Fault> {
+    match config.memory.micro_batch {
+        Some(MicroBatch::Images(images)) => at_least_one("memory.micro_batch", images),
+        Some(MicroBatch::Auto(_)) | None => Ok(()),
+    }
+}
+
+fn budget(config: &Config) -> Result<(), Fault> {
+    let message = "this is no amount of memory";
+    let help = "write such as \"10GiB\", \"800MiB\" or \"90%\" (of the device's memory)";
+    require(config.memory.budget().is_ok(), "memory.budget", message, help)
+}
+
+/// The checkpointing policy against the stages it is for.
+pub(super) fn checkpointing(plan: &Plan) -> Result<(), Fault> {
+    let stages = plan.stages();
+    let names: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
+    let tree = plan.memory.checkpointing().tree(&names);
+    tree.map(drop).map_err(|PolicyFault { key, message, help }| {
+        Fault::new(format!("memory.checkpointing.{key}"), message).help(help)
+    })
 }
 
 /// The network's sizes, if an image of this size passes through it.

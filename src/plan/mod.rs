@@ -16,8 +16,8 @@ pub use crate::config::Mode;
 use crate::config::{Config, Fault, RunConfig};
 use crate::data::{DEFAULT_FRACTION, DataConfig};
 use crate::loss::{LossConfig, default_loss};
-use crate::memory::MemoryConfig;
-use crate::model::{HeadConfig, Network, Task};
+use crate::memory::{MemoryConfig, StageSpec};
+use crate::model::{HeadConfig, HeadsSpec, Network, Task};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
 
 /// An experiment with everything decided.
@@ -105,6 +105,14 @@ impl Plan {
     pub fn folder(&self) -> PathBuf {
         self.run.output.join(&self.run.name)
     }
+
+    /// The model's stages, from images to the heads' outputs.
+    pub fn stages(&self) -> Vec<Box<dyn StageSpec>> {
+        let heads = self.heads.iter().map(HeadPlan::to_config).collect();
+        let mut stages = self.model.stages(self.data.image.channels, &self.memory);
+        stages.push(Box::new(HeadsSpec { heads, features: self.model.features() }));
+        stages
+    }
 }
 
 /// Makes every check and fills in every default.
@@ -126,7 +134,13 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     if data.validation.list.is_none() && !data.has_validation_list() {
         data.validation.fraction.get_or_insert(DEFAULT_FRACTION);
     }
-    Ok(Plan { run: config.run, device, data, model, heads, train, memory: config.memory })
+    let memory = match config.memory.is_auto() {
+        true => config.memory,
+        false => config.memory.with_defaults(),
+    };
+    let plan = Plan { run: config.run, device, data, model, heads, train, memory };
+    checks::checkpointing(&plan)?;
+    Ok(plan)
 }
 
 fn head(head: &HeadConfig) -> HeadPlan {

@@ -11,6 +11,7 @@ use serde::ser::{SerializeSeq, Serializer};
 use serde::{Deserialize, Serialize};
 
 use crate::data::BadImage;
+use crate::memory::measure::{MemoryUse, PeakKind};
 
 /// Values by name, such as `loss`, `findings/auroc` (head, metric) or `findings/auroc/Edema` (head,
 /// metric, label); `None` where undefined.
@@ -21,7 +22,7 @@ pub type Values = BTreeMap<String, Option<f64>>;
 /// ```text
 /// Start, then Resumed where a state was loaded (after one DamagedState for each that could not be)
 /// for each epoch:
-///     EpochBegin(train),      Progress…, SkippedStep…, SkippedImages…, Saved(interval)…
+///     EpochBegin(train),      Step…, Progress…, SkippedStep…, SkippedImages…, Saved(interval)…
 ///     EpochBegin(validation), Progress…
 ///     Epoch
 ///     Saved(epoch_end)
@@ -39,6 +40,17 @@ pub enum Event {
     EpochBegin(EpochBegin),
     /// How far a pass has come; cheap, one for each batch. On screens only.
     Progress(Progress),
+    /// A step whose number `run.log_every` divides. In files only.
+    Step {
+        /// The epoch, counted from 1.
+        epoch: usize,
+        /// Optimizer steps taken since the run began, this one included.
+        step: usize,
+        /// The loss of this step's images alone; `None` where no label of theirs is known.
+        loss: Option<f64>,
+        /// The learning rate of the step.
+        learning_rate: f64,
+    },
     /// An epoch is trained and evaluated.
     Epoch(Epoch),
     /// A state is complete on disk.
@@ -250,6 +262,17 @@ pub struct Memory {
     pub smi: Option<u64>,
     /// The peak that the plan foretold.
     pub predicted_peak: Option<u64>,
+    /// Which moments `peak` is the most of.
+    pub peak_kind: Option<PeakKind>,
+    /// All that the device has.
+    pub total: Option<u64>,
+}
+
+impl From<MemoryUse> for Memory {
+    fn from(measured: MemoryUse) -> Self {
+        let MemoryUse { live, peak, peak_kind, reserved, smi, total } = measured;
+        Self { live, peak, reserved, smi, predicted_peak: None, peak_kind, total }
+    }
 }
 
 /// Why a state was saved.

@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn an_epoch_line_has_the_keys_of_the_contract_and_null_where_undefined() {
-        insta::assert_snapshot!(line(&examples::epoch()), @r#"{"event":"epoch","epoch":3,"step":420,"train":{"findings/loss":0.25,"loss":0.3125},"val":{"findings/auroc":0.871,"findings/auroc/Cardiomegaly":0.871,"findings/auroc/Edema":null,"findings/loss":0.149,"loss":0.298,"view/accuracy":0.9375},"learning_rate":0.0003,"seconds":62.6,"images_per_second":412.25,"memory":{"live":1048576,"peak":3221225472,"reserved":null,"smi":null,"predicted_peak":null},"best":true,"watched":{"metric":"val/findings/auroc","value":0.871,"best":0.871,"best_epoch":3}}"#);
+        insta::assert_snapshot!(line(&examples::epoch()), @r#"{"event":"epoch","epoch":3,"step":420,"train":{"findings/loss":0.25,"loss":0.3125},"val":{"findings/auroc":0.871,"findings/auroc/Cardiomegaly":0.871,"findings/auroc/Edema":null,"findings/loss":0.149,"loss":0.298,"view/accuracy":0.9375},"learning_rate":0.0003,"seconds":62.6,"images_per_second":412.25,"memory":{"live":1048576,"peak":3221225472,"reserved":null,"smi":null,"predicted_peak":null,"peak_kind":null,"total":null},"best":true,"watched":{"metric":"val/findings/auroc","value":0.871,"best":0.871,"best_epoch":3}}"#);
     }
 
     #[test]
@@ -113,9 +113,10 @@ mod tests {
         {"event":"resumed","folder":"checkpoints/xray/last","epoch":3,"step":420}
         {"event":"saved","folder":"checkpoints/xray/last","epoch":3,"step":420,"reason":"epoch_end"}
         {"event":"saved","folder":"checkpoints/xray/last","epoch":4,"step":500,"reason":"interval"}
+        {"event":"step","epoch":4,"step":450,"loss":0.3125,"learning_rate":0.0003}
         {"event":"skipped_step","epoch":4,"step":431,"reason":"the gradient is not finite"}
         {"event":"skipped_images","images":[{"path":"data/patient1.png","table":"data/train.csv","line":2,"reason":"not a PNG, \"JPEG\" or other image"},{"path":"data/patient2.png","table":"data/train.csv","line":3,"reason":"not a PNG, \"JPEG\" or other image"}]}
-        {"event":"out_of_memory","epoch":4,"step":431,"requested":1073741824,"memory":{"live":null,"peak":null,"reserved":84825604096,"smi":null,"predicted_peak":null},"advice":"set memory.checkpointing = \"sqrt\""}
+        {"event":"out_of_memory","epoch":4,"step":431,"requested":1073741824,"memory":{"live":null,"peak":null,"reserved":84825604096,"smi":null,"predicted_peak":null,"peak_kind":null,"total":null},"advice":"set memory.checkpointing = \"sqrt\""}
         {"event":"warning","message":"the disk is nearly full"}
         {"event":"early_stopped","epoch":12,"metric":"val/findings/auroc","best":0.8941,"best_epoch":7,"patience":5}
         {"event":"interrupted","signal":"SIGINT"}

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::{
-    End, EndReason, Epoch, Event, OutOfMemory, Phase, Progress, SaveReason, Start, Watched,
+    End, EndReason, Epoch, Event, Memory, OutOfMemory, Phase, Progress, SaveReason, Start, Watched,
 };
 use crate::data::BadImage;
 
@@ -24,7 +24,7 @@ impl Teller {
     /// worth a line, as every epoch has one.
     pub fn line(&mut self, event: &Event) -> Option<String> {
         Some(match event {
-            Event::EpochBegin(_) | Event::Progress(_) => return None,
+            Event::EpochBegin(_) | Event::Progress(_) | Event::Step { .. } => return None,
             Event::Saved { reason: SaveReason::EpochEnd, .. } => return None,
             Event::Start(start) => {
                 self.epochs = start.epochs;
@@ -176,7 +176,26 @@ fn epoch_done(epoch: &Epoch, epochs: usize) -> String {
     }
     line.push_str(&rate(epoch.images_per_second));
     line.push_str(&format!("  {}", duration(epoch.seconds)));
+    line.push_str(&peak(&epoch.memory));
     line
+}
+
+/// `  peak 1.9 of 79.2 GiB (predicted 1.8)`, as far as it is known.
+fn peak(memory: &Memory) -> String {
+    let Some(peak) = memory.peak else { return String::new() };
+    let gibibytes = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1u32 << 30));
+    let predicted = memory.predicted_peak;
+    match memory.total {
+        Some(total) => {
+            let predicted = predicted.map(|b| format!(" (predicted {})", gibibytes(b)));
+            let (peak, total) = (gibibytes(peak), gibibytes(total));
+            format!("  peak {peak} of {total} GiB{}", predicted.unwrap_or_default())
+        }
+        None => {
+            let predicted = predicted.map(|b| format!(" (predicted {})", bytes(b)));
+            format!("  peak {}{}", bytes(peak), predicted.unwrap_or_default())
+        }
+    }
 }
 
 fn stopped_early(epoch: usize, metric: &str, best: Option<(f64, usize)>, waited: usize) -> String {
@@ -272,7 +291,7 @@ mod tests {
         let lines: Vec<String> = events.iter().filter_map(|event| teller.line(event)).collect();
         insta::assert_snapshot!(lines.join("\n"), @r#"
         xray on CPU: 6,956,298 parameters, 1,000 training and 100 validation images, 20 epochs of 140 steps
-        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  412 img/s  1m03s
+        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  412 img/s  1m03s  peak 3.0 GiB
         warning: checkpoints/xray/last cannot be used (weights.safetensors differs); trying the state before it
         resumed from checkpoints/xray/last in epoch 3 at step 420
         saved checkpoints/xray/last in epoch 4 at step 500
@@ -320,7 +339,23 @@ mod tests {
             epoch.val.clear();
             epoch.watched = None;
         });
-        assert_eq!(line, "epoch  3/20  train loss 0.312  412 img/s  1m03s");
+        assert_eq!(line, "epoch  3/20  train loss 0.312  412 img/s  1m03s  peak 3.0 GiB");
+    }
+
+    #[test]
+    fn the_peak_stands_beside_what_there_is_and_what_was_foretold() {
+        let peak = |memory: Memory| epoch(|epoch| epoch.memory = memory);
+        let known = Memory { peak: Some(2_040_109_466), ..Memory::default() };
+        let (total, predicted_peak) = (Some(80 << 30), Some(1_932_735_283));
+        let ends = |memory, end: &str| {
+            let line = peak(memory);
+            assert!(line.ends_with(end), "{line}");
+        };
+        ends(known, "1m03s  peak 1.9 GiB");
+        ends(Memory { total, ..known }, "  peak 1.9 of 80.0 GiB");
+        ends(Memory { total, predicted_peak, ..known }, "  peak 1.9 of 80.0 GiB (predicted 1.8)");
+        ends(Memory { predicted_peak, ..known }, "  peak 1.9 GiB (predicted 1.8 GiB)");
+        ends(Memory { total, predicted_peak, ..Memory::default() }, "  1m03s");
     }
 
     #[test]

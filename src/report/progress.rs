@@ -189,7 +189,7 @@ mod tests {
         epoch  3/20  train  70%  loss 0.346  12 img/s  24s left
         epoch  3/20  train  80%  loss 0.346  12 img/s  16s left
         epoch  3/20  train  90%  loss 0.346  12 img/s  8.0s left
-        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  412 img/s  1m03s
+        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  412 img/s  1m03s  peak 3.0 GiB
         "#);
     }
 

@@ -3,18 +3,22 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::tally::Tally;
+use super::tally::{HeadSum, Tally};
 use super::{LearnError, Run, RunError, Signal};
 use crate::data::{BadImage, Batch};
 use crate::metric::HeadPredictions;
 use crate::model::HeadConfig;
 use crate::report::{
-    EndReason, Epoch, EpochBegin, EpochValues, Event, Memory, Phase, Progress, Report, SaveReason,
-    Values, Watched,
+    EndReason, Epoch, EpochBegin, EpochValues, Event, Phase, Progress, Report, ReportError,
+    SaveReason, Values, Watched,
 };
 
 /// Resamples behind the interval of a metric.
 const RESAMPLES: usize = 1000;
+
+/// Steps of an epoch whose peak of memory is taken exactly where that costs time: the first makes the
+/// state of the optimizer, the second has it.
+const WATCHED_STEPS: usize = 2;
 
 impl Run {
     /// Finishes the epoch under way, or returns the signal that interrupted it.
@@ -45,11 +49,12 @@ impl Run {
         self.reports.event(&Event::EpochBegin(begin))?;
         let clock = Instant::now();
         let images_before = self.position.tally.images;
-        for batch in self.train_loader.epoch(epoch as u64, first) {
+        self.meter.reset_peak();
+        for (number, batch) in self.train_loader.epoch(epoch as u64, first).enumerate() {
             if let Some(signal) = self.stop.requested() {
                 return Ok(Some(signal));
             }
-            self.train_on(batch?)?;
+            self.train_on(batch?, number < WATCHED_STEPS)?;
             if let Some(message) = self.train_loader.take_warning() {
                 self.reports.event(&Event::Warning { message })?;
             }
@@ -68,7 +73,7 @@ impl Run {
         Ok(None)
     }
 
-    fn train_on(&mut self, batch: Batch) -> Result<(), RunError> {
+    fn train_on(&mut self, batch: Batch, watched: bool) -> Result<(), RunError> {
         self.note_bad_images(&batch.skipped)?;
         let images = batch.indices.len();
         if images == 1 && self.train_loader.avoids_single() {
@@ -81,14 +86,31 @@ impl Run {
             })?;
         } else if images > 0 {
             let learning_rate = self.schedule.lr(self.position.step);
-            let sums = self.learner.step(batch, self.position.step, learning_rate);
+            let step = || self.learner.step(batch, self.position.step, learning_rate);
+            let sums = if watched { self.meter.watch(step) } else { step() };
             let sums = sums.map_err(|source| self.learn_error(source))?;
             self.position.tally.add(&sums, images);
             self.position.learning_rate = learning_rate;
             self.position.step += 1;
+            self.tell_step(&sums, images)?;
         }
         self.position.batch += 1;
         Ok(())
+    }
+
+    fn tell_step(&mut self, sums: &[HeadSum], images: usize) -> Result<(), ReportError> {
+        let every = self.plan.run.log_every;
+        if every == 0 || !self.position.step.is_multiple_of(every) {
+            return Ok(());
+        }
+        let mut tally = Tally::default();
+        tally.add(sums, images);
+        self.reports.event(&Event::Step {
+            epoch: self.position.epoch,
+            step: self.position.step,
+            loss: tally.loss(&self.heads),
+            learning_rate: self.position.learning_rate,
+        })
     }
 
     fn learn_error(&self, source: LearnError) -> RunError {
@@ -138,7 +160,7 @@ impl Run {
         validation: &mut Validation,
         clock: Instant,
     ) -> Result<Option<Signal>, RunError> {
-        for batch in self.validation_loader.epoch(0, 0) {
+        for (number, batch) in self.validation_loader.epoch(0, 0).enumerate() {
             if let Some(signal) = self.stop.requested() {
                 return Ok(Some(signal));
             }
@@ -148,8 +170,9 @@ impl Run {
                 continue;
             }
             let (targets, indices) = (batch.targets.clone(), batch.indices.clone());
-            let (rows, sums) =
-                self.learner.evaluate(batch).map_err(|source| self.learn_error(source))?;
+            let evaluate = || self.learner.evaluate(batch);
+            let evaluated = if number == 0 { self.meter.watch(evaluate) } else { evaluate() };
+            let (rows, sums) = evaluated.map_err(|source| self.learn_error(source))?;
             for ((head, outputs), targets) in validation.heads.iter_mut().zip(rows).zip(&targets) {
                 head.extend(&outputs, targets);
             }
@@ -215,7 +238,7 @@ impl Run {
             learning_rate: self.position.learning_rate,
             seconds: self.position.epoch_seconds,
             images_per_second: speed,
-            memory: memory(&self.learner.device),
+            memory: self.meter.read().into(),
             best: is_best,
             watched: Some(Watched {
                 metric: self.plan.train.best.metric.clone(),
@@ -287,14 +310,4 @@ fn find(train: &Values, val: &Values, metric: &str) -> Option<f64> {
 
 fn rate(images: usize, time: Duration) -> f64 {
     images as f64 / time.as_secs_f64()
-}
-
-/// What the device's allocator says; nothing on the CPU, which has none of its own.
-fn memory(device: &burn::tensor::Device) -> Memory {
-    let usage = device.memory_pool_usage();
-    Memory {
-        live: usage.as_ref().map(|usage| usage.bytes_in_use),
-        reserved: usage.as_ref().map(|usage| usage.bytes_reserved),
-        ..Memory::default()
-    }
 }

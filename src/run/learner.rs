@@ -1,12 +1,13 @@
 //! The model and what changes it: one training step, one evaluation.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 
 use crate::data::{Batch, Targets};
 use crate::loss::Loss;
-use crate::memory::{Activation, Chain, CheckpointingConfig, Gradients, executor};
+use crate::memory::{Activation, Chain, Gradients, Strategy, executor, statistics};
 use crate::model::HeadConfig;
 use crate::optim::{Ema, OptimError, Optimizer, clip, decays, norm};
 use crate::run::tally::HeadSum;
@@ -35,8 +36,8 @@ pub struct Learner {
     pub clip_norm: Option<f64>,
     /// Whether weight decay also acts on norms and biases.
     pub decay_norms_and_biases: bool,
-    /// What makes the schedule of a step.
-    pub checkpointing: CheckpointingConfig,
+    /// How steps are taken.
+    pub strategy: Strategy,
     /// The run's seed.
     pub seed: u64,
 }
@@ -89,40 +90,61 @@ impl Learner {
         step: usize,
         learning_rate: f64,
     ) -> Result<Vec<HeadSum>, LearnError> {
-        let targets = batch.targets.clone();
-        let images = upload(batch, &self.device);
-        self.step_on(images, &targets, step, learning_rate)
+        let Batch { images, shape, targets, .. } = batch;
+        let images = HostImages { images, shape };
+        let device = self.device.clone();
+        self.take(shape[0], |part| images.upload(part, &device), &targets, step, learning_rate)
     }
 
-    /// As [`Learner::step`], with images that are on the device already.
+    /// As [`Learner::step`], with images that are on the device already,
+    /// `[images, channels, height, width]`.
     ///
     /// # Errors
     /// As there.
     pub fn step_on(
         &mut self,
-        images: Activation,
+        images: Tensor<4>,
         targets: &[Targets],
         step: usize,
         learning_rate: f64,
     ) -> Result<Vec<HeadSum>, LearnError> {
-        let schedule = self.checkpointing.schedule(self.chain.stages().len(), 1);
-        let mut sums = Vec::new();
+        let count = images.dims()[0];
+        self.take(count, |part| slice(&images, part), targets, step, learning_rate)
+    }
+
+    /// Takes a step with `count` images, of which `images` gives a part.
+    fn take(
+        &mut self,
+        count: usize,
+        images: impl Fn(Range<usize>) -> Tensor<4>,
+        targets: &[Targets],
+        step: usize,
+        learning_rate: f64,
+    ) -> Result<Vec<HeadSum>, LearnError> {
+        let parts = self.strategy.parts(count);
+        let normalizers = self.normalizers(targets);
+        let mut sums = vec![None; self.heads.len()];
         let result = executor::train(
             &self.chain,
-            &schedule,
+            &self.strategy.schedule(parts.len()),
             self.seed,
             step as u64,
-            |_| images.clone(),
-            |_, outputs| {
-                let each = self.losses(outputs.into_outputs(), targets);
-                let (gradients, of_heads) = each.into_iter().unzip();
-                sums = of_heads;
+            |micro| Activation::Map(images(parts[micro].clone())),
+            |micro, outputs| {
+                let part = |targets: &Targets| targets.part(parts[micro].clone());
+                let targets: Vec<Targets> = targets.iter().map(part).collect();
+                let each = self.losses(outputs.into_outputs(), &targets, &normalizers);
+                let (gradients, of_part): (Vec<_>, Vec<_>) = each.into_iter().unzip();
+                add(&mut sums, of_part);
                 Activation::Outputs(gradients)
             },
         );
+        let statistics = result.statistics.into_iter().zip(&parts);
+        let statistics = statistics.map(|(found, part)| (found, part.len())).collect();
+        let statistics = statistics::combine(statistics, self.strategy.batch_norm);
         // Waits for the device, and the losses after it no more.
         let size = norm(&result.gradients)?;
-        let sums = read(sums)?;
+        let sums = read(sums, &normalizers)?;
         if let Some(index) = sums.iter().position(|sum| !sum.sum.is_finite()) {
             let head = self.heads[index].config.name.clone();
             return Err(LearnError::Loss { head, learning_rate });
@@ -149,7 +171,7 @@ impl Learner {
             }
             None => value,
         });
-        chain.move_statistics(&result.statistics);
+        chain.move_statistics(&statistics);
         Ok(sums)
     }
 
@@ -169,11 +191,16 @@ impl Learner {
     }
 
     /// For each head, the gradient of the weighted sum of the heads' mean losses with respect to its
-    /// outputs, and its loss. A head without a known label has a gradient of 0.
-    fn losses(&self, outputs: Vec<Tensor<2>>, targets: &[Targets]) -> Vec<(Tensor<2>, PendingSum)> {
-        let each = self.heads.iter().zip(outputs).zip(targets);
-        each.map(|((head, output), targets)| {
-            let normalizer = head.loss.normalizer(targets);
+    /// outputs for a part of a batch, and the part's share of its loss. A head without a known label
+    /// in the whole batch, whose `normalizers` these are, has a gradient of 0.
+    fn losses(
+        &self,
+        outputs: Vec<Tensor<2>>,
+        targets: &[Targets],
+        normalizers: &[f64],
+    ) -> Vec<(Tensor<2>, Option<Tensor<1>>)> {
+        let each = self.heads.iter().zip(outputs).zip(targets).zip(normalizers);
+        each.map(|(((head, output), targets), &normalizer)| {
             if normalizer == 0.0 {
                 return (output.zeros_like(), None);
             }
@@ -184,7 +211,7 @@ impl Learner {
             let mut gradients = sum.clone().mul_scalar(share).backward();
             let gradient = leaf.grad_remove(&mut gradients);
             let gradient = gradient.unwrap_or_else(|| leaf.without_autodiff().zeros_like());
-            (gradient, Some((sum.without_autodiff(), normalizer)))
+            (gradient, Some(sum.without_autodiff()))
         })
         .collect()
     }
@@ -195,32 +222,55 @@ impl Learner {
     /// # Errors
     /// When the device fails.
     pub fn evaluate(&self, batch: Batch) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
-        let targets = batch.targets.clone();
-        self.evaluate_on(upload(batch, &self.device), &targets)
+        let Batch { images, shape, targets, .. } = batch;
+        let images = HostImages { images, shape };
+        self.predict(shape[0], |part| images.upload(part, &self.device), &targets)
     }
 
-    /// As [`Learner::evaluate`], with images that are on the device already.
+    /// As [`Learner::evaluate`], with images that are on the device already,
+    /// `[images, channels, height, width]`.
     ///
     /// # Errors
     /// As there.
     pub fn evaluate_on(
         &self,
-        images: Activation,
+        images: Tensor<4>,
         targets: &[Targets],
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
-        let outputs = executor::evaluate(&self.chain, images).into_outputs();
-        let mut sums: Vec<PendingSum> = Vec::new();
-        let mut rows = Vec::new();
-        for ((head, output), targets) in self.heads.iter().zip(outputs).zip(targets) {
-            let normalizer = head.loss.normalizer(targets);
-            let (values, mask) = upload_targets(targets, &self.device);
-            sums.push(
-                (normalizer > 0.0)
-                    .then(|| (head.loss.sum(output.clone(), values, mask), normalizer)),
-            );
-            rows.push(output.try_into_data()?.iter::<f32>().collect());
+        self.predict(images.dims()[0], |part| slice(&images, part), targets)
+    }
+
+    fn predict(
+        &self,
+        count: usize,
+        images: impl Fn(Range<usize>) -> Tensor<4>,
+        targets: &[Targets],
+    ) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
+        let normalizers = self.normalizers(targets);
+        let mut sums = vec![None; self.heads.len()];
+        let mut rows = vec![Vec::new(); self.heads.len()];
+        for part in self.strategy.parts(count) {
+            let input = Activation::Map(images(part.clone()));
+            let outputs = executor::evaluate(&self.chain, input).into_outputs();
+            let heads = self.heads.iter().zip(&outputs).zip(targets).zip(&normalizers);
+            let of_part = heads.map(|(((head, output), targets), &normalizer)| {
+                (normalizer > 0.0).then(|| {
+                    let (values, mask) = upload_targets(&targets.part(part.clone()), &self.device);
+                    head.loss.sum(output.clone(), values, mask)
+                })
+            });
+            add(&mut sums, of_part.collect());
+            for (rows, output) in rows.iter_mut().zip(outputs) {
+                rows.extend(output.try_into_data()?.iter::<f32>());
+            }
         }
-        Ok((rows, read(sums)?))
+        Ok((rows, read(sums, &normalizers)?))
+    }
+
+    /// What each head's loss over these images is divided by.
+    fn normalizers(&self, targets: &[Targets]) -> Vec<f64> {
+        let heads = self.heads.iter().zip(targets);
+        heads.map(|(head, targets)| head.loss.normalizer(targets)).collect()
     }
 
     /// Exchanges the weights and their average, when there is one; done twice, nothing has changed.
@@ -230,17 +280,23 @@ impl Learner {
     }
 }
 
-/// A head's loss on the device, and what it is divided by; `None` without a known label.
-type PendingSum = Option<(Tensor<1>, f64)>;
+/// Adds each head's loss of one more part of a batch, `None` without a known label.
+fn add(sums: &mut [Option<Tensor<1>>], part: Vec<Option<Tensor<1>>>) {
+    for (sum, more) in sums.iter_mut().zip(part) {
+        *sum = match (sum.take(), more) {
+            (Some(sum), Some(more)) => Some(sum + more),
+            (sum, more) => sum.or(more),
+        };
+    }
+}
 
-fn read(sums: Vec<PendingSum>) -> Result<Vec<HeadSum>, ExecutionError> {
-    let read = |sum: PendingSum| match sum {
-        Some((sum, normalizer)) => {
-            Ok(HeadSum { sum: sum.try_into_data()?.iter::<f64>().sum(), normalizer })
-        }
+/// Each head's loss, read from the device.
+fn read(sums: Vec<Option<Tensor<1>>>, normalizers: &[f64]) -> Result<Vec<HeadSum>, ExecutionError> {
+    let read = |(sum, &normalizer): (Option<Tensor<1>>, &f64)| match sum {
+        Some(sum) => Ok(HeadSum { sum: sum.try_into_data()?.iter::<f64>().sum(), normalizer }),
         None => Ok(HeadSum::default()),
     };
-    sums.into_iter().map(read).collect()
+    sums.into_iter().zip(normalizers).map(read).collect()
 }
 
 fn non_finite(names: &[String], learning_rate: f64) -> LearnError {
@@ -252,9 +308,28 @@ fn non_finite(names: &[String], learning_rate: f64) -> LearnError {
     LearnError::Gradient { parameter, others, learning_rate }
 }
 
-fn upload(batch: Batch, device: &Device) -> Activation {
-    let data = TensorData::new(batch.images, batch.shape);
-    Activation::Map(Tensor::from_data(data, device)) // [batch, channels, height, width]
+/// A batch's images in host memory.
+struct HostImages {
+    images: Vec<f32>,
+    shape: [usize; 4],
+}
+
+impl HostImages {
+    /// Some of them on the device, `[images, channels, height, width]`.
+    fn upload(&self, part: Range<usize>, device: &Device) -> Tensor<4> {
+        let [_, channels, height, width] = self.shape;
+        let size = channels * height * width;
+        let values = self.images[part.start * size..part.end * size].to_vec();
+        Tensor::from_data(TensorData::new(values, [part.len(), channels, height, width]), device)
+    }
+}
+
+/// Some of the images.
+fn slice(images: &Tensor<4>, part: Range<usize>) -> Tensor<4> {
+    match part.len() == images.dims()[0] {
+        true => images.clone(),
+        false => images.clone().narrow(0, part.start, part.len()),
+    }
 }
 
 /// Values and mask, `[images, width]`.

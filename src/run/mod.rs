@@ -3,7 +3,7 @@
 //! ```text
 //! Start (Resumed)
 //! for each epoch:
-//!     for each batch:  step; save when an interval has passed
+//!     for each batch:  step (Step, at every so many); save when an interval has passed
 //!     for each validation batch:  evaluate
 //!     the schedule, the best epoch and early stopping take note of the metrics
 //!     Epoch; save
@@ -31,12 +31,13 @@ use std::time::Instant;
 
 pub use folder::{FolderError, Mode as FolderMode, RunFolder};
 pub use learner::{LearnError, LearnedHead, Learner};
-pub use lock::LockError;
+pub use lock::{LockError, RunLock};
 pub use position::Position;
 pub use saving::{GatherError, RestoreError, restore};
 pub use signals::{Signal, Stop};
 
 use crate::data::{DataError, Dataset, Loader};
+use crate::memory::measure::{Meter, apart_while};
 use crate::model::HeadConfig;
 use crate::optim::Schedule;
 use crate::plan::Plan;
@@ -71,6 +72,8 @@ pub struct Run {
     pub position: Position,
     /// When a state was last saved or loaded.
     pub saved_at: Instant,
+    /// What says how much memory the device uses.
+    pub meter: Meter,
 }
 
 /// How a run ended without an error.
@@ -142,7 +145,9 @@ impl Run {
 
     fn save(&mut self, reason: SaveReason, is_best: bool) -> Result<(), RunError> {
         self.position.metrics_bytes = self.reports.position();
-        let files = saving::files(&self.learner, &mut self.position).map_err(RunError::Unsaved)?;
+        // None of it is the model's memory.
+        let files = apart_while(|| saving::files(&self.learner, &mut self.position));
+        let files = files.map_err(RunError::Unsaved)?;
         let tag = StateTag {
             epoch: self.position.epoch as u64 - 1,
             step: self.position.step as u64,

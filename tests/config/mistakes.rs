@@ -61,7 +61,7 @@ fn misspelt_keys_show_the_nearest_one() {
         ("at the top, but written below", "depth = 121", "depth = 121\nmodel = 1", "model"),
         ("like none", "rotate_degrees = 10.0", "posterize = 1.0", "posterize"),
         ("with a space", "patience = 5", "\"the patience\" = 5", "\"the patience\""),
-        ("that is planned", "precision = \"fp32\"", "micro_batch = 4", "micro_batch"),
+        ("of memory", "precision = \"fp32\"", "micro_bach = 4", "micro_bach"),
     ];
     insta::assert_snapshot!(messages(mistakes));
 }
@@ -151,13 +151,8 @@ fn unknown_choices_show_the_nearest_or_all() {
         ("a rule for weights", "\"balanced\"", "\"balance\"", "\"balance\""),
         ("a loss", "[heads.loss.bce]", "[heads.loss.bec]", "bec"),
         ("a model", "[model.densenet]", "[model.vgg]", "vgg"),
-        ("a precision that is planned", "\"fp32\"", "\"half\"", "\"half\""),
-        (
-            "a policy of memory that is planned",
-            "precision = \"fp32\"",
-            "checkpointing = \"sqrt\"",
-            "\"sqrt\"",
-        ),
+        ("a precision", "\"fp32\"", "\"fp8\"", "\"fp8\""),
+        ("a policy of memory", "precision = \"fp32\"", "checkpointing = \"sqroot\"", "\"sqroot\""),
         ("two at once", "[memory]", "[train.optimizer.sgd]\n[memory]", "sgd"),
     ];
     insta::assert_snapshot!(messages(mistakes));
@@ -456,4 +451,21 @@ fn direct_heads_must_fit_the_network() {
         assert_helps(&error);
         assert_eq!(error.position().unwrap().faulty(), faulty, "{error}");
     }
+}
+
+#[test]
+fn memory_that_fits_nothing_shows_its_place() {
+    let precision = "precision = \"fp32\"";
+    let segments = "[memory.checkpointing.sequential]\nsegments = 0";
+    let after = "[memory.checkpointing.manual]\nafter = [\"denseblock1\", \"denseblok2\"]";
+    let mistakes: &[Mistake] = &[
+        ("no images at once", precision, "micro_batch = 0", "0"),
+        ("a word for a number", precision, "micro_batch = \"automatic\"", "\"automatic\""),
+        ("a number without a unit", precision, "budget = \"10\"", "\"10\""),
+        ("more than there is", precision, "budget = \"120%\"", "\"120%\""),
+        ("no segments", precision, segments, "0"),
+        ("a stage that is not there", precision, after, "\"denseblok2\""),
+        ("a disk without a path", precision, "offload = \"disk\"", "\"disk\""),
+    ];
+    insta::assert_snapshot!(messages(mistakes));
 }

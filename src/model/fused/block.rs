@@ -189,6 +189,18 @@ impl Stage for FusedBlock {
         (Activation::Device(Box::new(output)), saved)
     }
 
+    fn checkpoint(&self, input: &Activation) -> Activation {
+        let Activation::Device(map) = input else { return input.clone() };
+        let (columns, kernels) = (&map.columns, self.store.kernels());
+        if columns.stride() == columns.channels() {
+            return input.clone();
+        }
+        let compact = kernels.columns(columns.pixels(), columns.channels());
+        kernels.copy(columns, &compact);
+        let map = DeviceMap { columns: compact, ..(**map).clone() };
+        Activation::Device(Box::new(map))
+    }
+
     fn backward(
         &self,
         saved: Saved,

@@ -102,7 +102,7 @@ impl StageSpec for StemSpec {
             bn1: NormLayer::init(self.norm, self.channels[1], device),
             pooled: self.pooled(),
         };
-        Box::new(Traced::new("stem", &[], stem))
+        Box::new(Traced::new("stem", &[], stem).first())
     }
 }
 

@@ -1,7 +1,7 @@
 use burn::tensor::{Device, Tensor};
 
 use super::*;
-use crate::memory::{Activation, Chain, CheckpointingConfig, Keep, Pass, Statistics, executor};
+use crate::memory::{Activation, Chain, Keep, Pass, Schedule, Statistics, executor};
 
 const IMAGE: [usize; 3] = [2, 9, 7];
 
@@ -110,7 +110,7 @@ fn every_parameter_gets_a_gradient() {
     let values =
         burn::tensor::TensorData::new(wave.collect::<Vec<f32>>(), [2, channels, height, width]);
     let images = Tensor::from_data(values, &Device::flex());
-    let schedule = CheckpointingConfig::default().schedule(chain.stages().len(), 1);
+    let schedule = Schedule::keep_all(chain.stages().len(), 1);
     let result = executor::train(
         &chain,
         &schedule,

@@ -1,6 +1,7 @@
 //! A GPU that kernels are launched on.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::backend::DispatchDevice;
 use burn::tensor::{Device, Tensor};
@@ -9,17 +10,15 @@ use burn_cubecl::cubecl::client::Client;
 use burn_cubecl::cubecl::prelude::CubeCount;
 use burn_cubecl::cubecl::server::{KernelArguments, MetadataBindingInfo};
 use burn_cubecl::cubecl::{MemoryScope, MemoryUsage};
+use cubecl_server::logging::{LaunchObservation, LaunchObserver};
 
 use super::{Buffer, Kernel, Storage};
-
-/// Whether allocations are watched, and the most bytes in use at one of them.
-static WATCHED: AtomicBool = AtomicBool::new(false);
-static MOST: AtomicU64 = AtomicU64::new(0);
 
 /// An NVIDIA GPU: its memory and its stream of work.
 #[derive(Clone)]
 pub struct Gpu {
     device: CubeDevice,
+    index: usize,
     client: Client,
 }
 
@@ -34,8 +33,8 @@ impl Gpu {
     pub fn of(device: &Device) -> Option<Self> {
         let device = device.clone().inner();
         match device.as_dispatch() {
-            DispatchDevice::Cube(device @ CubeDevice::Cuda(_)) => {
-                Some(Self { device: device.clone(), client: device.client() })
+            DispatchDevice::Cube(device @ CubeDevice::Cuda(card)) => {
+                Some(Self { device: device.clone(), index: card.index, client: device.client() })
             }
             _ => None,
         }
@@ -46,9 +45,6 @@ impl Gpu {
         // A kernel may be given a buffer it has no use for; the allocator has no empty ones.
         let bytes = (length * storage.bytes()).max(16);
         let handle = self.client.empty(bytes);
-        if WATCHED.load(Ordering::Relaxed) {
-            MOST.fetch_max(self.usage().bytes_in_use, Ordering::Relaxed);
-        }
         let behind = (bytes - length * storage.bytes()) as u64;
         Buffer::new(handle.offset_end(behind), storage, length)
     }
@@ -74,19 +70,25 @@ impl Gpu {
         self.client.memory_report(MemoryScope::Device).usage()
     }
 
-    /// Bytes that the allocator holds, in use or not.
-    pub fn reserved_bytes(&self) -> u64 {
-        self.usage().bytes_reserved
+    /// What CUDA calls it, counted from 0.
+    pub fn index(&self) -> usize {
+        self.index
     }
 
-    /// The most bytes in use at any allocation of a kernel's buffer while `work` runs, which takes
-    /// much longer for it.
-    pub fn most_bytes_in(&self, work: impl FnOnce()) -> u64 {
-        MOST.store(0, Ordering::Relaxed);
-        WATCHED.store(true, Ordering::Relaxed);
-        work();
-        WATCHED.store(false, Ordering::Relaxed);
-        MOST.load(Ordering::Relaxed)
+    /// Bytes of its memory, where they are known.
+    pub fn memory(&self) -> Option<u64> {
+        self.client.properties().memory.max_memory()
+    }
+
+    /// Runs `work` and returns with its outcome the most bytes in use at any launch of a kernel in it,
+    /// Burn's kernels included: what a kernel reads and writes is allocated then. `work` takes longer
+    /// for it, and must not end before what it has asked for is launched.
+    pub fn most_bytes_in<T>(&self, work: impl FnOnce() -> T) -> (T, u64) {
+        let watcher = Arc::new(Watcher { gpu: self.clone(), most: AtomicU64::new(0) });
+        let observation = LaunchObservation::new(watcher.clone());
+        let outcome = work();
+        drop(observation);
+        (outcome, watcher.most.load(Ordering::Relaxed))
     }
 
     /// Its multiprocessors.
@@ -116,6 +118,19 @@ impl Gpu {
         self.client.launch(kernel.launchable(), CubeCount::Static(x, y, z), arguments);
     }
 
+    /// Whether the memory of `buffers` could be had and everything that fills it was launched. Does
+    /// not wait for the device.
+    ///
+    /// # Errors
+    ///
+    /// What has failed, such as an allocation: [`OutOfMemory::in_text`] knows it.
+    ///
+    /// [`OutOfMemory::in_text`]: crate::memory::OutOfMemory::in_text
+    pub fn check(&self, buffers: &[Buffer]) -> Result<(), String> {
+        let handles: Vec<_> = buffers.iter().map(Buffer::handle).collect();
+        self.client.check(&handles).map_err(|error| error.to_string())
+    }
+
     /// Waits until everything launched so far has run.
     ///
     /// # Errors
@@ -123,6 +138,19 @@ impl Gpu {
     /// When the device has failed.
     pub fn wait(&self) -> Result<(), String> {
         burn_cubecl::cubecl::future::block_on(self.client.sync()).map_err(|error| error.to_string())
+    }
+}
+
+/// Asks the allocator at every launch.
+struct Watcher {
+    gpu: Gpu,
+    most: AtomicU64,
+}
+
+impl LaunchObserver for Watcher {
+    // The thread of the allocator does what it is told in turn, so it answers as of this launch.
+    fn launched(&self, _kernel: &'static str) {
+        self.most.fetch_max(self.gpu.usage().bytes_in_use, Ordering::Relaxed);
     }
 }
 

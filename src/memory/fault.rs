@@ -1,0 +1,93 @@
+//! A device that runs out of memory at a chosen operation, for tests.
+//!
+//! The executor asks [`check`] before every operation of a schedule. Nothing happens unless a test
+//! has [armed](strike_after) this thread.
+
+use std::cell::Cell;
+
+use super::OutOfMemory;
+
+thread_local! {
+    /// How many operations may still succeed, and how many were asked about, while armed.
+    static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+    static ASKED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Fails, when its turn has come, as an allocation of this operation would: by unwinding with
+/// [`OutOfMemory`] to [`catch_out_of_memory`](super::catch_out_of_memory).
+pub fn check() {
+    ASKED.set(ASKED.get() + 1);
+    match LEFT.get() {
+        None => {}
+        Some(0) => {
+            LEFT.set(None);
+            OutOfMemory { wanted: None }.throw()
+        }
+        Some(left) => LEFT.set(Some(left - 1)),
+    }
+}
+
+/// A failure that waits for its turn; dropped, it will not come.
+#[derive(Debug)]
+pub struct Armed(());
+
+/// Lets `operations` more operations of this thread succeed and the next fail; those after it succeed
+/// again.
+pub fn strike_after(operations: usize) -> Armed {
+    LEFT.set(Some(operations));
+    ASKED.set(0);
+    Armed(())
+}
+
+impl Armed {
+    /// Whether the failure has come.
+    pub fn has_struck(&self) -> bool {
+        LEFT.get().is_none()
+    }
+
+    /// Operations asked about since, the failed one included: armed with `usize::MAX`, how many there
+    /// are to fail at.
+    pub fn asked(&self) -> usize {
+        ASKED.get()
+    }
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        LEFT.set(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::catch_out_of_memory;
+
+    fn operations(count: usize) -> Result<usize, OutOfMemory> {
+        let mut done = 0;
+        let work = || {
+            for _ in 0..count {
+                check();
+                done += 1;
+            }
+            Ok::<_, std::fmt::Error>(())
+        };
+        catch_out_of_memory(work).map(drop)?;
+        Ok(done)
+    }
+
+    #[test]
+    fn the_chosen_operation_fails_once() {
+        let counted = strike_after(usize::MAX);
+        assert_eq!((operations(5), counted.asked(), counted.has_struck()), (Ok(5), 5, false));
+        drop(counted);
+        for at in 0..5 {
+            let armed = strike_after(at);
+            assert_eq!(operations(5), Err(OutOfMemory { wanted: None }));
+            assert_eq!((armed.asked(), armed.has_struck()), (at + 1, true));
+            assert_eq!(operations(5), Ok(5));
+        }
+        drop(strike_after(2));
+        assert_eq!(operations(5), Ok(5));
+    }
+}

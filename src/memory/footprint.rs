@@ -1,0 +1,46 @@
+//! What a stage costs, known before any device is opened.
+
+/// The bytes and operations of a stage for an input of one shape, on one kind of device, in one
+/// precision.
+///
+/// Bytes are what an allocator counts: where the output lies in the input's memory it costs nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Footprint {
+    /// The memory of the output, with the room that the next stage wants behind it.
+    pub output: u64,
+    /// Whether the output lies in the input's memory, where that has the room. Only what a stage
+    /// gives has it, not what was put aside.
+    pub output_in_input: bool,
+    /// Bytes that putting the input aside takes beside the input itself: 0 where it is shared, its
+    /// own size where it is copied out of memory with room for more.
+    pub checkpoint: u64,
+    /// What is kept for backward beside input and output.
+    pub saved: u64,
+    /// Whether what is kept holds on to the input's memory.
+    pub saves_input: bool,
+    /// Whether what is kept holds on to the output's memory.
+    pub saves_output: bool,
+    /// The most bytes in use at once while it runs and keeps nothing, beyond those before and its
+    /// output.
+    pub forward_workspace: u64,
+    /// The same while it runs and keeps what backward needs, beyond those before, its output and
+    /// what it keeps.
+    pub saving_workspace: u64,
+    /// The memory of the gradient of its input.
+    pub gradient: u64,
+    /// Whether the gradient of its input lies in the memory of the gradient of its output.
+    pub gradient_in_gradient: bool,
+    /// The most bytes in use at once while it goes back, beyond those before and the gradient of its
+    /// input.
+    pub backward_workspace: u64,
+    /// Bytes of the gradients of its parameters.
+    pub parameter_gradients: u64,
+    /// Floating-point operations forward; a multiplication and an addition are two.
+    pub forward_flops: f64,
+    /// The same back, without what recomputation takes.
+    pub backward_flops: f64,
+    /// Bytes read and written forward at least.
+    pub forward_traffic: f64,
+    /// The same back.
+    pub backward_traffic: f64,
+}

@@ -1,0 +1,569 @@
+//! The least time within a budget, by dynamic programming over the chain.
+//!
+//! After Beaumont, Eyraud-Dubois, Herrmann, Joly and Shilova 2019, "Optimal checkpointing for
+//! heterogeneous chains: how to train deep neural networks with limited memory" (rotor): a stage
+//! keeps nothing, its input, or what its backward pass needs. Where they tabulate times over
+//! discretised memory, here each part of the chain has the whole trade-off: every amount of memory
+//! at which a shorter time becomes possible. What lies in the same memory is counted once, so that
+//! the peak is exactly that of [`simulate`](crate::memory::simulate).
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use crate::memory::{Footprint, Schedule, Speed, Surroundings, Tree, simulate};
+
+/// Chains of more stages are taken in groups of neighbours.
+const MOST_STAGES: usize = 48;
+
+/// Trade-offs with more points are thinned, upwards, to about so many.
+const MOST_POINTS: usize = 512;
+
+/// Every amount of memory at which a shorter step becomes possible.
+#[derive(Debug)]
+pub struct TradeOff {
+    solver: Solver,
+    root: Rc<Vec<Point>>,
+    /// How many stages each stage of the solver stands for.
+    groups: Vec<usize>,
+    /// The stages themselves, where groups stand for them.
+    stages: Option<Vec<Footprint>>,
+}
+
+/// A way to take some stages forward and back.
+#[derive(Debug, Clone)]
+struct Point {
+    /// The most bytes in use, without those held outside of these stages.
+    need: u64,
+    /// Seconds of work.
+    seconds: f64,
+    choice: Choice,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Choice {
+    /// The first stage keeps what it needs; the place of the others' way, if there are others.
+    Keep(Option<usize>),
+    /// The first's input is put aside and `count` stages run; the places of both parts' ways.
+    Checkpoint { count: usize, later: usize, again: usize },
+}
+
+/// Some stages in a row, and what is known of the first one's input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Part {
+    first: usize,
+    last: usize,
+    /// Whether something outside holds the input's memory, where it is not counted here.
+    held: bool,
+    /// Whether it has room for the output of a stage that writes there.
+    roomy: bool,
+}
+
+#[derive(Debug)]
+struct Solver {
+    stages: Vec<Footprint>,
+    forward: Vec<f64>,
+    backward: Vec<f64>,
+    surroundings: Surroundings,
+    /// Bytes of parameter gradients while stages from here on have gone back.
+    gradients: Vec<u64>,
+    /// The memory of the gradient of each stage's input, and of the outputs.
+    back: Vec<u64>,
+    /// Whether several micro-batches are taken.
+    several: bool,
+    solved: HashMap<Part, Rc<Vec<Point>>>,
+    /// Needs are rounded up to multiples of it.
+    unit: u64,
+}
+
+impl TradeOff {
+    /// For stages that cost `stages`, taken `micros` times a step.
+    pub fn new(
+        stages: &[Footprint],
+        surroundings: &Surroundings,
+        speed: &Speed,
+        micros: usize,
+    ) -> Self {
+        let groups = group(stages, speed);
+        let grouped: Vec<Footprint> = groups
+            .iter()
+            .scan(0, |start, count| {
+                *start += count;
+                Some(together(&stages[*start - count..*start]))
+            })
+            .collect();
+        let count = grouped.len();
+        let work = |flops: f64, traffic: f64| (flops / speed.flops).max(traffic / speed.bandwidth);
+        let several = micros > 1;
+        let mut gradients = vec![0; count + 1];
+        let mut back = vec![surroundings.loss_gradient; count + 1];
+        for (stage, footprint) in grouped.iter().enumerate().rev() {
+            gradients[stage] = gradients[stage + 1] + footprint.parameter_gradients;
+            back[stage] = match footprint.gradient_in_gradient {
+                true => back[stage + 1],
+                false => footprint.gradient,
+            };
+        }
+        if several {
+            gradients = vec![gradients[0]; count + 1];
+        }
+        let all: u64 = grouped.iter().map(|s| s.saved + s.output).sum();
+        let unit = if count > 12 { (all / MOST_POINTS as u64).max(1) } else { 1 };
+        let mut solver = Solver {
+            forward: grouped.iter().map(|s| work(s.forward_flops, s.forward_traffic)).collect(),
+            backward: grouped.iter().map(|s| work(s.backward_flops, s.backward_traffic)).collect(),
+            stages: grouped,
+            surroundings: *surroundings,
+            gradients,
+            back,
+            several,
+            solved: HashMap::new(),
+            unit,
+        };
+        let root = solver.solve(Part { first: 0, last: count - 1, held: false, roomy: false });
+        let stages = (groups.len() < stages.len()).then(|| stages.to_vec());
+        Self { solver, root, groups, stages }
+    }
+
+    /// The least peak that any schedule has, in bytes.
+    pub fn least(&self) -> u64 {
+        self.standing() + self.root.first().map_or(u64::MAX, |point| point.need)
+    }
+
+    /// Each peak at which a shorter step becomes possible, and its seconds, in order.
+    pub fn points(&self) -> impl Iterator<Item = (u64, f64)> {
+        self.root.iter().map(|point| (self.standing() + point.need, point.seconds))
+    }
+
+    /// The fastest way whose peak is at most `budget` bytes; `None` where there is none.
+    pub fn within(&self, budget: u64) -> Option<Tree> {
+        let fits = |point: &Point| self.standing() + point.need <= budget;
+        let fastest = self.root.iter().rposition(fits)?;
+        let last = self.groups.len() - 1;
+        let part = Part { first: 0, last, held: false, roomy: false };
+        let trees = (0..=fastest).rev().map(|place| self.solver.tree(part, place));
+        trees.map(|tree| self.expand(&tree, 0)).find(|tree| self.keeps_within(tree, budget))
+    }
+
+    /// Whether a tree keeps within the budget. What groups cost is not exactly what stages do.
+    fn keeps_within(&self, tree: &Tree, budget: u64) -> bool {
+        let Some(stages) = &self.stages else { return true };
+        let micros = if self.solver.several { 2 } else { 1 };
+        let schedule = Schedule::of_tree(tree, stages.len(), micros);
+        let (around, speed) =
+            (&self.solver.surroundings, Speed { flops: 1.0, bandwidth: 1.0, link: 1.0 });
+        simulate(&schedule, stages, around, &speed).peak <= budget
+    }
+
+    fn standing(&self) -> u64 {
+        self.solver.surroundings.standing
+    }
+
+    /// The tree of groups `tree`, the first of which is `group`, as one of stages.
+    fn expand(&self, tree: &Tree, group: usize) -> Tree {
+        match tree {
+            Tree::Keep { rest, .. } => {
+                let mut rest = rest.as_ref().map(|rest| Box::new(self.expand(rest, group + 1)));
+                for _ in 1..self.groups[group] {
+                    rest = Some(Box::new(Tree::Keep { offload: false, rest }));
+                }
+                Tree::Keep { offload: false, rest }
+            }
+            Tree::Checkpoint { count, later, again, .. } => Tree::Checkpoint {
+                count: self.groups[group..group + count].iter().sum(),
+                offload: false,
+                later: Box::new(self.expand(later, group + count)),
+                again: Box::new(self.expand(again, group)),
+            },
+        }
+    }
+}
+
+impl Solver {
+    /// The memory of the input of a part, where the part itself holds it.
+    fn own(&self, part: Part) -> u64 {
+        match (part.held, part.first, part.roomy) {
+            (true, ..) => 0,
+            (false, 0, _) => self.surroundings.input,
+            (false, first, false) if self.stages[first].checkpoint > 0 => {
+                self.stages[first].checkpoint
+            }
+            (false, first, _) => self.stages[first - 1].output,
+        }
+    }
+
+    /// The gradient that a part is given, which it frees; the losses' is made within it.
+    fn given(&self, last: usize) -> u64 {
+        if last + 1 == self.stages.len() { 0 } else { self.back[last + 1] }
+    }
+
+    fn solve(&mut self, part: Part) -> Rc<Vec<Point>> {
+        if let Some(solved) = self.solved.get(&part) {
+            return Rc::clone(solved);
+        }
+        let mut points = self.keep(part);
+        for count in 1..=part.last - part.first {
+            points.extend(self.checkpoint(part, count));
+        }
+        let points = Rc::new(self.frontier(points));
+        self.solved.insert(part, Rc::clone(&points));
+        points
+    }
+
+    /// What a stage of `part` that runs on its input leaves: the bytes that its output adds, those
+    /// that are then held outside of the next stages where what it keeps stays, and the next part.
+    fn kept(&self, part: Part) -> (u64, u64, Part) {
+        let stage = &self.stages[part.first];
+        let (own, shares) = (self.own(part), stage.output_in_input && part.roomy);
+        let added = if shares { 0 } else { stage.output };
+        let next = |held| Part { first: part.first + 1, held, roomy: true, ..part };
+        if shares {
+            let held = part.held || stage.saves_input || stage.saves_output;
+            let outside = if held { own } else { 0 };
+            return (added, stage.saved + outside, next(held));
+        }
+        let input = if stage.saves_input { own } else { 0 };
+        let output = if stage.saves_output { stage.output } else { 0 };
+        (added, stage.saved + input + output, next(stage.saves_output))
+    }
+
+    fn keep(&mut self, part: Part) -> Vec<Point> {
+        let (stage, own, given) = (self.stages[part.first], self.own(part), self.given(part.last));
+        let (added, outside, next) = self.kept(part);
+        let is_last = part.first + 1 == self.stages.len();
+        let mut need = self.gradients[part.last + 1]
+            + (own + given + added + stage.saved + stage.saving_workspace);
+        // The output, where nothing that is kept holds it.
+        let flowing = if next.held { 0 } else { self.block_after(part) };
+        if is_last {
+            let loss = self.surroundings.loss_gradient + self.surroundings.loss_workspace;
+            need = need.max(outside + flowing + loss + self.gradients[part.first + 1]);
+        }
+        let gradient = if stage.gradient_in_gradient { 0 } else { stage.gradient };
+        let parameters = stage.parameter_gradients;
+        let transient = match self.several {
+            true => parameters + stage.backward_workspace.max(parameters),
+            false => stage.backward_workspace,
+        };
+        let back = outside + self.back[part.first + 1] + gradient + transient;
+        need = need.max(back + self.gradients[part.first]);
+        let seconds = self.forward[part.first] + self.backward[part.first];
+        if part.first == part.last {
+            let choice = Choice::Keep(None);
+            return vec![Point { need, seconds, choice }];
+        }
+        let rest = self.solve(next);
+        let point = |(place, point): (usize, &Point)| Point {
+            need: need.max(point.need + outside),
+            seconds: seconds + point.seconds,
+            choice: Choice::Keep(Some(place)),
+        };
+        rest.iter().enumerate().map(point).collect()
+    }
+
+    /// The memory that the output of a part's first stage lies in.
+    fn block_after(&self, part: Part) -> u64 {
+        let stage = &self.stages[part.first];
+        match stage.output_in_input && part.roomy {
+            true => self.own(part),
+            false => stage.output,
+        }
+    }
+
+    fn checkpoint(&mut self, part: Part, count: usize) -> Vec<Point> {
+        let (first, own, given) = (part.first, self.own(part), self.given(part.last));
+        let copy = self.stages[first].checkpoint;
+        let standing = given + self.gradients[part.last + 1];
+        // What is put aside, and what of the value on its way nothing else holds.
+        let (aside, mut flowing) = if copy > 0 { (copy, own) } else { (own, 0) };
+        let mut need = standing + aside + flowing;
+        let mut roomy = part.roomy;
+        let mut seconds = 0.0;
+        for stage in first..first + count {
+            let footprint = &self.stages[stage];
+            let shares = footprint.output_in_input && roomy;
+            let added = if shares { 0 } else { footprint.output };
+            need = need.max(standing + aside + flowing + added + footprint.forward_workspace);
+            flowing = if shares { flowing } else { footprint.output };
+            roomy = true;
+            seconds += self.forward[stage];
+        }
+        // Held only where it still lies in memory that was held to begin with.
+        let middle = first + count;
+        let held = flowing == 0;
+        let later = self.solve(Part { first: middle, last: part.last, held, roomy: true });
+        let again = match copy {
+            0 => Part { last: middle - 1, ..part },
+            _ => Part { first, last: middle - 1, held: false, roomy: false },
+        };
+        let again = self.solve(again);
+        let mut points = Vec::with_capacity(later.len() + again.len());
+        let (mut at, mut against) = (0, 0);
+        let mut least = need.max(later[0].need + aside).max(again[0].need);
+        loop {
+            while later.get(at + 1).is_some_and(|point| point.need + aside <= least) {
+                at += 1;
+            }
+            while again.get(against + 1).is_some_and(|point| point.need <= least) {
+                against += 1;
+            }
+            points.push(Point {
+                need: least,
+                seconds: seconds + later[at].seconds + again[against].seconds,
+                choice: Choice::Checkpoint { count, later: at, again: against },
+            });
+            let next = [
+                later.get(at + 1).map(|point| point.need + aside),
+                again.get(against + 1).map(|point| point.need),
+            ];
+            match next.into_iter().flatten().min() {
+                Some(next) => least = next,
+                None => return points,
+            }
+        }
+    }
+
+    /// Those points than which none needs less and takes no longer.
+    fn frontier(&self, mut points: Vec<Point>) -> Vec<Point> {
+        for point in &mut points {
+            point.need = point.need.next_multiple_of(self.unit);
+        }
+        points.sort_by(|a, b| a.need.cmp(&b.need).then(a.seconds.total_cmp(&b.seconds)));
+        let mut best: Vec<Point> = Vec::new();
+        for point in points {
+            // Sums in another order differ in the last bits.
+            let better = |last: &Point| point.seconds < last.seconds * (1.0 - 1e-12);
+            if best.last().is_none_or(better) {
+                best.push(point);
+            }
+        }
+        best
+    }
+
+    fn tree(&self, part: Part, place: usize) -> Tree {
+        match self.solved[&part][place].choice {
+            Choice::Keep(rest) => {
+                let (.., next) = self.kept(part);
+                let rest = rest.map(|place| Box::new(self.tree(next, place)));
+                Tree::Keep { offload: false, rest }
+            }
+            Choice::Checkpoint { count, later, again } => {
+                let (aside, flowing) = match self.stages[part.first].checkpoint {
+                    0 => (part, 0),
+                    _ => (Part { held: false, roomy: false, ..part }, self.own(part)),
+                };
+                let middle = part.first + count;
+                let mut held = flowing == 0;
+                let mut roomy = part.roomy;
+                for stage in &self.stages[part.first..middle] {
+                    held &= stage.output_in_input && roomy;
+                    roomy = true;
+                }
+                let behind = Part { first: middle, last: part.last, held, roomy: true };
+                let again_part = Part { last: middle - 1, ..aside };
+                Tree::Checkpoint {
+                    count,
+                    offload: false,
+                    later: Box::new(self.tree(behind, later)),
+                    again: Box::new(self.tree(again_part, again)),
+                }
+            }
+        }
+    }
+}
+
+/// How many neighbours each group has, so that there are few enough groups of about equal time.
+fn group(stages: &[Footprint], speed: &Speed) -> Vec<usize> {
+    if stages.len() <= MOST_STAGES {
+        return vec![1; stages.len()];
+    }
+    let time = |s: &Footprint| {
+        (s.forward_flops / speed.flops).max(s.forward_traffic / speed.bandwidth).max(1e-12)
+    };
+    let total: f64 = stages.iter().map(time).sum();
+    let mut groups = vec![0; MOST_STAGES];
+    let mut done = 0.0;
+    for stage in stages {
+        // The group that the middle of the stage's time falls in.
+        let middle = (done + time(stage) / 2.0) / total;
+        groups[((middle * MOST_STAGES as f64) as usize).min(MOST_STAGES - 1)] += 1;
+        done += time(stage);
+    }
+    groups.retain(|count| *count > 0);
+    groups
+}
+
+/// What neighbours cost as one stage that keeps all that each of them does.
+fn together(stages: &[Footprint]) -> Footprint {
+    let [first, rest @ ..] = stages else { return Footprint::default() };
+    rest.iter().fold(*first, |all, stage| {
+        let shares = stage.output_in_input;
+        let between = if shares { 0 } else { stage.output };
+        Footprint {
+            output: stage.output,
+            output_in_input: all.output_in_input && shares,
+            checkpoint: all.checkpoint,
+            saved: all.saved
+                + stage.saved
+                + if (all.saves_output || stage.saves_input) && !shares { all.output } else { 0 },
+            saves_input: all.saves_input,
+            saves_output: stage.saves_output,
+            forward_workspace: all.forward_workspace.max(all.output + stage.forward_workspace),
+            saving_workspace: all.saving_workspace.max(stage.saving_workspace) + between,
+            gradient: all.gradient,
+            gradient_in_gradient: all.gradient_in_gradient && stage.gradient_in_gradient,
+            backward_workspace: all.backward_workspace.max(stage.backward_workspace)
+                + stage.gradient,
+            parameter_gradients: all.parameter_gradients + stage.parameter_gradients,
+            forward_flops: all.forward_flops + stage.forward_flops,
+            backward_flops: all.backward_flops + stage.backward_flops,
+            forward_traffic: all.forward_traffic + stage.forward_traffic,
+            backward_traffic: all.backward_traffic + stage.backward_traffic,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Every tree over `count` stages.
+    fn trees(count: usize) -> Vec<Tree> {
+        let mut all: Vec<Tree> = match count {
+            1 => vec![Tree::keep_all(1)],
+            _ => trees(count - 1)
+                .into_iter()
+                .map(|rest| Tree::Keep { offload: false, rest: Some(Box::new(rest)) })
+                .collect(),
+        };
+        for run in 1..count {
+            for later in trees(count - run) {
+                for again in trees(run) {
+                    let (later, again) = (Box::new(later.clone()), Box::new(again));
+                    all.push(Tree::Checkpoint { count: run, offload: false, later, again });
+                }
+            }
+        }
+        all
+    }
+
+    fn footprint() -> impl Strategy<Value = Footprint> {
+        let bytes = || 0..12_u64;
+        let sizes = (1..12_u64, bytes(), bytes(), bytes(), bytes(), 1..12_u64, bytes());
+        let shares = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), bytes());
+        (sizes, shares, 1..20_u32, 0..3_u64).prop_map(|(sizes, shares, work, copy)| {
+            let (output, saved, forward, saving, backward, gradient, parameters) = sizes;
+            let (in_input, saves_input, saves_output, in_gradient, _) = shares;
+            Footprint {
+                output,
+                output_in_input: in_input,
+                // What lies in memory with room is copied out of it.
+                checkpoint: if in_input { copy + 1 } else { 0 },
+                saved,
+                saves_input,
+                saves_output,
+                forward_workspace: forward,
+                saving_workspace: saving,
+                gradient,
+                gradient_in_gradient: in_gradient,
+                backward_workspace: backward,
+                parameter_gradients: parameters,
+                forward_flops: f64::from(work),
+                backward_flops: 2.0 * f64::from(work),
+                ..Footprint::default()
+            }
+        })
+    }
+
+    /// A chain in which what is written into its input has its size.
+    fn chain(count: usize) -> impl Strategy<Value = Vec<Footprint>> {
+        prop::collection::vec(footprint(), count).prop_map(|mut stages| {
+            stages[0].output_in_input = false;
+            stages[0].checkpoint = 0;
+            for stage in 1..stages.len() {
+                if stages[stage].output_in_input {
+                    stages[stage].output = stages[stage - 1].output;
+                }
+            }
+            stages
+        })
+    }
+
+    const SPEED: Speed = Speed { flops: 1.0, bandwidth: 1.0, link: 1.0 };
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn no_schedule_is_faster_within_any_budget(
+            stages in (1..6_usize).prop_flat_map(chain),
+            micros in 1..3_usize,
+            workspace in 0..20_u64,
+        ) {
+            let surroundings = Surroundings {
+                standing: 5,
+                input: 3,
+                loss_workspace: workspace,
+                loss_gradient: 2,
+                step_workspace: 0,
+            };
+            let run = |tree: &Tree| {
+                let schedule = Schedule::of_tree(tree, stages.len(), micros);
+                let result = simulate(&schedule, &stages, &surroundings, &SPEED);
+                (result.peak, result.seconds / micros as f64)
+            };
+            let every: Vec<(u64, f64)> = trees(stages.len()).iter().map(run).collect();
+            let trade_off = TradeOff::new(&stages, &surroundings, &SPEED, micros);
+            let mut budgets: Vec<u64> = every.iter().map(|(peak, _)| *peak).collect();
+            budgets.sort_unstable();
+            budgets.dedup();
+            prop_assert_eq!(trade_off.least(), budgets[0]);
+            prop_assert!(trade_off.within(budgets[0] - 1).is_none());
+            for budget in budgets {
+                let fit = every.iter().filter(|(peak, _)| *peak <= budget);
+                let fastest = fit.map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
+                let tree = trade_off.within(budget).expect("something fits");
+                let (peak, seconds) = run(&tree);
+                prop_assert!(peak <= budget, "{peak} of {budget}: {tree:?}");
+                prop_assert_eq!(seconds, fastest);
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_chain_is_taken_in_groups_within_its_budget() {
+        let stage = |at: usize| Footprint {
+            output: 3 + (at as u64 * 7) % 5,
+            saved: 2 + (at as u64 * 5) % 11,
+            saves_input: at.is_multiple_of(2),
+            gradient: 4,
+            parameter_gradients: 1,
+            forward_flops: 1.0 + (at % 3) as f64,
+            backward_flops: 2.0,
+            ..Footprint::default()
+        };
+        let stages: Vec<Footprint> = (0..4 * MOST_STAGES).map(stage).collect();
+        let surroundings = Surroundings {
+            standing: 5,
+            input: 3,
+            loss_workspace: 1,
+            loss_gradient: 2,
+            step_workspace: 0,
+        };
+        let run = |tree: &Tree| {
+            let schedule = Schedule::of_tree(tree, stages.len(), 1);
+            simulate(&schedule, &stages, &surroundings, &SPEED)
+        };
+        let everything = run(&Tree::keep_all(stages.len()));
+        let segments: Vec<usize> = vec![12; 16];
+        let sqrt = run(&Tree::segments(&segments));
+        let trade_off = TradeOff::new(&stages, &surroundings, &SPEED, 1);
+        let all = trade_off.within(everything.peak).expect("everything fits");
+        assert!(run(&all).seconds <= everything.seconds * 1.02);
+        let tree = trade_off.within(sqrt.peak).expect("√n fits");
+        let ours = run(&tree);
+        assert!(ours.peak <= sqrt.peak && ours.seconds <= sqrt.seconds, "{ours:?}");
+        assert!(trade_off.within(sqrt.peak / 8).is_none());
+    }
+}

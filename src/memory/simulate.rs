@@ -1,0 +1,341 @@
+//! Runs any schedule over what stages cost instead of over stages.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::schedule::{Aside, Operation, Schedule};
+use super::{Footprint, Keep};
+
+/// What takes memory and time besides the stages.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Surroundings {
+    /// Bytes in use before and after the step: weights, optimizer, running statistics.
+    pub standing: u64,
+    /// Bytes of a micro-batch of images.
+    pub input: u64,
+    /// The most bytes in use while the losses are computed, beyond those before and the gradient of
+    /// the outputs.
+    pub loss_workspace: u64,
+    /// Bytes of the gradient of the outputs.
+    pub loss_gradient: u64,
+    /// The most bytes in use while the optimizer takes its step, beyond those before.
+    pub step_workspace: u64,
+}
+
+/// How fast a device is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Speed {
+    /// Floating-point operations a second.
+    pub flops: f64,
+    /// Bytes a second from and to its memory.
+    pub bandwidth: f64,
+    /// Bytes a second to where things are moved off the device, in each direction.
+    pub link: f64,
+}
+
+/// What a schedule takes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Simulation {
+    /// The most bytes in use at once.
+    pub peak: u64,
+    /// Bytes in use after each operation, and the most during it.
+    pub course: Vec<(u64, u64)>,
+    /// Seconds of stages' work.
+    pub seconds: f64,
+    /// Of these, seconds spent on running stages again.
+    pub recomputation: f64,
+    /// Seconds waited for what is moved on and off the device.
+    pub waiting: f64,
+    /// The most bytes off the device at once.
+    pub away: u64,
+}
+
+/// Memory that several values may lie in.
+#[derive(Debug)]
+struct Block {
+    bytes: u64,
+    live: Rc<std::cell::Cell<u64>>,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.live.set(self.live.get() - self.bytes);
+    }
+}
+
+/// A value: the memory it lies in, and whether that has room for what the next stage writes.
+#[derive(Clone)]
+struct Value {
+    block: Rc<Block>,
+    roomy: bool,
+}
+
+/// What a stage keeps.
+struct Kept {
+    own: Rc<Block>,
+    /// Held, not read.
+    _shared: Vec<Rc<Block>>,
+}
+
+/// Adds up bytes and seconds.
+struct Meter {
+    live: Rc<std::cell::Cell<u64>>,
+    peak: u64,
+    /// The most within the operation under way.
+    most: u64,
+}
+
+impl Meter {
+    fn allocate(&mut self, bytes: u64) -> Rc<Block> {
+        self.live.set(self.live.get() + bytes);
+        self.use_more(0);
+        Rc::new(Block { bytes, live: Rc::clone(&self.live) })
+    }
+
+    /// So many bytes are in use for a while.
+    fn use_more(&mut self, bytes: u64) {
+        self.most = self.most.max(self.live.get() + bytes);
+        self.peak = self.peak.max(self.most);
+    }
+}
+
+/// The time of a stage's work.
+fn seconds(flops: f64, traffic: f64, speed: &Speed) -> f64 {
+    (flops / speed.flops).max(traffic / speed.bandwidth)
+}
+
+/// What `schedule` takes over stages that cost `stages`.
+///
+/// # Panics
+///
+/// When the schedule asks for what is not there, as the executor does.
+pub fn simulate(
+    schedule: &Schedule,
+    stages: &[Footprint],
+    surroundings: &Surroundings,
+    speed: &Speed,
+) -> Simulation {
+    let live = Rc::new(std::cell::Cell::new(surroundings.standing));
+    let mut meter = Meter { live: Rc::clone(&live), peak: live.get(), most: live.get() };
+    let mut forward: BTreeMap<usize, Value> = BTreeMap::new();
+    let mut back: BTreeMap<usize, Rc<Block>> = BTreeMap::new();
+    let mut inputs: BTreeMap<(usize, usize), Option<Value>> = BTreeMap::new();
+    let mut saved: BTreeMap<(usize, usize), Kept> = BTreeMap::new();
+    let mut away: BTreeMap<(usize, usize, Aside), u64> = BTreeMap::new();
+    let mut gradients: BTreeMap<usize, Rc<Block>> = BTreeMap::new();
+    let (mut work, mut recomputation, mut waiting) = (0.0, 0.0, 0.0);
+    // When the device has done its work and each direction of the link is free.
+    let (mut out_free, mut in_free, mut most_away) = (0.0_f64, 0.0_f64, 0);
+    let mut arrives: BTreeMap<(usize, usize, Aside), f64> = BTreeMap::new();
+    let mut course = Vec::with_capacity(schedule.operations.len());
+    for operation in &schedule.operations {
+        meter.most = live.get();
+        let now = work + waiting;
+        match *operation {
+            Operation::Forward { stage, micro, keep }
+            | Operation::Recompute { stage, micro, keep } => {
+                let footprint = &stages[stage];
+                let given = forward.remove(&micro).unwrap_or_else(|| {
+                    assert_eq!(stage, 0, "nothing is on its way");
+                    Value { block: meter.allocate(surroundings.input), roomy: false }
+                });
+                let output = match footprint.output_in_input && given.roomy {
+                    true => Value { block: Rc::clone(&given.block), roomy: true },
+                    false => Value { block: meter.allocate(footprint.output), roomy: true },
+                };
+                if keep == Keep::All {
+                    let own = meter.allocate(footprint.saved);
+                    meter.use_more(footprint.saving_workspace);
+                    let shared = [
+                        footprint.saves_input.then(|| Rc::clone(&given.block)),
+                        footprint.saves_output.then(|| Rc::clone(&output.block)),
+                    ];
+                    let shared = shared.into_iter().flatten().collect();
+                    saved.insert((micro, stage), Kept { own, _shared: shared });
+                } else {
+                    meter.use_more(footprint.forward_workspace);
+                }
+                forward.insert(micro, output);
+                let taken = seconds(footprint.forward_flops, footprint.forward_traffic, speed);
+                work += taken;
+                if matches!(operation, Operation::Recompute { .. }) {
+                    recomputation += taken;
+                }
+            }
+            Operation::Checkpoint { stage, micro } => {
+                let given = forward.remove(&micro).unwrap_or_else(|| {
+                    assert_eq!(stage, 0, "nothing is on its way");
+                    Value { block: meter.allocate(surroundings.input), roomy: false }
+                });
+                let aside = match stages[stage].checkpoint {
+                    0 => given.clone(),
+                    bytes => Value { block: meter.allocate(bytes), roomy: false },
+                };
+                inputs.insert((micro, stage), Some(aside));
+                forward.insert(micro, given);
+            }
+            Operation::Restore { stage, micro } => {
+                let key = (micro, stage, Aside::Input);
+                if let Some(time) = arrives.remove(&key) {
+                    waiting += (time - now).max(0.0);
+                }
+                let value = inputs.remove(&(micro, stage)).flatten();
+                forward.insert(micro, value.expect("the input is there"));
+            }
+            Operation::Offload { stage, micro, what } => {
+                let bytes = match what {
+                    Aside::Input => {
+                        let place = inputs.get_mut(&(micro, stage)).expect("is put aside");
+                        place.take().expect("is there").block.bytes
+                    }
+                    Aside::Saved => {
+                        let kept = saved.remove(&(micro, stage)).expect("is kept");
+                        kept.own.bytes + kept._shared.iter().map(|block| block.bytes).sum::<u64>()
+                    }
+                };
+                away.insert((micro, stage, what), bytes);
+                most_away = most_away.max(away.values().sum());
+                out_free = out_free.max(now) + bytes as f64 / speed.link;
+            }
+            Operation::Prefetch { stage, micro, what } => {
+                let bytes = away.remove(&(micro, stage, what)).expect("was moved away");
+                let block = meter.allocate(bytes);
+                in_free = in_free.max(now).max(out_free) + bytes as f64 / speed.link;
+                arrives.insert((micro, stage, what), in_free);
+                match what {
+                    Aside::Input => {
+                        inputs.insert((micro, stage), Some(Value { block, roomy: false }));
+                    }
+                    Aside::Saved => {
+                        saved.insert((micro, stage), Kept { own: block, _shared: Vec::new() });
+                    }
+                }
+            }
+            Operation::Loss { micro } => {
+                let outputs = forward.remove(&micro).expect("the last stage has run");
+                let gradient = meter.allocate(surroundings.loss_gradient);
+                meter.use_more(surroundings.loss_workspace);
+                drop(outputs);
+                back.insert(micro, gradient);
+            }
+            Operation::Backward { stage, micro } => {
+                let footprint = &stages[stage];
+                if let Some(time) = arrives.remove(&(micro, stage, Aside::Saved)) {
+                    waiting += (time - now).max(0.0);
+                }
+                forward.remove(&micro);
+                let gradient = back.remove(&micro).expect("a gradient has come this far");
+                let kept = saved.remove(&(micro, stage)).expect("the stage has kept");
+                let given = match footprint.gradient_in_gradient {
+                    true => Rc::clone(&gradient),
+                    false => meter.allocate(footprint.gradient),
+                };
+                // A second gradient is added to the first in new memory.
+                let parameters = meter.allocate(footprint.parameter_gradients);
+                meter.use_more(footprint.backward_workspace);
+                if let Some(before) = gradients.remove(&stage) {
+                    let sum = meter.allocate(footprint.parameter_gradients);
+                    drop((before, parameters));
+                    gradients.insert(stage, sum);
+                } else {
+                    gradients.insert(stage, parameters);
+                }
+                drop((gradient, kept));
+                if stage > 0 {
+                    back.insert(micro, given);
+                }
+                work += seconds(footprint.backward_flops, footprint.backward_traffic, speed);
+            }
+        }
+        course.push((live.get(), meter.most));
+    }
+    drop((forward, back, inputs, saved));
+    meter.most = live.get();
+    meter.use_more(surroundings.step_workspace);
+    Simulation { peak: meter.peak, course, seconds: work, recomputation, waiting, away: most_away }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Tree;
+
+    const NOTHING: Surroundings = Surroundings {
+        standing: 0,
+        input: 1,
+        loss_workspace: 0,
+        loss_gradient: 1,
+        step_workspace: 0,
+    };
+    const SPEED: Speed = Speed { flops: 1.0, bandwidth: 1.0, link: 1.0 };
+
+    fn stage(saved: u64) -> Footprint {
+        Footprint {
+            output: 1,
+            saved,
+            saves_input: true,
+            gradient: 1,
+            forward_flops: 1.0,
+            backward_flops: 2.0,
+            ..Footprint::default()
+        }
+    }
+
+    fn run(tree: &Tree, stages: &[Footprint]) -> Simulation {
+        let schedule = Schedule::of_tree(tree, stages.len(), 1);
+        simulate(&schedule, stages, &NOTHING, &SPEED)
+    }
+
+    #[test]
+    fn segments_trade_time_for_memory() {
+        let stages = [stage(10); 9];
+        let all = run(&Tree::keep_all(9), &stages);
+        // Everything kept, the last output, the gradient.
+        assert_eq!(all.peak, 9 * 10 + 9 + 2);
+        assert_eq!((all.seconds, all.recomputation), (27.0, 0.0));
+        let three = run(&Tree::segments(&[3, 3, 3]), &stages);
+        assert!(three.peak < 9 * 10 / 2, "{}", three.peak);
+        assert_eq!((three.seconds, three.recomputation), (33.0, 6.0));
+        let every = run(&Tree::segments(&[1; 9]), &stages);
+        assert_eq!(every.peak, 10 + 9 + 2);
+    }
+
+    #[test]
+    fn memory_in_the_input_is_not_counted_twice() {
+        let maker = Footprint { output: 8, ..stage(0) };
+        let block = Footprint {
+            output: 8,
+            output_in_input: true,
+            checkpoint: 3,
+            saves_output: true,
+            ..stage(5)
+        };
+        let all = run(&Tree::keep_all(2), &[maker, block]);
+        assert_eq!(all.peak, 1 + 8 + 5 + 2);
+        // The block's input is put aside without the room; its second run makes the memory anew.
+        let tree = Tree::Keep { offload: false, rest: Some(Box::new(Tree::segments(&[1, 1]))) };
+        let again = run(&tree, &[maker, block, stage(0)]);
+        assert_eq!(again.course[2].0, 1 + 3 + 8);
+    }
+
+    #[test]
+    fn after_a_step_only_gradients_are_left() {
+        let with = Footprint { parameter_gradients: 7, ..stage(3) };
+        let schedule = Schedule::keep_all(2, 3);
+        let result = simulate(&schedule, &[with; 2], &NOTHING, &SPEED);
+        assert_eq!(result.course.last().expect("operations").0, 14);
+    }
+
+    #[test]
+    fn what_is_away_is_waited_for_where_the_link_is_slow() {
+        let stages = [stage(10); 4];
+        let tree = Tree::keep_all(4).offloaded();
+        let schedule = Schedule::of_tree(&tree, 4, 1);
+        let fast = simulate(&schedule, &stages, &NOTHING, &Speed { link: 1e9, ..SPEED });
+        assert!(fast.waiting < 1e-6);
+        let slow = simulate(&schedule, &stages, &NOTHING, &Speed { link: 1.0, ..SPEED });
+        assert!(slow.waiting > 10.0);
+        assert_eq!(slow.away, 3 * 11);
+        assert!(slow.peak < run(&Tree::keep_all(4), &stages).peak);
+    }
+}

@@ -1,0 +1,111 @@
+//! What a GPU says of its memory, and going on after it ran out of it:
+//! `cargo test --features cuda-tests --test cuda_memory -- --nocapture --test-threads 1`.
+#![cfg(feature = "cuda-tests")]
+#![expect(clippy::print_stdout, reason = "the figures are read with --nocapture")]
+
+use std::path::Path;
+
+use burn::tensor::{Device, Tensor};
+use trainer::build::{Bench, resolve_device};
+use trainer::memory::measure::{Meter, PeakKind, mark, record};
+use trainer::memory::{OutOfMemory, catch_out_of_memory, check_allocated};
+use trainer::ops::cuda::{Buffer, Gpu, Storage};
+
+const MIB: u64 = 1 << 20;
+
+fn gpu() -> (Device, Gpu) {
+    let device = resolve_device("cuda").expect("a GPU");
+    let gpu = Gpu::of(&device).expect("a GPU");
+    (device, gpu)
+}
+
+#[test]
+fn live_and_peak_are_those_of_buffers_of_known_size() {
+    let (device, gpu) = gpu();
+    let meter = Meter::open(&device);
+    let before = meter.read();
+    println!("at the beginning: {before:?}");
+    let buffer = |mebibytes: usize| gpu.empty(mebibytes << 18, Storage::F32);
+    let kept = buffer(64);
+    let since = |bytes: Option<u64>| bytes.expect("is known") - before.live.expect("is known");
+    // Kernels' sizes stay in small buffers.
+    let is_near = |bytes: u64, mebibytes: u64| bytes.abs_diff(mebibytes * MIB) < MIB;
+    assert!(is_near(since(meter.read().live), 64));
+
+    // In use only at the launch of a kernel of Burn's: what it reads and what it writes.
+    meter.reset_peak();
+    let length = meter.watch(|| {
+        let inner = buffer(32);
+        let other: Tensor<1> = gpu.tensor(&inner, [inner.len()]).add_scalar(1.0);
+        other.into_data().num_elements()
+    });
+    assert_eq!(length, 32 << 18);
+    let used = meter.read();
+    println!("after work that needed 64 MiB more for a while: {used:?}");
+    assert_eq!(used.peak_kind, Some(PeakKind::Launches));
+    assert!(is_near(since(used.live), 64), "{used:?}");
+    let most = since(used.peak);
+    assert!((128 * MIB..161 * MIB).contains(&most), "{most}");
+    assert!(used.reserved >= used.live && used.smi > used.reserved && used.total > used.smi);
+
+    let ((), timeline) = record(&meter, || {
+        let more = buffer(128);
+        mark(0, || "after the forward pass".to_owned());
+        drop(more);
+        mark(0, || "after the backward pass".to_owned());
+    });
+    print!("{}", timeline.lines());
+    let live: Vec<u64> = timeline.marks.iter().map(|mark| since(mark.live)).collect();
+    assert!(live.iter().zip([64, 192, 64]).all(|(&live, expected)| is_near(live, expected)));
+    drop(kept);
+}
+
+/// All of the card's memory but about `spare` chunks of 256 MiB.
+fn ballast(gpu: &Gpu, spare: usize) -> Vec<Buffer> {
+    let mut held = Vec::new();
+    loop {
+        let chunk = gpu.empty(64 << 20, Storage::F32);
+        if let Err(text) = gpu.check(std::slice::from_ref(&chunk)) {
+            let told = OutOfMemory::in_text(&text).expect("is about memory");
+            println!("{} chunks, then: {told}", held.len());
+            assert_eq!(told.wanted, Some(256 * MIB));
+            let computed = gpu.tensor(&chunk, [chunk.len()]).add_scalar(1.0);
+            assert_eq!(check_allocated([computed]), Err(told));
+            break;
+        }
+        held.push(chunk);
+    }
+    held.truncate(held.len() - spare);
+    held
+}
+
+fn bench() -> Bench {
+    let set = ["device.use='cuda'", "data.image.size=[256,256]", "train.batch_size=128"];
+    let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
+    let loaded = trainer::config::load(Path::new("configs/quickstart.toml"), &set);
+    let plan = trainer::plan::plan(loaded.expect("is right").config).expect("is right");
+    Bench::new(&plan).expect("opens")
+}
+
+#[test]
+fn a_step_that_ran_out_of_memory_can_be_taken_once_there_is_some() {
+    let (device, gpu) = gpu();
+    let mut undisturbed = bench();
+    let expected = [undisturbed.step().expect("fits"), undisturbed.step().expect("fits")];
+    println!("a step uses {:?}", undisturbed.memory());
+    drop(undisturbed);
+    device.memory_cleanup();
+
+    let mut disturbed = bench();
+    let held = ballast(&gpu, 1);
+    for _ in 0..2 {
+        let caught = catch_out_of_memory(|| disturbed.step());
+        println!("without memory: {caught:?}");
+        assert!(matches!(caught, Err(OutOfMemory { .. })));
+    }
+    drop(held);
+    device.memory_cleanup();
+    let losses = [disturbed.step().expect("fits"), disturbed.step().expect("fits")];
+    println!("losses {losses:?}, undisturbed {expected:?}");
+    assert_eq!(losses, expected);
+}

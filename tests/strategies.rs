@@ -1,0 +1,179 @@
+//! What protects gradients: they do not depend on how a step is made to fit in memory.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use proptest::prelude::*;
+use trainer::memory::{
+    Activation, BatchStatistics, Chain, Schedule, StageSpec, Tree, executor, statistics,
+};
+use trainer::model::{HeadConfig, HeadsSpec, ModelConfig, Network, Norm};
+
+/// Images of a batch; odd, so that the last part is smaller.
+const IMAGES: usize = 5;
+/// Their height and width.
+const SIDE: usize = 36;
+
+fn network(text: &str) -> Network {
+    let config: BTreeMap<String, ModelConfig> =
+        toml::from_str(&format!("[model.{text}")).expect("a model");
+    config["model"].resolve([1, SIDE, SIDE]).expect("has sizes")
+}
+
+fn densenet(norm: &str, dropout: f64) -> Network {
+    network(&format!(
+        "densenet]\ngrowth = 4\nblocks = [2, 1]\nstem = 6\nbottleneck = 2\nnorm = \"{norm}\"\n\
+         dropout = {dropout:?}"
+    ))
+}
+
+fn resnet(norm: &str) -> Network {
+    network(&format!("resnet]\nform = \"cifar\"\ndepth = 8\nnorm = \"{norm}\""))
+}
+
+/// Branches, dropout and, if wanted, a norm over the batch.
+fn sequential(norm: &str, dropout: f64) -> Network {
+    network(&format!(
+        "sequential]\nlayers = [{{ conv = {{ channels = 4, kernel = 5, stride = 3 }} }}, {norm} 'relu', \
+         {{ max_pool = {{ kernel = 2 }} }}, {{ branches = {{ join = 'concat', of = [[], \
+         [{{ conv = {{ channels = 3, kernel = 3, padding = 1 }} }}, {{ dropout = {{ probability = \
+         {dropout:?} }} }}]] }} }}, 'flatten', {{ repeat = {{ times = 3, layers = [{{ linear = {{ \
+         features = 9 }} }}, 'sigmoid'] }} }}]"
+    ))
+}
+
+/// The network under a head with dropout.
+fn chain(network: &Network, dropout: f64) -> Chain {
+    let head = "name = \"findings\"\ntask = \"multilabel\"\nlabels = [\"a\", \"b\"]";
+    let head: HeadConfig = toml::from_str(head).expect("a head");
+    let head = HeadConfig { dropout, ..head };
+    let mut stages: Vec<Box<dyn StageSpec>> = network.stages(1, &Default::default());
+    stages.push(Box::new(HeadsSpec { heads: vec![head], features: network.features() }));
+    Chain::init(&stages, &Device::flex(), 3)
+}
+
+fn wave<const D: usize>(shape: [usize; D], speed: f64) -> Tensor<D> {
+    let values: Vec<f32> =
+        (0..shape.iter().product()).map(|i: usize| (i as f64 * speed).sin() as f32).collect();
+    Tensor::from_data(TensorData::new(values, shape), &Device::flex())
+}
+
+type Values = BTreeMap<String, Vec<f32>>;
+
+fn values(of: impl Iterator<Item = (String, Tensor<1>)>) -> Values {
+    of.map(|(name, value)| (name, value.into_data().iter().collect())).collect()
+}
+
+/// The gradients of Σ direction·outputs over a batch taken in parts of `micro` images as `tree` has
+/// it, and the statistics that it leaves.
+fn step(chain: &Chain, tree: &Tree, micro: usize) -> (Values, Values) {
+    let parts: Vec<_> = (0..IMAGES).step_by(micro).map(|at| at..(at + micro).min(IMAGES)).collect();
+    let (images, direction) = (wave([IMAGES, 1, SIDE, SIDE], 0.7), wave([IMAGES, 2], 1.3));
+    let result = executor::train(
+        chain,
+        &Schedule::of_tree(tree, chain.stages().len(), parts.len()),
+        11,
+        4,
+        |part| {
+            let part = &parts[part];
+            Activation::Map(images.clone().narrow(0, part.start, part.len()))
+        },
+        |part, outputs| {
+            let part = &parts[part];
+            assert_eq!(outputs.into_outputs()[0].dims(), [part.len(), 2]);
+            Activation::Outputs(vec![direction.clone().narrow(0, part.start, part.len())])
+        },
+    );
+    let found = result.statistics.into_iter().zip(&parts).map(|(s, part)| (s, part.len()));
+    let found = statistics::combine(found.collect(), BatchStatistics::Mean);
+    let gradients = result.gradients.iter().map(|(name, value)| (name.to_owned(), value.clone()));
+    (values(gradients), values(found.into_iter().map(|(name, (value, _))| (name, value))))
+}
+
+/// A way to take some stages forward and back, whichever.
+fn trees(stages: usize) -> BoxedStrategy<Tree> {
+    let keep = |rest: Option<Tree>, offload| Tree::Keep { offload, rest: rest.map(Box::new) };
+    if stages == 1 {
+        return any::<bool>().prop_map(move |offload| keep(None, offload)).boxed();
+    }
+    let kept = (trees(stages - 1), any::<bool>());
+    let kept = kept.prop_map(move |(rest, offload)| keep(Some(rest), offload));
+    let aside = (1..stages).prop_flat_map(move |count| {
+        let parts = (trees(stages - count), trees(count), any::<bool>());
+        parts.prop_map(move |(later, again, offload)| Tree::Checkpoint {
+            count,
+            offload,
+            later: Box::new(later),
+            again: Box::new(again),
+        })
+    });
+    prop_oneof![kept, aside].boxed()
+}
+
+fn assert_near(ours: &Values, exact: &Values, tolerance: f64) {
+    assert_eq!(ours.keys().collect::<Vec<_>>(), exact.keys().collect::<Vec<_>>());
+    for (name, exact) in exact {
+        let square = |v: f64| v * v;
+        let size: f64 = exact.iter().map(|v| square(f64::from(*v))).sum();
+        let pairs = ours[name].iter().zip(exact);
+        let error: f64 = pairs.map(|(a, b)| square(f64::from(*a) - f64::from(*b))).sum();
+        assert!(error.sqrt() <= tolerance * size.sqrt(), "{name}: {}", (error / size).sqrt());
+    }
+}
+
+fn every_schedule_agrees(network: &Network) {
+    let chain = chain(network, 0.25);
+    let stages = chain.stages().len();
+    let plain = step(&chain, &Tree::keep_all(stages), IMAGES);
+    let trained = chain.parameters().iter().filter(|parameter| parameter.trained).count();
+    assert_eq!(plain.0.len(), trained, "every parameter has a gradient");
+    let config = ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let cases = trees(stages);
+    let agrees = runner.run(&cases, |tree| {
+        let ours = step(&chain, &tree, IMAGES);
+        prop_assert!(ours == plain, "gradients or statistics differ: {tree:?}");
+        Ok(())
+    });
+    agrees.unwrap();
+    for tree in [Tree::segments(&vec![1; stages]), Tree::keep_all(stages).offloaded()] {
+        assert!(step(&chain, &tree, IMAGES) == plain, "{tree:?}");
+    }
+}
+
+fn every_split_agrees(network: &Network) {
+    assert_eq!(network.norm(), Norm::Group);
+    // A part draws masks of its own.
+    let chain = chain(network, 0.0);
+    let stages = chain.stages().len();
+    let (whole, _) = step(&chain, &Tree::keep_all(stages), IMAGES);
+    for micro in [1, 2, 3, 4, IMAGES, 9] {
+        for tree in [Tree::keep_all(stages), Tree::segments(&vec![1; stages])] {
+            let (parts, _) = step(&chain, &tree, micro);
+            assert_near(&parts, &whole, 1e-5);
+        }
+    }
+}
+
+#[test]
+fn every_schedule_of_a_densenet_gives_the_same_bits() {
+    every_schedule_agrees(&densenet("batch", 0.2));
+    every_schedule_agrees(&densenet("group", 0.2));
+}
+
+#[test]
+fn every_schedule_of_a_resnet_gives_the_same_bits() {
+    every_schedule_agrees(&resnet("batch"));
+}
+
+#[test]
+fn every_schedule_of_a_list_of_layers_gives_the_same_bits() {
+    every_schedule_agrees(&sequential("'batch_norm',", 0.2));
+}
+
+#[test]
+fn every_split_of_a_batch_gives_its_gradient() {
+    every_split_agrees(&densenet("group", 0.0));
+    every_split_agrees(&resnet("group"));
+    every_split_agrees(&sequential("", 0.0));
+}
