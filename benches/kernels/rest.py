@@ -22,6 +22,7 @@ HEADERS = {
     "conv_backward_input": "tiles channels gemm conv", "conv_backward_weight": "tiles channels gemm conv",
     "max_pool_forward": "tiles pool_sizes", "max_pool_backward": "tiles pool_sizes",
     "average_pool_forward": "tiles pool_sizes", "average_pool_backward": "tiles pool_sizes",
+    "residual_forward": "tiles channels", "shortcut_backward": "tiles channels", "mean_backward": "tiles channels",
     "gradient_norm": "segments", "gradient_norm_finish": "", "sgd_step": "segments", "adamw_step": "segments",
 }
 ELEMENTS = ["bf16", "f16", "tf32", "f32"]
@@ -40,6 +41,8 @@ def variants(element):
             more = [(("CHUNKED", c), ("TILE_N", n)) for c in (0, 1) for n in (64, 128)]
             if name == "conv_backward_weight":
                 more = [m + (("TILE_M", n),) for m in more for n in (64, 128)]
+        elif name == "norm_backward_sums":
+            more += [(("MASK", m),) for m in (4, 5, 6)]
         for m in more:
             yield name, tuple(headers.split()), base + m
 
@@ -201,12 +204,12 @@ class Ours:
             [x, packed, y, part if part is not None else y],
             self.conv(shape, x.stride(0), y.stride(0)) + [packed.stride(0), int(part is not None)])
 
-    def conv_backward_input(self, shape, dy, packed, dx, tn=None):
+    def conv_backward_input(self, shape, dy, packed, dx, tn=None, accumulate=0):
         n, h, w, i, ho, wo, o, kh, kw, sy, sx = shape[:11]
         chunked, tn = int(o % self.V == 0 and dy.stride(0) % self.V == 0), tn or self.tile(n * h * w, i)
         classes = sum(up(n * max(0, up(h - cy, sy)) * max(0, up(w - cx, sx)), 128) for cy in range(sy) for cx in range(sx))
         self.k("conv_backward_input", CHUNKED=chunked, TILE_N=tn)(classes * up(i, tn), 256, [dy, packed, dx],
-            self.conv(shape, dx.stride(0), dy.stride(0)) + [packed.stride(0), classes])
+            self.conv(shape, dx.stride(0), dy.stride(0)) + [packed.stride(0), classes, accumulate, 0])
 
     def conv_backward_weight(self, shape, x, dy, ws, dw):
         n, h, w, i, ho, wo, o, kh, kw = shape[:9]
@@ -459,6 +462,10 @@ def check_conv(o, *args, pad_ld=0):
     if n * ho * wo > 1:
         expect(f"conv-var {label}", v, y64.var(0, unbiased=False), 1e-5)
     expect(f"conv_dx {label}", dx[:, :i], rows_of(rdx), L)
+    there = random(n * h * w, i + pad_ld, dtype=o.dtype)
+    added = there.clone()
+    o.conv_backward_input(shape, dy, g2, added, accumulate=1)
+    expect(f"conv_dx-added {label}", added[:, :i], rows_of(rdx) + there[:, :i].double(), L)
     expect(f"conv_dw {label}", dw, rdw, max(1e-6, L) if o.e in ("tf32", "f32") else 1e-5)
 
 
@@ -482,9 +489,19 @@ def check_norm(o, n, h, w, c, residual, relu, offset=0.0):
         part = o.f(G * 2 * c)
         o.k("norm_backward_sums")((G, grid_y), 256, [dy, x, y, mean, rstd, scale, shift, part], [P, c, c, c, c, mask])
         dg, db, _, _ = o.sums(part, G, gamma)
+        over, again = dy.clone(), torch.empty_like(part)
+        o.k("norm_backward_sums", MASK=mask + 4)((G, grid_y), 256, [over, x, y, mean, rstd, scale, shift, again], [P, c, c, c, c, mask + 4])
+        same(f"norm_backward_sums over dy {label}", part, again)
+        if mask == 2:
+            same(f"norm_backward_sums's dy {label}", over, torch.where(y > 0, dy, torch.zeros_like(dy)))
         dx, dr = o.new(P, c), o.new(P, c)
         o.k("norm_backward_apply")((g, grid_y), 256, [dy, x, y, mean, rstd, scale, shift, dg, db, dx, dr],
                                    [P, c, c, c, c, c, c, mask + 4 * residual, 1.0 / P, 0])
+        if mask == 2:
+            inside = x.clone()
+            o.k("norm_backward_apply")((g, grid_y), 256, [over, inside, inside, mean, rstd, scale, shift, dg, db, inside, inside],
+                                       [P, c, c, c, 0, c, 0, 0, 1.0 / P, 0])
+            same(f"norm_backward_apply over x {label}", dx, inside)
         return mean, var, y, dg, db, dx, dr
 
     a, b = run(), run()
@@ -507,6 +524,40 @@ def check_norm(o, n, h, w, c, residual, relu, offset=0.0):
     expect(f"norm_dbeta {label}", db, want[2], 1e-4)
     if residual:
         expect(f"norm_dresidual {label}", dr, want[3], 1e-6)
+
+
+def check_residual(o, n, h, w, c, into, stride, normed, pad_ld=0):
+    """A shortcut from c channels of h by w pixels to `into` channels."""
+    label, L = f"{o.e} {n}x{h}x{w}x{c} into {into} stride {stride} normed={normed}", LIMIT[o.e]
+    ho, wo = (h - 1) // stride + 1, (w - 1) // stride + 1
+    P, Q = n * ho * wo, n * h * w
+    x, shortcut = random(P, into + pad_ld, dtype=o.dtype), random(Q, c + pad_ld, dtype=o.dtype)
+    scale, shift, scale2, shift2 = random(into), random(into), random(into), random(into)
+    dy, features = random(P, into + pad_ld, dtype=o.dtype), random(n, c)
+    grid = lambda pixels, channels: (min(up(pixels, 32), 8 * SMS), up(channels, 8 * o.V))
+
+    def run():
+        y, dx, mean = o.new(P, into + pad_ld), o.new(Q, c + pad_ld), o.new(Q, c + pad_ld)
+        o.k("residual_forward")(grid(P, into), 256, [x, scale, shift, shortcut, scale2, shift2, y],
+                                [P, into, c, into + pad_ld, c + pad_ld, into + pad_ld, stride, h, w, ho, wo, normed])
+        o.k("shortcut_backward")(grid(Q, c), 256, [dy, dx], [Q, c, into + pad_ld, c + pad_ld, stride, h, w, ho, wo, 0])
+        o.k("mean_backward")(grid(Q, c), 256, [features, mean], [n, h * w, c, c + pad_ld])
+        return y[:, :into], dx[:, :c], mean[:, :c]
+
+    a, b = run(), run()
+    for i, (p, q) in enumerate(zip(a, b)):
+        same(f"residual-{i} {label}", p, q)
+    si = image_of(shortcut[:, :c], n, h, w).requires_grad_()
+    taken = si[:, :, ::stride, ::stride]
+    if normed:
+        taken = scale2.double().view(1, -1, 1, 1) * taken + shift2.double().view(1, -1, 1, 1)
+    r = F.pad(taken, (0, 0, 0, 0, 0, into - c))
+    ref = F.relu(image_of(x[:, :into], n, ho, wo) * scale.double().view(1, -1, 1, 1) + shift.double().view(1, -1, 1, 1) + r)
+    expect(f"residual_forward {label}", a[0], rows_of(ref.detach()), max(L, 3e-6))
+    if not normed:
+        rdx, = torch.autograd.grad(r, si, image_of(dy[:, :into], n, ho, wo))
+        expect(f"shortcut_dx {label}", a[1], rows_of(rdx), 0.0)
+    expect(f"mean_dx {label}", a[2], (features.double() / (h * w)).repeat_interleave(h * w, 0), L)
 
 
 def check_pools(o, n, h, w, c, k, s, p):
@@ -606,6 +657,9 @@ def check(o):
     check_norm(o, 4, 20, 20, 96, 0, 1, offset=20.0)
     for args in [(2, 9, 11, 24, 3, 2, 1), (1, 8, 8, 13, 2, 2, 0), (2, 7, 10, 8, (3, 2), (1, 3), (1, 0)), (1, 5, 5, 3, 5, 5, 2)]:
         check_pools(o, *args)
+    for args in [(2, 9, 7, 64, 64, 1, 0), (3, 8, 5, 128, 128, 1, 1), (2, 13, 16, 16, 32, 2, 0), (1, 5, 4, 8, 32, 1, 0), (1, 57, 60, 40, 72, 2, 0)]:
+        check_residual(o, *args)
+        check_residual(o, *args, pad_ld=8)
     check_optimizer(o)
 
 
@@ -810,6 +864,11 @@ def time_resnet(o, n=64, size=224):
     timed("norm_apply, residual", lambda: o.k("norm_apply")((g, gy), 256, [x, scale, shift, r, y], [P, c, c, c, c, 3]), 3 * b, [])
     timed("norm_backward_sums", lambda: o.k("norm_backward_sums")((G, gy), 256, [dy, x, y, mean, rstd, scale, shift, part], [P, c, c, c, c, 2]), 3 * b, [])
     timed("norm_backward_apply", lambda: o.k("norm_backward_apply")((g, gy), 256, [dy, x, y, mean, rstd, scale, shift, gamma, beta, r, dy], [P, c, c, c, c, c, c, 6, 1.0 / P, 0]), 5 * b, [])
+    timed("norm_backward_sums over dy", lambda: o.k("norm_backward_sums", MASK=6)((G, gy), 256, [dy, x, y, mean, rstd, scale, shift, part], [P, c, c, c, c, 6]), 4 * b, [])
+    timed("norm_backward_apply over x", lambda: o.k("norm_backward_apply")((g, gy), 256, [dy, r, r, mean, rstd, scale, shift, gamma, beta, r, r], [P, c, c, c, 0, c, 0, 0, 1.0 / P, 0]), 3 * b, [])
+    sizes = [P, c, c, c, c, c, 1, q, q, q, q, 0]
+    timed("residual_forward", lambda: o.k("residual_forward")((g, gy), 256, [x, scale, shift, dy, scale, shift, y], sizes), 3 * b, [])
+    timed("residual_forward, projection", lambda: o.k("residual_forward")((g, gy), 256, [x, scale, shift, dy, scale, shift, y], sizes[:-1] + [1]), 3 * b, [])
     timed("copy", lambda: y.copy_(x), 2 * b, [])
 
 
@@ -850,6 +909,7 @@ if __name__ == "__main__":
             check_conv(o, 1, 6, 5, 5, 7, (2, 3), (3, 2), (1, 0))
             check_norm(o, 1, 5, 7, 13, 1, 1)
             check_pools(o, 1, 9, 11, 24, 3, 2, 1)
+            check_residual(o, 1, 9, 11, 24, 40, 2, 0)
             check_optimizer(o)
         if "large" in words:
             WORST.clear()

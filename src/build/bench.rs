@@ -180,7 +180,7 @@ impl Bench {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn evaluate(&self) -> Result<(), LearnError> {
+    pub fn evaluate(&mut self) -> Result<(), LearnError> {
         match &self.batches {
             Batches::Kept { images, targets, .. } => {
                 self.learner.evaluate_on(images.clone(), targets).map(drop)

@@ -163,6 +163,9 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         position = restore(state, &mut learner, &mut schedule)
             .map_err(|source| BuildError::Restore { folder: state.folder.clone(), source })?;
         resume::reopen(&mut position, &plan);
+        if let Some(images) = position.micro_batch {
+            learner.strategy.micro_batch = learner.strategy.micro_batch.min(images);
+        }
     }
     folder.write_config(&config)?;
     // A run killed before its first save has told something already: it is told again.
@@ -311,6 +314,7 @@ fn learner(
         decay_norms_and_biases: plan.train.decay_norms_and_biases,
         strategy,
         seed: plan.run.seed,
+        retreats: Vec::new(),
         chain,
     }
 }

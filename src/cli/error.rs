@@ -111,6 +111,7 @@ impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         let kind = match &error {
             RunError::Data(_) | RunError::TooManyBadImages { .. } => Kind::Data,
+            RunError::Learn { source: LearnError::OutOfMemory(_), .. } => Kind::OutOfMemory,
             RunError::Learn { source: LearnError::Device(device), .. }
                 if OutOfMemory::in_text(&format!("{device:?}")).is_some() =>
             {

@@ -64,7 +64,7 @@ impl Network {
     pub fn stages(&self, channels: usize, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
         match self {
             Self::Densenet(architecture) => architecture.stages(channels, memory),
-            Self::Resnet(architecture) => architecture.stages(channels),
+            Self::Resnet(architecture) => architecture.stages(channels, memory),
             Self::Sequential(architecture) => architecture.stages(),
         }
     }
@@ -76,12 +76,11 @@ impl Network {
     /// What does not allow it, to follow "which".
     pub fn fusible(&self) -> Result<(), String> {
         match self {
-            Self::Densenet(architecture) => {
-                architecture.fusible().map_err(|reason| reason.to_string())
-            }
-            Self::Resnet(_) => Err("a ResNet".to_owned()),
-            Self::Sequential(_) => Err("a list of layers".to_owned()),
+            Self::Densenet(architecture) => architecture.fusible(),
+            Self::Resnet(architecture) => architecture.fusible(),
+            Self::Sequential(_) => Err("a list of layers"),
         }
+        .map_err(|reason| reason.to_owned())
     }
 
     /// Channels that the heads see.

@@ -7,9 +7,13 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 
 use crate::data::{Batch, Targets};
 use crate::loss::Loss;
-use crate::memory::{Activation, Chain, Gradients, Strategy, executor, statistics};
+use crate::memory::{
+    Activation, Chain, Gradients, OutOfMemory, Statistics, Strategy, check_allocated, executor,
+    fault, statistics,
+};
 use crate::model::HeadConfig;
 use crate::optim::{Ema, OptimError, Optimizer, clip, decays, norm};
+use crate::run::retreat::Retreat;
 use crate::run::tally::HeadSum;
 
 /// A head with its loss.
@@ -40,6 +44,15 @@ pub struct Learner {
     pub strategy: Strategy,
     /// The run's seed.
     pub seed: u64,
+    /// Where memory has not sufficed since somebody asked.
+    pub retreats: Vec<Retreat>,
+}
+
+/// A step before anything has changed.
+struct Attempt {
+    gradients: Gradients,
+    statistics: Statistics,
+    sums: Vec<HeadSum>,
 }
 
 /// A training step that could not be taken.
@@ -73,6 +86,9 @@ pub enum LearnError {
     /// The gradient norm could not be computed.
     #[error(transparent)]
     Optim(#[from] OptimError),
+    /// Memory does not suffice for one image.
+    #[error("{0}, with one image at a time")]
+    OutOfMemory(OutOfMemory),
     /// The device failed.
     #[error("the device failed: {0:?}")]
     Device(#[from] ExecutionError),
@@ -121,6 +137,23 @@ impl Learner {
         step: usize,
         learning_rate: f64,
     ) -> Result<Vec<HeadSum>, LearnError> {
+        let attempt = self.within_memory(count, |learner| {
+            learner.attempt(count, &images, targets, step, learning_rate)
+        })?;
+        self.update(attempt.gradients, learning_rate);
+        self.chain.move_statistics(&attempt.statistics);
+        Ok(attempt.sums)
+    }
+
+    /// All of a step but the change of weights and statistics.
+    fn attempt(
+        &self,
+        count: usize,
+        images: impl Fn(Range<usize>) -> Tensor<4>,
+        targets: &[Targets],
+        step: usize,
+        learning_rate: f64,
+    ) -> Result<Attempt, LearnError> {
         let parts = self.strategy.parts(count);
         let normalizers = self.normalizers(targets);
         let mut sums = vec![None; self.heads.len()];
@@ -153,10 +186,20 @@ impl Learner {
             let names = self.names_of(&size.non_finite, &result.gradients)?;
             return Err(non_finite(&names, learning_rate));
         }
+        // A failed allocation shows where something is read, and statistics are not.
+        let read = statistics.values().map(|(value, _)| value.clone());
+        check_allocated(read).unwrap_or_else(|out_of_memory| out_of_memory.throw());
+        // The step itself takes little beside what has been freed by now.
+        fault::check();
         let gradients = match self.clip_norm {
             Some(most) => clip(result.gradients, &size, most),
             None => result.gradients,
         };
+        Ok(Attempt { gradients, statistics, sums })
+    }
+
+    /// Changes the weights.
+    fn update(&mut self, gradients: Gradients, learning_rate: f64) {
         let ranks: BTreeMap<String, usize> =
             self.chain.packs().iter().map(|pack| (pack.key().to_owned(), pack.rank())).collect();
         let Self { chain, optimizer, ema, decay_norms_and_biases, .. } = self;
@@ -171,8 +214,6 @@ impl Learner {
             }
             None => value,
         });
-        chain.move_statistics(&statistics);
-        Ok(sums)
     }
 
     /// The parameters whose gradients are not finite in the packs `keys`.
@@ -221,10 +262,11 @@ impl Learner {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn evaluate(&self, batch: Batch) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
+    pub fn evaluate(&mut self, batch: Batch) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
         let Batch { images, shape, targets, .. } = batch;
         let images = HostImages { images, shape };
-        self.predict(shape[0], |part| images.upload(part, &self.device), &targets)
+        let device = self.device.clone();
+        self.predict(shape[0], |part| images.upload(part, &device), &targets)
     }
 
     /// As [`Learner::evaluate`], with images that are on the device already,
@@ -233,7 +275,7 @@ impl Learner {
     /// # Errors
     /// As there.
     pub fn evaluate_on(
-        &self,
+        &mut self,
         images: Tensor<4>,
         targets: &[Targets],
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
@@ -241,6 +283,15 @@ impl Learner {
     }
 
     fn predict(
+        &mut self,
+        count: usize,
+        images: impl Fn(Range<usize>) -> Tensor<4>,
+        targets: &[Targets],
+    ) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
+        self.within_memory(count, |learner| learner.predict_parts(count, &images, targets))
+    }
+
+    fn predict_parts(
         &self,
         count: usize,
         images: impl Fn(Range<usize>) -> Tensor<4>,

@@ -20,6 +20,7 @@ mod folder;
 mod learner;
 mod lock;
 mod position;
+mod retreat;
 mod saving;
 mod signals;
 pub mod state;
@@ -33,6 +34,7 @@ pub use folder::{FolderError, Mode as FolderMode, RunFolder};
 pub use learner::{LearnError, LearnedHead, Learner};
 pub use lock::{LockError, RunLock};
 pub use position::Position;
+pub use retreat::Retreat;
 pub use saving::{GatherError, RestoreError, restore};
 pub use signals::{Signal, Stop};
 

@@ -5,6 +5,7 @@ use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 
 use super::{drawn, uniform};
+use crate::ops::linear;
 
 /// `torch.nn.Linear`: `weight` is `[output, input]`, `bias`, if any, `[output]`.
 #[derive(Module, Debug)]
@@ -37,7 +38,7 @@ impl Linear {
 
     /// `[batch, input]` to `[batch, output]`.
     pub fn forward(&self, input: Tensor<2>) -> Tensor<2> {
-        let product = input.matmul(self.weight.val().transpose());
+        let product = linear(input, self.weight.val());
         match &self.bias {
             Some(bias) => product + bias.val().unsqueeze(),
             None => product,

@@ -10,7 +10,7 @@ use super::sizes::{Layer, SizedLayer, Window};
 use super::{Join, Norm};
 use crate::memory::{Activation, Forward, Pass};
 use crate::model::layer::{Conv2d, Dropout, Linear, NormLayer};
-use crate::ops::reference::convolution;
+use crate::ops::convolution;
 use crate::random;
 
 /// What has parameters, and how it is run.
