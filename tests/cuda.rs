@@ -11,8 +11,14 @@ use trainer::memory::{
 use trainer::model::{DensenetArchitecture, Norm};
 use trainer::ops::cuda::{Buffer, Gpu, Kernel, Sizes, Storage};
 
+#[path = "cuda/ahead.rs"]
+mod ahead;
+#[path = "cuda/cube.rs"]
+mod cube;
 #[path = "cuda/general.rs"]
 mod general;
+#[path = "cuda/optim.rs"]
+mod optim;
 #[path = "cuda/resnet.rs"]
 mod resnet;
 
@@ -114,6 +120,7 @@ fn architecture(growth: usize, blocks: &[usize], stem: usize) -> DensenetArchite
         bottleneck: 4,
         compression: 0.5,
         dropout: 0.0,
+        direct: false,
         norm: Norm::Batch,
     }
 }

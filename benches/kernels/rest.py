@@ -23,7 +23,7 @@ HEADERS = {
     "max_pool_forward": "tiles pool_sizes", "max_pool_backward": "tiles pool_sizes",
     "average_pool_forward": "tiles pool_sizes", "average_pool_backward": "tiles pool_sizes",
     "residual_forward": "tiles channels", "shortcut_backward": "tiles channels", "mean_backward": "tiles channels",
-    "gradient_norm": "segments", "gradient_norm_finish": "", "sgd_step": "segments", "adamw_step": "segments",
+    "sums_of_squares": "parameters", "sgd_step": "parameters", "adam_step": "parameters",
 }
 ELEMENTS = ["bf16", "f16", "tf32", "f32"]
 
@@ -587,52 +587,63 @@ def check_pools(o, n, h, w, c, k, s, p):
         expect(f"average_pool_dx {label}", dx, rows_of(rdx), LIMIT[o.e])
 
 
-def check_optimizer(o):
-    sizes = [7, 1024, 1025, 5000, 1, 64 * 147]
-    decays = [0.0, 1e-2, 1e-2, 0.0, 0.1, 1e-4]
-    offsets, offset, blocks, table = [], 0, 0, []
-    import struct
+def places(lengths, step):
+    """Lengths and first blocks of up to 32 arrays, and the number of blocks."""
+    long = lengths + [0] * (32 - len(lengths))
+    first = [sum(up(n, step) for n in long[:k]) for k in range(32)]
+    return long + first, sum(up(n, step) for n in lengths)
 
-    for n, d in zip(sizes, decays):
-        offsets.append(offset)
-        table.append([offset, n, blocks, struct.unpack("<i", struct.pack("<f", d))[0]])
-        offset += up(n, 4) * 4
-        blocks += up(n, 1024)
-    table = torch.tensor(table, dtype=torch.int32, device="cuda")
-    cases = [("sgd", dict(lr=0.1, momentum=0.9, nesterov=True), 0.5, 1.0), ("sgd", dict(lr=0.1, momentum=0.0), 0.0, 4.0),
-             ("sgd", dict(lr=0.05, momentum=0.8, dampening=0.3), 1e9, 1.0), ("adamw", dict(lr=1e-2, betas=(0.9, 0.999), eps=1e-8), 0.7, 8.0)]
-    for kind, options, max_norm, scale in cases:
-        flat = random(offset)
-        parameters = [torch.nn.Parameter(flat[p : p + n].double().clone()) for p, n in zip(offsets, sizes)]
-        groups = [dict(params=[p], weight_decay=d) for p, d in zip(parameters, decays)]
-        peer = torch.optim.SGD(groups, **options) if kind == "sgd" else torch.optim.AdamW(groups, **options)
-        state, m, v, part = torch.zeros(8, device="cuda"), o.f(offset), o.f(offset), o.f(blocks)
-        if kind == "adamw":
-            m.zero_(), v.zero_()
-        b1, b2 = options.get("betas", (0.9, 0.999))
-        for step in range(12):
-            grad = random(offset, scale=scale * (0.1 if step % 3 else 1.0))
-            broken = step in (0, 5)
-            if broken:
-                grad[offsets[2]] = float("inf")
-            before = flat.clone()
-            o.k("gradient_norm")(blocks, 256, [grad, table, part], [len(sizes), 0])
-            o.k("gradient_norm_finish")(1, 1024, [part, state], [blocks, 0, 1.0 / scale, float(max_norm), 1 - b1, 1 - b2])
+
+def groups(*kinds):
+    """The pointers of each parameter together, the unused ones anything."""
+    each = [list(group) for group in zip(*kinds)]
+    return [t for group in each + [each[0]] * (32 - len(each)) for t in group]
+
+
+def norm_of(o, grads):
+    at, blocks = places([g.numel() for g in grads], 4096)
+    part = o.f(blocks)
+    o.k("sums_of_squares")(blocks, 256, [*groups(grads), part], [len(grads), 0, *at])
+    return part.double().sum().sqrt()
+
+
+def check_optimizer(o):
+    lengths = [7, 1024, 1025, 5000, 1, 64 * 147]
+    decay, decays = 1e-2, 0b010110
+    cases = [("sgd", dict(lr=0.1, momentum=0.9, nesterov=True), 0.5), ("sgd", dict(lr=0.1, momentum=0.0), None),
+             ("sgd", dict(lr=0.05, momentum=0.8, dampening=0.3), 1e9), ("adamw", dict(lr=1e-2, betas=(0.9, 0.999), eps=1e-8), 0.7),
+             ("adam", dict(lr=1e-2, betas=(0.3, 0.9), eps=1e-8), 0.7)]
+    at, blocks = places(lengths, 1024)
+    for kind, options, max_norm in cases:
+        values = [random(n) for n in lengths]
+        kept = [[o.f(n) for n in lengths] for _ in range(2)]
+        parameters = [torch.nn.Parameter(v.double().clone()) for v in values]
+        split = [dict(params=[p], weight_decay=decay if decays >> k & 1 else 0.0) for k, p in enumerate(parameters)]
+        peer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[kind](split, **options)
+        lr = options["lr"]
+        for step in range(1, 13):
+            grads = [random(n, scale=0.1 if step % 3 else 1.0) for n in lengths]
+            norm = norm_of(o, grads)
+            factor = min(1.0, max_norm / (norm.item() + 1e-6)) if max_norm else 1.0
+            out = [o.f(n) for n in lengths]
             if kind == "sgd":
-                o.k("sgd_step")(blocks, 256, [flat, grad, m, state, table],
-                    [len(sizes), int(options.get("nesterov", False)), options["lr"], options["momentum"], options.get("dampening", 0.0), 0])
+                o.k("sgd_step")(blocks, 256, groups(values, grads, kept[0], out),
+                    [len(lengths), int(step == 1), decays, int(options.get("nesterov", False)), factor, lr, options["momentum"],
+                     1.0 - options.get("dampening", 0.0), decay, 0.0, *at])
             else:
-                o.k("adamw_step")(blocks, 256, [flat, grad, m, v, state, table], [len(sizes), 0, options["lr"], 1 - b1, 1 - b2, options["eps"]])
-            if broken:
-                same(f"optimizer {kind} skipped", flat, before)
-                continue
-            for p, off, n in zip(parameters, offsets, sizes):
-                p.grad = grad[off : off + n].double() / scale
-            norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm if max_norm > 0 else 1e30)
-            expect(f"gradient_norm {kind}", state[:1], norm.reshape(1), 1e-6)
+                b1, b2 = options["betas"]
+                keep, l2 = (1.0 - lr * decay, 0.0) if kind == "adamw" else (1.0, decay)
+                o.k("adam_step")(blocks, 256, groups(values, grads, *kept, out),
+                    [len(lengths), int(step == 1), decays, factor, lr / (1 - b1**step), math.sqrt(1 - b2**step), b1, 1 - b1, b2, 1 - b2,
+                     options["eps"], keep, l2, 0.0, *at])
+            values = out
+            for p, g in zip(parameters, grads):
+                p.grad = g.double()
+            exact = torch.nn.utils.clip_grad_norm_(parameters, max_norm or 1e30)
+            expect(f"norm {kind}", norm.reshape(1), exact.reshape(1), 1e-6)
             peer.step()
-        for p, off, n in zip(parameters, offsets, sizes):
-            expect(f"{kind}_step {options}", flat[off : off + n], p.detach(), 2e-6)
+        for p, v in zip(parameters, values):
+            expect(f"{kind}_step {options}", v, p.detach(), 2e-6)
 
 
 def check(o):
@@ -873,16 +884,13 @@ def time_resnet(o, n=64, size=224):
 
 
 def time_optimizer(o):
-    n = 8_000_000
-    flat, grad, m, v = (random(n).abs() for _ in range(4))
-    table = torch.tensor([[0, n, 0, 0]], dtype=torch.int32, device="cuda")
-    blocks = up(n, 1024)
-    state, part = torch.zeros(8, device="cuda"), o.f(blocks)
-    def step():
-        o.k("gradient_norm")(blocks, 256, [grad, table, part], [1, 0])
-        o.k("gradient_norm_finish")(1, 1024, [part, state], [blocks, 0, 1.0, 1.0, 0.1, 0.001])
-        o.k("adamw_step")(blocks, 256, [flat, grad, m, v, state, table], [1, 0, 1e-3, 0.1, 0.001, 1e-8])
-    timed("norm + adamw, 8M parameters", step, n * 32, [])
+    lengths = [250_000] * 32
+    values, grads, m, v, out = ([random(n).abs() for n in lengths] for _ in range(5))
+    at, blocks = places(lengths, 1024)
+    numbers = [32, 0, 2**32 - 1, 1.0, 1e-3, 1.0, 0.9, 0.1, 0.999, 0.001, 1e-8, 1.0, 0.0, 0.0, *at]
+    bytes_of_one = sum(lengths) * 4
+    timed("norm, 8M parameters", lambda: norm_of(o, grads), bytes_of_one, [])
+    timed("adam_step, 8M parameters", lambda: o.k("adam_step")(blocks, 256, groups(values, grads, m, v, out), numbers), 7 * bytes_of_one, [])
 
 
 if __name__ == "__main__":

@@ -60,6 +60,7 @@ impl Bench {
             let labels = heads[head].labels.len();
             LabelCounts { positives: vec![1.0; labels], negatives: vec![1.0; labels] }
         };
+        super::warm::compile_kernels(plan, &device);
         let chain = Chain::init(&plan.stages(), &device, plan.run.seed);
         let learner = learner(plan, &heads, chain, device, counts);
         let learning_rate = plan.train.optimizer.lr();

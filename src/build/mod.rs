@@ -3,6 +3,7 @@
 mod bench;
 mod device;
 mod resume;
+mod warm;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -144,6 +145,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         cache,
     );
 
+    warm::compile_kernels(&plan, &device);
     let meter = Meter::open(&device);
     let mut chain = Chain::init(&plan.stages(), &device, plan.run.seed);
     let fresh = match &options.init {
@@ -285,6 +287,12 @@ fn start_from(chain: &mut Chain, path: &Path, device: &Device) -> Result<Vec<Str
     Ok(matched.missing)
 }
 
+/// How the plan's steps are taken.
+fn strategy(plan: &Plan, chain: &Chain) -> Strategy {
+    let strategy = Strategy::new(&plan.memory, &chain.names(), plan.train.batch_size);
+    strategy.expect("the plan has been checked")
+}
+
 fn learner(
     plan: &Plan,
     heads: &[HeadConfig],
@@ -292,8 +300,7 @@ fn learner(
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
 ) -> Learner {
-    let strategy = Strategy::new(&plan.memory, &chain.names(), plan.train.batch_size);
-    let strategy = strategy.expect("the plan has been checked");
+    let strategy = strategy(plan, &chain);
     let with_loss = heads.iter().zip(&plan.heads).enumerate();
     let with_loss = with_loss.map(|(index, (config, head))| LearnedHead {
         config: config.clone(),

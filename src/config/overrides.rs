@@ -138,6 +138,9 @@ impl Override<'_> {
 
     /// Changes `node`, which lies `depth` steps along the key.
     pub(super) fn set(&self, node: &mut Node, shape: &Shape, depth: usize) -> Result<(), Problem> {
+        if let Shape::Again(again) = shape {
+            return self.set(node, &again.shape(), depth);
+        }
         let Some((step, _)) = self.steps.get(depth) else {
             *node = self.read(shape)?;
             return Ok(());

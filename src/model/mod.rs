@@ -9,12 +9,16 @@ mod densenet;
 mod fused;
 mod fused_costs;
 mod heads;
+mod labels;
 mod layer;
 mod network;
 mod resnet;
+mod sequential;
 
 pub use architecture::{ArchitectureFault, DensenetArchitecture};
 pub use config::*;
 pub use heads::HeadsSpec;
+pub use labels::MOST_LABELS;
 pub use network::Network;
 pub use resnet::ResnetArchitecture;
+pub use sequential::*;

@@ -8,11 +8,11 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use crate::data::{Batch, Targets};
 use crate::loss::Loss;
 use crate::memory::{
-    Activation, Chain, Gradients, OutOfMemory, Statistics, Strategy, check_allocated, executor,
-    fault, statistics,
+    Activation, Chain, Gradients, OutOfMemory, Pack, Statistics, Strategy, check_allocated,
+    executor, fault, statistics,
 };
 use crate::model::HeadConfig;
-use crate::optim::{Ema, OptimError, Optimizer, clip, decays, norm};
+use crate::optim::{Ema, OptimError, Optimizer, Update, decays, norm};
 use crate::run::retreat::Retreat;
 use crate::run::tally::HeadSum;
 
@@ -51,6 +51,8 @@ pub struct Learner {
 /// A step before anything has changed.
 struct Attempt {
     gradients: Gradients,
+    /// What they are multiplied by.
+    factor: f64,
     statistics: Statistics,
     sums: Vec<HeadSum>,
 }
@@ -140,7 +142,7 @@ impl Learner {
         let attempt = self.within_memory(count, |learner| {
             learner.attempt(count, &images, targets, step, learning_rate)
         })?;
-        self.update(attempt.gradients, learning_rate);
+        self.update(attempt.gradients, attempt.factor, learning_rate);
         self.chain.move_statistics(&attempt.statistics);
         Ok(attempt.sums)
     }
@@ -191,28 +193,39 @@ impl Learner {
         check_allocated(read).unwrap_or_else(|out_of_memory| out_of_memory.throw());
         // The step itself takes little beside what has been freed by now.
         fault::check();
-        let gradients = match self.clip_norm {
-            Some(most) => clip(result.gradients, &size, most),
-            None => result.gradients,
-        };
-        Ok(Attempt { gradients, statistics, sums })
+        let factor = self.clip_norm.map_or(1.0, |most| size.factor(most));
+        Ok(Attempt { gradients: result.gradients, factor, statistics, sums })
     }
 
-    /// Changes the weights.
-    fn update(&mut self, gradients: Gradients, learning_rate: f64) {
-        let ranks: BTreeMap<String, usize> =
-            self.chain.packs().iter().map(|pack| (pack.key().to_owned(), pack.rank())).collect();
+    /// Changes the weights by these gradients times a factor.
+    fn update(&mut self, gradients: Gradients, factor: f64, learning_rate: f64) {
         let Self { chain, optimizer, ema, decay_norms_and_biases, .. } = self;
-        chain.map_packs(|name, value| match gradients.get(name) {
-            Some(gradient) => {
-                let decay = *decay_norms_and_biases || decays(ranks[name]);
-                let value = optimizer.step(name, learning_rate, decay, value, gradient.clone());
-                if let Some(ema) = ema {
-                    ema.update(name, value.clone());
+        let packs = chain.packs();
+        let decay = |pack: &Pack| *decay_norms_and_biases || decays(pack.rank());
+        let decaying: BTreeMap<String, bool> =
+            packs.iter().map(|pack| (pack.key().to_owned(), decay(pack))).collect();
+        let update = |pack: Pack| {
+            let gradient = gradients.get(pack.key())?.clone();
+            let (name, decay) = (pack.key().to_owned(), decaying[pack.key()]);
+            Some(Update { name, decay, value: pack.value, gradient })
+        };
+        let updates = packs.into_iter().filter_map(update).collect();
+        let mut stepped = optimizer.step_together(learning_rate, factor, updates);
+        chain.map_packs(|name, value| {
+            let Some(gradient) = gradients.get(name) else { return value };
+            let value = match stepped.remove(name) {
+                Some(stepped) => stepped,
+                None => {
+                    let gradient = gradient.clone();
+                    let gradient =
+                        if factor < 1.0 { gradient.mul_scalar(factor) } else { gradient };
+                    optimizer.step(name, learning_rate, decaying[name], value, gradient)
                 }
-                value
+            };
+            if let Some(ema) = ema {
+                ema.update(name, value.clone());
             }
-            None => value,
+            value
         });
     }
 

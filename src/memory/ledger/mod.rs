@@ -152,6 +152,7 @@ impl Ledger {
         let given = ledger.given(input, asked);
         let size = given.array.held.bytes();
         let outputs = stage(&ledger, given.clone());
+        let in_input = outputs.iter().all(|output| output.array.held.is(&given.array.held));
         let kept = meter.live();
         let saving_workspace = meter.peak() - kept;
         ledger.arrays.traffic.set(0.0);
@@ -166,9 +167,9 @@ impl Ledger {
             standing: 4 * ledger.statistics.get() as u64,
             largest_parameter: ledger.largest_parameter(),
             output,
-            output_in_input: false,
+            output_in_input: in_input,
             checkpoint: 0,
-            saved: kept.saturating_sub(size + output),
+            saved: kept.saturating_sub(if in_input { size } else { size + output }),
             saves_input: true,
             saves_output: true,
             forward_workspace: forward.saturating_sub(size + output),

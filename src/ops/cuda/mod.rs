@@ -7,6 +7,8 @@
 //! [`Kernels`] are all of those that a model needs at one precision; `kernels/README*.md` say what
 //! each computes and how it is launched.
 
+mod ahead;
+mod arrays;
 mod buffer;
 mod columns;
 mod conv;
@@ -22,9 +24,11 @@ mod pool;
 mod residual;
 mod squares;
 mod stem;
+mod steps;
 mod transition;
 mod weights;
 
+pub use ahead::{Compiler, rehearsal};
 pub use buffer::Buffer;
 pub use columns::{Affine, Columns, Moments, Partials, Sums};
 pub use conv::Convolution;
@@ -38,4 +42,5 @@ pub use map::DeviceMap;
 pub use norm::{NormBuffers, Record};
 pub use residual::Shortcut;
 pub use stem::Images;
+pub use steps::{AdamStep, SgdStep, Stepped};
 pub use weights::{Form, Packed, Packing, Segment};
