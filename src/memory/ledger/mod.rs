@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use array::{Array, Arrays};
-pub use card::{Card, Run};
+pub use card::{Card, CardStage};
 pub use meter::{Held, Meter};
 
 use super::{ActivationShape, Footprint, Target};
