@@ -21,7 +21,7 @@ fn repeated(left: &[usize], right: &[usize]) -> Vec<usize> {
 
 impl Ledger {
     /// A square convolution of a map to `channels` channels, without bias: keeps its input.
-    pub fn conv2d(&self, map: Noted, channels: usize, window: Window) -> Noted {
+    pub fn convolution(&self, map: Noted, channels: usize, window: Window) -> Noted {
         let [batch, input, height, width] = map.map();
         let out = [window.output(height), window.output(width)];
         let weight = self.parameter(&[channels, input, window.kernel, window.kernel]);
