@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 
 use array::{Array, Arrays};
 pub use card::{Card, CardStage};
-pub use meter::{Held, Meter};
+pub use meter::Held;
+use meter::Meter;
 
 use super::{ActivationShape, Footprint, Target};
 
