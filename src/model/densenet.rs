@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 #[cfg(feature = "cuda")]
 use super::fused;
-use super::fused_costs::{BlockCosts, PoolCosts, StemCosts, TransitionCosts};
+use super::fused_costs::{BlockCosts, PoolCosts, StemCosts, TransitionCosts, stem_takes};
 use super::layer::{Conv2d, Conv2dConfig, Dropout, Fan, NormLayer};
 use super::{DensenetArchitecture, Norm};
 use crate::memory::{
@@ -32,7 +32,8 @@ impl DensenetArchitecture {
             channels: [channels, self.stem],
             norm: self.norm,
             room: widths[0],
-            fused: fused.clone(),
+            // Images of more channels, of arrays, go through an ordinary convolution.
+            fused: fused.clone().filter(|_| stem_takes(channels)),
         }));
         let mut width = self.stem;
         for (index, &layers) in self.blocks.iter().enumerate() {

@@ -42,26 +42,19 @@ impl Case {
 
     /// The convolution of numbers that `dtype` has, computed on `device` in `compute`.
     fn run(&self, products: Products, dtype: DType, compute: DType, device: &Device) -> Found {
-        self.with(products, device, |shape, seed| {
-            noise(shape, seed, device).cast(dtype).cast(compute)
-        })
+        self.with(products, |shape, seed| noise(shape, seed, device).cast(dtype).cast(compute))
     }
 
     /// The root of the sum of the squares of the terms of each number: about how large a sum of such
     /// terms is, also where they happen to cancel.
     fn size(&self, dtype: DType, device: &Device) -> Found {
-        let squares = self.with(Products::Full, device, |shape, seed| {
+        let squares = self.with(Products::Full, |shape, seed| {
             noise(shape, seed, device).cast(dtype).cast(DType::F64).powf_scalar(2.0)
         });
         squares.map(|squares| squares.into_iter().map(f32::sqrt).collect())
     }
 
-    fn with(
-        &self,
-        products: Products,
-        device: &Device,
-        factor: impl Fn([usize; 4], u64) -> Tensor<4>,
-    ) -> Found {
+    fn with(&self, products: Products, factor: impl Fn([usize; 4], u64) -> Tensor<4>) -> Found {
         let map = factor(self.map, 3).autodiff().require_grad();
         let weight = factor(self.weight, 5).autodiff().require_grad();
         let (stride, padding) = (self.stride, self.padding);
@@ -129,7 +122,9 @@ fn convolutions_of_any_size_give_what_the_definition_gives() {
             let ours = case.run(products, dtype, dtype, &gpu);
             let name = format!("{case:?} {products:?} {dtype:?}");
             let size = case.size(dtype, &cpu);
-            for (what, ((ours, exact), size)) in NAMES.iter().zip(ours.iter().zip(&exact).zip(&size)) {
+            for (what, ((ours, exact), size)) in
+                NAMES.iter().zip(ours.iter().zip(&exact).zip(&size))
+            {
                 let off = distance(ours, exact) / norm(exact).max(norm(size));
                 assert!(off <= tolerance, "{name}: {what} is off by {off:.1e}");
             }
