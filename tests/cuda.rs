@@ -11,6 +11,9 @@ use trainer::memory::{
 use trainer::model::{DensenetArchitecture, Norm};
 use trainer::ops::cuda::{Buffer, Gpu, Kernel, Sizes, Storage};
 
+#[path = "cuda/general.rs"]
+mod general;
+
 fn wave<const D: usize>(shape: [usize; D], speed: f64, device: &Device) -> Tensor<D> {
     let values: Vec<f32> =
         (0..shape.iter().product()).map(|i: usize| (i as f64 * speed).sin() as f32).collect();

@@ -5,6 +5,7 @@ use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 
 use super::{drawn, uniform};
+use crate::ops::linear;
 
 /// `torch.nn.Linear`: `weight` is `[output, input]`, `bias` `[output]`.
 #[derive(Module, Debug)]
@@ -24,6 +25,6 @@ impl Linear {
 
     /// `[batch, input]` to `[batch, output]`.
     pub fn forward(&self, input: Tensor<2>) -> Tensor<2> {
-        input.matmul(self.weight.val().transpose()) + self.bias.val().unsqueeze()
+        linear(input, self.weight.val()) + self.bias.val().unsqueeze()
     }
 }

@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use super::{EXPANSION, Norm, ResnetArchitecture, ResnetBlock, ResnetForm};
 use crate::memory::{Activation, ActivationShape, Forward, Pass, Stage, StageSpec, Traced};
 use crate::model::layer::{Conv2d, Conv2dConfig, Fan, NormLayer};
-use crate::ops::reference::convolution;
+use crate::ops::convolution;
 use crate::random;
 
 impl ResnetArchitecture {

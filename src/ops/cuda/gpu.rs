@@ -22,6 +22,12 @@ pub struct Gpu {
     client: Client,
 }
 
+impl PartialEq for Gpu {
+    fn eq(&self, other: &Self) -> bool {
+        self.device == other.device
+    }
+}
+
 impl std::fmt::Debug for Gpu {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "Gpu({:?})", self.device)

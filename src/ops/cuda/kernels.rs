@@ -45,6 +45,9 @@ pub(super) use entry;
 
 const FILL: Entry = entry!("fill", 256, []);
 
+/// Those made by [`Kernels::shared`].
+static SHARED: Mutex<Vec<Kernels>> = Mutex::new(Vec::new());
+
 /// The kernels of one precision on one GPU, each made ready when it is first used.
 #[derive(Debug, Clone)]
 pub struct Kernels {
@@ -60,6 +63,18 @@ impl Kernels {
     pub fn new(gpu: Gpu, element: Element) -> Self {
         let multiprocessors = gpu.multiprocessors();
         Self { gpu, element, multiprocessors, made: Arc::default(), identity: Arc::default() }
+    }
+
+    /// Those for `element` on `gpu` that every caller shares.
+    pub fn shared(gpu: Gpu, element: Element) -> Self {
+        let mut all = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = all.iter().find(|kernels| kernels.gpu == gpu && kernels.element == element);
+        if let Some(kernels) = found {
+            return kernels.clone();
+        }
+        let kernels = Self::new(gpu, element);
+        all.push(kernels.clone());
+        kernels
     }
 
     /// The GPU.
