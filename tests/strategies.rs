@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use proptest::prelude::*;
 use trainer::memory::{
-    Activation, BatchStatistics, Chain, Schedule, StageSpec, Tree, executor, statistics,
+    Activation, BatchStatistics, Chain, Precision, Schedule, StageSpec, Tree, executor, statistics,
 };
 use trainer::model::{HeadConfig, HeadsSpec, ModelConfig, Network, Norm};
 
@@ -30,13 +30,13 @@ fn resnet(norm: &str) -> Network {
 }
 
 /// The network under a head with dropout.
-fn chain(network: &Network, dropout: f64) -> Chain {
+fn chain(network: &Network, dropout: f64, precision: Precision) -> Chain {
     let head = "name = \"findings\"\ntask = \"multilabel\"\nlabels = [\"a\", \"b\"]";
     let head: HeadConfig = toml::from_str(head).expect("a head");
     let head = HeadConfig { dropout, ..head };
     let mut stages: Vec<Box<dyn StageSpec>> = network.stages(1, &Default::default());
     stages.push(Box::new(HeadsSpec { heads: vec![head], features: network.features() }));
-    Chain::init(&stages, &Device::flex(), 3)
+    Chain::init(&stages, &Device::flex(), 3).in_numbers(precision.parameters())
 }
 
 fn wave<const D: usize>(shape: [usize; D], speed: f64) -> Tensor<D> {
@@ -51,9 +51,9 @@ fn values(of: impl Iterator<Item = (String, Tensor<1>)>) -> Values {
     of.map(|(name, value)| (name, value.into_data().iter().collect())).collect()
 }
 
-/// The gradients of Σ direction·outputs over a batch taken in parts of `micro` images as `tree` has
-/// it, and the statistics that it leaves.
-fn step(chain: &Chain, tree: &Tree, micro: usize) -> (Values, Values) {
+/// The gradients of Σ direction·outputs over a batch in `numbers`, taken in parts of `micro` images as
+/// `tree` has it, and the statistics that it leaves.
+fn step(chain: &Chain, tree: &Tree, micro: usize, numbers: DType) -> (Values, Values) {
     let side = 36;
     let parts: Vec<_> = (0..IMAGES).step_by(micro).map(|at| at..(at + micro).min(IMAGES)).collect();
     let (images, direction) = (wave([IMAGES, 1, side, side], 0.7), wave([IMAGES, 2], 1.3));
@@ -64,12 +64,14 @@ fn step(chain: &Chain, tree: &Tree, micro: usize) -> (Values, Values) {
         4,
         |part| {
             let part = &parts[part];
-            Activation::Map(images.clone().narrow(0, part.start, part.len()))
+            Activation::Map(images.clone().narrow(0, part.start, part.len()).cast(numbers))
         },
         |part, outputs| {
             let part = &parts[part];
-            assert_eq!(outputs.into_outputs()[0].dims(), [part.len(), 2]);
-            Activation::Outputs(vec![direction.clone().narrow(0, part.start, part.len())])
+            let outputs = outputs.into_outputs().remove(0);
+            assert_eq!((outputs.dims(), outputs.dtype()), ([part.len(), 2], numbers));
+            let direction = direction.clone().narrow(0, part.start, part.len());
+            Activation::Outputs(vec![direction.cast(numbers)])
         },
     );
     let found = result.statistics.into_iter().zip(&parts).map(|(s, part)| (s, part.len()));
@@ -109,35 +111,35 @@ fn assert_near(ours: &Values, exact: &Values, tolerance: f64) {
     }
 }
 
-fn every_schedule_agrees(network: &Network) {
-    let chain = chain(network, 0.25);
-    let stages = chain.stages().len();
-    let plain = step(&chain, &Tree::keep_all(stages), IMAGES);
+fn every_schedule_agrees(network: &Network, precision: Precision) {
+    let chain = chain(network, 0.25, precision);
+    let (stages, numbers) = (chain.stages().len(), precision.activations());
+    let plain = step(&chain, &Tree::keep_all(stages), IMAGES, numbers);
     let trained = chain.parameters().iter().filter(|parameter| parameter.trained).count();
     assert_eq!(plain.0.len(), trained, "every parameter has a gradient");
     let config = ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let cases = trees(stages);
     let agrees = runner.run(&cases, |tree| {
-        let ours = step(&chain, &tree, IMAGES);
+        let ours = step(&chain, &tree, IMAGES, numbers);
         prop_assert!(ours == plain, "gradients or statistics differ: {tree:?}");
         Ok(())
     });
     agrees.unwrap();
     for tree in [Tree::segments(&vec![1; stages]), Tree::keep_all(stages).offloaded()] {
-        assert!(step(&chain, &tree, IMAGES) == plain, "{tree:?}");
+        assert!(step(&chain, &tree, IMAGES, numbers) == plain, "{tree:?}");
     }
 }
 
 fn every_split_agrees(network: &Network) {
     assert_eq!(network.norm(), Norm::Group);
     // A part draws masks of its own.
-    let chain = chain(network, 0.0);
+    let chain = chain(network, 0.0, Precision::Fp32);
     let stages = chain.stages().len();
-    let (whole, _) = step(&chain, &Tree::keep_all(stages), IMAGES);
+    let (whole, _) = step(&chain, &Tree::keep_all(stages), IMAGES, DType::F32);
     for micro in [1, 2, 3, 4, IMAGES, 9] {
         for tree in [Tree::keep_all(stages), Tree::segments(&vec![1; stages])] {
-            let (parts, _) = step(&chain, &tree, micro);
+            let (parts, _) = step(&chain, &tree, micro, DType::F32);
             assert_near(&parts, &whole, 1e-5);
         }
     }
@@ -145,13 +147,22 @@ fn every_split_agrees(network: &Network) {
 
 #[test]
 fn every_schedule_of_a_densenet_gives_the_same_bits() {
-    every_schedule_agrees(&densenet("batch", 0.2));
-    every_schedule_agrees(&densenet("group", 0.2));
+    every_schedule_agrees(&densenet("batch", 0.2), Precision::Fp32);
+    every_schedule_agrees(&densenet("group", 0.2), Precision::Fp32);
 }
 
 #[test]
 fn every_schedule_of_a_resnet_gives_the_same_bits() {
-    every_schedule_agrees(&resnet("batch"));
+    every_schedule_agrees(&resnet("batch"), Precision::Fp32);
+}
+
+#[test]
+fn every_schedule_gives_the_same_bits_in_16_bits() {
+    every_schedule_agrees(&densenet("batch", 0.2), Precision::Bf16);
+    every_schedule_agrees(&densenet("group", 0.2), Precision::Fp16);
+    every_schedule_agrees(&resnet("batch"), Precision::Fp16);
+    every_schedule_agrees(&resnet("group"), Precision::Bf16);
+    every_schedule_agrees(&resnet("batch"), Precision::Half);
 }
 
 #[test]

@@ -45,13 +45,19 @@ impl Bench {
         Ok(Self { meter, learner, images, targets, learning_rate, steps: 0 })
     }
 
-    /// Takes a step and returns the sum of the heads' losses.
+    /// Takes a step and returns the sum of the heads' losses. Where the loss is scaled by too much at
+    /// first, the step is tried until it is taken.
     ///
     /// # Errors
     /// When a loss or gradient is not finite, or the device fails.
     pub fn step(&mut self) -> Result<f64, LearnError> {
-        let images = self.images.clone();
-        let sums = self.learner.step_on(images, &self.targets, self.steps, self.learning_rate)?;
+        let sums = loop {
+            let (images, rate) = (self.images.clone(), self.learning_rate);
+            match self.learner.step_on(images, &self.targets, self.steps, rate) {
+                Err(LearnError::Skipped { .. }) => {}
+                taken => break taken?,
+            }
+        };
         self.steps += 1;
         Ok(sums.iter().map(|sum| sum.sum / sum.normalizer.max(1.0)).sum())
     }

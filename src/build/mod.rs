@@ -21,6 +21,7 @@ use crate::memory::measure::Meter;
 use crate::memory::{Chain, Strategy};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, Norm};
+use crate::optim::LossScale;
 use crate::plan::Plan;
 use crate::report::{
     Event, HeadLabels, Place, Report, ReportError, Reports, ResumePoint, Start, Watched,
@@ -46,10 +47,10 @@ pub enum BuildError {
     /// The device is not there.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device has no kernels for the precision.
+    /// The device does not have the precision.
     #[error(
-        "the precision under [memory] needs a GPU, and the device is {device}\nWrite `precision = \
-         \"fp32\"` under [memory], or name a GPU under [device]."
+        "the precision \"tf32\" under [memory] needs a GPU, and the device is {device}\nWrite \
+         `precision = \"fp32\"` (or \"bf16\") under [memory], or name a GPU under [device]."
     )]
     Precision {
         /// The device.
@@ -114,7 +115,7 @@ pub enum BuildError {
 pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let stop = Stop::install().map_err(BuildError::Signals)?;
     let device = resolve_device(&plan.device.to_string())?;
-    if plan.memory.needs_fused() && !is_gpu(&device) {
+    if plan.memory.precision.needs_gpu() && !is_gpu(&device) {
         return Err(BuildError::Precision { device: describe(&device) });
     }
     let folder = RunFolder::create(&plan.folder(), options.mode)?;
@@ -255,6 +256,8 @@ fn learner(
 ) -> Learner {
     let strategy = Strategy::new(&plan.memory, &chain.names(), plan.train.batch_size);
     let strategy = strategy.expect("the plan has been checked");
+    let precision = plan.memory.precision;
+    let chain = chain.in_numbers(precision.parameters());
     let with_loss = heads.iter().zip(&plan.heads).enumerate();
     let with_loss = with_loss.map(|(index, (config, head))| LearnedHead {
         config: config.clone(),
@@ -274,6 +277,8 @@ fn learner(
         clip_norm: plan.train.clip_norm,
         decay_norms_and_biases: plan.train.decay_norms_and_biases,
         strategy,
+        precision,
+        loss_scale: precision.scales_loss().then(LossScale::default),
         seed: plan.run.seed,
         chain,
     }

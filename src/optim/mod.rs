@@ -23,6 +23,7 @@ mod schedule;
 mod clip;
 mod ema;
 mod lerp;
+mod loss_scale;
 mod restore;
 
 #[cfg(test)]
@@ -33,5 +34,6 @@ pub use clip::{GradientNorm, clip, norm};
 pub use config::*;
 pub use ema::Ema;
 pub use error::OptimError;
+pub use loss_scale::LossScale;
 pub use optimizer::{Optimizer, OptimizerState, decays};
 pub use schedule::{PlateauState, Schedule, ScheduleState};

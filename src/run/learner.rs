@@ -7,9 +7,10 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 
 use crate::data::{Batch, Targets};
 use crate::loss::Loss;
-use crate::memory::{Activation, Chain, Gradients, Strategy, executor, statistics};
+use crate::memory::{Activation, Chain, Gradients, Precision, Strategy, executor, statistics};
 use crate::model::HeadConfig;
-use crate::optim::{Ema, OptimError, Optimizer, clip, decays, norm};
+use crate::ops::with_products;
+use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, clip, decays, norm};
 use crate::run::tally::HeadSum;
 
 /// A head with its loss.
@@ -38,6 +39,10 @@ pub struct Learner {
     pub decay_norms_and_biases: bool,
     /// How steps are taken.
     pub strategy: Strategy,
+    /// What activations, weights and products are held in.
+    pub precision: Precision,
+    /// The scale of the loss, where the precision asks for one.
+    pub loss_scale: Option<LossScale>,
     /// The run's seed.
     pub seed: u64,
 }
@@ -70,6 +75,28 @@ pub enum LearnError {
         /// The learning rate of the step.
         learning_rate: f64,
     },
+    /// The step was left out, and the loss is scaled by less from now on; nothing else has changed.
+    #[error("{what} is not finite in fp16; the loss is scaled by {scale} from now on")]
+    Skipped {
+        /// What is not finite.
+        what: String,
+        /// The new scale.
+        scale: f64,
+    },
+    /// Step after step was left out, until there was nothing left of the scale of the loss.
+    #[error(
+        "{what} is not finite in fp16, however little the loss is scaled: {skipped} steps of this run \
+         were left out\nNumbers above 65504 do not fit in fp16. Write `precision = \"bf16\"` under \
+         [memory], or lower the learning rate (it was {learning_rate:e})."
+    )]
+    Unscalable {
+        /// What is not finite.
+        what: String,
+        /// Steps left out since the run began.
+        skipped: u64,
+        /// The learning rate of the step.
+        learning_rate: f64,
+    },
     /// The gradient norm could not be computed.
     #[error(transparent)]
     Optim(#[from] OptimError),
@@ -80,7 +107,7 @@ pub enum LearnError {
 
 impl Learner {
     /// Takes optimizer step number `step` (from 0) with the images of `batch`, and returns each
-    /// head's loss. On an error nothing has changed.
+    /// head's loss. On an error nothing has changed, but for the scale of the loss where it says so.
     ///
     /// # Errors
     /// When a loss or a gradient is not finite, or the device fails.
@@ -124,38 +151,49 @@ impl Learner {
         let parts = self.strategy.parts(count);
         let normalizers = self.normalizers(targets);
         let mut sums = vec![None; self.heads.len()];
-        let result = executor::train(
-            &self.chain,
-            &self.strategy.schedule(parts.len()),
-            self.seed,
-            step as u64,
-            |micro| Activation::Map(images(parts[micro].clone())),
-            |micro, outputs| {
-                let part = |targets: &Targets| targets.part(parts[micro].clone());
-                let targets: Vec<Targets> = targets.iter().map(part).collect();
-                let each = self.losses(outputs.into_outputs(), &targets, &normalizers);
-                let (gradients, of_part): (Vec<_>, Vec<_>) = each.into_iter().unzip();
-                add(&mut sums, of_part);
-                Activation::Outputs(gradients)
-            },
-        );
+        let numbers = self.precision.activations();
+        let train = || {
+            executor::train(
+                &self.chain,
+                &self.strategy.schedule(parts.len()),
+                self.seed,
+                step as u64,
+                |micro| Activation::Map(images(parts[micro].clone()).cast(numbers)),
+                |micro, outputs| {
+                    let part = |targets: &Targets| targets.part(parts[micro].clone());
+                    let targets: Vec<Targets> = targets.iter().map(part).collect();
+                    let each = self.losses(outputs.into_outputs(), &targets, &normalizers);
+                    let (gradients, of_part): (Vec<_>, Vec<_>) = each.into_iter().unzip();
+                    add(&mut sums, of_part);
+                    Activation::Outputs(gradients)
+                },
+            )
+        };
+        let result = with_products(self.precision.products(), train);
         let statistics = result.statistics.into_iter().zip(&parts);
         let statistics = statistics.map(|(found, part)| (found, part.len())).collect();
         let statistics = statistics::combine(statistics, self.strategy.batch_norm);
+        let gradients = match self.loss_scale {
+            Some(scale) => {
+                result.gradients.map(|gradient| gradient.mul_scalar(1.0 / scale.scale()))
+            }
+            None => result.gradients,
+        };
         // Waits for the device, and the losses after it no more.
-        let size = norm(&result.gradients)?;
+        let size = norm(&gradients)?;
         let sums = read(sums, &normalizers)?;
+        self.observe(&sums, &size, learning_rate)?;
         if let Some(index) = sums.iter().position(|sum| !sum.sum.is_finite()) {
             let head = self.heads[index].config.name.clone();
             return Err(LearnError::Loss { head, learning_rate });
         }
         if !size.is_finite() {
-            let names = self.names_of(&size.non_finite, &result.gradients)?;
+            let names = self.names_of(&size.non_finite, &gradients)?;
             return Err(non_finite(&names, learning_rate));
         }
         let gradients = match self.clip_norm {
-            Some(most) => clip(result.gradients, &size, most),
-            None => result.gradients,
+            Some(most) => clip(gradients, &size, most),
+            None => gradients,
         };
         let ranks: BTreeMap<String, usize> =
             self.chain.packs().iter().map(|pack| (pack.key().to_owned(), pack.rank())).collect();
@@ -175,6 +213,32 @@ impl Learner {
         Ok(sums)
     }
 
+    /// Lets the scale of the loss take note of a step's losses and gradients, which are not finite
+    /// where the step is to be left out.
+    fn observe(
+        &mut self,
+        sums: &[HeadSum],
+        size: &GradientNorm,
+        learning_rate: f64,
+    ) -> Result<(), LearnError> {
+        let Some(loss_scale) = &mut self.loss_scale else { return Ok(()) };
+        let broken = sums.iter().position(|sum| !sum.sum.is_finite());
+        let what = match broken {
+            Some(head) => format!("the loss of head `{}`", self.heads[head].config.name),
+            None if !size.is_finite() => "the gradient".to_owned(),
+            None => {
+                loss_scale.observe(true);
+                return Ok(());
+            }
+        };
+        loss_scale.observe(false);
+        let (scale, skipped) = (loss_scale.scale(), loss_scale.skipped());
+        Err(match loss_scale.is_spent() {
+            true => LearnError::Unscalable { what, skipped, learning_rate },
+            false => LearnError::Skipped { what, scale },
+        })
+    }
+
     /// The parameters whose gradients are not finite in the packs `keys`.
     fn names_of(&self, keys: &[String], gradients: &Gradients) -> Result<Vec<String>, LearnError> {
         let mut names = Vec::new();
@@ -190,8 +254,8 @@ impl Learner {
         Ok(if names.is_empty() { keys.to_vec() } else { names })
     }
 
-    /// For each head, the gradient of the weighted sum of the heads' mean losses with respect to its
-    /// outputs for a part of a batch, and the part's share of its loss. A head without a known label
+    /// For each head, the gradient of the weighted sum of the heads' mean losses, scaled where losses
+    /// are, with respect to its outputs for a part of a batch, and the part's share of its loss. A head without a known label
     /// in the whole batch, whose `normalizers` these are, has a gradient of 0.
     fn losses(
         &self,
@@ -207,7 +271,8 @@ impl Learner {
             let leaf = output.autodiff().require_grad();
             let (values, mask) = upload_targets(targets, &self.device);
             let sum = head.loss.sum(leaf.clone(), values, mask);
-            let share = head.config.weight / normalizer;
+            let scale = self.loss_scale.map_or(1.0, |scale| scale.scale());
+            let share = scale * head.config.weight / normalizer;
             let mut gradients = sum.clone().mul_scalar(share).backward();
             let gradient = leaf.grad_remove(&mut gradients);
             let gradient = gradient.unwrap_or_else(|| leaf.without_autodiff().zeros_like());
@@ -250,8 +315,9 @@ impl Learner {
         let mut sums = vec![None; self.heads.len()];
         let mut rows = vec![Vec::new(); self.heads.len()];
         for part in self.strategy.parts(count) {
-            let input = Activation::Map(images(part.clone()));
-            let outputs = executor::evaluate(&self.chain, input).into_outputs();
+            let input = Activation::Map(images(part.clone()).cast(self.precision.activations()));
+            let evaluate = || executor::evaluate(&self.chain, input).into_outputs();
+            let outputs = with_products(self.precision.products(), evaluate);
             let heads = self.heads.iter().zip(&outputs).zip(targets).zip(&normalizers);
             let of_part = heads.map(|(((head, output), targets), &normalizer)| {
                 (normalizer > 0.0).then(|| {

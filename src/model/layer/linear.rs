@@ -23,8 +23,11 @@ impl Linear {
         Self { weight, bias: Param::from_tensor(Tensor::zeros([output], device)) }
     }
 
-    /// `[batch, input]` to `[batch, output]`.
+    /// `[batch, input]` to `[batch, output]`, in the input's numbers; the bias is added in its own, so
+    /// that its gradient is summed in them.
     pub fn forward(&self, input: Tensor<2>) -> Tensor<2> {
-        linear(input, self.weight.val()) + self.bias.val().unsqueeze()
+        let (numbers, bias) = (input.dtype(), self.bias.val());
+        let product = linear(input, self.weight.val()).cast(bias.dtype());
+        (product + bias.unsqueeze()).cast(numbers)
     }
 }

@@ -10,6 +10,7 @@ use super::{EXPANSION, Norm, ResnetArchitecture, ResnetBlock, ResnetForm};
 use crate::memory::{Activation, ActivationShape, Forward, Pass, Stage, StageSpec, Traced};
 use crate::model::layer::{Conv2d, Conv2dConfig, Fan, NormLayer};
 use crate::ops::convolution;
+use crate::ops::reference::mean;
 use crate::random;
 
 impl ResnetArchitecture {
@@ -311,9 +312,6 @@ impl StageSpec for PoolSpec {
 
 impl Forward for Pool {
     fn forward(&self, input: Activation, _pass: &Pass) -> Activation {
-        let map = input.into_map();
-        let [batch, channels, height, width] = map.dims();
-        let flat = map.reshape([batch, channels, height * width]);
-        Activation::Features(flat.mean_dim(2).reshape([batch, channels]))
+        Activation::Features(mean(input.into_map()))
     }
 }

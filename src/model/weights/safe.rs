@@ -4,18 +4,21 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
+use burn::tensor::{DType, f16};
 use safetensors::tensor::{Dtype, SafeTensors, View};
 
 use super::decode::{Float, to_f32};
 use super::{NamedTensor, Weights, WeightsError};
 
-/// The bytes of a SafeTensors file with these tensors, as PyTorch's tools read it.
+/// The bytes of a SafeTensors file with these tensors in `numbers`, 32-bit or fp16, as PyTorch's tools
+/// read it.
 ///
 /// The same tensors give the same bytes, in whatever order they come.
 ///
 /// # Errors
 /// When two tensors have one name, or a tensor's numbers do not fit its shape.
-pub fn write(tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
+pub fn write(numbers: DType, tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
+    let halves = numbers == DType::F16;
     let mut seen = BTreeSet::new();
     for tensor in tensors {
         if !seen.insert(&tensor.name) {
@@ -30,30 +33,39 @@ pub fn write(tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
             )));
         }
     }
-    let views = tensors.iter().map(|tensor| (tensor.name.as_str(), F32View(tensor)));
+    let views = tensors.iter().map(|tensor| (tensor.name.as_str(), Written { tensor, halves }));
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     safetensors::serialize(views, Some(metadata))
         .map_err(|error| WeightsError::Write(error.to_string()))
 }
 
 /// Makes the bytes of one tensor at a time.
-struct F32View<'a>(&'a NamedTensor);
+struct Written<'a> {
+    tensor: &'a NamedTensor,
+    /// Whether its numbers are written in fp16.
+    halves: bool,
+}
 
-impl View for F32View<'_> {
+impl View for Written<'_> {
     fn dtype(&self) -> Dtype {
-        Dtype::F32
+        if self.halves { Dtype::F16 } else { Dtype::F32 }
     }
 
     fn shape(&self) -> &[usize] {
-        &self.0.shape
+        &self.tensor.shape
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        self.0.data.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>().into()
+        let numbers = self.tensor.data.iter();
+        let bytes: Vec<u8> = match self.halves {
+            true => numbers.flat_map(|number| f16::from_f32(*number).to_le_bytes()).collect(),
+            false => numbers.flat_map(|number| number.to_le_bytes()).collect(),
+        };
+        bytes.into()
     }
 
     fn data_len(&self) -> usize {
-        self.0.data.len() * size_of::<f32>()
+        self.tensor.data.len() * if self.halves { size_of::<f16>() } else { size_of::<f32>() }
     }
 }
 
@@ -122,7 +134,7 @@ mod tests {
             tensor("b", &[], &[f32::MIN_POSITIVE / 2.0]),
             tensor("c", &[0, 3], &[]),
         ];
-        let bytes = write(&tensors).expect("writes");
+        let bytes = write(DType::F32, &tensors).expect("writes");
         let read = parse(&bytes, Path::new("memory")).expect("reads");
         assert_eq!(read.tensors.len(), tensors.len());
         for (read, written) in read.tensors.iter().zip(&tensors) {
@@ -132,15 +144,16 @@ mod tests {
             assert_eq!(bits(&read.data), bits(&written.data));
         }
         let [a, b, c] = tensors;
-        assert_eq!(write(&[c, a, b]).expect("writes"), bytes);
+        assert_eq!(write(DType::F32, &[c, a, b]).expect("writes"), bytes);
     }
 
     #[test]
     fn tensors_that_no_file_can_hold_are_refused() {
         let twice = [tensor("a", &[1], &[1.0]), tensor("a", &[1], &[2.0])];
-        let error = write(&twice).expect_err("is refused").to_string();
+        let error = write(DType::F32, &twice).expect_err("is refused").to_string();
         assert_eq!(error, "cannot write the weights: \"a\" is there twice");
-        let error = write(&[tensor("a", &[2, 3], &[1.0])]).expect_err("is refused").to_string();
+        let error =
+            write(DType::F32, &[tensor("a", &[2, 3], &[1.0])]).expect_err("is refused").to_string();
         assert_eq!(error, "cannot write the weights: \"a\" has shape [2, 3] and 1 numbers");
     }
 }

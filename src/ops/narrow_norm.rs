@@ -1,0 +1,238 @@
+//! Normalisation of 16-bit maps, with everything computed in 32 bits.
+
+use std::fmt::{self, Debug, Formatter};
+use std::marker::PhantomData;
+
+use burn::backend::autodiff::NodeId;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::{Autodiff, Backend, DispatchDevice, DispatchKindConversion, DispatchTensor};
+use burn::tensor::{DType, Tensor};
+
+use super::primitives::{primitive, tensor};
+
+/// What mean and variance are taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// Each channel of all images.
+    Batch,
+    /// So many groups of channels, in each image on its own.
+    Groups(usize),
+}
+
+/// `map`, `[batch, channels, height, width]`, less its mean, over its standard deviation, times
+/// `weight`, plus `bias`, `[channels]` both; in the map's numbers. Beside it mean and biased variance
+/// in 32 bits, without autodiff: `[channels]` over a batch, `[batch · groups]` over groups.
+///
+/// Sums, statistics and the arithmetic between are 32-bit, forward and backward; what is kept for
+/// the backward pass is the map as it came.
+pub fn narrow_norm(
+    over: Over,
+    epsilon: f64,
+    map: Tensor<4>,
+    weight: Tensor<1>,
+    bias: Tensor<1>,
+) -> (Tensor<4>, [Tensor<1>; 2]) {
+    let norm = Norm { over, epsilon, numbers: map.dtype(), shape: map.dims() };
+    if !map.is_autodiff() && !weight.is_autodiff() {
+        let statistics = norm.statistics(map.clone());
+        return (norm.apply(map, &statistics, weight, bias), statistics.flat());
+    }
+    match map.device().inner().as_dispatch() {
+        #[cfg(feature = "cuda")]
+        DispatchDevice::Cube(_) => record::<burn::backend::Cube>(norm, map, weight, bias),
+        #[cfg(feature = "cpu")]
+        DispatchDevice::Flex(_) => record::<burn::backend::Flex>(norm, map, weight, bias),
+        other => unreachable!("no backend was built for {other:?}"),
+    }
+}
+
+/// The arithmetic, on tensors without autodiff. In between, maps are `[batch, groups, channels of a
+/// group, pixels]`; over a batch each channel is a group.
+#[derive(Debug, Clone)]
+struct Norm {
+    over: Over,
+    epsilon: f64,
+    numbers: DType,
+    /// Of the map.
+    shape: [usize; 4],
+}
+
+/// Mean and biased variance, one for each group, as they broadcast over a map.
+#[derive(Clone)]
+struct Statistics {
+    mean: Tensor<4>,
+    variance: Tensor<4>,
+}
+
+impl Statistics {
+    fn flat(self) -> [Tensor<1>; 2] {
+        [self.mean.reshape([-1]), self.variance.reshape([-1])]
+    }
+}
+
+impl Norm {
+    fn grouped(&self, map: Tensor<4>) -> Tensor<4> {
+        let [batch, channels, height, width] = self.shape;
+        let groups = self.groups();
+        map.cast(DType::F32).reshape([batch, groups, channels / groups, height * width])
+    }
+
+    fn groups(&self) -> usize {
+        match self.over {
+            Over::Batch => self.shape[1],
+            Over::Groups(groups) => groups,
+        }
+    }
+
+    /// `[channels]` as it broadcasts over a map.
+    fn by_channel(&self, values: Tensor<1>) -> Tensor<4> {
+        let groups = self.groups();
+        values.cast(DType::F32).reshape([1, groups, self.shape[1] / groups, 1])
+    }
+
+    /// One number for each group. All parts that means are taken of are equally large.
+    fn mean(&self, map: Tensor<4>) -> Tensor<4> {
+        let mean = map.mean_dim(3).mean_dim(2);
+        match self.over {
+            Over::Batch => mean.mean_dim(0),
+            Over::Groups(_) => mean,
+        }
+    }
+
+    fn statistics(&self, map: Tensor<4>) -> Statistics {
+        let map = self.grouped(map);
+        let mean = self.mean(map.clone());
+        let variance = self.mean((map - mean.clone()).square());
+        Statistics { mean, variance }
+    }
+
+    /// Mean 0 and variance 1, and the factor that made it so.
+    fn normalised(&self, map: Tensor<4>, statistics: &Statistics) -> [Tensor<4>; 2] {
+        let Statistics { mean, variance } = statistics.clone();
+        let factor = variance.add_scalar(self.epsilon).sqrt().recip();
+        [(self.grouped(map) - mean) * factor.clone(), factor]
+    }
+
+    fn apply(
+        &self,
+        map: Tensor<4>,
+        statistics: &Statistics,
+        weight: Tensor<1>,
+        bias: Tensor<1>,
+    ) -> Tensor<4> {
+        let [normal, _] = self.normalised(map, statistics);
+        let output = normal * self.by_channel(weight) + self.by_channel(bias);
+        output.reshape(self.shape).cast(self.numbers)
+    }
+
+    /// The gradients of map, weight and bias.
+    fn backward(
+        &self,
+        map: Tensor<4>,
+        statistics: &Statistics,
+        weight: Tensor<1>,
+        gradient: Tensor<4>,
+    ) -> (Tensor<4>, [Tensor<1>; 2]) {
+        let numbers = weight.dtype();
+        let [normal, factor] = self.normalised(map, statistics);
+        let gradient = self.grouped(gradient);
+        let of_channels = |map: Tensor<4>| {
+            let sum = map.sum_dim(3).sum_dim(0);
+            sum.reshape([self.shape[1]]).cast(numbers)
+        };
+        let of_weight = of_channels(gradient.clone() * normal.clone());
+        let of_bias = of_channels(gradient.clone());
+        let gradient = gradient * self.by_channel(weight);
+        let projected = normal.clone() * self.mean(gradient.clone() * normal);
+        let centred = gradient.clone() - self.mean(gradient);
+        let of_map = (centred - projected) * factor;
+        (of_map.reshape(self.shape).cast(self.numbers), [of_weight, of_bias])
+    }
+}
+
+fn record<B>(
+    norm: Norm,
+    map: Tensor<4>,
+    weight: Tensor<1>,
+    bias: Tensor<1>,
+) -> (Tensor<4>, [Tensor<1>; 2])
+where
+    B: Backend,
+    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
+{
+    let map = primitive::<Autodiff<B>, 4>(map.autodiff());
+    let [weight, bias] =
+        [weight, bias].map(|values| primitive::<Autodiff<B>, 1>(values.autodiff()));
+    let parents = [map.node(), weight.node(), bias.node()];
+    let values = tensor::<B, 4>(map.clone().into_primitive());
+    let [scale, shift] =
+        [&weight, &bias].map(|values| tensor::<B, 1>(values.clone().into_primitive()));
+    let statistics = norm.statistics(values.clone());
+    let told = statistics.clone().flat();
+    let output = primitive::<B, 4>(norm.apply(values, &statistics, scale, shift));
+    let step = Step::<B>(PhantomData).prepare::<NoCheckpointing>(parents);
+    let output = match step.compute_bound().stateful() {
+        OpsKind::Tracked(mut prep) => {
+            let (map, weight) = (prep.checkpoint(&map), prep.checkpoint(&weight));
+            prep.finish(State { norm, statistics, map, weight }, output)
+        }
+        OpsKind::UnTracked(prep) => prep.finish(output),
+    };
+    (tensor::<Autodiff<B>, 4>(output), told)
+}
+
+struct Step<B>(PhantomData<B>);
+
+impl<B> Debug for Step<B> {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str("NarrowNorm")
+    }
+}
+
+/// What the step needs: map and weight by where autodiff keeps them.
+#[derive(Clone)]
+struct State {
+    norm: Norm,
+    statistics: Statistics,
+    map: NodeId,
+    weight: NodeId,
+}
+
+impl Debug for State {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        self.norm.fmt(formatter)
+    }
+}
+
+impl<B> Backward<B, 3> for Step<B>
+where
+    B: Backend,
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    type State = State;
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, 3>,
+        gradients: &mut Gradients,
+        checkpointer: &mut Checkpointer,
+    ) {
+        let gradient = tensor::<B, 4>(gradients.consume::<B>(&ops.node));
+        let State { norm, statistics, map, weight } = ops.state;
+        let map = tensor::<B, 4>(checkpointer.retrieve_node_output(map));
+        let weight = tensor::<B, 1>(checkpointer.retrieve_node_output(weight));
+        let (of_map, [of_weight, of_bias]) = norm.backward(map, &statistics, weight, gradient);
+        let [map, weight, bias] = ops.parents;
+        if let Some(map) = map {
+            gradients.register::<B>(map.id, primitive::<B, 4>(of_map));
+        }
+        for (parent, gradient) in [(weight, of_weight), (bias, of_bias)] {
+            if let Some(parent) = parent {
+                gradients.register::<B>(parent.id, primitive::<B, 1>(gradient));
+            }
+        }
+    }
+}
