@@ -13,6 +13,8 @@ use trainer::ops::cuda::{Buffer, Gpu, Kernel, Sizes, Storage};
 
 #[path = "cuda/general.rs"]
 mod general;
+#[path = "cuda/precision.rs"]
+mod precision;
 
 fn wave<const D: usize>(shape: [usize; D], speed: f64, device: &Device) -> Tensor<D> {
     let values: Vec<f32> =
@@ -236,9 +238,13 @@ fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
         exact.map_parameters(|_, value| value.cast(DType::F64));
         let exact = train(&exact, shape, &cpu, DType::F64);
         let single = Errors::of(&format!("{shape:?} on the CPU in fp32"), &single, &exact);
-        for (precision, tolerance) in
-            [(Precision::Fp32, 1e-5), (Precision::Tf32, 1e-3), (Precision::Bf16, 1e-2)]
-        {
+        let precisions = [
+            (Precision::Fp32, 1e-5),
+            (Precision::Tf32, 1e-3),
+            (Precision::Bf16, 1e-2),
+            (Precision::Fp16, 1e-2 / 8.0),
+        ];
+        for (precision, tolerance) in precisions {
             for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
                 let memory =
                     MemoryConfig { precision, dense_layers: Some(dense_layers), ..plain.clone() };

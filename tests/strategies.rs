@@ -1,5 +1,7 @@
 //! What protects gradients: they do not depend on how a step is made to fit in memory.
 
+#![expect(clippy::print_stdout, reason = "a process tells another what it found")]
+
 use std::collections::BTreeMap;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
@@ -54,7 +56,17 @@ fn values(of: impl Iterator<Item = (String, Tensor<1>)>) -> Values {
 /// The gradients of Σ direction·outputs over a batch in `numbers`, taken in parts of `micro` images as
 /// `tree` has it, and the statistics that it leaves.
 fn step(chain: &Chain, tree: &Tree, micro: usize, numbers: DType) -> (Values, Values) {
-    let side = 36;
+    step_of(chain, tree, micro, numbers, 36)
+}
+
+/// [`step`] with images of `side` pixels.
+fn step_of(
+    chain: &Chain,
+    tree: &Tree,
+    micro: usize,
+    numbers: DType,
+    side: usize,
+) -> (Values, Values) {
     let parts: Vec<_> = (0..IMAGES).step_by(micro).map(|at| at..(at + micro).min(IMAGES)).collect();
     let (images, direction) = (wave([IMAGES, 1, side, side], 0.7), wave([IMAGES, 2], 1.3));
     let result = executor::train(
@@ -169,4 +181,48 @@ fn every_schedule_gives_the_same_bits_in_16_bits() {
 fn every_split_of_a_batch_gives_its_gradient() {
     every_split_agrees(&densenet("group", 0.0));
     every_split_agrees(&resnet("group"));
+}
+
+/// FNV-1a of the bits of gradients and statistics.
+fn digest(found: &(Values, Values)) -> u64 {
+    let values = found.0.values().chain(found.1.values()).flatten();
+    let bytes = values.flat_map(|value| value.to_bits().to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[test]
+#[ignore = "run by the test below, with as many threads as it says"]
+fn digests_of_gradients() {
+    let wide = "densenet]\ngrowth = 16\nblocks = [2, 2]\nstem = 32\nbottleneck = 4";
+    for (network, precision) in [
+        (network(wide), Precision::Fp32),
+        (network(wide), Precision::Bf16),
+        (network("resnet]\ndepth = 18\nstem = 32"), Precision::Fp32),
+    ] {
+        let chain = chain(&network, 0.0, precision);
+        let tree = Tree::keep_all(chain.stages().len());
+        let found = step_of(&chain, &tree, IMAGES, precision.activations(), 96);
+        println!("digest {:x}", digest(&found));
+    }
+}
+
+#[test]
+fn gradients_do_not_depend_on_the_threads_that_compute_them() {
+    let digests = |threads: &str| -> Vec<String> {
+        let program = std::env::current_exe().expect("its path");
+        let arguments = ["digests_of_gradients", "--exact", "--ignored", "--nocapture"];
+        let mut command = std::process::Command::new(program);
+        let output = command.args(arguments).env("RAYON_NUM_THREADS", threads).output();
+        let output = String::from_utf8(output.expect("runs").stdout).expect("UTF-8");
+        let found: Vec<String> =
+            output.lines().filter(|line| line.starts_with("digest ")).map(str::to_owned).collect();
+        assert_eq!(found.len(), 3, "{output}");
+        found
+    };
+    let one = digests("1");
+    for threads in ["2", "3", "8", "8"] {
+        assert_eq!(digests(threads), one, "{threads} threads");
+    }
 }

@@ -236,3 +236,97 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::module::batch_norm_train;
+    use burn::tensor::{Device, TensorData};
+
+    use super::*;
+
+    const SHAPE: [usize; 4] = [3, 6, 5, 7];
+    const EPSILON: f64 = 1e-5;
+
+    /// Values that are the same numbers in every type: those of bfloat16, of which fp16 has all bits.
+    fn wave<const D: usize>(shape: [usize; D], speed: f64, offset: f64) -> Tensor<D> {
+        let count = shape.iter().product();
+        let values: Vec<f32> =
+            (0..count).map(|i: usize| ((i as f64 * speed).sin() + offset) as f32).collect();
+        let values: Tensor<D> = Tensor::from_data(TensorData::new(values, shape), &Device::flex());
+        values.cast(DType::BF16).cast(DType::F32)
+    }
+
+    fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+        tensor.into_data().iter().collect()
+    }
+
+    /// Output, gradients of map, weight and bias, mean and variance.
+    fn run(
+        numbers: DType,
+        norm: impl Fn(Tensor<4>, Tensor<1>, Tensor<1>) -> (Tensor<4>, [Tensor<1>; 2]),
+    ) -> [Vec<f64>; 6] {
+        let map = wave(SHAPE, 0.7, 0.3).cast(numbers).autodiff().require_grad();
+        let parameters = if numbers == DType::F64 { DType::F64 } else { DType::F32 };
+        let [weight, bias] = [(1.3, 1.5), (2.1, 0.0)].map(|(speed, offset)| {
+            wave([SHAPE[1]], speed, offset).cast(parameters).autodiff().require_grad()
+        });
+        let (output, [mean, variance]) = norm(map.clone(), weight.clone(), bias.clone());
+        assert_eq!(output.dtype(), numbers);
+        let direction = wave(SHAPE, 0.9, 0.1).cast(numbers);
+        let found = super::super::seed(output.clone(), direction).backward();
+        let [of_weight, of_bias] =
+            [weight, bias].map(|leaf| values(leaf.grad(&found).expect("a gradient")));
+        let of_map = values(map.grad(&found).expect("a gradient"));
+        [values(output), of_map, of_weight, of_bias, values(mean), values(variance)]
+    }
+
+    /// Output and the map's gradient are rounded once, everything else is 32-bit.
+    fn agrees(numbers: DType, unit: f64, ours: &[Vec<f64>; 6], exact: &[Vec<f64>; 6]) {
+        for (place, (ours, exact)) in ours.iter().zip(exact).enumerate() {
+            let largest = exact.iter().fold(0.0f64, |most, value| most.max(value.abs()));
+            let unit = if place < 2 { unit } else { 0.0 };
+            for (ours, exact) in ours.iter().zip(exact) {
+                let most = unit * exact.abs() + 1e-5 * largest;
+                assert!((ours - exact).abs() <= most, "{numbers:?} {place}: {ours} {exact}");
+            }
+        }
+    }
+
+    const NARROW: [(DType, f64); 2] = [(DType::BF16, 1.0 / 256.0), (DType::F16, 1.0 / 2048.0)];
+
+    #[test]
+    fn over_a_batch_it_is_burns_in_64_bits_rounded_once() {
+        let exact = run(DType::F64, |map, weight, bias| {
+            let found = batch_norm_train(map, weight, bias, EPSILON);
+            (found.output, [found.mean, found.variance].map(Tensor::without_autodiff))
+        });
+        for (numbers, unit) in NARROW {
+            let ours = run(numbers, |map, weight, bias| {
+                narrow_norm(Over::Batch, EPSILON, map, weight, bias)
+            });
+            agrees(numbers, unit, &ours, &exact);
+        }
+    }
+
+    #[test]
+    fn over_groups_it_is_what_autodiff_makes_of_64_bits_rounded_once() {
+        let exact = run(DType::F64, |map, weight, bias| {
+            let [batch, channels, height, width] = SHAPE;
+            let grouped = map.reshape([batch, 2, channels / 2 * height * width]);
+            let mean = grouped.clone().mean_dim(2);
+            let centred = grouped - mean.clone();
+            let variance = centred.clone().square().mean_dim(2);
+            let normal = centred / variance.clone().add_scalar(EPSILON).sqrt();
+            let [weight, bias] = [weight, bias].map(|values| values.reshape([1, channels, 1, 1]));
+            let output = normal.reshape(SHAPE) * weight + bias;
+            let statistics = [mean, variance];
+            (output, statistics.map(|values| values.without_autodiff().reshape([-1])))
+        });
+        for (numbers, unit) in NARROW {
+            let ours = run(numbers, |map, weight, bias| {
+                narrow_norm(Over::Groups(2), EPSILON, map, weight, bias)
+            });
+            agrees(numbers, unit, &ours, &exact);
+        }
+    }
+}

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 
 /// Numbers of a row, which is summed before the rows are: short enough for the rounding errors of
 /// 32-bit sums to stay small.
-const ROW: usize = 1 << 16;
+const ROW: usize = 1024;
 
 /// `[1]`: the sum of all `values`, the same bits every time.
 ///

@@ -3,12 +3,9 @@
 use burn::tensor::{DType, Tensor};
 
 use crate::memory::Gradients;
+use crate::ops::sum;
 
 use super::OptimError;
-
-/// Squares are summed in rows of this many elements, then the rows: in one order whatever the number
-/// of threads, and with the rounding error of short `f32` sums.
-const ROW: usize = 1024;
 
 /// The Euclidean norm of all gradients together.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,24 +46,9 @@ fn sums_of_squares(gradients: &Gradients) -> Result<Vec<f64>, OptimError> {
         return Ok(gpu.sums_of_squares(all.collect())?);
     }
     let _ = first;
-    let sums = gradients.iter().map(|(_, gradient)| sum_of_squares(gradient)).collect();
-    Ok(Tensor::cat(sums, 0).try_into_data()?.iter().collect())
-}
-
-/// `[n]` to `[1]`.
-fn sum_of_squares(gradient: &Tensor<1>) -> Tensor<1> {
-    let squares = gradient.clone().cast(DType::F32).square();
-    let length = squares.dims()[0];
-    let rows = length / ROW;
-    if rows < 2 {
-        return squares.sum();
-    }
-    let whole = squares.clone().narrow(0, 0, rows * ROW).reshape([rows, ROW]);
-    let sum = whole.sum_dim(1).sum();
-    match length - rows * ROW {
-        0 => sum,
-        rest => sum + squares.narrow(0, rows * ROW, rest).sum(),
-    }
+    let sums =
+        gradients.iter().map(|(_, gradient)| sum(gradient.clone().cast(DType::F32).square()));
+    Ok(Tensor::cat(sums.collect(), 0).try_into_data()?.iter().collect())
 }
 
 /// Scales `gradients` down to the norm `max_norm` where theirs, `norm`, is above it, by

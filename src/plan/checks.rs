@@ -8,7 +8,7 @@ use crate::data::{
     check_layouts, check_normalize,
 };
 use crate::loss;
-use crate::memory::{MicroBatch, PolicyFault};
+use crate::memory::{MicroBatch, PolicyFault, Precision};
 use crate::model::{ArchitectureFault, HeadConfig, ModelConfig, Network, Norm, Task};
 use crate::optim::{self, check_clip_norm};
 
@@ -268,6 +268,10 @@ fn early_stopping(config: &Config) -> Result<(), Fault> {
 
 /// What each precision needs; whether there is a GPU is seen when the device is opened.
 fn precision(config: &Config) -> Result<(), Fault> {
+    if config.memory.precision == Precision::Half {
+        let fault = config.train.optimizer.0.check_half();
+        return fault.map_err(|fault| below("train.optimizer", fault).also("memory.precision"));
+    }
     if !config.memory.precision.needs_gpu() {
         return Ok(());
     }

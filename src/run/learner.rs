@@ -7,7 +7,9 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 
 use crate::data::{Batch, Targets};
 use crate::loss::Loss;
-use crate::memory::{Activation, Chain, Gradients, Precision, Strategy, executor, statistics};
+use crate::memory::{
+    Activation, Chain, Gradients, Precision, Statistics, Strategy, executor, statistics,
+};
 use crate::model::HeadConfig;
 use crate::ops::with_products;
 use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, clip, decays, norm};
@@ -182,7 +184,7 @@ impl Learner {
         // Waits for the device, and the losses after it no more.
         let size = norm(&gradients)?;
         let sums = read(sums, &normalizers)?;
-        self.observe(&sums, &size, learning_rate)?;
+        self.observe(&sums, &size, &statistics, learning_rate)?;
         if let Some(index) = sums.iter().position(|sum| !sum.sum.is_finite()) {
             let head = self.heads[index].config.name.clone();
             return Err(LearnError::Loss { head, learning_rate });
@@ -213,19 +215,24 @@ impl Learner {
         Ok(sums)
     }
 
-    /// Lets the scale of the loss take note of a step's losses and gradients, which are not finite
-    /// where the step is to be left out.
+    /// Lets the scale of the loss take note of a step's losses, gradients and statistics, which are not
+    /// finite where the step is to be left out.
     fn observe(
         &mut self,
         sums: &[HeadSum],
         size: &GradientNorm,
+        statistics: &Statistics,
         learning_rate: f64,
     ) -> Result<(), LearnError> {
         let Some(loss_scale) = &mut self.loss_scale else { return Ok(()) };
         let broken = sums.iter().position(|sum| !sum.sum.is_finite());
+        // A map that overflows may leave loss and gradients finite: of NaN, ReLU can make 0.
+        let mut moving = Gradients::default();
+        statistics.iter().for_each(|(key, (value, _))| moving.add(key, value.clone()));
         let what = match broken {
             Some(head) => format!("the loss of head `{}`", self.heads[head].config.name),
             None if !size.is_finite() => "the gradient".to_owned(),
+            None if !norm(&moving)?.is_finite() => "the mean or variance of a map".to_owned(),
             None => {
                 loss_scale.observe(true);
                 return Ok(());

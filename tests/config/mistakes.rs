@@ -277,6 +277,12 @@ fn contradictions_show_what_contradicts() {
             "precision = \"tf32\"",
             "\"tf32\"",
         ),
+        (
+            "an optimizer that divides by 0 in fp16",
+            "precision = \"fp32\"",
+            "precision = \"half\"",
+            "[train.optimizer.adamw]",
+        ),
         ("too few weights", "\"balanced\"", "[1.0]", "[1.0]"),
         (
             "a metric misspelt",
