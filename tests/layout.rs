@@ -17,13 +17,15 @@ const FAMILIES: [&str; 8] =
 /// Each module of the pipeline and the ones it may import besides families and ground.
 ///
 /// Nothing after `plan` sees a configuration as written, where things are still left to default.
-const PIPELINE: [(&str, &[&str]); 6] = [
-    ("cli", &["config", "plan", "build", "run", "report"]),
+const PIPELINE: [(&str, &[&str]); 7] = [
+    ("cli", &["config", "plan", "build", "run", "report", "sweep"]),
     ("config", &[]),
     ("plan", &["config"]),
     ("build", &["plan", "run", "report"]),
     ("run", &["plan", "report"]),
     ("report", &[]),
+    // It starts the program anew for each configuration.
+    ("sweep", &["config", "plan", "build", "run"]),
 ];
 
 /// Modules in which nothing may be opened: no device, so nothing of Burn.

@@ -13,11 +13,13 @@ use trainer::model::{HeadConfig, HeadsSpec, ModelConfig, Network, Norm};
 
 /// Images of a batch; odd, so that the last part is smaller.
 const IMAGES: usize = 5;
+/// Their height and width.
+const SIDE: usize = 36;
 
 fn network(text: &str) -> Network {
     let config: BTreeMap<String, ModelConfig> =
         toml::from_str(&format!("[model.{text}")).expect("a model");
-    config["model"].resolve().expect("has sizes")
+    config["model"].resolve([1, SIDE, SIDE]).expect("has sizes")
 }
 
 fn densenet(norm: &str, dropout: f64) -> Network {
@@ -29,6 +31,17 @@ fn densenet(norm: &str, dropout: f64) -> Network {
 
 fn resnet(norm: &str) -> Network {
     network(&format!("resnet]\nform = \"cifar\"\ndepth = 8\nnorm = \"{norm}\""))
+}
+
+/// Branches, dropout and, if wanted, a norm over the batch.
+fn sequential(norm: &str, dropout: f64) -> Network {
+    network(&format!(
+        "sequential]\nlayers = [{{ conv = {{ channels = 4, kernel = 5, stride = 3 }} }}, {norm} 'relu', \
+         {{ max_pool = {{ kernel = 2 }} }}, {{ branches = {{ join = 'concat', of = [[], \
+         [{{ conv = {{ channels = 3, kernel = 3, padding = 1 }} }}, {{ dropout = {{ probability = \
+         {dropout:?} }} }}]] }} }}, 'flatten', {{ repeat = {{ times = 3, layers = [{{ linear = {{ \
+         features = 9 }} }}, 'sigmoid'] }} }}]"
+    ))
 }
 
 /// The network under a head with dropout.
@@ -56,7 +69,7 @@ fn values(of: impl Iterator<Item = (String, Tensor<1>)>) -> Values {
 /// The gradients of Σ direction·outputs over a batch in `numbers`, taken in parts of `micro` images as
 /// `tree` has it, and the statistics that it leaves.
 fn step(chain: &Chain, tree: &Tree, micro: usize, numbers: DType) -> (Values, Values) {
-    step_of(chain, tree, micro, numbers, 36)
+    step_of(chain, tree, micro, numbers, SIDE)
 }
 
 /// [`step`] with images of `side` pixels.
@@ -137,7 +150,7 @@ fn every_schedule_agrees(network: &Network, precision: Precision) {
         prop_assert!(ours == plain, "gradients or statistics differ: {tree:?}");
         Ok(())
     });
-    agrees.unwrap();
+    agrees.expect("every schedule agrees");
     for tree in [Tree::segments(&vec![1; stages]), Tree::keep_all(stages).offloaded()] {
         assert!(step(&chain, &tree, IMAGES, numbers) == plain, "{tree:?}");
     }
@@ -169,18 +182,26 @@ fn every_schedule_of_a_resnet_gives_the_same_bits() {
 }
 
 #[test]
+fn every_schedule_of_a_list_of_layers_gives_the_same_bits() {
+    every_schedule_agrees(&sequential("'batch_norm',", 0.2), Precision::Fp32);
+}
+
+#[test]
 fn every_schedule_gives_the_same_bits_in_16_bits() {
     every_schedule_agrees(&densenet("batch", 0.2), Precision::Bf16);
     every_schedule_agrees(&densenet("group", 0.2), Precision::Fp16);
     every_schedule_agrees(&resnet("batch"), Precision::Fp16);
     every_schedule_agrees(&resnet("group"), Precision::Bf16);
     every_schedule_agrees(&resnet("batch"), Precision::Half);
+    every_schedule_agrees(&sequential("'batch_norm',", 0.2), Precision::Bf16);
+    every_schedule_agrees(&sequential("'batch_norm',", 0.2), Precision::Half);
 }
 
 #[test]
 fn every_split_of_a_batch_gives_its_gradient() {
     every_split_agrees(&densenet("group", 0.0));
     every_split_agrees(&resnet("group"));
+    every_split_agrees(&sequential("", 0.0));
 }
 
 /// FNV-1a of the bits of gradients and statistics.

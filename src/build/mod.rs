@@ -3,26 +3,28 @@
 mod bench;
 mod device;
 mod resume;
+mod warm;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use bench::Bench;
+pub use bench::{Bench, Taken};
 pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
 pub use resume::ChangedKeys;
+pub(crate) use resume::differences;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::data::{self, Cache, DataError, LabelCounts, Loader, LoaderConfig, Splits};
+use crate::data::{self, Cache, DataError, Dataset, LabelCounts, Loader, LoaderConfig, Splits};
 use crate::memory::measure::Meter;
 use crate::memory::{Chain, Strategy};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, Norm};
-use crate::optim::LossScale;
-use crate::plan::Plan;
+use crate::optim::{LossScale, Schedule};
+use crate::plan::{Plan, TrainPlan};
 use crate::report::{
     Event, HeadLabels, Place, Report, ReportError, Reports, ResumePoint, Start, Watched,
 };
@@ -80,6 +82,18 @@ pub enum BuildError {
         /// What does not fit.
         why: String,
     },
+    /// The images to take a step on are not those of the plan.
+    #[error(
+        "{} has no tensor `images` of shape {shape:?}\nThe shape is `batch_size` under [train], \
+         then `channels` and `size` of `image` under [data].",
+        path.display()
+    )]
+    OtherImages {
+        /// The file.
+        path: PathBuf,
+        /// The plan's batch, channels, height and width.
+        shape: [usize; 4],
+    },
     /// No saved state can be used.
     #[error(transparent)]
     State(#[from] StateError),
@@ -114,10 +128,7 @@ pub enum BuildError {
 /// When something cannot be opened, or does not fit together; the run folder is then as before.
 pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let stop = Stop::install().map_err(BuildError::Signals)?;
-    let device = resolve_device(&plan.device.to_string())?;
-    if plan.memory.precision.needs_gpu() && !is_gpu(&device) {
-        return Err(BuildError::Precision { device: describe(&device) });
-    }
+    let device = device(&plan)?;
     let folder = RunFolder::create(&plan.folder(), options.mode)?;
     let config = plan.to_toml()?;
     if options.mode == FolderMode::Resume {
@@ -126,20 +137,15 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
     let splits = open_data(&plan, &heads)?;
     let (train, validation) = (Arc::new(splits.train), Arc::new(splits.validation));
-    let sampler = plan.data.sampler.0.init(&train, &heads);
     let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
-    let training = LoaderConfig {
-        // Only a norm over the batch cannot train on one image.
-        avoid_single: plan.model.norm() == Norm::Batch,
-        ..LoaderConfig::training(&plan.data, plan.train.batch_size, plan.run.seed, sampler)
-    };
-    let train_loader = Loader::new(Arc::clone(&train), training, cache.clone());
+    let train_loader = train_loader(&plan, &heads, Arc::clone(&train), cache.clone())?;
     let validation_loader = Loader::new(
         Arc::clone(&validation),
         LoaderConfig::evaluation(&plan.data, plan.train.batch_size, plan.run.seed),
         cache,
     );
 
+    warm::compile_kernels(&plan, &device);
     let meter = Meter::open(&device);
     let mut chain = Chain::init(&plan.stages(), &device, plan.run.seed);
     let fresh = match &options.init {
@@ -147,13 +153,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         None => Vec::new(),
     };
     let mut learner = learner(&plan, &heads, chain, device, |head| train.label_counts(head));
-    let higher = plan.train.plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
-    if train_loader.batches_per_epoch() == 0 {
-        let (images, batch) = (train.len(), plan.train.batch_size);
-        return Err(DataError::NoBatch { images, batch }.into());
-    }
-    let (steps, epochs) = (train_loader.batches_per_epoch(), plan.train.epochs);
-    let mut schedule = plan.train.schedule.init(plan.train.optimizer.lr(), steps, epochs, higher);
+    let mut schedule = schedule(&plan, train_loader.batches_per_epoch());
 
     if options.mode == FolderMode::Overwrite {
         folder.clear()?;
@@ -165,12 +165,15 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         position = restore(state, &mut learner, &mut schedule)
             .map_err(|source| BuildError::Restore { folder: state.folder.clone(), source })?;
         resume::reopen(&mut position, &plan);
+        if let Some(images) = position.micro_batch {
+            learner.strategy.micro_batch = learner.strategy.micro_batch.min(images);
+        }
     }
     folder.write_config(&config)?;
     // A run killed before its first save has told something already: it is told again.
     let from = ResumePoint {
         metrics_bytes: position.metrics_bytes,
-        first_step: position.step + usize::from(resumed.is_some() && position.batch == 0),
+        first_step: position.step + usize::from(resumed.is_some()),
     };
     let goes_on = options.mode == FolderMode::Resume;
     let reports = Reports::open(folder.path(), goes_on.then_some(from))?;
@@ -196,6 +199,43 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         run.reports.event(&Event::Warning { message })?;
     }
     Ok(run)
+}
+
+/// The plan's device, which must have kernels for the plan's precision.
+fn device(plan: &Plan) -> Result<Device, BuildError> {
+    let device = resolve_device(&plan.device.to_string())?;
+    match plan.memory.precision.needs_gpu() && !is_gpu(&device) {
+        true => Err(BuildError::Precision { device: describe(&device) }),
+        false => Ok(device),
+    }
+}
+
+/// Batches of training images.
+fn train_loader(
+    plan: &Plan,
+    heads: &[HeadConfig],
+    train: Arc<Dataset>,
+    cache: Arc<Cache>,
+) -> Result<Loader, DataError> {
+    let (images, batch) = (train.len(), plan.train.batch_size);
+    let sampler = plan.data.sampler.0.init(&train, heads);
+    let config = LoaderConfig {
+        // Only a norm over the batch cannot train on one image.
+        avoid_single: plan.model.norm() == Norm::Batch,
+        ..LoaderConfig::training(&plan.data, batch, plan.run.seed, sampler)
+    };
+    let loader = Loader::new(train, config, cache);
+    match loader.batches_per_epoch() {
+        0 => Err(DataError::NoBatch { images, batch }),
+        _ => Ok(loader),
+    }
+}
+
+/// The learning rate over time, for epochs of so many steps.
+fn schedule(plan: &Plan, steps_per_epoch: usize) -> Schedule {
+    let TrainPlan { schedule, optimizer, epochs, plateau, .. } = &plan.train;
+    let higher = plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
+    schedule.init(optimizer.lr(), steps_per_epoch, *epochs, higher)
 }
 
 /// Opens the data, with a bar while a phantom is drawn.
@@ -240,11 +280,17 @@ fn start_from(chain: &mut Chain, path: &Path, device: &Device) -> Result<Vec<Str
     chain.map_parameters(|name, value| match values.remove(name) {
         Some(tensor) => {
             let data = TensorData::new(tensor.data.clone(), [tensor.data.len()]);
-            Tensor::from_data(data, device)
+            Tensor::from_data(data, (device, value.dtype()))
         }
         None => value,
     });
     Ok(matched.missing)
+}
+
+/// How the plan's steps are taken.
+fn strategy(plan: &Plan, chain: &Chain) -> Strategy {
+    let strategy = Strategy::new(&plan.memory, &chain.names(), plan.train.batch_size);
+    strategy.expect("the plan has been checked")
 }
 
 fn learner(
@@ -254,8 +300,7 @@ fn learner(
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
 ) -> Learner {
-    let strategy = Strategy::new(&plan.memory, &chain.names(), plan.train.batch_size);
-    let strategy = strategy.expect("the plan has been checked");
+    let strategy = strategy(plan, &chain);
     let precision = plan.memory.precision;
     let chain = chain.in_numbers(precision.parameters());
     let with_loss = heads.iter().zip(&plan.heads).enumerate();
@@ -280,6 +325,7 @@ fn learner(
         precision,
         loss_scale: precision.scales_loss().then(LossScale::default),
         seed: plan.run.seed,
+        retreats: Vec::new(),
         chain,
     }
 }

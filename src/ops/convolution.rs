@@ -81,6 +81,14 @@ pub fn linear(input: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
     input.matmul(weight.transpose())
 }
 
+/// `values`, `[batch, channels, …]`, plus `bias`, `[channels]`; in the values' numbers, but added in
+/// the bias's, so that its gradient is summed in them.
+pub fn biased<const D: usize>(values: Tensor<D>, bias: Tensor<1>) -> Tensor<D> {
+    let (numbers, mut shape) = (values.dtype(), [1; D]);
+    shape[1] = bias.dims()[0];
+    (values.cast(bias.dtype()) + bias.reshape(shape)).cast(numbers)
+}
+
 /// Whether products of `input` are ours: on a GPU, and of 16-bit numbers.
 fn is_product(input: &Tensor<2>) -> bool {
     #[cfg(feature = "cuda")]

@@ -13,7 +13,7 @@ mod sum;
 #[cfg(feature = "cpu")]
 mod widened;
 
-pub use convolution::{Products, convolution, convolution_with, linear, with_products};
+pub use convolution::{Products, biased, convolution, convolution_with, linear, with_products};
 pub use narrow_norm::{Over, narrow_norm};
 pub use numbers::{is_narrow, wide};
 pub use seed::seed;

@@ -63,6 +63,12 @@ pub fn pool(map: Tensor<4>, norm: impl FnOnce(Tensor<4>) -> Tensor<4>) -> Tensor
     mean(relu(norm(map)))
 }
 
+/// The mean over windows of pixels, summed in 32 bits or more.
+pub fn mean_pool(map: Tensor<4>, windows: AvgPoolOptions<2>) -> Tensor<4> {
+    let numbers = map.dtype();
+    avg_pool2d(map.cast(wide(numbers)), windows).cast(numbers)
+}
+
 /// The mean over each feature map, `[batch, channels]`, summed in 32 bits or more.
 pub fn mean(map: Tensor<4>) -> Tensor<2> {
     let ([batch, channels, height, width], numbers) = (map.dims(), map.dtype());

@@ -52,6 +52,19 @@ pub fn decays(rank: usize) -> bool {
     rank > 1
 }
 
+/// A parameter and what changes it.
+#[derive(Debug, Clone)]
+pub struct Update {
+    /// Its name.
+    pub name: String,
+    /// Whether weight decay acts on it.
+    pub decay: bool,
+    /// Its value, `[n]`, without autodiff.
+    pub value: Tensor<1>,
+    /// Its gradient, `[n]`.
+    pub gradient: Tensor<1>,
+}
+
 /// Updates parameters by name and keeps the state of each.
 pub struct Optimizer {
     rule: Box<dyn Rule>,
@@ -102,6 +115,60 @@ impl Optimizer {
         self.rule.step(step, value, gradient, &mut parameter.kept)
     }
 
+    /// Takes a step with those of `updates` that kernels can step together, their gradients
+    /// multiplied by `factor`, and returns their new values by name. The others (parameters on the CPU,
+    /// numbers of other than 32 bits, optimizers without a kernel) are left to [`Optimizer::step`].
+    pub fn step_together(
+        &mut self,
+        lr: f64,
+        factor: f64,
+        updates: Vec<Update>,
+    ) -> BTreeMap<String, Tensor<1>> {
+        #[cfg(feature = "cuda")]
+        if let Some(rule) = self.rule.together() {
+            return self.step_on_gpu(&rule, lr, factor, updates);
+        }
+        let _ = (lr, factor, updates);
+        BTreeMap::new()
+    }
+
+    /// The kernel that [`Optimizer::step_together`] launches, where it has one.
+    #[cfg(feature = "cuda")]
+    pub fn kernel(&self) -> Option<crate::ops::cuda::Kernel> {
+        self.rule.together().map(|rule| rule.kernel())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn step_on_gpu(
+        &mut self,
+        rule: &super::together::Together,
+        lr: f64,
+        factor: f64,
+        updates: Vec<Update>,
+    ) -> BTreeMap<String, Tensor<1>> {
+        let mut gpu = None;
+        let mut known: BTreeMap<String, Update> = BTreeMap::new();
+        for update in updates {
+            let Some(found) = super::together::gpu_of(&update) else { continue };
+            gpu = gpu.or(Some(found));
+            let new = || Parameter::new(update.value.dims()[0]);
+            self.parameters.entry(update.name.clone()).or_insert_with(new);
+            known.insert(update.name.clone(), update);
+        }
+        let Some(gpu) = gpu else { return BTreeMap::new() };
+        // Corrections go by the number of steps, which is one for all but in odd cases.
+        let mut groups: BTreeMap<u64, Vec<(Update, &mut Kept)>> = BTreeMap::new();
+        for (name, parameter) in &mut self.parameters {
+            let Some(update) = known.remove(name) else { continue };
+            parameter.steps += 1;
+            groups.entry(parameter.steps).or_default().push((update, &mut parameter.kept));
+        }
+        let leaves = self.rule.leaves();
+        let step = |(number, group)| rule.step(&gpu, (lr, factor, number), &leaves, group);
+        let values = groups.into_iter().flat_map(step);
+        values.map(|(name, value)| (name, gpu.tensor(&value, [value.len()]))).collect()
+    }
+
     /// Everything remembered, read from the device at once.
     pub fn state(&self) -> Result<OptimizerState, OptimError> {
         let mut names = Vec::new();
@@ -111,7 +178,7 @@ impl Optimizer {
             scalars.insert(format!("{name}/{STEP}"), parameter.steps);
             for (leaf, tensor) in parameter.kept.iter() {
                 names.push(format!("{name}/{leaf}"));
-                transaction = transaction.register(tensor.clone());
+                transaction = transaction.register(tensor);
             }
         }
         let tensors = names.into_iter().zip(transaction.try_execute()?).collect();

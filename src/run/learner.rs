@@ -8,11 +8,13 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use crate::data::{Batch, Targets};
 use crate::loss::Loss;
 use crate::memory::{
-    Activation, Chain, Gradients, Precision, Statistics, Strategy, executor, statistics,
+    Activation, Chain, Gradients, OutOfMemory, Pack, Precision, Statistics, Strategy,
+    check_allocated, executor, fault, statistics,
 };
 use crate::model::HeadConfig;
 use crate::ops::with_products;
-use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, clip, decays, norm};
+use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, norm};
+use crate::run::retreat::Retreat;
 use crate::run::tally::HeadSum;
 
 /// A head with its loss.
@@ -47,7 +49,21 @@ pub struct Learner {
     pub loss_scale: Option<LossScale>,
     /// The run's seed.
     pub seed: u64,
+    /// Where memory has not sufficed since somebody asked.
+    pub retreats: Vec<Retreat>,
 }
+
+/// A step before anything has changed.
+struct Attempt {
+    gradients: Gradients,
+    /// What they are multiplied by.
+    factor: f64,
+    statistics: Statistics,
+    sums: Vec<HeadSum>,
+}
+
+/// What of a step is not finite in fp16.
+struct Overflow(String);
 
 /// A training step that could not be taken.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +118,9 @@ pub enum LearnError {
     /// The gradient norm could not be computed.
     #[error(transparent)]
     Optim(#[from] OptimError),
+    /// Memory does not suffice for one image.
+    #[error("{0}, with one image at a time")]
+    OutOfMemory(OutOfMemory),
     /// The device failed.
     #[error("the device failed: {0:?}")]
     Device(#[from] ExecutionError),
@@ -150,6 +169,44 @@ impl Learner {
         step: usize,
         learning_rate: f64,
     ) -> Result<Vec<HeadSum>, LearnError> {
+        let attempt = self.within_memory(count, |learner| {
+            learner.attempt(count, &images, targets, step, learning_rate)
+        })?;
+        let attempt = self.scaled(attempt, learning_rate)?;
+        self.update(attempt.gradients, attempt.factor, learning_rate);
+        self.chain.move_statistics(&attempt.statistics);
+        Ok(attempt.sums)
+    }
+
+    /// Lets the scale of the loss take note of a step that is taken, or left out because something
+    /// overflows.
+    fn scaled(
+        &mut self,
+        attempt: Result<Attempt, Overflow>,
+        learning_rate: f64,
+    ) -> Result<Attempt, LearnError> {
+        if let Some(loss_scale) = &mut self.loss_scale {
+            loss_scale.observe(attempt.is_ok());
+        }
+        attempt.map_err(|Overflow(what)| {
+            let loss_scale = self.loss_scale.unwrap_or_default();
+            let (scale, skipped) = (loss_scale.scale(), loss_scale.skipped());
+            match loss_scale.is_spent() {
+                true => LearnError::Unscalable { what, skipped, learning_rate },
+                false => LearnError::Skipped { what, scale },
+            }
+        })
+    }
+
+    /// All of a step but the change of weights and statistics.
+    fn attempt(
+        &self,
+        count: usize,
+        images: impl Fn(Range<usize>) -> Tensor<4>,
+        targets: &[Targets],
+        step: usize,
+        learning_rate: f64,
+    ) -> Result<Result<Attempt, Overflow>, LearnError> {
         let parts = self.strategy.parts(count);
         let normalizers = self.normalizers(targets);
         let mut sums = vec![None; self.heads.len()];
@@ -175,75 +232,88 @@ impl Learner {
         let statistics = result.statistics.into_iter().zip(&parts);
         let statistics = statistics.map(|(found, part)| (found, part.len())).collect();
         let statistics = statistics::combine(statistics, self.strategy.batch_norm);
-        let gradients = match self.loss_scale {
-            Some(scale) => {
-                result.gradients.map(|gradient| gradient.mul_scalar(1.0 / scale.scale()))
-            }
-            None => result.gradients,
-        };
         // Waits for the device, and the losses after it no more.
-        let size = norm(&gradients)?;
+        let size = norm(&result.gradients)?;
         let sums = read(sums, &normalizers)?;
-        self.observe(&sums, &size, &statistics, learning_rate)?;
+        if self.loss_scale.is_some()
+            && let Some(overflow) = self.overflow(&sums, &size, &statistics)?
+        {
+            return Ok(Err(overflow));
+        }
         if let Some(index) = sums.iter().position(|sum| !sum.sum.is_finite()) {
             let head = self.heads[index].config.name.clone();
             return Err(LearnError::Loss { head, learning_rate });
         }
         if !size.is_finite() {
-            let names = self.names_of(&size.non_finite, &gradients)?;
+            let names = self.names_of(&size.non_finite, &result.gradients)?;
             return Err(non_finite(&names, learning_rate));
         }
-        let gradients = match self.clip_norm {
-            Some(most) => clip(gradients, &size, most),
-            None => gradients,
-        };
-        let ranks: BTreeMap<String, usize> =
-            self.chain.packs().iter().map(|pack| (pack.key().to_owned(), pack.rank())).collect();
-        let Self { chain, optimizer, ema, decay_norms_and_biases, .. } = self;
-        chain.map_packs(|name, value| match gradients.get(name) {
-            Some(gradient) => {
-                let decay = *decay_norms_and_biases || decays(ranks[name]);
-                let value = optimizer.step(name, learning_rate, decay, value, gradient.clone());
-                if let Some(ema) = ema {
-                    ema.update(name, value.clone());
-                }
-                value
-            }
-            None => value,
-        });
-        chain.move_statistics(&statistics);
-        Ok(sums)
+        // A failed allocation shows where something is read, and statistics are not.
+        let read = statistics.values().map(|(value, _)| value.clone());
+        check_allocated(read).unwrap_or_else(|out_of_memory| out_of_memory.throw());
+        // The step itself takes little beside what has been freed by now.
+        fault::check();
+        let size = size.divided(self.scale());
+        let factor = self.clip_norm.map_or(1.0, |most| size.factor(most)) / self.scale();
+        Ok(Ok(Attempt { gradients: result.gradients, factor, statistics, sums }))
     }
 
-    /// Lets the scale of the loss take note of a step's losses, gradients and statistics, which are not
-    /// finite where the step is to be left out.
-    fn observe(
-        &mut self,
+    /// What the loss is multiplied by.
+    fn scale(&self) -> f64 {
+        self.loss_scale.map_or(1.0, |scale| scale.scale())
+    }
+
+    /// What of a step is not finite.
+    fn overflow(
+        &self,
         sums: &[HeadSum],
         size: &GradientNorm,
         statistics: &Statistics,
-        learning_rate: f64,
-    ) -> Result<(), LearnError> {
-        let Some(loss_scale) = &mut self.loss_scale else { return Ok(()) };
-        let broken = sums.iter().position(|sum| !sum.sum.is_finite());
+    ) -> Result<Option<Overflow>, LearnError> {
+        if let Some(head) = sums.iter().position(|sum| !sum.sum.is_finite()) {
+            let name = &self.heads[head].config.name;
+            return Ok(Some(Overflow(format!("the loss of head `{name}`"))));
+        }
+        if !size.is_finite() {
+            return Ok(Some(Overflow("the gradient".to_owned())));
+        }
         // A map that overflows may leave loss and gradients finite: of NaN, ReLU can make 0.
         let mut moving = Gradients::default();
         statistics.iter().for_each(|(key, (value, _))| moving.add(key, value.clone()));
-        let what = match broken {
-            Some(head) => format!("the loss of head `{}`", self.heads[head].config.name),
-            None if !size.is_finite() => "the gradient".to_owned(),
-            None if !norm(&moving)?.is_finite() => "the mean or variance of a map".to_owned(),
-            None => {
-                loss_scale.observe(true);
-                return Ok(());
-            }
+        let finite = norm(&moving)?.is_finite();
+        Ok((!finite).then(|| Overflow("the mean or variance of a map".to_owned())))
+    }
+
+    /// Changes the weights by these gradients times a factor.
+    fn update(&mut self, gradients: Gradients, factor: f64, learning_rate: f64) {
+        let Self { chain, optimizer, ema, decay_norms_and_biases, .. } = self;
+        let packs = chain.packs();
+        let decay = |pack: &Pack| *decay_norms_and_biases || decays(pack.rank());
+        let decaying: BTreeMap<String, bool> =
+            packs.iter().map(|pack| (pack.key().to_owned(), decay(pack))).collect();
+        let update = |pack: Pack| {
+            let gradient = gradients.get(pack.key())?.clone();
+            let (name, decay) = (pack.key().to_owned(), decaying[pack.key()]);
+            Some(Update { name, decay, value: pack.value, gradient })
         };
-        loss_scale.observe(false);
-        let (scale, skipped) = (loss_scale.scale(), loss_scale.skipped());
-        Err(match loss_scale.is_spent() {
-            true => LearnError::Unscalable { what, skipped, learning_rate },
-            false => LearnError::Skipped { what, scale },
-        })
+        let updates = packs.into_iter().filter_map(update).collect();
+        let mut stepped = optimizer.step_together(learning_rate, factor, updates);
+        chain.map_packs(|name, value| {
+            let Some(gradient) = gradients.get(name) else { return value };
+            let value = match stepped.remove(name) {
+                Some(stepped) => stepped,
+                None => {
+                    let gradient = gradient.clone();
+                    let gradient =
+                        if factor == 1.0 { gradient } else { gradient.mul_scalar(factor) };
+                    optimizer.step(name, learning_rate, decaying[name], value, gradient)
+                }
+            };
+            if let Some(ema) = ema {
+                ema.update(name, value.clone());
+            }
+            value
+        });
     }
 
     /// The parameters whose gradients are not finite in the packs `keys`.
@@ -278,8 +348,7 @@ impl Learner {
             let leaf = output.autodiff().require_grad();
             let (values, mask) = upload_targets(targets, &self.device);
             let sum = head.loss.sum(leaf.clone(), values, mask);
-            let scale = self.loss_scale.map_or(1.0, |scale| scale.scale());
-            let share = scale * head.config.weight / normalizer;
+            let share = self.scale() * head.config.weight / normalizer;
             let mut gradients = sum.clone().mul_scalar(share).backward();
             let gradient = leaf.grad_remove(&mut gradients);
             let gradient = gradient.unwrap_or_else(|| leaf.without_autodiff().zeros_like());
@@ -293,10 +362,11 @@ impl Learner {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn evaluate(&self, batch: Batch) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
+    pub fn evaluate(&mut self, batch: Batch) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
         let Batch { images, shape, targets, .. } = batch;
         let images = HostImages { images, shape };
-        self.predict(shape[0], |part| images.upload(part, &self.device), &targets)
+        let device = self.device.clone();
+        self.predict(shape[0], |part| images.upload(part, &device), &targets)
     }
 
     /// As [`Learner::evaluate`], with images that are on the device already,
@@ -305,7 +375,7 @@ impl Learner {
     /// # Errors
     /// As there.
     pub fn evaluate_on(
-        &self,
+        &mut self,
         images: Tensor<4>,
         targets: &[Targets],
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
@@ -313,6 +383,15 @@ impl Learner {
     }
 
     fn predict(
+        &mut self,
+        count: usize,
+        images: impl Fn(Range<usize>) -> Tensor<4>,
+        targets: &[Targets],
+    ) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
+        self.within_memory(count, |learner| learner.predict_parts(count, &images, targets))
+    }
+
+    fn predict_parts(
         &self,
         count: usize,
         images: impl Fn(Range<usize>) -> Tensor<4>,

@@ -77,7 +77,7 @@ pub(super) fn files(
     let model: Vec<NamedTensor> = (parameters.iter().zip(values))
         .map(|(parameter, data)| named(&parameter.name, parameter.shape.clone(), data))
         .collect();
-    let mut files = vec![(WEIGHTS.to_owned(), weights::write(numbers, &model)?)];
+    let mut files = vec![(WEIGHTS.to_owned(), weights::write_in(numbers, &model)?)];
     if let Some(ema) = &learner.ema {
         let mut averages: BTreeMap<String, TensorData> =
             split_tensors(&packs, ema.state()?).into_iter().collect();
@@ -85,12 +85,13 @@ pub(super) fn files(
             Some(data) => named(&tensor.name, tensor.shape, data),
             None => tensor,
         });
-        files.push((AVERAGE.to_owned(), weights::write(numbers, &averaged.collect::<Vec<_>>())?));
+        files
+            .push((AVERAGE.to_owned(), weights::write_in(numbers, &averaged.collect::<Vec<_>>())?));
     }
     let OptimizerState { tensors, scalars } = learner.optimizer.state()?;
     let tensors = split_tensors(&packs, tensors).into_iter();
     let tensors = tensors.map(|(name, data)| named(&name, data.shape().to_vec(), data));
-    files.push((OPTIMIZER.to_owned(), weights::write(numbers, &tensors.collect::<Vec<_>>())?));
+    files.push((OPTIMIZER.to_owned(), weights::write_in(numbers, &tensors.collect::<Vec<_>>())?));
     position.optimizer = split_scalars(&packs, scalars);
     position.loss_scale = learner.loss_scale;
     let json = serde_json::to_vec_pretty(position).expect("a position has only finite numbers");

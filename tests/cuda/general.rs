@@ -248,12 +248,12 @@ fn assert_chain(name: &str, architecture: &DensenetArchitecture, shape: [usize; 
     let memory = MemoryConfig::default();
     // Masks are 32-bit.
     let undropped = DensenetArchitecture { dropout: 0.0, ..architecture.clone() };
-    let mut exact = chain(&undropped, shape[1], &memory, &cpu);
+    let mut exact = chain(&undropped.stages(shape[1], &memory), &cpu);
     let single = train(&exact, shape, &cpu, DType::F32);
     exact.map_parameters(|_, value| value.cast(DType::F64));
     let exact = train(&exact, shape, &cpu, DType::F64);
     let single = Errors::of(&format!("{name} on the CPU in fp32"), &single, &exact);
-    let general = chain(architecture, shape[1], &memory, &gpu);
+    let general = chain(&architecture.stages(shape[1], &memory), &gpu);
     let ours = train(&general, shape, &gpu, DType::F32);
     let errors = Errors::of(name, &ours, &exact);
     let tolerance = 1e-5;
@@ -287,7 +287,7 @@ fn chains_that_do_not_run_fused_give_what_they_give_on_the_cpu() {
 fn a_chain_with_dropout_gives_the_same_bits_twice() {
     let gpu = resolve_device("cuda").expect("a GPU");
     let dropping = DensenetArchitecture { dropout: 0.2, ..architecture(12, &[2, 2], 24) };
-    let chain = chain(&dropping, 1, &MemoryConfig::default(), &gpu);
+    let chain = chain(&dropping.stages(1, &MemoryConfig::default()), &gpu);
     let [first, second] = [0, 1].map(|_| train(&chain, [4, 1, 64, 60], &gpu, DType::F32));
     assert!(first.features == second.features && first.gradients == second.gradients);
 }

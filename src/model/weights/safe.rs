@@ -10,6 +10,14 @@ use safetensors::tensor::{Dtype, SafeTensors, View};
 use super::decode::{Float, to_f32};
 use super::{NamedTensor, Weights, WeightsError};
 
+/// [`write_in`] in 32 bits.
+///
+/// # Errors
+/// As there.
+pub fn write(tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
+    write_in(DType::F32, tensors)
+}
+
 /// The bytes of a SafeTensors file with these tensors in `numbers`, 32-bit or fp16, as PyTorch's tools
 /// read it.
 ///
@@ -17,7 +25,7 @@ use super::{NamedTensor, Weights, WeightsError};
 ///
 /// # Errors
 /// When two tensors have one name, or a tensor's numbers do not fit its shape.
-pub fn write(numbers: DType, tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
+pub fn write_in(numbers: DType, tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
     let halves = numbers == DType::F16;
     let mut seen = BTreeSet::new();
     for tensor in tensors {
@@ -134,7 +142,7 @@ mod tests {
             tensor("b", &[], &[f32::MIN_POSITIVE / 2.0]),
             tensor("c", &[0, 3], &[]),
         ];
-        let bytes = write(DType::F32, &tensors).expect("writes");
+        let bytes = write(&tensors).expect("writes");
         let read = parse(&bytes, Path::new("memory")).expect("reads");
         assert_eq!(read.tensors.len(), tensors.len());
         for (read, written) in read.tensors.iter().zip(&tensors) {
@@ -144,16 +152,15 @@ mod tests {
             assert_eq!(bits(&read.data), bits(&written.data));
         }
         let [a, b, c] = tensors;
-        assert_eq!(write(DType::F32, &[c, a, b]).expect("writes"), bytes);
+        assert_eq!(write(&[c, a, b]).expect("writes"), bytes);
     }
 
     #[test]
     fn tensors_that_no_file_can_hold_are_refused() {
         let twice = [tensor("a", &[1], &[1.0]), tensor("a", &[1], &[2.0])];
-        let error = write(DType::F32, &twice).expect_err("is refused").to_string();
+        let error = write(&twice).expect_err("is refused").to_string();
         assert_eq!(error, "cannot write the weights: \"a\" is there twice");
-        let error =
-            write(DType::F32, &[tensor("a", &[2, 3], &[1.0])]).expect_err("is refused").to_string();
+        let error = write(&[tensor("a", &[2, 3], &[1.0])]).expect_err("is refused").to_string();
         assert_eq!(error, "cannot write the weights: \"a\" has shape [2, 3] and 1 numbers");
     }
 }

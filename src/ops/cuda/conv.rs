@@ -85,7 +85,7 @@ impl Kernels {
     }
 
     /// Writes the convolution of `map` into `out`, and nothing else.
-    pub(super) fn conv_forward_alone(
+    pub fn conv_forward_alone(
         &self,
         convolution: &Convolution,
         map: &Columns,
@@ -121,8 +121,31 @@ impl Kernels {
         weight: &Packed,
         map: &Columns,
     ) {
+        self.backward_input(convolution, gradient, weight, map, false);
+    }
+
+    /// [`Kernels::conv_backward_input`], added to what `map` has.
+    pub fn conv_backward_input_added(
+        &self,
+        convolution: &Convolution,
+        gradient: &Columns,
+        weight: &Packed,
+        map: &Columns,
+    ) {
+        self.backward_input(convolution, gradient, weight, map, true);
+    }
+
+    fn backward_input(
+        &self,
+        convolution: &Convolution,
+        gradient: &Columns,
+        weight: &Packed,
+        map: &Columns,
+        added: bool,
+    ) {
         let classes = convolution.classes();
         let sizes = convolution.sizes(map, gradient).int(weight.row).int(classes);
+        let sizes = sizes.int(usize::from(added)).int(0);
         let width = tile(map.channels());
         let kernel = self.conv(CONV_BACKWARD_INPUT, self.chunked(&[gradient]), 128, width);
         let buffers = [gradient.buffer(), &weight.buffer, map.buffer()];

@@ -7,6 +7,8 @@
 //! [`Kernels`] are all of those that a model needs at one precision; `kernels/README*.md` say what
 //! each computes and how it is launched.
 
+mod ahead;
+mod arrays;
 mod buffer;
 mod columns;
 mod conv;
@@ -19,11 +21,14 @@ mod layer;
 mod map;
 mod norm;
 mod pool;
+mod residual;
 mod squares;
 mod stem;
+mod steps;
 mod transition;
 mod weights;
 
+pub use ahead::{Compiler, rehearsal};
 pub use buffer::Buffer;
 pub use columns::{Affine, Columns, Moments, Partials, Sums};
 pub use conv::Convolution;
@@ -35,5 +40,7 @@ pub use kernels::Kernels;
 pub use layer::Normalised;
 pub use map::DeviceMap;
 pub use norm::{NormBuffers, Record};
+pub use residual::Shortcut;
 pub use stem::Images;
+pub use steps::{AdamStep, SgdStep, Stepped};
 pub use weights::{Form, Packed, Packing, Segment};
