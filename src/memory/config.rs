@@ -106,9 +106,22 @@ impl Precision {
         self == Self::Fp16
     }
 
+    /// Whether there are fused stages for it: they read parameters in 32 bits.
+    pub fn fuses(self) -> bool {
+        self.parameters() == DType::F32
+    }
+
     /// Whether only a GPU has it.
     pub fn needs_gpu(self) -> bool {
         self == Self::Tf32
+    }
+
+    /// Bytes of a number of an activation.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Fp32 | Self::Tf32 => 4,
+            Self::Bf16 | Self::Fp16 | Self::Half => 2,
+        }
     }
 }
 

@@ -13,13 +13,13 @@ fn stages_that_do_not_run_fused_are_as_exact_as_on_the_cpu() {
     let (shape, plain) = ([4, 1, 64, 48], MemoryConfig::default());
     for architecture in [batched, grouped] {
         architecture.fusible().expect_err("runs on tensors");
-        let mut exact = chain(&architecture, 1, &plain, &cpu);
+        let mut exact = chain(&architecture.stages(1, &plain), &cpu);
         exact.map_parameters(|_, value| value.cast(DType::F64));
         let exact = train(&exact, shape, &cpu, DType::F64);
         for precision in [Precision::Tf32, Precision::Bf16, Precision::Fp16, Precision::Half] {
             let memory = MemoryConfig { precision, ..plain.clone() };
             let run = |device: &Device| {
-                let chain = chain(&architecture, 1, &memory, device);
+                let chain = chain(&architecture.stages(1, &memory), device);
                 let chain = chain.in_numbers(precision.parameters());
                 let numbers = precision.activations();
                 with_products(precision.products(), || train(&chain, shape, device, numbers))
