@@ -25,7 +25,8 @@ impl DensenetArchitecture {
     ///
     /// On CUDA they run fused, as `memory` says, if they can (see [`Self::fusible`]).
     pub fn stages(&self, channels: usize, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
-        let fused = self.fusible().is_ok().then(|| memory.clone());
+        let fuses = self.fusible().is_ok() && memory.precision.fuses();
+        let fused = fuses.then(|| memory.clone());
         let mut stages: Vec<Box<dyn StageSpec>> = Vec::new();
         let widths = self.channels();
         stages.push(Box::new(StemSpec {
