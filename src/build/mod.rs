@@ -253,7 +253,8 @@ fn learner(
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
 ) -> Learner {
-    let strategy = Strategy::new(&plan.memory, &chain.names(), plan.train.batch_size);
+    let (names, moves_saved) = (chain.names(), chain.moves_saved());
+    let strategy = Strategy::new(&plan.memory, &names, &moves_saved, plan.train.batch_size);
     let strategy = strategy.expect("the plan has been checked");
     let with_loss = heads.iter().zip(&plan.heads).enumerate();
     let with_loss = with_loss.map(|(index, (config, head))| LearnedHead {

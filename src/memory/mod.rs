@@ -8,6 +8,7 @@ mod footprint;
 pub mod fault;
 mod gradients;
 pub mod measure;
+pub mod offload;
 mod out_of_memory;
 mod pack;
 mod pass;
