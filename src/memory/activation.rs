@@ -91,7 +91,10 @@ impl Activation {
             Self::Features(features) => vec![Piece::Features(features)],
             Self::Outputs(outputs) => outputs.iter_mut().map(Piece::Features).collect(),
             #[cfg(feature = "cuda")]
-            Self::Device(map) => map.pieces(),
+            Self::Device(map) => {
+                let gpu = map.gpu.clone();
+                vec![Piece::Buffer(gpu, map.columns.buffer_mut())]
+            }
         }
     }
 

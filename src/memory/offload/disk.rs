@@ -115,7 +115,8 @@ impl Space {
     /// The beginning of `room` bytes, the smallest hole that has them or behind the end.
     fn take(&mut self, room: u64) -> u64 {
         let fitting = self.holes.iter().filter(|(_, length)| **length >= room);
-        let hole = fitting.min_by_key(|(_, length)| **length).map(|(start, length)| (*start, *length));
+        let hole =
+            fitting.min_by_key(|(_, length)| **length).map(|(start, length)| (*start, *length));
         match hole {
             Some((start, length)) => {
                 self.holes.remove(&start);

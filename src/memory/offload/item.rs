@@ -105,9 +105,8 @@ impl Item {
 
     /// Waits until it is back and gives it to one of the parcels that it is in.
     pub fn take(&self) -> Result<Values, OffloadError> {
-        let mut state = self.wait(|state| {
-            state.back.is_some() || matches!(state.away, Away::Failed(_))
-        });
+        let mut state =
+            self.wait(|state| state.back.is_some() || matches!(state.away, Away::Failed(_)));
         state.parcels -= 1;
         let values = match state.parcels {
             0 => state.back.take(),

@@ -27,6 +27,7 @@ pub(super) fn kernels(device: &Device, memory: &MemoryConfig) -> Option<Kernels>
         Precision::Fp32 => Element::F32,
         Precision::Tf32 => Element::Tf32,
         Precision::Bf16 => Element::Bf16,
+        Precision::Fp16 | Precision::Half => Element::F16,
     };
     Gpu::of(device).map(|gpu| Kernels::new(gpu, element))
 }

@@ -40,6 +40,11 @@ impl Gpu {
         }
     }
 
+    /// What its work is given to.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Room for `length` elements, whose values are whatever was there before.
     pub fn empty(&self, length: usize, storage: Storage) -> Buffer {
         // A kernel may be given a buffer it has no use for; the allocator has no empty ones.

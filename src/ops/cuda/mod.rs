@@ -20,10 +20,11 @@ mod norm;
 mod pool;
 mod squares;
 mod stem;
+mod transfer;
 mod transition;
 mod weights;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, Identity};
 pub use columns::{Affine, Columns, Moments, Partials, Sums};
 pub use conv::Convolution;
 pub use element::{Element, Storage};
@@ -34,4 +35,5 @@ pub use layer::Normalised;
 pub use map::DeviceMap;
 pub use norm::{NormBuffers, Record};
 pub use stem::Images;
+pub use transfer::{Download, Transfers};
 pub use weights::{Form, Packed, Packing, Segment};
