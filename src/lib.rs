@@ -9,7 +9,8 @@
 //!
 //! [`config`] reads what the user wrote and keeps where each key stands, [`plan`] fills in every
 //! default and makes every check without opening anything, [`build`] opens devices and files, [`run`]
-//! is the loop, and [`report`] tells what happens. [`cli`] calls them in this order.
+//! is the loop, and [`report`] tells what happens. [`cli`] calls them in this order. [`sweep`] starts
+//! the program once for each of many configurations and gathers what they took.
 //!
 //! Beside that pipeline stand the families, one thing a file, which never import it: [`data`] (from
 //! files to batches in host memory), [`model`] (networks as chains of stages), [`loss`], [`metric`],
@@ -29,6 +30,7 @@ pub mod plan;
 pub mod build;
 pub mod run;
 pub mod report;
+pub mod sweep;
 
 pub mod data;
 pub mod loss;

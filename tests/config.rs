@@ -4,6 +4,8 @@
 
 #[path = "config/changed.rs"]
 mod changed;
+#[path = "config/grid.rs"]
+mod grid;
 #[path = "config/mistakes.rs"]
 mod mistakes;
 #[path = "config/overrides.rs"]

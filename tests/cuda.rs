@@ -6,10 +6,23 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 use trainer::build::resolve_device;
 use trainer::memory::{
-    Activation, Chain, DenseLayers, Member, MemoryConfig, Precision, Schedule, executor,
+    Activation, Chain, DenseLayers, Member, MemoryConfig, Precision, Schedule, StageSpec, executor,
 };
 use trainer::model::{DensenetArchitecture, Norm};
 use trainer::ops::cuda::{Buffer, Gpu, Kernel, Sizes, Storage};
+
+#[path = "cuda/ahead.rs"]
+mod ahead;
+#[path = "cuda/cube.rs"]
+mod cube;
+#[path = "cuda/general.rs"]
+mod general;
+#[path = "cuda/offload.rs"]
+mod offload;
+#[path = "cuda/optim.rs"]
+mod optim;
+#[path = "cuda/resnet.rs"]
+mod resnet;
 
 fn wave<const D: usize>(shape: [usize; D], speed: f64, device: &Device) -> Tensor<D> {
     let values: Vec<f32> =
@@ -109,6 +122,7 @@ fn architecture(growth: usize, blocks: &[usize], stem: usize) -> DensenetArchite
         bottleneck: 4,
         compression: 0.5,
         dropout: 0.0,
+        direct: false,
         norm: Norm::Batch,
     }
 }
@@ -152,19 +166,16 @@ fn train(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType) -> Out
     Outcome { features, gradients: gradients.collect(), statistics: statistics.collect() }
 }
 
-/// The chain with weights that are neither 0 nor 1 where those are the first ones.
-fn chain(
-    architecture: &DensenetArchitecture,
-    channels: usize,
-    memory: &MemoryConfig,
-    device: &Device,
-) -> Chain {
-    let mut chain = Chain::init(&architecture.stages(channels, memory), device, 7);
+/// The chain with norms' parameters and statistics that are neither 0 nor 1.
+fn chain(stages: &[Box<dyn StageSpec>], device: &Device) -> Chain {
+    let mut chain = Chain::init(stages, device, 7);
+    let norms = ["norm", "bn", "downsample.1."];
     chain.map_parameters(|name, value| {
         let length = value.dims()[0];
         let offset = match name.rsplit('.').next() {
-            Some("weight") if length < 2000 && name.contains("norm") => 1.0,
-            Some("bias") => 0.1,
+            Some("weight") if norms.iter().any(|norm| name.contains(norm)) => 1.0,
+            Some("running_var") => 1.0,
+            Some("bias" | "running_mean") => 0.1,
             _ => return value,
         };
         wave([length], 1.3, device).mul_scalar(0.3).add_scalar(offset)
@@ -216,67 +227,84 @@ impl Errors {
     }
 }
 
+/// How the fused stages' training passes go at every precision, beside the definition's in fp64: the
+/// names of those that are further from it than they may be.
+fn compare(
+    name: &str,
+    shape: [usize; 4],
+    dense_layers: &[DenseLayers],
+    stages: impl Fn(&MemoryConfig) -> Vec<Box<dyn StageSpec>>,
+) -> Vec<String> {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    let plain = MemoryConfig::default();
+    let mut exact = chain(&stages(&plain), &cpu);
+    let single = train(&exact, shape, &cpu, DType::F32);
+    exact.map_parameters(|_, value| value.cast(DType::F64));
+    let exact = train(&exact, shape, &cpu, DType::F64);
+    let single = Errors::of(&format!("{name} {shape:?} on the CPU in fp32"), &single, &exact);
+    let mut failures = Vec::new();
+    for (precision, tolerance) in
+        [(Precision::Fp32, 1e-5), (Precision::Tf32, 1e-3), (Precision::Bf16, 1e-2)]
+    {
+        for &dense_layers in dense_layers {
+            let memory =
+                MemoryConfig { precision, dense_layers: Some(dense_layers), ..plain.clone() };
+            let fused = chain(&stages(&memory), &gpu);
+            let ours = train(&fused, shape, &gpu, DType::F32);
+            let name = format!("{name} {shape:?} {precision:?} {dense_layers:?}");
+            let errors = Errors::of(&name, &ours, &exact);
+            // Some gradients all but cancel, and in 32 bits the CPU gives no better ones.
+            let best = precision == Precision::Fp32;
+            // Where a number is rounded across 0, ReLU passes another gradient: the error of
+            // gradients is about the root of that of features, at every precision.
+            let gradient = if best { tolerance } else { 10.0 * f64::sqrt(tolerance) * 0.3 };
+            let worse =
+                |(name, error): (&String, &f64)| *error > (4.0 * single.each[name]).max(tolerance);
+            let again = train(&fused, shape, &gpu, DType::F32);
+            let same = ours.features == again.features && ours.gradients == again.gradients;
+            assert!(same, "{name}: two runs differ");
+            if errors.features > tolerance
+                || errors.statistics > tolerance
+                || errors.gradients > gradient
+                || best && errors.each.iter().any(worse)
+            {
+                failures.push(name);
+            }
+        }
+    }
+    failures
+}
+
+/// How far the features that the GPU predicts are from those of the CPU.
+fn evaluate(shape: [usize; 4], stages: impl Fn(&MemoryConfig) -> Vec<Box<dyn StageSpec>>) -> f64 {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    let features = |device: &Device| {
+        let chain = chain(&stages(&MemoryConfig::default()), device);
+        let images = Activation::Map(wave(shape, 0.7, device));
+        values(executor::evaluate(&chain, images).into_features())
+    };
+    error(&features(&gpu), &features(&cpu))
+}
+
 #[test]
 fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
-    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
     let cases = [
         (architecture(8, &[2, 3], 16), [6, 1, 41, 38]),
         (architecture(16, &[1, 2, 2], 16), [3, 3, 65, 64]),
         (architecture(32, &[3, 2], 64), [4, 3, 64, 96]),
         (architecture(32, &[2], 64), [1, 3, 32, 33]),
     ];
-    let mut failures = Vec::new();
-    for (architecture, shape) in cases {
-        let plain = MemoryConfig::default();
-        let mut exact = chain(&architecture, shape[1], &plain, &cpu);
-        let single = train(&exact, shape, &cpu, DType::F32);
-        exact.map_parameters(|_, value| value.cast(DType::F64));
-        let exact = train(&exact, shape, &cpu, DType::F64);
-        let single = Errors::of(&format!("{shape:?} on the CPU in fp32"), &single, &exact);
-        for (precision, tolerance) in
-            [(Precision::Fp32, 1e-5), (Precision::Tf32, 1e-3), (Precision::Bf16, 1e-2)]
-        {
-            for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
-                let memory =
-                    MemoryConfig { precision, dense_layers: Some(dense_layers), ..plain.clone() };
-                let fused = chain(&architecture, shape[1], &memory, &gpu);
-                let ours = train(&fused, shape, &gpu, DType::F32);
-                let name = format!("{shape:?} {precision:?} {dense_layers:?}");
-                let errors = Errors::of(&name, &ours, &exact);
-                // Some gradients all but cancel, and in 32 bits the CPU gives no better ones.
-                let best = precision == Precision::Fp32;
-                // Where a number is rounded across 0, ReLU passes another gradient: the error of
-                // gradients is about the root of that of features, at every precision.
-                let gradient = if best { tolerance } else { 10.0 * f64::sqrt(tolerance) * 0.3 };
-                let worse = |(name, error): (&String, &f64)| {
-                    *error > (4.0 * single.each[name]).max(tolerance)
-                };
-                if errors.features > tolerance
-                    || errors.statistics > tolerance
-                    || errors.gradients > gradient
-                    || best && errors.each.iter().any(worse)
-                {
-                    failures.push(name.clone());
-                }
-                let again = train(&fused, shape, &gpu, DType::F32);
-                let same = ours.features == again.features && ours.gradients == again.gradients;
-                assert!(same, "{name}: two runs differ");
-            }
-        }
-    }
+    let case = |(architecture, shape): (DensenetArchitecture, [usize; 4])| {
+        let keep = [DenseLayers::Keep, DenseLayers::Share];
+        compare("DenseNet", shape, &keep, |memory| architecture.stages(shape[1], memory))
+    };
+    let failures: Vec<String> = cases.into_iter().flat_map(case).collect();
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
 #[test]
 fn evaluation_uses_running_statistics() {
-    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
-    let (architecture, shape) = (architecture(8, &[2, 2], 16), [2, 1, 40, 36]);
-    let plain = MemoryConfig::default();
-    let features = |device: &Device| {
-        let chain = chain(&architecture, 1, &plain, device);
-        let images = Activation::Map(wave(shape, 0.7, device));
-        values(executor::evaluate(&chain, images).into_features())
-    };
-    let difference = error(&features(&gpu), &features(&cpu));
+    let architecture = architecture(8, &[2, 2], 16);
+    let difference = evaluate([2, 1, 40, 36], |memory| architecture.stages(1, memory));
     assert!(difference < 1e-5, "{difference}");
 }

@@ -17,13 +17,15 @@ const FAMILIES: [&str; 8] =
 /// Each module of the pipeline and the ones it may import besides families and ground.
 ///
 /// Nothing after `plan` sees a configuration as written, where things are still left to default.
-const PIPELINE: [(&str, &[&str]); 6] = [
-    ("cli", &["config", "plan", "build", "run", "report"]),
+const PIPELINE: [(&str, &[&str]); 7] = [
+    ("cli", &["config", "plan", "build", "run", "report", "sweep"]),
     ("config", &[]),
     ("plan", &["config"]),
     ("build", &["plan", "run", "report"]),
     ("run", &["plan", "report"]),
     ("report", &[]),
+    // It starts the program anew for each configuration.
+    ("sweep", &["config", "plan", "build", "run"]),
 ];
 
 /// Modules in which nothing may be opened: no device, so nothing of Burn.
@@ -59,6 +61,26 @@ fn the_program_itself_is_short_and_no_file_is_a_drawer_for_everything() {
             assert!(text.lines().count() < 60, "main.rs parses, calls and prints; nothing else");
         }
     }
+}
+
+/// On CUDA they take a hundred times longer than ours; `ops` calls them where there are no others.
+#[test]
+fn burns_own_convolutions_and_products_are_called_from_one_file() {
+    let slow = ["conv1d(", "conv2d(", "conv3d(", "conv_transpose2d(", "matmul("];
+    let calls = |code: &str, name: &str| {
+        code.match_indices(name).any(|(at, _)| {
+            let before = &code[..at];
+            starts_a_path(code, at) && !before.ends_with("fn ")
+        })
+    };
+    let code = |text: &str| {
+        let code = without_comments(text);
+        code.split("#[cfg(test)]").next().unwrap_or_default().to_owned()
+    };
+    let sources = sources().into_iter().map(|(path, text)| (path, code(&text)));
+    let callers = sources.filter(|(_, code)| slow.iter().any(|name| calls(code, name)));
+    let callers: Vec<PathBuf> = callers.map(|(path, _)| path).collect();
+    assert_eq!(callers, [Path::new("ops/convolution.rs")]);
 }
 
 /// What `module` may import; `None` for a module with no place in the layout.

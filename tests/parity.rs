@@ -1,4 +1,4 @@
-//! The networks are torchvision's: outputs, gradients, running statistics and training agree.
+//! The networks are torchvision's, or PyTorch's own: outputs, gradients, running statistics and training agree.
 
 #![expect(clippy::print_stdout, reason = "the figures are read with --nocapture")]
 
@@ -65,6 +65,7 @@ fn chain(network: &Network, oracle: &Oracle, precision: DType) -> Chain {
         weight: 1.0,
         hidden: vec![],
         dropout: 0.0,
+        direct: false,
         loss: None,
     };
     specs.push(Box::new(HeadsSpec { heads: vec![head], features: network.features() }));
@@ -199,7 +200,7 @@ fn gradients_agree(network: &Network, oracle: &Oracle, ours: &executor::StepResu
 /// The network of `[model.…]`, written as `name = { … }`.
 fn network(table: &str) -> Network {
     let config: ModelConfig = toml::from_str(table).expect("reads");
-    config.resolve().expect("resolves")
+    config.resolve([3, SIZE, SIZE]).expect("resolves")
 }
 
 fn small(table: &str, fixture: &str) {
@@ -222,6 +223,34 @@ fn a_small_resnet_of_basic_blocks_agrees_with_torchvision() {
 fn a_small_resnet_of_bottlenecks_agrees_with_torchvision() {
     let table = "resnet = { block = 'bottleneck', blocks = [1, 2, 1, 1], stem = 2 }";
     small(table, "resnet_bottleneck_parity.safetensors");
+}
+
+#[test]
+fn layers_of_every_kind_agree_with_pytorchs() {
+    let layers = "sequential.layers = [
+        { stage = { name = 'stem', layers = [
+            { conv = { channels = 6, kernel = 3, stride = 2, padding = 1, bias = false } },
+            'batch_norm', 'relu',
+        ] } },
+        { max_pool = { kernel = 3, stride = 2, padding = 1 } },
+        { branches = { join = 'concat', of = [
+            [{ conv = { channels = 4, kernel = 1 } }, 'sigmoid'],
+            [{ conv = { channels = 4, kernel = 3, padding = 1, bias = false } }, 'batch_norm', 'relu'],
+            [{ mean_pool = { kernel = 3, stride = 1, padding = 1 } },
+             { branches = { join = 'add', of = [[], [{ conv = { channels = 6, kernel = 1 } }]] } }],
+            [{ max_pool = { kernel = 3, stride = 1, padding = 1 } },
+             { conv = { channels = 2, kernel = 5, padding = 2 } }],
+        ] } },
+        { branches = { join = 'add', of = [
+            [{ conv = { channels = 16, kernel = 3, padding = 1, bias = false } }, 'batch_norm', 'relu'],
+            [],
+        ] } },
+        { mean_pool = { kernel = 2 } },
+        { conv = { channels = 8, kernel = 3 } }, 'sigmoid', 'flatten',
+        { linear = { features = 12, bias = false } }, 'batch_norm', 'sigmoid', { dropout = { probability = 0.0 } },
+        { repeat = { times = 2, layers = [{ linear = { features = 12 } }, 'sigmoid'] } },
+    ]";
+    small(layers, "sequential_parity.safetensors");
 }
 
 fn full(table: &str, fixture: &str) {

@@ -14,11 +14,13 @@ use trainer::model::{HeadConfig, HeadsSpec, ModelConfig, Network, Norm};
 
 /// Images of a batch; odd, so that the last part is smaller.
 const IMAGES: usize = 5;
+/// Their height and width.
+const SIDE: usize = 36;
 
 fn network(text: &str) -> Network {
     let config: BTreeMap<String, ModelConfig> =
         toml::from_str(&format!("[model.{text}")).expect("a model");
-    config["model"].resolve().expect("has sizes")
+    config["model"].resolve([1, SIDE, SIDE]).expect("has sizes")
 }
 
 fn densenet(norm: &str, dropout: f64) -> Network {
@@ -30,6 +32,17 @@ fn densenet(norm: &str, dropout: f64) -> Network {
 
 fn resnet(norm: &str) -> Network {
     network(&format!("resnet]\nform = \"cifar\"\ndepth = 8\nnorm = \"{norm}\""))
+}
+
+/// Branches, dropout and, if wanted, a norm over the batch.
+fn sequential(norm: &str, dropout: f64) -> Network {
+    network(&format!(
+        "sequential]\nlayers = [{{ conv = {{ channels = 4, kernel = 5, stride = 3 }} }}, {norm} 'relu', \
+         {{ max_pool = {{ kernel = 2 }} }}, {{ branches = {{ join = 'concat', of = [[], \
+         [{{ conv = {{ channels = 3, kernel = 3, padding = 1 }} }}, {{ dropout = {{ probability = \
+         {dropout:?} }} }}]] }} }}, 'flatten', {{ repeat = {{ times = 3, layers = [{{ linear = {{ \
+         features = 9 }} }}, 'sigmoid'] }} }}]"
+    ))
 }
 
 /// The network under a head with dropout.
@@ -57,9 +70,8 @@ fn values(of: impl Iterator<Item = (String, Tensor<1>)>) -> Values {
 /// The gradients of Σ direction·outputs over a batch taken in parts of `micro` images as `tree` has
 /// it, with what waits off the device in `store`, and the statistics that it leaves.
 fn step(chain: &Chain, tree: &Tree, micro: usize, store: &Store) -> (Values, Values) {
-    let side = 36;
     let parts: Vec<_> = (0..IMAGES).step_by(micro).map(|at| at..(at + micro).min(IMAGES)).collect();
-    let (images, direction) = (wave([IMAGES, 1, side, side], 0.7), wave([IMAGES, 2], 1.3));
+    let (images, direction) = (wave([IMAGES, 1, SIDE, SIDE], 0.7), wave([IMAGES, 2], 1.3));
     let result = executor::train_with(
         store,
         chain,
@@ -135,7 +147,7 @@ fn every_schedule_agrees(network: &Network) {
         }
         Ok(())
     });
-    agrees.unwrap();
+    agrees.expect("every schedule agrees");
     let every = Tree::segments(&vec![1; stages]);
     let away = every.clone().offloaded(&chain.moves_saved());
     for (tree, store) in [(every, &nowhere), (away.clone(), &host), (away, &disk)] {
@@ -173,7 +185,13 @@ fn every_schedule_of_a_resnet_gives_the_same_bits() {
 }
 
 #[test]
+fn every_schedule_of_a_list_of_layers_gives_the_same_bits() {
+    every_schedule_agrees(&sequential("'batch_norm',", 0.2));
+}
+
+#[test]
 fn every_split_of_a_batch_gives_its_gradient() {
     every_split_agrees(&densenet("group", 0.0));
     every_split_agrees(&resnet("group"));
+    every_split_agrees(&sequential("", 0.0));
 }

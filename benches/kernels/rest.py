@@ -22,7 +22,8 @@ HEADERS = {
     "conv_backward_input": "tiles channels gemm conv", "conv_backward_weight": "tiles channels gemm conv",
     "max_pool_forward": "tiles pool_sizes", "max_pool_backward": "tiles pool_sizes",
     "average_pool_forward": "tiles pool_sizes", "average_pool_backward": "tiles pool_sizes",
-    "gradient_norm": "segments", "gradient_norm_finish": "", "sgd_step": "segments", "adamw_step": "segments",
+    "residual_forward": "tiles channels", "shortcut_backward": "tiles channels", "mean_backward": "tiles channels",
+    "sums_of_squares": "parameters", "sgd_step": "parameters", "adam_step": "parameters",
 }
 ELEMENTS = ["bf16", "f16", "tf32", "f32"]
 
@@ -40,6 +41,8 @@ def variants(element):
             more = [(("CHUNKED", c), ("TILE_N", n)) for c in (0, 1) for n in (64, 128)]
             if name == "conv_backward_weight":
                 more = [m + (("TILE_M", n),) for m in more for n in (64, 128)]
+        elif name == "norm_backward_sums":
+            more += [(("MASK", m),) for m in (4, 5, 6)]
         for m in more:
             yield name, tuple(headers.split()), base + m
 
@@ -201,12 +204,12 @@ class Ours:
             [x, packed, y, part if part is not None else y],
             self.conv(shape, x.stride(0), y.stride(0)) + [packed.stride(0), int(part is not None)])
 
-    def conv_backward_input(self, shape, dy, packed, dx, tn=None):
+    def conv_backward_input(self, shape, dy, packed, dx, tn=None, accumulate=0):
         n, h, w, i, ho, wo, o, kh, kw, sy, sx = shape[:11]
         chunked, tn = int(o % self.V == 0 and dy.stride(0) % self.V == 0), tn or self.tile(n * h * w, i)
         classes = sum(up(n * max(0, up(h - cy, sy)) * max(0, up(w - cx, sx)), 128) for cy in range(sy) for cx in range(sx))
         self.k("conv_backward_input", CHUNKED=chunked, TILE_N=tn)(classes * up(i, tn), 256, [dy, packed, dx],
-            self.conv(shape, dx.stride(0), dy.stride(0)) + [packed.stride(0), classes])
+            self.conv(shape, dx.stride(0), dy.stride(0)) + [packed.stride(0), classes, accumulate, 0])
 
     def conv_backward_weight(self, shape, x, dy, ws, dw):
         n, h, w, i, ho, wo, o, kh, kw = shape[:9]
@@ -459,6 +462,10 @@ def check_conv(o, *args, pad_ld=0):
     if n * ho * wo > 1:
         expect(f"conv-var {label}", v, y64.var(0, unbiased=False), 1e-5)
     expect(f"conv_dx {label}", dx[:, :i], rows_of(rdx), L)
+    there = random(n * h * w, i + pad_ld, dtype=o.dtype)
+    added = there.clone()
+    o.conv_backward_input(shape, dy, g2, added, accumulate=1)
+    expect(f"conv_dx-added {label}", added[:, :i], rows_of(rdx) + there[:, :i].double(), L)
     expect(f"conv_dw {label}", dw, rdw, max(1e-6, L) if o.e in ("tf32", "f32") else 1e-5)
 
 
@@ -482,9 +489,19 @@ def check_norm(o, n, h, w, c, residual, relu, offset=0.0):
         part = o.f(G * 2 * c)
         o.k("norm_backward_sums")((G, grid_y), 256, [dy, x, y, mean, rstd, scale, shift, part], [P, c, c, c, c, mask])
         dg, db, _, _ = o.sums(part, G, gamma)
+        over, again = dy.clone(), torch.empty_like(part)
+        o.k("norm_backward_sums", MASK=mask + 4)((G, grid_y), 256, [over, x, y, mean, rstd, scale, shift, again], [P, c, c, c, c, mask + 4])
+        same(f"norm_backward_sums over dy {label}", part, again)
+        if mask == 2:
+            same(f"norm_backward_sums's dy {label}", over, torch.where(y > 0, dy, torch.zeros_like(dy)))
         dx, dr = o.new(P, c), o.new(P, c)
         o.k("norm_backward_apply")((g, grid_y), 256, [dy, x, y, mean, rstd, scale, shift, dg, db, dx, dr],
                                    [P, c, c, c, c, c, c, mask + 4 * residual, 1.0 / P, 0])
+        if mask == 2:
+            inside = x.clone()
+            o.k("norm_backward_apply")((g, grid_y), 256, [over, inside, inside, mean, rstd, scale, shift, dg, db, inside, inside],
+                                       [P, c, c, c, 0, c, 0, 0, 1.0 / P, 0])
+            same(f"norm_backward_apply over x {label}", dx, inside)
         return mean, var, y, dg, db, dx, dr
 
     a, b = run(), run()
@@ -507,6 +524,40 @@ def check_norm(o, n, h, w, c, residual, relu, offset=0.0):
     expect(f"norm_dbeta {label}", db, want[2], 1e-4)
     if residual:
         expect(f"norm_dresidual {label}", dr, want[3], 1e-6)
+
+
+def check_residual(o, n, h, w, c, into, stride, normed, pad_ld=0):
+    """A shortcut from c channels of h by w pixels to `into` channels."""
+    label, L = f"{o.e} {n}x{h}x{w}x{c} into {into} stride {stride} normed={normed}", LIMIT[o.e]
+    ho, wo = (h - 1) // stride + 1, (w - 1) // stride + 1
+    P, Q = n * ho * wo, n * h * w
+    x, shortcut = random(P, into + pad_ld, dtype=o.dtype), random(Q, c + pad_ld, dtype=o.dtype)
+    scale, shift, scale2, shift2 = random(into), random(into), random(into), random(into)
+    dy, features = random(P, into + pad_ld, dtype=o.dtype), random(n, c)
+    grid = lambda pixels, channels: (min(up(pixels, 32), 8 * SMS), up(channels, 8 * o.V))
+
+    def run():
+        y, dx, mean = o.new(P, into + pad_ld), o.new(Q, c + pad_ld), o.new(Q, c + pad_ld)
+        o.k("residual_forward")(grid(P, into), 256, [x, scale, shift, shortcut, scale2, shift2, y],
+                                [P, into, c, into + pad_ld, c + pad_ld, into + pad_ld, stride, h, w, ho, wo, normed])
+        o.k("shortcut_backward")(grid(Q, c), 256, [dy, dx], [Q, c, into + pad_ld, c + pad_ld, stride, h, w, ho, wo, 0])
+        o.k("mean_backward")(grid(Q, c), 256, [features, mean], [n, h * w, c, c + pad_ld])
+        return y[:, :into], dx[:, :c], mean[:, :c]
+
+    a, b = run(), run()
+    for i, (p, q) in enumerate(zip(a, b)):
+        same(f"residual-{i} {label}", p, q)
+    si = image_of(shortcut[:, :c], n, h, w).requires_grad_()
+    taken = si[:, :, ::stride, ::stride]
+    if normed:
+        taken = scale2.double().view(1, -1, 1, 1) * taken + shift2.double().view(1, -1, 1, 1)
+    r = F.pad(taken, (0, 0, 0, 0, 0, into - c))
+    ref = F.relu(image_of(x[:, :into], n, ho, wo) * scale.double().view(1, -1, 1, 1) + shift.double().view(1, -1, 1, 1) + r)
+    expect(f"residual_forward {label}", a[0], rows_of(ref.detach()), max(L, 3e-6))
+    if not normed:
+        rdx, = torch.autograd.grad(r, si, image_of(dy[:, :into], n, ho, wo))
+        expect(f"shortcut_dx {label}", a[1], rows_of(rdx), 0.0)
+    expect(f"mean_dx {label}", a[2], (features.double() / (h * w)).repeat_interleave(h * w, 0), L)
 
 
 def check_pools(o, n, h, w, c, k, s, p):
@@ -536,52 +587,63 @@ def check_pools(o, n, h, w, c, k, s, p):
         expect(f"average_pool_dx {label}", dx, rows_of(rdx), LIMIT[o.e])
 
 
-def check_optimizer(o):
-    sizes = [7, 1024, 1025, 5000, 1, 64 * 147]
-    decays = [0.0, 1e-2, 1e-2, 0.0, 0.1, 1e-4]
-    offsets, offset, blocks, table = [], 0, 0, []
-    import struct
+def places(lengths, step):
+    """Lengths and first blocks of up to 32 arrays, and the number of blocks."""
+    long = lengths + [0] * (32 - len(lengths))
+    first = [sum(up(n, step) for n in long[:k]) for k in range(32)]
+    return long + first, sum(up(n, step) for n in lengths)
 
-    for n, d in zip(sizes, decays):
-        offsets.append(offset)
-        table.append([offset, n, blocks, struct.unpack("<i", struct.pack("<f", d))[0]])
-        offset += up(n, 4) * 4
-        blocks += up(n, 1024)
-    table = torch.tensor(table, dtype=torch.int32, device="cuda")
-    cases = [("sgd", dict(lr=0.1, momentum=0.9, nesterov=True), 0.5, 1.0), ("sgd", dict(lr=0.1, momentum=0.0), 0.0, 4.0),
-             ("sgd", dict(lr=0.05, momentum=0.8, dampening=0.3), 1e9, 1.0), ("adamw", dict(lr=1e-2, betas=(0.9, 0.999), eps=1e-8), 0.7, 8.0)]
-    for kind, options, max_norm, scale in cases:
-        flat = random(offset)
-        parameters = [torch.nn.Parameter(flat[p : p + n].double().clone()) for p, n in zip(offsets, sizes)]
-        groups = [dict(params=[p], weight_decay=d) for p, d in zip(parameters, decays)]
-        peer = torch.optim.SGD(groups, **options) if kind == "sgd" else torch.optim.AdamW(groups, **options)
-        state, m, v, part = torch.zeros(8, device="cuda"), o.f(offset), o.f(offset), o.f(blocks)
-        if kind == "adamw":
-            m.zero_(), v.zero_()
-        b1, b2 = options.get("betas", (0.9, 0.999))
-        for step in range(12):
-            grad = random(offset, scale=scale * (0.1 if step % 3 else 1.0))
-            broken = step in (0, 5)
-            if broken:
-                grad[offsets[2]] = float("inf")
-            before = flat.clone()
-            o.k("gradient_norm")(blocks, 256, [grad, table, part], [len(sizes), 0])
-            o.k("gradient_norm_finish")(1, 1024, [part, state], [blocks, 0, 1.0 / scale, float(max_norm), 1 - b1, 1 - b2])
+
+def groups(*kinds):
+    """The pointers of each parameter together, the unused ones anything."""
+    each = [list(group) for group in zip(*kinds)]
+    return [t for group in each + [each[0]] * (32 - len(each)) for t in group]
+
+
+def norm_of(o, grads):
+    at, blocks = places([g.numel() for g in grads], 4096)
+    part = o.f(blocks)
+    o.k("sums_of_squares")(blocks, 256, [*groups(grads), part], [len(grads), 0, *at])
+    return part.double().sum().sqrt()
+
+
+def check_optimizer(o):
+    lengths = [7, 1024, 1025, 5000, 1, 64 * 147]
+    decay, decays = 1e-2, 0b010110
+    cases = [("sgd", dict(lr=0.1, momentum=0.9, nesterov=True), 0.5), ("sgd", dict(lr=0.1, momentum=0.0), None),
+             ("sgd", dict(lr=0.05, momentum=0.8, dampening=0.3), 1e9), ("adamw", dict(lr=1e-2, betas=(0.9, 0.999), eps=1e-8), 0.7),
+             ("adam", dict(lr=1e-2, betas=(0.3, 0.9), eps=1e-8), 0.7)]
+    at, blocks = places(lengths, 1024)
+    for kind, options, max_norm in cases:
+        values = [random(n) for n in lengths]
+        kept = [[o.f(n) for n in lengths] for _ in range(2)]
+        parameters = [torch.nn.Parameter(v.double().clone()) for v in values]
+        split = [dict(params=[p], weight_decay=decay if decays >> k & 1 else 0.0) for k, p in enumerate(parameters)]
+        peer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[kind](split, **options)
+        lr = options["lr"]
+        for step in range(1, 13):
+            grads = [random(n, scale=0.1 if step % 3 else 1.0) for n in lengths]
+            norm = norm_of(o, grads)
+            factor = min(1.0, max_norm / (norm.item() + 1e-6)) if max_norm else 1.0
+            out = [o.f(n) for n in lengths]
             if kind == "sgd":
-                o.k("sgd_step")(blocks, 256, [flat, grad, m, state, table],
-                    [len(sizes), int(options.get("nesterov", False)), options["lr"], options["momentum"], options.get("dampening", 0.0), 0])
+                o.k("sgd_step")(blocks, 256, groups(values, grads, kept[0], out),
+                    [len(lengths), int(step == 1), decays, int(options.get("nesterov", False)), factor, lr, options["momentum"],
+                     1.0 - options.get("dampening", 0.0), decay, 0.0, *at])
             else:
-                o.k("adamw_step")(blocks, 256, [flat, grad, m, v, state, table], [len(sizes), 0, options["lr"], 1 - b1, 1 - b2, options["eps"]])
-            if broken:
-                same(f"optimizer {kind} skipped", flat, before)
-                continue
-            for p, off, n in zip(parameters, offsets, sizes):
-                p.grad = grad[off : off + n].double() / scale
-            norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm if max_norm > 0 else 1e30)
-            expect(f"gradient_norm {kind}", state[:1], norm.reshape(1), 1e-6)
+                b1, b2 = options["betas"]
+                keep, l2 = (1.0 - lr * decay, 0.0) if kind == "adamw" else (1.0, decay)
+                o.k("adam_step")(blocks, 256, groups(values, grads, *kept, out),
+                    [len(lengths), int(step == 1), decays, factor, lr / (1 - b1**step), math.sqrt(1 - b2**step), b1, 1 - b1, b2, 1 - b2,
+                     options["eps"], keep, l2, 0.0, *at])
+            values = out
+            for p, g in zip(parameters, grads):
+                p.grad = g.double()
+            exact = torch.nn.utils.clip_grad_norm_(parameters, max_norm or 1e30)
+            expect(f"norm {kind}", norm.reshape(1), exact.reshape(1), 1e-6)
             peer.step()
-        for p, off, n in zip(parameters, offsets, sizes):
-            expect(f"{kind}_step {options}", flat[off : off + n], p.detach(), 2e-6)
+        for p, v in zip(parameters, values):
+            expect(f"{kind}_step {options}", v, p.detach(), 2e-6)
 
 
 def check(o):
@@ -606,6 +668,9 @@ def check(o):
     check_norm(o, 4, 20, 20, 96, 0, 1, offset=20.0)
     for args in [(2, 9, 11, 24, 3, 2, 1), (1, 8, 8, 13, 2, 2, 0), (2, 7, 10, 8, (3, 2), (1, 3), (1, 0)), (1, 5, 5, 3, 5, 5, 2)]:
         check_pools(o, *args)
+    for args in [(2, 9, 7, 64, 64, 1, 0), (3, 8, 5, 128, 128, 1, 1), (2, 13, 16, 16, 32, 2, 0), (1, 5, 4, 8, 32, 1, 0), (1, 57, 60, 40, 72, 2, 0)]:
+        check_residual(o, *args)
+        check_residual(o, *args, pad_ld=8)
     check_optimizer(o)
 
 
@@ -810,20 +875,22 @@ def time_resnet(o, n=64, size=224):
     timed("norm_apply, residual", lambda: o.k("norm_apply")((g, gy), 256, [x, scale, shift, r, y], [P, c, c, c, c, 3]), 3 * b, [])
     timed("norm_backward_sums", lambda: o.k("norm_backward_sums")((G, gy), 256, [dy, x, y, mean, rstd, scale, shift, part], [P, c, c, c, c, 2]), 3 * b, [])
     timed("norm_backward_apply", lambda: o.k("norm_backward_apply")((g, gy), 256, [dy, x, y, mean, rstd, scale, shift, gamma, beta, r, dy], [P, c, c, c, c, c, c, 6, 1.0 / P, 0]), 5 * b, [])
+    timed("norm_backward_sums over dy", lambda: o.k("norm_backward_sums", MASK=6)((G, gy), 256, [dy, x, y, mean, rstd, scale, shift, part], [P, c, c, c, c, 6]), 4 * b, [])
+    timed("norm_backward_apply over x", lambda: o.k("norm_backward_apply")((g, gy), 256, [dy, r, r, mean, rstd, scale, shift, gamma, beta, r, r], [P, c, c, c, 0, c, 0, 0, 1.0 / P, 0]), 3 * b, [])
+    sizes = [P, c, c, c, c, c, 1, q, q, q, q, 0]
+    timed("residual_forward", lambda: o.k("residual_forward")((g, gy), 256, [x, scale, shift, dy, scale, shift, y], sizes), 3 * b, [])
+    timed("residual_forward, projection", lambda: o.k("residual_forward")((g, gy), 256, [x, scale, shift, dy, scale, shift, y], sizes[:-1] + [1]), 3 * b, [])
     timed("copy", lambda: y.copy_(x), 2 * b, [])
 
 
 def time_optimizer(o):
-    n = 8_000_000
-    flat, grad, m, v = (random(n).abs() for _ in range(4))
-    table = torch.tensor([[0, n, 0, 0]], dtype=torch.int32, device="cuda")
-    blocks = up(n, 1024)
-    state, part = torch.zeros(8, device="cuda"), o.f(blocks)
-    def step():
-        o.k("gradient_norm")(blocks, 256, [grad, table, part], [1, 0])
-        o.k("gradient_norm_finish")(1, 1024, [part, state], [blocks, 0, 1.0, 1.0, 0.1, 0.001])
-        o.k("adamw_step")(blocks, 256, [flat, grad, m, v, state, table], [1, 0, 1e-3, 0.1, 0.001, 1e-8])
-    timed("norm + adamw, 8M parameters", step, n * 32, [])
+    lengths = [250_000] * 32
+    values, grads, m, v, out = ([random(n).abs() for n in lengths] for _ in range(5))
+    at, blocks = places(lengths, 1024)
+    numbers = [32, 0, 2**32 - 1, 1.0, 1e-3, 1.0, 0.9, 0.1, 0.999, 0.001, 1e-8, 1.0, 0.0, 0.0, *at]
+    bytes_of_one = sum(lengths) * 4
+    timed("norm, 8M parameters", lambda: norm_of(o, grads), bytes_of_one, [])
+    timed("adam_step, 8M parameters", lambda: o.k("adam_step")(blocks, 256, groups(values, grads, m, v, out), numbers), 7 * bytes_of_one, [])
 
 
 if __name__ == "__main__":
@@ -850,6 +917,7 @@ if __name__ == "__main__":
             check_conv(o, 1, 6, 5, 5, 7, (2, 3), (3, 2), (1, 0))
             check_norm(o, 1, 5, 7, 13, 1, 1)
             check_pools(o, 1, 9, 11, 24, 3, 2, 1)
+            check_residual(o, 1, 9, 11, 24, 40, 2, 0)
             check_optimizer(o)
         if "large" in words:
             WORST.clear()

@@ -1,23 +1,44 @@
-//! A model and its training step without data: what is measured when the step itself is.
+//! Training steps that are measured: on one batch that stays on the device, where the step itself
+//! is asked about, or on the configuration's own data.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
 use burn::tensor::{Tensor, TensorData};
 
-use super::{BuildError, learner, resolve_device};
-use crate::data::{LabelCounts, Targets};
-use crate::memory::Chain;
+use super::{BuildError, device, learner, open_data, schedule, train_loader};
+use crate::data::{Batch, Cache, DataError, Epoch, LabelCounts, Loader, Targets};
 use crate::memory::measure::{MemoryUse, Meter};
+use crate::memory::{Chain, split_tensors};
+use crate::model::weights::{self, NamedTensor};
 use crate::model::{HeadConfig, Task};
+use crate::optim::{OptimizerConfig, Schedule, SgdConfig};
 use crate::plan::Plan;
-use crate::run::{LearnError, Learner};
+use crate::run::{LearnError, Learner, RunError};
 
-/// Training steps of a plan's model on one batch that stays on the device.
+/// Training steps of a plan's model.
 pub struct Bench {
     meter: Meter,
-    learner: Learner,
-    images: Tensor<4>,
-    targets: Vec<Targets>,
-    learning_rate: f64,
+    /// The model and what changes it.
+    pub learner: Learner,
+    batches: Batches,
     steps: usize,
+}
+
+/// What the steps are taken on.
+enum Batches {
+    Kept { images: Tensor<4>, shape: [usize; 4], targets: Vec<Targets>, learning_rate: f64 },
+    Loaded { loader: Loader, epoch: u64, ahead: Epoch, schedule: Schedule },
+}
+
+/// A step that was taken.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Taken {
+    /// Its images.
+    pub images: usize,
+    /// The heads' mean losses, each times its head's weight, before the step.
+    pub loss: f64,
 }
 
 impl Bench {
@@ -26,7 +47,7 @@ impl Bench {
     /// # Errors
     /// When the device cannot be opened.
     pub fn new(plan: &Plan) -> Result<Self, BuildError> {
-        let device = resolve_device(&plan.device.to_string())?;
+        let device = device(plan)?;
         let meter = Meter::open(&device);
         let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
         let image = &plan.data.image;
@@ -39,29 +60,134 @@ impl Bench {
             let labels = heads[head].labels.len();
             LabelCounts { positives: vec![1.0; labels], negatives: vec![1.0; labels] }
         };
+        super::warm::compile_kernels(plan, &device);
         let chain = Chain::init(&plan.stages(), &device, plan.run.seed);
-        let learner = learner(plan, &heads, chain, device, counts);
+        let learner = learner(plan, &heads, chain, device, counts)?;
         let learning_rate = plan.train.optimizer.lr();
-        Ok(Self { meter, learner, images, targets, learning_rate, steps: 0 })
+        let batches = Batches::Kept { images, shape, targets, learning_rate };
+        Ok(Self { meter, learner, batches, steps: 0 })
     }
 
-    /// Takes a step and returns the sum of the heads' losses.
+    /// Starts from the weights in `path`, and returns the names of the heads' that it has not.
     ///
     /// # Errors
-    /// When a loss or gradient is not finite, or the device fails.
-    pub fn step(&mut self) -> Result<f64, LearnError> {
-        let images = self.images.clone();
-        let sums = self.learner.step_on(images, &self.targets, self.steps, self.learning_rate)?;
-        self.steps += 1;
-        Ok(sums.iter().map(|sum| sum.sum / sum.normalizer.max(1.0)).sum())
+    /// When the file cannot be read or is of another model.
+    pub fn start_from(&mut self, path: &Path) -> Result<Vec<String>, BuildError> {
+        super::start_from(&mut self.learner.chain, path, &self.learner.device)
     }
 
-    /// Evaluates the batch.
+    /// Takes the tensor `images` in the SafeTensors file `path`, `[batch, channels, height, width]`,
+    /// for the batch.
+    ///
+    /// # Errors
+    /// When the file cannot be read or has no such tensor of the plan's shape.
+    pub fn take_images(&mut self, path: &Path) -> Result<(), BuildError> {
+        let Batches::Kept { images, shape, .. } = &mut self.batches else {
+            unreachable!("only a batch that stays is replaced")
+        };
+        let fits = |tensor: &NamedTensor| tensor.name == "images" && tensor.shape == *shape;
+        let found = weights::read(path)?.tensors.into_iter().find(fits);
+        let Some(NamedTensor { data, .. }) = found else {
+            return Err(BuildError::OtherImages { path: path.to_owned(), shape: *shape });
+        };
+        let data = TensorData::new(data, *shape);
+        *images = Tensor::from_data(data, &self.learner.device);
+        Ok(())
+    }
+
+    /// The gradients of a step as the optimizer is given them (but unclipped), by parameter, and the
+    /// sum of the heads' losses. No weight is changed.
+    ///
+    /// # Errors
+    /// As [`Bench::step`].
+    pub fn gradients(mut self) -> Result<(Vec<NamedTensor>, f64), RunError> {
+        // The momentum of SGD starts as the first gradient.
+        let witness = OptimizerConfig::Sgd(SgdConfig { momentum: 1.0, ..SgdConfig::default() });
+        let packs = self.learner.chain.packs();
+        let trained = packs.iter().filter(|pack| pack.trained);
+        let sizes = trained.map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));
+        self.learner.optimizer = witness.init(sizes);
+        self.learner.clip_norm = None;
+        if let Batches::Kept { learning_rate, .. } = &mut self.batches {
+            *learning_rate = 0.0;
+        }
+        let loss = self.step()?.loss;
+        let state = self.learner.optimizer.state().map_err(LearnError::from);
+        let failed = |source| RunError::Learn { epoch: 1, step: 1, source };
+        let kept = split_tensors(&packs, state.map_err(failed)?.tensors);
+        let mut kept: BTreeMap<String, TensorData> = kept.into_iter().collect();
+        let parameters = self.learner.chain.parameters().into_iter();
+        let named = parameters.filter_map(|parameter| {
+            let gradient = kept.remove(&format!("{}/momentum_buffer", parameter.name))?;
+            let (name, shape) = (parameter.name, parameter.shape);
+            Some(NamedTensor { name, shape, data: gradient.iter::<f32>().collect() })
+        });
+        Ok((named.collect(), loss))
+    }
+
+    /// Opens the plan's device and data: the steps will be those that a run begins with.
+    ///
+    /// # Errors
+    /// When device or data cannot be opened.
+    pub fn on_data(plan: &Plan) -> Result<Self, BuildError> {
+        let device = device(plan)?;
+        let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
+        let train = Arc::new(open_data(plan, &heads)?.train);
+        let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
+        let loader = train_loader(plan, &heads, Arc::clone(&train), cache)?;
+        let meter = Meter::open(&device);
+        let chain = Chain::init(&plan.stages(), &device, plan.run.seed);
+        let learner = learner(plan, &heads, chain, device, |head| train.label_counts(head))?;
+        let schedule = schedule(plan, loader.batches_per_epoch());
+        // A run counts its epochs from 1.
+        let ahead = loader.epoch(1, 0);
+        let batches = Batches::Loaded { loader, epoch: 1, ahead, schedule };
+        Ok(Self { meter, learner, batches, steps: 0 })
+    }
+
+    /// Takes a step.
+    ///
+    /// # Errors
+    /// When an image cannot be read, a loss or gradient is not finite, or the device fails.
+    pub fn step(&mut self) -> Result<Taken, RunError> {
+        let step = self.steps;
+        let (sums, images) = match &mut self.batches {
+            Batches::Kept { images, shape, targets, learning_rate } => {
+                (self.learner.step_on(images.clone(), targets, step, *learning_rate), shape[0])
+            }
+            Batches::Loaded { loader, epoch, ahead, schedule } => {
+                let batch = next(loader, epoch, ahead)?;
+                let count = batch.indices.len();
+                (self.learner.step(batch, step, schedule.lr(step)), count)
+            }
+        };
+        let failed = |source| RunError::Learn { epoch: self.epoch(), step: step + 1, source };
+        let sums = sums.map_err(failed)?;
+        self.steps += 1;
+        let known = sums.iter().zip(&self.learner.heads).filter(|(sum, _)| sum.normalizer > 0.0);
+        let loss = known.map(|(sum, head)| sum.sum / sum.normalizer * head.config.weight).sum();
+        Ok(Taken { images, loss })
+    }
+
+    /// The epoch under way, counted from 1.
+    fn epoch(&self) -> usize {
+        match &self.batches {
+            Batches::Kept { .. } => 1,
+            Batches::Loaded { epoch, .. } => *epoch as usize,
+        }
+    }
+
+    /// Evaluates the batch that stays on the device.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn evaluate(&self) -> Result<(), LearnError> {
-        self.learner.evaluate_on(self.images.clone(), &self.targets).map(drop)
+    pub fn evaluate(&mut self) -> Result<(), LearnError> {
+        match &self.batches {
+            Batches::Kept { images, targets, .. } => {
+                self.learner.evaluate_on(images.clone(), targets).map(drop)
+            }
+            Batches::Loaded { .. } => Ok(()),
+        }
     }
 
     /// Waits until the device has done everything.
@@ -69,17 +195,39 @@ impl Bench {
         let _ = self.learner.device.sync();
     }
 
-    /// What memory a further step uses, with its exact peak.
+    /// What memory the steps so far have left in use, with the exact peak of a further one.
     pub fn memory(&mut self) -> MemoryUse {
+        let live = self.meter.read().live;
         self.meter.reset_peak();
         let meter = self.meter.clone();
         let _ = meter.watch(|| self.step());
-        meter.read()
+        MemoryUse { live, ..meter.read() }
     }
 
     /// The device as a person knows it.
     pub fn device(&self) -> String {
         super::describe(&self.learner.device)
+    }
+}
+
+/// The next batch that can be trained on, epoch after epoch.
+fn next(loader: &Loader, epoch: &mut u64, ahead: &mut Epoch) -> Result<Batch, DataError> {
+    let least = if loader.avoids_single() { 2 } else { 1 };
+    let mut tried = false;
+    loop {
+        match ahead.next().transpose()? {
+            Some(batch) if batch.indices.len() >= least => return Ok(batch),
+            Some(_) => {}
+            None if !tried => {
+                tried = true;
+                *epoch += 1;
+                *ahead = loader.epoch(*epoch, 0);
+            }
+            None => {
+                let (images, batch) = (loader.dataset().len(), least);
+                return Err(DataError::NoBatch { images, batch });
+            }
+        }
     }
 }
 

@@ -3,25 +3,30 @@
 mod bench;
 mod device;
 mod resume;
+mod warm;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use bench::Bench;
+pub use bench::{Bench, Taken};
 pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
 pub use resume::ChangedKeys;
+pub(crate) use resume::differences;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::data::{self, Cache, DataError, LabelCounts, Loader, LoaderConfig, Splits};
+use crate::choice::NoSettings;
+use crate::data::{self, Cache, DataError, Dataset, LabelCounts, Loader, LoaderConfig, Splits};
 use crate::memory::measure::Meter;
-use crate::memory::{Chain, Strategy};
+use crate::memory::offload::{OffloadError, Store};
+use crate::memory::{Chain, OffloadConfig, Operation, Strategy};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, Norm};
-use crate::plan::Plan;
+use crate::optim::Schedule;
+use crate::plan::{Plan, TrainPlan};
 use crate::report::{
     Event, HeadLabels, Place, Report, ReportError, Reports, ResumePoint, Start, Watched,
 };
@@ -55,6 +60,9 @@ pub enum BuildError {
         /// The device.
         device: String,
     },
+    /// There is nowhere to move what is kept for the backward pass.
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
     /// The run folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -78,6 +86,18 @@ pub enum BuildError {
         path: PathBuf,
         /// What does not fit.
         why: String,
+    },
+    /// The images to take a step on are not those of the plan.
+    #[error(
+        "{} has no tensor `images` of shape {shape:?}\nThe shape is `batch_size` under [train], \
+         then `channels` and `size` of `image` under [data].",
+        path.display()
+    )]
+    OtherImages {
+        /// The file.
+        path: PathBuf,
+        /// The plan's batch, channels, height and width.
+        shape: [usize; 4],
     },
     /// No saved state can be used.
     #[error(transparent)]
@@ -113,10 +133,7 @@ pub enum BuildError {
 /// When something cannot be opened, or does not fit together; the run folder is then as before.
 pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let stop = Stop::install().map_err(BuildError::Signals)?;
-    let device = resolve_device(&plan.device.to_string())?;
-    if plan.memory.needs_fused() && !is_gpu(&device) {
-        return Err(BuildError::Precision { device: describe(&device) });
-    }
+    let device = device(&plan)?;
     let folder = RunFolder::create(&plan.folder(), options.mode)?;
     let config = plan.to_toml()?;
     if options.mode == FolderMode::Resume {
@@ -125,34 +142,23 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
     let splits = open_data(&plan, &heads)?;
     let (train, validation) = (Arc::new(splits.train), Arc::new(splits.validation));
-    let sampler = plan.data.sampler.0.init(&train, &heads);
     let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
-    let training = LoaderConfig {
-        // Only a norm over the batch cannot train on one image.
-        avoid_single: plan.model.norm() == Norm::Batch,
-        ..LoaderConfig::training(&plan.data, plan.train.batch_size, plan.run.seed, sampler)
-    };
-    let train_loader = Loader::new(Arc::clone(&train), training, cache.clone());
+    let train_loader = train_loader(&plan, &heads, Arc::clone(&train), cache.clone())?;
     let validation_loader = Loader::new(
         Arc::clone(&validation),
         LoaderConfig::evaluation(&plan.data, plan.train.batch_size, plan.run.seed),
         cache,
     );
 
+    warm::compile_kernels(&plan, &device);
     let meter = Meter::open(&device);
     let mut chain = Chain::init(&plan.stages(), &device, plan.run.seed);
     let fresh = match &options.init {
         Some(path) => start_from(&mut chain, path, &device)?,
         None => Vec::new(),
     };
-    let mut learner = learner(&plan, &heads, chain, device, |head| train.label_counts(head));
-    let higher = plan.train.plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
-    if train_loader.batches_per_epoch() == 0 {
-        let (images, batch) = (train.len(), plan.train.batch_size);
-        return Err(DataError::NoBatch { images, batch }.into());
-    }
-    let (steps, epochs) = (train_loader.batches_per_epoch(), plan.train.epochs);
-    let mut schedule = plan.train.schedule.init(plan.train.optimizer.lr(), steps, epochs, higher);
+    let mut learner = learner(&plan, &heads, chain, device, |head| train.label_counts(head))?;
+    let mut schedule = schedule(&plan, train_loader.batches_per_epoch());
 
     if options.mode == FolderMode::Overwrite {
         folder.clear()?;
@@ -164,12 +170,15 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         position = restore(state, &mut learner, &mut schedule)
             .map_err(|source| BuildError::Restore { folder: state.folder.clone(), source })?;
         resume::reopen(&mut position, &plan);
+        if let Some(images) = position.micro_batch {
+            learner.strategy.micro_batch = learner.strategy.micro_batch.min(images);
+        }
     }
     folder.write_config(&config)?;
     // A run killed before its first save has told something already: it is told again.
     let from = ResumePoint {
         metrics_bytes: position.metrics_bytes,
-        first_step: position.step + usize::from(resumed.is_some() && position.batch == 0),
+        first_step: position.step + usize::from(resumed.is_some()),
     };
     let goes_on = options.mode == FolderMode::Resume;
     let reports = Reports::open(folder.path(), goes_on.then_some(from))?;
@@ -190,11 +199,51 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         meter,
     };
     announce(&mut run, resumed, train.len(), config)?;
+    if let Some(message) = idle_offload(&run.plan, &run.learner) {
+        run.reports.event(&Event::Warning { message: message.to_owned() })?;
+    }
     if !fresh.is_empty() {
         let message = format!("not in the weights given, so drawn at random: {}", fresh.join(", "));
         run.reports.event(&Event::Warning { message })?;
     }
     Ok(run)
+}
+
+/// The plan's device, which must have kernels for the plan's precision.
+fn device(plan: &Plan) -> Result<Device, BuildError> {
+    let device = resolve_device(&plan.device.to_string())?;
+    match plan.memory.needs_fused() && !is_gpu(&device) {
+        true => Err(BuildError::Precision { device: describe(&device) }),
+        false => Ok(device),
+    }
+}
+
+/// Batches of training images.
+fn train_loader(
+    plan: &Plan,
+    heads: &[HeadConfig],
+    train: Arc<Dataset>,
+    cache: Arc<Cache>,
+) -> Result<Loader, DataError> {
+    let (images, batch) = (train.len(), plan.train.batch_size);
+    let sampler = plan.data.sampler.0.init(&train, heads);
+    let config = LoaderConfig {
+        // Only a norm over the batch cannot train on one image.
+        avoid_single: plan.model.norm() == Norm::Batch,
+        ..LoaderConfig::training(&plan.data, batch, plan.run.seed, sampler)
+    };
+    let loader = Loader::new(train, config, cache);
+    match loader.batches_per_epoch() {
+        0 => Err(DataError::NoBatch { images, batch }),
+        _ => Ok(loader),
+    }
+}
+
+/// The learning rate over time, for epochs of so many steps.
+fn schedule(plan: &Plan, steps_per_epoch: usize) -> Schedule {
+    let TrainPlan { schedule, optimizer, epochs, plateau, .. } = &plan.train;
+    let higher = plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
+    schedule.init(optimizer.lr(), steps_per_epoch, *epochs, higher)
 }
 
 /// Opens the data, with a bar while a phantom is drawn.
@@ -246,16 +295,22 @@ fn start_from(chain: &mut Chain, path: &Path, device: &Device) -> Result<Vec<Str
     Ok(matched.missing)
 }
 
+/// How the plan's steps are taken.
+fn strategy(plan: &Plan, chain: &Chain) -> Strategy {
+    let (names, moves_saved) = (chain.names(), chain.moves_saved());
+    let strategy = Strategy::new(&plan.memory, &names, &moves_saved, plan.train.batch_size);
+    strategy.expect("the plan has been checked")
+}
+
 fn learner(
     plan: &Plan,
     heads: &[HeadConfig],
     chain: Chain,
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
-) -> Learner {
-    let (names, moves_saved) = (chain.names(), chain.moves_saved());
-    let strategy = Strategy::new(&plan.memory, &names, &moves_saved, plan.train.batch_size);
-    let strategy = strategy.expect("the plan has been checked");
+) -> Result<Learner, OffloadError> {
+    let strategy = strategy(plan, &chain);
+    let store = Store::open(&plan.memory.offload())?;
     let with_loss = heads.iter().zip(&plan.heads).enumerate();
     let with_loss = with_loss.map(|(index, (config, head))| LearnedHead {
         config: config.clone(),
@@ -263,10 +318,16 @@ fn learner(
     });
     let trained: Vec<_> = chain.packs().into_iter().filter(|pack| pack.trained).collect();
     let sizes = trained.iter().map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));
-    Learner {
+    let optimizer = plan.train.optimizer.init(sizes);
+    let host = OffloadConfig::Host(NoSettings {});
+    let optimizer = match plan.memory.offload_optimizer {
+        true => optimizer.wait_in(Store::open(&host)?),
+        false => optimizer,
+    };
+    Ok(Learner {
         device,
         heads: with_loss.collect(),
-        optimizer: plan.train.optimizer.init(sizes),
+        optimizer,
         ema: plan
             .train
             .ema
@@ -275,8 +336,28 @@ fn learner(
         clip_norm: plan.train.clip_norm,
         decay_norms_and_biases: plan.train.decay_norms_and_biases,
         strategy,
+        store,
         seed: plan.run.seed,
+        retreats: Vec::new(),
         chain,
+    })
+}
+
+/// What is to be said of an offload that does nothing.
+fn idle_offload(plan: &Plan, learner: &Learner) -> Option<&'static str> {
+    let is_moved = |operation: &Operation| matches!(operation, Operation::Offload { .. });
+    match plan.memory.offload() {
+        OffloadConfig::None(_) => None,
+        OffloadConfig::Host(_) if !is_gpu(&learner.device) => Some(
+            "`offload = \"host\"` under [memory] frees nothing: the memory of the CPU is the host's. \
+             `[memory.offload.disk]` does.",
+        ),
+        _ if learner.strategy.schedule(1).operations.iter().any(is_moved) => None,
+        _ => Some(
+            "`offload` under [memory] moves nothing: the stages of this model keep graphs, which \
+             cannot be moved, and put no inputs aside. Choose a policy under \
+             [memory.checkpointing], such as \"every\".",
+        ),
     }
 }
 

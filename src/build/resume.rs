@@ -9,9 +9,10 @@ use crate::run::Position;
 
 /// Keys that may differ when a run is resumed, each with all keys below it: none changes what was
 /// done so far.
-const FREE: [&str; 13] = [
+const FREE: [&str; 14] = [
     "run.name",
     "run.output",
+    "run.log_every",
     "run.save",
     "device",
     "data.workers",
@@ -42,18 +43,22 @@ pub struct ChangedKeys {
 /// about the training so far. A run killed before it saved its configuration may change at will.
 pub(super) fn check_unchanged(folder: &Path, resolved: &str) -> Result<(), ChangedKeys> {
     let Ok(before) = std::fs::read_to_string(folder.join("config.toml")) else { return Ok(()) };
-    let (before, now) = (keys(&before), keys(resolved));
-    let all: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-    let show = |value: Option<&String>| value.map_or("not set".to_owned(), Clone::clone);
-    let changes: Vec<String> = all
-        .into_iter()
-        .filter(|key| before.get(*key) != now.get(*key) && !is_free(key))
-        .map(|key| format!("  {key} was {}, is {}", show(before.get(key)), show(now.get(key))))
-        .collect();
+    let changes = differences(&before, resolved, is_free);
     match changes.is_empty() {
         true => Ok(()),
         false => Err(ChangedKeys { folder: folder.to_owned(), changes }),
     }
+}
+
+/// The keys that differ between two TOML texts, with both values, but for those that are free.
+pub(crate) fn differences(before: &str, now: &str, is_free: impl Fn(&str) -> bool) -> Vec<String> {
+    let (before, now) = (keys(before), keys(now));
+    let all: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    let show = |value: Option<&String>| value.map_or("not set".to_owned(), Clone::clone);
+    all.into_iter()
+        .filter(|key| before.get(*key) != now.get(*key) && !is_free(key))
+        .map(|key| format!("  {key} was {}, is {}", show(before.get(key)), show(now.get(key))))
+        .collect()
 }
 
 fn is_free(key: &str) -> bool {

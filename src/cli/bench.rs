@@ -1,6 +1,6 @@
 //! `trainer bench`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
@@ -8,10 +8,12 @@ use clap::Args;
 use super::overrides::Overrides;
 use super::{Failure, output};
 use crate::build;
+use crate::model::weights;
 
 /// Measures whole training steps of a configuration's model on one batch that stays on the device
 ///
-/// The data are not opened. Prints one JSON object: the median over the second half of the steps.
+/// The data are not opened, unless --data asks for them. Prints one JSON object: the median over
+/// the second half of the steps.
 #[derive(Debug, Args)]
 pub struct Bench {
     /// The configuration, a TOML file
@@ -22,31 +24,64 @@ pub struct Bench {
     /// Steps taken in all
     #[arg(long, default_value_t = 30)]
     steps: usize,
+    /// Takes the steps that a run of the configuration begins with, on its own data
+    #[arg(long)]
+    data: bool,
+    /// Ends when the process that started it ends, however that does
+    #[arg(long)]
+    with_parent: bool,
+    /// Starts from the weights in this file, as `trainer run --init` does
+    #[arg(long, value_name = "WEIGHTS")]
+    init: Option<PathBuf>,
+    /// Takes the tensor `images` in this SafeTensors file for the batch
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    images: Option<PathBuf>,
+    /// Writes the gradients of one step, by parameter and unclipped, into this SafeTensors file
+    ///
+    /// No step is timed then, and no weight changed.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["steps", "data"])]
+    gradients: Option<PathBuf>,
 }
 
 /// Takes the steps and prints what they took.
 pub fn execute(bench: &Bench) -> Result<(), Failure> {
     let start = Instant::now();
+    #[cfg(target_os = "linux")]
+    if bench.with_parent {
+        let kill = Some(rustix::process::Signal::KILL);
+        rustix::process::set_parent_process_death_signal(kill).map_err(Failure::other)?;
+    }
     let plan = super::planned(&bench.config, &bench.overrides.set)?;
-    let mut steps = build::Bench::new(&plan)?;
-    let mut seconds = Vec::new();
+    let mut steps = match bench.data {
+        true => build::Bench::on_data(&plan)?,
+        false => build::Bench::new(&plan)?,
+    };
+    let init = bench.init.as_ref().map(|path| steps.start_from(path)).transpose()?;
+    bench.images.as_ref().map(|path| steps.take_images(path)).transpose()?;
+    if let Some(path) = &bench.gradients {
+        return write_gradients(steps, path, &init.unwrap_or_default());
+    }
+    let last = bench.steps.max(1) - 1;
+    let mut measured = Vec::new();
     let (mut first, mut tail, mut losses) = (0.0, 0.0, Vec::new());
-    for step in 0..bench.steps.max(2) {
+    for step in 0..=last {
         let before = Instant::now();
-        losses.push(steps.step().map_err(Failure::other)?);
+        let taken = steps.step()?;
+        losses.push(taken.loss);
         let queued = before.elapsed().as_secs_f64();
         steps.wait();
-        if step + 1 == bench.steps.max(2) {
-            tail = before.elapsed().as_secs_f64() - queued;
+        let seconds = before.elapsed().as_secs_f64();
+        if step == last {
+            tail = seconds - queued;
         }
-        seconds.push(before.elapsed().as_secs_f64());
+        measured.push((seconds, taken.images as f64));
         if step == 0 {
             first = start.elapsed().as_secs_f64();
         }
     }
-    let mut last = seconds.split_off(seconds.len() / 2);
-    last.sort_by(f64::total_cmp);
-    let median = last[last.len() / 2];
+    let mut second = measured.split_off(measured.len() / 2);
+    second.sort_by(|a, b| f64::total_cmp(&(a.0 / a.1), &(b.0 / b.1)));
+    let (seconds, images) = second[second.len() / 2];
     let batch = plan.train.batch_size;
     let memory = steps.memory();
     let report = serde_json::json!({
@@ -57,8 +92,8 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
         "device": steps.device(),
         "command": std::env::args().collect::<Vec<_>>().join(" "),
         "ours": {
-            "ms": median * 1e3,
-            "images_per_second": batch as f64 / median,
+            "ms": seconds * 1e3,
+            "images_per_second": images / seconds,
             "live": memory.live,
             "peak": memory.peak,
             "peak_kind": memory.peak_kind,
@@ -67,7 +102,123 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
         },
         "seconds_to_first_step": first,
         "ms_after_queued": tail * 1e3,
+        "loss": losses.last(),
         "losses": losses,
     });
     output::print(&report.to_string())
+}
+
+/// Writes the gradients, and prints the loss and which weights were drawn at random.
+fn write_gradients(bench: build::Bench, path: &Path, fresh: &[String]) -> Result<(), Failure> {
+    let device = bench.device();
+    let (gradients, loss) = bench.gradients().map_err(Failure::other)?;
+    let bytes = weights::write(&gradients).map_err(Failure::other)?;
+    let failed = |error| Failure::other(format!("cannot write {}: {error}", path.display()));
+    std::fs::write(path, bytes).map_err(failed)?;
+    let report = serde_json::json!({
+        "device": device,
+        "command": std::env::args().collect::<Vec<_>>().join(" "),
+        "loss": loss,
+        "fresh": fresh,
+    });
+    output::print(&report.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::memory::Parameter;
+    use crate::model::weights::NamedTensor;
+    use crate::{config, plan};
+
+    const CONFIG: &str = r#"
+[run]
+name = "tiny"
+[device]
+use = "cpu"
+[data]
+image = { size = [32, 32], channels = 1 }
+[data.chexpert]
+root = "none"
+[model.densenet]
+growth = 4
+blocks = [2, 1]
+stem = 8
+[[heads]]
+name = "findings"
+task = "multilabel"
+labels = ["Edema", "Pneumonia"]
+[train]
+epochs = 1
+batch_size = 3
+clip_norm = 1e-3
+[train.optimizer.sgd]
+lr = 1.0
+"#;
+
+    fn bench(key: &str) -> build::Bench {
+        let (file, text) = ("tiny.toml".to_owned(), CONFIG.to_owned());
+        let loaded = config::read(file, text, &[key.to_owned()]).expect("a configuration");
+        build::Bench::new(&plan::plan(loaded.config).expect("a plan")).expect("opens")
+    }
+
+    fn write(path: &Path, tensors: &[NamedTensor]) {
+        std::fs::write(path, weights::write(tensors).expect("a file")).expect("is written");
+    }
+
+    fn parameters(bench: &build::Bench) -> Vec<NamedTensor> {
+        let read = |parameter: Parameter| {
+            let data = parameter.value.into_data().iter::<f32>().collect();
+            NamedTensor { name: parameter.name, shape: parameter.shape, data }
+        };
+        bench.learner.chain.parameters().into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn the_gradients_are_what_a_step_of_rate_one_takes_off() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (weights, images) =
+            (folder.path().join("w.safetensors"), folder.path().join("i.safetensors"));
+        let data = (0..3 * 1024).map(|pixel| (pixel % 7) as f32 / 7.0).collect();
+        write(&images, &[NamedTensor { name: "images".into(), shape: vec![3, 1, 32, 32], data }]);
+
+        let mut stepped = bench("train.clip_norm=1e9");
+        write(&weights, &parameters(&stepped));
+        stepped.take_images(&images).expect("fit");
+        let before = parameters(&stepped);
+        let loss = stepped.step().expect("a step");
+        let after: BTreeMap<_, _> =
+            parameters(&stepped).into_iter().map(|p| (p.name, p.data)).collect();
+
+        let mut asked = bench("run.seed=9");
+        assert_eq!(asked.start_from(&weights).expect("fit"), [""; 0]);
+        asked.take_images(&images).expect("fit");
+        let trained = asked.learner.chain.parameters().iter().filter(|p| p.trained).count();
+        let (gradients, asked_loss) = asked.gradients().expect("gradients");
+        assert_eq!(asked_loss.to_bits(), loss.loss.to_bits());
+        assert_eq!(gradients.len(), trained);
+        for gradient in gradients {
+            let old = before.iter().find(|p| p.name == gradient.name).expect("a parameter");
+            assert_eq!(old.shape, gradient.shape);
+            for ((old, new), slope) in
+                old.data.iter().zip(&after[&gradient.name]).zip(&gradient.data)
+            {
+                let name = &gradient.name;
+                assert!((old - new - slope).abs() <= 3e-7 * (1.0 + slope.abs()), "{name}");
+            }
+            assert!(gradient.data.iter().any(|slope| *slope != 0.0), "{}", gradient.name);
+        }
+    }
+
+    #[test]
+    fn images_of_another_shape_are_refused_with_the_shape_wanted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("i.safetensors");
+        let shape = vec![3, 1, 32, 16];
+        write(&path, &[NamedTensor { name: "images".into(), shape, data: vec![0.0; 1536] }]);
+        let error = bench("run.seed=1").take_images(&path).expect_err("is refused").to_string();
+        assert!(error.contains("i.safetensors has no tensor `images` of shape [3, 1, 32, 32]"));
+    }
 }

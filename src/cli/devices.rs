@@ -39,11 +39,11 @@ pub fn execute(devices: &Devices) -> Result<(), Failure> {
     };
     let plan = super::planned(config, &devices.overrides.set)?;
     let start = Instant::now();
-    let bar = ProgressBar::new_spinner();
-    bar.set_message("compiling kernels: one step and one evaluation on made-up images");
-    bar.enable_steady_tick(Duration::from_millis(100));
     let mut bench = build::Bench::new(&plan)?;
-    bench.step().map_err(Failure::other)?;
+    let bar = ProgressBar::new_spinner();
+    bar.set_message("one step and one evaluation on made-up images");
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bench.step()?;
     bench.evaluate().map_err(Failure::other)?;
     bar.finish_and_clear();
     let seconds = start.elapsed().as_secs_f64();

@@ -4,7 +4,8 @@ use std::error::Error;
 use std::fmt;
 
 use crate::build::BuildError;
-use crate::run::{RunError, Signal};
+use crate::memory::OutOfMemory;
+use crate::run::{LearnError, RunError, Signal};
 
 /// An error from anywhere in the program, with what it means for whoever started it.
 #[derive(Debug)]
@@ -90,7 +91,8 @@ impl From<BuildError> for Failure {
             BuildError::Device(_)
             | BuildError::Precision { .. }
             | BuildError::Changed(_)
-            | BuildError::OtherModel { .. } => Kind::Configuration,
+            | BuildError::OtherModel { .. }
+            | BuildError::OtherImages { .. } => Kind::Configuration,
             BuildError::Folder(folder) if folder.exit_code() == 2 => Kind::Configuration,
             BuildError::Data(_) | BuildError::Weights(_) => Kind::Data,
             BuildError::State(state) if state.exit_code() == 5 => Kind::State,
@@ -109,6 +111,12 @@ impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         let kind = match &error {
             RunError::Data(_) | RunError::TooManyBadImages { .. } => Kind::Data,
+            RunError::Learn { source: LearnError::OutOfMemory(_), .. } => Kind::OutOfMemory,
+            RunError::Learn { source: LearnError::Device(device), .. }
+                if OutOfMemory::in_text(&format!("{device:?}")).is_some() =>
+            {
+                Kind::OutOfMemory
+            }
             _ => Kind::Other,
         };
         let help = match &error {

@@ -14,6 +14,7 @@ mod overrides;
 mod panic;
 mod run;
 mod schema;
+mod sweep;
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -58,6 +59,7 @@ pub struct Cli {
 enum Command {
     Run(run::Run),
     Check(check::Check),
+    Sweep(sweep::Sweep),
     Schema(schema::Schema),
     Devices(devices::Devices),
     Data(data::Data),
@@ -81,6 +83,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Run(run) => run::execute(run),
         Command::Check(check) => check::execute(&check),
+        Command::Sweep(sweep) => sweep::execute(&sweep),
         Command::Schema(schema) => schema::execute(&schema),
         Command::Devices(devices) => devices::execute(&devices),
         Command::Data(data) => data::execute(&data),

@@ -16,7 +16,7 @@ pub struct Overrides {
 
 /// Lets pass what looks like an assignment; the configuration's loader reads the rest and points at
 /// what is wrong.
-fn assignment(text: &str) -> Result<String, String> {
+pub(super) fn assignment(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some((key, _)) if !key.trim().is_empty() => Ok(text.to_owned()),
         _ => Err("write KEY=VALUE, such as train.batch_size=32".to_owned()),

@@ -26,6 +26,7 @@ impl<'a> Conform<'a> {
     fn value(&self, node: &Node, shape: &Shape, path: &KeyPath) -> Result<(), Problem> {
         match (shape, &node.value) {
             (Shape::Anything, _) => Ok(()),
+            (Shape::Again(again), _) => self.value(node, &again.shape(), path),
             (Shape::String, Value::String(_)) | (Shape::Boolean, Value::Boolean(_)) => Ok(()),
             (Shape::Integer { min }, Value::Integer(number)) if number >= min => Ok(()),
             (Shape::Number, Value::Integer(_)) => Ok(()),

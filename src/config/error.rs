@@ -54,6 +54,7 @@ impl std::error::Error for Fault {}
 pub struct ConfigError {
     pub(super) message: String,
     pub(super) help: Option<String>,
+    pub(super) note: Option<String>,
     // Boxed because every `Result` of loading is as large as its error.
     pub(super) position: Option<Box<Position>>,
 }
@@ -120,6 +121,12 @@ impl ConfigError {
         self.help.as_deref()
     }
 
+    /// Says under which circumstance it is wrong, such as in which combination of a sweep.
+    pub fn noted(mut self, note: String) -> Self {
+        self.note = Some(note);
+        self
+    }
+
     /// Where it is wrong; `None` when the file itself cannot be read.
     pub fn position(&self) -> Option<&Position> {
         self.position.as_deref()
@@ -138,6 +145,9 @@ impl ConfigError {
                 Some(file) => snippet.path(file.as_str()),
                 None => snippet.line_numbering(false),
             });
+        }
+        if let Some(note) = &self.note {
+            group = group.element(Level::NOTE.message(note.as_str()));
         }
         if let Some(help) = &self.help {
             group = group.element(Level::HELP.message(help.as_str()));

@@ -7,7 +7,7 @@ use toml::de::DeTable;
 
 use super::conform::Conform;
 use super::error::{ConfigError, Fault, Position};
-use super::overrides;
+use super::overrides::{self, Flag};
 use super::positions::Source;
 use super::shape::Shape;
 use super::syntax::{Explained, explain};
@@ -31,19 +31,24 @@ pub struct Loaded {
 ///
 /// When the file cannot be read, is no TOML, or holds a key or value that the types do not allow.
 pub fn load(path: &Path, overrides: &[String]) -> Result<Loaded, ConfigError> {
+    read(path.display().to_string(), content(path)?, overrides)
+}
+
+/// The text of the file `path`.
+pub(super) fn content(path: &Path) -> Result<String, ConfigError> {
     let file = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|error| unreadable(&file, path, &error))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
+    String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let text = String::from_utf8_lossy(error.as_bytes());
         let bad = valid..valid + char::REPLACEMENT_CHARACTER.len_utf8();
         ConfigError {
             message: "the file is not UTF-8 text".to_owned(),
             help: Some("save it as UTF-8; TOML allows no other encoding".to_owned()),
-            position: Some(Box::new(Position::new(Some(file.clone()), &text, bad))),
+            note: None,
+            position: Some(Box::new(Position::new(Some(file), &text, bad))),
         }
-    })?;
-    read(file, text, overrides)
+    })
 }
 
 /// Reads a configuration from `text`, the content of a file called `file`.
@@ -52,18 +57,31 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<Loaded, ConfigError> {
 ///
 /// As [`load`], but for reading the file.
 pub fn read(file: String, text: String, overrides: &[String]) -> Result<Loaded, ConfigError> {
+    finish(overridden(file, text, overrides)?)
+}
+
+/// The file's tree with the overrides, unchecked.
+pub(super) fn overridden(
+    file: String,
+    text: String,
+    overrides: &[String],
+) -> Result<Source, ConfigError> {
     let place = Place { flag: None, span: 0..0 };
     let empty = Node { place, value: Value::Table(Vec::new()) };
     let tree = parse(&text);
-    let mut source = Source::new(file, text, overrides, empty);
-    let shape = Shape::of_config();
+    let flags = overrides.iter().map(|text| Flag::Set.shown(text)).collect();
+    let mut source = Source::new(file, text, flags, empty);
     source.tree = tree.map_err(|problem| source.problem(problem))?;
-    for (number, flag) in overrides.iter().enumerate() {
-        let mut tree = source.tree.clone();
-        overrides::apply(&mut tree, &shape, number, flag)
-            .map_err(|problem| source.problem(problem))?;
-        source.tree = tree;
+    let shape = Shape::of_config();
+    for (number, text) in overrides.iter().enumerate() {
+        source.change(|tree| overrides::apply(tree, &shape, number, text))?;
     }
+    Ok(source)
+}
+
+/// Checks the tree and reads the types from it.
+pub(super) fn finish(source: Source) -> Result<Loaded, ConfigError> {
+    let shape = Shape::of_config();
     Conform::new(&source.tree, &shape).check().map_err(|problem| source.problem(problem))?;
     let config = deserialize(&source)?;
     Ok(Loaded { config, source })
@@ -102,5 +120,5 @@ fn unreadable(file: &str, path: &Path, error: &std::io::Error) -> ConfigError {
     } else {
         (format!("cannot read {file}: {error}"), "check the file's permissions".to_owned())
     };
-    ConfigError { message, help: Some(help), position: None }
+    ConfigError { message, help: Some(help), note: None, position: None }
 }

@@ -8,6 +8,7 @@
 
 mod conform;
 mod error;
+mod grid;
 mod keys;
 mod load;
 mod overrides;
@@ -22,6 +23,7 @@ mod wording;
 pub(crate) use keys::written;
 
 pub use error::{ConfigError, Fault, Position};
+pub use grid::{Combination, Grid, load_grid, read_grid};
 pub use load::{Loaded, load, read};
 pub use positions::Source;
 pub use schema::schema;

@@ -15,20 +15,82 @@ use super::syntax::{Explained, explain};
 use super::tree::{Entry, Node, Place, Problem, Reader, Value};
 use super::wording::wanted;
 
-/// What stands before the key where an override is shown.
-pub(super) const PREFIX: &str = "--set ";
+/// A flag that changes the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flag {
+    Set,
+    Grid,
+}
 
-/// An override's text as it is shown.
-pub(super) fn shown(flag: &str) -> String {
-    format!("{PREFIX}{flag}")
+impl Flag {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Set => "--set",
+            Self::Grid => "--grid",
+        }
+    }
+
+    fn example(self) -> &'static str {
+        match self {
+            Self::Set => "write `--set KEY=VALUE`, such as `--set train.batch_size=32`",
+            Self::Grid => "write `--grid KEY=VALUE,VALUE`, such as `--grid train.batch_size=16,32`",
+        }
+    }
+
+    /// The flag and the text that follows it, as they are shown.
+    pub(super) fn shown(self, text: &str) -> String {
+        format!("{} {text}", self.name())
+    }
+
+    /// Where the text begins in what is shown.
+    pub(super) fn text_start(self) -> usize {
+        self.name().len() + 1
+    }
+}
+
+/// Where the parts of `KEY=VALUE` stand.
+pub(super) struct Assignment {
+    pub(super) steps: Vec<(Step, Range<usize>)>,
+    pub(super) value: Range<usize>,
+}
+
+/// Cuts `text`, what follows `flag` on the command line, into its parts; spans count in the text
+/// shown, and the problem has this number.
+pub(super) fn parse(number: usize, flag: Flag, text: &str) -> Result<Assignment, Problem> {
+    let start = flag.text_start();
+    let shift = |span: Range<usize>| span.start + start..span.end + start;
+    let problem = |span: Range<usize>, message: String, help: &str| Problem {
+        place: Place { flag: Some(number), span: shift(span) },
+        message,
+        help: Some(help.to_owned()),
+    };
+    let example = flag.example();
+    let Some(equals) = equals_sign(text) else {
+        let what = if flag == Flag::Set { "an override" } else { "a grid" };
+        return Err(problem(0..text.len(), format!("{what} needs a `=`"), example));
+    };
+    let (key, value) = (&text[..equals], &text[equals + 1..]);
+    let steps = KeyPath::parse(key)
+        .map_err(|bad| problem(bad.span, format!("not a key: {}", bad.message), example))?;
+    if value.trim().is_empty() {
+        let help = flag.shown("'KEY=\"\"'");
+        let help = format!("for an empty string write two quotes: `{help}`");
+        return Err(problem(equals..text.len(), "a value must follow `=`".to_owned(), &help));
+    }
+    Ok(Assignment {
+        steps: steps.into_iter().map(|(step, span)| (step, shift(span))).collect(),
+        value: shift(equals + 1..text.len()),
+    })
 }
 
 /// An override, cut into its parts; spans count in the text shown.
-struct Override<'a> {
-    number: usize,
-    steps: Vec<(Step, Range<usize>)>,
-    value: &'a str,
-    value_start: usize,
+pub(super) struct Override<'a> {
+    /// The number of the text in which it stands.
+    pub(super) number: usize,
+    pub(super) flag: Flag,
+    pub(super) steps: Vec<(Step, Range<usize>)>,
+    pub(super) value: &'a str,
+    pub(super) value_start: usize,
 }
 
 /// Changes `root` as the override with this number says.
@@ -36,41 +98,13 @@ pub(super) fn apply(
     root: &mut Node,
     shape: &Shape,
     number: usize,
-    flag: &str,
+    text: &str,
 ) -> Result<(), Problem> {
-    let change = parse(number, flag)?;
-    change.set(root, shape, 0)
-}
-
-fn parse(number: usize, flag: &str) -> Result<Override<'_>, Problem> {
-    let problem = |span: Range<usize>, message: String, help: &str| Problem {
-        place: Place {
-            flag: Some(number),
-            span: span.start + PREFIX.len()..span.end + PREFIX.len(),
-        },
-        message,
-        help: Some(help.to_owned()),
-    };
-    let example = "write `--set KEY=VALUE`, such as `--set train.batch_size=32`";
-    let Some(equals) = equals_sign(flag) else {
-        return Err(problem(0..flag.len(), "an override needs a `=`".to_owned(), example));
-    };
-    let (key, value) = (&flag[..equals], &flag[equals + 1..]);
-    let steps = KeyPath::parse(key)
-        .map_err(|bad| problem(bad.span, format!("not a key: {}", bad.message), example))?;
-    if value.trim().is_empty() {
-        let help = "for an empty string write two quotes: `--set 'KEY=\"\"'`";
-        return Err(problem(equals..flag.len(), "a value must follow `=`".to_owned(), help));
-    }
-    let shift = |(step, span): (Step, Range<usize>)| {
-        (step, span.start + PREFIX.len()..span.end + PREFIX.len())
-    };
-    Ok(Override {
-        number,
-        steps: steps.into_iter().map(shift).collect(),
-        value,
-        value_start: PREFIX.len() + equals + 1,
-    })
+    let flag = Flag::Set;
+    let Assignment { steps, value } = parse(number, flag, text)?;
+    let value_start = value.start;
+    let value = &text[value_start - flag.text_start()..];
+    Override { number, flag, steps, value, value_start }.set(root, shape, 0)
 }
 
 /// The first `=` outside of quotes.
@@ -102,7 +136,11 @@ impl Override<'_> {
         Problem { place: self.place(depth), message, help: Some(help) }
     }
 
-    fn set(&self, node: &mut Node, shape: &Shape, depth: usize) -> Result<(), Problem> {
+    /// Changes `node`, which lies `depth` steps along the key.
+    pub(super) fn set(&self, node: &mut Node, shape: &Shape, depth: usize) -> Result<(), Problem> {
+        if let Shape::Again(again) = shape {
+            return self.set(node, &again.shape(), depth);
+        }
         let Some((step, _)) = self.steps.get(depth) else {
             *node = self.read(shape)?;
             return Ok(());
@@ -132,7 +170,11 @@ impl Override<'_> {
             (shape, _) => {
                 let path = self.path(depth);
                 let message = format!("`{path}` is {} and has no keys", wanted(shape));
-                Err(self.problem(depth, message, format!("write `--set {path}=…`")))
+                Err(self.problem(
+                    depth,
+                    message,
+                    format!("write `{}`", self.flag.shown(&format!("{path}=…"))),
+                ))
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use super::error::{ConfigError, Fault, Position};
 use super::keys::{KeyPath, Step};
-use super::overrides::shown;
 use super::tree::{Node, Place, Problem, Value};
 
 /// What a configuration was read from; turns keys into positions.
@@ -15,8 +14,26 @@ pub struct Source {
 }
 
 impl Source {
-    pub(super) fn new(file: String, text: String, flags: &[String], tree: Node) -> Self {
-        Self { file, text, flags: flags.iter().map(|flag| shown(flag)).collect(), tree }
+    /// `flags` as they are shown.
+    pub(super) fn new(file: String, text: String, flags: Vec<String>, tree: Node) -> Self {
+        Self { file, text, flags, tree }
+    }
+
+    /// Changes the tree, or leaves it as it is on a problem.
+    pub(super) fn change(
+        &mut self,
+        change: impl FnOnce(&mut Node) -> Result<(), Problem>,
+    ) -> Result<(), ConfigError> {
+        let mut tree = self.tree.clone();
+        change(&mut tree).map_err(|problem| self.problem(problem))?;
+        self.tree = tree;
+        Ok(())
+    }
+
+    /// Shows a further flag in positions; its number.
+    pub(super) fn add_flag(&mut self, shown: String) -> usize {
+        self.flags.push(shown);
+        self.flags.len() - 1
     }
 
     /// Where `key` was given, in the file or in an override: its value, or the header of a table.
@@ -32,12 +49,13 @@ impl Source {
         let also = fault.also.iter().map(|key| self.place(key));
         let beside = also.filter(|also| also.flag == place.flag && also.span != place.span);
         position.also = beside.map(|also| also.span).collect();
-        ConfigError { message: fault.message, help: fault.help, position: Some(Box::new(position)) }
+        let position = Some(Box::new(position));
+        ConfigError { message: fault.message, help: fault.help, note: None, position }
     }
 
     pub(super) fn problem(&self, problem: Problem) -> ConfigError {
         let position = Some(Box::new(self.at(&problem.place)));
-        ConfigError { message: problem.message, help: problem.help, position }
+        ConfigError { message: problem.message, help: problem.help, note: None, position }
     }
 
     fn at(&self, place: &Place) -> Position {
@@ -47,19 +65,27 @@ impl Source {
         }
     }
 
+    /// What was given at `path`.
+    pub(super) fn value(&self, path: &KeyPath) -> Option<&Node> {
+        path.0.iter().try_fold(&self.tree, below)
+    }
+
     fn place(&self, key: &str) -> Place {
         let mut node = &self.tree;
         for (step, _) in KeyPath::parse(key).unwrap_or_default() {
-            let below = match (&node.value, &step) {
-                (Value::Table(_), Step::Key(key)) => node.get(key),
-                (Value::Array(items), Step::Index(index)) => items.get(*index),
-                _ => None,
-            };
-            match below {
+            match below(node, &step) {
                 Some(below) => node = below,
                 None => break,
             }
         }
         node.place.clone()
+    }
+}
+
+fn below<'a>(node: &'a Node, step: &Step) -> Option<&'a Node> {
+    match (&node.value, step) {
+        (Value::Table(_), Step::Key(key)) => node.get(key),
+        (Value::Array(items), Step::Index(index)) => items.get(*index),
+        _ => None,
     }
 }

@@ -4,6 +4,8 @@
 //! [`super::conform`] checks the parsed file against this before serde reads it; the types stay the
 //! one place where keys are written down.
 
+use std::sync::Arc;
+
 use serde_json::Value as Json;
 
 /// What a value must be.
@@ -31,8 +33,29 @@ pub(super) enum Shape {
     Choice(Vec<Variant>),
     /// One of several shapes that differ in their TOML type.
     Either(Vec<Shape>),
+    /// A shape that stands inside itself.
+    Again(Again),
     /// Nothing is known; serde decides.
     Anything,
+}
+
+/// A shape that is read when a configuration goes as deep as that.
+#[derive(Debug, Clone)]
+pub(super) struct Again {
+    root: Arc<Json>,
+    target: String,
+}
+
+impl Again {
+    pub(super) fn shape(&self) -> Shape {
+        Reading { root: &self.root, open: Vec::new() }.target(&self.target)
+    }
+}
+
+impl PartialEq for Again {
+    fn eq(&self, other: &Self) -> bool {
+        self.target == other.target
+    }
 }
 
 /// A key of a table.
@@ -57,8 +80,8 @@ pub(super) struct Variant {
 impl Shape {
     /// The shape of a whole configuration.
     pub(super) fn of_config() -> Self {
-        let root = super::schema();
-        read(&root, &root)
+        let root = Arc::new(super::schema());
+        Reading { root: &root, open: Vec::new() }.read(&root)
     }
 
     /// The keys a table of this shape may have.
@@ -78,72 +101,100 @@ impl Shape {
     }
 }
 
-fn read(schema: &Json, root: &Json) -> Shape {
-    if let Some(target) = schema.get("$ref").and_then(Json::as_str) {
+/// Reads shapes from the schema `root`.
+struct Reading<'a> {
+    root: &'a Arc<Json>,
+    /// The definitions that are being read.
+    open: Vec<String>,
+}
+
+impl Reading<'_> {
+    /// The definition that `target` points at.
+    fn target(&mut self, target: &str) -> Shape {
+        if self.open.iter().any(|open| open == target) {
+            return Shape::Again(Again { root: Arc::clone(self.root), target: target.to_owned() });
+        }
+        let root = Arc::clone(self.root);
         let definition = root.pointer(target.trim_start_matches('#'));
-        return definition.map_or(Shape::Anything, |definition| read(definition, root));
+        self.open.push(target.to_owned());
+        let shape = definition.map_or(Shape::Anything, |definition| self.read(definition));
+        self.open.pop();
+        shape
     }
-    if let Some([one]) = schema.get("allOf").and_then(Json::as_array).map(Vec::as_slice) {
-        return read(one, root);
-    }
-    if let Some(names) = schema.get("enum").and_then(Json::as_array) {
-        return Shape::Choice(names.iter().filter_map(Json::as_str).map(bare).collect());
-    }
-    if let Some(name) = schema.get("const").and_then(Json::as_str) {
-        return Shape::Choice(vec![bare(name)]);
-    }
-    if let Some(choices) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Json::as_array) {
-        return either(choices.iter().map(|choice| alternative(choice, root)));
-    }
-    match schema.get("type").and_then(Json::as_str) {
-        Some("string") => Shape::String,
-        Some("boolean") => Shape::Boolean,
-        Some("integer") => {
-            Shape::Integer { min: schema.get("minimum").and_then(Json::as_i64).unwrap_or(i64::MIN) }
+
+    fn read(&mut self, schema: &Json) -> Shape {
+        if let Some(target) = schema.get("$ref").and_then(Json::as_str) {
+            return self.target(target);
         }
-        Some("number") => Shape::Number,
-        Some("array") => array(schema, root),
-        Some("object") => match schema.get("additionalProperties") {
-            Some(values @ Json::Object(_)) => Shape::Map(Box::new(read(values, root))),
-            _ => Shape::Table(table(schema, root)),
-        },
-        _ => Shape::Anything,
-    }
-}
-
-fn array(schema: &Json, root: &Json) -> Shape {
-    let count = |name: &str| schema.get(name).and_then(Json::as_u64).map(|count| count as usize);
-    Shape::Array {
-        item: Box::new(schema.get("items").map_or(Shape::Anything, |item| read(item, root))),
-        fewest: count("minItems").unwrap_or(0),
-        most: count("maxItems").unwrap_or(usize::MAX),
-    }
-}
-
-fn table(schema: &Json, root: &Json) -> Vec<Key> {
-    let required = schema.get("required").and_then(Json::as_array);
-    let required = |name: &str| required.is_some_and(|names| names.iter().any(|one| one == name));
-    let properties = schema.get("properties").and_then(Json::as_object);
-    let key = |(name, property): (&String, &Json)| Key {
-        name: name.clone(),
-        required: required(name),
-        about: property.get("description").and_then(Json::as_str).unwrap_or("").replace('\n', " "),
-        shape: read(property, root),
-    };
-    properties.into_iter().flatten().map(key).collect()
-}
-
-/// Among alternatives, a table with one key that it must have is a variant with its settings.
-fn alternative(schema: &Json, root: &Json) -> Shape {
-    let closed = schema.get("additionalProperties") == Some(&Json::Bool(false));
-    match read(schema, root) {
-        Shape::Table(keys) if closed && keys.len() == 1 && keys[0].required => {
-            let key = keys.into_iter().next();
-            let variant =
-                |key: Key| Variant { name: key.name, bare: false, settings: Some(key.shape) };
-            Shape::Choice(key.into_iter().map(variant).collect())
+        if let Some([one]) = schema.get("allOf").and_then(Json::as_array).map(Vec::as_slice) {
+            return self.read(one);
         }
-        shape => shape,
+        if let Some(names) = schema.get("enum").and_then(Json::as_array) {
+            return Shape::Choice(names.iter().filter_map(Json::as_str).map(bare).collect());
+        }
+        if let Some(name) = schema.get("const").and_then(Json::as_str) {
+            return Shape::Choice(vec![bare(name)]);
+        }
+        if let Some(choices) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Json::as_array)
+        {
+            return either(choices.iter().map(|choice| self.alternative(choice)));
+        }
+        match schema.get("type").and_then(Json::as_str) {
+            Some("string") => Shape::String,
+            Some("boolean") => Shape::Boolean,
+            Some("integer") => {
+                let min = schema.get("minimum").and_then(Json::as_i64);
+                Shape::Integer { min: min.unwrap_or(i64::MIN) }
+            }
+            Some("number") => Shape::Number,
+            Some("array") => self.array(schema),
+            Some("object") => match schema.get("additionalProperties") {
+                Some(values @ Json::Object(_)) => Shape::Map(Box::new(self.read(values))),
+                _ => Shape::Table(self.table(schema)),
+            },
+            _ => Shape::Anything,
+        }
+    }
+
+    fn array(&mut self, schema: &Json) -> Shape {
+        let count =
+            |name: &str| schema.get(name).and_then(Json::as_u64).map(|count| count as usize);
+        Shape::Array {
+            item: Box::new(schema.get("items").map_or(Shape::Anything, |item| self.read(item))),
+            fewest: count("minItems").unwrap_or(0),
+            most: count("maxItems").unwrap_or(usize::MAX),
+        }
+    }
+
+    fn table(&mut self, schema: &Json) -> Vec<Key> {
+        let required = schema.get("required").and_then(Json::as_array);
+        let required =
+            |name: &str| required.is_some_and(|names| names.iter().any(|one| one == name));
+        let properties = schema.get("properties").and_then(Json::as_object);
+        let about = |property: &Json| {
+            property.get("description").and_then(Json::as_str).unwrap_or("").replace('\n', " ")
+        };
+        let key = |(name, property): (&String, &Json)| Key {
+            name: name.clone(),
+            required: required(name),
+            about: about(property),
+            shape: self.read(property),
+        };
+        properties.into_iter().flatten().map(key).collect()
+    }
+
+    /// Among alternatives, a table with one key that it must have is a variant with its settings.
+    fn alternative(&mut self, schema: &Json) -> Shape {
+        let closed = schema.get("additionalProperties") == Some(&Json::Bool(false));
+        match self.read(schema) {
+            Shape::Table(keys) if closed && keys.len() == 1 && keys[0].required => {
+                let key = keys.into_iter().next();
+                let variant =
+                    |key: Key| Variant { name: key.name, bare: false, settings: Some(key.shape) };
+                Shape::Choice(key.into_iter().map(variant).collect())
+            }
+            shape => shape,
+        }
     }
 }
 

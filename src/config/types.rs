@@ -45,6 +45,9 @@ pub struct RunConfig {
     /// All randomness of the run follows from it.
     #[serde(default)]
     pub seed: u64,
+    /// Records the loss of every so many-th step in `metrics.jsonl` and TensorBoard; 0 for never.
+    #[serde(default = "default_log_every")]
+    pub log_every: usize,
     /// When the state is saved besides at the end of each epoch.
     #[serde(default)]
     pub save: SaveConfig,
@@ -52,6 +55,10 @@ pub struct RunConfig {
 
 fn default_output() -> PathBuf {
     "checkpoints".into()
+}
+
+fn default_log_every() -> usize {
+    50
 }
 
 /// `run.save`.

@@ -55,6 +55,7 @@ pub(super) fn wanted(shape: &Shape) -> String {
             format!("an array of {count}{}", plural(item))
         }
         Shape::Table(_) | Shape::Map(_) => "a table".to_owned(),
+        Shape::Again(again) => wanted(&again.shape()),
         Shape::Choice(variants) => list(&literals(variants), "or"),
         Shape::Either(shapes) => {
             let each = shapes.iter().flat_map(|shape| match shape {

@@ -275,25 +275,21 @@ impl Dataset {
     /// often each is known, as positives.
     pub fn label_counts(&self, head: usize) -> LabelCounts {
         let labels = &self.labels[head];
-        let (count, classes) = match self.outputs[head] {
-            HeadShape::Labels(count) | HeadShape::Numbers(count) => (count, false),
-            HeadShape::Classes(count) => (count, true),
-        };
-        let numbers = matches!(self.outputs[head], HeadShape::Numbers(_));
+        let shape = self.outputs[head];
+        let (HeadShape::Labels(count) | HeadShape::Numbers(count) | HeadShape::Classes(count)) =
+            shape;
         let (mut positives, mut negatives) = (vec![0.0; count], vec![0.0; count]);
-        for (place, (&value, &mask)) in labels.values.iter().zip(&labels.mask).enumerate() {
-            if mask == 0.0 {
-                continue;
-            }
-            for output in 0..count {
-                let share = match (classes, place % labels.width == output) {
-                    (true, _) => f64::from(u8::from(value as usize == output)),
-                    (false, true) if numbers => 1.0,
-                    (false, true) => f64::from(value),
-                    (false, false) => continue,
-                };
-                positives[output] += share;
-                negatives[output] += 1.0 - share;
+        let mut add = |output: usize, share: f64| {
+            positives[output] += share;
+            negatives[output] += 1.0 - share;
+        };
+        let places = labels.values.iter().zip(&labels.mask).enumerate();
+        for (place, (&value, _)) in places.filter(|(_, (_, mask))| **mask != 0.0) {
+            match shape {
+                HeadShape::Labels(_) => add(place % count, f64::from(value)),
+                HeadShape::Numbers(_) => add(place % count, 1.0),
+                HeadShape::Classes(_) => (0..count)
+                    .for_each(|class| add(class, f64::from(u8::from(value as usize == class)))),
             }
         }
         LabelCounts { positives, negatives }

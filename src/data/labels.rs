@@ -2,7 +2,7 @@
 
 mod offered;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use self::offered::{classes, known_as, names, offered};
 pub(super) use self::offered::{findings_offered, nearest};
@@ -84,22 +84,32 @@ impl Offer<'_> {
         if head.task == Task::Multiclass {
             return self.classes(head);
         }
-        let origins: Vec<_> = head.labels.iter().map(|label| self.origin(head, label)).collect();
+        let known = self.origins(head);
+        let origin = |label: &String| known.get(self.name(label)).copied();
+        let origins: Vec<_> = head.labels.iter().map(origin).collect();
         origins.iter().any(Option::is_some).then_some(HeadSource::Each(origins))
     }
 
-    fn origin(&self, head: &HeadConfig, label: &str) -> Option<Origin> {
-        let wanted = self.name(label);
-        self.columns(head).find_map(|(place, column)| match (&column.kind, head.task) {
-            (Kind::Finding, Task::Multilabel | Task::Binary) | (Kind::Number, Task::Regression) => {
-                (column.label == wanted).then_some(Origin::Column(place))
+    /// Where the labels come from that this data set has for a head's task, by its own names; the
+    /// first column of several.
+    fn origins(&self, head: &HeadConfig) -> HashMap<&str, Origin> {
+        let mut origins = HashMap::new();
+        for (place, column) in self.columns(head) {
+            match (&column.kind, head.task) {
+                (Kind::Finding, Task::Multilabel | Task::Binary)
+                | (Kind::Number, Task::Regression) => {
+                    origins.entry(column.label.as_str()).or_insert(Origin::Column(place));
+                }
+                (Kind::Classes(classes), Task::Binary) if classes.len() == 2 => {
+                    for (class, name) in classes.iter().enumerate() {
+                        let origin = Origin::IsClass { column: place, class };
+                        origins.entry(name.as_str()).or_insert(origin);
+                    }
+                }
+                _ => {}
             }
-            (Kind::Classes(classes), Task::Binary) if classes.len() == 2 => {
-                let class = classes.iter().position(|class| class == wanted)?;
-                Some(Origin::IsClass { column: place, class })
-            }
-            _ => None,
-        })
+        }
+        origins
     }
 
     /// The kind that has most of the head's classes; the first of several.
@@ -205,8 +215,9 @@ fn check_head(
     }
     let vocabularies: Vec<&Vocabulary> = offering.iter().map(|offer| offer.vocabulary).collect();
     let offered = |task| offered(task, &vocabularies, &config.name);
+    let mut known = HashSet::with_capacity(config.labels.len());
     for (label, name) in config.labels.iter().enumerate() {
-        if config.labels[..label].contains(name) {
+        if !known.insert(name) {
             let at = FaultPlace::Label { head, label };
             return Err(Fault::new(at, format!("`{name}` stands twice"), "remove one of the two"));
         }

@@ -2,6 +2,8 @@
 
 use burn::tensor::{FloatDType, Tensor};
 
+use crate::ops::sum;
+
 /// Outputs, targets and mask of a head, ready for arithmetic.
 pub(super) struct Known {
     /// `[images, outputs]`, 0 where the label is missing, so that a NaN there goes nowhere:
@@ -27,6 +29,6 @@ impl Known {
 
     /// `[1]`: the sum of `values` (`[images, width]`) where labels are known.
     pub fn sum(mask: Tensor<2>, values: Tensor<2>) -> Tensor<1> {
-        (values * mask).sum()
+        sum(values * mask)
     }
 }

@@ -6,6 +6,7 @@ use super::offload::Piece;
 
 #[cfg(feature = "cuda")]
 use crate::ops::cuda::DeviceMap;
+use crate::ops::seed;
 
 /// The value that one stage hands to the next, or the gradient with respect to it.
 #[derive(Debug, Clone)]
@@ -137,21 +138,18 @@ impl Activation {
         }
     }
 
-    /// Σ self·gradient, `[1]`: its derivative with respect to anything that `self` was computed from
-    /// is the vector-Jacobian product with `gradient`.
+    /// `[1]`: what has, with respect to anything that `self` was computed from, the derivative of
+    /// Σ self·gradient, the vector-Jacobian product with `gradient`.
     pub(super) fn inner_product(self, gradient: Self) -> Tensor<1> {
-        fn dot<const D: usize>(value: Tensor<D>, gradient: Tensor<D>) -> Tensor<1> {
-            value.mul(gradient.autodiff()).sum()
-        }
         match (self, gradient) {
-            (Self::Map(value), Self::Map(gradient)) => dot(value, gradient),
+            (Self::Map(value), Self::Map(gradient)) => seed(value, gradient),
             #[cfg(feature = "cuda")]
-            (Self::Map(value), gradient @ Self::Device(_)) => dot(value, gradient.into_map()),
-            (Self::Features(value), Self::Features(gradient)) => dot(value, gradient),
+            (Self::Map(value), gradient @ Self::Device(_)) => seed(value, gradient.into_map()),
+            (Self::Features(value), Self::Features(gradient)) => seed(value, gradient),
             (Self::Outputs(values), Self::Outputs(gradients)) => values
                 .into_iter()
                 .zip(gradients)
-                .map(|(value, gradient)| dot(value, gradient))
+                .map(|(value, gradient)| seed(value, gradient))
                 .reduce(|sum, term| sum + term)
                 .expect("a model has at least one head"),
             (value, gradient) => {

@@ -200,19 +200,24 @@ const UNITS: [(&str, u64); 7] = [
     ("kB", 1_000),
 ];
 
-impl FromStr for Budget {
-    type Err = ();
+/// Text that is no amount of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this is no amount of memory")]
+pub struct NoAmount;
 
-    fn from_str(text: &str) -> Result<Self, ()> {
+impl FromStr for Budget {
+    type Err = NoAmount;
+
+    fn from_str(text: &str) -> Result<Self, NoAmount> {
         let number = |digits: &str| digits.trim().parse::<f64>().ok().filter(|n| n.is_finite());
         if let Some(digits) = text.strip_suffix('%') {
             let share = number(digits).map(|percent| percent / 100.0);
-            return share.filter(|s| *s > 0.0 && *s <= 1.0).map(Self::Share).ok_or(());
+            return share.filter(|s| *s > 0.0 && *s <= 1.0).map(Self::Share).ok_or(NoAmount);
         }
         let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
-        let (digits, unit) = unit.ok_or(())?;
+        let (digits, unit) = unit.ok_or(NoAmount)?;
         let bytes = number(digits).map(|count| count * unit as f64);
-        bytes.filter(|b| (1.0..1e18).contains(b)).map(|b| Self::Bytes(b as u64)).ok_or(())
+        bytes.filter(|b| (1.0..1e18).contains(b)).map(|b| Self::Bytes(b as u64)).ok_or(NoAmount)
     }
 }
 
@@ -262,7 +267,7 @@ impl MemoryConfig {
     /// # Errors
     ///
     /// When it is no amount of memory.
-    pub fn budget(&self) -> Result<Option<Budget>, ()> {
+    pub fn budget(&self) -> Result<Option<Budget>, NoAmount> {
         self.budget.as_deref().map(Budget::from_str).transpose()
     }
 

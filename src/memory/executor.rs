@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::measure::mark;
 use super::offload::{OffloadError, Parcel, Piece, Store};
 use super::schedule::{Aside, Operation, Schedule};
 use super::stage::Statistics;
-use super::{Activation, Chain, Gradients, Pass, Purpose, Saved};
+use super::{Activation, Chain, Gradients, Pass, Purpose, Saved, fault};
 
 /// What a training step's schedule gives before any weight is changed.
 #[derive(Debug, Default)]
@@ -71,6 +72,8 @@ pub fn train_with(
     let mut result = StepResult::default();
     let mut places = Places::default();
     for operation in &schedule.operations {
+        fault::check();
+        tell(chain, operation, "before");
         match *operation {
             Operation::Forward { stage, micro, keep } => {
                 let given = places.value(stage, micro, &mut input);
@@ -132,8 +135,20 @@ pub fn train_with(
                 }
             }
         }
+        tell(chain, operation, "after");
     }
     Ok(result)
+}
+
+/// Notes the memory before or after a stage's work, where somebody asks.
+fn tell(chain: &Chain, operation: &Operation, when: &str) {
+    let (stage, work) = match operation {
+        Operation::Forward { stage, .. } => (stage, "forward"),
+        Operation::Recompute { stage, .. } => (stage, "recomputation"),
+        Operation::Backward { stage, .. } => (stage, "backward"),
+        _ => return,
+    };
+    mark(1, || format!("{} {when} {work}", chain.stages()[*stage].name()));
 }
 
 impl Places {

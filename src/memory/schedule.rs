@@ -155,7 +155,7 @@ impl Tree {
         self.visit(stages, &mut |stage| runs.push(stage));
         runs.sort_unstable();
         let mut seen = None;
-        runs.retain(|stage| std::mem::replace(&mut seen, Some(*stage)) == Some(*stage));
+        runs.retain(|stage| seen.replace(*stage) == Some(*stage));
         runs
     }
 

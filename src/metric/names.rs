@@ -7,8 +7,12 @@ pub(super) const CLASSIFICATION: [&str; 4] = ["auroc", "auprc", "accuracy", "f1"
 /// The metrics of a number per label.
 pub(super) const REGRESSION: [&str; 2] = ["mae", "rmse"];
 
+/// Numbers of a head beyond which nobody reads the error of each.
+const MOST_NUMBERS: usize = 100;
+
 /// What [`super::HeadPredictions::metrics`] yields for a head: its metrics, and `<metric>/<label>`
-/// for each label or class where there are several (for `multiclass` all but `accuracy`).
+/// for each label or class where there are several (for `multiclass` all but `accuracy`; for
+/// `regression` up to 100).
 pub fn metric_names(task: Task, labels: &[String]) -> Vec<String> {
     let metrics: &[&str] = match task {
         Task::Regression => &REGRESSION,
@@ -27,7 +31,7 @@ pub(super) fn is_per_label(task: Task, labels: usize, metric: &str) -> bool {
         Task::Multilabel => true,
         Task::Binary => false,
         Task::Multiclass => metric != "accuracy",
-        Task::Regression => labels > 1,
+        Task::Regression => (2..=MOST_NUMBERS).contains(&labels),
     }
 }
 

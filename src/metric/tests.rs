@@ -42,6 +42,7 @@ fn head(task: Task, labels: &[String]) -> HeadConfig {
         weight: 1.0,
         hidden: vec![],
         dropout: 0.0,
+        direct: false,
         loss: None,
     }
 }

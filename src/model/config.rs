@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::choice::Choice;
 use crate::loss::LossConfig;
+use crate::model::labels;
+use crate::model::sequential::SequentialConfig;
 
 /// `[model.…]`: the network below the heads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -14,6 +16,8 @@ pub enum ModelConfig {
     Densenet(DensenetConfig),
     /// ResNet (He et al. 2016, arXiv:1512.03385).
     Resnet(ResnetConfig),
+    /// A list of layers.
+    Sequential(SequentialConfig),
 }
 
 /// `[model.densenet]`: a published `depth`, or `growth`, `blocks` and `stem` by hand.
@@ -108,7 +112,10 @@ pub struct HeadConfig {
     pub name: String,
     /// What its outputs mean.
     pub task: Task,
-    /// The labels, as the data layout names them; for `multiclass`, the classes.
+    /// The labels, as the data layout names them; for `multiclass`, the classes. Or
+    /// `{ count = 3, prefix = "y" }` for `y0`, `y1` and `y2`.
+    #[serde(with = "labels")]
+    #[schemars(with = "labels::LabelsConfig")]
     pub labels: Vec<String>,
     /// The weight of its loss in the sum over heads.
     #[serde(default = "one")]
@@ -119,6 +126,10 @@ pub struct HeadConfig {
     /// The probability that a feature is dropped before each layer of the head in training.
     #[serde(default)]
     pub dropout: f64,
+    /// Whether the network's features are the outputs as they are, without a layer of the head's
+    /// own.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub direct: bool,
     /// The loss; `bce` for `multilabel` and `binary`, `cross_entropy` for `multiclass`, `mse` for
     /// `regression` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -127,6 +138,11 @@ pub struct HeadConfig {
 
 fn one() -> f64 {
     1.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// What a head's outputs mean.

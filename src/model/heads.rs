@@ -21,8 +21,11 @@ impl HeadConfig {
         }
     }
 
-    /// Widths from the features to the outputs.
+    /// Widths from the features to the outputs, between which layers lie.
     fn widths(&self, features: usize) -> Vec<usize> {
+        if self.direct {
+            return vec![features];
+        }
         std::iter::once(features)
             .chain(self.hidden.iter().copied())
             .chain([self.outputs()])
@@ -43,11 +46,11 @@ struct Heads {
     head: Vec<Head>,
 }
 
-/// Hidden layers with ReLU, each after dropout, then a linear layer.
+/// Hidden layers with ReLU, each after dropout, then a linear layer; or nothing at all.
 #[derive(Module, Debug)]
 struct Head {
     hidden: Vec<Linear>,
-    output: Linear,
+    output: Option<Linear>,
     dropout: Vec<Dropout>,
 }
 
@@ -96,7 +99,7 @@ fn init(head: &HeadConfig, index: usize, features: usize, device: &Device, seed:
     let site = |layer: usize| FIRST_SITE + (index * 1000 + layer) as u64;
     let dropout = (0..layers.len()).map(|layer| Dropout::new(head.dropout, site(layer)));
     let dropout = dropout.collect();
-    let output = layers.pop().expect("a head has an output layer");
+    let output = layers.pop();
     Head { hidden: layers, output, dropout }
 }
 
@@ -114,7 +117,9 @@ impl Head {
             self.hidden.iter().zip(&self.dropout).fold(features, |value, (layer, dropout)| {
                 relu(layer.forward(dropout.forward(value, pass)))
             });
-        let dropout = self.dropout.last().expect("one for each layer");
-        self.output.forward(dropout.forward(hidden, pass))
+        match (&self.output, self.dropout.last()) {
+            (Some(output), Some(dropout)) => output.forward(dropout.forward(hidden, pass)),
+            _ => hidden,
+        }
     }
 }

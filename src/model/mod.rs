@@ -8,12 +8,16 @@ mod densenet;
 #[cfg(feature = "cuda")]
 mod fused;
 mod heads;
+mod labels;
 mod layer;
 mod network;
 mod resnet;
+mod sequential;
 
 pub use architecture::{ArchitectureFault, DensenetArchitecture};
 pub use config::*;
 pub use heads::HeadsSpec;
+pub use labels::MOST_LABELS;
 pub use network::Network;
 pub use resnet::ResnetArchitecture;
+pub use sequential::*;

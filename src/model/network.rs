@@ -1,6 +1,9 @@
 //! The network below the heads, whichever it is, with every size given.
 
-use super::{ArchitectureFault, DensenetArchitecture, ModelConfig, Norm, ResnetArchitecture};
+use super::{
+    ArchitectureFault, DensenetArchitecture, ModelConfig, Norm, ResnetArchitecture,
+    SequentialArchitecture,
+};
 use crate::memory::{MemoryConfig, StageSpec};
 
 /// The network below the heads.
@@ -10,6 +13,8 @@ pub enum Network {
     Densenet(DensenetArchitecture),
     /// A ResNet.
     Resnet(ResnetArchitecture),
+    /// A list of layers.
+    Sequential(SequentialArchitecture),
 }
 
 impl ModelConfig {
@@ -18,18 +23,20 @@ impl ModelConfig {
         match self {
             Self::Densenet(_) => "densenet",
             Self::Resnet(_) => "resnet",
+            Self::Sequential(_) => "sequential",
         }
     }
 
-    /// Every size of the network.
+    /// Every size of the network, for images of these channels, height and width.
     ///
     /// # Errors
     ///
     /// A key that is missing, wrong or contradicts another.
-    pub fn resolve(&self) -> Result<Network, ArchitectureFault> {
+    pub fn resolve(&self, image: [usize; 3]) -> Result<Network, ArchitectureFault> {
         match self {
             Self::Densenet(config) => config.resolve().map(Network::Densenet),
             Self::Resnet(config) => config.resolve().map(Network::Resnet),
+            Self::Sequential(config) => config.resolve(image).map(Network::Sequential),
         }
     }
 
@@ -38,6 +45,7 @@ impl ModelConfig {
         match self {
             Self::Densenet(config) => config.norm,
             Self::Resnet(config) => config.norm,
+            Self::Sequential(config) => config.norm(),
         }
     }
 }
@@ -48,6 +56,7 @@ impl Network {
         match self {
             Self::Densenet(architecture) => architecture.norm,
             Self::Resnet(architecture) => architecture.norm,
+            Self::Sequential(architecture) => architecture.norm(),
         }
     }
 
@@ -55,7 +64,8 @@ impl Network {
     pub fn stages(&self, channels: usize, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
         match self {
             Self::Densenet(architecture) => architecture.stages(channels, memory),
-            Self::Resnet(architecture) => architecture.stages(channels),
+            Self::Resnet(architecture) => architecture.stages(channels, memory),
+            Self::Sequential(architecture) => architecture.stages(),
         }
     }
 
@@ -66,11 +76,11 @@ impl Network {
     /// What does not allow it, to follow "which".
     pub fn fusible(&self) -> Result<(), String> {
         match self {
-            Self::Densenet(architecture) => {
-                architecture.fusible().map_err(|reason| reason.to_string())
-            }
-            Self::Resnet(_) => Err("a ResNet".to_owned()),
+            Self::Densenet(architecture) => architecture.fusible(),
+            Self::Resnet(architecture) => architecture.fusible(),
+            Self::Sequential(_) => Err("a list of layers"),
         }
+        .map_err(|reason| reason.to_owned())
     }
 
     /// Channels that the heads see.
@@ -78,6 +88,7 @@ impl Network {
         match self {
             Self::Densenet(architecture) => architecture.features(),
             Self::Resnet(architecture) => architecture.features(),
+            Self::Sequential(architecture) => architecture.features,
         }
     }
 
@@ -86,17 +97,22 @@ impl Network {
         match self {
             Self::Densenet(architecture) => ModelConfig::Densenet(architecture.to_config()),
             Self::Resnet(architecture) => ModelConfig::Resnet(architecture.to_config()),
+            Self::Sequential(architecture) => ModelConfig::Sequential(architecture.to_config()),
         }
     }
 
     /// The key, within the model's table, that decides into how few pixels a side shrinks, and the
-    /// least side of an image of which something is left.
-    pub fn least_side(&self) -> (&'static str, usize) {
+    /// least side of an image of which something is left; `None` where [`ModelConfig::resolve`] has
+    /// seen to that.
+    pub fn least_side(&self) -> Option<(&'static str, usize)> {
         match self {
             // The stem halves twice, rounding up; each transition halves, rounding down.
-            Self::Densenet(architecture) => ("blocks", (4 << (architecture.blocks.len() - 1)) - 3),
+            Self::Densenet(architecture) => {
+                Some(("blocks", (4 << (architecture.blocks.len() - 1)) - 3))
+            }
             // Everything rounds up.
-            Self::Resnet(_) => ("blocks", 1),
+            Self::Resnet(_) => Some(("blocks", 1)),
+            Self::Sequential(_) => None,
         }
     }
 }

@@ -1,7 +1,18 @@
-//! Operations that Burn lacks or is slow at: [`reference`] defines each in plain Burn operations, and
-//! `cuda` runs it in hand-written kernels.
+//! Operations that Burn lacks or is slow at: [`reference`] defines each fused one in plain Burn
+//! operations, and `cuda` runs it in hand-written kernels; [`convolution`], [`linear`], [`sum`] and
+//! [`seed`] take tensors, with autodiff or without, and are right for every device.
 
+mod convolution;
+mod primitives;
+#[cfg(any(feature = "cuda", test))]
+mod product;
 pub mod reference;
+mod seed;
+mod sum;
+
+pub use convolution::{Products, convolution, convolution_with, linear};
+pub use seed::seed;
+pub use sum::sum;
 
 #[cfg(feature = "cuda")]
 pub mod cuda;

@@ -1,4 +1,4 @@
-//! The definition of every fused operation, in plain Burn operations.
+//! The definition of every fused operation, in plain Burn operations and convolutions of any size.
 //!
 //! DenseNet's stages run these wherever nothing faster stands in for them, and PyTorch's numbers
 //! hold those stages (`tests/parity.rs`), so that what is compared with these functions is compared
@@ -7,14 +7,10 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
-use burn::tensor::module::{avg_pool2d, conv2d, max_pool2d};
-use burn::tensor::ops::{AvgPoolOptions, ConvOptions, MaxPoolOptions};
+use burn::tensor::module::{avg_pool2d, max_pool2d};
+use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 
-/// A square convolution without bias: `map` is `[batch, input, height, width]`, `weight`
-/// `[output, input, kernel, kernel]`.
-pub fn convolution(map: Tensor<4>, weight: Tensor<4>, stride: usize, padding: usize) -> Tensor<4> {
-    conv2d(map, weight, None, ConvOptions::new([stride; 2], [padding; 2], [1, 1], 1))
-}
+pub use super::convolution;
 
 /// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2; both round sizes up.
 pub fn stem(

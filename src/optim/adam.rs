@@ -5,9 +5,11 @@ use burn::tensor::Tensor;
 use super::AdamConfig;
 use super::lerp::lerp;
 use super::rule::{Kept, Rule, Step};
+#[cfg(feature = "cuda")]
+use super::together::Together;
 
-const MEAN: &str = "exp_avg";
-const SQUARE: &str = "exp_avg_sq";
+pub(super) const MEAN: &str = "exp_avg";
+pub(super) const SQUARE: &str = "exp_avg_sq";
 const LARGEST: &str = "max_exp_avg_sq";
 
 /// `torch.optim.Adam`.
@@ -28,6 +30,12 @@ impl Rule for Adam {
         let AdamConfig { betas, eps, weight_decay, amsgrad, .. } = self.0;
         let gradient = step.regularised(gradient, &value, weight_decay);
         Moments { betas, eps, amsgrad }.step(step, value, gradient, kept)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn together(&self) -> Option<Together> {
+        let AdamConfig { betas, eps, weight_decay, amsgrad, .. } = self.0;
+        (!amsgrad).then_some(Together::Adam { betas, eps, weight_decay, decoupled: false })
     }
 }
 

@@ -5,6 +5,8 @@ use burn::tensor::Tensor;
 use super::AdamWConfig;
 use super::adam::Moments;
 use super::rule::{Kept, Rule, Step};
+#[cfg(feature = "cuda")]
+use super::together::Together;
 
 /// `torch.optim.AdamW`: the value shrinks by `lr · weight_decay` before Adam's update.
 pub(super) struct AdamW(pub(super) AdamWConfig);
@@ -24,6 +26,12 @@ impl Rule for AdamW {
         let AdamWConfig { betas, eps, weight_decay, amsgrad, .. } = self.0;
         let value = step.decayed(value, weight_decay);
         Moments { betas, eps, amsgrad }.step(step, value, gradient, kept)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn together(&self) -> Option<Together> {
+        let AdamWConfig { betas, eps, weight_decay, amsgrad, .. } = self.0;
+        (!amsgrad).then_some(Together::Adam { betas, eps, weight_decay, decoupled: true })
     }
 }
 

@@ -11,6 +11,8 @@ mod error;
 
 mod optimizer;
 mod rule;
+#[cfg(feature = "cuda")]
+mod together;
 mod sgd;
 mod adam;
 mod adamw;
@@ -29,9 +31,9 @@ mod restore;
 mod oracle;
 
 pub use check::{Fault, check_clip_norm};
-pub use clip::{GradientNorm, clip, norm};
+pub use clip::{GradientNorm, norm};
 pub use config::*;
 pub use ema::Ema;
 pub use error::OptimError;
-pub use optimizer::{Optimizer, OptimizerState, decays};
+pub use optimizer::{Optimizer, OptimizerState, Update, decays};
 pub use schedule::{PlateauState, Schedule, ScheduleState};

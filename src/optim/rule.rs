@@ -4,6 +4,12 @@ use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 
+#[cfg(feature = "cuda")]
+use super::together::Together;
+use crate::memory::offload::Piece;
+#[cfg(feature = "cuda")]
+use crate::ops::cuda::{Buffer, Gpu};
+
 /// One optimizer's arithmetic on one parameter.
 pub(super) trait Rule: Send {
     /// The tensors kept of a parameter after its first step, each as long as the parameter.
@@ -13,6 +19,12 @@ pub(super) trait Rule: Send {
     /// after every step.
     fn step(&self, step: Step, value: Tensor<1>, gradient: Tensor<1>, kept: &mut Kept)
     -> Tensor<1>;
+
+    /// The same arithmetic as a kernel that steps many parameters at once, where there is one.
+    #[cfg(feature = "cuda")]
+    fn together(&self) -> Option<Together> {
+        None
+    }
 }
 
 /// One step of one parameter.
@@ -51,11 +63,20 @@ impl Step {
 /// The tensors kept of one parameter. Rules take them out and put new ones in, so that Burn may
 /// write in place.
 #[derive(Default)]
-pub(super) struct Kept(BTreeMap<&'static str, Tensor<1>>);
+pub(super) struct Kept {
+    tensors: BTreeMap<&'static str, Tensor<1>>,
+    /// What kernels write over; nothing else points to it.
+    #[cfg(feature = "cuda")]
+    buffers: BTreeMap<&'static str, (Gpu, Buffer)>,
+}
 
 impl Kept {
     pub(super) fn take(&mut self, leaf: &'static str) -> Option<Tensor<1>> {
-        self.0.remove(leaf)
+        #[cfg(feature = "cuda")]
+        if let Some((gpu, buffer)) = self.buffers.remove(leaf) {
+            return Some(gpu.tensor(&buffer, [buffer.len()]));
+        }
+        self.tensors.remove(leaf)
     }
 
     /// Zeros in the shape of `like` on the first step.
@@ -63,11 +84,55 @@ impl Kept {
         self.take(leaf).unwrap_or_else(|| like.zeros_like())
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &Tensor<1>)> {
-        self.0.iter().map(|(leaf, tensor)| (*leaf, tensor))
+    /// Memory to write over that holds what is kept, or whatever it held before where nothing is.
+    #[cfg(feature = "cuda")]
+    pub(super) fn take_buffer(&mut self, leaf: &'static str, gpu: &Gpu, length: usize) -> Buffer {
+        if let Some((_, buffer)) = self.buffers.remove(leaf) {
+            return buffer;
+        }
+        match self.tensors.remove(leaf) {
+            // Someone else may hold the tensor's memory.
+            Some(tensor) => Buffer::of_tensor(tensor.mul_scalar(1.0)),
+            None => gpu.floats(length),
+        }
+    }
+
+    /// Everything kept, to be moved off the device; in the order of [`Kept::iter`].
+    pub(super) fn pieces(&mut self) -> Vec<Piece<'_>> {
+        let pieces = self.tensors.values_mut().map(Piece::Flat);
+        #[cfg(feature = "cuda")]
+        let pieces = pieces.chain(
+            self.buffers.values_mut().map(|(gpu, buffer)| Piece::Buffer(gpu.clone(), buffer)),
+        );
+        pieces.collect()
+    }
+
+    /// The leaves in this order.
+    pub(super) fn leaves(&self) -> impl Iterator<Item = &'static str> {
+        let leaves = self.tensors.keys().copied();
+        #[cfg(feature = "cuda")]
+        let leaves = leaves.chain(self.buffers.keys().copied());
+        leaves
+    }
+
+    /// Every tensor and its leaf.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, Tensor<1>)> {
+        let tensors = self.tensors.iter().map(|(leaf, tensor)| (*leaf, tensor.clone()));
+        #[cfg(feature = "cuda")]
+        let tensors = tensors.chain(
+            self.buffers
+                .iter()
+                .map(|(leaf, (gpu, buffer))| (*leaf, gpu.tensor(buffer, [buffer.len()]))),
+        );
+        tensors
     }
 
     pub(super) fn put(&mut self, leaf: &'static str, tensor: Tensor<1>) {
-        self.0.insert(leaf, tensor);
+        self.tensors.insert(leaf, tensor);
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(super) fn put_buffer(&mut self, leaf: &'static str, gpu: &Gpu, buffer: Buffer) {
+        self.buffers.insert(leaf, (gpu.clone(), buffer));
     }
 }

@@ -4,6 +4,8 @@ use burn::tensor::Tensor;
 
 use super::SgdConfig;
 use super::rule::{Kept, Rule, Step};
+#[cfg(feature = "cuda")]
+use super::together::Together;
 
 const BUFFER: &str = "momentum_buffer";
 
@@ -36,6 +38,11 @@ impl Rule for Sgd {
         kept.put(BUFFER, buffer.clone());
         let direction = if nesterov { gradient + buffer.mul_scalar(momentum) } else { buffer };
         value - direction.mul_scalar(step.lr)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn together(&self) -> Option<Together> {
+        Some(Together::Sgd(self.0.clone()))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Every check that a type cannot make, as a list of small functions. The families check their own
 //! settings; what spans several of them stands here.
 
+use std::collections::HashMap;
+
 use super::{DevicePlan, HeadPlan, Plan};
 use crate::config::{Config, Fault, written};
 use crate::data::{
@@ -8,8 +10,8 @@ use crate::data::{
     check_layouts, check_normalize,
 };
 use crate::loss;
-use crate::memory::{MicroBatch, PolicyFault};
-use crate::model::{ArchitectureFault, HeadConfig, ModelConfig, Network, Norm, Task};
+use crate::memory::{MicroBatch, NoAmount, PolicyFault};
+use crate::model::{ArchitectureFault, HeadConfig, MOST_LABELS, ModelConfig, Network, Norm, Task};
 use crate::optim::{self, check_clip_norm};
 
 type Check = fn(&Config) -> Result<(), Fault>;
@@ -97,26 +99,35 @@ fn batch_size(config: &Config) -> Result<(), Fault> {
     at_least_one(key, size)?;
     let model = &config.model.0;
     let message = "normalising over a batch of one image leaves nothing of it";
-    let help = format!("write 2 or more, or `norm = \"group\"` under `[model.{}]`", model.name());
+    let help = match model {
+        ModelConfig::Sequential(_) => "write 2 or more, or leave out `batch_norm`".to_owned(),
+        model => {
+            format!("write 2 or more, or `norm = \"group\"` under `[model.{}]`", model.name())
+        }
+    };
     require(size >= 2 || model.norm() != Norm::Batch, key, message, help)
 }
 
 /// More channels than any camera has.
 const MOST_CHANNELS: usize = 1024;
 
+/// The least side of a radiograph that shows anything; arrays may hold what they like.
+const LEAST_SIDE: usize = 32;
+
 /// Sides beyond this overflow nothing, but no radiograph has them and no memory holds them.
 const LARGEST_SIDE: usize = 16384;
 
 fn image(config: &Config) -> Result<(), Fault> {
     let image = &config.data.image;
-    for (place, side) in image.size.iter().enumerate() {
-        let message = format!("an image side of {side} pixels is out of range");
-        let help = format!("write `size = [height, width]`, each from 32 to {LARGEST_SIDE}");
-        let key = format!("data.image.size[{place}]");
-        require((32..=LARGEST_SIDE).contains(side), key, message, help)?;
-    }
     let data = &config.data;
     let arrays = data.arrays.is_some() || data.sources.iter().any(|source| source.arrays.is_some());
+    let least = if arrays { 1 } else { LEAST_SIDE };
+    for (place, side) in image.size.iter().enumerate() {
+        let message = format!("an image side of {side} pixels is out of range");
+        let help = format!("write `size = [height, width]`, each from {least} to {LARGEST_SIDE}");
+        let key = format!("data.image.size[{place}]");
+        require((least..=LARGEST_SIDE).contains(side), key, message, help)?;
+    }
     let channels = if arrays { 1..=MOST_CHANNELS } else { 1..=3 };
     let holds = channels.contains(&image.channels) && (arrays || image.channels != 2);
     let (message, help) = match arrays {
@@ -194,10 +205,13 @@ fn labels(config: &Config) -> Result<(), Fault> {
         let key = format!("heads[{place}].labels");
         let help = "write the labels as the data set names them: `labels = [\"Edema\"]`";
         require(!head.labels.is_empty(), &key, "`labels` is empty", help)?;
+        let message = format!("a head has at most {MOST_LABELS} labels");
+        require(head.labels.len() <= MOST_LABELS, &key, message, "write fewer")?;
+        let mut known = HashMap::with_capacity(head.labels.len());
         for (index, label) in head.labels.iter().enumerate() {
             let key = format!("heads[{place}].labels[{index}]");
             require(!label.trim().is_empty(), &key, "this label is empty", help)?;
-            if let Some(first) = head.labels[..index].iter().position(|other| other == label) {
+            if let Some(first) = known.insert(label, index) {
                 return Err(Fault::new(key, format!("the label {label:?} is given twice"))
                     .help("remove one of the two")
                     .also(format!("heads[{place}].labels[{first}]")));
@@ -277,7 +291,7 @@ fn precision(config: &Config) -> Result<(), Fault> {
     let cpu = DevicePlan::parse(&config.device.device)? == DevicePlan::Cpu;
     require(!cpu, key, message, help).map_err(|fault| fault.also("device.use"))?;
     let model = &config.model.0;
-    let Ok(network) = model.resolve() else { return Ok(()) };
+    let Ok(network) = model.resolve(shape(&config.data.image)) else { return Ok(()) };
     let Err(reason) = network.fusible() else { return Ok(()) };
     let message = format!("this precision needs fused layers, which {reason} does not allow");
     let help = "write \"fp32\", or change that";
@@ -293,9 +307,9 @@ fn micro_batch(config: &Config) -> Result<(), Fault> {
 }
 
 fn budget(config: &Config) -> Result<(), Fault> {
-    let message = "this is no amount of memory";
     let help = "write such as \"10GiB\", \"800MiB\" or \"90%\" (of the device's memory)";
-    require(config.memory.budget().is_ok(), "memory.budget", message, help)
+    let fault = |no_amount: NoAmount| Fault::new("memory.budget", no_amount.to_string()).help(help);
+    config.memory.budget().map(drop).map_err(fault)
 }
 
 /// The checkpointing policy against the stages it is for.
@@ -311,11 +325,12 @@ pub(super) fn checkpointing(plan: &Plan) -> Result<(), Fault> {
 /// The network's sizes, if an image of this size passes through it.
 pub(super) fn network(model: &ModelConfig, image: &ImageConfig) -> Result<Network, Fault> {
     let table = format!("model.{}", model.name());
-    let network = model.resolve().map_err(|ArchitectureFault { key, message, help }| {
-        let key = if key.is_empty() { table.clone() } else { format!("{table}.{key}") };
-        Fault::new(key, message).help(help)
-    })?;
-    let (decisive, least) = network.least_side();
+    let network =
+        model.resolve(shape(image)).map_err(|ArchitectureFault { key, message, help }| {
+            let key = if key.is_empty() { table.clone() } else { format!("{table}.{key}") };
+            Fault::new(key, message).help(help)
+        })?;
+    let Some((decisive, least)) = network.least_side() else { return Ok(network) };
     for (place, side) in image.size.iter().enumerate() {
         let message = format!("of {side} pixels nothing is left after the last block");
         let help = format!("write {least} or more, or fewer `{decisive}`");
@@ -323,6 +338,34 @@ pub(super) fn network(model: &ModelConfig, image: &ImageConfig) -> Result<Networ
         fault.map_err(|fault| fault.also(format!("{table}.{decisive}")))?;
     }
     Ok(network)
+}
+
+/// Channels, height and width.
+fn shape(image: &ImageConfig) -> [usize; 3] {
+    [image.channels, image.size[0], image.size[1]]
+}
+
+/// Heads that put out the network's features as they are.
+pub(super) fn direct_heads(network: &Network, heads: &[HeadConfig]) -> Result<(), Fault> {
+    for (place, head) in heads.iter().enumerate().filter(|(_, head)| head.direct) {
+        let key = format!("heads[{place}].direct");
+        let help = "write `direct = false`, or remove them";
+        for (name, given) in [("hidden", !head.hidden.is_empty()), ("dropout", head.dropout > 0.0)]
+        {
+            let message = format!("a direct head has no layers, and `{name}` is for its layers");
+            require(!given, format!("heads[{place}].{name}"), message, help)
+                .map_err(|fault| fault.also(&key))?;
+        }
+        let (features, outputs) = (network.features(), head.outputs());
+        let message = format!(
+            "the network has {features} features, and this head must put out {outputs} numbers"
+        );
+        let help = "give as many labels as there are features, or remove `direct`: a linear layer \
+                    then comes between";
+        let fault = require(features == outputs, key, message, help);
+        fault.map_err(|fault| fault.also(format!("heads[{place}].labels")))?;
+    }
+    Ok(())
 }
 
 /// Each head's loss against its task and labels.

@@ -56,6 +56,8 @@ pub struct HeadPlan {
     pub hidden: Vec<usize>,
     /// The probability that a feature is dropped, below 1.
     pub dropout: f64,
+    /// Whether it puts out the network's features as they are; then there are as many.
+    pub direct: bool,
     /// The loss; it fits the task.
     pub loss: LossConfig,
 }
@@ -123,6 +125,7 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     checks::check(&config)?;
     let device = DevicePlan::parse(&config.device.device)?;
     let model = checks::network(&config.model.0, &config.data.image)?;
+    checks::direct_heads(&model, &config.heads)?;
     let heads: Vec<HeadPlan> = config.heads.iter().map(head).collect();
     checks::losses(&heads)?;
     checks::data_labels(&config.data, &config.heads)?;
@@ -149,6 +152,7 @@ fn head(head: &HeadConfig) -> HeadPlan {
         weight: head.weight,
         hidden: head.hidden.clone(),
         dropout: head.dropout,
+        direct: head.direct,
         loss: loss.unwrap_or_else(|| default_loss(head.task)),
     }
 }

@@ -46,6 +46,7 @@ impl HeadPlan {
             weight: self.weight,
             hidden: self.hidden.clone(),
             dropout: self.dropout,
+            direct: self.direct,
             loss: Some(Choice(self.loss.clone())),
         }
     }

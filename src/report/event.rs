@@ -22,7 +22,7 @@ pub type Values = BTreeMap<String, Option<f64>>;
 /// ```text
 /// Start, then Resumed where a state was loaded (after one DamagedState for each that could not be)
 /// for each epoch:
-///     EpochBegin(train),      Progress…, SkippedStep…, SkippedImages…, Saved(interval)…
+///     EpochBegin(train),      Step…, Progress…, SkippedStep…, SkippedImages…, Saved(interval)…
 ///     EpochBegin(validation), Progress…
 ///     Epoch
 ///     Saved(epoch_end)
@@ -40,6 +40,17 @@ pub enum Event {
     EpochBegin(EpochBegin),
     /// How far a pass has come; cheap, one for each batch. On screens only.
     Progress(Progress),
+    /// A step whose number `run.log_every` divides. In files only.
+    Step {
+        /// The epoch, counted from 1.
+        epoch: usize,
+        /// Optimizer steps taken since the run began, this one included.
+        step: usize,
+        /// The loss of this step's images alone; `None` where no label of theirs is known.
+        loss: Option<f64>,
+        /// The learning rate of the step.
+        learning_rate: f64,
+    },
     /// An epoch is trained and evaluated.
     Epoch(Epoch),
     /// A state is complete on disk.

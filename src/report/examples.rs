@@ -85,6 +85,14 @@ pub fn learning_rate(learning_rate: f64) -> Event {
     Event::Epoch(Epoch { learning_rate, ..Epoch::default() })
 }
 
+pub fn step() -> Event {
+    step_at(450)
+}
+
+pub fn step_at(step: usize) -> Event {
+    Event::Step { epoch: 4, step, loss: Some(0.3125), learning_rate: 3e-4 }
+}
+
 pub fn skipped_step() -> Event {
     let reason = "the gradient is not finite".to_owned();
     Event::SkippedStep { epoch: 4, step: 431, reason }
@@ -137,6 +145,7 @@ pub fn all_but_epoch() -> Vec<Event> {
         Event::Resumed { folder: folder(), epoch: 3, step: 420 },
         Event::Saved { folder: folder(), epoch: 3, step: 420, reason: SaveReason::EpochEnd },
         Event::Saved { folder: folder(), epoch: 4, step: 500, reason: SaveReason::Interval },
+        step(),
         skipped_step(),
         Event::SkippedImages { images: vec![bad_image(1), bad_image(2)] },
         Event::OutOfMemory(OutOfMemory {

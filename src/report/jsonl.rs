@@ -113,6 +113,7 @@ mod tests {
         {"event":"resumed","folder":"checkpoints/xray/last","epoch":3,"step":420}
         {"event":"saved","folder":"checkpoints/xray/last","epoch":3,"step":420,"reason":"epoch_end"}
         {"event":"saved","folder":"checkpoints/xray/last","epoch":4,"step":500,"reason":"interval"}
+        {"event":"step","epoch":4,"step":450,"loss":0.3125,"learning_rate":0.0003}
         {"event":"skipped_step","epoch":4,"step":431,"reason":"the gradient is not finite"}
         {"event":"skipped_images","images":[{"path":"data/patient1.png","table":"data/train.csv","line":2,"reason":"not a PNG, \"JPEG\" or other image"},{"path":"data/patient2.png","table":"data/train.csv","line":3,"reason":"not a PNG, \"JPEG\" or other image"}]}
         {"event":"out_of_memory","epoch":4,"step":431,"requested":1073741824,"memory":{"live":null,"peak":null,"reserved":84825604096,"smi":null,"predicted_peak":null,"peak_kind":null,"total":null},"advice":"set memory.checkpointing = \"sqrt\""}

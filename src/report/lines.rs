@@ -24,7 +24,7 @@ impl Teller {
     /// worth a line, as every epoch has one.
     pub fn line(&mut self, event: &Event) -> Option<String> {
         Some(match event {
-            Event::EpochBegin(_) | Event::Progress(_) => return None,
+            Event::EpochBegin(_) | Event::Progress(_) | Event::Step { .. } => return None,
             Event::Saved { reason: SaveReason::EpochEnd, .. } => return None,
             Event::Start(start) => {
                 self.epochs = start.epochs;

@@ -78,8 +78,9 @@ fn advice(source: &io::Error) -> &'static str {
 pub struct ResumePoint {
     /// [`Reports::position`] at the moment the state was taken.
     pub metrics_bytes: u64,
-    /// The first step whose epoch is told (again) after resuming: the state's step, and one more
-    /// if the epoch that ends there had been told when the state was taken.
+    /// The first step that is told (again) after resuming: the one after the state's, which was
+    /// told before the state was taken. An epoch that ends at the state's step had been told then or
+    /// never was.
     pub first_step: usize,
 }
 

@@ -15,7 +15,7 @@ use super::protobuf::Message;
 use super::tfrecord::frame;
 use super::{Epoch, Event, Memory, Report, ReportError, Values};
 
-/// Writes the scalars of each epoch and the resolved configuration.
+/// Writes the scalars of each epoch and of the steps told, and the resolved configuration.
 #[derive(Debug)]
 pub struct TensorBoard {
     file: Appended,
@@ -94,7 +94,11 @@ fn record(event: &Event, wall_time: f64) -> Option<Vec<u8>> {
             let step = start.resumed_from.map_or(0, |place| place.step);
             (step, text(Message::default(), "config", &toml_block(&start.config)))
         }
-        Event::Epoch(epoch) => (epoch.step, scalars(epoch)),
+        Event::Epoch(epoch) => (epoch.step, scalars(epoch_values(epoch))),
+        Event::Step { step, loss, learning_rate, .. } => {
+            let values = [("train/loss_step", *loss), ("learning_rate", Some(*learning_rate))];
+            (*step, scalars(values.map(|(tag, value)| (tag.to_owned(), value))))
+        }
         _ => return None,
     };
     Some(frame(&stamped(step, wall_time).message(5, summary).encode()))
@@ -106,8 +110,8 @@ fn stamped(step: usize, wall_time: f64) -> Message {
     if step == 0 { event } else { event.integer(2, step as u64) }
 }
 
-/// A `Summary` with every defined value of an epoch.
-fn scalars(epoch: &Epoch) -> Message {
+/// Every value of an epoch by its tag.
+fn epoch_values(epoch: &Epoch) -> impl Iterator<Item = (String, Option<f64>)> + '_ {
     let Memory { live, peak, reserved, smi, predicted_peak, .. } = epoch.memory;
     let bytes = |value: Option<u64>| value.map(|bytes| bytes as f64);
     let rest = [
@@ -123,6 +127,12 @@ fn scalars(epoch: &Epoch) -> Message {
     named("train", &epoch.train)
         .chain(named("val", &epoch.val))
         .chain(rest.map(|(tag, value)| (tag.to_owned(), value)))
+}
+
+/// A `Summary` with the values that are defined.
+fn scalars(values: impl IntoIterator<Item = (String, Option<f64>)>) -> Message {
+    values
+        .into_iter()
         .filter_map(|(tag, value)| Some((tag, value? as f32)))
         .filter(|(_, value)| value.is_finite())
         .fold(Message::default(), |summary, (tag, value)| {
@@ -176,6 +186,7 @@ mod tests {
             opening(420, 1700000000.25),
             record(&examples::start(), 1700000001.5).unwrap(),
             record(&undefined, 1700000002.75).unwrap(),
+            record(&examples::step(), 1700000003.5).unwrap(),
         ];
         let ours = ours.map(|record| hex(&record));
         assert_eq!(serde_json::json!(ours), fixture["records"]);
@@ -205,10 +216,12 @@ mod tests {
         let mut killed = TensorBoard::create(folder.path(), 0).unwrap();
         killed.event(&examples::start()).unwrap();
         for (epoch, step) in [(1, 140), (2, 280), (3, 420)] {
+            killed.event(&examples::step_at(step)).unwrap();
             killed.event(&examples::epoch_at(epoch, step)).unwrap();
         }
         let mut resumed = TensorBoard::create(folder.path(), 281).unwrap();
         for (epoch, step) in [(3, 420), (4, 560)] {
+            resumed.event(&examples::step_at(step)).unwrap();
             resumed.event(&examples::epoch_at(epoch, step)).unwrap();
         }
         let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
@@ -225,6 +238,8 @@ mod tests {
             let loss = f64::from(0.298_f32);
             let expected = [140, 280, 420, 560].map(|step| serde_json::json!([step, loss]));
             assert_eq!(points("val/loss"), serde_json::json!(expected), "{reader}");
+            let expected = [140, 280, 420, 560].map(|step| serde_json::json!([step, 0.3125]));
+            assert_eq!(points("train/loss_step"), serde_json::json!(expected), "{reader}");
             assert_eq!(points("val/findings/auroc/Edema"), serde_json::Value::Null);
             assert_eq!(points("memory/peak")[0][1], 3_221_225_472.0);
             assert_eq!(read[reader]["texts"]["config"], "```toml\n[run]\nname = \"xray\"\n```");

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::tally::Tally;
-use super::{LearnError, Run, RunError, Signal};
+use super::tally::{HeadSum, Tally};
+use super::{LearnError, Retreat, Run, RunError, Signal};
 use crate::data::{BadImage, Batch};
 use crate::metric::HeadPredictions;
 use crate::model::HeadConfig;
 use crate::report::{
-    EndReason, Epoch, EpochBegin, EpochValues, Event, Phase, Progress, Report, SaveReason, Values,
-    Watched,
+    EndReason, Epoch, EpochBegin, EpochValues, Event, OutOfMemory, Phase, Progress, Report,
+    ReportError, SaveReason, Values, Watched,
 };
 
 /// Resamples behind the interval of a metric.
@@ -88,13 +88,48 @@ impl Run {
             let learning_rate = self.schedule.lr(self.position.step);
             let step = || self.learner.step(batch, self.position.step, learning_rate);
             let sums = if watched { self.meter.watch(step) } else { step() };
+            self.tell_retreats()?;
             let sums = sums.map_err(|source| self.learn_error(source))?;
             self.position.tally.add(&sums, images);
             self.position.learning_rate = learning_rate;
             self.position.step += 1;
+            self.tell_step(&sums, images)?;
         }
         self.position.batch += 1;
         Ok(())
+    }
+
+    /// Tells where memory has not sufficed, and remembers it.
+    fn tell_retreats(&mut self) -> Result<(), ReportError> {
+        for Retreat { from, to, wanted } in std::mem::take(&mut self.learner.retreats) {
+            self.position.micro_batch = Some(to);
+            self.reports.event(&Event::OutOfMemory(OutOfMemory {
+                epoch: self.position.epoch,
+                step: self.position.step + 1,
+                requested: wanted,
+                memory: self.meter.read().into(),
+                advice: format!(
+                    "{from} images at once do not fit; going on with {to}, which gives the same \
+                     gradient (`memory.micro_batch = {to}` starts so)"
+                ),
+            }))?;
+        }
+        Ok(())
+    }
+
+    fn tell_step(&mut self, sums: &[HeadSum], images: usize) -> Result<(), ReportError> {
+        let every = self.plan.run.log_every;
+        if every == 0 || !self.position.step.is_multiple_of(every) {
+            return Ok(());
+        }
+        let mut tally = Tally::default();
+        tally.add(sums, images);
+        self.reports.event(&Event::Step {
+            epoch: self.position.epoch,
+            step: self.position.step,
+            loss: tally.loss(&self.heads),
+            learning_rate: self.position.learning_rate,
+        })
     }
 
     fn learn_error(&self, source: LearnError) -> RunError {
@@ -156,6 +191,7 @@ impl Run {
             let (targets, indices) = (batch.targets.clone(), batch.indices.clone());
             let evaluate = || self.learner.evaluate(batch);
             let evaluated = if number == 0 { self.meter.watch(evaluate) } else { evaluate() };
+            self.tell_retreats()?;
             let (rows, sums) = evaluated.map_err(|source| self.learn_error(source))?;
             for ((head, outputs), targets) in validation.heads.iter_mut().zip(rows).zip(&targets) {
                 head.extend(&outputs, targets);

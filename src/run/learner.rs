@@ -7,9 +7,14 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 
 use crate::data::{Batch, Targets};
 use crate::loss::Loss;
-use crate::memory::{Activation, Chain, Gradients, Strategy, executor, statistics};
+use crate::memory::offload::{OffloadError, Store};
+use crate::memory::{
+    Activation, Chain, Gradients, OutOfMemory, Pack, Statistics, Strategy, check_allocated,
+    executor, fault, statistics,
+};
 use crate::model::HeadConfig;
-use crate::optim::{Ema, OptimError, Optimizer, clip, decays, norm};
+use crate::optim::{Ema, OptimError, Optimizer, Update, decays, norm};
+use crate::run::retreat::Retreat;
 use crate::run::tally::HeadSum;
 
 /// A head with its loss.
@@ -38,8 +43,21 @@ pub struct Learner {
     pub decay_norms_and_biases: bool,
     /// How steps are taken.
     pub strategy: Strategy,
+    /// Where what they move off the device waits.
+    pub store: Store,
     /// The run's seed.
     pub seed: u64,
+    /// Where memory has not sufficed since somebody asked.
+    pub retreats: Vec<Retreat>,
+}
+
+/// A step before anything has changed.
+struct Attempt {
+    gradients: Gradients,
+    /// What they are multiplied by.
+    factor: f64,
+    statistics: Statistics,
+    sums: Vec<HeadSum>,
 }
 
 /// A training step that could not be taken.
@@ -73,6 +91,12 @@ pub enum LearnError {
     /// The gradient norm could not be computed.
     #[error(transparent)]
     Optim(#[from] OptimError),
+    /// Memory does not suffice for one image.
+    #[error("{0}, with one image at a time")]
+    OutOfMemory(OutOfMemory),
+    /// What is kept for the backward pass could not be moved off the device.
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
     /// The device failed.
     #[error("the device failed: {0:?}")]
     Device(#[from] ExecutionError),
@@ -121,10 +145,28 @@ impl Learner {
         step: usize,
         learning_rate: f64,
     ) -> Result<Vec<HeadSum>, LearnError> {
+        let attempt = self.within_memory(count, |learner| {
+            learner.attempt(count, &images, targets, step, learning_rate)
+        })?;
+        self.update(attempt.gradients, attempt.factor, learning_rate)?;
+        self.chain.move_statistics(&attempt.statistics);
+        Ok(attempt.sums)
+    }
+
+    /// All of a step but the change of weights and statistics.
+    fn attempt(
+        &self,
+        count: usize,
+        images: impl Fn(Range<usize>) -> Tensor<4>,
+        targets: &[Targets],
+        step: usize,
+        learning_rate: f64,
+    ) -> Result<Attempt, LearnError> {
         let parts = self.strategy.parts(count);
         let normalizers = self.normalizers(targets);
         let mut sums = vec![None; self.heads.len()];
-        let result = executor::train(
+        let result = executor::train_with(
+            &self.store,
             &self.chain,
             &self.strategy.schedule(parts.len()),
             self.seed,
@@ -138,7 +180,7 @@ impl Learner {
                 add(&mut sums, of_part);
                 Activation::Outputs(gradients)
             },
-        );
+        )?;
         let statistics = result.statistics.into_iter().zip(&parts);
         let statistics = statistics.map(|(found, part)| (found, part.len())).collect();
         let statistics = statistics::combine(statistics, self.strategy.batch_norm);
@@ -153,26 +195,64 @@ impl Learner {
             let names = self.names_of(&size.non_finite, &result.gradients)?;
             return Err(non_finite(&names, learning_rate));
         }
-        let gradients = match self.clip_norm {
-            Some(most) => clip(result.gradients, &size, most),
-            None => result.gradients,
-        };
-        let ranks: BTreeMap<String, usize> =
-            self.chain.packs().iter().map(|pack| (pack.key().to_owned(), pack.rank())).collect();
+        // A failed allocation shows where something is read, and statistics are not.
+        let read = statistics.values().map(|(value, _)| value.clone());
+        check_allocated(read).unwrap_or_else(|out_of_memory| out_of_memory.throw());
+        // The step itself takes little beside what has been freed by now.
+        fault::check();
+        let factor = self.clip_norm.map_or(1.0, |most| size.factor(most));
+        Ok(Attempt { gradients: result.gradients, factor, statistics, sums })
+    }
+
+    /// Changes the weights by these gradients times a factor.
+    fn update(
+        &mut self,
+        gradients: Gradients,
+        factor: f64,
+        learning_rate: f64,
+    ) -> Result<(), OptimError> {
         let Self { chain, optimizer, ema, decay_norms_and_biases, .. } = self;
-        chain.map_packs(|name, value| match gradients.get(name) {
-            Some(gradient) => {
-                let decay = *decay_norms_and_biases || decays(ranks[name]);
-                let value = optimizer.step(name, learning_rate, decay, value, gradient.clone());
-                if let Some(ema) = ema {
-                    ema.update(name, value.clone());
-                }
-                value
+        let packs = chain.packs();
+        let decay = |pack: &Pack| *decay_norms_and_biases || decays(pack.rank());
+        let decaying: BTreeMap<String, bool> =
+            packs.iter().map(|pack| (pack.key().to_owned(), decay(pack))).collect();
+        let update = |name: &str, value: Tensor<1>| {
+            let gradient = gradients.get(name)?.clone();
+            Some(Update { name: name.to_owned(), decay: decaying[name], value, gradient })
+        };
+        // One after the other where the states come and go.
+        let together = packs.into_iter().filter(|_| !optimizer.waits_away());
+        let updates = together.filter_map(|pack| update(pack.key(), pack.value.clone())).collect();
+        let mut stepped = optimizer.step_together(learning_rate, factor, updates);
+        let mut failed = Ok(());
+        chain.map_packs(|name, value| {
+            let Some(gradient) = gradients.get(name) else { return value };
+            if failed.is_ok() {
+                failed = optimizer.fetch(name);
             }
-            None => value,
+            if failed.is_err() {
+                return value;
+            }
+            if optimizer.waits_away() {
+                let alone = update(name, value.clone()).into_iter().collect();
+                stepped = optimizer.step_together(learning_rate, factor, alone);
+            }
+            let value = match stepped.remove(name) {
+                Some(stepped) => stepped,
+                None => {
+                    let gradient = gradient.clone();
+                    let gradient =
+                        if factor < 1.0 { gradient.mul_scalar(factor) } else { gradient };
+                    optimizer.step(name, learning_rate, decaying[name], value, gradient)
+                }
+            };
+            failed = optimizer.park(name);
+            if let Some(ema) = ema {
+                ema.update(name, value.clone());
+            }
+            value
         });
-        chain.move_statistics(&statistics);
-        Ok(sums)
+        failed
     }
 
     /// The parameters whose gradients are not finite in the packs `keys`.
@@ -221,10 +301,11 @@ impl Learner {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn evaluate(&self, batch: Batch) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
+    pub fn evaluate(&mut self, batch: Batch) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
         let Batch { images, shape, targets, .. } = batch;
         let images = HostImages { images, shape };
-        self.predict(shape[0], |part| images.upload(part, &self.device), &targets)
+        let device = self.device.clone();
+        self.predict(shape[0], |part| images.upload(part, &device), &targets)
     }
 
     /// As [`Learner::evaluate`], with images that are on the device already,
@@ -233,7 +314,7 @@ impl Learner {
     /// # Errors
     /// As there.
     pub fn evaluate_on(
-        &self,
+        &mut self,
         images: Tensor<4>,
         targets: &[Targets],
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
@@ -241,6 +322,15 @@ impl Learner {
     }
 
     fn predict(
+        &mut self,
+        count: usize,
+        images: impl Fn(Range<usize>) -> Tensor<4>,
+        targets: &[Targets],
+    ) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
+        self.within_memory(count, |learner| learner.predict_parts(count, &images, targets))
+    }
+
+    fn predict_parts(
         &self,
         count: usize,
         images: impl Fn(Range<usize>) -> Tensor<4>,

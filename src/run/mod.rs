@@ -3,7 +3,7 @@
 //! ```text
 //! Start (Resumed)
 //! for each epoch:
-//!     for each batch:  step; save when an interval has passed
+//!     for each batch:  step (Step, at every so many); save when an interval has passed
 //!     for each validation batch:  evaluate
 //!     the schedule, the best epoch and early stopping take note of the metrics
 //!     Epoch; save
@@ -20,6 +20,7 @@ mod folder;
 mod learner;
 mod lock;
 mod position;
+mod retreat;
 mod saving;
 mod signals;
 pub mod state;
@@ -31,8 +32,9 @@ use std::time::Instant;
 
 pub use folder::{FolderError, Mode as FolderMode, RunFolder};
 pub use learner::{LearnError, LearnedHead, Learner};
-pub use lock::LockError;
+pub use lock::{LockError, RunLock};
 pub use position::Position;
+pub use retreat::Retreat;
 pub use saving::{GatherError, RestoreError, restore};
 pub use signals::{Signal, Stop};
 

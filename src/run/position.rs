@@ -45,6 +45,10 @@ pub struct Position {
     pub ended: Option<EndReason>,
     /// The length of `metrics.jsonl` when the state was taken.
     pub metrics_bytes: u64,
+    /// The most images at once that memory has sufficed for, where it did not for as many as the
+    /// configuration asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub micro_batch: Option<usize>,
     /// Steps taken by each parameter, as the optimizer counts them.
     pub optimizer: BTreeMap<String, u64>,
 }
@@ -68,6 +72,7 @@ impl Position {
             best_values: None,
             ended: None,
             metrics_bytes: 0,
+            micro_batch: None,
             optimizer: BTreeMap::new(),
         }
     }

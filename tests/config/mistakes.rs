@@ -383,6 +383,76 @@ fn faults_of_the_split_show_their_place() {
     insta::assert_snapshot!(messages(mistakes));
 }
 
+const LAYERS: &str = "[model.sequential]
+layers = [
+    { conv = { channels = 8, kernel = 3, stride = 2 } },
+    \"relu\",
+    { branches = { join = \"concat\", of = [[], [{ conv = { channels = 4, kernel = 1 } }]] } },
+    \"global_pool\",
+    { linear = { features = 10 } },
+]";
+
+#[test]
+fn layers_that_are_wrong_show_their_own_place() {
+    let base = BASE.replace("[model.densenet]\ndepth = 121", LAYERS);
+    resolve(&base, &[]).unwrap();
+    let mistakes: &[Mistake] = &[
+        ("an unknown layer", "\"relu\"", "\"rellu\"", "\"rellu\""),
+        ("an unknown layer with settings", "linear =", "liner =", "liner"),
+        (
+            "an unknown layer in a branch",
+            "[{ conv = { channels = 4",
+            "[{ cov = { channels = 4",
+            "cov",
+        ),
+        ("a misspelt key in a branch", "kernel = 1", "kernal = 1", "kernal"),
+        ("a missing setting", "{ linear = { features = 10 } }", "\"linear\"", "\"linear\""),
+        ("a linear layer on a map", "    \"global_pool\",\n", "", "{ features = 10 }"),
+        ("a kernel that is too large", "kernel = 3", "kernel = 400", "400"),
+        (
+            "branches that do not fit together",
+            "kernel = 1 }",
+            "kernel = 1, stride = 2 }",
+            "[{ conv = { channels = 4, kernel = 1, stride = 2 } }]",
+        ),
+        (
+            "an end in a map",
+            "    \"global_pool\",\n    { linear = { features = 10 } },\n",
+            "    \"sigmoid\",\n",
+            "\"sigmoid\"",
+        ),
+    ];
+    let mut all = String::new();
+    for (name, old, new, faulty) in mistakes {
+        assert_eq!(base.matches(old).count(), 1, "{name}: {old:?} must stand once in the base");
+        let error = resolve(&base.replace(old, new), &[]).expect_err(name);
+        assert_helps(&error);
+        assert_eq!(error.position().unwrap().faulty(), *faulty, "{name}\n{error}");
+        all += &format!("# {name}\n\n{error}\n\n");
+    }
+    insta::assert_snapshot!(all);
+}
+
+#[test]
+fn direct_heads_must_fit_the_network() {
+    let layers = LAYERS.replace("features = 10", "features = 2");
+    let base = BASE.replace("[model.densenet]\ndepth = 121", &layers);
+    let direct = |lines: &str| {
+        base.replace("task = \"multilabel\"", &format!("task = \"multilabel\"\n{lines}"))
+    };
+    resolve(&direct("direct = true"), &[]).unwrap();
+    let wrong = [
+        (direct("direct = true\nhidden = [4]"), "[4]"),
+        (direct("direct = true\ndropout = 0.5"), "0.5"),
+        (direct("direct = true").replace("features = 2", "features = 3"), "true"),
+    ];
+    for (text, faulty) in wrong {
+        let error = resolve(&text, &[]).expect_err(faulty);
+        assert_helps(&error);
+        assert_eq!(error.position().unwrap().faulty(), faulty, "{error}");
+    }
+}
+
 #[test]
 fn memory_that_fits_nothing_shows_its_place() {
     let precision = "precision = \"fp32\"";

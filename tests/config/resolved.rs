@@ -6,11 +6,14 @@ use trainer::config::schema;
 
 use crate::{BASE, resolve};
 
-/// Every configuration in `configs/`, by name.
+/// Every configuration below `configs/`, by name.
 pub fn committed() -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
-    let mut files: Vec<_> =
-        std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    let mut files: Vec<_> = [root.clone(), root.join("experiments")]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()))
+        .filter(|path| path.is_file())
+        .collect();
     files.sort();
     let name = |path: &Path| path.file_stem().unwrap().to_string_lossy().into_owned();
     files.iter().map(|path| (name(path), std::fs::read_to_string(path).unwrap())).collect()
@@ -35,6 +38,16 @@ fn the_committed_configurations_open_with_what_they_cost() {
             assert!(head.into_iter().any(|one| one.starts_with(line)), "{name}: {line}");
         }
     }
+}
+
+#[test]
+fn googlenet_has_as_many_weights_as_the_one_released_with_caffe() {
+    let (_, text) = committed().into_iter().find(|(name, _)| name.contains("googlenet")).unwrap();
+    let plan = resolve(&text, &[]).unwrap();
+    let stages = plan.model.stages(plan.data.image.channels, &plan.memory);
+    let below: usize = stages.iter().map(|stage| stage.parameter_count()).sum();
+    // BVLC's bvlc_googlenet without the auxiliary classifiers, for the 1000 classes of ImageNet.
+    assert_eq!(below + plan.model.features() * 1000 + 1000, 6_998_552);
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub const CONFIG: &str = r#"
 [run]
 name = "tiny"
 seed = 3
+log_every = 2
 save = { every_steps = 2, every_minutes = 0.0, keep = 2 }
 [device]
 use = "cpu"
@@ -69,7 +70,7 @@ pub fn write_config(folder: &Path, data: &Path) -> PathBuf {
 pub struct Result {
     files: BTreeMap<String, Vec<u8>>,
     position: Value,
-    epochs: Vec<Value>,
+    told: Vec<Value>,
 }
 
 impl Result {
@@ -89,19 +90,20 @@ impl Result {
         }
         let lines = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
         let events = lines.lines().map(|line| serde_json::from_str(line).expect("JSON"));
-        let mut epochs: Vec<Value> =
-            events.filter(|event: &Value| event["event"] == "epoch").collect();
-        for epoch in &mut epochs {
+        let lasting = |event: &Value| event["event"] == "epoch" || event["event"] == "step";
+        let mut told: Vec<Value> = events.filter(lasting).collect();
+        assert!(told.iter().any(|event| event["event"] == "step"), "no step is told");
+        for event in &mut told {
             for timed in ["seconds", "images_per_second", "memory"] {
-                epoch.as_object_mut().expect("an object").remove(timed);
+                event.as_object_mut().expect("an object").remove(timed);
             }
         }
-        Self { files, position, epochs }
+        Self { files, position, told }
     }
 
     /// Asserts that `self` is `expected`, naming what differs.
     pub fn assert_equals(&self, expected: &Self, case: &str) {
-        assert_eq!(self.epochs, expected.epochs, "{case}: metrics");
+        assert_eq!(self.told, expected.told, "{case}: metrics");
         assert_eq!(self.position, expected.position, "{case}: position");
         for (name, bytes) in &expected.files {
             assert!(&self.files[name] == bytes, "{case}: {name} differs");

@@ -5,6 +5,7 @@ mod cache;
 mod inspect;
 mod phantom;
 mod preview;
+mod random;
 
 use clap::{Args, Subcommand};
 
@@ -26,6 +27,7 @@ enum Command {
     Cache(cache::Fill),
     Bench(bench::Bench),
     Phantom(phantom::Phantom),
+    Random(random::Random),
 }
 
 /// Does what is asked for.
@@ -36,6 +38,7 @@ pub fn execute(data: &Data) -> Result<(), Failure> {
         Command::Cache(fill) => cache::execute(fill),
         Command::Bench(bench) => bench::execute(bench),
         Command::Phantom(phantom) => phantom::execute(phantom),
+        Command::Random(random) => random::execute(random),
     }
 }
 

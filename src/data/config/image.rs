@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImageConfig {
-    /// Height and width in pixels, 32 or more each.
+    /// Height and width in pixels, 32 or more each (for `[data.arrays]` 1 or more).
     pub size: [usize; 2],
     /// 1 (grey) or 3 (grey repeated, for weights trained on colour images); for `[data.arrays]` the
     /// channels of the array.

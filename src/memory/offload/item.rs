@@ -2,7 +2,7 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use burn::tensor::Bytes;
+use burn::tensor::{Bytes, TensorData};
 
 use super::OffloadError;
 use super::disk::Slot;
@@ -95,6 +95,24 @@ impl Item {
         }
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// What it holds, flat; before anyone has asked for it to come back.
+    pub fn read(&self) -> Result<TensorData, OffloadError> {
+        let state = self.wait(|state| !matches!(state.away, Away::Leaving));
+        let bytes = match &state.away {
+            Away::Host(bytes) => bytes.clone(),
+            Away::Disk(slot) => {
+                let mut bytes = self.form.room();
+                slot.read(&mut bytes)?;
+                bytes
+            }
+            Away::Failed(error) => return Err(error.clone()),
+            Away::Leaving | Away::Back => {
+                return Err(OffloadError::Thread("what is on its way back was read".to_owned()));
+            }
+        };
+        Ok(self.form.data(bytes))
     }
 
     /// What its bytes mean.

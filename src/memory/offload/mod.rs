@@ -23,7 +23,7 @@ mod tests;
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
-use burn::tensor::Bytes;
+use burn::tensor::{Bytes, TensorData};
 
 pub use error::OffloadError;
 pub use piece::Piece;
@@ -111,6 +111,15 @@ impl Store {
             true => Ok(()),
             false => shelf.fetch(&parcel.items),
         }
+    }
+
+    /// What is in `parcel`, each piece flat, which stays away.
+    ///
+    /// # Errors
+    ///
+    /// When it could not be moved away or cannot be read.
+    pub fn read(&self, parcel: &Parcel) -> Result<Vec<TensorData>, OffloadError> {
+        parcel.items.iter().map(|item| item.read()).collect()
     }
 
     /// Waits for `parcel` and puts what is in it back into `pieces`: those it was sent from.

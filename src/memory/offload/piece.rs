@@ -115,6 +115,16 @@ impl Form {
         Self::Data(data.shape().to_vec(), data.dtype())
     }
 
+    /// The elements in a row.
+    pub(super) fn data(&self, bytes: Bytes) -> TensorData {
+        let (length, dtype) = match self {
+            Self::Data(shape, dtype) => (shape.iter().product::<usize>(), *dtype),
+            #[cfg(feature = "cuda")]
+            Self::Buffer(_, storage, length) => (*length, storage.dtype()),
+        };
+        TensorData::from_bytes(bytes, [length], dtype)
+    }
+
     /// Room for the bytes on the host, aligned as their elements are.
     pub(super) fn room(&self) -> Bytes {
         let (count, size) = match self {

@@ -275,7 +275,7 @@ impl FusedBlock {
 
         let bottleneck = kept.bottleneck.unwrap_or_else(|| {
             let bottleneck = kernels.columns(pixels, middle);
-            kernels.layer_forward(&input, affine1, &values.packed[4 * layer], &bottleneck);
+            kernels.layer_forward_alone(&input, affine1, &values.packed[4 * layer], &bottleneck);
             bottleneck
         });
         let normal = kernels.normalised(&bottleneck, affine2);

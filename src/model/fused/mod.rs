@@ -1,18 +1,24 @@
-//! DenseNet's stages on hand-written CUDA kernels: the same parameters, names and arithmetic as the
+//! DenseNet's and ResNet's stages on hand-written CUDA kernels: the same parameters, names and arithmetic as the
 //! stages beside them, forward and backward by hand.
 //!
-//! Maps stay in the GPU's layout and precision between them, and every channel's statistics travel
-//! with it, computed once where the channel is written. A block's maps lie in one buffer, which the
-//! stage before it makes and writes its output into.
+//! Maps stay in the GPU's layout and precision between them. In a DenseNet every channel's statistics
+//! travel with it, computed once where the channel is written, and a block's maps lie in one buffer,
+//! which the stage before it makes and writes its output into.
 
 mod block;
+mod mean;
+mod plain_stem;
 mod pool;
+mod residual;
 mod stem;
 mod store;
 mod transition;
 
 pub(super) use block::{BlockSizes, FusedBlock};
+pub(super) use mean::FusedMean;
+pub(super) use plain_stem::FusedPlainStem;
 pub(super) use pool::FusedPool;
+pub(super) use residual::{FusedResidual, ResidualSizes};
 pub(super) use stem::FusedStem;
 pub(super) use transition::FusedTransition;
 
@@ -62,6 +68,18 @@ fn gradient_columns(kernels: &Kernels, gradient: Activation) -> Columns {
         }
         other => DeviceMap::of_tensor(kernels, other.into_map()).columns,
     }
+}
+
+/// [`gradient_columns`] for the stage to write over.
+fn own_gradient(kernels: &Kernels, gradient: Activation) -> Columns {
+    let shared = !matches!(gradient, Activation::Device(_));
+    let columns = gradient_columns(kernels, gradient);
+    if !shared {
+        return columns;
+    }
+    let own = kernels.columns(columns.pixels(), columns.channels());
+    kernels.copy(&columns, &own);
+    own
 }
 
 /// The gradient with respect to a block's maps as S and what is missing of it.

@@ -1,13 +1,13 @@
-//! Two-dimensional convolution without bias.
+//! Two-dimensional convolution.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 
-use super::{drawn, normal};
+use super::{drawn, normal, uniform};
 
 /// The sizes of a [`Conv2d`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conv2dConfig {
     /// Channels of the input and of the output.
     pub channels: [usize; 2],
@@ -19,10 +19,11 @@ pub struct Conv2dConfig {
     pub padding: usize,
 }
 
-/// The weight of `torch.nn.Conv2d(bias=False)`: `weight` is `[output, input, kernel, kernel]`.
+/// `torch.nn.Conv2d`: `weight` is `[output, input, kernel, kernel]`, `bias`, if any, `[output]`.
 #[derive(Module, Debug)]
 pub struct Conv2d {
     weight: Param<Tensor<4>>,
+    bias: Option<Param<Tensor<1>>>,
 }
 
 /// The connections whose number decides how large weights are drawn.
@@ -35,7 +36,7 @@ pub enum Fan {
 }
 
 impl Conv2dConfig {
-    /// Trained numbers.
+    /// Trained numbers, but for a bias.
     pub fn parameter_count(&self) -> usize {
         self.channels[0] * self.channels[1] * self.kernel * self.kernel
     }
@@ -45,8 +46,8 @@ impl Conv2dConfig {
         (size + 2 * self.padding - self.kernel) / self.stride + 1
     }
 
-    /// The layer with weights drawn by `kaiming_normal_`, that is, from N(0, 2 / fan) (He et al.
-    /// 2015).
+    /// The layer without bias, its weights drawn by `kaiming_normal_`, that is, from N(0, 2 / fan)
+    /// (He et al. 2015).
     pub fn init(&self, fan: Fan, device: &Device, random: &mut ChaCha8Rng) -> Conv2d {
         let [input, output] = self.channels;
         let fan = match fan {
@@ -56,7 +57,18 @@ impl Conv2dConfig {
         let deviation = (2.0 / (fan * self.kernel * self.kernel) as f64).sqrt();
         let shape = [output, input, self.kernel, self.kernel];
         let weight = drawn(shape, device, random, |random| normal(random, deviation));
-        Conv2d { weight }
+        Conv2d { weight, bias: None }
+    }
+
+    /// The layer as PyTorch draws it by default: all from U(−1/√fan, 1/√fan), where fan is the
+    /// number of connections into an output.
+    pub fn init_default(&self, bias: bool, device: &Device, random: &mut ChaCha8Rng) -> Conv2d {
+        let [input, output] = self.channels;
+        let bound = 1.0 / ((input * self.kernel * self.kernel) as f64).sqrt();
+        let shape = [output, input, self.kernel, self.kernel];
+        let weight = drawn(shape, device, random, |random| uniform(random, bound));
+        let bias = bias.then(|| drawn([output], device, random, |random| uniform(random, bound)));
+        Conv2d { weight, bias }
     }
 }
 
@@ -64,5 +76,10 @@ impl Conv2d {
     /// `[output, input, kernel, kernel]`.
     pub fn weight(&self) -> Tensor<4> {
         self.weight.val()
+    }
+
+    /// `[output]`.
+    pub fn bias(&self) -> Option<Tensor<1>> {
+        self.bias.as_ref().map(Param::val)
     }
 }

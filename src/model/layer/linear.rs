@@ -5,12 +5,13 @@ use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 
 use super::{drawn, uniform};
+use crate::ops::linear;
 
-/// `torch.nn.Linear`: `weight` is `[output, input]`, `bias` `[output]`.
+/// `torch.nn.Linear`: `weight` is `[output, input]`, `bias`, if any, `[output]`.
 #[derive(Module, Debug)]
 pub struct Linear {
     weight: Param<Tensor<2>>,
-    bias: Param<Tensor<1>>,
+    bias: Option<Param<Tensor<1>>>,
 }
 
 impl Linear {
@@ -19,11 +20,28 @@ impl Linear {
     pub fn init(input: usize, output: usize, device: &Device, random: &mut ChaCha8Rng) -> Self {
         let bound = 1.0 / (input as f64).sqrt();
         let weight = drawn([output, input], device, random, |random| uniform(random, bound));
-        Self { weight, bias: Param::from_tensor(Tensor::zeros([output], device)) }
+        Self { weight, bias: Some(Param::from_tensor(Tensor::zeros([output], device))) }
+    }
+
+    /// As PyTorch draws it by default: weights and bias from U(−1/√input, 1/√input).
+    pub fn init_default(
+        [input, output]: [usize; 2],
+        bias: bool,
+        device: &Device,
+        random: &mut ChaCha8Rng,
+    ) -> Self {
+        let bound = 1.0 / (input as f64).sqrt();
+        let weight = drawn([output, input], device, random, |random| uniform(random, bound));
+        let bias = bias.then(|| drawn([output], device, random, |random| uniform(random, bound)));
+        Self { weight, bias }
     }
 
     /// `[batch, input]` to `[batch, output]`.
     pub fn forward(&self, input: Tensor<2>) -> Tensor<2> {
-        input.matmul(self.weight.val().transpose()) + self.bias.val().unsqueeze()
+        let product = linear(input, self.weight.val());
+        match &self.bias {
+            Some(bias) => product + bias.val().unsqueeze(),
+            None => product,
+        }
     }
 }

@@ -7,16 +7,30 @@ use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Device, Tensor};
 
 use super::{EXPANSION, Norm, ResnetArchitecture, ResnetBlock, ResnetForm};
-use crate::memory::{Activation, ActivationShape, Forward, Pass, Stage, StageSpec, Traced};
+use crate::memory::{
+    Activation, ActivationShape, Forward, MemoryConfig, Pass, Stage, StageSpec, Traced,
+};
+#[cfg(feature = "cuda")]
+use crate::model::fused;
 use crate::model::layer::{Conv2d, Conv2dConfig, Fan, NormLayer};
+#[cfg(feature = "cuda")]
+use crate::ops::cuda::Kernels;
 use crate::ops::reference::convolution;
 use crate::random;
 
 impl ResnetArchitecture {
     /// The stages from images with `channels` channels to pooled features: `stem`, then
     /// `layer1.0`, `layer1.1`, …, `pool`.
-    pub fn stages(&self, channels: usize) -> Vec<Box<dyn StageSpec>> {
-        let stem = StemSpec { form: self.form, channels: [channels, self.stem], norm: self.norm };
+    ///
+    /// On CUDA they run fused, as `memory` says, if they can (see [`Self::fusible`]).
+    pub fn stages(&self, channels: usize, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
+        let fused = self.fusible().is_ok().then(|| memory.clone());
+        let stem = StemSpec {
+            form: self.form,
+            channels: [channels, self.stem],
+            norm: self.norm,
+            fused: fused.clone(),
+        };
         let mut stages: Vec<Box<dyn StageSpec>> = vec![Box::new(stem)];
         let mut input = self.stem;
         for (group, &blocks) in self.blocks.iter().enumerate() {
@@ -30,12 +44,13 @@ impl ResnetArchitecture {
                     width: self.width(group),
                     stride: if group > 0 && index == 0 { 2 } else { 1 },
                     norm: self.norm,
+                    fused: fused.clone(),
                 };
                 input = block.output_channels();
                 stages.push(Box::new(block));
             }
         }
-        stages.push(Box::new(PoolSpec { channels: input }));
+        stages.push(Box::new(PoolSpec { channels: input, fused }));
         stages
     }
 }
@@ -47,12 +62,21 @@ fn map_shape(shape: &ActivationShape) -> [usize; 4] {
     }
 }
 
+/// The kernels of a stage that can run `fused`, on a GPU.
+#[cfg(feature = "cuda")]
+fn kernels(fused: &Option<MemoryConfig>, device: &Device) -> Option<Kernels> {
+    fused.as_ref().and_then(|memory| fused::kernels(device, memory))
+}
+
 /// For ImageNet a 7×7 convolution with stride 2, norm, ReLU and 3×3 max-pooling with stride 2; for
 /// CIFAR a 3×3 convolution, norm and ReLU.
 struct StemSpec {
     form: ResnetForm,
     channels: [usize; 2],
     norm: Norm,
+    /// How it runs fused, if it can.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
+    fused: Option<MemoryConfig>,
 }
 
 #[derive(Module, Debug)]
@@ -102,7 +126,18 @@ impl StageSpec for StemSpec {
             bn1: NormLayer::init(self.norm, self.channels[1], device),
             pooled: self.pooled(),
         };
-        Box::new(Traced::new("stem", &[], stem).first())
+        let traced = Traced::new("stem", &[], stem).first();
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = kernels(&self.fused, device) {
+            let (parameters, [input, output]) = (traced.parameters(), self.channels);
+            if !self.pooled() {
+                return Box::new(fused::FusedPlainStem::new(kernels, parameters, self.conv()));
+            }
+            if fused::FusedStem::takes(input) {
+                return Box::new(fused::FusedStem::new(kernels, parameters, output, output));
+            }
+        }
+        Box::new(traced)
     }
 }
 
@@ -130,6 +165,8 @@ struct BlockSpec {
     width: usize,
     stride: usize,
     norm: Norm,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
+    fused: Option<MemoryConfig>,
 }
 
 #[derive(Module, Debug)]
@@ -236,7 +273,15 @@ impl StageSpec for BlockSpec {
         ];
         let names: Vec<(&str, &str)> =
             names.iter().map(|(from, to)| (*from, to.as_str())).collect();
-        Box::new(Traced::new(name, &names, block))
+        let traced = Traced::new(name, &names, block);
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = kernels(&self.fused, device) {
+            let sizes =
+                fused::ResidualSizes { convs, projection: self.projection(), stride: self.stride };
+            let parameters = traced.parameters();
+            return Box::new(fused::FusedResidual::new(name, kernels, parameters, sizes));
+        }
+        Box::new(traced)
     }
 }
 
@@ -286,6 +331,8 @@ fn convolve(layer: &Conv2d, map: Tensor<4>, stride: usize) -> Tensor<4> {
 /// The mean over each feature map.
 struct PoolSpec {
     channels: usize,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
+    fused: Option<MemoryConfig>,
 }
 
 #[derive(Module, Debug)]
@@ -304,7 +351,12 @@ impl StageSpec for PoolSpec {
         0
     }
 
-    fn init(&self, _device: &Device, _seed: u64) -> Box<dyn Stage> {
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "fused stages have one"))]
+    fn init(&self, device: &Device, _seed: u64) -> Box<dyn Stage> {
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = kernels(&self.fused, device) {
+            return Box::new(fused::FusedMean::new(kernels));
+        }
         Box::new(Traced::new("pool", &[], Pool {}))
     }
 }

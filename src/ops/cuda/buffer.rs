@@ -95,7 +95,8 @@ impl Buffer {
         Self { handle, storage: self.storage, length, origin }
     }
 
-    pub(super) fn handle(&self) -> Handle {
+    /// Its memory, for kernels of CubeCL's.
+    pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 

@@ -25,7 +25,8 @@ pub struct Convolution {
 }
 
 impl Convolution {
-    fn output(&self) -> [usize; 2] {
+    /// Height and width of the output.
+    pub(super) fn output(&self) -> [usize; 2] {
         let [_, height, width] = self.size;
         [height, width].map(|size| (size + 2 * self.padding - self.kernel) / self.stride + 1)
     }
@@ -78,15 +79,37 @@ impl Kernels {
         weight: &Packed,
         out: &Columns,
     ) -> Partials {
-        let rows = blocks(out.pixels(), 128);
-        let part = self.partials(rows, out.channels());
-        let sizes = convolution.sizes(map, out).int(weight.row).int(1);
+        let part = self.partials(blocks(out.pixels(), 128), out.channels());
+        self.convolve(convolution, map, weight, out, Some(&part.buffer));
+        part
+    }
+
+    /// Writes the convolution of `map` into `out`, and nothing else.
+    pub fn conv_forward_alone(
+        &self,
+        convolution: &Convolution,
+        map: &Columns,
+        weight: &Packed,
+        out: &Columns,
+    ) {
+        self.convolve(convolution, map, weight, out, None);
+    }
+
+    fn convolve(
+        &self,
+        convolution: &Convolution,
+        map: &Columns,
+        weight: &Packed,
+        out: &Columns,
+        part: Option<&Buffer>,
+    ) {
+        let sizes = convolution.sizes(map, out).int(weight.row).int(part.is_some().into());
         let width = tile(out.channels());
         let kernel = self.conv(CONV_FORWARD, self.chunked(&[map]), 128, width);
-        let buffers = [map.buffer(), &weight.buffer, out.buffer(), &part.buffer];
-        let grid = [rows * blocks(out.channels(), width), 1, 1];
+        // Without statistics the last buffer is not written.
+        let buffers = [map.buffer(), &weight.buffer, out.buffer(), part.unwrap_or(out.buffer())];
+        let grid = [blocks(out.pixels(), 128) * blocks(out.channels(), width), 1, 1];
         self.gpu.launch(&kernel, grid, &buffers, &sizes);
-        part
     }
 
     /// Writes the gradient of a convolution's input into `map` from that of its output; `weight` is in
@@ -98,8 +121,31 @@ impl Kernels {
         weight: &Packed,
         map: &Columns,
     ) {
+        self.backward_input(convolution, gradient, weight, map, false);
+    }
+
+    /// [`Kernels::conv_backward_input`], added to what `map` has.
+    pub fn conv_backward_input_added(
+        &self,
+        convolution: &Convolution,
+        gradient: &Columns,
+        weight: &Packed,
+        map: &Columns,
+    ) {
+        self.backward_input(convolution, gradient, weight, map, true);
+    }
+
+    fn backward_input(
+        &self,
+        convolution: &Convolution,
+        gradient: &Columns,
+        weight: &Packed,
+        map: &Columns,
+        added: bool,
+    ) {
         let classes = convolution.classes();
         let sizes = convolution.sizes(map, gradient).int(weight.row).int(classes);
+        let sizes = sizes.int(usize::from(added)).int(0);
         let width = tile(map.channels());
         let kernel = self.conv(CONV_BACKWARD_INPUT, self.chunked(&[gradient]), 128, width);
         let buffers = [gradient.buffer(), &weight.buffer, map.buffer()];
@@ -117,15 +163,31 @@ impl Kernels {
     ) {
         let (input, output) = (map.channels(), gradient.channels());
         let taps = convolution.kernel * convolution.kernel;
+        let chunked = self.chunked(&[map, gradient]) == 1;
+        let (splits, work) = self.weight_gradient_parts(convolution, map, gradient, chunked);
+        self.reduce_partials(&work, weight_gradient, splits, [output, input, taps]);
+    }
+
+    /// The gradient of a convolution's weight in parts: how many, and `[parts, output, kernel, kernel,
+    /// input]`. `chunked` where channels can be read in whole vectors; behind those of the gradient
+    /// may then be zeros in its rows.
+    pub(super) fn weight_gradient_parts(
+        &self,
+        convolution: &Convolution,
+        map: &Columns,
+        gradient: &Columns,
+        chunked: bool,
+    ) -> (usize, Buffer) {
+        let (input, output) = (map.channels(), gradient.channels());
+        let taps = convolution.kernel * convolution.kernel;
         let (high, wide) = (tile(output), tile(taps * input));
         let tiles = blocks(output, high) * blocks(taps * input, wide);
         let (splits, per) = self.splits(gradient.pixels(), tiles);
         let work = self.floats(splits * output * taps * input);
         let sizes = convolution.sizes(map, gradient).int(per).int(0);
-        let chunked = self.chunked(&[map, gradient]);
-        let kernel = self.conv(CONV_BACKWARD_WEIGHT, chunked, high, wide);
+        let kernel = self.conv(CONV_BACKWARD_WEIGHT, chunked.into(), high, wide);
         let buffers = [map.buffer(), gradient.buffer(), &work];
         self.gpu.launch(&kernel, [tiles, splits, 1], &buffers, &sizes);
-        self.reduce_partials(&work, weight_gradient, splits, [output, input, taps]);
+        (splits, work)
     }
 }

@@ -12,6 +12,7 @@ use burn_cubecl::cubecl::server::{KernelArguments, MetadataBindingInfo};
 use burn_cubecl::cubecl::{MemoryScope, MemoryUsage};
 use cubecl_server::logging::{LaunchObservation, LaunchObserver};
 
+use super::ahead::noted;
 use super::{Buffer, Kernel, Storage};
 
 /// An NVIDIA GPU: its memory and its stream of work.
@@ -20,6 +21,12 @@ pub struct Gpu {
     device: CubeDevice,
     index: usize,
     client: Client,
+}
+
+impl PartialEq for Gpu {
+    fn eq(&self, other: &Self) -> bool {
+        self.device == other.device
+    }
 }
 
 impl std::fmt::Debug for Gpu {
@@ -40,8 +47,8 @@ impl Gpu {
         }
     }
 
-    /// What its work is given to.
-    pub(super) fn client(&self) -> &Client {
+    /// What CubeCL's kernels are launched by.
+    pub fn client(&self) -> &Client {
         &self.client
     }
 
@@ -96,6 +103,11 @@ impl Gpu {
         (outcome, watcher.most.load(Ordering::Relaxed))
     }
 
+    /// Gives memory that nothing uses back to the device.
+    pub fn release_unused(&self) {
+        let _ = self.client.memory_cleanup();
+    }
+
     /// Its multiprocessors.
     pub fn multiprocessors(&self) -> usize {
         let hardware = &self.client.properties().hardware;
@@ -113,6 +125,9 @@ impl Gpu {
     /// Returns at once. A kernel that cannot be compiled or launched leaves its failure on the
     /// buffers, where reading them reports it.
     pub fn launch(&self, kernel: &Kernel, grid: [usize; 3], buffers: &[&Buffer], sizes: &Sizes) {
+        if noted(kernel) {
+            return;
+        }
         let [x, y, z] = grid.map(|count| u32::try_from(count).expect("a grid fits in 32 bits"));
         let arguments = buffers.iter().fold(KernelArguments::new(), |arguments, buffer| {
             arguments.with_buffer(buffer.handle().binding())
@@ -177,6 +192,12 @@ impl Sizes {
     pub fn int(mut self, value: usize) -> Self {
         let value = i32::try_from(value).expect("a size fits in 31 bits");
         self.0.push(value as u32);
+        self
+    }
+
+    /// With a field of 32 bits.
+    pub fn bits(mut self, value: u32) -> Self {
+        self.0.push(value);
         self
     }
 

@@ -61,6 +61,11 @@ impl Kernel {
         &self.text
     }
 
+    /// What CubeCL knows it by.
+    pub(super) fn id(&self) -> &KernelId {
+        &self.id
+    }
+
     pub(super) fn launchable(&self) -> Box<dyn CubeKernel> {
         Box::new(Launchable(self.clone()))
     }

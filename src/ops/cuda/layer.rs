@@ -32,10 +32,33 @@ impl Kernels {
         weight: &Packed,
         out: &Columns,
     ) -> Partials {
-        let rows = blocks(map.pixels(), 128);
-        let part = self.partials(rows, out.channels());
+        let part = self.partials(blocks(map.pixels(), 128), out.channels());
+        self.layer(map, affine, weight, out, Some(&part.buffer));
+        part
+    }
+
+    /// Writes norm, ReLU and 1×1 convolution of `map` into `out`, and nothing else.
+    pub fn layer_forward_alone(
+        &self,
+        map: &Columns,
+        affine: &Affine,
+        weight: &Packed,
+        out: &Columns,
+    ) {
+        self.layer(map, affine, weight, out, None);
+    }
+
+    fn layer(
+        &self,
+        map: &Columns,
+        affine: &Affine,
+        weight: &Packed,
+        out: &Columns,
+        part: Option<&Buffer>,
+    ) {
         let sizes = Sizes::new().int(map.pixels()).int(map.channels()).int(out.channels());
         let sizes = sizes.int(map.stride()).int(out.stride()).int(weight.row);
+        let sizes = sizes.int(part.is_some().into()).int(0);
         let width = tile(out.channels());
         let kernel = self.variant(LAYER_FORWARD, width, &[("TILE_N", width)]);
         let buffers = [
@@ -44,11 +67,10 @@ impl Kernels {
             &affine.shift,
             &weight.buffer,
             out.buffer(),
-            &part.buffer,
+            part.unwrap_or(out.buffer()), // not written without statistics
         ];
-        let grid = [rows * blocks(out.channels(), width), 1, 1];
+        let grid = [blocks(map.pixels(), 128) * blocks(out.channels(), width), 1, 1];
         self.gpu.launch(&kernel, grid, &buffers, &sizes);
-        part
     }
 
     /// Writes the gradient of the weight of [`Kernels::layer_forward`], `[output, input]`.

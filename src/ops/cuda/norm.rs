@@ -2,6 +2,7 @@
 
 use super::columns::{Affine, Columns, Moments, Partials, Sums};
 use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
+use super::layer::Normalised;
 use super::{Buffer, Sizes};
 
 const CHANNEL_STATISTICS: Entry = entry!("channel_statistics", 1024, [TILES, CHANNELS]);
@@ -12,6 +13,17 @@ const NORM_APPLY: Entry = entry!("norm_apply", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_SUMS: Entry = entry!("norm_backward_sums", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_APPLY: Entry = entry!("norm_backward_apply", 256, [TILES, CHANNELS]);
 const INPUT_GRADIENT: Entry = entry!("input_gradient", 256, [TILES, CHANNELS]);
+
+/// What tells where a ReLU let a gradient through.
+#[derive(Debug, Clone, Copy)]
+enum Mask<'a> {
+    /// There is none.
+    None,
+    /// The norm's input: the ReLU follows the norm.
+    Input,
+    /// The ReLU's output.
+    Output(&'a Columns),
+}
 
 /// Where the statistics of a batch go that running statistics move towards: its mean and its
 /// unbiased variance.
@@ -185,35 +197,100 @@ impl Kernels {
         blocks(channels, 8 * self.vector())
     }
 
-    /// Turns the gradient of a norm's output after ReLU into that of its input, `map`, in place, and
-    /// writes the gradients of its parameters.
+    /// Turns the gradient of a norm's output, after ReLU where `relu`, into that of its input, `map`,
+    /// in place, and writes the gradients of its parameters.
     pub fn norm_backward(
         &self,
         gradient: &Columns,
         map: &Columns,
-        moments: &Moments,
-        affine: &Affine,
-        norm: &NormBuffers,
+        normalised: Normalised<'_>,
+        norm_gradients: &NormBuffers,
+        relu: bool,
+    ) {
+        let mask = if relu { Mask::Input } else { Mask::None };
+        self.norm_sums(gradient, map, mask, normalised, norm_gradients);
+        self.norm_input(gradient, map, mask, normalised, norm_gradients, gradient);
+    }
+
+    /// Turns the input of a norm, `map`, whose output was added to a shortcut before ReLU gave
+    /// `output`, into its gradient, in place; and `gradient`, that of `output`, into that of the
+    /// sum. Writes the gradients of the norm's parameters.
+    pub fn residual_backward(
+        &self,
+        gradient: &Columns,
+        map: &Columns,
+        output: &Columns,
+        normalised: Normalised<'_>,
+        norm_gradients: &NormBuffers,
+    ) {
+        self.norm_sums(gradient, map, Mask::Output(output), normalised, norm_gradients);
+        self.norm_input(gradient, map, Mask::None, normalised, norm_gradients, map);
+    }
+
+    /// Writes the gradients of a norm's parameters. A mask by the ReLU's output is applied to
+    /// `gradient`.
+    fn norm_sums(
+        &self,
+        gradient: &Columns,
+        map: &Columns,
+        mask: Mask<'_>,
+        Normalised { moments, affine, norm }: Normalised<'_>,
         norm_gradients: &NormBuffers,
     ) {
         let (pixels, channels) = (map.pixels(), map.channels());
         let rows = blocks(pixels, 64).min(4 * self.multiprocessors);
         let part = self.partials(rows, channels);
-        let sizes = Sizes::new().int(pixels).int(channels);
-        let sizes = sizes.int(gradient.stride()).int(map.stride()).int(0).int(1);
-        let common = [gradient.buffer(), map.buffer(), map.buffer()];
-        let channel = [&moments.mean, &moments.deviation, &affine.scale, &affine.shift];
-        let buffers = [&common[..], &channel[..], &[&part.buffer]].concat();
-        let grid = [rows, self.lanes(channels), 1];
-        self.gpu.launch(&self.get(NORM_BACKWARD_SUMS), grid, &buffers, &sizes);
+        let (mask, output) = match mask {
+            Mask::None => (0, map),
+            Mask::Input => (1, map),
+            Mask::Output(output) => (2 + 4, output),
+        };
+        let sizes = Sizes::new().int(pixels).int(channels).int(gradient.stride());
+        let sizes = sizes.int(map.stride()).int(output.stride()).int(mask);
+        let buffers = [
+            gradient.buffer(),
+            map.buffer(),
+            output.buffer(),
+            &moments.mean,
+            &moments.deviation,
+            &affine.scale,
+            &affine.shift,
+            &part.buffer,
+        ];
+        let kernel = self.variant(NORM_BACKWARD_SUMS, mask, &[("MASK", mask)]);
+        self.gpu.launch(&kernel, [rows, self.lanes(channels), 1], &buffers, &sizes);
         self.channel_sums(&part, norm, norm_gradients, &self.sums(channels), true);
+    }
 
-        let sizes = Sizes::new().int(pixels).int(channels);
-        let sizes = sizes.int(gradient.stride()).int(map.stride()).int(0);
-        let sizes = sizes.int(gradient.stride()).int(0).int(1).float(1.0 / pixels as f32).int(0);
-        let sums = [&norm_gradients.scale, &norm_gradients.shift];
-        let out = [gradient.buffer(), gradient.buffer()];
-        let buffers = [&common[..], &channel[..], &sums[..], &out[..]].concat();
+    /// Writes the gradient of a norm's input into `out`, which may be `gradient` or `map`, after
+    /// [`Kernels::norm_sums`].
+    fn norm_input(
+        &self,
+        gradient: &Columns,
+        map: &Columns,
+        mask: Mask<'_>,
+        Normalised { moments, affine, .. }: Normalised<'_>,
+        norm_gradients: &NormBuffers,
+        out: &Columns,
+    ) {
+        let (pixels, channels) = (map.pixels(), map.channels());
+        let masked = usize::from(matches!(mask, Mask::Input));
+        let sizes = Sizes::new().int(pixels).int(channels).int(gradient.stride());
+        let sizes = sizes.int(map.stride()).int(0).int(out.stride()).int(0).int(masked);
+        let sizes = sizes.float(1.0 / pixels as f32).int(0);
+        let buffers = [
+            gradient.buffer(),
+            map.buffer(),
+            map.buffer(), // not read
+            &moments.mean,
+            &moments.deviation,
+            &affine.scale,
+            &affine.shift,
+            &norm_gradients.scale,
+            &norm_gradients.shift,
+            out.buffer(),
+            out.buffer(), // not written
+        ];
         let grid = [self.streaming(pixels), self.lanes(channels), 1];
         self.gpu.launch(&self.get(NORM_BACKWARD_APPLY), grid, &buffers, &sizes);
     }

@@ -2,7 +2,9 @@
 
 use burn::tensor::{ExecutionError, Tensor};
 
-use super::{Buffer, Gpu, Kernel, Sizes, Storage};
+use super::arrays::{ARRAYS, HEADER};
+use super::kernels::blocks;
+use super::{Buffer, Gpu, Kernel, Sizes};
 
 /// Elements that one block adds up.
 const STEP: usize = 4096;
@@ -15,24 +17,38 @@ impl Gpu {
     ///
     /// When the device fails.
     pub fn sums_of_squares(&self, tensors: Vec<Tensor<1>>) -> Result<Vec<f64>, ExecutionError> {
-        let text = include_str!("kernels/sum_of_squares.cu");
-        let kernel = Kernel::new("sum_of_squares", 256, &[], &[text]);
-        let blocks: Vec<usize> =
-            tensors.iter().map(|tensor| tensor.dims()[0].div_ceil(STEP)).collect();
-        // Each tensor's parts begin where 16 bytes can be written at once.
-        let rooms: Vec<usize> = blocks.iter().map(|blocks| blocks.next_multiple_of(4)).collect();
-        let all = self.empty(rooms.iter().sum(), Storage::F32);
+        let text = include_str!("kernels/sums_of_squares.cu");
+        let kernel = Kernel::new("sums_of_squares", 256, &[], &[HEADER, text]);
+        let buffers: Vec<Buffer> = tensors.into_iter().map(Buffer::of_tensor).collect();
+        let parts = |buffer: &Buffer| blocks(buffer.len(), STEP);
+        // Each launch's parts begin where 16 bytes can be written at once.
+        let rooms: Vec<usize> = buffers
+            .chunks(ARRAYS)
+            .map(|chunk| chunk.iter().map(parts).sum::<usize>().next_multiple_of(4))
+            .collect();
+        let all = self.floats(rooms.iter().sum());
         let mut start = 0;
-        let mut places = Vec::with_capacity(tensors.len());
-        for (tensor, (blocks, room)) in tensors.into_iter().zip(blocks.iter().zip(rooms)) {
-            let sizes = Sizes::new().int(tensor.dims()[0]);
-            let part = all.range(start..start + blocks);
-            self.launch(&kernel, [*blocks, 1, 1], &[&Buffer::of_tensor(tensor), &part], &sizes);
-            places.push(start..start + blocks);
+        for (chunk, room) in buffers.chunks(ARRAYS).zip(&rooms) {
+            let lengths: Vec<usize> = chunk.iter().map(Buffer::len).collect();
+            let groups: Vec<Vec<&Buffer>> = chunk.iter().map(|buffer| vec![buffer]).collect();
+            let sizes = Sizes::new().int(chunk.len()).int(0);
+            let part = all.range(start..start + room);
+            self.launch_over(&kernel, STEP, &lengths, &groups, &[&part], sizes);
             start += room;
         }
-        let parts: Tensor<1> = self.tensor(&all, [all.len()]);
-        let parts: Vec<f64> = parts.try_into_data()?.iter().collect();
-        Ok(places.into_iter().map(|place| parts[place].iter().sum()).collect())
+        let read: Tensor<1> = self.tensor(&all, [all.len()]);
+        let read: Vec<f64> = read.try_into_data()?.iter().collect();
+        let mut sums = Vec::with_capacity(buffers.len());
+        let mut start = 0;
+        for (chunk, room) in buffers.chunks(ARRAYS).zip(rooms) {
+            let mut place = start;
+            for buffer in chunk {
+                let next = place + parts(buffer);
+                sums.push(read[place..next].iter().sum());
+                place = next;
+            }
+            start += room;
+        }
+        Ok(sums)
     }
 }

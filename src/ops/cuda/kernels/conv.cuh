@@ -125,6 +125,15 @@ struct gathered {
     }
 };
 
+// Adds V results from `column` on of a row to f, as `write_results` is to write them.
+__device__ __forceinline__ void add_results(const E* row, int column, int columns, bool vectors, float* f) {
+    float there[V];
+    if (column >= columns) return;
+    element::unpack(load_channels(row, column, columns, vectors), there);
+#pragma unroll
+    for (int e = 0; e < V; e++) f[e] += there[e];
+}
+
 // Writes V results from `column` on of a row that begins at `row`.
 __device__ __forceinline__ void write_results(E* row, int column, int columns, bool vectors, const float* f) {
     if (vectors) {

@@ -1,12 +1,13 @@
 // dx[q, c] = Σ_tap Σ_o dy[pixel(q, tap), o]·w[o, c, tap]: the input gradient of `conv_forward`.
 //
-// dy: [P, out] (ld_y), packed: `pack_weights` mode 1, dx: [batch·height·width, in] (ld_x), every element written.
+// dy: [P, out] (ld_y), packed: `pack_weights` mode 1, dx: [batch·height·width, in] (ld_x), every element written;
+// accumulate = 1 adds to dx instead, and leaves pixels that no tap hits as they are.
 // Input pixels are taken by their remainder under the stride: a tile of 128 has one remainder, so only taps that hit.
 // Headers: tiles.cuh channels.cuh gemm.cuh conv.cuh. Grid classes·ceil(in/TILE_N), block 256. No workspace.
 
 struct conv_backward_input_sizes {
     conv_sizes conv;
-    int row, classes;
+    int row, classes, accumulate, zero;
 };
 
 extern "C" __global__ void __launch_bounds__(256, BLOCKS)
@@ -35,6 +36,7 @@ conv_backward_input(const E* __restrict__ dy, const E* __restrict__ packed, E* _
     g.ny = g.ky0 < v.kh ? (v.kh - g.ky0 + v.stride_y - 1) / v.stride_y : 0;
     g.nx = g.kx0 < v.kw ? (v.kw - g.kx0 + v.stride_x - 1) / v.stride_x : 0;
     if (g.nx == 0) g.ny = 0;
+    if (g.ny == 0 && s.accumulate) return;
     g.direction = -1, g.row_length = s.row, g.kw = v.kw;
     g.step_y = v.stride_y, g.step_x = v.stride_x, g.columns = v.in, g.column0 = tile_n * TN;
 #pragma unroll
@@ -63,8 +65,10 @@ conv_backward_input(const E* __restrict__ dy, const E* __restrict__ packed, E* _
 #pragma unroll
             for (int k = 0; k < 2 * COLUMN_TILES<TN> / V; k++) {
                 float f[V];
+                int column = g.column0 + warp_column<TN>() + k * 4 * V + (lane & 3) * V;
                 results(acc, i, h, k, f);
-                write_results(row, g.column0 + warp_column<TN>() + k * 4 * V + (lane & 3) * V, v.in, vectors, f);
+                if (s.accumulate) add_results(row, column, v.in, vectors, f);
+                write_results(row, column, v.in, vectors, f);
             }
         }
 }

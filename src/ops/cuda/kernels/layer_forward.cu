@@ -1,11 +1,12 @@
 // y[p, o] = Σ_c relu(scale[c]·x[p, c] + shift[c])·w[o, c]: norm, ReLU and 1×1 convolution.
 //
-// x: [P, C] (ld_x), packed: `pack_weights` mode 0, y: [P, out] (ld_y); part: statistics of y as stored, rows = ceil(P/128).
+// x: [P, C] (ld_x), packed: `pack_weights` mode 0, y: [P, out] (ld_y); part (when statistics = 1): statistics of y as stored,
+// rows = ceil(P/128).
 // Headers: tiles.cuh channels.cuh gemm.cuh conv.cuh normed.cuh. Grid ceil(P/128)·ceil(out/TILE_N), block 256. C, out and
 // strides are multiples of 8. Bytes: x once per column tile, y once.
 
 struct layer_forward_sizes {
-    int pixels, channels, out, ld_x, ld_y, row;
+    int pixels, channels, out, ld_x, ld_y, row, statistics, zero;
 };
 
 extern "C" __global__ void __launch_bounds__(256, BLOCKS)
@@ -60,6 +61,7 @@ layer_forward(const E* __restrict__ x, const float* __restrict__ scale, const fl
                 write_results(y + p * s.ld_y, g.column0 + wn * (TN / 2) + k * 4 * V + (lane & 3) * V, s.out, true, f);
             }
         }
-    tile_statistics<2, TN / 16, TN>(acc, (float*)shared, part, tile_m, (int)((rows + 127) / 128), first, rows, g.column0,
-                                    s.out);
+    if (s.statistics)
+        tile_statistics<2, TN / 16, TN>(acc, (float*)shared, part, tile_m, (int)((rows + 127) / 128), first, rows, g.column0,
+                                        s.out);
 }

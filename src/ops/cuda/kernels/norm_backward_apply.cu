@@ -1,5 +1,5 @@
 // dx = scale·(g − dbeta/m − x̂·dgamma/m), g and mask as in `norm_backward_sums`, x̂ = (x − mean)·rstd, scale = gamma·rstd;
-// mask + 4 also writes dresidual = g. Any C. dx may be dy, dresidual may be dy (not both).
+// mask + 4 also writes dresidual = g. Any C. dx may be dy or x, dresidual may be dy (if dx is not).
 //
 // dy, x, y, dx, dresidual: [pixels, C]. Headers: tiles.cuh channels.cuh. Grid (G, ceil(C/(8·V))), block 256,
 // G = min(ceil(pixels/32), 8·SMS). Bytes: each tensor once.
@@ -11,7 +11,7 @@ struct norm_backward_apply_sizes {
 };
 
 extern "C" __global__ void __launch_bounds__(256, 2)
-norm_backward_apply(const E* dy, const E* __restrict__ x, const E* __restrict__ y, const float* __restrict__ mean,
+norm_backward_apply(const E* dy, const E* x, const E* __restrict__ y, const float* __restrict__ mean,
                     const float* __restrict__ rstd, const float* __restrict__ scale, const float* __restrict__ shift,
                     const float* __restrict__ dgamma, const float* __restrict__ dbeta, E* dx, E* dresidual,
                     const __grid_constant__ norm_backward_apply_sizes s) {

@@ -1,31 +1,47 @@
-// torch.optim.SGD: g = grad·factor + weight_decay·p; buf = g on the first step, else momentum·buf + (1 − dampening)·g;
-// p −= lr·(nesterov ? g + momentum·buf : buf). Nothing changes when the norm was not finite. With momentum 0 `momentum` is
-// neither read nor written. Header: segments.cuh. Grid: blocks of the table, block 256.
+// torch.optim.SGD: g = grad·factor + l2·p; buffer = g on the first step, else momentum·buffer + rest·g (rest = 1 − dampening);
+// out = p − lr·(nesterov ? g + momentum·buffer : buffer). Parameters without their bit in `decays` have l2 = 0. With momentum 0
+// the buffers are neither read nor written. Header: parameters.cuh. Grid Σ ceil(length / 1024), block 256.
+// Bytes: 3 reads and 2 writes of each parameter; 2 and 1 without momentum.
 
 struct sgd_step_sizes {
-    int segments, nesterov;
-    float lr, momentum, dampening;
-    int zero;
+    int arrays, first;
+    unsigned decays;
+    int nesterov;
+    float factor, lr, momentum, rest, l2, zero;
+    places at;
 };
 
+#define ARGUMENTS(i) const float *param##i, const float *grad##i, float *buffer##i, float *out##i,
+#define CASE(i) case i: param = param##i; grad = grad##i; buffer = buffer##i; out = out##i; break;
+
 extern "C" __global__ void __launch_bounds__(256)
-sgd_step(float* __restrict__ param, const float* __restrict__ grad, float* __restrict__ momentum,
-         const float* __restrict__ state, const unsigned* __restrict__ table, const __grid_constant__ sgd_step_sizes s) {
-    if (state[2] == 0.f) return;
-    float factor = state[1];
-    bool first = state[3] <= 1.f;
-    segment t = find_segment(table, s.segments);
+sgd_step(EACH(ARGUMENTS) const __grid_constant__ sgd_step_sizes s) {
+    int k = find_array(s.at, s.arrays);
+    const float *param = nullptr, *grad = nullptr;
+    float *buffer = nullptr, *out = nullptr;
+    switch (k) { EACH(CASE) }
+    float l2 = s.decays >> k & 1 ? s.l2 : 0.f;
+    bool old = s.momentum != 0.f && !s.first;
+    unsigned begin = (blockIdx.x - s.at.first[k]) * 1024 + threadIdx.x, length = s.at.length[k];
+    float p[4], g[4], b[4];
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-        unsigned i = t.begin + threadIdx.x + k * 256;
-        if (i >= t.end) break;
-        unsigned long long at = (unsigned long long)t.offset + i;
-        float p = param[at], g = fmaf(t.weight_decay, p, grad[at] * factor);
+    for (int j = 0; j < 4; j++) {
+        unsigned i = begin + j * 256;
+        bool in = i < length;
+        p[j] = in ? param[i] : 0.f;
+        g[j] = in ? grad[i] : 0.f;
+        b[j] = in && old ? buffer[i] : 0.f;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        unsigned i = begin + j * 256;
+        if (i >= length) break;
+        float gradient = fmaf(l2, p[j], g[j] * s.factor), direction = gradient;
         if (s.momentum != 0.f) {
-            float buffer = first ? g : s.momentum * momentum[at] + (1.f - s.dampening) * g;
-            momentum[at] = buffer;
-            g = s.nesterov ? fmaf(s.momentum, buffer, g) : buffer;
+            float kept = s.first ? gradient : fmaf(s.momentum, b[j], s.rest * gradient);
+            buffer[i] = kept;
+            direction = s.nesterov ? fmaf(s.momentum, kept, gradient) : kept;
         }
-        param[at] = fmaf(-s.lr, g, p);
+        out[i] = fmaf(-s.lr, direction, p[j]);
     }
 }

@@ -1,0 +1,293 @@
+"""Times every kernel of DenseNet-121's dense blocks in their order, forward and backward, as src/model/fused/block.rs launches them.
+
+python dense.py [ELEMENT] [--batch N] [--size PIXELS] [--step MS] [--json FILE]; `python dense.py compile` needs no GPU.
+
+For each kernel: launches in a step, their time, what the algorithm cannot do without moving, both together as a rate and as a share of
+what a copy moves, the rate of arithmetic, and the share of the blocks' time (and of a step's, given with --step in milliseconds).
+"""
+
+import argparse
+import json
+import os
+import sys
+
+import launch
+
+FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/cuda/kernels"))
+GEMM = "tiles channels gemm conv"
+HEADERS = {
+    "pack_weights": "tiles", "reduce_partials": "", "norm_affine": "", "channel_statistics": "tiles channels",
+    "channel_norm": "tiles channels", "channel_sums": "tiles channels", "norm_apply": "tiles channels",
+    "input_gradient": "tiles channels", "layer_forward": f"{GEMM} normed", "layer_weight": f"{GEMM} normed",
+    "layer_backward": GEMM, "conv_forward": GEMM, "conv_backward_input": GEMM, "conv_backward_weight": GEMM,
+}
+MACROS = {
+    "layer_forward": [dict(TILE_N=128)], "layer_backward": [dict(TILE_N=n) for n in (64, 128)],
+    "layer_weight": [dict(TILE_M=128, TILE_N=n) for n in (64, 128)], "conv_forward": [dict(CHUNKED=1, TILE_M=128, TILE_N=64)],
+    "conv_backward_input": [dict(CHUNKED=1, TILE_M=128, TILE_N=128)], "conv_backward_weight": [dict(CHUNKED=1, TILE_M=64, TILE_N=128)],
+}
+GROWTH, MIDDLE, EPS = 32, 128, 1e-5
+LAYERS, STEM = [6, 12, 24, 16], 64
+
+
+def variants(element):
+    for name, headers in HEADERS.items():
+        for macros in MACROS.get(name, [{}]):
+            base = (("ELEMENT", element),) if "tiles" in headers else ()
+            yield name, tuple(headers.split()), base + tuple(macros.items())
+
+
+def up(a, b):
+    return -(-a // b)
+
+
+def tile(columns):
+    return 64 if columns <= 64 else 128
+
+
+class Blocks:
+    """Launches with a log of what each is and must move and multiply."""
+
+    def __init__(self, element, kernels, dtype):
+        self.element, self.kernels, self.dtype, self.log = element, kernels, dtype, []
+        self.size, self.rooms = dtype.itemsize, {}
+        self.vector = 16 // self.size
+
+    def go(self, name, grid, block, pointers, numbers, moved, products=0, **macros):
+        key = ((("ELEMENT", self.element),) if "tiles" in HEADERS[name] else ()) + tuple(macros.items())
+        self.log.append((name, moved, 2 * products))
+        self.kernels[(name, key)](grid, block, pointers, numbers)
+
+    def room(self, tag, *shape, dtype=None):
+        key = (tag, shape)
+        if key not in self.rooms:
+            self.rooms[key] = torch.zeros(*shape, dtype=dtype or self.dtype, device="cuda")
+        return self.rooms[key]
+
+    def floats(self, tag, *shape):
+        return self.room(tag, *shape, dtype=torch.float32)
+
+    def pack(self, weights):
+        """Both forms of each weight, by one launch."""
+        table, target, source, blocks, views = [], 0, 0, 0, []
+        for w in weights:
+            o, i, kh, kw = w.shape
+            for mode in (0, 1):
+                row = up(kh * kw * (o if mode else i), 4 * self.vector) * 4 * self.vector
+                rows = i if mode else o
+                table.append([source, target, mode, o, i, kh * kw, row, blocks])
+                views.append((target, rows, row))
+                target, blocks = target + up(rows * row, 8) * 8, blocks + up(rows * row, 256)
+            source += w.numel()
+        flat, packed = torch.cat([w.reshape(-1) for w in weights]), self.room("packed", target)
+        table = torch.tensor(table, dtype=torch.int32, device="cuda")
+        self.go("pack_weights", blocks, 256, [flat, packed, table], [len(views), 0], source * 4 + target * self.size)
+        self.kept = (flat, table)  # the launch has not run yet
+        return [packed[t : t + r * row].view(r, row) for t, r, row in views]
+
+    def splits(self, pixels, tiles):
+        per = 32 * up(pixels, 32 * max(1, 2 * SMS // tiles))
+        return up(pixels, per), per
+
+    def streaming(self, pixels, channels):
+        return min(up(pixels, 32), 8 * SMS), up(channels, 8 * self.vector)
+
+    def norm_apply(self, x, affine, y):
+        p, c = y.shape
+        self.go("norm_apply", self.streaming(p, c), 256, [x, *affine, x, y], [p, c, x.stride(0), x.stride(0), y.stride(0), 2],
+                2 * p * c * self.size)
+
+    def input_gradient(self, s, x, moments, sums):
+        p, c = x.shape
+        self.go("input_gradient", self.streaming(p, c), 256, [s, x, *moments, *sums, s],
+                [p, c, s.stride(0), x.stride(0), s.stride(0), 1.0 / p], 3 * p * c * self.size)
+
+    def channel_norm(self, part, rows, written, moments, norm, affine):
+        c = norm[0].numel()
+        self.go("channel_norm", up(written, 8) + up(c - written, 1024), 1024, [part, *moments, *norm, *affine, *affine],
+                [rows, written, c, 0, EPS, 1.0], rows * written * 8)
+
+    def channel_sums(self, part, rows, norm, sums, accumulate):
+        c = norm[0].numel()
+        gradients = self.floats("dgamma", c), self.floats("dbeta", c)
+        self.go("channel_sums", up(c, 8), 1024, [part, norm[0], *gradients, *sums], [rows, c, accumulate, 0], rows * c * 8)
+
+    def reduce(self, work, splits, o, i, taps):
+        out = self.floats("dw", o * i * taps)
+        self.go("reduce_partials", up(o * i * taps, 256), 256, [work, out], [splits, o, i, taps, 0, 0], (splits + 1) * o * i * taps * 4)
+
+    def block(self, batch, side, first, layers, every=False):
+        """A dense block's training step over `batch` images of `side` by `side`, `first` channels in. `every`: kernels besides."""
+        p, c_all, e, m, k = batch * side * side, first + layers * GROWTH, self.size, MIDDLE, GROWTH
+        rows = up(p, 128)
+        f = self.floats
+        random = lambda tag, *shape: self.room(tag, *shape) if (tag, shape) in self.rooms else self.room(tag, *shape).normal_()
+        norm = lambda c: (f("gamma", c).fill_(1.0), f("beta", c).fill_(0.1))
+        X, S = random("X", p, c_all), random("S", p, c_all)
+        moments = [f("mean", c_all), f("var", c_all).fill_(1.0), f("rstd", c_all).fill_(1.0)]
+        sums = [f("s1", c_all), f("s2", c_all)]
+        between, missing = [f(f"between{i}", m).fill_(1.0) for i in range(3)], [f("t1", m), f("t2", m)]
+        norms = {c: norm(c) for c in [m] + [first + l * k for l in range(layers + 1)]}
+        torch.cuda.synchronize()
+        self.log = []
+        weights = [w for l in range(layers) for w in (f("w1", m, first + l * k, 1, 1).normal_(), f("w2", k, m, 3, 3).normal_())]
+        packed = self.pack(weights)
+        conv = lambda i, o, size, ld_x, ld_y: [batch, side, side, i, side, side, o, size, size, 1, 1, size // 2, size // 2, ld_x, ld_y, 0]
+        affine = lambda tag, c: (f(f"scale{tag}", c), f(f"shift{tag}", c))
+        self.go("norm_affine", up(first, 256), 256, [*moments[:2], *norms[first], *affine(0, first), *affine(0, first)],
+                [first, 0, EPS, 0.1, 1.0, 0], 6 * first * 4)
+        Z = [self.room(f"Z{l}", p, m) for l in range(layers)]
+        A = self.room("A", p, m)
+        for l in range(layers):
+            c = first + l * k
+            w1, w2, part = packed[4 * l], packed[4 * l + 2], f("part", rows * (2 * max(m, c_all) + 1))
+            self.go("layer_forward", rows * up(m, tile(m)), 256, [X, *affine(l, c), w1, Z[l], part], [p, c, m, c_all, m, w1.stride(0)],
+                    p * (c + m) * e, p * c * m, TILE_N=tile(m))
+            self.channel_norm(part, rows, m, between, norms[m], affine("m", m))
+            self.norm_apply(Z[l], affine("m", m), A)
+            self.go("conv_forward", rows, 256, [A, w2, X[:, c:], part], conv(m, k, 3, m, c_all) + [w2.stride(0), 1], p * (m + k) * e,
+                    9 * p * m * k, CHUNKED=1, TILE_M=128, TILE_N=tile(k))
+            if l + 1 < layers:
+                self.channel_norm(part, rows, k, moments, norms[c + k], affine(l + 1, c + k))
+            else:
+                self.go("channel_statistics", up(k, 8), 1024, [part] + [t[c:] for t in moments], [rows, k, EPS, 0], rows * k * 8)
+        for l in reversed(range(layers)):
+            c = first + l * k
+            b1, b2, part = packed[4 * l + 1], packed[4 * l + 3], f("part", rows * (2 * max(m, c_all) + 1))
+            dY, new = S[:, c : c + k], slice(c, c + k)
+            self.input_gradient(dY, X[:, new], (moments[0][new], moments[2][new]), [t[new] for t in sums])
+            self.norm_apply(Z[l], affine("m", m), A)
+            tiles = up(k, 64) * up(9 * m, 128)
+            splits, per = self.splits(p, tiles)
+            work = f("work", splits * k * m * 9)
+            self.go("conv_backward_weight", (tiles, splits), 256, [A, dY, work], conv(m, k, 3, m, c_all) + [per, 0], p * (m + k) * e,
+                    9 * p * m * k, CHUNKED=1, TILE_M=64, TILE_N=128)
+            self.reduce(work, splits, k, m, 9)
+            if every:
+                self.go("conv_backward_input", rows, 256, [dY, b2, A], conv(m, k, 3, m, c_all) + [b2.stride(0), rows], p * (m + k) * e,
+                        9 * p * m * k, CHUNKED=1, TILE_M=128, TILE_N=128)
+            self.go("layer_backward", rows, 256, [dY, b2, Z[l], between[0], between[2], *affine("m", m), norms[m][0], A, part],
+                    conv(m, k, 3, m, c_all) + [b2.stride(0), m, 0, 0], p * (2 * m + k) * e, 9 * p * m * k, TILE_N=tile(m))
+            self.log[-1] = ("layer_backward 3x3", *self.log[-1][1:])
+            self.channel_sums(part, rows, norms[m], missing, 0)
+            self.input_gradient(A, Z[l], (between[0], between[2]), missing)
+            tiles = up(c, tile(c))
+            splits, per = self.splits(p, tiles)
+            work = f("work", splits * m * c)
+            self.go("layer_weight", (tiles, splits), 256, [X, *affine(l, c), A, work], [p, c, m, c_all, m, per], p * (m + c) * e,
+                    p * c * m, TILE_M=128, TILE_N=tile(c))
+            self.reduce(work, splits, m, c, 1)
+            self.go("layer_backward", rows * up(c, tile(c)), 256,
+                    [A, b1, X, moments[0], moments[2], *affine(l, c), norms[c][0], S, part],
+                    conv(c, m, 1, c_all, m) + [b1.stride(0), c_all, 1, 0], p * (m + 3 * c) * e, p * c * m, TILE_N=tile(c))
+            self.log[-1] = ("layer_backward 1x1", *self.log[-1][1:])
+            self.channel_sums(part, rows, norms[c], sums, 1)
+        self.input_gradient(S[:, :first], X[:, :first], (moments[0], moments[2]), sums)
+
+
+def spent(run, log, repeats=5):
+    """The median time of each launch in microseconds, in the order of `log`, as the profiler sees it."""
+    from torch.profiler import ProfilerActivity, profile
+
+    run()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(repeats):
+            run()
+        torch.cuda.synchronize()
+    names = {name.split(" ")[0] for name, _, _ in log()}
+    events = sorted((event for event in seen.events() if event.name in names), key=lambda event: event.time_range.start)
+    expected = [name.split(" ")[0] for name, _, _ in log()]
+    if [event.name for event in events] != expected * repeats:
+        sys.exit(f"the profiler saw {len(events)} launches of {len(expected) * repeats}, or in another order")
+    times = [event.time_range.elapsed_us() for event in events]
+    return [sorted(times[i :: len(expected)])[repeats // 2] for i in range(len(expected))]
+
+
+def copy_rate():
+    """Bytes a second that a copy reads and writes."""
+    source = torch.empty(100_000_000, dtype=torch.bfloat16, device="cuda").normal_()
+    target, times = torch.empty_like(source), []
+    for _ in range(12):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(10):
+            target.copy_(source)
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) / 1e4)
+    return 2 * source.numel() * 2 / sorted(times)[6]
+
+
+def add(rows, log, times):
+    for (name, moved, operations), time in zip(log, times):
+        row = rows.setdefault(name, [0, 0.0, 0, 0])
+        row[0], row[1], row[2], row[3] = row[0] + 1, row[1] + time, row[2] + moved, row[3] + operations
+
+
+def described(rows, copy, total, step):
+    """A table's rows, the longest first."""
+    for name, (count, time, moved, operations) in sorted(rows.items(), key=lambda row: -row[1][1]):
+        row = dict(kernel=name, launches=count, us=round(time, 1), megabytes=round(moved / 1e6, 1),
+                   terabytes_per_second=round(moved / time / 1e6, 3), share_of_copy=round(moved / time * 1e6 / copy, 3),
+                   teraflops=round(operations / time / 1e6, 1), share_of_blocks=round(time / total, 4))
+        if step:
+            row["share_of_step"] = round(time / 1e3 / step, 4)
+        yield row
+
+
+def table(title, rows):
+    print(f"\n{title}\n| kernel | launches | µs | MB | TB/s | of copy | TFLOP/s | of blocks | of step |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for r in rows:
+        step = f"{100 * r['share_of_step']:.1f}%" if "share_of_step" in r else ""
+        print(f"| `{r['kernel']}` | {r['launches']} | {r['us']:.0f} | {r['megabytes']:.0f} | {r['terabytes_per_second']:.2f} | "
+              f"{100 * r['share_of_copy']:.0f}% | {r['teraflops']:.0f} | {100 * r['share_of_blocks']:.1f}% | {step} |")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("element", nargs="?", default="bf16", choices=["bf16", "f16", "tf32", "f32", "compile"])
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--size", type=int, default=320)
+    parser.add_argument("--step", type=float, help="milliseconds of a whole step, from `trainer bench`")
+    parser.add_argument("--json", help="a file for the figures")
+    given = parser.parse_args()
+    if given.element == "compile":
+        print(sum(len(launch.load(FOLDER, variants(element))) for element in ("bf16", "f16", "tf32", "f32")), "variants compiled")
+        sys.exit()
+    import torch
+
+    SMS = torch.cuda.get_device_properties(0).multi_processor_count
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "tf32": torch.float32, "f32": torch.float32}[given.element]
+    copy, kernels = copy_rate(), launch.load(FOLDER, variants(given.element))
+    device = torch.cuda.get_device_name(0)
+    print(f"{device}, {given.element}, batch {given.batch}, {given.size}², a copy moves {copy / 1e12:.2f} TB/s")
+    whole, besides, each, first = {}, {}, [], STEM
+    for number, layers in enumerate(LAYERS):
+        side, blocks = given.size // (4 << number), Blocks(given.element, kernels, dtype)
+        rows = {}
+        times = spent(lambda: blocks.block(given.batch, side, first, layers), lambda: blocks.log)
+        add(rows, blocks.log, times), add(whole, blocks.log, times)
+        extra = {}
+        add(extra, blocks.log, spent(lambda: blocks.block(given.batch, side, first, layers, every=True), lambda: blocks.log))
+        besides.setdefault("conv_backward_input", [0, 0.0, 0, 0])
+        besides["conv_backward_input"] = [a + b for a, b in zip(besides["conv_backward_input"], extra["conv_backward_input"])]
+        each.append((number, side, rows))
+        first = (first + layers * GROWTH) // 2
+        del blocks
+        torch.cuda.empty_cache()
+    total = sum(row[1] for row in whole.values())
+    result = list(described(whole, copy, total, given.step))
+    table(f"All four blocks: {total / 1e3:.2f} ms in {sum(r[0] for r in whole.values())} launches", result)
+    unused = list(described(besides, copy, total, None))
+    table("Of the same sizes, and no part of this step", unused)
+    figures = dict(device=device, torch=torch.__version__, command=" ".join(["python"] + sys.argv), element=given.element,
+                   batch=given.batch, size=given.size, copy_bytes_per_second=copy, step_ms=given.step, kernels=result, besides=unused, blocks=[])
+    for number, side, rows in each:
+        sum_of_block = sum(row[1] for row in rows.values())
+        lines = list(described(rows, copy, total, given.step))
+        table(f"Block {number + 1}, {side}²: {sum_of_block / 1e3:.2f} ms", lines)
+        figures["blocks"].append(dict(block=number + 1, side=side, kernels=lines))
+    if given.json:
+        with open(given.json, "w", encoding="utf-8") as file:
+            json.dump(figures, file, indent=1)

@@ -1,0 +1,92 @@
+"""PyTorch's side of the comparison: training steps of a torchvision model on one batch that stays on the device.
+
+usage: python torch_steps.py [--model densenet121] [--batch 64] [--size 320] [--modes f32,tf32-cl,amp-cl] [--memory-efficient] [--compile] [--iters 30]
+
+Prints one JSON object a mode: milliseconds (median of the second half), images/s, the most bytes allocated and reserved,
+and the seconds from the start of this script to the end of the first step (`null` after the first mode).
+A mode: f32, tf32 or amp (bf16), with -cl for channels_last.
+"""
+import time
+
+STARTED = time.time()
+
+import argparse
+import json
+
+import torch
+import torch.nn.functional as F
+import torchvision
+
+LABELS = 14
+
+
+def wait(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def run(args, mode, started):
+    on_gpu = args.device == "cuda"
+    if on_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    torch.backends.cuda.matmul.allow_tf32 = mode != "f32"
+    torch.backends.cudnn.allow_tf32 = mode != "f32"
+    torch.backends.cudnn.benchmark = True
+    extra = {"memory_efficient": True} if args.memory_efficient else {}
+    model = getattr(torchvision.models, args.model)(num_classes=LABELS, **extra).to(args.device)
+    x = torch.randn(args.batch, 3, args.size, args.size, device=args.device)
+    y = (torch.rand(args.batch, LABELS, device=args.device) < 0.3).float()
+    if mode.endswith("-cl"):
+        model = model.to(memory_format=torch.channels_last)
+        x = x.to(memory_format=torch.channels_last)
+    if args.compile:
+        model = torch.compile(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    seconds, first = [], None
+    for _ in range(args.iters):
+        wait(args.device)
+        start = time.time()
+        with torch.autocast(args.device, torch.bfloat16, enabled=mode.startswith("amp")):
+            logits = model(x)
+        loss = F.binary_cross_entropy_with_logits(logits.float(), y)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        wait(args.device)
+        seconds.append(time.time() - start)
+        first = first or (time.time() - started if started else None)
+    tail = sorted(seconds[args.iters // 2:])
+    median = tail[len(tail) // 2]
+    return {
+        "ms": median * 1e3,
+        "images_per_second": args.batch / median,
+        "peak": torch.cuda.max_memory_allocated() if on_gpu else None,
+        "reserved": torch.cuda.max_memory_reserved() if on_gpu else None,
+        "seconds_to_first_step": first,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="densenet121")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--size", type=int, default=320)
+    parser.add_argument("--modes", default="f32,tf32-cl,amp-cl")
+    parser.add_argument("--memory-efficient", action="store_true")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--iters", type=int, default=30)
+    parser.add_argument("--device", default="cuda")
+    args = parser.parse_args()
+    for index, mode in enumerate(args.modes.split(",")):
+        try:
+            row = run(args, mode, STARTED if index == 0 else None)
+        except torch.OutOfMemoryError as error:
+            reason = f"out of memory: {error}".split("\n")[0]
+            row = {"ms": None, "images_per_second": None, "peak": None, "reserved": None, "error": reason}
+        name = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
+        print(json.dumps({"torch": torch.__version__, "device": name, "model": args.model, "mode": mode, **row}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

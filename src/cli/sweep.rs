@@ -1,0 +1,214 @@
+//! `trainer sweep`.
+
+use std::io::IsTerminal;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::ProgressBar;
+
+use super::overrides::{Overrides, assignment};
+use super::{Failure, Kind, output};
+use crate::config;
+use crate::plan;
+use crate::run::Stop;
+use crate::sweep::{self, Columns, Outcome, Row, Status, Sweep as Measurement, SweepFolder, Told};
+
+/// Measures a configuration in many combinations of values, each in a process of its own
+///
+/// Every combination takes the first steps of training; what runs out of memory is a row of the
+/// table, not the end of it. The table is saved after every row as sweep.md, sweep.csv and
+/// sweep.json in <run.output>/<run.name>-sweep/; a sweep that was stopped goes on when it is
+/// started again.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  trainer sweep configs/xray_densenet.toml --grid train.batch_size=8,16,32,64
+  trainer sweep configs/xray_densenet.toml --steps 50 \\
+      --grid memory.precision=fp32,bf16 --grid memory.dense_layers=keep,share
+  trainer sweep configs/xray_densenet.toml --synthetic --reference 2 \\
+      --grid 'memory.checkpointing=\"none\",\"every\",{sequential={segments=4}}'")]
+pub struct Sweep {
+    /// The configuration, a TOML file
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+    /// The values that one key takes; given again, every combination is measured
+    ///
+    /// The right side is the elements of a TOML array: `train.batch_size=8,16` or
+    /// `memory.checkpointing="none",{sequential={segments=4}}`. The key given first varies slowest.
+    #[arg(long = "grid", value_name = "KEY=V1,V2,…", required = true, value_parser = assignment)]
+    grid: Vec<String>,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Steps of each combination; the times are the median over the second half
+    #[arg(long, value_name = "N", default_value = "20")]
+    steps: NonZero<usize>,
+    /// Measures on one made-up batch that stays on the device; the data are not opened
+    ///
+    /// Without it, the steps are those that `trainer run` begins with, loading included, and the
+    /// loss is that of the last one's batch.
+    #[arg(long)]
+    synthetic: bool,
+    /// The row, counted from 1, that memory is given in percent of; else the first that fits
+    #[arg(long, value_name = "ROW")]
+    reference: Option<NonZero<usize>>,
+    /// The sweep's folder, instead of <run.output>/<run.name>-sweep/
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Measures all combinations anew, and drops what the folder holds
+    #[arg(long)]
+    overwrite: bool,
+    /// Prints the rows as JSON when all are there
+    #[arg(long)]
+    json: bool,
+}
+
+/// Sweeps.
+pub fn execute(command: &Sweep) -> Result<(), Failure> {
+    let sweep = planned(command)?;
+    let stop = Stop::install().map_err(Failure::other)?;
+    let path = command.out.clone().unwrap_or_else(|| {
+        let run = &sweep.combinations[0].plan.run;
+        run.output.join(format!("{}-sweep", run.name))
+    });
+    let mut folder = SweepFolder::open(&path, &sweep, command.overwrite).map_err(failure)?;
+    let mut screen = Screen::new(command.json, &sweep);
+    let outcome = sweep.execute(&mut folder, &stop, |told| screen.show(&told));
+    screen.bar.finish_and_clear();
+    let (rows, stopped) = match outcome.map_err(failure)? {
+        Outcome::Done(rows) => (rows, None),
+        Outcome::Stopped(rows, signal) => (rows, Some(signal)),
+    };
+    screen.conclude(&sweep.keys, &rows)?;
+    if let Some(signal) = stopped {
+        let (name, done, of) = (signal.name(), rows.len(), sweep.combinations.len());
+        let told = format!(
+            "stopped by {name}; {done} of {of} combinations are saved in {}, the same command goes on",
+            path.display()
+        );
+        return Err(Failure::new(Kind::Stopped(signal), told));
+    }
+    ended(&rows, &folder)
+}
+
+fn planned(command: &Sweep) -> Result<Measurement, Failure> {
+    let wrong = |error: config::ConfigError| {
+        Failure::configuration(error.render(std::io::stderr().is_terminal()))
+    };
+    let grid = config::load_grid(&command.config, &command.overrides.set, &command.grid);
+    let sweep = Measurement::plan(grid.map_err(wrong)?, plan::plan).map_err(wrong)?;
+    let reference = command.reference.map(|row| row.get() - 1);
+    let count = sweep.combinations.len();
+    if reference.is_some_and(|row| row >= count) {
+        let message = format!("--reference counts the rows from 1, and there are {count}");
+        return Err(Failure::configuration(message));
+    }
+    let program = std::env::current_exe().map_err(Failure::other)?;
+    let (steps, synthetic) = (command.steps.get(), command.synthetic);
+    Ok(Measurement { program, steps, synthetic, reference, ..sweep })
+}
+
+fn failure(error: sweep::SweepError) -> Failure {
+    match error {
+        sweep::SweepError::Another { .. } => Failure::configuration(error),
+        _ => Failure::other(error),
+    }
+}
+
+/// Rows that failed make the program fail, after all others are measured.
+fn ended(rows: &[Row], folder: &SweepFolder) -> Result<(), Failure> {
+    const DATA: u8 = 3;
+    let failed: Vec<&Row> = rows.iter().filter(|row| row.status == Status::Failed).collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let told = format!(
+        "{} of {} combinations failed; what each said is in {}, the same command tries them again",
+        failed.len(),
+        rows.len(),
+        folder.logs().display()
+    );
+    let of_data = |row: &&&Row| row.exit_code == Some(i32::from(DATA));
+    let of_data = failed.iter().filter(of_data).count();
+    let help = (of_data > 0).then(|| "--synthetic measures without the data".to_owned());
+    let kind = if of_data == failed.len() { Kind::Data } else { Kind::Other };
+    Err(Failure::new(kind, told).with_help(help))
+}
+
+/// Where rows are shown as they come.
+struct Screen<'a> {
+    bar: ProgressBar,
+    columns: Columns<'a>,
+    json: bool,
+    /// Whether standard output is no terminal: it gets Markdown, row by row.
+    piped: bool,
+    count: usize,
+    width: usize,
+    begun: bool,
+    device: Option<String>,
+}
+
+impl<'a> Screen<'a> {
+    fn new(json: bool, sweep: &'a Measurement) -> Self {
+        let bar = ProgressBar::new_spinner();
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self {
+            bar,
+            columns: Columns::new(&sweep.keys, &[]),
+            json,
+            piped: !std::io::stdout().is_terminal(),
+            count: sweep.combinations.len(),
+            width: sweep.combinations.iter().map(|one| one.name.len()).max().unwrap_or(0),
+            begun: false,
+            device: None,
+        }
+    }
+
+    fn show(&mut self, told: &Told<'_>) {
+        match told {
+            Told::Begins(of) => self.bar.set_message(of.name.clone()),
+            Told::Row { number, of, row, kept } => {
+                let (width, count) = (self.width, self.count);
+                let kept = if *kept { "  (from before)" } else { "" };
+                let shown = sweep::summary(row);
+                let line = format!("{}/{count}  {:width$}  {shown}{kept}", number + 1, of.name);
+                self.bar.suspend(|| match self.piped && !self.json {
+                    true => {
+                        let head =
+                            if self.begun { String::new() } else { self.columns.markdown_head() };
+                        // A reader that has gone is no reason to end: the rows are saved.
+                        let _ = output::print(&format!("{head}{}", self.columns.markdown_row(row)));
+                    }
+                    false => eprintln!("{line}"),
+                });
+                self.begun = true;
+                self.compare(row);
+            }
+        }
+    }
+
+    /// Rows of two devices do not compare.
+    fn compare(&mut self, row: &Row) {
+        match (&self.device, &row.device) {
+            (Some(before), Some(now)) if before != now => self.bar.suspend(|| {
+                eprintln!("warning: rows before this one are of {before}, this one of {now}");
+            }),
+            _ => {}
+        }
+        self.device = row.device.clone().or(self.device.take());
+    }
+
+    fn conclude(&self, keys: &[String], rows: &[Row]) -> Result<(), Failure> {
+        if self.json {
+            return output::print(&serde_json::to_string_pretty(rows).map_err(Failure::other)?);
+        }
+        match self.piped {
+            true => match sweep::reasons(keys, rows).as_str() {
+                "" => Ok(()),
+                reasons => output::print(reasons),
+            },
+            false => output::print(&sweep::drawn(keys, rows)),
+        }
+    }
+}

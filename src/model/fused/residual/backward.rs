@@ -1,0 +1,132 @@
+//! A residual block's backward pass.
+
+use super::super::own_gradient;
+use super::super::store::{Room, Values};
+use super::sizes::convolution;
+use super::{FusedResidual, Kept, Layer};
+use crate::memory::{Activation, Gradients};
+use crate::ops::cuda::{Columns, DeviceMap, Normalised};
+
+/// Norm `index` with the statistics it was given.
+fn normalised<'a>(values: &'a Values, layers: &'a [Layer], index: usize) -> Normalised<'a> {
+    let Layer { moments, affine, .. } = &layers[index];
+    Normalised { moments, affine, norm: &values.norms[index] }
+}
+
+impl FusedResidual {
+    /// See [`crate::memory::Stage::backward`].
+    pub(super) fn backward_block(
+        &self,
+        kept: Kept,
+        gradient: Activation,
+        gradients: &mut Gradients,
+    ) -> Activation {
+        let (kernels, values) = (self.store.kernels(), self.store.values());
+        let Kept { input, came_as_tensor, output, mut layers } = kept;
+        let gradient = own_gradient(kernels, gradient);
+        let room = self.store.room();
+        let sizes = self.sizes.inputs(input.size);
+        let last = sizes.len() - 1;
+
+        // Nothing else needs the last convolution's output: its gradient takes its place.
+        let mut flowing = self.map(&values, &input, &layers, last);
+        let (normalised, norm) = (normalised(&values, &layers, last), &room.norms[last]);
+        kernels.residual_backward(&gradient, &flowing, &output, normalised, norm);
+        drop(output);
+        layers[last].map = None;
+        let columns = self.backward_shortcut(&values, &input, &layers, gradient, &room);
+
+        for index in (1..=last).rev() {
+            let map = self.map(&values, &input, &layers, index - 1);
+            layers[index - 1].map = None;
+            flowing =
+                self.backward_layer(&values, index, (&map, sizes[index]), &layers, &flowing, &room);
+        }
+        let first = convolution(&self.sizes.convs[0], input.size);
+        kernels.conv_backward_weight(&first, &input.columns, &flowing, &room.weights[0]);
+        kernels.conv_backward_input_added(&first, &flowing, &values.packed[1], &columns);
+        self.store.add_gradients(room, gradients);
+        let gradient = DeviceMap { columns, moments: None, pending: None, ..input };
+        match came_as_tensor {
+            true => Activation::Map(gradient.to_tensor()),
+            false => Activation::Device(Box::new(gradient)),
+        }
+    }
+
+    /// The shortcut's part of the input's gradient, from that of the sum, whose memory it may take.
+    fn backward_shortcut(
+        &self,
+        values: &Values,
+        input: &DeviceMap,
+        layers: &[Layer],
+        gradient: Columns,
+        room: &Room,
+    ) -> Columns {
+        let kernels = self.store.kernels();
+        let (map, channels) = (&input.columns, input.columns.channels());
+        let Some(projection) = &self.sizes.projection else {
+            if self.sizes.stride == 1 && gradient.channels() == channels {
+                return gradient;
+            }
+            return kernels.shortcut_backward(&gradient, input.size, channels, self.sizes.stride);
+        };
+        let index = self.sizes.convs.len();
+        let projected = self.convolve_again(values, index, (map, input.size), None);
+        let normalised = normalised(values, layers, index);
+        kernels.norm_backward(&gradient, &projected, normalised, &room.norms[index], false);
+        drop(projected);
+        let projection = convolution(projection, input.size);
+        kernels.conv_backward_weight(&projection, map, &gradient, &room.weights[index]);
+        let columns = kernels.columns(map.pixels(), channels);
+        let weight = &values.packed[2 * index + 1];
+        kernels.conv_backward_input(&projection, &gradient, weight, &columns);
+        columns
+    }
+
+    /// Takes the gradient of the output of convolution `index` back through it and the norm and ReLU
+    /// before it to `map`, the output of the convolution before.
+    fn backward_layer(
+        &self,
+        values: &Values,
+        index: usize,
+        (map, size): (&Columns, [usize; 3]),
+        layers: &[Layer],
+        gradient: &Columns,
+        room: &Room,
+    ) -> Columns {
+        let kernels = self.store.kernels();
+        let conv = self.sizes.convs[index];
+        let convolution = convolution(&conv, size);
+        let normalised = normalised(values, layers, index - 1);
+        let weight = &room.weights[index];
+        let out = if conv.kernel == 1 {
+            kernels.layer_weight(map, normalised.affine, gradient, weight);
+            kernels.columns(map.pixels(), map.channels())
+        } else {
+            // What has been normalised is no longer needed then, and the gradient takes its place.
+            let normal = kernels.normalised(map, normalised.affine);
+            kernels.conv_backward_weight(&convolution, &normal, gradient, weight);
+            normal
+        };
+        let (packed, norm) = (&values.packed[2 * index + 1], &room.norms[index - 1]);
+        if conv.stride > 1 {
+            kernels.conv_backward_input(&convolution, gradient, packed, &out);
+            kernels.norm_backward(&out, map, normalised, norm, true);
+            return out;
+        }
+        let sums = kernels.sums(map.channels());
+        let (summed, missing) = (&out, &sums);
+        kernels.layer_backward(
+            &convolution,
+            gradient,
+            packed,
+            map,
+            normalised,
+            norm,
+            (summed, missing),
+            true,
+        );
+        kernels.input_gradient(summed, map, normalised.moments, missing, summed);
+        out
+    }
+}

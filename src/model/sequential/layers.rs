@@ -1,0 +1,206 @@
+//! The layers of one stage, ready to run.
+
+use burn::module::Module;
+use burn::tensor::activation::{relu, sigmoid};
+use burn::tensor::module::{avg_pool2d, max_pool2d};
+use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
+use burn::tensor::{Device, Tensor};
+
+use super::sizes::{Layer, SizedLayer, Window};
+use super::{Join, Norm};
+use crate::memory::{Activation, Forward, Pass};
+use crate::model::layer::{Conv2d, Dropout, Linear, NormLayer};
+use crate::ops::convolution;
+use crate::random;
+
+/// What has parameters, and how it is run.
+///
+/// Branches hold layers that hold branches; Burn's modules cannot, so all parameters stand in flat
+/// lists, and the steps say which of them they use.
+#[derive(Module, Debug)]
+pub(super) struct Layers {
+    conv: Vec<Conv2d>,
+    linear: Vec<Linear>,
+    norm: Vec<NormLayer>,
+    #[module(skip)]
+    steps: Vec<Step>,
+}
+
+/// A layer; numbers without a name are places in the lists.
+#[derive(Debug, Clone)]
+enum Step {
+    Conv { at: usize, stride: usize, padding: usize },
+    Linear(usize),
+    Relu,
+    Sigmoid,
+    BatchNorm(usize),
+    MaxPool(Window),
+    MeanPool(Window),
+    GlobalPool,
+    Flatten,
+    Dropout(Dropout),
+    Branches(Join, Vec<Vec<Step>>),
+}
+
+impl Layers {
+    /// The layers with weights drawn from `seed`, and how each list's elements are called.
+    pub fn init(
+        layers: &[SizedLayer],
+        device: &Device,
+        seed: u64,
+    ) -> (Self, Vec<(String, String)>) {
+        let empty = Self { conv: vec![], linear: vec![], norm: vec![], steps: vec![] };
+        let mut init = Init { device, seed, layers: empty, names: vec![] };
+        init.layers.steps = init.steps(layers);
+        (init.layers, init.names)
+    }
+}
+
+struct Init<'a> {
+    device: &'a Device,
+    seed: u64,
+    layers: Layers,
+    names: Vec<(String, String)>,
+}
+
+impl Init<'_> {
+    fn steps(&mut self, layers: &[SizedLayer]) -> Vec<Step> {
+        layers.iter().map(|layer| self.step(layer)).collect()
+    }
+
+    fn step(&mut self, SizedLayer { name, layer, .. }: &SizedLayer) -> Step {
+        let mut random = random::stream(self.seed, &format!("init/sequential.{name}"), &[]);
+        match layer {
+            Layer::Conv { sizes, bias } => {
+                let conv = sizes.init_default(*bias, self.device, &mut random);
+                self.layers.conv.push(conv);
+                let at = self.called("conv", self.layers.conv.len(), name);
+                Step::Conv { at, stride: sizes.stride, padding: sizes.padding }
+            }
+            Layer::Linear { features, bias } => {
+                let linear = Linear::init_default(*features, *bias, self.device, &mut random);
+                self.layers.linear.push(linear);
+                Step::Linear(self.called("linear", self.layers.linear.len(), name))
+            }
+            Layer::BatchNorm(channels) => {
+                self.layers.norm.push(NormLayer::init(Norm::Batch, *channels, self.device));
+                Step::BatchNorm(self.called("norm", self.layers.norm.len(), name))
+            }
+            Layer::Relu => Step::Relu,
+            Layer::Sigmoid => Step::Sigmoid,
+            Layer::MaxPool(window) => Step::MaxPool(*window),
+            Layer::MeanPool(window) => Step::MeanPool(*window),
+            Layer::GlobalPool => Step::GlobalPool,
+            Layer::Flatten => Step::Flatten,
+            Layer::Dropout(probability, site) => Step::Dropout(Dropout::new(*probability, *site)),
+            Layer::Branches(join, branches) => {
+                Step::Branches(*join, branches.iter().map(|branch| self.steps(branch)).collect())
+            }
+        }
+    }
+
+    /// Notes that the list's last of `count` elements is called `name`; its place.
+    fn called(&mut self, list: &str, count: usize, name: &str) -> usize {
+        self.names.push((format!("{list}{count}."), format!("{name}.")));
+        count - 1
+    }
+}
+
+impl Forward for Layers {
+    fn forward(&self, input: Activation, pass: &Pass) -> Activation {
+        self.run(&self.steps, input, pass)
+    }
+}
+
+impl Layers {
+    fn run(&self, steps: &[Step], input: Activation, pass: &Pass) -> Activation {
+        steps.iter().fold(input, |value, step| self.step(step, value, pass))
+    }
+
+    fn step(&self, step: &Step, input: Activation, pass: &Pass) -> Activation {
+        match step {
+            Step::Conv { at, stride, padding } => {
+                let conv = &self.conv[*at];
+                let map = convolution(input.into_map(), conv.weight(), *stride, *padding);
+                Activation::Map(match conv.bias() {
+                    Some(bias) => map + bias.reshape([1, -1, 1, 1]),
+                    None => map,
+                })
+            }
+            Step::Linear(at) => {
+                Activation::Features(self.linear[*at].forward(input.into_features()))
+            }
+            Step::Relu => each(input, relu, relu),
+            Step::Sigmoid => each(input, sigmoid, sigmoid),
+            Step::BatchNorm(at) => {
+                let norm = &self.norm[*at];
+                let of_features = |features: Tensor<2>| {
+                    let [batch, count] = features.dims();
+                    let map = features.reshape([batch, count, 1, 1]);
+                    norm.forward(map, pass).reshape([batch, count])
+                };
+                each(input, |map| norm.forward(map, pass), of_features)
+            }
+            Step::MaxPool(Window { kernel, stride, padding }) => {
+                let options = MaxPoolOptions::new([*kernel; 2])
+                    .with_stride([*stride; 2])
+                    .with_padding([*padding; 2]);
+                Activation::Map(max_pool2d(input.into_map(), options))
+            }
+            Step::MeanPool(Window { kernel, stride, padding }) => {
+                let options = AvgPoolOptions::new([*kernel; 2])
+                    .with_stride([*stride; 2])
+                    .with_padding([*padding; 2]);
+                Activation::Map(avg_pool2d(input.into_map(), options))
+            }
+            Step::GlobalPool => {
+                let map = input.into_map();
+                let [batch, channels, height, width] = map.dims();
+                let flat = map.reshape([batch, channels, height * width]);
+                Activation::Features(flat.mean_dim(2).reshape([batch, channels]))
+            }
+            Step::Flatten => {
+                let map = input.into_map();
+                let [batch, channels, height, width] = map.dims();
+                Activation::Features(map.reshape([batch, channels * height * width]))
+            }
+            Step::Dropout(dropout) => {
+                each(input, |map| dropout.forward(map, pass), |one| dropout.forward(one, pass))
+            }
+            Step::Branches(how, branches) => {
+                let outputs = branches.iter().map(|steps| self.run(steps, input.clone(), pass));
+                join(*how, outputs.collect())
+            }
+        }
+    }
+}
+
+/// Applies what works on maps and on features alike.
+fn each(
+    input: Activation,
+    to_map: impl FnOnce(Tensor<4>) -> Tensor<4>,
+    to_features: impl FnOnce(Tensor<2>) -> Tensor<2>,
+) -> Activation {
+    match input {
+        Activation::Features(features) => Activation::Features(to_features(features)),
+        map => Activation::Map(to_map(map.into_map())),
+    }
+}
+
+fn join(how: Join, outputs: Vec<Activation>) -> Activation {
+    let features = matches!(outputs.first(), Some(Activation::Features(_)));
+    if features {
+        let outputs = outputs.into_iter().map(Activation::into_features).collect();
+        return Activation::Features(joined(how, outputs));
+    }
+    Activation::Map(joined(how, outputs.into_iter().map(Activation::into_map).collect()))
+}
+
+fn joined<const D: usize>(how: Join, outputs: Vec<Tensor<D>>) -> Tensor<D> {
+    match how {
+        Join::Concat => Tensor::cat(outputs, 1),
+        Join::Add => {
+            outputs.into_iter().reduce(|sum, output| sum + output).expect("two branches or more")
+        }
+    }
+}

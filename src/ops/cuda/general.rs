@@ -1,0 +1,174 @@
+//! Convolutions of tensors of any size, for models that do not run fused.
+//!
+//! The kernels want the channels of a pixel side by side, as many as fill whole vectors. So a tensor
+//! is transposed, and channels of zeros are added, before it is read; results are transposed back.
+
+use burn::tensor::{DType, Tensor};
+
+use super::columns::Columns;
+use super::kernels::{Entry, Kernels, blocks, entry};
+use super::weights::Packed;
+use super::{Buffer, Convolution, Element, Gpu, Sizes};
+use crate::ops::Products;
+use crate::ops::product::Product;
+
+const TRANSPOSE: Entry = entry!("transpose", 256, [TILES]);
+const REDUCE_PADDED: Entry = entry!("reduce_padded", 256, []);
+
+/// A square convolution on a GPU, with its gradients.
+#[derive(Debug, Clone)]
+pub(in crate::ops) struct General {
+    kernels: Kernels,
+    stride: usize,
+    padding: usize,
+}
+
+impl General {
+    /// That of maps like `map`; `None` where it is on another device than a GPU.
+    pub(in crate::ops) fn of(
+        map: &Tensor<4>,
+        products: Products,
+        stride: usize,
+        padding: usize,
+    ) -> Option<Self> {
+        let gpu = Gpu::of(&map.device())?;
+        let element = match (map.dtype(), products) {
+            (DType::BF16, _) => Element::Bf16,
+            (DType::F16, _) => Element::F16,
+            (_, Products::Full) => Element::F32,
+            (_, Products::Tf32) => Element::Tf32,
+        };
+        Some(Self { kernels: Kernels::shared(gpu, element), stride, padding })
+    }
+
+    fn sizes(&self, [batch, _, height, width]: [usize; 4], kernel: usize) -> Convolution {
+        let (stride, padding) = (self.stride, self.padding);
+        Convolution { size: [batch, height, width], kernel, stride, padding }
+    }
+}
+
+impl Product for General {
+    fn forward(&self, map: Tensor<4>, weight: Tensor<4>) -> Tensor<4> {
+        let (kernels, shape) = (&self.kernels, map.dims());
+        let [output, input, kernel, wide] = weight.dims();
+        assert_eq!((shape[1], kernel), (input, wide), "the weight of another convolution");
+        let convolution = self.sizes(shape, kernel);
+        let weight = kernels.forward_weight(weight);
+        let map = kernels.padded(map);
+        let [height, width] = convolution.output();
+        let out = kernels.columns(shape[0] * height * width, output);
+        kernels.conv_forward_alone(&convolution, &map, &weight, &out);
+        kernels.tensor_of(out, [shape[0], output, height, width])
+    }
+
+    fn backward(
+        &self,
+        [shape, weight_shape]: [[usize; 4]; 2],
+        map: Option<Tensor<4>>,
+        weight: Option<Tensor<4>>,
+        gradient: Tensor<4>,
+    ) -> [Option<Tensor<4>>; 2] {
+        let kernels = &self.kernels;
+        let convolution = self.sizes(shape, weight_shape[2]);
+        let gradient = kernels.padded(gradient);
+        let of_map = weight.map(|weight| {
+            let weight = kernels.input_gradient_weight(weight, gradient.channels());
+            let pixels = convolution.size.iter().product();
+            let found = kernels.columns(pixels, shape[1]);
+            kernels.conv_backward_input(&convolution, &gradient, &weight, &found);
+            kernels.tensor_of(found, shape)
+        });
+        let of_weight = map.map(|map| {
+            let map = kernels.padded(map);
+            let found = kernels.padded_weight_gradient(&convolution, &map, &gradient, weight_shape);
+            kernels.gpu.tensor(&found, weight_shape).cast(kernels.element.storage().dtype())
+        });
+        [of_map, of_weight]
+    }
+}
+
+impl Kernels {
+    /// The elements of `[batch, rows, ld_in]` as `[batch, columns, room]`, zero behind the rows; only
+    /// the first columns are read.
+    fn transposed(
+        &self,
+        from: &Buffer,
+        [batch, rows, columns]: [usize; 3],
+        ld_in: usize,
+        room: usize,
+    ) -> Buffer {
+        let out = self.elements(batch * columns * room);
+        let sizes = Sizes::new().int(batch).int(rows).int(columns).int(ld_in).int(room).int(0);
+        let tiled = columns > 8 && room > 8;
+        let grid = match tiled {
+            true => batch * blocks(columns, 32) * blocks(room, 32),
+            false => blocks(out.len(), 256).min(32 * self.multiprocessors),
+        };
+        let kernel = self.variant(TRANSPOSE, tiled.into(), &[("TILED", tiled.into())]);
+        self.gpu.launch(&kernel, [grid, 1, 1], &[from, &out], &sizes);
+        out
+    }
+
+    /// `map`, `[batch, channels, height, width]`, with channels of zeros up to whole vectors.
+    fn padded(&self, map: Tensor<4>) -> Columns {
+        let [batch, channels, height, width] = map.dims();
+        let (pixels, room) = (height * width, channels.next_multiple_of(self.vector()));
+        let buffer = Buffer::of_tensor(map);
+        let ready = pixels == 1 && room == channels;
+        let rows = match ready {
+            true => buffer,
+            false => self.transposed(&buffer, [batch, channels, pixels], pixels, room),
+        };
+        Columns::new(rows, batch * pixels, room)
+    }
+
+    /// The values of `map` as a tensor of `shape`.
+    fn tensor_of(&self, map: Columns, shape: [usize; 4]) -> Tensor<4> {
+        let [batch, channels, height, width] = shape;
+        let pixels = height * width;
+        if pixels == 1 || channels == 1 {
+            return self.gpu.tensor(map.buffer(), shape);
+        }
+        let sizes = [batch, pixels, channels];
+        self.gpu.tensor(&self.transposed(map.buffer(), sizes, channels, pixels), shape)
+    }
+
+    /// `weight`, `[output, input, kernel, kernel]`, as `[output, kernel, kernel, input]` with input
+    /// channels of zeros up to whole vectors.
+    fn forward_weight(&self, weight: Tensor<4>) -> Packed {
+        let [output, ..] = weight.dims();
+        let rows = self.padded(weight);
+        let row = rows.pixels() / output * rows.channels();
+        Packed { buffer: rows.buffer().clone(), row }
+    }
+
+    /// `weight` as `[input, kernel, kernel, room]`: output channels last, and zeros behind them.
+    fn input_gradient_weight(&self, weight: Tensor<4>, room: usize) -> Packed {
+        let [output, input, height, width] = weight.dims();
+        let (row, taps) = (input * height * width, height * width);
+        let buffer = self.transposed(&Buffer::of_tensor(weight), [1, output, row], row, room);
+        Packed { buffer, row: taps * room }
+    }
+
+    /// The gradient of a weight of `shape` in 32 bits, from a map and a gradient with channels of
+    /// zeros behind theirs.
+    fn padded_weight_gradient(
+        &self,
+        convolution: &Convolution,
+        map: &Columns,
+        gradient: &Columns,
+        [output, input, height, width]: [usize; 4],
+    ) -> Buffer {
+        let gradient = gradient.with_channels(output);
+        let (splits, work) = self.weight_gradient_parts(convolution, map, &gradient, true);
+        let (taps, room) = (height * width, map.channels());
+        if splits == 1 && taps == 1 && room == input {
+            return work;
+        }
+        let found = self.floats(output * input * taps);
+        let sizes = Sizes::new().int(splits).int(output).int(input).int(taps).int(room).int(0);
+        let grid = [blocks(found.len(), 256), 1, 1];
+        self.gpu.launch(&self.get(REDUCE_PADDED), grid, &[&work, &found], &sizes);
+        found
+    }
+}

@@ -1,0 +1,130 @@
+//! Optimizer steps of many parameters at once.
+
+use super::arrays::{ARRAYS, HEADER};
+use super::{Buffer, Gpu, Kernel, Sizes};
+
+/// Elements of a parameter that one block takes.
+const STEP: usize = 1024;
+
+/// A parameter that takes a step; every buffer holds as many 32-bit numbers as it.
+#[derive(Debug)]
+pub struct Stepped {
+    /// Its value, which is only read.
+    pub value: Buffer,
+    /// Its gradient.
+    pub gradient: Buffer,
+    /// Whether weight decay acts on it.
+    pub decays: bool,
+    /// What the optimizer keeps of it, written over: Adam's mean and square, SGD's momentum. What is
+    /// there before the first step is not read.
+    pub kept: Vec<Buffer>,
+}
+
+/// What one of Adam's steps computes with: see `kernels/adam_step.cu`.
+#[derive(Debug, Clone, Copy)]
+pub struct AdamStep {
+    /// Whether it is the first step of these parameters.
+    pub first: bool,
+    /// What gradients are multiplied by.
+    pub factor: f64,
+    /// lr / (1 − β₁ᵗ).
+    pub size: f64,
+    /// sqrt(1 − β₂ᵗ).
+    pub root: f64,
+    /// β₁ and β₂.
+    pub betas: [f64; 2],
+    /// Added to the denominator.
+    pub eps: f64,
+    /// What values are multiplied by first: decoupled weight decay.
+    pub keep: f64,
+    /// L2 regularisation.
+    pub l2: f64,
+}
+
+/// What one of SGD's steps computes with: see `kernels/sgd_step.cu`.
+#[derive(Debug, Clone, Copy)]
+pub struct SgdStep {
+    /// Whether it is the first step of these parameters.
+    pub first: bool,
+    /// What gradients are multiplied by.
+    pub factor: f64,
+    /// The learning rate.
+    pub lr: f64,
+    /// Share of the last update kept; at 0 no momentum is kept.
+    pub momentum: f64,
+    /// Share of the gradient left out of the momentum.
+    pub dampening: f64,
+    /// Looks ahead along the momentum.
+    pub nesterov: bool,
+    /// L2 regularisation.
+    pub l2: f64,
+}
+
+impl AdamStep {
+    /// What such steps launch.
+    pub fn kernel() -> Kernel {
+        let text = include_str!("kernels/adam_step.cu");
+        Kernel::new("adam_step", 256, &[], &[HEADER, text])
+    }
+}
+
+impl SgdStep {
+    /// What such steps launch.
+    pub fn kernel() -> Kernel {
+        let text = include_str!("kernels/sgd_step.cu");
+        Kernel::new("sgd_step", 256, &[], &[HEADER, text])
+    }
+}
+
+impl Gpu {
+    /// The new values of `parameters`, in their order. A launch for every 32 of them.
+    pub fn adam_step(&self, step: &AdamStep, parameters: &[Stepped]) -> Vec<Buffer> {
+        let AdamStep { first, factor, size, root, betas: [beta1, beta2], eps, keep, l2 } = *step;
+        let numbers =
+            [factor, size, root, beta1, 1.0 - beta1, beta2, 1.0 - beta2, eps, keep, l2, 0.0];
+        self.step(&AdamStep::kernel(), 2, parameters, |count, decays| {
+            let sizes = Sizes::new().int(count).int(usize::from(first)).bits(decays);
+            numbers.iter().fold(sizes, |sizes, number| sizes.float(*number as f32))
+        })
+    }
+
+    /// As [`Gpu::adam_step`].
+    pub fn sgd_step(&self, step: &SgdStep, parameters: &[Stepped]) -> Vec<Buffer> {
+        let SgdStep { first, factor, lr, momentum, dampening, nesterov, l2 } = *step;
+        let numbers = [factor, lr, momentum, 1.0 - dampening, l2, 0.0];
+        self.step(&SgdStep::kernel(), 1, parameters, |count, decays| {
+            let sizes = Sizes::new().int(count).int(usize::from(first)).bits(decays);
+            let sizes = sizes.int(usize::from(nesterov));
+            numbers.iter().fold(sizes, |sizes, number| sizes.float(*number as f32))
+        })
+    }
+
+    /// `kernel` takes `room` kept buffers of each parameter; `sizes` makes the first fields of a launch
+    /// of the number of its parameters and a bit for each that decays.
+    fn step(
+        &self,
+        kernel: &Kernel,
+        room: usize,
+        parameters: &[Stepped],
+        sizes: impl Fn(usize, u32) -> Sizes,
+    ) -> Vec<Buffer> {
+        let values: Vec<Buffer> =
+            parameters.iter().map(|parameter| self.floats(parameter.value.len())).collect();
+        for (chunk, out) in parameters.chunks(ARRAYS).zip(values.chunks(ARRAYS)) {
+            let lengths: Vec<usize> = out.iter().map(Buffer::len).collect();
+            let groups: Vec<Vec<&Buffer>> = chunk
+                .iter()
+                .zip(out)
+                .map(|(Stepped { value, gradient, kept, .. }, out)| {
+                    // What the kernel does not touch may be anything.
+                    let unused = std::iter::repeat_n(value, room - kept.len());
+                    [value, gradient].into_iter().chain(kept).chain(unused).chain([out]).collect()
+                })
+                .collect();
+            let bit = |(place, parameter): (usize, &Stepped)| u32::from(parameter.decays) << place;
+            let decays = chunk.iter().enumerate().map(bit).sum();
+            self.launch_over(kernel, STEP, &lengths, &groups, &[], sizes(chunk.len(), decays));
+        }
+        values
+    }
+}

@@ -1,0 +1,22 @@
+//! Between tensors and what a backend holds of them.
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, DispatchKindConversion, DispatchTensor};
+use burn::tensor::Tensor;
+
+/// The tensor that `primitive` is on the backend `B`.
+pub(super) fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<D>
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    Tensor::from_primitive::<B>(primitive)
+}
+
+/// What the backend `B` holds of `tensor`, which must be on it.
+pub(super) fn primitive<B: Backend, const D: usize>(tensor: Tensor<D>) -> FloatTensor<B>
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    let primitive = tensor.try_into_primitive::<B>();
+    primitive.unwrap_or_else(|error| panic!("a tensor is on another backend: {error:?}"))
+}

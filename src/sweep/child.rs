@@ -1,0 +1,239 @@
+//! One combination, measured by a child process: `trainer bench`.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::folder::{Files, SweepError, SweepFolder};
+use super::row::{Row, Status};
+use super::{Planned, Sweep};
+use crate::run::{Signal, Stop};
+
+/// The exit code of memory with nothing left to try.
+const OUT_OF_MEMORY: i32 = 4;
+const SIGINT: i32 = 2;
+const SIGABRT: i32 = 6;
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+
+/// How Rust says that an allocation failed, before it ends the process.
+const ABORTED: &str = "memory allocation of ";
+
+/// How a child ended.
+pub(super) enum Ended {
+    /// By itself.
+    Row(Box<Row>),
+    /// Because the sweep was asked to stop.
+    Stopped(Signal),
+}
+
+/// What the child prints.
+#[derive(Debug, Deserialize)]
+struct Printed {
+    device: String,
+    loss: Option<f64>,
+    ours: Figures,
+}
+
+#[derive(Debug, Deserialize)]
+struct Figures {
+    ms: f64,
+    images_per_second: f64,
+    live: Option<u64>,
+    peak: Option<u64>,
+    reserved: Option<u64>,
+    smi: Option<u64>,
+    #[serde(default)]
+    predicted_peak: Option<u64>,
+    #[serde(default)]
+    recomputed_percent: Option<f64>,
+}
+
+/// Measures `of`. The child reads the resolved configuration, so that it measures what was planned
+/// even when the user's file has changed since.
+pub(super) fn measure(
+    sweep: &Sweep,
+    of: &Planned,
+    folder: &SweepFolder,
+    stop: &Stop,
+) -> Result<Ended, SweepError> {
+    if let Some(signal) = stop.requested() {
+        return Ok(Ended::Stopped(signal));
+    }
+    let files = folder.files(&of.name);
+    let at = |path: &Path| SweepError::at("write", path);
+    std::fs::write(&files.config, of.plan.to_toml()?).map_err(at(&files.config))?;
+    let told = File::create(&files.log).map_err(at(&files.log))?;
+    let printed = File::create(&files.printed).map_err(at(&files.printed))?;
+    let mut command = Command::new(&sweep.program);
+    command.arg("bench").arg(&files.config).args(["--steps", &sweep.steps.to_string()]);
+    command.args((!sweep.synthetic).then_some("--data")).arg("--with-parent");
+    command.stdin(Stdio::null()).stdout(printed).stderr(told);
+    let mut child = command.spawn().map_err(SweepError::at("start", &sweep.program))?;
+    let waited = wait(&mut child, stop).map_err(SweepError::at("wait for", &sweep.program))?;
+    Ok(match waited {
+        Err(signal) => Ended::Stopped(signal),
+        Ok(status) => Ended::Row(Box::new(row(of, status, &files))),
+    })
+}
+
+/// Waits for the child, or ends it when a signal asks the sweep to stop.
+fn wait(child: &mut Child, stop: &Stop) -> std::io::Result<Result<ExitStatus, Signal>> {
+    let mut ended = None;
+    // Ctrl-C reaches the child too, and it may end before the signal is noted here.
+    let mut patience = 10;
+    loop {
+        if let Some(signal) = stop.requested() {
+            if ended.is_none() {
+                child.kill()?;
+                child.wait()?;
+            }
+            return Ok(Err(signal));
+        }
+        ended = ended.or(child.try_wait()?);
+        if let Some(status) = ended {
+            let asked = matches!(signal_of(status), Some(SIGINT | SIGTERM));
+            if !asked || patience == 0 {
+                return Ok(Ok(status));
+            }
+            patience -= 1;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[cfg(unix)]
+fn signal_of(status: ExitStatus) -> Option<i32> {
+    std::os::unix::process::ExitStatusExt::signal(&status)
+}
+
+#[cfg(not(unix))]
+fn signal_of(_: ExitStatus) -> Option<i32> {
+    None
+}
+
+fn row(of: &Planned, status: ExitStatus, files: &Files) -> Row {
+    let read = |path: &Path| {
+        std::fs::read(path)
+            .map_or(String::new(), |text| String::from_utf8_lossy(&text).into_owned())
+    };
+    let (log, printed) = (read(&files.log), read(&files.printed));
+    let (status, code) = (verdict(status.code(), signal_of(status), &log), status.code());
+    let mut row = Row::new(of.set.clone(), status);
+    let parsed: Result<Printed, _> = serde_json::from_str(&printed);
+    match (status, parsed) {
+        (Status::Ok, Ok(Printed { device, loss, ours })) => Row {
+            live: ours.live,
+            peak: ours.peak,
+            reserved: ours.reserved,
+            smi: ours.smi,
+            predicted_peak: ours.predicted_peak,
+            recomputed_percent: ours.recomputed_percent,
+            ms_per_step: Some(ours.ms),
+            images_per_second: Some(ours.images_per_second),
+            loss,
+            device: Some(device),
+            ..row
+        },
+        (Status::Ok, Err(error)) => {
+            row.status = Status::Failed;
+            row.message = Some(format!("it ended without its figures: {error}"));
+            row
+        }
+        (Status::OutOfMemory, _) => {
+            row.oversubscribed = asked_for(&log);
+            row.message = Some(message(&log).unwrap_or_else(|| {
+                "ended by the system (SIGKILL), as Linux does when memory runs out".to_owned()
+            }));
+            row
+        }
+        (Status::Failed, _) => {
+            row.exit_code = code;
+            row.message = Some(message(&log).unwrap_or_else(|| "it ended without a word".into()));
+            row
+        }
+    }
+}
+
+/// What exit code, signal and messages mean.
+fn verdict(code: Option<i32>, signal: Option<i32>, log: &str) -> Status {
+    match (code, signal) {
+        (Some(0), _) => Status::Ok,
+        (Some(OUT_OF_MEMORY), _) | (_, Some(SIGKILL)) => Status::OutOfMemory,
+        (_, Some(SIGABRT)) if asked_for(log).is_some() => Status::OutOfMemory,
+        _ => Status::Failed,
+    }
+}
+
+/// The bytes of the allocation that failed.
+fn asked_for(log: &str) -> Option<u64> {
+    let phrases = ["out of device memory allocating ", ABORTED];
+    phrases.iter().find_map(|phrase| {
+        let (_, after) = log.split_once(phrase)?;
+        let (number, rest) = after.split_once(' ')?;
+        rest.starts_with("bytes").then(|| number.parse().ok()).flatten()
+    })
+}
+
+/// The first error of a log up to its advice; without one, the last line.
+fn message(log: &str) -> Option<String> {
+    let lines: Vec<&str> = log.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let begins = |line: &&str| line.starts_with("error") || line.starts_with(ABORTED);
+    let error = lines.iter().position(begins);
+    let shown = match error {
+        Some(first) => {
+            // Advice, the program's own or Rust's.
+            let ends = |line: &&&str| {
+                let line = line.trim_start();
+                ["= help", "note: ", "stack backtrace"].iter().any(|ends| line.starts_with(ends))
+            };
+            let lines: Vec<&str> =
+                lines[first..].iter().take_while(|line| !ends(line)).copied().collect();
+            lines.join("\n")
+        }
+        None => (*lines.last()?).to_owned(),
+    };
+    let shown = shown.strip_prefix("error: ").unwrap_or(&shown);
+    Some(shown.chars().take(500).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_runs_out_in_many_ways() {
+        let aborted = "memory allocation of 68719476736 bytes failed\n";
+        assert_eq!(verdict(Some(0), None, ""), Status::Ok);
+        assert_eq!(verdict(Some(4), None, ""), Status::OutOfMemory);
+        assert_eq!(verdict(None, Some(SIGKILL), ""), Status::OutOfMemory);
+        assert_eq!(verdict(None, Some(SIGABRT), aborted), Status::OutOfMemory);
+        assert_eq!(verdict(None, Some(SIGABRT), "assertion failed"), Status::Failed);
+        for code in [1, 2, 3, 5] {
+            assert_eq!(verdict(Some(code), None, aborted), Status::Failed, "{code}");
+        }
+    }
+
+    #[test]
+    fn the_bytes_that_were_asked_for_are_found() {
+        let cuda =
+            "error: out of memory: out of device memory allocating 400556032 bytes\n  = help";
+        assert_eq!(asked_for(cuda), Some(400_556_032));
+        assert_eq!(asked_for("memory allocation of 12 bytes failed"), Some(12));
+        assert_eq!(asked_for("memory allocation of many things"), None);
+    }
+
+    #[test]
+    fn the_message_is_the_error_without_its_advice() {
+        let log =
+            "warning: slow\nerror: out of memory: here\n  because: of this\n  = help: buy more";
+        assert_eq!(message(log).as_deref(), Some("out of memory: here\n  because: of this"));
+        let log = "memory allocation of 12 bytes failed\nnote: run with `RUST_BACKTRACE=1`\n";
+        assert_eq!(message(log).as_deref(), Some("memory allocation of 12 bytes failed"));
+        assert_eq!(message("one\n\ntwo\n").as_deref(), Some("two"));
+        assert_eq!(message("\n"), None);
+    }
+}

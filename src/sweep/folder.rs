@@ -1,0 +1,236 @@
+//! A sweep on disk: what it measures, its rows in three formats, and what each child said.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::row::{Row, Set};
+use super::{Sweep, table};
+use crate::build::differences;
+use crate::run::{LockError, RunLock};
+
+/// What the sweep measures.
+const IDENTITY: &str = "sweep.toml";
+const LOGS: &str = "logs";
+/// The rows.
+const ROWS: &str = "sweep.json";
+
+/// Keys that may differ when a sweep goes on: none changes what is measured.
+const FREE: [&str; 3] = ["run.name", "run.output", "run.save"];
+
+/// A sweep that could not go on. What was saved stays as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// Another process has the folder.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The folder holds another sweep.
+    #[error(
+        "{} holds another sweep:\n{}\nPut these back to go on with it, give this sweep another \
+         folder with --out, or replace what is there with --overwrite.",
+        folder.display(),
+        changes.join("\n")
+    )]
+    Another {
+        /// The folder.
+        folder: PathBuf,
+        /// What differs, a line each.
+        changes: Vec<String>,
+    },
+    /// The rows cannot be read.
+    #[error("{} cannot be read: {source}\nRemove it, or start anew with --overwrite.", path.display())]
+    Rows {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// A value cannot be written down.
+    #[error("the configuration cannot be saved as TOML: {0}")]
+    Config(#[from] toml::ser::Error),
+    /// The system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl SweepError {
+    /// Makes the system's error one of this kind.
+    pub(super) fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::System { action, path, source }
+    }
+}
+
+/// The files of one combination.
+pub(super) struct Files {
+    pub(super) config: PathBuf,
+    pub(super) log: PathBuf,
+    pub(super) printed: PathBuf,
+}
+
+/// The folder of a sweep, locked, and the rows found in it.
+#[derive(Debug)]
+pub struct SweepFolder {
+    path: PathBuf,
+    found: Vec<Row>,
+    _lock: RunLock,
+}
+
+impl SweepFolder {
+    /// Opens the folder at `path` for `sweep`, making it where it is missing; with `overwrite` the
+    /// rows in it are removed.
+    ///
+    /// # Errors
+    /// When another process has it, it holds another sweep, or it cannot be read or written.
+    pub fn open(path: &Path, sweep: &Sweep, overwrite: bool) -> Result<Self, SweepError> {
+        let logs = path.join(LOGS);
+        fs::create_dir_all(&logs).map_err(SweepError::at("make", &logs))?;
+        let lock = RunLock::acquire(path)?;
+        let identity = identity(sweep)?;
+        let (file, rows) = (path.join(IDENTITY), path.join(ROWS));
+        let mut found = Vec::new();
+        if overwrite {
+            for gone in [&rows, &file] {
+                match fs::remove_file(gone) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(SweepError::at("remove", gone)(error));
+                    }
+                    _ => {}
+                }
+            }
+        } else if file.exists() {
+            let before = fs::read_to_string(&file).map_err(SweepError::at("read", &file))?;
+            let changes = differences(&before, &identity, is_free);
+            if !changes.is_empty() {
+                return Err(SweepError::Another { folder: path.to_owned(), changes });
+            }
+            found = read(&rows)?;
+        }
+        replace(&file, identity.as_bytes())?;
+        Ok(Self { path: path.to_owned(), found, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes the row with these values, when an earlier start left one.
+    pub(super) fn take(&mut self, set: &Set) -> Option<Row> {
+        let at = self.found.iter().position(|row| row.set == *set)?;
+        Some(self.found.remove(at))
+    }
+
+    /// Writes `rows`, and after them those found and not taken, in every format.
+    pub(super) fn save(&self, keys: &[String], rows: &[Row]) -> Result<(), SweepError> {
+        let all: Vec<Row> = rows.iter().chain(&self.found).cloned().collect();
+        let path = self.path.join(ROWS);
+        let wrong = |source| SweepError::Rows { path: path.clone(), source };
+        let json = serde_json::to_vec_pretty(&all).map_err(wrong)?;
+        replace(&path, &json)?;
+        replace(&self.path.join("sweep.csv"), table::csv(keys, &all).as_bytes())?;
+        replace(&self.path.join("sweep.md"), table::markdown(keys, &all).as_bytes())
+    }
+
+    /// Where the combination called `name` leaves its files.
+    pub(super) fn files(&self, name: &str) -> Files {
+        let stem = stem(name);
+        let file = |kind: &str| self.path.join(LOGS).join(format!("{stem}.{kind}"));
+        Files { config: file("toml"), log: file("log"), printed: file("json") }
+    }
+
+    /// Where what each combination said is kept.
+    pub fn logs(&self) -> PathBuf {
+        self.path.join(LOGS)
+    }
+}
+
+/// What must stay the same for rows to belong together.
+fn identity(sweep: &Sweep) -> Result<String, toml::ser::Error> {
+    let mut table = toml::Table::new();
+    let mut keys = sweep.keys.clone();
+    keys.sort();
+    let data = if sweep.synthetic { "synthetic" } else { "the configuration's" };
+    table.insert("data".to_owned(), data.into());
+    table.insert("keys".to_owned(), keys.into());
+    table.insert("program".to_owned(), env!("CARGO_PKG_VERSION").into());
+    table.insert("steps".to_owned(), i64::try_from(sweep.steps).unwrap_or(i64::MAX).into());
+    let mut all = toml::Table::new();
+    all.insert("sweep".to_owned(), table.into());
+    all.extend(sweep.rest.as_table().cloned().unwrap_or_default());
+    let text = toml::to_string(&all)?;
+    Ok(format!(
+        "# What this sweep measures, the swept keys left out. It is held against the next start.\n\n{text}"
+    ))
+}
+
+fn is_free(key: &str) -> bool {
+    FREE.iter().any(|free| {
+        key.strip_prefix(free).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    })
+}
+
+fn read(path: &Path) -> Result<Vec<Row>, SweepError> {
+    match fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map_err(|source| SweepError::Rows { path: path.to_owned(), source }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(SweepError::at("read", path)(error)),
+    }
+}
+
+/// Puts `bytes` at `path` so that a reader finds all of the old file or all of the new one.
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), SweepError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    let write = || {
+        let mut file = File::create(&new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    write().map_err(SweepError::at("write", path))
+}
+
+/// A file's name for the combination called `name`: no two are the same.
+fn stem(name: &str) -> String {
+    let plain = |sign: char| match sign {
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '-' | '=' => sign,
+        _ => '_',
+    };
+    let parts = name.split(", ").map(|part| part.chars().map(plain).collect());
+    let whole = parts.collect::<Vec<String>>().join("+");
+    let short: String = whole.chars().take(80).collect();
+    // What was left as it is can be read back, and so is no other's.
+    match short.replace('+', ", ") == name {
+        true => short,
+        false => format!("{short}-{}", &blake3::hash(name.as_bytes()).to_hex()[..8]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn combinations_have_file_names_of_their_own() {
+        assert_eq!(stem("train.batch_size=4"), "train.batch_size=4");
+        assert_eq!(stem("a.b=1, a.c=x"), "a.b=1+a.c=x");
+        assert_ne!(stem("a.b=1+a.c=x"), "a.b=1+a.c=x");
+        let one = stem("memory.checkpointing={sequential={segments=4}}, train.batch_size=4");
+        let other = stem("memory.checkpointing=[sequential=[segments=4]], train.batch_size=4");
+        assert!(one.starts_with("memory.checkpointing=_sequential=_segments=4__+train"), "{one}");
+        assert_ne!(one, other);
+        let long = stem(&"x".repeat(5000));
+        assert!(long.len() < 100, "{long}");
+        assert!(!stem("../../etc=1").contains('/'));
+    }
+}

@@ -1,0 +1,293 @@
+//! Convolutions and fully connected layers of any size, and models that do not run fused.
+
+use super::*;
+use trainer::ops::{Products, convolution_with, linear, sum};
+
+/// What a product of a map and a weight gives: its result and both gradients.
+type Found = [Vec<f32>; 3];
+
+/// A convolution's shapes: of the map and of the weight; stride and padding.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    map: [usize; 4],
+    weight: [usize; 4],
+    stride: usize,
+    padding: usize,
+}
+
+impl Case {
+    fn new(map: [usize; 4], [output, kernel]: [usize; 2], [stride, padding]: [usize; 2]) -> Self {
+        Self { map, weight: [output, map[1], kernel, kernel], stride, padding }
+    }
+
+    /// Some of any size, the same every time.
+    fn random(count: usize) -> Vec<Self> {
+        let mut state = 9_u64;
+        let mut below = |bound: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % bound
+        };
+        const CHANNELS: [usize; 12] = [1, 2, 3, 4, 5, 8, 12, 17, 24, 37, 64, 131];
+        let case = |_| {
+            let (kernel, stride) = (1 + below(11), 1 + below(4));
+            let padding = below(kernel);
+            let least = kernel.saturating_sub(2 * padding).max(1);
+            let size = [least + below(30), least + below(30)];
+            let channels = [CHANNELS[below(12)], CHANNELS[below(12)]];
+            let map = [1 + below(4), channels[0], size[0], size[1]];
+            Self::new(map, [channels[1], kernel], [stride, padding])
+        };
+        (0..count).map(case).collect()
+    }
+
+    /// The convolution of numbers that `dtype` has, computed on `device` in `compute`.
+    fn run(&self, products: Products, dtype: DType, compute: DType, device: &Device) -> Found {
+        let factor = |shape, seed| noise(shape, seed, device).cast(dtype).cast(compute);
+        let map = factor(self.map, 3).autodiff().require_grad();
+        let weight = factor(self.weight, 5).autodiff().require_grad();
+        let (stride, padding) = (self.stride, self.padding);
+        let out = convolution_with(products, map.clone(), weight.clone(), stride, padding);
+        let direction = factor(out.dims(), 7).autodiff();
+        let gradients = (out.clone() * direction).sum().backward();
+        let gradient = |factor: &Tensor<4>| factor.grad(&gradients).expect("a gradient");
+        [out.without_autodiff(), gradient(&map), gradient(&weight)].map(values)
+    }
+}
+
+const NAMES: [&str; 3] = ["result", "input gradient", "weight gradient"];
+
+fn assert_near(name: &str, ours: &Found, exact: &Found, tolerance: f64) {
+    let errors = [0, 1, 2].map(|k| error(&ours[k], &exact[k]));
+    println!("{name}: {}", errors.map(|error| format!("{error:.1e}")).join(", "));
+    for (what, error) in NAMES.iter().zip(errors) {
+        assert!(error <= tolerance, "{name}: {what} is off by {error:.1e}");
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        // The stem, a dense layer's two, a transition, a strided one and its shortcut.
+        Case::new([2, 1, 65, 62], [64, 7], [2, 3]),
+        Case::new([2, 3, 65, 62], [64, 7], [2, 3]),
+        Case::new([3, 60, 17, 19], [48, 1], [1, 0]),
+        Case::new([3, 48, 17, 19], [12, 3], [1, 1]),
+        Case::new([2, 150, 16, 16], [75, 1], [1, 0]),
+        Case::new([2, 64, 15, 14], [128, 3], [2, 1]),
+        Case::new([2, 64, 15, 14], [256, 1], [2, 0]),
+        // One pixel, one image, one channel, a kernel of the image's size.
+        Case::new([1, 1, 1, 1], [1, 1], [1, 0]),
+        Case::new([1, 7, 1, 1], [9, 3], [1, 1]),
+        Case::new([1, 1, 11, 11], [1, 11], [4, 0]),
+        Case::new([1, 20, 45, 43], [50, 3], [1, 1]),
+    ];
+    cases.extend(Case::random(60));
+    cases
+}
+
+#[test]
+fn convolutions_of_any_size_give_what_the_definition_gives() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    // Results of 16 bits are rounded once more than their sums.
+    let kinds = [
+        (Products::Full, DType::F32, 1e-5),
+        (Products::Tf32, DType::F32, 1e-3),
+        (Products::Full, DType::BF16, 4e-3),
+        (Products::Full, DType::F16, 5e-4),
+    ];
+    for case in cases() {
+        for (products, dtype, tolerance) in kinds {
+            let exact = case.run(Products::Full, dtype, DType::F64, &cpu);
+            let ours = case.run(products, dtype, dtype, &gpu);
+            let name = format!("{case:?} {products:?} {dtype:?}");
+            assert_near(&name, &ours, &exact, tolerance);
+            let again = case.run(products, dtype, dtype, &gpu);
+            assert!(ours == again, "{name}: two runs differ");
+        }
+    }
+}
+
+#[test]
+fn only_the_gradients_that_are_asked_for_come() {
+    let device = resolve_device("cuda").expect("a GPU");
+    let map = || noise([2, 6, 9, 8], 3, &device).autodiff();
+    let weight = || noise([5, 6, 3, 3], 5, &device).autodiff();
+    let gradients = |map: Tensor<4>, weight: Tensor<4>| {
+        let out = convolution_with(Products::Full, map.clone(), weight.clone(), 1, 1);
+        let found = out.sum().backward();
+        [map, weight].map(|factor| factor.grad(&found).map(values))
+    };
+    let [of_map, of_weight] = gradients(map().require_grad(), weight().require_grad());
+    assert!(of_map.is_some() && of_weight.is_some());
+    assert_eq!(gradients(map().require_grad(), weight()), [of_map.clone(), None]);
+    assert_eq!(gradients(map(), weight().require_grad()), [None, of_weight.clone()]);
+    let plain = gradients(map().without_autodiff(), weight().require_grad());
+    assert_eq!(plain, [None, of_weight]);
+    let plain = gradients(map().require_grad(), weight().without_autodiff());
+    assert_eq!(plain, [of_map, None]);
+}
+
+#[test]
+fn it_does_not_matter_how_a_map_lies_in_memory() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    type Lay = fn(&Device) -> Tensor<4>;
+    let lays: [(&str, Lay); 4] = [
+        ("channels last", |device| noise([3, 9, 8, 6], 3, device).permute([0, 3, 1, 2])),
+        ("some images", |device| noise([6, 6, 9, 8], 3, device).narrow(0, 1, 3)),
+        ("some channels", |device| noise([3, 11, 9, 8], 3, device).narrow(1, 3, 6)),
+        ("one line repeated", |device| noise([3, 6, 1, 8], 3, device).expand([3, 6, 9, 8])),
+    ];
+    for (name, lay) in lays {
+        let run = |device: &Device, compute: DType| -> Found {
+            let map = lay(device).cast(compute).autodiff().require_grad();
+            let weight = noise([6, 5, 3, 3], 5, device).swap_dims(0, 1).cast(compute);
+            let weight = weight.autodiff().require_grad();
+            let out = convolution_with(Products::Full, map.clone(), weight.clone(), 1, 1);
+            let direction = noise([3, 9, 8, 5], 7, device).permute([0, 3, 1, 2]).cast(compute);
+            let gradients = (out.clone() * direction.autodiff()).sum().backward();
+            let gradient = |factor: &Tensor<4>| factor.grad(&gradients).expect("a gradient");
+            [out.without_autodiff(), gradient(&map), gradient(&weight)].map(values)
+        };
+        assert_near(name, &run(&gpu, DType::F32), &run(&cpu, DType::F64), 1e-5);
+    }
+}
+
+/// Some rows of a map.
+fn rows(map: &Tensor<4>, from: usize, count: usize) -> Tensor<4> {
+    map.clone().without_autodiff().narrow(2, from, count)
+}
+
+#[test]
+fn maps_of_more_than_two_thousand_million_numbers_are_convolved_to_their_end() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    let (channels, side, period) = (256, 3000, 10);
+    let tile = |device: &Device| noise([1, channels, period, side], 3, device).cast(DType::BF16);
+    let weight = |device: &Device| noise([8, channels, 3, 3], 5, device).cast(DType::BF16);
+    let map = tile(&gpu).repeat_dim(2, side / period).autodiff().require_grad();
+    assert!(map.dims().iter().product::<usize>() > 1 << 31);
+    let factor = weight(&gpu).autodiff().require_grad();
+    let out = convolution_with(Products::Full, map.clone(), factor.clone(), 1, 1);
+    let direction = noise([1, 8, period, side], 7, &gpu).cast(DType::BF16);
+    let direction = direction.repeat_dim(2, side / period);
+    let found = (out.clone() * direction.autodiff()).sum().backward();
+    let gradient = map.grad(&found).expect("a gradient");
+
+    // Rows repeat, so those far behind are those in front, bit by bit.
+    for map in [&out, &gradient] {
+        let last = rows(map, side - 2 * period, period);
+        assert!(values(last) == values(rows(map, period, period)), "rows differ");
+    }
+    let exact = |tensor: Tensor<4>| tensor.cast(DType::F64);
+    let few = exact(tile(&cpu)).repeat_dim(2, 3);
+    let few = convolution_with(Products::Full, few, exact(weight(&cpu)), 1, 1);
+    let error = error(&values(rows(&out, period, period)), &values(few.narrow(2, period, period)));
+    assert!(error <= 3e-3, "{error:.1e}");
+    let of_weight = values(factor.grad(&found).expect("a gradient"));
+    assert!(of_weight.iter().all(|value| value.is_finite()));
+}
+
+/// A fully connected layer without bias of numbers that repeat `times` along the output: its result,
+/// the gradient of its input and the first rows of its weight's, on `device`.
+fn connected(sizes: [usize; 3], times: usize, dtype: DType, device: &Device) -> Found {
+    let [batch, input, output] = sizes;
+    let input_values = noise([batch, input], 3, device).cast(dtype).autodiff().require_grad();
+    let weight = noise([output, input], 5, device).cast(dtype).repeat_dim(0, times);
+    let weight = weight.autodiff().require_grad();
+    let start = std::time::Instant::now();
+    let out = linear(input_values.clone(), weight.clone());
+    let direction = noise([batch, output], 7, device).cast(dtype).repeat_dim(1, times);
+    let gradients = (out.clone() * direction.autodiff()).sum().backward();
+    let gradient = |factor: &Tensor<2>| factor.grad(&gradients).expect("a gradient");
+    let (out, of_input) = (out.without_autodiff(), gradient(&input_values));
+    let of_weight = gradient(&weight).narrow(0, output * (times - 1), output);
+    let found = [out, of_input, of_weight].map(values);
+    println!("{batch} × {input} → {}: {:?} in all", output * times, start.elapsed());
+    found
+}
+
+#[test]
+fn fully_connected_layers_of_any_width_give_what_the_definition_gives() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    for sizes in [[1, 1, 1], [5, 37, 14], [64, 1024, 3], [7, 513, 130], [100, 4180, 3258]] {
+        let exact = connected(sizes, 1, DType::F64, &cpu);
+        let ours = connected(sizes, 1, DType::F32, &gpu);
+        assert_near(&format!("{sizes:?}"), &ours, &exact, 1e-5);
+        assert!(ours == connected(sizes, 1, DType::F32, &gpu), "{sizes:?}: two runs differ");
+    }
+}
+
+#[test]
+fn a_layer_of_579_million_weights_gives_what_the_definition_gives() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    let (batch, input, output, times) = (100, 19_350, 177, 169);
+    let [few, of_input, of_weight] = connected([batch, input, output], 1, DType::F64, &cpu);
+    let out = few.chunks(output).flat_map(|row| row.repeat(times)).collect();
+    let of_input = of_input.iter().map(|value| value * times as f32).collect();
+    let ours = connected([batch, input, output], times, DType::F32, &gpu);
+    assert_near("29,913 outputs", &ours, &[out, of_input, of_weight], 1e-5);
+    let again = connected([batch, input, output], times, DType::F32, &gpu);
+    assert!(ours == again, "two runs differ");
+}
+
+#[test]
+fn sums_are_the_same_every_time() {
+    let gpu = resolve_device("cuda").expect("a GPU");
+    let many = noise([300, 1234], 3, &gpu);
+    let exact: f64 = values(many.clone()).iter().map(|value| f64::from(*value)).sum();
+    let first = values(sum(many.clone()));
+    assert!((f64::from(first[0]) - exact).abs() < 1e-2, "{first:?} {exact}");
+    assert!((0..50).all(|_| values(sum(many.clone())) == first));
+    let leaf = many.autodiff().require_grad();
+    let found = sum(leaf.clone().mul_scalar(3.0)).backward();
+    let gradient = values(leaf.grad(&found).expect("a gradient"));
+    assert!(gradient.iter().all(|value| *value == 3.0));
+}
+
+/// Holds that a chain on a GPU gives what it gives on the CPU, and the same twice.
+fn assert_chain(name: &str, architecture: &DensenetArchitecture, shape: [usize; 4]) {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    let memory = MemoryConfig::default();
+    // Masks are 32-bit.
+    let undropped = DensenetArchitecture { dropout: 0.0, ..architecture.clone() };
+    let mut exact = chain(&undropped.stages(shape[1], &memory), &cpu);
+    let single = train(&exact, shape, &cpu, DType::F32);
+    exact.map_parameters(|_, value| value.cast(DType::F64));
+    let exact = train(&exact, shape, &cpu, DType::F64);
+    let single = Errors::of(&format!("{name} on the CPU in fp32"), &single, &exact);
+    let general = chain(&architecture.stages(shape[1], &memory), &gpu);
+    let ours = train(&general, shape, &gpu, DType::F32);
+    let errors = Errors::of(name, &ours, &exact);
+    let tolerance = 1e-5;
+    assert!(errors.features <= tolerance, "{name}: {errors:?}");
+    assert!(errors.gradients <= (4.0 * single.gradients).max(tolerance), "{name}: {errors:?}");
+    for (parameter, error) in &errors.each {
+        // Some gradients all but cancel, and in 32 bits the CPU gives no better ones.
+        let most = (4.0 * single.each[parameter]).max(tolerance);
+        assert!(*error <= most, "{name}: {parameter} is off by {error:.1e}");
+    }
+    let again = train(&general, shape, &gpu, DType::F32);
+    assert!(ours.features == again.features, "{name}: two runs differ in their features");
+    assert!(ours.gradients == again.gradients, "{name}: two runs differ in their gradients");
+}
+
+/// Small maps: where a number is rounded across 0, ReLU passes another gradient.
+#[test]
+fn chains_that_do_not_run_fused_give_what_they_give_on_the_cpu() {
+    let grown = architecture(12, &[2, 3], 24);
+    // Devices draw other masks, so nothing is dropped; but the layers are there.
+    let dropout = DensenetArchitecture { dropout: 1e-12, ..grown.clone() };
+    assert_chain("dropout", &dropout, [3, 1, 40, 36]);
+    let groups = DensenetArchitecture { norm: Norm::Group, ..architecture(8, &[2, 2], 16) };
+    assert_chain("group norm", &groups, [2, 3, 33, 38]);
+    assert_chain("growth 12", &grown, [3, 1, 40, 36]);
+    let odd = DensenetArchitecture { dropout: 1e-12, ..architecture(5, &[2, 2], 7) };
+    assert_chain("odd widths", &odd, [2, 3, 33, 30]);
+}
+
+#[test]
+fn a_chain_with_dropout_gives_the_same_bits_twice() {
+    let gpu = resolve_device("cuda").expect("a GPU");
+    let dropping = DensenetArchitecture { dropout: 0.2, ..architecture(12, &[2, 2], 24) };
+    let chain = chain(&dropping.stages(1, &MemoryConfig::default()), &gpu);
+    let [first, second] = [0, 1].map(|_| train(&chain, [4, 1, 64, 60], &gpu, DType::F32));
+    assert!(first.features == second.features && first.gradients == second.gradients);
+}

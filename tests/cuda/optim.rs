@@ -1,0 +1,185 @@
+//! Optimizer steps and gradient norms over many parameters at once.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::{Device, Tensor};
+use trainer::build::resolve_device;
+use trainer::memory::Gradients;
+use trainer::optim::{
+    AdamConfig, AdamWConfig, Optimizer, OptimizerConfig, SgdConfig, Update, norm,
+};
+
+use super::{noise, values};
+
+const STEPS: u64 = 5;
+
+/// More than one launch takes, and of lengths around what a block takes.
+fn lengths() -> Vec<usize> {
+    let odd = [1, 3, 1023, 1024, 1025, 4095, 4096, 4097, 70_001];
+    odd.into_iter().chain((0..31).map(|place| 64 + 37 * place)).collect()
+}
+
+fn name(place: usize) -> String {
+    format!("p{place:02}")
+}
+
+fn configs() -> Vec<OptimizerConfig> {
+    let sgd = |momentum, dampening, nesterov, weight_decay| {
+        OptimizerConfig::Sgd(SgdConfig { lr: 0.05, momentum, dampening, nesterov, weight_decay })
+    };
+    let adam = AdamConfig { lr: 3e-3, weight_decay: 0.02, ..Default::default() };
+    let adamw = AdamWConfig { lr: 3e-3, weight_decay: 0.3, ..Default::default() };
+    vec![
+        sgd(0.0, 0.0, false, 0.0),
+        sgd(0.0, 0.0, false, 0.01),
+        sgd(0.9, 0.0, false, 0.01),
+        sgd(0.9, 0.3, false, 0.0),
+        sgd(0.9, 0.0, true, 0.01),
+        OptimizerConfig::Adam(adam.clone()),
+        OptimizerConfig::Adam(AdamConfig { betas: [0.3, 0.4], ..adam }),
+        OptimizerConfig::AdamW(adamw.clone()),
+        OptimizerConfig::AdamW(AdamWConfig { amsgrad: true, ..adamw }),
+    ]
+}
+
+fn start(device: &Device) -> Vec<Tensor<1>> {
+    let each = lengths().into_iter().enumerate();
+    each.map(|(place, length)| noise([length], 11 + place as u64, device)).collect()
+}
+
+fn gradients(step: u64, device: &Device) -> Gradients {
+    let mut gradients = Gradients::default();
+    for (place, length) in lengths().into_iter().enumerate() {
+        let values: Tensor<1> = noise([length], 1000 * (step + 1) + place as u64, device);
+        gradients.add(&name(place), values);
+    }
+    gradients
+}
+
+/// Takes the steps `steps`, scaled to a norm of 20 where they are above it; how many of the
+/// parameters' steps kernels have taken together.
+fn walk(
+    optimizer: &mut Optimizer,
+    lr: f64,
+    values: &mut [Tensor<1>],
+    steps: std::ops::Range<u64>,
+    device: &Device,
+) -> usize {
+    let mut together = 0;
+    for step in steps {
+        let gradients = gradients(step, device);
+        let factor = norm(&gradients).expect("a norm").factor(20.0);
+        assert!(factor < 1.0);
+        let decays = |place: usize| !place.is_multiple_of(3);
+        let updates = values.iter().enumerate().map(|(place, value)| Update {
+            name: name(place),
+            decay: decays(place),
+            value: value.clone(),
+            gradient: gradients.get(&name(place)).expect("is there").clone(),
+        });
+        let mut stepped = optimizer.step_together(lr, factor, updates.collect());
+        together += stepped.len();
+        for (place, value) in values.iter_mut().enumerate() {
+            let name = name(place);
+            *value = stepped.remove(&name).unwrap_or_else(|| {
+                let gradient = gradients.get(&name).expect("is there").clone().mul_scalar(factor);
+                optimizer.step(&name, lr, decays(place), value.clone(), gradient)
+            });
+        }
+    }
+    together
+}
+
+fn named() -> Vec<(String, usize)> {
+    lengths().into_iter().enumerate().map(|(place, length)| (name(place), length)).collect()
+}
+
+/// Values and state after all steps, on the host; and how many steps kernels took.
+fn outcome(config: &OptimizerConfig, device: &Device) -> (BTreeMap<String, Vec<f32>>, usize) {
+    let mut optimizer = config.init(named());
+    let mut parameters = start(device);
+    let together = walk(&mut optimizer, config.lr(), &mut parameters, 0..STEPS, device);
+    (read(&optimizer, parameters), together)
+}
+
+fn read(optimizer: &Optimizer, parameters: Vec<Tensor<1>>) -> BTreeMap<String, Vec<f32>> {
+    let state = optimizer.state().expect("a state");
+    assert!(state.scalars.values().all(|steps| *steps == STEPS));
+    let state = state.tensors.into_iter().map(|(name, data)| (name, data.iter().collect()));
+    parameters
+        .into_iter()
+        .enumerate()
+        .map(|(place, value)| (name(place), values(value)))
+        .chain(state)
+        .collect()
+}
+
+/// Of the values and of each kind of state, the largest difference relative to the largest number.
+fn errors(
+    ours: &BTreeMap<String, Vec<f32>>,
+    theirs: &BTreeMap<String, Vec<f32>>,
+) -> BTreeMap<String, f64> {
+    let mut most: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    for (name, ours) in ours {
+        let kind = name.split_once('/').map_or("value", |(_, kind)| kind);
+        let (difference, size) = most.entry(kind.to_owned()).or_default();
+        for (ours, theirs) in ours.iter().zip(&theirs[name]) {
+            *difference = difference.max(f64::from((ours - theirs).abs()));
+            *size = size.max(f64::from(theirs.abs()));
+            assert!(ours.is_finite() && theirs.is_finite(), "{name}");
+        }
+    }
+    most.into_iter().map(|(kind, (difference, size))| (kind, difference / size)).collect()
+}
+
+#[test]
+fn steps_over_all_parameters_are_those_of_the_definition() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    for config in configs() {
+        let (ours, together) = outcome(&config, &gpu);
+        let (theirs, none) = outcome(&config, &cpu);
+        let covered = !matches!(&config, OptimizerConfig::AdamW(config) if config.amsgrad);
+        let all = lengths().len() * STEPS as usize;
+        assert_eq!((together, none), (if covered { all } else { 0 }, 0), "{config:?}");
+        assert!(ours.keys().eq(theirs.keys()), "{config:?}");
+        let errors = errors(&ours, &theirs);
+        println!("{config:?}: {errors:?}");
+        assert!(errors.values().all(|error| *error <= 1e-6), "{config:?}: {errors:?}");
+        assert_eq!(outcome(&config, &gpu).0, ours, "{config:?}: two runs differ");
+    }
+}
+
+#[test]
+fn a_state_saved_between_steps_on_a_gpu_goes_on_bit_for_bit() {
+    let gpu = resolve_device("cuda").expect("a GPU");
+    for config in configs() {
+        let mut first = config.init(named());
+        let mut parameters = start(&gpu);
+        walk(&mut first, config.lr(), &mut parameters, 0..2, &gpu);
+        let saved = first.state().expect("a state");
+        let mut second = config.init(named());
+        second.load(saved, &gpu).expect("loads");
+        walk(&mut second, config.lr(), &mut parameters, 2..STEPS, &gpu);
+        assert_eq!(read(&second, parameters), outcome(&config, &gpu).0, "{config:?}");
+    }
+}
+
+#[test]
+fn norms_of_many_gradients_are_exact_and_name_the_broken_ones() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    let (ours, theirs) = (gradients(0, &gpu), gradients(0, &cpu));
+    let exact: f64 = theirs
+        .iter()
+        .flat_map(|(_, gradient)| values(gradient.clone()))
+        .map(|value| f64::from(value) * f64::from(value))
+        .sum();
+    let found = norm(&ours).expect("a norm");
+    assert!((found.total / exact.sqrt() - 1.0).abs() < 1e-6, "{} {}", found.total, exact.sqrt());
+    assert_eq!(found, norm(&ours).expect("a norm"));
+    let mut broken = gradients(0, &gpu);
+    for place in [4, 35] {
+        let length = lengths()[place];
+        broken.add(&name(place), Tensor::<1>::full([length], f32::INFINITY, &gpu));
+    }
+    assert_eq!(norm(&broken).expect("a norm").non_finite, [name(4), name(35)]);
+}

@@ -1,0 +1,97 @@
+//! ResNets on fused stages, beside their definition.
+
+use super::{
+    Activation, Chain, DenseLayers, Device, MemoryConfig, Norm, chain, compare, error, evaluate,
+    noise, resolve_device, values,
+};
+use trainer::memory::{Keep, Pass, Purpose, Statistics};
+use trainer::model::{ResnetArchitecture, ResnetBlock, ResnetForm};
+
+fn architecture(
+    form: ResnetForm,
+    block: ResnetBlock,
+    blocks: &[usize],
+    stem: usize,
+) -> ResnetArchitecture {
+    ResnetArchitecture { form, block, blocks: blocks.to_vec(), stem, norm: Norm::Batch }
+}
+
+#[test]
+fn fused_resnets_give_the_features_gradients_and_statistics_of_the_definition() {
+    use ResnetBlock::{Basic, Bottleneck};
+    use ResnetForm::{Cifar, Imagenet};
+    let cases = [
+        (architecture(Imagenet, Basic, &[1, 2], 16), [4, 3, 65, 64]),
+        (architecture(Imagenet, Basic, &[1, 1], 64), [3, 1, 61, 70]),
+        (architecture(Imagenet, Bottleneck, &[1, 1], 16), [4, 1, 66, 61]),
+        (architecture(Imagenet, Bottleneck, &[1, 2], 8), [3, 3, 97, 90]),
+        (architecture(Imagenet, Bottleneck, &[2], 32), [1, 3, 135, 142]),
+        (architecture(Cifar, Basic, &[2, 2, 1], 16), [5, 3, 33, 31]),
+        (architecture(Cifar, Basic, &[1, 1], 32), [1, 1, 64, 65]),
+        (architecture(Cifar, Bottleneck, &[2, 1], 8), [4, 1, 31, 34]),
+    ];
+    let case = |(architecture, shape): (ResnetArchitecture, [usize; 4])| {
+        let name = format!("{:?} {:?}", architecture.form, architecture.block);
+        compare(&name, shape, &[DenseLayers::Keep], |memory| architecture.stages(shape[1], memory))
+    };
+    let failures: Vec<String> = cases.into_iter().flat_map(case).collect();
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn a_resnet_evaluates_with_running_statistics() {
+    for form in [ResnetForm::Imagenet, ResnetForm::Cifar] {
+        for block in [ResnetBlock::Basic, ResnetBlock::Bottleneck] {
+            let architecture = architecture(form, block, &[1, 2], 16);
+            let difference = evaluate([3, 3, 50, 45], |memory| architecture.stages(3, memory));
+            assert!(difference < 1e-5, "{form:?} {block:?}: {difference}");
+        }
+    }
+}
+
+#[test]
+fn images_of_many_channels_pass_through_a_resnet_for_small_images() {
+    let architecture = architecture(ResnetForm::Cifar, ResnetBlock::Basic, &[1, 1], 16);
+    for channels in [5, 16] {
+        let difference =
+            evaluate([2, channels, 33, 30], |memory| architecture.stages(channels, memory));
+        assert!(difference < 1e-5, "{channels}: {difference}");
+    }
+}
+
+/// What each stage gives for what the one before it gave, and how many statistics it reported.
+fn outputs(chain: &Chain, purpose: Purpose, keep: Keep, device: &Device) -> Vec<(Vec<f32>, usize)> {
+    let mut flowing = Activation::Map(noise([3, 3, 49, 52], 3, device));
+    let mut all = Vec::new();
+    for stage in chain.stages() {
+        let mut statistics = Statistics::new();
+        let pass = Pass::new(purpose, 1, 4, 0);
+        let (output, saved) = stage.forward(flowing, keep, &pass, &mut statistics);
+        assert_eq!(saved.is_some(), keep == Keep::All, "{}", stage.name());
+        let read = match output.clone() {
+            Activation::Features(features) => values(features),
+            map => values(map.into_map()),
+        };
+        all.push((read, statistics.len()));
+        flowing = output;
+    }
+    all
+}
+
+#[test]
+fn a_recomputed_stage_gives_the_same_bits_and_reports_no_statistics_again() {
+    let device = resolve_device("cuda").expect("a GPU");
+    for form in [ResnetForm::Imagenet, ResnetForm::Cifar] {
+        let architecture = architecture(form, ResnetBlock::Bottleneck, &[1, 2], 8);
+        let chain = chain(&architecture.stages(3, &MemoryConfig::default()), &device);
+        let first = outputs(&chain, Purpose::First, Keep::Nothing, &device);
+        let again = outputs(&chain, Purpose::Recompute, Keep::All, &device);
+        let evaluated = outputs(&chain, Purpose::Evaluate, Keep::Nothing, &device);
+        let last = first.len() - 1;
+        for (stage, (first, again)) in first.iter().zip(&again).enumerate() {
+            assert_eq!(first.0, again.0, "{form:?} {stage}");
+            assert_eq!((first.1 > 0, again.1), (stage < last, 0), "{form:?} {stage}");
+        }
+        assert!(error(&first[last].0, &evaluated[last].0) > 1e-3, "{form:?}");
+    }
+}

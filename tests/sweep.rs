@@ -1,0 +1,254 @@
+//! `trainer sweep`: every combination is a row, whatever becomes of it, and a sweep that was cut
+//! off goes on.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const CONFIG: &str = r#"
+[run]
+name = "tiny"
+seed = 3
+output = "out"
+[device]
+use = "cpu"
+[data]
+image = { size = [32, 32], channels = 1 }
+validation = { fraction = 0.3 }
+[data.phantom]
+root = "data"
+patients = 14
+size = 32
+seed = 1
+[model.densenet]
+growth = 4
+blocks = [1]
+stem = 8
+[[heads]]
+name = "view"
+task = "multiclass"
+labels = ["PA", "AP", "Lateral"]
+[train]
+epochs = 3
+batch_size = 4
+[train.optimizer.adamw]
+lr = 3e-3
+weight_decay = 0.0
+"#;
+
+/// A folder with a configuration, in which sweeps run.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("tiny.toml"), CONFIG).expect("is written");
+        Self { folder }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+        command.current_dir(self.folder.path()).args(["sweep", "tiny.toml"]).args(arguments);
+        command.stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let Output { status, stdout, stderr } = self.command(arguments).output().expect("starts");
+        let text = |bytes| String::from_utf8(bytes).expect("is UTF-8");
+        (status.code(), text(stdout), text(stderr))
+    }
+
+    fn sweep(&self) -> PathBuf {
+        self.folder.path().join("out/tiny-sweep")
+    }
+
+    fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.sweep().join(name)).expect(name)
+    }
+
+    fn rows(&self) -> Vec<Value> {
+        serde_json::from_str(&self.file("sweep.json")).expect("is JSON")
+    }
+}
+
+/// The table without what differs from machine to machine: the figures of rows that were measured.
+fn redacted(table: Vec<Vec<String>>) -> String {
+    const KEPT: [&str; 4] = ["status", "message", "exit_code", "oversubscribed"];
+    let titles = table[0].clone();
+    let status = titles.iter().position(|title| title == "status").expect("a column");
+    let line = |row: &Vec<String>| -> String {
+        let measured = row[status] == "ok";
+        let cells = row.iter().zip(&titles).map(|(cell, title)| {
+            let kept = !measured || title.contains('.') || KEPT.contains(&title.as_str());
+            if kept { cell.as_str() } else { "…" }
+        });
+        cells.collect::<Vec<_>>().join(" | ")
+    };
+    table.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn of_csv(text: &str) -> Vec<Vec<String>> {
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
+    let rows = reader.records().map(|row| row.expect("is CSV").iter().map(str::to_owned).collect());
+    rows.collect()
+}
+
+fn of_markdown(text: &str) -> Vec<Vec<String>> {
+    let lines = text.lines().filter(|line| line.starts_with('|'));
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect();
+    lines.map(cells).collect()
+}
+
+const GRIDS: [&str; 7] = [
+    "--grid",
+    "train.batch_size=4,10000000000000",
+    "--grid",
+    "train.optimizer.adamw.lr=3e-3,1e38",
+    "--steps",
+    "3",
+    "--synthetic",
+];
+
+#[test]
+fn rows_come_in_the_product_s_order_whatever_becomes_of_them() {
+    let place = Place::new();
+    let (code, told, shown) = place.run(&GRIDS);
+    // A learning rate without bounds makes a loss that is no number, and 40 petabytes of images fit
+    // nowhere: each is a row, and the program says at the end that one failed.
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("1 of 4 combinations failed"), "{shown}");
+    let rows = place.rows();
+    let (batch, lr) = ("train.batch_size", "train.optimizer.adamw.lr");
+    let shown = |row: &Value| {
+        let set = &row["set"];
+        let status = row["status"].as_str().expect("a status").to_owned();
+        (set[batch].as_i64().expect("a size"), set[lr].as_f64().expect("a rate"), status)
+    };
+    let (ok, out) = (|| "ok".to_owned(), || "out_of_memory".to_owned());
+    let order = [
+        (4, 3e-3, ok()),
+        (4, 1e38, "failed".to_owned()),
+        (10_000_000_000_000, 3e-3, out()),
+        (10_000_000_000_000, 1e38, out()),
+    ];
+    assert_eq!(rows.iter().map(shown).collect::<Vec<_>>(), order);
+    assert_eq!(rows[2]["oversubscribed"], 40_960_000_000_000_000_i64);
+    assert!(rows[0]["loss"].is_number() && rows[0]["ms_per_step"].is_number(), "{}", rows[0]);
+    assert!(told.starts_with("| train.batch_size | train.optimizer.adamw.lr | status |"), "{told}");
+    let saved = place.file("sweep.md");
+    assert_eq!(of_markdown(&told).len(), of_markdown(&saved).len(), "{told}");
+    insta::assert_snapshot!("markdown", redacted(of_markdown(&saved)));
+    insta::assert_snapshot!("csv", redacted(of_csv(&place.file("sweep.csv"))));
+    let reasons: Vec<&str> = saved.lines().filter(|line| line.starts_with("- ")).collect();
+    insta::assert_snapshot!("reasons", reasons.join("\n"));
+
+    // Started again, it measures the failed one only.
+    let (_, _, shown) = place.run(&[&GRIDS[..], &["--json"]].concat());
+    assert_eq!(shown.matches("(from before)").count(), 3, "{shown}");
+    assert_eq!(place.rows()[0], rows[0]);
+}
+
+#[test]
+fn the_steps_are_those_that_a_run_begins_with() {
+    let place = Place::new();
+    // One batch an epoch, so that the run tells the loss of each step.
+    let same = ["--set=train.batch_size=10", "--set=data.drop_last=true"];
+    let grid = ["--grid", "train.optimizer.adamw.lr=3e-3,3e-4", "--steps", "3", "--json"];
+    let (code, told, shown) = place.run(&[&same[..], &grid].concat());
+    assert_eq!(code, Some(0), "{shown}");
+    let rows: Vec<Value> = serde_json::from_str(&told).expect("is JSON");
+    let mut last = Vec::new();
+    for (row, lr) in rows.iter().zip(["3e-3", "3e-4"]) {
+        let log = format!("logs/train.optimizer.adamw.lr={lr}.json");
+        let printed: Value = serde_json::from_str(&place.file(&log)).expect("is JSON");
+        let run = Command::new(env!("CARGO_BIN_EXE_trainer"))
+            .current_dir(place.folder.path())
+            .args(["run", "tiny.toml", "--set", &format!("run.name=\"run{lr}\"")])
+            .args(same)
+            .args(["--set", &format!("train.optimizer.adamw.lr={lr}")])
+            .output()
+            .expect("runs");
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        let metrics = place.folder.path().join(format!("out/run{lr}/metrics.jsonl"));
+        let lines = std::fs::read_to_string(metrics).expect("metrics");
+        let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let losses: Vec<Value> = events
+            .filter(|event| event["event"] == "epoch")
+            .map(|epoch| epoch["train"]["loss"].clone())
+            .collect();
+        assert_eq!(printed["losses"], Value::from(losses.clone()), "{lr}");
+        assert_eq!(row["loss"], losses[2], "{lr}");
+        last.push(losses[2].clone());
+    }
+    assert_ne!(last[0], last[1], "the learning rate changes the loss");
+}
+
+#[test]
+fn a_wrong_combination_is_found_before_anything_runs() {
+    let place = Place::new();
+    let (code, told, shown) = place.run(&["--grid", "train.batch_size=4,2,0"]);
+    assert_eq!((code, told.as_str()), (Some(2), ""));
+    assert!(shown.contains("--grid train.batch_size=4,2,0"), "{shown}");
+    assert!(shown.contains("in the combination train.batch_size=0"), "{shown}");
+    assert!(!place.sweep().exists());
+    let (code, _, shown) = place.run(&["--grid", "train.batch_size=4,2", "--reference", "3"]);
+    assert_eq!(code, Some(2), "{shown}");
+}
+
+/// Waits until the sweep has saved `rows` rows.
+fn wait_for(place: &Place, rows: usize, file: &Path) {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(300) {
+        if file.exists() && place.rows().len() >= rows {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("{rows} rows were not saved");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_sweep_that_was_cut_off_goes_on_and_another_is_refused() {
+    let place = Place::new();
+    // Enough steps that the sweep is still at work when the signal comes.
+    let grid = "train.batch_size=4,2,3,5,6";
+    let arguments = ["--grid", grid, "--steps", "200", "--synthetic", "--json"];
+    let signals: [(&str, Option<i32>); 2] = [("-INT", Some(130)), ("-KILL", None)];
+    for (cut, (signal, code)) in signals.into_iter().enumerate() {
+        let mut child = place
+            .command(&arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        wait_for(&place, cut + 1, &place.sweep().join("sweep.json"));
+        let id = child.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().expect("is sent");
+        assert!(sent.success());
+        assert_eq!(child.wait().expect("ends").code(), code, "{signal}");
+    }
+    let before = place.rows();
+    let (code, told, shown) = place.run(&arguments);
+    assert_eq!(code, Some(0), "{shown}");
+    let rows: Vec<Value> = serde_json::from_str(&told).expect("is JSON");
+    assert_eq!(rows.len(), 5);
+    assert_eq!(rows[..before.len()], before[..], "rows of before are kept");
+    assert_eq!(shown.matches("(from before)").count(), before.len(), "{shown}");
+
+    let other = [&arguments[..3], &["5"], &arguments[4..], &["--set", "train.epochs=7"]].concat();
+    let (code, _, shown) = place.run(&other);
+    assert_eq!(code, Some(2), "{shown}");
+    for changed in ["sweep.steps was 200, is 5", "train.epochs was 3, is 7", "--overwrite", "--out"]
+    {
+        assert!(shown.contains(changed), "{changed} in {shown}");
+    }
+    let (code, _, shown) = place.run(&[&other[..], &["--overwrite"]].concat());
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(!shown.contains("(from before)"), "{shown}");
+}
