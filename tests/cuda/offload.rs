@@ -9,9 +9,9 @@ use burn::tensor::DType;
 use trainer::choice::NoSettings;
 use trainer::memory::offload::{Piece, Store};
 use trainer::memory::{
-    DenseLayers, DiskOffloadConfig, Keep, OffloadConfig, Pass, Precision, Purpose, Statistics,
-    StepResult, Tree,
+    DenseLayers, DiskOffloadConfig, Keep, OffloadConfig, Pass, Precision, Purpose, Statistics, Tree,
 };
+use trainer::memory::executor::StepResult;
 use trainer::model::{ResnetArchitecture, ResnetBlock, ResnetForm};
 use trainer::ops::cuda::{Identity, Transfers};
 
