@@ -122,7 +122,6 @@ fn architecture(growth: usize, blocks: &[usize], stem: usize) -> DensenetArchite
         bottleneck: 4,
         compression: 0.5,
         dropout: 0.0,
-        direct: false,
         norm: Norm::Batch,
     }
 }

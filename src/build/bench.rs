@@ -195,6 +195,14 @@ impl Bench {
         let _ = self.learner.device.sync();
     }
 
+    /// The peak that was predicted for a step of `plan`, whose this is.
+    pub fn predicted_peak(&self, plan: &Plan) -> u64 {
+        let on_gpu = super::is_gpu(&self.learner.device);
+        let step = plan.simulate_strategy(&plan.memory, &self.learner.strategy, on_gpu);
+        let stays = matches!(self.batches, Batches::Kept { .. });
+        step.peak + if stays && on_gpu { plan.batch_on_gpu() } else { 0 }
+    }
+
     /// What memory the steps so far have left in use, with the exact peak of a further one.
     pub fn memory(&mut self) -> MemoryUse {
         let live = self.meter.read().live;

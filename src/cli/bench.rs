@@ -97,6 +97,7 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
             "live": memory.live,
             "peak": memory.peak,
             "peak_kind": memory.peak_kind,
+            "predicted_peak": steps.predicted_peak(&plan),
             "reserved": memory.reserved,
             "smi": memory.smi,
         },

@@ -34,6 +34,11 @@ impl OptimizerConfig {
         Optimizer { rule, parameters, waiting: None }
     }
 
+    /// How many numbers it keeps of each trained one.
+    pub fn kept(&self) -> usize {
+        self.init([]).rule.leaves().len()
+    }
+
     /// The learning rate as configured, which a schedule starts from.
     pub fn lr(&self) -> f64 {
         match self {

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::DType;
 use trainer::choice::NoSettings;
+use trainer::memory::executor::StepResult;
 use trainer::memory::offload::{Piece, Store};
 use trainer::memory::{
     DenseLayers, DiskOffloadConfig, Keep, OffloadConfig, Pass, Precision, Purpose, Statistics, Tree,
 };
-use trainer::memory::executor::StepResult;
 use trainer::model::{ResnetArchitecture, ResnetBlock, ResnetForm};
 use trainer::ops::cuda::{Identity, Transfers};
 

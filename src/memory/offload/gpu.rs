@@ -85,6 +85,8 @@ impl Shelf {
             wanted.into_iter().partition(|item| size(item).is_some());
         let sizes: Vec<(Gpu, usize, Storage)> = ours.iter().filter_map(size).collect();
         let Some((gpu, ..)) = sizes.first() else { return Ok(others) };
+        // Its memory may still be taken there, and would be a second time.
+        ours.iter().try_for_each(|item| item.wait_until_left())?;
         let transfers = self.transfers(gpu);
         let rooms: Vec<_> = sizes.iter().map(|(_, length, storage)| (*length, *storage)).collect();
         let rooms = transfers.room(gpu, &rooms).map_err(OffloadError::Device)?;

@@ -8,10 +8,12 @@ use burn::tensor::{Device, Tensor};
 
 use super::{EXPANSION, Norm, ResnetArchitecture, ResnetBlock, ResnetForm};
 use crate::memory::{
-    Activation, ActivationShape, Forward, MemoryConfig, Pass, Stage, StageSpec, Traced,
+    Activation, ActivationShape, Card, Footprint, Forward, Ledger, MemoryConfig, Noted, Pass,
+    Stage, StageSpec, Target, Traced, Window,
 };
 #[cfg(feature = "cuda")]
 use crate::model::fused;
+use crate::model::fused_costs::{MeanCosts, PlainStemCosts, ResidualCosts, StemCosts, stem_takes};
 use crate::model::layer::{Conv2d, Conv2dConfig, Fan, NormLayer};
 #[cfg(feature = "cuda")]
 use crate::ops::cuda::Kernels;
@@ -75,7 +77,6 @@ struct StemSpec {
     channels: [usize; 2],
     norm: Norm,
     /// How it runs fused, if it can.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -99,6 +100,15 @@ impl StemSpec {
     fn pooled(&self) -> bool {
         self.form == ResnetForm::Imagenet
     }
+
+    fn note(&self, ledger: &Ledger, images: Noted) -> Noted {
+        let map = self.norm.note(ledger, self.conv().note(ledger, images));
+        let map = ledger.relu(map);
+        match self.pooled() {
+            true => ledger.max_pool2d(map, Window { kernel: 3, stride: 2, padding: 1 }),
+            false => map,
+        }
+    }
 }
 
 impl StageSpec for StemSpec {
@@ -119,6 +129,19 @@ impl StageSpec for StemSpec {
         self.conv().parameter_count() + 2 * self.channels[1]
     }
 
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        let (images, [read, given]) = (map_shape(input), self.channels);
+        if on.cuda && self.fused.is_some() && !self.pooled() {
+            let [batch, _, height, width] = images;
+            let stem = PlainStemCosts { size: [batch, height, width], conv: self.conv() };
+            return Card::footprint(on, &stem);
+        }
+        if on.cuda && self.fused.is_some() && stem_takes(read) {
+            return Card::footprint(on, &StemCosts { images, channels: [given; 2] });
+        }
+        Ledger::footprint_of_first(on, input, |ledger, map| vec![self.note(ledger, map)])
+    }
+
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
         let mut random = random::stream(seed, "init/stem", &[]);
         let stem = Stem {
@@ -133,7 +156,7 @@ impl StageSpec for StemSpec {
             if !self.pooled() {
                 return Box::new(fused::FusedPlainStem::new(kernels, parameters, self.conv()));
             }
-            if fused::FusedStem::takes(input) {
+            if stem_takes(input) {
                 return Box::new(fused::FusedStem::new(kernels, parameters, output, output));
             }
         }
@@ -165,7 +188,6 @@ struct BlockSpec {
     width: usize,
     stride: usize,
     norm: Norm,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -231,6 +253,31 @@ impl BlockSpec {
     }
 }
 
+impl BlockSpec {
+    fn note(&self, ledger: &Ledger, input: Noted) -> Noted {
+        let shortcut = self.note_shortcut(ledger, input.clone());
+        let convs = self.convs();
+        let map = convs.iter().enumerate().fold(input, |map, (index, conv)| {
+            let map = if index > 0 { ledger.relu(map) } else { map };
+            self.norm.note(ledger, conv.note(ledger, map))
+        });
+        ledger.relu(ledger.add(map, shortcut))
+    }
+
+    fn note_shortcut(&self, ledger: &Ledger, input: Noted) -> Noted {
+        if let Some(conv) = self.projection() {
+            return self.norm.note(ledger, conv.note(ledger, input));
+        }
+        let every = Window { kernel: 1, stride: self.stride, padding: 0 };
+        let map = if self.stride > 1 { ledger.max_pool2d(input, every) } else { input };
+        let [batch, channels, height, width] = map.map();
+        match self.output_channels() - channels {
+            0 => map,
+            more => ledger.cat(vec![map, ledger.zeros(&[batch, more, height, width])]),
+        }
+    }
+}
+
 impl StageSpec for BlockSpec {
     fn name(&self) -> &str {
         &self.name
@@ -245,6 +292,16 @@ impl StageSpec for BlockSpec {
     fn parameter_count(&self) -> usize {
         let convs = self.convs().into_iter().chain(self.projection());
         convs.map(|conv| conv.parameter_count() + 2 * conv.channels[1]).sum()
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        if on.cuda && self.fused.is_some() {
+            let [batch, _, height, width] = map_shape(input);
+            let (size, convs) = ([batch, height, width], self.convs());
+            let block = ResidualCosts { size, convs, projection: self.projection() };
+            return Card::footprint(on, &block);
+        }
+        Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
@@ -331,7 +388,6 @@ fn convolve(layer: &Conv2d, map: Tensor<4>, stride: usize) -> Tensor<4> {
 /// The mean over each feature map.
 struct PoolSpec {
     channels: usize,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -349,6 +405,14 @@ impl StageSpec for PoolSpec {
 
     fn parameter_count(&self) -> usize {
         0
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        if on.cuda && self.fused.is_some() {
+            let [batch, channels, height, width] = map_shape(input);
+            return Card::footprint(on, &MeanCosts { size: [batch, height, width], channels });
+        }
+        Ledger::footprint(on, input, |ledger, map| vec![ledger.mean_of_maps(map)])
     }
 
     #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "fused stages have one"))]

@@ -3,9 +3,10 @@
 use burn::tensor::Device;
 
 use super::layers::Layers;
+use super::notes::note;
 use super::sizes::{Size, SizedLayer};
 use super::{SequentialArchitecture, SequentialStage};
-use crate::memory::{ActivationShape, Stage, StageSpec, Traced};
+use crate::memory::{ActivationShape, Footprint, Ledger, Stage, StageSpec, Target, Traced};
 
 impl SequentialArchitecture {
     /// The stages from images to features.
@@ -43,6 +44,10 @@ impl StageSpec for SequentialStage {
 
     fn parameter_count(&self) -> usize {
         self.layers.iter().map(SizedLayer::parameter_count).sum()
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        Ledger::footprint(on, input, |ledger, input| vec![note(&self.layers, ledger, input)])
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
