@@ -213,7 +213,7 @@ pub fn simulate(
                     Aside::Saved => saved.remove(&(micro, stage)).expect("is kept"),
                 };
                 // The one before must have left.
-                leaving = None;
+                drop(leaving.take());
                 waiting += (out_free - now).max(0.0);
                 let mut moved = 0;
                 for block in &blocks {
