@@ -5,6 +5,7 @@ use crate::memory::{
     ActivationShape, Footprint, MemoryConfig, PolicyFault, Simulation, Speed, Strategy,
     Surroundings, Target, simulate,
 };
+use crate::optim::{AdamConfig, AdamWConfig, OptimizerConfig};
 
 /// What the stages of a plan cost for a micro-batch, and what is in use besides.
 #[derive(Debug, Clone)]
@@ -43,10 +44,19 @@ impl Plan {
         }
         let counts: Vec<u64> = specs.iter().map(|spec| spec.parameter_count() as u64).collect();
         let weights = WEIGHT * counts.iter().sum::<u64>();
-        // The parameters of a stage are replaced together: their new values are there beside the old
-        // ones, and what the optimizer works the last of them out with.
-        let step = counts.iter().zip(&stages);
-        let step = step.map(|(count, stage)| WEIGHT * count + 2 * stage.largest_parameter);
+        // On a GPU the usual optimizers write all new values in one go. Else the parameters of a stage
+        // are replaced together: their new values are there beside the old ones, and what the
+        // optimizer works the last of them out with.
+        let step = match (on.cuda, &self.train.optimizer) {
+            (true, OptimizerConfig::Sgd(_)) => weights,
+            (true, OptimizerConfig::Adam(AdamConfig { amsgrad: false, .. })) => weights,
+            (true, OptimizerConfig::AdamW(AdamWConfig { amsgrad: false, .. })) => weights,
+            _ => {
+                let each = counts.iter().zip(&stages);
+                let each = each.map(|(count, stage)| WEIGHT * count + 2 * stage.largest_parameter);
+                each.max().unwrap_or(0)
+            }
+        };
         let optimizer = self.train.optimizer.kept() as u64 * weights;
         let average = if self.train.ema.is_some() { weights } else { 0 };
         let one = WEIGHT * (image.channels * height * width) as u64;
@@ -69,7 +79,7 @@ impl Plan {
             // Labels, mask, and a handful of temporary tensors of their size.
             loss_workspace: 8 * outputs,
             loss_gradient: outputs,
-            step_workspace: step.max().unwrap_or(0),
+            step_workspace: step,
         };
         let names = specs.iter().map(|spec| spec.name().to_owned()).collect();
         Costs { names, stages, surroundings, weights, optimizer }
