@@ -72,6 +72,9 @@ struct Value {
     roomy: bool,
 }
 
+/// What is put aside, by micro-batch and stage.
+type Parcel = (usize, usize, Aside);
+
 /// Memory that is off the device.
 struct Away {
     bytes: u64,
@@ -140,14 +143,14 @@ pub fn simulate(
     let mut saved: BTreeMap<(usize, usize), Vec<Rc<Block>>> = BTreeMap::new();
     // What was moved away, by block, and in which blocks each of it lies.
     let mut away: BTreeMap<usize, Away> = BTreeMap::new();
-    let mut parcels: BTreeMap<(usize, usize, Aside), Vec<usize>> = BTreeMap::new();
+    let mut parcels: BTreeMap<Parcel, Vec<usize>> = BTreeMap::new();
     // What was sent last still takes its memory.
-    let mut leaving: Option<((usize, usize, Aside), Vec<Rc<Block>>)> = None;
+    let mut leaving: Option<(Parcel, Vec<Rc<Block>>)> = None;
     let mut gradients: BTreeMap<usize, Rc<Block>> = BTreeMap::new();
     let (mut work, mut recomputation, mut waiting) = (0.0, 0.0, 0.0);
     // When the device has done its work and each direction of the link is free.
     let (mut out_free, mut in_free, mut most_away) = (0.0_f64, 0.0_f64, 0);
-    let mut arrives: BTreeMap<(usize, usize, Aside), f64> = BTreeMap::new();
+    let mut arrives: BTreeMap<Parcel, f64> = BTreeMap::new();
     let mut course = Vec::with_capacity(schedule.operations.len());
     for operation in &schedule.operations {
         meter.most = live.get();
