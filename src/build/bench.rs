@@ -62,7 +62,7 @@ impl Bench {
         };
         super::warm::compile_kernels(plan, &device);
         let chain = Chain::init(&plan.stages(), &device, plan.run.seed);
-        let learner = learner(plan, &heads, chain, device, counts);
+        let learner = learner(plan, &heads, chain, device, counts)?;
         let learning_rate = plan.train.optimizer.lr();
         let batches = Batches::Kept { images, shape, targets, learning_rate };
         Ok(Self { meter, learner, batches, steps: 0 })
@@ -137,7 +137,7 @@ impl Bench {
         let loader = train_loader(plan, &heads, Arc::clone(&train), cache)?;
         let meter = Meter::open(&device);
         let chain = Chain::init(&plan.stages(), &device, plan.run.seed);
-        let learner = learner(plan, &heads, chain, device, |head| train.label_counts(head));
+        let learner = learner(plan, &heads, chain, device, |head| train.label_counts(head))?;
         let schedule = schedule(plan, loader.batches_per_epoch());
         // A run counts its epochs from 1.
         let ahead = loader.epoch(1, 0);

@@ -18,9 +18,11 @@ pub(crate) use resume::differences;
 use burn::tensor::{Device, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::choice::NoSettings;
 use crate::data::{self, Cache, DataError, Dataset, LabelCounts, Loader, LoaderConfig, Splits};
 use crate::memory::measure::Meter;
-use crate::memory::{Chain, Strategy};
+use crate::memory::offload::{OffloadError, Store};
+use crate::memory::{Chain, OffloadConfig, Operation, Strategy};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, Norm};
 use crate::optim::{LossScale, Schedule};
@@ -58,6 +60,9 @@ pub enum BuildError {
         /// The device.
         device: String,
     },
+    /// There is nowhere to move what is kept for the backward pass.
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
     /// The run folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -152,7 +157,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         Some(path) => start_from(&mut chain, path, &device)?,
         None => Vec::new(),
     };
-    let mut learner = learner(&plan, &heads, chain, device, |head| train.label_counts(head));
+    let mut learner = learner(&plan, &heads, chain, device, |head| train.label_counts(head))?;
     let mut schedule = schedule(&plan, train_loader.batches_per_epoch());
 
     if options.mode == FolderMode::Overwrite {
@@ -194,6 +199,9 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         meter,
     };
     announce(&mut run, resumed, train.len(), config)?;
+    if let Some(message) = idle_offload(&run.plan, &run.learner) {
+        run.reports.event(&Event::Warning { message: message.to_owned() })?;
+    }
     if !fresh.is_empty() {
         let message = format!("not in the weights given, so drawn at random: {}", fresh.join(", "));
         run.reports.event(&Event::Warning { message })?;
@@ -289,7 +297,8 @@ fn start_from(chain: &mut Chain, path: &Path, device: &Device) -> Result<Vec<Str
 
 /// How the plan's steps are taken.
 fn strategy(plan: &Plan, chain: &Chain) -> Strategy {
-    let strategy = Strategy::new(&plan.memory, &chain.names(), plan.train.batch_size);
+    let (names, moves_saved) = (chain.names(), chain.moves_saved());
+    let strategy = Strategy::new(&plan.memory, &names, &moves_saved, plan.train.batch_size);
     strategy.expect("the plan has been checked")
 }
 
@@ -299,8 +308,9 @@ fn learner(
     chain: Chain,
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
-) -> Learner {
+) -> Result<Learner, OffloadError> {
     let strategy = strategy(plan, &chain);
+    let store = Store::open(&plan.memory.offload())?;
     let precision = plan.memory.precision;
     let chain = chain.in_numbers(precision.parameters());
     let with_loss = heads.iter().zip(&plan.heads).enumerate();
@@ -310,10 +320,16 @@ fn learner(
     });
     let trained: Vec<_> = chain.packs().into_iter().filter(|pack| pack.trained).collect();
     let sizes = trained.iter().map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));
-    Learner {
+    let optimizer = plan.train.optimizer.init(sizes);
+    let host = OffloadConfig::Host(NoSettings {});
+    let optimizer = match plan.memory.offload_optimizer {
+        true => optimizer.wait_in(Store::open(&host)?),
+        false => optimizer,
+    };
+    Ok(Learner {
         device,
         heads: with_loss.collect(),
-        optimizer: plan.train.optimizer.init(sizes),
+        optimizer,
         ema: plan
             .train
             .ema
@@ -322,11 +338,30 @@ fn learner(
         clip_norm: plan.train.clip_norm,
         decay_norms_and_biases: plan.train.decay_norms_and_biases,
         strategy,
+        store,
         precision,
         loss_scale: precision.scales_loss().then(LossScale::default),
         seed: plan.run.seed,
         retreats: Vec::new(),
         chain,
+    })
+}
+
+/// What is to be said of an offload that does nothing.
+fn idle_offload(plan: &Plan, learner: &Learner) -> Option<&'static str> {
+    let is_moved = |operation: &Operation| matches!(operation, Operation::Offload { .. });
+    match plan.memory.offload() {
+        OffloadConfig::None(_) => None,
+        OffloadConfig::Host(_) if !is_gpu(&learner.device) => Some(
+            "`offload = \"host\"` under [memory] frees nothing: the memory of the CPU is the host's. \
+             `[memory.offload.disk]` does.",
+        ),
+        _ if learner.strategy.schedule(1).operations.iter().any(is_moved) => None,
+        _ => Some(
+            "`offload` under [memory] moves nothing: the stages of this model keep graphs, which \
+             cannot be moved, and put no inputs aside. Choose a policy under \
+             [memory.checkpointing], such as \"every\".",
+        ),
     }
 }
 

@@ -9,6 +9,7 @@ mod footprint;
 mod gradients;
 mod ledger;
 pub mod measure;
+pub mod offload;
 mod out_of_memory;
 mod pack;
 mod pass;

@@ -2,8 +2,8 @@
 
 use super::Plan;
 use crate::memory::{
-    ActivationShape, Footprint, MemoryConfig, PolicyFault, Simulation, Speed, Strategy,
-    Surroundings, Target, simulate,
+    ActivationShape, Footprint, MemoryConfig, OffloadConfig, PolicyFault, Simulation, Speed,
+    Strategy, Surroundings, Target, simulate,
 };
 use crate::optim::{AdamConfig, AdamWConfig, OptimizerConfig};
 
@@ -93,7 +93,15 @@ impl Plan {
     pub fn simulate(&self, memory: &MemoryConfig, cuda: bool) -> Result<Simulation, PolicyFault> {
         let specs = self.stages_with(memory);
         let names: Vec<&str> = specs.iter().map(|spec| spec.name()).collect();
-        let strategy = Strategy::new(memory, &names, self.train.batch_size)?;
+        let (precision, dense_layers) = (memory.precision, memory.dense_layers());
+        let on = Target { cuda, precision, dense_layers };
+        let stages = self.costs(memory, &on, 1).stages;
+        let moves_saved: Vec<bool> = stages.iter().map(|stage| stage.moves_saved).collect();
+        // The memory of the CPU is the host's.
+        let stays = !cuda && matches!(memory.offload(), OffloadConfig::Host(_));
+        let offload = if stays { None } else { memory.offload.clone() };
+        let placed = MemoryConfig { offload, ..memory.clone() };
+        let strategy = Strategy::new(&placed, &names, &moves_saved, self.train.batch_size)?;
         Ok(self.simulate_strategy(memory, &strategy, cuda))
     }
 
