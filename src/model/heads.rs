@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::layer::{Dropout, Linear};
 use super::{HeadConfig, Task};
-use crate::memory::{Activation, ActivationShape, Forward, Pass, Stage, StageSpec, Traced};
+use crate::memory::{Activation, ActivationShape, Forward, Pass, Stage, StageSpec, Traced, module};
 use crate::random;
 
 /// Where the dropout sites of heads begin; those of the network are below.
@@ -52,6 +52,8 @@ struct Head {
     hidden: Vec<Linear>,
     output: Option<Linear>,
     dropout: Vec<Dropout>,
+    #[module(skip)]
+    name: String,
 }
 
 impl StageSpec for HeadsSpec {
@@ -100,13 +102,15 @@ fn init(head: &HeadConfig, index: usize, features: usize, device: &Device, seed:
     let dropout = (0..layers.len()).map(|layer| Dropout::new(head.dropout, site(layer)));
     let dropout = dropout.collect();
     let output = layers.pop();
-    Head { hidden: layers, output, dropout }
+    Head { hidden: layers, output, dropout, name: head.name.clone() }
 }
 
 impl Forward for Heads {
     fn forward(&self, input: Activation, pass: &Pass) -> Activation {
         let features = input.into_features();
-        let outputs = self.head.iter().map(|head| head.forward(features.clone(), pass));
+        let outputs = self.head.iter().map(|head| {
+            module(&head.name, features.clone(), |features| head.forward(features, pass))
+        });
         Activation::Outputs(outputs.collect())
     }
 }

@@ -1,7 +1,8 @@
 //! Operations that Burn lacks or is slow at: [`reference`] defines each fused one in plain Burn
-//! operations, and `cuda` runs it in hand-written kernels; [`convolution`], [`linear`], [`sum`] and
-//! [`seed`] take tensors, with autodiff or without, and are right for every device.
+//! operations, and `cuda` runs it in hand-written kernels; [`convolution`], [`linear`], [`sum`],
+//! [`seed`] and [`after_backward`] take tensors, with autodiff or without, and are right for every device.
 
+mod after_backward;
 mod convolution;
 mod primitives;
 #[cfg(any(feature = "cuda", test))]
@@ -10,6 +11,7 @@ pub mod reference;
 mod seed;
 mod sum;
 
+pub use after_backward::after_backward;
 pub use convolution::{Products, convolution, convolution_with, linear};
 pub use seed::seed;
 pub use sum::sum;

@@ -9,7 +9,7 @@ use crate::data::{Batch, Targets};
 use crate::loss::Loss;
 use crate::memory::{
     Activation, Chain, Gradients, OutOfMemory, Pack, Statistics, Strategy, check_allocated,
-    executor, fault, statistics,
+    executor, fault, measure, statistics,
 };
 use crate::model::HeadConfig;
 use crate::optim::{Ema, OptimError, Optimizer, Update, decays, norm};
@@ -142,8 +142,10 @@ impl Learner {
         let attempt = self.within_memory(count, |learner| {
             learner.attempt(count, &images, targets, step, learning_rate)
         })?;
+        measure::begin("step", || "optimizer".to_owned());
         self.update(attempt.gradients, attempt.factor, learning_rate);
         self.chain.move_statistics(&attempt.statistics);
+        measure::end();
         Ok(attempt.sums)
     }
 
