@@ -142,14 +142,15 @@ fn write_legend(svg: &mut String, number: usize, line: usize, name: &str) -> usi
     parts.len()
 }
 
-/// `name` in lines that fit beside the curves, parted behind spaces and signs where there are some.
+/// `name` in lines that fit beside the curves, parted behind spaces and before braces where there are
+/// some.
 fn wrapped(name: &str) -> Vec<String> {
     let signs: Vec<char> = name.chars().collect();
     let (mut lines, mut rest) = (Vec::new(), signs.as_slice());
     while rest.len() > LEGEND {
-        let parted =
-            rest[..LEGEND].iter().rposition(|sign| !sign.is_alphanumeric() && *sign != '_');
-        let (line, behind) = rest.split_at(parted.map_or(LEGEND, |place| place + 1));
+        let parts = |place: &usize| rest[place - 1] == ' ' || rest[*place] == '{';
+        let place = (1..=LEGEND).rev().find(parts).unwrap_or(LEGEND);
+        let (line, behind) = rest.split_at(place);
         lines.push(line.iter().collect());
         rest = behind;
     }
