@@ -19,7 +19,7 @@ use crate::run::{LearnError, Learner, RunError};
 
 /// Training steps of a plan's model.
 pub struct Bench {
-    meter: Meter,
+    pub(super) meter: Meter,
     /// The model and what changes it.
     pub learner: Learner,
     batches: Batches,

@@ -3,6 +3,7 @@
 mod bench;
 mod device;
 mod resume;
+mod trace;
 mod warm;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ pub use bench::{Bench, Taken};
 pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
 pub use resume::ChangedKeys;
 pub(crate) use resume::differences;
+pub use trace::{Traced, trace};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

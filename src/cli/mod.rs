@@ -15,6 +15,7 @@ mod panic;
 mod run;
 mod schema;
 mod sweep;
+mod trace;
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -60,6 +61,7 @@ enum Command {
     Run(run::Run),
     Check(check::Check),
     Sweep(sweep::Sweep),
+    Trace(trace::Trace),
     Schema(schema::Schema),
     Devices(devices::Devices),
     Data(data::Data),
@@ -84,6 +86,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Run(run) => run::execute(run),
         Command::Check(check) => check::execute(&check),
         Command::Sweep(sweep) => sweep::execute(&sweep),
+        Command::Trace(trace) => trace::execute(&trace),
         Command::Schema(schema) => schema::execute(&schema),
         Command::Devices(devices) => devices::execute(&devices),
         Command::Data(data) => data::execute(&data),

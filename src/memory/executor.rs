@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::measure::mark;
+use super::measure;
 use super::offload::{OffloadError, Parcel, Piece, Store};
 use super::schedule::{Aside, Operation, Schedule};
 use super::stage::Statistics;
@@ -73,7 +73,7 @@ pub fn train_with(
     let mut places = Places::default();
     for operation in &schedule.operations {
         fault::check();
-        tell(chain, operation, "before");
+        begin(chain, operation);
         match *operation {
             Operation::Forward { stage, micro, keep } => {
                 let given = places.value(stage, micro, &mut input);
@@ -135,20 +135,21 @@ pub fn train_with(
                 }
             }
         }
-        tell(chain, operation, "after");
+        measure::end();
     }
     Ok(result)
 }
 
-/// Notes the memory before or after a stage's work, where somebody asks.
-fn tell(chain: &Chain, operation: &Operation, when: &str) {
-    let (stage, work) = match operation {
-        Operation::Forward { stage, .. } => (stage, "forward"),
-        Operation::Recompute { stage, .. } => (stage, "recomputation"),
-        Operation::Backward { stage, .. } => (stage, "backward"),
-        _ => return,
-    };
-    mark(1, || format!("{} {when} {work}", chain.stages()[*stage].name()));
+/// Notes the memory before a stage's work, where somebody asks.
+fn begin(chain: &Chain, operation: &Operation) {
+    let name = |stage: &usize| chain.stages()[*stage].name().to_owned();
+    match operation {
+        Operation::Forward { stage, .. } => measure::begin("forward", || name(stage)),
+        Operation::Recompute { stage, .. } => measure::begin("recomputation", || name(stage)),
+        Operation::Backward { stage, .. } => measure::begin("backward", || name(stage)),
+        Operation::Loss { .. } => measure::begin("computation", || "loss".to_owned()),
+        _ => {}
+    }
 }
 
 impl Places {

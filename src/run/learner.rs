@@ -10,7 +10,7 @@ use crate::loss::Loss;
 use crate::memory::offload::{OffloadError, Store};
 use crate::memory::{
     Activation, Chain, Gradients, OutOfMemory, Pack, Precision, Statistics, Strategy,
-    check_allocated, executor, fault, statistics,
+    check_allocated, executor, fault, measure, statistics,
 };
 use crate::model::HeadConfig;
 use crate::ops::with_products;
@@ -179,8 +179,10 @@ impl Learner {
             learner.attempt(count, &images, targets, step, learning_rate)
         })?;
         let attempt = self.scaled(attempt, learning_rate)?;
+        measure::begin("step", || "optimizer".to_owned());
         self.update(attempt.gradients, attempt.factor, learning_rate)?;
         self.chain.move_statistics(&attempt.statistics);
+        measure::end();
         Ok(attempt.sums)
     }
 
