@@ -198,7 +198,9 @@ impl Stage for FusedBlock {
         }
         let compact = kernels.columns(columns.pixels(), columns.channels());
         kernels.copy(columns, &compact);
-        let map = DeviceMap { columns: compact, ..(**map).clone() };
+        // The first run goes on to write the statistics of its own channels behind these.
+        let moments = map.moments.as_ref().map(|moments| moments.copied(&map.gpu));
+        let map = DeviceMap { columns: compact, moments, ..(**map).clone() };
         Activation::Device(Box::new(map))
     }
 

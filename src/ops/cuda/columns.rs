@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use super::Buffer;
+use burn::tensor::Tensor;
+
+use super::{Buffer, Gpu};
 
 /// Some channels of a map in memory: `[pixels, channels]` with the channels of a pixel side by side,
 /// a row of `stride` elements for each pixel.
@@ -76,6 +78,19 @@ impl Moments {
             mean: part(&self.mean),
             variance: part(&self.variance),
             deviation: part(&self.deviation),
+        }
+    }
+
+    /// The same in memory of their own.
+    pub fn copied(&self, gpu: &Gpu) -> Self {
+        let copy = |buffer: &Buffer| {
+            let values: Tensor<1> = gpu.tensor(buffer, [buffer.len()]);
+            Buffer::of_tensor(values.mul_scalar(1.0))
+        };
+        Self {
+            mean: copy(&self.mean),
+            variance: copy(&self.variance),
+            deviation: copy(&self.deviation),
         }
     }
 
