@@ -72,6 +72,16 @@ pub enum Precision {
     Half,
 }
 
+impl Precision {
+    /// Bytes of a number of an activation.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Fp32 | Self::Tf32 => 4,
+            Self::Bf16 | Self::Fp16 | Self::Half => 2,
+        }
+    }
+}
+
 /// Images that go through the network at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]

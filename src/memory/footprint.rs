@@ -1,11 +1,30 @@
 //! What a stage costs, known before any device is opened.
 
+use super::{DenseLayers, Precision};
+
+/// What a stage is to run on, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// Whether on a CUDA device; the CPU otherwise.
+    pub cuda: bool,
+    /// The numbers that activations are held in.
+    pub precision: Precision,
+    /// What a dense layer keeps where it runs fused.
+    pub dense_layers: DenseLayers,
+}
+
 /// The bytes and operations of a stage for an input of one shape, on one kind of device, in one
 /// precision.
 ///
 /// Bytes are what an allocator counts: where the output lies in the input's memory it costs nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Footprint {
+    /// Bytes in use as long as the stage exists, beside its parameters: running statistics, weights
+    /// in the forms that kernels read.
+    pub standing: u64,
+    /// Bytes of the largest of its parameters; of all of a kind where the stage keeps them in one
+    /// tensor.
+    pub largest_parameter: u64,
     /// The memory of the output, with the room that the next stage wants behind it.
     pub output: u64,
     /// Whether the output lies in the input's memory, where that has the room. Only what a stage

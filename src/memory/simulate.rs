@@ -230,16 +230,10 @@ pub fn simulate(
                     true => Rc::clone(&gradient),
                     false => meter.allocate(footprint.gradient),
                 };
-                // A second gradient is added to the first in new memory.
                 let parameters = meter.allocate(footprint.parameter_gradients);
                 meter.use_more(footprint.backward_workspace);
-                if let Some(before) = gradients.remove(&stage) {
-                    let sum = meter.allocate(footprint.parameter_gradients);
-                    drop((before, parameters));
-                    gradients.insert(stage, sum);
-                } else {
-                    gradients.insert(stage, parameters);
-                }
+                // A second gradient is added to the first in its memory.
+                gradients.entry(stage).or_insert(parameters);
                 drop((gradient, kept));
                 if stage > 0 {
                     back.insert(micro, given);

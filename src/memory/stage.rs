@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Tensor};
 
-use super::{Activation, ActivationShape, Gradients, Member, Pack, Pass};
+use super::{Activation, ActivationShape, Footprint, Gradients, Member, Pack, Pass, Target};
 
 /// Whether a stage keeps what its backward pass needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +108,10 @@ pub trait StageSpec {
 
     /// Trained numbers (weights, biases, scales, shifts).
     fn parameter_count(&self) -> usize;
+
+    /// What it costs for an input of this shape. Where the stage runs a Burn module, that is
+    /// [`Ledger::footprint`](super::Ledger::footprint) of the same operations.
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint;
 
     /// The stage on `device`, its weights drawn from `seed`.
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage>;

@@ -7,10 +7,12 @@ use rand_chacha::ChaCha8Rng;
 
 #[cfg(feature = "cuda")]
 use super::fused;
+use super::fused_costs::{BlockCosts, PoolCosts, StemCosts, TransitionCosts};
 use super::layer::{Conv2d, Conv2dConfig, Dropout, Fan, NormLayer};
 use super::{DensenetArchitecture, Norm};
 use crate::memory::{
-    Activation, ActivationShape, Forward, MemoryConfig, Pass, Stage, StageSpec, Traced,
+    Activation, ActivationShape, Card, DenseLayers, Footprint, Forward, Ledger, MemoryConfig, Noted, Pass, Stage,
+    StageSpec, Target, Traced, Window,
 };
 #[cfg(feature = "cuda")]
 use crate::ops::cuda::Kernels;
@@ -83,10 +85,8 @@ struct StemSpec {
     channels: [usize; 2],
     norm: Norm,
     /// Channels of the dense block that follows.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     room: usize,
     /// How it runs fused, if it can.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -99,6 +99,11 @@ struct Stem {
 impl StemSpec {
     fn conv(&self) -> Conv2dConfig {
         Conv2dConfig { channels: self.channels, kernel: 7, stride: 2, padding: 3 }
+    }
+
+    fn note(&self, ledger: &Ledger, images: Noted) -> Noted {
+        let map = self.norm.note(ledger, self.conv().note(ledger, images));
+        ledger.max_pool2d(ledger.relu(map), Window { kernel: 3, stride: 2, padding: 1 })
     }
 }
 
@@ -115,6 +120,14 @@ impl StageSpec for StemSpec {
 
     fn parameter_count(&self) -> usize {
         self.conv().parameter_count() + 2 * self.channels[1]
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        if on.cuda && self.fused.is_some() {
+            let channels = [self.channels[1], self.room];
+            return Card::footprint(on, &StemCosts { images: map_shape(input), channels });
+        }
+        Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
@@ -150,7 +163,6 @@ struct DenseBlockSpec {
     bottleneck: usize,
     dropout: f64,
     norm: Norm,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -187,6 +199,16 @@ impl DenseBlockSpec {
         ]
     }
 
+    fn note(&self, ledger: &Ledger, map: Noted) -> Noted {
+        (0..self.layers).fold(map, |map, layer| {
+            let normed = |map| ledger.relu(self.norm.note(ledger, map));
+            let [conv1, conv2] = self.convs(layer);
+            let between = conv1.note(ledger, normed(map.clone()));
+            let added = conv2.note(ledger, normed(between));
+            ledger.cat(vec![map, ledger.dropout(added, self.dropout)])
+        })
+    }
+
     fn layer(&self, layer: usize, device: &Device, random: &mut ChaCha8Rng) -> DenseLayer {
         let [conv1, conv2] = self.convs(layer);
         DenseLayer {
@@ -215,6 +237,24 @@ impl StageSpec for DenseBlockSpec {
             convs.iter().map(|conv| conv.parameter_count() + 2 * conv.channels[0]).sum::<usize>()
         };
         (0..self.layers).map(layer).sum()
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        if on.cuda && self.fused.is_some() {
+            let [batch, _, height, width] = map_shape(input);
+            let pixels = batch * height * width;
+            let block = BlockCosts {
+                pixels,
+                layers: self.layers,
+                input: self.input,
+                growth: self.growth,
+                bottleneck: self.bottleneck * self.growth,
+                keep: on.dense_layers == DenseLayers::Keep,
+            };
+            let checkpoint = on.precision.bytes() * (pixels * self.input) as u64;
+            return Footprint { checkpoint, ..Card::footprint(on, &block) };
+        }
+        Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
@@ -263,9 +303,7 @@ struct TransitionSpec {
     channels: [usize; 2],
     norm: Norm,
     /// Channels of the dense block that follows.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     room: usize,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -278,6 +316,11 @@ struct Transition {
 impl TransitionSpec {
     fn conv(&self) -> Conv2dConfig {
         Conv2dConfig { channels: self.channels, kernel: 1, stride: 1, padding: 0 }
+    }
+
+    fn note(&self, ledger: &Ledger, map: Noted) -> Noted {
+        let map = self.conv().note(ledger, ledger.relu(self.norm.note(ledger, map)));
+        ledger.avg_pool2d(map, Window { kernel: 2, stride: 2, padding: 0 })
     }
 }
 
@@ -293,6 +336,16 @@ impl StageSpec for TransitionSpec {
 
     fn parameter_count(&self) -> usize {
         self.conv().parameter_count() + 2 * self.channels[0]
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        if on.cuda && self.fused.is_some() {
+            let ([batch, _, height, width], [read, given]) = (map_shape(input), self.channels);
+            let channels = [read, given, self.room];
+            let size = [batch, height, width];
+            return Card::footprint(on, &TransitionCosts { size, channels });
+        }
+        Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
@@ -327,13 +380,18 @@ impl Forward for Transition {
 struct PoolSpec {
     channels: usize,
     norm: Norm,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
 #[derive(Module, Debug)]
 struct Pool {
     norm5: NormLayer,
+}
+
+impl PoolSpec {
+    fn note(&self, ledger: &Ledger, map: Noted) -> Noted {
+        ledger.mean_of_maps(ledger.relu(self.norm.note(ledger, map)))
+    }
 }
 
 impl StageSpec for PoolSpec {
@@ -347,6 +405,15 @@ impl StageSpec for PoolSpec {
 
     fn parameter_count(&self) -> usize {
         2 * self.channels
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        if on.cuda && self.fused.is_some() {
+            let [batch, _, height, width] = map_shape(input);
+            let (size, channels) = ([batch, height, width], self.channels);
+            return Card::footprint(on, &PoolCosts { size, channels });
+        }
+        Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
     fn init(&self, device: &Device, _seed: u64) -> Box<dyn Stage> {

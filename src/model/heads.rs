@@ -6,7 +6,10 @@ use burn::tensor::{Device, Tensor};
 
 use super::layer::{Dropout, Linear};
 use super::{HeadConfig, Task};
-use crate::memory::{Activation, ActivationShape, Forward, Pass, Stage, StageSpec, Traced};
+use crate::memory::{
+    Activation, ActivationShape, Footprint, Forward, Ledger, Noted, Pass, Stage, StageSpec, Target,
+    Traced,
+};
 use crate::random;
 
 /// Where the dropout sites of heads begin; those of the network are below.
@@ -30,6 +33,15 @@ impl HeadConfig {
             .chain(self.hidden.iter().copied())
             .chain([self.outputs()])
             .collect()
+    }
+
+    fn note(&self, ledger: &Ledger, features: Noted) -> Noted {
+        let dropped = |value| ledger.dropout(value, self.dropout);
+        let hidden = self
+            .hidden
+            .iter()
+            .fold(features, |value, width| ledger.relu(ledger.linear(dropped(value), *width)));
+        ledger.linear(dropped(hidden), self.outputs())
     }
 }
 
@@ -69,6 +81,12 @@ impl StageSpec for HeadsSpec {
     fn parameter_count(&self) -> usize {
         let widths = self.heads.iter().map(|head| head.widths(self.features));
         widths.map(|widths| widths.windows(2).map(|w| w[0] * w[1] + w[1]).sum::<usize>()).sum()
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        Ledger::footprint(on, input, |ledger, features| {
+            self.heads.iter().map(|head| head.note(ledger, features.clone())).collect()
+        })
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {

@@ -7,6 +7,7 @@ mod config;
 mod densenet;
 #[cfg(feature = "cuda")]
 mod fused;
+mod fused_costs;
 mod heads;
 mod labels;
 mod layer;

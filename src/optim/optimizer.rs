@@ -33,6 +33,11 @@ impl OptimizerConfig {
         Optimizer { rule, parameters }
     }
 
+    /// How many numbers it keeps of each trained one.
+    pub fn kept(&self) -> usize {
+        self.init([]).rule.leaves().len()
+    }
+
     /// The learning rate as configured, which a schedule starts from.
     pub fn lr(&self) -> f64 {
         match self {

@@ -3,12 +3,14 @@
 //! Pure: opens no device and no file. Nothing after this reads a [`Config`].
 
 mod checks;
+mod costs;
 mod device;
 mod monitor;
 mod saved;
 
 use std::path::PathBuf;
 
+pub use costs::Costs;
 pub use device::DevicePlan;
 pub use monitor::Monitor;
 
@@ -108,8 +110,13 @@ impl Plan {
 
     /// The model's stages, from images to the heads' outputs.
     pub fn stages(&self) -> Vec<Box<dyn StageSpec>> {
+        self.stages_with(&self.memory)
+    }
+
+    /// The same, to run as `memory` has it.
+    pub fn stages_with(&self, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
         let heads = self.heads.iter().map(HeadPlan::to_config).collect();
-        let mut stages = self.model.stages(self.data.image.channels, &self.memory);
+        let mut stages = self.model.stages(self.data.image.channels, memory);
         stages.push(Box::new(HeadsSpec { heads, features: self.model.features() }));
         stages
     }

@@ -241,7 +241,7 @@ impl Solver {
         let gradient = if stage.gradient_in_gradient { 0 } else { stage.gradient };
         let parameters = stage.parameter_gradients;
         let transient = match self.several {
-            true => parameters + stage.backward_workspace.max(parameters),
+            true => parameters + stage.backward_workspace,
             false => stage.backward_workspace,
         };
         let back = outside + self.back[part.first + 1] + gradient + transient;
@@ -399,6 +399,8 @@ fn together(stages: &[Footprint]) -> Footprint {
         let shares = stage.output_in_input;
         let between = if shares { 0 } else { stage.output };
         Footprint {
+            standing: all.standing + stage.standing,
+            largest_parameter: all.largest_parameter.max(stage.largest_parameter),
             output: stage.output,
             output_in_input: all.output_in_input && shares,
             checkpoint: all.checkpoint,

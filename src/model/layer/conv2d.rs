@@ -5,6 +5,7 @@ use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 
 use super::{drawn, normal, uniform};
+use crate::memory::{Ledger, Noted, Window};
 
 /// The sizes of a [`Conv2d`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +45,12 @@ impl Conv2dConfig {
     /// Height or width of the output for that of the input.
     pub fn output_size(&self, size: usize) -> usize {
         (size + 2 * self.padding - self.kernel) / self.stride + 1
+    }
+
+    /// Notes what the layer does to `map`.
+    pub fn note(&self, ledger: &Ledger, map: Noted) -> Noted {
+        let Self { channels, kernel, stride, padding } = *self;
+        ledger.conv2d(map, channels[1], Window { kernel, stride, padding })
     }
 
     /// The layer without bias, its weights drawn by `kaiming_normal_`, that is, from N(0, 2 / fan)

@@ -4,7 +4,7 @@ use burn::module::{Module, Param};
 use burn::tensor::module::{batch_norm, batch_norm_train};
 use burn::tensor::{Device, Tensor};
 
-use crate::memory::Pass;
+use crate::memory::{Ledger, Noted, Pass};
 use crate::model::Norm;
 
 /// As `torch.nn.BatchNorm2d` and `torch.nn.GroupNorm` have it by default.
@@ -69,6 +69,17 @@ impl NormLayer {
         let normal = normal.reshape([batch, channels, height, width]);
         normal * self.weight.val().reshape([1, channels, 1, 1])
             + self.bias.val().reshape([1, channels, 1, 1])
+    }
+}
+
+impl Norm {
+    /// Notes what the layer does to `map` in training.
+    pub fn note(self, ledger: &Ledger, map: Noted) -> Noted {
+        let groups = group_count(map.map()[1]);
+        match self {
+            Self::Batch => ledger.batch_norm(map),
+            Self::Group => ledger.group_norm(map, groups),
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use burn::tensor::{Device, Tensor};
 
 use super::{EXPANSION, Norm, ResnetArchitecture, ResnetBlock, ResnetForm};
 use crate::memory::{
-    Activation, ActivationShape, Forward, MemoryConfig, Pass, Stage, StageSpec, Traced,
+    Activation, ActivationShape, Footprint, Forward, Ledger, MemoryConfig, Noted, Pass, Stage,
+    StageSpec, Target, Traced, Window,
 };
 #[cfg(feature = "cuda")]
 use crate::model::fused;
@@ -99,6 +100,15 @@ impl StemSpec {
     fn pooled(&self) -> bool {
         self.form == ResnetForm::Imagenet
     }
+
+    fn note(&self, ledger: &Ledger, images: Noted) -> Noted {
+        let map = self.norm.note(ledger, self.conv().note(ledger, images));
+        let map = ledger.relu(map);
+        match self.pooled() {
+            true => ledger.max_pool2d(map, Window { kernel: 3, stride: 2, padding: 1 }),
+            false => map,
+        }
+    }
 }
 
 impl StageSpec for StemSpec {
@@ -117,6 +127,10 @@ impl StageSpec for StemSpec {
 
     fn parameter_count(&self) -> usize {
         self.conv().parameter_count() + 2 * self.channels[1]
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
@@ -231,6 +245,31 @@ impl BlockSpec {
     }
 }
 
+impl BlockSpec {
+    fn note(&self, ledger: &Ledger, input: Noted) -> Noted {
+        let shortcut = self.note_shortcut(ledger, input.clone());
+        let convs = self.convs();
+        let map = convs.iter().enumerate().fold(input, |map, (index, conv)| {
+            let map = if index > 0 { ledger.relu(map) } else { map };
+            self.norm.note(ledger, conv.note(ledger, map))
+        });
+        ledger.relu(ledger.add(map, shortcut))
+    }
+
+    fn note_shortcut(&self, ledger: &Ledger, input: Noted) -> Noted {
+        if let Some(conv) = self.projection() {
+            return self.norm.note(ledger, conv.note(ledger, input));
+        }
+        let every = Window { kernel: 1, stride: self.stride, padding: 0 };
+        let map = if self.stride > 1 { ledger.max_pool2d(input, every) } else { input };
+        let [batch, channels, height, width] = map.map();
+        match self.output_channels() - channels {
+            0 => map,
+            more => ledger.cat(vec![map, ledger.zeros(&[batch, more, height, width])]),
+        }
+    }
+}
+
 impl StageSpec for BlockSpec {
     fn name(&self) -> &str {
         &self.name
@@ -245,6 +284,10 @@ impl StageSpec for BlockSpec {
     fn parameter_count(&self) -> usize {
         let convs = self.convs().into_iter().chain(self.projection());
         convs.map(|conv| conv.parameter_count() + 2 * conv.channels[1]).sum()
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
@@ -349,6 +392,10 @@ impl StageSpec for PoolSpec {
 
     fn parameter_count(&self) -> usize {
         0
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        Ledger::footprint(on, input, |ledger, map| vec![ledger.mean_of_maps(map)])
     }
 
     #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "fused stages have one"))]

@@ -1,0 +1,86 @@
+//! Memory that is in use as long as anyone holds it, without there being any.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Bytes in use, and the most there were at once.
+#[derive(Debug)]
+pub struct Meter {
+    /// What the allocator rounds sizes up to.
+    unit: u64,
+    live: Cell<u64>,
+    peak: Cell<u64>,
+}
+
+impl Meter {
+    /// Of an allocator that rounds up to whole multiples of `unit`.
+    pub fn new(unit: u64) -> Rc<Self> {
+        Rc::new(Self { unit, live: Cell::new(0), peak: Cell::new(0) })
+    }
+
+    /// Memory of at least `bytes` bytes.
+    pub fn take(self: &Rc<Self>, bytes: u64) -> Held {
+        let bytes = bytes.next_multiple_of(self.unit);
+        self.live.set(self.live.get() + bytes);
+        self.touch(0);
+        Held(Rc::new(Block { bytes, meter: Rc::clone(self) }))
+    }
+
+    /// So many bytes more are in use for a moment.
+    pub fn touch(&self, bytes: u64) {
+        self.peak.set(self.peak.get().max(self.live.get() + bytes));
+    }
+
+    /// Bytes in use.
+    pub fn live(&self) -> u64 {
+        self.live.get()
+    }
+
+    /// The most since the last [`Meter::restart`].
+    pub fn peak(&self) -> u64 {
+        self.peak.get()
+    }
+
+    /// The peak is from now on that of what follows.
+    pub fn restart(&self) {
+        self.peak.set(self.live.get());
+    }
+}
+
+/// Memory in use.
+#[derive(Debug, Clone)]
+pub struct Held(Rc<Block>);
+
+#[derive(Debug)]
+struct Block {
+    bytes: u64,
+    meter: Rc<Meter>,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.meter.live.set(self.meter.live.get() - self.bytes);
+    }
+}
+
+impl Held {
+    /// How much it is.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    /// Whether it is the same memory.
+    pub fn is(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// How many hold it.
+    pub fn holders(&self) -> usize {
+        Rc::strong_count(&self.0)
+    }
+
+    /// Whether nobody else holds it, so that it may be written over.
+    pub fn is_unique(&self) -> bool {
+        Rc::strong_count(&self.0) == 1
+    }
+}

@@ -1,0 +1,274 @@
+//! What a [`Traced`](super::Traced) stage costs: its operations noted in the order they run, on
+//! arrays that are only sizes.
+//!
+//! A stage's footprint is found by running the stage's own steps on a ledger: each operation allocates,
+//! writes in place, keeps and gives back what Burn's does (burn-flex and burn-autodiff 0.22), and goes
+//! back likewise. A value is dropped where the stage drops it.
+
+mod array;
+mod card;
+mod meter;
+mod operations;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use array::{Array, Arrays};
+pub use card::{Card, Run};
+pub use meter::{Held, Meter};
+
+use super::{ActivationShape, Footprint, Target};
+
+/// Notes the operations of a stage.
+pub struct Ledger {
+    arrays: Arrays,
+    /// Whether what backward needs is kept.
+    keep: bool,
+    steps: RefCell<Vec<Step>>,
+    /// The leaves that are parameters, and their elements.
+    parameters: RefCell<Vec<(usize, usize)>>,
+    /// Running statistics.
+    statistics: Cell<usize>,
+    forward: Cell<f64>,
+    backward: Cell<f64>,
+    /// Memory that counts elsewhere: that of the weights.
+    weights: Array,
+}
+
+/// A tensor: its shape, and what autodiff knows it by.
+#[derive(Debug, Clone)]
+pub struct Noted {
+    shape: Vec<usize>,
+    array: Array,
+    node: Option<usize>,
+}
+
+/// The window of a convolution or pooling, square.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Height and width.
+    pub kernel: usize,
+    /// Step in both directions.
+    pub stride: usize,
+    /// Zeros added on every side.
+    pub padding: usize,
+}
+
+impl Window {
+    /// Height or width of the output for that of the input.
+    pub fn output(&self, size: usize) -> usize {
+        (size + 2 * self.padding - self.kernel) / self.stride + 1
+    }
+}
+
+type Back = Box<dyn FnOnce(&Ledger, Array, &mut Gradients)>;
+
+/// What autodiff knows of a tensor: how far it is from the leaves, and how its gradient goes on.
+struct Step {
+    depth: usize,
+    back: Option<Back>,
+}
+
+/// Gradients on their way, by node.
+type Gradients = BTreeMap<usize, Array>;
+
+impl Noted {
+    /// Its shape.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Batch, channels, height, width.
+    ///
+    /// # Panics
+    ///
+    /// When it has another rank.
+    pub fn map(&self) -> [usize; 4] {
+        self.shape.as_slice().try_into().unwrap_or_else(|_| panic!("{:?} is no map", self.shape))
+    }
+
+    fn elements(&self) -> usize {
+        self.array.elements
+    }
+}
+
+impl Ledger {
+    fn new(on: &Target, keep: bool) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let arrays = Arrays {
+            meter: Meter::new(1),
+            element: on.precision.bytes(),
+            threads,
+            traffic: Cell::new(0.0),
+        };
+        let weights = Array { held: Meter::new(1).take(0), elements: 0, dense: true };
+        Self {
+            arrays,
+            keep,
+            steps: RefCell::default(),
+            parameters: RefCell::default(),
+            statistics: Cell::default(),
+            forward: Cell::default(),
+            backward: Cell::default(),
+            weights,
+        }
+    }
+
+    /// What `stage` costs for an input of this shape: it makes the outputs of the input.
+    pub fn footprint(
+        on: &Target,
+        input: &ActivationShape,
+        stage: impl Fn(&Self, Noted) -> Vec<Noted>,
+    ) -> Footprint {
+        let plain = Self::new(on, false);
+        let outputs = stage(&plain, plain.given(input));
+        let output: u64 = outputs.iter().map(|output| output.array.held.bytes()).sum();
+        let forward_flops = plain.forward.get();
+        let forward_traffic = plain.arrays.traffic.get();
+        let forward = plain.arrays.meter.peak();
+        drop(outputs);
+
+        let ledger = Self::new(on, true);
+        let meter = &ledger.arrays.meter;
+        let given = ledger.given(input);
+        let size = given.array.held.bytes();
+        let outputs = stage(&ledger, given.clone());
+        let kept = meter.live();
+        let saving_workspace = meter.peak() - kept;
+        ledger.arrays.traffic.set(0.0);
+
+        let gradients: Vec<Array> =
+            outputs.iter().map(|output| ledger.arrays.new(output.elements())).collect();
+        meter.restart();
+        let start = meter.live();
+        let leaf = given.node.expect("the input is a leaf");
+        let (gradient, parameter_gradients) = ledger.go_back(outputs, gradients, leaf);
+        let gradient = gradient.map_or(0, |gradient| gradient.held.bytes());
+        Footprint {
+            standing: 4 * ledger.statistics.get() as u64,
+            largest_parameter: ledger.largest_parameter(),
+            output,
+            output_in_input: false,
+            checkpoint: 0,
+            saved: kept.saturating_sub(size + output),
+            saves_input: true,
+            saves_output: true,
+            forward_workspace: forward.saturating_sub(size + output),
+            saving_workspace,
+            gradient,
+            gradient_in_gradient: false,
+            backward_workspace: meter.peak().saturating_sub(start + gradient + parameter_gradients),
+            parameter_gradients,
+            forward_flops,
+            backward_flops: ledger.backward.get(),
+            forward_traffic,
+            backward_traffic: ledger.arrays.traffic.get(),
+        }
+    }
+
+    /// The stage's input.
+    fn given(&self, shape: &ActivationShape) -> Noted {
+        let shape = match shape {
+            ActivationShape::Map(shape) => shape.to_vec(),
+            ActivationShape::Features(shape) => shape.to_vec(),
+            ActivationShape::Outputs(_) => panic!("no stage follows the heads"),
+        };
+        let array = self.arrays.new(shape.iter().product());
+        self.arrays.traffic.set(0.0);
+        let node = self.keep.then(|| self.step(0, None));
+        Noted { shape, array, node }
+    }
+
+    /// A parameter of this shape.
+    pub fn parameter(&self, shape: &[usize]) -> Noted {
+        let elements = shape.iter().product();
+        let array = Array { elements, ..self.weights.clone() };
+        let node = self.keep.then(|| self.step(0, None));
+        self.parameters.borrow_mut().extend(node.map(|node| (node, elements)));
+        Noted { shape: shape.to_vec(), array, node }
+    }
+
+    /// Bytes of the largest parameter.
+    fn largest_parameter(&self) -> u64 {
+        let parameters = self.parameters.borrow();
+        let most = parameters.iter().map(|(_, elements)| *elements as u64).max();
+        self.arrays.element * most.unwrap_or(0)
+    }
+
+    fn step(&self, depth: usize, back: Option<Back>) -> usize {
+        let mut steps = self.steps.borrow_mut();
+        steps.push(Step { depth, back });
+        steps.len() - 1
+    }
+
+    /// The result of an operation on `parents`; `back` turns its gradient into theirs.
+    fn result(
+        &self,
+        shape: Vec<usize>,
+        array: Array,
+        parents: &[Option<usize>],
+        back: impl FnOnce(&Self, Array, &mut Gradients) + 'static,
+    ) -> Noted {
+        let steps = self.steps.borrow();
+        let depth = parents.iter().flatten().map(|parent| steps[*parent].depth).max();
+        drop(steps);
+        let node = depth.map(|depth| self.step(depth + 1, Some(Box::new(back))));
+        Noted { shape, array, node }
+    }
+
+    /// Adds `gradient` to what there is for `node`.
+    fn register(&self, gradients: &mut Gradients, node: Option<usize>, gradient: Array) {
+        let Some(node) = node else { return };
+        let gradient = match gradients.remove(&node) {
+            Some(before) => self.arrays.zip(gradient, before),
+            None => gradient,
+        };
+        gradients.insert(node, gradient);
+    }
+
+    /// Takes the gradients of `outputs` back: the input's, and the bytes of those of the parameters.
+    fn go_back(
+        &self,
+        outputs: Vec<Noted>,
+        gradients: Vec<Array>,
+        leaf: usize,
+    ) -> (Option<Array>, u64) {
+        let terms: Vec<Noted> = outputs
+            .into_iter()
+            .zip(gradients)
+            .map(|(output, array)| {
+                let gradient = Noted { shape: output.shape.clone(), array, node: None };
+                self.sum(self.multiply(output, gradient))
+            })
+            .collect();
+        let mut going = Gradients::new();
+        for term in &terms {
+            going.insert(term.node.expect("outputs follow from the input"), self.arrays.new(1));
+        }
+        drop(terms);
+        let mut steps: Vec<(usize, usize, Back)> = (self.steps.borrow_mut().iter_mut().enumerate())
+            .filter_map(|(node, step)| Some((step.depth, node, step.back.take()?)))
+            .collect();
+        steps.sort_by_key(|(depth, node, _)| std::cmp::Reverse((*depth, *node)));
+        for (_, node, back) in steps {
+            if let Some(gradient) = going.remove(&node) {
+                back(self, gradient, &mut going);
+            }
+        }
+        let mut collected = Vec::new();
+        for (node, elements) in self.parameters.borrow().iter() {
+            let gradient = going.remove(node).expect("every parameter has a gradient");
+            assert_eq!(gradient.elements, *elements, "the gradient of a parameter");
+            collected.push(self.arrays.dense(gradient));
+        }
+        let bytes = collected.iter().map(|gradient| gradient.held.bytes()).sum();
+        let input = going.remove(&leaf);
+        (input, bytes)
+    }
+
+    /// Adds floating-point operations.
+    fn work(&self, forward: f64, backward: f64) {
+        self.forward.set(self.forward.get() + forward);
+        self.backward.set(self.backward.get() + backward);
+    }
+}

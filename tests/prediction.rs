@@ -1,0 +1,136 @@
+//! The memory predicted for a training step is that which the step takes: what the allocator of this
+//! program counts.
+#![cfg(feature = "cpu")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use trainer::build::Bench;
+use trainer::memory::Speed;
+use trainer::plan::Plan;
+
+/// Counts the bytes in use.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn add(bytes: usize) {
+    let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK.fetch_max(live, Ordering::Relaxed);
+}
+
+// SAFETY: every call goes on to the system's allocator unchanged.
+#[expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const DENSE: &str = "[model.densenet]\ngrowth = 12\nblocks = [3, 4, 3]\nstem = 24\n";
+const DENSE_GROUP: &str = "[model.densenet]\ngrowth = 12\nblocks = [3, 4, 3]\nstem = 24\n\
+                           norm = \"group\"\ndropout = 0.1\n";
+const DENSE_121: &str = "[model.densenet]\ndepth = 121\n";
+const RES_18: &str = "[model.resnet]\ndepth = 18\n";
+const RES_50: &str = "[model.resnet]\ndepth = 50\n";
+const CIFAR_20: &str = "[model.resnet]\nform = \"cifar\"\ndepth = 20\n";
+const CIFAR_GROUP: &str = "[model.resnet]\nform = \"cifar\"\ndepth = 29\n\
+                           block = \"bottleneck\"\nnorm = \"group\"\n";
+/// Nearly all of it is the head.
+const TINY: &str = "[model.resnet]\nform = \"cifar\"\nblock = \"basic\"\nblocks = [1]\nstem = 8\n";
+
+const SQRT: &str = "checkpointing = \"sqrt\"";
+const EVERY: &str = "checkpointing = \"every\"";
+const TWO: &str = "checkpointing = { sequential = { segments = 2 } }";
+
+/// Model, hidden widths of its head, side, batch, memory.
+const CASES: [(&str, &str, &str, usize, usize, &str); 20] = [
+    ("small DenseNet", DENSE, "", 96, 8, ""),
+    ("small DenseNet", DENSE, "", 96, 8, EVERY),
+    ("small DenseNet", DENSE, "", 96, 8, "micro_batch = 4\ncheckpointing = \"sqrt\""),
+    ("small DenseNet, groups, dropout", DENSE_GROUP, "", 96, 8, ""),
+    ("small DenseNet, groups, dropout", DENSE_GROUP, "", 96, 8, EVERY),
+    ("DenseNet-121", DENSE_121, "", 64, 16, ""),
+    ("DenseNet-121", DENSE_121, "", 64, 16, SQRT),
+    ("DenseNet-121", DENSE_121, "", 64, 8, "micro_batch = 4\ncheckpointing = \"every\""),
+    ("DenseNet-121", DENSE_121, "", 64, 16, TWO),
+    ("ResNet-18", RES_18, "", 64, 32, ""),
+    ("ResNet-18", RES_18, "", 96, 16, SQRT),
+    ("ResNet-18", RES_18, "", 64, 32, "micro_batch = 16"),
+    ("ResNet-50", RES_50, "", 64, 8, EVERY),
+    ("ResNet-20, CIFAR", CIFAR_20, "", 32, 64, ""),
+    ("ResNet-20, CIFAR", CIFAR_20, "", 32, 64, SQRT),
+    ("ResNet-20, CIFAR", CIFAR_20, "", 32, 64, EVERY),
+    ("ResNet-20, CIFAR", CIFAR_20, "", 32, 64, "micro_batch = 16"),
+    ("ResNet-29, CIFAR, groups", CIFAR_GROUP, "", 32, 16, TWO),
+    ("heads 4096, 4096", TINY, "hidden = [4096, 4096]", 32, 8, ""),
+    ("heads 2048, 2048", TINY, "hidden = [2048, 2048]\ndropout = 0.5", 32, 64, EVERY),
+];
+
+fn plan(model: &str, head: &str, side: usize, batch: usize, memory: &str) -> Plan {
+    let text = format!(
+        "[run]\nname = \"prediction\"\nseed = 1\n[device]\nuse = \"cpu\"\n\
+         [data]\nimage = {{ size = [{side}, {side}], channels = 3 }}\n\
+         [data.chexpert]\nroot = \"none\"\n{model}\
+         [[heads]]\nname = \"findings\"\ntask = \"multilabel\"\n\
+         labels = [\"Edema\", \"Fracture\"]\n{head}\n\
+         [train]\nepochs = 1\nbatch_size = {batch}\n[train.optimizer.adamw]\nlr = 1e-3\n\
+         [memory]\n{memory}\n"
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("prediction.toml");
+    std::fs::write(&path, text).expect("is written");
+    let loaded = trainer::config::load(&path, &[]).expect("a right configuration");
+    trainer::plan::plan(loaded.config).expect("a right plan")
+}
+
+/// The most bytes in use in a step beyond `before`.
+fn measured(plan: &Plan, before: usize) -> u64 {
+    let mut steps = Bench::new(plan).expect("opens");
+    // The optimizer's state is made in the first step.
+    steps.step().expect("takes a step");
+    PEAK.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
+    steps.step().expect("takes a step");
+    (PEAK.load(Ordering::Relaxed) - before) as u64
+}
+
+// One test: all of a process share one allocator.
+#[test]
+#[expect(clippy::print_stdout, reason = "the table of docs/prediction.md")]
+fn a_step_takes_the_memory_that_was_predicted() {
+    println!("| model | image | batch | `[memory]` | predicted, MiB | measured, MiB | off by |");
+    println!("|---|---|---|---|---|---|---|");
+    let mut wrong = Vec::new();
+    let before = LIVE.load(Ordering::Relaxed);
+    for (name, model, head, side, batch, memory) in CASES {
+        let plan = plan(model, head, side, batch, memory);
+        let speed = Speed { flops: 1e11, bandwidth: 1e10, link: 1e10 };
+        let predicted = plan.simulate(&plan.memory, false, &speed).expect("a right policy").peak;
+        let measured = measured(&plan, before);
+        let off = predicted as f64 / measured as f64 - 1.0;
+        let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        println!(
+            "| {name} | {side}² | {batch} | {} | {:.1} | {:.1} | {:+.1}% |",
+            memory.replace('\n', ", "),
+            mebibytes(predicted),
+            mebibytes(measured),
+            100.0 * off
+        );
+        if off.abs() > 0.15 {
+            wrong.push(format!("{name}, {memory:?}: {:+.1}%", 100.0 * off));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
