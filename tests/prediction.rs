@@ -116,7 +116,7 @@ fn a_step_takes_the_memory_that_was_predicted() {
     let before = LIVE.load(Ordering::Relaxed);
     for (name, model, head, side, batch, memory) in CASES {
         let plan = plan(model, head, side, batch, memory);
-        let speed = Speed { flops: 1e11, bandwidth: 1e10, link: 1e10 };
+        let speed = Speed { flops: 1e11, bandwidth: 1e10, link: 1e10, layer: 0.0 };
         let predicted = plan.simulate(&plan.memory, false, &speed).expect("a right policy").peak;
         let measured = measured(&plan, before);
         let off = predicted as f64 / measured as f64 - 1.0;

@@ -15,6 +15,7 @@ mod pass;
 mod policy;
 mod schedule;
 mod simulate;
+mod speed;
 mod stage;
 pub mod statistics;
 mod strategy;

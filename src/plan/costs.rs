@@ -120,7 +120,7 @@ mod tests {
             let path = root.join("benches/configs/densenet121.toml");
             let loaded = crate::config::load(&path, &set).expect("a right configuration");
             let plan = crate::plan::plan(loaded.config).expect("a right plan");
-            let speed = Speed { flops: 1e14, bandwidth: 2e12, link: 5e10 };
+            let speed = Speed { flops: 1e14, bandwidth: 2e12, link: 5e10, layer: 0.0 };
             let found = plan.simulate(&plan.memory, true, &speed).expect("a right policy");
             let measured = case["ours"]["peak"].as_f64().expect("a peak");
             let off = found.peak as f64 / measured - 1.0;

@@ -286,6 +286,10 @@ impl StageSpec for BlockSpec {
         convs.map(|conv| conv.parameter_count() + 2 * conv.channels[1]).sum()
     }
 
+    fn layers(&self) -> usize {
+        self.convs().len()
+    }
+
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
         Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
