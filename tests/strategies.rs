@@ -136,7 +136,7 @@ fn every_schedule_agrees(network: &Network) {
         Ok(())
     });
     agrees.expect("every schedule agrees");
-    for tree in [Tree::segments(&vec![1; stages]), Tree::keep_all(stages).offloaded()] {
+    for tree in [Tree::segments(&vec![1; stages]), Tree::keep_all(stages).offloaded(&vec![true; stages])] {
         assert!(step(&chain, &tree, IMAGES) == plain, "{tree:?}");
     }
 }

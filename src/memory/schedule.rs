@@ -133,16 +133,17 @@ impl Tree {
         }
     }
 
-    /// The same with everything that can wait off the device there.
-    pub fn offloaded(self) -> Self {
+    /// The same with everything that can wait off the device there: the inputs put aside, and what
+    /// those stages keep of which `moves_saved` says that it can be moved.
+    pub fn offloaded(self, moves_saved: &[bool]) -> Self {
         match self {
             // What the last stage keeps, and what is computed again, is used at once.
             Self::Keep { rest, .. } => Self::Keep {
-                offload: rest.is_some(),
-                rest: rest.map(|rest| Box::new(rest.offloaded())),
+                offload: rest.is_some() && moves_saved[0],
+                rest: rest.map(|rest| Box::new(rest.offloaded(&moves_saved[1..]))),
             },
             Self::Checkpoint { count, later, again, .. } => {
-                let later = Box::new(later.offloaded());
+                let later = Box::new(later.offloaded(&moves_saved[count..]));
                 Self::Checkpoint { count, offload: true, later, again }
             }
         }
@@ -351,9 +352,12 @@ mod tests {
 
     #[test]
     fn what_was_moved_away_is_back_a_stage_before_it_is_needed() {
-        let kept = Schedule::of_tree(&Tree::keep_all(3).offloaded(), 3, 1);
+        let kept = Schedule::of_tree(&Tree::keep_all(3).offloaded(&[true; 3]), 3, 1);
         assert_eq!(words(&kept), "F0 O0 F1 O1 F2 L P1 B2 P0 B1 B0");
-        let segments = Schedule::of_tree(&Tree::segments(&[1, 1, 1]).offloaded(), 3, 1);
+        let some = Tree::keep_all(3).offloaded(&[false, true, true]);
+        assert_eq!(words(&Schedule::of_tree(&some, 3, 1)), "F0 F1 O1 F2 L P1 B2 B1 B0");
+        let segments = Tree::segments(&[1, 1, 1]).offloaded(&[false; 3]);
+        let segments = Schedule::of_tree(&segments, 3, 1);
         assert_eq!(words(&segments), "C0 O0 f0 C1 O1 f1 F2 L P1 B2 T1 R1 P0 B1 T0 R0 B0");
     }
 

@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn what_is_away_is_waited_for_where_the_link_is_slow() {
         let stages = [stage(10); 4];
-        let tree = Tree::keep_all(4).offloaded();
+        let tree = Tree::keep_all(4).offloaded(&[true; 4]);
         let schedule = Schedule::of_tree(&tree, 4, 1);
         let fast = simulate(&schedule, &stages, &NOTHING, &Speed { link: 1e9, ..SPEED });
         assert!(fast.waiting < 1e-6);
