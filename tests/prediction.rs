@@ -2,42 +2,15 @@
 //! program counts.
 #![cfg(feature = "cpu")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::alloc::System;
 
+use burn::tensor::Device;
 use trainer::build::Bench;
-use trainer::memory::Speed;
+use trainer::memory::measure::{Counting, Meter};
 use trainer::plan::Plan;
 
-/// Counts the bytes in use.
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-fn add(bytes: usize) {
-    let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    PEAK.fetch_max(live, Ordering::Relaxed);
-}
-
-// SAFETY: every call goes on to the system's allocator unchanged.
-#[expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        add(layout.size());
-        // SAFETY: as the caller promised.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promised.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Counting<System> = Counting::new(System);
 
 const DENSE: &str = "[model.densenet]\ngrowth = 12\nblocks = [3, 4, 3]\nstem = 24\n";
 const DENSE_GROUP: &str = "[model.densenet]\ngrowth = 12\nblocks = [3, 4, 3]\nstem = 24\n\
@@ -96,14 +69,14 @@ fn plan(model: &str, head: &str, side: usize, batch: usize, memory: &str) -> Pla
     trainer::plan::plan(loaded.config).expect("a right plan")
 }
 
-/// The most bytes in use in a step beyond `before`.
-fn measured(plan: &Plan, before: usize) -> u64 {
+/// The most bytes in use in a step.
+fn measured(plan: &Plan, meter: &Meter) -> u64 {
     let mut steps = Bench::new(plan).expect("opens");
     // The optimizer's state is made in the first step.
     steps.step().expect("takes a step");
-    PEAK.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
+    meter.reset_peak();
     steps.step().expect("takes a step");
-    (PEAK.load(Ordering::Relaxed) - before) as u64
+    meter.read().peak.expect("the allocator counts")
 }
 
 // One test: all of a process share one allocator.
@@ -113,12 +86,12 @@ fn a_step_takes_the_memory_that_was_predicted() {
     println!("| model | image | batch | `[memory]` | predicted, MiB | measured, MiB | off by |");
     println!("|---|---|---|---|---|---|---|");
     let mut wrong = Vec::new();
-    let before = LIVE.load(Ordering::Relaxed);
+    // Before the first model: what threads keep for products counts once for all cases.
+    let meter = Meter::open(&Device::flex());
     for (name, model, head, side, batch, memory) in CASES {
         let plan = plan(model, head, side, batch, memory);
-        let speed = Speed { flops: 1e11, bandwidth: 1e10, link: 1e10, layer: 0.0 };
-        let predicted = plan.simulate(&plan.memory, false, &speed).expect("a right policy").peak;
-        let measured = measured(&plan, before);
+        let predicted = plan.simulate(&plan.memory, false).expect("a right policy").peak;
+        let measured = measured(&plan, &meter);
         let off = predicted as f64 / measured as f64 - 1.0;
         let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         println!(

@@ -2,6 +2,7 @@
 
 mod bench;
 mod device;
+mod machine;
 mod resume;
 mod warm;
 
@@ -12,6 +13,7 @@ use std::time::Instant;
 
 pub use bench::{Bench, Taken};
 pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
+pub use machine::machine_here;
 pub use resume::ChangedKeys;
 pub(crate) use resume::differences;
 
@@ -20,15 +22,16 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::data::{self, Cache, DataError, Dataset, LabelCounts, Loader, LoaderConfig, Splits};
 use crate::memory::measure::Meter;
-use crate::memory::{Chain, Strategy};
+use crate::memory::Chain;
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, Norm};
 use crate::optim::Schedule;
-use crate::plan::{Plan, TrainPlan};
+use crate::plan::{NothingFits, Plan, Planner, TrainPlan};
 use crate::report::{
-    Event, HeadLabels, Place, Report, ReportError, Reports, ResumePoint, Start, Watched,
+    Event, HeadLabels, Place, Report, ReportError, Reports, ResumePoint, Start, StartMemory,
+    Watched,
 };
-use crate::run::state::{Resumable, StateError, StateStore};
+use crate::run::state::{Resumable, SavedState, StateError, StateStore};
 use crate::run::{
     FolderError, FolderMode, LearnedHead, Learner, Position, RestoreError, Run, RunFolder, Stop,
     restore,
@@ -58,6 +61,9 @@ pub enum BuildError {
         /// The device.
         device: String,
     },
+    /// No way to take a step keeps within the budget.
+    #[error(transparent)]
+    NothingFits(#[from] NothingFits),
     /// The run folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -145,30 +151,42 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         cache,
     );
 
-    warm::compile_kernels(&plan, &device);
+    let mut saved = match options.mode {
+        FolderMode::Resume => Some(open_saved(&plan, &folder)?),
+        FolderMode::New | FolderMode::Overwrite => None,
+    };
+    let remembered = saved.as_ref().and_then(|(_, resumed)| resumed.as_ref());
+    let remembered = remembered.map(|resumable| position(&resumable.state)).transpose()?;
+    let machine = machine::machine(plan.device, &device);
+    let planner = match remembered.and_then(|position| position.memory) {
+        Some(chosen) => Planner::resumed(&plan, machine, chosen),
+        None => Planner::choose(&plan, machine)?,
+    };
+
+    warm::compile_kernels(&plan, &planner, &device);
     let meter = Meter::open(&device);
-    let mut chain = Chain::init(&plan.stages(), &device, plan.run.seed);
+    let mut chain = chain(&plan, &planner, &device);
     let fresh = match &options.init {
         Some(path) => start_from(&mut chain, path, &device)?,
         None => Vec::new(),
     };
-    let mut learner = learner(&plan, &heads, chain, device, |head| train.label_counts(head));
+    let mut learner = learner(&plan, planner, &heads, chain, device, |head| train.label_counts(head));
     let mut schedule = schedule(&plan, train_loader.batches_per_epoch());
 
     if options.mode == FolderMode::Overwrite {
         folder.clear()?;
     }
-    let mut store = StateStore::open(folder.lock(), plan.run.save.keep)?;
-    let resumed = store.newest()?;
+    let (store, resumed) = match saved.take() {
+        Some(saved) => saved,
+        None => open_saved(&plan, &folder)?,
+    };
     let mut position = Position::start(schedule.state());
     if let Some(Resumable { state, .. }) = &resumed {
         position = restore(state, &mut learner, &mut schedule)
             .map_err(|source| BuildError::Restore { folder: state.folder.clone(), source })?;
         resume::reopen(&mut position, &plan);
-        if let Some(images) = position.micro_batch {
-            learner.strategy.micro_batch = learner.strategy.micro_batch.min(images);
-        }
     }
+    position.memory = learner.planner.chosen();
     folder.write_config(&config)?;
     // A run killed before its first save has told something already: it is told again.
     let from = ResumePoint {
@@ -287,20 +305,36 @@ fn start_from(chain: &mut Chain, path: &Path, device: &Device) -> Result<Vec<Str
     Ok(matched.missing)
 }
 
-/// How the plan's steps are taken.
-fn strategy(plan: &Plan, chain: &Chain) -> Strategy {
-    let strategy = Strategy::new(&plan.memory, &chain.names(), plan.train.batch_size);
-    strategy.expect("the plan has been checked")
+/// The saved states, and the newest that can be used.
+fn open_saved(
+    plan: &Plan,
+    folder: &RunFolder,
+) -> Result<(StateStore, Option<Resumable>), StateError> {
+    let mut store = StateStore::open(folder.lock(), plan.run.save.keep)?;
+    let newest = store.newest()?;
+    Ok((store, newest))
+}
+
+/// Where a saved state stands.
+fn position(state: &SavedState) -> Result<Position, BuildError> {
+    let folder = state.folder.clone();
+    Position::of(state).map_err(|source| BuildError::Restore { folder, source })
+}
+
+/// The plan's model, to run as `planner` has it.
+fn chain(plan: &Plan, planner: &Planner, device: &Device) -> Chain {
+    Chain::init(&plan.stages_with(&planner.memory()), device, plan.run.seed)
 }
 
 fn learner(
     plan: &Plan,
+    planner: Planner,
     heads: &[HeadConfig],
     chain: Chain,
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
 ) -> Learner {
-    let strategy = strategy(plan, &chain);
+    let strategy = planner.strategy().clone();
     let with_loss = heads.iter().zip(&plan.heads).enumerate();
     let with_loss = with_loss.map(|(index, (config, head))| LearnedHead {
         config: config.clone(),
@@ -320,9 +354,26 @@ fn learner(
         clip_norm: plan.train.clip_norm,
         decay_norms_and_biases: plan.train.decay_norms_and_biases,
         strategy,
+        planner,
         seed: plan.run.seed,
         retreats: Vec::new(),
         chain,
+    }
+}
+
+/// How steps are taken.
+fn memory(planner: &Planner) -> StartMemory {
+    let (way, prediction) = (planner.way(), planner.prediction());
+    StartMemory {
+        micro_batch: way.micro_batch,
+        checkpointing: way.checkpointing.name(),
+        offload: way.offload.name(),
+        dense_layers: way.dense_layers.name(),
+        offload_optimizer: way.offload_optimizer,
+        budget: planner.budget(),
+        predicted_peak: prediction.peak,
+        recompute_percent: prediction.recompute_percent,
+        told: planner.told(),
     }
 }
 
@@ -345,6 +396,7 @@ fn announce(
         epochs: run.plan.train.epochs,
         steps_per_epoch: run.train_loader.batches_per_epoch(),
         resumed_from: resumed.is_some().then_some(place),
+        memory: Some(memory(&run.learner.planner)),
         heads: run
             .heads
             .iter()

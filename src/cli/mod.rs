@@ -12,6 +12,7 @@ mod error;
 mod output;
 mod overrides;
 mod panic;
+mod plan;
 mod run;
 mod schema;
 mod sweep;
@@ -22,7 +23,7 @@ use std::path::Path;
 use clap::{Parser, Subcommand};
 
 use crate::config::{self, ConfigError, Loaded};
-use crate::plan::{self, Plan};
+use crate::plan::Plan;
 
 pub use error::{Failure, Kind};
 pub use panic::{caught, install_panic_hook};
@@ -59,6 +60,7 @@ pub struct Cli {
 enum Command {
     Run(run::Run),
     Check(check::Check),
+    Plan(plan::Command),
     Sweep(sweep::Sweep),
     Schema(schema::Schema),
     Devices(devices::Devices),
@@ -72,7 +74,7 @@ fn planned(path: &Path, set: &[String]) -> Result<Plan, Failure> {
     let wrong =
         |error: ConfigError| Failure::configuration(error.render(std::io::stderr().is_terminal()));
     let Loaded { config, source } = config::load(path, set).map_err(wrong)?;
-    plan::plan(config).map_err(|fault| wrong(source.error(fault)))
+    crate::plan::plan(config).map_err(|fault| wrong(source.error(fault)))
 }
 
 /// Does what the command line asks for.
@@ -83,6 +85,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Run(run) => run::execute(run),
         Command::Check(check) => check::execute(&check),
+        Command::Plan(plan) => plan::execute(&plan),
         Command::Sweep(sweep) => sweep::execute(&sweep),
         Command::Schema(schema) => schema::execute(&schema),
         Command::Devices(devices) => devices::execute(&devices),

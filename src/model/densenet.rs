@@ -11,8 +11,8 @@ use super::fused_costs::{BlockCosts, PoolCosts, StemCosts, TransitionCosts};
 use super::layer::{Conv2d, Conv2dConfig, Dropout, Fan, NormLayer};
 use super::{DensenetArchitecture, Norm};
 use crate::memory::{
-    Activation, ActivationShape, Card, DenseLayers, Footprint, Forward, Ledger, MemoryConfig, Noted, Pass, Stage,
-    StageSpec, Target, Traced, Window,
+    Activation, ActivationShape, Card, DenseLayers, Footprint, Forward, Ledger, MemoryConfig,
+    Noted, Pass, Stage, StageSpec, Target, Traced, Window,
 };
 #[cfg(feature = "cuda")]
 use crate::ops::cuda::Kernels;
@@ -127,7 +127,7 @@ impl StageSpec for StemSpec {
             let channels = [self.channels[1], self.room];
             return Card::footprint(on, &StemCosts { images: map_shape(input), channels });
         }
-        Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
+        Ledger::footprint_of_first(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {

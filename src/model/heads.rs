@@ -36,12 +36,14 @@ impl HeadConfig {
     }
 
     fn note(&self, ledger: &Ledger, features: Noted) -> Noted {
+        if self.direct {
+            return features;
+        }
         let dropped = |value| ledger.dropout(value, self.dropout);
-        let hidden = self
-            .hidden
-            .iter()
-            .fold(features, |value, width| ledger.relu(ledger.linear(dropped(value), *width)));
-        ledger.linear(dropped(hidden), self.outputs())
+        let hidden = self.hidden.iter().fold(features, |value, width| {
+            ledger.relu(ledger.linear(dropped(value), *width, true))
+        });
+        ledger.linear(dropped(hidden), self.outputs(), true)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::Plan;
 use crate::memory::{
-    ActivationShape, Footprint, MemoryConfig, PolicyFault, Simulation, Speed, Strategy,
-    Surroundings, Target, simulate,
+    ActivationShape, Footprint, MemoryConfig, Precision, Simulation, Speed, Strategy, Surroundings,
+    Target, simulate,
 };
 
 /// What the stages of a plan cost for a micro-batch, and what is in use besides.
@@ -19,10 +19,26 @@ pub struct Costs {
     pub weights: u64,
     /// Bytes of the optimizer's state.
     pub optimizer: u64,
+    /// Of these, bytes that wait off the device between steps.
+    pub optimizer_away: u64,
+    /// Seconds that the optimizer's step takes.
+    pub optimizer_seconds: f64,
+    /// Bytes of the largest tensor.
+    pub largest_tensor: u64,
+    /// Of which stages what they keep can be moved off the device.
+    pub moves_saved: Vec<bool>,
 }
 
-/// Bytes of a weight, a gradient or a number of the optimizer's state.
-const WEIGHT: u64 = 4;
+/// Bytes of a number of an image, or of an output.
+const NUMBER: u64 = 4;
+
+/// Bytes of a weight, a gradient of one, or a number of the optimizer's state.
+fn weight_bytes(precision: Precision) -> u64 {
+    match precision {
+        Precision::Half => 2,
+        Precision::Fp32 | Precision::Tf32 | Precision::Bf16 | Precision::Fp16 => 4,
+    }
+}
 
 /// Each thread that multiplies matrices keeps a buffer of about the size of its cache.
 fn product_buffers() -> u64 {
@@ -37,19 +53,34 @@ impl Plan {
         let [height, width] = image.size;
         let mut shape = ActivationShape::Map([images, image.channels, height, width]);
         let mut stages = Vec::with_capacity(specs.len());
+        let weight = weight_bytes(on.precision);
+        let mut largest_tensor = 0;
         for spec in &specs {
-            stages.push(spec.footprint(&shape, on));
+            let gradients = weight * spec.parameter_count() as u64;
+            let found = spec.footprint(&shape, on);
+            // They are held as the weights are, whatever activations are held in.
+            let parameter_gradients = found.parameter_gradients.max(gradients);
+            largest_tensor = largest_tensor.max(found.output).max(found.largest_parameter);
+            stages.push(Footprint { parameter_gradients, layers: spec.layers() as f64, ..found });
             shape = spec.output(&shape);
         }
         let counts: Vec<u64> = specs.iter().map(|spec| spec.parameter_count() as u64).collect();
-        let weights = WEIGHT * counts.iter().sum::<u64>();
+        let weights = weight * counts.iter().sum::<u64>();
         // The parameters of a stage are replaced together: their new values are there beside the old
         // ones, and what the optimizer works the last of them out with.
         let step = counts.iter().zip(&stages);
-        let step = step.map(|(count, stage)| WEIGHT * count + 2 * stage.largest_parameter);
-        let optimizer = self.train.optimizer.kept() as u64 * weights;
+        let step = step.map(|(count, stage)| weight * count + 2 * stage.largest_parameter);
+        let kept = self.train.optimizer.kept() as u64;
+        let optimizer = kept * weights;
+        // What waits off the device comes back a stage at a time.
+        let optimizer_away = if memory.offload_optimizer && on.cuda { optimizer } else { 0 };
+        let most = weight * kept * counts.iter().max().copied().unwrap_or(0);
+        let back = most.min(optimizer_away);
+        let speed = Speed::of(on);
+        let passes = (3 * weights + 2 * optimizer) as f64 / speed.bandwidth;
+        let optimizer_seconds = passes + 2.0 * optimizer_away as f64 / speed.link;
         let average = if self.train.ema.is_some() { weights } else { 0 };
-        let one = WEIGHT * (image.channels * height * width) as u64;
+        let one = NUMBER * (image.channels * height * width) as u64;
         // On the CPU the batch lies in the same memory, and so do the buffers of products.
         let host = match on.cuda {
             true => 0,
@@ -57,44 +88,60 @@ impl Plan {
         };
         let outputs = match &shape {
             ActivationShape::Outputs(heads) => {
-                WEIGHT
+                NUMBER
                     * heads.iter().map(|[images, outputs]| images * outputs).sum::<usize>() as u64
             }
             other => panic!("the chain ends in {other:?} instead of outputs"),
         };
         let of_stages: u64 = stages.iter().map(|stage| stage.standing).sum();
         let surroundings = Surroundings {
-            standing: weights + optimizer + average + of_stages + host,
+            standing: weights + optimizer - optimizer_away + average + of_stages + host,
             input: one * images as u64,
             // Labels, mask, and a handful of temporary tensors of their size.
             loss_workspace: 8 * outputs,
             loss_gradient: outputs,
-            step_workspace: step.max().unwrap_or(0),
+            step_workspace: step.max().unwrap_or(0) + back,
         };
         let names = specs.iter().map(|spec| spec.name().to_owned()).collect();
-        Costs { names, stages, surroundings, weights, optimizer }
+        // Burn's autodiff keeps what it likes where nobody reaches it.
+        let fused = on.cuda && self.model.fusible().is_ok();
+        let moves_saved = (1..=specs.len()).map(|count| fused && count < specs.len()).collect();
+        Costs {
+            names,
+            stages,
+            surroundings,
+            weights,
+            optimizer,
+            optimizer_away,
+            optimizer_seconds,
+            largest_tensor,
+            moves_saved,
+        }
     }
 
-    /// What a training step takes, run as `memory` has it.
-    ///
-    /// # Errors
-    ///
-    /// A policy that does not fit the chain.
-    pub fn simulate(
+    /// What a training step takes, run as `strategy` has it and for the rest as `memory` has.
+    pub fn simulate_strategy(
         &self,
         memory: &MemoryConfig,
+        strategy: &Strategy,
         cuda: bool,
-        speed: &Speed,
-    ) -> Result<Simulation, PolicyFault> {
-        let specs = self.stages_with(memory);
-        let names: Vec<&str> = specs.iter().map(|spec| spec.name()).collect();
-        let batch = self.train.batch_size;
-        let strategy = Strategy::new(memory, &names, batch)?;
+    ) -> Simulation {
         let (precision, dense_layers) = (memory.precision, memory.dense_layers());
         let on = Target { cuda, precision, dense_layers };
+        let batch = self.train.batch_size;
         let costs = self.costs(memory, &on, strategy.micro_batch.min(batch));
         let schedule = strategy.schedule(strategy.parts(batch).len());
-        Ok(simulate(&schedule, &costs.stages, &costs.surroundings, speed))
+        simulate(&schedule, &costs.stages, &costs.surroundings, &Speed::of(&on))
+    }
+
+    /// Bytes of a whole batch of images on a GPU, the rows of which CubeCL lays out so that each
+    /// begins at a multiple of 512 bytes, or of the next power of two where that is less.
+    pub fn batch_on_gpu(&self) -> u64 {
+        let image = &self.data.image;
+        let [height, width] = image.size.map(|side| side as u64);
+        let row = NUMBER * width;
+        let pitch = row.next_multiple_of(row.next_power_of_two().clamp(16, 512));
+        self.train.batch_size as u64 * image.channels as u64 * height * pitch
     }
 }
 
@@ -106,7 +153,9 @@ mod tests {
 
     use super::*;
 
-    /// What `trainer bench` measured on an H100, and what is predicted for the same commands.
+    /// What `trainer bench` measured on an H100, and what is predicted for the same commands: the
+    /// bytes to a thousandth, the seconds, which constants of [`crate::memory::Speed`] were
+    /// fitted to, roughly.
     #[test]
     fn fused_steps_are_predicted_as_they_were_measured() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -120,13 +169,75 @@ mod tests {
             let path = root.join("benches/configs/densenet121.toml");
             let loaded = crate::config::load(&path, &set).expect("a right configuration");
             let plan = crate::plan::plan(loaded.config).expect("a right plan");
-            let speed = Speed { flops: 1e14, bandwidth: 2e12, link: 5e10, layer: 0.0 };
-            let found = plan.simulate(&plan.memory, true, &speed).expect("a right policy");
+            let found = plan.simulate(&plan.memory, true).expect("a right policy");
+            // The batch stays on the device, and a step computes on a copy.
+            let peak = found.peak + plan.batch_on_gpu();
             let measured = case["ours"]["peak"].as_f64().expect("a peak");
-            let off = found.peak as f64 / measured - 1.0;
-            assert!(off.abs() < 0.1, "{command}: {} of {measured}, {off:+.3}", found.peak);
-            let (peak, ms) = (found.peak, case["ours"]["ms"].as_f64().expect("ms"));
-            eprintln!("{command}: {peak} of {measured} {off:+.4}; {:.1} of {ms:.1} ms", found.seconds * 1e3);
+            let off = peak as f64 / measured - 1.0;
+            assert!(off.abs() < 1e-3, "{command}: {peak} of {measured}, {off:+.4}");
+            let (ms, measured) = (found.seconds * 1e3, case["ours"]["ms"].as_f64().expect("ms"));
+            assert!((0.9..1.1).contains(&(ms / measured)), "{command}: {ms} of {measured} ms");
+        }
+    }
+
+    fn planned(model: &str, set: &str) -> Plan {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let path = root.join(format!("benches/configs/{model}.toml"));
+        let set: Vec<String> = set.split_terminator(';').map(str::to_owned).collect();
+        let loaded = crate::config::load(&path, &set).expect("a right configuration");
+        crate::plan::plan(loaded.config).expect("a right plan")
+    }
+
+    /// What is noted of a stage and the stage itself can hardly differ in a layer and agree in these.
+    #[test]
+    fn gradients_and_outputs_are_those_of_the_stages() {
+        let plans = [
+            ("densenet121", ""),
+            ("densenet121", "memory.precision=\"fp32\";model.densenet.norm=\"group\""),
+            ("resnet50", ""),
+            ("resnet50", "memory.precision=\"fp32\";model.resnet.norm=\"group\""),
+            ("resnet110", ""),
+        ];
+        for ((model, set), cuda) in plans.into_iter().flat_map(|plan| [(plan, false), (plan, true)])
+        {
+            let plan = planned(model, set);
+            let Plan { memory, .. } = &plan;
+            let (precision, dense_layers) = (memory.precision, memory.dense_layers());
+            let on = Target { cuda, precision, dense_layers };
+            let costs = plan.costs(memory, &on, 2);
+            let [height, width] = plan.data.image.size;
+            let mut shape = ActivationShape::Map([2, plan.data.image.channels, height, width]);
+            for (spec, cost) in plan.stages().iter().zip(&costs.stages) {
+                let place = format!("{model} {set} {cuda}: {}", spec.name());
+                shape = spec.output(&shape);
+                let fused = cost.parameter_gradients == 4 * spec.parameter_count() as u64;
+                let traced = precision.bytes() * spec.parameter_count() as u64;
+                assert!(fused || cost.parameter_gradients == traced, "{place}");
+                if let ActivationShape::Map(map) = &shape
+                    && !cost.output_in_input
+                {
+                    let bytes = precision.bytes() * map.iter().product::<usize>() as u64;
+                    assert!(cost.output >= bytes, "{place}: {} of {bytes}", cost.output);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_stronger_policy_takes_less_memory_and_more_time() {
+        for (model, cuda) in [("densenet121", true), ("resnet110", true), ("resnet110", false)] {
+            let plan = planned(model, "train.batch_size=64");
+            let under = |set: &str| {
+                let Plan { memory, .. } = planned(model, &format!("train.batch_size=64;{set}"));
+                plan.simulate(&memory, cuda).expect("a right policy")
+            };
+            let plain = under("");
+            for set in ["memory.checkpointing=\"sqrt\"", "memory.checkpointing=\"every\""] {
+                let less = under(set);
+                assert!(less.peak < plain.peak, "{model} {set}: {} {}", less.peak, plain.peak);
+                assert!(less.seconds > plain.seconds && less.recomputation > 0.0, "{model} {set}");
+            }
+            assert!(under("memory.micro_batch=16").peak < plain.peak, "{model}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::{Combination, Costs, Machine, Plan};
 use crate::memory::{
-    CheckpointingConfig, DenseLayers, OffloadConfig, PolicyFault, Precision, Schedule, Simulation,
+    CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, PolicyFault, Precision, Schedule, Simulation,
     Speed, Strategy, Target, TradeOff, Tree, simulate,
 };
 
@@ -21,6 +21,8 @@ pub struct Prediction {
     pub recompute_percent: f64,
     /// The most bytes off the device at once.
     pub away: u64,
+    /// Whether it keeps within the budget, and no tensor is larger than can be allocated.
+    pub fits: bool,
 }
 
 /// Predicts steps of a plan on a machine.
@@ -28,7 +30,7 @@ pub struct Prediction {
 pub struct Predictor<'a> {
     plan: &'a Plan,
     machine: Machine,
-    /// Bytes that the policy `budget` keeps within.
+    /// Bytes that a step may use.
     budget: u64,
     known: HashMap<Key, Rc<Known>>,
 }
@@ -152,7 +154,18 @@ impl<'a> Predictor<'a> {
             seconds: one * parts + optimizer_seconds,
             recompute_percent: if flops > 0.0 { 100.0 * again / flops } else { 0.0 },
             away: taken.away + known.costs.optimizer_away,
+            fits: taken.peak <= self.budget
+                && known.costs.largest_tensor <= self.machine.largest_tensor(),
         })
+    }
+
+    /// Seconds that no policy goes below.
+    pub fn least_seconds(&mut self, way: &Combination) -> f64 {
+        let known = self.known(way);
+        let Costs { stages, optimizer_seconds, .. } = &known.costs;
+        let work = |s: &Footprint| s.forward_seconds(&known.speed) + s.backward_seconds(&known.speed);
+        let parts = self.plan.train.batch_size as f64 / way.micro_batch as f64;
+        stages.iter().map(work).sum::<f64>() * parts.max(1.0) + optimizer_seconds
     }
 
     /// How steps are taken so.
@@ -198,7 +211,15 @@ impl<'a> Predictor<'a> {
     }
 }
 
-/// Whether what is kept waits anywhere but on the device.
-pub(super) fn is_away(offload: &OffloadConfig) -> bool {
-    !matches!(offload, OffloadConfig::None(_))
+impl Plan {
+    /// What a training step takes, run as `memory` has it.
+    ///
+    /// # Errors
+    ///
+    /// A policy that does not fit the chain.
+    pub fn simulate(&self, memory: &MemoryConfig, cuda: bool) -> Result<Simulation, PolicyFault> {
+        let way = Combination::configured(memory, self.train.batch_size);
+        let strategy = Predictor::new(self, Machine { cuda, memory: u64::MAX }).strategy(&way)?;
+        Ok(self.simulate_strategy(memory, &strategy, cuda))
+    }
 }

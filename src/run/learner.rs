@@ -12,6 +12,7 @@ use crate::memory::{
     executor, fault, statistics,
 };
 use crate::model::HeadConfig;
+use crate::plan::Planner;
 use crate::optim::{Ema, OptimError, Optimizer, Update, decays, norm};
 use crate::run::retreat::Retreat;
 use crate::run::tally::HeadSum;
@@ -42,6 +43,8 @@ pub struct Learner {
     pub decay_norms_and_biases: bool,
     /// How steps are taken.
     pub strategy: Strategy,
+    /// What has chosen that, and does where memory does not suffice.
+    pub planner: Planner,
     /// The run's seed.
     pub seed: u64,
     /// Where memory has not sufficed since somebody asked.
@@ -89,8 +92,13 @@ pub enum LearnError {
     #[error(transparent)]
     Optim(#[from] OptimError),
     /// Memory does not suffice for one image.
-    #[error("{0}, with one image at a time")]
-    OutOfMemory(OutOfMemory),
+    #[error("{out_of_memory}, with one image at a time\n{advice}")]
+    OutOfMemory {
+        /// What the device says.
+        out_of_memory: OutOfMemory,
+        /// What would fit.
+        advice: String,
+    },
     /// The device failed.
     #[error("the device failed: {0:?}")]
     Device(#[from] ExecutionError),

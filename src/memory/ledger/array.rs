@@ -16,6 +16,9 @@ pub(super) struct Array {
 /// The backend: allocates, and adds up what is read and written.
 #[derive(Debug)]
 pub(super) struct Arrays {
+    /// Whether convolutions are those of hand-written kernels, which transpose what they read and
+    /// write.
+    pub cuda: bool,
     pub meter: Rc<Meter>,
     /// Bytes of an element.
     pub element: u64,
@@ -117,6 +120,11 @@ impl Arrays {
         let [input, output] = sizes.channels;
         let elements = sizes.batch * output * sizes.pixels;
         self.note((map.elements + weight.elements) as f64);
+        if self.cuda {
+            let _rows = (self.new(map.elements), self.new(weight.elements));
+            let _out = self.new(elements);
+            return self.new(elements);
+        }
         if sizes.pointwise || (input <= 4 && output <= 16) {
             return self.new(elements);
         }
@@ -136,6 +144,11 @@ impl Arrays {
         let gradient = self.dense(gradient);
         self.note(gradient.elements as f64);
         let out = self.new(sizes.batch * sizes.channels[0] * pixels);
+        if self.cuda {
+            let _rows = (gradient.clone(), self.new(gradient.elements));
+            let _out = self.new(out.elements);
+            return out;
+        }
         let column = sizes.channels[0] * sizes.taps;
         let most = (COLUMNS / self.element as usize / column).max(1);
         let parallel = sizes.batch > 1 && out.elements >= SHARED_OUT;

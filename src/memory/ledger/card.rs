@@ -86,6 +86,8 @@ impl Card {
         let shared = if in_input { input.bytes() } else { input.bytes() + size };
         let saved = all - shared;
 
+        // When it goes back, the stage behind it holds its output no more.
+        drop(output);
         card.work.set(Work::default());
         let gradient = stage.gradient(&card);
         card.meter.restart();

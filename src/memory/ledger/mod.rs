@@ -96,6 +96,7 @@ impl Ledger {
     fn new(on: &Target, keep: bool) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let arrays = Arrays {
+            cuda: on.cuda,
             meter: Meter::new(1),
             element: on.precision.bytes(),
             threads,
@@ -120,8 +121,26 @@ impl Ledger {
         input: &ActivationShape,
         stage: impl Fn(&Self, Noted) -> Vec<Noted>,
     ) -> Footprint {
+        Self::of(on, input, true, stage)
+    }
+
+    /// The same of the first stage of a chain: nobody asks for the gradient of its input.
+    pub fn footprint_of_first(
+        on: &Target,
+        input: &ActivationShape,
+        stage: impl Fn(&Self, Noted) -> Vec<Noted>,
+    ) -> Footprint {
+        Self::of(on, input, false, stage)
+    }
+
+    fn of(
+        on: &Target,
+        input: &ActivationShape,
+        asked: bool,
+        stage: impl Fn(&Self, Noted) -> Vec<Noted>,
+    ) -> Footprint {
         let plain = Self::new(on, false);
-        let outputs = stage(&plain, plain.given(input));
+        let outputs = stage(&plain, plain.given(input, false));
         let output: u64 = outputs.iter().map(|output| output.array.held.bytes()).sum();
         let forward_flops = plain.forward.get();
         let forward_traffic = plain.arrays.traffic.get();
@@ -130,9 +149,10 @@ impl Ledger {
 
         let ledger = Self::new(on, true);
         let meter = &ledger.arrays.meter;
-        let given = ledger.given(input);
+        let given = ledger.given(input, asked);
         let size = given.array.held.bytes();
         let outputs = stage(&ledger, given.clone());
+        let in_input = outputs.iter().all(|output| output.array.held.is(&given.array.held));
         let kept = meter.live();
         let saving_workspace = meter.peak() - kept;
         ledger.arrays.traffic.set(0.0);
@@ -141,16 +161,15 @@ impl Ledger {
             outputs.iter().map(|output| ledger.arrays.new(output.elements())).collect();
         meter.restart();
         let start = meter.live();
-        let leaf = given.node.expect("the input is a leaf");
-        let (gradient, parameter_gradients) = ledger.go_back(outputs, gradients, leaf);
+        let (gradient, parameter_gradients) = ledger.go_back(outputs, gradients, given.node);
         let gradient = gradient.map_or(0, |gradient| gradient.held.bytes());
         Footprint {
             standing: 4 * ledger.statistics.get() as u64,
             largest_parameter: ledger.largest_parameter(),
             output,
-            output_in_input: false,
+            output_in_input: in_input,
             checkpoint: 0,
-            saved: kept.saturating_sub(size + output),
+            saved: kept.saturating_sub(if in_input { size } else { size + output }),
             saves_input: true,
             saves_output: true,
             forward_workspace: forward.saturating_sub(size + output),
@@ -167,8 +186,8 @@ impl Ledger {
         }
     }
 
-    /// The stage's input.
-    fn given(&self, shape: &ActivationShape) -> Noted {
+    /// The stage's input, whose gradient is `asked` for or not.
+    fn given(&self, shape: &ActivationShape, asked: bool) -> Noted {
         let shape = match shape {
             ActivationShape::Map(shape) => shape.to_vec(),
             ActivationShape::Features(shape) => shape.to_vec(),
@@ -176,7 +195,7 @@ impl Ledger {
         };
         let array = self.arrays.new(shape.iter().product());
         self.arrays.traffic.set(0.0);
-        let node = self.keep.then(|| self.step(0, None));
+        let node = asked.then(|| self.step(0, None));
         Noted { shape, array, node }
     }
 
@@ -232,7 +251,7 @@ impl Ledger {
         &self,
         outputs: Vec<Noted>,
         gradients: Vec<Array>,
-        leaf: usize,
+        leaf: Option<usize>,
     ) -> (Option<Array>, u64) {
         let terms: Vec<Noted> = outputs
             .into_iter()
@@ -244,7 +263,10 @@ impl Ledger {
             .collect();
         let mut going = Gradients::new();
         for term in &terms {
-            going.insert(term.node.expect("outputs follow from the input"), self.arrays.new(1));
+            going.insert(
+                term.node.expect("outputs follow from what is trained"),
+                self.arrays.new(1),
+            );
         }
         drop(terms);
         let mut steps: Vec<(usize, usize, Back)> = (self.steps.borrow_mut().iter_mut().enumerate())
@@ -263,7 +285,7 @@ impl Ledger {
             collected.push(self.arrays.dense(gradient));
         }
         let bytes = collected.iter().map(|gradient| gradient.held.bytes()).sum();
-        let input = going.remove(&leaf);
+        let input = leaf.and_then(|leaf| going.remove(&leaf));
         (input, bytes)
     }
 

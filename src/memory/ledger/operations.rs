@@ -48,8 +48,10 @@ impl Ledger {
         self.result(shape, array, &parents, move |ledger, gradient, gradients| {
             let map = kept.expect("is kept");
             let arrays = &ledger.arrays;
-            let of_map = arrays.convolve_back(gradient.clone(), sizes, height * width);
-            ledger.register(gradients, parents[0], of_map);
+            if parents[0].is_some() {
+                let of_map = arrays.convolve_back(gradient.clone(), sizes, height * width);
+                ledger.register(gradients, parents[0], of_map);
+            }
             let swapped = |array: Array, channels: usize| {
                 let dense = array.dense && (batch == 1 || channels == 1);
                 Array { dense, ..array }
@@ -120,13 +122,24 @@ impl Ledger {
 
     /// ReLU: keeps its input.
     pub fn relu(&self, value: Noted) -> Noted {
+        self.activation(value, false)
+    }
+
+    /// 1 / (1 + exp(−x)): keeps its input, and computes its output again from that.
+    pub fn sigmoid(&self, value: Noted) -> Noted {
+        self.activation(value, true)
+    }
+
+    fn activation(&self, value: Noted, again: bool) -> Noted {
         let Noted { shape, array, node } = value;
         self.work(array.elements as f64, array.elements as f64);
-        let kept = self.keep.then(|| array.clone());
+        let kept = node.map(|_| array.clone());
         let array = self.arrays.map(array);
         self.result(shape, array, &[node], move |ledger, gradient, gradients| {
-            let of_value = ledger.arrays.zip(kept.expect("is kept"), gradient);
-            ledger.register(gradients, node, of_value);
+            let arrays = &ledger.arrays;
+            let kept = kept.expect("is kept");
+            let kept = if again { arrays.map(kept) } else { kept };
+            ledger.register(gradients, node, arrays.zip(kept, gradient));
         })
     }
 
@@ -173,17 +186,17 @@ impl Ledger {
         })
     }
 
-    /// Maps behind one another by channels: keeps nothing.
-    pub fn cat(&self, maps: Vec<Noted>) -> Noted {
-        let [batch, _, height, width] = maps[0].map();
-        let channels = maps.iter().map(|map| map.map()[1]).sum();
+    /// Maps or features behind one another, by channels: keeps nothing.
+    pub fn cat(&self, values: Vec<Noted>) -> Noted {
+        let mut shape = values[0].shape.clone();
+        shape[1] = values.iter().map(|value| value.shape[1]).sum();
         let parts: Vec<(Option<usize>, usize)> =
-            maps.iter().map(|map| (map.node, map.elements())).collect();
+            values.iter().map(|value| (value.node, value.elements())).collect();
         let parents: Vec<_> = parts.iter().map(|(node, _)| *node).collect();
-        let maps: Vec<Array> = maps.into_iter().map(|map| self.arrays.dense(map.array)).collect();
-        let array = self.arrays.new(maps.iter().map(|map| map.elements).sum());
-        drop(maps);
-        let shape = vec![batch, channels, height, width];
+        let values = values.into_iter().map(|value| self.arrays.dense(value.array));
+        let values: Vec<Array> = values.collect();
+        let array = self.arrays.new(values.iter().map(|value| value.elements).sum());
+        drop(values);
         self.result(shape, array, &parents, move |ledger, gradient, gradients| {
             for (node, elements) in parts {
                 let part = ledger.arrays.view(&gradient, elements);
@@ -324,8 +337,8 @@ impl Ledger {
         })
     }
 
-    /// A fully connected layer with bias, of `[batch, input]`: keeps its input.
-    pub fn linear(&self, value: Noted, output: usize) -> Noted {
+    /// A fully connected layer of `[batch, input]`, with bias or without: keeps its input.
+    pub fn linear(&self, value: Noted, output: usize, bias: bool) -> Noted {
         let [batch, input] = value.shape[..] else { panic!("{:?} is no vector", value.shape) };
         let weight = self.parameter(&[output, input]);
         let flops = 2.0 * (batch * input * output) as f64;
@@ -335,8 +348,10 @@ impl Ledger {
         let array = self.arrays.new(batch * output);
         drop(value.array);
         let back = move |ledger: &Self, gradient: Array, gradients: &mut Gradients| {
-            let of_value = ledger.arrays.new(batch * input);
-            ledger.register(gradients, parents[0], of_value);
+            if parents[0].is_some() {
+                let of_value = ledger.arrays.new(batch * input);
+                ledger.register(gradients, parents[0], of_value);
+            }
             // Made transposed.
             let made = ledger.arrays.new(output * input);
             drop((kept, gradient));
@@ -344,7 +359,10 @@ impl Ledger {
             ledger.register(gradients, parents[1], made);
         };
         let product = self.result(vec![batch, output], array, &parents, back);
-        self.add(product, self.parameter(&[1, output]))
+        match bias {
+            true => self.add(product, self.parameter(&[1, output])),
+            false => product,
+        }
     }
 
     /// Dropout: keeps its mask.

@@ -22,11 +22,6 @@ struct Kept {
 }
 
 impl FusedStem {
-    /// Whether there is a kernel for images of so many channels.
-    pub fn takes(channels: usize) -> bool {
-        (1..=3).contains(&channels)
-    }
-
     /// With these parameters, for `channels` channels in rows with room for `room`.
     pub fn new(kernels: Kernels, parameters: Vec<Parameter>, channels: usize, room: usize) -> Self {
         let store = Store::new(kernels, parameters, &[(0, Form::Stem)]);

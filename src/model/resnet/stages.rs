@@ -8,11 +8,12 @@ use burn::tensor::{Device, Tensor};
 
 use super::{EXPANSION, Norm, ResnetArchitecture, ResnetBlock, ResnetForm};
 use crate::memory::{
-    Activation, ActivationShape, Footprint, Forward, Ledger, MemoryConfig, Noted, Pass, Stage,
-    StageSpec, Target, Traced, Window,
+    Activation, ActivationShape, Card, Footprint, Forward, Ledger, MemoryConfig, Noted, Pass,
+    Stage, StageSpec, Target, Traced, Window,
 };
 #[cfg(feature = "cuda")]
 use crate::model::fused;
+use crate::model::fused_costs::{MeanCosts, PlainStemCosts, ResidualCosts, StemCosts, stem_takes};
 use crate::model::layer::{Conv2d, Conv2dConfig, Fan, NormLayer};
 #[cfg(feature = "cuda")]
 use crate::ops::cuda::Kernels;
@@ -76,7 +77,6 @@ struct StemSpec {
     channels: [usize; 2],
     norm: Norm,
     /// How it runs fused, if it can.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -130,7 +130,16 @@ impl StageSpec for StemSpec {
     }
 
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
-        Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
+        let (images, [read, given]) = (map_shape(input), self.channels);
+        if on.cuda && self.fused.is_some() && !self.pooled() {
+            let [batch, _, height, width] = images;
+            let stem = PlainStemCosts { size: [batch, height, width], conv: self.conv() };
+            return Card::footprint(on, &stem);
+        }
+        if on.cuda && self.fused.is_some() && stem_takes(read) {
+            return Card::footprint(on, &StemCosts { images, channels: [given; 2] });
+        }
+        Ledger::footprint_of_first(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
@@ -147,7 +156,7 @@ impl StageSpec for StemSpec {
             if !self.pooled() {
                 return Box::new(fused::FusedPlainStem::new(kernels, parameters, self.conv()));
             }
-            if fused::FusedStem::takes(input) {
+            if stem_takes(input) {
                 return Box::new(fused::FusedStem::new(kernels, parameters, output, output));
             }
         }
@@ -179,7 +188,6 @@ struct BlockSpec {
     width: usize,
     stride: usize,
     norm: Norm,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -291,6 +299,12 @@ impl StageSpec for BlockSpec {
     }
 
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        if on.cuda && self.fused.is_some() {
+            let [batch, _, height, width] = map_shape(input);
+            let (size, convs) = ([batch, height, width], self.convs());
+            let block = ResidualCosts { size, convs, projection: self.projection() };
+            return Card::footprint(on, &block);
+        }
         Ledger::footprint(on, input, |ledger, map| vec![self.note(ledger, map)])
     }
 
@@ -378,7 +392,6 @@ fn convolve(layer: &Conv2d, map: Tensor<4>, stride: usize) -> Tensor<4> {
 /// The mean over each feature map.
 struct PoolSpec {
     channels: usize,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only fused stages read it"))]
     fused: Option<MemoryConfig>,
 }
 
@@ -399,6 +412,10 @@ impl StageSpec for PoolSpec {
     }
 
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        if on.cuda && self.fused.is_some() {
+            let [batch, channels, height, width] = map_shape(input);
+            return Card::footprint(on, &MeanCosts { size: [batch, height, width], channels });
+        }
         Ledger::footprint(on, input, |ledger, map| vec![ledger.mean_of_maps(map)])
     }
 

@@ -6,9 +6,9 @@ use burn::tensor::module::{avg_pool2d, max_pool2d};
 use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 use burn::tensor::{Device, Tensor};
 
-use super::sizes::{Layer, SizedLayer, Window};
+use super::sizes::{Layer, SizedLayer};
 use super::{Join, Norm};
-use crate::memory::{Activation, Forward, Pass};
+use crate::memory::{Activation, Forward, Pass, Window};
 use crate::model::layer::{Conv2d, Dropout, Linear, NormLayer};
 use crate::ops::convolution;
 use crate::random;

@@ -2,12 +2,13 @@
 
 mod config;
 mod layers;
+mod notes;
 mod sizes;
 mod stages;
 mod unroll;
 
 pub use config::*;
-pub use sizes::{Layer, Size, SizedLayer, Window};
+pub use sizes::{Layer, Size, SizedLayer};
 
 use self::sizes::{Sizing, output};
 use self::unroll::{Inside, Unrolled, unroll};

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::unroll::{Inside, Unrolled, unroll};
 use super::{BranchesConfig, ConvConfig, Join, LayerConfig, PoolConfig, fault};
+use crate::memory::Window;
 use crate::model::ArchitectureFault;
 use crate::model::layer::Conv2dConfig;
 
@@ -77,17 +78,6 @@ pub enum Layer {
     Dropout(f64, u64),
     /// Layers side by side.
     Branches(Join, Vec<Vec<SizedLayer>>),
-}
-
-/// A window that moves over a map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
-    /// Height and width.
-    pub kernel: usize,
-    /// Step in both directions.
-    pub stride: usize,
-    /// Pixels added on every side.
-    pub padding: usize,
 }
 
 impl SizedLayer {

@@ -3,11 +3,10 @@
 use burn::tensor::Device;
 
 use super::layers::Layers;
-use super::sizes::{Layer, Size, SizedLayer};
-use super::{Join, SequentialArchitecture, SequentialStage};
-use crate::memory::{
-    ActivationShape, Footprint, Ledger, Noted, Stage, StageSpec, Target, Traced, Window,
-};
+use super::notes::note;
+use super::sizes::{Size, SizedLayer};
+use super::{SequentialArchitecture, SequentialStage};
+use crate::memory::{ActivationShape, Footprint, Ledger, Stage, StageSpec, Target, Traced};
 
 impl SequentialArchitecture {
     /// The stages from images to features.
@@ -52,7 +51,7 @@ impl StageSpec for SequentialStage {
     }
 
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
-        Ledger::footprint(on, input, |ledger, value| vec![note(&self.layers, ledger, value)])
+        Ledger::footprint(on, input, |ledger, input| vec![note(&self.layers, ledger, input)])
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
@@ -60,66 +59,5 @@ impl StageSpec for SequentialStage {
         let names: Vec<(&str, &str)> =
             names.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
         Box::new(Traced::new(&self.name, &names, layers))
-    }
-}
-
-/// Notes what the layers do to `value`.
-fn note(layers: &[SizedLayer], ledger: &Ledger, value: Noted) -> Noted {
-    layers.iter().fold(value, |value, layer| note_layer(layer, ledger, value))
-}
-
-fn note_layer(SizedLayer { layer, output, .. }: &SizedLayer, ledger: &Ledger, value: Noted) -> Noted {
-    let window = |w: &super::sizes::Window| Window {
-        kernel: w.kernel,
-        stride: w.stride,
-        padding: w.padding,
-    };
-    let batch = value.shape()[0];
-    match layer {
-        Layer::Conv { sizes, bias } => {
-            let map = sizes.note(ledger, value);
-            match bias {
-                true => ledger.add(map, ledger.parameter(&[1, sizes.channels[1], 1, 1])),
-                false => map,
-            }
-        }
-        Layer::Linear { features: [_, output], .. } => ledger.linear(value, *output),
-        Layer::Relu | Layer::Sigmoid => ledger.relu(value),
-        Layer::BatchNorm(_) => match value.shape() {
-            [batch, count] => {
-                let (batch, count) = (*batch, *count);
-                let map = ledger.reshape(value, &[batch, count, 1, 1]);
-                ledger.reshape(ledger.batch_norm(map), &[batch, count])
-            }
-            _ => ledger.batch_norm(value),
-        },
-        Layer::MaxPool(of) => ledger.max_pool2d(value, window(of)),
-        Layer::MeanPool(of) => ledger.avg_pool2d(value, window(of)),
-        Layer::GlobalPool => ledger.mean_of_maps(value),
-        Layer::Flatten => match output {
-            Size::Features(count) => ledger.reshape(value, &[batch, *count]),
-            Size::Map(_) => value,
-        },
-        Layer::Dropout(probability, _) => ledger.dropout(value, *probability),
-        Layer::Branches(how, branches) => {
-            let outputs = branches.iter().map(|layers| note(layers, ledger, value.clone()));
-            match how {
-                Join::Add => outputs.reduce(|sum, one| ledger.add(sum, one)).unwrap_or(value),
-                Join::Concat => {
-                    let maps = outputs.map(|output| match output.shape() {
-                        [batch, count] => {
-                            let (batch, count) = (*batch, *count);
-                            ledger.reshape(output, &[batch, count, 1, 1])
-                        }
-                        _ => output,
-                    });
-                    let joined = ledger.cat(maps.collect());
-                    match output {
-                        Size::Features(count) => ledger.reshape(joined, &[batch, *count]),
-                        Size::Map(_) => joined,
-                    }
-                }
-            }
-        }
     }
 }

@@ -1,6 +1,6 @@
-//! What DenseNet's stages cost on hand-written kernels: the buffers that [`super::fused`] takes, in its
-//! order. Known without a GPU.
+//! DenseNet's stages.
 
+use super::rows;
 use crate::memory::{Card, Held, Run};
 
 /// A stage's parameters: numbers in weights, and in norms' scales and shifts.
@@ -8,13 +8,8 @@ fn norms_and_weights(weights: usize, channels: usize) -> [usize; 2] {
     [weights, 2 * channels]
 }
 
-/// Blocks of a kernel that takes 128 pixels each.
-fn rows(pixels: usize) -> usize {
-    pixels.div_ceil(128)
-}
-
 /// The stem.
-pub(super) struct StemCosts {
+pub(in crate::model) struct StemCosts {
     /// Batch, channels, height and width of the images.
     pub images: [usize; 4],
     /// Channels it gives, and room it leaves.
@@ -94,7 +89,7 @@ impl Run for StemCosts {
 }
 
 /// A dense block.
-pub(super) struct BlockCosts {
+pub(in crate::model) struct BlockCosts {
     /// Pixels of all images.
     pub pixels: usize,
     /// How many layers.
@@ -215,7 +210,7 @@ impl Run for BlockCosts {
 }
 
 /// A transition.
-pub(super) struct TransitionCosts {
+pub(in crate::model) struct TransitionCosts {
     /// Batch, height and width of the input.
     pub size: [usize; 3],
     /// Channels it reads, those it gives, and the room it leaves.
@@ -283,7 +278,7 @@ impl Run for TransitionCosts {
 }
 
 /// The last norm and the mean over each map.
-pub(super) struct PoolCosts {
+pub(in crate::model) struct PoolCosts {
     /// Batch, height and width of the input.
     pub size: [usize; 3],
     /// Its channels.

@@ -1,0 +1,26 @@
+//! What stages cost on hand-written kernels: the buffers that `model/fused` takes, in its order. Known
+//! without a GPU, and in builds without CUDA.
+
+mod densenet;
+mod resnet;
+
+pub(super) use densenet::{BlockCosts, PoolCosts, StemCosts, TransitionCosts};
+pub(super) use resnet::{MeanCosts, PlainStemCosts, ResidualCosts};
+
+use crate::memory::{Card, Held};
+
+/// Whether there is a kernel for the stem of a network for images of so many channels.
+pub(super) fn stem_takes(channels: usize) -> bool {
+    (1..=3).contains(&channels)
+}
+
+/// Blocks of a kernel that takes 128 pixels each.
+fn rows(pixels: usize) -> usize {
+    pixels.div_ceil(128)
+}
+
+/// What a kernel leaves that sums over so many pixels going back through a norm, and those sums.
+fn norm_sums(card: &Card, pixels: usize, channels: usize) -> [Held; 2] {
+    let rows = pixels.div_ceil(64).min(4 * card.multiprocessors());
+    [card.partials(rows, channels), card.pairs(channels)]
+}
