@@ -19,6 +19,8 @@ mod cube;
 mod general;
 #[path = "cuda/optim.rs"]
 mod optim;
+#[path = "cuda/precision.rs"]
+mod precision;
 #[path = "cuda/resnet.rs"]
 mod resnet;
 
@@ -120,7 +122,6 @@ fn architecture(growth: usize, blocks: &[usize], stem: usize) -> DensenetArchite
         bottleneck: 4,
         compression: 0.5,
         dropout: 0.0,
-        direct: false,
         norm: Norm::Batch,
     }
 }
@@ -241,9 +242,13 @@ fn compare(
     let exact = train(&exact, shape, &cpu, DType::F64);
     let single = Errors::of(&format!("{name} {shape:?} on the CPU in fp32"), &single, &exact);
     let mut failures = Vec::new();
-    for (precision, tolerance) in
-        [(Precision::Fp32, 1e-5), (Precision::Tf32, 1e-3), (Precision::Bf16, 1e-2)]
-    {
+    let precisions = [
+        (Precision::Fp32, 1e-5),
+        (Precision::Tf32, 1e-3),
+        (Precision::Bf16, 1e-2),
+        (Precision::Fp16, 1e-2 / 8.0),
+    ];
+    for (precision, tolerance) in precisions {
         for &dense_layers in dense_layers {
             let memory =
                 MemoryConfig { precision, dense_layers: Some(dense_layers), ..plain.clone() };

@@ -68,7 +68,8 @@ fn ballast(gpu: &Gpu, spare: usize) -> Vec<Buffer> {
         if let Err(text) = gpu.check(std::slice::from_ref(&chunk)) {
             let told = OutOfMemory::in_text(&text).expect("is about memory");
             println!("{} chunks, then: {told}", held.len());
-            assert_eq!(told.wanted, Some(256 * MIB));
+            // The allocator asks for a page that the chunk fits in.
+            assert!(told.wanted.is_some_and(|bytes| (256 * MIB..320 * MIB).contains(&bytes)));
             let computed = gpu.tensor(&chunk, [chunk.len()]).add_scalar(1.0);
             assert_eq!(check_allocated([computed]), Err(told));
             break;

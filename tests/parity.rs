@@ -2,6 +2,9 @@
 
 #![expect(clippy::print_stdout, reason = "the figures are read with --nocapture")]
 
+#[path = "parity/precision.rs"]
+mod precision;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -108,6 +111,14 @@ struct Step {
 }
 
 fn step(chain: &Chain, precision: DType) -> Step {
+    step_of(chain, images(precision), |logits| {
+        let count = (BATCH * OUTPUTS) as f64;
+        (sigmoid(logits) - targets(precision)).div_scalar(count)
+    })
+}
+
+/// A step with `images`, where `gradient` gives that of the logits.
+fn step_of(chain: &Chain, images: Activation, gradient: impl Fn(Tensor<2>) -> Tensor<2>) -> Step {
     let schedule = Schedule::keep_all(chain.stages().len(), 1);
     let (mut logits, mut loss) = (vec![], 0.0);
     let result = executor::train(
@@ -115,15 +126,14 @@ fn step(chain: &Chain, precision: DType) -> Step {
         &schedule,
         0,
         0,
-        |_| images(precision),
+        |_| images.clone(),
         |_, outputs| {
             let output = outputs.into_outputs().remove(0);
             logits = vector(output.clone());
-            let answers = vector(targets(precision));
+            let answers = vector(targets(DType::F32));
             let term = |(x, y): (&f32, &f32)| x.max(0.0) - x * y + (-x.abs()).exp().ln_1p();
             loss = logits.iter().zip(&answers).map(term).sum::<f32>() / logits.len() as f32;
-            let count = (BATCH * OUTPUTS) as f64;
-            Activation::Outputs(vec![(sigmoid(output) - targets(precision)).div_scalar(count)])
+            Activation::Outputs(vec![gradient(output)])
         },
     );
     Step { logits, loss, result }

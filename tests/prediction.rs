@@ -24,12 +24,25 @@ const CIFAR_GROUP: &str = "[model.resnet]\nform = \"cifar\"\ndepth = 29\n\
 /// Nearly all of it is the head.
 const TINY: &str = "[model.resnet]\nform = \"cifar\"\nblock = \"basic\"\nblocks = [1]\nstem = 8\n";
 
+/// Experiment 11's layers, smaller at the end.
+const CNN: &str = "[model.sequential]\nlayers = [{ conv = { channels = 50, kernel = 3, padding = 1 } }, \
+                   \"relu\", { conv = { channels = 25, kernel = 3, padding = 1 } }, \"relu\", \
+                   { conv = { channels = 10, kernel = 3, padding = 1 } }, \"relu\", \"flatten\", \
+                   { linear = { features = 200 } }, \"sigmoid\"]\n";
+const BRANCHES: &str = "[model.sequential]\nlayers = [{ conv = { channels = 24, kernel = 5, stride = 2, \
+                        padding = 2 } }, \"batch_norm\", \"relu\", { max_pool = { kernel = 2 } }, \
+                        { branches = { join = \"concat\", of = [[{ conv = { channels = 16, kernel = 1 } }, \
+                        \"relu\"], [{ conv = { channels = 32, kernel = 3, padding = 1 } }, \"batch_norm\"], \
+                        []] } }, { mean_pool = { kernel = 2 } }, { dropout = { probability = 0.2 } }, \
+                        { branches = { join = \"add\", of = [[], [{ conv = { channels = 72, kernel = 3, \
+                        padding = 1 } }, \"relu\"]] } }, \"global_pool\"]\n";
+
 const SQRT: &str = "checkpointing = \"sqrt\"";
 const EVERY: &str = "checkpointing = \"every\"";
 const TWO: &str = "checkpointing = { sequential = { segments = 2 } }";
 
 /// Model, hidden widths of its head, side, batch, memory.
-const CASES: [(&str, &str, &str, usize, usize, &str); 20] = [
+const CASES: [(&str, &str, &str, usize, usize, &str); 24] = [
     ("small DenseNet", DENSE, "", 96, 8, ""),
     ("small DenseNet", DENSE, "", 96, 8, EVERY),
     ("small DenseNet", DENSE, "", 96, 8, "micro_batch = 4\ncheckpointing = \"sqrt\""),
@@ -48,6 +61,10 @@ const CASES: [(&str, &str, &str, usize, usize, &str); 20] = [
     ("ResNet-20, CIFAR", CIFAR_20, "", 32, 64, EVERY),
     ("ResNet-20, CIFAR", CIFAR_20, "", 32, 64, "micro_batch = 16"),
     ("ResNet-29, CIFAR, groups", CIFAR_GROUP, "", 32, 16, TWO),
+    ("list of layers", CNN, "", 48, 32, ""),
+    ("list of layers", CNN, "", 48, 32, EVERY),
+    ("list with branches", BRANCHES, "", 96, 16, ""),
+    ("list with branches", BRANCHES, "", 96, 16, TWO),
     ("heads 4096, 4096", TINY, "hidden = [4096, 4096]", 32, 8, ""),
     ("heads 2048, 2048", TINY, "hidden = [2048, 2048]\ndropout = 0.5", 32, 64, EVERY),
 ];

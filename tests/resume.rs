@@ -2,6 +2,9 @@
 
 mod support;
 
+#[path = "resume/precision.rs"]
+mod precision;
+
 use std::path::Path;
 
 use support::Result;

@@ -1,11 +1,13 @@
 //! What protects gradients: they do not depend on how a step is made to fit in memory.
 
+#![expect(clippy::print_stdout, reason = "a process tells another what it found")]
+
 use std::collections::BTreeMap;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use proptest::prelude::*;
 use trainer::memory::{
-    Activation, BatchStatistics, Chain, Schedule, StageSpec, Tree, executor, statistics,
+    Activation, BatchStatistics, Chain, Precision, Schedule, StageSpec, Tree, executor, statistics,
 };
 use trainer::model::{HeadConfig, HeadsSpec, ModelConfig, Network, Norm};
 
@@ -43,13 +45,13 @@ fn sequential(norm: &str, dropout: f64) -> Network {
 }
 
 /// The network under a head with dropout.
-fn chain(network: &Network, dropout: f64) -> Chain {
+fn chain(network: &Network, dropout: f64, precision: Precision) -> Chain {
     let head = "name = \"findings\"\ntask = \"multilabel\"\nlabels = [\"a\", \"b\"]";
     let head: HeadConfig = toml::from_str(head).expect("a head");
     let head = HeadConfig { dropout, ..head };
     let mut stages: Vec<Box<dyn StageSpec>> = network.stages(1, &Default::default());
     stages.push(Box::new(HeadsSpec { heads: vec![head], features: network.features() }));
-    Chain::init(&stages, &Device::flex(), 3)
+    Chain::init(&stages, &Device::flex(), 3).in_numbers(precision.parameters())
 }
 
 fn wave<const D: usize>(shape: [usize; D], speed: f64) -> Tensor<D> {
@@ -64,11 +66,22 @@ fn values(of: impl Iterator<Item = (String, Tensor<1>)>) -> Values {
     of.map(|(name, value)| (name, value.into_data().iter().collect())).collect()
 }
 
-/// The gradients of Σ direction·outputs over a batch taken in parts of `micro` images as `tree` has
-/// it, and the statistics that it leaves.
-fn step(chain: &Chain, tree: &Tree, micro: usize) -> (Values, Values) {
+/// The gradients of Σ direction·outputs over a batch in `numbers`, taken in parts of `micro` images as
+/// `tree` has it, and the statistics that it leaves.
+fn step(chain: &Chain, tree: &Tree, micro: usize, numbers: DType) -> (Values, Values) {
+    step_of(chain, tree, micro, numbers, SIDE)
+}
+
+/// [`step`] with images of `side` pixels.
+fn step_of(
+    chain: &Chain,
+    tree: &Tree,
+    micro: usize,
+    numbers: DType,
+    side: usize,
+) -> (Values, Values) {
     let parts: Vec<_> = (0..IMAGES).step_by(micro).map(|at| at..(at + micro).min(IMAGES)).collect();
-    let (images, direction) = (wave([IMAGES, 1, SIDE, SIDE], 0.7), wave([IMAGES, 2], 1.3));
+    let (images, direction) = (wave([IMAGES, 1, side, side], 0.7), wave([IMAGES, 2], 1.3));
     let result = executor::train(
         chain,
         &Schedule::of_tree(tree, chain.stages().len(), parts.len()),
@@ -76,12 +89,14 @@ fn step(chain: &Chain, tree: &Tree, micro: usize) -> (Values, Values) {
         4,
         |part| {
             let part = &parts[part];
-            Activation::Map(images.clone().narrow(0, part.start, part.len()))
+            Activation::Map(images.clone().narrow(0, part.start, part.len()).cast(numbers))
         },
         |part, outputs| {
             let part = &parts[part];
-            assert_eq!(outputs.into_outputs()[0].dims(), [part.len(), 2]);
-            Activation::Outputs(vec![direction.clone().narrow(0, part.start, part.len())])
+            let outputs = outputs.into_outputs().remove(0);
+            assert_eq!((outputs.dims(), outputs.dtype()), ([part.len(), 2], numbers));
+            let direction = direction.clone().narrow(0, part.start, part.len());
+            Activation::Outputs(vec![direction.cast(numbers)])
         },
     );
     let found = result.statistics.into_iter().zip(&parts).map(|(s, part)| (s, part.len()));
@@ -121,35 +136,35 @@ fn assert_near(ours: &Values, exact: &Values, tolerance: f64) {
     }
 }
 
-fn every_schedule_agrees(network: &Network) {
-    let chain = chain(network, 0.25);
-    let stages = chain.stages().len();
-    let plain = step(&chain, &Tree::keep_all(stages), IMAGES);
+fn every_schedule_agrees(network: &Network, precision: Precision) {
+    let chain = chain(network, 0.25, precision);
+    let (stages, numbers) = (chain.stages().len(), precision.activations());
+    let plain = step(&chain, &Tree::keep_all(stages), IMAGES, numbers);
     let trained = chain.parameters().iter().filter(|parameter| parameter.trained).count();
     assert_eq!(plain.0.len(), trained, "every parameter has a gradient");
     let config = ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let cases = trees(stages);
     let agrees = runner.run(&cases, |tree| {
-        let ours = step(&chain, &tree, IMAGES);
+        let ours = step(&chain, &tree, IMAGES, numbers);
         prop_assert!(ours == plain, "gradients or statistics differ: {tree:?}");
         Ok(())
     });
     agrees.expect("every schedule agrees");
     for tree in [Tree::segments(&vec![1; stages]), Tree::keep_all(stages).offloaded(&vec![true; stages])] {
-        assert!(step(&chain, &tree, IMAGES) == plain, "{tree:?}");
+        assert!(step(&chain, &tree, IMAGES, numbers) == plain, "{tree:?}");
     }
 }
 
 fn every_split_agrees(network: &Network) {
     assert_eq!(network.norm(), Norm::Group);
     // A part draws masks of its own.
-    let chain = chain(network, 0.0);
+    let chain = chain(network, 0.0, Precision::Fp32);
     let stages = chain.stages().len();
-    let (whole, _) = step(&chain, &Tree::keep_all(stages), IMAGES);
+    let (whole, _) = step(&chain, &Tree::keep_all(stages), IMAGES, DType::F32);
     for micro in [1, 2, 3, 4, IMAGES, 9] {
         for tree in [Tree::keep_all(stages), Tree::segments(&vec![1; stages])] {
-            let (parts, _) = step(&chain, &tree, micro);
+            let (parts, _) = step(&chain, &tree, micro, DType::F32);
             assert_near(&parts, &whole, 1e-5);
         }
     }
@@ -157,18 +172,29 @@ fn every_split_agrees(network: &Network) {
 
 #[test]
 fn every_schedule_of_a_densenet_gives_the_same_bits() {
-    every_schedule_agrees(&densenet("batch", 0.2));
-    every_schedule_agrees(&densenet("group", 0.2));
+    every_schedule_agrees(&densenet("batch", 0.2), Precision::Fp32);
+    every_schedule_agrees(&densenet("group", 0.2), Precision::Fp32);
 }
 
 #[test]
 fn every_schedule_of_a_resnet_gives_the_same_bits() {
-    every_schedule_agrees(&resnet("batch"));
+    every_schedule_agrees(&resnet("batch"), Precision::Fp32);
 }
 
 #[test]
 fn every_schedule_of_a_list_of_layers_gives_the_same_bits() {
-    every_schedule_agrees(&sequential("'batch_norm',", 0.2));
+    every_schedule_agrees(&sequential("'batch_norm',", 0.2), Precision::Fp32);
+}
+
+#[test]
+fn every_schedule_gives_the_same_bits_in_16_bits() {
+    every_schedule_agrees(&densenet("batch", 0.2), Precision::Bf16);
+    every_schedule_agrees(&densenet("group", 0.2), Precision::Fp16);
+    every_schedule_agrees(&resnet("batch"), Precision::Fp16);
+    every_schedule_agrees(&resnet("group"), Precision::Bf16);
+    every_schedule_agrees(&resnet("batch"), Precision::Half);
+    every_schedule_agrees(&sequential("'batch_norm',", 0.2), Precision::Bf16);
+    every_schedule_agrees(&sequential("'batch_norm',", 0.2), Precision::Half);
 }
 
 #[test]
@@ -176,4 +202,48 @@ fn every_split_of_a_batch_gives_its_gradient() {
     every_split_agrees(&densenet("group", 0.0));
     every_split_agrees(&resnet("group"));
     every_split_agrees(&sequential("", 0.0));
+}
+
+/// FNV-1a of the bits of gradients and statistics.
+fn digest(found: &(Values, Values)) -> u64 {
+    let values = found.0.values().chain(found.1.values()).flatten();
+    let bytes = values.flat_map(|value| value.to_bits().to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[test]
+#[ignore = "run by the test below, with as many threads as it says"]
+fn digests_of_gradients() {
+    let wide = "densenet]\ngrowth = 16\nblocks = [2, 2]\nstem = 32\nbottleneck = 4";
+    for (network, precision) in [
+        (network(wide), Precision::Fp32),
+        (network(wide), Precision::Bf16),
+        (network("resnet]\ndepth = 18\nstem = 32"), Precision::Fp32),
+    ] {
+        let chain = chain(&network, 0.0, precision);
+        let tree = Tree::keep_all(chain.stages().len());
+        let found = step_of(&chain, &tree, IMAGES, precision.activations(), 96);
+        println!("digest {:x}", digest(&found));
+    }
+}
+
+#[test]
+fn gradients_do_not_depend_on_the_threads_that_compute_them() {
+    let digests = |threads: &str| -> Vec<String> {
+        let program = std::env::current_exe().expect("its path");
+        let arguments = ["digests_of_gradients", "--exact", "--ignored", "--nocapture"];
+        let mut command = std::process::Command::new(program);
+        let output = command.args(arguments).env("RAYON_NUM_THREADS", threads).output();
+        let output = String::from_utf8(output.expect("runs").stdout).expect("UTF-8");
+        let found: Vec<String> =
+            output.lines().filter(|line| line.starts_with("digest ")).map(str::to_owned).collect();
+        assert_eq!(found.len(), 3, "{output}");
+        found
+    };
+    let one = digests("1");
+    for threads in ["2", "3", "8", "8"] {
+        assert_eq!(digests(threads), one, "{threads} threads");
+    }
 }

@@ -269,7 +269,8 @@ if __name__ == "__main__":
         times = spent(lambda: blocks.block(given.batch, side, first, layers), lambda: blocks.log)
         add(rows, blocks.log, times), add(whole, blocks.log, times)
         extra = {}
-        add(extra, blocks.log, spent(lambda: blocks.block(given.batch, side, first, layers, every=True), lambda: blocks.log))
+        times = spent(lambda: blocks.block(given.batch, side, first, layers, every=True), lambda: blocks.log)
+        add(extra, blocks.log, times)
         besides.setdefault("conv_backward_input", [0, 0.0, 0, 0])
         besides["conv_backward_input"] = [a + b for a, b in zip(besides["conv_backward_input"], extra["conv_backward_input"])]
         each.append((number, side, rows))

@@ -147,20 +147,25 @@ impl Bench {
         Ok(Self { meter, learner, batches, steps: 0 })
     }
 
-    /// Takes a step.
+    /// Takes a step. Where the loss is scaled by too much at first, steps are tried until one is taken.
     ///
     /// # Errors
     /// When an image cannot be read, a loss or gradient is not finite, or the device fails.
     pub fn step(&mut self) -> Result<Taken, RunError> {
         let step = self.steps;
-        let (sums, images) = match &mut self.batches {
-            Batches::Kept { images, shape, targets, learning_rate } => {
-                (self.learner.step_on(images.clone(), targets, step, *learning_rate), shape[0])
-            }
-            Batches::Loaded { loader, epoch, ahead, schedule } => {
-                let batch = next(loader, epoch, ahead)?;
-                let count = batch.indices.len();
-                (self.learner.step(batch, step, schedule.lr(step)), count)
+        let (sums, images) = loop {
+            let (sums, images) = match &mut self.batches {
+                Batches::Kept { images, shape, targets, learning_rate } => {
+                    (self.learner.step_on(images.clone(), targets, step, *learning_rate), shape[0])
+                }
+                Batches::Loaded { loader, epoch, ahead, schedule } => {
+                    let batch = next(loader, epoch, ahead)?;
+                    let count = batch.indices.len();
+                    (self.learner.step(batch, step, schedule.lr(step)), count)
+                }
+            };
+            if !matches!(sums, Err(LearnError::Skipped { .. })) {
+                break (sums, images);
             }
         };
         let failed = |source| RunError::Learn { epoch: self.epoch(), step: step + 1, source };

@@ -25,7 +25,7 @@ use crate::memory::measure::Meter;
 use crate::memory::Chain;
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, Norm};
-use crate::optim::Schedule;
+use crate::optim::{LossScale, Schedule};
 use crate::plan::{NothingFits, Plan, Planner, TrainPlan};
 use crate::report::{
     Event, HeadLabels, Place, Report, ReportError, Reports, ResumePoint, Start, StartMemory,
@@ -52,10 +52,10 @@ pub enum BuildError {
     /// The device is not there.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device has no kernels for the precision.
+    /// The device does not have the precision.
     #[error(
-        "the precision under [memory] needs a GPU, and the device is {device}\nWrite `precision = \
-         \"fp32\"` under [memory], or name a GPU under [device]."
+        "the precision \"tf32\" under [memory] needs a GPU, and the device is {device}\nWrite \
+         `precision = \"fp32\"` (or \"bf16\") under [memory], or name a GPU under [device]."
     )]
     Precision {
         /// The device.
@@ -222,7 +222,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
 /// The plan's device, which must have kernels for the plan's precision.
 fn device(plan: &Plan) -> Result<Device, BuildError> {
     let device = resolve_device(&plan.device.to_string())?;
-    match plan.memory.needs_fused() && !is_gpu(&device) {
+    match plan.memory.precision.needs_gpu() && !is_gpu(&device) {
         true => Err(BuildError::Precision { device: describe(&device) }),
         false => Ok(device),
     }
@@ -298,7 +298,7 @@ fn start_from(chain: &mut Chain, path: &Path, device: &Device) -> Result<Vec<Str
     chain.map_parameters(|name, value| match values.remove(name) {
         Some(tensor) => {
             let data = TensorData::new(tensor.data.clone(), [tensor.data.len()]);
-            Tensor::from_data(data, device)
+            Tensor::from_data(data, (device, value.dtype()))
         }
         None => value,
     });
@@ -335,6 +335,8 @@ fn learner(
     counts: impl Fn(usize) -> LabelCounts,
 ) -> Learner {
     let strategy = planner.strategy().clone();
+    let precision = plan.memory.precision;
+    let chain = chain.in_numbers(precision.parameters());
     let with_loss = heads.iter().zip(&plan.heads).enumerate();
     let with_loss = with_loss.map(|(index, (config, head))| LearnedHead {
         config: config.clone(),
@@ -355,6 +357,8 @@ fn learner(
         decay_norms_and_biases: plan.train.decay_norms_and_biases,
         strategy,
         planner,
+        precision,
+        loss_scale: precision.scales_loss().then(LossScale::default),
         seed: plan.run.seed,
         retreats: Vec::new(),
         chain,

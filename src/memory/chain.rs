@@ -1,6 +1,6 @@
 //! The chain of stages that a model is.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 use super::stage::Statistics;
 use super::{Pack, Parameter, Stage, StageSpec};
@@ -50,13 +50,23 @@ impl Chain {
         self.stages.iter().map(|stage| stage.name()).collect()
     }
 
-    /// Moves the running statistics towards those of a step's batch.
+    /// Moves the running statistics towards those of a step's batch, computed as these were.
     pub fn move_statistics(&mut self, statistics: &Statistics) {
         self.map_packs(|key, value| match statistics.get(key) {
             Some((batch, momentum)) => {
-                value.mul_scalar(1.0 - momentum) + batch.clone().mul_scalar(*momentum)
+                let numbers = value.dtype();
+                let value = value.cast(batch.dtype()).mul_scalar(1.0 - momentum);
+                (value + batch.clone().mul_scalar(*momentum)).cast(numbers)
             }
             None => value,
         });
+    }
+
+    /// The chain with every parameter and running statistic rounded to `numbers`.
+    pub fn in_numbers(mut self, numbers: DType) -> Self {
+        if numbers != DType::F32 {
+            self.map_parameters(|_, value| value.cast(numbers));
+        }
+        self
     }
 }

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use burn::tensor::DType;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::{Choice, NoSettings};
+use crate::ops::Products;
 
 /// `[memory]`: how a training step fits in memory.
 ///
@@ -63,12 +65,13 @@ pub enum Precision {
     Fp32,
     /// 32-bit numbers, rounded to TF32 where convolutions multiply them. On CUDA only.
     Tf32,
-    /// Activations in bfloat16; weights, statistics and sums in 32 bits.
+    /// Activations in bfloat16; weights, statistics, losses and sums in 32 bits.
     Bf16,
-    /// Activations in 16-bit floating point; weights, statistics and sums in 32 bits; the loss is
-    /// scaled so that small gradients survive.
+    /// Activations in 16-bit floating point; weights, statistics, losses and sums in 32 bits; the loss
+    /// is scaled so that small gradients survive, and steps whose gradients overflow are left out.
     Fp16,
-    /// Everything in 16-bit floating point, as PyTorch's `.half()`.
+    /// Everything in 16-bit floating point, as PyTorch's `.half()`: weights, gradients, running
+    /// statistics and the optimizer's state too. Without a scale of the loss.
     Half,
 }
 
@@ -82,6 +85,46 @@ impl Precision {
             Self::Fp16 => "fp16",
             Self::Half => "half",
         }
+    }
+
+    /// What maps and features are held in, between stages and for the backward pass.
+    pub fn activations(self) -> DType {
+        match self {
+            Self::Fp32 | Self::Tf32 => DType::F32,
+            Self::Bf16 => DType::BF16,
+            Self::Fp16 | Self::Half => DType::F16,
+        }
+    }
+
+    /// What parameters, running statistics, gradients and the optimizer's state are held in.
+    pub fn parameters(self) -> DType {
+        match self {
+            Self::Fp32 | Self::Tf32 | Self::Bf16 | Self::Fp16 => DType::F32,
+            Self::Half => DType::F16,
+        }
+    }
+
+    /// How a GPU multiplies 32-bit numbers.
+    pub fn products(self) -> Products {
+        match self {
+            Self::Tf32 => Products::Tf32,
+            Self::Fp32 | Self::Bf16 | Self::Fp16 | Self::Half => Products::Full,
+        }
+    }
+
+    /// Whether the loss is scaled, so that small gradients survive.
+    pub fn scales_loss(self) -> bool {
+        self == Self::Fp16
+    }
+
+    /// Whether there are fused stages for it: they read parameters in 32 bits.
+    pub fn fuses(self) -> bool {
+        self.parameters() == DType::F32
+    }
+
+    /// Whether only a GPU has it.
+    pub fn needs_gpu(self) -> bool {
+        self == Self::Tf32
     }
 
     /// Bytes of a number of an activation.
@@ -274,11 +317,6 @@ impl Budget {
 }
 
 impl MemoryConfig {
-    /// Whether it needs fused stages, which only some models on CUDA have.
-    pub fn needs_fused(&self) -> bool {
-        self.precision != Precision::Fp32
-    }
-
     /// The same with every default written out.
     pub fn with_defaults(self) -> Self {
         Self {

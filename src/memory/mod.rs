@@ -26,7 +26,7 @@ pub use chain::Chain;
 pub use config::*;
 pub use footprint::{Footprint, Target};
 pub use gradients::Gradients;
-pub use ledger::{Card, Held, Ledger, Meter, Noted, Run, Window};
+pub use ledger::{Card, CardStage, Held, Ledger, Noted, Window};
 pub use out_of_memory::{OutOfMemory, catch_out_of_memory, check_allocated, in_payload};
 pub use pack::{Member, Pack, join_scalars, join_tensors, split_scalars, split_tensors};
 pub use pass::{Pass, Purpose};

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 #[cfg(feature = "cuda")]
 use super::fused;
-use super::fused_costs::{BlockCosts, PoolCosts, StemCosts, TransitionCosts};
+use super::fused_costs::{BlockCosts, PoolCosts, StemCosts, TransitionCosts, stem_takes};
 use super::layer::{Conv2d, Conv2dConfig, Dropout, Fan, NormLayer};
 use super::{DensenetArchitecture, Norm};
 use crate::memory::{
@@ -25,14 +25,16 @@ impl DensenetArchitecture {
     ///
     /// On CUDA they run fused, as `memory` says, if they can (see [`Self::fusible`]).
     pub fn stages(&self, channels: usize, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
-        let fused = self.fusible().is_ok().then(|| memory.clone());
+        let fuses = self.fusible().is_ok() && memory.precision.fuses();
+        let fused = fuses.then(|| memory.clone());
         let mut stages: Vec<Box<dyn StageSpec>> = Vec::new();
         let widths = self.channels();
         stages.push(Box::new(StemSpec {
             channels: [channels, self.stem],
             norm: self.norm,
             room: widths[0],
-            fused: fused.clone(),
+            // Images of more channels, of arrays, go through an ordinary convolution.
+            fused: fused.clone().filter(|_| stem_takes(channels)),
         }));
         let mut width = self.stem;
         for (index, &layers) in self.blocks.iter().enumerate() {

@@ -3,14 +3,19 @@
 //! [`seed`] take tensors, with autodiff or without, and are right for every device.
 
 mod convolution;
+mod narrow_norm;
+mod numbers;
 mod primitives;
-#[cfg(any(feature = "cuda", test))]
 mod product;
 pub mod reference;
 mod seed;
 mod sum;
+#[cfg(feature = "cpu")]
+mod widened;
 
-pub use convolution::{Products, convolution, convolution_with, linear};
+pub use convolution::{Products, biased, convolution, convolution_with, linear, with_products};
+pub use narrow_norm::{Over, narrow_norm};
+pub use numbers::{is_narrow, wide};
 pub use seed::seed;
 pub use sum::sum;
 

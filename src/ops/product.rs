@@ -11,12 +11,13 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, DispatchKindConversion, DispatchTensor};
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use super::primitives::{primitive, tensor};
 
 /// A function of a map `[batch, input, height, width]` and a weight `[output, input, kernel,
-/// kernel]` that is linear in each. Its tensors are without autodiff.
+/// kernel]` that is linear in each. Its tensors are without autodiff and in the map's numbers, but
+/// for the weight's gradient, which may have more bits.
 pub(super) trait Product: Clone + Debug + Send + 'static {
     /// `[batch, output, height, width]`.
     fn forward(&self, map: Tensor<4>, weight: Tensor<4>) -> Tensor<4>;
@@ -33,21 +34,26 @@ pub(super) trait Product: Clone + Debug + Send + 'static {
 }
 
 /// `product` of tensors on the backend `B`, of which either, both or none may be with autodiff.
+///
+/// Of a weight with more bits than the map's the rounded numbers are multiplied; the weight itself is
+/// kept for the backward pass, where it is rounded again, and its gradient has all its bits.
 pub(super) fn apply<B, P>(product: P, map: Tensor<4>, weight: Tensor<4>) -> Tensor<4>
 where
     B: Backend,
     P: Product,
     DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
 {
+    let [numbers, weight_numbers] = [map.dtype(), weight.dtype()];
     if !map.is_autodiff() && !weight.is_autodiff() {
-        return product.forward(map, weight);
+        return product.forward(map, weight.cast(numbers));
     }
     let shapes = [map.dims(), weight.dims()];
     let [map, weight] = [map, weight].map(|factor| primitive::<Autodiff<B>, 4>(factor.autodiff()));
     let tracked = [map.is_tracked(), weight.is_tracked()];
     let step = Step::<B, P>(PhantomData).prepare::<NoCheckpointing>([map.node(), weight.node()]);
     let run = |map: FloatTensor<B>, weight: FloatTensor<B>| {
-        primitive::<B, 4>(product.forward(tensor::<B, 4>(map), tensor::<B, 4>(weight)))
+        let weight = tensor::<B, 4>(weight).cast(numbers);
+        primitive::<B, 4>(product.forward(tensor::<B, 4>(map), weight))
     };
     let output = match step.compute_bound().stateful() {
         OpsKind::Tracked(mut prep) => {
@@ -56,7 +62,8 @@ where
             let map_node = of_weight.then(|| prep.checkpoint(&map));
             let weight_node = of_map.then(|| prep.checkpoint(&weight));
             let output = run(map.into_primitive(), weight.into_primitive());
-            prep.finish(State { product, shapes, map: map_node, weight: weight_node }, output)
+            let (map, weight) = (map_node, weight_node);
+            prep.finish(State { product, shapes, weight_numbers, map, weight }, output)
         }
         OpsKind::UnTracked(prep) => prep.finish(run(map.into_primitive(), weight.into_primitive())),
     };
@@ -77,6 +84,7 @@ impl<B, P> Debug for Step<B, P> {
 struct State<P> {
     product: P,
     shapes: [[usize; 4]; 2],
+    weight_numbers: DType,
     map: Option<NodeId>,
     weight: Option<NodeId>,
 }
@@ -96,12 +104,14 @@ where
         checkpointer: &mut Checkpointer,
     ) {
         let gradient = tensor::<B, 4>(gradients.consume::<B>(&ops.node));
-        let State { product, shapes, map, weight } = ops.state;
+        let State { product, shapes, weight_numbers, map, weight } = ops.state;
         let mut kept = |node: Option<NodeId>| {
             node.map(|node| tensor::<B, 4>(checkpointer.retrieve_node_output(node)))
         };
         let (map, weight) = (kept(map), kept(weight));
-        let found = product.backward(shapes, map, weight, gradient);
+        let weight = weight.map(|weight| weight.cast(gradient.dtype()));
+        let [of_map, of_weight] = product.backward(shapes, map, weight, gradient);
+        let found = [of_map, of_weight.map(|gradient| gradient.cast(weight_numbers))];
         for (parent, gradient) in ops.parents.into_iter().zip(found) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 gradients.register::<B>(parent.id, primitive::<B, 4>(gradient));

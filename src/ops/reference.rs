@@ -11,6 +11,7 @@ use burn::tensor::module::{avg_pool2d, max_pool2d};
 use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 
 pub use super::convolution;
+use super::wide;
 
 /// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2; both round sizes up.
 pub fn stem(
@@ -59,8 +60,18 @@ pub fn transition(
 
 /// Norm, ReLU, the mean over each feature map: `[batch, channels]`.
 pub fn pool(map: Tensor<4>, norm: impl FnOnce(Tensor<4>) -> Tensor<4>) -> Tensor<2> {
-    let map = relu(norm(map));
-    let [batch, channels, height, width] = map.dims();
-    let flat = map.reshape([batch, channels, height * width]);
-    flat.mean_dim(2).reshape([batch, channels])
+    mean(relu(norm(map)))
+}
+
+/// The mean over windows of pixels, summed in 32 bits or more.
+pub fn mean_pool(map: Tensor<4>, windows: AvgPoolOptions<2>) -> Tensor<4> {
+    let numbers = map.dtype();
+    avg_pool2d(map.cast(wide(numbers)), windows).cast(numbers)
+}
+
+/// The mean over each feature map, `[batch, channels]`, summed in 32 bits or more.
+pub fn mean(map: Tensor<4>) -> Tensor<2> {
+    let ([batch, channels, height, width], numbers) = (map.dims(), map.dtype());
+    let flat = map.cast(wide(numbers)).reshape([batch, channels, height * width]);
+    flat.mean_dim(2).reshape([batch, channels]).cast(numbers)
 }

@@ -1,5 +1,7 @@
 //! Values out of range and settings that contradict each other.
 
+use burn::tensor::f16;
+
 use super::{
     AdagradConfig, EmaConfig, LionConfig, OneCycleConfig, OptimizerConfig, PlateauConfig,
     RmspropConfig, ScheduleConfig, SgdConfig, StepConfig,
@@ -36,6 +38,28 @@ impl OptimizerConfig {
             Self::Adagrad(config) => check_adagrad(config),
             Self::Lion(config) => check_lion(config),
         }
+    }
+
+    /// Whether fp16 holds the settings, where the optimizer computes in it.
+    ///
+    /// # Errors
+    ///
+    /// An `eps` that is 0 there: zero gradients would be divided by zero.
+    pub fn check_half(&self) -> Result<(), Fault> {
+        let (table, eps) = match self {
+            Self::Adam(config) => (Table("adam"), config.eps),
+            Self::AdamW(config) => (Table("adamw"), config.eps),
+            Self::Rmsprop(config) => (Table("rmsprop"), config.eps),
+            Self::Adagrad(config) => (Table("adagrad"), config.eps),
+            Self::Sgd(_) | Self::Lion(_) => return Ok(()),
+        };
+        table.require(
+            f16::from_f64(eps) > f16::ZERO,
+            "eps",
+            || format!("in fp16 an `eps` of {eps:e} is 0, and zero gradients are divided by it"),
+            "write such as 1e-4, or the optimizer `sgd`, or keep the weights in 32 bits with \
+             `precision = \"fp16\"`",
+        )
     }
 }
 

@@ -3,12 +3,9 @@
 use burn::tensor::{DType, Tensor};
 
 use crate::memory::Gradients;
+use crate::ops::sum;
 
 use super::OptimError;
-
-/// Squares are summed in rows of this many elements, then the rows: in one order whatever the number
-/// of threads, and with the rounding error of short `f32` sums.
-const ROW: usize = 1024;
 
 /// The Euclidean norm of all gradients together.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +23,11 @@ impl GradientNorm {
     }
 
     /// What gradients of this norm are multiplied by so that theirs is at most `max_norm`:
+    /// That of the gradients divided by `scale`.
+    pub fn divided(self, scale: f64) -> Self {
+        Self { total: self.total / scale, ..self }
+    }
+
     /// `min(1, max_norm / (norm + 1e-6))`, as in `torch.nn.utils.clip_grad_norm_`. 1 where the norm is
     /// not finite: no step may be taken with such gradients.
     pub fn factor(&self, max_norm: f64) -> f64 {
@@ -57,24 +59,9 @@ fn sums_of_squares(gradients: &Gradients) -> Result<Vec<f64>, OptimError> {
         return Ok(gpu.sums_of_squares(all.collect())?);
     }
     let _ = first;
-    let sums = gradients.iter().map(|(_, gradient)| sum_of_squares(gradient)).collect();
-    Ok(Tensor::cat(sums, 0).try_into_data()?.iter().collect())
-}
-
-/// `[n]` to `[1]`.
-fn sum_of_squares(gradient: &Tensor<1>) -> Tensor<1> {
-    let squares = gradient.clone().cast(DType::F32).square();
-    let length = squares.dims()[0];
-    let rows = length / ROW;
-    if rows < 2 {
-        return squares.sum();
-    }
-    let whole = squares.clone().narrow(0, 0, rows * ROW).reshape([rows, ROW]);
-    let sum = whole.sum_dim(1).sum();
-    match length - rows * ROW {
-        0 => sum,
-        rest => sum + squares.narrow(0, rows * ROW, rest).sum(),
-    }
+    let sums =
+        gradients.iter().map(|(_, gradient)| sum(gradient.clone().cast(DType::F32).square()));
+    Ok(Tensor::cat(sums.collect(), 0).try_into_data()?.iter().collect())
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ mod schedule;
 mod clip;
 mod ema;
 mod lerp;
+mod loss_scale;
 mod restore;
 
 #[cfg(test)]
@@ -35,5 +36,6 @@ pub use clip::{GradientNorm, norm};
 pub use config::*;
 pub use ema::Ema;
 pub use error::OptimError;
+pub use loss_scale::LossScale;
 pub use optimizer::{Optimizer, OptimizerState, Update, decays};
 pub use schedule::{PlateauState, Schedule, ScheduleState};

@@ -13,16 +13,15 @@ struct Peak {
     /// Weights, gradients and the optimizer's state.
     fixed: u64,
     optimizer: u64,
+    /// What is kept for the backward pass where everything is.
+    kept: u64,
+    /// Whether it is reached in the optimizer's step.
+    at_step: bool,
 }
 
 impl Peak {
-    fn share(&self, bytes: u64) -> f64 {
-        bytes as f64 / self.all as f64
-    }
-
-    /// Everything but what is fixed.
-    fn activations(&self) -> u64 {
-        self.all.saturating_sub(self.fixed)
+    fn percent(&self, bytes: u64) -> f64 {
+        100.0 * bytes as f64 / self.all as f64
     }
 }
 
@@ -35,7 +34,12 @@ pub(super) fn advice(plan: &Plan, machine: &Machine, budget: u64, way: &Combinat
     let gradients: u64 = costs.stages.iter().map(|stage| stage.parameter_gradients).sum();
     let optimizer = costs.optimizer - costs.optimizer_away;
     let fixed = costs.weights + gradients + optimizer;
-    let peak = Peak { all: now.peak, fixed, optimizer };
+    let kept = costs.stages.iter().map(|stage| match stage.output_in_input {
+        true => stage.saved,
+        false => stage.saved + stage.output,
+    });
+    let (all, kept, at_step) = (now.peak, kept.sum(), now.at_step);
+    let peak = Peak { all, fixed, optimizer, kept, at_step };
     let mut sentences = vec![made_of(&peak, budget)];
     let pulled = levers::pull(plan, machine, budget, way);
     let saved = |pulled: &Pulled| 1.0 - pulled.peak as f64 / peak.all as f64;
@@ -50,17 +54,16 @@ pub(super) fn advice(plan: &Plan, machine: &Machine, budget: u64, way: &Combinat
         nothing.partition(|pulled| pulled.lever.acts_on_weights());
     if !on_activations.is_empty() {
         sentences.push(format!(
-            "{} would do nothing, because {}.",
+            "{} would do nothing: {}.",
             names(&on_activations),
             why_not_activations(&peak)
         ));
     }
     if !on_weights.is_empty() {
         sentences.push(format!(
-            "{} would do nothing, because the optimizer's state is {} of {}.",
+            "{} would do nothing: {}.",
             names(&on_weights),
-            Bytes(peak.optimizer),
-            Bytes(peak.all)
+            why_not_weights(&peak)
         ));
     }
     if let Some(tensor) = too_large(machine, costs.largest_tensor) {
@@ -70,17 +73,25 @@ pub(super) fn advice(plan: &Plan, machine: &Machine, budget: u64, way: &Combinat
 }
 
 fn made_of(peak: &Peak, budget: u64) -> String {
-    let fits = match peak.all <= budget {
-        true => format!("fits in {}", Bytes(budget)),
-        false => format!("does not fit in {}", Bytes(budget)),
+    let fits = if peak.all <= budget { "fits in" } else { "does not fit in" };
+    let (rest, place) = match peak.at_step {
+        true => (
+            "are what the optimizer's step works with",
+            format!(
+                ", which is where the peak is: activations ({} where all are kept) are gone by then",
+                Bytes(peak.kept)
+            ),
+        ),
+        false => ("are activations and what computing them takes", String::new()),
     };
     format!(
-        "The predicted peak of {} {fits}; {} of it ({:.0}%) are weights, gradients and the \
-         optimizer's state, {} are activations and workspace.",
+        "The predicted peak of {} {fits} {}. {} of it ({:.0}%) are weights, gradients and the \
+         optimizer's state, {} {rest}{place}.",
         Bytes(peak.all),
+        Bytes(budget),
         Bytes(peak.fixed),
-        100.0 * peak.share(peak.fixed),
-        Bytes(peak.activations()),
+        peak.percent(peak.fixed),
+        Bytes(peak.all.saturating_sub(peak.fixed)),
     )
 }
 
@@ -96,9 +107,24 @@ fn told(pulled: &Pulled, saved: f64) -> String {
 }
 
 fn why_not_activations(peak: &Peak) -> String {
-    match peak.share(peak.fixed) > 0.5 {
-        true => "it acts on activations, and they are not what the peak is made of".to_owned(),
-        false => "the peak is reached elsewhere".to_owned(),
+    match peak.at_step || peak.fixed > peak.all / 2 {
+        true => "activations are not what the peak is made of, and weights, gradients and the \
+                 optimizer's state stay as they are"
+            .to_owned(),
+        false => "what it frees is not there at the peak".to_owned(),
+    }
+}
+
+fn why_not_weights(peak: &Peak) -> String {
+    match peak.percent(peak.optimizer) < 100.0 * HELPS {
+        true => format!(
+            "weights, gradients and the optimizer's state are {:.0}% of the peak",
+            peak.percent(peak.fixed)
+        ),
+        // It comes back a parameter at a time.
+        false => "nearly all of the optimizer's state belongs to one parameter, and is back for its \
+                  step"
+            .to_owned(),
     }
 }
 

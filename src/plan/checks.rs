@@ -10,7 +10,7 @@ use crate::data::{
     check_layouts, check_normalize,
 };
 use crate::loss;
-use crate::memory::{MicroBatch, NoAmount, PolicyFault};
+use crate::memory::{MicroBatch, NoAmount, PolicyFault, Precision};
 use crate::model::{ArchitectureFault, HeadConfig, MOST_LABELS, ModelConfig, Network, Norm, Task};
 use crate::optim::{self, check_clip_norm};
 
@@ -282,21 +282,17 @@ fn early_stopping(config: &Config) -> Result<(), Fault> {
 
 /// What each precision needs; whether there is a GPU is seen when the device is opened.
 fn precision(config: &Config) -> Result<(), Fault> {
-    if !config.memory.needs_fused() {
+    if config.memory.precision == Precision::Half {
+        let fault = config.train.optimizer.0.check_half();
+        return fault.map_err(|fault| below("train.optimizer", fault).also("memory.precision"));
+    }
+    if !config.memory.precision.needs_gpu() {
         return Ok(());
     }
-    let key = "memory.precision";
-    let message = "the CPU computes in fp32 only";
-    let help = "write \"fp32\", or a GPU under `[device]`";
+    let message = "only a GPU multiplies in TF32";
+    let help = "write \"fp32\" (or \"bf16\"), or a GPU under `[device]`";
     let cpu = DevicePlan::parse(&config.device.device)? == DevicePlan::Cpu;
-    require(!cpu, key, message, help).map_err(|fault| fault.also("device.use"))?;
-    let model = &config.model.0;
-    let Ok(network) = model.resolve(shape(&config.data.image)) else { return Ok(()) };
-    let Err(reason) = network.fusible() else { return Ok(()) };
-    let message = format!("this precision needs fused layers, which {reason} does not allow");
-    let help = "write \"fp32\", or change that";
-    let model = format!("model.{}", model.name());
-    require(false, key, message, help).map_err(|fault| fault.also(model))
+    require(!cpu, "memory.precision", message, help).map_err(|fault| fault.also("device.use"))
 }
 
 fn micro_batch(config: &Config) -> Result<(), Fault> {

@@ -87,8 +87,8 @@ impl Plan {
     }
 
     /// What dense layers may keep: a choice where they run fused.
-    pub(super) fn dense_layers(&self, cuda: bool) -> Vec<DenseLayers> {
-        let dense = matches!(self.model, Network::Densenet(_));
+    pub(super) fn dense_layers(&self, cuda: bool, precision: Precision) -> Vec<DenseLayers> {
+        let dense = matches!(self.model, Network::Densenet(_)) && precision.fuses();
         match cuda && dense && self.model.fusible().is_ok() {
             true => vec![DenseLayers::Keep, DenseLayers::Share],
             false => vec![self.memory.dense_layers()],
@@ -106,7 +106,7 @@ impl Plan {
         let micro_batches = self.micro_batches(Some(configured.micro_batch));
         let mut all = Vec::new();
         for precision in precisions {
-            for dense_layers in self.dense_layers(machine.cuda) {
+            for dense_layers in self.dense_layers(machine.cuda, precision) {
                 for micro_batch in &micro_batches {
                     for offload in places(machine, &configured.offload.0) {
                         all.extend(policies.iter().map(|checkpointing| Combination {
@@ -139,7 +139,7 @@ impl Plan {
         };
         let dense_layers = match memory.dense_layers {
             Some(written) => vec![written],
-            None => self.dense_layers(machine.cuda),
+            None => self.dense_layers(machine.cuda, memory.precision),
         };
         let mut all = Vec::new();
         for micro_batch in self.micro_batches(None).into_iter().rev() {

@@ -5,6 +5,7 @@ use crate::memory::{
     ActivationShape, Footprint, MemoryConfig, Precision, Simulation, Speed, Strategy, Surroundings,
     Target, simulate,
 };
+use crate::optim::{AdamConfig, AdamWConfig, OptimizerConfig};
 
 /// What the stages of a plan cost for a micro-batch, and what is in use besides.
 #[derive(Debug, Clone)]
@@ -34,10 +35,7 @@ const NUMBER: u64 = 4;
 
 /// Bytes of a weight, a gradient of one, or a number of the optimizer's state.
 fn weight_bytes(precision: Precision) -> u64 {
-    match precision {
-        Precision::Half => 2,
-        Precision::Fp32 | Precision::Tf32 | Precision::Bf16 | Precision::Fp16 => 4,
-    }
+    precision.parameters().size() as u64
 }
 
 /// Each thread that multiplies matrices keeps a buffer of about the size of its cache.
@@ -66,16 +64,30 @@ impl Plan {
         }
         let counts: Vec<u64> = specs.iter().map(|spec| spec.parameter_count() as u64).collect();
         let weights = weight * counts.iter().sum::<u64>();
-        // The parameters of a stage are replaced together: their new values are there beside the old
-        // ones, and what the optimizer works the last of them out with.
-        let step = counts.iter().zip(&stages);
-        let step = step.map(|(count, stage)| weight * count + 2 * stage.largest_parameter);
         let kept = self.train.optimizer.kept() as u64;
         let optimizer = kept * weights;
-        // What waits off the device comes back a stage at a time.
         let optimizer_away = if memory.offload_optimizer && on.cuda { optimizer } else { 0 };
-        let most = weight * kept * counts.iter().max().copied().unwrap_or(0);
-        let back = most.min(optimizer_away);
+        // On a GPU the usual optimizers write all new values in one go. Else the parameters of a stage
+        // are replaced together: their new values are there beside the old ones, and what the
+        // optimizer works the last of them out with.
+        let has_kernel = match &self.train.optimizer {
+            OptimizerConfig::Sgd(_) => true,
+            OptimizerConfig::Adam(AdamConfig { amsgrad, .. })
+            | OptimizerConfig::AdamW(AdamWConfig { amsgrad, .. }) => !amsgrad,
+            _ => false,
+        };
+        let step = match (on.cuda && weight == 4 && has_kernel, optimizer_away) {
+            (true, 0) => weights,
+            (true, _) => weight * counts.iter().max().copied().unwrap_or(0),
+            (false, _) => {
+                let each = counts.iter().zip(&stages);
+                let each = each.map(|(count, stage)| weight * count + 2 * stage.largest_parameter);
+                each.max().unwrap_or(0)
+            }
+        };
+        // What waits off the device comes back a parameter at a time.
+        let largest = stages.iter().map(|stage| stage.largest_parameter).max().unwrap_or(0);
+        let back = (kept * largest).min(optimizer_away);
         let speed = Speed::of(on);
         let passes = (3 * weights + 2 * optimizer) as f64 / speed.bandwidth;
         let optimizer_seconds = passes + 2.0 * optimizer_away as f64 / speed.link;
@@ -100,11 +112,11 @@ impl Plan {
             // Labels, mask, and a handful of temporary tensors of their size.
             loss_workspace: 8 * outputs,
             loss_gradient: outputs,
-            step_workspace: step.max().unwrap_or(0) + back,
+            step_workspace: step + back,
         };
         let names = specs.iter().map(|spec| spec.name().to_owned()).collect();
         // Burn's autodiff keeps what it likes where nobody reaches it.
-        let fused = on.cuda && self.model.fusible().is_ok();
+        let fused = on.cuda && self.model.fusible().is_ok() && on.precision.fuses();
         let moves_saved = (1..=specs.len()).map(|count| fused && count < specs.len()).collect();
         Costs {
             names,

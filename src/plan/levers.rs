@@ -93,7 +93,7 @@ pub(super) fn pull(plan: &Plan, machine: &Machine, budget: u64, way: &Combinatio
             add(Lever::MicroBatch(images), &mut predictor, &changed);
         }
     }
-    if plan.dense_layers(machine.cuda).len() > 1 && way.dense_layers == DenseLayers::Keep {
+    if plan.dense_layers(machine.cuda, way.precision).len() > 1 && way.dense_layers == DenseLayers::Keep {
         let changed = Combination { dense_layers: DenseLayers::Share, ..way.clone() };
         add(Lever::ShareDenseLayers, &mut predictor, &changed);
     }

@@ -86,7 +86,7 @@ fn leanest(plan: &Plan, machine: Machine, way: &Combination) -> Combination {
         micro_batch: 1,
         checkpointing: Choice(CheckpointingConfig::Budget(NoSettings {})),
         offload: Choice(offload),
-        dense_layers: plan.dense_layers(machine.cuda).pop().unwrap_or(way.dense_layers),
+        dense_layers: plan.dense_layers(machine.cuda, way.precision).pop().unwrap_or(way.dense_layers),
         offload_optimizer: machine.cuda,
     }
 }

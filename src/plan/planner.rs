@@ -129,7 +129,7 @@ impl Planner {
             CheckpointingConfig::None(_) => "nothing recomputed".to_owned(),
             policy => format!("checkpointing {}", policy.name()),
         });
-        if self.plan.dense_layers(self.machine.cuda).len() > 1 {
+        if self.plan.dense_layers(self.machine.cuda, self.way.precision).len() > 1 {
             parts.push(match dense_layers {
                 DenseLayers::Keep => "dense layers kept".to_owned(),
                 DenseLayers::Share => "dense layers shared".to_owned(),

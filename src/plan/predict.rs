@@ -21,6 +21,8 @@ pub struct Prediction {
     pub recompute_percent: f64,
     /// The most bytes off the device at once.
     pub away: u64,
+    /// Whether the peak is reached in the optimizer's step, when no activations are left.
+    pub at_step: bool,
     /// Whether it keeps within the budget, and no tensor is larger than can be allocated.
     pub fits: bool,
 }
@@ -148,11 +150,14 @@ impl<'a> Predictor<'a> {
         let one = (taken.seconds + taken.waiting) / known.micros as f64;
         let flops: f64 = stages.iter().map(|s| s.forward_flops + s.backward_flops).sum();
         let again = tree.recomputed(0..stages.len());
-        let again: f64 = again.into_iter().map(|stage| stages[stage].forward_flops).sum();
+        let again = again.into_iter().map(|stage| stages[stage].forward_flops);
+        // An empty sum is −0.
+        let again = 0.0 + again.sum::<f64>();
         Ok(Prediction {
             peak: taken.peak,
             seconds: one * parts + optimizer_seconds,
             recompute_percent: if flops > 0.0 { 100.0 * again / flops } else { 0.0 },
+            at_step: taken.course.iter().all(|(_, most)| *most < taken.peak),
             away: taken.away + known.costs.optimizer_away,
             fits: taken.peak <= self.budget
                 && known.costs.largest_tensor <= self.machine.largest_tensor(),

@@ -271,6 +271,10 @@ pub struct Epoch {
     pub memory: Memory,
     /// Whether this epoch is the best so far.
     pub best: bool,
+    /// Batches whose step was left out.
+    pub skipped_steps: usize,
+    /// By how much the loss is scaled at the end of the epoch, where it is.
+    pub loss_scale: Option<f64>,
     /// The metric watched.
     pub watched: Option<Watched>,
 }

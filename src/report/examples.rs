@@ -73,6 +73,8 @@ pub fn epoch_at(epoch: usize, step: usize) -> Event {
         images_per_second: 412.25,
         memory,
         best: true,
+        skipped_steps: 0,
+        loss_scale: None,
         watched: Some(Watched {
             metric: "val/findings/auroc".to_owned(),
             value: Some(0.871),

@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn an_epoch_line_has_the_keys_of_the_contract_and_null_where_undefined() {
-        insta::assert_snapshot!(line(&examples::epoch()), @r#"{"event":"epoch","epoch":3,"step":420,"train":{"findings/loss":0.25,"loss":0.3125},"val":{"findings/auroc":0.871,"findings/auroc/Cardiomegaly":0.871,"findings/auroc/Edema":null,"findings/loss":0.149,"loss":0.298,"view/accuracy":0.9375},"learning_rate":0.0003,"seconds":62.6,"images_per_second":412.25,"memory":{"live":1048576,"peak":3221225472,"reserved":null,"smi":null,"predicted_peak":null,"peak_kind":null,"total":null},"best":true,"watched":{"metric":"val/findings/auroc","value":0.871,"best":0.871,"best_epoch":3}}"#);
+        insta::assert_snapshot!(line(&examples::epoch()), @r#"{"event":"epoch","epoch":3,"step":420,"train":{"findings/loss":0.25,"loss":0.3125},"val":{"findings/auroc":0.871,"findings/auroc/Cardiomegaly":0.871,"findings/auroc/Edema":null,"findings/loss":0.149,"loss":0.298,"view/accuracy":0.9375},"learning_rate":0.0003,"seconds":62.6,"images_per_second":412.25,"memory":{"live":1048576,"peak":3221225472,"reserved":null,"smi":null,"predicted_peak":null,"peak_kind":null,"total":null},"best":true,"skipped_steps":0,"loss_scale":null,"watched":{"metric":"val/findings/auroc","value":0.871,"best":0.871,"best_epoch":3}}"#);
     }
 
     #[test]

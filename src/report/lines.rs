@@ -179,7 +179,17 @@ fn epoch_done(epoch: &Epoch, epochs: usize) -> String {
     line.push_str(&rate(epoch.images_per_second));
     line.push_str(&format!("  {}", duration(epoch.seconds)));
     line.push_str(&peak(&epoch.memory));
+    line.push_str(&left_out(epoch));
     line
+}
+
+/// `  3 steps left out (loss scale 8192)`, where there are any.
+fn left_out(epoch: &Epoch) -> String {
+    let scale = epoch.loss_scale.map(|scale| format!(" (loss scale {scale})")).unwrap_or_default();
+    match epoch.skipped_steps {
+        0 => String::new(),
+        steps => format!("  {steps} {} left out{scale}", plural(steps, "step", "steps")),
+    }
 }
 
 /// `  peak 1.9 of 79.2 GiB (predicted 1.8)`, as far as it is known.

@@ -77,26 +77,34 @@ impl Run {
         self.note_bad_images(&batch.skipped)?;
         let images = batch.indices.len();
         if images == 1 && self.train_loader.avoids_single() {
-            self.reports.event(&Event::SkippedStep {
-                epoch: self.position.epoch + 1,
-                step: self.position.step + 1,
-                reason:
-                    "one image is left of the batch, and a norm over the batch cannot train on one"
-                        .to_owned(),
-            })?;
+            let reason =
+                "one image is left of the batch, and a norm over the batch cannot train on one";
+            self.leave_out(reason.to_owned())?;
         } else if images > 0 {
             let learning_rate = self.schedule.lr(self.position.step);
             let step = || self.learner.step(batch, self.position.step, learning_rate);
             let sums = if watched { self.meter.watch(step) } else { step() };
             self.tell_retreats()?;
-            let sums = sums.map_err(|source| self.learn_error(source))?;
-            self.position.tally.add(&sums, images);
-            self.position.learning_rate = learning_rate;
-            self.position.step += 1;
-            self.tell_step(&sums, images)?;
+            match sums {
+                Ok(sums) => {
+                    self.position.tally.add(&sums, images);
+                    self.position.learning_rate = learning_rate;
+                    self.position.step += 1;
+                    self.tell_step(&sums, images)?;
+                }
+                Err(skipped @ LearnError::Skipped { .. }) => self.leave_out(skipped.to_string())?,
+                Err(source) => return Err(self.learn_error(source)),
+            }
         }
         self.position.batch += 1;
         Ok(())
+    }
+
+    /// Tells of a batch whose step is not taken.
+    fn leave_out(&mut self, reason: String) -> Result<(), RunError> {
+        self.position.skipped_steps += 1;
+        let (epoch, step) = (self.position.epoch, self.position.step + 1);
+        Ok(self.reports.event(&Event::SkippedStep { epoch, step, reason })?)
     }
 
     /// Tells where memory has not sufficed, and remembers it.
@@ -263,6 +271,8 @@ impl Run {
                 ..self.meter.read().into()
             },
             best: is_best,
+            skipped_steps: self.position.skipped_steps,
+            loss_scale: self.learner.loss_scale.map(|scale| scale.scale()),
             watched: Some(Watched {
                 metric: self.plan.train.best.metric.clone(),
                 value: monitored,

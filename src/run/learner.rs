@@ -8,12 +8,13 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use crate::data::{Batch, Targets};
 use crate::loss::Loss;
 use crate::memory::{
-    Activation, Chain, Gradients, OutOfMemory, Pack, Statistics, Strategy, check_allocated,
-    executor, fault, statistics,
+    Activation, Chain, Gradients, OutOfMemory, Pack, Precision, Statistics, Strategy,
+    check_allocated, executor, fault, statistics,
 };
 use crate::model::HeadConfig;
+use crate::ops::with_products;
+use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, norm};
 use crate::plan::Planner;
-use crate::optim::{Ema, OptimError, Optimizer, Update, decays, norm};
 use crate::run::retreat::Retreat;
 use crate::run::tally::HeadSum;
 
@@ -45,6 +46,10 @@ pub struct Learner {
     pub strategy: Strategy,
     /// What has chosen that, and does where memory does not suffice.
     pub planner: Planner,
+    /// What activations, weights and products are held in.
+    pub precision: Precision,
+    /// The scale of the loss, where the precision asks for one.
+    pub loss_scale: Option<LossScale>,
     /// The run's seed.
     pub seed: u64,
     /// Where memory has not sufficed since somebody asked.
@@ -59,6 +64,9 @@ struct Attempt {
     statistics: Statistics,
     sums: Vec<HeadSum>,
 }
+
+/// What of a step is not finite in fp16.
+struct Overflow(String);
 
 /// A training step that could not be taken.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +96,28 @@ pub enum LearnError {
         /// The learning rate of the step.
         learning_rate: f64,
     },
+    /// The step was left out, and the loss is scaled by less from now on; nothing else has changed.
+    #[error("{what} is not finite in fp16; the loss is scaled by {scale} from now on")]
+    Skipped {
+        /// What is not finite.
+        what: String,
+        /// The new scale.
+        scale: f64,
+    },
+    /// Step after step was left out, until there was nothing left of the scale of the loss.
+    #[error(
+        "{what} is not finite in fp16, however little the loss is scaled: {skipped} steps of this run \
+         were left out\nNumbers above 65504 do not fit in fp16. Write `precision = \"bf16\"` under \
+         [memory], or lower the learning rate (it was {learning_rate:e})."
+    )]
+    Unscalable {
+        /// What is not finite.
+        what: String,
+        /// Steps left out since the run began.
+        skipped: u64,
+        /// The learning rate of the step.
+        learning_rate: f64,
+    },
     /// The gradient norm could not be computed.
     #[error(transparent)]
     Optim(#[from] OptimError),
@@ -106,7 +136,7 @@ pub enum LearnError {
 
 impl Learner {
     /// Takes optimizer step number `step` (from 0) with the images of `batch`, and returns each
-    /// head's loss. On an error nothing has changed.
+    /// head's loss. On an error nothing has changed, but for the scale of the loss where it says so.
     ///
     /// # Errors
     /// When a loss or a gradient is not finite, or the device fails.
@@ -150,9 +180,30 @@ impl Learner {
         let attempt = self.within_memory(count, |learner| {
             learner.attempt(count, &images, targets, step, learning_rate)
         })?;
+        let attempt = self.scaled(attempt, learning_rate)?;
         self.update(attempt.gradients, attempt.factor, learning_rate);
         self.chain.move_statistics(&attempt.statistics);
         Ok(attempt.sums)
+    }
+
+    /// Lets the scale of the loss take note of a step that is taken, or left out because something
+    /// overflows.
+    fn scaled(
+        &mut self,
+        attempt: Result<Attempt, Overflow>,
+        learning_rate: f64,
+    ) -> Result<Attempt, LearnError> {
+        if let Some(loss_scale) = &mut self.loss_scale {
+            loss_scale.observe(attempt.is_ok());
+        }
+        attempt.map_err(|Overflow(what)| {
+            let loss_scale = self.loss_scale.unwrap_or_default();
+            let (scale, skipped) = (loss_scale.scale(), loss_scale.skipped());
+            match loss_scale.is_spent() {
+                true => LearnError::Unscalable { what, skipped, learning_rate },
+                false => LearnError::Skipped { what, scale },
+            }
+        })
     }
 
     /// All of a step but the change of weights and statistics.
@@ -163,31 +214,40 @@ impl Learner {
         targets: &[Targets],
         step: usize,
         learning_rate: f64,
-    ) -> Result<Attempt, LearnError> {
+    ) -> Result<Result<Attempt, Overflow>, LearnError> {
         let parts = self.strategy.parts(count);
         let normalizers = self.normalizers(targets);
         let mut sums = vec![None; self.heads.len()];
-        let result = executor::train(
-            &self.chain,
-            &self.strategy.schedule(parts.len()),
-            self.seed,
-            step as u64,
-            |micro| Activation::Map(images(parts[micro].clone())),
-            |micro, outputs| {
-                let part = |targets: &Targets| targets.part(parts[micro].clone());
-                let targets: Vec<Targets> = targets.iter().map(part).collect();
-                let each = self.losses(outputs.into_outputs(), &targets, &normalizers);
-                let (gradients, of_part): (Vec<_>, Vec<_>) = each.into_iter().unzip();
-                add(&mut sums, of_part);
-                Activation::Outputs(gradients)
-            },
-        );
+        let numbers = self.precision.activations();
+        let train = || {
+            executor::train(
+                &self.chain,
+                &self.strategy.schedule(parts.len()),
+                self.seed,
+                step as u64,
+                |micro| Activation::Map(images(parts[micro].clone()).cast(numbers)),
+                |micro, outputs| {
+                    let part = |targets: &Targets| targets.part(parts[micro].clone());
+                    let targets: Vec<Targets> = targets.iter().map(part).collect();
+                    let each = self.losses(outputs.into_outputs(), &targets, &normalizers);
+                    let (gradients, of_part): (Vec<_>, Vec<_>) = each.into_iter().unzip();
+                    add(&mut sums, of_part);
+                    Activation::Outputs(gradients)
+                },
+            )
+        };
+        let result = with_products(self.precision.products(), train);
         let statistics = result.statistics.into_iter().zip(&parts);
         let statistics = statistics.map(|(found, part)| (found, part.len())).collect();
         let statistics = statistics::combine(statistics, self.strategy.batch_norm);
         // Waits for the device, and the losses after it no more.
         let size = norm(&result.gradients)?;
         let sums = read(sums, &normalizers)?;
+        if self.loss_scale.is_some()
+            && let Some(overflow) = self.overflow(&sums, &size, &statistics)?
+        {
+            return Ok(Err(overflow));
+        }
         if let Some(index) = sums.iter().position(|sum| !sum.sum.is_finite()) {
             let head = self.heads[index].config.name.clone();
             return Err(LearnError::Loss { head, learning_rate });
@@ -201,8 +261,35 @@ impl Learner {
         check_allocated(read).unwrap_or_else(|out_of_memory| out_of_memory.throw());
         // The step itself takes little beside what has been freed by now.
         fault::check();
-        let factor = self.clip_norm.map_or(1.0, |most| size.factor(most));
-        Ok(Attempt { gradients: result.gradients, factor, statistics, sums })
+        let size = size.divided(self.scale());
+        let factor = self.clip_norm.map_or(1.0, |most| size.factor(most)) / self.scale();
+        Ok(Ok(Attempt { gradients: result.gradients, factor, statistics, sums }))
+    }
+
+    /// What the loss is multiplied by.
+    fn scale(&self) -> f64 {
+        self.loss_scale.map_or(1.0, |scale| scale.scale())
+    }
+
+    /// What of a step is not finite.
+    fn overflow(
+        &self,
+        sums: &[HeadSum],
+        size: &GradientNorm,
+        statistics: &Statistics,
+    ) -> Result<Option<Overflow>, LearnError> {
+        if let Some(head) = sums.iter().position(|sum| !sum.sum.is_finite()) {
+            let name = &self.heads[head].config.name;
+            return Ok(Some(Overflow(format!("the loss of head `{name}`"))));
+        }
+        if !size.is_finite() {
+            return Ok(Some(Overflow("the gradient".to_owned())));
+        }
+        // A map that overflows may leave loss and gradients finite: of NaN, ReLU can make 0.
+        let mut moving = Gradients::default();
+        statistics.iter().for_each(|(key, (value, _))| moving.add(key, value.clone()));
+        let finite = norm(&moving)?.is_finite();
+        Ok((!finite).then(|| Overflow("the mean or variance of a map".to_owned())))
     }
 
     /// Changes the weights by these gradients times a factor.
@@ -226,7 +313,7 @@ impl Learner {
                 None => {
                     let gradient = gradient.clone();
                     let gradient =
-                        if factor < 1.0 { gradient.mul_scalar(factor) } else { gradient };
+                        if factor == 1.0 { gradient } else { gradient.mul_scalar(factor) };
                     optimizer.step(name, learning_rate, decaying[name], value, gradient)
                 }
             };
@@ -252,8 +339,8 @@ impl Learner {
         Ok(if names.is_empty() { keys.to_vec() } else { names })
     }
 
-    /// For each head, the gradient of the weighted sum of the heads' mean losses with respect to its
-    /// outputs for a part of a batch, and the part's share of its loss. A head without a known label
+    /// For each head, the gradient of the weighted sum of the heads' mean losses, scaled where losses
+    /// are, with respect to its outputs for a part of a batch, and the part's share of its loss. A head without a known label
     /// in the whole batch, whose `normalizers` these are, has a gradient of 0.
     fn losses(
         &self,
@@ -269,7 +356,7 @@ impl Learner {
             let leaf = output.autodiff().require_grad();
             let (values, mask) = upload_targets(targets, &self.device);
             let sum = head.loss.sum(leaf.clone(), values, mask);
-            let share = head.config.weight / normalizer;
+            let share = self.scale() * head.config.weight / normalizer;
             let mut gradients = sum.clone().mul_scalar(share).backward();
             let gradient = leaf.grad_remove(&mut gradients);
             let gradient = gradient.unwrap_or_else(|| leaf.without_autodiff().zeros_like());
@@ -322,8 +409,9 @@ impl Learner {
         let mut sums = vec![None; self.heads.len()];
         let mut rows = vec![Vec::new(); self.heads.len()];
         for part in self.strategy.parts(count) {
-            let input = Activation::Map(images(part.clone()));
-            let outputs = executor::evaluate(&self.chain, input).into_outputs();
+            let input = Activation::Map(images(part.clone()).cast(self.precision.activations()));
+            let evaluate = || executor::evaluate(&self.chain, input).into_outputs();
+            let outputs = with_products(self.precision.products(), evaluate);
             let heads = self.heads.iter().zip(&outputs).zip(targets).zip(&normalizers);
             let of_part = heads.map(|(((head, output), targets), &normalizer)| {
                 (normalizer > 0.0).then(|| {

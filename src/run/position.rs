@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::optim::ScheduleState;
+use crate::optim::{LossScale, ScheduleState};
 use crate::plan::Chosen;
 use crate::report::{EndReason, EpochValues};
 use crate::run::tally::Tally;
@@ -24,6 +24,12 @@ pub struct Position {
     pub step: usize,
     /// The training losses of the epoch under way.
     pub tally: Tally,
+    /// Batches of the epoch under way whose step was left out.
+    #[serde(default)]
+    pub skipped_steps: usize,
+    /// The scale of the loss, where losses are scaled.
+    #[serde(default)]
+    pub loss_scale: Option<LossScale>,
     /// The learning rate of the last step.
     pub learning_rate: f64,
     /// The metric that `best` is saved by.
@@ -62,6 +68,8 @@ impl Position {
             batch: 0,
             step: 0,
             tally: Tally::default(),
+            skipped_steps: 0,
+            loss_scale: None,
             learning_rate: 0.0,
             best: Watch::default(),
             stopping: Watch::default(),
@@ -88,6 +96,7 @@ impl Position {
         self.epoch += 1;
         self.batch = 0;
         self.tally = Tally::default();
+        self.skipped_steps = 0;
         self.epoch_seconds = 0.0;
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::{DType, Device, ExecutionError, Tensor, TensorData, Transaction};
+use burn::tensor::{DType, ExecutionError, Tensor, TensorData, Transaction};
 
 use super::learner::Learner;
 use super::position::Position;
@@ -67,6 +67,7 @@ pub(super) fn files(
     learner: &Learner,
     position: &mut Position,
 ) -> Result<Vec<(String, Vec<u8>)>, GatherError> {
+    let numbers = learner.precision.parameters();
     let parameters = learner.chain.parameters();
     let packs = learner.chain.packs();
     let read = parameters
@@ -76,7 +77,7 @@ pub(super) fn files(
     let model: Vec<NamedTensor> = (parameters.iter().zip(values))
         .map(|(parameter, data)| named(&parameter.name, parameter.shape.clone(), data))
         .collect();
-    let mut files = vec![(WEIGHTS.to_owned(), weights::write(&model)?)];
+    let mut files = vec![(WEIGHTS.to_owned(), weights::write_in(numbers, &model)?)];
     if let Some(ema) = &learner.ema {
         let mut averages: BTreeMap<String, TensorData> =
             split_tensors(&packs, ema.state()?).into_iter().collect();
@@ -84,13 +85,15 @@ pub(super) fn files(
             Some(data) => named(&tensor.name, tensor.shape, data),
             None => tensor,
         });
-        files.push((AVERAGE.to_owned(), weights::write(&averaged.collect::<Vec<_>>())?));
+        files
+            .push((AVERAGE.to_owned(), weights::write_in(numbers, &averaged.collect::<Vec<_>>())?));
     }
     let OptimizerState { tensors, scalars } = learner.optimizer.state()?;
     let tensors = split_tensors(&packs, tensors).into_iter();
     let tensors = tensors.map(|(name, data)| named(&name, data.shape().to_vec(), data));
-    files.push((OPTIMIZER.to_owned(), weights::write(&tensors.collect::<Vec<_>>())?));
+    files.push((OPTIMIZER.to_owned(), weights::write_in(numbers, &tensors.collect::<Vec<_>>())?));
     position.optimizer = split_scalars(&packs, scalars);
+    position.loss_scale = learner.loss_scale;
     let json = serde_json::to_vec_pretty(position).expect("a position has only finite numbers");
     files.push((POSITION.to_owned(), json));
     Ok(files)
@@ -130,9 +133,10 @@ pub fn restore(
             return Err(RestoreError::Parameter { file: WEIGHTS, name, shape });
         }
     }
-    let device = learner.device.clone();
+    let (device, numbers) = (learner.device.clone(), learner.precision.parameters());
+    let data = |tensor| data(tensor, numbers);
     learner.chain.map_parameters(|name, value| match saved.remove(name) {
-        Some(tensor) => flat(tensor, &device),
+        Some(tensor) => Tensor::from_data(data(tensor).1, (&device, numbers)),
         None => value,
     });
     let packs = learner.chain.packs();
@@ -146,6 +150,7 @@ pub fn restore(
     let scalars = join_scalars(&packs, position.optimizer.clone());
     learner.optimizer.load(OptimizerState { tensors: kept, scalars }, &device)?;
     schedule.load(position.schedule.clone())?;
+    learner.loss_scale = learner.loss_scale.map(|first| position.loss_scale.unwrap_or(first));
     Ok(position)
 }
 
@@ -153,12 +158,8 @@ fn named(name: &str, shape: Vec<usize>, data: TensorData) -> NamedTensor {
     NamedTensor { name: name.to_owned(), shape, data: data.iter::<f32>().collect() }
 }
 
-/// `[n]`, and the name.
-fn data(tensor: NamedTensor) -> (String, TensorData) {
+/// `[n]` in `numbers`, and the name.
+fn data(tensor: NamedTensor, numbers: DType) -> (String, TensorData) {
     let length = tensor.data.len();
-    (tensor.name, TensorData::new(tensor.data, [length]))
-}
-
-fn flat(tensor: NamedTensor, device: &Device) -> Tensor<1> {
-    Tensor::from_data(data(tensor).1, (device, DType::F32))
+    (tensor.name, TensorData::new(tensor.data, [length]).convert_dtype(numbers))
 }

@@ -274,8 +274,14 @@ fn contradictions_show_what_contradicts() {
         (
             "a precision that the CPU has not",
             "precision = \"fp32\"",
-            "precision = \"bf16\"",
-            "\"bf16\"",
+            "precision = \"tf32\"",
+            "\"tf32\"",
+        ),
+        (
+            "an optimizer that divides by 0 in fp16",
+            "precision = \"fp32\"",
+            "precision = \"half\"",
+            "[train.optimizer.adamw]",
         ),
         ("too few weights", "\"balanced\"", "[1.0]", "[1.0]"),
         (

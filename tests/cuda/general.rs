@@ -42,7 +42,19 @@ impl Case {
 
     /// The convolution of numbers that `dtype` has, computed on `device` in `compute`.
     fn run(&self, products: Products, dtype: DType, compute: DType, device: &Device) -> Found {
-        let factor = |shape, seed| noise(shape, seed, device).cast(dtype).cast(compute);
+        self.with(products, |shape, seed| noise(shape, seed, device).cast(dtype).cast(compute))
+    }
+
+    /// The root of the sum of the squares of the terms of each number: about how large a sum of such
+    /// terms is, also where they happen to cancel.
+    fn size(&self, dtype: DType, device: &Device) -> Found {
+        let squares = self.with(Products::Full, |shape, seed| {
+            noise(shape, seed, device).cast(dtype).cast(DType::F64).powf_scalar(2.0)
+        });
+        squares.map(|squares| squares.into_iter().map(f32::sqrt).collect())
+    }
+
+    fn with(&self, products: Products, factor: impl Fn([usize; 4], u64) -> Tensor<4>) -> Found {
         let map = factor(self.map, 3).autodiff().require_grad();
         let weight = factor(self.weight, 5).autodiff().require_grad();
         let (stride, padding) = (self.stride, self.padding);
@@ -52,6 +64,16 @@ impl Case {
         let gradient = |factor: &Tensor<4>| factor.grad(&gradients).expect("a gradient");
         [out.without_autodiff(), gradient(&map), gradient(&weight)].map(values)
     }
+}
+
+/// ‖a − b‖.
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    let squares = a.iter().zip(b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2));
+    squares.sum::<f64>().sqrt()
+}
+
+fn norm(a: &[f32]) -> f64 {
+    a.iter().map(|a| f64::from(*a).powi(2)).sum::<f64>().sqrt()
 }
 
 const NAMES: [&str; 3] = ["result", "input gradient", "weight gradient"];
@@ -99,7 +121,13 @@ fn convolutions_of_any_size_give_what_the_definition_gives() {
             let exact = case.run(Products::Full, dtype, DType::F64, &cpu);
             let ours = case.run(products, dtype, dtype, &gpu);
             let name = format!("{case:?} {products:?} {dtype:?}");
-            assert_near(&name, &ours, &exact, tolerance);
+            let size = case.size(dtype, &cpu);
+            for (what, ((ours, exact), size)) in
+                NAMES.iter().zip(ours.iter().zip(&exact).zip(&size))
+            {
+                let off = distance(ours, exact) / norm(exact).max(norm(size));
+                assert!(off <= tolerance, "{name}: {what} is off by {off:.1e}");
+            }
             let again = case.run(products, dtype, dtype, &gpu);
             assert!(ours == again, "{name}: two runs differ");
         }

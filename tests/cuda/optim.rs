@@ -42,15 +42,23 @@ fn configs() -> Vec<OptimizerConfig> {
     ]
 }
 
+/// Numbers away from 0. A gradient and the weight decay that is added to it have the same sign: where
+/// they cancel, Adam makes a whole step of what rounding leaves.
+fn away(length: usize, of: u64, size: u64, device: &Device) -> Tensor<1> {
+    let sign = noise::<1>([length], of, device).sign();
+    sign * noise::<1>([length], size, device).abs().add_scalar(0.1)
+}
+
 fn start(device: &Device) -> Vec<Tensor<1>> {
-    let each = lengths().into_iter().enumerate();
-    each.map(|(place, length)| noise([length], 11 + place as u64, device)).collect()
+    let each = (11..).zip(lengths());
+    each.map(|(seed, length)| away(length, seed, seed, device)).collect()
 }
 
 fn gradients(step: u64, device: &Device) -> Gradients {
     let mut gradients = Gradients::default();
     for (place, length) in lengths().into_iter().enumerate() {
-        let values: Tensor<1> = noise([length], 1000 * (step + 1) + place as u64, device);
+        let seed = place as u64;
+        let values = away(length, 11 + seed, 1000 * (step + 1) + seed, device);
         gradients.add(&name(place), values);
     }
     gradients

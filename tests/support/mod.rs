@@ -56,11 +56,17 @@ min_delta = 0.01
 /// Writes [`CONFIG`] into `folder`, its data below `data` and its runs below `folder`; returns the
 /// configuration's path.
 pub fn write_config(folder: &Path, data: &Path) -> PathBuf {
+    write_config_with(folder, data, "")
+}
+
+/// As [`write_config`], with `more` below it.
+pub fn write_config_with(folder: &Path, data: &Path, more: &str) -> PathBuf {
     let path = folder.join("tiny.toml");
     let quoted = |path: &Path| format!("{:?}", path.to_str().expect("UTF-8"));
     let text = CONFIG
         .replace("root = \"data\"", &format!("root = {}", quoted(data)))
         .replace("seed = 3", &format!("seed = 3\noutput = {}", quoted(folder)));
+    let text = format!("{text}{more}");
     std::fs::write(&path, text).expect("is written");
     path
 }

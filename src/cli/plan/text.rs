@@ -124,38 +124,40 @@ fn strategies(outlook: &Outlook, all: bool) -> String {
     table.trim_fmt()
 }
 
-/// Of each precision, the places of strategies than which none is faster and takes no more memory;
-/// and of those that are marked.
+/// The places of strategies than which none is faster and takes no more memory, of all and of those
+/// in the precision of the configuration; and of those that are marked.
 fn best(outlook: &Outlook) -> Vec<usize> {
     let all = &outlook.strategies;
-    let mut shown: Vec<usize> = outlook.chosen.into_iter().chain(outlook.fastest).collect();
-    let mut precisions: Vec<_> = all.iter().map(|row| row.precision).collect();
-    precisions.dedup();
-    for precision in precisions {
-        let mut places: Vec<usize> =
-            (0..all.len()).filter(|place| all[*place].precision == precision).collect();
-        let time = |row: &StrategyOutlook| row.relative_time;
-        places.sort_by(|a, b| time(&all[*a]).total_cmp(&time(&all[*b])).then(all[*a].peak.cmp(&all[*b].peak)));
-        let mut best: Vec<usize> = Vec::new();
-        for place in places {
-            // A hundredth less is not worth a line.
-            let less = |last: &usize| (all[place].peak as f64) < 0.99 * all[*last].peak as f64;
-            if best.last().is_none_or(less) {
-                best.push(place);
-            }
-        }
-        let last = best.len() - 1;
-        let steps = last.min(MOST_BEST - 1).max(1);
-        shown.extend((0..=steps).map(|step| best[(step * last).div_ceil(steps).min(last)]));
-    }
-    shown.sort_unstable_by_key(|place| {
-        let row = &all[*place];
-        (row.precision, row.peak, *place)
+    let every = (0..all.len()).collect();
+    let same = (0..all.len()).filter(|place| all[*place].precision == outlook.precision).collect();
+    let marked = outlook.chosen.into_iter().chain(outlook.fastest);
+    let mut shown: Vec<usize> =
+        marked.chain(frontier(all, every)).chain(frontier(all, same)).collect();
+    shown.sort_by(|a, b| {
+        let key = |place: usize| (all[place].precision, std::cmp::Reverse(all[place].peak), place);
+        key(*a).cmp(&key(*b))
     });
     shown.dedup();
-    shown.reverse();
-    shown.sort_by_key(|place| all[*place].precision);
     shown
+}
+
+/// Of `places`, those that take less memory than all that are as fast.
+fn frontier(all: &[StrategyOutlook], mut places: Vec<usize>) -> Vec<usize> {
+    places.sort_by(|a, b| {
+        let (a, b) = (&all[*a], &all[*b]);
+        a.relative_time.total_cmp(&b.relative_time).then(a.peak.cmp(&b.peak))
+    });
+    let mut best: Vec<usize> = Vec::new();
+    for place in places {
+        // Less than a fiftieth is not worth a line.
+        let less = |last: &usize| (all[place].peak as f64) < 0.98 * all[*last].peak as f64;
+        if best.last().is_none_or(less) {
+            best.push(place);
+        }
+    }
+    let last = best.len().saturating_sub(1);
+    let steps = last.clamp(1, MOST_BEST - 1);
+    (0..=steps).filter_map(|step| best.get(step * last / steps)).copied().collect()
 }
 
 /// Text in lines of at most 100 characters.

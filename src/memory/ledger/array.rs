@@ -48,7 +48,7 @@ const COLUMNS: usize = 8 << 20;
 const SHARED_OUT: usize = 256 * 1024;
 
 impl Arrays {
-    pub fn new(&self, elements: usize) -> Array {
+    pub fn array(&self, elements: usize) -> Array {
         self.note(elements as f64);
         let held = self.meter.take(elements as u64 * self.element);
         Array { held, elements, dense: true }
@@ -68,7 +68,15 @@ impl Arrays {
             return array;
         }
         self.note(array.elements as f64);
-        self.new(array.elements)
+        self.array(array.elements)
+    }
+
+    /// The elements of a row of `numbers` as products read it.
+    pub fn row(&self, numbers: usize) -> usize {
+        match self.cuda {
+            true => numbers.next_multiple_of(16 / self.element as usize),
+            false => numbers,
+        }
     }
 
     /// The same memory seen otherwise.
@@ -83,7 +91,7 @@ impl Arrays {
             self.note(array.elements as f64);
             return array;
         }
-        self.new(array.elements)
+        self.array(array.elements)
     }
 
     /// An operation on pairs, the smaller repeated: in place in one that nobody else sees.
@@ -95,7 +103,7 @@ impl Arrays {
         let out = match (fits(&left), fits(&right)) {
             (true, _) => left,
             (false, true) => right,
-            (false, false) => return self.new(elements),
+            (false, false) => return self.array(elements),
         };
         self.note(elements as f64);
         out
@@ -104,7 +112,7 @@ impl Arrays {
     /// Sums or means, `elements` of them.
     pub fn reduce(&self, array: Array, elements: usize) -> Array {
         self.note(array.elements as f64);
-        self.new(elements)
+        self.array(elements)
     }
 
     /// Two dimensions of `sizes` swapped and two merged: a copy, unless one of them is 1.
@@ -121,16 +129,16 @@ impl Arrays {
         let elements = sizes.batch * output * sizes.pixels;
         self.note((map.elements + weight.elements) as f64);
         if self.cuda {
-            let _rows = (self.new(map.elements), self.new(weight.elements));
-            let _out = self.new(elements);
-            return self.new(elements);
+            let _rows = (self.array(map.elements), self.array(weight.elements));
+            let _out = self.array(elements);
+            return self.array(elements);
         }
         if sizes.pointwise || (input <= 4 && output <= 16) {
-            return self.new(elements);
+            return self.array(elements);
         }
-        let _flat = self.new(weight.elements);
-        let _pixel_major = self.new(map.elements);
-        let out = self.new(elements);
+        let _flat = self.array(weight.elements);
+        let _pixel_major = self.array(map.elements);
+        let out = self.array(elements);
         let tiles = sizes.pixels.div_ceil(TILE);
         let (unfolded, tile) = (input * sizes.taps, sizes.pixels.min(TILE));
         let workers = self.threads.min(sizes.batch * tiles);
@@ -143,10 +151,10 @@ impl Arrays {
         let _given = gradient.clone();
         let gradient = self.dense(gradient);
         self.note(gradient.elements as f64);
-        let out = self.new(sizes.batch * sizes.channels[0] * pixels);
+        let out = self.array(sizes.batch * sizes.channels[0] * pixels);
         if self.cuda {
-            let _rows = (gradient.clone(), self.new(gradient.elements));
-            let _out = self.new(out.elements);
+            let _rows = (gradient.clone(), self.array(gradient.elements));
+            let _out = self.array(out.elements);
             return out;
         }
         let column = sizes.channels[0] * sizes.taps;

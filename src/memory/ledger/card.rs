@@ -29,7 +29,7 @@ struct Work {
 }
 
 /// How a fused stage runs on a [`Card`].
-pub trait Run {
+pub trait CardStage {
     /// What it keeps for its backward pass.
     type Kept;
 
@@ -63,7 +63,7 @@ impl Card {
     }
 
     /// What `stage` costs.
-    pub fn footprint<S: Run>(on: &Target, stage: &S) -> Footprint {
+    pub fn footprint<S: CardStage>(on: &Target, stage: &S) -> Footprint {
         let of_parameters = stage.parameters().map(|numbers| 4 * numbers as u64);
         let plain = Self::new(on);
         let input = stage.input(&plain);

@@ -14,8 +14,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use array::{Array, Arrays};
-pub use card::{Card, Run};
-pub use meter::{Held, Meter};
+pub use card::{Card, CardStage};
+pub use meter::Held;
+use meter::Meter;
 
 use super::{ActivationShape, Footprint, Target};
 
@@ -158,7 +159,7 @@ impl Ledger {
         ledger.arrays.traffic.set(0.0);
 
         let gradients: Vec<Array> =
-            outputs.iter().map(|output| ledger.arrays.new(output.elements())).collect();
+            outputs.iter().map(|output| ledger.arrays.array(output.elements())).collect();
         meter.restart();
         let start = meter.live();
         let (gradient, parameter_gradients) = ledger.go_back(outputs, gradients, given.node);
@@ -193,7 +194,7 @@ impl Ledger {
             ActivationShape::Features(shape) => shape.to_vec(),
             ActivationShape::Outputs(_) => panic!("no stage follows the heads"),
         };
-        let array = self.arrays.new(shape.iter().product());
+        let array = self.arrays.array(shape.iter().product());
         self.arrays.traffic.set(0.0);
         let node = asked.then(|| self.step(0, None));
         Noted { shape, array, node }
@@ -265,7 +266,7 @@ impl Ledger {
         for term in &terms {
             going.insert(
                 term.node.expect("outputs follow from what is trained"),
-                self.arrays.new(1),
+                self.arrays.array(1),
             );
         }
         drop(terms);

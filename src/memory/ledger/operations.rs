@@ -21,7 +21,7 @@ fn repeated(left: &[usize], right: &[usize]) -> Vec<usize> {
 
 impl Ledger {
     /// A square convolution of a map to `channels` channels, without bias: keeps its input.
-    pub fn conv2d(&self, map: Noted, channels: usize, window: Window) -> Noted {
+    pub fn convolution(&self, map: Noted, channels: usize, window: Window) -> Noted {
         let [batch, input, height, width] = map.map();
         let out = [window.output(height), window.output(width)];
         let weight = self.parameter(&[channels, input, window.kernel, window.kernel]);
@@ -153,14 +153,14 @@ impl Ledger {
         let Noted { array, node, .. } = map;
         let input = array.elements;
         let array = self.arrays.dense(array);
-        let out = self.arrays.new(elements);
+        let out = self.arrays.array(elements);
         let places = meter.take(8 * elements as u64);
         let kept = self.keep.then(|| (array, meter.take(4 * elements as u64)));
         drop(places);
         self.result(shape.to_vec(), out, &[node], move |ledger, gradient, gradients| {
             let _kept = kept;
             let ordered = ledger.arrays.dense(gradient.clone());
-            let of_map = ledger.arrays.new(input);
+            let of_map = ledger.arrays.array(input);
             drop((gradient, ordered));
             ledger.register(gradients, node, of_map);
         })
@@ -176,11 +176,11 @@ impl Ledger {
         let input = array.elements;
         let kept = self.keep.then(|| array.clone());
         let _array = self.arrays.dense(array);
-        let out = self.arrays.new(elements);
+        let out = self.arrays.array(elements);
         self.result(shape.to_vec(), out, &[node], move |ledger, gradient, gradients| {
             let _kept = kept;
             let ordered = ledger.arrays.dense(gradient.clone());
-            let of_map = ledger.arrays.new(input);
+            let of_map = ledger.arrays.array(input);
             drop((gradient, ordered));
             ledger.register(gradients, node, of_map);
         })
@@ -195,7 +195,7 @@ impl Ledger {
         let parents: Vec<_> = parts.iter().map(|(node, _)| *node).collect();
         let values = values.into_iter().map(|value| self.arrays.dense(value.array));
         let values: Vec<Array> = values.collect();
-        let array = self.arrays.new(values.iter().map(|value| value.elements).sum());
+        let array = self.arrays.array(values.iter().map(|value| value.elements).sum());
         drop(values);
         self.result(shape, array, &parents, move |ledger, gradient, gradients| {
             for (node, elements) in parts {
@@ -207,7 +207,7 @@ impl Ledger {
 
     /// A map of zeros.
     pub fn zeros(&self, shape: &[usize]) -> Noted {
-        let array = self.arrays.new(shape.iter().product());
+        let array = self.arrays.array(shape.iter().product());
         Noted { shape: shape.to_vec(), array, node: None }
     }
 
@@ -314,7 +314,7 @@ impl Ledger {
         self.work(elements as f64, elements as f64);
         let array = self.arrays.reduce(value.array, means);
         self.result(shape, array, &[node], move |ledger, gradient, gradients| {
-            let ones = ledger.arrays.map(ledger.arrays.new(elements));
+            let ones = ledger.arrays.map(ledger.arrays.array(elements));
             let of_value = ledger.arrays.zip(ones, gradient);
             ledger.register(gradients, node, of_value);
         })
@@ -332,7 +332,7 @@ impl Ledger {
         let (node, elements) = (value.node, value.elements());
         let array = self.arrays.reduce(value.array, 1);
         self.result(vec![1], array, &[node], move |ledger, gradient, gradients| {
-            let of_value = ledger.arrays.zip(ledger.arrays.new(elements), gradient);
+            let of_value = ledger.arrays.zip(ledger.arrays.array(elements), gradient);
             ledger.register(gradients, node, of_value);
         })
     }
@@ -345,17 +345,23 @@ impl Ledger {
         self.work(flops, 2.0 * flops);
         let kept = self.keep.then(|| value.array.clone());
         let parents = [value.node, weight.node];
-        let array = self.arrays.new(batch * output);
+        // Where the kernels load whole vectors, rows of another length are copied into longer ones.
+        let row = self.arrays.row(input);
+        let _rows = (row != input).then(|| self.arrays.array((batch + output) * row));
+        let array = self.arrays.array(batch * output);
         drop(value.array);
         let back = move |ledger: &Self, gradient: Array, gradients: &mut Gradients| {
+            let arrays = &ledger.arrays;
             if parents[0].is_some() {
-                let of_value = ledger.arrays.new(batch * input);
+                let _turned = arrays.cuda.then(|| arrays.array(output * input));
+                let of_value = arrays.array(batch * input);
                 ledger.register(gradients, parents[0], of_value);
             }
-            // Made transposed.
-            let made = ledger.arrays.new(output * input);
+            let _rows = (row != input).then(|| arrays.array((batch + output) * row));
+            let made = arrays.array(output * input);
             drop((kept, gradient));
-            let made = Array { dense: output == 1 || input == 1, ..made };
+            // On the CPU it is made transposed.
+            let made = Array { dense: arrays.cuda || output == 1 || input == 1, ..made };
             ledger.register(gradients, parents[1], made);
         };
         let product = self.result(vec![batch, output], array, &parents, back);

@@ -27,13 +27,15 @@ use burn::tensor::{Device, Tensor};
 use crate::memory::{Activation, MemoryConfig, Precision};
 use crate::ops::cuda::{Columns, DeviceMap, Element, Gpu, Kernels, Moments, Sums};
 
-/// The kernels that fused stages on `device` use; `None` on another device than a GPU.
+/// The kernels that fused stages on `device` use; `None` on another device than a GPU, and where
+/// parameters are to be held in 16 bits, which the kernels read in 32.
 pub(super) fn kernels(device: &Device, memory: &MemoryConfig) -> Option<Kernels> {
     let element = match memory.precision {
         Precision::Fp32 => Element::F32,
         Precision::Tf32 => Element::Tf32,
         Precision::Bf16 => Element::Bf16,
-        Precision::Fp16 | Precision::Half => Element::F16,
+        Precision::Fp16 => Element::F16,
+        Precision::Half => return None,
     };
     Gpu::of(device).map(|gpu| Kernels::new(gpu, element))
 }

@@ -1,7 +1,7 @@
 //! DenseNet's stages.
 
 use super::rows;
-use crate::memory::{Card, Held, Run};
+use crate::memory::{Card, CardStage, Held};
 
 /// A stage's parameters: numbers in weights, and in norms' scales and shifts.
 fn norms_and_weights(weights: usize, channels: usize) -> [usize; 2] {
@@ -35,7 +35,7 @@ impl StemCosts {
     }
 }
 
-impl Run for StemCosts {
+impl CardStage for StemCosts {
     type Kept = [Held; 4];
 
     fn input(&self, card: &Card) -> Held {
@@ -130,7 +130,7 @@ impl BlockCosts {
 /// The maps, their moments, and of each layer what it keeps.
 type KeptBlock = (Held, Held, Vec<(Option<Held>, [Held; 3])>);
 
-impl Run for BlockCosts {
+impl CardStage for BlockCosts {
     type Kept = KeptBlock;
 
     fn input(&self, card: &Card) -> Held {
@@ -225,7 +225,7 @@ impl TransitionCosts {
     }
 }
 
-impl Run for TransitionCosts {
+impl CardStage for TransitionCosts {
     type Kept = [Held; 2];
 
     fn input(&self, card: &Card) -> Held {
@@ -291,7 +291,7 @@ impl PoolCosts {
     }
 }
 
-impl Run for PoolCosts {
+impl CardStage for PoolCosts {
     type Kept = [Held; 2];
 
     fn input(&self, card: &Card) -> Held {

@@ -1,7 +1,7 @@
 //! ResNet's stages.
 
 use super::{norm_sums, rows};
-use crate::memory::{Card, Held, Run};
+use crate::memory::{Card, CardStage, Held};
 use crate::model::layer::Conv2dConfig;
 
 /// Pixels of maps of batch, height and width `size` after a convolution.
@@ -37,7 +37,7 @@ impl PlainStemCosts {
     }
 }
 
-impl Run for PlainStemCosts {
+impl CardStage for PlainStemCosts {
     type Kept = [Held; 4];
 
     fn input(&self, card: &Card) -> Held {
@@ -150,7 +150,7 @@ impl ResidualCosts {
     }
 }
 
-impl Run for ResidualCosts {
+impl CardStage for ResidualCosts {
     type Kept = (Held, Held, Vec<Layer>);
 
     fn input(&self, card: &Card) -> Held {
@@ -260,7 +260,7 @@ pub(in crate::model) struct MeanCosts {
     pub channels: usize,
 }
 
-impl Run for MeanCosts {
+impl CardStage for MeanCosts {
     type Kept = ();
 
     fn input(&self, card: &Card) -> Held {

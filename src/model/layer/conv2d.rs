@@ -50,7 +50,7 @@ impl Conv2dConfig {
     /// Notes what the layer does to `map`.
     pub fn note(&self, ledger: &Ledger, map: Noted) -> Noted {
         let Self { channels, kernel, stride, padding } = *self;
-        ledger.conv2d(map, channels[1], Window { kernel, stride, padding })
+        ledger.convolution(map, channels[1], Window { kernel, stride, padding })
     }
 
     /// The layer without bias, its weights drawn by `kaiming_normal_`, that is, from N(0, 2 / fan)

@@ -38,6 +38,7 @@ impl Dropout {
         let mask =
             Tensor::<D>::random(input.shape(), Distribution::Bernoulli(keep), &device.inner());
         drop(guard);
-        input * mask.mul_scalar(1.0 / keep).autodiff()
+        let mask = mask.mul_scalar(1.0 / keep).cast(input.dtype());
+        input * mask.autodiff()
     }
 }

@@ -5,7 +5,7 @@ use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 
 use super::{drawn, uniform};
-use crate::ops::linear;
+use crate::ops::{biased, linear};
 
 /// `torch.nn.Linear`: `weight` is `[output, input]`, `bias`, if any, `[output]`.
 #[derive(Module, Debug)]
@@ -36,11 +36,11 @@ impl Linear {
         Self { weight, bias }
     }
 
-    /// `[batch, input]` to `[batch, output]`.
+    /// `[batch, input]` to `[batch, output]`, in the input's numbers.
     pub fn forward(&self, input: Tensor<2>) -> Tensor<2> {
         let product = linear(input, self.weight.val());
         match &self.bias {
-            Some(bias) => product + bias.val().unsqueeze(),
+            Some(bias) => biased(product, bias.val()),
             None => product,
         }
     }

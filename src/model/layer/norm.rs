@@ -6,6 +6,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::memory::{Ledger, Noted, Pass};
 use crate::model::Norm;
+use crate::ops::{Over, is_narrow, narrow_norm, wide};
 
 /// As `torch.nn.BatchNorm2d` and `torch.nn.GroupNorm` have it by default.
 const EPSILON: f64 = 1e-5;
@@ -38,30 +39,44 @@ impl NormLayer {
         }
     }
 
-    /// `[batch, channels, height, width]` to the same shape.
+    /// `[batch, channels, height, width]` to the same shape and numbers; computed in 32 bits or more.
     ///
     /// BatchNorm in training uses the batch's statistics and reports its mean and unbiased variance
-    /// (which PyTorch keeps, though it normalises by the biased one).
+    /// (which PyTorch keeps, though it normalises by the biased one), in 32 bits.
     pub fn forward(&self, input: Tensor<4>, pass: &Pass) -> Tensor<4> {
         let (Some(mean), Some(variance)) = (&self.running_mean, &self.running_var) else {
             return self.forward_groups(input);
         };
         let (weight, bias) = (self.weight.val(), self.bias.val());
         if !pass.trains() {
-            return batch_norm(input, weight, bias, mean.val(), variance.val(), EPSILON);
+            let numbers = input.dtype();
+            let [weight, bias, mean, variance] =
+                [weight, bias, mean.val(), variance.val()].map(|value| value.cast(wide(numbers)));
+            let input = input.cast(wide(numbers));
+            return batch_norm(input, weight, bias, mean, variance, EPSILON).cast(numbers);
         }
         let [batch, _, height, width] = input.dims();
         let count = (batch * height * width) as f64;
-        let result = batch_norm_train(input, weight, bias, EPSILON);
-        let unbiased = result.variance.mul_scalar(count / (count - 1.0).max(1.0));
-        pass.report(mean.id, result.mean, MOMENTUM);
+        let (output, [found_mean, found_variance]) = match is_narrow(input.dtype()) {
+            true => narrow_norm(Over::Batch, EPSILON, input, weight, bias),
+            false => {
+                let result = batch_norm_train(input, weight, bias, EPSILON);
+                (result.output, [result.mean, result.variance])
+            }
+        };
+        let unbiased = found_variance.mul_scalar(count / (count - 1.0).max(1.0));
+        pass.report(mean.id, found_mean, MOMENTUM);
         pass.report(variance.id, unbiased, MOMENTUM);
-        result.output
+        output
     }
 
     fn forward_groups(&self, input: Tensor<4>) -> Tensor<4> {
         let [batch, channels, height, width] = input.dims();
         let groups = group_count(channels);
+        if is_narrow(input.dtype()) {
+            let (weight, bias) = (self.weight.val(), self.bias.val());
+            return narrow_norm(Over::Groups(groups), EPSILON, input, weight, bias).0;
+        }
         let grouped = input.reshape([batch, groups, channels / groups * height * width]);
         let centred = grouped.clone() - grouped.mean_dim(2);
         let variance = centred.clone().powf_scalar(2.0).mean_dim(2);

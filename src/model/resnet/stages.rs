@@ -17,7 +17,7 @@ use crate::model::fused_costs::{MeanCosts, PlainStemCosts, ResidualCosts, StemCo
 use crate::model::layer::{Conv2d, Conv2dConfig, Fan, NormLayer};
 #[cfg(feature = "cuda")]
 use crate::ops::cuda::Kernels;
-use crate::ops::reference::convolution;
+use crate::ops::reference::{convolution, mean};
 use crate::random;
 
 impl ResnetArchitecture {
@@ -26,7 +26,8 @@ impl ResnetArchitecture {
     ///
     /// On CUDA they run fused, as `memory` says, if they can (see [`Self::fusible`]).
     pub fn stages(&self, channels: usize, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
-        let fused = self.fusible().is_ok().then(|| memory.clone());
+        let fuses = self.fusible().is_ok() && memory.precision.fuses();
+        let fused = fuses.then(|| memory.clone());
         let stem = StemSpec {
             form: self.form,
             channels: [channels, self.stem],
@@ -431,9 +432,6 @@ impl StageSpec for PoolSpec {
 
 impl Forward for Pool {
     fn forward(&self, input: Activation, _pass: &Pass) -> Activation {
-        let map = input.into_map();
-        let [batch, channels, height, width] = map.dims();
-        let flat = map.reshape([batch, channels, height * width]);
-        Activation::Features(flat.mean_dim(2).reshape([batch, channels]))
+        Activation::Features(mean(input.into_map()))
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::activation::{relu, sigmoid};
-use burn::tensor::module::{avg_pool2d, max_pool2d};
+use burn::tensor::module::max_pool2d;
 use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 use burn::tensor::{Device, Tensor};
 
@@ -10,7 +10,8 @@ use super::sizes::{Layer, SizedLayer};
 use super::{Join, Norm};
 use crate::memory::{Activation, Forward, Pass, Window};
 use crate::model::layer::{Conv2d, Dropout, Linear, NormLayer};
-use crate::ops::convolution;
+use crate::ops::reference::{mean, mean_pool};
+use crate::ops::{biased, convolution};
 use crate::random;
 
 /// What has parameters, and how it is run.
@@ -123,7 +124,7 @@ impl Layers {
                 let conv = &self.conv[*at];
                 let map = convolution(input.into_map(), conv.weight(), *stride, *padding);
                 Activation::Map(match conv.bias() {
-                    Some(bias) => map + bias.reshape([1, -1, 1, 1]),
+                    Some(bias) => biased(map, bias),
                     None => map,
                 })
             }
@@ -151,14 +152,9 @@ impl Layers {
                 let options = AvgPoolOptions::new([*kernel; 2])
                     .with_stride([*stride; 2])
                     .with_padding([*padding; 2]);
-                Activation::Map(avg_pool2d(input.into_map(), options))
+                Activation::Map(mean_pool(input.into_map(), options))
             }
-            Step::GlobalPool => {
-                let map = input.into_map();
-                let [batch, channels, height, width] = map.dims();
-                let flat = map.reshape([batch, channels, height * width]);
-                Activation::Features(flat.mean_dim(2).reshape([batch, channels]))
-            }
+            Step::GlobalPool => Activation::Features(mean(input.into_map())),
             Step::Flatten => {
                 let map = input.into_map();
                 let [batch, channels, height, width] = map.dims();

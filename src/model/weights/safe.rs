@@ -4,18 +4,29 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
+use burn::tensor::{DType, f16};
 use safetensors::tensor::{Dtype, SafeTensors, View};
 
 use super::decode::{Float, to_f32};
 use super::{NamedTensor, Weights, WeightsError};
 
-/// The bytes of a SafeTensors file with these tensors, as PyTorch's tools read it.
+/// [`write_in`] in 32 bits.
+///
+/// # Errors
+/// As there.
+pub fn write(tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
+    write_in(DType::F32, tensors)
+}
+
+/// The bytes of a SafeTensors file with these tensors in `numbers`, 32-bit or fp16, as PyTorch's tools
+/// read it.
 ///
 /// The same tensors give the same bytes, in whatever order they come.
 ///
 /// # Errors
 /// When two tensors have one name, or a tensor's numbers do not fit its shape.
-pub fn write(tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
+pub fn write_in(numbers: DType, tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
+    let halves = numbers == DType::F16;
     let mut seen = BTreeSet::new();
     for tensor in tensors {
         if !seen.insert(&tensor.name) {
@@ -30,30 +41,39 @@ pub fn write(tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
             )));
         }
     }
-    let views = tensors.iter().map(|tensor| (tensor.name.as_str(), F32View(tensor)));
+    let views = tensors.iter().map(|tensor| (tensor.name.as_str(), Written { tensor, halves }));
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     safetensors::serialize(views, Some(metadata))
         .map_err(|error| WeightsError::Write(error.to_string()))
 }
 
 /// Makes the bytes of one tensor at a time.
-struct F32View<'a>(&'a NamedTensor);
+struct Written<'a> {
+    tensor: &'a NamedTensor,
+    /// Whether its numbers are written in fp16.
+    halves: bool,
+}
 
-impl View for F32View<'_> {
+impl View for Written<'_> {
     fn dtype(&self) -> Dtype {
-        Dtype::F32
+        if self.halves { Dtype::F16 } else { Dtype::F32 }
     }
 
     fn shape(&self) -> &[usize] {
-        &self.0.shape
+        &self.tensor.shape
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        self.0.data.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>().into()
+        let numbers = self.tensor.data.iter();
+        let bytes: Vec<u8> = match self.halves {
+            true => numbers.flat_map(|number| f16::from_f32(*number).to_le_bytes()).collect(),
+            false => numbers.flat_map(|number| number.to_le_bytes()).collect(),
+        };
+        bytes.into()
     }
 
     fn data_len(&self) -> usize {
-        self.0.data.len() * size_of::<f32>()
+        self.tensor.data.len() * if self.halves { size_of::<f16>() } else { size_of::<f32>() }
     }
 }
 

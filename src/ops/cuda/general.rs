@@ -81,7 +81,7 @@ impl Product for General {
         let of_weight = map.map(|map| {
             let map = kernels.padded(map);
             let found = kernels.padded_weight_gradient(&convolution, &map, &gradient, weight_shape);
-            kernels.gpu.tensor(&found, weight_shape).cast(kernels.element.storage().dtype())
+            kernels.gpu.tensor(&found, weight_shape)
         });
         [of_map, of_weight]
     }
