@@ -151,7 +151,9 @@ fn every_schedule_agrees(network: &Network, precision: Precision) {
         Ok(())
     });
     agrees.expect("every schedule agrees");
-    for tree in [Tree::segments(&vec![1; stages]), Tree::keep_all(stages).offloaded(&vec![true; stages])] {
+    for tree in
+        [Tree::segments(&vec![1; stages]), Tree::keep_all(stages).offloaded(&vec![true; stages])]
+    {
         assert!(step(&chain, &tree, IMAGES, numbers) == plain, "{tree:?}");
     }
 }

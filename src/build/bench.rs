@@ -139,7 +139,8 @@ impl Bench {
         let meter = Meter::open(&device);
         let planner = planner(plan, &device)?;
         let chain = super::chain(plan, &planner, &device);
-        let learner = learner(plan, planner, &heads, chain, device, |head| train.label_counts(head));
+        let learner =
+            learner(plan, planner, &heads, chain, device, |head| train.label_counts(head));
         let schedule = schedule(plan, loader.batches_per_epoch());
         // A run counts its epochs from 1.
         let ahead = loader.epoch(1, 0);

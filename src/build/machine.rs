@@ -21,7 +21,8 @@ pub fn machine_here(device: DevicePlan) -> Option<(Machine, String)> {
 fn card(found: &Found, index: Option<usize>) -> Option<(Machine, String)> {
     let cards = found.cards.as_ref().ok()?;
     let usable = cards.iter().filter(|card| index.is_none_or(|index| card.index == index));
-    let CardDetails { name, memory, .. } = usable.filter_map(|card| card.details.as_ref().ok()).next()?;
+    let CardDetails { name, memory, .. } =
+        usable.filter_map(|card| card.details.as_ref().ok()).next()?;
     Some((Machine { cuda: true, memory: *memory }, name.clone()))
 }
 

@@ -21,8 +21,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::data::{self, Cache, DataError, Dataset, LabelCounts, Loader, LoaderConfig, Splits};
-use crate::memory::measure::Meter;
 use crate::memory::Chain;
+use crate::memory::measure::Meter;
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, Norm};
 use crate::optim::{LossScale, Schedule};
@@ -170,7 +170,8 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         Some(path) => start_from(&mut chain, path, &device)?,
         None => Vec::new(),
     };
-    let mut learner = learner(&plan, planner, &heads, chain, device, |head| train.label_counts(head));
+    let mut learner =
+        learner(&plan, planner, &heads, chain, device, |head| train.label_counts(head));
     let mut schedule = schedule(&plan, train_loader.batches_per_epoch());
 
     if options.mode == FolderMode::Overwrite {

@@ -122,9 +122,11 @@ fn why_not_weights(peak: &Peak) -> String {
             peak.percent(peak.fixed)
         ),
         // It comes back a parameter at a time.
-        false => "nearly all of the optimizer's state belongs to one parameter, and is back for its \
+        false => {
+            "nearly all of the optimizer's state belongs to one parameter, and is back for its \
                   step"
-            .to_owned(),
+                .to_owned()
+        }
     }
 }
 

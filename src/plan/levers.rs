@@ -28,6 +28,8 @@ pub(super) enum Lever {
     ShareDenseLayers,
     /// Other numbers.
     Precision(Precision),
+    /// All numbers in fp16, and an optimizer whose `eps` is none of those that are 0 there.
+    HalfWithEps,
     /// What is kept waits in host memory.
     Offload,
     /// The optimizer's state waits in host memory.
@@ -44,6 +46,7 @@ impl Lever {
             Self::MicroBatch(images) => format!("micro_batch = {images}"),
             Self::ShareDenseLayers => "dense_layers = \"share\"".to_owned(),
             Self::Precision(precision) => format!("precision = \"{}\"", precision.name()),
+            Self::HalfWithEps => "precision = \"half\" with eps = 1e-4".to_owned(),
             Self::Offload => "offload = \"host\"".to_owned(),
             Self::OffloadOptimizer => "offload_optimizer = true".to_owned(),
             Self::Sgd => "optimizer = { sgd = { momentum = 0.0 } }".to_owned(),
@@ -52,12 +55,18 @@ impl Lever {
 
     /// Whether it acts on weights, gradients and the optimizer's state, not only on activations.
     pub fn acts_on_weights(&self) -> bool {
-        matches!(self, Self::Precision(Precision::Half) | Self::OffloadOptimizer | Self::Sgd)
+        matches!(
+            self,
+            Self::Precision(Precision::Half)
+                | Self::HalfWithEps
+                | Self::OffloadOptimizer
+                | Self::Sgd
+        )
     }
 
     /// Whether it changes what is computed, and not only how.
     pub fn changes_training(&self) -> bool {
-        matches!(self, Self::Precision(_) | Self::Sgd)
+        matches!(self, Self::Precision(_) | Self::HalfWithEps | Self::Sgd)
     }
 }
 
@@ -72,10 +81,8 @@ pub(super) fn pull(plan: &Plan, machine: &Machine, budget: u64, way: &Combinatio
             pulled.push(Pulled { lever, peak: then.peak, slowdown, fits: then.fits });
         }
     };
-    let policy = |policy: CheckpointingConfig| Combination {
-        checkpointing: Choice(policy),
-        ..way.clone()
-    };
+    let policy =
+        |policy: CheckpointingConfig| Combination { checkpointing: Choice(policy), ..way.clone() };
     let none = NoSettings {};
     let policies = [CheckpointingConfig::Sqrt(none), CheckpointingConfig::Every(none)];
     let peak = |predictor: &mut Predictor<'_>, policy: &Combination| {
@@ -93,15 +100,20 @@ pub(super) fn pull(plan: &Plan, machine: &Machine, budget: u64, way: &Combinatio
             add(Lever::MicroBatch(images), &mut predictor, &changed);
         }
     }
-    if plan.dense_layers(machine.cuda, way.precision).len() > 1 && way.dense_layers == DenseLayers::Keep {
+    if plan.dense_layers(machine.cuda, way.precision).len() > 1
+        && way.dense_layers == DenseLayers::Keep
+    {
         let changed = Combination { dense_layers: DenseLayers::Share, ..way.clone() };
         add(Lever::ShareDenseLayers, &mut predictor, &changed);
     }
-    for precision in plan.precisions(machine.cuda) {
-        if smaller(precision, way.precision) {
-            let changed = Combination { precision, ..way.clone() };
-            add(Lever::Precision(precision), &mut predictor, &changed);
-        }
+    let precisions = plan.precisions(machine.cuda);
+    for precision in precisions.iter().copied().filter(|p| smaller(*p, way.precision)) {
+        let changed = Combination { precision, ..way.clone() };
+        add(Lever::Precision(precision), &mut predictor, &changed);
+    }
+    if !precisions.contains(&Precision::Half) && with_eps(plan).is_some() {
+        let changed = Combination { precision: Precision::Half, ..way.clone() };
+        add(Lever::HalfWithEps, &mut predictor, &changed);
     }
     if machine.cuda && !way.offloads() {
         let offload = Choice(OffloadConfig::Host(none));
@@ -123,6 +135,19 @@ pub(super) fn pull(plan: &Plan, machine: &Machine, budget: u64, way: &Combinatio
         }
     }
     pulled
+}
+
+/// The same with all numbers in fp16 and an `eps` that is not 0 there, where that is allowed.
+fn with_eps(plan: &Plan) -> Option<Plan> {
+    let mut config = plan.to_config();
+    config.memory.precision = Precision::Half;
+    match &mut config.train.optimizer.0 {
+        OptimizerConfig::Adam(adam) => adam.eps = 1e-4,
+        OptimizerConfig::AdamW(adam) => adam.eps = 1e-4,
+        OptimizerConfig::Rmsprop(rmsprop) => rmsprop.eps = 1e-4,
+        _ => return None,
+    }
+    super::plan(config).ok()
 }
 
 /// Whether numbers, or weights, take less memory in the first than in the second.

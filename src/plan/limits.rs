@@ -1,6 +1,6 @@
 //! What would fit where a step does not: settings, images, depth.
 
-use super::levers;
+use super::levers::{self, Lever};
 use super::{Combination, Machine, Plan, Predictor};
 use crate::choice::{Choice, NoSettings};
 use crate::config::Config;
@@ -22,11 +22,11 @@ pub(super) fn what_would_fit(
     way: &Combination,
 ) -> String {
     let levers = levers::pull(plan, &machine, budget, way);
-    let mut would: Vec<String> = levers
-        .iter()
-        .filter(|pulled| pulled.fits)
-        .map(|pulled| format!("`{}`", pulled.lever.written()))
-        .collect();
+    let images = fewer_images(plan, machine, budget, way).map(Lever::MicroBatch);
+    let others = levers.into_iter().filter(|pulled| pulled.fits).map(|pulled| pulled.lever);
+    let others = others.filter(|lever| !matches!(lever, Lever::MicroBatch(_)));
+    let mut would: Vec<String> =
+        images.into_iter().chain(others).map(|lever| format!("`{}`", lever.written())).collect();
     let leanest = leanest(plan, machine, way);
     let together = |plan: &Plan, precision: Precision| {
         let way = Combination { precision, ..leanest.clone() };
@@ -75,6 +75,21 @@ pub(super) fn what_would_fit(
     }
 }
 
+/// The most images at once that fit.
+fn fewer_images(plan: &Plan, machine: Machine, budget: u64, way: &Combination) -> Option<usize> {
+    let mut predictor = Predictor::within(plan, machine, budget);
+    let (mut fit, mut too_many) = (0, way.micro_batch);
+    while too_many - fit > 1 {
+        let micro_batch = (fit + too_many) / 2;
+        let found = predictor.predict(&Combination { micro_batch, ..way.clone() });
+        match found.is_ok_and(|found| found.fits) {
+            true => fit = micro_batch,
+            false => too_many = micro_batch,
+        }
+    }
+    (fit > 0).then_some(fit)
+}
+
 /// Everything that lowers the peak and changes no number.
 fn leanest(plan: &Plan, machine: Machine, way: &Combination) -> Combination {
     let offload = match machine.cuda {
@@ -86,7 +101,10 @@ fn leanest(plan: &Plan, machine: Machine, way: &Combination) -> Combination {
         micro_batch: 1,
         checkpointing: Choice(CheckpointingConfig::Budget(NoSettings {})),
         offload: Choice(offload),
-        dense_layers: plan.dense_layers(machine.cuda, way.precision).pop().unwrap_or(way.dense_layers),
+        dense_layers: plan
+            .dense_layers(machine.cuda, way.precision)
+            .pop()
+            .unwrap_or(way.dense_layers),
         offload_optimizer: machine.cuda,
     }
 }

@@ -16,6 +16,8 @@ mod outlook;
 mod planner;
 mod predict;
 mod saved;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 

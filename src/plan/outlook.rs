@@ -3,9 +3,7 @@
 use serde::Serialize;
 
 use super::{Combination, Machine, Plan, Planner, Prediction, Predictor, advice};
-use crate::memory::{
-    CheckpointingConfig, DenseLayers, Footprint, PolicyFault, Precision,
-};
+use crate::memory::{CheckpointingConfig, DenseLayers, Footprint, PolicyFault, Precision};
 
 /// A plan as it is predicted; the names of the fields are those that others' scripts read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -145,9 +143,8 @@ impl Outlook {
         let costs = predictor.costs(&way);
         let ways = plan.combinations(machine);
         let found = predict_all(plan, machine, &ways)?;
-        let fits = |place: &usize| {
-            found[*place].fits && ways[*place].precision == plan.memory.precision
-        };
+        let fits =
+            |place: &usize| found[*place].fits && ways[*place].precision == plan.memory.precision;
         let fastest = (0..ways.len())
             .filter(fits)
             .min_by(|a, b| found[*a].seconds.total_cmp(&found[*b].seconds));

@@ -90,9 +90,8 @@ impl Planner {
     /// What a saved state is to remember; nothing where the configuration says it all.
     pub fn chosen(&self) -> Option<Chosen> {
         let configured = Combination::configured(&self.plan.memory, self.plan.train.batch_size);
-        let says_all = !self.plan.memory.is_auto()
-            && !keeps_within(&configured)
-            && self.way == configured;
+        let says_all =
+            !self.plan.memory.is_auto() && !keeps_within(&configured) && self.way == configured;
         (!says_all).then(|| Chosen { way: self.way.clone(), budget: self.budget })
     }
 
@@ -193,12 +192,7 @@ fn fastest(plan: &Plan, machine: Machine, ways: &[Combination]) -> Option<Combin
     best.map(|(_, way)| way.clone())
 }
 
-fn nothing_fits(
-    plan: &Plan,
-    machine: Machine,
-    budget: u64,
-    ways: &[Combination],
-) -> NothingFits {
+fn nothing_fits(plan: &Plan, machine: Machine, budget: u64, ways: &[Combination]) -> NothingFits {
     let mut predictor = Predictor::new(plan, machine);
     let peaks = ways.iter().filter_map(|way| Some((predictor.predict(way).ok()?.peak, way)));
     let (least, way) = peaks.min_by_key(|(peak, _)| *peak).expect("there are ways");

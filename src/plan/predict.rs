@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use super::{Combination, Costs, Machine, Plan};
 use crate::memory::{
-    CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, PolicyFault, Precision, Schedule, Simulation,
-    Speed, Strategy, Target, TradeOff, Tree, simulate,
+    CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, PolicyFault, Precision, Schedule,
+    Simulation, Speed, Strategy, Target, TradeOff, Tree, simulate,
 };
 
 /// What a way to take a step comes to.
@@ -168,7 +168,8 @@ impl<'a> Predictor<'a> {
     pub fn least_seconds(&mut self, way: &Combination) -> f64 {
         let known = self.known(way);
         let Costs { stages, optimizer_seconds, .. } = &known.costs;
-        let work = |s: &Footprint| s.forward_seconds(&known.speed) + s.backward_seconds(&known.speed);
+        let work =
+            |s: &Footprint| s.forward_seconds(&known.speed) + s.backward_seconds(&known.speed);
         let parts = self.plan.train.batch_size as f64 / way.micro_batch as f64;
         stages.iter().map(work).sum::<f64>() * parts.max(1.0) + optimizer_seconds
     }

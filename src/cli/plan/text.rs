@@ -57,12 +57,7 @@ fn stages(stages: &[StageOutlook]) -> String {
     let mut table = table(&["stage", "kept", "workspace", "GFLOP"]);
     let row = |name: String, stage: &StageOutlook| {
         let flops = format!("{:.2}", stage.flops / 1e9);
-        [
-            Cell::new(name),
-            right(Bytes(stage.kept)),
-            right(Bytes(stage.workspace)),
-            right(flops),
-        ]
+        [Cell::new(name), right(Bytes(stage.kept)), right(Bytes(stage.workspace)), right(flops)]
     };
     if stages.len() <= MOST_STAGES {
         for stage in stages {
@@ -90,8 +85,16 @@ fn stages(stages: &[StageOutlook]) -> String {
 
 fn strategies(outlook: &Outlook, all: bool) -> String {
     let mut table = table(&[
-        "", "checkpointing", "precision", "images", "dense layers", "offload", "peak",
-        "recomputed", "time", "fits",
+        "",
+        "checkpointing",
+        "precision",
+        "images",
+        "dense layers",
+        "offload",
+        "peak",
+        "recomputed",
+        "time",
+        "fits",
     ]);
     let places: Vec<usize> = match all {
         true => (0..outlook.strategies.len()).collect(),
