@@ -2,6 +2,7 @@
 //!
 //! `cargo bench --bench budgets` writes `benches/results/<date>-budgets-<model>.svg` and
 //! `<date>-budgets.json`, without a GPU: the stages' bytes and operations are those of CUDA.
+#![expect(clippy::print_stdout, reason = "a program that measures")]
 
 use std::error::Error;
 use std::path::Path;

@@ -160,7 +160,7 @@ fn what_is_said_to_fit_does() {
     let way = Combination { micro_batch: 1, ..Combination::configured(&plan.memory, 8) };
     let machine = card(150 << 20);
     let text = super::limits::what_would_fit(&plan, machine, 140 << 20, &way);
-    insta::assert_snapshot!(text, @"");
+    insta::assert_snapshot!(text);
     let side = text.split("images of ").nth(1).and_then(|rest| rest.split('×').next());
     let side: usize = side.and_then(|side| side.parse().ok()).expect("a side");
     let fits = |side: usize| {
@@ -186,17 +186,17 @@ fn where_nothing_fits_the_least_peak_and_what_would_fit_are_told() {
     let mut predictor = Predictor::within(&plan, card(80 << 30), fault.least);
     let way = Combination::configured(&plan.memory, plan.train.batch_size);
     assert_eq!(predictor.predict(&way).expect("predicts").peak, fault.least);
-    insta::assert_snapshot!(fault.to_string(), @"");
+    insta::assert_snapshot!(fault.to_string());
 }
 
 #[test]
 fn checkpointing_is_not_advised_for_a_model_that_is_all_weights() {
     let plan = planned("configs/experiments/11_cnn_regression.toml", &[]);
     let outlook = Outlook::new(&plan, &card(2 << 30)).expect("a right policy");
-    insta::assert_snapshot!(outlook.advice, @"");
+    insta::assert_snapshot!(outlook.advice);
     let large = planned("configs/experiments/11_cnn_regression_large.toml", &[]);
     let outlook = Outlook::new(&large, &card(32 << 30)).expect("a right policy");
-    insta::assert_snapshot!(outlook.advice, @"");
+    insta::assert_snapshot!(outlook.advice);
 }
 
 #[test]
