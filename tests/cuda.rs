@@ -17,6 +17,8 @@ mod ahead;
 mod cube;
 #[path = "cuda/general.rs"]
 mod general;
+#[path = "cuda/offload.rs"]
+mod offload;
 #[path = "cuda/optim.rs"]
 mod optim;
 #[path = "cuda/precision.rs"]

@@ -8,7 +8,7 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor};
 use trainer::build::{Bench, resolve_device};
 use trainer::memory::measure::{Meter, PeakKind, mark, record};
-use trainer::memory::{OutOfMemory, catch_out_of_memory, check_allocated};
+use trainer::memory::{OutOfMemory, check_allocated};
 use trainer::ops::cuda::{Buffer, Gpu, Storage};
 
 const MIB: u64 = 1 << 20;
@@ -98,15 +98,37 @@ fn a_step_that_ran_out_of_memory_can_be_taken_once_there_is_some() {
     device.memory_cleanup();
 
     let mut disturbed = bench();
+    let images = disturbed.learner.strategy.micro_batch;
     let held = ballast(&gpu, 1);
     for _ in 0..2 {
-        let caught = catch_out_of_memory(|| disturbed.step());
-        println!("without memory: {caught:?}");
-        assert!(matches!(caught, Err(OutOfMemory { .. })));
+        let failed = disturbed.step().expect_err("not one image fits");
+        println!("without memory: {failed:?}");
+        assert!(format!("{failed:?}").contains("OutOfMemory"));
+        assert_eq!(disturbed.learner.strategy.micro_batch, 1);
+        disturbed.learner.strategy.micro_batch = images;
     }
     drop(held);
     device.memory_cleanup();
     let losses = [disturbed.step().expect("fits"), disturbed.step().expect("fits")];
     println!("losses {losses:?}, undisturbed {expected:?}");
     assert_eq!(losses, expected);
+}
+
+#[test]
+fn a_step_that_does_not_fit_goes_on_as_one_that_began_with_fewer_images_at_once() {
+    let (device, gpu) = gpu();
+    let mut disturbed = bench();
+    let held = ballast(&gpu, 6);
+    let first = disturbed.step().expect("fits in parts");
+    drop(held);
+    let images = disturbed.learner.strategy.micro_batch;
+    println!("{:?}", disturbed.learner.retreats);
+    assert!(images < 128, "{images}");
+    let losses = [first, disturbed.step().expect("fits")];
+    drop(disturbed);
+    device.memory_cleanup();
+
+    let mut expected = bench();
+    expected.learner.strategy.micro_batch = images;
+    assert_eq!(losses, [expected.step().expect("fits"), expected.step().expect("fits")]);
 }

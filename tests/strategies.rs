@@ -6,8 +6,11 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use proptest::prelude::*;
+use trainer::choice::NoSettings;
+use trainer::memory::offload::Store;
 use trainer::memory::{
-    Activation, BatchStatistics, Chain, Precision, Schedule, StageSpec, Tree, executor, statistics,
+    Activation, BatchStatistics, Chain, DiskOffloadConfig, OffloadConfig, Precision, Schedule,
+    StageSpec, Tree, executor, statistics,
 };
 use trainer::model::{HeadConfig, HeadsSpec, ModelConfig, Network, Norm};
 
@@ -67,9 +70,16 @@ fn values(of: impl Iterator<Item = (String, Tensor<1>)>) -> Values {
 }
 
 /// The gradients of Σ direction·outputs over a batch in `numbers`, taken in parts of `micro` images as
-/// `tree` has it, and the statistics that it leaves.
-fn step(chain: &Chain, tree: &Tree, micro: usize, numbers: DType) -> (Values, Values) {
-    step_of(chain, tree, micro, numbers, SIDE)
+/// `tree` has it, with what waits off the device in `store`, and the statistics that it
+/// leaves.
+fn step(
+    chain: &Chain,
+    tree: &Tree,
+    micro: usize,
+    numbers: DType,
+    store: &Store,
+) -> (Values, Values) {
+    step_of(chain, tree, micro, numbers, SIDE, store)
 }
 
 /// [`step`] with images of `side` pixels.
@@ -79,10 +89,12 @@ fn step_of(
     micro: usize,
     numbers: DType,
     side: usize,
+    store: &Store,
 ) -> (Values, Values) {
     let parts: Vec<_> = (0..IMAGES).step_by(micro).map(|at| at..(at + micro).min(IMAGES)).collect();
     let (images, direction) = (wave([IMAGES, 1, side, side], 0.7), wave([IMAGES, 2], 1.3));
-    let result = executor::train(
+    let result = executor::train_with(
+        store,
         chain,
         &Schedule::of_tree(tree, chain.stages().len(), parts.len()),
         11,
@@ -99,6 +111,7 @@ fn step_of(
             Activation::Outputs(vec![direction.cast(numbers)])
         },
     );
+    let result = result.expect("moves away and back");
     let found = result.statistics.into_iter().zip(&parts).map(|(s, part)| (s, part.len()));
     let found = statistics::combine(found.collect(), BatchStatistics::Mean);
     let gradients = result.gradients.iter().map(|(name, value)| (name.to_owned(), value.clone()));
@@ -139,23 +152,31 @@ fn assert_near(ours: &Values, exact: &Values, tolerance: f64) {
 fn every_schedule_agrees(network: &Network, precision: Precision) {
     let chain = chain(network, 0.25, precision);
     let (stages, numbers) = (chain.stages().len(), precision.activations());
-    let plain = step(&chain, &Tree::keep_all(stages), IMAGES, numbers);
+    let nowhere = Store::nowhere();
+    let plain = step(&chain, &Tree::keep_all(stages), IMAGES, numbers, &nowhere);
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = OffloadConfig::Disk(DiskOffloadConfig { path: folder.path().to_owned() });
+    let [host, disk] = [OffloadConfig::Host(NoSettings {}), disk]
+        .map(|config| Store::open(&config).expect("opens"));
     let trained = chain.parameters().iter().filter(|parameter| parameter.trained).count();
     assert_eq!(plain.0.len(), trained, "every parameter has a gradient");
     let config = ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let cases = trees(stages);
     let agrees = runner.run(&cases, |tree| {
-        let ours = step(&chain, &tree, IMAGES, numbers);
-        prop_assert!(ours == plain, "gradients or statistics differ: {tree:?}");
+        for store in [&host, &disk] {
+            let ours = step(&chain, &tree, IMAGES, numbers, store);
+            prop_assert!(ours == plain, "gradients or statistics differ: {tree:?} {store:?}");
+        }
         Ok(())
     });
     agrees.expect("every schedule agrees");
-    for tree in
-        [Tree::segments(&vec![1; stages]), Tree::keep_all(stages).offloaded(&vec![true; stages])]
-    {
-        assert!(step(&chain, &tree, IMAGES, numbers) == plain, "{tree:?}");
+    let every = Tree::segments(&vec![1; stages]);
+    let away = every.clone().offloaded(&chain.moves_saved());
+    for (tree, store) in [(every, &nowhere), (away.clone(), &host), (away, &disk)] {
+        assert!(step(&chain, &tree, IMAGES, numbers, store) == plain, "{tree:?}");
     }
+    assert_eq!(std::fs::read_dir(folder.path()).expect("reads").count(), 0);
 }
 
 fn every_split_agrees(network: &Network) {
@@ -163,10 +184,13 @@ fn every_split_agrees(network: &Network) {
     // A part draws masks of its own.
     let chain = chain(network, 0.0, Precision::Fp32);
     let stages = chain.stages().len();
-    let (whole, _) = step(&chain, &Tree::keep_all(stages), IMAGES, DType::F32);
+    let host = Store::open(&OffloadConfig::Host(NoSettings {})).expect("opens");
+    let (whole, _) = step(&chain, &Tree::keep_all(stages), IMAGES, DType::F32, &host);
     for micro in [1, 2, 3, 4, IMAGES, 9] {
-        for tree in [Tree::keep_all(stages), Tree::segments(&vec![1; stages])] {
-            let (parts, _) = step(&chain, &tree, micro, DType::F32);
+        let every = Tree::segments(&vec![1; stages]);
+        let away = every.clone().offloaded(&chain.moves_saved());
+        for tree in [Tree::keep_all(stages), every, away] {
+            let (parts, _) = step(&chain, &tree, micro, DType::F32, &host);
             assert_near(&parts, &whole, 1e-5);
         }
     }
@@ -226,7 +250,7 @@ fn digests_of_gradients() {
     ] {
         let chain = chain(&network, 0.0, precision);
         let tree = Tree::keep_all(chain.stages().len());
-        let found = step_of(&chain, &tree, IMAGES, precision.activations(), 96);
+        let found = step_of(&chain, &tree, IMAGES, precision.activations(), 96, &Store::nowhere());
         println!("digest {:x}", digest(&found));
     }
 }

@@ -19,7 +19,7 @@ use crate::run::{LearnError, Learner, RunError};
 
 /// Training steps of a plan's model.
 pub struct Bench {
-    meter: Meter,
+    pub(super) meter: Meter,
     /// The model and what changes it.
     pub learner: Learner,
     batches: Batches,
@@ -63,7 +63,7 @@ impl Bench {
         let planner = planner(plan, &device)?;
         super::warm::compile_kernels(plan, &planner, &device);
         let chain = super::chain(plan, &planner, &device);
-        let learner = learner(plan, planner, &heads, chain, device, counts);
+        let learner = learner(plan, planner, &heads, chain, device, counts)?;
         let learning_rate = plan.train.optimizer.lr();
         let batches = Batches::Kept { images, shape, targets, learning_rate };
         Ok(Self { meter, learner, batches, steps: 0 })
@@ -140,7 +140,7 @@ impl Bench {
         let planner = planner(plan, &device)?;
         let chain = super::chain(plan, &planner, &device);
         let learner =
-            learner(plan, planner, &heads, chain, device, |head| train.label_counts(head));
+            learner(plan, planner, &heads, chain, device, |head| train.label_counts(head))?;
         let schedule = schedule(plan, loader.batches_per_epoch());
         // A run counts its epochs from 1.
         let ahead = loader.epoch(1, 0);

@@ -4,6 +4,7 @@ mod bench;
 mod device;
 mod machine;
 mod resume;
+mod trace;
 mod warm;
 
 use std::collections::BTreeMap;
@@ -16,13 +17,17 @@ pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_dev
 pub use machine::machine_here;
 pub use resume::ChangedKeys;
 pub(crate) use resume::differences;
+pub use trace::{Traced, trace};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::choice::NoSettings;
 use crate::data::{self, Cache, DataError, Dataset, LabelCounts, Loader, LoaderConfig, Splits};
 use crate::memory::Chain;
 use crate::memory::measure::Meter;
+use crate::memory::offload::{OffloadError, Store};
+use crate::memory::{OffloadConfig, Operation};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, Norm};
 use crate::optim::{LossScale, Schedule};
@@ -64,6 +69,9 @@ pub enum BuildError {
     /// No way to take a step keeps within the budget.
     #[error(transparent)]
     NothingFits(#[from] NothingFits),
+    /// There is nowhere to move what is kept for the backward pass.
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
     /// The run folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -171,7 +179,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         None => Vec::new(),
     };
     let mut learner =
-        learner(&plan, planner, &heads, chain, device, |head| train.label_counts(head));
+        learner(&plan, planner, &heads, chain, device, |head| train.label_counts(head))?;
     let mut schedule = schedule(&plan, train_loader.batches_per_epoch());
 
     if options.mode == FolderMode::Overwrite {
@@ -213,6 +221,9 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         meter,
     };
     announce(&mut run, resumed, train.len(), config)?;
+    if let Some(message) = idle_offload(&run.plan, &run.learner) {
+        run.reports.event(&Event::Warning { message: message.to_owned() })?;
+    }
     if !fresh.is_empty() {
         let message = format!("not in the weights given, so drawn at random: {}", fresh.join(", "));
         run.reports.event(&Event::Warning { message })?;
@@ -334,8 +345,10 @@ fn learner(
     chain: Chain,
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
-) -> Learner {
+) -> Result<Learner, OffloadError> {
     let strategy = planner.strategy().clone();
+    let memory = planner.memory();
+    let store = Store::open(&memory.offload())?;
     let precision = plan.memory.precision;
     let chain = chain.in_numbers(precision.parameters());
     let with_loss = heads.iter().zip(&plan.heads).enumerate();
@@ -345,10 +358,16 @@ fn learner(
     });
     let trained: Vec<_> = chain.packs().into_iter().filter(|pack| pack.trained).collect();
     let sizes = trained.iter().map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));
-    Learner {
+    let optimizer = plan.train.optimizer.init(sizes);
+    let host = OffloadConfig::Host(NoSettings {});
+    let optimizer = match memory.offload_optimizer {
+        true => optimizer.wait_in(Store::open(&host)?),
+        false => optimizer,
+    };
+    Ok(Learner {
         device,
         heads: with_loss.collect(),
-        optimizer: plan.train.optimizer.init(sizes),
+        optimizer,
         ema: plan
             .train
             .ema
@@ -358,11 +377,30 @@ fn learner(
         decay_norms_and_biases: plan.train.decay_norms_and_biases,
         strategy,
         planner,
+        store,
         precision,
         loss_scale: precision.scales_loss().then(LossScale::default),
         seed: plan.run.seed,
         retreats: Vec::new(),
         chain,
+    })
+}
+
+/// What is to be said of an offload that does nothing.
+fn idle_offload(plan: &Plan, learner: &Learner) -> Option<&'static str> {
+    let is_moved = |operation: &Operation| matches!(operation, Operation::Offload { .. });
+    match plan.memory.offload() {
+        OffloadConfig::None(_) => None,
+        OffloadConfig::Host(_) if !is_gpu(&learner.device) => Some(
+            "`offload = \"host\"` under [memory] frees nothing: the memory of the CPU is the host's. \
+             `[memory.offload.disk]` does.",
+        ),
+        _ if learner.strategy.schedule(1).operations.iter().any(is_moved) => None,
+        _ => Some(
+            "`offload` under [memory] moves nothing: the stages of this model keep graphs, which \
+             cannot be moved, and put no inputs aside. Choose a policy under \
+             [memory.checkpointing], such as \"every\".",
+        ),
     }
 }
 

@@ -16,6 +16,7 @@ mod plan;
 mod run;
 mod schema;
 mod sweep;
+mod trace;
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -62,6 +63,7 @@ enum Command {
     Check(check::Check),
     Plan(plan::Command),
     Sweep(sweep::Sweep),
+    Trace(trace::Trace),
     Schema(schema::Schema),
     Devices(devices::Devices),
     Data(data::Data),
@@ -87,6 +89,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Check(check) => check::execute(&check),
         Command::Plan(plan) => plan::execute(&plan),
         Command::Sweep(sweep) => sweep::execute(&sweep),
+        Command::Trace(trace) => trace::execute(&trace),
         Command::Schema(schema) => schema::execute(&schema),
         Command::Devices(devices) => devices::execute(&devices),
         Command::Data(data) => data::execute(&data),

@@ -268,7 +268,8 @@ mod tests {
                 shapes.iter().filter(|one| matches!(one, Shape::Map(_) | Shape::Table(_))).count();
             let strings =
                 shapes.iter().filter(|one| matches!(one, Shape::Choice(_) | Shape::String)).count();
-            let numbers = shapes.iter().filter(|one| matches!(one, Shape::Number)).count();
+            let is_number = |one: &&Shape| matches!(one, Shape::Number | Shape::Integer { .. });
+            let numbers = shapes.iter().filter(is_number).count();
             assert_eq!(arrays + tables + strings + numbers, shapes.len(), "{shapes:?}");
             assert!(arrays < 2 && tables < 2 && strings < 2 && numbers < 2, "{shapes:?}");
         }

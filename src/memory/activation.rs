@@ -2,6 +2,8 @@
 
 use burn::tensor::Tensor;
 
+use super::offload::Piece;
+
 #[cfg(feature = "cuda")]
 use crate::ops::cuda::DeviceMap;
 use crate::ops::seed;
@@ -80,6 +82,20 @@ impl Activation {
             }
             #[cfg(feature = "cuda")]
             Self::Device(map) => ActivationShape::Map(map.shape()),
+        }
+    }
+
+    /// What of it can be moved off the device.
+    pub(super) fn pieces(&mut self) -> Vec<Piece<'_>> {
+        match self {
+            Self::Map(map) => vec![Piece::Map(map)],
+            Self::Features(features) => vec![Piece::Features(features)],
+            Self::Outputs(outputs) => outputs.iter_mut().map(Piece::Features).collect(),
+            #[cfg(feature = "cuda")]
+            Self::Device(map) => {
+                let gpu = map.gpu.clone();
+                vec![Piece::Buffer(gpu, map.columns.buffer_mut())]
+            }
         }
     }
 

@@ -16,6 +16,16 @@ impl Chain {
         Self { stages: specs.iter().map(|spec| spec.init(device, seed)).collect() }
     }
 
+    #[cfg(test)]
+    pub(super) fn of(stages: Vec<Box<dyn Stage>>) -> Self {
+        Self { stages }
+    }
+
+    /// Of which stages what they keep can be moved off the device.
+    pub fn moves_saved(&self) -> Vec<bool> {
+        self.stages.iter().map(|stage| stage.moves_saved()).collect()
+    }
+
     /// The stages, first to last.
     pub fn stages(&self) -> &[Box<dyn Stage>] {
         &self.stages

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::measure::mark;
-use super::schedule::{Operation, Schedule};
+use super::measure;
+use super::offload::{OffloadError, Parcel, Piece, Store};
+use super::schedule::{Aside, Operation, Schedule};
 use super::stage::Statistics;
 use super::{Activation, Chain, Gradients, Pass, Purpose, Saved, fault};
 
@@ -27,9 +28,11 @@ struct Places {
     inputs: BTreeMap<(usize, usize), Activation>,
     /// What stages keep, by micro-batch and stage.
     saved: BTreeMap<(usize, usize), Saved>,
+    /// What has been moved off the device, by micro-batch and stage.
+    away: BTreeMap<(usize, usize, Aside), Parcel>,
 }
 
-/// Runs the training `schedule` of step `step`: `input` gives each micro-batch, `loss` takes the
+/// Runs the training `schedule` of step `step`, with nothing moved off the device: `input` gives each micro-batch, `loss` takes the
 /// outputs of one and returns the gradient with respect to them.
 ///
 /// # Panics
@@ -40,14 +43,37 @@ pub fn train(
     schedule: &Schedule,
     seed: u64,
     step: u64,
+    input: impl FnMut(usize) -> Activation,
+    loss: impl FnMut(usize, Activation) -> Activation,
+) -> StepResult {
+    let store = Store::nowhere();
+    let result = train_with(&store, chain, schedule, seed, step, input, loss);
+    result.expect("nothing is moved off the device")
+}
+
+/// As [`train`], with `store` for what the schedule moves off the device.
+///
+/// # Errors
+///
+/// When something could not be moved there or back.
+///
+/// # Panics
+///
+/// As there.
+pub fn train_with(
+    store: &Store,
+    chain: &Chain,
+    schedule: &Schedule,
+    seed: u64,
+    step: u64,
     mut input: impl FnMut(usize) -> Activation,
     mut loss: impl FnMut(usize, Activation) -> Activation,
-) -> StepResult {
+) -> Result<StepResult, OffloadError> {
     let mut result = StepResult::default();
     let mut places = Places::default();
     for operation in &schedule.operations {
         fault::check();
-        tell(chain, operation, "before");
+        begin(chain, operation);
         match *operation {
             Operation::Forward { stage, micro, keep } => {
                 let given = places.value(stage, micro, &mut input);
@@ -75,10 +101,21 @@ pub fn train(
                 places.forward.insert(micro, given);
             }
             Operation::Restore { stage, micro } => {
-                let input = places.inputs.remove(&(micro, stage)).expect("the input is put aside");
+                let input = places.inputs.remove(&(micro, stage));
+                let mut input = input.expect("the input is put aside");
+                if let Some(parcel) = places.away.remove(&(micro, stage, Aside::Input)) {
+                    store.land(parcel, input.pieces())?;
+                }
                 places.forward.insert(micro, input);
             }
-            Operation::Offload { .. } | Operation::Prefetch { .. } => {}
+            Operation::Offload { stage, micro, what } => {
+                let parcel = store.send(places.pieces(chain, stage, micro, what))?;
+                places.away.insert((micro, stage, what), parcel);
+            }
+            Operation::Prefetch { stage, micro, what } => {
+                let parcel = places.away.get_mut(&(micro, stage, what));
+                store.fetch(parcel.expect("it was moved away"))?;
+            }
             Operation::Loss { micro } => {
                 let outputs = places.forward.remove(&micro).expect("the last stage has run");
                 places.back.insert(micro, loss(micro, outputs));
@@ -87,7 +124,10 @@ pub fn train(
                 // Of stages computed again nothing but what they keep is needed.
                 places.forward.remove(&micro);
                 let gradient = places.back.remove(&micro).expect("a gradient has come this far");
-                let kept = places.saved.remove(&(micro, stage)).expect("the stage has kept");
+                let mut kept = places.saved.remove(&(micro, stage)).expect("the stage has kept");
+                if let Some(parcel) = places.away.remove(&(micro, stage, Aside::Saved)) {
+                    store.land(parcel, chain.stages()[stage].pieces(&mut kept))?;
+                }
                 let gradient =
                     chain.stages()[stage].backward(kept, gradient, &mut result.gradients);
                 if stage > 0 {
@@ -95,23 +135,38 @@ pub fn train(
                 }
             }
         }
-        tell(chain, operation, "after");
+        measure::end();
     }
-    result
+    Ok(result)
 }
 
-/// Notes the memory before or after a stage's work, where somebody asks.
-fn tell(chain: &Chain, operation: &Operation, when: &str) {
-    let (stage, work) = match operation {
-        Operation::Forward { stage, .. } => (stage, "forward"),
-        Operation::Recompute { stage, .. } => (stage, "recomputation"),
-        Operation::Backward { stage, .. } => (stage, "backward"),
-        _ => return,
-    };
-    mark(1, || format!("{} {when} {work}", chain.stages()[*stage].name()));
+/// Notes the memory before a stage's work, where somebody asks.
+fn begin(chain: &Chain, operation: &Operation) {
+    let name = |stage: &usize| chain.stages()[*stage].name().to_owned();
+    match operation {
+        Operation::Forward { stage, .. } => measure::begin("forward", || name(stage)),
+        Operation::Recompute { stage, .. } => measure::begin("recomputation", || name(stage)),
+        Operation::Backward { stage, .. } => measure::begin("backward", || name(stage)),
+        Operation::Loss { .. } => measure::begin("computation", || "loss".to_owned()),
+        _ => {}
+    }
 }
 
 impl Places {
+    /// What of what is put aside for a stage can be moved.
+    fn pieces(&mut self, chain: &Chain, stage: usize, micro: usize, what: Aside) -> Vec<Piece<'_>> {
+        match what {
+            Aside::Input => {
+                let input = self.inputs.get_mut(&(micro, stage));
+                input.expect("the input is put aside").pieces()
+            }
+            Aside::Saved => {
+                let kept = self.saved.get_mut(&(micro, stage)).expect("the stage has kept");
+                chain.stages()[stage].pieces(kept)
+            }
+        }
+    }
+
     /// Takes the value that `stage` runs on.
     fn value(
         &mut self,

@@ -39,6 +39,8 @@ pub struct Footprint {
     pub saves_input: bool,
     /// Whether what is kept holds on to the output's memory.
     pub saves_output: bool,
+    /// Whether what is kept can be moved off the device until it is needed.
+    pub moves_saved: bool,
     /// The most bytes in use at once while it runs and keeps nothing, beyond those before and its
     /// output.
     pub forward_workspace: u64,

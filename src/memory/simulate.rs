@@ -55,6 +55,8 @@ pub struct Simulation {
 /// Memory that several values may lie in.
 #[derive(Debug)]
 struct Block {
+    /// Of those allocated.
+    number: usize,
     bytes: u64,
     live: Rc<std::cell::Cell<u64>>,
 }
@@ -72,11 +74,16 @@ struct Value {
     roomy: bool,
 }
 
-/// What a stage keeps.
-struct Kept {
-    own: Rc<Block>,
-    /// Held, not read.
-    _shared: Vec<Rc<Block>>,
+/// What is put aside, by micro-batch and stage.
+type Parcel = (usize, usize, Aside);
+
+/// Memory that is off the device.
+struct Away {
+    bytes: u64,
+    /// How many of what was moved away lie in it.
+    users: usize,
+    /// There again.
+    back: Option<Rc<Block>>,
 }
 
 /// Adds up bytes and seconds.
@@ -85,13 +92,16 @@ struct Meter {
     peak: u64,
     /// The most within the operation under way.
     most: u64,
+    /// Blocks so far.
+    blocks: usize,
 }
 
 impl Meter {
     fn allocate(&mut self, bytes: u64) -> Rc<Block> {
         self.live.set(self.live.get() + bytes);
         self.use_more(0);
-        Rc::new(Block { bytes, live: Rc::clone(&self.live) })
+        self.blocks += 1;
+        Rc::new(Block { number: self.blocks, bytes, live: Rc::clone(&self.live) })
     }
 
     /// So many bytes are in use for a while.
@@ -99,6 +109,16 @@ impl Meter {
         self.most = self.most.max(self.live.get() + bytes);
         self.peak = self.peak.max(self.most);
     }
+}
+
+/// Notes that what lies in the blocks `numbers` is where it is used.
+fn land(away: &mut BTreeMap<usize, Away>, numbers: &[usize]) {
+    for number in numbers {
+        if let Some(block) = away.get_mut(number) {
+            block.users -= 1;
+        }
+    }
+    away.retain(|_, block| block.users > 0);
 }
 
 /// What `schedule` takes over stages that cost `stages`.
@@ -113,17 +133,21 @@ pub fn simulate(
     speed: &Speed,
 ) -> Simulation {
     let live = Rc::new(std::cell::Cell::new(surroundings.standing));
-    let mut meter = Meter { live: Rc::clone(&live), peak: live.get(), most: live.get() };
+    let mut meter = Meter { live: Rc::clone(&live), peak: live.get(), most: live.get(), blocks: 0 };
     let mut forward: BTreeMap<usize, Value> = BTreeMap::new();
     let mut back: BTreeMap<usize, Rc<Block>> = BTreeMap::new();
     let mut inputs: BTreeMap<(usize, usize), Option<Value>> = BTreeMap::new();
-    let mut saved: BTreeMap<(usize, usize), Kept> = BTreeMap::new();
-    let mut away: BTreeMap<(usize, usize, Aside), u64> = BTreeMap::new();
+    let mut saved: BTreeMap<(usize, usize), Vec<Rc<Block>>> = BTreeMap::new();
+    // What was moved away, by block, and in which blocks each of it lies.
+    let mut away: BTreeMap<usize, Away> = BTreeMap::new();
+    let mut parcels: BTreeMap<Parcel, Vec<usize>> = BTreeMap::new();
+    // What was sent last still takes its memory.
+    let mut leaving: Option<(Parcel, Vec<Rc<Block>>)> = None;
     let mut gradients: BTreeMap<usize, Rc<Block>> = BTreeMap::new();
     let (mut work, mut recomputation, mut waiting) = (0.0, 0.0, 0.0);
     // When the device has done its work and each direction of the link is free.
     let (mut out_free, mut in_free, mut most_away) = (0.0_f64, 0.0_f64, 0);
-    let mut arrives: BTreeMap<(usize, usize, Aside), f64> = BTreeMap::new();
+    let mut arrives: BTreeMap<Parcel, f64> = BTreeMap::new();
     let mut course = Vec::with_capacity(schedule.operations.len());
     for operation in &schedule.operations {
         meter.most = live.get();
@@ -143,12 +167,12 @@ pub fn simulate(
                 if keep == Keep::All {
                     let own = meter.allocate(footprint.saved);
                     meter.use_more(footprint.saving_workspace);
-                    let shared = [
+                    let kept = [
+                        Some(own),
                         footprint.saves_input.then(|| Rc::clone(&given.block)),
                         footprint.saves_output.then(|| Rc::clone(&output.block)),
                     ];
-                    let shared = shared.into_iter().flatten().collect();
-                    saved.insert((micro, stage), Kept { own, _shared: shared });
+                    saved.insert((micro, stage), kept.into_iter().flatten().collect());
                 } else {
                     meter.use_more(footprint.forward_workspace);
                 }
@@ -175,36 +199,61 @@ pub fn simulate(
                 let key = (micro, stage, Aside::Input);
                 if let Some(time) = arrives.remove(&key) {
                     waiting += (time - now).max(0.0);
+                    land(&mut away, &parcels.remove(&key).unwrap_or_default());
                 }
                 let value = inputs.remove(&(micro, stage)).flatten();
                 forward.insert(micro, value.expect("the input is there"));
             }
             Operation::Offload { stage, micro, what } => {
-                let bytes = match what {
+                let blocks = match what {
                     Aside::Input => {
                         let place = inputs.get_mut(&(micro, stage)).expect("is put aside");
-                        place.take().expect("is there").block.bytes
+                        vec![place.take().expect("is there").block]
                     }
-                    Aside::Saved => {
-                        let kept = saved.remove(&(micro, stage)).expect("is kept");
-                        kept.own.bytes + kept._shared.iter().map(|block| block.bytes).sum::<u64>()
-                    }
+                    Aside::Saved => saved.remove(&(micro, stage)).expect("is kept"),
                 };
-                away.insert((micro, stage, what), bytes);
-                most_away = most_away.max(away.values().sum());
-                out_free = out_free.max(now) + bytes as f64 / speed.link;
+                // The one before must have left.
+                drop(leaving.take());
+                waiting += (out_free - now).max(0.0);
+                let mut moved = 0;
+                for block in &blocks {
+                    let bytes = block.bytes;
+                    let new = || {
+                        moved += bytes;
+                        Away { bytes, users: 0, back: None }
+                    };
+                    away.entry(block.number).or_insert_with(new).users += 1;
+                }
+                let outside = away.values().filter(|block| block.back.is_none());
+                most_away = most_away.max(outside.map(|block| block.bytes).sum());
+                out_free = out_free.max(now) + moved as f64 / speed.link;
+                let key = (micro, stage, what);
+                parcels.insert(key, blocks.iter().map(|block| block.number).collect());
+                leaving = Some((key, blocks));
             }
             Operation::Prefetch { stage, micro, what } => {
-                let bytes = away.remove(&(micro, stage, what)).expect("was moved away");
-                let block = meter.allocate(bytes);
-                in_free = in_free.max(now).max(out_free) + bytes as f64 / speed.link;
-                arrives.insert((micro, stage, what), in_free);
+                let key = (micro, stage, what);
+                leaving = leaving.filter(|(left, _)| *left != key);
+                let mut moved = 0;
+                let mut bring = |number: &usize| {
+                    let block = away.get_mut(number).expect("was moved away");
+                    let bytes = block.bytes;
+                    let back = block.back.get_or_insert_with(|| {
+                        moved += bytes;
+                        meter.allocate(bytes)
+                    });
+                    Rc::clone(back)
+                };
+                let mut blocks: Vec<_> = parcels[&key].iter().map(&mut bring).collect();
+                in_free = in_free.max(now).max(out_free) + moved as f64 / speed.link;
+                arrives.insert(key, in_free);
                 match what {
                     Aside::Input => {
+                        let block = blocks.remove(0);
                         inputs.insert((micro, stage), Some(Value { block, roomy: false }));
                     }
                     Aside::Saved => {
-                        saved.insert((micro, stage), Kept { own: block, _shared: Vec::new() });
+                        saved.insert((micro, stage), blocks);
                     }
                 }
             }
@@ -217,8 +266,10 @@ pub fn simulate(
             }
             Operation::Backward { stage, micro } => {
                 let footprint = &stages[stage];
-                if let Some(time) = arrives.remove(&(micro, stage, Aside::Saved)) {
+                let key = (micro, stage, Aside::Saved);
+                if let Some(time) = arrives.remove(&key) {
                     waiting += (time - now).max(0.0);
+                    land(&mut away, &parcels.remove(&key).unwrap_or_default());
                 }
                 forward.remove(&micro);
                 let gradient = back.remove(&micro).expect("a gradient has come this far");
@@ -240,7 +291,7 @@ pub fn simulate(
         }
         course.push((live.get(), meter.most));
     }
-    drop((forward, back, inputs, saved));
+    drop((forward, back, inputs, saved, leaving));
     meter.most = live.get();
     meter.use_more(surroundings.step_workspace);
     Simulation { peak: meter.peak, course, seconds: work, recomputation, waiting, away: most_away }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Tensor};
 
+use super::offload::Piece;
 use super::{Activation, ActivationShape, Footprint, Gradients, Member, Pack, Pass, Target};
 
 /// Whether a stage keeps what its backward pass needs.
@@ -28,6 +29,16 @@ impl Saved {
     pub fn open<T: 'static>(self, stage: &str) -> Box<T> {
         let opened = self.0.downcast::<T>();
         opened.unwrap_or_else(|_| panic!("{stage} was given what another stage kept"))
+    }
+
+    /// What `stage` has put in, in place.
+    ///
+    /// # Panics
+    ///
+    /// When another stage has made it.
+    pub fn look<T: 'static>(&mut self, stage: &str) -> &mut T {
+        let looked = self.0.downcast_mut::<T>();
+        looked.unwrap_or_else(|| panic!("{stage} was given what another stage kept"))
     }
 }
 
@@ -72,6 +83,17 @@ pub trait Stage: Send {
     /// parameter gradients are added to `gradients`.
     fn backward(&self, saved: Saved, gradient: Activation, gradients: &mut Gradients)
     -> Activation;
+
+    /// Whether [`Stage::pieces`] gives most of what the stage keeps.
+    fn moves_saved(&self) -> bool {
+        false
+    }
+
+    /// What of `saved` can be moved off the device until it is needed, in a fixed order.
+    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
+        let _ = saved;
+        Vec::new()
+    }
 
     /// Every parameter and running statistic, in a fixed order.
     fn parameters(&self) -> Vec<Parameter>;

@@ -8,7 +8,7 @@ use super::layer::{Dropout, Linear};
 use super::{HeadConfig, Task};
 use crate::memory::{
     Activation, ActivationShape, Footprint, Forward, Ledger, Noted, Pass, Stage, StageSpec, Target,
-    Traced,
+    Traced, module,
 };
 use crate::random;
 
@@ -66,6 +66,8 @@ struct Head {
     hidden: Vec<Linear>,
     output: Option<Linear>,
     dropout: Vec<Dropout>,
+    #[module(skip)]
+    name: String,
 }
 
 impl StageSpec for HeadsSpec {
@@ -124,13 +126,15 @@ fn init(head: &HeadConfig, index: usize, features: usize, device: &Device, seed:
     let dropout = (0..layers.len()).map(|layer| Dropout::new(head.dropout, site(layer)));
     let dropout = dropout.collect();
     let output = layers.pop();
-    Head { hidden: layers, output, dropout }
+    Head { hidden: layers, output, dropout, name: head.name.clone() }
 }
 
 impl Forward for Heads {
     fn forward(&self, input: Activation, pass: &Pass) -> Activation {
         let features = input.into_features();
-        let outputs = self.head.iter().map(|head| head.forward(features.clone(), pass));
+        let outputs = self.head.iter().map(|head| {
+            module(&head.name, features.clone(), |features| head.forward(features, pass))
+        });
         Activation::Outputs(outputs.collect())
     }
 }

@@ -1,7 +1,8 @@
 //! Operations that Burn lacks or is slow at: [`reference`] defines each fused one in plain Burn
-//! operations, and `cuda` runs it in hand-written kernels; [`convolution`], [`linear`], [`sum`] and
-//! [`seed`] take tensors, with autodiff or without, and are right for every device.
+//! operations, and `cuda` runs it in hand-written kernels; [`convolution`], [`linear`], [`sum`],
+//! [`seed`] and [`after_backward`] take tensors, with autodiff or without, and are right for every device.
 
+mod after_backward;
 mod convolution;
 mod narrow_norm;
 mod numbers;
@@ -13,6 +14,7 @@ mod sum;
 #[cfg(feature = "cpu")]
 mod widened;
 
+pub use after_backward::after_backward;
 pub use convolution::{Products, biased, convolution, convolution_with, linear, with_products};
 pub use narrow_norm::{Over, narrow_norm};
 pub use numbers::{is_narrow, wide};

@@ -12,6 +12,7 @@ use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 
 pub use super::convolution;
 use super::wide;
+use crate::memory::module;
 
 /// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2; both round sizes up.
 pub fn stem(
@@ -19,9 +20,10 @@ pub fn stem(
     weight: Tensor<4>,
     norm: impl FnOnce(Tensor<4>) -> Tensor<4>,
 ) -> Tensor<4> {
-    let map = relu(norm(convolution(images, weight, 2, 3)));
+    let map = module("conv0", images, |images| convolution(images, weight, 2, 3));
+    let map = module("relu0", module("norm0", map, norm), relu);
     let pool = MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]);
-    max_pool2d(map, pool)
+    module("pool0", map, |map| max_pool2d(map, pool))
 }
 
 /// The channels that a dense layer adds to `map`: norm, ReLU, 1×1 convolution to the bottleneck,
@@ -32,8 +34,10 @@ pub fn dense_layer(
     weights: [Tensor<4>; 2],
 ) -> Tensor<4> {
     let [weight1, weight2] = weights;
-    let bottleneck = convolution(relu(norms[0](map)), weight1, 1, 0);
-    convolution(relu(norms[1](bottleneck)), weight2, 1, 1)
+    let map = module("relu1", module("norm1", map, norms[0]), relu);
+    let bottleneck = module("conv1", map, |map| convolution(map, weight1, 1, 0));
+    let bottleneck = module("relu2", module("norm2", bottleneck, norms[1]), relu);
+    module("conv2", bottleneck, |map| convolution(map, weight2, 1, 1))
 }
 
 /// `map` and behind its channels those that each of `layers` layers adds to all before it.
@@ -43,7 +47,8 @@ pub fn dense_block(
     layer: impl Fn(usize, Tensor<4>) -> Tensor<4>,
 ) -> Tensor<4> {
     (0..layers).fold(map, |map, index| {
-        let added = layer(index, map.clone());
+        let name = format_args!("denselayer{}", index + 1);
+        let added = module(name, map.clone(), |map| layer(index, map));
         Tensor::cat(vec![map, added], 1)
     })
 }
@@ -54,13 +59,16 @@ pub fn transition(
     norm: impl FnOnce(Tensor<4>) -> Tensor<4>,
     weight: Tensor<4>,
 ) -> Tensor<4> {
-    let map = convolution(relu(norm(map)), weight, 1, 0);
-    avg_pool2d(map, AvgPoolOptions::new([2, 2]).with_stride([2, 2]))
+    let map = module("relu", module("norm", map, norm), relu);
+    let map = module("conv", map, |map| convolution(map, weight, 1, 0));
+    let pool = AvgPoolOptions::new([2, 2]).with_stride([2, 2]);
+    module("pool", map, |map| avg_pool2d(map, pool))
 }
 
 /// Norm, ReLU, the mean over each feature map: `[batch, channels]`.
 pub fn pool(map: Tensor<4>, norm: impl FnOnce(Tensor<4>) -> Tensor<4>) -> Tensor<2> {
-    mean(relu(norm(map)))
+    let map = module("relu", module("norm5", map, norm), relu);
+    module("mean", map, mean)
 }
 
 /// The mean over windows of pixels, summed in 32 bits or more.

@@ -2,9 +2,14 @@
 
 use burn::tensor::{DType, ExecutionError};
 
+use crate::memory::offload::OffloadError;
+
 /// A state that could not be read from the device, or that does not belong to this run.
 #[derive(Debug, thiserror::Error)]
 pub enum OptimError {
+    /// The state could not be moved to the host's memory or back.
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
     /// Names that the model and the configuration call for are not in the saved state.
     #[error(
         "the saved {what} lacks {}; it was saved under another model or other settings, or is \

@@ -13,6 +13,7 @@ use super::rmsprop::Rmsprop;
 use super::rule::{Kept, Rule, Step};
 use super::sgd::Sgd;
 use super::{OptimError, OptimizerConfig};
+use crate::memory::offload::{Parcel, Store};
 
 const WHAT: &str = "optimizer state";
 const STEP: &str = "step";
@@ -30,7 +31,7 @@ impl OptimizerConfig {
         };
         let parameters =
             parameters.into_iter().map(|(name, length)| (name, Parameter::new(length))).collect();
-        Optimizer { rule, parameters }
+        Optimizer { rule, parameters, waiting: None }
     }
 
     /// How many numbers it keeps of each trained one.
@@ -74,6 +75,14 @@ pub struct Update {
 pub struct Optimizer {
     rule: Box<dyn Rule>,
     parameters: BTreeMap<String, Parameter>,
+    waiting: Option<Waiting>,
+}
+
+/// Where states wait between steps.
+struct Waiting {
+    store: Store,
+    /// The parameters in the order of the last step.
+    order: Vec<String>,
 }
 
 /// Everything an [`Optimizer`] remembers.
@@ -91,15 +100,67 @@ struct Parameter {
     length: usize,
     steps: u64,
     kept: Kept,
+    /// What is kept, while it is off the device.
+    away: Option<Parcel>,
 }
 
 impl Parameter {
     fn new(length: usize) -> Self {
-        Self { length, steps: 0, kept: Kept::default() }
+        Self { length, steps: 0, kept: Kept::default(), away: None }
     }
 }
 
 impl Optimizer {
+    /// The same with all states in `store` between steps: each is to be brought back by
+    /// [`Optimizer::fetch`] before its parameter takes a step and moved away by [`Optimizer::park`]
+    /// behind it.
+    pub fn wait_in(self, store: Store) -> Self {
+        Self { waiting: Some(Waiting { store, order: Vec::new() }), ..self }
+    }
+
+    /// Whether states wait off the device between steps.
+    pub fn waits_away(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Brings the state of `name` to the device, and begins to bring that of the parameter that came
+    /// behind it in the last step.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be brought; the state is lost.
+    pub fn fetch(&mut self, name: &str) -> Result<(), OptimError> {
+        let Some(Waiting { store, order }) = &self.waiting else { return Ok(()) };
+        if let Some(parameter) = self.parameters.get_mut(name)
+            && let Some(parcel) = parameter.away.take()
+        {
+            store.land(parcel, parameter.kept.pieces())?;
+        }
+        let next = order.iter().position(|known| known == name).and_then(|at| order.get(at + 1));
+        if let Some(next) = next.and_then(|next| self.parameters.get_mut(next))
+            && let Some(parcel) = &mut next.away
+        {
+            store.fetch(parcel)?;
+        }
+        Ok(())
+    }
+
+    /// Moves the state of `name` off the device.
+    ///
+    /// # Errors
+    ///
+    /// When that of the parameter before it could not be moved.
+    pub fn park(&mut self, name: &str) -> Result<(), OptimError> {
+        let Some(Waiting { store, order }) = &mut self.waiting else { return Ok(()) };
+        if !order.iter().any(|known| known == name) {
+            order.push(name.to_owned());
+        }
+        if let Some(parameter) = self.parameters.get_mut(name) {
+            parameter.away = Some(store.send(parameter.kept.pieces())?);
+        }
+        Ok(())
+    }
+
     /// The new value of `name` (`[n]`, no autodiff) for its `gradient` (`[n]`) at learning rate
     /// `lr`. `decay` says whether weight decay acts on it.
     ///
@@ -176,17 +237,22 @@ impl Optimizer {
 
     /// Everything remembered, read from the device at once.
     pub fn state(&self) -> Result<OptimizerState, OptimError> {
-        let mut names = Vec::new();
+        let (mut names, mut tensors) = (Vec::new(), Vec::new());
         let mut scalars = BTreeMap::new();
         let mut transaction = Transaction::default();
         for (name, parameter) in &self.parameters {
             scalars.insert(format!("{name}/{STEP}"), parameter.steps);
+            if let (Some(parcel), Some(Waiting { store, .. })) = (&parameter.away, &self.waiting) {
+                let named = parameter.kept.leaves().map(|leaf| format!("{name}/{leaf}"));
+                tensors.extend(named.zip(store.read(parcel)?));
+                continue;
+            }
             for (leaf, tensor) in parameter.kept.iter() {
                 names.push(format!("{name}/{leaf}"));
                 transaction = transaction.register(tensor);
             }
         }
-        let tensors = names.into_iter().zip(transaction.try_execute()?).collect();
+        tensors.extend(names.into_iter().zip(transaction.try_execute()?));
         Ok(OptimizerState { tensors, scalars })
     }
 
@@ -213,6 +279,9 @@ impl Optimizer {
                     None => missing.push(full),
                 }
             }
+            if let Some(Waiting { store, .. }) = &self.waiting {
+                parameter.away = Some(store.send(parameter.kept.pieces())?);
+            }
             loaded.insert(name.clone(), parameter);
         }
         let foreign: BTreeSet<String> = tensors.into_keys().chain(scalars.into_keys()).collect();
@@ -225,6 +294,8 @@ impl Optimizer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::choice::NoSettings;
+    use crate::memory::OffloadConfig;
     use crate::optim::oracle::{self, Course};
 
     const NAMES: [&str; 2] = ["stem/weight", "bias"];
@@ -272,6 +343,38 @@ mod tests {
                 assert_eq!(ours.tensors, theirs.tensors);
                 assert_eq!(ours.scalars, theirs.scalars);
             }
+        }
+    }
+
+    #[test]
+    fn a_state_that_waits_in_host_memory_changes_no_bit() {
+        let course: Course = oracle::section("optimizers");
+        let host = || Store::open(&OffloadConfig::Host(NoSettings {})).expect("opens");
+        for case in &course.cases {
+            let mut whole = case.config.init(parameters());
+            let mut values = [oracle::vector(&course.start), oracle::vector(&course.start)];
+            walk(&mut whole, &course, &mut values, 0..8);
+            let mut ours = case.config.init(parameters()).wait_in(host());
+            let mut theirs = [oracle::vector(&course.start), oracle::vector(&course.start)];
+            for (number, gradient) in course.gradients[..8].iter().enumerate() {
+                for (name, value) in NAMES.iter().zip(theirs.iter_mut()) {
+                    let gradient = oracle::vector(gradient);
+                    ours.fetch(name).expect("comes");
+                    *value = ours.step(name, 0.01, *name != "bias", value.clone(), gradient);
+                    ours.park(name).expect("leaves");
+                }
+                if number == 4 {
+                    let state = ours.state().expect("reads");
+                    ours = case.config.init(parameters()).wait_in(host());
+                    ours.load(state, &Device::flex()).expect("loads");
+                }
+            }
+            for (ours, theirs) in theirs.iter().zip(&values) {
+                assert_eq!(oracle::values(ours), oracle::values(theirs), "{:?}", case.config);
+            }
+            let (ours, theirs) = (ours.state().expect("reads"), whole.state().expect("reads"));
+            assert_eq!(ours.tensors, theirs.tensors);
+            assert_eq!(ours.scalars, theirs.scalars);
         }
     }
 

@@ -6,6 +6,7 @@ use burn::tensor::Tensor;
 
 #[cfg(feature = "cuda")]
 use super::together::Together;
+use crate::memory::offload::Piece;
 #[cfg(feature = "cuda")]
 use crate::ops::cuda::{Buffer, Gpu};
 
@@ -94,6 +95,24 @@ impl Kept {
             Some(tensor) => Buffer::of_tensor(tensor.mul_scalar(1.0)),
             None => gpu.floats(length),
         }
+    }
+
+    /// Everything kept, to be moved off the device; in the order of [`Kept::iter`].
+    pub(super) fn pieces(&mut self) -> Vec<Piece<'_>> {
+        let pieces = self.tensors.values_mut().map(Piece::Flat);
+        #[cfg(feature = "cuda")]
+        let pieces = pieces.chain(
+            self.buffers.values_mut().map(|(gpu, buffer)| Piece::Buffer(gpu.clone(), buffer)),
+        );
+        pieces.collect()
+    }
+
+    /// The leaves in this order.
+    pub(super) fn leaves(&self) -> impl Iterator<Item = &'static str> {
+        let leaves = self.tensors.keys().copied();
+        #[cfg(feature = "cuda")]
+        let leaves = leaves.chain(self.buffers.keys().copied());
+        leaves
     }
 
     /// Every tensor and its leaf.

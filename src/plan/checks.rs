@@ -10,13 +10,13 @@ use crate::data::{
     check_layouts, check_normalize,
 };
 use crate::loss;
-use crate::memory::{MicroBatch, NoAmount, PolicyFault, Precision};
+use crate::memory::{MicroBatch, NoAmount, OffloadConfig, PolicyFault, Precision};
 use crate::model::{ArchitectureFault, HeadConfig, MOST_LABELS, ModelConfig, Network, Norm, Task};
 use crate::optim::{self, check_clip_norm};
 
 type Check = fn(&Config) -> Result<(), Fault>;
 
-const CHECKS: [Check; 17] = [
+const CHECKS: [Check; 18] = [
     run_name,
     saving,
     epochs,
@@ -34,6 +34,7 @@ const CHECKS: [Check; 17] = [
     precision,
     micro_batch,
     budget,
+    offload,
 ];
 
 /// The first fault of a configuration.
@@ -306,6 +307,14 @@ fn budget(config: &Config) -> Result<(), Fault> {
     let help = "write such as \"10GiB\", \"800MiB\" or \"90%\" (of the device's memory)";
     let fault = |no_amount: NoAmount| Fault::new("memory.budget", no_amount.to_string()).help(help);
     config.memory.budget().map(drop).map_err(fault)
+}
+
+/// Whether the folder is there is seen when a file is made in it.
+fn offload(config: &Config) -> Result<(), Fault> {
+    let OffloadConfig::Disk(disk) = config.memory.offload() else { return Ok(()) };
+    let given = !disk.path.as_os_str().is_empty();
+    let help = "write a folder on a fast disk, such as \"/scratch\"";
+    require(given, "memory.offload.disk.path", "`path` is empty", help)
 }
 
 /// The checkpointing policy against the stages it is for.

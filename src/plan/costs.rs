@@ -115,9 +115,7 @@ impl Plan {
             step_workspace: step + back,
         };
         let names = specs.iter().map(|spec| spec.name().to_owned()).collect();
-        // Burn's autodiff keeps what it likes where nobody reaches it.
-        let fused = on.cuda && self.model.fusible().is_ok() && on.precision.fuses();
-        let moves_saved = (1..=specs.len()).map(|count| fused && count < specs.len()).collect();
+        let moves_saved = stages.iter().map(|stage| stage.moves_saved).collect();
         Costs {
             names,
             stages,

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use super::{Combination, Costs, Machine, Plan};
 use crate::memory::{
-    CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, PolicyFault, Precision, Schedule,
-    Simulation, Speed, Strategy, Target, TradeOff, Tree, simulate,
+    CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, OffloadConfig, PolicyFault,
+    Precision, Schedule, Simulation, Speed, Strategy, Target, TradeOff, Tree, simulate,
 };
 
 /// What a way to take a step comes to.
@@ -191,7 +191,9 @@ impl<'a> Predictor<'a> {
     fn tree(&mut self, way: &Combination) -> Result<Tree, PolicyFault> {
         let (budget, known) = (self.budget, self.known(way));
         let names: Vec<&str> = known.costs.names.iter().map(String::as_str).collect();
-        let away = way.offloads();
+        // The memory of the CPU is the host's.
+        let stays = !self.machine.cuda && matches!(way.offload.0, OffloadConfig::Host(_));
+        let away = way.offloads() && !stays;
         Ok(match way.checkpointing.tree(&names)? {
             Some(tree) if away => tree.offloaded(&known.costs.moves_saved),
             Some(tree) => tree,

@@ -14,6 +14,7 @@ mod svg;
 mod table;
 mod tensorboard;
 mod tfrecord;
+mod trace;
 #[cfg(test)]
 mod examples;
 
@@ -29,6 +30,7 @@ pub use skipped::SkippedImages;
 pub use svg::{Chart, Curve};
 pub use table::{ClosingTable, Frame};
 pub use tensorboard::TensorBoard;
+pub use trace::{Fault, StepTrace};
 
 /// One format that a run is told in.
 pub trait Report {

@@ -28,6 +28,8 @@ pub struct Chart {
 
 /// The picture, and within it the frame that the curves are drawn in.
 const SIZE: [f64; 2] = [960.0, 480.0];
+/// Letters of a line of the legend that fit beside the frame, if the font is a wide one.
+const LEGEND: usize = 22;
 const FRAME: Frame = Frame { left: 80.0, right: 720.0, top: 48.0, bottom: 424.0 };
 
 /// Okabe and Ito's colours, which colour-blind people tell apart; later curves repeat them, dashed.
@@ -73,8 +75,10 @@ impl Chart {
              <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
         );
         self.write_axes(&mut svg, &x, &y);
+        let mut line = 0;
         for (number, curve) in self.curves.iter().enumerate() {
             write_curve(&mut svg, number, curve, &x, &y);
+            line += write_legend(&mut svg, number, line, &curve.name);
         }
         svg.push_str("</svg>\n");
         svg
@@ -102,12 +106,15 @@ impl Chart {
     }
 }
 
-/// The curve as steps: what a point says holds until the next. With its line in the legend.
-fn write_curve(svg: &mut String, number: usize, curve: &Curve, x: &Axis, y: &Axis) {
-    let Frame { left, right, top, bottom } = FRAME;
+fn style(number: usize) -> String {
     let colour = COLOURS[number % COLOURS.len()];
     let dashes = if number < COLOURS.len() { "" } else { " stroke-dasharray=\"6 3\"" };
-    let style = format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\"{dashes}");
+    format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\"{dashes}")
+}
+
+/// The curve as steps: what a point says holds until the next.
+fn write_curve(svg: &mut String, number: usize, curve: &Curve, x: &Axis, y: &Axis) {
+    let Frame { left, right, top, bottom } = FRAME;
     let mut path = String::new();
     let finite = curve.points.iter().filter(|point| point.0.is_finite() && point.1.is_finite());
     for (place, &(abscissa, ordinate)) in finite.enumerate() {
@@ -118,12 +125,37 @@ fn write_curve(svg: &mut String, number: usize, curve: &Curve, x: &Axis, y: &Axi
         };
     }
     if !path.is_empty() {
-        let _ = writeln!(svg, "<path d=\"{path}\" {style}/>");
+        let _ = writeln!(svg, "<path d=\"{path}\" {}/>", style(number));
     }
-    let at = top + 10.0 + 20.0 * number as f64;
-    let sample = format!("M{} {at}H{}", right + 16.0, right + 40.0);
-    let _ = writeln!(svg, "<path d=\"{sample}\" {style}/>");
-    text(svg, [right + 48.0, at + 4.0], "", &curve.name);
+}
+
+/// The curve's name beside a sample of it, from `line` of the legend on; how many lines it takes.
+fn write_legend(svg: &mut String, number: usize, line: usize, name: &str) -> usize {
+    let Frame { right, top, .. } = FRAME;
+    let height = |line: usize| top + 10.0 + 20.0 * line as f64;
+    let sample = format!("M{} {}H{}", right + 16.0, height(line), right + 40.0);
+    let _ = writeln!(svg, "<path d=\"{sample}\" {}/>", style(number));
+    let parts = wrapped(name);
+    for (place, part) in parts.iter().enumerate() {
+        text(svg, [right + 48.0, height(line + place) + 4.0], "", part);
+    }
+    parts.len()
+}
+
+/// `name` in lines that fit beside the curves, parted behind spaces and before braces where there are
+/// some.
+fn wrapped(name: &str) -> Vec<String> {
+    let signs: Vec<char> = name.chars().collect();
+    let (mut lines, mut rest) = (Vec::new(), signs.as_slice());
+    while rest.len() > LEGEND {
+        let parts = |place: &usize| rest[place - 1] == ' ' || rest[*place] == '{';
+        let place = (1..=LEGEND).rev().find(parts).unwrap_or(LEGEND);
+        let (line, behind) = rest.split_at(place);
+        lines.push(line.iter().collect());
+        rest = behind;
+    }
+    lines.push(rest.iter().collect());
+    lines
 }
 
 fn line(svg: &mut String, [x1, y1, x2, y2]: [f64; 4], colour: &str) {
@@ -214,6 +246,21 @@ mod tests {
             assert!(svg.contains(words), "{words}");
         }
         assert_eq!(svg.matches('<').count(), svg.matches('>').count());
+    }
+
+    #[test]
+    fn long_names_are_parted_where_they_can_be() {
+        assert_eq!(wrapped("none"), ["none"]);
+        assert_eq!(
+            wrapped("checkpointing={sequential={segments=4}}, precision=bf16"),
+            ["checkpointing=", "{sequential=", "{segments=4}}, ", "precision=bf16"]
+                .map(str::to_owned)
+        );
+        assert_eq!(wrapped(&"a".repeat(50)).len(), 3);
+        let names = ["a".repeat(50), "second".to_owned()];
+        let svg = Chart::memory("", &names.map(|name| (name, Timeline::default()))).to_svg();
+        // Behind the three lines of the first.
+        assert!(svg.contains("y=\"122.0\" >second<"), "{svg}");
     }
 
     #[test]

@@ -7,9 +7,10 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 
 use crate::data::{Batch, Targets};
 use crate::loss::Loss;
+use crate::memory::offload::{OffloadError, Store};
 use crate::memory::{
     Activation, Chain, Gradients, OutOfMemory, Pack, Precision, Statistics, Strategy,
-    check_allocated, executor, fault, statistics,
+    check_allocated, executor, fault, measure, statistics,
 };
 use crate::model::HeadConfig;
 use crate::ops::with_products;
@@ -46,6 +47,8 @@ pub struct Learner {
     pub strategy: Strategy,
     /// What has chosen that, and does where memory does not suffice.
     pub planner: Planner,
+    /// Where what they move off the device waits.
+    pub store: Store,
     /// What activations, weights and products are held in.
     pub precision: Precision,
     /// The scale of the loss, where the precision asks for one.
@@ -129,6 +132,9 @@ pub enum LearnError {
         /// What would fit.
         advice: String,
     },
+    /// What is kept for the backward pass could not be moved off the device.
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
     /// The device failed.
     #[error("the device failed: {0:?}")]
     Device(#[from] ExecutionError),
@@ -181,8 +187,10 @@ impl Learner {
             learner.attempt(count, &images, targets, step, learning_rate)
         })?;
         let attempt = self.scaled(attempt, learning_rate)?;
-        self.update(attempt.gradients, attempt.factor, learning_rate);
+        measure::begin("step", || "optimizer".to_owned());
+        self.update(attempt.gradients, attempt.factor, learning_rate)?;
         self.chain.move_statistics(&attempt.statistics);
+        measure::end();
         Ok(attempt.sums)
     }
 
@@ -220,7 +228,8 @@ impl Learner {
         let mut sums = vec![None; self.heads.len()];
         let numbers = self.precision.activations();
         let train = || {
-            executor::train(
+            executor::train_with(
+                &self.store,
                 &self.chain,
                 &self.strategy.schedule(parts.len()),
                 self.seed,
@@ -236,7 +245,7 @@ impl Learner {
                 },
             )
         };
-        let result = with_products(self.precision.products(), train);
+        let result = with_products(self.precision.products(), train)?;
         let statistics = result.statistics.into_iter().zip(&parts);
         let statistics = statistics.map(|(found, part)| (found, part.len())).collect();
         let statistics = statistics::combine(statistics, self.strategy.batch_norm);
@@ -293,21 +302,38 @@ impl Learner {
     }
 
     /// Changes the weights by these gradients times a factor.
-    fn update(&mut self, gradients: Gradients, factor: f64, learning_rate: f64) {
+    fn update(
+        &mut self,
+        gradients: Gradients,
+        factor: f64,
+        learning_rate: f64,
+    ) -> Result<(), OptimError> {
         let Self { chain, optimizer, ema, decay_norms_and_biases, .. } = self;
         let packs = chain.packs();
         let decay = |pack: &Pack| *decay_norms_and_biases || decays(pack.rank());
         let decaying: BTreeMap<String, bool> =
             packs.iter().map(|pack| (pack.key().to_owned(), decay(pack))).collect();
-        let update = |pack: Pack| {
-            let gradient = gradients.get(pack.key())?.clone();
-            let (name, decay) = (pack.key().to_owned(), decaying[pack.key()]);
-            Some(Update { name, decay, value: pack.value, gradient })
+        let update = |name: &str, value: Tensor<1>| {
+            let gradient = gradients.get(name)?.clone();
+            Some(Update { name: name.to_owned(), decay: decaying[name], value, gradient })
         };
-        let updates = packs.into_iter().filter_map(update).collect();
+        // One after the other where the states come and go.
+        let together = packs.into_iter().filter(|_| !optimizer.waits_away());
+        let updates = together.filter_map(|pack| update(pack.key(), pack.value.clone())).collect();
         let mut stepped = optimizer.step_together(learning_rate, factor, updates);
+        let mut failed = Ok(());
         chain.map_packs(|name, value| {
             let Some(gradient) = gradients.get(name) else { return value };
+            if failed.is_ok() {
+                failed = optimizer.fetch(name);
+            }
+            if failed.is_err() {
+                return value;
+            }
+            if optimizer.waits_away() {
+                let alone = update(name, value.clone()).into_iter().collect();
+                stepped = optimizer.step_together(learning_rate, factor, alone);
+            }
             let value = match stepped.remove(name) {
                 Some(stepped) => stepped,
                 None => {
@@ -317,11 +343,13 @@ impl Learner {
                     optimizer.step(name, learning_rate, decaying[name], value, gradient)
                 }
             };
+            failed = optimizer.park(name);
             if let Some(ema) = ema {
                 ema.update(name, value.clone());
             }
             value
         });
+        failed
     }
 
     /// The parameters whose gradients are not finite in the packs `keys`.

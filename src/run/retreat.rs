@@ -2,6 +2,7 @@
 
 use super::{LearnError, Learner};
 use crate::memory::catch_out_of_memory;
+use crate::memory::measure::broken_off;
 
 /// Memory did not suffice for so many images at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,7 @@ impl Learner {
             // Pages as large as what did not fit are of no more use.
             self.device.memory_cleanup();
             let from = self.strategy.micro_batch.min(images);
+            broken_off(|| format!("{out_of_memory}, with {from} images at once"));
             let Some(strategy) = self.planner.retreat(from) else {
                 let advice = self.planner.what_would_fit();
                 return Err(LearnError::OutOfMemory { out_of_memory, advice });

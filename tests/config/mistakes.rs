@@ -472,6 +472,7 @@ fn memory_that_fits_nothing_shows_its_place() {
         ("no segments", precision, segments, "0"),
         ("a stage that is not there", precision, after, "\"denseblok2\""),
         ("a disk without a path", precision, "offload = \"disk\"", "\"disk\""),
+        ("an empty path", precision, "offload = { disk = { path = \"\" } }", "\"\""),
     ];
     insta::assert_snapshot!(messages(mistakes));
 }

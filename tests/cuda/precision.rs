@@ -17,26 +17,26 @@ fn stages_that_do_not_run_fused_are_as_exact_as_on_the_cpu() {
         exact.map_parameters(|_, value| value.cast(DType::F64));
         let exact = train(&exact, shape, &cpu, DType::F64);
         for precision in [Precision::Tf32, Precision::Bf16, Precision::Fp16, Precision::Half] {
-            let memory = MemoryConfig { precision, ..plain.clone() };
-            let run = |device: &Device| {
+            let run = |precision: Precision, device: &Device| {
+                let memory = MemoryConfig { precision, ..plain.clone() };
                 let chain = chain(&architecture.stages(1, &memory), device);
                 let chain = chain.in_numbers(precision.parameters());
                 let numbers = precision.activations();
                 with_products(precision.products(), || train(&chain, shape, device, numbers))
             };
             let name = format!("{:?} {precision:?}", architecture.norm);
-            let ours = Errors::of(&format!("{name} on the GPU"), &run(&gpu), &exact);
-            // TF32 rounds what is multiplied to as many bits as fp16 has, and the CPU has no TF32.
-            let (most, all) = match precision {
-                Precision::Tf32 => (1e-3, 3e-2),
-                _ => {
-                    let cpu = Errors::of(&format!("{name} on the CPU"), &run(&cpu), &exact);
-                    (1.5 * cpu.features, 1.5 * cpu.gradients)
-                }
+            let ours = Errors::of(&format!("{name} on the GPU"), &run(precision, &gpu), &exact);
+            // The CPU has no TF32, whose numbers have as many bits as fp16's.
+            let same_bits = match precision {
+                Precision::Tf32 => Precision::Fp16,
+                other => other,
             };
-            assert!(ours.features <= most && ours.gradients <= all, "{name}");
+            let on_cpu = run(same_bits, &cpu);
+            let on_cpu = Errors::of(&format!("{name} on the CPU"), &on_cpu, &exact);
+            assert!(ours.features <= 1.5 * on_cpu.features, "{name}");
+            assert!(ours.gradients <= 1.5 * on_cpu.gradients, "{name}");
             assert!(ours.features > 1e-6, "{name} was computed in 32 bits");
-            let (once, again) = (run(&gpu), run(&gpu));
+            let (once, again) = (run(precision, &gpu), run(precision, &gpu));
             assert!(once.gradients == again.gradients, "{name}: two runs differ");
         }
     }

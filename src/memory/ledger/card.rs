@@ -113,6 +113,7 @@ impl Card {
             saved,
             saves_input,
             saves_output,
+            moves_saved: saves_input || saves_output || saved > 0,
             forward_workspace,
             saving_workspace: most - all,
             gradient: found,

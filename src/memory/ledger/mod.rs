@@ -173,6 +173,8 @@ impl Ledger {
             saved: kept.saturating_sub(if in_input { size } else { size + output }),
             saves_input: true,
             saves_output: true,
+            // A graph stays where it is.
+            moves_saved: false,
             forward_workspace: forward.saturating_sub(size + output),
             saving_workspace,
             gradient,

@@ -22,7 +22,8 @@ use burn::tensor::Device;
 use serde::Serialize;
 
 pub use counting::{Counting, apart, apart_while, hand_over};
-pub use timeline::{Mark, Timeline, mark, record};
+pub(crate) use timeline::backward_note;
+pub use timeline::{Mark, Timeline, begin, broken_off, end, ended, mark, record, within};
 
 use counting::{Ledger, PROCESS};
 

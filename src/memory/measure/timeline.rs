@@ -1,7 +1,7 @@
 //! Memory over the course of a step, event by event.
 
 use std::cell::RefCell;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::time::Instant;
 
 use super::Meter;
@@ -32,6 +32,26 @@ struct Recorder {
     live: Box<dyn Fn() -> Option<u64>>,
     begin: Instant,
     timeline: Timeline,
+    /// What the module outermost is run for, such as `forward`.
+    work: &'static str,
+    /// The paths of the modules under way, each inside of the one before.
+    inside: Vec<String>,
+}
+
+impl Recorder {
+    fn note(&mut self, depth: usize, label: String) {
+        let live = (self.live)();
+        let seconds = self.begin.elapsed().as_secs_f64();
+        self.timeline.marks.push(Mark { label, depth, seconds, live });
+    }
+
+    /// The path of the module that is called `name` in the one under way.
+    fn path(&self, name: &str) -> String {
+        match self.inside.last() {
+            Some(outer) => format!("{outer}.{name}"),
+            None => name.to_owned(),
+        }
+    }
 }
 
 thread_local! {
@@ -56,7 +76,8 @@ fn record_with<T>(
         }
     }
     let (live, timeline) = (Box::new(live), Timeline::default());
-    RECORDER.set(Some(Recorder { live, begin: Instant::now(), timeline }));
+    let (begin, inside) = (Instant::now(), Vec::new());
+    RECORDER.set(Some(Recorder { live, begin, timeline, work: "forward", inside }));
     let _ended = Ended;
     mark(0, || "start".to_owned());
     let outcome = work();
@@ -67,12 +88,76 @@ fn record_with<T>(
 /// Notes what is in use after the event that `label` names, `depth` modules deep, where a record is
 /// under way on this thread; else does nothing, and asks for no label.
 pub fn mark(depth: usize, label: impl FnOnce() -> String) {
-    RECORDER.with_borrow_mut(|recorder| {
-        let Some(Recorder { live, begin, timeline }) = recorder else { return };
-        let live = live();
-        let seconds = begin.elapsed().as_secs_f64();
-        timeline.marks.push(Mark { label: label(), depth, seconds, live });
+    with_recorder(|recorder| recorder.note(depth, label()));
+}
+
+/// Notes that `work`, such as `forward`, on the stage called `name` begins: what is noted until
+/// [`end`] is inside of it.
+pub fn begin(work: &'static str, name: impl FnOnce() -> String) {
+    with_recorder(|recorder| {
+        recorder.work = work;
+        recorder.inside.clear();
+        recorder.enter(name());
     });
+}
+
+/// Notes that the module under way has ended.
+pub fn end() {
+    with_recorder(Recorder::leave);
+}
+
+/// Runs `work` as that of the module which is called `name` in the one under way.
+pub fn within<T>(name: impl fmt::Display, work: impl FnOnce() -> T) -> T {
+    with_recorder(|recorder| recorder.enter(recorder.path(&name.to_string())));
+    let outcome = work();
+    end();
+    outcome
+}
+
+/// Notes that the work under way has ended for the module called `name` in the one under way, of
+/// which nobody can say when it began.
+pub fn ended(name: impl fmt::Display) {
+    with_recorder(|recorder| {
+        let label = format!("{} after {}", recorder.path(&name.to_string()), recorder.work);
+        recorder.note(recorder.inside.len() + 1, label);
+    });
+}
+
+/// Notes that the modules under way will never end, and why.
+pub fn broken_off(why: impl FnOnce() -> String) {
+    with_recorder(|recorder| {
+        recorder.inside.clear();
+        recorder.note(0, why());
+    });
+}
+
+/// What notes the end of the backward pass of the module which is called `name` in the one under
+/// way; `None` without a record.
+pub(crate) fn backward_note(name: &dyn fmt::Display) -> Option<impl Fn() + Send + Clone + use<>> {
+    let place = |recorder: &mut Recorder| {
+        (recorder.inside.len() + 1, format!("{} after backward", recorder.path(&name.to_string())))
+    };
+    let (depth, label) = with_recorder(place)?;
+    Some(move || mark(depth, || label.clone()))
+}
+
+fn with_recorder<T>(work: impl FnOnce(&mut Recorder) -> T) -> Option<T> {
+    RECORDER.with_borrow_mut(|recorder| recorder.as_mut().map(work))
+}
+
+impl Recorder {
+    fn enter(&mut self, path: String) {
+        let label = format!("{path} before {}", self.work);
+        self.inside.push(path);
+        self.note(self.inside.len(), label);
+    }
+
+    fn leave(&mut self) {
+        let depth = self.inside.len();
+        if let Some(path) = self.inside.pop() {
+            self.note(depth, format!("{path} after {}", self.work));
+        }
+    }
 }
 
 impl Timeline {

@@ -2,6 +2,7 @@
 
 use super::store::{Room, Store, Values, parameters_of_store};
 use super::{device_map, pending_gradient};
+use crate::memory::offload::Piece;
 use crate::memory::{
     Activation, DenseLayers, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics,
 };
@@ -227,6 +228,18 @@ impl Stage for FusedBlock {
             true => Activation::Map(gradient.to_tensor()),
             false => Activation::Device(Box::new(gradient)),
         }
+    }
+
+    fn moves_saved(&self) -> bool {
+        true
+    }
+
+    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
+        let gpu = self.store.kernels().gpu();
+        let Kept { map, layers, .. } = saved.look::<Kept>(&self.name);
+        let bottlenecks = layers.iter_mut().filter_map(|layer| layer.bottleneck.as_mut());
+        let maps = std::iter::once(&mut map.columns).chain(bottlenecks);
+        maps.map(|columns| Piece::Buffer(gpu.clone(), columns.buffer_mut())).collect()
     }
 
     parameters_of_store!();

@@ -2,6 +2,7 @@
 
 use super::own_gradient;
 use super::store::{Store, parameters_of_store};
+use crate::memory::offload::Piece;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::model::layer::Conv2dConfig;
 use crate::ops::cuda::{
@@ -91,6 +92,17 @@ impl Stage for FusedPlainStem {
         kernels.conv_backward_weight(&convolution, &images.columns, &gradient, &room.weights[0]);
         self.store.add_gradients(room, gradients);
         Activation::Outputs(Vec::new())
+    }
+
+    fn moves_saved(&self) -> bool {
+        true
+    }
+
+    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
+        let gpu = self.store.kernels().gpu();
+        let Kept { images, convolved, .. } = saved.look::<Kept>("stem");
+        let maps = [&mut images.columns, convolved];
+        maps.map(|columns| Piece::Buffer(gpu.clone(), columns.buffer_mut())).into()
     }
 
     parameters_of_store!();

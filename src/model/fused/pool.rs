@@ -2,6 +2,7 @@
 
 use super::store::{Store, parameters_of_store};
 use super::{device_map, input_gradient, moments};
+use crate::memory::offload::Piece;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::ops::cuda::{Affine, Buffer, DeviceMap, Kernels, Moments};
 
@@ -73,6 +74,15 @@ impl Stage for FusedPool {
         kernels.channel_sums(&part, norm, &room.norms[0], &sums, true);
         self.store.add_gradients(room, gradients);
         input_gradient(kernels, &map, &moments, (summed, sums), came_as_tensor)
+    }
+
+    fn moves_saved(&self) -> bool {
+        true
+    }
+
+    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
+        let map = &mut saved.look::<Kept>("pool").map;
+        vec![Piece::Buffer(self.store.kernels().gpu().clone(), map.columns.buffer_mut())]
     }
 
     parameters_of_store!();

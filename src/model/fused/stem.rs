@@ -2,6 +2,7 @@
 
 use super::gradient_columns;
 use super::store::{Store, parameters_of_store};
+use crate::memory::offload::Piece;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::ops::cuda::{Buffer, Columns, DeviceMap, Form, Images, Kernels, Moments};
 
@@ -96,6 +97,17 @@ impl Stage for FusedStem {
         );
         self.store.add_gradients(room, gradients);
         Activation::Outputs(Vec::new())
+    }
+
+    fn moves_saved(&self) -> bool {
+        true
+    }
+
+    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
+        let gpu = self.store.kernels().gpu();
+        let Kept { images, convolved, index, .. } = saved.look::<Kept>("stem");
+        let buffers = [&mut images.buffer, convolved.buffer_mut(), index];
+        buffers.map(|buffer| Piece::Buffer(gpu.clone(), buffer)).into()
     }
 
     parameters_of_store!();

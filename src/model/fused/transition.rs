@@ -2,6 +2,7 @@
 
 use super::store::{Store, parameters_of_store};
 use super::{device_map, gradient_columns, input_gradient, moments};
+use crate::memory::offload::Piece;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::ops::cuda::{Affine, Columns, Convolution, DeviceMap, Form, Kernels, Moments};
 
@@ -108,6 +109,15 @@ impl Stage for FusedTransition {
         kernels.conv_backward_weight(&pointwise(&pooled), &pooled, &gradient, weight);
         self.store.add_gradients(room, gradients);
         input_gradient(kernels, &map, &moments, (summed, sums), came_as_tensor)
+    }
+
+    fn moves_saved(&self) -> bool {
+        true
+    }
+
+    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
+        let map = &mut saved.look::<Kept>(&self.name).map;
+        vec![Piece::Buffer(self.store.kernels().gpu().clone(), map.columns.buffer_mut())]
     }
 
     parameters_of_store!();

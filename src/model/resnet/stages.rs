@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use super::{EXPANSION, Norm, ResnetArchitecture, ResnetBlock, ResnetForm};
 use crate::memory::{
     Activation, ActivationShape, Card, Footprint, Forward, Ledger, MemoryConfig, Noted, Pass,
-    Stage, StageSpec, Target, Traced, Window,
+    Stage, StageSpec, Target, Traced, Window, module,
 };
 #[cfg(feature = "cuda")]
 use crate::model::fused;
@@ -168,13 +168,13 @@ impl StageSpec for StemSpec {
 impl Forward for Stem {
     fn forward(&self, input: Activation, pass: &Pass) -> Activation {
         let stride = if self.pooled { 2 } else { 1 };
-        let map = convolve(&self.conv1, input.into_map(), stride);
-        let map = relu(self.bn1.forward(map, pass));
+        let map = module("conv1", input.into_map(), |map| convolve(&self.conv1, map, stride));
+        let map = module("relu", module("bn1", map, |map| self.bn1.forward(map, pass)), relu);
         if !self.pooled {
             return Activation::Map(map);
         }
         let pool = MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]);
-        Activation::Map(max_pool2d(map, pool))
+        Activation::Map(module("maxpool", map, |map| max_pool2d(map, pool)))
     }
 }
 
@@ -354,20 +354,25 @@ impl Forward for Block {
         // A bottleneck strides in its second convolution.
         let [first, second] =
             if self.conv3.is_some() { [1, self.stride] } else { [self.stride, 1] };
-        let map = relu(self.bn1.forward(convolve(&self.conv1, input, first), pass));
-        let mut map = self.bn2.forward(convolve(&self.conv2, map, second), pass);
+        let conv = |name, layer, map, stride| module(name, map, |map| convolve(layer, map, stride));
+        let norm = |name, layer: &NormLayer, map| module(name, map, |map| layer.forward(map, pass));
+        let map = norm("bn1", &self.bn1, conv("conv1", &self.conv1, input, first));
+        let map = conv("conv2", &self.conv2, module("relu", map, relu), second);
+        let mut map = norm("bn2", &self.bn2, map);
         if let (Some(conv3), Some(bn3)) = (&self.conv3, &self.bn3) {
-            map = bn3.forward(convolve(conv3, relu(map), 1), pass);
+            map = norm("bn3", bn3, conv("conv3", conv3, module("relu", map, relu), 1));
         }
-        Activation::Map(relu(map + shortcut))
+        let map = module("add", map, |map| map + shortcut);
+        Activation::Map(module("relu", map, relu))
     }
 }
 
 impl Block {
     fn shortcut(&self, input: Tensor<4>, pass: &Pass) -> Tensor<4> {
         if let Some(projection) = &self.downsample {
-            let map = convolve(&projection.conv, input, self.stride);
-            return projection.norm.forward(map, pass);
+            let conv = |map| convolve(&projection.conv, map, self.stride);
+            let map = module("downsample.0", input, conv);
+            return module("downsample.1", map, |map| projection.norm.forward(map, pass));
         }
         let every = MaxPoolOptions::new([1, 1]).with_stride([self.stride; 2]);
         let map = if self.stride > 1 { max_pool2d(input, every) } else { input };
@@ -432,6 +437,6 @@ impl StageSpec for PoolSpec {
 
 impl Forward for Pool {
     fn forward(&self, input: Activation, _pass: &Pass) -> Activation {
-        Activation::Features(mean(input.into_map()))
+        Activation::Features(module("mean", input.into_map(), mean))
     }
 }

@@ -8,7 +8,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::sizes::{Layer, SizedLayer};
 use super::{Join, Norm};
-use crate::memory::{Activation, Forward, Pass, Window};
+use crate::memory::{Activation, Forward, Pass, Window, module};
 use crate::model::layer::{Conv2d, Dropout, Linear, NormLayer};
 use crate::ops::reference::{mean, mean_pool};
 use crate::ops::{biased, convolution};
@@ -24,7 +24,14 @@ pub(super) struct Layers {
     linear: Vec<Linear>,
     norm: Vec<NormLayer>,
     #[module(skip)]
-    steps: Vec<Step>,
+    steps: Vec<NamedStep>,
+}
+
+/// A layer and what it is called, such as `conv3`.
+#[derive(Debug, Clone)]
+struct NamedStep {
+    name: String,
+    step: Step,
 }
 
 /// A layer; numbers without a name are places in the lists.
@@ -40,7 +47,26 @@ enum Step {
     GlobalPool,
     Flatten,
     Dropout(Dropout),
-    Branches(Join, Vec<Vec<Step>>),
+    Branches(Join, Vec<Vec<NamedStep>>),
+}
+
+impl Step {
+    /// As the configuration calls it.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Conv { .. } => "conv",
+            Self::Linear(_) => "linear",
+            Self::Relu => "relu",
+            Self::Sigmoid => "sigmoid",
+            Self::BatchNorm(_) => "batch_norm",
+            Self::MaxPool(_) => "max_pool",
+            Self::MeanPool(_) => "mean_pool",
+            Self::GlobalPool => "global_pool",
+            Self::Flatten => "flatten",
+            Self::Dropout(_) => "dropout",
+            Self::Branches(..) => "branches",
+        }
+    }
 }
 
 impl Layers {
@@ -65,8 +91,12 @@ struct Init<'a> {
 }
 
 impl Init<'_> {
-    fn steps(&mut self, layers: &[SizedLayer]) -> Vec<Step> {
-        layers.iter().map(|layer| self.step(layer)).collect()
+    fn steps(&mut self, layers: &[SizedLayer]) -> Vec<NamedStep> {
+        let named = |layer: &SizedLayer| {
+            let step = self.step(layer);
+            NamedStep { name: format!("{}{}", step.kind(), layer.name), step }
+        };
+        layers.iter().map(named).collect()
     }
 
     fn step(&mut self, SizedLayer { name, layer, .. }: &SizedLayer) -> Step {
@@ -114,8 +144,10 @@ impl Forward for Layers {
 }
 
 impl Layers {
-    fn run(&self, steps: &[Step], input: Activation, pass: &Pass) -> Activation {
-        steps.iter().fold(input, |value, step| self.step(step, value, pass))
+    fn run(&self, steps: &[NamedStep], input: Activation, pass: &Pass) -> Activation {
+        steps.iter().fold(input, |value, NamedStep { name, step }| {
+            module(name, value, |value| self.step(step, value, pass))
+        })
     }
 
     fn step(&self, step: &Step, input: Activation, pass: &Pass) -> Activation {

@@ -1,6 +1,7 @@
 //! Memory on the GPU.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use burn::backend::Cube;
 use burn::backend::fusion::stream::StreamId;
@@ -25,11 +26,34 @@ pub struct Buffer {
     handle: Handle,
     storage: Storage,
     length: usize,
+    /// The same in all that this was copied or cut from.
+    origin: Arc<()>,
+}
+
+/// Which elements a buffer has: equal where one buffer was copied or cut from the other, or both from
+/// a third, and they are the same elements of it.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    origin: Arc<()>,
+    place: [u64; 2],
+}
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.origin, &other.origin) && self.place == other.place
+    }
 }
 
 impl Buffer {
     pub(super) fn new(handle: Handle, storage: Storage, length: usize) -> Self {
-        Self { handle, storage, length }
+        Self { handle, storage, length, origin: Arc::default() }
+    }
+
+    /// Which elements it has. Does not hold their memory.
+    pub fn identity(&self) -> Identity {
+        let begin = self.handle.offset_start.unwrap_or(0);
+        let place = [begin, begin + self.handle.size_in_used()];
+        Identity { origin: Arc::clone(&self.origin), place }
     }
 
     /// How many elements it has.
@@ -67,7 +91,8 @@ impl Buffer {
         let (before, after) = (range.start * bytes, (self.length - range.end) * bytes);
         assert!(before.is_multiple_of(ALIGNMENT), "{range:?} is not aligned to {ALIGNMENT} bytes");
         let handle = self.handle.clone().offset_start(before as u64).offset_end(after as u64);
-        Self { handle, storage: self.storage, length: range.len() }
+        let (length, origin) = (range.len(), Arc::clone(&self.origin));
+        Self { handle, storage: self.storage, length, origin }
     }
 
     /// Its memory, for kernels of CubeCL's.
@@ -90,7 +115,7 @@ impl Buffer {
         // What lies behind the elements in their allocation is none of ours.
         let behind = tensor.handle.size_in_used() - (length * storage.bytes()) as u64;
         let handle = tensor.handle.offset_end(behind);
-        Self { handle, storage, length }
+        Self::new(handle, storage, length)
     }
 
     /// A tensor of `shape` over the same memory.

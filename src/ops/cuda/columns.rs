@@ -39,6 +39,11 @@ impl Columns {
         &self.buffer
     }
 
+    /// The same, to be moved off the device.
+    pub fn buffer_mut(&mut self) -> &mut Buffer {
+        &mut self.buffer
+    }
+
     /// How many pixels, of all images.
     pub fn pixels(&self) -> usize {
         self.pixels

@@ -58,7 +58,8 @@ impl Storage {
         }
     }
 
-    pub(super) fn dtype(self) -> DType {
+    /// What Burn calls it.
+    pub fn dtype(self) -> DType {
         match self {
             Self::F32 => DType::F32,
             Self::Bf16 => DType::BF16,

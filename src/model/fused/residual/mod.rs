@@ -9,6 +9,7 @@ use super::device_map;
 use super::store::{Records, Store, Values, parameters_of_store};
 use sizes::convolution;
 
+use crate::memory::offload::Piece;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::ops::cuda::{Affine, Columns, DeviceMap, Form, Kernels, Moments, Partials, Shortcut};
 
@@ -205,6 +206,18 @@ impl Stage for FusedResidual {
     ) -> Activation {
         let kept = *saved.open::<Kept>(&self.name);
         self.backward_block(kept, gradient, gradients)
+    }
+
+    fn moves_saved(&self) -> bool {
+        true
+    }
+
+    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
+        let gpu = self.store.kernels().gpu();
+        let Kept { input, output, layers, .. } = saved.look::<Kept>(&self.name);
+        let maps = layers.iter_mut().filter_map(|layer| layer.map.as_mut());
+        let maps = [&mut input.columns, output].into_iter().chain(maps);
+        maps.map(|columns| Piece::Buffer(gpu.clone(), columns.buffer_mut())).collect()
     }
 
     parameters_of_store!();

@@ -1,0 +1,73 @@
+//! One training step of a plan, its memory recorded module by module.
+
+use super::{Bench, BuildError};
+use crate::memory::measure::record;
+use crate::plan::Plan;
+use crate::report::{Fault, StepTrace};
+use crate::run::{LearnError, RunError};
+
+/// A traced step, and the error that ended it early.
+pub type Traced = (StepTrace, Result<(), RunError>);
+
+/// Takes two steps of `plan` on one made-up batch and traces the second: kernels are ready by then and
+/// the optimizer has its state. Where memory does not suffice for the first, or it fails, that is
+/// the one traced. `strategy` names the trace, `set` says what makes it.
+///
+/// # Errors
+/// When the device cannot be opened.
+pub fn trace(
+    plan: &Plan,
+    strategy: String,
+    set: serde_json::Map<String, serde_json::Value>,
+) -> Result<Traced, BuildError> {
+    let mut bench = Bench::new(plan)?;
+    let mut at_once = bench.learner.strategy.micro_batch.min(plan.train.batch_size);
+    let (mut outcome, mut timeline) = step(&mut bench);
+    if outcome.is_ok() && bench.learner.retreats.is_empty() {
+        (outcome, timeline) = step(&mut bench);
+    }
+    let retreat = bench.learner.retreats.last().map(|retreat| {
+        at_once = retreat.to;
+        let (from, to) = (bench.learner.retreats[0].from, retreat.to);
+        let message = format!(
+            "the device ran out of memory with {from} images at once; the step was begun again with {to}"
+        );
+        Fault { out_of_memory: true, message }
+    });
+    let failed = outcome.as_ref().err().map(|error| {
+        let out_of_memory =
+            matches!(error, RunError::Learn { source: LearnError::OutOfMemory { .. }, .. });
+        Fault { out_of_memory, message: error.to_string() }
+    });
+    let trained = bench.learner.chain.parameters().into_iter().filter(|p| p.trained);
+    let parameters: usize = trained.map(|p| p.shape.iter().product::<usize>()).sum();
+    let (stages, image) = (bench.learner.chain.stages().len(), &plan.data.image);
+    let trace = StepTrace {
+        strategy,
+        set,
+        model: format!("{}, {parameters} parameters in {stages} stages", plan.run.name),
+        images: [plan.train.batch_size, image.channels, image.size[0], image.size[1]],
+        at_once,
+        device: bench.device(),
+        precision: word(&plan.memory.precision),
+        memory: bench.meter.read(),
+        fault: failed.or(retreat),
+        timeline,
+    };
+    Ok((trace, outcome))
+}
+
+fn step(bench: &mut Bench) -> (Result<(), RunError>, crate::memory::measure::Timeline) {
+    let meter = bench.meter.clone();
+    meter.reset_peak();
+    meter.watch(|| record(&meter, || bench.step().map(drop)))
+}
+
+/// A choice as the configuration has it.
+fn word(choice: &impl serde::Serialize) -> String {
+    match serde_json::to_value(choice) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(other) => other.to_string(),
+        Err(_) => String::new(),
+    }
+}

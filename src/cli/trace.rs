@@ -1,0 +1,139 @@
+//! `trainer trace`.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::overrides::{Overrides, assignment};
+use super::{Failure, output};
+use crate::build;
+use crate::config::{self, Combination, ConfigError, Loaded};
+use crate::plan::{self, Plan};
+use crate::report::StepTrace;
+
+/// Takes one training step and shows its memory, module by module
+///
+/// The step is taken on a made-up batch; the data are not opened. A line is written before and after
+/// the forward pass of every module and after its backward pass, with the change since the line
+/// before. The lines go to standard output and, as trace.log, trace.json and a picture, trace.svg,
+/// to <run.output>/<run.name>-trace/. With --grid, each combination is traced: one log and one curve
+/// each.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  trainer trace configs/experiments/07_resnet18_memory.toml
+  trainer trace configs/xray_densenet.toml --set train.batch_size=8 \\
+      --grid 'memory.checkpointing=\"none\",\"sqrt\",\"every\"'")]
+pub struct Trace {
+    /// The configuration, a TOML file
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// The values that one key takes; given again, every combination is traced
+    ///
+    /// The right side is the elements of a TOML array, as in `trainer sweep`.
+    #[arg(long = "grid", value_name = "KEY=V1,V2,…", value_parser = assignment)]
+    grid: Vec<String>,
+    /// The folder of the files, instead of <run.output>/<run.name>-trace/
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Prints what trace.json holds instead of the lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// A strategy to trace.
+struct Asked {
+    name: String,
+    set: Map<String, Value>,
+    plan: Plan,
+}
+
+/// Traces.
+pub fn execute(command: &Trace) -> Result<(), Failure> {
+    let asked = asked(command)?;
+    let run = &asked[0].plan.run;
+    let default = || run.output.join(format!("{}-trace", run.name));
+    let folder = command.out.clone().unwrap_or_else(default);
+    std::fs::create_dir_all(&folder).map_err(|error| unwritable(&folder, &error))?;
+    let title = format!("{}: memory over a training step", run.name);
+    let (mut traces, mut failure): (Vec<StepTrace>, Option<Failure>) = (Vec::new(), None);
+    let mut shown = String::new();
+    for (number, Asked { name, set, plan }) in asked.iter().enumerate() {
+        let (trace, outcome) = build::trace(plan, name.clone(), set.clone())?;
+        if let (Some(fault), true) = (&trace.fault, outcome.is_ok()) {
+            eprintln!("warning: {name}: {}", fault.message);
+        }
+        let file = folder.join(match asked.len() {
+            1 => "trace.log".to_owned(),
+            _ => format!("trace-{}-{}.log", number + 1, slug(name)),
+        });
+        write(&file, &trace.to_log())?;
+        match asked.len() {
+            1 => shown = trace.to_log(),
+            _ => shown += &format!("{name}: peak {}; {}\n", trace.peak(), file.display()),
+        }
+        traces.push(trace);
+        write(&folder.join("trace.svg"), &StepTrace::to_svg(&title, &traces))?;
+        write(&folder.join("trace.json"), &to_json(&run.name, &traces)?)?;
+        failure = failure.or(outcome.err().map(Failure::from));
+    }
+    output::print(&if command.json { to_json(&run.name, &traces)? } else { shown })?;
+    eprintln!("written to {}: trace.svg, trace.json and the lines", folder.display());
+    failure.map_or(Ok(()), Err)
+}
+
+fn asked(command: &Trace) -> Result<Vec<Asked>, Failure> {
+    if command.grid.is_empty() {
+        let plan = super::planned(&command.config, &command.overrides.set)?;
+        return Ok(vec![Asked { name: plan.run.name.clone(), set: Map::new(), plan }]);
+    }
+    let wrong =
+        |error: ConfigError| Failure::configuration(error.render(std::io::stderr().is_terminal()));
+    let grid = config::load_grid(&command.config, &command.overrides.set, &command.grid);
+    let asked = |combination: Combination| {
+        let Loaded { config, source } = combination.loaded.clone();
+        let plan = plan::plan(config).map_err(|fault| combination.error(source.error(fault)));
+        let json = |value: &toml::Value| serde_json::to_value(value).unwrap_or_default();
+        let set = combination.set.iter().map(|(key, value)| (key.clone(), json(value)));
+        Ok(Asked { name: name(&combination.set), set: set.collect(), plan: plan.map_err(wrong)? })
+    };
+    grid.map_err(wrong)?.combinations.into_iter().map(asked).collect()
+}
+
+/// The last part of each key with its value: the rest is the same everywhere or seldom needed.
+fn name(set: &[(String, toml::Value)]) -> String {
+    let short = |(key, value): &(String, toml::Value)| {
+        let key = key.rsplit('.').next().unwrap_or(key);
+        match value {
+            toml::Value::String(word) => format!("{key}={word}"),
+            other => format!("{key}={}", other.to_string().replace(" ", "")),
+        }
+    };
+    set.iter().map(short).collect::<Vec<_>>().join(", ")
+}
+
+/// Letters and digits of `name`, parted by hyphens.
+fn slug(name: &str) -> String {
+    let parts = name.split(|sign: char| !sign.is_ascii_alphanumeric());
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
+}
+
+fn to_json(name: &str, traces: &[StepTrace]) -> Result<String, Failure> {
+    let strategies: Vec<Value> = traces.iter().map(StepTrace::to_json).collect();
+    let whole = json!({ "name": name, "strategies": strategies });
+    serde_json::to_string_pretty(&whole).map_err(Failure::other)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    let shown = path.display();
+    Failure::other(format!("cannot write {shown}: {error}"))
+        .with_help(Some("--out names another folder".to_owned()))
+}

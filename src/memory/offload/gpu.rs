@@ -1,0 +1,104 @@
+//! What is on a GPU: buffers leave and come back by copies beside its kernels.
+
+use std::sync::{Arc, Weak};
+
+use super::item::{Away, Item};
+use super::piece::{Form, Values};
+use super::{OffloadError, Shelf};
+use crate::ops::cuda::{Buffer, Gpu, Identity, Storage, Transfers};
+
+/// What a shelf knows of the GPU.
+#[derive(Debug, Default)]
+pub(super) struct Side {
+    transfers: Option<Transfers>,
+    /// What is away, to be found by others that keep the same.
+    away: Vec<(Identity, Weak<Item>)>,
+}
+
+/// A buffer that is about to leave.
+#[derive(Debug)]
+pub(super) struct Leaver {
+    gpu: Gpu,
+    buffer: Buffer,
+    item: Arc<Item>,
+}
+
+impl Shelf {
+    fn transfers(&self, gpu: &Gpu) -> Transfers {
+        *self.gpu.borrow_mut().transfers.get_or_insert_with(|| Transfers::new(gpu))
+    }
+
+    /// The item of `buffer`; if it is a new one, it is among `leavers`.
+    pub(super) fn find_or_add(
+        &self,
+        gpu: Gpu,
+        buffer: Buffer,
+        leavers: &mut Vec<Leaver>,
+    ) -> Arc<Item> {
+        let away = &mut self.gpu.borrow_mut().away;
+        away.retain(|(_, item)| item.strong_count() > 0);
+        let identity = buffer.identity();
+        let known = away.iter().find(|(known, _)| *known == identity);
+        if let Some(item) = known.and_then(|(_, item)| item.upgrade()) {
+            item.is_shared();
+            return item;
+        }
+        let form = Form::Buffer(gpu.clone(), buffer.storage(), buffer.len());
+        let item = Arc::new(Item::leaving(form));
+        away.push((identity, Arc::downgrade(&item)));
+        leavers.push(Leaver { gpu, buffer, item: Arc::clone(&item) });
+        item
+    }
+
+    /// Begins to copy `leavers` to the host.
+    pub(super) fn download(&self, leavers: Vec<Leaver>) {
+        let Some(first) = leavers.first() else { return };
+        let transfers = self.transfers(&first.gpu);
+        let (buffers, items): (Vec<_>, Vec<_>) =
+            leavers.into_iter().map(|leaver| (leaver.buffer, leaver.item)).unzip();
+        let download = transfers.download(buffers);
+        let disk = self.disk.clone();
+        self.worker.give(move || match download.wait() {
+            Ok(all) => {
+                for (item, bytes) in items.iter().zip(all) {
+                    item.has_left(match &disk {
+                        None => Ok(Away::Host(bytes)),
+                        Some(disk) => disk.write(&bytes).map(Away::Disk),
+                    });
+                }
+            }
+            Err(text) => {
+                items
+                    .iter()
+                    .for_each(|item| item.has_left(Err(OffloadError::Device(text.clone()))));
+            }
+        });
+    }
+
+    /// Begins to copy those of `wanted` that belong on a GPU to it, and gives back the others.
+    pub(super) fn upload(&self, wanted: Vec<Arc<Item>>) -> Result<Vec<Arc<Item>>, OffloadError> {
+        let size = |item: &Arc<Item>| match item.form() {
+            Form::Buffer(gpu, storage, length) => Some((gpu.clone(), *length, *storage)),
+            Form::Data(..) => None,
+        };
+        let (ours, others): (Vec<_>, Vec<_>) =
+            wanted.into_iter().partition(|item| size(item).is_some());
+        let sizes: Vec<(Gpu, usize, Storage)> = ours.iter().filter_map(size).collect();
+        let Some((gpu, ..)) = sizes.first() else { return Ok(others) };
+        // Its memory may still be taken there, and would be a second time.
+        ours.iter().try_for_each(|item| item.wait_until_left())?;
+        let transfers = self.transfers(gpu);
+        let rooms: Vec<_> = sizes.iter().map(|(_, length, storage)| (*length, *storage)).collect();
+        let rooms = transfers.room(gpu, &rooms).map_err(OffloadError::Device)?;
+        for (item, buffer) in ours.into_iter().zip(rooms) {
+            let gpu = gpu.clone();
+            self.worker.give(move || {
+                item.arrives(|bytes, _| match transfers.upload(bytes, &buffer) {
+                    Ok(()) => Ok(Values::Buffer(gpu, buffer)),
+                    Err(text) => Err(OffloadError::Device(text)),
+                });
+            });
+        }
+        Ok(others)
+    }
+}

@@ -1,0 +1,124 @@
+//! The memory of one training step, module by module: as text, as JSON and as a picture.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::Chart;
+use crate::memory::measure::{Mark, MemoryUse, PeakKind, Timeline};
+
+/// A training step under one strategy, with its memory after every event.
+#[derive(Debug, Clone)]
+pub struct StepTrace {
+    /// What the legend calls it.
+    pub strategy: String,
+    /// The keys that make the strategy, with their values.
+    pub set: serde_json::Map<String, Value>,
+    /// The model in words.
+    pub model: String,
+    /// Images of the step, their channels, height and width.
+    pub images: [usize; 4],
+    /// Images that are on their way through the model at once.
+    pub at_once: usize,
+    /// The device as a person knows it.
+    pub device: String,
+    /// As the configuration calls it.
+    pub precision: String,
+    /// What was used in the step, between events too.
+    pub memory: MemoryUse,
+    /// Why the step is not whole, or was begun again with fewer images at once.
+    pub fault: Option<Fault>,
+    /// The events.
+    pub timeline: Timeline,
+}
+
+/// Why a traced step is not whole, or was begun again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Whether memory did not suffice.
+    pub out_of_memory: bool,
+    /// For the user.
+    pub message: String,
+}
+
+impl StepTrace {
+    /// A head with what was traced, then a line for each event, as [`Timeline::lines`].
+    pub fn to_log(&self) -> String {
+        let [batch, channels, height, width] = self.images;
+        let images = format!("{batch} images of {channels}×{height}×{width}");
+        let batch = match self.at_once < batch {
+            true => format!("{images}, {} at once", self.at_once),
+            false => images,
+        };
+        let mut log = String::new();
+        let mut line = |name: &str, text: &str| {
+            let _ = writeln!(log, "# {name:10} {text}");
+        };
+        line("strategy", &self.strategy);
+        line("model", &self.model);
+        line("batch", &batch);
+        line("device", &self.device);
+        line("precision", &self.precision);
+        line("peak", &self.peak());
+        if let Some(fault) = &self.fault {
+            let message = fault.message.replace('\n', " ");
+            line(if fault.out_of_memory { "memory" } else { "error" }, &message);
+        }
+        log.push('\n');
+        log.push_str(&self.timeline.lines());
+        log
+    }
+
+    /// The most in use, and over which moments it was taken.
+    pub fn peak(&self) -> String {
+        let Some(peak) = self.memory.peak else { return "not known on this device".to_owned() };
+        let over = match self.memory.peak_kind {
+            Some(PeakKind::Allocator) => "over every allocation",
+            Some(PeakKind::Launches) => "over every kernel's launch",
+            Some(PeakKind::Sampled) | None => "over the events below",
+        };
+        format!("{:.1} MiB, {over}", peak as f64 / f64::from(1 << 20))
+    }
+
+    /// For machines; bytes and seconds.
+    pub fn to_json(&self) -> Value {
+        let mut before = None;
+        let mark = |mark: &Mark| {
+            let change = mark.live.zip(before).map(|(now, before): (u64, u64)| {
+                i64::try_from(i128::from(now) - i128::from(before)).unwrap_or_default()
+            });
+            before = mark.live;
+            let Mark { label, depth, seconds, live } = mark;
+            json!({
+                "label": label, "depth": depth, "seconds": seconds, "live": live, "change": change,
+            })
+        };
+        let marks: Vec<Value> = self.timeline.marks.iter().map(mark).collect();
+        let status = match &self.fault {
+            None => "ok",
+            Some(Fault { out_of_memory: true, .. }) => "out_of_memory",
+            Some(_) => "failed",
+        };
+        json!({
+            "strategy": self.strategy,
+            "set": self.set,
+            "status": status,
+            "message": self.fault.as_ref().map(|fault| &fault.message),
+            "model": self.model,
+            "batch_size": self.images[0],
+            "micro_batch": self.at_once,
+            "image": self.images[1..],
+            "device": self.device,
+            "precision": self.precision,
+            "peak": self.memory.peak,
+            "peak_kind": self.memory.peak_kind,
+            "marks": marks,
+        })
+    }
+
+    /// The memory over the steps as an SVG file, one curve each.
+    pub fn to_svg(title: &str, traces: &[Self]) -> String {
+        let curve = |trace: &Self| (trace.strategy.clone(), trace.timeline.clone());
+        Chart::memory(title, &traces.iter().map(curve).collect::<Vec<_>>()).to_svg()
+    }
+}

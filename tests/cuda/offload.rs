@@ -1,0 +1,228 @@
+//! What fused stages keep, moved to the host and back beside the kernels.
+//!
+//! `cargo test --features cuda-tests --test cuda offload -- --nocapture --test-threads 1` prints what
+//! it costs and saves.
+
+use std::time::{Duration, Instant};
+
+use burn::tensor::DType;
+use trainer::choice::NoSettings;
+use trainer::memory::executor::StepResult;
+use trainer::memory::offload::{Piece, Store};
+use trainer::memory::{
+    DenseLayers, DiskOffloadConfig, Keep, OffloadConfig, Pass, Precision, Purpose, Statistics, Tree,
+};
+use trainer::model::{ResnetArchitecture, ResnetBlock, ResnetForm};
+use trainer::ops::cuda::{Identity, Transfers};
+
+use super::{
+    Activation, Buffer, Chain, Device, Gpu, MemoryConfig, Norm, Schedule, StageSpec, Storage,
+    Tensor, architecture, chain, executor, noise, resolve_device, values,
+};
+
+fn host() -> Store {
+    Store::open(&OffloadConfig::Host(NoSettings {})).expect("opens")
+}
+
+/// A training pass of a chain up to its features, with Σ features for a loss.
+fn pass(chain: &Chain, tree: &Tree, images: &[Tensor<4>], store: &Store) -> StepResult {
+    let result = executor::train_with(
+        store,
+        chain,
+        &Schedule::of_tree(tree, chain.stages().len(), images.len()),
+        1,
+        0,
+        |part| Activation::Map(images[part].clone()),
+        |_, outputs| {
+            let outputs = outputs.into_features();
+            Activation::Features(noise(outputs.dims(), 5, &outputs.device()))
+        },
+    );
+    result.expect("moves away and back")
+}
+
+type Bits = Vec<(String, Vec<u32>)>;
+
+fn bits(result: StepResult) -> Bits {
+    let bits = |value: &Tensor<1>| values(value.clone()).into_iter().map(f32::to_bits).collect();
+    result.gradients.iter().map(|(name, value)| (name.to_owned(), bits(value))).collect()
+}
+
+fn agree(name: &str, stages: &[Box<dyn StageSpec>], shape: [usize; 4]) {
+    let device = resolve_device("cuda").expect("a GPU");
+    let chain = chain(stages, &device);
+    let count = chain.stages().len();
+    let images: Vec<Tensor<4>> = (0..2).map(|part| noise(shape, 3 + part, &device)).collect();
+    let plain = bits(pass(&chain, &Tree::keep_all(count), &images, &Store::nowhere()));
+    assert!(plain.iter().all(|(_, bits)| bits.iter().any(|bits| *bits != 0)), "{name}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = DiskOffloadConfig { path: folder.path().to_owned() };
+    let stores = [host(), Store::open(&OffloadConfig::Disk(disk)).expect("opens")];
+    let moves_saved = chain.moves_saved();
+    assert!(moves_saved[..count - 1].iter().all(|moves| *moves), "{name}: {moves_saved:?}");
+    let thirds = [count / 3, count / 3, count - 2 * (count / 3)];
+    for tree in [Tree::keep_all(count), Tree::segments(&thirds), Tree::segments(&vec![1; count])] {
+        for store in &stores {
+            for _ in 0..3 {
+                let away = tree.clone().offloaded(&moves_saved);
+                let ours = bits(pass(&chain, &away, &images, store));
+                assert!(ours == plain, "{name}: {tree:?} {store:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn offload_of_a_fused_densenet_changes_no_bit_of_its_gradients() {
+    for precision in [Precision::Fp32, Precision::Bf16] {
+        for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
+            let dense_layers = Some(dense_layers);
+            let memory = MemoryConfig { precision, dense_layers, ..MemoryConfig::default() };
+            let stages = architecture(32, &[3, 4, 2], 64).stages(3, &memory);
+            agree(&format!("{precision:?} {dense_layers:?}"), &stages, [4, 3, 193, 224]);
+        }
+    }
+}
+
+#[test]
+fn offload_of_a_fused_resnet_changes_no_bit_of_its_gradients() {
+    for (form, block) in
+        [(ResnetForm::Imagenet, ResnetBlock::Bottleneck), (ResnetForm::Cifar, ResnetBlock::Basic)]
+    {
+        let norm = Norm::Batch;
+        let architecture = ResnetArchitecture { form, block, blocks: vec![2, 2], stem: 16, norm };
+        let memory = MemoryConfig { precision: Precision::Bf16, ..MemoryConfig::default() };
+        let stages = architecture.stages(3, &memory);
+        // The mean keeps nothing, and is the last.
+        agree(&format!("{form:?} {block:?}"), &stages, [4, 3, 129, 128]);
+    }
+}
+
+/// The buffers that stages keep, each once.
+fn kept(chain: &Chain, images: &Tensor<4>) -> Vec<Buffer> {
+    let pass = Pass::new(Purpose::First, 1, 0, 0);
+    let mut found: Vec<(Identity, Buffer)> = Vec::new();
+    let mut flowing = Activation::Map(images.clone());
+    let last = chain.stages().len() - 1;
+    for stage in &chain.stages()[..last] {
+        let (output, saved) = stage.forward(flowing, Keep::All, &pass, &mut Statistics::new());
+        flowing = output;
+        let mut saved = saved.expect("keeps");
+        for piece in stage.pieces(&mut saved) {
+            let Piece::Buffer(_, buffer) = piece else { panic!("a fused stage keeps buffers") };
+            let identity = buffer.identity();
+            if found.iter().all(|(known, _)| *known != identity) {
+                found.push((identity, buffer.clone()));
+            }
+        }
+    }
+    found.into_iter().map(|(_, buffer)| buffer).collect()
+}
+
+fn bytes(buffers: &[Buffer]) -> usize {
+    buffers.iter().map(|buffer| buffer.len() * buffer.storage().bytes()).sum()
+}
+
+/// The median of some seconds of it.
+fn time(gpu: &Gpu, mut work: impl FnMut()) -> Duration {
+    let mut times: Vec<Duration> = (0..7)
+        .map(|_| {
+            let begin = Instant::now();
+            work();
+            gpu.wait().expect("runs");
+            begin.elapsed()
+        })
+        .collect();
+    times.drain(..2);
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn measure(device: &Device, batch: usize, side: usize, dense_layers: DenseLayers) {
+    let gpu = Gpu::of(device).expect("a GPU");
+    let dense_layers = Some(dense_layers);
+    let memory =
+        MemoryConfig { precision: Precision::Bf16, dense_layers, ..MemoryConfig::default() };
+    let chain = chain(&architecture(32, &[6, 12, 24, 16], 64).stages(3, &memory), device);
+    let count = chain.stages().len();
+    let images = [noise([batch, 3, side, side], 3, device)];
+    let (store, nowhere) = (host(), Store::nowhere());
+    let all = Tree::keep_all(count);
+    let away = all.clone().offloaded(&chain.moves_saved());
+
+    let (moved, copies) = {
+        let transfers = Transfers::new(&gpu);
+        let buffers = kept(&chain, &images[0]);
+        let sizes: Vec<(usize, Storage)> =
+            buffers.iter().map(|buffer| (buffer.len(), buffer.storage())).collect();
+        let moved = bytes(&buffers);
+        let copies = time(&gpu, || {
+            let bytes = transfers.download(buffers.clone()).wait().expect("copies");
+            let rooms = transfers.room(&gpu, &sizes).expect("fits");
+            std::thread::scope(|scope| {
+                let upload = || {
+                    for (bytes, room) in bytes.into_iter().zip(&rooms) {
+                        transfers.upload(bytes, room).expect("copies");
+                    }
+                };
+                scope.spawn(upload);
+            });
+        });
+        (moved, copies)
+    };
+    device.memory_cleanup();
+    let run = |tree: &Tree, store: &Store| drop(pass(&chain, tree, &images, store));
+    let plain = time(&gpu, || run(&all, &nowhere));
+    let ours = time(&gpu, || run(&away, &store));
+    let peak = |tree: &Tree, store: &Store| {
+        gpu.wait().expect("runs");
+        gpu.most_bytes_in(|| {
+            run(tree, store);
+            gpu.wait().expect("runs");
+        })
+        .1
+    };
+    let (before, after) = (peak(&all, &nowhere), peak(&away, &store));
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    println!(
+        "DenseNet-121, {batch}×{side}², bf16, {dense_layers:?}: peak {:.0} MiB kept, {:.0} MiB away; \
+         {:.0} MiB each way, alone in {copies:?}; a pass {plain:?} with all kept, {ours:?} away, \
+         {:?} one after the other",
+        mib(before),
+        mib(after),
+        mib(moved as u64),
+        plain + copies,
+    );
+    assert!(after < before, "{after} {before}");
+}
+
+#[test]
+fn offload_lowers_the_peak_and_runs_beside_the_computation() {
+    let device = resolve_device("cuda").expect("a GPU");
+    for (batch, side) in [(64, 320), (4, 1024)] {
+        for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
+            measure(&device, batch, side, dense_layers);
+        }
+    }
+}
+
+#[test]
+fn offload_brings_back_many_odd_sizes_bit_for_bit_while_kernels_run() {
+    let device = resolve_device("cuda").expect("a GPU");
+    let store = host();
+    let busy: Tensor<2> = noise([2048, 2048], 9, &device);
+    for round in 0..20 {
+        let mut maps: Vec<Tensor<4>> = (1..9)
+            .map(|index| noise([1, index, 33 + 7 * index, 50 + round], index as u64, &device))
+            .collect();
+        let before: Vec<Vec<f32>> = maps.iter().map(|map| values(map.clone())).collect();
+        let mut parcel = store.send(maps.iter_mut().map(Piece::Map).collect()).expect("leaves");
+        let more = busy.clone().mul_scalar(1.5).add_scalar(round as f32);
+        store.fetch(&mut parcel).expect("begins");
+        let more = more.mul_scalar(0.5);
+        store.land(parcel, maps.iter_mut().map(Piece::Map).collect()).expect("lands");
+        let after: Vec<Vec<f32>> = maps.into_iter().map(values).collect();
+        assert!(before == after, "round {round}");
+        assert_eq!(more.cast(DType::F32).dims(), [2048, 2048]);
+    }
+}

@@ -1,0 +1,190 @@
+//! `trainer trace`: the lines of a step are in order, balanced and add up, whatever the strategy.
+#![cfg(feature = "cpu")]
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+const HEAD: &str = r#"
+[run]
+name = "tiny"
+output = "out"
+[device]
+use = "cpu"
+[data]
+image = { size = [32, 32], channels = 1 }
+[data.chexpert]
+root = "none"
+[[heads]]
+name = "view"
+task = "multiclass"
+labels = ["PA", "AP", "Lateral"]
+[train]
+epochs = 1
+batch_size = 4
+[train.optimizer.adamw]
+lr = 1e-3
+"#;
+
+const RESNET: &str = "[model.resnet]\nblock = \"basic\"\nblocks = [1, 1]\nstem = 8\n";
+const DENSENET: &str = "[model.densenet]\ngrowth = 4\nblocks = [2, 1]\nstem = 8\n";
+const SEQUENTIAL: &str = r#"
+[model.sequential]
+layers = [
+    { conv = { channels = 4, kernel = 3 } },
+    "relu",
+    "global_pool",
+    { linear = { features = 5 } },
+]
+"#;
+
+/// A folder with a configuration, in which steps are traced.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new(model: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("tiny.toml"), format!("{HEAD}{model}")).expect("written");
+        Self(folder)
+    }
+
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+        command.current_dir(self.0.path()).args(["trace", "tiny.toml"]).args(arguments);
+        let output = command.stdin(Stdio::null()).output().expect("starts");
+        let text = |bytes| String::from_utf8(bytes).expect("is UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join("out/tiny-trace").join(name)
+    }
+
+    fn json(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.file("trace.json")).expect("trace.json");
+        let whole: Value = serde_json::from_str(&text).expect("is JSON");
+        whole["strategies"].as_array().expect("a list").clone()
+    }
+}
+
+fn marks(trace: &Value) -> &Vec<Value> {
+    trace["marks"].as_array().expect("a list")
+}
+
+fn label(mark: &Value) -> &str {
+    mark["label"].as_str().expect("text")
+}
+
+/// Everything that begins ends, the innermost first, as deep as it began.
+fn assert_balanced(trace: &Value) {
+    let mut open: Vec<(String, u64)> = Vec::new();
+    let mut pairs = 0;
+    for mark in marks(trace) {
+        let depth = mark["depth"].as_u64().expect("a number");
+        if let Some((path, work)) = label(mark).split_once(" before ") {
+            assert_eq!(open.len() as u64 + 1, depth, "{path}");
+            open.push((format!("{path} after {work}"), depth));
+        } else if open.last().is_some_and(|(awaited, _)| awaited == label(mark)) {
+            assert_eq!(open.pop().map(|(_, depth)| depth), Some(depth));
+            pairs += 1;
+        } else if depth > 0 {
+            // Of a module in a stage, only the end of its backward pass is known.
+            assert!(label(mark).ends_with(" after backward"), "{}", label(mark));
+            assert!(depth as usize > open.len(), "{}", label(mark));
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    assert!(pairs > 8, "{pairs}");
+}
+
+fn assert_adds_up(trace: &Value) {
+    let marks = marks(trace);
+    let live = |mark: &Value| mark["live"].as_i64().expect("the program counts");
+    let changes: i64 = marks.iter().filter_map(|mark| mark["change"].as_i64()).sum();
+    assert_eq!(changes, live(marks.last().expect("a mark")) - live(&marks[0]));
+    assert_eq!(marks.iter().filter(|mark| mark["change"].is_null()).count(), 1, "but the first");
+    let most = marks.iter().map(live).max().expect("a mark");
+    let peak = trace["peak"].as_i64().expect("the program counts");
+    assert!(most <= peak, "{most} of {peak}");
+    let seconds: Vec<f64> = marks.iter().filter_map(|mark| mark["seconds"].as_f64()).collect();
+    assert!(seconds.is_sorted() && seconds.len() == marks.len());
+}
+
+#[test]
+fn lines_of_every_model_are_balanced_and_add_up() {
+    for model in [RESNET, DENSENET, SEQUENTIAL] {
+        let place = Place::new(model);
+        let (code, told, shown) = place.run(&[]);
+        assert_eq!(code, Some(0), "{shown}");
+        let traces = place.json();
+        assert_eq!(traces.len(), 1);
+        assert_eq!(traces[0]["status"], "ok");
+        assert_balanced(&traces[0]);
+        assert_adds_up(&traces[0]);
+        let log = std::fs::read_to_string(place.file("trace.log")).expect("trace.log");
+        assert_eq!(log, told);
+        let lines = log.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        for (line, mark) in lines.zip(marks(&traces[0])) {
+            assert!(line.trim_start().starts_with(label(mark)), "{line}");
+        }
+        let svg = std::fs::read_to_string(place.file("trace.svg")).expect("trace.svg");
+        assert!(svg.starts_with("<svg") && svg.contains(">tiny<"), "{svg}");
+    }
+}
+
+#[test]
+fn a_step_s_lines_name_every_module_in_the_order_it_runs() {
+    let place = Place::new(RESNET);
+    let (code, told, shown) = place.run(&[]);
+    assert_eq!(code, Some(0), "{shown}");
+    let structure = |line: &str| line.split("  +").next().unwrap_or(line).to_owned();
+    let number = |line: &str| line.find(" MiB").map_or(line.len(), |end| end);
+    let lines = told.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let upto = &line[..number(line)];
+        let label = upto.trim_end_matches(|sign: char| "0123456789.+-? ".contains(sign));
+        structure(label)
+    });
+    insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn each_strategy_has_its_log_and_its_curve_and_computes_again_what_it_did_not_keep() {
+    let place = Place::new(RESNET);
+    let grid = "memory.checkpointing=none,every";
+    let (code, told, shown) = place.run(&["--grid", grid, "--json"]);
+    assert_eq!(code, Some(0), "{shown}");
+    let traces = place.json();
+    let whole: Value = serde_json::from_str(&told).expect("is JSON");
+    assert_eq!(whole["strategies"].as_array(), Some(&traces));
+    let again = |trace: &Value| {
+        marks(trace).iter().filter(|mark| label(mark).ends_with(" after recomputation")).count()
+    };
+    assert_eq!(traces[0]["set"]["memory.checkpointing"], "none");
+    assert_eq!(traces[1]["strategy"], "checkpointing=every");
+    assert_eq!(again(&traces[0]), 0);
+    assert!(again(&traces[1]) > 8);
+    traces.iter().for_each(|trace| {
+        assert_balanced(trace);
+        assert_adds_up(trace);
+    });
+    for name in ["trace-1-checkpointing-none.log", "trace-2-checkpointing-every.log"] {
+        assert!(place.file(name).is_file(), "{name}");
+    }
+    let svg = std::fs::read_to_string(place.file("trace.svg")).expect("trace.svg");
+    assert!(svg.contains("checkpointing=none") && svg.contains("checkpointing=every"));
+}
+
+#[test]
+fn what_is_wrong_is_said_as_elsewhere() {
+    let place = Place::new(RESNET);
+    let (code, _, shown) = place.run(&["--set", "train.batch_sise=3"]);
+    assert_eq!(code, Some(2), "{shown}");
+    assert!(shown.contains("batch_size"), "{shown}");
+    let (code, _, shown) = place.run(&["--grid", "train.batch_size=0,1"]);
+    assert_eq!(code, Some(2), "{shown}");
+    assert!(shown.contains("in the combination train.batch_size=0"), "{shown}");
+    let (code, _, shown) = place.run(&["--out", "tiny.toml"]);
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("tiny.toml") && shown.contains("--out"), "{shown}");
+}
