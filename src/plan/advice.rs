@@ -44,7 +44,7 @@ pub(super) fn advice(plan: &Plan, machine: &Machine, budget: u64, way: &Combinat
     let pulled = levers::pull(plan, machine, budget, way);
     let saved = |pulled: &Pulled| 1.0 - pulled.peak as f64 / peak.all as f64;
     let mut helps: Vec<&Pulled> = pulled.iter().filter(|p| saved(p) >= HELPS).collect();
-    helps.sort_by(|a, b| a.peak.cmp(&b.peak));
+    helps.sort_by_key(|pulled| pulled.peak);
     if !helps.is_empty() {
         let told = helps.iter().map(|pulled| told(pulled, saved(pulled)));
         sentences.push(format!("What lowers it: {}.", told.collect::<Vec<_>>().join("; ")));

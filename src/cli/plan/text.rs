@@ -45,7 +45,7 @@ fn table(titles: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(ASCII_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(titles.iter().map(|title| Cell::new(title)));
+    table.set_header(titles.iter().map(Cell::new));
     table
 }
 
