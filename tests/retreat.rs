@@ -33,6 +33,7 @@ clip_norm = 1.0
 [train.optimizer.adamw]
 lr = 1e-2
 [train.ema]
+decay = 0.9
 [memory.checkpointing.sequential]
 segments = 3
 "#;

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 
 use super::{BuildError, device, learner, open_data, schedule, train_loader};
 use crate::data::{Batch, Cache, DataError, Epoch, LabelCounts, Loader, Targets};
 use crate::memory::measure::{MemoryUse, Meter};
-use crate::memory::{Chain, split_tensors};
+use crate::memory::split_tensors;
 use crate::model::weights::{self, NamedTensor};
 use crate::model::{HeadConfig, Task};
 use crate::optim::{OptimizerConfig, Schedule, SgdConfig};
-use crate::plan::Plan;
+use crate::plan::{Plan, Planner, Prediction};
 use crate::run::{LearnError, Learner, RunError};
 
 /// Training steps of a plan's model.
@@ -60,9 +60,10 @@ impl Bench {
             let labels = heads[head].labels.len();
             LabelCounts { positives: vec![1.0; labels], negatives: vec![1.0; labels] }
         };
-        super::warm::compile_kernels(plan, &device);
-        let chain = Chain::init(&plan.stages(), &device, plan.run.seed);
-        let learner = learner(plan, &heads, chain, device, counts)?;
+        let planner = planner(plan, &device)?;
+        super::warm::compile_kernels(plan, &planner, &device);
+        let chain = super::chain(plan, &planner, &device);
+        let learner = learner(plan, planner, &heads, chain, device, counts)?;
         let learning_rate = plan.train.optimizer.lr();
         let batches = Batches::Kept { images, shape, targets, learning_rate };
         Ok(Self { meter, learner, batches, steps: 0 })
@@ -136,8 +137,10 @@ impl Bench {
         let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
         let loader = train_loader(plan, &heads, Arc::clone(&train), cache)?;
         let meter = Meter::open(&device);
-        let chain = Chain::init(&plan.stages(), &device, plan.run.seed);
-        let learner = learner(plan, &heads, chain, device, |head| train.label_counts(head))?;
+        let planner = planner(plan, &device)?;
+        let chain = super::chain(plan, &planner, &device);
+        let learner =
+            learner(plan, planner, &heads, chain, device, |head| train.label_counts(head))?;
         let schedule = schedule(plan, loader.batches_per_epoch());
         // A run counts its epochs from 1.
         let ahead = loader.epoch(1, 0);
@@ -200,12 +203,13 @@ impl Bench {
         let _ = self.learner.device.sync();
     }
 
-    /// The peak that was predicted for a step of `plan`, whose this is.
-    pub fn predicted_peak(&self, plan: &Plan) -> u64 {
-        let on_gpu = super::is_gpu(&self.learner.device);
-        let step = plan.simulate_strategy(&plan.memory, &self.learner.strategy, on_gpu);
-        let stays = matches!(self.batches, Batches::Kept { .. });
-        step.peak + if stays && on_gpu { plan.batch_on_gpu() } else { 0 }
+    /// What was predicted for a step of `plan`, whose this is.
+    pub fn prediction(&self, plan: &Plan) -> Prediction {
+        let mut prediction = self.learner.planner.prediction().clone();
+        if matches!(self.batches, Batches::Kept { .. }) && super::is_gpu(&self.learner.device) {
+            prediction.peak += plan.batch_on_gpu();
+        }
+        prediction
     }
 
     /// What memory the steps so far have left in use, with the exact peak of a further one.
@@ -221,6 +225,11 @@ impl Bench {
     pub fn device(&self) -> String {
         super::describe(&self.learner.device)
     }
+}
+
+/// How the plan's steps are taken on `device`.
+fn planner(plan: &Plan, device: &Device) -> Result<Planner, BuildError> {
+    Ok(Planner::choose(plan, super::machine::machine(plan.device, device))?)
 }
 
 /// The next batch that can be trained on, epoch after epoch.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod device;
+mod machine;
 mod resume;
 mod trace;
 mod warm;
@@ -13,6 +14,7 @@ use std::time::Instant;
 
 pub use bench::{Bench, Taken};
 pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
+pub use machine::machine_here;
 pub use resume::ChangedKeys;
 pub(crate) use resume::differences;
 pub use trace::{Traced, trace};
@@ -22,17 +24,19 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::choice::NoSettings;
 use crate::data::{self, Cache, DataError, Dataset, LabelCounts, Loader, LoaderConfig, Splits};
+use crate::memory::Chain;
 use crate::memory::measure::Meter;
 use crate::memory::offload::{OffloadError, Store};
-use crate::memory::{Chain, OffloadConfig, Operation, Strategy};
+use crate::memory::{OffloadConfig, Operation};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
 use crate::model::{HeadConfig, Norm};
 use crate::optim::{LossScale, Schedule};
-use crate::plan::{Plan, TrainPlan};
+use crate::plan::{NothingFits, Plan, Planner, TrainPlan};
 use crate::report::{
-    Event, HeadLabels, Place, Report, ReportError, Reports, ResumePoint, Start, Watched,
+    Event, HeadLabels, Place, Report, ReportError, Reports, ResumePoint, Start, StartMemory,
+    Watched,
 };
-use crate::run::state::{Resumable, StateError, StateStore};
+use crate::run::state::{Resumable, SavedState, StateError, StateStore};
 use crate::run::{
     FolderError, FolderMode, LearnedHead, Learner, Position, RestoreError, Run, RunFolder, Stop,
     restore,
@@ -62,6 +66,9 @@ pub enum BuildError {
         /// The device.
         device: String,
     },
+    /// No way to take a step keeps within the budget.
+    #[error(transparent)]
+    NothingFits(#[from] NothingFits),
     /// There is nowhere to move what is kept for the backward pass.
     #[error(transparent)]
     Offload(#[from] OffloadError),
@@ -152,30 +159,43 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         cache,
     );
 
-    warm::compile_kernels(&plan, &device);
+    let mut saved = match options.mode {
+        FolderMode::Resume => Some(open_saved(&plan, &folder)?),
+        FolderMode::New | FolderMode::Overwrite => None,
+    };
+    let remembered = saved.as_ref().and_then(|(_, resumed)| resumed.as_ref());
+    let remembered = remembered.map(|resumable| position(&resumable.state)).transpose()?;
+    let machine = machine::machine(plan.device, &device);
+    let planner = match remembered.and_then(|position| position.memory) {
+        Some(chosen) => Planner::resumed(&plan, machine, chosen),
+        None => Planner::choose(&plan, machine)?,
+    };
+
+    warm::compile_kernels(&plan, &planner, &device);
     let meter = Meter::open(&device);
-    let mut chain = Chain::init(&plan.stages(), &device, plan.run.seed);
+    let mut chain = chain(&plan, &planner, &device);
     let fresh = match &options.init {
         Some(path) => start_from(&mut chain, path, &device)?,
         None => Vec::new(),
     };
-    let mut learner = learner(&plan, &heads, chain, device, |head| train.label_counts(head))?;
+    let mut learner =
+        learner(&plan, planner, &heads, chain, device, |head| train.label_counts(head))?;
     let mut schedule = schedule(&plan, train_loader.batches_per_epoch());
 
     if options.mode == FolderMode::Overwrite {
         folder.clear()?;
     }
-    let mut store = StateStore::open(folder.lock(), plan.run.save.keep)?;
-    let resumed = store.newest()?;
+    let (store, resumed) = match saved.take() {
+        Some(saved) => saved,
+        None => open_saved(&plan, &folder)?,
+    };
     let mut position = Position::start(schedule.state());
     if let Some(Resumable { state, .. }) = &resumed {
         position = restore(state, &mut learner, &mut schedule)
             .map_err(|source| BuildError::Restore { folder: state.folder.clone(), source })?;
         resume::reopen(&mut position, &plan);
-        if let Some(images) = position.micro_batch {
-            learner.strategy.micro_batch = learner.strategy.micro_batch.min(images);
-        }
     }
+    position.memory = learner.planner.chosen();
     folder.write_config(&config)?;
     // A run killed before its first save has told something already: it is told again.
     let from = ResumePoint {
@@ -297,22 +317,38 @@ fn start_from(chain: &mut Chain, path: &Path, device: &Device) -> Result<Vec<Str
     Ok(matched.missing)
 }
 
-/// How the plan's steps are taken.
-fn strategy(plan: &Plan, chain: &Chain) -> Strategy {
-    let (names, moves_saved) = (chain.names(), chain.moves_saved());
-    let strategy = Strategy::new(&plan.memory, &names, &moves_saved, plan.train.batch_size);
-    strategy.expect("the plan has been checked")
+/// The saved states, and the newest that can be used.
+fn open_saved(
+    plan: &Plan,
+    folder: &RunFolder,
+) -> Result<(StateStore, Option<Resumable>), StateError> {
+    let mut store = StateStore::open(folder.lock(), plan.run.save.keep)?;
+    let newest = store.newest()?;
+    Ok((store, newest))
+}
+
+/// Where a saved state stands.
+fn position(state: &SavedState) -> Result<Position, BuildError> {
+    let folder = state.folder.clone();
+    Position::of(state).map_err(|source| BuildError::Restore { folder, source })
+}
+
+/// The plan's model, to run as `planner` has it.
+fn chain(plan: &Plan, planner: &Planner, device: &Device) -> Chain {
+    Chain::init(&plan.stages_with(&planner.memory()), device, plan.run.seed)
 }
 
 fn learner(
     plan: &Plan,
+    planner: Planner,
     heads: &[HeadConfig],
     chain: Chain,
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
 ) -> Result<Learner, OffloadError> {
-    let strategy = strategy(plan, &chain);
-    let store = Store::open(&plan.memory.offload())?;
+    let strategy = planner.strategy().clone();
+    let memory = planner.memory();
+    let store = Store::open(&memory.offload())?;
     let precision = plan.memory.precision;
     let chain = chain.in_numbers(precision.parameters());
     let with_loss = heads.iter().zip(&plan.heads).enumerate();
@@ -324,7 +360,7 @@ fn learner(
     let sizes = trained.iter().map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));
     let optimizer = plan.train.optimizer.init(sizes);
     let host = OffloadConfig::Host(NoSettings {});
-    let optimizer = match plan.memory.offload_optimizer {
+    let optimizer = match memory.offload_optimizer {
         true => optimizer.wait_in(Store::open(&host)?),
         false => optimizer,
     };
@@ -340,6 +376,7 @@ fn learner(
         clip_norm: plan.train.clip_norm,
         decay_norms_and_biases: plan.train.decay_norms_and_biases,
         strategy,
+        planner,
         store,
         precision,
         loss_scale: precision.scales_loss().then(LossScale::default),
@@ -367,6 +404,22 @@ fn idle_offload(plan: &Plan, learner: &Learner) -> Option<&'static str> {
     }
 }
 
+/// How steps are taken.
+fn memory(planner: &Planner) -> StartMemory {
+    let (way, prediction) = (planner.way(), planner.prediction());
+    StartMemory {
+        micro_batch: way.micro_batch,
+        checkpointing: way.checkpointing.name(),
+        offload: way.offload.name(),
+        dense_layers: way.dense_layers.name(),
+        offload_optimizer: way.offload_optimizer,
+        budget: planner.budget(),
+        predicted_peak: prediction.peak,
+        recompute_percent: prediction.recompute_percent,
+        told: planner.told(),
+    }
+}
+
 /// Tells the reports what has been opened.
 fn announce(
     run: &mut Run,
@@ -386,6 +439,7 @@ fn announce(
         epochs: run.plan.train.epochs,
         steps_per_epoch: run.train_loader.batches_per_epoch(),
         resumed_from: resumed.is_some().then_some(place),
+        memory: Some(memory(&run.learner.planner)),
         heads: run
             .heads
             .iter()

@@ -36,7 +36,7 @@ pub fn trace(
     });
     let failed = outcome.as_ref().err().map(|error| {
         let out_of_memory =
-            matches!(error, RunError::Learn { source: LearnError::OutOfMemory(_), .. });
+            matches!(error, RunError::Learn { source: LearnError::OutOfMemory { .. }, .. });
         Fault { out_of_memory, message: error.to_string() }
     });
     let trained = bench.learner.chain.parameters().into_iter().filter(|p| p.trained);

@@ -7,18 +7,18 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::memory::{Activation, Chain, executor};
-use crate::plan::Plan;
+use crate::memory::{Activation, executor};
+use crate::plan::{Plan, Planner};
 
 /// Compiles what the plan's steps on a GPU launch and no earlier process has compiled, with a bar
 /// while it does.
 #[cfg(feature = "cuda")]
-pub(super) fn compile_kernels(plan: &Plan, device: &Device) {
+pub(super) fn compile_kernels(plan: &Plan, planner: &Planner, device: &Device) {
     use crate::ops::cuda::{Compiler, Gpu};
 
     let Some(gpu) = Gpu::of(device) else { return };
     let Some(compiler) = Compiler::new(&gpu) else { return };
-    let kernels = kernels(plan, device);
+    let kernels = kernels(plan, planner, device);
     gpu.release_unused();
     let progress = Progress::new();
     let compiled = compiler.compile(&kernels, |done, all| progress.tell(done, all));
@@ -27,19 +27,19 @@ pub(super) fn compile_kernels(plan: &Plan, device: &Device) {
 
 /// There is nothing to compile for the CPU.
 #[cfg(not(feature = "cuda"))]
-pub(super) fn compile_kernels(_: &Plan, _: &Device) {}
+pub(super) fn compile_kernels(_: &Plan, _: &Planner, _: &Device) {}
 
 /// The hand-written kernels that the plan's steps and evaluations launch.
 #[cfg(feature = "cuda")]
-fn kernels(plan: &Plan, device: &Device) -> Vec<crate::ops::cuda::Kernel> {
+fn kernels(plan: &Plan, planner: &Planner, device: &Device) -> Vec<crate::ops::cuda::Kernel> {
     // Kernels take the number of images when they run.
     let image = &plan.data.image;
     let shape = [plan.train.batch_size.min(2), image.channels, image.size[0], image.size[1]];
     let images = Activation::Map(Tensor::zeros(shape, device));
     let mut kernels = crate::ops::cuda::rehearsal(|| {
         // A chain of its own: what it keeps of a rehearsal is not what it should be.
-        let chain = Chain::init(&plan.stages(), device, plan.run.seed);
-        let schedule = super::strategy(plan, &chain).schedule(1);
+        let chain = super::chain(plan, planner, device);
+        let schedule = planner.strategy().schedule(1);
         let outputs = |_, outputs: Activation| Activation::Outputs(outputs.into_outputs());
         let result = executor::train(&chain, &schedule, 0, 0, |_| images.clone(), outputs);
         let _ = crate::optim::norm(&result.gradients);

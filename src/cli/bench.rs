@@ -84,6 +84,7 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
     let (seconds, images) = second[second.len() / 2];
     let batch = plan.train.batch_size;
     let memory = steps.memory();
+    let prediction = steps.prediction(&plan);
     let report = serde_json::json!({
         "case": format!(
             "{}-b{batch}-s{}-{}-train", plan.run.name, plan.data.image.size[0],
@@ -97,7 +98,8 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
             "live": memory.live,
             "peak": memory.peak,
             "peak_kind": memory.peak_kind,
-            "predicted_peak": steps.predicted_peak(&plan),
+            "predicted_peak": prediction.peak,
+            "recomputed_percent": prediction.recompute_percent,
             "reserved": memory.reserved,
             "smi": memory.smi,
         },

@@ -97,6 +97,7 @@ impl From<BuildError> for Failure {
             BuildError::Data(_) | BuildError::Weights(_) => Kind::Data,
             BuildError::State(state) if state.exit_code() == 5 => Kind::State,
             BuildError::Restore { .. } => Kind::State,
+            BuildError::NothingFits(_) => Kind::OutOfMemory,
             _ => Kind::Other,
         };
         let help = match &error {
@@ -111,7 +112,7 @@ impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         let kind = match &error {
             RunError::Data(_) | RunError::TooManyBadImages { .. } => Kind::Data,
-            RunError::Learn { source: LearnError::OutOfMemory(_), .. } => Kind::OutOfMemory,
+            RunError::Learn { source: LearnError::OutOfMemory { .. }, .. } => Kind::OutOfMemory,
             RunError::Learn { source: LearnError::Device(device), .. }
                 if OutOfMemory::in_text(&format!("{device:?}")).is_some() =>
             {

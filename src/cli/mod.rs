@@ -12,6 +12,7 @@ mod error;
 mod output;
 mod overrides;
 mod panic;
+mod plan;
 mod run;
 mod schema;
 mod sweep;
@@ -23,7 +24,7 @@ use std::path::Path;
 use clap::{Parser, Subcommand};
 
 use crate::config::{self, ConfigError, Loaded};
-use crate::plan::{self, Plan};
+use crate::plan::Plan;
 
 pub use error::{Failure, Kind};
 pub use panic::{caught, install_panic_hook};
@@ -60,6 +61,7 @@ pub struct Cli {
 enum Command {
     Run(run::Run),
     Check(check::Check),
+    Plan(plan::Command),
     Sweep(sweep::Sweep),
     Trace(trace::Trace),
     Schema(schema::Schema),
@@ -74,7 +76,7 @@ fn planned(path: &Path, set: &[String]) -> Result<Plan, Failure> {
     let wrong =
         |error: ConfigError| Failure::configuration(error.render(std::io::stderr().is_terminal()));
     let Loaded { config, source } = config::load(path, set).map_err(wrong)?;
-    plan::plan(config).map_err(|fault| wrong(source.error(fault)))
+    crate::plan::plan(config).map_err(|fault| wrong(source.error(fault)))
 }
 
 /// Does what the command line asks for.
@@ -85,6 +87,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Run(run) => run::execute(run),
         Command::Check(check) => check::execute(&check),
+        Command::Plan(plan) => plan::execute(&plan),
         Command::Sweep(sweep) => sweep::execute(&sweep),
         Command::Trace(trace) => trace::execute(&trace),
         Command::Schema(schema) => schema::execute(&schema),

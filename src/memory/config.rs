@@ -76,6 +76,17 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// As a configuration writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fp32 => "fp32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+            Self::Fp16 => "fp16",
+            Self::Half => "half",
+        }
+    }
+
     /// What maps and features are held in, between stages and for the backward pass.
     pub fn activations(self) -> DType {
         match self {
@@ -156,7 +167,7 @@ pub enum BatchStatistics {
 }
 
 /// What a dense layer keeps for its backward pass.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DenseLayers {
     /// The outputs of every layer's 1×1 convolution.
@@ -164,6 +175,16 @@ pub enum DenseLayers {
     Keep,
     /// Only the block's own maps; the 1×1 convolutions run again in the backward pass.
     Share,
+}
+
+impl DenseLayers {
+    /// As a configuration writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::Share => "share",
+        }
+    }
 }
 
 /// `[memory.checkpointing.…]`: a policy that makes the schedule of a step.
@@ -218,6 +239,17 @@ pub enum OffloadConfig {
     Host(NoSettings),
     /// In a file.
     Disk(DiskOffloadConfig),
+}
+
+impl OffloadConfig {
+    /// As a configuration writes it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::None(_) => "none",
+            Self::Host(_) => "host",
+            Self::Disk(_) => "disk",
+        }
+    }
 }
 
 impl Default for OffloadConfig {

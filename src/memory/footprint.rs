@@ -1,6 +1,6 @@
 //! What a stage costs, known before any device is opened.
 
-use super::{DenseLayers, Precision};
+use super::{DenseLayers, Precision, Speed};
 
 /// What a stage is to run on, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,4 +64,20 @@ pub struct Footprint {
     pub forward_traffic: f64,
     /// The same back.
     pub backward_traffic: f64,
+    /// Layers in a row, each of which takes a moment however few images there are.
+    pub layers: f64,
+}
+
+impl Footprint {
+    /// Seconds of its work forward.
+    pub fn forward_seconds(&self, speed: &Speed) -> f64 {
+        let (flops, traffic) = (self.forward_flops, self.forward_traffic);
+        (flops / speed.flops).max(traffic / speed.bandwidth).max(self.layers * speed.layer)
+    }
+
+    /// Seconds of its work back: for each layer a gradient of its input and one of its weights.
+    pub fn backward_seconds(&self, speed: &Speed) -> f64 {
+        let (flops, traffic) = (self.backward_flops, self.backward_traffic);
+        (flops / speed.flops).max(traffic / speed.bandwidth).max(2.0 * self.layers * speed.layer)
+    }
 }

@@ -31,6 +31,8 @@ pub struct Speed {
     pub bandwidth: f64,
     /// Bytes a second to where things are moved off the device, in each direction.
     pub link: f64,
+    /// Seconds that a layer takes at least.
+    pub layer: f64,
 }
 
 /// What a schedule takes.
@@ -109,11 +111,6 @@ impl Meter {
     }
 }
 
-/// The time of a stage's work.
-fn seconds(flops: f64, traffic: f64, speed: &Speed) -> f64 {
-    (flops / speed.flops).max(traffic / speed.bandwidth)
-}
-
 /// Notes that what lies in the blocks `numbers` is where it is used.
 fn land(away: &mut BTreeMap<usize, Away>, numbers: &[usize]) {
     for number in numbers {
@@ -180,7 +177,7 @@ pub fn simulate(
                     meter.use_more(footprint.forward_workspace);
                 }
                 forward.insert(micro, output);
-                let taken = seconds(footprint.forward_flops, footprint.forward_traffic, speed);
+                let taken = footprint.forward_seconds(speed);
                 work += taken;
                 if matches!(operation, Operation::Recompute { .. }) {
                     recomputation += taken;
@@ -289,7 +286,7 @@ pub fn simulate(
                 if stage > 0 {
                     back.insert(micro, given);
                 }
-                work += seconds(footprint.backward_flops, footprint.backward_traffic, speed);
+                work += footprint.backward_seconds(speed);
             }
         }
         course.push((live.get(), meter.most));
@@ -312,7 +309,7 @@ mod tests {
         loss_gradient: 1,
         step_workspace: 0,
     };
-    const SPEED: Speed = Speed { flops: 1.0, bandwidth: 1.0, link: 1.0 };
+    const SPEED: Speed = Speed { flops: 1.0, bandwidth: 1.0, link: 1.0, layer: 0.0 };
 
     fn stage(saved: u64) -> Footprint {
         Footprint {

@@ -131,6 +131,11 @@ pub trait StageSpec {
     /// Trained numbers (weights, biases, scales, shifts).
     fn parameter_count(&self) -> usize;
 
+    /// Layers in a row that have weights: what decides how long few images take.
+    fn layers(&self) -> usize {
+        1
+    }
+
     /// What it costs for an input of this shape. Where the stage runs a Burn module, that is
     /// [`Ledger::footprint`](super::Ledger::footprint) of the same operations.
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint;

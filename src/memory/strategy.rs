@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use super::{
-    BatchStatistics, MemoryConfig, MicroBatch, OffloadConfig, PolicyFault, Schedule, Tree,
-};
+use super::{BatchStatistics, Schedule, Tree};
 
 /// How the steps of a run are taken.
 #[derive(Debug, Clone)]
@@ -24,31 +22,6 @@ impl Strategy {
     pub fn plain(stages: usize, batch: usize) -> Self {
         let batch_norm = BatchStatistics::default();
         Self { micro_batch: batch.max(1), batch_norm, tree: Tree::keep_all(stages), stages }
-    }
-
-    /// As `config` has it for batches of `batch` images of a chain of stages with these names;
-    /// `moves_saved` says of which what they keep can be moved off the device.
-    ///
-    /// # Errors
-    ///
-    /// A setting that does not fit the chain.
-    pub fn new(
-        config: &MemoryConfig,
-        names: &[&str],
-        moves_saved: &[bool],
-        batch: usize,
-    ) -> Result<Self, PolicyFault> {
-        let tree = config.checkpointing().tree(names)?;
-        let tree = tree.unwrap_or_else(|| Tree::keep_all(names.len()));
-        let tree = match config.offload() {
-            OffloadConfig::None(_) => tree,
-            OffloadConfig::Host(_) | OffloadConfig::Disk(_) => tree.offloaded(moves_saved),
-        };
-        let micro_batch = match config.micro_batch {
-            Some(MicroBatch::Images(images)) => images.clamp(1, batch.max(1)),
-            Some(MicroBatch::Auto(_)) | None => batch.max(1),
-        };
-        Ok(Self { micro_batch, batch_norm: config.batch_norm, tree, stages: names.len() })
     }
 
     /// The images of each part of a batch of `images` images.

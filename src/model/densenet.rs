@@ -241,6 +241,10 @@ impl StageSpec for DenseBlockSpec {
         (0..self.layers).map(layer).sum()
     }
 
+    fn layers(&self) -> usize {
+        2 * self.layers
+    }
+
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
         if on.cuda && self.fused.is_some() {
             let [batch, _, height, width] = map_shape(input);

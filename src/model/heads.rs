@@ -87,6 +87,10 @@ impl StageSpec for HeadsSpec {
         widths.map(|widths| widths.windows(2).map(|w| w[0] * w[1] + w[1]).sum::<usize>()).sum()
     }
 
+    fn layers(&self) -> usize {
+        self.heads.iter().map(|head| 1 + head.hidden.len()).sum()
+    }
+
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
         Ledger::footprint(on, input, |ledger, features| {
             self.heads.iter().map(|head| head.note(ledger, features.clone())).collect()

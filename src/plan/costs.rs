@@ -2,8 +2,8 @@
 
 use super::Plan;
 use crate::memory::{
-    ActivationShape, Footprint, MemoryConfig, OffloadConfig, PolicyFault, Simulation, Speed,
-    Strategy, Surroundings, Target, simulate,
+    ActivationShape, Footprint, MemoryConfig, Precision, Simulation, Speed, Strategy, Surroundings,
+    Target, simulate,
 };
 use crate::optim::{AdamConfig, AdamWConfig, OptimizerConfig};
 
@@ -20,10 +20,23 @@ pub struct Costs {
     pub weights: u64,
     /// Bytes of the optimizer's state.
     pub optimizer: u64,
+    /// Of these, bytes that wait off the device between steps.
+    pub optimizer_away: u64,
+    /// Seconds that the optimizer's step takes.
+    pub optimizer_seconds: f64,
+    /// Bytes of the largest tensor.
+    pub largest_tensor: u64,
+    /// Of which stages what they keep can be moved off the device.
+    pub moves_saved: Vec<bool>,
 }
 
-/// Bytes of a weight, a gradient or a number of the optimizer's state.
-const WEIGHT: u64 = 4;
+/// Bytes of a number of an image, or of an output.
+const NUMBER: u64 = 4;
+
+/// Bytes of a weight, a gradient of one, or a number of the optimizer's state.
+fn weight_bytes(precision: Precision) -> u64 {
+    precision.parameters().size() as u64
+}
 
 /// Each thread that multiplies matrices keeps a buffer of about the size of its cache.
 fn product_buffers() -> u64 {
@@ -38,28 +51,48 @@ impl Plan {
         let [height, width] = image.size;
         let mut shape = ActivationShape::Map([images, image.channels, height, width]);
         let mut stages = Vec::with_capacity(specs.len());
+        let weight = weight_bytes(on.precision);
+        let mut largest_tensor = 0;
         for spec in &specs {
-            stages.push(spec.footprint(&shape, on));
+            let gradients = weight * spec.parameter_count() as u64;
+            let found = spec.footprint(&shape, on);
+            // They are held as the weights are, whatever activations are held in.
+            let parameter_gradients = found.parameter_gradients.max(gradients);
+            largest_tensor = largest_tensor.max(found.output).max(found.largest_parameter);
+            stages.push(Footprint { parameter_gradients, layers: spec.layers() as f64, ..found });
             shape = spec.output(&shape);
         }
         let counts: Vec<u64> = specs.iter().map(|spec| spec.parameter_count() as u64).collect();
-        let weights = WEIGHT * counts.iter().sum::<u64>();
+        let weights = weight * counts.iter().sum::<u64>();
+        let kept = self.train.optimizer.kept() as u64;
+        let optimizer = kept * weights;
+        let optimizer_away = if memory.offload_optimizer && on.cuda { optimizer } else { 0 };
         // On a GPU the usual optimizers write all new values in one go. Else the parameters of a stage
         // are replaced together: their new values are there beside the old ones, and what the
         // optimizer works the last of them out with.
-        let step = match (on.cuda, &self.train.optimizer) {
-            (true, OptimizerConfig::Sgd(_)) => weights,
-            (true, OptimizerConfig::Adam(AdamConfig { amsgrad: false, .. })) => weights,
-            (true, OptimizerConfig::AdamW(AdamWConfig { amsgrad: false, .. })) => weights,
-            _ => {
+        let has_kernel = match &self.train.optimizer {
+            OptimizerConfig::Sgd(_) => true,
+            OptimizerConfig::Adam(AdamConfig { amsgrad, .. })
+            | OptimizerConfig::AdamW(AdamWConfig { amsgrad, .. }) => !amsgrad,
+            _ => false,
+        };
+        let step = match (on.cuda && weight == 4 && has_kernel, optimizer_away) {
+            (true, 0) => weights,
+            (true, _) => weight * counts.iter().max().copied().unwrap_or(0),
+            (false, _) => {
                 let each = counts.iter().zip(&stages);
-                let each = each.map(|(count, stage)| WEIGHT * count + 2 * stage.largest_parameter);
+                let each = each.map(|(count, stage)| weight * count + 2 * stage.largest_parameter);
                 each.max().unwrap_or(0)
             }
         };
-        let optimizer = self.train.optimizer.kept() as u64 * weights;
+        // What waits off the device comes back a parameter at a time.
+        let largest = stages.iter().map(|stage| stage.largest_parameter).max().unwrap_or(0);
+        let back = (kept * largest).min(optimizer_away);
+        let speed = Speed::of(on);
+        let passes = (3 * weights + 2 * optimizer) as f64 / speed.bandwidth;
+        let optimizer_seconds = passes + 2.0 * optimizer_away as f64 / speed.link;
         let average = if self.train.ema.is_some() { weights } else { 0 };
-        let one = WEIGHT * (image.channels * height * width) as u64;
+        let one = NUMBER * (image.channels * height * width) as u64;
         // On the CPU the batch lies in the same memory, and so do the buffers of products.
         let host = match on.cuda {
             true => 0,
@@ -67,42 +100,33 @@ impl Plan {
         };
         let outputs = match &shape {
             ActivationShape::Outputs(heads) => {
-                WEIGHT
+                NUMBER
                     * heads.iter().map(|[images, outputs]| images * outputs).sum::<usize>() as u64
             }
             other => panic!("the chain ends in {other:?} instead of outputs"),
         };
         let of_stages: u64 = stages.iter().map(|stage| stage.standing).sum();
         let surroundings = Surroundings {
-            standing: weights + optimizer + average + of_stages + host,
+            standing: weights + optimizer - optimizer_away + average + of_stages + host,
             input: one * images as u64,
             // Labels, mask, and a handful of temporary tensors of their size.
             loss_workspace: 8 * outputs,
             loss_gradient: outputs,
-            step_workspace: step,
+            step_workspace: step + back,
         };
         let names = specs.iter().map(|spec| spec.name().to_owned()).collect();
-        Costs { names, stages, surroundings, weights, optimizer }
-    }
-
-    /// What a training step takes, run as `memory` has it.
-    ///
-    /// # Errors
-    ///
-    /// A policy that does not fit the chain.
-    pub fn simulate(&self, memory: &MemoryConfig, cuda: bool) -> Result<Simulation, PolicyFault> {
-        let specs = self.stages_with(memory);
-        let names: Vec<&str> = specs.iter().map(|spec| spec.name()).collect();
-        let (precision, dense_layers) = (memory.precision, memory.dense_layers());
-        let on = Target { cuda, precision, dense_layers };
-        let stages = self.costs(memory, &on, 1).stages;
-        let moves_saved: Vec<bool> = stages.iter().map(|stage| stage.moves_saved).collect();
-        // The memory of the CPU is the host's.
-        let stays = !cuda && matches!(memory.offload(), OffloadConfig::Host(_));
-        let offload = if stays { None } else { memory.offload.clone() };
-        let placed = MemoryConfig { offload, ..memory.clone() };
-        let strategy = Strategy::new(&placed, &names, &moves_saved, self.train.batch_size)?;
-        Ok(self.simulate_strategy(memory, &strategy, cuda))
+        let moves_saved = stages.iter().map(|stage| stage.moves_saved).collect();
+        Costs {
+            names,
+            stages,
+            surroundings,
+            weights,
+            optimizer,
+            optimizer_away,
+            optimizer_seconds,
+            largest_tensor,
+            moves_saved,
+        }
     }
 
     /// What a training step takes, run as `strategy` has it and for the rest as `memory` has.
@@ -125,7 +149,7 @@ impl Plan {
     pub fn batch_on_gpu(&self) -> u64 {
         let image = &self.data.image;
         let [height, width] = image.size.map(|side| side as u64);
-        let row = WEIGHT * width;
+        let row = NUMBER * width;
         let pitch = row.next_multiple_of(row.next_power_of_two().clamp(16, 512));
         self.train.batch_size as u64 * image.channels as u64 * height * pitch
     }

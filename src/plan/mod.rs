@@ -2,17 +2,34 @@
 //!
 //! Pure: opens no device and no file. Nothing after this reads a [`Config`].
 
+mod advice;
+mod bytes;
 mod checks;
+mod combination;
 mod costs;
 mod device;
+mod levers;
+mod limits;
+mod machine;
 mod monitor;
+mod outlook;
+mod planner;
+mod predict;
 mod saved;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 
+pub use bytes::Bytes;
+pub use combination::Combination;
 pub use costs::Costs;
 pub use device::DevicePlan;
+pub use machine::Machine;
 pub use monitor::Monitor;
+pub use outlook::{Outlook, StageOutlook, StrategyOutlook};
+pub use planner::{Chosen, NothingFits, Planner};
+pub use predict::{Prediction, Predictor};
 
 pub use crate::config::Mode;
 use crate::config::{Config, Fault, RunConfig};

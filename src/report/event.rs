@@ -146,6 +146,8 @@ pub struct Start {
     pub steps_per_epoch: usize,
     /// Where the state stands that the run goes on from.
     pub resumed_from: Option<Place>,
+    /// How steps are taken.
+    pub memory: Option<StartMemory>,
     /// The heads in the order of the configuration.
     pub heads: Vec<HeadLabels>,
     /// The metric watched and its best so far.
@@ -153,6 +155,30 @@ pub struct Start {
     /// The resolved configuration, as TOML. In TensorBoard only: `config.toml` stands beside.
     #[serde(skip)]
     pub config: String,
+}
+
+/// How steps are taken.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct StartMemory {
+    /// Images that go through the network at once.
+    pub micro_batch: usize,
+    /// The policy's name.
+    pub checkpointing: &'static str,
+    /// Where what is kept waits.
+    pub offload: &'static str,
+    /// What dense layers keep.
+    pub dense_layers: &'static str,
+    /// Whether the optimizer's state waits in host memory.
+    pub offload_optimizer: bool,
+    /// Bytes that a step may use.
+    pub budget: u64,
+    /// The peak that is predicted.
+    pub predicted_peak: u64,
+    /// Operations done again, in percent.
+    pub recompute_percent: f64,
+    /// The same in one line for a person. On screens only.
+    #[serde(skip)]
+    pub told: String,
 }
 
 /// A place in the training.

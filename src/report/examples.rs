@@ -34,6 +34,7 @@ pub fn start() -> Event {
         epochs: 20,
         steps_per_epoch: 140,
         resumed_from: None,
+        memory: None,
         heads: vec![head("view", &["PA", "AP"]), head("findings", &["Edema", "Cardiomegaly"])],
         watched: None,
         config: "[run]\nname = \"xray\"\n".to_owned(),

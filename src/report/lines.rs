@@ -145,13 +145,15 @@ pub fn number(value: Option<f64>) -> String {
 
 fn started(start: &Start) -> String {
     let Start { name, device, parameters, epochs, steps_per_epoch, .. } = start;
+    let memory = start.memory.as_ref().map(|memory| format!("\n{}", memory.told));
     format!(
         "{name} on {device}: {} parameters, {} training and {} validation images, {epochs} {} of \
-         {steps_per_epoch} steps",
+         {steps_per_epoch} steps{}",
         thousands(*parameters),
         thousands(start.train_images),
         thousands(start.validation_images),
         plural(*epochs, "epoch", "epochs"),
+        memory.unwrap_or_default(),
     )
 }
 

@@ -9,7 +9,7 @@ use crate::data::{BadImage, Batch};
 use crate::metric::HeadPredictions;
 use crate::model::HeadConfig;
 use crate::report::{
-    EndReason, Epoch, EpochBegin, EpochValues, Event, OutOfMemory, Phase, Progress, Report,
+    EndReason, Epoch, EpochBegin, EpochValues, Event, Memory, OutOfMemory, Phase, Progress, Report,
     ReportError, SaveReason, Values, Watched,
 };
 
@@ -110,7 +110,7 @@ impl Run {
     /// Tells where memory has not sufficed, and remembers it.
     fn tell_retreats(&mut self) -> Result<(), ReportError> {
         for Retreat { from, to, wanted } in std::mem::take(&mut self.learner.retreats) {
-            self.position.micro_batch = Some(to);
+            self.position.memory = self.learner.planner.chosen();
             self.reports.event(&Event::OutOfMemory(OutOfMemory {
                 epoch: self.position.epoch,
                 step: self.position.step + 1,
@@ -266,7 +266,10 @@ impl Run {
             learning_rate: self.position.learning_rate,
             seconds: self.position.epoch_seconds,
             images_per_second: speed,
-            memory: self.meter.read().into(),
+            memory: Memory {
+                predicted_peak: Some(self.learner.planner.prediction().peak),
+                ..self.meter.read().into()
+            },
             best: is_best,
             skipped_steps: self.position.skipped_steps,
             loss_scale: self.learner.loss_scale.map(|scale| scale.scale()),

@@ -15,6 +15,7 @@ use crate::memory::{
 use crate::model::HeadConfig;
 use crate::ops::with_products;
 use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, norm};
+use crate::plan::Planner;
 use crate::run::retreat::Retreat;
 use crate::run::tally::HeadSum;
 
@@ -44,6 +45,8 @@ pub struct Learner {
     pub decay_norms_and_biases: bool,
     /// How steps are taken.
     pub strategy: Strategy,
+    /// What has chosen that, and does where memory does not suffice.
+    pub planner: Planner,
     /// Where what they move off the device waits.
     pub store: Store,
     /// What activations, weights and products are held in.
@@ -122,8 +125,13 @@ pub enum LearnError {
     #[error(transparent)]
     Optim(#[from] OptimError),
     /// Memory does not suffice for one image.
-    #[error("{0}, with one image at a time")]
-    OutOfMemory(OutOfMemory),
+    #[error("{out_of_memory}, with one image at a time\n{advice}")]
+    OutOfMemory {
+        /// What the device says.
+        out_of_memory: OutOfMemory,
+        /// What would fit.
+        advice: String,
+    },
     /// What is kept for the backward pass could not be moved off the device.
     #[error(transparent)]
     Offload(#[from] OffloadError),

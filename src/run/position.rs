@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::optim::{LossScale, ScheduleState};
+use crate::plan::Chosen;
 use crate::report::{EndReason, EpochValues};
 use crate::run::tally::Tally;
 use crate::run::watch::Watch;
@@ -51,10 +52,10 @@ pub struct Position {
     pub ended: Option<EndReason>,
     /// The length of `metrics.jsonl` when the state was taken.
     pub metrics_bytes: u64,
-    /// The most images at once that memory has sufficed for, where it did not for as many as the
-    /// configuration asks for.
+    /// How steps are taken, where the configuration leaves that open or memory has not sufficed for
+    /// what it says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub micro_batch: Option<usize>,
+    pub memory: Option<Chosen>,
     /// Steps taken by each parameter, as the optimizer counts them.
     pub optimizer: BTreeMap<String, u64>,
 }
@@ -80,7 +81,7 @@ impl Position {
             best_values: None,
             ended: None,
             metrics_bytes: 0,
-            micro_batch: None,
+            memory: None,
             optimizer: BTreeMap::new(),
         }
     }

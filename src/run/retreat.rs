@@ -35,11 +35,12 @@ impl Learner {
             self.device.memory_cleanup();
             let from = self.strategy.micro_batch.min(images);
             broken_off(|| format!("{out_of_memory}, with {from} images at once"));
-            if from <= 1 {
-                return Err(LearnError::OutOfMemory(out_of_memory));
-            }
-            let to = from.div_ceil(2);
-            self.strategy.micro_batch = to;
+            let Some(strategy) = self.planner.retreat(from) else {
+                let advice = self.planner.what_would_fit();
+                return Err(LearnError::OutOfMemory { out_of_memory, advice });
+            };
+            self.strategy = strategy.clone();
+            let to = self.strategy.micro_batch;
             self.retreats.push(Retreat { from, to, wanted: out_of_memory.wanted });
         }
     }

@@ -99,6 +99,17 @@ pub(super) fn files(
     Ok(files)
 }
 
+impl Position {
+    /// That of a saved state.
+    ///
+    /// # Errors
+    /// When it is missing or of another version.
+    pub fn of(state: &SavedState) -> Result<Self, RestoreError> {
+        let file = state.files.get(POSITION).ok_or(RestoreError::Missing(POSITION))?;
+        Ok(serde_json::from_slice(file)?)
+    }
+}
+
 /// Puts `learner` and `schedule` into the saved state and returns the position.
 ///
 /// # Errors
@@ -113,7 +124,7 @@ pub fn restore(
         let tensors = weights::parse(file(name)?, &state.folder.join(name))?.tensors.into_iter();
         Ok(tensors.map(|tensor| (tensor.name.clone(), tensor)).collect())
     };
-    let position: Position = serde_json::from_slice(file(POSITION)?)?;
+    let position = Position::of(state)?;
     let mut saved = tensors(WEIGHTS)?;
     for parameter in learner.chain.parameters() {
         let found = saved.get(&parameter.name).is_some_and(|t| t.shape == parameter.shape);

@@ -120,6 +120,7 @@ impl Card {
             gradient_in_gradient,
             backward_workspace,
             parameter_gradients,
+            layers: 1.0,
             forward_flops,
             backward_flops,
             forward_traffic,

@@ -181,6 +181,7 @@ impl Ledger {
             gradient_in_gradient: false,
             backward_workspace: meter.peak().saturating_sub(start + gradient + parameter_gradients),
             parameter_gradients,
+            layers: 1.0,
             forward_flops,
             backward_flops: ledger.backward.get(),
             forward_traffic,

@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::equal;
 use crate::memory::{Footprint, Schedule, Speed, Surroundings, Tree, simulate};
 
 /// Chains of more stages are taken in groups of neighbours.
@@ -18,6 +19,9 @@ const MOST_STAGES: usize = 48;
 /// Trade-offs with more points are thinned, upwards, to about so many.
 const MOST_POINTS: usize = 512;
 
+/// How many places beside the one found are tried where points are not exact.
+const NEAR: usize = 4;
+
 /// Every amount of memory at which a shorter step becomes possible.
 #[derive(Debug)]
 pub struct TradeOff {
@@ -25,8 +29,11 @@ pub struct TradeOff {
     root: Rc<Vec<Point>>,
     /// How many stages each stage of the solver stands for.
     groups: Vec<usize>,
-    /// The stages themselves, where groups stand for them.
-    stages: Option<Vec<Footprint>>,
+    /// The stages themselves.
+    stages: Vec<Footprint>,
+    speed: Speed,
+    /// Peaks and seconds of equal segments, where the points are not exact.
+    segments: Vec<(u64, f64, Tree)>,
 }
 
 /// A way to take some stages forward and back.
@@ -92,7 +99,6 @@ impl TradeOff {
             })
             .collect();
         let count = grouped.len();
-        let work = |flops: f64, traffic: f64| (flops / speed.flops).max(traffic / speed.bandwidth);
         let several = micros > 1;
         let mut gradients = vec![0; count + 1];
         let mut back = vec![surroundings.loss_gradient; count + 1];
@@ -109,8 +115,8 @@ impl TradeOff {
         let all: u64 = grouped.iter().map(|s| s.saved + s.output).sum();
         let unit = if count > 12 { (all / MOST_POINTS as u64).max(1) } else { 1 };
         let mut solver = Solver {
-            forward: grouped.iter().map(|s| work(s.forward_flops, s.forward_traffic)).collect(),
-            backward: grouped.iter().map(|s| work(s.backward_flops, s.backward_traffic)).collect(),
+            forward: grouped.iter().map(|s| s.forward_seconds(speed)).collect(),
+            backward: grouped.iter().map(|s| s.backward_seconds(speed)).collect(),
             stages: grouped,
             surroundings: *surroundings,
             gradients,
@@ -120,38 +126,84 @@ impl TradeOff {
             unit,
         };
         let root = solver.solve(Part { first: 0, last: count - 1, held: false, roomy: false });
-        let stages = (groups.len() < stages.len()).then(|| stages.to_vec());
-        Self { solver, root, groups, stages }
+        let stages = stages.to_vec();
+        let mut all = Self { solver, root, groups, stages, speed: *speed, segments: Vec::new() };
+        if !all.exact() {
+            let trees = numbers(all.stages.len()).map(|segments| all.equal_segments(segments));
+            all.segments = trees
+                .map(|tree| {
+                    let (peak, seconds) = all.run(&tree);
+                    (peak, seconds, tree)
+                })
+                .collect();
+        }
+        all
     }
 
-    /// The least peak that any schedule has, in bytes.
+    /// The least peak that any schedule has, in bytes; of long chains, that any known one has.
     pub fn least(&self) -> u64 {
-        self.standing() + self.root.first().map_or(u64::MAX, |point| point.need)
-    }
-
-    /// Each peak at which a shorter step becomes possible, and its seconds, in order.
-    pub fn points(&self) -> impl Iterator<Item = (u64, f64)> {
-        self.root.iter().map(|point| (self.standing() + point.need, point.seconds))
+        let by_segments = self.segments.iter().map(|(peak, ..)| *peak).min();
+        let tried = if self.exact() { 1 } else { NEAR.min(self.root.len()) };
+        let by_point = (0..tried).map(|place| self.run(&self.tree(place)).0).min();
+        by_segments.into_iter().chain(by_point).min().unwrap_or(u64::MAX)
     }
 
     /// The fastest way whose peak is at most `budget` bytes; `None` where there is none.
     pub fn within(&self, budget: u64) -> Option<Tree> {
         let fits = |point: &Point| self.standing() + point.need <= budget;
-        let fastest = self.root.iter().rposition(fits)?;
-        let last = self.groups.len() - 1;
-        let part = Part { first: 0, last, held: false, roomy: false };
-        let trees = (0..=fastest).rev().map(|place| self.solver.tree(part, place));
-        trees.map(|tree| self.expand(&tree, 0)).find(|tree| self.keeps_within(tree, budget))
+        let fastest = self.root.iter().rposition(fits);
+        // What groups cost is not exactly what stages do, and needs are rounded up.
+        let near = fastest.map_or(0, |place| (place + NEAR).min(self.root.len() - 1));
+        let places: Vec<usize> = match (self.exact(), fastest) {
+            (true, fastest) => fastest.into_iter().collect(),
+            (false, _) => (0..=near).rev().collect(),
+        };
+        let mut found = places.into_iter().filter_map(|place| {
+            let tree = self.tree(place);
+            let (peak, seconds) = self.run(&tree);
+            (peak <= budget).then_some((seconds, tree))
+        });
+        let ours = found.next();
+        let segments = self.segments.iter().filter(|(peak, ..)| *peak <= budget);
+        let theirs = segments.min_by(|a, b| a.1.total_cmp(&b.1));
+        match (ours, theirs) {
+            (Some((seconds, _)), Some((_, less, tree))) if *less < seconds => Some(tree.clone()),
+            (None, Some((.., tree))) => Some(tree.clone()),
+            (ours, _) => ours.map(|(_, tree)| tree),
+        }
     }
 
-    /// Whether a tree keeps within the budget. What groups cost is not exactly what stages do.
-    fn keeps_within(&self, tree: &Tree, budget: u64) -> bool {
-        let Some(stages) = &self.stages else { return true };
+    /// About `most` of the ways, from the one that needs least to the fastest.
+    pub fn some(&self, most: usize) -> Vec<Tree> {
+        let last = self.root.len() - 1;
+        let steps = most.clamp(2, self.root.len().max(2)) - 1;
+        let mut places: Vec<usize> = (0..=steps).map(|step| step * last / steps).collect();
+        places.dedup();
+        places.into_iter().map(|place| self.tree(place)).collect()
+    }
+
+    /// Whether the points are what trees take, to the byte.
+    fn exact(&self) -> bool {
+        self.solver.unit == 1 && self.groups.len() == self.stages.len()
+    }
+
+    /// The way at a place of the trade-off.
+    fn tree(&self, place: usize) -> Tree {
+        let last = self.groups.len() - 1;
+        let part = Part { first: 0, last, held: false, roomy: false };
+        self.expand(&self.solver.tree(part, place), 0)
+    }
+
+    /// The peak and the seconds of a micro-batch taken so.
+    fn run(&self, tree: &Tree) -> (u64, f64) {
         let micros = if self.solver.several { 2 } else { 1 };
-        let schedule = Schedule::of_tree(tree, stages.len(), micros);
-        let (around, speed) =
-            (&self.solver.surroundings, Speed { flops: 1.0, bandwidth: 1.0, link: 1.0 });
-        simulate(&schedule, stages, around, &speed).peak <= budget
+        let schedule = Schedule::of_tree(tree, self.stages.len(), micros);
+        let taken = simulate(&schedule, &self.stages, &self.solver.surroundings, &self.speed);
+        (taken.peak, taken.seconds / micros as f64)
+    }
+
+    fn equal_segments(&self, segments: usize) -> Tree {
+        Tree::segments(&equal(self.stages.len(), segments))
     }
 
     fn standing(&self) -> u64 {
@@ -371,14 +423,19 @@ impl Solver {
     }
 }
 
+/// The numbers of equal segments that are tried for so many stages.
+fn numbers(stages: usize) -> impl Iterator<Item = usize> {
+    let many = (1..=10_usize).map(move |length| stages.div_ceil(length));
+    let few = 1..=stages.min(MOST_STAGES);
+    few.chain(many.filter(|segments| *segments > MOST_STAGES))
+}
+
 /// How many neighbours each group has, so that there are few enough groups of about equal time.
 fn group(stages: &[Footprint], speed: &Speed) -> Vec<usize> {
     if stages.len() <= MOST_STAGES {
         return vec![1; stages.len()];
     }
-    let time = |s: &Footprint| {
-        (s.forward_flops / speed.flops).max(s.forward_traffic / speed.bandwidth).max(1e-12)
-    };
+    let time = |s: &Footprint| s.forward_seconds(speed).max(1e-12);
     let total: f64 = stages.iter().map(time).sum();
     let mut groups = vec![0; MOST_STAGES];
     let mut done = 0.0;
@@ -421,6 +478,7 @@ fn together(stages: &[Footprint]) -> Footprint {
             backward_flops: all.backward_flops + stage.backward_flops,
             forward_traffic: all.forward_traffic + stage.forward_traffic,
             backward_traffic: all.backward_traffic + stage.backward_traffic,
+            layers: all.layers + stage.layers,
         }
     })
 }
@@ -494,7 +552,7 @@ mod tests {
         })
     }
 
-    const SPEED: Speed = Speed { flops: 1.0, bandwidth: 1.0, link: 1.0 };
+    const SPEED: Speed = Speed { flops: 1.0, bandwidth: 1.0, link: 1.0, layer: 0.0 };
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]

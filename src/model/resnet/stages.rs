@@ -295,6 +295,10 @@ impl StageSpec for BlockSpec {
         convs.map(|conv| conv.parameter_count() + 2 * conv.channels[1]).sum()
     }
 
+    fn layers(&self) -> usize {
+        self.convs().len()
+    }
+
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
         if on.cuda && self.fused.is_some() {
             let [batch, _, height, width] = map_shape(input);

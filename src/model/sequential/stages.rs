@@ -46,6 +46,10 @@ impl StageSpec for SequentialStage {
         self.layers.iter().map(SizedLayer::parameter_count).sum()
     }
 
+    fn layers(&self) -> usize {
+        self.layers.len()
+    }
+
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
         Ledger::footprint(on, input, |ledger, input| vec![note(&self.layers, ledger, input)])
     }

@@ -1,0 +1,201 @@
+//! The ways to take a training step that there are.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Machine, Plan};
+use crate::choice::{Choice, NoSettings};
+use crate::config::DeviceUse;
+use crate::memory::{
+    CheckpointingConfig, DenseLayers, MemoryConfig, MicroBatch, OffloadConfig, Precision,
+    SequentialConfig,
+};
+use crate::model::Network;
+
+/// A way to take a training step: everything of `[memory]` that decides about bytes and seconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Combination {
+    /// The numbers that activations are held in.
+    pub precision: Precision,
+    /// Images that go through the network at once; at least 1.
+    pub micro_batch: usize,
+    /// Which stages keep what their backward pass needs.
+    pub checkpointing: Choice<CheckpointingConfig>,
+    /// Where what is kept waits.
+    pub offload: Choice<OffloadConfig>,
+    /// What a dense layer keeps.
+    pub dense_layers: DenseLayers,
+    /// Whether the optimizer's state waits in host memory.
+    pub offload_optimizer: bool,
+}
+
+const NONE: CheckpointingConfig = CheckpointingConfig::None(NoSettings {});
+const BUDGET: CheckpointingConfig = CheckpointingConfig::Budget(NoSettings {});
+const HERE: OffloadConfig = OffloadConfig::None(NoSettings {});
+const HOST: OffloadConfig = OffloadConfig::Host(NoSettings {});
+
+/// Every precision that a configuration can name.
+const PRECISIONS: [Precision; 5] =
+    [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16, Precision::Half];
+
+impl Combination {
+    /// As `memory` has it; what is to be chosen as if it were absent.
+    pub fn configured(memory: &MemoryConfig, batch: usize) -> Self {
+        let micro_batch = match memory.micro_batch {
+            Some(MicroBatch::Images(images)) => images.clamp(1, batch.max(1)),
+            Some(MicroBatch::Auto(_)) | None => batch.max(1),
+        };
+        Self {
+            precision: memory.precision,
+            micro_batch,
+            checkpointing: Choice(memory.checkpointing()),
+            offload: Choice(memory.offload()),
+            dense_layers: memory.dense_layers(),
+            offload_optimizer: memory.offload_optimizer,
+        }
+    }
+
+    /// `memory` with everything as here.
+    pub fn memory(&self, memory: &MemoryConfig) -> MemoryConfig {
+        MemoryConfig {
+            precision: self.precision,
+            micro_batch: Some(MicroBatch::Images(self.micro_batch)),
+            dense_layers: Some(self.dense_layers),
+            checkpointing: Some(self.checkpointing.clone()),
+            offload: Some(self.offload.clone()),
+            offload_optimizer: self.offload_optimizer,
+            ..memory.clone()
+        }
+    }
+
+    /// Whether anything waits off the device.
+    pub fn offloads(&self) -> bool {
+        !matches!(self.offload.0, OffloadConfig::None(_))
+    }
+}
+
+impl Plan {
+    /// The precisions that the configuration's checks allow on such a device.
+    pub fn precisions(&self, cuda: bool) -> Vec<Precision> {
+        let allowed = |precision: &Precision| {
+            let mut config = self.to_config();
+            config.memory.precision = *precision;
+            config.device.device = DeviceUse::One(if cuda { "cuda" } else { "cpu" }.to_owned());
+            super::plan(config).is_ok()
+        };
+        PRECISIONS.into_iter().filter(allowed).collect()
+    }
+
+    /// What dense layers may keep: a choice where they run fused.
+    pub(super) fn dense_layers(&self, cuda: bool, precision: Precision) -> Vec<DenseLayers> {
+        let dense = matches!(self.model, Network::Densenet(_)) && precision.fuses();
+        match cuda && dense && self.model.fusible().is_ok() {
+            true => vec![DenseLayers::Keep, DenseLayers::Share],
+            false => vec![self.memory.dense_layers()],
+        }
+    }
+
+    /// The ways that are compared: every policy, precision, micro-batch and place to wait.
+    pub fn combinations(&self, machine: &Machine) -> Vec<Combination> {
+        let configured = Combination::configured(&self.memory, self.train.batch_size);
+        let mut precisions = self.precisions(machine.cuda);
+        if !precisions.contains(&configured.precision) {
+            precisions.push(configured.precision);
+        }
+        let policies = self.policies(&configured.checkpointing.0);
+        let micro_batches = self.micro_batches(Some(configured.micro_batch));
+        let mut all = Vec::new();
+        for precision in precisions {
+            for dense_layers in self.dense_layers(machine.cuda, precision) {
+                for micro_batch in &micro_batches {
+                    for offload in places(machine, &configured.offload.0) {
+                        all.extend(policies.iter().map(|checkpointing| Combination {
+                            precision,
+                            micro_batch: *micro_batch,
+                            checkpointing: Choice(checkpointing.clone()),
+                            offload: Choice(offload.clone()),
+                            dense_layers,
+                            offload_optimizer: configured.offload_optimizer,
+                        }));
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// What is compared where something is chosen automatically: what the user wrote stays. In the
+    /// order in which one is preferred to another as fast.
+    pub fn eligible(&self, machine: &Machine) -> Vec<Combination> {
+        let memory = &self.memory;
+        let configured = Combination::configured(memory, self.train.batch_size);
+        let policies = match &memory.checkpointing {
+            Some(written) => vec![written.0.clone()],
+            None => vec![NONE, BUDGET],
+        };
+        let offloads = match &memory.offload {
+            Some(written) => vec![written.0.clone()],
+            None => places(machine, &HERE),
+        };
+        let dense_layers = match memory.dense_layers {
+            Some(written) => vec![written],
+            None => self.dense_layers(machine.cuda, memory.precision),
+        };
+        let mut all = Vec::new();
+        for micro_batch in self.micro_batches(None).into_iter().rev() {
+            for offload in &offloads {
+                for dense_layers in &dense_layers {
+                    all.extend(policies.iter().map(|checkpointing| Combination {
+                        micro_batch,
+                        checkpointing: Choice(checkpointing.clone()),
+                        offload: Choice(offload.clone()),
+                        dense_layers: *dense_layers,
+                        ..configured.clone()
+                    }));
+                }
+            }
+        }
+        all
+    }
+
+    /// 1, 2, 4 and so on, up to the whole batch, and the one that is configured.
+    fn micro_batches(&self, configured: Option<usize>) -> Vec<usize> {
+        let batch = self.train.batch_size.max(1);
+        let powers = std::iter::successors(Some(1_usize), |images| Some(images * 2));
+        let mut all: Vec<usize> = powers.take_while(|images| *images < batch).collect();
+        all.push(batch);
+        all.extend(configured);
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn policies(&self, configured: &CheckpointingConfig) -> Vec<CheckpointingConfig> {
+        let stages = self.stages().len();
+        let root = (stages as f64).sqrt().round() as usize;
+        let segments = [2, 4, 8, 16].into_iter().filter(|count| *count < stages && *count != root);
+        let sequential =
+            segments.map(|segments| CheckpointingConfig::Sequential(SequentialConfig { segments }));
+        let mut all = vec![NONE];
+        all.extend(sequential);
+        all.push(CheckpointingConfig::Sqrt(NoSettings {}));
+        all.push(CheckpointingConfig::Every(NoSettings {}));
+        all.push(BUDGET);
+        if !all.contains(configured) {
+            all.push(configured.clone());
+        }
+        all
+    }
+}
+
+/// Where what is kept may wait. A CPU's memory is the host's.
+fn places(machine: &Machine, configured: &OffloadConfig) -> Vec<OffloadConfig> {
+    let mut all = vec![HERE];
+    if machine.cuda {
+        all.push(HOST);
+    }
+    if !all.contains(configured) {
+        all.push(configured.clone());
+    }
+    all
+}

@@ -1,0 +1,30 @@
+//! What a plan is to run on, as far as predicting it needs to know.
+
+use crate::memory::Budget;
+
+/// A device that may not be there yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Machine {
+    /// Whether it is a CUDA card; the CPU otherwise.
+    pub cuda: bool,
+    /// Bytes of its memory.
+    pub memory: u64,
+}
+
+/// What may be used where no budget is written.
+const SHARE: Budget = Budget::Share(0.9);
+
+impl Machine {
+    /// A card of a size that is common in data centres, where nobody says more.
+    pub const ASSUMED: Self = Self { cuda: true, memory: 80 << 30 };
+
+    /// The bytes that a step may use, where `budget` is written in the configuration.
+    pub fn budget(&self, budget: Option<Budget>) -> u64 {
+        budget.unwrap_or(SHARE).bytes(self.memory)
+    }
+
+    /// The largest tensor that can be allocated: CubeCL's pages are at most a quarter of the card.
+    pub fn largest_tensor(&self) -> u64 {
+        if self.cuda { self.memory / 4 } else { self.memory }
+    }
+}

@@ -1,0 +1,201 @@
+//! Chooses how the steps of a run are taken, and how they go on where memory does not suffice.
+
+use serde::{Deserialize, Serialize};
+
+use super::limits::what_would_fit;
+use super::{Bytes, Combination, Machine, Plan, Prediction, Predictor};
+use crate::memory::{CheckpointingConfig, DenseLayers, MemoryConfig, OffloadConfig, Strategy};
+
+/// How the steps of a run are taken: what a saved state remembers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chosen {
+    /// The way.
+    pub way: Combination,
+    /// Bytes that the policy `budget` keeps within.
+    pub budget: u64,
+}
+
+/// No way to take a step keeps within the budget.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error(
+    "no way to take a step fits in {}: the least possible peak is {}, with {} at once\n{advice}",
+    Bytes(*budget), Bytes(*least), images(*micro_batch)
+)]
+pub struct NothingFits {
+    /// Bytes that a step may use.
+    pub budget: u64,
+    /// The least peak of the ways allowed.
+    pub least: u64,
+    /// The images at once of that.
+    pub micro_batch: usize,
+    /// What would fit.
+    pub advice: String,
+}
+
+fn images(count: usize) -> String {
+    if count == 1 { "1 image".to_owned() } else { format!("{count} images") }
+}
+
+/// Knows how the steps of a run are taken.
+#[derive(Debug, Clone)]
+pub struct Planner {
+    plan: Plan,
+    machine: Machine,
+    /// Bytes that a step may use; less than at first where memory has not sufficed.
+    budget: u64,
+    way: Combination,
+    strategy: Strategy,
+    prediction: Prediction,
+}
+
+impl Planner {
+    /// As the configuration has it, the fastest that is predicted to fit where it leaves something
+    /// open.
+    ///
+    /// # Errors
+    ///
+    /// When nothing keeps within the budget that is to be kept within.
+    pub fn choose(plan: &Plan, machine: Machine) -> Result<Self, NothingFits> {
+        let budget = Predictor::new(plan, machine).budget();
+        let configured = Combination::configured(&plan.memory, plan.train.batch_size);
+        let of = |way| Self::new(plan.clone(), machine, budget, way);
+        let automatic = plan.memory.is_auto();
+        if !automatic && !keeps_within(&configured) {
+            return Ok(of(configured));
+        }
+        let eligible = match automatic {
+            true => plan.eligible(&machine),
+            false => vec![configured.clone()],
+        };
+        match fastest(plan, machine, &eligible) {
+            Some(way) => Ok(of(way)),
+            None => Err(nothing_fits(plan, machine, budget, &eligible)),
+        }
+    }
+
+    /// As a saved state remembers it.
+    pub fn resumed(plan: &Plan, machine: Machine, chosen: Chosen) -> Self {
+        Self::new(plan.clone(), machine, chosen.budget, chosen.way)
+    }
+
+    fn new(plan: Plan, machine: Machine, budget: u64, way: Combination) -> Self {
+        const CHECKED: &str = "the policy has been checked against the chain";
+        let mut predictor = Predictor::within(&plan, machine, budget);
+        let strategy = predictor.strategy(&way).expect(CHECKED);
+        let prediction = predictor.predict(&way).expect(CHECKED);
+        Self { plan, machine, budget, way, strategy, prediction }
+    }
+
+    /// What a saved state is to remember; nothing where the configuration says it all.
+    pub fn chosen(&self) -> Option<Chosen> {
+        let configured = Combination::configured(&self.plan.memory, self.plan.train.batch_size);
+        let says_all =
+            !self.plan.memory.is_auto() && !keeps_within(&configured) && self.way == configured;
+        (!says_all).then(|| Chosen { way: self.way.clone(), budget: self.budget })
+    }
+
+    /// How steps are taken.
+    pub fn way(&self) -> &Combination {
+        &self.way
+    }
+
+    /// `[memory]` with everything chosen.
+    pub fn memory(&self) -> MemoryConfig {
+        self.way.memory(&self.plan.memory)
+    }
+
+    /// How steps are taken, as the executor needs it.
+    pub fn strategy(&self) -> &Strategy {
+        &self.strategy
+    }
+
+    /// What a step comes to.
+    pub fn prediction(&self) -> &Prediction {
+        &self.prediction
+    }
+
+    /// Bytes that a step may use.
+    pub fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// One line on how steps are taken.
+    pub fn told(&self) -> String {
+        let Combination { micro_batch, checkpointing, offload, dense_layers, .. } = &self.way;
+        let mut parts = vec![format!("micro-batch {micro_batch}")];
+        parts.push(match &checkpointing.0 {
+            CheckpointingConfig::None(_) => "nothing recomputed".to_owned(),
+            policy => format!("checkpointing {}", policy.name()),
+        });
+        if self.plan.dense_layers(self.machine.cuda, self.way.precision).len() > 1 {
+            parts.push(match dense_layers {
+                DenseLayers::Keep => "dense layers kept".to_owned(),
+                DenseLayers::Share => "dense layers shared".to_owned(),
+            });
+        }
+        match &offload.0 {
+            OffloadConfig::None(_) => {}
+            OffloadConfig::Host(_) => parts.push("offloaded to the host".to_owned()),
+            OffloadConfig::Disk(_) => parts.push("offloaded to disk".to_owned()),
+        }
+        let Prediction { peak, recompute_percent, .. } = self.prediction;
+        format!(
+            "memory: {}; predicted peak {} of {}, {recompute_percent:.0}% recomputed",
+            parts.join(", "),
+            Bytes(peak),
+            Bytes(self.budget)
+        )
+    }
+
+    /// The next way to try where memory has not sufficed for `images` images at once: half as many,
+    /// and for one image what needs less than before. `None` where nothing is left.
+    pub fn retreat(&mut self, images: usize) -> Option<&Strategy> {
+        let failed = self.prediction.peak;
+        // There is less than was thought. Fewer images must not keep so much that it fails too.
+        let budget = self.budget.min(failed - failed / 8);
+        let way = Combination { micro_batch: images.div_ceil(2), ..self.way.clone() };
+        let next = Self::new(self.plan.clone(), self.machine, budget, way);
+        if images <= 1 && !(keeps_within(&self.way) && next.prediction.peak < failed) {
+            return None;
+        }
+        *self = next;
+        Some(&self.strategy)
+    }
+
+    /// What would fit where a step does not.
+    pub fn what_would_fit(&self) -> String {
+        what_would_fit(&self.plan, self.machine, self.budget, &self.way)
+    }
+}
+
+/// Whether the policy is to keep within the budget.
+fn keeps_within(way: &Combination) -> bool {
+    matches!(way.checkpointing.0, CheckpointingConfig::Budget(_))
+}
+
+/// The fastest of `ways` that fits; of equally fast ones, the first.
+fn fastest(plan: &Plan, machine: Machine, ways: &[Combination]) -> Option<Combination> {
+    let mut predictor = Predictor::new(plan, machine);
+    let mut best: Option<(f64, &Combination)> = None;
+    for way in ways {
+        if best.is_some_and(|(seconds, _)| predictor.least_seconds(way) >= seconds) {
+            continue;
+        }
+        let Ok(found) = predictor.predict(way) else { continue };
+        // Sums in another order differ in the last bits.
+        let better = |(seconds, _): &(f64, _)| found.seconds < seconds * (1.0 - 1e-9);
+        if found.fits && best.as_ref().is_none_or(better) {
+            best = Some((found.seconds, way));
+        }
+    }
+    best.map(|(_, way)| way.clone())
+}
+
+fn nothing_fits(plan: &Plan, machine: Machine, budget: u64, ways: &[Combination]) -> NothingFits {
+    let mut predictor = Predictor::new(plan, machine);
+    let peaks = ways.iter().filter_map(|way| Some((predictor.predict(way).ok()?.peak, way)));
+    let (least, way) = peaks.min_by_key(|(peak, _)| *peak).expect("there are ways");
+    let advice = what_would_fit(plan, machine, budget, way);
+    NothingFits { budget, least, micro_batch: way.micro_batch, advice }
+}

@@ -1,0 +1,233 @@
+//! What a way to take a step comes to.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::{Combination, Costs, Machine, Plan};
+use crate::memory::{
+    CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, OffloadConfig, PolicyFault,
+    Precision, Schedule, Simulation, Speed, Strategy, Target, TradeOff, Tree, simulate,
+};
+
+/// What a way to take a step comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prediction {
+    /// The most bytes in use at once.
+    pub peak: u64,
+    /// Seconds of a step, roughly: good for comparing ways.
+    pub seconds: f64,
+    /// Floating-point operations done again, in percent of those of a step that keeps everything.
+    pub recompute_percent: f64,
+    /// The most bytes off the device at once.
+    pub away: u64,
+    /// Whether the peak is reached in the optimizer's step, when no activations are left.
+    pub at_step: bool,
+    /// Whether it keeps within the budget, and no tensor is larger than can be allocated.
+    pub fits: bool,
+}
+
+/// Predicts steps of a plan on a machine.
+#[derive(Debug)]
+pub struct Predictor<'a> {
+    plan: &'a Plan,
+    machine: Machine,
+    /// Bytes that a step may use.
+    budget: u64,
+    known: HashMap<Key, Rc<Known>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    precision: Precision,
+    dense_layers: DenseLayers,
+    images: usize,
+    offload_optimizer: bool,
+}
+
+/// What the stages cost for one size of micro-batch.
+#[derive(Debug)]
+struct Known {
+    costs: Costs,
+    speed: Speed,
+    /// Micro-batches that are simulated: a third costs as much as the second.
+    micros: usize,
+    trade_off: OnceCell<TradeOff>,
+}
+
+impl Known {
+    fn trade_off(&self) -> &TradeOff {
+        self.trade_off.get_or_init(|| {
+            let Costs { stages, surroundings, .. } = &self.costs;
+            TradeOff::new(stages, surroundings, &self.speed, self.micros)
+        })
+    }
+
+    fn run(&self, tree: &Tree) -> Simulation {
+        let Costs { stages, surroundings, .. } = &self.costs;
+        let schedule = Schedule::of_tree(tree, stages.len(), self.micros);
+        simulate(&schedule, stages, surroundings, &self.speed)
+    }
+
+    /// The fastest tree that keeps within `budget`; else the one that needs least.
+    fn within(&self, budget: u64) -> Tree {
+        let keep_all = Tree::keep_all(self.costs.stages.len());
+        // Nothing is faster, and the trade-off takes long to make.
+        if self.run(&keep_all).peak <= budget {
+            return keep_all;
+        }
+        let trade_off = self.trade_off();
+        let least = || trade_off.within(trade_off.least());
+        trade_off.within(budget).or_else(least).unwrap_or(keep_all)
+    }
+
+    /// The same with what can wait off the device there, of some that trade time for memory.
+    fn within_away(&self, budget: u64) -> Tree {
+        let moves = &self.costs.moves_saved;
+        let stages = self.costs.stages.len();
+        let all = Tree::keep_all(stages).offloaded(moves);
+        let taken = self.run(&all);
+        if taken.peak <= budget && taken.waiting == 0.0 {
+            return all;
+        }
+        let none = CheckpointingConfig::default();
+        let every = CheckpointingConfig::Every(Default::default());
+        let sqrt = CheckpointingConfig::Sqrt(Default::default());
+        let names: Vec<&str> = self.costs.names.iter().map(String::as_str).collect();
+        let plain = [none, every, sqrt];
+        let plain = plain.iter().filter_map(|policy| policy.tree(&names).ok().flatten());
+        let trees = plain.chain(self.trade_off().some(WAYS_AWAY));
+        let taken = trees.map(|tree| {
+            let tree = tree.offloaded(moves);
+            let taken = self.run(&tree);
+            (taken.peak, taken.seconds + taken.waiting, tree)
+        });
+        let taken: Vec<(u64, f64, Tree)> = taken.collect();
+        let fits = taken.iter().filter(|(peak, ..)| *peak <= budget);
+        let fastest = fits.min_by(|a, b| a.1.total_cmp(&b.1));
+        let least = || taken.iter().min_by_key(|(peak, ..)| *peak);
+        fastest.or_else(least).map_or(all, |(.., tree)| tree.clone())
+    }
+}
+
+/// Ways that are tried with what they keep off the device.
+const WAYS_AWAY: usize = 24;
+
+impl<'a> Predictor<'a> {
+    /// For steps of `plan` on `machine`, within the budget that is configured.
+    pub fn new(plan: &'a Plan, machine: Machine) -> Self {
+        let budget = plan.memory.budget().ok().flatten();
+        Self::within(plan, machine, machine.budget(budget))
+    }
+
+    /// The same within `budget` bytes.
+    pub fn within(plan: &'a Plan, machine: Machine, budget: u64) -> Self {
+        Self { plan, machine, budget, known: HashMap::new() }
+    }
+
+    /// The bytes that a step may use.
+    pub fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// What its stages cost, and what is in use besides.
+    pub fn costs(&mut self, way: &Combination) -> Costs {
+        self.known(way).costs.clone()
+    }
+
+    /// What a step taken so comes to.
+    ///
+    /// # Errors
+    ///
+    /// A policy that does not fit the chain.
+    pub fn predict(&mut self, way: &Combination) -> Result<Prediction, PolicyFault> {
+        let tree = self.tree(way)?;
+        let known = self.known(way);
+        let Costs { stages, optimizer_seconds, .. } = &known.costs;
+        let taken = known.run(&tree);
+        let batch = self.plan.train.batch_size as f64;
+        let parts = (batch / way.micro_batch as f64).max(1.0);
+        let one = (taken.seconds + taken.waiting) / known.micros as f64;
+        let flops: f64 = stages.iter().map(|s| s.forward_flops + s.backward_flops).sum();
+        let again = tree.recomputed(0..stages.len());
+        let again = again.into_iter().map(|stage| stages[stage].forward_flops);
+        // An empty sum is −0.
+        let again = 0.0 + again.sum::<f64>();
+        Ok(Prediction {
+            peak: taken.peak,
+            seconds: one * parts + optimizer_seconds,
+            recompute_percent: if flops > 0.0 { 100.0 * again / flops } else { 0.0 },
+            at_step: taken.course.iter().all(|(_, most)| *most < taken.peak),
+            away: taken.away + known.costs.optimizer_away,
+            fits: taken.peak <= self.budget
+                && known.costs.largest_tensor <= self.machine.largest_tensor(),
+        })
+    }
+
+    /// Seconds that no policy goes below.
+    pub fn least_seconds(&mut self, way: &Combination) -> f64 {
+        let known = self.known(way);
+        let Costs { stages, optimizer_seconds, .. } = &known.costs;
+        let work =
+            |s: &Footprint| s.forward_seconds(&known.speed) + s.backward_seconds(&known.speed);
+        let parts = self.plan.train.batch_size as f64 / way.micro_batch as f64;
+        stages.iter().map(work).sum::<f64>() * parts.max(1.0) + optimizer_seconds
+    }
+
+    /// How steps are taken so.
+    ///
+    /// # Errors
+    ///
+    /// A policy that does not fit the chain.
+    pub fn strategy(&mut self, way: &Combination) -> Result<Strategy, PolicyFault> {
+        Ok(Strategy {
+            micro_batch: way.micro_batch,
+            batch_norm: self.plan.memory.batch_norm,
+            tree: self.tree(way)?,
+            stages: self.known(way).costs.stages.len(),
+        })
+    }
+
+    fn tree(&mut self, way: &Combination) -> Result<Tree, PolicyFault> {
+        let (budget, known) = (self.budget, self.known(way));
+        let names: Vec<&str> = known.costs.names.iter().map(String::as_str).collect();
+        // The memory of the CPU is the host's.
+        let stays = !self.machine.cuda && matches!(way.offload.0, OffloadConfig::Host(_));
+        let away = way.offloads() && !stays;
+        Ok(match way.checkpointing.tree(&names)? {
+            Some(tree) if away => tree.offloaded(&known.costs.moves_saved),
+            Some(tree) => tree,
+            None if away => known.within_away(budget),
+            None => known.within(budget),
+        })
+    }
+
+    fn known(&mut self, way: &Combination) -> Rc<Known> {
+        let images = way.micro_batch.min(self.plan.train.batch_size);
+        let &Combination { precision, dense_layers, offload_optimizer, .. } = way;
+        let key = Key { precision, dense_layers, images, offload_optimizer };
+        if let Some(known) = self.known.get(&key) {
+            return Rc::clone(known);
+        }
+        let on = Target { cuda: self.machine.cuda, precision, dense_layers };
+        let costs = self.plan.costs(&way.memory(&self.plan.memory), &on, images);
+        let micros = self.plan.train.batch_size.div_ceil(images).min(2);
+        let trade_off = OnceCell::new();
+        let known = Rc::new(Known { costs, speed: Speed::of(&on), micros, trade_off });
+        self.known.insert(key, Rc::clone(&known));
+        known
+    }
+}
+
+impl Plan {
+    /// What a training step takes, run as `memory` has it.
+    ///
+    /// # Errors
+    ///
+    /// A policy that does not fit the chain.
+    pub fn simulate(&self, memory: &MemoryConfig, cuda: bool) -> Result<Simulation, PolicyFault> {
+        let way = Combination::configured(memory, self.train.batch_size);
+        let strategy = Predictor::new(self, Machine { cuda, memory: u64::MAX }).strategy(&way)?;
+        Ok(self.simulate_strategy(memory, &strategy, cuda))
+    }
+}

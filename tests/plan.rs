@@ -1,0 +1,146 @@
+//! What is predicted before a run, and what a run makes of it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn trainer(arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+    let output = command.args(arguments).output().expect("starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (output.status.code().expect("ends"), text(output.stdout), text(output.stderr))
+}
+
+fn configurations() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    let files = [root.clone(), root.join("experiments")].into_iter().flat_map(|folder| {
+        std::fs::read_dir(folder).expect("is there").map(|entry| entry.expect("is read").path())
+    });
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect()
+}
+
+#[test]
+fn every_configuration_has_a_plan_that_keeps_its_contract() {
+    let files = configurations();
+    assert!(files.len() >= 9, "{files:?}");
+    for file in files {
+        let file = file.to_str().expect("text");
+        let (code, out, error) = trainer(&["plan", file, "--json", "--memory", "24GiB"]);
+        assert_eq!(code, 0, "{file}: {error}");
+        let plan: Value = serde_json::from_str(&out).expect("JSON");
+        for key in ["weights", "gradients", "optimizer"] {
+            assert!(plan["bytes"][key].is_u64(), "{file}: {key}");
+        }
+        for stage in plan["stages"].as_array().expect("stages") {
+            assert!(stage["name"].is_string() && stage["kept"].is_u64(), "{file}: {stage}");
+            assert!(stage["workspace"].is_u64() && stage["flops"].is_f64(), "{file}: {stage}");
+        }
+        let strategies = plan["strategies"].as_array().expect("strategies");
+        for row in strategies {
+            for key in ["checkpointing", "precision", "offload", "dense_layers"] {
+                assert!(row[key].is_string(), "{file}: {key} of {row}");
+            }
+            assert!(row["micro_batch"].is_u64() && row["peak"].is_u64(), "{file}: {row}");
+            assert!(row["fits"].is_boolean() && row["relative_time"].as_f64() > Some(0.0));
+            assert!(row["recompute_percent"].as_f64() >= Some(0.0), "{file}: {row}");
+        }
+        let chosen = plan["chosen"].as_u64().expect("nothing is left open") as usize;
+        assert!(chosen < strategies.len(), "{file}");
+        assert!(plan["advice"].as_str().is_some_and(|advice| advice.len() > 80), "{file}");
+        let (code, text, _) = trainer(&["plan", file, "--memory", "24GiB"]);
+        assert!(code == 0 && text.contains("> what a run would do"), "{file}: {text}");
+    }
+}
+
+const CONFIG: &str = r#"
+[run]
+name = "auto"
+[device]
+use = "cpu"
+[data]
+image = { size = [32, 32], channels = 1 }
+[data.phantom]
+root = "unused"
+patients = 12
+size = 32
+[model.densenet]
+growth = 4
+blocks = [2, 1]
+stem = 8
+[[heads]]
+name = "findings"
+task = "multilabel"
+labels = ["Cardiomegaly", "Pleural Effusion"]
+[train]
+epochs = 1
+batch_size = 8
+[train.optimizer.adamw]
+lr = 1e-3
+[memory]
+micro_batch = "auto"
+"#;
+
+/// The `memory` of each start of a run.
+fn starts(folder: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(folder.join("auto/metrics.jsonl")).expect("is written");
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    events.filter(|event| event["event"] == "start").map(|event| event["memory"].clone()).collect()
+}
+
+#[test]
+fn a_choice_is_told_and_made_again_when_the_run_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    std::fs::write(at("auto.toml"), CONFIG).expect("is written");
+    let config = at("auto.toml");
+    let plan = |budget: &str| {
+        let budget = format!("memory.budget={budget:?}");
+        let (code, out, error) = trainer(&["plan", &config, "--json", "--set", &budget]);
+        assert_eq!(code, 0, "{error}");
+        serde_json::from_str::<Value>(&out).expect("JSON")
+    };
+    // Between what whole batches take and the least there is.
+    let all = plan("1GiB");
+    let peaks = all["strategies"]
+        .as_array()
+        .expect("strategies")
+        .iter()
+        .map(|row| (row["precision"] == "fp32").then(|| row["peak"].as_u64().expect("bytes")));
+    let peaks: Vec<u64> = peaks.flatten().collect();
+    let (least, most) = (peaks.iter().min().expect("rows"), peaks.iter().max().expect("rows"));
+    let budget = format!("{}kB", (least + most) / 2000);
+    let chosen = plan(&budget);
+    let chosen = &chosen["strategies"][chosen["chosen"].as_u64().expect("fits") as usize];
+    let set = [
+        format!("memory.budget={budget:?}"),
+        format!("run.output={:?}", at("")),
+        format!("data.phantom.root={:?}", at("phantom")),
+    ];
+    let run = |more: &[&str]| {
+        let mut arguments = vec!["run", config.as_str()];
+        arguments.extend(set.iter().flat_map(|set| ["--set", set.as_str()]));
+        trainer(&[&arguments, more].concat())
+    };
+    let (code, _, error) = run(&[]);
+    assert_eq!(code, 0, "{error}");
+    assert!(error.contains("memory: micro-batch "), "{error}");
+    let (code, _, error) = run(&["--resume", "--set", "train.epochs=2"]);
+    assert_eq!(code, 0, "{error}");
+    let starts = starts(folder.path());
+    assert_eq!(starts.len(), 2);
+    assert_eq!(starts[0], starts[1]);
+    for key in ["micro_batch", "checkpointing", "offload", "dense_layers"] {
+        assert_eq!(starts[0][key], chosen[key], "{key}");
+    }
+    assert!(starts[0]["predicted_peak"].as_u64() <= starts[0]["budget"].as_u64());
+    let state = std::fs::read_to_string(folder.path().join("auto/last/state.json"));
+    let state: Value = serde_json::from_str(&state.expect("is saved")).expect("JSON");
+    assert_eq!(state["memory"]["way"]["micro_batch"], chosen["micro_batch"]);
+
+    let tight = format!("memory.budget=\"{}kB\"", least / 4000);
+    let name = ["--set", "run.name=\"tight\"", "--set", tight.as_str()];
+    let (code, _, error) = run(&name);
+    assert_eq!(code, 4, "{error}");
+    assert!(error.contains("no way to take a step fits") && error.contains("would fit"), "{error}");
+}
