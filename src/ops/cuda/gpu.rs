@@ -129,8 +129,14 @@ impl Gpu {
             return;
         }
         let [x, y, z] = grid.map(|count| u32::try_from(count).expect("a grid fits in 32 bits"));
-        let arguments = buffers.iter().fold(KernelArguments::new(), |arguments, buffer| {
-            arguments.with_buffer(buffer.handle().binding())
+        let uses = kernel.uses().iter().copied().map(Some).chain(std::iter::repeat(None));
+        let arguments = KernelArguments::new();
+        let arguments = buffers.iter().zip(uses).fold(arguments, |arguments, (buffer, used)| {
+            let binding = buffer.handle().binding();
+            match used {
+                Some(used) => arguments.with_buffer_io(binding, used),
+                None => arguments.with_buffer(binding),
+            }
         });
         let words = sizes.words();
         let count = words.len();

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use burn_cubecl::cubecl::ir::attributes::BufferIOAttr;
 use burn_cubecl::cubecl::ir::metadata::Info;
 use burn_cubecl::cubecl::ir::{ElemType, Scope, UIntKind};
 use burn_cubecl::cubecl::prelude::{
@@ -20,6 +21,7 @@ pub struct Kernel {
     text: Arc<str>,
     threads: u32,
     id: KernelId,
+    uses: Arc<[BufferIOAttr]>,
 }
 
 impl Kernel {
@@ -43,7 +45,13 @@ impl Kernel {
         let id = KernelId::new::<Launchable>()
             .info((entry, hash))
             .cube_dim(CubeDim::new_1d(threads).into());
-        Self { entry, text: text.into(), threads, id }
+        let uses = uses(&text, entry).into();
+        Self { entry, text: text.into(), threads, id, uses }
+    }
+
+    /// What it does with each of its buffers, for as many of the first as its text says it of.
+    pub(super) fn uses(&self) -> &[BufferIOAttr] {
+        &self.uses
     }
 
     /// The name of its entry.
@@ -69,6 +77,24 @@ impl Kernel {
     pub(super) fn launchable(&self) -> Box<dyn CubeKernel> {
         Box::new(Launchable(self.clone()))
     }
+}
+
+/// What the entry of `text` does with each pointer that it is given: one to constants is only read.
+/// CubeCL marks what a launch without memory would have written as lost, and where nobody says what
+/// that is, all that it was given: the weights too. None where the pointers are not written out.
+fn uses(text: &str, entry: &str) -> Vec<BufferIOAttr> {
+    let begin = text.find("extern \"C\"").and_then(|at| Some(at + text[at..].find(entry)?));
+    let Some(arguments) = begin.and_then(|at| text[at..].strip_prefix(entry)?.strip_prefix('('))
+    else {
+        return Vec::new();
+    };
+    let end = arguments.find(')').unwrap_or(arguments.len());
+    let pointers = arguments[..end].split(',').filter(|argument| argument.contains('*'));
+    let used = |pointer: &str| match pointer.trim_start().starts_with("const ") {
+        true => BufferIOAttr::ReadOnly,
+        false => BufferIOAttr::ReadWrite,
+    };
+    pointers.map(used).collect()
 }
 
 /// What CubeCL compiles and keeps.
@@ -102,5 +128,23 @@ impl CubeKernel for Launchable {
             entrypoint_name: self.0.entry.to_owned(),
             lang: "cuda",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_says_which_buffers_it_only_reads() {
+        let text = "// adds(x)\nextern \"C\" __global__ void __launch_bounds__(256)\n\
+                    adds(const float* __restrict__ x, const E* y,\n     E* __restrict__ out,\n\
+                    const __grid_constant__ adds_sizes s) { f(x); }";
+        use BufferIOAttr::{ReadOnly, ReadWrite};
+        assert_eq!(uses(text, "adds"), [ReadOnly, ReadOnly, ReadWrite]);
+        assert_eq!(
+            uses("extern \"C\" __global__ void\nmany(EACH(ARGUMENTS) const S s) {}", "many"),
+            []
+        );
     }
 }
