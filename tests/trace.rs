@@ -188,3 +188,44 @@ fn what_is_wrong_is_said_as_elsewhere() {
     assert_eq!(code, Some(1), "{shown}");
     assert!(shown.contains("tiny.toml") && shown.contains("--out"), "{shown}");
 }
+
+/// Whether the line `label` is of the module at `path`, alone or with others: `layer1.0.bn2, relu` is
+/// of `layer1.0.bn2` and `layer1.0.relu`.
+#[cfg(feature = "cuda-tests")]
+fn is_of(label: &str, path: &str) -> bool {
+    let among = |dot| {
+        let (stage, module) = path.split_at(dot + 1);
+        label.strip_prefix(stage).is_some_and(|rest| rest.split(", ").any(|name| name == module))
+    };
+    label == path || path.match_indices('.').any(|(dot, _)| among(dot))
+}
+
+/// `cargo test --features cuda-tests --test trace fused`.
+#[cfg(feature = "cuda-tests")]
+#[test]
+fn fused_stages_have_lines_for_all_modules_that_their_definition_has() {
+    let small = "[model.resnet]\nform = \"cifar\"\nblock = \"basic\"\nblocks = [1, 1]\nstem = 16\n";
+    let bottleneck = RESNET.replace("basic", "bottleneck");
+    for model in [RESNET, small, &bottleneck, DENSENET] {
+        let place = Place::new(model);
+        let traced = |device: &str| {
+            let (code, _, shown) = place.run(&["--set", &format!("device.use={device}")]);
+            assert_eq!(code, Some(0), "{shown}");
+            place.json().remove(0)
+        };
+        let (definition, fused) = (traced("cpu"), traced("cuda"));
+        assert_balanced(&fused);
+        assert_adds_up(&fused);
+        let ends = |trace: &Value| -> Vec<(String, String)> {
+            let split = |mark| label(mark).split_once(" after ");
+            let owned = |(path, work): (&str, &str)| (path.to_owned(), work.to_owned());
+            marks(trace).iter().filter_map(split).map(owned).collect()
+        };
+        let lines = ends(&fused);
+        assert!(lines.iter().any(|(path, _)| path.contains(", ")), "nothing ran fused: {lines:?}");
+        for (path, work) in ends(&definition) {
+            let told = lines.iter().any(|(line, during)| *during == work && is_of(line, &path));
+            assert!(told, "{path} after {work}: {lines:?}");
+        }
+    }
+}

@@ -142,7 +142,9 @@ impl StageSpec for StemSpec {
         #[cfg(feature = "cuda")]
         if let Some(kernels) = kernels(&self.fused, device) {
             let (channels, parameters) = (self.channels[1], traced.parameters());
-            return Box::new(fused::FusedStem::new(kernels, parameters, channels, self.room));
+            let (modules, room) = (["conv0", "norm0", "relu0", "pool0"], self.room);
+            let stem = fused::FusedStem::new(kernels, parameters, modules, channels, room);
+            return Box::new(stem);
         }
         Box::new(traced)
     }

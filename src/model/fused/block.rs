@@ -2,6 +2,7 @@
 
 use super::store::{Room, Store, Values, parameters_of_store};
 use super::{device_map, pending_gradient};
+use crate::memory::measure::{ended, within};
 use crate::memory::offload::Piece;
 use crate::memory::{
     Activation, DenseLayers, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics,
@@ -145,41 +146,51 @@ impl Stage for FusedBlock {
             None => evaluated(0),
         };
         for layer in 0..self.sizes.layers {
-            let (width, affine1) = (self.sizes.width(layer), next.clone());
-            let bottleneck = kernels.columns(pixels, self.sizes.bottleneck);
-            let weight = &values.packed[4 * layer];
-            let part = kernels.layer_forward(&all.slice(0..width), &affine1, weight, &bottleneck);
-            let norm = 2 * layer + 1;
-            let between = kernels.moments(self.sizes.bottleneck);
-            let affine2 = match pass.trains() {
-                true => {
-                    let parameters = &values.norms[norm];
-                    kernels.channel_norm(&part, &between, parameters, pixels, record(norm))
+            within(format_args!("denselayer{}", layer + 1), || {
+                let (width, affine1) = (self.sizes.width(layer), next.clone());
+                let weight = &values.packed[4 * layer];
+                let (bottleneck, part) = within("norm1, relu1, conv1", || {
+                    let (read, out) =
+                        (all.slice(0..width), kernels.columns(pixels, self.sizes.bottleneck));
+                    let part = kernels.layer_forward(&read, &affine1, weight, &out);
+                    (out, part)
+                });
+                let norm = 2 * layer + 1;
+                let (between, affine2) = within("norm2", || {
+                    let between = kernels.moments(self.sizes.bottleneck);
+                    let affine = match pass.trains() {
+                        true => {
+                            let parameters = &values.norms[norm];
+                            kernels.channel_norm(&part, &between, parameters, pixels, record(norm))
+                        }
+                        false => evaluated(norm),
+                    };
+                    (between, affine)
+                });
+                let weight = &values.packed[4 * layer + 2];
+                let normal = within("norm2, relu2", || kernels.normalised(&bottleneck, &affine2));
+                let added = all.slice(width..width + growth);
+                let part =
+                    within("conv2", || kernels.conv_forward(&spatial, &normal, weight, &added));
+                let last = layer + 1 == self.sizes.layers;
+                match &moments {
+                    Some(moments) if last => {
+                        kernels.channel_statistics(&part, &moments.slice(width..width + growth));
+                    }
+                    Some(moments) => {
+                        let (read, norm) = (moments.slice(0..width + growth), norm + 1);
+                        let parameters = &values.norms[norm];
+                        next = kernels.channel_norm(&part, &read, parameters, pixels, record(norm));
+                    }
+                    None if last => {}
+                    None => next = evaluated(norm + 1),
                 }
-                false => evaluated(norm),
-            };
-            let weight = &values.packed[4 * layer + 2];
-            let normal = kernels.normalised(&bottleneck, &affine2);
-            let added = all.slice(width..width + growth);
-            let part = kernels.conv_forward(&spatial, &normal, weight, &added);
-            let last = layer + 1 == self.sizes.layers;
-            match &moments {
-                Some(moments) if last => {
-                    kernels.channel_statistics(&part, &moments.slice(width..width + growth));
+                if keep == Keep::All {
+                    let bottleneck = (self.keep == DenseLayers::Keep).then_some(bottleneck);
+                    let affines = [affine1, affine2];
+                    kept.push(KeptLayer { bottleneck, moments: between, affines });
                 }
-                Some(moments) => {
-                    let (read, norm) = (moments.slice(0..width + growth), norm + 1);
-                    let parameters = &values.norms[norm];
-                    next = kernels.channel_norm(&part, &read, parameters, pixels, record(norm));
-                }
-                None if last => {}
-                None => next = evaluated(norm + 1),
-            }
-            if keep == Keep::All {
-                let bottleneck = (self.keep == DenseLayers::Keep).then_some(bottleneck);
-                let affines = [affine1, affine2];
-                kept.push(KeptLayer { bottleneck, moments: between, affines });
-            }
+            });
         }
         self.store.report(records, statistics);
         let output = DeviceMap { columns: all, moments: moments.clone(), ..map };
@@ -217,7 +228,9 @@ impl Stage for FusedBlock {
         let room = self.store.room();
         for layer in (0..self.sizes.layers).rev() {
             let kept = layers.pop().expect("one for each layer");
-            self.backward_layer(layer, &values, &map, &moments, kept, &pending, &room);
+            within(format_args!("denselayer{}", layer + 1), || {
+                self.backward_layer(layer, &values, &map, &moments, kept, &pending, &room);
+            });
         }
         let (summed, sums) = pending;
         let input = 0..self.sizes.input;
@@ -296,8 +309,10 @@ impl FusedBlock {
             (&between.0, &between.1),
             true,
         );
+        ended("conv2");
         let (between, missing) = between;
         kernels.input_gradient(&between, &bottleneck, &kept.moments, &missing, &between);
+        ended("norm2, relu2");
 
         kernels.layer_weight(&input, affine1, &between, &room.weights[2 * layer]);
         let norm = &values.norms[2 * layer];
@@ -311,5 +326,6 @@ impl FusedBlock {
             (&summed.slice(0..width), &sums.slice(0..width)),
             false,
         );
+        ended("norm1, relu1, conv1");
     }
 }

@@ -3,6 +3,7 @@
 use burn::tensor::{DType, Tensor};
 
 use super::device_map;
+use crate::memory::measure::{ended, within};
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::ops::cuda::{Buffer, DeviceMap, Kernels};
 
@@ -38,7 +39,7 @@ impl Stage for FusedMean {
     ) -> (Activation, Option<Saved>) {
         let kernels = &self.kernels;
         let (DeviceMap { columns, size, .. }, came_as_tensor) = device_map(kernels, input);
-        let features = kernels.mean_forward(&columns, size[0]);
+        let features = within("mean", || kernels.mean_forward(&columns, size[0]));
         let output = kernels.gpu().tensor(&features, [size[0], columns.channels()]);
         let kept = Kept { size, came_as_tensor };
         (Activation::Features(output), (keep == Keep::All).then(|| Saved(Box::new(kept))))
@@ -53,6 +54,7 @@ impl Stage for FusedMean {
         let Kept { size, came_as_tensor } = *saved.open::<Kept>("pool");
         let gradient = Buffer::of_tensor(gradient.into_features().cast(DType::F32));
         let columns = self.kernels.mean_backward(&gradient, size);
+        ended("mean");
         let gpu = self.kernels.gpu().clone();
         let gradient = DeviceMap { gpu, columns, size, moments: None, pending: None };
         match came_as_tensor {

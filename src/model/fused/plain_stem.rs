@@ -2,6 +2,7 @@
 
 use super::own_gradient;
 use super::store::{Store, parameters_of_store};
+use crate::memory::measure::{ended, within};
 use crate::memory::offload::Piece;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::model::layer::Conv2dConfig;
@@ -53,21 +54,26 @@ impl Stage for FusedPlainStem {
         let [batch, height, width] = images.size;
         let size = [batch, self.conv.output_size(height), self.conv.output_size(width)];
         let (pixels, channels) = (size.iter().product(), self.conv.channels[1]);
-        let convolved = kernels.columns(pixels, channels);
         let (convolution, weight) = (self.convolution(images.size), &values.packed[0]);
-        let part = kernels.conv_forward(&convolution, &images.columns, weight, &convolved);
+        let (convolved, part) = within("conv1", || {
+            let convolved = kernels.columns(pixels, channels);
+            let part = kernels.conv_forward(&convolution, &images.columns, weight, &convolved);
+            (convolved, part)
+        });
         let records = self.store.records(pass);
         let record = records.as_ref().map(|records| &records.norms[0]);
-        let (moments, affine) = if pass.trains() {
+        let norm = &values.norms[0];
+        let (moments, affine) = within("bn1", || {
+            if !pass.trains() {
+                let moments = values.running[0].clone();
+                let affine = kernels.affine(&moments, norm, pixels, None);
+                return (moments, affine);
+            }
             let moments = kernels.moments(channels);
-            let affine = kernels.channel_norm(&part, &moments, &values.norms[0], pixels, record);
+            let affine = kernels.channel_norm(&part, &moments, norm, pixels, record);
             (moments, affine)
-        } else {
-            let moments = values.running[0].clone();
-            let affine = kernels.affine(&moments, &values.norms[0], pixels, None);
-            (moments, affine)
-        };
-        let columns = kernels.normalised(&convolved, &affine);
+        });
+        let columns = within("bn1, relu", || kernels.normalised(&convolved, &affine));
         self.store.report(records, statistics);
         let gpu = kernels.gpu().clone();
         let output = DeviceMap { gpu, columns, size, moments: None, pending: None };
@@ -88,8 +94,10 @@ impl Stage for FusedPlainStem {
         let norm = &values.norms[0];
         let normalised = Normalised { moments: &moments, affine: &affine, norm };
         kernels.norm_backward(&gradient, &convolved, normalised, &room.norms[0], true);
+        ended("bn1, relu");
         let convolution = self.convolution(images.size);
         kernels.conv_backward_weight(&convolution, &images.columns, &gradient, &room.weights[0]);
+        ended("conv1");
         self.store.add_gradients(room, gradients);
         Activation::Outputs(Vec::new())
     }

@@ -2,6 +2,7 @@
 
 use super::store::{Store, parameters_of_store};
 use super::{device_map, input_gradient, moments};
+use crate::memory::measure::{ended, within};
 use crate::memory::offload::Piece;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::ops::cuda::{Affine, Buffer, DeviceMap, Kernels, Moments};
@@ -40,14 +41,19 @@ impl Stage for FusedPool {
         let (kernels, values) = (self.store.kernels(), self.store.values());
         let (map, came_as_tensor) = device_map(kernels, input);
         let records = self.store.records(pass);
-        let moments = match pass.trains() {
-            true => moments(kernels, &map),
-            false => values.running[0].clone(),
-        };
         let record = records.as_ref().map(|records| &records.norms[0]);
-        let affine = kernels.affine(&moments, &values.norms[0], map.columns.pixels(), record);
+        let (moments, affine) = within("norm5", || {
+            let moments = match pass.trains() {
+                true => moments(kernels, &map),
+                false => values.running[0].clone(),
+            };
+            let affine = kernels.affine(&moments, &values.norms[0], map.columns.pixels(), record);
+            (moments, affine)
+        });
         let (batch, channels) = (map.size[0], map.columns.channels());
-        let features = kernels.global_pool_forward(&map.columns, batch, &affine);
+        let features = within("norm5, relu, mean", || {
+            kernels.global_pool_forward(&map.columns, batch, &affine)
+        });
         self.store.report(records, statistics);
         let output = kernels.gpu().tensor(&features, [batch, channels]);
         let kept = Kept { map, came_as_tensor, moments, affine };
@@ -72,6 +78,7 @@ impl Stage for FusedPool {
         let room = self.store.room();
         let sums = kernels.sums(columns.channels());
         kernels.channel_sums(&part, norm, &room.norms[0], &sums, true);
+        ended("norm5, relu, mean");
         self.store.add_gradients(room, gradients);
         input_gradient(kernels, &map, &moments, (summed, sums), came_as_tensor)
     }

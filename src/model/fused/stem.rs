@@ -2,6 +2,7 @@
 
 use super::gradient_columns;
 use super::store::{Store, parameters_of_store};
+use crate::memory::measure::{ended, within};
 use crate::memory::offload::Piece;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::ops::cuda::{Buffer, Columns, DeviceMap, Form, Images, Kernels, Moments};
@@ -11,6 +12,7 @@ use crate::ops::cuda::{Buffer, Columns, DeviceMap, Form, Images, Kernels, Moment
 /// It gives no gradient with respect to the images: nothing uses one.
 pub(in crate::model) struct FusedStem {
     store: Store,
+    modules: [&'static str; 4],
     channels: usize,
     room: usize,
 }
@@ -23,10 +25,17 @@ struct Kept {
 }
 
 impl FusedStem {
-    /// With these parameters, for `channels` channels in rows with room for `room`.
-    pub fn new(kernels: Kernels, parameters: Vec<Parameter>, channels: usize, room: usize) -> Self {
+    /// With these parameters, for `channels` channels in rows with room for `room`; `modules` is what
+    /// the convolution, norm, ReLU and pooling are called.
+    pub fn new(
+        kernels: Kernels,
+        parameters: Vec<Parameter>,
+        modules: [&'static str; 4],
+        channels: usize,
+        room: usize,
+    ) -> Self {
         let store = Store::new(kernels, parameters, &[(0, Form::Stem)]);
-        Self { store, channels, room }
+        Self { store, modules, channels, room }
     }
 }
 
@@ -47,22 +56,30 @@ impl Stage for FusedStem {
         let shape = map.dims();
         let images =
             Images { shape, buffer: Buffer::of_tensor(map.cast(burn::tensor::DType::F32)) };
-        let (convolved, part) = kernels.stem_forward(&images, &values.packed[0], self.channels);
+        let [conv, norm, relu, pool] = self.modules;
+        let (convolved, part) =
+            within(conv, || kernels.stem_forward(&images, &values.packed[0], self.channels));
         let records = self.store.records(pass);
-        let moments = match pass.trains() {
-            true => {
-                let moments = kernels.moments(self.channels);
-                kernels.channel_statistics(&part, &moments);
-                moments
-            }
-            false => values.running[0].clone(),
-        };
         let record = records.as_ref().map(|records| &records.norms[0]);
-        let affine = kernels.affine(&moments, &values.norms[0], convolved.pixels(), record);
+        let (moments, affine) = within(norm, || {
+            let moments = match pass.trains() {
+                true => {
+                    let moments = kernels.moments(self.channels);
+                    kernels.channel_statistics(&part, &moments);
+                    moments
+                }
+                false => values.running[0].clone(),
+            };
+            let affine = kernels.affine(&moments, &values.norms[0], convolved.pixels(), record);
+            (moments, affine)
+        });
         let [height, width] = images.pooled();
         let size = [shape[0], height, width];
-        let columns = kernels.columns(size.iter().product(), self.room).slice(0..self.channels);
-        let (index, part) = kernels.stem_pool_forward(&images, &convolved, &affine, &columns);
+        let (columns, (index, part)) = within(format_args!("{norm}, {relu}, {pool}"), || {
+            let columns = kernels.columns(size.iter().product(), self.room).slice(0..self.channels);
+            let pooled = kernels.stem_pool_forward(&images, &convolved, &affine, &columns);
+            (columns, pooled)
+        });
         let next = pass.trains().then(|| {
             let moments = kernels.moments(self.room);
             kernels.channel_statistics(&part, &moments.slice(0..self.channels));
@@ -95,6 +112,8 @@ impl Stage for FusedStem {
             &room.weights[0],
             &room.norms[0],
         );
+        let [conv, norm, relu, pool] = self.modules;
+        ended(format_args!("{conv}, {norm}, {relu}, {pool}"));
         self.store.add_gradients(room, gradients);
         Activation::Outputs(Vec::new())
     }

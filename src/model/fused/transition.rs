@@ -2,6 +2,7 @@
 
 use super::store::{Store, parameters_of_store};
 use super::{device_map, gradient_columns, input_gradient, moments};
+use crate::memory::measure::{ended, within};
 use crate::memory::offload::Piece;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::ops::cuda::{Affine, Columns, Convolution, DeviceMap, Form, Kernels, Moments};
@@ -56,18 +57,23 @@ impl Stage for FusedTransition {
         let (kernels, values) = (self.store.kernels(), self.store.values());
         let (map, came_as_tensor) = device_map(kernels, input);
         let records = self.store.records(pass);
-        let moments = match pass.trains() {
-            true => moments(kernels, &map),
-            false => values.running[0].clone(),
-        };
         let record = records.as_ref().map(|records| &records.norms[0]);
-        let affine = kernels.affine(&moments, &values.norms[0], map.columns.pixels(), record);
+        let (moments, affine) = within("norm", || {
+            let moments = match pass.trains() {
+                true => moments(kernels, &map),
+                false => values.running[0].clone(),
+            };
+            let affine = kernels.affine(&moments, &values.norms[0], map.columns.pixels(), record);
+            (moments, affine)
+        });
         let [batch, height, width] = map.size;
         let size = [batch, height / 2, width / 2];
         let columns = kernels.columns(size.iter().product(), self.room).slice(0..self.channels);
         let weight = &values.packed[0];
-        let pooled = kernels.transition_pool(&map.columns, map.size, &affine);
-        let part = kernels.conv_forward(&pointwise(&pooled), &pooled, weight, &columns);
+        let pooled =
+            within("norm, relu, pool", || kernels.transition_pool(&map.columns, map.size, &affine));
+        let part =
+            within("conv", || kernels.conv_forward(&pointwise(&pooled), &pooled, weight, &columns));
         let next = pass.trains().then(|| {
             let moments = kernels.moments(self.room);
             kernels.channel_statistics(&part, &moments.slice(0..self.channels));
@@ -105,8 +111,10 @@ impl Stage for FusedTransition {
         );
         let sums = kernels.sums(columns.channels());
         kernels.channel_sums(&part, norm, &room.norms[0], &sums, true);
+        ended("norm, relu, pool");
         let weight = &room.weights[0];
         kernels.conv_backward_weight(&pointwise(&pooled), &pooled, &gradient, weight);
+        ended("conv");
         self.store.add_gradients(room, gradients);
         input_gradient(kernels, &map, &moments, (summed, sums), came_as_tensor)
     }

@@ -158,7 +158,9 @@ impl StageSpec for StemSpec {
                 return Box::new(fused::FusedPlainStem::new(kernels, parameters, self.conv()));
             }
             if stem_takes(input) {
-                return Box::new(fused::FusedStem::new(kernels, parameters, output, output));
+                let modules = ["conv1", "bn1", "relu", "maxpool"];
+                let stem = fused::FusedStem::new(kernels, parameters, modules, output, output);
+                return Box::new(stem);
             }
         }
         Box::new(traced)

@@ -4,6 +4,7 @@ use super::super::own_gradient;
 use super::super::store::{Room, Values};
 use super::sizes::convolution;
 use super::{FusedResidual, Kept, Layer};
+use crate::memory::measure::ended;
 use crate::memory::{Activation, Gradients};
 use crate::ops::cuda::{Columns, DeviceMap, Normalised};
 
@@ -34,6 +35,7 @@ impl FusedResidual {
         kernels.residual_backward(&gradient, &flowing, &output, normalised, norm);
         drop(output);
         layers[last].map = None;
+        ended(format_args!("{}, add, relu", self.sizes.names(last)[1]));
         let columns = self.backward_shortcut(&values, &input, &layers, gradient, &room);
 
         for index in (1..=last).rev() {
@@ -45,6 +47,7 @@ impl FusedResidual {
         let first = convolution(&self.sizes.convs[0], input.size);
         kernels.conv_backward_weight(&first, &input.columns, &flowing, &room.weights[0]);
         kernels.conv_backward_input_added(&first, &flowing, &values.packed[1], &columns);
+        ended("conv1");
         self.store.add_gradients(room, gradients);
         let gradient = DeviceMap { columns, moments: None, pending: None, ..input };
         match came_as_tensor {
@@ -75,11 +78,13 @@ impl FusedResidual {
         let normalised = normalised(values, layers, index);
         kernels.norm_backward(&gradient, &projected, normalised, &room.norms[index], false);
         drop(projected);
+        ended("downsample.1");
         let projection = convolution(projection, input.size);
         kernels.conv_backward_weight(&projection, map, &gradient, &room.weights[index]);
         let columns = kernels.columns(map.pixels(), channels);
         let weight = &values.packed[2 * index + 1];
         kernels.conv_backward_input(&projection, &gradient, weight, &columns);
+        ended("downsample.0");
         columns
     }
 
@@ -98,7 +103,8 @@ impl FusedResidual {
         let conv = self.sizes.convs[index];
         let convolution = convolution(&conv, size);
         let normalised = normalised(values, layers, index - 1);
-        let weight = &room.weights[index];
+        let (weight, name) = (&room.weights[index], self.sizes.names(index)[0]);
+        let norm_ended = || ended(format_args!("{}, relu", self.sizes.names(index - 1)[1]));
         let out = if conv.kernel == 1 {
             kernels.layer_weight(map, normalised.affine, gradient, weight);
             kernels.columns(map.pixels(), map.channels())
@@ -111,7 +117,9 @@ impl FusedResidual {
         let (packed, norm) = (&values.packed[2 * index + 1], &room.norms[index - 1]);
         if conv.stride > 1 {
             kernels.conv_backward_input(&convolution, gradient, packed, &out);
+            ended(name);
             kernels.norm_backward(&out, map, normalised, norm, true);
+            norm_ended();
             return out;
         }
         let sums = kernels.sums(map.channels());
@@ -126,7 +134,9 @@ impl FusedResidual {
             (summed, missing),
             true,
         );
+        ended(name);
         kernels.input_gradient(summed, map, normalised.moments, missing, summed);
+        norm_ended();
         out
     }
 }

@@ -9,6 +9,7 @@ use super::device_map;
 use super::store::{Records, Store, Values, parameters_of_store};
 use sizes::convolution;
 
+use crate::memory::measure::within;
 use crate::memory::offload::Piece;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::ops::cuda::{Affine, Columns, DeviceMap, Form, Kernels, Moments, Partials, Shortcut};
@@ -71,17 +72,29 @@ impl FusedResidual {
     ) -> (Columns, Partials) {
         let (kernels, conv) = (self.store.kernels(), self.sizes.all()[index]);
         let (convolution, weight) = (convolution(&conv, size), &values.packed[2 * index]);
-        let normal =
-            before.filter(|_| conv.kernel > 1).map(|affine| kernels.normalised(map, affine));
-        let out = self.output(index, size);
-        let part = match (before, &normal) {
-            (Some(affine), None) => kernels.layer_forward(map, affine, weight, &out),
-            (_, normal) => {
-                let map = normal.as_ref().unwrap_or(map);
-                kernels.conv_forward(&convolution, map, weight, &out)
-            }
+        let name = self.sizes.names(index)[0];
+        let out = || self.output(index, size);
+        let Some(affine) = before else {
+            return within(name, || {
+                let out = out();
+                let part = kernels.conv_forward(&convolution, map, weight, &out);
+                (out, part)
+            });
         };
-        (out, part)
+        let norm = self.sizes.names(index - 1)[1];
+        if conv.kernel == 1 {
+            return within(format_args!("{norm}, relu, {name}"), || {
+                let out = out();
+                let part = kernels.layer_forward(map, affine, weight, &out);
+                (out, part)
+            });
+        }
+        let normal = within(format_args!("{norm}, relu"), || kernels.normalised(map, affine));
+        within(name, || {
+            let out = out();
+            let part = kernels.conv_forward(&convolution, &normal, weight, &out);
+            (out, part)
+        })
     }
 
     /// [`Self::convolve`] once more, of a 1×1 convolution.
@@ -113,15 +126,17 @@ impl FusedResidual {
     ) -> (Moments, Affine) {
         let (kernels, norm) = (self.store.kernels(), &values.norms[index]);
         let pixels = map.pixels();
-        if !pass.trains() {
-            let moments = values.running[index].clone();
-            let affine = kernels.affine(&moments, norm, pixels, None);
-            return (moments, affine);
-        }
-        let moments = kernels.moments(map.channels());
-        let record = records.map(|records| &records.norms[index]);
-        let affine = kernels.channel_norm(part, &moments, norm, pixels, record);
-        (moments, affine)
+        within(self.sizes.names(index)[1], || {
+            if !pass.trains() {
+                let moments = values.running[index].clone();
+                let affine = kernels.affine(&moments, norm, pixels, None);
+                return (moments, affine);
+            }
+            let moments = kernels.moments(map.channels());
+            let record = records.map(|records| &records.norms[index]);
+            let affine = kernels.channel_norm(part, &moments, norm, pixels, record);
+            (moments, affine)
+        })
     }
 
     /// The output of convolution `index` on the path, whether it was kept or not.
@@ -183,7 +198,11 @@ impl Stage for FusedResidual {
                     Shortcut { map, size: input.size, stride, affine: None }
                 }
             };
-            kernels.residual_forward(&map, &layers[last].affine, &shortcut)
+            let norm = self.sizes.names(last)[1];
+            let projected = if self.sizes.projection.is_some() { ", downsample.1" } else { "" };
+            within(format_args!("{norm}{projected}, add, relu"), || {
+                kernels.residual_forward(&map, &layers[last].affine, &shortcut)
+            })
         };
         if let Some(projection) = layers.get_mut(last + 1) {
             projection.map = None;

@@ -33,6 +33,12 @@ impl ResidualSizes {
         [batch, side(height), side(width)]
     }
 
+    /// What convolution `index` and the norm behind it are called.
+    pub(super) fn names(&self, index: usize) -> [&'static str; 2] {
+        const PATH: [[&str; 2]; 3] = [["conv1", "bn1"], ["conv2", "bn2"], ["conv3", "bn3"]];
+        if index == self.convs.len() { ["downsample.0", "downsample.1"] } else { PATH[index] }
+    }
+
     /// The convolutions in the order of their parameters: the shortcut's comes last.
     pub(super) fn all(&self) -> Vec<Conv2dConfig> {
         self.convs.iter().chain(&self.projection).copied().collect()
