@@ -99,7 +99,7 @@ fn a_step_that_ran_out_of_memory_can_be_taken_once_there_is_some() {
 
     let mut disturbed = bench();
     let images = disturbed.learner.strategy.micro_batch;
-    let held = ballast(&gpu, 1);
+    let held = ballast(&gpu, 0);
     for _ in 0..2 {
         let failed = disturbed.step().expect_err("not one image fits");
         println!("without memory: {failed:?}");

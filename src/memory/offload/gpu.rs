@@ -53,10 +53,10 @@ impl Shelf {
     /// Begins to copy `leavers` to the host.
     pub(super) fn download(&self, leavers: Vec<Leaver>) {
         let Some(first) = leavers.first() else { return };
-        let transfers = self.transfers(&first.gpu);
+        let (transfers, gpu) = (self.transfers(&first.gpu), first.gpu.clone());
         let (buffers, items): (Vec<_>, Vec<_>) =
             leavers.into_iter().map(|leaver| (leaver.buffer, leaver.item)).unzip();
-        let download = transfers.download(buffers);
+        let download = transfers.download(&gpu, buffers);
         let disk = self.disk.clone();
         self.worker.give(move || match download.wait() {
             Ok(all) => {

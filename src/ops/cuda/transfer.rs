@@ -13,10 +13,10 @@ use super::{Buffer, Gpu, Storage};
 /// How long the release of memory is waited for that others may hold as well.
 const RELEASE: Duration = Duration::from_millis(2);
 
-/// Copies on a stream of their own. CubeCL orders streams by the buffers they share: a copy to the
-/// host begins when what fills the buffer has run, and holds its memory until it has ended. It does not
-/// hold back the kernels that read a buffer copied to the device: whoever launches them must have
-/// waited for [`Transfers::upload`].
+/// Copies on a stream of their own. CubeCL orders streams by when the buffers that they share were made,
+/// not by when they were written last, so each copy is put behind all that was launched before it was
+/// asked for. A copy to the host holds its memory until it has ended. Nothing holds back the kernels that
+/// read a buffer copied to the device: whoever launches them must have waited for [`Transfers::upload`].
 #[derive(Clone, Copy)]
 pub struct Transfers {
     client: &'static Client,
@@ -41,11 +41,20 @@ impl Transfers {
 
     /// Begins to copy `buffers` to pinned host memory (to other host memory where there is no more of
     /// that). Their memory is held until [`Download::wait`].
-    pub fn download(&self, buffers: Vec<Buffer>) -> Download {
+    pub fn download(&self, gpu: &Gpu, buffers: Vec<Buffer>) -> Download {
+        self.follow(gpu);
         let handles = buffers.iter().map(Buffer::handle).collect();
         let client = self.client;
         let copies = self.stream.executes(|| client.read_async(handles));
         Download { copies: Box::pin(copies), sources: buffers }
+    }
+
+    /// Puts what is copied from now on behind all that the current thread has launched: a buffer that
+    /// is made now and written on the stream of copies orders it so.
+    fn follow(&self, gpu: &Gpu) {
+        let last = gpu.empty(4, Storage::F32);
+        let mark = Bytes::from_elems(vec![0_u32; 4]);
+        self.stream.executes(|| self.client.write(&last.handle(), mark));
     }
 
     /// Buffers to upload into, in the memory of the current thread's kernels: what has been launched so
@@ -57,11 +66,8 @@ impl Transfers {
     pub fn room(&self, gpu: &Gpu, sizes: &[(usize, Storage)]) -> Result<Vec<Buffer>, String> {
         let buffers: Vec<Buffer> =
             sizes.iter().map(|(length, storage)| gpu.empty(*length, *storage)).collect();
-        // What is written to a buffer made after the others orders the stream behind all launched by
-        // now, and not behind what is launched until the worker gets to copy.
-        let last = gpu.empty(4, Storage::F32);
-        let mark = Bytes::from_elems(vec![0_u32; 4]);
-        self.stream.executes(|| self.client.write(&last.handle(), mark));
+        // And not for what is launched until the worker gets to copy.
+        self.follow(gpu);
         gpu.check(&buffers).map(|()| buffers)
     }
 
