@@ -14,7 +14,7 @@ use super::equal;
 use crate::memory::{Footprint, Schedule, Speed, Surroundings, Tree, simulate};
 
 /// Chains of more stages are taken in groups of neighbours.
-const MOST_STAGES: usize = 48;
+const MOST_STAGES: usize = 36;
 
 /// Trade-offs with more points are thinned, upwards, to about so many.
 const MOST_POINTS: usize = 512;
