@@ -200,13 +200,17 @@ fn is_of(label: &str, path: &str) -> bool {
     label == path || path.match_indices('.').any(|(dot, _)| among(dot))
 }
 
+/// Of widths that fused stages need.
+#[cfg(feature = "cuda-tests")]
+const WIDE_DENSENET: &str = "[model.densenet]\ngrowth = 8\nblocks = [2, 1]\nstem = 16\n";
+
 /// `cargo test --features cuda-tests --test trace fused`.
 #[cfg(feature = "cuda-tests")]
 #[test]
 fn fused_stages_have_lines_for_all_modules_that_their_definition_has() {
     let small = "[model.resnet]\nform = \"cifar\"\nblock = \"basic\"\nblocks = [1, 1]\nstem = 16\n";
     let bottleneck = RESNET.replace("basic", "bottleneck");
-    for model in [RESNET, small, &bottleneck, DENSENET] {
+    for model in [RESNET, small, &bottleneck, WIDE_DENSENET] {
         let place = Place::new(model);
         let traced = |device: &str| {
             let (code, _, shown) = place.run(&["--set", &format!("device.use={device}")]);
