@@ -618,8 +618,7 @@ mod tests {
             simulate(&schedule, &stages, &surroundings, &SPEED)
         };
         let everything = run(&Tree::keep_all(stages.len()));
-        let segments: Vec<usize> = vec![12; 16];
-        let sqrt = run(&Tree::segments(&segments));
+        let sqrt = run(&Tree::segments(&equal(stages.len(), stages.len().isqrt())));
         let trade_off = TradeOff::new(&stages, &surroundings, &SPEED, 1);
         let all = trade_off.within(everything.peak).expect("everything fits");
         assert!(run(&all).seconds <= everything.seconds * 1.02);
