@@ -86,7 +86,7 @@ impl Activation {
     }
 
     /// What of it can be moved off the device.
-    pub(super) fn pieces(&mut self) -> Vec<Piece<'_>> {
+    pub fn pieces(&mut self) -> Vec<Piece<'_>> {
         match self {
             Self::Map(map) => vec![Piece::Map(map)],
             Self::Features(features) => vec![Piece::Features(features)],

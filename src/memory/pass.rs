@@ -52,6 +52,15 @@ impl Pass {
         Self::new(Purpose::Evaluate, 0, 0, 0)
     }
 
+    /// The same pass once more: the same masks, and nothing is reported.
+    pub fn again(&self) -> Self {
+        let purpose = match self.purpose {
+            Purpose::First => Purpose::Recompute,
+            other => other,
+        };
+        Self::new(purpose, self.seed, self.step, self.micro)
+    }
+
     /// Why the stage is run.
     pub fn purpose(&self) -> Purpose {
         self.purpose

@@ -29,8 +29,10 @@ pub struct Traced<M> {
 }
 
 /// What [`Traced`] keeps: the recorded graph from the leaves to the output.
-struct Recording<M> {
+pub struct Recording<M> {
     input: Activation,
+    /// Whether the gradient of the input is computed.
+    asked: bool,
     module: M,
     output: Activation,
 }
@@ -62,26 +64,13 @@ impl<M: Forward + 'static> Stage for Traced<M> {
         pass: &Pass,
         statistics: &mut Statistics,
     ) -> (Activation, Option<Saved>) {
-        let (output, saved) = match keep {
-            Keep::Nothing => (self.module.forward(input, pass), None),
+        match keep {
+            Keep::Nothing => (self.run(input, pass, statistics), None),
             Keep::All => {
-                let input = if self.asked { input.into_leaf() } else { input.into_constant() };
-                let module = self.module.clone().train();
-                let output = module.forward(input.clone(), pass);
-                let values = output.clone().into_values();
-                (values, Some(Saved(Box::new(Recording { input, module, output }))))
-            }
-        };
-        let reported = pass.take_reported();
-        if !reported.is_empty() {
-            let names = self.names();
-            for statistic in reported {
-                let name = names.iter().find(|(id, _)| *id == statistic.id);
-                let (_, name) = name.expect("a module reports only its own statistics");
-                statistics.insert(name.clone(), (statistic.value, statistic.momentum));
+                let (output, recording) = self.record(input, self.asked, pass, statistics);
+                (output, Some(Saved(Box::new(recording))))
             }
         }
-        (output, saved)
     }
 
     fn backward(
@@ -90,15 +79,9 @@ impl<M: Forward + 'static> Stage for Traced<M> {
         gradient: Activation,
         gradients: &mut Gradients,
     ) -> Activation {
-        let Recording { input, module, output } = *saved.open::<Recording<M>>(&self.name);
-        let mut found = output.inner_product(gradient).backward();
-        let mut collector =
-            Collector { walk: Walk::new(&self.naming), found: &mut found, gradients };
-        module.visit(&mut collector);
-        match self.asked {
-            true => input.gradient(&mut found),
-            false => Activation::Outputs(Vec::new()),
-        }
+        let recording = *saved.open::<Recording<M>>(&self.name);
+        let found = self.back(recording, gradient, gradients);
+        found.unwrap_or(Activation::Outputs(Vec::new()))
     }
 
     fn parameters(&self) -> Vec<Parameter> {
@@ -114,6 +97,62 @@ impl<M: Forward + 'static> Stage for Traced<M> {
 }
 
 impl<M: Forward + 'static> Traced<M> {
+    /// The module.
+    pub fn module(&self) -> &M {
+        &self.module
+    }
+
+    /// Runs the module without autodiff.
+    pub fn run(&self, input: Activation, pass: &Pass, statistics: &mut Statistics) -> Activation {
+        let output = self.module.forward(input, pass);
+        self.collect_reported(pass, statistics);
+        output
+    }
+
+    /// Runs the module and records the graph; the gradient of the input is `asked` for or not.
+    pub fn record(
+        &self,
+        input: Activation,
+        asked: bool,
+        pass: &Pass,
+        statistics: &mut Statistics,
+    ) -> (Activation, Recording<M>) {
+        let input = if asked { input.into_leaf() } else { input.into_constant() };
+        let module = self.module.clone().train();
+        let output = module.forward(input.clone(), pass);
+        self.collect_reported(pass, statistics);
+        (output.clone().into_values(), Recording { input, asked, module, output })
+    }
+
+    /// Takes the gradient of the output back to the input, where that was asked for; those of the
+    /// parameters are added to `gradients`.
+    pub fn back(
+        &self,
+        recording: Recording<M>,
+        gradient: Activation,
+        gradients: &mut Gradients,
+    ) -> Option<Activation> {
+        let Recording { input, asked, module, output } = recording;
+        let mut found = output.inner_product(gradient).backward();
+        let mut collector =
+            Collector { walk: Walk::new(&self.naming), found: &mut found, gradients };
+        module.visit(&mut collector);
+        asked.then(|| input.gradient(&mut found))
+    }
+
+    fn collect_reported(&self, pass: &Pass, statistics: &mut Statistics) {
+        let reported = pass.take_reported();
+        if reported.is_empty() {
+            return;
+        }
+        let names = self.names();
+        for statistic in reported {
+            let name = names.iter().find(|(id, _)| *id == statistic.id);
+            let (_, name) = name.expect("a module reports only its own statistics");
+            statistics.insert(name.clone(), (statistic.value, statistic.momentum));
+        }
+    }
+
     fn names(&self) -> Vec<(ParamId, String)> {
         let mut names = Names { walk: Walk::new(&self.naming), names: Vec::new() };
         self.module.visit(&mut names);

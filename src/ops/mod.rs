@@ -15,7 +15,10 @@ mod sum;
 mod widened;
 
 pub use after_backward::after_backward;
-pub use convolution::{Products, biased, convolution, convolution_with, linear, with_products};
+pub use convolution::{
+    Products, bias_gradient, biased, convolution, convolution_gradients, convolution_with, linear,
+    linear_gradients, products, with_products,
+};
 pub use narrow_norm::{Over, narrow_norm};
 pub use numbers::{is_narrow, wide};
 pub use seed::seed;

@@ -1,15 +1,16 @@
-//! Convolutions of 16-bit numbers on the CPU.
+//! Convolutions on the CPU whose sums have 32 bits or more.
 
 use burn::backend::Flex;
 use burn::backend::ops::ModuleOps;
+use burn::tensor::Tensor;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::{DType, Tensor};
 
 use super::primitives::{primitive, tensor};
 use super::product::Product;
+use super::wide;
 
-/// A convolution computed in 32 bits, of numbers that are kept in 16.
+/// A convolution computed in 32 bits, of numbers that may be kept in 16; in 64 of those of 64.
 ///
 /// Burn's own adds up 16-bit products in 16 bits, where its shape has a path of its own, and rounds
 /// sums between parts of them elsewhere; a GPU's tensor cores add up in 32 bits.
@@ -19,7 +20,8 @@ pub(super) struct Widened(pub(super) ConvOptions<2>);
 impl Product for Widened {
     fn forward(&self, map: Tensor<4>, weight: Tensor<4>) -> Tensor<4> {
         let numbers = map.dtype();
-        conv2d(map.cast(DType::F32), weight.cast(DType::F32), None, self.0.clone()).cast(numbers)
+        let [map, weight] = [map, weight].map(|factor| factor.cast(wide(numbers)));
+        conv2d(map, weight, None, self.0.clone()).cast(numbers)
     }
 
     fn backward(
@@ -30,10 +32,12 @@ impl Product for Widened {
         gradient: Tensor<4>,
     ) -> [Option<Tensor<4>>; 2] {
         let (device, numbers) = (gradient.device(), gradient.dtype());
-        let wide = |tensor: Tensor<4>| primitive::<Flex, 4>(tensor.cast(DType::F32));
+        let computed = wide(numbers);
+        let wide = |tensor: Tensor<4>| primitive::<Flex, 4>(tensor.cast(computed));
         // Of the factor whose gradient is asked for, only the shape counts.
+        let one = Tensor::<4>::zeros([1; 4], (&device, computed));
         let [any_map, any_weight] =
-            shapes.map(|shape| primitive::<Flex, 4>(Tensor::zeros(shape, (&device, DType::F32))));
+            shapes.map(|shape| primitive::<Flex, 4>(one.clone().expand(shape)));
         let gradient = wide(gradient);
         let of_map = weight.map(|weight| {
             let options = self.0.clone();
@@ -51,7 +55,7 @@ impl Product for Widened {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::{Device, TensorData};
+    use burn::tensor::{DType, Device, TensorData};
 
     use super::super::{convolution, linear, seed};
     use super::*;

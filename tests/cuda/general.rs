@@ -1,6 +1,7 @@
 //! Convolutions and fully connected layers of any size, and models that do not run fused.
 
 use super::*;
+use trainer::model::SequentialConfig;
 use trainer::ops::{Products, convolution_with, linear, sum};
 
 /// What a product of a map and a weight gives: its result and both gradients.
@@ -270,18 +271,25 @@ fn sums_are_the_same_every_time() {
     assert!(gradient.iter().all(|value| *value == 3.0));
 }
 
-/// Holds that a chain on a GPU gives what it gives on the CPU, and the same twice.
+/// [`assert_stages`] of a DenseNet.
 fn assert_chain(name: &str, architecture: &DensenetArchitecture, shape: [usize; 4]) {
-    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
     let memory = MemoryConfig::default();
     // Masks are 32-bit.
     let undropped = DensenetArchitecture { dropout: 0.0, ..architecture.clone() };
-    let mut exact = chain(&undropped.stages(shape[1], &memory), &cpu);
+    let stages = [undropped.stages(shape[1], &memory), architecture.stages(shape[1], &memory)];
+    assert_stages(name, stages, shape);
+}
+
+/// Holds that the second stages give on a GPU what the first give on the CPU, and the same twice.
+fn assert_stages(name: &str, stages: [Vec<Box<dyn StageSpec>>; 2], shape: [usize; 4]) {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    let [exact, ours] = stages;
+    let mut exact = chain(&exact, &cpu);
     let single = train(&exact, shape, &cpu, DType::F32);
     exact.map_parameters(|_, value| value.cast(DType::F64));
     let exact = train(&exact, shape, &cpu, DType::F64);
     let single = Errors::of(&format!("{name} on the CPU in fp32"), &single, &exact);
-    let general = chain(&architecture.stages(shape[1], &memory), &gpu);
+    let general = chain(&ours, &gpu);
     let ours = train(&general, shape, &gpu, DType::F32);
     let errors = Errors::of(name, &ours, &exact);
     let tolerance = 1e-5;
@@ -312,10 +320,39 @@ fn chains_that_do_not_run_fused_give_what_they_give_on_the_cpu() {
 }
 
 #[test]
+fn lists_of_layers_give_what_they_give_on_the_cpu() {
+    for (image, layers) in layer_lists() {
+        let stages = [(); 2].map(|()| layers.resolve(image).expect("is right").stages());
+        assert_stages(&format!("{image:?}"), stages, [3, image[0], image[1], image[2]]);
+    }
+}
+
+#[test]
 fn a_chain_with_dropout_gives_the_same_bits_twice() {
     let gpu = resolve_device("cuda").expect("a GPU");
     let dropping = DensenetArchitecture { dropout: 0.2, ..architecture(12, &[2, 2], 24) };
     let chain = chain(&dropping.stages(1, &MemoryConfig::default()), &gpu);
     let [first, second] = [0, 1].map(|_| train(&chain, [4, 1, 64, 60], &gpu, DType::F32));
     assert!(first.features == second.features && first.gradients == second.gradients);
+}
+
+/// Networks with every kind of layer, and the images they are for.
+pub fn layer_lists() -> Vec<([usize; 3], SequentialConfig)> {
+    let read = |layers: &str| toml::from_str(&format!("layers = {layers}")).expect("reads");
+    let convolutions = "[
+        { conv = { channels = 12, kernel = 5, stride = 2, padding = 1 } }, 'batch_norm', 'relu',
+        { max_pool = { kernel = 3, stride = 2, padding = 1 } },
+        { branches = { join = 'concat', of = [
+            [{ conv = { channels = 7, kernel = 1 } }, 'relu'],
+            ['sigmoid', { conv = { channels = 8, kernel = 3, padding = 1, bias = false } }],
+            [{ mean_pool = { kernel = 3, stride = 1, padding = 1 } }], [],
+        ] } },
+        { branches = { join = 'add', of = [[], [{ conv = { channels = 39, kernel = 3, padding = 1 } }]] } },
+        { conv = { channels = 24, kernel = 3 } }, 'relu', 'global_pool',
+        { linear = { features = 10 } },
+    ]";
+    let features = "['sigmoid', 'flatten', { repeat = { times = 3, layers = [
+        { linear = { features = 61 } }, 'relu',
+    ] } }, { linear = { features = 9, bias = false } }, 'batch_norm']";
+    vec![([3, 45, 38], read(convolutions)), ([2, 9, 7], read(features))]
 }

@@ -1,7 +1,7 @@
 //! Memory that is in use as long as anyone holds it, without there being any.
 
 use std::cell::Cell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 /// Bytes in use, and the most there were at once.
 #[derive(Debug)]
@@ -51,6 +51,17 @@ impl Meter {
 #[derive(Debug, Clone)]
 pub struct Held(Rc<Block>);
 
+/// Memory, in use or not, that is known again.
+#[derive(Debug)]
+pub struct Watch(Weak<Block>);
+
+impl Watch {
+    /// Whether `held` is that memory.
+    pub fn is(&self, held: &Held) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Rc::as_ptr(&held.0))
+    }
+}
+
 #[derive(Debug)]
 struct Block {
     bytes: u64,
@@ -72,6 +83,11 @@ impl Held {
     /// Whether it is the same memory.
     pub fn is(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Knows the memory without holding it.
+    pub fn watch(&self) -> Watch {
+        Watch(Rc::downgrade(&self.0))
     }
 
     /// How many hold it.

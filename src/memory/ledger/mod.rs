@@ -6,6 +6,7 @@
 //! back likewise. A value is dropped where the stage drops it.
 
 mod array;
+mod by_hand;
 mod card;
 mod meter;
 mod operations;
@@ -14,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use array::{Array, Arrays};
+pub use by_hand::Tape;
 pub use card::{Card, CardStage};
 pub use meter::Held;
 use meter::Meter;
@@ -24,10 +26,14 @@ use super::{ActivationShape, Footprint, Target};
 pub struct Ledger {
     arrays: Arrays,
     /// Whether what backward needs is kept.
-    keep: bool,
+    keep: Cell<bool>,
     steps: RefCell<Vec<Step>>,
     /// The leaves that are parameters, and their elements.
     parameters: RefCell<Vec<(usize, usize)>>,
+    /// Elements of the largest parameter.
+    largest: Cell<usize>,
+    /// The gradients of parameters of layers that were taken back by hand.
+    collected: RefCell<Vec<Array>>,
     /// Running statistics.
     statistics: Cell<usize>,
     forward: Cell<f64>,
@@ -106,9 +112,11 @@ impl Ledger {
         let weights = Array { held: Meter::new(1).take(0), elements: 0, dense: true };
         Self {
             arrays,
-            keep,
+            keep: Cell::new(keep),
             steps: RefCell::default(),
             parameters: RefCell::default(),
+            largest: Cell::default(),
+            collected: RefCell::default(),
             statistics: Cell::default(),
             forward: Cell::default(),
             backward: Cell::default(),
@@ -162,7 +170,8 @@ impl Ledger {
             outputs.iter().map(|output| ledger.arrays.array(output.elements())).collect();
         meter.restart();
         let start = meter.live();
-        let (gradient, parameter_gradients) = ledger.go_back(outputs, gradients, given.node);
+        let (gradient, of_parameters) = ledger.go_back(outputs, gradients, given.node);
+        let parameter_gradients = bytes(&of_parameters);
         let gradient = gradient.map_or(0, |gradient| gradient.held.bytes());
         Footprint {
             standing: 4 * ledger.statistics.get() as u64,
@@ -205,17 +214,16 @@ impl Ledger {
     /// A parameter of this shape.
     pub fn parameter(&self, shape: &[usize]) -> Noted {
         let elements = shape.iter().product();
+        self.largest.set(self.largest.get().max(elements));
         let array = Array { elements, ..self.weights.clone() };
-        let node = self.keep.then(|| self.step(0, None));
+        let node = self.keep.get().then(|| self.step(0, None));
         self.parameters.borrow_mut().extend(node.map(|node| (node, elements)));
         Noted { shape: shape.to_vec(), array, node }
     }
 
     /// Bytes of the largest parameter.
     fn largest_parameter(&self) -> u64 {
-        let parameters = self.parameters.borrow();
-        let most = parameters.iter().map(|(_, elements)| *elements as u64).max();
-        self.arrays.element * most.unwrap_or(0)
+        self.arrays.element * self.largest.get() as u64
     }
 
     fn step(&self, depth: usize, back: Option<Back>) -> usize {
@@ -249,29 +257,18 @@ impl Ledger {
         gradients.insert(node, gradient);
     }
 
-    /// Takes the gradients of `outputs` back: the input's, and the bytes of those of the parameters.
+    /// Takes the gradients of `outputs` back: the input's, and those of the parameters.
     fn go_back(
         &self,
         outputs: Vec<Noted>,
         gradients: Vec<Array>,
         leaf: Option<usize>,
-    ) -> (Option<Array>, u64) {
-        let terms: Vec<Noted> = outputs
-            .into_iter()
-            .zip(gradients)
-            .map(|(output, array)| {
-                let gradient = Noted { shape: output.shape.clone(), array, node: None };
-                self.sum(self.multiply(output, gradient))
-            })
-            .collect();
+    ) -> (Option<Array>, Vec<Array>) {
         let mut going = Gradients::new();
-        for term in &terms {
-            going.insert(
-                term.node.expect("outputs follow from what is trained"),
-                self.arrays.array(1),
-            );
+        for (output, gradient) in outputs.into_iter().zip(gradients) {
+            assert!(output.node.is_some(), "outputs follow from what is trained");
+            self.register(&mut going, output.node, gradient);
         }
-        drop(terms);
         let mut steps: Vec<(usize, usize, Back)> = (self.steps.borrow_mut().iter_mut().enumerate())
             .filter_map(|(node, step)| Some((step.depth, node, step.back.take()?)))
             .collect();
@@ -287,9 +284,8 @@ impl Ledger {
             assert_eq!(gradient.elements, *elements, "the gradient of a parameter");
             collected.push(self.arrays.dense(gradient));
         }
-        let bytes = collected.iter().map(|gradient| gradient.held.bytes()).sum();
         let input = leaf.and_then(|leaf| going.remove(&leaf));
-        (input, bytes)
+        (input, collected)
     }
 
     /// Adds floating-point operations.
@@ -297,4 +293,9 @@ impl Ledger {
         self.forward.set(self.forward.get() + forward);
         self.backward.set(self.backward.get() + backward);
     }
+}
+
+/// What `arrays` take together.
+fn bytes(arrays: &[Array]) -> u64 {
+    arrays.iter().map(|array| array.held.bytes()).sum()
 }

@@ -1,6 +1,6 @@
 //! The operations of Burn's autodiff that stages are made of.
 
-use super::array::{Array, Convolution};
+use super::array::{Array, Arrays, Convolution};
 use super::{Gradients, Ledger, Noted, Window};
 
 /// Reduces what was repeated to the elements that were there.
@@ -19,48 +19,120 @@ fn repeated(left: &[usize], right: &[usize]) -> Vec<usize> {
     (0..wider).map(|place| at(left, place).max(at(right, place))).collect()
 }
 
+/// The sizes of a square convolution.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ConvolutionSizes {
+    batch: usize,
+    input: usize,
+    channels: usize,
+    /// Height and width of the input.
+    size: [usize; 2],
+    window: Window,
+}
+
+impl ConvolutionSizes {
+    pub fn new([batch, input, height, width]: [usize; 4], channels: usize, window: Window) -> Self {
+        Self { batch, input, channels, size: [height, width], window }
+    }
+
+    /// Height and width of the output.
+    fn out(&self) -> [usize; 2] {
+        self.size.map(|size| self.window.output(size))
+    }
+
+    pub fn output(&self) -> Vec<usize> {
+        let [height, width] = self.out();
+        vec![self.batch, self.channels, height, width]
+    }
+
+    fn taps(&self) -> usize {
+        self.window.kernel * self.window.kernel
+    }
+
+    fn forward(&self) -> Convolution {
+        let Window { kernel, stride, padding } = self.window;
+        Convolution {
+            batch: self.batch,
+            channels: [self.input, self.channels],
+            taps: self.taps(),
+            pixels: self.out().iter().product(),
+            pointwise: kernel == 1 && stride == 1 && padding == 0,
+        }
+    }
+
+    fn flops(&self) -> f64 {
+        let elements: usize = self.output().iter().product();
+        2.0 * (elements * self.input * self.taps()) as f64
+    }
+
+    pub fn gradient_of_map(&self, arrays: &Arrays, gradient: Array) -> Array {
+        arrays.convolve_back(gradient, self.forward(), self.size.iter().product())
+    }
+
+    /// Images and channels change places, and the gradient of the output is the kernel.
+    pub fn gradient_of_weight(&self, arrays: &Arrays, map: Array, gradient: Array) -> Array {
+        let (out, window) = (self.out(), self.window);
+        let side = |at: usize| self.size[at] + 2 * window.padding - window.stride * (out[at] - 1);
+        let pixels: usize = out.iter().product();
+        let sizes = Convolution {
+            batch: self.input,
+            channels: [self.batch, self.channels],
+            taps: pixels,
+            pixels: side(0) * side(1),
+            pointwise: pixels == 1 && window.padding == 0,
+        };
+        let swapped = |array: Array, channels: usize| {
+            let dense = array.dense && (self.batch == 1 || channels == 1);
+            Array { dense, ..array }
+        };
+        let (map, gradient) = (swapped(map, self.input), swapped(gradient, self.channels));
+        let made = arrays.convolve(map, gradient, sizes);
+        let elements = self.channels * self.input * self.taps();
+        Array { dense: self.input == 1 || self.channels == 1, elements, ..made }
+    }
+}
+
+impl Arrays {
+    /// Of a fully connected layer of `[batch, input]` to `[batch, output]`.
+    pub(super) fn linear_gradient_of_value(&self, [batch, input, output]: [usize; 3]) -> Array {
+        let _turned = self.cuda.then(|| self.array(output * input));
+        self.array(batch * input)
+    }
+
+    pub(super) fn linear_gradient_of_weight(
+        &self,
+        [batch, input, output]: [usize; 3],
+        value: Array,
+        gradient: Array,
+    ) -> Array {
+        let row = self.row(input);
+        let _rows = (row != input).then(|| self.array((batch + output) * row));
+        let made = self.array(output * input);
+        drop((value, gradient));
+        // On the CPU it is made transposed.
+        Array { dense: self.cuda || output == 1 || input == 1, ..made }
+    }
+}
+
 impl Ledger {
     /// A square convolution of a map to `channels` channels, without bias: keeps its input.
     pub fn convolution(&self, map: Noted, channels: usize, window: Window) -> Noted {
-        let [batch, input, height, width] = map.map();
-        let out = [window.output(height), window.output(width)];
-        let weight = self.parameter(&[channels, input, window.kernel, window.kernel]);
-        let pixels = out[0] * out[1];
-        let pointwise = window.kernel == 1 && window.stride == 1 && window.padding == 0;
-        let taps = window.kernel * window.kernel;
-        let sizes = Convolution { batch, channels: [input, channels], taps, pixels, pointwise };
-        let flops = 2.0 * (batch * pixels * input * channels * taps) as f64;
+        let sizes = ConvolutionSizes::new(map.map(), channels, window);
+        let weight = self.parameter(&[channels, sizes.input, window.kernel, window.kernel]);
+        let flops = sizes.flops();
         self.work(flops, 2.0 * flops);
-        let kept = self.keep.then(|| map.array.clone());
+        let kept = self.keep.get().then(|| map.array.clone());
         let parents = [map.node, weight.node];
-        let array = self.arrays.convolve(map.array, weight.array.clone(), sizes);
-        // Of the gradient of the weight: images and channels change places, and the gradient of the
-        // output is the kernel.
-        let side = |size: usize, out: usize| size + 2 * window.padding - window.stride * (out - 1);
-        let of_weight = Convolution {
-            batch: input,
-            channels: [batch, channels],
-            taps: pixels,
-            pixels: side(height, out[0]) * side(width, out[1]),
-            pointwise: pixels == 1 && window.padding == 0,
-        };
-        let shape = vec![batch, channels, out[0], out[1]];
-        self.result(shape, array, &parents, move |ledger, gradient, gradients| {
+        let array = self.arrays.convolve(map.array, weight.array.clone(), sizes.forward());
+        self.result(sizes.output(), array, &parents, move |ledger, gradient, gradients| {
             let map = kept.expect("is kept");
             let arrays = &ledger.arrays;
             if parents[0].is_some() {
-                let of_map = arrays.convolve_back(gradient.clone(), sizes, height * width);
+                let of_map = sizes.gradient_of_map(arrays, gradient.clone());
                 ledger.register(gradients, parents[0], of_map);
             }
-            let swapped = |array: Array, channels: usize| {
-                let dense = array.dense && (batch == 1 || channels == 1);
-                Array { dense, ..array }
-            };
-            let (map, gradient) = (swapped(map, input), swapped(gradient, channels));
-            let made = arrays.convolve(map, gradient, of_weight);
-            let elements = channels * input * taps;
-            let made = Array { dense: input == 1 || channels == 1, elements, ..made };
-            ledger.register(gradients, parents[1], made);
+            let of_weight = sizes.gradient_of_weight(arrays, map, gradient);
+            ledger.register(gradients, parents[1], of_weight);
         })
     }
 
@@ -72,7 +144,7 @@ impl Ledger {
         self.statistics.set(self.statistics.get() + 2 * channels);
         let scale = self.parameter(&[channels]);
         let shift = self.parameter(&[channels]);
-        let kept = self.keep.then(|| map.array.clone());
+        let kept = self.keep.get().then(|| map.array.clone());
         let parents = [map.node, scale.node, shift.node];
         let arrays = &self.arrays;
         let planes = [batch, channels];
@@ -155,7 +227,7 @@ impl Ledger {
         let array = self.arrays.dense(array);
         let out = self.arrays.array(elements);
         let places = meter.take(8 * elements as u64);
-        let kept = self.keep.then(|| (array, meter.take(4 * elements as u64)));
+        let kept = self.keep.get().then(|| (array, meter.take(4 * elements as u64)));
         drop(places);
         self.result(shape.to_vec(), out, &[node], move |ledger, gradient, gradients| {
             let _kept = kept;
@@ -174,7 +246,7 @@ impl Ledger {
         self.work((elements * window.kernel * window.kernel) as f64, elements as f64);
         let Noted { array, node, .. } = map;
         let input = array.elements;
-        let kept = self.keep.then(|| array.clone());
+        let kept = self.keep.get().then(|| array.clone());
         let _array = self.arrays.dense(array);
         let out = self.arrays.array(elements);
         self.result(shape.to_vec(), out, &[node], move |ledger, gradient, gradients| {
@@ -279,7 +351,7 @@ impl Ledger {
     pub fn divide(&self, left: Noted, right: Noted) -> Noted {
         let shape = repeated(&left.shape, &right.shape);
         let sides = [(left.node, left.elements()), (right.node, right.elements())];
-        let kept = self.keep.then(|| (left.array.clone(), right.array.clone()));
+        let kept = self.keep.get().then(|| (left.array.clone(), right.array.clone()));
         let array = self.arrays.zip(left.array, right.array);
         self.work(array.elements as f64, 4.0 * array.elements as f64);
         let parents = sides.map(|(node, _)| node);
@@ -343,26 +415,23 @@ impl Ledger {
         let weight = self.parameter(&[output, input]);
         let flops = 2.0 * (batch * input * output) as f64;
         self.work(flops, 2.0 * flops);
-        let kept = self.keep.then(|| value.array.clone());
+        let kept = self.keep.get().then(|| value.array.clone());
         let parents = [value.node, weight.node];
         // Where the kernels load whole vectors, rows of another length are copied into longer ones.
         let row = self.arrays.row(input);
         let _rows = (row != input).then(|| self.arrays.array((batch + output) * row));
         let array = self.arrays.array(batch * output);
         drop(value.array);
+        let sizes = [batch, input, output];
         let back = move |ledger: &Self, gradient: Array, gradients: &mut Gradients| {
             let arrays = &ledger.arrays;
             if parents[0].is_some() {
-                let _turned = arrays.cuda.then(|| arrays.array(output * input));
-                let of_value = arrays.array(batch * input);
+                let of_value = arrays.linear_gradient_of_value(sizes);
                 ledger.register(gradients, parents[0], of_value);
             }
-            let _rows = (row != input).then(|| arrays.array((batch + output) * row));
-            let made = arrays.array(output * input);
-            drop((kept, gradient));
-            // On the CPU it is made transposed.
-            let made = Array { dense: arrays.cuda || output == 1 || input == 1, ..made };
-            ledger.register(gradients, parents[1], made);
+            let of_weight =
+                arrays.linear_gradient_of_weight(sizes, kept.expect("is kept"), gradient);
+            ledger.register(gradients, parents[1], of_weight);
         };
         let product = self.result(vec![batch, output], array, &parents, back);
         match bias {

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 pub use counting::{Counting, apart, apart_while, hand_over};
 pub(crate) use timeline::backward_note;
-pub use timeline::{Mark, Timeline, begin, broken_off, end, ended, mark, record, within};
+pub use timeline::{Mark, Timeline, again, begin, broken_off, end, ended, mark, record, within};
 
 use counting::{Ledger, PROCESS};
 

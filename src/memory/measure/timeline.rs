@@ -114,6 +114,16 @@ pub fn within<T>(name: impl fmt::Display, work: impl FnOnce() -> T) -> T {
     outcome
 }
 
+/// Runs `work` as part of what is computed again within the work under way.
+pub fn again<T>(work: impl FnOnce() -> T) -> T {
+    let before = with_recorder(|recorder| std::mem::replace(&mut recorder.work, "recomputation"));
+    let outcome = work();
+    if let Some(before) = before {
+        with_recorder(|recorder| recorder.work = before);
+    }
+    outcome
+}
+
 /// Notes that the work under way has ended for the module called `name` in the one under way, of
 /// which nobody can say when it began.
 pub fn ended(name: impl fmt::Display) {

@@ -39,6 +39,23 @@ impl Dropout {
             Tensor::<D>::random(input.shape(), Distribution::Bernoulli(keep), &device.inner());
         drop(guard);
         let mask = mask.mul_scalar(1.0 / keep).cast(input.dtype());
-        input * mask.autodiff()
+        let recorded = input.is_autodiff();
+        input * if recorded { mask.autodiff() } else { mask }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+    use crate::memory::Purpose;
+
+    #[test]
+    fn values_without_autodiff_stay_without_it() {
+        let (layer, pass) = (Dropout::new(0.5, 0), Pass::new(Purpose::First, 1, 0, 0));
+        let values = Tensor::<2>::ones([2, 3], &Device::flex());
+        assert!(!layer.forward(values.clone(), &pass).is_autodiff());
+        assert!(layer.forward(values.autodiff(), &pass).is_autodiff());
     }
 }

@@ -36,6 +36,16 @@ impl Linear {
         Self { weight, bias }
     }
 
+    /// `[output, input]`.
+    pub fn weight(&self) -> Tensor<2> {
+        self.weight.val()
+    }
+
+    /// `[output]`.
+    pub fn bias(&self) -> Option<Tensor<1>> {
+        self.bias.as_ref().map(Param::val)
+    }
+
     /// `[batch, input]` to `[batch, output]`, in the input's numbers.
     pub fn forward(&self, input: Tensor<2>) -> Tensor<2> {
         let product = linear(input, self.weight.val());

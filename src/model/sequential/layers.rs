@@ -1,4 +1,4 @@
-//! The layers of one stage, ready to run.
+//! Layers without branches, ready to run.
 
 use burn::module::Module;
 use burn::tensor::activation::{relu, sigmoid};
@@ -11,13 +11,12 @@ use super::{Join, Norm};
 use crate::memory::{Activation, Forward, Pass, Window, module};
 use crate::model::layer::{Conv2d, Dropout, Linear, NormLayer};
 use crate::ops::reference::{mean, mean_pool};
-use crate::ops::{biased, convolution};
+use crate::ops::{
+    Products, bias_gradient, biased, convolution, convolution_gradients, linear_gradients,
+};
 use crate::random;
 
-/// What has parameters, and how it is run.
-///
-/// Branches hold layers that hold branches; Burn's modules cannot, so all parameters stand in flat
-/// lists, and the steps say which of them they use.
+/// What has parameters, and how it is run: the steps say which of them they use.
 #[derive(Module, Debug)]
 pub(super) struct Layers {
     conv: Vec<Conv2d>,
@@ -47,7 +46,6 @@ enum Step {
     GlobalPool,
     Flatten,
     Dropout(Dropout),
-    Branches(Join, Vec<Vec<NamedStep>>),
 }
 
 impl Step {
@@ -64,7 +62,6 @@ impl Step {
             Self::GlobalPool => "global_pool",
             Self::Flatten => "flatten",
             Self::Dropout(_) => "dropout",
-            Self::Branches(..) => "branches",
         }
     }
 }
@@ -124,9 +121,7 @@ impl Init<'_> {
             Layer::GlobalPool => Step::GlobalPool,
             Layer::Flatten => Step::Flatten,
             Layer::Dropout(probability, site) => Step::Dropout(Dropout::new(*probability, *site)),
-            Layer::Branches(join, branches) => {
-                Step::Branches(*join, branches.iter().map(|branch| self.steps(branch)).collect())
-            }
+            Layer::Branches(..) => unreachable!("branches are a part of their own"),
         }
     }
 
@@ -139,15 +134,56 @@ impl Init<'_> {
 
 impl Forward for Layers {
     fn forward(&self, input: Activation, pass: &Pass) -> Activation {
-        self.run(&self.steps, input, pass)
+        self.steps.iter().fold(input, |value, NamedStep { name, step }| {
+            module(name, value, |value| self.step(step, value, pass))
+        })
     }
 }
 
 impl Layers {
-    fn run(&self, steps: &[NamedStep], input: Activation, pass: &Pass) -> Activation {
-        steps.iter().fold(input, |value, NamedStep { name, step }| {
-            module(name, value, |value| self.step(step, value, pass))
-        })
+    /// What the first layer is called, such as `conv3`.
+    pub fn first_name(&self) -> &str {
+        &self.steps[0].name
+    }
+
+    /// Whether it is ReLU alone.
+    pub fn is_relu(&self) -> bool {
+        matches!(self.steps[..], [NamedStep { step: Step::Relu, .. }])
+    }
+
+    /// Of a single convolution or fully connected layer: the gradient of its `input`, where that is
+    /// `asked` for, and those of its weight and, where it has one, its bias, flattened.
+    pub fn product_back(
+        &self,
+        products: Products,
+        input: Activation,
+        gradient: Activation,
+        asked: bool,
+    ) -> (Option<Activation>, Vec<Tensor<1>>) {
+        match self.steps[0].step {
+            Step::Conv { at, stride, padding } => {
+                let (layer, gradient) = (&self.conv[at], gradient.into_map());
+                let of_bias =
+                    layer.bias().map(|bias| bias_gradient(gradient.clone(), bias.dtype()));
+                let factors = [input.into_map(), layer.weight()];
+                let window = [stride, padding];
+                let (of_input, of_weight) =
+                    convolution_gradients(products, factors, window, gradient, asked);
+                let found = [of_weight.reshape([-1])].into_iter().chain(of_bias).collect();
+                (of_input.map(Activation::Map), found)
+            }
+            Step::Linear(at) => {
+                let (layer, gradient) = (&self.linear[at], gradient.into_features());
+                let of_bias =
+                    layer.bias().map(|bias| bias_gradient(gradient.clone(), bias.dtype()));
+                let (input, weight) = (input.into_features(), layer.weight());
+                let (of_input, of_weight) =
+                    linear_gradients(products, input, weight, gradient, asked);
+                let found = [of_weight.reshape([-1])].into_iter().chain(of_bias).collect();
+                (of_input.map(Activation::Features), found)
+            }
+            ref other => unreachable!("{} is no product", other.kind()),
+        }
     }
 
     fn step(&self, step: &Step, input: Activation, pass: &Pass) -> Activation {
@@ -195,10 +231,6 @@ impl Layers {
             Step::Dropout(dropout) => {
                 each(input, |map| dropout.forward(map, pass), |one| dropout.forward(one, pass))
             }
-            Step::Branches(how, branches) => {
-                let outputs = branches.iter().map(|steps| self.run(steps, input.clone(), pass));
-                join(*how, outputs.collect())
-            }
         }
     }
 }
@@ -215,20 +247,45 @@ fn each(
     }
 }
 
-fn join(how: Join, outputs: Vec<Activation>) -> Activation {
+/// The outputs of branches as one.
+pub(super) fn joined(how: Join, outputs: Vec<Activation>) -> Activation {
     let features = matches!(outputs.first(), Some(Activation::Features(_)));
     if features {
         let outputs = outputs.into_iter().map(Activation::into_features).collect();
-        return Activation::Features(joined(how, outputs));
+        return Activation::Features(joined_tensors(how, outputs));
     }
-    Activation::Map(joined(how, outputs.into_iter().map(Activation::into_map).collect()))
+    Activation::Map(joined_tensors(how, outputs.into_iter().map(Activation::into_map).collect()))
 }
 
-fn joined<const D: usize>(how: Join, outputs: Vec<Tensor<D>>) -> Tensor<D> {
+fn joined_tensors<const D: usize>(how: Join, outputs: Vec<Tensor<D>>) -> Tensor<D> {
     match how {
         Join::Concat => Tensor::cat(outputs, 1),
         Join::Add => {
             outputs.into_iter().reduce(|sum, output| sum + output).expect("two branches or more")
         }
     }
+}
+
+/// The gradient of each branch's output, which has so many channels or features, from that of all
+/// joined.
+pub(super) fn split(how: Join, channels: &[usize], gradient: Activation) -> Vec<Activation> {
+    if how == Join::Add {
+        return channels.iter().map(|_| gradient.clone()).collect();
+    }
+    let starts = channels.iter().scan(0, |start, channels| {
+        *start += channels;
+        Some(*start - channels)
+    });
+    let part = |(start, channels): (usize, &usize)| match &gradient {
+        Activation::Features(gradient) => {
+            Activation::Features(gradient.clone().narrow(1, start, *channels))
+        }
+        gradient => Activation::Map(gradient.clone().into_map().narrow(1, start, *channels)),
+    };
+    starts.zip(channels).map(part).collect()
+}
+
+/// The sum of two gradients of one value.
+pub(super) fn sum(left: Activation, right: Activation) -> Activation {
+    joined(Join::Add, vec![left, right])
 }

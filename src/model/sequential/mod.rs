@@ -3,7 +3,9 @@
 mod config;
 mod layers;
 mod notes;
+mod parts;
 mod sizes;
+mod stage;
 mod stages;
 mod unroll;
 
@@ -33,6 +35,8 @@ pub struct SequentialStage {
     pub layers: Vec<SizedLayer>,
     /// What it is run on.
     pub input: Size,
+    /// Whether it is run on images, of which nobody asks for a gradient.
+    pub first: bool,
 }
 
 impl SequentialStage {
@@ -112,9 +116,10 @@ fn stages(unrolled: &[Unrolled], layers: Vec<SizedLayer>, image: Size) -> Vec<Se
         match stages.last_mut() {
             Some(stage) if begun => stage.layers.push(layer),
             last => {
+                let first = last.is_none();
                 let input = last.map_or(image, |stage| stage.output());
                 let name = named.map_or_else(|| format!("layer{}", layer.name), str::to_owned);
-                stages.push(SequentialStage { name, layers: vec![layer], input });
+                stages.push(SequentialStage { name, layers: vec![layer], input, first });
             }
         }
     }

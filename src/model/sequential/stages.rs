@@ -2,11 +2,11 @@
 
 use burn::tensor::Device;
 
-use super::layers::Layers;
-use super::notes::note;
+use super::notes::footprint;
 use super::sizes::{Size, SizedLayer};
+use super::stage::LayeredStage;
 use super::{SequentialArchitecture, SequentialStage};
-use crate::memory::{ActivationShape, Footprint, Ledger, Stage, StageSpec, Target, Traced};
+use crate::memory::{ActivationShape, Footprint, Stage, StageSpec, Target};
 
 impl SequentialArchitecture {
     /// The stages from images to features.
@@ -51,13 +51,11 @@ impl StageSpec for SequentialStage {
     }
 
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
-        Ledger::footprint(on, input, |ledger, input| vec![note(&self.layers, ledger, input)])
+        footprint(&self.layers, self.input, self.first, on, input)
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
-        let (layers, names) = Layers::init(&self.layers, device, seed);
-        let names: Vec<(&str, &str)> =
-            names.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
-        Box::new(Traced::new(&self.name, &names, layers))
+        let Self { name, layers, input, first } = self;
+        Box::new(LayeredStage::init(name, layers, *input, *first, device, seed))
     }
 }
