@@ -162,6 +162,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::plan::{Combination, Machine, Predictor};
 
     /// What `trainer bench` measured on an H100, and what is predicted for the same commands. Bytes:
     /// to a thousandth for DenseNets, to a hundredth for ResNet-50. Seconds, which constants of
@@ -238,18 +239,19 @@ mod tests {
         }
     }
 
-    /// conv1 of ResNets puts out more than any stage does.
+    /// conv1 of ResNet-18 puts out four times what any stage does.
     #[test]
     fn the_largest_tensor_may_be_inside_a_stage() {
+        const DEPTH: &str = "memory.precision=\"fp32\";model.resnet.depth=18";
         for (set, cuda) in [("", true), ("", false), ("model.resnet.norm=\"group\"", true)] {
-            let plan = planned("resnet50", &format!("memory.precision=\"fp32\";{set}"));
+            let plan = planned("resnet50", &format!("{DEPTH};{set}"));
             let images = plan.train.batch_size;
             let [height, width] = plan.data.image.size;
             let conv1 = (4 * images * 64 * height.div_ceil(2) * width.div_ceil(2)) as u64;
-            let way = super::super::Combination::configured(&plan.memory, images);
+            let way = Combination::configured(&plan.memory, images);
             let fits = |memory| {
-                let machine = super::super::Machine { cuda: true, memory };
-                let mut predictor = super::super::Predictor::within(&plan, machine, u64::MAX);
+                let machine = Machine { cuda: true, memory };
+                let mut predictor = Predictor::within(&plan, machine, u64::MAX);
                 predictor.predict(&way).expect("a right policy").fits
             };
             let on = Target {
