@@ -125,6 +125,9 @@ fn a_choice_is_told_and_made_again_when_the_run_goes_on() {
     let (code, _, error) = run(&[]);
     assert_eq!(code, 0, "{error}");
     assert!(error.contains("memory: micro-batch "), "{error}");
+    let images = chosen["micro_batch"].as_u64().expect("images");
+    let told = error.contains("warning: BatchNorm normalises over ");
+    assert_eq!(told, images < 8, "{error}");
     let (code, _, error) = run(&["--resume", "--set", "train.epochs=2"]);
     assert_eq!(code, 0, "{error}");
     let starts = starts(folder.path());
@@ -143,4 +146,46 @@ fn a_choice_is_told_and_made_again_when_the_run_goes_on() {
     let (code, _, error) = run(&name);
     assert_eq!(code, 4, "{error}");
     assert!(error.contains("no way to take a step fits") && error.contains("would fit"), "{error}");
+}
+
+/// Nothing is to be chosen of `text`.
+fn fixed(folder: &Path) -> String {
+    let path = folder.join("fixed.toml");
+    let output = format!("[run]\noutput = {:?}", folder.to_str().expect("text"));
+    let text = CONFIG.replace("[run]", &output).replace("\"auto\"", "\"fixed\"");
+    let text = text.replace("micro_batch = \"fixed\"", "budget = \"1MiB\"");
+    std::fs::write(&path, text).expect("is written");
+    path.to_str().expect("text").to_owned()
+}
+
+#[test]
+fn a_run_above_its_budget_does_not_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = fixed(folder.path());
+    let root = format!("data.phantom.root={:?}", folder.path().join("phantom"));
+    let (code, _, error) = trainer(&["run", &config, "--set", &root]);
+    assert_eq!(code, 4, "{error}");
+    assert!(
+        error.contains("error: a step does not fit in 1.00 MiB: its predicted peak is"),
+        "{error}"
+    );
+    assert!(error.contains("fixed.toml:27:10") && error.contains("= help: "), "{error}");
+    let (code, out, error) = trainer(&["plan", &config]);
+    assert_eq!(code, 0, "{error}");
+    assert!(out.contains("a run would not start") && !out.contains("what a run would do"), "{out}");
+    let budget = ["--set", "memory.budget=\"100TiB\"", "--set", &root];
+    let (code, _, error) = trainer(&[&["run", config.as_str()], &budget[..]].concat());
+    assert_eq!(code, 0, "{error}");
+    assert!(error.contains("warning: the `budget` of 102400 GiB"), "{error}");
+}
+
+#[test]
+fn a_strategy_above_its_budget_is_left_out_of_a_trace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = fixed(folder.path());
+    let grid = "memory.budget=\"1MiB\",\"1GiB\"";
+    let (code, out, error) = trainer(&["trace", &config, "--grid", grid]);
+    assert_eq!(code, 4, "{error}");
+    assert!(error.contains("warning: budget=1MiB is left out: a step does not fit"), "{error}");
+    assert!(out.contains("budget=1GiB: peak ") && !out.contains("budget=1MiB"), "{out}");
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use trainer::build::Bench;
+use trainer::build::{Bench, Options, build};
 use trainer::memory::fault::strike_after;
 use trainer::plan::Plan;
+use trainer::run::FolderMode;
 
 const CONFIG: &str = r#"
 [run]
@@ -103,5 +104,29 @@ fn a_step_that_fits_with_no_number_of_images_changes_nothing() {
         assert!(state(&bench) == before, "after {operation} operations");
         // And memory that is there again is used again.
         bench.step().expect("fits now");
+    }
+}
+
+/// BatchNorm, which the configuration has, normalises over the images at once.
+#[test]
+fn a_run_says_whether_fewer_images_at_once_give_other_numbers() {
+    for (norm, said) in [
+        ("batch", "over which BatchNorm normalises: other numbers than with 6"),
+        ("group", "which gives the same gradient"),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut plan = plan(6);
+        let text = plan.to_toml().expect("is written");
+        let text = text.replace("norm = \"batch\"", &format!("norm = {norm:?}"));
+        plan = trainer::plan::plan(toml::from_str(&text).expect("reads")).expect("a plan");
+        plan.run.output = folder.path().to_owned();
+        plan.data.phantom.as_mut().expect("a phantom").root = folder.path().join("phantom");
+        let mut run = build(plan, &Options { mode: FolderMode::New, init: None }).expect("opens");
+        let armed = strike_after(9);
+        run.execute().expect("goes on");
+        assert!(armed.has_struck());
+        let text = std::fs::read_to_string(folder.path().join("retreat/metrics.jsonl"));
+        let text = text.expect("is written");
+        assert!(text.contains(&format!("going on with 3, {said}")), "{text}");
     }
 }

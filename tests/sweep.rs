@@ -154,6 +154,22 @@ fn rows_come_in_the_product_s_order_whatever_becomes_of_them() {
 }
 
 #[test]
+fn a_combination_above_its_budget_is_a_row() {
+    let place = Place::new();
+    let grid = "memory.budget=\"1KiB\",\"1GiB\"";
+    let (code, _, shown) = place.run(&["--grid", grid, "--steps", "1", "--synthetic"]);
+    assert_eq!(code, Some(0), "{shown}");
+    let rows = place.rows();
+    let status: Vec<&Value> = rows.iter().map(|row| &row["status"]).collect();
+    assert_eq!(status, ["out_of_memory", "ok"]);
+    let message = rows[0]["message"].as_str().expect("says why");
+    assert!(
+        message.starts_with("a step does not fit in 1.00 KiB: its predicted peak"),
+        "{message}"
+    );
+}
+
+#[test]
 fn the_steps_are_those_that_a_run_begins_with() {
     let place = Place::new();
     // One batch an epoch, so that the run tells the loss of each step.

@@ -221,8 +221,11 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         meter,
     };
     announce(&mut run, resumed, train.len(), config)?;
-    if let Some(message) = idle_offload(&run.plan, &run.learner) {
-        run.reports.event(&Event::Warning { message: message.to_owned() })?;
+    let planner = &run.learner.planner;
+    let idle = idle_offload(&run.plan, &run.learner).map(str::to_owned);
+    let warnings = [planner.beyond(), planner.fewer_normalised(), idle];
+    for message in warnings.into_iter().flatten() {
+        run.reports.event(&Event::Warning { message })?;
     }
     if !fresh.is_empty() {
         let message = format!("not in the weights given, so drawn at random: {}", fresh.join(", "));
@@ -250,8 +253,8 @@ fn train_loader(
     let (images, batch) = (train.len(), plan.train.batch_size);
     let sampler = plan.data.sampler.0.init(&train, heads);
     let config = LoaderConfig {
-        // Only a norm over the batch cannot train on one image.
-        avoid_single: plan.model.norm() == Norm::Batch,
+        // Only a norm over the batch suffers from one image, which may be all that was asked for.
+        avoid_single: batch > 1 && plan.model.norm() == Norm::Batch,
         ..LoaderConfig::training(&plan.data, batch, plan.run.seed, sampler)
     };
     let loader = Loader::new(train, config, cache);

@@ -51,11 +51,12 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
         let kill = Some(rustix::process::Signal::KILL);
         rustix::process::set_parent_process_death_signal(kill).map_err(Failure::other)?;
     }
-    let plan = super::planned(&bench.config, &bench.overrides.set)?;
-    let mut steps = match bench.data {
-        true => build::Bench::on_data(&plan)?,
-        false => build::Bench::new(&plan)?,
+    let (plan, source) = super::located(&bench.config, &bench.overrides.set)?;
+    let steps = match bench.data {
+        true => build::Bench::on_data(&plan),
+        false => build::Bench::new(&plan),
     };
+    let mut steps = steps.map_err(|error| super::unopened(error, &source))?;
     let init = bench.init.as_ref().map(|path| steps.start_from(path)).transpose()?;
     bench.images.as_ref().map(|path| steps.take_images(path)).transpose()?;
     if let Some(path) = &bench.gradients {

@@ -37,9 +37,10 @@ pub fn execute(devices: &Devices) -> Result<(), Failure> {
     let Some(config) = &devices.warm else {
         return output::print(&build::find_devices().to_string());
     };
-    let plan = super::planned(config, &devices.overrides.set)?;
+    let (plan, source) = super::located(config, &devices.overrides.set)?;
     let start = Instant::now();
-    let mut bench = build::Bench::new(&plan)?;
+    let opened = build::Bench::new(&plan);
+    let mut bench = opened.map_err(|error| super::unopened(error, &source))?;
     let bar = ProgressBar::new_spinner();
     bar.set_message("one step and one evaluation on made-up images");
     bar.enable_steady_tick(Duration::from_millis(100));

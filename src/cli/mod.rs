@@ -23,7 +23,8 @@ use std::path::Path;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::{self, ConfigError, Loaded};
+use crate::build::BuildError;
+use crate::config::{self, ConfigError, Loaded, Source};
 use crate::plan::Plan;
 
 pub use error::{Failure, Kind};
@@ -73,10 +74,32 @@ enum Command {
 
 /// The plan of the configuration at `path` with the changes of `--set`.
 fn planned(path: &Path, set: &[String]) -> Result<Plan, Failure> {
+    located(path, set).map(|(plan, _)| plan)
+}
+
+/// The same, and where it was written.
+fn located(path: &Path, set: &[String]) -> Result<(Plan, Source), Failure> {
     let wrong =
         |error: ConfigError| Failure::configuration(error.render(std::io::stderr().is_terminal()));
     let Loaded { config, source } = config::load(path, set).map_err(wrong)?;
-    crate::plan::plan(config).map_err(|fault| wrong(source.error(fault)))
+    let plan = crate::plan::plan(config).map_err(|fault| wrong(source.error(fault)))?;
+    Ok((plan, source))
+}
+
+/// What ends the program where what `source` describes cannot be opened: a budget that nothing fits
+/// is shown where it was written.
+fn unopened(error: BuildError, source: &Source) -> Failure {
+    let fault = match &error {
+        BuildError::NothingFits(unfit) => unfit.fault(),
+        _ => None,
+    };
+    match fault {
+        Some(fault) => {
+            let shown = source.error(fault).render(std::io::stderr().is_terminal());
+            Failure::new(Kind::OutOfMemory, shown)
+        }
+        None => error.into(),
+    }
 }
 
 /// Does what the command line asks for.

@@ -56,13 +56,14 @@ pub fn execute(run: Run) -> Result<(), Failure> {
     // `--device` is the same as `--set device.use=…`, so that the resolved configuration has it.
     let mut set = run.overrides.set;
     set.extend(run.device.map(|device| format!("device.use={}", toml::Value::String(device))));
-    let plan = super::planned(&run.config, &set)?;
+    let (plan, source) = super::located(&run.config, &set)?;
     let mode = match (run.resume, run.overwrite) {
         (true, _) => FolderMode::Resume,
         (_, true) => FolderMode::Overwrite,
         _ => FolderMode::New,
     };
-    let mut training = build::build(plan, &Options { mode, init: run.init })?;
+    let training = build::build(plan, &Options { mode, init: run.init });
+    let mut training = training.map_err(|error| super::unopened(error, &source))?;
     match training.execute()? {
         Outcome::Ended(_) => Ok(()),
         Outcome::Stopped(signal) => {

@@ -7,9 +7,9 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::overrides::{Overrides, assignment};
-use super::{Failure, output};
-use crate::build;
-use crate::config::{self, Combination, ConfigError, Loaded};
+use super::{Failure, Kind, output};
+use crate::build::{self, BuildError};
+use crate::config::{self, Combination, ConfigError, Loaded, Source};
 use crate::plan::{self, Plan};
 use crate::report::StepTrace;
 
@@ -50,6 +50,7 @@ struct Asked {
     name: String,
     set: Map<String, Value>,
     plan: Plan,
+    source: Source,
 }
 
 /// Traces.
@@ -62,8 +63,18 @@ pub fn execute(command: &Trace) -> Result<(), Failure> {
     let title = format!("{}: memory over a training step", run.name);
     let (mut traces, mut failure): (Vec<StepTrace>, Option<Failure>) = (Vec::new(), None);
     let mut shown = String::new();
-    for (number, Asked { name, set, plan }) in asked.iter().enumerate() {
-        let (trace, outcome) = build::trace(plan, name.clone(), set.clone())?;
+    for (number, Asked { name, set, plan, source }) in asked.iter().enumerate() {
+        let (trace, outcome) = match build::trace(plan, name.clone(), set.clone()) {
+            Ok(traced) => traced,
+            // The others may fit.
+            Err(BuildError::NothingFits(unfit)) if asked.len() > 1 => {
+                eprintln!("warning: {name} is left out: {unfit}");
+                let told = "what does not fit its budget was left out";
+                failure = failure.or(Some(Failure::new(Kind::OutOfMemory, told)));
+                continue;
+            }
+            Err(error) => return Err(super::unopened(error, source)),
+        };
         if let (Some(fault), true) = (&trace.fault, outcome.is_ok()) {
             eprintln!("warning: {name}: {}", fault.message);
         }
@@ -88,8 +99,8 @@ pub fn execute(command: &Trace) -> Result<(), Failure> {
 
 fn asked(command: &Trace) -> Result<Vec<Asked>, Failure> {
     if command.grid.is_empty() {
-        let plan = super::planned(&command.config, &command.overrides.set)?;
-        return Ok(vec![Asked { name: plan.run.name.clone(), set: Map::new(), plan }]);
+        let (plan, source) = super::located(&command.config, &command.overrides.set)?;
+        return Ok(vec![Asked { name: plan.run.name.clone(), set: Map::new(), plan, source }]);
     }
     let wrong =
         |error: ConfigError| Failure::configuration(error.render(std::io::stderr().is_terminal()));
@@ -99,7 +110,8 @@ fn asked(command: &Trace) -> Result<Vec<Asked>, Failure> {
         let plan = plan::plan(config).map_err(|fault| combination.error(source.error(fault)));
         let json = |value: &toml::Value| serde_json::to_value(value).unwrap_or_default();
         let set = combination.set.iter().map(|(key, value)| (key.clone(), json(value)));
-        Ok(Asked { name: name(&combination.set), set: set.collect(), plan: plan.map_err(wrong)? })
+        let (name, set, plan) = (name(&combination.set), set.collect(), plan.map_err(wrong)?);
+        Ok(Asked { name, set, plan, source })
     };
     grid.map_err(wrong)?.combinations.into_iter().map(asked).collect()
 }

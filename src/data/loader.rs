@@ -49,7 +49,7 @@ pub struct LoaderConfig {
     /// What an image that cannot be read does.
     pub on_bad_image: OnBadImage,
     /// Whether a last batch of one image takes a second one from the batch before, because
-    /// BatchNorm cannot train on one (…, 64, 1 becomes …, 63, 2). Batches of two are left alone. An
+    /// BatchNorm normalises badly over one, or not at all (…, 64, 1 becomes …, 63, 2). Batches of two are left alone. An
     /// image that is left alone by bad ones is handed out, and up to who trains.
     pub avoid_single: bool,
 }

@@ -20,13 +20,14 @@ pub struct MemoryConfig {
     /// The numbers that activations and weights are held in.
     pub precision: Precision,
     /// Images that go through the network at once, or `"auto"`; the whole batch when absent. The
-    /// gradient is that of the whole batch.
+    /// gradient is that of the whole batch, but for BatchNorm, which normalises over these images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub micro_batch: Option<MicroBatch>,
     /// What running statistics move towards where a batch is taken in several parts.
     pub batch_norm: BatchStatistics,
     /// The memory that a step must fit in, such as `"10GiB"` or `"90%"` of the device's; 90% when
-    /// something is chosen automatically and this is absent.
+    /// something is chosen automatically and this is absent. A run that is predicted to take more than
+    /// is written here does not start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<String>,
     /// What a dense layer keeps for its backward pass where it runs fused (on CUDA, without dropout,

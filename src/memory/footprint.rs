@@ -25,6 +25,8 @@ pub struct Footprint {
     /// Bytes of the largest of its parameters; of all of a kind where the stage keeps them in one
     /// tensor.
     pub largest_parameter: u64,
+    /// Bytes of the largest array that it takes, forward or back, and of its input.
+    pub largest_array: u64,
     /// The memory of the output, with the room that the next stage wants behind it.
     pub output: u64,
     /// Whether the output lies in the input's memory, where that has the room. Only what a stage

@@ -1,10 +1,10 @@
 //! The network below the heads, whichever it is, with every size given.
 
 use super::{
-    ArchitectureFault, DensenetArchitecture, ModelConfig, Norm, ResnetArchitecture,
-    SequentialArchitecture,
+    ArchitectureFault, DensenetArchitecture, Layer, ModelConfig, Norm, ResnetArchitecture,
+    SequentialArchitecture, Size, SizedLayer,
 };
-use crate::memory::{MemoryConfig, StageSpec};
+use crate::memory::{ActivationShape, MemoryConfig, StageSpec};
 
 /// The network below the heads.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,6 +69,30 @@ impl Network {
         }
     }
 
+    /// The fewest numbers of a channel that are normalised over a batch of one image with these
+    /// channels, height and width; `None` where nothing is normalised over the batch.
+    pub fn least_normalised(&self, image: [usize; 3]) -> Option<usize> {
+        if self.norm() != Norm::Batch {
+            return None;
+        }
+        if let Self::Sequential(architecture) = self {
+            let stages = architecture.stages.iter();
+            return stages.filter_map(|stage| least_normalised(&stage.layers)).min();
+        }
+        // Maps only shrink, and those that a stage puts out or takes are normalised in it.
+        let [channels, height, width] = image;
+        let mut shape = ActivationShape::Map([1, channels, height, width]);
+        let stages = self.stages(channels, &MemoryConfig::default());
+        let maps = stages.iter().filter_map(|stage| {
+            shape = stage.output(&shape);
+            match shape {
+                ActivationShape::Map([_, _, height, width]) => Some(height * width),
+                _ => None,
+            }
+        });
+        maps.min()
+    }
+
     /// Whether its stages run fused on CUDA.
     ///
     /// # Errors
@@ -113,6 +137,49 @@ impl Network {
             // Everything rounds up.
             Self::Resnet(_) => Some(("blocks", 1)),
             Self::Sequential(_) => None,
+        }
+    }
+}
+
+/// The fewest numbers of a channel that one of the layers normalises over a batch of one image.
+fn least_normalised(layers: &[SizedLayer]) -> Option<usize> {
+    let least = |layer: &SizedLayer| match (&layer.layer, layer.output) {
+        (Layer::BatchNorm(_), Size::Map([_, height, width])) => Some(height * width),
+        (Layer::BatchNorm(_), Size::Features(_)) => Some(1),
+        (Layer::Branches(_, branches), _) => {
+            branches.iter().filter_map(|branch| least_normalised(branch)).min()
+        }
+        _ => None,
+    };
+    layers.iter().filter_map(least).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn least(model: &str, side: usize) -> Option<usize> {
+        let config: ModelConfig = toml::from_str(model).expect("a model");
+        let image = [1, side, side];
+        config.resolve(image).expect("a network").least_normalised(image)
+    }
+
+    /// The last maps of torchvision's networks are of 7×7 pixels for images of 224×224.
+    #[test]
+    fn the_smallest_map_that_is_normalised_is_the_last() {
+        let sequential = |layers: &str| format!("[sequential]\nlayers = [{layers}]");
+        for (model, side, numbers) in [
+            ("[densenet]\ndepth = 121".to_owned(), 224, Some(49)),
+            ("[densenet]\ndepth = 121".to_owned(), 32, Some(1)),
+            ("[densenet]\ndepth = 121\nnorm = \"group\"".to_owned(), 32, None),
+            ("[resnet]\ndepth = 18".to_owned(), 224, Some(49)),
+            ("[resnet]\ndepth = 50".to_owned(), 32, Some(1)),
+            ("[resnet]\nform = \"cifar\"\ndepth = 20".to_owned(), 32, Some(64)),
+            (sequential("\"batch_norm\", \"flatten\""), 8, Some(64)),
+            (sequential("\"batch_norm\", \"flatten\", \"batch_norm\""), 8, Some(1)),
+            (sequential("\"relu\", \"flatten\""), 8, None),
+        ] {
+            assert_eq!(least(&model, side), numbers, "{model}");
         }
     }
 }

@@ -1,32 +1,15 @@
-//! Which lever matters for a model, which would do nothing, and why.
+//! Which lever matters for a model, which would do nothing or harm, and why.
 
-use super::levers::{self, Lever, Pulled};
+use super::levers::{self, Pulled};
+use super::reasons::{Before, Peak};
 use super::{Bytes, Combination, Machine, Plan, Predictor};
 
 /// Shares of the peak above which a lever helps, and below which it does nothing.
 const HELPS: f64 = 0.05;
 const NOTHING: f64 = 0.02;
 
-/// What the peak of a step is made of.
-struct Peak {
-    all: u64,
-    /// Weights, gradients and the optimizer's state.
-    fixed: u64,
-    optimizer: u64,
-    /// What is kept for the backward pass where everything is.
-    kept: u64,
-    /// Whether it is reached in the optimizer's step.
-    at_step: bool,
-}
-
-impl Peak {
-    fn percent(&self, bytes: u64) -> f64 {
-        100.0 * bytes as f64 / self.all as f64
-    }
-}
-
 /// A few sentences on `way`: whether it fits, which lever matters for this model, which would do
-/// nothing, and why.
+/// nothing or harm, and why.
 pub(super) fn advice(plan: &Plan, machine: &Machine, budget: u64, way: &Combination) -> String {
     let mut predictor = Predictor::within(plan, *machine, budget);
     let Ok(now) = predictor.predict(way) else { return String::new() };
@@ -38,38 +21,65 @@ pub(super) fn advice(plan: &Plan, machine: &Machine, budget: u64, way: &Combinat
         true => stage.saved,
         false => stage.saved + stage.output,
     });
-    let (all, kept, at_step) = (now.peak, kept.sum(), now.at_step);
-    let peak = Peak { all, fixed, optimizer, kept, at_step };
-    let mut sentences = vec![made_of(&peak, budget)];
+    let (all, kept, at_step, away) = (now.peak, kept.sum(), now.at_step, now.away);
+    let peak = Peak { all, fixed, optimizer, kept, at_step, away };
+    let before = Before { plan, machine, way, peak };
+    let mut sentences = vec![made_of(&before.peak, budget)];
     let pulled = levers::pull(plan, machine, budget, way);
-    let saved = |pulled: &Pulled| 1.0 - pulled.peak as f64 / peak.all as f64;
+    let saved = |pulled: &Pulled| 1.0 - pulled.peak as f64 / all as f64;
     let mut helps: Vec<&Pulled> = pulled.iter().filter(|p| saved(p) >= HELPS).collect();
     helps.sort_by_key(|pulled| pulled.peak);
     if !helps.is_empty() {
-        let told = helps.iter().map(|pulled| told(pulled, saved(pulled)));
+        let told = helps.iter().map(|pulled| told(plan, pulled, saved(pulled)));
         sentences.push(format!("What lowers it: {}.", told.collect::<Vec<_>>().join("; ")));
     }
-    let nothing = pulled.iter().filter(|p| saved(p) < NOTHING);
-    let (on_weights, on_activations): (Vec<&Pulled>, Vec<&Pulled>) =
-        nothing.partition(|pulled| pulled.lever.acts_on_weights());
-    if !on_activations.is_empty() {
-        sentences.push(format!(
-            "{} would do nothing: {}.",
-            names(&on_activations),
-            why_not_activations(&peak)
-        ));
+    let nothing = pulled.iter().filter(|p| saved(p).abs() < NOTHING);
+    for (why, levers) in alike(nothing.map(|pulled| (before.why_nothing(pulled), pulled))) {
+        let names = levers.iter().map(|pulled| format!("`{}`", pulled.lever.written()));
+        sentences.push(format!("{} would do nothing: {why}.", listed(names.collect())));
     }
-    if !on_weights.is_empty() {
-        sentences.push(format!(
-            "{} would do nothing: {}.",
-            names(&on_weights),
-            why_not_weights(&peak)
-        ));
+    let more = pulled.iter().filter(|p| saved(p) <= -NOTHING);
+    for (why, levers) in alike(more.map(|pulled| (before.why_more(pulled), pulled))) {
+        let raised = |pulled: &Pulled| times(pulled.peak as f64 / all as f64);
+        let names = |pulled: &&Pulled| format!("`{}` ({})", pulled.lever.written(), raised(pulled));
+        sentences.push(match levers.as_slice() {
+            [one] => {
+                let (name, raised) = (one.lever.written(), raised(one));
+                format!("`{name}` would raise the peak {raised}: {why}.")
+            }
+            several => {
+                let names = listed(several.iter().map(names).collect());
+                format!("{names} would raise the peak: {why}.")
+            }
+        });
     }
     if let Some(tensor) = too_large(machine, costs.largest_tensor) {
         sentences.push(tensor);
     }
     sentences.join(" ")
+}
+
+/// Levers by why they do not help, in the order in which the reasons come.
+fn alike<'a, Why: PartialEq>(
+    levers: impl Iterator<Item = (Why, &'a Pulled)>,
+) -> Vec<(Why, Vec<&'a Pulled>)> {
+    let mut all: Vec<(Why, Vec<&Pulled>)> = Vec::new();
+    for (why, pulled) in levers {
+        match all.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, levers)) => levers.push(pulled),
+            None => all.push((why, vec![pulled])),
+        }
+    }
+    all
+}
+
+/// How much more so many times as much are: `by 12%`, `×2.3`, `×14`.
+fn times(ratio: f64) -> String {
+    match ratio {
+        ..2.0 => format!("by {:.0}%", 100.0 * (ratio - 1.0)),
+        2.0..9.95 => format!("×{ratio:.1}"),
+        _ => format!("×{ratio:.0}"),
+    }
 }
 
 fn made_of(peak: &Peak, budget: u64) -> String {
@@ -95,44 +105,17 @@ fn made_of(peak: &Peak, budget: u64) -> String {
     )
 }
 
-fn told(pulled: &Pulled, saved: f64) -> String {
+fn told(plan: &Plan, pulled: &Pulled, saved: f64) -> String {
     let time = match pulled.slowdown {
         slower @ 1.05.. => format!(", {slower:.1} × the time"),
         faster @ ..0.95 => format!(", {faster:.1} × the time"),
         _ => String::new(),
     };
-    let other = if pulled.lever.changes_training() { ", other numbers" } else { "" };
-    let other = if pulled.lever == Lever::Sgd { ", another optimizer" } else { other };
+    let other = pulled.lever.changes(plan).map(|what| format!(", {what}")).unwrap_or_default();
     format!("`{}` (−{:.0}%{time}{other})", pulled.lever.written(), 100.0 * saved)
 }
 
-fn why_not_activations(peak: &Peak) -> String {
-    match peak.at_step || peak.fixed > peak.all / 2 {
-        true => "activations are not what the peak is made of, and weights, gradients and the \
-                 optimizer's state stay as they are"
-            .to_owned(),
-        false => "what it frees is not there at the peak".to_owned(),
-    }
-}
-
-fn why_not_weights(peak: &Peak) -> String {
-    match peak.percent(peak.optimizer) < 100.0 * HELPS {
-        true => format!(
-            "weights, gradients and the optimizer's state are {:.0}% of the peak",
-            peak.percent(peak.fixed)
-        ),
-        // It comes back a parameter at a time.
-        false => {
-            "nearly all of the optimizer's state belongs to one parameter, and is back for its \
-                  step"
-                .to_owned()
-        }
-    }
-}
-
-fn names(pulled: &[&Pulled]) -> String {
-    let mut names: Vec<String> =
-        pulled.iter().map(|pulled| format!("`{}`", pulled.lever.written())).collect();
+fn listed(mut names: Vec<String>) -> String {
     match names.pop() {
         Some(last) if !names.is_empty() => format!("{} and {last}", names.join(", ")),
         last => last.unwrap_or_default(),

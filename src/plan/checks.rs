@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{DevicePlan, HeadPlan, Plan};
+use super::{Combination, DevicePlan, HeadPlan, Plan};
 use crate::config::{Config, Fault, written};
 use crate::data::{
     self, DataConfig, FaultPlace, ImageConfig, SamplerFault, check_augment, check_labels,
@@ -11,7 +11,7 @@ use crate::data::{
 };
 use crate::loss;
 use crate::memory::{MicroBatch, NoAmount, OffloadConfig, PolicyFault, Precision};
-use crate::model::{ArchitectureFault, HeadConfig, MOST_LABELS, ModelConfig, Network, Norm, Task};
+use crate::model::{ArchitectureFault, HeadConfig, MOST_LABELS, ModelConfig, Network, Task};
 use crate::optim::{self, check_clip_norm};
 
 type Check = fn(&Config) -> Result<(), Fault>;
@@ -95,18 +95,7 @@ fn epochs(config: &Config) -> Result<(), Fault> {
 }
 
 fn batch_size(config: &Config) -> Result<(), Fault> {
-    let key = "train.batch_size";
-    let size = config.train.batch_size;
-    at_least_one(key, size)?;
-    let model = &config.model.0;
-    let message = "normalising over a batch of one image leaves nothing of it";
-    let help = match model {
-        ModelConfig::Sequential(_) => "write 2 or more, or leave out `batch_norm`".to_owned(),
-        model => {
-            format!("write 2 or more, or `norm = \"group\"` under `[model.{}]`", model.name())
-        }
-    };
-    require(size >= 2 || model.norm() != Norm::Batch, key, message, help)
+    at_least_one("train.batch_size", config.train.batch_size)
 }
 
 /// More channels than any camera has.
@@ -307,6 +296,34 @@ fn budget(config: &Config) -> Result<(), Fault> {
     let help = "write such as \"10GiB\", \"800MiB\" or \"90%\" (of the device's memory)";
     let fault = |no_amount: NoAmount| Fault::new("memory.budget", no_amount.to_string()).help(help);
     config.memory.budget().map(drop).map_err(fault)
+}
+
+/// What BatchNorm normalises over: as PyTorch has it, more than one number of each channel.
+pub(super) fn normalised(plan: &Plan) -> Result<(), Fault> {
+    let Combination { micro_batch, .. } =
+        Combination::configured(&plan.memory, plan.train.batch_size);
+    let (batch, least) = (plan.train.batch_size, plan.least_part(micro_batch));
+    if plan.normalises(micro_batch) {
+        return Ok(());
+    }
+    let without = match &plan.model {
+        Network::Sequential(_) => "leave out `batch_norm`".to_owned(),
+        network => {
+            format!("write `norm = \"group\"` under `[model.{}]`", network.to_config().name())
+        }
+    };
+    let nothing = "normalising over one image leaves nothing of maps of one pixel";
+    let (key, message, write) = match micro_batch {
+        _ if batch == least => ("train.batch_size", nothing.to_owned(), "write 2 or more"),
+        1 => ("memory.micro_batch", nothing.to_owned(), "write 2 or more"),
+        many => (
+            "memory.micro_batch",
+            format!("{batch} images in parts of {many} leave one, and {nothing}"),
+            "write a number that leaves more",
+        ),
+    };
+    let fault = Fault::new(key, message).help(format!("{write}, take larger images, or {without}"));
+    Err(if key == "train.batch_size" { fault } else { fault.also("train.batch_size") })
 }
 
 /// Whether the folder is there is seen when a file is made in it.

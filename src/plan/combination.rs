@@ -164,6 +164,7 @@ impl Plan {
         let powers = std::iter::successors(Some(1_usize), |images| Some(images * 2));
         let mut all: Vec<usize> = powers.take_while(|images| *images < batch).collect();
         all.push(batch);
+        all.retain(|images| self.normalises(*images));
         all.extend(configured);
         all.sort_unstable();
         all.dedup();

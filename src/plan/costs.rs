@@ -58,7 +58,7 @@ impl Plan {
             let found = spec.footprint(&shape, on);
             // They are held as the weights are, whatever activations are held in.
             let parameter_gradients = found.parameter_gradients.max(gradients);
-            largest_tensor = largest_tensor.max(found.output).max(found.largest_parameter);
+            largest_tensor = largest_tensor.max(found.largest_array).max(found.largest_parameter);
             stages.push(Footprint { parameter_gradients, layers: spec.layers() as f64, ..found });
             shape = spec.output(&shape);
         }
@@ -162,6 +162,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::plan::{Combination, Machine, Predictor};
 
     /// What `trainer bench` measured on an H100, and what is predicted for the same commands. Bytes:
     /// to a thousandth for DenseNets, to a hundredth for ResNet-50. Seconds, which constants of
@@ -234,6 +235,34 @@ mod tests {
                     let bytes = precision.bytes() * map.iter().product::<usize>() as u64;
                     assert!(cost.output >= bytes, "{place}: {} of {bytes}", cost.output);
                 }
+            }
+        }
+    }
+
+    /// conv1 of ResNet-18 puts out four times what any stage does.
+    #[test]
+    fn the_largest_tensor_may_be_inside_a_stage() {
+        const DEPTH: &str = "memory.precision=\"fp32\";model.resnet.depth=18";
+        for (set, cuda) in [("", true), ("", false), ("model.resnet.norm=\"group\"", true)] {
+            let plan = planned("resnet50", &format!("{DEPTH};{set}"));
+            let images = plan.train.batch_size;
+            let [height, width] = plan.data.image.size;
+            let conv1 = (4 * images * 64 * height.div_ceil(2) * width.div_ceil(2)) as u64;
+            let way = Combination::configured(&plan.memory, images);
+            let fits = |memory| {
+                let machine = Machine { cuda: true, memory };
+                let mut predictor = Predictor::within(&plan, machine, u64::MAX);
+                predictor.predict(&way).expect("a right policy").fits
+            };
+            let on = Target {
+                cuda,
+                precision: plan.memory.precision,
+                dense_layers: plan.memory.dense_layers(),
+            };
+            let largest = plan.costs(&plan.memory, &on, images).largest_tensor;
+            assert!(largest >= conv1, "{set} {cuda}: {largest} of {conv1}");
+            if cuda {
+                assert!(fits(4 * largest) && !fits(4 * largest - 4), "{set}");
             }
         }
     }

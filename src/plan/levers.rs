@@ -1,6 +1,6 @@
 //! Settings that change how much memory a step takes, each tried on its own.
 
-use super::{Combination, Machine, Plan, Predictor};
+use super::{Combination, Machine, Plan, Prediction, Predictor};
 use crate::choice::{Choice, NoSettings};
 use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Precision};
 use crate::optim::{OptimizerConfig, SgdConfig};
@@ -13,6 +13,8 @@ pub(super) struct Pulled {
     pub peak: u64,
     /// Seconds of a step then, in parts of those before.
     pub slowdown: f64,
+    /// The most bytes off the device then.
+    pub away: u64,
     /// Whether a step then fits.
     pub fits: bool,
 }
@@ -53,20 +55,14 @@ impl Lever {
         }
     }
 
-    /// Whether it acts on weights, gradients and the optimizer's state, not only on activations.
-    pub fn acts_on_weights(&self) -> bool {
-        matches!(
-            self,
-            Self::Precision(Precision::Half)
-                | Self::HalfWithEps
-                | Self::OffloadOptimizer
-                | Self::Sgd
-        )
-    }
-
-    /// Whether it changes what is computed, and not only how.
-    pub fn changes_training(&self) -> bool {
-        matches!(self, Self::Precision(_) | Self::HalfWithEps | Self::Sgd)
+    /// What it changes of what is computed, where it does not only change how.
+    pub fn changes(&self, plan: &Plan) -> Option<&'static str> {
+        match self {
+            Self::Precision(_) | Self::HalfWithEps => Some("other numbers"),
+            Self::MicroBatch(_) if plan.parts_matter() => Some("other numbers"),
+            Self::Sgd => Some("another optimizer"),
+            _ => None,
+        }
     }
 }
 
@@ -78,7 +74,8 @@ pub(super) fn pull(plan: &Plan, machine: &Machine, budget: u64, way: &Combinatio
     let mut add = |lever: Lever, predictor: &mut Predictor<'_>, changed: &Combination| {
         if let Ok(then) = predictor.predict(changed) {
             let slowdown = then.seconds / now.seconds;
-            pulled.push(Pulled { lever, peak: then.peak, slowdown, fits: then.fits });
+            let Prediction { peak, away, fits, .. } = then;
+            pulled.push(Pulled { lever, peak, slowdown, away, fits });
         }
     };
     let policy =
@@ -95,7 +92,10 @@ pub(super) fn pull(plan: &Plan, machine: &Machine, budget: u64, way: &Combinatio
         add(Lever::Checkpointing(leanest.checkpointing.0.clone()), &mut predictor, &leanest);
     }
     if way.micro_batch > 1 {
-        for images in [way.micro_batch.div_ceil(2), 1] {
+        let mut fewer = vec![way.micro_batch.div_ceil(2), plan.fewest_at_once()];
+        fewer.dedup();
+        fewer.retain(|images| *images < way.micro_batch && plan.normalises(*images));
+        for images in fewer {
             let changed = Combination { micro_batch: images, ..way.clone() };
             add(Lever::MicroBatch(images), &mut predictor, &changed);
         }

@@ -25,8 +25,15 @@ pub(super) fn what_would_fit(
     let images = fewer_images(plan, machine, budget, way).map(Lever::MicroBatch);
     let others = levers.into_iter().filter(|pulled| pulled.fits).map(|pulled| pulled.lever);
     let others = others.filter(|lever| !matches!(lever, Lever::MicroBatch(_)));
-    let mut would: Vec<String> =
-        images.into_iter().chain(others).map(|lever| format!("`{}`", lever.written())).collect();
+    let mark = |changes: bool| if changes { " (other numbers)" } else { "" };
+    let mut would: Vec<String> = images
+        .into_iter()
+        .chain(others)
+        .map(|lever| {
+            let changes = matches!(lever, Lever::MicroBatch(_)) && plan.parts_matter();
+            format!("`{}`{}", lever.written(), mark(changes))
+        })
+        .collect();
     let leanest = leanest(plan, machine, way);
     let together = |plan: &Plan, precision: Precision| {
         let way = Combination { precision, ..leanest.clone() };
@@ -40,7 +47,8 @@ pub(super) fn what_would_fit(
                 true => String::new(),
                 false => format!("precision = \"{}\", ", precision.name()),
             };
-            would.push(format!("`{precision}{}`", written(&leanest)));
+            let changes = plan.parts_matter() && leanest.micro_batch < way.micro_batch;
+            would.push(format!("`{precision}{}`{}", written(&leanest), mark(changes)));
         }
     }
     let smaller = |change: &dyn Fn(&mut Config)| {
@@ -87,7 +95,7 @@ fn fewer_images(plan: &Plan, machine: Machine, budget: u64, way: &Combination) -
             false => too_many = micro_batch,
         }
     }
-    (fit > 0).then_some(fit)
+    (1..=fit).rev().find(|images| plan.normalises(*images))
 }
 
 /// Everything that lowers the peak and changes no number.
@@ -98,7 +106,7 @@ fn leanest(plan: &Plan, machine: Machine, way: &Combination) -> Combination {
     };
     Combination {
         precision: way.precision,
-        micro_batch: 1,
+        micro_batch: plan.fewest_at_once(),
         checkpointing: Choice(CheckpointingConfig::Budget(NoSettings {})),
         offload: Choice(offload),
         dense_layers: plan

@@ -1,5 +1,6 @@
 //! What a plan is to run on, as far as predicting it needs to know.
 
+use super::Bytes;
 use crate::memory::Budget;
 
 /// A device that may not be there yet.
@@ -18,9 +19,22 @@ impl Machine {
     /// A card of a size that is common in data centres, where nobody says more.
     pub const ASSUMED: Self = Self { cuda: true, memory: 80 << 30 };
 
-    /// The bytes that a step may use, where `budget` is written in the configuration.
+    /// The bytes that a step may use, where `budget` is written in the configuration: never more than
+    /// there are.
     pub fn budget(&self, budget: Option<Budget>) -> u64 {
-        budget.unwrap_or(SHARE).bytes(self.memory)
+        budget.unwrap_or(SHARE).bytes(self.memory).min(self.memory)
+    }
+
+    /// What is to be said of a budget above its memory.
+    pub(super) fn beyond(&self, budget: Option<Budget>) -> Option<String> {
+        let budget = budget?.bytes(self.memory);
+        (budget > self.memory).then(|| {
+            format!(
+                "the `budget` of {} under [memory] is above the device's memory: {} count",
+                Bytes(budget),
+                Bytes(self.memory)
+            )
+        })
     }
 
     /// The largest tensor that can be allocated: CubeCL's pages are at most a quarter of the card.

@@ -15,6 +15,7 @@ mod monitor;
 mod outlook;
 mod planner;
 mod predict;
+mod reasons;
 mod saved;
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,7 @@ use crate::config::{Config, Fault, RunConfig};
 use crate::data::{DEFAULT_FRACTION, DataConfig};
 use crate::loss::{LossConfig, default_loss};
 use crate::memory::{MemoryConfig, StageSpec};
-use crate::model::{HeadConfig, HeadsSpec, Network, Task};
+use crate::model::{HeadConfig, HeadsSpec, Network, Norm, Task};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
 
 /// An experiment with everything decided.
@@ -125,6 +126,37 @@ impl Plan {
         self.run.output.join(&self.run.name)
     }
 
+    /// The images of the smallest part of a batch that is taken `micro_batch` at once.
+    pub(crate) fn least_part(&self, micro_batch: usize) -> usize {
+        let batch = self.train.batch_size;
+        match batch % micro_batch.clamp(1, batch) {
+            0 => micro_batch.min(batch),
+            left => left,
+        }
+    }
+
+    /// Whether BatchNorm, where there is one, has more than one number of each channel to normalise
+    /// over in every part of a batch that is taken `micro_batch` at once.
+    pub(crate) fn normalises(&self, micro_batch: usize) -> bool {
+        if self.least_part(micro_batch) > 1 {
+            return true;
+        }
+        let image = &self.data.image;
+        let shape = [image.channels, image.size[0], image.size[1]];
+        self.model.least_normalised(shape).is_none_or(|numbers| numbers > 1)
+    }
+
+    /// The fewest images that may go through the network at once.
+    pub(crate) fn fewest_at_once(&self) -> usize {
+        let batch = self.train.batch_size;
+        (1..batch).find(|images| self.normalises(*images)).unwrap_or(batch)
+    }
+
+    /// Whether fewer images at once change the numbers: BatchNorm normalises over them.
+    pub(crate) fn parts_matter(&self) -> bool {
+        self.model.norm() == Norm::Batch
+    }
+
     /// The model's stages, from images to the heads' outputs.
     pub fn stages(&self) -> Vec<Box<dyn StageSpec>> {
         self.stages_with(&self.memory)
@@ -164,6 +196,7 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     };
     let plan = Plan { run: config.run, device, data, model, heads, train, memory };
     checks::checkpointing(&plan)?;
+    checks::normalised(&plan)?;
     Ok(plan)
 }
 

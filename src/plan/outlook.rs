@@ -14,6 +14,9 @@ pub struct Outlook {
     pub memory: u64,
     /// Bytes that a step may use.
     pub budget: u64,
+    /// What is wrong with the budget that is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
     /// Bytes that do not depend on the images.
     pub bytes: Standing,
     /// The precision of `bytes` and `stages`.
@@ -153,6 +156,7 @@ impl Outlook {
             device: if machine.cuda { "cuda" } else { "cpu" },
             memory: machine.memory,
             budget,
+            warning: machine.beyond(plan.memory.budget().ok().flatten()),
             bytes: Standing {
                 weights: costs.weights,
                 gradients: costs.stages.iter().map(|stage| stage.parameter_gradients).sum(),

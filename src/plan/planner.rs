@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limits::what_would_fit;
 use super::{Bytes, Combination, Machine, Plan, Prediction, Predictor};
+use crate::config::Fault;
 use crate::memory::{CheckpointingConfig, DenseLayers, MemoryConfig, OffloadConfig, Strategy};
 
 /// How the steps of a run are taken: what a saved state remembers.
@@ -18,11 +19,12 @@ pub struct Chosen {
 
 /// No way to take a step keeps within the budget.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error(
-    "no way to take a step fits in {}: the least possible peak is {}, with {} at once\n{advice}",
-    Bytes(*budget), Bytes(*least), images(*micro_batch)
-)]
+#[error("{}\n{advice}", self.told())]
 pub struct NothingFits {
+    /// Whether nothing was left to be chosen.
+    pub fixed: bool,
+    /// Whether the budget is one that the user wrote.
+    pub written: bool,
     /// Bytes that a step may use.
     pub budget: u64,
     /// The least peak of the ways allowed.
@@ -31,6 +33,28 @@ pub struct NothingFits {
     pub micro_batch: usize,
     /// What would fit.
     pub advice: String,
+}
+
+impl NothingFits {
+    fn told(&self) -> String {
+        let (budget, least) = (Bytes(self.budget), Bytes(self.least));
+        let images = images(self.micro_batch);
+        match self.fixed {
+            true => format!(
+                "a step does not fit in {budget}: its predicted peak is {least}, with {images} at \
+                 once"
+            ),
+            false => format!(
+                "no way to take a step fits in {budget}: the least possible peak is {least}, with \
+                 {images} at once"
+            ),
+        }
+    }
+
+    /// The same as a fault of the budget, where the user wrote one.
+    pub fn fault(&self) -> Option<Fault> {
+        self.written.then(|| Fault::new("memory.budget", self.told()).help(&self.advice))
+    }
 }
 
 fn images(count: usize) -> String {
@@ -62,7 +86,20 @@ impl Planner {
         let of = |way| Self::new(plan.clone(), machine, budget, way);
         let automatic = plan.memory.is_auto();
         if !automatic && !keeps_within(&configured) {
-            return Ok(of(configured));
+            let planner = of(configured);
+            // Where no budget is written, what is predicted to be too much may still be tried.
+            let fits = plan.memory.budget.is_none() || planner.prediction.peak <= budget;
+            return match fits {
+                true => Ok(planner),
+                false => Err(NothingFits {
+                    fixed: true,
+                    written: true,
+                    budget,
+                    least: planner.prediction.peak,
+                    micro_batch: planner.way.micro_batch,
+                    advice: planner.what_would_fit(),
+                }),
+            };
         }
         let eligible = match automatic {
             true => plan.eligible(&machine),
@@ -148,15 +185,36 @@ impl Planner {
         )
     }
 
+    /// What is to be said of fewer images at once than the configuration has, where BatchNorm
+    /// normalises over them.
+    pub fn fewer_normalised(&self) -> Option<String> {
+        let configured = Combination::configured(&self.plan.memory, self.plan.train.batch_size);
+        let (now, then) = (self.way.micro_batch, configured.micro_batch);
+        (now < then && self.plan.parts_matter()).then(|| {
+            format!(
+                "BatchNorm normalises over {} at once, not over {then}, so that the model trains \
+                 with other numbers than with {then}",
+                images(now)
+            )
+        })
+    }
+
+    /// What is to be said of a budget above the device's memory.
+    pub fn beyond(&self) -> Option<String> {
+        self.machine.beyond(self.plan.memory.budget().ok().flatten())
+    }
+
     /// The next way to try where memory has not sufficed for `images` images at once: half as many,
     /// and for one image what needs less than before. `None` where nothing is left.
     pub fn retreat(&mut self, images: usize) -> Option<&Strategy> {
         let failed = self.prediction.peak;
         // There is less than was thought. Fewer images must not keep so much that it fails too.
         let budget = self.budget.min(failed - failed / 8);
-        let way = Combination { micro_batch: images.div_ceil(2), ..self.way.clone() };
+        let fewest = self.plan.fewest_at_once();
+        let micro_batch = images.div_ceil(2).max(fewest);
+        let way = Combination { micro_batch, ..self.way.clone() };
         let next = Self::new(self.plan.clone(), self.machine, budget, way);
-        if images <= 1 && !(keeps_within(&self.way) && next.prediction.peak < failed) {
+        if images <= fewest && !(keeps_within(&self.way) && next.prediction.peak < failed) {
             return None;
         }
         *self = next;
@@ -197,5 +255,6 @@ fn nothing_fits(plan: &Plan, machine: Machine, budget: u64, ways: &[Combination]
     let peaks = ways.iter().filter_map(|way| Some((predictor.predict(way).ok()?.peak, way)));
     let (least, way) = peaks.min_by_key(|(peak, _)| *peak).expect("there are ways");
     let advice = what_would_fit(plan, machine, budget, way);
-    NothingFits { budget, least, micro_batch: way.micro_batch, advice }
+    let written = plan.memory.budget.is_some();
+    NothingFits { fixed: false, written, budget, least, micro_batch: way.micro_batch, advice }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{Combination, Machine, NothingFits, Outlook, Plan, Planner, Predictor};
 use crate::memory::{Precision, Speed, Target, TradeOff};
+use crate::model::Norm;
 
 fn planned(path: &str, set: &[&str]) -> Plan {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -199,11 +200,122 @@ fn checkpointing_is_not_advised_for_a_model_that_is_all_weights() {
     insta::assert_snapshot!(outlook.advice);
 }
 
+const LARGE_XRAYS: &str = "configs/experiments/01_large_xrays.toml";
+
+/// Of every lever, once: that it lowers the peak, does nothing or raises it.
+#[test]
+fn what_is_said_of_a_lever_is_what_it_does() {
+    for path in [
+        LARGE_XRAYS,
+        "configs/quickstart.toml",
+        "configs/xray_densenet.toml",
+        "configs/experiments/07_resnet18_memory.toml",
+        "configs/experiments/10_resnet_swapping.toml",
+        "configs/experiments/11_cnn_regression.toml",
+    ] {
+        let plan = planned(path, &[]);
+        for machine in [card(80 << 30), Machine { cuda: false, memory: 80 << 30 }] {
+            let way = Combination::configured(&plan.memory, plan.train.batch_size);
+            let mut predictor = Predictor::new(&plan, machine);
+            let (budget, now) = (predictor.budget(), predictor.predict(&way).expect("predicts"));
+            let advice = super::advice::advice(&plan, &machine, budget, &way);
+            for pulled in super::levers::pull(&plan, &machine, budget, &way) {
+                let name = format!("`{}`", pulled.lever.written());
+                let said: Vec<&str> = advice.split(". ").filter(|s| s.contains(&name)).collect();
+                let wanted = match pulled.peak as f64 / now.peak as f64 {
+                    ..=0.95 => "What lowers it",
+                    ..=0.98 => continue,
+                    ..1.02 => "would do nothing",
+                    _ => "would raise the peak",
+                };
+                assert_eq!(advice.matches(&name).count(), 1, "{path} {name}: {advice}");
+                assert!(said[0].contains(wanted), "{path} {name}: {advice}");
+                let images = pulled.lever.written().starts_with("micro_batch");
+                if images && wanted == "What lowers it" && plan.model.norm() == Norm::Batch {
+                    let after = advice.split(&name).nth(1).and_then(|rest| rest.split(')').next());
+                    assert!(
+                        after.is_some_and(|mark| mark.ends_with(", other numbers")),
+                        "{advice}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn half_is_said_to_raise_the_peak_where_it_is_not_fused() {
+    let outlook = |set: &[&str]| {
+        let plan = planned(LARGE_XRAYS, set);
+        Outlook::new(&plan, &card(80 << 30)).expect("a right policy")
+    };
+    insta::assert_snapshot!(outlook(&[]).advice);
+    let half = ["memory.precision=\"half\"", "train.optimizer.adamw.eps=1e-4"];
+    let peak = |outlook: Outlook| outlook.strategies[outlook.chosen.expect("starts")].peak as f64;
+    let ratio = peak(outlook(&half)) / peak(outlook(&[]));
+    let said = format!("`precision = \"half\" with eps = 1e-4` would raise the peak ×{ratio:.0}");
+    assert!(outlook(&[]).advice.contains(&said), "{said}");
+}
+
+#[test]
+fn a_step_that_is_predicted_above_a_budget_that_is_written_is_refused() {
+    let of = |set: &[&str], machine| Planner::choose(&planned(DENSENET, set), machine);
+    let fault = of(&["memory.budget=\"200MiB\""], card(80 << 30)).expect_err("is too much");
+    let way_peak = of(&[], card(80 << 30)).expect("fits").prediction().peak;
+    assert_eq!((fault.least, fault.budget), (way_peak, 200 << 20));
+    let said = fault.fault().expect("is written");
+    assert_eq!(said.key, "memory.budget");
+    insta::assert_snapshot!(fault.to_string());
+    // What fits is taken, and without a budget so is what is predicted not to.
+    let budget = format!("memory.budget=\"{}kB\"", way_peak.div_ceil(1000));
+    of(&[&budget], card(80 << 30)).expect("fits");
+    let planner = of(&[], card(1 << 30)).expect("is not asked");
+    assert!(!planner.prediction().fits);
+}
+
+#[test]
+fn a_budget_above_the_device_s_memory_is_warned_of_and_the_memory_counts() {
+    let plan = planned(DENSENET, &["memory.budget=\"100GiB\""]);
+    let outlook = Outlook::new(&plan, &card(80 << 30)).expect("a right policy");
+    assert_eq!(outlook.budget, 80 << 30);
+    insta::assert_snapshot!(outlook.warning.expect("is warned of"));
+    let outlook = Outlook::new(&plan, &card(100 << 30)).expect("a right policy");
+    assert_eq!((outlook.budget, outlook.warning), (100 << 30, None));
+    let tight = Planner::choose(&plan, card(1 << 30)).expect_err("is too much");
+    assert_eq!(tight.budget, 1 << 30);
+}
+
+#[test]
+fn batch_norm_is_never_left_with_one_number() {
+    // Four blocks leave one pixel of 32×32.
+    let set = [
+        "memory.micro_batch=\"auto\"",
+        "memory.checkpointing=\"none\"",
+        "data.image.size=[32,32]",
+        "train.batch_size=9",
+    ];
+    let plan = planned(DENSENET, &set);
+    let machine = card(8 << 30);
+    for way in plan.eligible(&machine).into_iter().chain(plan.combinations(&machine)) {
+        // Of 9 images, parts of 2, 4 or 8 leave one.
+        assert_eq!(way.micro_batch, 9);
+    }
+    let plan = Plan { train: super::TrainPlan { batch_size: 6, ..plan.train.clone() }, ..plan };
+    let images: Vec<usize> = plan.eligible(&machine).iter().map(|way| way.micro_batch).collect();
+    assert!(images.contains(&2) && images.contains(&4) && !images.contains(&1), "{images:?}");
+    let mut planner = Planner::choose(&plan, machine).expect("fits");
+    assert_eq!(planner.retreat(3).map(|strategy| strategy.micro_batch), Some(2));
+    assert!(planner.retreat(2).is_none());
+    // Of larger images more is left.
+    let large = planned(DENSENET, &["memory.micro_batch=\"auto\"", "data.image.size=[64,64]"]);
+    assert!(large.eligible(&machine).iter().any(|way| way.micro_batch == 1));
+}
+
 #[test]
 fn the_plan_of_a_densenet_as_json() {
     let plan = planned(DENSENET, &["memory.budget=\"1GiB\""]);
     let mut outlook = Outlook::new(&plan, &card(80 << 30)).expect("a right policy");
-    assert_eq!(outlook.chosen.map(|place| outlook.strategies[place].fits), Some(false));
+    assert_eq!(outlook.chosen, None);
     let fastest = outlook.fastest.map(|place| &outlook.strategies[place]);
     assert!(fastest.is_some_and(|row| row.fits && row.precision == Precision::Bf16));
     for row in &outlook.strategies {

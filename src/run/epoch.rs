@@ -77,8 +77,7 @@ impl Run {
         self.note_bad_images(&batch.skipped)?;
         let images = batch.indices.len();
         if images == 1 && self.train_loader.avoids_single() {
-            let reason =
-                "one image is left of the batch, and a norm over the batch cannot train on one";
+            let reason = "one image is left of the batch, and BatchNorm normalises badly over one";
             self.leave_out(reason.to_owned())?;
         } else if images > 0 {
             let learning_rate = self.schedule.lr(self.position.step);
@@ -111,14 +110,18 @@ impl Run {
     fn tell_retreats(&mut self) -> Result<(), ReportError> {
         for Retreat { from, to, wanted } in std::mem::take(&mut self.learner.retreats) {
             self.position.memory = self.learner.planner.chosen();
+            let numbers = match self.plan.parts_matter() {
+                true => format!("over which BatchNorm normalises: other numbers than with {from}"),
+                false => "which gives the same gradient".to_owned(),
+            };
             self.reports.event(&Event::OutOfMemory(OutOfMemory {
                 epoch: self.position.epoch,
                 step: self.position.step + 1,
                 requested: wanted,
                 memory: self.meter.read().into(),
                 advice: format!(
-                    "{from} images at once do not fit; going on with {to}, which gives the same \
-                     gradient (`memory.micro_batch = {to}` starts so)"
+                    "{from} images at once do not fit; going on with {to}, {numbers} \
+                     (`memory.micro_batch = {to}` starts so)"
                 ),
             }))?;
         }

@@ -124,9 +124,11 @@ pub enum LearnError {
     /// The gradient norm could not be computed.
     #[error(transparent)]
     Optim(#[from] OptimError),
-    /// Memory does not suffice for one image.
-    #[error("{out_of_memory}, with one image at a time\n{advice}")]
+    /// Memory does not suffice for the fewest images that may be taken at once.
+    #[error("{out_of_memory}, with {} at a time\n{advice}", images(*at_once))]
     OutOfMemory {
+        /// The images.
+        at_once: usize,
         /// What the device says.
         out_of_memory: OutOfMemory,
         /// What would fit.
@@ -138,6 +140,10 @@ pub enum LearnError {
     /// The device failed.
     #[error("the device failed: {0:?}")]
     Device(#[from] ExecutionError),
+}
+
+fn images(count: usize) -> String {
+    if count == 1 { "one image".to_owned() } else { format!("{count} images") }
 }
 
 impl Learner {

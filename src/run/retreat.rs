@@ -37,7 +37,7 @@ impl Learner {
             broken_off(|| format!("{out_of_memory}, with {from} images at once"));
             let Some(strategy) = self.planner.retreat(from) else {
                 let advice = self.planner.what_would_fit();
-                return Err(LearnError::OutOfMemory { out_of_memory, advice });
+                return Err(LearnError::OutOfMemory { at_once: from, out_of_memory, advice });
             };
             self.strategy = strategy.clone();
             let to = self.strategy.micro_batch;

@@ -227,6 +227,30 @@ sampler = { balanced = { head = \"view2\" } }",
     insta::assert_snapshot!(messages(mistakes));
 }
 
+/// PyTorch's rule: more than one number of each channel, over images and pixels.
+#[test]
+fn one_image_is_refused_where_batch_norm_has_one_number_of_a_channel() {
+    let small = BASE.replace("[320, 320]", "[32, 32]");
+    assert_ne!(small, BASE);
+    let mut all = String::new();
+    for (set, faulty) in [
+        (["train.batch_size=1", "memory.precision=fp32"], "1"),
+        (["train.batch_size=64", "memory.micro_batch=1"], "1"),
+        (["train.batch_size=65", "memory.micro_batch=64"], "64"),
+    ] {
+        let set = set.map(str::to_owned);
+        let error = resolve(&small, &set).expect_err("is refused");
+        assert_helps(&error);
+        assert_eq!(error.position().unwrap().faulty(), faulty, "{error}");
+        all += &format!("{error}\n\n");
+        let group = [&set[..], &["model.densenet.norm=group".to_owned()]].concat();
+        for (text, set) in [(BASE, &set[..]), (&small, &group)] {
+            resolve(text, set).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+    insta::assert_snapshot!(all);
+}
+
 #[test]
 fn contradictions_show_what_contradicts() {
     let no_layout = "[data.chexpert]\nroot = \"datasets/chexpert\"\nuncertain = \"ones\"\nviews = [\"PA\", \"AP\"]";
@@ -238,7 +262,6 @@ fn contradictions_show_what_contradicts() {
         ("two layouts", "[data.augment]", two, "[data.phantom]"),
         ("a depth and a growth", "depth = 121", "depth = 121\ngrowth = 32", "32"),
         ("more blocks than pixels", "depth = 121", deep, "320"),
-        ("a batch of one", "batch_size = 64", "batch_size = 1", "1"),
         (
             "a mean without a deviation",
             "\"letterbox\"",

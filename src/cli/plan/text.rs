@@ -13,13 +13,15 @@ const MOST_BEST: usize = 8;
 
 /// Bytes, stages, strategies and advice; `known` says how the device's memory is known.
 pub(super) fn text(outlook: &Outlook, known: &str, all: bool) -> String {
-    let Outlook { device, memory, budget, bytes, .. } = outlook;
+    let Outlook { device, memory, budget, bytes, warning, .. } = outlook;
     let mut text = format!(
-        "for {}: {} of memory ({known}), {} for a step\n\n",
+        "for {}: {} of memory ({known}), {} for a step\n",
         if *device == "cuda" { "a CUDA card" } else { "the CPU" },
         Bytes(*memory),
         Bytes(*budget),
     );
+    text += &warning.iter().map(|warning| format!("warning: {warning}\n")).collect::<String>();
+    text += "\n";
     for (what, bytes) in [
         ("weights", bytes.weights),
         ("gradients", bytes.gradients),
@@ -34,10 +36,12 @@ pub(super) fn text(outlook: &Outlook, known: &str, all: bool) -> String {
     text += &format!("\n\n{}:\n", if all { "every strategy" } else { "the best strategies" });
     text += &strategies(outlook, all);
     text += "\n";
-    if outlook.chosen.is_some() {
-        text += "> what a run would do";
-        text += if outlook.fastest.is_some() { "; * the fastest that fits\n" } else { "\n" };
-    }
+    let chosen = match outlook.chosen {
+        Some(_) => "> what a run would do",
+        None => "a run would not start",
+    };
+    text += chosen;
+    text += if outlook.fastest.is_some() { "; * the fastest that fits\n" } else { "\n" };
     text + &format!("\n{}", wrapped(&outlook.advice))
 }
 

@@ -59,6 +59,7 @@ impl Ledger {
         Footprint {
             standing: 4 * plain.statistics.get() as u64,
             largest_parameter: ledger.largest_parameter(),
+            largest_array: plain.arrays.meter.largest().max(meter.largest()),
             output: after,
             output_in_input: in_input,
             checkpoint: 0,

@@ -107,6 +107,7 @@ impl Card {
             // The batch's statistics stay until the step is taken.
             standing: 2 * of_statistics + card.element * stage.packed(&card) as u64,
             largest_parameter: of_parameters.into_iter().max().unwrap_or(0),
+            largest_array: plain.meter.largest().max(card.meter.largest()),
             output: size,
             output_in_input: in_input,
             checkpoint: 0,

@@ -10,18 +10,21 @@ pub struct Meter {
     unit: u64,
     live: Cell<u64>,
     peak: Cell<u64>,
+    /// The most taken at once.
+    largest: Cell<u64>,
 }
 
 impl Meter {
     /// Of an allocator that rounds up to whole multiples of `unit`.
     pub fn new(unit: u64) -> Rc<Self> {
-        Rc::new(Self { unit, live: Cell::new(0), peak: Cell::new(0) })
+        Rc::new(Self { unit, live: Cell::new(0), peak: Cell::new(0), largest: Cell::new(0) })
     }
 
     /// Memory of at least `bytes` bytes.
     pub fn take(self: &Rc<Self>, bytes: u64) -> Held {
         let bytes = bytes.next_multiple_of(self.unit);
         self.live.set(self.live.get() + bytes);
+        self.largest.set(self.largest.get().max(bytes));
         self.touch(0);
         Held(Rc::new(Block { bytes, meter: Rc::clone(self) }))
     }
@@ -39,6 +42,11 @@ impl Meter {
     /// The most since the last [`Meter::restart`].
     pub fn peak(&self) -> u64 {
         self.peak.get()
+    }
+
+    /// The most that was taken at once.
+    pub fn largest(&self) -> u64 {
+        self.largest.get()
     }
 
     /// The peak is from now on that of what follows.

@@ -176,6 +176,7 @@ impl Ledger {
         Footprint {
             standing: 4 * ledger.statistics.get() as u64,
             largest_parameter: ledger.largest_parameter(),
+            largest_array: plain.arrays.meter.largest().max(meter.largest()),
             output,
             output_in_input: in_input,
             checkpoint: 0,

@@ -458,6 +458,7 @@ fn together(stages: &[Footprint]) -> Footprint {
         Footprint {
             standing: all.standing + stage.standing,
             largest_parameter: all.largest_parameter.max(stage.largest_parameter),
+            largest_array: all.largest_array.max(stage.largest_array),
             output: stage.output,
             output_in_input: all.output_in_input && shares,
             checkpoint: all.checkpoint,
