@@ -2,6 +2,7 @@
 
 mod bench;
 mod device;
+mod differences;
 mod machine;
 mod resume;
 mod trace;
@@ -14,9 +15,9 @@ use std::time::Instant;
 
 pub use bench::{Bench, Taken};
 pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
+pub(crate) use differences::differences;
 pub use machine::machine_here;
 pub use resume::ChangedKeys;
-pub(crate) use resume::differences;
 pub use trace::{Traced, trace};
 
 use burn::tensor::{Device, Tensor, TensorData};
@@ -166,10 +167,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let remembered = saved.as_ref().and_then(|(_, resumed)| resumed.as_ref());
     let remembered = remembered.map(|resumable| position(&resumable.state)).transpose()?;
     let machine = machine::machine(plan.device, &device);
-    let planner = match remembered.and_then(|position| position.memory) {
-        Some(chosen) => Planner::resumed(&plan, machine, chosen),
-        None => Planner::choose(&plan, machine)?,
-    };
+    let planner = resume::planner(&plan, machine, remembered)?;
 
     warm::compile_kernels(&plan, &planner, &device);
     let meter = Meter::open(&device);
@@ -195,7 +193,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
             .map_err(|source| BuildError::Restore { folder: state.folder.clone(), source })?;
         resume::reopen(&mut position, &plan);
     }
-    position.memory = learner.planner.chosen();
+    position.remember(&learner.planner, &plan.memory);
     folder.write_config(&config)?;
     // A run killed before its first save has told something already: it is told again.
     let from = ResumePoint {

@@ -37,7 +37,8 @@ pub struct Run {
     /// Goes on from what the run folder holds
     ///
     /// The newest state that is whole is used. The configuration must be the one the run was
-    /// started with, but for what does not change results.
+    /// started with, but for what does not change results, such as `train.epochs`, `run.save`, and
+    /// `checkpointing`, `offload`, `offload_optimizer` and `budget` under [memory].
     #[arg(long)]
     resume: bool,
     /// Removes what the run folder holds and starts anew

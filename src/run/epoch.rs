@@ -110,7 +110,7 @@ impl Run {
     /// Tells where memory has not sufficed, and remembers it.
     fn tell_retreats(&mut self) -> Result<(), ReportError> {
         for Retreat { from, to, wanted } in std::mem::take(&mut self.learner.retreats) {
-            self.position.memory = self.learner.planner.chosen();
+            self.position.remember(&self.learner.planner, &self.plan.memory);
             self.reports.event(&Event::OutOfMemory(OutOfMemory {
                 epoch: self.position.epoch,
                 step: self.position.step + 1,
