@@ -219,7 +219,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
         meter,
     };
     announce(&mut run, resumed, train.len(), config)?;
-    if let Some(message) = idle_offload(&run.plan, &run.learner) {
+    for message in idle_offload(&run.plan, &run.learner) {
         run.reports.event(&Event::Warning { message: message.to_owned() })?;
     }
     if !fresh.is_empty() {
@@ -384,12 +384,13 @@ fn learner(
     })
 }
 
-/// What is to be said of an offload that does nothing.
-fn idle_offload(plan: &Plan, learner: &Learner) -> Option<&'static str> {
+/// What is to be said of offloads that do nothing.
+fn idle_offload(plan: &Plan, learner: &Learner) -> impl Iterator<Item = &'static str> {
     let is_moved = |operation: &Operation| matches!(operation, Operation::Offload { .. });
-    match plan.memory.offload() {
+    let on_cpu = !is_gpu(&learner.device);
+    let activations = match plan.memory.offload() {
         OffloadConfig::None(_) => None,
-        OffloadConfig::Host(_) if !is_gpu(&learner.device) => Some(
+        OffloadConfig::Host(_) if on_cpu => Some(
             "`offload = \"host\"` under [memory] frees nothing: the memory of the CPU is the host's. \
              `[memory.offload.disk]` does.",
         ),
@@ -399,7 +400,11 @@ fn idle_offload(plan: &Plan, learner: &Learner) -> Option<&'static str> {
              cannot be moved, and put no inputs aside. Choose a policy under \
              [memory.checkpointing], such as \"every\".",
         ),
-    }
+    };
+    let optimizer = (plan.memory.offload_optimizer && on_cpu).then_some(
+        "`offload_optimizer = true` under [memory] frees nothing: the memory of the CPU is the host's.",
+    );
+    activations.into_iter().chain(optimizer)
 }
 
 /// How steps are taken.
