@@ -35,9 +35,9 @@ pub use panic::{caught, install_panic_hook};
     name = "trainer",
     version,
     about = "Trains image models that do not fit in GPU memory, from one TOML file",
-    long_about = "Trains multi-head image models, DenseNets on radiographs first, from one TOML \
-                  file: the data, the model, its heads, the optimizer and how a step fits in \
-                  memory.",
+    long_about = "Trains image models that do not fit in GPU memory, from one TOML file\n\n\
+                  The file names the data, the model, its heads, the optimizer and how a step fits \
+                  in memory.",
     after_help = "\
 First steps:
   trainer run configs/quickstart.toml      makes its own images and trains on them
@@ -111,7 +111,9 @@ mod tests {
     #[test]
     fn every_argument_and_subcommand_says_what_it_does() {
         fn look(command: &clap::Command) {
-            assert!(command.get_about().is_some(), "`{command}` has no text");
+            let about = command.get_about().expect("a text").to_string();
+            let long = command.get_long_about().map_or(about.clone(), ToString::to_string);
+            assert_eq!(long.lines().next(), Some(about.as_str()), "-h and --help of `{command}`");
             for argument in command.get_arguments() {
                 assert!(argument.get_help().is_some(), "`{argument}` of `{command}` has no text");
             }
