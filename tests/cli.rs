@@ -74,6 +74,33 @@ fn a_phantom_needs_its_settings() {
 }
 
 #[test]
+fn a_folder_to_offload_to_that_is_not_there_is_found_before_anything_is_opened() {
+    let folder = tempfile::tempdir().expect("is made");
+    let root = folder.path().display().to_string();
+    let output = format!("run.output={root:?}");
+    let set = "memory.offload={disk={path=\"/nonexistent\"}}";
+    for command in ["run", "trace", "bench"] {
+        let arguments = [command, "configs/quickstart.toml", "--set", &output, "--set", set];
+        let (code, told, shown) = outcome(&arguments);
+        assert_eq!((code, told.as_str()), (Some(2), ""), "{shown}");
+        insta::allow_duplicates! { insta::assert_snapshot!(shown, @r#"
+        error: no file can be made in `/nonexistent`: No such file or directory (os error 2)
+         |
+         | --set memory.offload={disk={path="/nonexistent"}}
+         |                                  ^^^^^^^^^^^^^^
+         |
+         = help: write an existing folder on a fast disk that this program may write into
+        "#); }
+        assert_eq!(std::fs::read_dir(folder.path()).expect("reads").count(), 0, "{command}");
+    }
+    // What a configuration means does not depend on where it is looked at.
+    for command in ["check", "plan"] {
+        let (code, _, shown) = outcome(&[command, "configs/quickstart.toml", "--set", set]);
+        assert_eq!(code, Some(0), "{shown}");
+    }
+}
+
+#[test]
 fn a_preview_shows_training_and_validation_images_in_a_png() {
     let folder = tempfile::tempdir().expect("is made");
     let path = |name: &str| folder.path().join(name).display().to_string();

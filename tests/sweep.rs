@@ -189,6 +189,39 @@ fn the_steps_are_those_that_a_run_begins_with() {
 }
 
 #[test]
+fn what_this_machine_lacks_is_found_before_the_first_row() {
+    let place = Place::new();
+    let refused = |grid: &str, more: &[&str]| {
+        let (code, told, shown) = place.run(&[&["--grid", grid], more].concat());
+        assert_eq!((code, told.as_str()), (Some(2), ""), "{shown}");
+        assert!(!place.sweep().exists() && !place.folder.path().join("data").exists());
+        shown
+    };
+    insta::assert_snapshot!(refused("memory.offload=none,{disk={path=\"absent\"}}", &[]), @r#"
+    error: no file can be made in `absent`: No such file or directory (os error 2)
+     |
+     | --grid memory.offload=none,{disk={path="absent"}}
+     |                                        ^^^^^^^^
+     |
+     = note: in the combination memory.offload={disk={path="absent"}}
+     = help: write an existing folder on a fast disk that this program may write into
+    "#);
+    // There may be a GPU.
+    if !cfg!(feature = "cuda") {
+        let auto = ["--set", "device.use=auto"];
+        insta::assert_snapshot!(refused("memory.precision=fp32,tf32", &auto), @r#"
+        error: the precision "tf32" needs a GPU, and there is none here
+         |
+         | --grid memory.precision=fp32,tf32
+         |                              ^^^^
+         |
+         = note: in the combination memory.precision=tf32
+         = help: write "fp32" (or "bf16")
+        "#);
+    }
+}
+
+#[test]
 fn a_wrong_combination_is_found_before_anything_runs() {
     let place = Place::new();
     let (code, told, shown) = place.run(&["--grid", "train.batch_size=4,2,0"]);

@@ -3,6 +3,7 @@
 mod bench;
 mod device;
 mod differences;
+mod here;
 mod machine;
 mod resume;
 mod trace;
@@ -16,6 +17,7 @@ use std::time::Instant;
 pub use bench::{Bench, Taken};
 pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
 pub(crate) use differences::differences;
+pub use here::{NotHere, check_here};
 pub use machine::machine_here;
 pub use resume::ChangedKeys;
 pub use trace::{Traced, trace};

@@ -37,7 +37,7 @@ pub fn execute(devices: &Devices) -> Result<(), Failure> {
     let Some(config) = &devices.warm else {
         return output::print(&build::find_devices().to_string());
     };
-    let plan = super::planned(config, &devices.overrides.set)?;
+    let plan = super::planned_for(config, &devices.overrides.set, super::is_here)?;
     let start = Instant::now();
     let mut bench = build::Bench::new(&plan)?;
     let bar = ProgressBar::new_spinner();

@@ -23,7 +23,8 @@ use std::path::Path;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::{self, ConfigError, Loaded};
+use crate::build::{self, NotHere};
+use crate::config::{self, ConfigError, Fault, Loaded};
 use crate::plan::Plan;
 
 pub use error::{Failure, Kind};
@@ -73,10 +74,26 @@ enum Command {
 
 /// The plan of the configuration at `path` with the changes of `--set`.
 fn planned(path: &Path, set: &[String]) -> Result<Plan, Failure> {
+    planned_for(path, set, |_| Ok(()))
+}
+
+/// The same, for what needs more than a right configuration.
+fn planned_for(
+    path: &Path,
+    set: &[String],
+    check: impl Fn(&Plan) -> Result<(), Fault>,
+) -> Result<Plan, Failure> {
     let wrong =
         |error: ConfigError| Failure::configuration(error.render(std::io::stderr().is_terminal()));
     let Loaded { config, source } = config::load(path, set).map_err(wrong)?;
-    crate::plan::plan(config).map_err(|fault| wrong(source.error(fault)))
+    let plan = crate::plan::plan(config).and_then(|plan| check(&plan).map(|()| plan));
+    plan.map_err(|fault| wrong(source.error(fault)))
+}
+
+/// Whether a run of `plan` finds here what it names beside its device and data.
+fn is_here(plan: &Plan) -> Result<(), Fault> {
+    build::check_here(plan)
+        .map_err(|NotHere { key, message, help }| Fault::new(key, message).help(help))
 }
 
 /// Does what the command line asks for.

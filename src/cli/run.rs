@@ -57,7 +57,7 @@ pub fn execute(run: Run) -> Result<(), Failure> {
     // `--device` is the same as `--set device.use=…`, so that the resolved configuration has it.
     let mut set = run.overrides.set;
     set.extend(run.device.map(|device| format!("device.use={}", toml::Value::String(device))));
-    let plan = super::planned(&run.config, &set)?;
+    let plan = super::planned_for(&run.config, &set, super::is_here)?;
     let mode = match (run.resume, run.overwrite) {
         (true, _) => FolderMode::Resume,
         (_, true) => FolderMode::Overwrite,

@@ -97,7 +97,8 @@ fn planned(command: &Sweep) -> Result<Measurement, Failure> {
         Failure::configuration(error.render(std::io::stderr().is_terminal()))
     };
     let grid = config::load_grid(&command.config, &command.overrides.set, &command.grid);
-    let sweep = Measurement::plan(grid.map_err(wrong)?, plan::plan).map_err(wrong)?;
+    let plan = |config| plan::plan(config).and_then(|plan| super::is_here(&plan).map(|()| plan));
+    let sweep = Measurement::plan(grid.map_err(wrong)?, plan).map_err(wrong)?;
     let reference = command.reference.map(|row| row.get() - 1);
     let count = sweep.combinations.len();
     if reference.is_some_and(|row| row >= count) {
