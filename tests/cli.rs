@@ -74,6 +74,121 @@ fn a_phantom_needs_its_settings() {
 }
 
 #[test]
+fn numbers_that_make_no_phantom_and_no_samples_are_refused_with_their_flag() {
+    let folder = tempfile::tempdir().expect("is made");
+    let out = folder.path().join("data").display().to_string();
+    let refused = |arguments: &[&str]| {
+        let (code, told, shown) = outcome(arguments);
+        assert_eq!((code, told.as_str()), (Some(2), ""), "{shown}");
+        shown.lines().next().unwrap_or_default().to_owned()
+    };
+    let phantom = |patients: &str, size: &str| {
+        refused(&["data", "phantom", "--out", &out, "--patients", patients, "--size", size])
+    };
+    insta::assert_snapshot!(phantom("0", "64"), @"error: invalid value '0' for '--patients <N>': 0 is not in 1..=4294967295");
+    insta::assert_snapshot!(phantom("2", "9000"), @"error: invalid value '9000' for '--size <S>': 9000 is not in 32..=3000");
+    insta::assert_snapshot!(phantom("2", "31"), @"error: invalid value '31' for '--size <S>': 31 is not in 32..=3000");
+    let config = "configs/experiments/11_cnn_regression.toml";
+    insta::assert_snapshot!(refused(&["data", "random", config, "--samples", "0"]), @"error: invalid value '0' for '--samples <N>': number would be zero for non-zero type");
+    assert!(!folder.path().join("data").exists());
+}
+
+#[test]
+fn random_samples_for_other_data_are_refused_where_the_data_are_named() {
+    let refused = |arguments: &[&str]| {
+        let all = [&["data", "random"], arguments, &["--samples", "10"]].concat();
+        let (code, told, shown) = outcome(&all);
+        assert_eq!((code, told.as_str()), (Some(2), ""), "{shown}");
+        shown
+    };
+    insta::assert_snapshot!(refused(&["configs/quickstart.toml"]), @r"
+    error: random samples are written into `[data.arrays]`, which is not there
+      --> configs/quickstart.toml:14:1
+       |
+    14 | [data]
+       | ^^^^^^
+       |
+       = help: add `[data.arrays]` with `images` and `targets` in place of other data; `trainer data phantom` draws radiographs
+    ");
+    let config = "configs/experiments/11_cnn_regression.toml";
+    let set = |value| refused(&[config, "--set", value]);
+    insta::assert_snapshot!(set("data.arrays.images=x.npz"), @r#"
+    error: random samples cannot be written into "x.npz"
+     |
+     | --set data.arrays.images=x.npz
+     |                          ^^^^^
+     |
+     = help: name a file that ends in `.npy`
+    "#);
+    insta::assert_snapshot!(set("data.arrays.patients=p.npy"), @r"
+    error: random samples have no `patients`
+     |
+     | --set data.arrays.patients=p.npy
+     |                            ^^^^^
+     |
+     = help: remove it
+    ");
+}
+
+#[test]
+fn a_phantom_drawn_again_is_found_and_another_is_not_drawn_over() {
+    let folder = tempfile::tempdir().expect("is made");
+    let out = folder.path().join("phantom").display().to_string();
+    let phantom = |patients: &str| {
+        let numbers = ["--patients", patients, "--size", "32"];
+        let (code, told, shown) =
+            outcome(&[&["data", "phantom", "--out", &out], &numbers[..]].concat());
+        (code, (told + &shown).replace(&out, "DIR"))
+    };
+    let files = || {
+        let entries = std::fs::read_dir(&out).expect("reads").map(|entry| entry.expect("reads"));
+        let mut found: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+        found.sort();
+        (found, std::fs::read(folder.path().join("phantom/train.csv")).expect("reads"))
+    };
+    let (code, told) = phantom("2");
+    assert_eq!((code, told.as_str()), (Some(0), "2 patients drawn in DIR\n"));
+    let before = files();
+    let (code, told) = phantom("2");
+    assert_eq!(code, Some(0));
+    insta::assert_snapshot!(told, @"DIR holds this phantom already, of 2 patients: nothing to do");
+    let (code, shown) = phantom("3");
+    assert_eq!(code, Some(3));
+    insta::assert_snapshot!(shown, @r"
+    error: `DIR` holds a phantom with other settings: patients 2 instead of 3
+      = help: choose another folder, remove this one so that it is drawn anew, or ask for the settings it has
+    ");
+    assert_eq!(files(), before);
+}
+
+#[test]
+fn a_folder_to_offload_to_that_is_not_there_is_found_before_anything_is_opened() {
+    let folder = tempfile::tempdir().expect("is made");
+    let root = folder.path().display().to_string();
+    let output = format!("run.output={root:?}");
+    let set = "memory.offload={disk={path=\"/nonexistent\"}}";
+    for command in ["run", "trace", "bench"] {
+        let arguments = [command, "configs/quickstart.toml", "--set", &output, "--set", set];
+        let (code, told, shown) = outcome(&arguments);
+        assert_eq!((code, told.as_str()), (Some(2), ""), "{shown}");
+        insta::allow_duplicates! { insta::assert_snapshot!(shown, @r#"
+        error: no file can be made in `/nonexistent`: No such file or directory (os error 2)
+         |
+         | --set memory.offload={disk={path="/nonexistent"}}
+         |                                  ^^^^^^^^^^^^^^
+         |
+         = help: write an existing folder on a fast disk that this program may write into
+        "#); }
+        assert_eq!(std::fs::read_dir(folder.path()).expect("reads").count(), 0, "{command}");
+    }
+    // What a configuration means does not depend on where it is looked at.
+    for command in ["check", "plan"] {
+        let (code, _, shown) = outcome(&[command, "configs/quickstart.toml", "--set", set]);
+        assert_eq!(code, Some(0), "{shown}");
+    }
+}
+
+#[test]
 fn a_preview_shows_training_and_validation_images_in_a_png() {
     let folder = tempfile::tempdir().expect("is made");
     let path = |name: &str| folder.path().join(name).display().to_string();

@@ -72,6 +72,23 @@ fn a_run_with_everything_moved_away_and_interrupted_is_bit_for_bit_the_plain_one
 }
 
 #[test]
+fn offloads_that_free_nothing_on_the_cpu_are_told_of() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = support::write_config_with(
+        folder.path(),
+        &folder.path().join("data"),
+        "[memory]\noffload = \"host\"\noffload_optimizer = true\n",
+    );
+    drop(open(&config, FolderMode::New).expect("opens"));
+    let lines = std::fs::read_to_string(folder.path().join("tiny/metrics.jsonl")).expect("metrics");
+    let warnings: Vec<&str> = lines.lines().filter(|line| line.contains("\"warning\"")).collect();
+    insta::assert_snapshot!(warnings.join("\n"), @r#"
+    {"event":"warning","message":"`offload = \"host\"` under [memory] frees nothing: the memory of the CPU is the host's. `[memory.offload.disk]` does."}
+    {"event":"warning","message":"`offload_optimizer = true` under [memory] frees nothing: the memory of the CPU is the host's."}
+    "#);
+}
+
+#[test]
 fn a_folder_that_is_not_there_is_named_before_anything_is_trained() {
     let folder = tempfile::tempdir().expect("a folder");
     let scratch = folder.path().join("absent");

@@ -2,13 +2,15 @@
 
 mod support;
 
+#[path = "resume/memory.rs"]
+mod memory;
 #[path = "resume/precision.rs"]
 mod precision;
 
 use std::path::Path;
 
 use support::Result;
-use trainer::build::{Options, build};
+use trainer::build::{BuildError, Options, build};
 use trainer::report::{Event, Phase, Report, ReportError, SaveReason};
 use trainer::run::{FolderMode, Outcome, Run, Signal, Stop};
 
@@ -51,9 +53,18 @@ impl Report for Cutter {
 }
 
 fn open(config: &Path, mode: FolderMode) -> Run {
-    let loaded = trainer::config::load(config, &[]).expect("a right configuration");
+    open_with(config, mode, &[]).expect("opens")
+}
+
+fn open_with(
+    config: &Path,
+    mode: FolderMode,
+    set: &[&str],
+) -> std::result::Result<Run, BuildError> {
+    let set: Vec<String> = set.iter().map(|set| (*set).to_owned()).collect();
+    let loaded = trainer::config::load(config, &set).expect("a right configuration");
     let plan = trainer::plan::plan(loaded.config).expect("a right plan");
-    build(plan, &Options { mode, init: None }).expect("opens")
+    build(plan, &Options { mode, init: None })
 }
 
 fn trains(event: &Event) -> bool {

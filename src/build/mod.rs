@@ -2,6 +2,8 @@
 
 mod bench;
 mod device;
+mod differences;
+mod here;
 mod machine;
 mod resume;
 mod trace;
@@ -14,9 +16,10 @@ use std::time::Instant;
 
 pub use bench::{Bench, Taken};
 pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
+pub(crate) use differences::differences;
+pub use here::{NotHere, check_here};
 pub use machine::machine_here;
 pub use resume::ChangedKeys;
-pub(crate) use resume::differences;
 pub use trace::{Traced, trace};
 
 use burn::tensor::{Device, Tensor, TensorData};
@@ -166,10 +169,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let remembered = saved.as_ref().and_then(|(_, resumed)| resumed.as_ref());
     let remembered = remembered.map(|resumable| position(&resumable.state)).transpose()?;
     let machine = machine::machine(plan.device, &device);
-    let planner = match remembered.and_then(|position| position.memory) {
-        Some(chosen) => Planner::resumed(&plan, machine, chosen),
-        None => Planner::choose(&plan, machine)?,
-    };
+    let planner = resume::planner(&plan, machine, remembered)?;
 
     warm::compile_kernels(&plan, &planner, &device);
     let meter = Meter::open(&device);
@@ -195,7 +195,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
             .map_err(|source| BuildError::Restore { folder: state.folder.clone(), source })?;
         resume::reopen(&mut position, &plan);
     }
-    position.memory = learner.planner.chosen();
+    position.remember(&learner.planner, &plan.memory);
     folder.write_config(&config)?;
     // A run killed before its first save has told something already: it is told again.
     let from = ResumePoint {
@@ -222,9 +222,9 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     };
     announce(&mut run, resumed, train.len(), config)?;
     let planner = &run.learner.planner;
-    let idle = idle_offload(&run.plan, &run.learner).map(str::to_owned);
-    let warnings = [planner.beyond(), planner.fewer_normalised(), idle];
-    for message in warnings.into_iter().flatten() {
+    let idle = idle_offload(&run.plan, &run.learner).into_iter().map(str::to_owned);
+    let warnings = planner.beyond().into_iter().chain(planner.fewer_normalised());
+    for message in warnings.chain(idle).collect::<Vec<_>>() {
         run.reports.event(&Event::Warning { message })?;
     }
     if !fresh.is_empty() {
@@ -389,12 +389,13 @@ fn learner(
     })
 }
 
-/// What is to be said of an offload that does nothing.
-fn idle_offload(plan: &Plan, learner: &Learner) -> Option<&'static str> {
+/// What is to be said of offloads that do nothing.
+fn idle_offload(plan: &Plan, learner: &Learner) -> impl Iterator<Item = &'static str> {
     let is_moved = |operation: &Operation| matches!(operation, Operation::Offload { .. });
-    match plan.memory.offload() {
+    let on_cpu = !is_gpu(&learner.device);
+    let activations = match plan.memory.offload() {
         OffloadConfig::None(_) => None,
-        OffloadConfig::Host(_) if !is_gpu(&learner.device) => Some(
+        OffloadConfig::Host(_) if on_cpu => Some(
             "`offload = \"host\"` under [memory] frees nothing: the memory of the CPU is the host's. \
              `[memory.offload.disk]` does.",
         ),
@@ -404,7 +405,11 @@ fn idle_offload(plan: &Plan, learner: &Learner) -> Option<&'static str> {
              cannot be moved, and put no inputs aside. Choose a policy under \
              [memory.checkpointing], such as \"every\".",
         ),
-    }
+    };
+    let optimizer = (plan.memory.offload_optimizer && on_cpu).then_some(
+        "`offload_optimizer = true` under [memory] frees nothing: the memory of the CPU is the host's.",
+    );
+    activations.into_iter().chain(optimizer)
 }
 
 /// How steps are taken.

@@ -1,15 +1,17 @@
 //! What may change between the parts of one run, and what may not.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::plan::Plan;
+use super::differences;
+use crate::choice::{Choice, NoSettings};
+use crate::memory::{CheckpointingConfig, MemoryConfig};
+use crate::plan::{Chosen, Combination, Machine, NothingFits, Plan, Planner, Predictor};
 use crate::report::EndReason;
 use crate::run::Position;
 
 /// Keys that may differ when a run is resumed, each with all keys below it: none changes what was
-/// done so far.
-const FREE: [&str; 14] = [
+/// done so far, and those of `[memory]` no bit of what will be.
+const FREE: [&str; 18] = [
     "run.name",
     "run.output",
     "run.log_every",
@@ -24,6 +26,10 @@ const FREE: [&str; 14] = [
     "data.cache.disk.folder",
     "train.epochs",
     "train.early_stopping",
+    "memory.checkpointing",
+    "memory.offload",
+    "memory.offload_optimizer",
+    "memory.budget",
 ];
 
 /// The configuration is not the one that the run was started with.
@@ -50,17 +56,6 @@ pub(super) fn check_unchanged(folder: &Path, resolved: &str) -> Result<(), Chang
     }
 }
 
-/// The keys that differ between two TOML texts, with both values, but for those that are free.
-pub(crate) fn differences(before: &str, now: &str, is_free: impl Fn(&str) -> bool) -> Vec<String> {
-    let (before, now) = (keys(before), keys(now));
-    let all: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-    let show = |value: Option<&String>| value.map_or("not set".to_owned(), Clone::clone);
-    all.into_iter()
-        .filter(|key| before.get(*key) != now.get(*key) && !is_free(key))
-        .map(|key| format!("  {key} was {}, is {}", show(before.get(key)), show(now.get(key))))
-        .collect()
-}
-
 fn is_free(key: &str) -> bool {
     // Data may move.
     if key.starts_with("data.") && key.ends_with(".root") {
@@ -71,31 +66,52 @@ fn is_free(key: &str) -> bool {
     })
 }
 
-/// Every value of a configuration by its dotted key.
-fn keys(toml: &str) -> BTreeMap<String, String> {
-    fn walk(value: &toml::Value, key: String, into: &mut BTreeMap<String, String>) {
-        match value {
-            toml::Value::Table(table) if !table.is_empty() => {
-                for (name, value) in table {
-                    let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
-                    walk(value, key, into);
-                }
-            }
-            toml::Value::Array(items) if items.iter().any(toml::Value::is_table) => {
-                for (index, value) in items.iter().enumerate() {
-                    walk(value, format!("{key}[{index}]"), into);
-                }
-            }
-            value => {
-                into.insert(key, value.to_string());
-            }
-        }
+/// How the steps of a resumed run are taken: as the saved state remembers it, but for what has been
+/// changed since, where it remembers anything.
+///
+/// # Errors
+/// When nothing keeps within a budget that is to be kept within.
+pub(super) fn planner(
+    plan: &Plan,
+    machine: Machine,
+    position: Option<Position>,
+) -> Result<Planner, NothingFits> {
+    let Some(Position { memory: Some(chosen), memory_config, .. }) = position else {
+        return Planner::choose(plan, machine);
+    };
+    let Some(before) = memory_config.filter(|before| *before != plan.memory) else {
+        return Ok(Planner::resumed(plan, machine, chosen));
+    };
+    let asked_for = Predictor::new(plan, machine).budget();
+    let budget = if before.budget == plan.memory.budget { chosen.budget } else { asked_for };
+    let way = changed(chosen.way, &before, &plan.memory);
+    let planner = Planner::resumed(plan, machine, Chosen { way, budget });
+    let (way, prediction) = (planner.way(), planner.prediction());
+    let keeps_within = matches!(way.checkpointing.0, CheckpointingConfig::Budget(_));
+    // A budget lowered where memory has not sufficed is kept within as well as can be.
+    if keeps_within && budget == asked_for && !prediction.fits {
+        let (least, micro_batch) = (prediction.peak, way.micro_batch);
+        let advice = planner.what_would_fit();
+        let written = plan.memory.budget.is_some();
+        return Err(NothingFits { fixed: false, written, budget, least, micro_batch, advice });
     }
-    let mut keys = BTreeMap::new();
-    // A damaged copy compares as empty: then every key is named as changed, which is true.
-    let table = toml::from_str(toml).unwrap_or_default();
-    walk(&toml::Value::Table(table), String::new(), &mut keys);
-    keys
+    Ok(planner)
+}
+
+/// `way`, chosen under `before`, with what `now` says otherwise. What decides about bits stays: the
+/// images at once and what dense layers keep.
+fn changed(way: Combination, before: &MemoryConfig, now: &MemoryConfig) -> Combination {
+    let checkpointing = match &now.checkpointing {
+        Some(policy) if now.checkpointing != before.checkpointing => policy.clone(),
+        // It was chosen, for the budget of then.
+        None if now.budget != before.budget => Choice(CheckpointingConfig::Budget(NoSettings {})),
+        _ => way.checkpointing,
+    };
+    let offload = match &now.offload {
+        Some(place) if now.offload != before.offload => place.clone(),
+        _ => way.offload,
+    };
+    Combination { checkpointing, offload, offload_optimizer: now.offload_optimizer, ..way }
 }
 
 /// Lets a run that had ended go on when more epochs or more patience are asked for now.

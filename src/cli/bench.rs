@@ -51,7 +51,7 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
         let kill = Some(rustix::process::Signal::KILL);
         rustix::process::set_parent_process_death_signal(kill).map_err(Failure::other)?;
     }
-    let (plan, source) = super::located(&bench.config, &bench.overrides.set)?;
+    let (plan, source) = super::located_for(&bench.config, &bench.overrides.set, super::is_here)?;
     let steps = match bench.data {
         true => build::Bench::on_data(&plan),
         false => build::Bench::new(&plan),

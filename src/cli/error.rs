@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::build::BuildError;
 use crate::memory::OutOfMemory;
+use crate::memory::offload::OffloadError;
 use crate::run::{LearnError, RunError, Signal};
 
 /// An error from anywhere in the program, with what it means for whoever started it.
@@ -90,6 +91,7 @@ impl From<BuildError> for Failure {
         let kind = match &error {
             BuildError::Device(_)
             | BuildError::Precision { .. }
+            | BuildError::Offload(OffloadError::Open { .. })
             | BuildError::Changed(_)
             | BuildError::OtherModel { .. }
             | BuildError::OtherImages { .. } => Kind::Configuration,

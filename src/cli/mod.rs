@@ -23,8 +23,8 @@ use std::path::Path;
 
 use clap::{Parser, Subcommand};
 
-use crate::build::BuildError;
-use crate::config::{self, ConfigError, Loaded, Source};
+use crate::build::{self, BuildError, NotHere};
+use crate::config::{self, ConfigError, Fault, Loaded, Source};
 use crate::plan::Plan;
 
 pub use error::{Failure, Kind};
@@ -36,9 +36,9 @@ pub use panic::{caught, install_panic_hook};
     name = "trainer",
     version,
     about = "Trains image models that do not fit in GPU memory, from one TOML file",
-    long_about = "Trains multi-head image models, DenseNets on radiographs first, from one TOML \
-                  file: the data, the model, its heads, the optimizer and how a step fits in \
-                  memory.",
+    long_about = "Trains image models that do not fit in GPU memory, from one TOML file\n\n\
+                  The file names the data, the model, its heads, the optimizer and how a step fits \
+                  in memory.",
     after_help = "\
 First steps:
   trainer run configs/quickstart.toml      makes its own images and trains on them
@@ -74,16 +74,36 @@ enum Command {
 
 /// The plan of the configuration at `path` with the changes of `--set`.
 fn planned(path: &Path, set: &[String]) -> Result<Plan, Failure> {
-    located(path, set).map(|(plan, _)| plan)
+    planned_for(path, set, |_| Ok(()))
+}
+
+/// The same, for what needs more than a right configuration.
+fn planned_for(
+    path: &Path,
+    set: &[String],
+    check: impl Fn(&Plan) -> Result<(), Fault>,
+) -> Result<Plan, Failure> {
+    located_for(path, set, check).map(|(plan, _)| plan)
 }
 
 /// The same, and where it was written.
-fn located(path: &Path, set: &[String]) -> Result<(Plan, Source), Failure> {
+fn located_for(
+    path: &Path,
+    set: &[String],
+    check: impl Fn(&Plan) -> Result<(), Fault>,
+) -> Result<(Plan, Source), Failure> {
     let wrong =
         |error: ConfigError| Failure::configuration(error.render(std::io::stderr().is_terminal()));
     let Loaded { config, source } = config::load(path, set).map_err(wrong)?;
-    let plan = crate::plan::plan(config).map_err(|fault| wrong(source.error(fault)))?;
+    let plan = crate::plan::plan(config).and_then(|plan| check(&plan).map(|()| plan));
+    let plan = plan.map_err(|fault| wrong(source.error(fault)))?;
     Ok((plan, source))
+}
+
+/// Whether a run of `plan` finds here what it names beside its device and data.
+fn is_here(plan: &Plan) -> Result<(), Fault> {
+    build::check_here(plan)
+        .map_err(|NotHere { key, message, help }| Fault::new(key, message).help(help))
 }
 
 /// What ends the program where what `source` describes cannot be opened: a budget that nothing fits
@@ -134,7 +154,9 @@ mod tests {
     #[test]
     fn every_argument_and_subcommand_says_what_it_does() {
         fn look(command: &clap::Command) {
-            assert!(command.get_about().is_some(), "`{command}` has no text");
+            let about = command.get_about().expect("a text").to_string();
+            let long = command.get_long_about().map_or(about.clone(), ToString::to_string);
+            assert_eq!(long.lines().next(), Some(about.as_str()), "-h and --help of `{command}`");
             for argument in command.get_arguments() {
                 assert!(argument.get_help().is_some(), "`{argument}` of `{command}` has no text");
             }

@@ -37,7 +37,8 @@ pub struct Run {
     /// Goes on from what the run folder holds
     ///
     /// The newest state that is whole is used. The configuration must be the one the run was
-    /// started with, but for what does not change results.
+    /// started with, but for what does not change results, such as `train.epochs`, `run.save`, and
+    /// `checkpointing`, `offload`, `offload_optimizer` and `budget` under [memory].
     #[arg(long)]
     resume: bool,
     /// Removes what the run folder holds and starts anew
@@ -56,7 +57,7 @@ pub fn execute(run: Run) -> Result<(), Failure> {
     // `--device` is the same as `--set device.use=…`, so that the resolved configuration has it.
     let mut set = run.overrides.set;
     set.extend(run.device.map(|device| format!("device.use={}", toml::Value::String(device))));
-    let (plan, source) = super::located(&run.config, &set)?;
+    let (plan, source) = super::located_for(&run.config, &set, super::is_here)?;
     let mode = match (run.resume, run.overwrite) {
         (true, _) => FolderMode::Resume,
         (_, true) => FolderMode::Overwrite,

@@ -13,7 +13,7 @@ use super::{Failure, Kind, output};
 use crate::config;
 use crate::plan;
 use crate::run::Stop;
-use crate::sweep::{self, Columns, Outcome, Row, Status, Sweep as Measurement, SweepFolder, Told};
+use crate::sweep::{self, Outcome, Row, Status, Sweep as Measurement, SweepFolder, Told};
 
 /// Measures a configuration in many combinations of values, each in a process of its own
 ///
@@ -73,14 +73,14 @@ pub fn execute(command: &Sweep) -> Result<(), Failure> {
         run.output.join(format!("{}-sweep", run.name))
     });
     let mut folder = SweepFolder::open(&path, &sweep, command.overwrite).map_err(failure)?;
-    let mut screen = Screen::new(command.json, &sweep);
-    let outcome = sweep.execute(&mut folder, &stop, |told| screen.show(&told));
+    let mut screen = Screen::new(&sweep);
+    let outcome = sweep.execute(&mut folder, &stop, |told| screen.tell(&told));
     screen.bar.finish_and_clear();
     let (rows, stopped) = match outcome.map_err(failure)? {
         Outcome::Done(rows) => (rows, None),
         Outcome::Stopped(rows, signal) => (rows, Some(signal)),
     };
-    screen.conclude(&sweep.keys, &rows)?;
+    show(&sweep.keys, &rows, command.json)?;
     if let Some(signal) = stopped {
         let (name, done, of) = (signal.name(), rows.len(), sweep.combinations.len());
         let told = format!(
@@ -97,7 +97,8 @@ fn planned(command: &Sweep) -> Result<Measurement, Failure> {
         Failure::configuration(error.render(std::io::stderr().is_terminal()))
     };
     let grid = config::load_grid(&command.config, &command.overrides.set, &command.grid);
-    let sweep = Measurement::plan(grid.map_err(wrong)?, plan::plan).map_err(wrong)?;
+    let plan = |config| plan::plan(config).and_then(|plan| super::is_here(&plan).map(|()| plan));
+    let sweep = Measurement::plan(grid.map_err(wrong)?, plan).map_err(wrong)?;
     let reference = command.reference.map(|row| row.get() - 1);
     let count = sweep.combinations.len();
     if reference.is_some_and(|row| row >= count) {
@@ -136,36 +137,23 @@ fn ended(rows: &[Row], folder: &SweepFolder) -> Result<(), Failure> {
     Err(Failure::new(kind, told).with_help(help))
 }
 
-/// Where rows are shown as they come.
-struct Screen<'a> {
+/// Where rows are told as they come, and shown at the end: percentages are of a row that may come last.
+struct Screen {
     bar: ProgressBar,
-    columns: Columns<'a>,
-    json: bool,
-    /// Whether standard output is no terminal: it gets Markdown, row by row.
-    piped: bool,
     count: usize,
     width: usize,
-    begun: bool,
     device: Option<String>,
 }
 
-impl<'a> Screen<'a> {
-    fn new(json: bool, sweep: &'a Measurement) -> Self {
+impl Screen {
+    fn new(sweep: &Measurement) -> Self {
         let bar = ProgressBar::new_spinner();
         bar.enable_steady_tick(Duration::from_millis(100));
-        Self {
-            bar,
-            columns: Columns::new(&sweep.keys, &[]),
-            json,
-            piped: !std::io::stdout().is_terminal(),
-            count: sweep.combinations.len(),
-            width: sweep.combinations.iter().map(|one| one.name.len()).max().unwrap_or(0),
-            begun: false,
-            device: None,
-        }
+        let width = sweep.combinations.iter().map(|one| one.name.len()).max().unwrap_or(0);
+        Self { bar, count: sweep.combinations.len(), width, device: None }
     }
 
-    fn show(&mut self, told: &Told<'_>) {
+    fn tell(&mut self, told: &Told<'_>) {
         match told {
             Told::Begins(of) => self.bar.set_message(of.name.clone()),
             Told::Row { number, of, row, kept } => {
@@ -173,16 +161,7 @@ impl<'a> Screen<'a> {
                 let kept = if *kept { "  (from before)" } else { "" };
                 let shown = sweep::summary(row);
                 let line = format!("{}/{count}  {:width$}  {shown}{kept}", number + 1, of.name);
-                self.bar.suspend(|| match self.piped && !self.json {
-                    true => {
-                        let head =
-                            if self.begun { String::new() } else { self.columns.markdown_head() };
-                        // A reader that has gone is no reason to end: the rows are saved.
-                        let _ = output::print(&format!("{head}{}", self.columns.markdown_row(row)));
-                    }
-                    false => eprintln!("{line}"),
-                });
-                self.begun = true;
+                self.bar.suspend(|| eprintln!("{line}"));
                 self.compare(row);
             }
         }
@@ -198,17 +177,13 @@ impl<'a> Screen<'a> {
         }
         self.device = row.device.clone().or(self.device.take());
     }
+}
 
-    fn conclude(&self, keys: &[String], rows: &[Row]) -> Result<(), Failure> {
-        if self.json {
-            return output::print(&serde_json::to_string_pretty(rows).map_err(Failure::other)?);
-        }
-        match self.piped {
-            true => match sweep::reasons(keys, rows).as_str() {
-                "" => Ok(()),
-                reasons => output::print(reasons),
-            },
-            false => output::print(&sweep::drawn(keys, rows)),
-        }
+/// Prints the rows: as JSON where that is asked for, drawn on a terminal, else as Markdown.
+fn show(keys: &[String], rows: &[Row], json: bool) -> Result<(), Failure> {
+    if json {
+        return output::print(&serde_json::to_string_pretty(rows).map_err(Failure::other)?);
     }
+    let table = if std::io::stdout().is_terminal() { sweep::drawn } else { sweep::markdown };
+    output::print(&table(keys, rows))
 }

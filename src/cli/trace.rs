@@ -99,7 +99,8 @@ pub fn execute(command: &Trace) -> Result<(), Failure> {
 
 fn asked(command: &Trace) -> Result<Vec<Asked>, Failure> {
     if command.grid.is_empty() {
-        let (plan, source) = super::located(&command.config, &command.overrides.set)?;
+        let (config, set) = (&command.config, &command.overrides.set);
+        let (plan, source) = super::located_for(config, set, super::is_here)?;
         return Ok(vec![Asked { name: plan.run.name.clone(), set: Map::new(), plan, source }]);
     }
     let wrong =
@@ -107,7 +108,8 @@ fn asked(command: &Trace) -> Result<Vec<Asked>, Failure> {
     let grid = config::load_grid(&command.config, &command.overrides.set, &command.grid);
     let asked = |combination: Combination| {
         let Loaded { config, source } = combination.loaded.clone();
-        let plan = plan::plan(config).map_err(|fault| combination.error(source.error(fault)));
+        let plan = plan::plan(config).and_then(|plan| super::is_here(&plan).map(|()| plan));
+        let plan = plan.map_err(|fault| combination.error(source.error(fault)));
         let json = |value: &toml::Value| serde_json::to_value(value).unwrap_or_default();
         let set = combination.set.iter().map(|(key, value)| (key.clone(), json(value)));
         let (name, set, plan) = (name(&combination.set), set.collect(), plan.map_err(wrong)?);

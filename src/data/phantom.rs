@@ -69,9 +69,12 @@ pub enum PhantomState {
 /// Draws the phantom unless its folder holds it already. `progress` is told how many of how many
 /// patients are done.
 ///
+/// It is written beside the folder and renamed at the end: a folder is complete or absent. What an
+/// interrupted call leaves (`<root>.partial-…`) the next one removes.
+///
 /// # Errors
-/// As [`write_phantom`]; a folder that holds something else, or a phantom with other settings, is
-/// left alone and refused.
+/// Settings out of range, whatever the file system refuses, and a folder that holds something else or
+/// a phantom with other settings, which is left alone.
 pub fn ensure_phantom(
     settings: &PhantomSettings,
     progress: impl FnMut(usize, usize),
@@ -86,22 +89,11 @@ pub fn ensure_phantom(
 }
 
 /// Draws the phantom into a folder that does not exist yet or is empty.
-///
-/// It is written beside the folder and renamed at the end: a folder is complete or absent. What an
-/// interrupted call leaves (`<root>.partial-…`) the next one removes.
-///
-/// # Errors
-/// Settings out of range, a folder that is in use, and whatever the file system refuses.
-pub fn write_phantom(
+fn write_phantom(
     settings: &PhantomSettings,
     progress: impl FnMut(usize, usize),
 ) -> Result<(), DataError> {
-    check(settings)?;
     let root = &settings.root;
-    if !is_free(root)? {
-        let reason = "it is not empty".to_owned();
-        return Err(DataError::NotAPhantom { root: root.clone(), reason });
-    }
     let partial = Partial::create(root)?;
     draw_all(settings, &partial.path, progress)?;
     write_synced(&partial.path.join(TABLE), &table(settings)?)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::config::DataConfig;
+use super::config::{ArraysConfig, DataConfig};
 use super::error::DataError;
 use crate::model::{HeadConfig, Task};
 use crate::random::stream;
@@ -21,38 +21,66 @@ pub struct RandomSettings {
     pub seed: u64,
 }
 
+/// What of a configuration is in the way of random samples.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RandomFault {
+    /// The key.
+    pub key: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead.
+    pub help: &'static str,
+}
+
+/// The arrays of `config` that random samples can be written into.
+///
+/// # Errors
+/// No `[data.arrays]`, arrays in archives, arrays of patients or splits.
+pub fn check_random(config: &DataConfig) -> Result<&ArraysConfig, RandomFault> {
+    let fault = |key: &str, message: String, help| {
+        let key = format!("data{key}");
+        Err(RandomFault { key, message, help })
+    };
+    let Some(arrays) = &config.arrays else {
+        let message = "random samples are written into `[data.arrays]`, which is not there";
+        let help = "add `[data.arrays]` with `images` and `targets` in place of other data; \
+                    `trainer data phantom` draws radiographs";
+        return fault("", message.to_owned(), help);
+    };
+    for (name, given) in [("patients", &arrays.patients), ("split", &arrays.split)] {
+        if given.is_some() {
+            let message = format!("random samples have no `{name}`");
+            return fault(&format!(".arrays.{name}"), message, "remove it");
+        }
+    }
+    let targets = arrays.targets.iter().map(|(head, name)| (format!("targets.{head}"), name));
+    for (key, name) in std::iter::once(("images".to_owned(), &arrays.images)).chain(targets) {
+        if Path::new(name).extension().is_none_or(|kind| kind != "npy") {
+            let message = format!("random samples cannot be written into {name:?}");
+            return fault(&format!(".arrays.{key}"), message, "name a file that ends in `.npy`");
+        }
+    }
+    Ok(arrays)
+}
+
 /// Writes the arrays of images and targets that `[data.arrays]` names: images and numbers from
 /// U(0, 1), findings 0 or 1, classes equally likely. Returns their files.
 ///
 /// # Errors
-/// No `[data.arrays]`, arrays in archives, arrays of patients or splits, no samples, a file that is
-/// there already or cannot be written.
+/// What [`check_random`] refuses, and a file that is there already or cannot be written.
 pub fn write_random(
     config: &DataConfig,
     heads: &[HeadConfig],
     settings: RandomSettings,
 ) -> Result<Vec<PathBuf>, DataError> {
-    let wrong = |message: &str| DataError::Config(message.to_owned());
-    let Some(arrays) = &config.arrays else {
-        return Err(wrong("random samples are written for [data.arrays], which is not there"));
-    };
-    if arrays.patients.is_some() || arrays.split.is_some() {
-        return Err(wrong("random samples have no patients and no split: remove them"));
-    }
-    if settings.samples == 0 {
-        return Err(wrong("no samples are asked for"));
-    }
-    let path = |name: &str| match Path::new(name).extension().is_some_and(|kind| kind == "npy") {
-        true => Ok(arrays.root.as_ref().map_or_else(|| name.into(), |root| root.join(name))),
-        false => Err(DataError::Config(format!(
-            "`{name}` cannot be written: name a file that ends in .npy"
-        ))),
-    };
+    let arrays = check_random(config).map_err(|fault| DataError::Config(fault.message))?;
+    let path =
+        |name: &str| arrays.root.as_ref().map_or_else(|| name.into(), |root| root.join(name));
     let samples = settings.samples;
     let random = |purpose: &str| stream(settings.seed, &format!("random/{purpose}"), &[]);
     let [height, width] = config.image.size;
     let shape = vec![samples, config.image.channels, height, width];
-    let mut written = vec![path(&arrays.images)?];
+    let mut written = vec![path(&arrays.images)];
     write(&written[0], &shape, &mut random("images"), |random| random.random::<f32>())?;
     for head in heads {
         let Some(name) = arrays.targets.get(&head.name) else { continue };
@@ -65,7 +93,7 @@ pub fn write_random(
             Task::Multilabel | Task::Binary => f32::from(u8::from(random.random::<bool>())),
             Task::Regression => random.random::<f32>(),
         };
-        let target = path(name)?;
+        let target = path(name);
         write(&target, &shape, &mut random(&format!("targets/{}", head.name)), draw)?;
         written.push(target);
     }

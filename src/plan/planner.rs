@@ -176,6 +176,9 @@ impl Planner {
             OffloadConfig::Host(_) => parts.push("offloaded to the host".to_owned()),
             OffloadConfig::Disk(_) => parts.push("offloaded to disk".to_owned()),
         }
+        if self.way.offload_optimizer {
+            parts.push("optimizer's state in host memory".to_owned());
+        }
         let Prediction { peak, recompute_percent, .. } = self.prediction;
         format!(
             "memory: {}; predicted peak {} of {}, {recompute_percent:.0}% recomputed",

@@ -109,7 +109,7 @@ impl Run {
     /// Tells where memory has not sufficed, and remembers it.
     fn tell_retreats(&mut self) -> Result<(), ReportError> {
         for Retreat { from, to, wanted } in std::mem::take(&mut self.learner.retreats) {
-            self.position.memory = self.learner.planner.chosen();
+            self.position.remember(&self.learner.planner, &self.plan.memory);
             let numbers = match self.plan.parts_matter() {
                 true => format!("over which BatchNorm normalises: other numbers than with {from}"),
                 false => "which gives the same gradient".to_owned(),

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::memory::MemoryConfig;
 use crate::optim::{LossScale, ScheduleState};
-use crate::plan::Chosen;
+use crate::plan::{Chosen, Planner};
 use crate::report::{EndReason, EpochValues};
 use crate::run::tally::Tally;
 use crate::run::watch::Watch;
@@ -56,6 +57,9 @@ pub struct Position {
     /// what it says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Chosen>,
+    /// `[memory]` as it was then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_config: Option<MemoryConfig>,
     /// Steps taken by each parameter, as the optimizer counts them.
     pub optimizer: BTreeMap<String, u64>,
 }
@@ -82,6 +86,7 @@ impl Position {
             ended: None,
             metrics_bytes: 0,
             memory: None,
+            memory_config: None,
             optimizer: BTreeMap::new(),
         }
     }
@@ -89,6 +94,12 @@ impl Position {
     /// The epoch that a person is told the run is in: at the very end of one, that one.
     pub fn epoch_told(&self) -> usize {
         if self.batch == 0 { (self.epoch - 1).max(1) } else { self.epoch }
+    }
+
+    /// Notes how steps are taken under `config`, where a resumed run could not know.
+    pub fn remember(&mut self, planner: &Planner, config: &MemoryConfig) {
+        self.memory = planner.chosen();
+        self.memory_config = self.memory.is_some().then(|| config.clone());
     }
 
     /// Moves on to the next epoch.

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::row::{Row, Set};
+use super::row::{Row, Set, relate};
 use super::{Sweep, table};
 use crate::build::differences;
 use crate::run::{LockError, RunLock};
@@ -128,8 +128,15 @@ impl SweepFolder {
         Some(self.found.remove(at))
     }
 
-    /// Writes `rows`, and after them those found and not taken, in every format.
-    pub(super) fn save(&self, keys: &[String], rows: &[Row]) -> Result<(), SweepError> {
+    /// Writes `rows`, and after them those found and not taken, in every format, with the
+    /// percentages of all filled in.
+    pub(super) fn save(
+        &mut self,
+        keys: &[String],
+        rows: &mut [Row],
+        reference: Option<&Set>,
+    ) -> Result<(), SweepError> {
+        relate(rows, &mut self.found, reference);
         let all: Vec<Row> = rows.iter().chain(&self.found).cloned().collect();
         let path = self.path.join(ROWS);
         let wrong = |source| SweepError::Rows { path: path.clone(), source };

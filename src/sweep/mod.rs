@@ -15,8 +15,8 @@ mod table;
 use std::path::PathBuf;
 
 pub use folder::{SweepError, SweepFolder};
-pub use row::{Row, Status, relate};
-pub use table::{Columns, csv, drawn, markdown, reasons, summary};
+pub use row::{Row, Status};
+pub use table::{drawn, markdown, summary};
 
 use crate::config::{self, Grid};
 use crate::plan::Plan;
@@ -37,8 +37,8 @@ pub struct Sweep {
     pub steps: usize,
     /// Whether they are taken on one batch that stays on the device, not on the data.
     pub synthetic: bool,
-    /// The number of the row, from 0, that others are given in percent of; without one, the first
-    /// that fits.
+    /// The combination, by its number from 0, that others are given in percent of; without one, the
+    /// first that fits.
     pub reference: Option<usize>,
 }
 
@@ -117,6 +117,7 @@ impl Sweep {
         mut tell: impl FnMut(Told<'_>),
     ) -> Result<Outcome, SweepError> {
         let mut rows: Vec<Row> = Vec::new();
+        let reference = self.reference.map(|number| &self.combinations[number].set);
         for (number, of) in self.combinations.iter().enumerate() {
             let kept = folder.take(&of.set).filter(|row| row.status != Status::Failed);
             let is_kept = kept.is_some();
@@ -127,15 +128,14 @@ impl Sweep {
                     match child::measure(self, of, folder, stop)? {
                         child::Ended::Row(row) => *row,
                         child::Ended::Stopped(signal) => {
-                            folder.save(&self.keys, &rows)?;
+                            folder.save(&self.keys, &mut rows, reference)?;
                             return Ok(Outcome::Stopped(rows, signal));
                         }
                     }
                 }
             };
             rows.push(row);
-            relate(&mut rows, self.reference);
-            folder.save(&self.keys, &rows)?;
+            folder.save(&self.keys, &mut rows, reference)?;
             tell(Told::Row { number, of, row: &rows[number], kept: is_kept });
         }
         Ok(Outcome::Done(rows))

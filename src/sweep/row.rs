@@ -53,6 +53,9 @@ pub struct Row {
     pub percent: Option<f64>,
     /// What `nvidia-smi` reports in percent of the reference's.
     pub smi_percent: Option<f64>,
+    /// Whether it is the reference.
+    #[serde(default)]
+    pub reference: bool,
     /// The peak that was predicted.
     #[serde(default)]
     pub predicted_peak: Option<u64>,
@@ -86,6 +89,7 @@ impl Row {
             oversubscribed: None,
             percent: None,
             smi_percent: None,
+            reference: false,
             predicted_peak: None,
             recomputed_percent: None,
             ms_per_step: None,
@@ -98,20 +102,24 @@ impl Row {
     }
 }
 
-/// Fills in the percentages: of row `reference`, or of the first that was measured.
-pub fn relate(rows: &mut [Row], reference: Option<usize>) {
-    let reference = match reference {
-        Some(number) => rows.get(number),
-        None => rows.iter().find(|row| row.status == Status::Ok),
+/// Fills in the percentages of all rows, those of `rows` and of `others`: of the row with the values
+/// `reference`, or of the first that was measured.
+pub fn relate(rows: &mut [Row], others: &mut [Row], reference: Option<&Set>) {
+    let is_it = |row: &Row| match reference {
+        Some(set) => row.set == *set,
+        None => row.status == Status::Ok,
     };
-    let (peak, smi) = reference.map_or((None, None), |row| (row.peak, row.smi));
+    let found = rows.iter().chain(others.iter()).position(is_it);
+    let of = found.and_then(|place| rows.iter().chain(others.iter()).nth(place));
+    let (peak, smi) = of.map_or((None, None), |row| (row.peak, row.smi));
     let percent = |bytes: Option<u64>, of: Option<u64>| match (bytes, of) {
         (Some(bytes), Some(of)) if of > 0 => Some(bytes as f64 / of as f64 * 100.0),
         _ => None,
     };
-    for row in rows {
+    for (place, row) in rows.iter_mut().chain(others).enumerate() {
         row.percent = percent(row.peak, peak);
         row.smi_percent = percent(row.smi, smi);
+        row.reference = found == Some(place);
     }
 }
 
@@ -123,26 +131,38 @@ mod tests {
         Row { peak, smi, ..Row::new(Set::new(), status) }
     }
 
+    fn set(segments: i64) -> Set {
+        Set::from([("segments".to_owned(), segments.into())])
+    }
+
     #[test]
     fn percentages_are_of_the_first_that_fits_or_of_the_one_asked_for() {
         // Experiment 6: no segments run out of memory; 2, 4 and 8 of them.
-        let mut rows = vec![
+        let mut all = [
             row(Status::OutOfMemory, None, None),
             row(Status::Ok, Some(6033), Some(7212)),
             row(Status::Ok, Some(4350), Some(6000)),
             row(Status::Ok, Some(3777), Some(5428)),
         ];
-        let shown = |rows: &[Row]| -> Vec<Option<String>> {
-            rows.iter().map(|row| row.smi_percent.map(|p| format!("{p:.1}"))).collect()
-        };
-        relate(&mut rows, None);
-        let text = |text: &str| Some(text.to_owned());
-        assert_eq!(shown(&rows), [None, text("100.0"), text("83.2"), text("75.3")]);
-        relate(&mut rows, Some(3));
-        assert_eq!(shown(&rows)[3], text("100.0"));
-        assert_eq!(rows[1].percent.map(|p| p.round()), Some(160.0));
-        relate(&mut rows, Some(0));
-        assert_eq!(shown(&rows), [None, None, None, None]);
+        for (segments, row) in all.iter_mut().enumerate() {
+            row.set = set(segments as i64);
+        }
+        // The percentages do not depend on which of the rows are of the grid.
+        for count in 0..=all.len() {
+            let mut related = |reference: Option<&Set>| -> Vec<Option<String>> {
+                let (rows, others) = all.split_at_mut(count);
+                relate(rows, others, reference);
+                all.iter().map(|row| row.smi_percent.map(|p| format!("{p:.1}"))).collect()
+            };
+            let text = |text: &str| Some(text.to_owned());
+            assert_eq!(related(None), [None, text("100.0"), text("83.2"), text("75.3")]);
+            assert_eq!(related(Some(&set(3)))[3], text("100.0"));
+            assert_eq!(related(Some(&set(0))), [None, None, None, None]);
+            related(Some(&set(3)));
+            assert_eq!(all[1].percent.map(|p| p.round()), Some(160.0));
+            let references: Vec<bool> = all.iter().map(|row| row.reference).collect();
+            assert_eq!(references, [false, false, false, true]);
+        }
     }
 
     #[test]

@@ -31,14 +31,14 @@ fn mib(bytes: u64) -> String {
 }
 
 /// The columns of a table for people.
-pub struct Columns<'a> {
+struct Columns<'a> {
     keys: &'a [String],
     figures: Vec<&'static Column>,
 }
 
 impl<'a> Columns<'a> {
     /// Those that are always there, and those that some of `rows` have.
-    pub fn new(keys: &'a [String], rows: &[Row]) -> Self {
+    fn new(keys: &'a [String], rows: &[Row]) -> Self {
         let has = |column: &&Column| !column.1 || rows.iter().any(|row| column.2(row).is_some());
         Self { keys, figures: FIGURES.iter().filter(has).collect() }
     }
@@ -55,7 +55,7 @@ impl<'a> Columns<'a> {
     }
 
     /// The first two lines of a Markdown table.
-    pub fn markdown_head(&self) -> String {
+    fn markdown_head(&self) -> String {
         let titles = self.titles();
         let rules = titles.iter().enumerate().map(|(place, _)| {
             // Swept values and the status are words.
@@ -66,7 +66,7 @@ impl<'a> Columns<'a> {
     }
 
     /// A line of a Markdown table.
-    pub fn markdown_row(&self, row: &Row) -> String {
+    fn markdown_row(&self, row: &Row) -> String {
         line(&self.cells(row))
     }
 }
@@ -88,14 +88,14 @@ fn value(row: &Row, key: &str) -> String {
     }
 }
 
-/// The rows as a Markdown table, then why the others were not measured.
+/// The rows as a Markdown table, then what the percentages are of and why rows were not measured.
 pub fn markdown(keys: &[String], rows: &[Row]) -> String {
     let columns = Columns::new(keys, rows);
     let lines: String = rows.iter().map(|row| columns.markdown_row(row)).collect();
-    format!("{}{lines}{}", columns.markdown_head(), reasons(keys, rows))
+    format!("{}{lines}{}", columns.markdown_head(), notes(keys, rows))
 }
 
-/// The rows as a table on a terminal, then why the others were not measured.
+/// The rows as a table on a terminal, then what the percentages are of and why rows were not measured.
 pub fn drawn(keys: &[String], rows: &[Row]) -> String {
     let columns = Columns::new(keys, rows);
     let mut table = Table::new();
@@ -113,18 +113,25 @@ pub fn drawn(keys: &[String], rows: &[Row]) -> String {
     rows.iter().for_each(|row| {
         table.add_row(aligned(columns.cells(row)));
     });
-    format!("{}\n{}", table.trim_fmt(), reasons(keys, rows))
+    format!("{}\n{}", table.trim_fmt(), notes(keys, rows))
 }
 
-/// Why rows were not measured, a paragraph each; empty when all were.
-pub fn reasons(keys: &[String], rows: &[Row]) -> String {
-    let told = rows.iter().filter_map(|row| {
-        let message = row.message.as_ref()?.replace('\n', "\n  ");
-        let values: Vec<String> =
-            keys.iter().map(|key| format!("{key}={}", value(row, key))).collect();
-        Some(format!("\n- {}: {}: {message}\n", values.join(", "), row.status.name()))
+/// What the percentages are of and why rows were not measured, a paragraph each.
+fn notes(keys: &[String], rows: &[Row]) -> String {
+    let name = |row: &Row| {
+        let values = keys.iter().map(|key| format!("{key}={}", value(row, key)));
+        values.collect::<Vec<_>>().join(", ")
+    };
+    let reference = rows.iter().find(|row| row.reference);
+    let percentages = reference.map(|row| match row.status {
+        Status::Ok => format!("\nPercentages are of {}.\n", name(row)),
+        status => format!("\nNo percentages: the reference is {}: {}.\n", name(row), status.name()),
     });
-    told.collect()
+    let reasons = rows.iter().filter_map(|row| {
+        let message = row.message.as_ref()?.replace('\n', "\n  ");
+        Some(format!("\n- {}: {}: {message}\n", name(row), row.status.name()))
+    });
+    percentages.into_iter().chain(reasons).collect()
 }
 
 /// One row in one line.
@@ -150,7 +157,7 @@ pub fn summary(row: &Row) -> String {
 
 /// The rows as CSV, bytes as bytes.
 pub fn csv(keys: &[String], rows: &[Row]) -> String {
-    const NAMES: [&str; 16] = [
+    const NAMES: [&str; 17] = [
         "status",
         "live",
         "peak",
@@ -160,6 +167,7 @@ pub fn csv(keys: &[String], rows: &[Row]) -> String {
         "oversubscribed",
         "percent",
         "smi_percent",
+        "reference",
         "recomputed_percent",
         "ms_per_step",
         "images_per_second",

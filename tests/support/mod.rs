@@ -91,8 +91,9 @@ impl Result {
         }
         let position = std::fs::read(run.join("last/state.json")).expect("a position");
         let mut position: Value = serde_json::from_slice(&position).expect("JSON");
-        for timed in ["seconds", "epoch_seconds", "metrics_bytes"] {
-            position.as_object_mut().expect("an object").remove(timed);
+        // Neither time nor how steps are made to fit in memory is what they come to.
+        for other in ["seconds", "epoch_seconds", "metrics_bytes", "memory", "memory_config"] {
+            position.as_object_mut().expect("an object").remove(other);
         }
         let lines = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
         let events = lines.lines().map(|line| serde_json::from_str(line).expect("JSON"));

@@ -1,5 +1,6 @@
 //! `trainer data phantom`.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -7,7 +8,7 @@ use indicatif::ProgressBar;
 
 use super::failure;
 use crate::cli::{Failure, output};
-use crate::data::{self, PhantomSettings};
+use crate::data::{self, PhantomSettings, PhantomState};
 
 /// Draws synthetic chest-like radiographs in CheXpert's layout
 ///
@@ -24,28 +25,41 @@ Examples:
   trainer data phantom --out datasets/phantom --patients 500 --size 128 --seed 7
   trainer data phantom --out datasets/large --patients 50 --size 2000 --seed 7")]
 pub struct Phantom {
-    /// The folder to make; it must not exist or be empty
+    /// The folder to make; one that is not empty is left as it is
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// How many patients, each with one to four images
-    #[arg(long, value_name = "N")]
-    patients: usize,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    patients: u32,
     /// Height and width of the images in pixels, 32 to 3000
-    #[arg(long, value_name = "S")]
-    size: usize,
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u16).range(SIZES))]
+    size: u16,
     /// Another seed gives other patients
     #[arg(long, value_name = "K", default_value_t = 0)]
     seed: u64,
 }
 
-/// Draws the phantom.
+/// [`data::PHANTOM_SIZES`] as the parser takes them.
+const SIZES: RangeInclusive<i64> =
+    *data::PHANTOM_SIZES.start() as i64..=*data::PHANTOM_SIZES.end() as i64;
+
+/// Draws the phantom, unless the folder holds it already.
 pub fn execute(phantom: &Phantom) -> Result<(), Failure> {
     let Phantom { out, patients, size, seed } = phantom;
-    let settings =
-        PhantomSettings { root: out.clone(), patients: *patients, size: *size, seed: *seed };
-    let bar = ProgressBar::new(*patients as u64);
-    let drawn = data::write_phantom(&settings, |done, _| bar.set_position(done as u64));
+    let settings = PhantomSettings {
+        root: out.clone(),
+        patients: *patients as usize,
+        size: usize::from(*size),
+        seed: *seed,
+    };
+    let bar = ProgressBar::new(u64::from(*patients));
+    let drawn = data::ensure_phantom(&settings, |done, _| bar.set_position(done as u64));
     bar.finish_and_clear();
-    drawn.map_err(failure)?;
-    output::print(&format!("{patients} patients drawn in {}", out.display()))
+    let shown = out.display();
+    output::print(&match drawn.map_err(failure)? {
+        PhantomState::Written => format!("{patients} patients drawn in {shown}"),
+        PhantomState::Found => {
+            format!("{shown} holds this phantom already, of {patients} patients: nothing to do")
+        }
+    })
 }

@@ -1,13 +1,15 @@
 //! `trainer data random`.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::failure;
 use crate::cli::overrides::Overrides;
-use crate::cli::{Failure, output, planned};
-use crate::data::{self, RandomSettings};
+use crate::cli::{Failure, output, planned_for};
+use crate::config::Fault;
+use crate::data::{self, RandomFault, RandomSettings};
 use crate::model::HeadConfig;
 
 /// Writes random images and targets into the arrays that a configuration names
@@ -27,7 +29,7 @@ pub struct Random {
     overrides: Overrides,
     /// How many images
     #[arg(long, value_name = "N")]
-    samples: usize,
+    samples: NonZero<usize>,
     /// Another seed gives other numbers
     #[arg(long, value_name = "K", default_value_t = 0)]
     seed: u64,
@@ -36,9 +38,12 @@ pub struct Random {
 /// Writes the arrays.
 pub fn execute(random: &Random) -> Result<(), Failure> {
     let Random { config, overrides, samples, seed } = random;
-    let plan = planned(config, &overrides.set)?;
+    let plan = planned_for(config, &overrides.set, |plan| {
+        let fault = |RandomFault { key, message, help }| Fault::new(key, message).help(help);
+        data::check_random(&plan.data).map(drop).map_err(fault)
+    })?;
     let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
-    let settings = RandomSettings { samples: *samples, seed: *seed };
+    let settings = RandomSettings { samples: samples.get(), seed: *seed };
     let written = data::write_random(&plan.data, &heads, settings).map_err(failure)?;
     let name = |file: &PathBuf| file.display().to_string();
     let files: Vec<String> = written.iter().map(name).collect();
