@@ -156,6 +156,17 @@ fn after_running_out_fewer_images_need_less_than_has_failed() {
 }
 
 #[test]
+fn where_the_optimizers_state_waits_is_told() {
+    let told = |set: &[&str]| {
+        let plan = planned(DENSENET, set);
+        Planner::choose(&plan, card(80 << 30)).expect("fits").told()
+    };
+    let place = "optimizer's state in host memory";
+    assert!(told(&["memory.offload_optimizer=true"]).contains(place));
+    assert!(!told(&[]).contains(place));
+}
+
+#[test]
 fn what_is_said_to_fit_does() {
     let plan = planned(DENSENET, &["memory.precision=\"fp32\"", "train.batch_size=8"]);
     let way = Combination { micro_batch: 1, ..Combination::configured(&plan.memory, 8) };
