@@ -379,9 +379,15 @@ impl Solver {
         for point in &mut points {
             point.need = point.need.next_multiple_of(self.unit);
         }
-        points.sort_by(|a, b| a.need.cmp(&b.need).then(a.seconds.total_cmp(&b.seconds)));
+        let sorted = match self.unit {
+            1 => {
+                points.sort_by(|a, b| a.need.cmp(&b.need).then(a.seconds.total_cmp(&b.seconds)));
+                points
+            }
+            unit => fastest_of_each_need(points, unit).collect(),
+        };
         let mut best: Vec<Point> = Vec::new();
-        for point in points {
+        for point in sorted {
             // Sums in another order differ in the last bits.
             let better = |last: &Point| point.seconds < last.seconds * (1.0 - 1e-12);
             if best.last().is_none_or(better) {
@@ -421,6 +427,24 @@ impl Solver {
             }
         }
     }
+}
+
+/// The fastest of the points of each need, which are multiples of `unit`, few of them: from the least
+/// need on.
+fn fastest_of_each_need(points: Vec<Point>, unit: u64) -> impl Iterator<Item = Point> + use<> {
+    let least = points.iter().map(|point| point.need).min().unwrap_or(0);
+    let mut fastest: Vec<Option<Point>> = Vec::new();
+    for point in points {
+        let place = ((point.need - least) / unit) as usize;
+        if place >= fastest.len() {
+            fastest.resize(place + 1, None);
+        }
+        let known = &mut fastest[place];
+        if known.as_ref().is_none_or(|known| point.seconds < known.seconds) {
+            *known = Some(point);
+        }
+    }
+    fastest.into_iter().flatten()
 }
 
 /// The numbers of equal segments that are tried for so many stages.
