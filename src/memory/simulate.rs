@@ -116,9 +116,11 @@ fn land(away: &mut BTreeMap<usize, Away>, numbers: &[usize]) {
     for number in numbers {
         if let Some(block) = away.get_mut(number) {
             block.users -= 1;
+            if block.users == 0 {
+                away.remove(number);
+            }
         }
     }
-    away.retain(|_, block| block.users > 0);
 }
 
 /// What `schedule` takes over stages that cost `stages`.
@@ -146,7 +148,8 @@ pub fn simulate(
     let mut gradients: BTreeMap<usize, Rc<Block>> = BTreeMap::new();
     let (mut work, mut recomputation, mut waiting) = (0.0, 0.0, 0.0);
     // When the device has done its work and each direction of the link is free.
-    let (mut out_free, mut in_free, mut most_away) = (0.0_f64, 0.0_f64, 0);
+    let (mut out_free, mut in_free) = (0.0_f64, 0.0_f64);
+    let (mut outside, mut most_away) = (0, 0);
     let mut arrives: BTreeMap<Parcel, f64> = BTreeMap::new();
     let mut course = Vec::with_capacity(schedule.operations.len());
     for operation in &schedule.operations {
@@ -224,8 +227,8 @@ pub fn simulate(
                     };
                     away.entry(block.number).or_insert_with(new).users += 1;
                 }
-                let outside = away.values().filter(|block| block.back.is_none());
-                most_away = most_away.max(outside.map(|block| block.bytes).sum());
+                outside += moved;
+                most_away = most_away.max(outside);
                 out_free = out_free.max(now) + moved as f64 / speed.link;
                 let key = (micro, stage, what);
                 parcels.insert(key, blocks.iter().map(|block| block.number).collect());
@@ -245,6 +248,7 @@ pub fn simulate(
                     Rc::clone(back)
                 };
                 let mut blocks: Vec<_> = parcels[&key].iter().map(&mut bring).collect();
+                outside -= moved;
                 in_free = in_free.max(now).max(out_free) + moved as f64 / speed.link;
                 arrives.insert(key, in_free);
                 match what {

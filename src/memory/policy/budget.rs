@@ -82,6 +82,50 @@ struct Solver {
     unit: u64,
 }
 
+/// The ways to take a part that were found so far.
+struct Best {
+    /// Needs are rounded up to multiples of it.
+    unit: u64,
+    /// All of them, where needs are not rounded.
+    points: Vec<Point>,
+    /// Else the fastest of each need, in units.
+    fastest: Vec<Option<Point>>,
+}
+
+impl Best {
+    fn add(&mut self, point: Point) {
+        if self.unit == 1 {
+            self.points.push(point);
+            return;
+        }
+        let units = point.need.div_ceil(self.unit);
+        let place = units as usize;
+        if place >= self.fastest.len() {
+            self.fastest.resize(place + 1, None);
+        }
+        let known = &mut self.fastest[place];
+        if known.as_ref().is_none_or(|known| point.seconds < known.seconds) {
+            *known = Some(Point { need: units * self.unit, ..point });
+        }
+    }
+
+    /// Those than which none needs less and takes no longer, from the least need on.
+    fn frontier(mut self) -> Vec<Point> {
+        let by_need =
+            |a: &Point, b: &Point| a.need.cmp(&b.need).then(a.seconds.total_cmp(&b.seconds));
+        self.points.sort_by(by_need);
+        let mut best: Vec<Point> = Vec::new();
+        for point in self.points.into_iter().chain(self.fastest.into_iter().flatten()) {
+            // Sums in another order differ in the last bits.
+            let better = |last: &Point| point.seconds < last.seconds * (1.0 - 1e-12);
+            if best.last().is_none_or(better) {
+                best.push(point);
+            }
+        }
+        best
+    }
+}
+
 impl TradeOff {
     /// For stages that cost `stages`, taken `micros` times a step.
     pub fn new(
@@ -252,11 +296,12 @@ impl Solver {
         if let Some(solved) = self.solved.get(&part) {
             return Rc::clone(solved);
         }
-        let mut points = self.keep(part);
+        let mut best = Best { unit: self.unit, points: Vec::new(), fastest: Vec::new() };
+        self.keep(part, &mut best);
         for count in 1..=part.last - part.first {
-            points.extend(self.checkpoint(part, count));
+            self.checkpoint(part, count, &mut best);
         }
-        let points = Rc::new(self.frontier(points));
+        let points = Rc::new(best.frontier());
         self.solved.insert(part, Rc::clone(&points));
         points
     }
@@ -278,7 +323,7 @@ impl Solver {
         (added, stage.saved + input + output, next(stage.saves_output))
     }
 
-    fn keep(&mut self, part: Part) -> Vec<Point> {
+    fn keep(&mut self, part: Part, best: &mut Best) {
         let (stage, own, given) = (self.stages[part.first], self.own(part), self.given(part.last));
         let (added, outside, next) = self.kept(part);
         let is_last = part.first + 1 == self.stages.len();
@@ -300,16 +345,17 @@ impl Solver {
         need = need.max(back + self.gradients[part.first]);
         let seconds = self.forward[part.first] + self.backward[part.first];
         if part.first == part.last {
-            let choice = Choice::Keep(None);
-            return vec![Point { need, seconds, choice }];
+            best.add(Point { need, seconds, choice: Choice::Keep(None) });
+            return;
         }
         let rest = self.solve(next);
-        let point = |(place, point): (usize, &Point)| Point {
-            need: need.max(point.need + outside),
-            seconds: seconds + point.seconds,
-            choice: Choice::Keep(Some(place)),
-        };
-        rest.iter().enumerate().map(point).collect()
+        for (place, point) in rest.iter().enumerate() {
+            best.add(Point {
+                need: need.max(point.need + outside),
+                seconds: seconds + point.seconds,
+                choice: Choice::Keep(Some(place)),
+            });
+        }
     }
 
     /// The memory that the output of a part's first stage lies in.
@@ -321,7 +367,7 @@ impl Solver {
         }
     }
 
-    fn checkpoint(&mut self, part: Part, count: usize) -> Vec<Point> {
+    fn checkpoint(&mut self, part: Part, count: usize, best: &mut Best) {
         let (first, own, given) = (part.first, self.own(part), self.given(part.last));
         let copy = self.stages[first].checkpoint;
         let standing = given + self.gradients[part.last + 1];
@@ -348,7 +394,6 @@ impl Solver {
             _ => Part { first, last: middle - 1, held: false, roomy: false },
         };
         let again = self.solve(again);
-        let mut points = Vec::with_capacity(later.len() + again.len());
         let (mut at, mut against) = (0, 0);
         let mut least = need.max(later[0].need + aside).max(again[0].need);
         loop {
@@ -358,7 +403,7 @@ impl Solver {
             while again.get(against + 1).is_some_and(|point| point.need <= least) {
                 against += 1;
             }
-            points.push(Point {
+            best.add(Point {
                 need: least,
                 seconds: seconds + later[at].seconds + again[against].seconds,
                 choice: Choice::Checkpoint { count, later: at, again: against },
@@ -369,32 +414,9 @@ impl Solver {
             ];
             match next.into_iter().flatten().min() {
                 Some(next) => least = next,
-                None => return points,
+                None => return,
             }
         }
-    }
-
-    /// Those points than which none needs less and takes no longer.
-    fn frontier(&self, mut points: Vec<Point>) -> Vec<Point> {
-        for point in &mut points {
-            point.need = point.need.next_multiple_of(self.unit);
-        }
-        let sorted = match self.unit {
-            1 => {
-                points.sort_by(|a, b| a.need.cmp(&b.need).then(a.seconds.total_cmp(&b.seconds)));
-                points
-            }
-            unit => fastest_of_each_need(points, unit).collect(),
-        };
-        let mut best: Vec<Point> = Vec::new();
-        for point in sorted {
-            // Sums in another order differ in the last bits.
-            let better = |last: &Point| point.seconds < last.seconds * (1.0 - 1e-12);
-            if best.last().is_none_or(better) {
-                best.push(point);
-            }
-        }
-        best
     }
 
     fn tree(&self, part: Part, place: usize) -> Tree {
@@ -427,24 +449,6 @@ impl Solver {
             }
         }
     }
-}
-
-/// The fastest of the points of each need, which are multiples of `unit`, few of them: from the least
-/// need on.
-fn fastest_of_each_need(points: Vec<Point>, unit: u64) -> impl Iterator<Item = Point> + use<> {
-    let least = points.iter().map(|point| point.need).min().unwrap_or(0);
-    let mut fastest: Vec<Option<Point>> = Vec::new();
-    for point in points {
-        let place = ((point.need - least) / unit) as usize;
-        if place >= fastest.len() {
-            fastest.resize(place + 1, None);
-        }
-        let known = &mut fastest[place];
-        if known.as_ref().is_none_or(|known| point.seconds < known.seconds) {
-            *known = Some(point);
-        }
-    }
-    fastest.into_iter().flatten()
 }
 
 /// The numbers of equal segments that are tried for so many stages.
