@@ -14,10 +14,10 @@ use super::equal;
 use crate::memory::{Footprint, Schedule, Speed, Surroundings, Tree, simulate};
 
 /// Chains of more stages are taken in groups of neighbours.
-const MOST_STAGES: usize = 36;
+const MOST_STAGES: usize = 32;
 
 /// Trade-offs with more points are thinned, upwards, to about so many.
-const MOST_POINTS: usize = 512;
+const MOST_POINTS: usize = 384;
 
 /// How many places beside the one found are tried where points are not exact.
 const NEAR: usize = 4;
