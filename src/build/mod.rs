@@ -222,7 +222,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     };
     announce(&mut run, resumed, train.len(), config)?;
     let planner = &run.learner.planner;
-    let idle = idle_offload(&run.plan, &run.learner).into_iter().map(str::to_owned);
+    let idle = idle_offload(&run.plan, &run.learner).map(str::to_owned);
     let warnings = planner.beyond().into_iter().chain(planner.fewer_normalised());
     for message in warnings.chain(idle).collect::<Vec<_>>() {
         run.reports.event(&Event::Warning { message })?;
