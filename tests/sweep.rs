@@ -338,3 +338,23 @@ fn a_sweep_that_was_cut_off_goes_on_and_another_is_refused() {
     assert_eq!(code, Some(0), "{shown}");
     assert!(!shown.contains("(from before)"), "{shown}");
 }
+
+/// A child of a sweep that was killed must not measure beside those of the next one.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_child_whose_parent_has_ended_measures_nothing() {
+    let place = Place::new();
+    let another = (std::process::id() + 1).to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+    command.current_dir(place.folder.path()).args([
+        "bench",
+        "tiny.toml",
+        "--with-parent",
+        &another,
+    ]);
+    let output = command.stdin(Stdio::null()).output().expect("starts");
+    let shown = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    assert!(shown.contains("which started this one, has ended"), "{shown}");
+    assert!(output.stdout.is_empty());
+}

@@ -66,11 +66,13 @@ pub(super) fn measure(
     let files = folder.files(&of.name);
     let at = |path: &Path| SweepError::at("write", path);
     std::fs::write(&files.config, of.plan.to_toml()?).map_err(at(&files.config))?;
-    let told = File::create(&files.log).map_err(at(&files.log))?;
-    let printed = File::create(&files.printed).map_err(at(&files.printed))?;
+    let told = fresh(&files.log).map_err(at(&files.log))?;
+    let printed = fresh(&files.printed).map_err(at(&files.printed))?;
     let mut command = Command::new(&sweep.program);
     command.arg("bench").arg(&files.config).args(["--steps", &sweep.steps.to_string()]);
-    command.args((!sweep.synthetic).then_some("--data")).arg("--with-parent");
+    command
+        .args((!sweep.synthetic).then_some("--data"))
+        .args(["--with-parent", &std::process::id().to_string()]);
     command.stdin(Stdio::null()).stdout(printed).stderr(told);
     let mut child = command.spawn().map_err(SweepError::at("start", &sweep.program))?;
     let waited = wait(&mut child, stop).map_err(SweepError::at("wait for", &sweep.program))?;
@@ -78,6 +80,14 @@ pub(super) fn measure(
         Err(signal) => Ended::Stopped(signal),
         Ok(status) => Ended::Row(Box::new(row(of, status, &files))),
     })
+}
+
+/// A new file in place of the one at `path`: a child of a sweep that was killed may still write to that.
+fn fresh(path: &Path) -> std::io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => File::create(path),
+    }
 }
 
 /// Waits for the child, or ends it when a signal asks the sweep to stop.
@@ -202,7 +212,20 @@ fn message(log: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
+
+    #[test]
+    fn what_a_child_of_before_writes_is_in_no_file_of_now() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("printed");
+        let mut before = fresh(&path).expect("is made");
+        let mut now = fresh(&path).expect("is made");
+        before.write_all(b"before").expect("is written");
+        now.write_all(b"now").expect("is written");
+        assert_eq!(std::fs::read(&path).expect("is read"), b"now");
+    }
 
     #[test]
     fn memory_runs_out_in_many_ways() {
