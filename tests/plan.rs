@@ -188,4 +188,8 @@ fn a_strategy_above_its_budget_is_left_out_of_a_trace() {
     assert_eq!(code, 4, "{error}");
     assert!(error.contains("warning: budget=1MiB is left out: a step does not fit"), "{error}");
     assert!(out.contains("budget=1GiB: peak ") && !out.contains("budget=1MiB"), "{out}");
+    let grid = "memory.budget=\"1MiB\",\"2MiB\"";
+    let (code, out, error) = trainer(&["trace", &config, "--grid", grid]);
+    assert_eq!((code, out.as_str()), (4, ""), "{error}");
+    assert!(!error.contains("written to"), "{error}");
 }

@@ -42,7 +42,7 @@ const EVERY: &str = "checkpointing = \"every\"";
 const TWO: &str = "checkpointing = { sequential = { segments = 2 } }";
 
 /// Model, hidden widths of its head, side, batch, memory.
-const CASES: [(&str, &str, &str, usize, usize, &str); 24] = [
+const CASES: [(&str, &str, &str, usize, usize, &str); 28] = [
     ("small DenseNet", DENSE, "", 96, 8, ""),
     ("small DenseNet", DENSE, "", 96, 8, EVERY),
     ("small DenseNet", DENSE, "", 96, 8, "micro_batch = 4\ncheckpointing = \"sqrt\""),
@@ -65,6 +65,10 @@ const CASES: [(&str, &str, &str, usize, usize, &str); 24] = [
     ("list of layers", CNN, "", 48, 32, EVERY),
     ("list with branches", BRANCHES, "", 96, 16, ""),
     ("list with branches", BRANCHES, "", 96, 16, TWO),
+    ("small DenseNet", DENSE, "", 96, 8, "precision = \"bf16\""),
+    ("ResNet-18", RES_18, "", 96, 16, "precision = \"fp16\"\ncheckpointing = \"sqrt\""),
+    ("list of layers", CNN, "", 96, 32, "precision = \"bf16\""),
+    ("list with branches", BRANCHES, "", 192, 16, "precision = \"fp16\""),
     ("heads 4096, 4096", TINY, "hidden = [4096, 4096]", 32, 8, ""),
     ("heads 2048, 2048", TINY, "hidden = [2048, 2048]\ndropout = 0.5", 32, 64, EVERY),
 ];

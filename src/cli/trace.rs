@@ -92,8 +92,10 @@ pub fn execute(command: &Trace) -> Result<(), Failure> {
         write(&folder.join("trace.json"), &to_json(&run.name, &traces)?)?;
         failure = failure.or(outcome.err().map(Failure::from));
     }
-    output::print(&if command.json { to_json(&run.name, &traces)? } else { shown })?;
-    eprintln!("written to {}: trace.svg, trace.json and the lines", folder.display());
+    if !traces.is_empty() {
+        output::print(&if command.json { to_json(&run.name, &traces)? } else { shown })?;
+        eprintln!("written to {}: trace.svg, trace.json and the lines", folder.display());
+    }
     failure.map_or(Ok(()), Err)
 }
 

@@ -180,7 +180,9 @@ impl<'a> Predictor<'a> {
     ///
     /// A policy that does not fit the chain.
     pub fn strategy(&mut self, way: &Combination) -> Result<Strategy, PolicyFault> {
+        let fewest = if self.plan.normalises(1) { 1 } else { way.micro_batch.min(2) };
         Ok(Strategy {
+            fewest,
             micro_batch: way.micro_batch,
             batch_norm: self.plan.memory.batch_norm,
             tree: self.tree(way)?,

@@ -55,7 +55,9 @@ impl Arrays {
     }
 
     fn note(&self, elements: f64) {
-        self.traffic.set(self.traffic.get() + elements * self.element as f64);
+        // A CPU widens 16-bit numbers to compute with them, which takes as long as reading more.
+        let element = if self.cuda { self.element } else { self.element.max(4) };
+        self.traffic.set(self.traffic.get() + elements * element as f64);
     }
 
     fn touch(&self, elements: usize) {
@@ -121,8 +123,22 @@ impl Arrays {
         self.dense(Array { dense, ..array })
     }
 
+    /// The backend in 32 bits, where products of 16-bit numbers are computed in those.
+    fn wide(&self) -> Option<Self> {
+        let narrow = !self.cuda && self.element < 4;
+        let meter = Rc::clone(&self.meter);
+        narrow.then(|| Self { element: 4, meter, traffic: Cell::default(), ..*self })
+    }
+
     /// A convolution. What is copied into order stays until it is done.
     pub fn convolve(&self, map: Array, weight: Array, sizes: Convolution) -> Array {
+        if let Some(wide) = self.wide() {
+            let cast = |factor: Array| Array { dense: factor.dense, ..wide.array(factor.elements) };
+            let (map, weight) = (cast(map), cast(weight));
+            let out = wide.convolve(map, weight, sizes);
+            self.traffic.set(self.traffic.get() + wide.traffic.get());
+            return self.array(out.elements);
+        }
         let _given = (map.clone(), weight.clone());
         let (map, weight) = (self.dense(map), self.dense(weight));
         let [input, output] = sizes.channels;
@@ -148,6 +164,12 @@ impl Arrays {
 
     /// The gradient of a convolution's input of `pixels` pixels an image, from that of its output.
     pub fn convolve_back(&self, gradient: Array, sizes: Convolution, pixels: usize) -> Array {
+        if let Some(wide) = self.wide() {
+            let gradient = wide.array(gradient.elements);
+            let out = wide.convolve_back(gradient, sizes, pixels);
+            self.traffic.set(self.traffic.get() + wide.traffic.get());
+            return self.array(out.elements);
+        }
         let _given = gradient.clone();
         let gradient = self.dense(gradient);
         self.note(gradient.elements as f64);
