@@ -49,7 +49,7 @@ pub fn trace(
         images: [plan.train.batch_size, image.channels, image.size[0], image.size[1]],
         at_once,
         device: bench.device(),
-        precision: word(&plan.memory.precision),
+        precision: plan.memory.precision.name().to_owned(),
         memory: bench.meter.read(),
         fault: failed.or(retreat),
         timeline,
@@ -61,13 +61,4 @@ fn step(bench: &mut Bench) -> (Result<(), RunError>, crate::memory::measure::Tim
     let meter = bench.meter.clone();
     meter.reset_peak();
     meter.watch(|| record(&meter, || bench.step().map(drop)))
-}
-
-/// A choice as the configuration has it.
-fn word(choice: &impl serde::Serialize) -> String {
-    match serde_json::to_value(choice) {
-        Ok(serde_json::Value::String(word)) => word,
-        Ok(other) => other.to_string(),
-        Err(_) => String::new(),
-    }
 }

@@ -22,12 +22,12 @@ impl GradientNorm {
         self.total.is_finite()
     }
 
-    /// What gradients of this norm are multiplied by so that theirs is at most `max_norm`:
     /// That of the gradients divided by `scale`.
     pub fn divided(self, scale: f64) -> Self {
         Self { total: self.total / scale, ..self }
     }
 
+    /// What gradients of this norm are multiplied by so that theirs is at most `max_norm`:
     /// `min(1, max_norm / (norm + 1e-6))`, as in `torch.nn.utils.clip_grad_norm_`. 1 where the norm is
     /// not finite: no step may be taken with such gradients.
     pub fn factor(&self, max_norm: f64) -> f64 {

@@ -374,8 +374,8 @@ impl Learner {
     }
 
     /// For each head, the gradient of the weighted sum of the heads' mean losses, scaled where losses
-    /// are, with respect to its outputs for a part of a batch, and the part's share of its loss. A head without a known label
-    /// in the whole batch, whose `normalizers` these are, has a gradient of 0.
+    /// are, with respect to its outputs for a part of a batch, and the part's share of its loss. A head
+    /// without a known label in the whole batch, whose `normalizers` these are, has a gradient of 0.
     fn losses(
         &self,
         outputs: Vec<Tensor<2>>,

@@ -399,16 +399,6 @@ impl Ledger {
         self.reshape(self.mean_of_last(flat), &[batch, channels])
     }
 
-    /// The sum of all elements: keeps nothing.
-    pub fn sum(&self, value: Noted) -> Noted {
-        let (node, elements) = (value.node, value.elements());
-        let array = self.arrays.reduce(value.array, 1);
-        self.result(vec![1], array, &[node], move |ledger, gradient, gradients| {
-            let of_value = ledger.arrays.zip(ledger.arrays.array(elements), gradient);
-            ledger.register(gradients, node, of_value);
-        })
-    }
-
     /// A fully connected layer of `[batch, input]`, with bias or without: keeps its input.
     pub fn linear(&self, value: Noted, output: usize, bias: bool) -> Noted {
         let [batch, input] = value.shape[..] else { panic!("{:?} is no vector", value.shape) };

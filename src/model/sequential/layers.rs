@@ -146,6 +146,11 @@ impl Layers {
         &self.steps[0].name
     }
 
+    /// Whether some of them have parameters.
+    pub fn has_parameters(&self) -> bool {
+        !(self.conv.is_empty() && self.linear.is_empty() && self.norm.is_empty())
+    }
+
     /// Whether it is ReLU alone.
     pub fn is_relu(&self) -> bool {
         matches!(self.steps[..], [NamedStep { step: Step::Relu, .. }])

@@ -209,7 +209,7 @@ impl Machine for Run<'_> {
     }
 
     fn trains(&self, layers: &Traced<Layers>) -> bool {
-        layers.parameters().iter().any(|parameter| parameter.trained)
+        layers.module().has_parameters()
     }
 
     fn repeats(&self, layers: &Traced<Layers>) -> bool {
