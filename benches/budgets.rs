@@ -9,9 +9,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use trainer::memory::{
-    CheckpointingConfig, Schedule, SequentialConfig, Speed, Target, TradeOff, Tree, simulate,
+    CheckpointingConfig, Schedule, SequentialConfig, Speed, TradeOff, Tree, simulate,
 };
-use trainer::plan::{Costs, Plan};
+use trainer::plan::{Costs, Machine, Plan};
 use trainer::report::{Chart, Curve};
 
 const MODELS: [&str; 2] = ["densenet121", "resnet50"];
@@ -58,8 +58,8 @@ fn date_of(seconds: u64) -> String {
 
 /// The curves of a model, and the same as numbers.
 fn compare(model: &str, plan: &Plan) -> Result<(Chart, serde_json::Value), Box<dyn Error>> {
-    let (precision, dense_layers) = (plan.memory.precision, plan.memory.dense_layers());
-    let on = Target { cuda: true, precision, dense_layers };
+    let precision = plan.memory.precision;
+    let on = Machine::ASSUMED.target(precision, plan.memory.dense_layers());
     let batch = plan.train.batch_size;
     let Costs { names, stages, surroundings, .. } = plan.costs(&plan.memory, &on, batch);
     let speed = Speed::of(&on);

@@ -53,6 +53,35 @@ fn every_configuration_has_a_plan_that_keeps_its_contract() {
     }
 }
 
+/// A machine without a GPU runs `auto` on its CPU, so that is what its plan is for.
+#[test]
+fn a_plan_is_for_the_device_that_a_run_would_use() {
+    let file = "configs/quickstart.toml";
+    // No GPU is visible, whatever this machine has.
+    let device = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+        command.env("CUDA_VISIBLE_DEVICES", "").args(["plan", file]).args(arguments);
+        let output = command.output().expect("starts");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let last = |line: &&str| line.starts_with("> ");
+        let mark = text.lines().find(last).expect("a mark").split(';').next().map(str::to_owned);
+        (text.lines().next().expect("a line").to_owned(), mark.expect("a text"))
+    };
+    let (first, mark) = device(&[]);
+    assert!(first.starts_with("for the CPU: "), "{first}");
+    assert!(first.contains("this machine, which has no GPU"), "{first}");
+    assert_eq!(mark, "> what a run would do");
+    for (arguments, known) in [
+        (&["--set", "device.use=cuda"][..], "for a CUDA GPU: 80.0 GiB of memory (assumed, as"),
+        (&["--memory", "24GiB"], "for a CUDA GPU: 24.0 GiB of memory (as --memory says)"),
+        (&["--set", "memory.precision=tf32"], "for a CUDA GPU: 80.0 GiB of memory (assumed, as"),
+    ] {
+        let (first, mark) = device(arguments);
+        assert!(first.starts_with(known), "{arguments:?}: {first}");
+        assert_eq!(mark, "> what a run would do on that device", "{arguments:?}");
+    }
+}
+
 const CONFIG: &str = r#"
 [run]
 name = "auto"

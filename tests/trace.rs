@@ -233,3 +233,28 @@ fn fused_stages_have_lines_for_all_modules_that_their_definition_has() {
         }
     }
 }
+
+/// What the first step of a process leaves for good must not show in the first trace alone.
+#[test]
+fn a_strategy_begins_with_the_same_memory_whatever_was_traced_before_it() {
+    let begins = |grid: &str| {
+        let place = Place::new(DENSENET);
+        let (code, _, error) = place.run(&["--grid", grid]);
+        assert_eq!(code, Some(0), "{error}");
+        let number = |value: &Value| value.as_u64().expect("bytes");
+        let found = |trace: &Value| {
+            let name = trace["strategy"].as_str().expect("a name").to_owned();
+            (name, number(&marks(trace)[0]["live"]), number(&trace["peak"]))
+        };
+        let mut found: Vec<(String, u64, u64)> = place.json().iter().map(found).collect();
+        found.sort();
+        found
+    };
+    let one = begins("memory.checkpointing=none,every");
+    let other = begins("memory.checkpointing=every,none");
+    // Blocks of a few kilobytes come and go with the threads.
+    for ((name, begin, peak), (_, other_begin, other_peak)) in one.iter().zip(&other) {
+        assert!(begin.abs_diff(*other_begin) < 256 << 10, "{name}: {begin} {other_begin}");
+        assert!(peak.abs_diff(*other_peak) < 256 << 10, "{name}: {peak} {other_peak}");
+    }
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 
-use super::{BuildError, device, learner, open_data, schedule, train_loader};
+use super::{BuildError, device, learner, meter, open_data, schedule, train_loader};
 use crate::data::{Batch, Cache, DataError, Epoch, LabelCounts, Loader, Targets};
 use crate::memory::measure::{MemoryUse, Meter};
 use crate::memory::split_tensors;
@@ -48,7 +48,15 @@ impl Bench {
     /// When the device cannot be opened.
     pub fn new(plan: &Plan) -> Result<Self, BuildError> {
         let device = device(plan)?;
-        let meter = Meter::open(&device);
+        let meter = meter(&device);
+        Self::on(plan, device, meter)
+    }
+
+    /// The same on a device that is open, measured by a meter that is.
+    ///
+    /// # Errors
+    /// When no way to take a step fits, or there is nowhere to offload to.
+    pub(super) fn on(plan: &Plan, device: Device, meter: Meter) -> Result<Self, BuildError> {
         let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
         let image = &plan.data.image;
         let shape = [plan.train.batch_size, image.channels, image.size[0], image.size[1]];
@@ -136,7 +144,7 @@ impl Bench {
         let train = Arc::new(open_data(plan, &heads)?.train);
         let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
         let loader = train_loader(plan, &heads, Arc::clone(&train), cache)?;
-        let meter = Meter::open(&device);
+        let meter = meter(&device);
         let planner = planner(plan, &device)?;
         let chain = super::chain(plan, &planner, &device);
         let learner =

@@ -2,6 +2,7 @@
 
 use burn::tensor::Device;
 
+use super::cpu;
 use super::device::{CardDetails, Found, find_devices, is_gpu};
 use crate::plan::{DevicePlan, Machine};
 
@@ -10,7 +11,7 @@ pub fn machine_here(device: DevicePlan) -> Option<(Machine, String)> {
     match device {
         DevicePlan::Cpu => {
             let memory = host_memory()?;
-            Some((Machine { cuda: false, memory }, "this machine".to_owned()))
+            Some((Machine { cuda: false, memory, cpu: cpu() }, "this machine".to_owned()))
         }
         DevicePlan::Auto => card(&find_devices(), None),
         DevicePlan::Cuda(index) => card(&find_devices(), Some(index)),
@@ -23,7 +24,7 @@ fn card(found: &Found, index: Option<usize>) -> Option<(Machine, String)> {
     let usable = cards.iter().filter(|card| index.is_none_or(|index| card.index == index));
     let CardDetails { name, memory, .. } =
         usable.filter_map(|card| card.details.as_ref().ok()).next()?;
-    Some((Machine { cuda: true, memory: *memory }, name.clone()))
+    Some((Machine { cuda: true, memory: *memory, cpu: cpu() }, name.clone()))
 }
 
 /// What steps on `device` are predicted for.
@@ -33,7 +34,7 @@ pub(super) fn machine(plan: DevicePlan, device: &Device) -> Machine {
         true => machine_here(plan),
         false => machine_here(DevicePlan::Cpu),
     };
-    here.map_or(Machine { cuda, ..Machine::ASSUMED }, |(machine, _)| machine)
+    here.map_or(Machine { cuda, cpu: cpu(), ..Machine::ASSUMED }, |(machine, _)| machine)
 }
 
 /// Bytes of memory that this process may use: the machine's, or those of its control group.

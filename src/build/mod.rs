@@ -1,6 +1,7 @@
 //! From a plan to a run: the only place that opens devices and files.
 
 mod bench;
+mod cpu;
 mod device;
 mod differences;
 mod here;
@@ -15,12 +16,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use bench::{Bench, Taken};
+pub use cpu::{cpu, meter};
 pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
 pub(crate) use differences::differences;
 pub use here::{NotHere, check_here};
 pub use machine::machine_here;
 pub use resume::ChangedKeys;
-pub use trace::{Traced, trace};
+pub use trace::{Traced, Tracer};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -28,7 +30,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::choice::NoSettings;
 use crate::data::{self, Cache, DataError, Dataset, LabelCounts, Loader, LoaderConfig, Splits};
 use crate::memory::Chain;
-use crate::memory::measure::Meter;
 use crate::memory::offload::{OffloadError, Store};
 use crate::memory::{OffloadConfig, Operation};
 use crate::model::weights::{self, NamedTensor, WeightsError, match_names};
@@ -172,7 +173,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let planner = resume::planner(&plan, machine, remembered)?;
 
     warm::compile_kernels(&plan, &planner, &device);
-    let meter = Meter::open(&device);
+    let meter = meter(&device);
     let mut chain = chain(&plan, &planner, &device);
     let fresh = match &options.init {
         Some(path) => start_from(&mut chain, path, &device)?,

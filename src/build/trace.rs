@@ -1,7 +1,9 @@
 //! One training step of a plan, its memory recorded module by module.
 
-use super::{Bench, BuildError};
-use crate::memory::measure::record;
+use burn::tensor::Device;
+
+use super::{Bench, BuildError, device, meter};
+use crate::memory::measure::{Meter, record};
 use crate::plan::Plan;
 use crate::report::{Fault, StepTrace};
 use crate::run::{LearnError, RunError};
@@ -9,18 +11,45 @@ use crate::run::{LearnError, RunError};
 /// A traced step, and the error that ended it early.
 pub type Traced = (StepTrace, Result<(), RunError>);
 
-/// Takes two steps of `plan` on one made-up batch and traces the second: kernels are ready by then and
-/// the optimizer has its state. Where memory does not suffice for the first, or it fails, that is
-/// the one traced. `strategy` names the trace, `set` says what makes it.
+/// Traces steps, one strategy after another.
 ///
-/// # Errors
-/// When the device cannot be opened.
-pub fn trace(
+/// All strategies on a device share one meter. What a step leaves for the life of the process, such
+/// as the packing buffers of the CPU's threads, thereby counts in every trace and not only in the
+/// first.
+#[derive(Debug, Default)]
+pub struct Tracer {
+    meters: Vec<(Device, Meter)>,
+}
+
+impl Tracer {
+    /// Takes two steps of `plan` on one made-up batch and traces the second: kernels are ready by
+    /// then and the optimizer has its state. Where memory does not suffice for the first, or it
+    /// fails, that is the one traced. `strategy` names the trace, `set` says what makes it.
+    ///
+    /// # Errors
+    /// When the device cannot be opened.
+    pub fn trace(
+        &mut self,
+        plan: &Plan,
+        strategy: String,
+        set: serde_json::Map<String, serde_json::Value>,
+    ) -> Result<Traced, BuildError> {
+        let device = device(plan)?;
+        if !self.meters.iter().any(|(known, _)| *known == device) {
+            self.meters.push((device.clone(), meter(&device)));
+        }
+        let known = self.meters.iter().find(|(known, _)| *known == device);
+        let meter = known.expect("was just seen or added").1.clone();
+        trace(Bench::on(plan, device, meter)?, plan, strategy, set)
+    }
+}
+
+fn trace(
+    mut bench: Bench,
     plan: &Plan,
     strategy: String,
     set: serde_json::Map<String, serde_json::Value>,
 ) -> Result<Traced, BuildError> {
-    let mut bench = Bench::new(plan)?;
     let mut at_once = bench.learner.strategy.micro_batch.min(plan.train.batch_size);
     let (mut outcome, mut timeline) = step(&mut bench);
     if outcome.is_ok() && bench.learner.retreats.is_empty() {

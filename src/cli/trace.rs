@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::overrides::{Overrides, assignment};
 use super::{Failure, Kind, output};
-use crate::build::{self, BuildError};
+use crate::build::{BuildError, Tracer};
 use crate::config::{self, Combination, ConfigError, Loaded, Source};
 use crate::plan::{self, Plan};
 use crate::report::StepTrace;
@@ -63,8 +63,9 @@ pub fn execute(command: &Trace) -> Result<(), Failure> {
     let title = format!("{}: memory over a training step", run.name);
     let (mut traces, mut failure): (Vec<StepTrace>, Option<Failure>) = (Vec::new(), None);
     let mut shown = String::new();
+    let mut tracer = Tracer::default();
     for (number, Asked { name, set, plan, source }) in asked.iter().enumerate() {
-        let (trace, outcome) = match build::trace(plan, name.clone(), set.clone()) {
+        let (trace, outcome) = match tracer.trace(plan, name.clone(), set.clone()) {
             Ok(traced) => traced,
             // The others may fit.
             Err(BuildError::NothingFits(unfit)) if asked.len() > 1 => {

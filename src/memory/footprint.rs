@@ -2,11 +2,36 @@
 
 use super::{DenseLayers, Precision, Speed};
 
+/// The CPU that a step runs on, as far as the step's memory depends on it.
+///
+/// Two things do: each thread unfolds a tile of a convolution in memory of its own, and each thread
+/// that has multiplied matrices keeps a packing buffer from its first product on (`L2_SLAB` of the
+/// crate `gemm`, of the size of the L2 cache).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cpu {
+    /// Worker threads that a step is shared out over; the thread that takes the step comes on top.
+    pub threads: usize,
+    /// Bytes of the packing buffer of each thread.
+    pub packing_buffer: u64,
+}
+
+impl Cpu {
+    /// That of a common server, where nobody says more.
+    pub const ASSUMED: Self = Self { threads: 4, packing_buffer: 1 << 20 };
+
+    /// Bytes of the packing buffers of all threads, the one that takes the step included.
+    pub fn packing_buffers(&self) -> u64 {
+        (self.threads as u64 + 1) * self.packing_buffer
+    }
+}
+
 /// What a stage is to run on, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
     /// Whether on a CUDA device; the CPU otherwise.
     pub cuda: bool,
+    /// The host's CPU.
+    pub cpu: Cpu,
     /// The numbers that activations are held in.
     pub precision: Precision,
     /// What a dense layer keeps where it runs fused.

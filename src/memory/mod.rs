@@ -27,7 +27,7 @@ mod traced;
 pub use activation::{Activation, ActivationShape};
 pub use chain::Chain;
 pub use config::*;
-pub use footprint::{Footprint, Target};
+pub use footprint::{Cpu, Footprint, Target};
 pub use gradients::Gradients;
 pub use ledger::{Card, CardStage, Held, Ledger, Noted, Tape, Window};
 pub use module::{Given, module};

@@ -1,6 +1,6 @@
 //! What a training step costs, before it runs and before any device is opened.
 
-use super::Plan;
+use super::{Machine, Plan};
 use crate::memory::{
     ActivationShape, Footprint, MemoryConfig, Precision, Simulation, Speed, Strategy, Surroundings,
     Target, simulate,
@@ -36,11 +36,6 @@ const NUMBER: u64 = 4;
 /// Bytes of a weight, a gradient of one, or a number of the optimizer's state.
 fn weight_bytes(precision: Precision) -> u64 {
     precision.parameters().size() as u64
-}
-
-/// Each thread that multiplies matrices keeps a buffer of about the size of its cache.
-fn product_buffers() -> u64 {
-    std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64) << 20
 }
 
 impl Plan {
@@ -96,7 +91,7 @@ impl Plan {
         // On the CPU the batch lies in the same memory, and so do the buffers of products.
         let host = match on.cuda {
             true => 0,
-            false => one * self.train.batch_size as u64 + product_buffers(),
+            false => one * self.train.batch_size as u64 + on.cpu.packing_buffers(),
         };
         let outputs = match &shape {
             ActivationShape::Outputs(heads) => {
@@ -134,10 +129,9 @@ impl Plan {
         &self,
         memory: &MemoryConfig,
         strategy: &Strategy,
-        cuda: bool,
+        machine: &Machine,
     ) -> Simulation {
-        let (precision, dense_layers) = (memory.precision, memory.dense_layers());
-        let on = Target { cuda, precision, dense_layers };
+        let on = machine.target(memory.precision, memory.dense_layers());
         let batch = self.train.batch_size;
         let costs = self.costs(memory, &on, strategy.micro_batch.min(batch));
         let schedule = strategy.schedule(strategy.parts(batch).len());
@@ -162,7 +156,11 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::plan::{Combination, Machine, Predictor};
+    use crate::plan::{Combination, Predictor};
+
+    const ANY_SIZE: u64 = u64::MAX;
+    const GPU: Machine = Machine { memory: ANY_SIZE, ..Machine::ASSUMED };
+    const CPU: Machine = Machine { cuda: false, ..GPU };
 
     /// What `trainer bench` measured on an H100, and what is predicted for the same commands. Bytes:
     /// to a thousandth for DenseNets, to a hundredth for ResNet-50. Seconds, which constants of
@@ -183,7 +181,7 @@ mod tests {
                 command.split(" --set ").skip(1).map(|set| set.replace('\'', "")).collect();
             let loaded = crate::config::load(&path, &set).expect("a right configuration");
             let plan = crate::plan::plan(loaded.config).expect("a right plan");
-            let found = plan.simulate(&plan.memory, true).expect("a right policy");
+            let found = plan.simulate(&plan.memory, GPU).expect("a right policy");
             // The batch stays on the device, and a step computes on a copy.
             let peak = found.peak + plan.batch_on_gpu();
             let measured = case["ours"]["peak"].as_f64().expect("a peak");
@@ -214,12 +212,12 @@ mod tests {
             ("resnet50", "memory.precision=\"fp32\";model.resnet.norm=\"group\""),
             ("resnet110", ""),
         ];
-        for ((model, set), cuda) in plans.into_iter().flat_map(|plan| [(plan, false), (plan, true)])
+        for ((model, set), machine) in plans.into_iter().flat_map(|plan| [(plan, CPU), (plan, GPU)])
         {
             let plan = planned(model, set);
             let Plan { memory, .. } = &plan;
-            let (precision, dense_layers) = (memory.precision, memory.dense_layers());
-            let on = Target { cuda, precision, dense_layers };
+            let (precision, cuda) = (memory.precision, machine.cuda);
+            let on = machine.target(precision, memory.dense_layers());
             let costs = plan.costs(memory, &on, 2);
             let [height, width] = plan.data.image.size;
             let mut shape = ActivationShape::Map([2, plan.data.image.channels, height, width]);
@@ -243,25 +241,21 @@ mod tests {
     #[test]
     fn the_largest_tensor_may_be_inside_a_stage() {
         const DEPTH: &str = "memory.precision=\"fp32\";model.resnet.depth=18";
-        for (set, cuda) in [("", true), ("", false), ("model.resnet.norm=\"group\"", true)] {
+        for (set, on) in [("", GPU), ("", CPU), ("model.resnet.norm=\"group\"", GPU)] {
             let plan = planned("resnet50", &format!("{DEPTH};{set}"));
             let images = plan.train.batch_size;
             let [height, width] = plan.data.image.size;
             let conv1 = (4 * images * 64 * height.div_ceil(2) * width.div_ceil(2)) as u64;
             let way = Combination::configured(&plan.memory, images);
             let fits = |memory| {
-                let machine = Machine { cuda: true, memory };
+                let machine = Machine { memory, ..GPU };
                 let mut predictor = Predictor::within(&plan, machine, u64::MAX);
                 predictor.predict(&way).expect("a right policy").fits
             };
-            let on = Target {
-                cuda,
-                precision: plan.memory.precision,
-                dense_layers: plan.memory.dense_layers(),
-            };
-            let largest = plan.costs(&plan.memory, &on, images).largest_tensor;
-            assert!(largest >= conv1, "{set} {cuda}: {largest} of {conv1}");
-            if cuda {
+            let target = on.target(plan.memory.precision, plan.memory.dense_layers());
+            let largest = plan.costs(&plan.memory, &target, images).largest_tensor;
+            assert!(largest >= conv1, "{set} {}: {largest} of {conv1}", on.cuda);
+            if on.cuda {
                 assert!(fits(4 * largest) && !fits(4 * largest - 4), "{set}");
             }
         }
@@ -269,11 +263,11 @@ mod tests {
 
     #[test]
     fn a_stronger_policy_takes_less_memory_and_more_time() {
-        for (model, cuda) in [("densenet121", true), ("resnet110", true), ("resnet110", false)] {
+        for (model, machine) in [("densenet121", GPU), ("resnet110", GPU), ("resnet110", CPU)] {
             let plan = planned(model, "train.batch_size=64");
             let under = |set: &str| {
                 let Plan { memory, .. } = planned(model, &format!("train.batch_size=64;{set}"));
-                plan.simulate(&memory, cuda).expect("a right policy")
+                plan.simulate(&memory, machine).expect("a right policy")
             };
             let plain = under("");
             for set in ["memory.checkpointing=\"sqrt\"", "memory.checkpointing=\"every\""] {

@@ -1,7 +1,7 @@
 //! What a plan is to run on, as far as predicting it needs to know.
 
 use super::Bytes;
-use crate::memory::Budget;
+use crate::memory::{Budget, Cpu, DenseLayers, Precision, Target};
 
 /// A device that may not be there yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub struct Machine {
     pub cuda: bool,
     /// Bytes of its memory.
     pub memory: u64,
+    /// The host's CPU.
+    pub cpu: Cpu,
 }
 
 /// What may be used where no budget is written.
@@ -17,7 +19,13 @@ const SHARE: Budget = Budget::Share(0.9);
 
 impl Machine {
     /// A card of a size that is common in data centres, where nobody says more.
-    pub const ASSUMED: Self = Self { cuda: true, memory: 80 << 30 };
+    pub const ASSUMED: Self = Self { cuda: true, memory: 80 << 30, cpu: Cpu::ASSUMED };
+
+    /// What stages are to run on, in this precision.
+    pub fn target(&self, precision: Precision, dense_layers: DenseLayers) -> Target {
+        let Self { cuda, cpu, .. } = *self;
+        Target { cuda, cpu, precision, dense_layers }
+    }
 
     /// The bytes that a step may use, where `budget` is written in the configuration: never more than
     /// there are.

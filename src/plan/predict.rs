@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::{Combination, Costs, Machine, Plan};
 use crate::memory::{
     CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, OffloadConfig, PolicyFault,
-    Precision, Schedule, Simulation, Speed, Strategy, Target, TradeOff, Tree, simulate,
+    Precision, Schedule, Simulation, Speed, Strategy, TradeOff, Tree, simulate,
 };
 
 /// What a way to take a step comes to.
@@ -211,7 +211,7 @@ impl<'a> Predictor<'a> {
         if let Some(known) = self.known.get(&key) {
             return Rc::clone(known);
         }
-        let on = Target { cuda: self.machine.cuda, precision, dense_layers };
+        let on = self.machine.target(precision, dense_layers);
         let costs = self.plan.costs(&way.memory(&self.plan.memory), &on, images);
         let micros = self.plan.train.batch_size.div_ceil(images).min(2);
         let trade_off = OnceCell::new();
@@ -227,9 +227,13 @@ impl Plan {
     /// # Errors
     ///
     /// A policy that does not fit the chain.
-    pub fn simulate(&self, memory: &MemoryConfig, cuda: bool) -> Result<Simulation, PolicyFault> {
+    pub fn simulate(
+        &self,
+        memory: &MemoryConfig,
+        machine: Machine,
+    ) -> Result<Simulation, PolicyFault> {
         let way = Combination::configured(memory, self.train.batch_size);
-        let strategy = Predictor::new(self, Machine { cuda, memory: u64::MAX }).strategy(&way)?;
-        Ok(self.simulate_strategy(memory, &strategy, cuda))
+        let strategy = Predictor::new(self, machine).strategy(&way)?;
+        Ok(self.simulate_strategy(memory, &strategy, &machine))
     }
 }

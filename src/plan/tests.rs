@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Combination, Machine, NothingFits, Outlook, Plan, Planner, Predictor};
-use crate::memory::{Precision, Speed, Target, TradeOff};
+use crate::memory::{Precision, Speed, TradeOff};
 use crate::model::Norm;
 
 fn planned(path: &str, set: &[&str]) -> Plan {
@@ -14,7 +14,7 @@ fn planned(path: &str, set: &[&str]) -> Plan {
 }
 
 fn card(memory: u64) -> Machine {
-    Machine { cuda: true, memory }
+    Machine { memory, ..Machine::ASSUMED }
 }
 
 const DENSENET: &str = "benches/configs/densenet121.toml";
@@ -86,8 +86,7 @@ fn what_the_user_writes_stays() {
 fn a_budget_is_never_slower_than_equal_segments_with_the_same_peak() {
     for path in [DENSENET, RESNET] {
         let plan = planned(path, &["memory.precision=\"bf16\""]);
-        let (precision, dense_layers) = (plan.memory.precision, plan.memory.dense_layers());
-        let on = Target { cuda: true, precision, dense_layers };
+        let on = Machine::ASSUMED.target(plan.memory.precision, plan.memory.dense_layers());
         let costs = plan.costs(&plan.memory, &on, plan.train.batch_size);
         let speed = Speed::of(&on);
         let ways = TradeOff::new(&costs.stages, &costs.surroundings, &speed, 1);
@@ -225,7 +224,7 @@ fn what_is_said_of_a_lever_is_what_it_does() {
         "configs/experiments/11_cnn_regression.toml",
     ] {
         let plan = planned(path, &[]);
-        for machine in [card(80 << 30), Machine { cuda: false, memory: 80 << 30 }] {
+        for machine in [card(80 << 30), Machine { cuda: false, ..Machine::ASSUMED }] {
             let way = Combination::configured(&plan.memory, plan.train.batch_size);
             let mut predictor = Predictor::new(&plan, machine);
             let (budget, now) = (predictor.budget(), predictor.predict(&way).expect("predicts"));

@@ -32,7 +32,11 @@ pub struct Command {
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// The device's memory, such as 24GiB; that of the device here when absent, else 80GiB
+    /// The device's memory, such as 24GiB: plans for a GPU of that size
+    ///
+    /// For the CPU where the configuration says `device.use = "cpu"`. Without it, the plan is for the
+    /// device that a run here would use; for a GPU of 80GiB where the configuration asks for one and
+    /// there is none.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
     /// Shows every strategy, not only those that are best at something
@@ -53,28 +57,46 @@ fn size(text: &str) -> Result<u64, String> {
 /// Prints what the plan comes to.
 pub fn execute(command: &Command) -> Result<(), Failure> {
     let plan = super::planned(&command.config, &command.overrides.set)?;
-    let (machine, known) = machine(&plan, command.memory);
+    let PlannedFor { machine, known, assumed } = planned_for(&plan, command.memory);
     let outlook = Outlook::new(&plan, &machine).expect("the policy has been checked");
     if command.json {
         return output::print(&serde_json::to_string(&outlook).map_err(Failure::other)?);
     }
-    output::print(&text::text(&outlook, &known, command.all))
+    output::print(&text::text(&outlook, &known, assumed, command.all))
 }
 
-/// What is predicted for, and how that is known.
-fn machine(plan: &Plan, memory: Option<u64>) -> (Machine, String) {
-    let cuda = plan.device != DevicePlan::Cpu;
-    let here = build::machine_here(plan.device);
-    match (memory, here) {
-        (Some(memory), _) => (Machine { cuda, memory }, "as --memory says".to_owned()),
-        (None, Some((machine, name))) => (machine, name),
-        (None, None) if cuda => {
-            let known = "assumed, as no card is here; --memory says another size".to_owned();
-            (Machine::ASSUMED, known)
-        }
-        (None, None) => {
-            let machine = Machine { cuda, ..Machine::ASSUMED };
-            (machine, "assumed; --memory says another size".to_owned())
-        }
+/// The device that a plan is for.
+struct PlannedFor {
+    machine: Machine,
+    /// How its memory is known.
+    known: String,
+    /// Whether it is not the device that a run on this machine would use.
+    assumed: bool,
+}
+
+/// The device that a run here would use. Where `--memory` gives a size, or the configuration asks for
+/// a GPU that is not here, it is a device of that size or of a common one.
+fn planned_for(plan: &Plan, memory: Option<u64>) -> PlannedFor {
+    let cpu = build::cpu();
+    if let Some(memory) = memory {
+        let cuda = plan.device != DevicePlan::Cpu;
+        let known = "as --memory says".to_owned();
+        return PlannedFor { machine: Machine { cuda, memory, cpu }, known, assumed: true };
     }
+    if let Some((machine, known)) = build::machine_here(plan.device) {
+        return PlannedFor { machine, known, assumed: false };
+    }
+    // As a run does, `auto` takes the CPU, unless the precision needs a GPU.
+    let takes_cpu = plan.device == DevicePlan::Auto && !plan.memory.precision.needs_gpu();
+    if takes_cpu && let Some((machine, _)) = build::machine_here(DevicePlan::Cpu) {
+        let known = "this machine, which has no GPU; --set device.use=cuda plans for one";
+        return PlannedFor { machine, known: known.to_owned(), assumed: false };
+    }
+    let cuda = !takes_cpu && plan.device != DevicePlan::Cpu;
+    let known = match cuda {
+        true => "assumed, as there is no such GPU here; --memory sets another size",
+        false => "assumed; --memory sets another size",
+    };
+    let machine = Machine { cuda, cpu, ..Machine::ASSUMED };
+    PlannedFor { machine, known: known.to_owned(), assumed: true }
 }

@@ -11,12 +11,13 @@ const MOST_STAGES: usize = 24;
 /// The best strategies of a precision beyond so many are thinned.
 const MOST_BEST: usize = 8;
 
-/// Bytes, stages, strategies and advice; `known` says how the device's memory is known.
-pub(super) fn text(outlook: &Outlook, known: &str, all: bool) -> String {
+/// Bytes, stages, strategies and advice. `known` says how the device's memory is known, `assumed`
+/// whether a run on this machine would use another device.
+pub(super) fn text(outlook: &Outlook, known: &str, assumed: bool, all: bool) -> String {
     let Outlook { device, memory, budget, bytes, warning, .. } = outlook;
     let mut text = format!(
         "for {}: {} of memory ({known}), {} for a step\n",
-        if *device == "cuda" { "a CUDA card" } else { "the CPU" },
+        if *device == "cuda" { "a CUDA GPU" } else { "the CPU" },
         Bytes(*memory),
         Bytes(*budget),
     );
@@ -37,6 +38,7 @@ pub(super) fn text(outlook: &Outlook, known: &str, all: bool) -> String {
     text += &strategies(outlook, all);
     text += "\n";
     let chosen = match outlook.chosen {
+        Some(_) if assumed => "> what a run would do on that device",
         Some(_) => "> what a run would do",
         None => "a run would not start",
     };

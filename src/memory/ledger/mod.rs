@@ -101,12 +101,11 @@ impl Noted {
 
 impl Ledger {
     fn new(on: &Target, keep: bool) -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let arrays = Arrays {
             cuda: on.cuda,
             meter: Meter::new(1),
             element: on.precision.bytes(),
-            threads,
+            threads: on.cpu.threads,
             traffic: Cell::new(0.0),
         };
         let weights = Array { held: Meter::new(1).take(0), elements: 0, dense: true };

@@ -1,0 +1,40 @@
+//! The CPU that Burn computes on: its threads, and the packing buffers that their matrix products keep.
+
+use burn::tensor::Device;
+
+use super::is_gpu;
+use crate::memory::Cpu;
+use crate::memory::measure::Meter;
+
+/// The threads of Burn's pool, which `RAYON_NUM_THREADS` sets, and the size of their packing buffers.
+#[cfg(feature = "cpu")]
+pub fn cpu() -> Cpu {
+    let packing_buffer = gemm_common::cache::CACHE_INFO[1].cache_bytes as u64;
+    Cpu { threads: rayon::current_num_threads(), packing_buffer }
+}
+
+/// Nothing is computed on the CPU.
+#[cfg(not(feature = "cpu"))]
+pub fn cpu() -> Cpu {
+    Cpu::ASSUMED
+}
+
+/// A meter of `device`. On the CPU every thread takes its packing buffer at once, so that memory in
+/// use does not depend on which of them multiplies first.
+pub fn meter(device: &Device) -> Meter {
+    let meter = Meter::open(device);
+    if !is_gpu(device) {
+        take_packing_buffers();
+    }
+    meter
+}
+
+#[cfg(feature = "cpu")]
+fn take_packing_buffers() {
+    let take = || gemm_common::gemm::L2_SLAB.with(|_| ());
+    rayon::broadcast(|_| take());
+    take();
+}
+
+#[cfg(not(feature = "cpu"))]
+fn take_packing_buffers() {}
