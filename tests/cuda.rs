@@ -8,7 +8,7 @@ use trainer::build::resolve_device;
 use trainer::memory::{
     Activation, Chain, DenseLayers, Member, MemoryConfig, Precision, Schedule, StageSpec, executor,
 };
-use trainer::model::{DensenetArchitecture, Norm};
+use trainer::model::{DensenetConfig, ModelConfig, Network, Norm};
 use trainer::ops::cuda::{Buffer, Gpu, Kernel, Sizes, Storage};
 
 #[path = "cuda/ahead.rs"]
@@ -116,16 +116,14 @@ fn launching_costs_the_host_a_few_microseconds() {
     println!("an allocation {:?}", start.elapsed() / 1000);
 }
 
-fn architecture(growth: usize, blocks: &[usize], stem: usize) -> DensenetArchitecture {
-    DensenetArchitecture {
-        growth,
-        blocks: blocks.to_vec(),
-        stem,
-        bottleneck: 4,
-        compression: 0.5,
-        dropout: 0.0,
-        norm: Norm::Batch,
-    }
+fn densenet(growth: usize, blocks: &[usize], stem: usize) -> DensenetConfig {
+    let (growth, blocks, stem) = (Some(growth), Some(blocks.to_vec()), Some(stem));
+    DensenetConfig { growth, blocks, stem, ..DensenetConfig::default() }
+}
+
+/// The network for images `[batch, channels, height, width]`.
+fn network(model: impl Into<ModelConfig>, [_, channels, height, width]: [usize; 4]) -> Network {
+    model.into().resolve([channels, height, width]).expect("is right")
 }
 
 /// What a training pass of a chain up to the pooled features gives, on the host and by parameter.
@@ -143,8 +141,7 @@ fn train(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType) -> Out
     let result = executor::train(
         chain,
         &schedule,
-        1,
-        0,
+        executor::StepKey::whole(1, 0),
         |_| Activation::Map(noise(shape, 3, device).cast(dtype)),
         |_, output| {
             let output = output.into_features();
@@ -234,10 +231,11 @@ fn compare(
     name: &str,
     shape: [usize; 4],
     dense_layers: &[DenseLayers],
-    stages: impl Fn(&MemoryConfig) -> Vec<Box<dyn StageSpec>>,
+    network: &Network,
 ) -> Vec<String> {
     let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
     let plain = MemoryConfig::default();
+    let stages = |memory: &MemoryConfig| network.stages(memory, &[]);
     let mut exact = chain(&stages(&plain), &cpu);
     let single = train(&exact, shape, &cpu, DType::F32);
     exact.map_parameters(|_, value| value.cast(DType::F64));
@@ -281,10 +279,10 @@ fn compare(
 }
 
 /// How far the features that the GPU predicts are from those of the CPU.
-fn evaluate(shape: [usize; 4], stages: impl Fn(&MemoryConfig) -> Vec<Box<dyn StageSpec>>) -> f64 {
+fn evaluate(shape: [usize; 4], network: &Network) -> f64 {
     let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
     let features = |device: &Device| {
-        let chain = chain(&stages(&MemoryConfig::default()), device);
+        let chain = chain(&network.stages(&MemoryConfig::default(), &[]), device);
         let images = Activation::Map(wave(shape, 0.7, device));
         values(executor::evaluate(&chain, images).into_features())
     };
@@ -294,14 +292,14 @@ fn evaluate(shape: [usize; 4], stages: impl Fn(&MemoryConfig) -> Vec<Box<dyn Sta
 #[test]
 fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
     let cases = [
-        (architecture(8, &[2, 3], 16), [6, 1, 41, 38]),
-        (architecture(16, &[1, 2, 2], 16), [3, 3, 65, 64]),
-        (architecture(32, &[3, 2], 64), [4, 3, 64, 96]),
-        (architecture(32, &[2], 64), [1, 3, 32, 33]),
+        (densenet(8, &[2, 3], 16), [6, 1, 41, 38]),
+        (densenet(16, &[1, 2, 2], 16), [3, 3, 65, 64]),
+        (densenet(32, &[3, 2], 64), [4, 3, 64, 96]),
+        (densenet(32, &[2], 64), [1, 3, 32, 33]),
     ];
-    let case = |(architecture, shape): (DensenetArchitecture, [usize; 4])| {
+    let case = |(config, shape): (DensenetConfig, [usize; 4])| {
         let keep = [DenseLayers::Keep, DenseLayers::Share];
-        compare("DenseNet", shape, &keep, |memory| architecture.stages(shape[1], memory))
+        compare("DenseNet", shape, &keep, &network(config, shape))
     };
     let failures: Vec<String> = cases.into_iter().flat_map(case).collect();
     assert!(failures.is_empty(), "{failures:#?}");
@@ -309,7 +307,7 @@ fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
 
 #[test]
 fn evaluation_uses_running_statistics() {
-    let architecture = architecture(8, &[2, 2], 16);
-    let difference = evaluate([2, 1, 40, 36], |memory| architecture.stages(1, memory));
+    let shape = [2, 1, 40, 36];
+    let difference = evaluate(shape, &network(densenet(8, &[2, 2], 16), shape));
     assert!(difference < 1e-5, "{difference}");
 }

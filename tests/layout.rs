@@ -80,7 +80,7 @@ fn burns_own_convolutions_and_products_are_called_where_there_are_no_others() {
     let sources = sources().into_iter().map(|(path, text)| (path, code(&text)));
     let callers = sources.filter(|(_, code)| slow.iter().any(|name| calls(code, name)));
     let callers: Vec<PathBuf> = callers.map(|(path, _)| path).collect();
-    assert_eq!(callers, [Path::new("ops/convolution.rs"), Path::new("ops/widened.rs")]);
+    assert_eq!(callers, [Path::new("ops/matmul.rs")]);
 }
 
 /// What `module` may import; `None` for a module with no place in the layout.
@@ -245,7 +245,7 @@ fn the_checker_sees_a_wrong_arrow_however_it_is_written() {
 #[test]
 fn the_checker_lets_right_arrows_pass() {
     let right = [
-        ("model/densenet.rs", "use crate::memory::{Stage, Traced};"),
+        ("model/densenet.rs", "use crate::memory::{Stage, StageSpec};"),
         ("model/densenet.rs", "use super::config::DensenetConfig;"),
         ("model/densenet.rs", "// use crate::plan::Plan;\n/// Like [`crate::plan`]."),
         ("model/mod.rs", "mod tests {\n    use super::config::ModelConfig;\n}"),

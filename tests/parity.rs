@@ -11,7 +11,7 @@ use std::path::Path;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use trainer::memory::{Activation, Chain, Schedule, executor};
-use trainer::model::{HeadConfig, HeadsSpec, ModelConfig, Network, Task};
+use trainer::model::{HeadConfig, ModelConfig, Network, Task};
 
 const BATCH: usize = 4;
 const SIZE: usize = 64;
@@ -60,7 +60,6 @@ fn targets(precision: DType) -> Tensor<2> {
 }
 
 fn chain(network: &Network, oracle: &Oracle, precision: DType) -> Chain {
-    let mut specs = network.stages(3, &Default::default());
     let head = HeadConfig {
         name: "findings".into(),
         task: Task::Multilabel,
@@ -71,7 +70,7 @@ fn chain(network: &Network, oracle: &Oracle, precision: DType) -> Chain {
         direct: false,
         loss: None,
     };
-    specs.push(Box::new(HeadsSpec { heads: vec![head], features: network.features() }));
+    let specs = network.stages(&Default::default(), &[head]);
     let mut chain = Chain::init(&specs, &Device::flex(), 0);
     let mut ours: Vec<_> = chain.parameters().iter().map(|p| torch_name(&p.name)).collect();
     ours.sort();
@@ -124,8 +123,7 @@ fn step_of(chain: &Chain, images: Activation, gradient: impl Fn(Tensor<2>) -> Te
     let result = executor::train(
         chain,
         &schedule,
-        0,
-        0,
+        executor::StepKey::whole(0, 0),
         |_| images.clone(),
         |_, outputs| {
             let output = outputs.into_outputs().remove(0);

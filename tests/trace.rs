@@ -157,13 +157,16 @@ fn each_strategy_has_its_log_and_its_curve_and_computes_again_what_it_did_not_ke
     let traces = place.json();
     let whole: Value = serde_json::from_str(&told).expect("is JSON");
     assert_eq!(whole["strategies"].as_array(), Some(&traces));
+    // Of whole stages: within a stage, layers between convolutions are always computed again.
     let again = |trace: &Value| {
-        marks(trace).iter().filter(|mark| label(mark).ends_with(" after recomputation")).count()
+        let whole = |mark: &&Value| mark["depth"] == 1;
+        let marks = marks(trace).iter().filter(whole);
+        marks.filter(|mark| label(mark).ends_with(" after recomputation")).count()
     };
     assert_eq!(traces[0]["set"]["memory.checkpointing"], "none");
     assert_eq!(traces[1]["strategy"], "checkpointing=every");
     assert_eq!(again(&traces[0]), 0);
-    assert!(again(&traces[1]) > 8);
+    assert!(again(&traces[1]) >= 3);
     traces.iter().for_each(|trace| {
         assert_balanced(trace);
         assert_adds_up(trace);

@@ -41,7 +41,13 @@ fn kernels(plan: &Plan, planner: &Planner, device: &Device) -> Vec<crate::ops::c
         let chain = super::chain(plan, planner, device);
         let schedule = planner.strategy().schedule(1);
         let outputs = |_, outputs: Activation| Activation::Outputs(outputs.into_outputs());
-        let result = executor::train(&chain, &schedule, 0, 0, |_| images.clone(), outputs);
+        let result = executor::train(
+            &chain,
+            &schedule,
+            executor::StepKey::whole(0, 0),
+            |_| images.clone(),
+            outputs,
+        );
         let _ = crate::optim::norm(&result.gradients);
         executor::evaluate(&chain, images.clone());
     });

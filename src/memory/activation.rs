@@ -6,7 +6,6 @@ use super::offload::Piece;
 
 #[cfg(feature = "cuda")]
 use crate::ops::cuda::DeviceMap;
-use crate::ops::seed;
 
 /// The value that one stage hands to the next, or the gradient with respect to it.
 #[derive(Debug, Clone)]
@@ -31,6 +30,16 @@ pub enum ActivationShape {
     Features([usize; 2]),
     /// `[batch, outputs]` per head.
     Outputs(Vec<[usize; 2]>),
+}
+
+impl ActivationShape {
+    /// How many images.
+    pub fn batch(&self) -> usize {
+        match self {
+            Self::Map([batch, ..]) | Self::Features([batch, _]) => *batch,
+            Self::Outputs(outputs) => outputs.first().map_or(0, |[batch, _]| *batch),
+        }
+    }
 }
 
 impl Activation {
@@ -100,7 +109,7 @@ impl Activation {
     }
 
     /// The same values as a fresh leaf of autodiff, whose gradient can be asked for.
-    pub(super) fn into_leaf(self) -> Self {
+    pub(crate) fn into_leaf(self) -> Self {
         match self {
             Self::Map(map) => Self::Map(map.autodiff().require_grad()),
             Self::Features(features) => Self::Features(features.autodiff().require_grad()),
@@ -113,7 +122,7 @@ impl Activation {
     }
 
     /// The same values as a constant of autodiff.
-    pub(super) fn into_constant(self) -> Self {
+    pub(crate) fn into_constant(self) -> Self {
         match self {
             Self::Map(map) => Self::Map(map.autodiff()),
             Self::Features(features) => Self::Features(features.autodiff()),
@@ -126,7 +135,7 @@ impl Activation {
     }
 
     /// The same values without autodiff.
-    pub(super) fn into_values(self) -> Self {
+    pub(crate) fn into_values(self) -> Self {
         match self {
             Self::Map(map) => Self::Map(map.without_autodiff()),
             Self::Features(features) => Self::Features(features.without_autodiff()),
@@ -138,28 +147,8 @@ impl Activation {
         }
     }
 
-    /// `[1]`: what has, with respect to anything that `self` was computed from, the derivative of
-    /// Σ self·gradient, the vector-Jacobian product with `gradient`.
-    pub(super) fn inner_product(self, gradient: Self) -> Tensor<1> {
-        match (self, gradient) {
-            (Self::Map(value), Self::Map(gradient)) => seed(value, gradient),
-            #[cfg(feature = "cuda")]
-            (Self::Map(value), gradient @ Self::Device(_)) => seed(value, gradient.into_map()),
-            (Self::Features(value), Self::Features(gradient)) => seed(value, gradient),
-            (Self::Outputs(values), Self::Outputs(gradients)) => values
-                .into_iter()
-                .zip(gradients)
-                .map(|(value, gradient)| seed(value, gradient))
-                .reduce(|sum, term| sum + term)
-                .expect("a model has at least one head"),
-            (value, gradient) => {
-                panic!("a value {:?} was given a gradient {:?}", value.shape(), gradient.shape())
-            }
-        }
-    }
-
     /// The gradient of each leaf made by [`Activation::into_leaf`]; zero where nothing depends on it.
-    pub(super) fn gradient(&self, gradients: &mut burn::tensor::Gradients) -> Self {
+    pub(crate) fn gradient(&self, gradients: &mut burn::tensor::Gradients) -> Self {
         fn of<const D: usize>(leaf: &Tensor<D>, all: &mut burn::tensor::Gradients) -> Tensor<D> {
             leaf.grad_remove(all).unwrap_or_else(|| leaf.clone().without_autodiff().zeros_like())
         }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::{Choice, NoSettings};
-use crate::ops::Products;
+use crate::ops::MatmulPrecision;
 
 /// `[memory]`: how a training step fits in memory.
 ///
@@ -106,10 +106,10 @@ impl Precision {
     }
 
     /// How a GPU multiplies 32-bit numbers.
-    pub fn products(self) -> Products {
+    pub fn matmul_precision(self) -> MatmulPrecision {
         match self {
-            Self::Tf32 => Products::Tf32,
-            Self::Fp32 | Self::Bf16 | Self::Fp16 | Self::Half => Products::Full,
+            Self::Tf32 => MatmulPrecision::Tf32,
+            Self::Fp32 | Self::Bf16 | Self::Fp16 | Self::Half => MatmulPrecision::Full,
         }
     }
 

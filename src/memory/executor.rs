@@ -17,6 +17,31 @@ pub struct StepResult {
     pub statistics: Vec<Statistics>,
 }
 
+/// What the randomness of a training step follows from.
+#[derive(Debug, Clone, Copy)]
+pub struct StepKey<'a> {
+    /// Of the run.
+    pub seed: u64,
+    /// The number of the step, from 0.
+    pub step: u64,
+    /// For each micro-batch the place of its first image in the global batch. Dropout masks go by an
+    /// image's place, so they do not depend on how the batch is split.
+    pub first_images: &'a [u64],
+}
+
+impl StepKey<'static> {
+    /// Of a step that takes the whole batch at once.
+    pub fn whole(seed: u64, step: u64) -> Self {
+        Self { seed, step, first_images: &[0] }
+    }
+}
+
+impl StepKey<'_> {
+    fn pass(&self, purpose: Purpose, micro: usize) -> Pass {
+        Pass::new(purpose, self.seed, self.step, self.first_images[micro])
+    }
+}
+
 /// What is where between two operations.
 #[derive(Default)]
 struct Places {
@@ -32,8 +57,8 @@ struct Places {
     away: BTreeMap<(usize, usize, Aside), Parcel>,
 }
 
-/// Runs the training `schedule` of step `step`, with nothing moved off the device: `input` gives each micro-batch, `loss` takes the
-/// outputs of one and returns the gradient with respect to them.
+/// Runs a training `schedule` that moves nothing off the device. `input` gives each micro-batch, `loss`
+/// takes the outputs of one and returns the gradient with respect to them.
 ///
 /// # Panics
 ///
@@ -41,13 +66,12 @@ struct Places {
 pub fn train(
     chain: &Chain,
     schedule: &Schedule,
-    seed: u64,
-    step: u64,
+    key: StepKey<'_>,
     input: impl FnMut(usize) -> Activation,
     loss: impl FnMut(usize, Activation) -> Activation,
 ) -> StepResult {
     let store = Store::nowhere();
-    let result = train_with(&store, chain, schedule, seed, step, input, loss);
+    let result = train_with(&store, chain, schedule, key, input, loss);
     result.expect("nothing is moved off the device")
 }
 
@@ -64,8 +88,7 @@ pub fn train_with(
     store: &Store,
     chain: &Chain,
     schedule: &Schedule,
-    seed: u64,
-    step: u64,
+    key: StepKey<'_>,
     mut input: impl FnMut(usize) -> Activation,
     mut loss: impl FnMut(usize, Activation) -> Activation,
 ) -> Result<StepResult, OffloadError> {
@@ -77,7 +100,7 @@ pub fn train_with(
         match *operation {
             Operation::Forward { stage, micro, keep } => {
                 let given = places.value(stage, micro, &mut input);
-                let pass = Pass::new(Purpose::First, seed, step, micro as u64);
+                let pass = key.pass(Purpose::First, micro);
                 let mut found = Statistics::new();
                 let (output, kept) = chain.stages()[stage].forward(given, keep, &pass, &mut found);
                 if result.statistics.len() <= micro {
@@ -88,7 +111,7 @@ pub fn train_with(
             }
             Operation::Recompute { stage, micro, keep } => {
                 let given = places.value(stage, micro, &mut input);
-                let pass = Pass::new(Purpose::Recompute, seed, step, micro as u64);
+                let pass = key.pass(Purpose::Recompute, micro);
                 let mut none = Statistics::new();
                 let (output, kept) = chain.stages()[stage].forward(given, keep, &pass, &mut none);
                 // What the last of the stages computed again gives is known to have been used.
@@ -130,9 +153,7 @@ pub fn train_with(
                 }
                 let gradient =
                     chain.stages()[stage].backward(kept, gradient, &mut result.gradients);
-                if stage > 0 {
-                    places.back.insert(micro, gradient);
-                }
+                places.back.extend(gradient.map(|gradient| (micro, gradient)));
             }
         }
         measure::end();

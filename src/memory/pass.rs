@@ -1,10 +1,6 @@
 //! What a stage needs to know about the pass it is part of.
 
-use std::cell::RefCell;
-
-use burn::module::ParamId;
-use burn::tensor::Tensor;
-
+use crate::ops::DropoutKey;
 use crate::random;
 
 /// Why a stage is run.
@@ -19,32 +15,24 @@ pub enum Purpose {
     Recompute,
 }
 
-/// A pass over a stage: why, and where its randomness and its statistics go.
+/// A pass over a stage: why, and what its randomness follows from.
 ///
-/// Layers never change themselves. BatchNorm reports the statistics of the batch here, and they
-/// move the running ones once, when the step is taken: however often a stage is recomputed, and not
-/// at all when the step is skipped.
-#[derive(Debug)]
+/// Layers never change themselves. BatchNorm reports the statistics of the batch in the first pass of a
+/// step, and they move the running ones once, when the step is taken: however often a stage is
+/// recomputed, and not at all when the step is skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pass {
     purpose: Purpose,
     seed: u64,
     step: u64,
-    micro: u64,
-    reported: RefCell<Vec<BatchStatistic>>,
-}
-
-/// A statistic of one batch, and the share of it that the running one takes.
-#[derive(Debug, Clone)]
-pub struct BatchStatistic {
-    pub(super) id: ParamId,
-    pub(super) value: Tensor<1>,
-    pub(super) momentum: f64,
+    first_image: u64,
 }
 
 impl Pass {
-    /// A pass for `purpose` in step `step`, micro-batch `micro`, of a run with `seed`.
-    pub fn new(purpose: Purpose, seed: u64, step: u64, micro: u64) -> Self {
-        Self { purpose, seed, step, micro, reported: RefCell::default() }
+    /// A pass for `purpose` in step `step` of a run with `seed`, over images of which the first has the
+    /// place `first_image` in the global batch.
+    pub fn new(purpose: Purpose, seed: u64, step: u64, first_image: u64) -> Self {
+        Self { purpose, seed, step, first_image }
     }
 
     /// A pass that predicts.
@@ -58,7 +46,7 @@ impl Pass {
             Purpose::First => Purpose::Recompute,
             other => other,
         };
-        Self::new(purpose, self.seed, self.step, self.micro)
+        Self { purpose, ..*self }
     }
 
     /// Why the stage is run.
@@ -71,22 +59,10 @@ impl Pass {
         self.purpose != Purpose::Evaluate
     }
 
-    /// The seed of the dropout mask at `site`; the same when the stage is recomputed.
-    pub fn dropout_seed(&self, site: u64) -> u64 {
+    /// What the dropout mask of `layer` follows from; the same when the stage is recomputed.
+    pub fn dropout_key(&self, layer: &str) -> DropoutKey {
         use rand::Rng;
-        random::stream(self.seed, "dropout", &[self.step, self.micro, site]).next_u64()
-    }
-
-    /// Reports the statistic `value` of this batch for the running statistic `id`.
-    pub fn report(&self, id: ParamId, value: Tensor<1>, momentum: f64) {
-        if self.purpose == Purpose::First {
-            let value = value.without_autodiff();
-            self.reported.borrow_mut().push(BatchStatistic { id, value, momentum });
-        }
-    }
-
-    /// What was reported since the last call.
-    pub(super) fn take_reported(&self) -> Vec<BatchStatistic> {
-        self.reported.take()
+        let seed = random::stream(self.seed, &format!("dropout/{layer}"), &[self.step]).next_u64();
+        DropoutKey { seed, first_image: self.first_image }
     }
 }

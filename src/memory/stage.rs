@@ -79,10 +79,14 @@ pub trait Stage: Send {
         input.clone()
     }
 
-    /// The gradient with respect to the stage's input, given that with respect to its output;
-    /// parameter gradients are added to `gradients`.
-    fn backward(&self, saved: Saved, gradient: Activation, gradients: &mut Gradients)
-    -> Activation;
+    /// The gradient with respect to the stage's input, given that with respect to its output; `None`
+    /// where there is none, as of images. Parameter gradients are added to `gradients`.
+    fn backward(
+        &self,
+        saved: Saved,
+        gradient: Activation,
+        gradients: &mut Gradients,
+    ) -> Option<Activation>;
 
     /// Whether [`Stage::pieces`] gives most of what the stage keeps.
     fn moves_saved(&self) -> bool {
@@ -136,8 +140,7 @@ pub trait StageSpec {
         1
     }
 
-    /// What it costs for an input of this shape. Where the stage runs a Burn module, that is
-    /// [`Ledger::footprint`](super::Ledger::footprint) of the same operations.
+    /// What it costs for an input of this shape.
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint;
 
     /// The stage on `device`, its weights drawn from `seed`.

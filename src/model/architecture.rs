@@ -40,11 +40,15 @@ pub struct ArchitectureFault {
     pub message: String,
     /// What to write instead.
     pub help: String,
+    /// The side of the image that is wrong, 0 for its height and 1 for its width, where the fault is
+    /// there.
+    pub side: Option<usize>,
 }
 
 impl ArchitectureFault {
     fn new(key: impl Into<String>, message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { key: key.into(), message: message.into(), help: help.into() }
+        let (key, message, help) = (key.into(), message.into(), help.into());
+        Self { key, message, help, side: None }
     }
 }
 
@@ -63,29 +67,21 @@ impl DensenetArchitecture {
         after
     }
 
-    /// Whether there are fused kernels for this network.
+    /// Whether something is left of an image of these channels, height and width.
     ///
     /// # Errors
     ///
-    /// The setting that they do not know.
-    pub fn fusible(&self) -> Result<(), &'static str> {
-        match self {
-            Self { norm: Norm::Group, .. } => Err("`norm = \"group\"`"),
-            Self { dropout, .. } if *dropout > 0.0 => Err("`dropout`"),
-            _ if !self.widths().iter().all(|width| width.is_multiple_of(8)) => {
-                Err("a width that is no multiple of 8")
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Channels of every map.
-    fn widths(&self) -> Vec<usize> {
-        let blocks = self.channels();
-        let reduced = blocks[..blocks.len() - 1].iter();
-        let reduced: Vec<usize> =
-            reduced.map(|channels| (*channels as f64 * self.compression) as usize).collect();
-        [vec![self.stem, self.growth], blocks, reduced].concat()
+    /// The side that is too small.
+    pub fn check_image(&self, [_, height, width]: [usize; 3]) -> Result<(), ArchitectureFault> {
+        // The stem halves twice, rounding up; each transition halves, rounding down.
+        let least = (4 << (self.blocks.len() - 1)) - 3;
+        let small = [height, width].into_iter().enumerate().find(|(_, side)| *side < least);
+        small.map_or(Ok(()), |(place, side)| {
+            let message = format!("of {side} pixels nothing is left after the last block");
+            let help = format!("write {least} or more, or fewer `blocks`");
+            let fault = ArchitectureFault::new("blocks", message, help);
+            Err(ArchitectureFault { side: Some(place), ..fault })
+        })
     }
 
     /// Channels that the heads see.

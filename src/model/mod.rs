@@ -8,16 +8,17 @@ mod densenet;
 #[cfg(feature = "cuda")]
 mod fused;
 mod fused_costs;
+mod fuse;
 mod heads;
 mod labels;
-mod layer;
+pub mod layers;
 mod network;
 mod resnet;
 mod sequential;
 
 pub use architecture::{ArchitectureFault, DensenetArchitecture};
 pub use config::*;
-pub use heads::HeadsSpec;
+pub use heads::heads_stage;
 pub use labels::MOST_LABELS;
 pub use network::Network;
 pub use resnet::ResnetArchitecture;

@@ -1,20 +1,35 @@
-//! The network below the heads, whichever it is, with every size given.
+//! The network below the heads.
 
+use super::layers::{LayerStageSpec, Op, Size, StageLayers, each_layer};
 use super::{
-    ArchitectureFault, DensenetArchitecture, Layer, ModelConfig, Norm, ResnetArchitecture,
-    SequentialArchitecture, Size, SizedLayer,
+    ArchitectureFault, DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig,
+    SequentialConfig, fuse, heads_stage,
 };
-use crate::memory::{ActivationShape, MemoryConfig, StageSpec};
+use crate::memory::{MemoryConfig, StageSpec};
 
-/// The network below the heads.
+/// The network below the heads: stages of layers, with every size given.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Network {
-    /// A DenseNet.
-    Densenet(DensenetArchitecture),
-    /// A ResNet.
-    Resnet(ResnetArchitecture),
-    /// A list of layers.
-    Sequential(SequentialArchitecture),
+pub struct Network {
+    config: ModelConfig,
+    stages: Vec<StageLayers>,
+}
+
+impl From<DensenetConfig> for ModelConfig {
+    fn from(config: DensenetConfig) -> Self {
+        Self::Densenet(config)
+    }
+}
+
+impl From<ResnetConfig> for ModelConfig {
+    fn from(config: ResnetConfig) -> Self {
+        Self::Resnet(config)
+    }
+}
+
+impl From<SequentialConfig> for ModelConfig {
+    fn from(config: SequentialConfig) -> Self {
+        Self::Sequential(config)
+    }
 }
 
 impl ModelConfig {
@@ -27,17 +42,29 @@ impl ModelConfig {
         }
     }
 
-    /// Every size of the network, for images of these channels, height and width.
+    /// The network for images of these channels, height and width.
     ///
     /// # Errors
     ///
-    /// A key that is missing, wrong or contradicts another.
+    /// A key that is missing, wrong or contradicts another, or an image of which nothing is left.
     pub fn resolve(&self, image: [usize; 3]) -> Result<Network, ArchitectureFault> {
-        match self {
-            Self::Densenet(config) => config.resolve().map(Network::Densenet),
-            Self::Resnet(config) => config.resolve().map(Network::Resnet),
-            Self::Sequential(config) => config.resolve(image).map(Network::Sequential),
-        }
+        let (config, stages) = match self {
+            Self::Densenet(config) => {
+                let architecture = config.resolve()?;
+                architecture.check_image(image)?;
+                (Self::Densenet(architecture.to_config()), architecture.layers(image))
+            }
+            Self::Resnet(config) => {
+                let architecture = config.resolve()?;
+                (Self::Resnet(architecture.to_config()), architecture.layers(image))
+            }
+            Self::Sequential(config) => (self.clone(), Ok(config.resolve(image)?)),
+        };
+        let stages = stages.map_err(|misfit| {
+            let key = misfit.key;
+            ArchitectureFault { key, message: misfit.message, help: misfit.help, side: None }
+        })?;
+        Ok(Network { config, stages })
     }
 
     /// How activations are normalised.
@@ -51,46 +78,54 @@ impl ModelConfig {
 }
 
 impl Network {
+    /// The stages of the network, from images to pooled features.
+    pub fn layers(&self) -> &[StageLayers] {
+        &self.stages
+    }
+
     /// How activations are normalised.
     pub fn norm(&self) -> Norm {
-        match self {
-            Self::Densenet(architecture) => architecture.norm,
-            Self::Resnet(architecture) => architecture.norm,
-            Self::Sequential(architecture) => architecture.norm(),
-        }
+        self.config.norm()
     }
 
-    /// The stages from images with `channels` channels to pooled features.
-    pub fn stages(&self, channels: usize, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
-        match self {
-            Self::Densenet(architecture) => architecture.stages(channels, memory),
-            Self::Resnet(architecture) => architecture.stages(channels, memory),
-            Self::Sequential(architecture) => architecture.stages(),
-        }
-    }
-
-    /// The fewest numbers of a channel that are normalised over a batch of one image with these
-    /// channels, height and width; `None` where nothing is normalised over the batch.
-    pub fn least_normalised(&self, image: [usize; 3]) -> Option<usize> {
-        if self.norm() != Norm::Batch {
-            return None;
-        }
-        if let Self::Sequential(architecture) = self {
-            let stages = architecture.stages.iter();
-            return stages.filter_map(|stage| least_normalised(&stage.layers)).min();
-        }
-        // Maps only shrink, and those that a stage puts out or takes are normalised in it.
-        let [channels, height, width] = image;
-        let mut shape = ActivationShape::Map([1, channels, height, width]);
-        let stages = self.stages(channels, &MemoryConfig::default());
-        let maps = stages.iter().filter_map(|stage| {
-            shape = stage.output(&shape);
-            match shape {
-                ActivationShape::Map([_, _, height, width]) => Some(height * width),
-                _ => None,
+    /// The stages from images to pooled features, to run as `memory` says; with `heads`, to their
+    /// outputs. On CUDA they run fused where there are kernels for that (see [`Self::fusible`]).
+    pub fn stages(&self, memory: &MemoryConfig, heads: &[HeadConfig]) -> Vec<Box<dyn StageSpec>> {
+        let precision = memory.precision;
+        let heads = (!heads.is_empty()).then(|| heads_stage(heads, self.features()));
+        let plain = |stage: &StageLayers| -> Box<dyn StageSpec> {
+            Box::new(LayerStageSpec::new(stage.clone(), precision))
+        };
+        let stages = match precision.fuses().then(|| fuse::fuse(&self.stages)) {
+            Some(Ok(fused)) => {
+                let spec = |(fused, stage): (Option<fuse::FusedStage>, &StageLayers)| match fused {
+                    Some(fused) => {
+                        Box::new(fuse::FusedStageSpec::new(fused, stage.clone(), memory))
+                    }
+                    None => plain(stage),
+                };
+                fused.into_iter().zip(&self.stages).map(spec).collect()
             }
-        });
-        maps.min()
+            Some(Err(_)) | None => self.stages.iter().map(plain).collect::<Vec<_>>(),
+        };
+        stages.into_iter().chain(heads.as_ref().map(plain)).collect()
+    }
+
+    /// The fewest numbers of a channel that BatchNorm normalises for one image; `None` where nothing
+    /// is normalised over the batch.
+    pub fn least_normalised(&self) -> Option<usize> {
+        let mut least = None;
+        for stage in &self.stages {
+            each_layer(&stage.layers, &mut |layer| {
+                let numbers = match (&layer.op, &layer.output) {
+                    (Op::BatchNorm(_), Size::Map([_, height, width])) => height * width,
+                    (Op::BatchNorm(_), _) => 1,
+                    _ => return,
+                };
+                least = Some(least.map_or(numbers, |least: usize| least.min(numbers)));
+            });
+        }
+        least
     }
 
     /// Whether its stages run fused on CUDA.
@@ -98,60 +133,26 @@ impl Network {
     /// # Errors
     ///
     /// What does not allow it, to follow "which".
-    pub fn fusible(&self) -> Result<(), String> {
-        match self {
-            Self::Densenet(architecture) => architecture.fusible(),
-            Self::Resnet(architecture) => architecture.fusible(),
-            Self::Sequential(_) => Err("a list of layers"),
-        }
-        .map_err(|reason| reason.to_owned())
+    pub fn fusible(&self) -> Result<(), &'static str> {
+        fuse::fuse(&self.stages).map(drop)
+    }
+
+    /// Whether some of its stages are dense blocks that run fused on CUDA, of which
+    /// `memory.dense_layers` says what they keep.
+    pub fn has_fused_dense_blocks(&self) -> bool {
+        let fused = fuse::fuse(&self.stages).unwrap_or_default();
+        fused.iter().flatten().any(fuse::FusedStage::is_dense_block)
     }
 
     /// Channels that the heads see.
     pub fn features(&self) -> usize {
-        match self {
-            Self::Densenet(architecture) => architecture.features(),
-            Self::Resnet(architecture) => architecture.features(),
-            Self::Sequential(architecture) => architecture.features,
-        }
+        self.stages.last().map_or(0, |stage| stage.output().channels())
     }
 
     /// The configuration that resolves to this.
     pub fn to_config(&self) -> ModelConfig {
-        match self {
-            Self::Densenet(architecture) => ModelConfig::Densenet(architecture.to_config()),
-            Self::Resnet(architecture) => ModelConfig::Resnet(architecture.to_config()),
-            Self::Sequential(architecture) => ModelConfig::Sequential(architecture.to_config()),
-        }
+        self.config.clone()
     }
-
-    /// The key, within the model's table, that decides into how few pixels a side shrinks, and the
-    /// least side of an image of which something is left; `None` where [`ModelConfig::resolve`] has
-    /// seen to that.
-    pub fn least_side(&self) -> Option<(&'static str, usize)> {
-        match self {
-            // The stem halves twice, rounding up; each transition halves, rounding down.
-            Self::Densenet(architecture) => {
-                Some(("blocks", (4 << (architecture.blocks.len() - 1)) - 3))
-            }
-            // Everything rounds up.
-            Self::Resnet(_) => Some(("blocks", 1)),
-            Self::Sequential(_) => None,
-        }
-    }
-}
-
-/// The fewest numbers of a channel that one of the layers normalises over a batch of one image.
-fn least_normalised(layers: &[SizedLayer]) -> Option<usize> {
-    let least = |layer: &SizedLayer| match (&layer.layer, layer.output) {
-        (Layer::BatchNorm(_), Size::Map([_, height, width])) => Some(height * width),
-        (Layer::BatchNorm(_), Size::Features(_)) => Some(1),
-        (Layer::Branches(_, branches), _) => {
-            branches.iter().filter_map(|branch| least_normalised(branch)).min()
-        }
-        _ => None,
-    };
-    layers.iter().filter_map(least).min()
 }
 
 #[cfg(test)]
@@ -160,8 +161,7 @@ mod tests {
 
     fn least(model: &str, side: usize) -> Option<usize> {
         let config: ModelConfig = toml::from_str(model).expect("a model");
-        let image = [1, side, side];
-        config.resolve(image).expect("a network").least_normalised(image)
+        config.resolve([1, side, side]).expect("a network").least_normalised()
     }
 
     /// The last maps of torchvision's networks are of 7×7 pixels for images of 224×224.

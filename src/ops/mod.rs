@@ -1,28 +1,31 @@
-//! Operations that Burn lacks or is slow at: [`reference`] defines each fused one in plain Burn
-//! operations, and `cuda` runs it in hand-written kernels; [`convolution`], [`linear`], [`sum`],
-//! [`seed`] and [`after_backward`] take tensors, with autodiff or without, and are right for every device.
+//! Operations that Burn lacks or is slow at.
+//!
+//! They take tensors of any device: on the CPU they run Burn's own operations, on CUDA the kernels in
+//! [`cuda`], on which the fused stages run as well.
 
 mod after_backward;
-mod convolution;
-mod narrow_norm;
-mod numbers;
+mod dropout;
+mod dtype;
+mod inner_product;
+mod matmul;
+mod norm;
+mod pool;
 mod primitives;
-mod product;
-pub mod reference;
-mod seed;
 mod sum;
-#[cfg(feature = "cpu")]
-mod widened;
+mod window;
 
 pub use after_backward::after_backward;
-pub use convolution::{
-    Products, bias_gradient, biased, convolution, convolution_gradients, convolution_with, linear,
-    linear_gradients, products, with_products,
+pub use dropout::{DropoutKey, dropout};
+pub use dtype::{accumulation_dtype, is_16bit};
+pub use inner_product::inner_product;
+pub use matmul::{
+    MatmulPrecision, bias_gradient, biased, convolution, convolution_gradients, linear,
+    linear_gradients,
 };
-pub use narrow_norm::{Over, narrow_norm};
-pub use numbers::{is_narrow, wide};
-pub use seed::seed;
+pub use norm::{batch_norm, batch_norm_evaluation, group_norm};
+pub use pool::{avg_pool, global_pool};
 pub use sum::sum;
+pub use window::Window;
 
 #[cfg(feature = "cuda")]
 pub mod cuda;

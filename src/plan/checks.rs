@@ -306,11 +306,9 @@ pub(super) fn normalised(plan: &Plan) -> Result<(), Fault> {
     if plan.normalises(micro_batch) {
         return Ok(());
     }
-    let without = match &plan.model {
-        Network::Sequential(_) => "leave out `batch_norm`".to_owned(),
-        network => {
-            format!("write `norm = \"group\"` under `[model.{}]`", network.to_config().name())
-        }
+    let without = match plan.model.to_config() {
+        ModelConfig::Sequential(_) => "leave out `batch_norm`".to_owned(),
+        model => format!("write `norm = \"group\"` under `[model.{}]`", model.name()),
     };
     let nothing = "normalising over one image leaves nothing of maps of one pixel";
     let (key, message, write) = match micro_batch {
@@ -347,24 +345,16 @@ pub(super) fn checkpointing(plan: &Plan) -> Result<(), Fault> {
 /// The network's sizes, if an image of this size passes through it.
 pub(super) fn network(model: &ModelConfig, image: &ImageConfig) -> Result<Network, Fault> {
     let table = format!("model.{}", model.name());
-    let network =
-        model.resolve(shape(image)).map_err(|ArchitectureFault { key, message, help }| {
-            let key = if key.is_empty() { table.clone() } else { format!("{table}.{key}") };
-            Fault::new(key, message).help(help)
-        })?;
-    let Some((decisive, least)) = network.least_side() else { return Ok(network) };
-    for (place, side) in image.size.iter().enumerate() {
-        let message = format!("of {side} pixels nothing is left after the last block");
-        let help = format!("write {least} or more, or fewer `{decisive}`");
-        let fault = require(*side >= least, format!("data.image.size[{place}]"), message, help);
-        fault.map_err(|fault| fault.also(format!("{table}.{decisive}")))?;
-    }
-    Ok(network)
-}
-
-/// Channels, height and width.
-fn shape(image: &ImageConfig) -> [usize; 3] {
-    [image.channels, image.size[0], image.size[1]]
+    let shape = [image.channels, image.size[0], image.size[1]];
+    model.resolve(shape).map_err(|ArchitectureFault { key, message, help, side }| {
+        let key = if key.is_empty() { table.clone() } else { format!("{table}.{key}") };
+        match side {
+            Some(place) => {
+                Fault::new(format!("data.image.size[{place}]"), message).help(help).also(key)
+            }
+            None => Fault::new(key, message).help(help),
+        }
+    })
 }
 
 /// Heads that put out the network's features as they are.

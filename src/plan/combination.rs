@@ -9,7 +9,6 @@ use crate::memory::{
     CheckpointingConfig, DenseLayers, MemoryConfig, MicroBatch, OffloadConfig, Precision,
     SequentialConfig,
 };
-use crate::model::Network;
 
 /// A way to take a training step: everything of `[memory]` that decides about bytes and seconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -88,8 +87,7 @@ impl Plan {
 
     /// What dense layers may keep: a choice where they run fused.
     pub(super) fn dense_layers(&self, cuda: bool, precision: Precision) -> Vec<DenseLayers> {
-        let dense = matches!(self.model, Network::Densenet(_)) && precision.fuses();
-        match cuda && dense && self.model.fusible().is_ok() {
+        match cuda && precision.fuses() && self.model.has_fused_dense_blocks() {
             true => vec![DenseLayers::Keep, DenseLayers::Share],
             false => vec![self.memory.dense_layers()],
         }

@@ -61,10 +61,11 @@ impl Plan {
         let weights = weight * counts.iter().sum::<u64>();
         let kept = self.train.optimizer.kept() as u64;
         let optimizer = kept * weights;
+        let largest = stages.iter().map(|stage| stage.largest_parameter).max().unwrap_or(0);
         let optimizer_away = if memory.offload_optimizer && on.cuda { optimizer } else { 0 };
-        // On a GPU the usual optimizers write all new values in one go. Else the parameters of a stage
-        // are replaced together: their new values are there beside the old ones, and what the
-        // optimizer works the last of them out with.
+        // On a GPU the usual optimizers write all new values in one go. Else parameters are replaced
+        // one after the other: the new values of one and what they are worked out with are there
+        // beside the old ones.
         let has_kernel = match &self.train.optimizer {
             OptimizerConfig::Sgd(_) => true,
             OptimizerConfig::Adam(AdamConfig { amsgrad, .. })
@@ -74,14 +75,9 @@ impl Plan {
         let step = match (on.cuda && weight == 4 && has_kernel, optimizer_away) {
             (true, 0) => weights,
             (true, _) => weight * counts.iter().max().copied().unwrap_or(0),
-            (false, _) => {
-                let each = counts.iter().zip(&stages);
-                let each = each.map(|(count, stage)| weight * count + 2 * stage.largest_parameter);
-                each.max().unwrap_or(0)
-            }
+            (false, _) => 2 * largest,
         };
         // What waits off the device comes back a parameter at a time.
-        let largest = stages.iter().map(|stage| stage.largest_parameter).max().unwrap_or(0);
         let back = (kept * largest).min(optimizer_away);
         let speed = Speed::of(on);
         let passes = (3 * weights + 2 * optimizer) as f64 / speed.bandwidth;

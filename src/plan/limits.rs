@@ -136,36 +136,35 @@ fn written(way: &Combination) -> String {
 
 /// The same network with fewer layers, deepest first, and how many it then has.
 fn shallower(network: &Network) -> Vec<(usize, ModelConfig)> {
-    let layers = |blocks: &[usize]| blocks.iter().sum::<usize>();
-    match network {
-        Network::Densenet(now) => {
+    let layers = |blocks: &Option<Vec<usize>>| blocks.iter().flatten().sum::<usize>();
+    match network.to_config() {
+        ModelConfig::Densenet(now) => {
             let depth = 2 * layers(&now.blocks) + 5;
             let known = DENSENETS.into_iter().filter(|known| *known < depth);
             let config = |depth| {
-                let &DensenetConfig { dropout, norm, .. } = &now.to_config();
+                let DensenetConfig { dropout, norm, .. } = now;
                 DensenetConfig { depth: Some(depth), dropout, norm, ..DensenetConfig::default() }
             };
             known.map(|depth| (depth, ModelConfig::Densenet(config(depth)))).collect()
         }
-        Network::Resnet(now) => {
-            let each = if now.block == ResnetBlock::Basic { 2 } else { 3 };
-            let config = now.to_config();
+        ModelConfig::Resnet(now) => {
+            let each = if now.block == Some(ResnetBlock::Basic) { 2 } else { 3 };
             let depths: Vec<usize> = match now.form {
                 ResnetForm::Imagenet => RESNETS.to_vec(),
                 ResnetForm::Cifar => {
-                    let most = now.blocks.iter().max().copied().unwrap_or(1);
+                    let most = now.blocks.iter().flatten().max().copied().unwrap_or(1);
                     (1..8).rev().map(|eighths| 3 * each * (most * eighths / 8) + 2).collect()
                 }
             };
             let depth = each * layers(&now.blocks) + 2;
             let shallower = depths.into_iter().filter(|other| *other < depth && *other > 2);
             let config = |depth| {
-                let block = (config.form == ResnetForm::Cifar).then_some(now.block);
+                let block = now.block.filter(|_| now.form == ResnetForm::Cifar);
                 let depth = Some(depth);
-                ResnetConfig { depth, block, blocks: None, stem: None, ..config.clone() }
+                ResnetConfig { depth, block, blocks: None, stem: None, ..now.clone() }
             };
             shallower.map(|depth| (depth, ModelConfig::Resnet(config(depth)))).collect()
         }
-        Network::Sequential(_) => Vec::new(),
+        ModelConfig::Sequential(_) => Vec::new(),
     }
 }

@@ -37,7 +37,7 @@ use crate::config::{Config, Fault, RunConfig};
 use crate::data::{DEFAULT_FRACTION, DataConfig};
 use crate::loss::{LossConfig, default_loss};
 use crate::memory::{MemoryConfig, StageSpec};
-use crate::model::{HeadConfig, HeadsSpec, Network, Norm, Task};
+use crate::model::{HeadConfig, Network, Norm, Task};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
 
 /// An experiment with everything decided.
@@ -141,9 +141,7 @@ impl Plan {
         if self.least_part(micro_batch) > 1 {
             return true;
         }
-        let image = &self.data.image;
-        let shape = [image.channels, image.size[0], image.size[1]];
-        self.model.least_normalised(shape).is_none_or(|numbers| numbers > 1)
+        self.model.least_normalised().is_none_or(|numbers| numbers > 1)
     }
 
     /// The fewest images that may go through the network at once.
@@ -164,10 +162,8 @@ impl Plan {
 
     /// The same, to run as `memory` has it.
     pub fn stages_with(&self, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
-        let heads = self.heads.iter().map(HeadPlan::to_config).collect();
-        let mut stages = self.model.stages(self.data.image.channels, memory);
-        stages.push(Box::new(HeadsSpec { heads, features: self.model.features() }));
-        stages
+        let heads: Vec<HeadConfig> = self.heads.iter().map(HeadPlan::to_config).collect();
+        self.model.stages(memory, &heads)
     }
 }
 

@@ -7,13 +7,13 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 
 use crate::data::{Batch, Targets};
 use crate::loss::Loss;
+use crate::memory::executor::StepKey;
 use crate::memory::offload::{OffloadError, Store};
 use crate::memory::{
     Activation, Chain, Gradients, OutOfMemory, Pack, Precision, Statistics, Strategy,
     check_allocated, executor, fault, measure, statistics,
 };
 use crate::model::HeadConfig;
-use crate::ops::with_products;
 use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, norm};
 use crate::plan::Planner;
 use crate::run::retreat::Retreat;
@@ -233,25 +233,24 @@ impl Learner {
         let normalizers = self.normalizers(targets);
         let mut sums = vec![None; self.heads.len()];
         let numbers = self.precision.activations();
-        let train = || {
-            executor::train_with(
-                &self.store,
-                &self.chain,
-                &self.strategy.schedule(parts.len()),
-                self.seed,
-                step as u64,
-                |micro| Activation::Map(images(parts[micro].clone()).cast(numbers)),
-                |micro, outputs| {
-                    let part = |targets: &Targets| targets.part(parts[micro].clone());
-                    let targets: Vec<Targets> = targets.iter().map(part).collect();
-                    let each = self.losses(outputs.into_outputs(), &targets, &normalizers);
-                    let (gradients, of_part): (Vec<_>, Vec<_>) = each.into_iter().unzip();
-                    add(&mut sums, of_part);
-                    Activation::Outputs(gradients)
-                },
-            )
-        };
-        let result = with_products(self.precision.products(), train)?;
+        let first_images: Vec<u64> = parts.iter().map(|part| part.start as u64).collect();
+        let key =
+            StepKey { seed: self.seed, step: step as u64, first_images: first_images.as_slice() };
+        let result = executor::train_with(
+            &self.store,
+            &self.chain,
+            &self.strategy.schedule(parts.len()),
+            key,
+            |micro| Activation::Map(images(parts[micro].clone()).cast(numbers)),
+            |micro, outputs| {
+                let part = |targets: &Targets| targets.part(parts[micro].clone());
+                let targets: Vec<Targets> = targets.iter().map(part).collect();
+                let each = self.losses(outputs.into_outputs(), &targets, &normalizers);
+                let (gradients, of_part): (Vec<_>, Vec<_>) = each.into_iter().unzip();
+                add(&mut sums, of_part);
+                Activation::Outputs(gradients)
+            },
+        )?;
         let statistics = result.statistics.into_iter().zip(&parts);
         let statistics = statistics.map(|(found, part)| (found, part.len())).collect();
         let statistics = statistics::combine(statistics, self.strategy.batch_norm);
@@ -444,8 +443,7 @@ impl Learner {
         let mut rows = vec![Vec::new(); self.heads.len()];
         for part in self.strategy.parts(count) {
             let input = Activation::Map(images(part.clone()).cast(self.precision.activations()));
-            let evaluate = || executor::evaluate(&self.chain, input).into_outputs();
-            let outputs = with_products(self.precision.products(), evaluate);
+            let outputs = executor::evaluate(&self.chain, input).into_outputs();
             let heads = self.heads.iter().zip(&outputs).zip(targets).zip(&normalizers);
             let of_part = heads.map(|(((head, output), targets), &normalizer)| {
                 (normalizer > 0.0).then(|| {

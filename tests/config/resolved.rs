@@ -44,7 +44,7 @@ fn the_committed_configurations_open_with_what_they_cost() {
 fn googlenet_has_as_many_weights_as_the_one_released_with_caffe() {
     let (_, text) = committed().into_iter().find(|(name, _)| name.contains("googlenet")).unwrap();
     let plan = resolve(&text, &[]).unwrap();
-    let stages = plan.model.stages(plan.data.image.channels, &plan.memory);
+    let stages = plan.model.stages(&plan.memory, &[]);
     let below: usize = stages.iter().map(|stage| stage.parameter_count()).sum();
     // BVLC's bvlc_googlenet without the auxiliary classifiers, for the 1000 classes of ImageNet.
     assert_eq!(below + plan.model.features() * 1000 + 1000, 6_998_552);

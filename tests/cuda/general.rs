@@ -2,7 +2,9 @@
 
 use super::*;
 use trainer::model::SequentialConfig;
-use trainer::ops::{Products, convolution_with, linear, sum};
+use trainer::ops::{
+    MatmulPrecision, Window, convolution, convolution_gradients, linear, linear_gradients, sum,
+};
 
 /// What a product of a map and a weight gives: its result and both gradients.
 type Found = [Vec<f32>; 3];
@@ -42,30 +44,53 @@ impl Case {
     }
 
     /// The convolution of numbers that `dtype` has, computed on `device` in `compute`.
-    fn run(&self, products: Products, dtype: DType, compute: DType, device: &Device) -> Found {
-        self.with(products, |shape, seed| noise(shape, seed, device).cast(dtype).cast(compute))
+    fn run(
+        &self,
+        precision: MatmulPrecision,
+        dtype: DType,
+        compute: DType,
+        device: &Device,
+    ) -> Found {
+        self.with(precision, |shape, seed| noise(shape, seed, device).cast(dtype).cast(compute))
     }
 
     /// The root of the sum of the squares of the terms of each number: about how large a sum of such
     /// terms is, also where they happen to cancel.
     fn size(&self, dtype: DType, device: &Device) -> Found {
-        let squares = self.with(Products::Full, |shape, seed| {
+        let squares = self.with(MatmulPrecision::Full, |shape, seed| {
             noise(shape, seed, device).cast(dtype).cast(DType::F64).powf_scalar(2.0)
         });
         squares.map(|squares| squares.into_iter().map(f32::sqrt).collect())
     }
 
-    fn with(&self, products: Products, factor: impl Fn([usize; 4], u64) -> Tensor<4>) -> Found {
-        let map = factor(self.map, 3).autodiff().require_grad();
-        let weight = factor(self.weight, 5).autodiff().require_grad();
-        let (stride, padding) = (self.stride, self.padding);
-        let out = convolution_with(products, map.clone(), weight.clone(), stride, padding);
-        let direction = factor(out.dims(), 7).autodiff();
-        let gradients = (out.clone() * direction).sum().backward();
-        let gradient = |factor: &Tensor<4>| factor.grad(&gradients).expect("a gradient");
-        [out.without_autodiff(), gradient(&map), gradient(&weight)].map(values)
+    fn with(
+        &self,
+        precision: MatmulPrecision,
+        factor: impl Fn([usize; 4], u64) -> Tensor<4>,
+    ) -> Found {
+        let [map, weight] = [factor(self.map, 3), factor(self.weight, 5)];
+        let window = Window { kernel: self.weight[2], stride: self.stride, padding: self.padding };
+        convolved(precision, map, weight, window, |shape| factor(shape, 7))
     }
 }
+
+/// A convolution and its gradients, where `direction` gives that of the result.
+fn convolved(
+    precision: MatmulPrecision,
+    map: Tensor<4>,
+    weight: Tensor<4>,
+    window: Window,
+    direction: impl Fn([usize; 4]) -> Tensor<4>,
+) -> Found {
+    let out = convolution(precision, map.clone(), weight.clone(), window);
+    let direction = direction(out.dims());
+    let (of_map, of_weight) =
+        convolution_gradients(precision, [map, weight], window, direction, true);
+    [out, of_map.expect("was asked for"), of_weight].map(values)
+}
+
+/// Of a convolution that keeps the size.
+const SAME: Window = Window { kernel: 3, stride: 1, padding: 1 };
 
 /// ‖a − b‖.
 fn distance(a: &[f32], b: &[f32]) -> f64 {
@@ -112,16 +137,16 @@ fn convolutions_of_any_size_give_what_the_definition_gives() {
     let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
     // Results of 16 bits are rounded once more than their sums.
     let kinds = [
-        (Products::Full, DType::F32, 1e-5),
-        (Products::Tf32, DType::F32, 1e-3),
-        (Products::Full, DType::BF16, 4e-3),
-        (Products::Full, DType::F16, 5e-4),
+        (MatmulPrecision::Full, DType::F32, 1e-5),
+        (MatmulPrecision::Tf32, DType::F32, 1e-3),
+        (MatmulPrecision::Full, DType::BF16, 4e-3),
+        (MatmulPrecision::Full, DType::F16, 5e-4),
     ];
     for case in cases() {
-        for (products, dtype, tolerance) in kinds {
-            let exact = case.run(Products::Full, dtype, DType::F64, &cpu);
-            let ours = case.run(products, dtype, dtype, &gpu);
-            let name = format!("{case:?} {products:?} {dtype:?}");
+        for (precision, dtype, tolerance) in kinds {
+            let exact = case.run(MatmulPrecision::Full, dtype, DType::F64, &cpu);
+            let ours = case.run(precision, dtype, dtype, &gpu);
+            let name = format!("{case:?} {precision:?} {dtype:?}");
             let size = case.size(dtype, &cpu);
             for (what, ((ours, exact), size)) in
                 NAMES.iter().zip(ours.iter().zip(&exact).zip(&size))
@@ -129,30 +154,10 @@ fn convolutions_of_any_size_give_what_the_definition_gives() {
                 let off = distance(ours, exact) / norm(exact).max(norm(size));
                 assert!(off <= tolerance, "{name}: {what} is off by {off:.1e}");
             }
-            let again = case.run(products, dtype, dtype, &gpu);
+            let again = case.run(precision, dtype, dtype, &gpu);
             assert!(ours == again, "{name}: two runs differ");
         }
     }
-}
-
-#[test]
-fn only_the_gradients_that_are_asked_for_come() {
-    let device = resolve_device("cuda").expect("a GPU");
-    let map = || noise([2, 6, 9, 8], 3, &device).autodiff();
-    let weight = || noise([5, 6, 3, 3], 5, &device).autodiff();
-    let gradients = |map: Tensor<4>, weight: Tensor<4>| {
-        let out = convolution_with(Products::Full, map.clone(), weight.clone(), 1, 1);
-        let found = out.sum().backward();
-        [map, weight].map(|factor| factor.grad(&found).map(values))
-    };
-    let [of_map, of_weight] = gradients(map().require_grad(), weight().require_grad());
-    assert!(of_map.is_some() && of_weight.is_some());
-    assert_eq!(gradients(map().require_grad(), weight()), [of_map.clone(), None]);
-    assert_eq!(gradients(map(), weight().require_grad()), [None, of_weight.clone()]);
-    let plain = gradients(map().without_autodiff(), weight().require_grad());
-    assert_eq!(plain, [None, of_weight]);
-    let plain = gradients(map().require_grad(), weight().without_autodiff());
-    assert_eq!(plain, [of_map, None]);
 }
 
 #[test]
@@ -167,14 +172,10 @@ fn it_does_not_matter_how_a_map_lies_in_memory() {
     ];
     for (name, lay) in lays {
         let run = |device: &Device, compute: DType| -> Found {
-            let map = lay(device).cast(compute).autodiff().require_grad();
+            let map = lay(device).cast(compute);
             let weight = noise([6, 5, 3, 3], 5, device).swap_dims(0, 1).cast(compute);
-            let weight = weight.autodiff().require_grad();
-            let out = convolution_with(Products::Full, map.clone(), weight.clone(), 1, 1);
             let direction = noise([3, 9, 8, 5], 7, device).permute([0, 3, 1, 2]).cast(compute);
-            let gradients = (out.clone() * direction.autodiff()).sum().backward();
-            let gradient = |factor: &Tensor<4>| factor.grad(&gradients).expect("a gradient");
-            [out.without_autodiff(), gradient(&map), gradient(&weight)].map(values)
+            convolved(MatmulPrecision::Full, map, weight, SAME, |_| direction.clone())
         };
         assert_near(name, &run(&gpu, DType::F32), &run(&cpu, DType::F64), 1e-5);
     }
@@ -182,7 +183,7 @@ fn it_does_not_matter_how_a_map_lies_in_memory() {
 
 /// Some rows of a map.
 fn rows(map: &Tensor<4>, from: usize, count: usize) -> Tensor<4> {
-    map.clone().without_autodiff().narrow(2, from, count)
+    map.clone().narrow(2, from, count)
 }
 
 #[test]
@@ -191,14 +192,15 @@ fn maps_of_more_than_two_thousand_million_numbers_are_convolved_to_their_end() {
     let (channels, side, period) = (256, 3000, 10);
     let tile = |device: &Device| noise([1, channels, period, side], 3, device).cast(DType::BF16);
     let weight = |device: &Device| noise([8, channels, 3, 3], 5, device).cast(DType::BF16);
-    let map = tile(&gpu).repeat_dim(2, side / period).autodiff().require_grad();
+    let map = tile(&gpu).repeat_dim(2, side / period);
     assert!(map.dims().iter().product::<usize>() > 1 << 31);
-    let factor = weight(&gpu).autodiff().require_grad();
-    let out = convolution_with(Products::Full, map.clone(), factor.clone(), 1, 1);
+    let full = MatmulPrecision::Full;
+    let out = convolution(full, map.clone(), weight(&gpu), SAME);
     let direction = noise([1, 8, period, side], 7, &gpu).cast(DType::BF16);
     let direction = direction.repeat_dim(2, side / period);
-    let found = (out.clone() * direction.autodiff()).sum().backward();
-    let gradient = map.grad(&found).expect("a gradient");
+    let (gradient, of_weight) =
+        convolution_gradients(full, [map, weight(&gpu)], SAME, direction, true);
+    let gradient = gradient.expect("was asked for");
 
     // Rows repeat, so those far behind are those in front, bit by bit.
     for map in [&out, &gradient] {
@@ -207,10 +209,10 @@ fn maps_of_more_than_two_thousand_million_numbers_are_convolved_to_their_end() {
     }
     let exact = |tensor: Tensor<4>| tensor.cast(DType::F64);
     let few = exact(tile(&cpu)).repeat_dim(2, 3);
-    let few = convolution_with(Products::Full, few, exact(weight(&cpu)), 1, 1);
+    let few = convolution(full, few, exact(weight(&cpu)), SAME);
     let error = error(&values(rows(&out, period, period)), &values(few.narrow(2, period, period)));
     assert!(error <= 3e-3, "{error:.1e}");
-    let of_weight = values(factor.grad(&found).expect("a gradient"));
+    let of_weight = values(of_weight);
     assert!(of_weight.iter().all(|value| value.is_finite()));
 }
 
@@ -218,16 +220,15 @@ fn maps_of_more_than_two_thousand_million_numbers_are_convolved_to_their_end() {
 /// the gradient of its input and the first rows of its weight's, on `device`.
 fn connected(sizes: [usize; 3], times: usize, dtype: DType, device: &Device) -> Found {
     let [batch, input, output] = sizes;
-    let input_values = noise([batch, input], 3, device).cast(dtype).autodiff().require_grad();
+    let features = noise([batch, input], 3, device).cast(dtype);
     let weight = noise([output, input], 5, device).cast(dtype).repeat_dim(0, times);
-    let weight = weight.autodiff().require_grad();
     let start = std::time::Instant::now();
-    let out = linear(input_values.clone(), weight.clone());
+    let full = MatmulPrecision::Full;
+    let out = linear(full, features.clone(), weight.clone());
     let direction = noise([batch, output], 7, device).cast(dtype).repeat_dim(1, times);
-    let gradients = (out.clone() * direction.autodiff()).sum().backward();
-    let gradient = |factor: &Tensor<2>| factor.grad(&gradients).expect("a gradient");
-    let (out, of_input) = (out.without_autodiff(), gradient(&input_values));
-    let of_weight = gradient(&weight).narrow(0, output * (times - 1), output);
+    let (of_input, of_weight) = linear_gradients(full, [features, weight], direction, true);
+    let of_input = of_input.expect("was asked for");
+    let of_weight = of_weight.narrow(0, output * (times - 1), output);
     let found = [out, of_input, of_weight].map(values);
     println!("{batch} × {input} → {}: {:?} in all", output * times, start.elapsed());
     found
@@ -271,25 +272,16 @@ fn sums_are_the_same_every_time() {
     assert!(gradient.iter().all(|value| *value == 3.0));
 }
 
-/// [`assert_stages`] of a DenseNet.
-fn assert_chain(name: &str, architecture: &DensenetArchitecture, shape: [usize; 4]) {
-    let memory = MemoryConfig::default();
-    // Masks are 32-bit.
-    let undropped = DensenetArchitecture { dropout: 0.0, ..architecture.clone() };
-    let stages = [undropped.stages(shape[1], &memory), architecture.stages(shape[1], &memory)];
-    assert_stages(name, stages, shape);
-}
-
-/// Holds that the second stages give on a GPU what the first give on the CPU, and the same twice.
-fn assert_stages(name: &str, stages: [Vec<Box<dyn StageSpec>>; 2], shape: [usize; 4]) {
+/// Holds that a model gives on a GPU what it gives on the CPU, and the same twice.
+fn assert_same(name: &str, model: impl Into<ModelConfig>, shape: [usize; 4]) {
     let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
-    let [exact, ours] = stages;
-    let mut exact = chain(&exact, &cpu);
+    let stages = network(model, shape).stages(&MemoryConfig::default(), &[]);
+    let mut exact = chain(&stages, &cpu);
     let single = train(&exact, shape, &cpu, DType::F32);
     exact.map_parameters(|_, value| value.cast(DType::F64));
     let exact = train(&exact, shape, &cpu, DType::F64);
     let single = Errors::of(&format!("{name} on the CPU in fp32"), &single, &exact);
-    let general = chain(&ours, &gpu);
+    let general = chain(&stages, &gpu);
     let ours = train(&general, shape, &gpu, DType::F32);
     let errors = Errors::of(name, &ours, &exact);
     let tolerance = 1e-5;
@@ -308,31 +300,32 @@ fn assert_stages(name: &str, stages: [Vec<Box<dyn StageSpec>>; 2], shape: [usize
 /// Small maps: where a number is rounded across 0, ReLU passes another gradient.
 #[test]
 fn chains_that_do_not_run_fused_give_what_they_give_on_the_cpu() {
-    let grown = architecture(12, &[2, 3], 24);
-    // Devices draw other masks, so nothing is dropped; but the layers are there.
-    let dropout = DensenetArchitecture { dropout: 1e-12, ..grown.clone() };
-    assert_chain("dropout", &dropout, [3, 1, 40, 36]);
-    let groups = DensenetArchitecture { norm: Norm::Group, ..architecture(8, &[2, 2], 16) };
-    assert_chain("group norm", &groups, [2, 3, 33, 38]);
-    assert_chain("growth 12", &grown, [3, 1, 40, 36]);
-    let odd = DensenetArchitecture { dropout: 1e-12, ..architecture(5, &[2, 2], 7) };
-    assert_chain("odd widths", &odd, [2, 3, 33, 30]);
+    let grown = densenet(12, &[2, 3], 24);
+    // All devices draw the same masks.
+    let dropout = DensenetConfig { dropout: 0.2, ..grown.clone() };
+    assert_same("dropout", dropout, [3, 1, 40, 36]);
+    let groups = DensenetConfig { norm: Norm::Group, ..densenet(8, &[2, 2], 16) };
+    assert_same("group norm", groups, [2, 3, 33, 38]);
+    assert_same("growth 12", grown, [3, 1, 40, 36]);
+    let odd = DensenetConfig { dropout: 0.1, ..densenet(5, &[2, 2], 7) };
+    assert_same("odd widths", odd, [2, 3, 33, 30]);
 }
 
 #[test]
 fn lists_of_layers_give_what_they_give_on_the_cpu() {
     for (image, layers) in layer_lists() {
-        let stages = [(); 2].map(|()| layers.resolve(image).expect("is right").stages());
-        assert_stages(&format!("{image:?}"), stages, [3, image[0], image[1], image[2]]);
+        assert_same(&format!("{image:?}"), layers, [3, image[0], image[1], image[2]]);
     }
 }
 
 #[test]
 fn a_chain_with_dropout_gives_the_same_bits_twice() {
     let gpu = resolve_device("cuda").expect("a GPU");
-    let dropping = DensenetArchitecture { dropout: 0.2, ..architecture(12, &[2, 2], 24) };
-    let chain = chain(&dropping.stages(1, &MemoryConfig::default()), &gpu);
-    let [first, second] = [0, 1].map(|_| train(&chain, [4, 1, 64, 60], &gpu, DType::F32));
+    let dropping = DensenetConfig { dropout: 0.2, ..densenet(12, &[2, 2], 24) };
+    let shape = [4, 1, 64, 60];
+    let stages = network(dropping, shape).stages(&MemoryConfig::default(), &[]);
+    let chain = chain(&stages, &gpu);
+    let [first, second] = [0, 1].map(|_| train(&chain, shape, &gpu, DType::F32));
     assert!(first.features == second.features && first.gradients == second.gradients);
 }
 

@@ -12,12 +12,12 @@ use trainer::memory::offload::{Piece, Store};
 use trainer::memory::{
     DenseLayers, DiskOffloadConfig, Keep, OffloadConfig, Pass, Precision, Purpose, Statistics, Tree,
 };
-use trainer::model::{ResnetArchitecture, ResnetBlock, ResnetForm};
+use trainer::model::{ResnetBlock, ResnetConfig, ResnetForm};
 use trainer::ops::cuda::{Identity, Transfers};
 
 use super::{
-    Activation, Buffer, Chain, Device, Gpu, MemoryConfig, Norm, Schedule, StageSpec, Storage,
-    Tensor, architecture, chain, executor, noise, resolve_device, values,
+    Activation, Buffer, Chain, Device, Gpu, MemoryConfig, Schedule, StageSpec, Storage, Tensor,
+    chain, densenet, executor, network, noise, resolve_device, values,
 };
 
 fn host() -> Store {
@@ -30,8 +30,7 @@ fn pass(chain: &Chain, tree: &Tree, images: &[Tensor<4>], store: &Store) -> Step
         store,
         chain,
         &Schedule::of_tree(tree, chain.stages().len(), images.len()),
-        1,
-        0,
+        executor::StepKey { seed: 1, step: 0, first_images: &[0, 16] },
         |part| Activation::Map(images[part].clone()),
         |_, outputs| {
             let outputs = outputs.into_features();
@@ -90,8 +89,9 @@ fn offload_of_a_fused_densenet_changes_no_bit_of_its_gradients() {
         for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
             let dense_layers = Some(dense_layers);
             let memory = MemoryConfig { precision, dense_layers, ..MemoryConfig::default() };
-            let stages = architecture(32, &[3, 4, 2], 64).stages(3, &memory);
-            agree(&format!("{precision:?} {dense_layers:?}"), &stages, [4, 3, 193, 224], policies);
+            let shape = [4, 3, 193, 224];
+            let stages = network(densenet(32, &[3, 4, 2], 64), shape).stages(&memory, &[]);
+            agree(&format!("{precision:?} {dense_layers:?}"), &stages, shape, policies);
         }
     }
 }
@@ -109,8 +109,9 @@ fn lists_of_layers_that_are_computed_again_give_the_same_bits() {
 
 fn lists_agree(trees: impl Fn(usize) -> Vec<Tree> + Copy) {
     for (image, layers) in super::general::layer_lists() {
-        let stages = layers.resolve(image).expect("is right").stages();
-        agree(&format!("{image:?}"), &stages, [3, image[0], image[1], image[2]], trees);
+        let shape = [3, image[0], image[1], image[2]];
+        let stages = network(layers, shape).stages(&MemoryConfig::default(), &[]);
+        agree(&format!("{image:?}"), &stages, shape, trees);
     }
 }
 
@@ -119,12 +120,13 @@ fn offload_of_a_fused_resnet_changes_no_bit_of_its_gradients() {
     for (form, block) in
         [(ResnetForm::Imagenet, ResnetBlock::Bottleneck), (ResnetForm::Cifar, ResnetBlock::Basic)]
     {
-        let norm = Norm::Batch;
-        let architecture = ResnetArchitecture { form, block, blocks: vec![2, 2], stem: 16, norm };
+        let (blocks, stem) = (Some(vec![2, 2]), Some(16));
+        let config = ResnetConfig { form, block: Some(block), blocks, stem, ..Default::default() };
+        let shape = [4, 3, 129, 128];
         let memory = MemoryConfig { precision: Precision::Bf16, ..MemoryConfig::default() };
-        let stages = architecture.stages(3, &memory);
+        let stages = network(config, shape).stages(&memory, &[]);
         // The mean keeps nothing, and is the last.
-        agree(&format!("{form:?} {block:?}"), &stages, [4, 3, 129, 128], policies);
+        agree(&format!("{form:?} {block:?}"), &stages, shape, policies);
     }
 }
 
@@ -173,9 +175,11 @@ fn measure(device: &Device, batch: usize, side: usize, dense_layers: DenseLayers
     let dense_layers = Some(dense_layers);
     let memory =
         MemoryConfig { precision: Precision::Bf16, dense_layers, ..MemoryConfig::default() };
-    let chain = chain(&architecture(32, &[6, 12, 24, 16], 64).stages(3, &memory), device);
+    let shape = [batch, 3, side, side];
+    let network = network(densenet(32, &[6, 12, 24, 16], 64), shape);
+    let chain = chain(&network.stages(&memory, &[]), device);
     let count = chain.stages().len();
-    let images = [noise([batch, 3, side, side], 3, device)];
+    let images = [noise(shape, 3, device)];
     let (store, nowhere) = (host(), Store::nowhere());
     let all = Tree::keep_all(count);
     let away = all.clone().offloaded(&chain.moves_saved());

@@ -1,30 +1,28 @@
 //! 16 bits and TF32 where stages do not run fused.
 
-use trainer::ops::with_products;
-
 use super::*;
 
 #[test]
 fn stages_that_do_not_run_fused_are_as_exact_as_on_the_cpu() {
     let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
-    let grouped = DensenetArchitecture { norm: Norm::Group, ..architecture(12, &[2, 2], 20) };
+    let grouped = DensenetConfig { norm: Norm::Group, ..densenet(12, &[2, 2], 20) };
     // 12 and 20 are no multiples of 8, which fused stages need.
-    let batched = architecture(12, &[2, 2], 20);
+    let batched = densenet(12, &[2, 2], 20);
     let (shape, plain) = ([4, 1, 64, 48], MemoryConfig::default());
-    for architecture in [batched, grouped] {
-        architecture.fusible().expect_err("runs on tensors");
-        let mut exact = chain(&architecture.stages(1, &plain), &cpu);
+    for config in [batched, grouped] {
+        let network = network(config.clone(), shape);
+        network.fusible().expect_err("runs on tensors");
+        let mut exact = chain(&network.stages(&plain, &[]), &cpu);
         exact.map_parameters(|_, value| value.cast(DType::F64));
         let exact = train(&exact, shape, &cpu, DType::F64);
         for precision in [Precision::Tf32, Precision::Bf16, Precision::Fp16, Precision::Half] {
             let run = |precision: Precision, device: &Device| {
                 let memory = MemoryConfig { precision, ..plain.clone() };
-                let chain = chain(&architecture.stages(1, &memory), device);
+                let chain = chain(&network.stages(&memory, &[]), device);
                 let chain = chain.in_numbers(precision.parameters());
-                let numbers = precision.activations();
-                with_products(precision.products(), || train(&chain, shape, device, numbers))
+                train(&chain, shape, device, precision.activations())
             };
-            let name = format!("{:?} {precision:?}", architecture.norm);
+            let name = format!("{:?} {precision:?}", config.norm);
             let ours = Errors::of(&format!("{name} on the GPU"), &run(precision, &gpu), &exact);
             // The CPU has no TF32, whose numbers have as many bits as fp16's.
             let same_bits = match precision {

@@ -1,19 +1,15 @@
 //! ResNets on fused stages, beside their definition.
 
 use super::{
-    Activation, Chain, DenseLayers, Device, MemoryConfig, Norm, chain, compare, error, evaluate,
+    Activation, Chain, DenseLayers, Device, MemoryConfig, chain, compare, error, evaluate, network,
     noise, resolve_device, values,
 };
 use trainer::memory::{Keep, Pass, Purpose, Statistics};
-use trainer::model::{ResnetArchitecture, ResnetBlock, ResnetForm};
+use trainer::model::{ResnetBlock, ResnetConfig, ResnetForm};
 
-fn architecture(
-    form: ResnetForm,
-    block: ResnetBlock,
-    blocks: &[usize],
-    stem: usize,
-) -> ResnetArchitecture {
-    ResnetArchitecture { form, block, blocks: blocks.to_vec(), stem, norm: Norm::Batch }
+fn resnet(form: ResnetForm, block: ResnetBlock, blocks: &[usize], stem: usize) -> ResnetConfig {
+    let (block, blocks, stem) = (Some(block), Some(blocks.to_vec()), Some(stem));
+    ResnetConfig { form, block, blocks, stem, ..ResnetConfig::default() }
 }
 
 #[test]
@@ -21,18 +17,18 @@ fn fused_resnets_give_the_features_gradients_and_statistics_of_the_definition() 
     use ResnetBlock::{Basic, Bottleneck};
     use ResnetForm::{Cifar, Imagenet};
     let cases = [
-        (architecture(Imagenet, Basic, &[1, 2], 16), [4, 3, 65, 64]),
-        (architecture(Imagenet, Basic, &[1, 1], 64), [3, 1, 61, 70]),
-        (architecture(Imagenet, Bottleneck, &[1, 1], 16), [4, 1, 66, 61]),
-        (architecture(Imagenet, Bottleneck, &[1, 2], 8), [3, 3, 97, 90]),
-        (architecture(Imagenet, Bottleneck, &[2], 32), [1, 3, 135, 142]),
-        (architecture(Cifar, Basic, &[2, 2, 1], 16), [5, 3, 33, 31]),
-        (architecture(Cifar, Basic, &[1, 1], 32), [1, 1, 64, 65]),
-        (architecture(Cifar, Bottleneck, &[2, 1], 8), [4, 1, 31, 34]),
+        (resnet(Imagenet, Basic, &[1, 2], 16), [4, 3, 65, 64]),
+        (resnet(Imagenet, Basic, &[1, 1], 64), [3, 1, 61, 70]),
+        (resnet(Imagenet, Bottleneck, &[1, 1], 16), [4, 1, 66, 61]),
+        (resnet(Imagenet, Bottleneck, &[1, 2], 8), [3, 3, 97, 90]),
+        (resnet(Imagenet, Bottleneck, &[2], 32), [1, 3, 135, 142]),
+        (resnet(Cifar, Basic, &[2, 2, 1], 16), [5, 3, 33, 31]),
+        (resnet(Cifar, Basic, &[1, 1], 32), [1, 1, 64, 65]),
+        (resnet(Cifar, Bottleneck, &[2, 1], 8), [4, 1, 31, 34]),
     ];
-    let case = |(architecture, shape): (ResnetArchitecture, [usize; 4])| {
-        let name = format!("{:?} {:?}", architecture.form, architecture.block);
-        compare(&name, shape, &[DenseLayers::Keep], |memory| architecture.stages(shape[1], memory))
+    let case = |(config, shape): (ResnetConfig, [usize; 4])| {
+        let name = format!("{:?} {:?}", config.form, config.block);
+        compare(&name, shape, &[DenseLayers::Keep], &network(config, shape))
     };
     let failures: Vec<String> = cases.into_iter().flat_map(case).collect();
     assert!(failures.is_empty(), "{failures:#?}");
@@ -42,8 +38,8 @@ fn fused_resnets_give_the_features_gradients_and_statistics_of_the_definition() 
 fn a_resnet_evaluates_with_running_statistics() {
     for form in [ResnetForm::Imagenet, ResnetForm::Cifar] {
         for block in [ResnetBlock::Basic, ResnetBlock::Bottleneck] {
-            let architecture = architecture(form, block, &[1, 2], 16);
-            let difference = evaluate([3, 3, 50, 45], |memory| architecture.stages(3, memory));
+            let shape = [3, 3, 50, 45];
+            let difference = evaluate(shape, &network(resnet(form, block, &[1, 2], 16), shape));
             assert!(difference < 1e-5, "{form:?} {block:?}: {difference}");
         }
     }
@@ -51,10 +47,10 @@ fn a_resnet_evaluates_with_running_statistics() {
 
 #[test]
 fn images_of_many_channels_pass_through_a_resnet_for_small_images() {
-    let architecture = architecture(ResnetForm::Cifar, ResnetBlock::Basic, &[1, 1], 16);
+    let config = resnet(ResnetForm::Cifar, ResnetBlock::Basic, &[1, 1], 16);
     for channels in [5, 16] {
-        let difference =
-            evaluate([2, channels, 33, 30], |memory| architecture.stages(channels, memory));
+        let shape = [2, channels, 33, 30];
+        let difference = evaluate(shape, &network(config.clone(), shape));
         assert!(difference < 1e-5, "{channels}: {difference}");
     }
 }
@@ -82,8 +78,8 @@ fn outputs(chain: &Chain, purpose: Purpose, keep: Keep, device: &Device) -> Vec<
 fn a_recomputed_stage_gives_the_same_bits_and_reports_no_statistics_again() {
     let device = resolve_device("cuda").expect("a GPU");
     for form in [ResnetForm::Imagenet, ResnetForm::Cifar] {
-        let architecture = architecture(form, ResnetBlock::Bottleneck, &[1, 2], 8);
-        let chain = chain(&architecture.stages(3, &MemoryConfig::default()), &device);
+        let network = network(resnet(form, ResnetBlock::Bottleneck, &[1, 2], 8), [3, 3, 49, 52]);
+        let chain = chain(&network.stages(&MemoryConfig::default(), &[]), &device);
         let first = outputs(&chain, Purpose::First, Keep::Nothing, &device);
         let again = outputs(&chain, Purpose::Recompute, Keep::All, &device);
         let evaluated = outputs(&chain, Purpose::Evaluate, Keep::Nothing, &device);

@@ -18,11 +18,18 @@ impl Place {
         Self { folder: tempfile::tempdir().expect("a folder") }
     }
 
-    /// The configuration of a run with these settings.
+    /// The configuration of a run with these settings. Its blocks are wide enough for a policy to
+    /// lower the peak.
     fn config(&self, name: &str, memory: &str) -> PathBuf {
         let folder = self.folder.path().join(name);
         std::fs::create_dir(&folder).expect("is made");
-        support::write_config_with(&folder, &self.folder.path().join("data"), memory)
+        let data = self.folder.path().join("data");
+        let path = support::write_config_with(&folder, &data, memory);
+        let text = std::fs::read_to_string(&path).expect("is read");
+        let (narrow, wide) = ("growth = 4\nblocks = [2, 2]", "growth = 16\nblocks = [4, 4, 4]");
+        assert!(text.contains(narrow));
+        std::fs::write(&path, text.replace(narrow, wide)).expect("is written");
+        path
     }
 
     fn scratch(&self) -> String {

@@ -43,12 +43,12 @@ impl Stage for Curve {
         saved: Saved,
         gradient: Activation,
         gradients: &mut Gradients,
-    ) -> Activation {
+    ) -> Option<Activation> {
         let Kept { input, .. } = *saved.open::<Kept>(&self.name);
         let gradient = gradient.into_map();
         gradients.add(&self.name, (gradient.clone() * input.clone()).sum());
         let slope = input.mul_scalar(2.0) + self.scale.clone().reshape([1, 1, 1, 1]);
-        Activation::Map(gradient * slope)
+        Some(Activation::Map(gradient * slope))
     }
 
     fn moves_saved(&self) -> bool {
@@ -146,8 +146,7 @@ fn a_full_disk_ends_the_step_with_an_error() {
         &store,
         &chain,
         &Schedule::of_tree(&tree, 4, 1),
-        1,
-        0,
+        executor::StepKey { seed: 1, step: 0, first_images: &[0; 8] },
         |_| images(),
         |_, outputs| outputs,
     );
@@ -160,8 +159,7 @@ fn gradients(chain: &Chain, tree: &Tree, parts: usize, store: &Store) -> Vec<(St
         store,
         chain,
         &Schedule::of_tree(tree, chain.stages().len(), parts),
-        1,
-        0,
+        executor::StepKey { seed: 1, step: 0, first_images: &[0; 8] },
         |part| Activation::Map(wave([2, 1, 3, 3], 0.7 + part as f64)),
         |_, outputs| Activation::Map(outputs.into_map().mul_scalar(0.5)),
     );

@@ -7,6 +7,8 @@ use crate::memory::offload::Piece;
 use crate::memory::{
     Activation, DenseLayers, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics,
 };
+use crate::model::fuse::DenseBlockSizes;
+use crate::ops::Window;
 use crate::ops::cuda::{
     Affine, Columns, Convolution, DeviceMap, Form, Kernels, Moments, Normalised, Sums,
 };
@@ -20,32 +22,8 @@ use crate::ops::cuda::{
 pub(in crate::model) struct FusedBlock {
     name: String,
     store: Store,
-    sizes: BlockSizes,
+    sizes: DenseBlockSizes,
     keep: DenseLayers,
-}
-
-/// The sizes of a dense block.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::model) struct BlockSizes {
-    /// How many layers.
-    pub layers: usize,
-    /// Channels of the input.
-    pub input: usize,
-    /// Channels that each layer adds.
-    pub growth: usize,
-    /// Channels between a layer's two convolutions.
-    pub bottleneck: usize,
-}
-
-impl BlockSizes {
-    /// Channels that the layer reads.
-    fn width(&self, layer: usize) -> usize {
-        self.input + layer * self.growth
-    }
-
-    fn output(&self) -> usize {
-        self.width(self.layers)
-    }
 }
 
 struct Kept {
@@ -70,7 +48,7 @@ impl FusedBlock {
         name: &str,
         kernels: Kernels,
         parameters: Vec<Parameter>,
-        sizes: BlockSizes,
+        sizes: DenseBlockSizes,
         keep: DenseLayers,
     ) -> Self {
         let forms: Vec<(usize, Form)> = (0..2 * sizes.layers)
@@ -107,8 +85,8 @@ impl FusedBlock {
 
     fn convolutions(&self, size: [usize; 3]) -> [Convolution; 2] {
         [
-            Convolution { size, kernel: 1, stride: 1, padding: 0 },
-            Convolution { size, kernel: 3, stride: 1, padding: 1 },
+            Convolution { size, window: Window::PIXEL },
+            Convolution { size, window: Window { kernel: 3, stride: 1, padding: 1 } },
         ]
     }
 }
@@ -220,7 +198,7 @@ impl Stage for FusedBlock {
         saved: Saved,
         gradient: Activation,
         gradients: &mut Gradients,
-    ) -> Activation {
+    ) -> Option<Activation> {
         let (kernels, values) = (self.store.kernels(), self.store.values());
         let Kept { map, came_as_tensor, moments, mut layers } = *saved.open::<Kept>(&self.name);
         let moments = moments.slice(0..self.sizes.output());
@@ -239,10 +217,10 @@ impl Stage for FusedBlock {
         kernels.input_gradient(&columns, &read, &of_input, &sums.slice(input), &columns);
         self.store.add_gradients(room, gradients);
         let gradient = DeviceMap { columns, moments: None, pending: None, ..map };
-        match came_as_tensor {
+        Some(match came_as_tensor {
             true => Activation::Map(gradient.to_tensor()),
             false => Activation::Device(Box::new(gradient)),
-        }
+        })
     }
 
     fn moves_saved(&self) -> bool {

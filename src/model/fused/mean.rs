@@ -9,6 +9,7 @@ use crate::ops::cuda::{Buffer, DeviceMap, Kernels};
 
 /// The mean over each feature map, where the maps have been through ReLU.
 pub(in crate::model) struct FusedMean {
+    name: String,
     kernels: Kernels,
 }
 
@@ -20,14 +21,14 @@ struct Kept {
 
 impl FusedMean {
     /// On these kernels.
-    pub fn new(kernels: Kernels) -> Self {
-        Self { kernels }
+    pub fn new(name: &str, kernels: Kernels) -> Self {
+        Self { name: name.to_owned(), kernels }
     }
 }
 
 impl Stage for FusedMean {
     fn name(&self) -> &str {
-        "pool"
+        &self.name
     }
 
     fn forward(
@@ -50,17 +51,17 @@ impl Stage for FusedMean {
         saved: Saved,
         gradient: Activation,
         _gradients: &mut Gradients,
-    ) -> Activation {
-        let Kept { size, came_as_tensor } = *saved.open::<Kept>("pool");
+    ) -> Option<Activation> {
+        let Kept { size, came_as_tensor } = *saved.open::<Kept>(&self.name);
         let gradient = Buffer::of_tensor(gradient.into_features().cast(DType::F32));
         let columns = self.kernels.mean_backward(&gradient, size);
         ended("mean");
         let gpu = self.kernels.gpu().clone();
         let gradient = DeviceMap { gpu, columns, size, moments: None, pending: None };
-        match came_as_tensor {
+        Some(match came_as_tensor {
             true => Activation::Map(gradient.to_tensor()),
             false => Activation::Device(Box::new(gradient)),
-        }
+        })
     }
 
     fn parameters(&self) -> Vec<Parameter> {

@@ -14,11 +14,11 @@ mod stem;
 mod store;
 mod transition;
 
-pub(super) use block::{BlockSizes, FusedBlock};
+pub(super) use block::FusedBlock;
 pub(super) use mean::FusedMean;
 pub(super) use plain_stem::FusedPlainStem;
 pub(super) use pool::FusedPool;
-pub(super) use residual::{FusedResidual, ResidualSizes};
+pub(super) use residual::FusedResidual;
 pub(super) use stem::FusedStem;
 pub(super) use transition::FusedTransition;
 

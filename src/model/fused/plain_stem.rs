@@ -5,7 +5,7 @@ use super::store::{Store, parameters_of_store};
 use crate::memory::measure::{ended, within};
 use crate::memory::offload::Piece;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
-use crate::model::layer::Conv2dConfig;
+use crate::model::fuse::ConvSizes;
 use crate::ops::cuda::{
     Affine, Columns, Convolution, DeviceMap, Form, Kernels, Moments, Normalised,
 };
@@ -14,8 +14,9 @@ use crate::ops::cuda::{
 ///
 /// It gives no gradient with respect to the images: nothing uses one.
 pub(in crate::model) struct FusedPlainStem {
+    name: String,
     store: Store,
-    conv: Conv2dConfig,
+    conv: ConvSizes,
 }
 
 struct Kept {
@@ -27,19 +28,19 @@ struct Kept {
 
 impl FusedPlainStem {
     /// With these parameters.
-    pub fn new(kernels: Kernels, parameters: Vec<Parameter>, conv: Conv2dConfig) -> Self {
-        Self { store: Store::new(kernels, parameters, &[(0, Form::Forward)]), conv }
+    pub fn new(name: &str, kernels: Kernels, parameters: Vec<Parameter>, conv: ConvSizes) -> Self {
+        let store = Store::new(kernels, parameters, &[(0, Form::Forward)]);
+        Self { name: name.to_owned(), store, conv }
     }
 
     fn convolution(&self, size: [usize; 3]) -> Convolution {
-        let Conv2dConfig { kernel, stride, padding, .. } = self.conv;
-        Convolution { size, kernel, stride, padding }
+        Convolution { size, window: self.conv.window }
     }
 }
 
 impl Stage for FusedPlainStem {
     fn name(&self) -> &str {
-        "stem"
+        &self.name
     }
 
     fn forward(
@@ -51,8 +52,7 @@ impl Stage for FusedPlainStem {
     ) -> (Activation, Option<Saved>) {
         let (kernels, values) = (self.store.kernels(), self.store.values());
         let images = DeviceMap::of_tensor(kernels, input.into_map());
-        let [batch, height, width] = images.size;
-        let size = [batch, self.conv.output_size(height), self.conv.output_size(width)];
+        let size = self.conv.output(images.size);
         let (pixels, channels) = (size.iter().product(), self.conv.channels[1]);
         let (convolution, weight) = (self.convolution(images.size), &values.packed[0]);
         let (convolved, part) = within("conv1", || {
@@ -86,9 +86,9 @@ impl Stage for FusedPlainStem {
         saved: Saved,
         gradient: Activation,
         gradients: &mut Gradients,
-    ) -> Activation {
+    ) -> Option<Activation> {
         let (kernels, values) = (self.store.kernels(), self.store.values());
-        let Kept { images, convolved, moments, affine } = *saved.open::<Kept>("stem");
+        let Kept { images, convolved, moments, affine } = *saved.open::<Kept>(&self.name);
         let gradient = own_gradient(kernels, gradient);
         let room = self.store.room();
         let norm = &values.norms[0];
@@ -99,7 +99,7 @@ impl Stage for FusedPlainStem {
         kernels.conv_backward_weight(&convolution, &images.columns, &gradient, &room.weights[0]);
         ended("conv1");
         self.store.add_gradients(room, gradients);
-        Activation::Outputs(Vec::new())
+        None
     }
 
     fn moves_saved(&self) -> bool {
@@ -108,7 +108,7 @@ impl Stage for FusedPlainStem {
 
     fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
         let gpu = self.store.kernels().gpu();
-        let Kept { images, convolved, .. } = saved.look::<Kept>("stem");
+        let Kept { images, convolved, .. } = saved.look::<Kept>(&self.name);
         let maps = [&mut images.columns, convolved];
         maps.map(|columns| Piece::Buffer(gpu.clone(), columns.buffer_mut())).into()
     }

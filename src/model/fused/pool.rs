@@ -9,6 +9,7 @@ use crate::ops::cuda::{Affine, Buffer, DeviceMap, Kernels, Moments};
 
 /// Norm, ReLU, the mean over each feature map.
 pub(in crate::model) struct FusedPool {
+    name: String,
     store: Store,
 }
 
@@ -21,14 +22,14 @@ struct Kept {
 
 impl FusedPool {
     /// With these parameters.
-    pub fn new(kernels: Kernels, parameters: Vec<Parameter>) -> Self {
-        Self { store: Store::new(kernels, parameters, &[]) }
+    pub fn new(name: &str, kernels: Kernels, parameters: Vec<Parameter>) -> Self {
+        Self { name: name.to_owned(), store: Store::new(kernels, parameters, &[]) }
     }
 }
 
 impl Stage for FusedPool {
     fn name(&self) -> &str {
-        "pool"
+        &self.name
     }
 
     fn forward(
@@ -65,9 +66,9 @@ impl Stage for FusedPool {
         saved: Saved,
         gradient: Activation,
         gradients: &mut Gradients,
-    ) -> Activation {
+    ) -> Option<Activation> {
         let (kernels, values) = (self.store.kernels(), self.store.values());
-        let Kept { map, came_as_tensor, moments, affine } = *saved.open::<Kept>("pool");
+        let Kept { map, came_as_tensor, moments, affine } = *saved.open::<Kept>(&self.name);
         let gradient = Buffer::of_tensor(gradient.into_features());
         let columns = &map.columns;
         let summed = kernels.columns(columns.pixels(), columns.channels());
@@ -80,7 +81,7 @@ impl Stage for FusedPool {
         kernels.channel_sums(&part, norm, &room.norms[0], &sums, true);
         ended("norm5, relu, mean");
         self.store.add_gradients(room, gradients);
-        input_gradient(kernels, &map, &moments, (summed, sums), came_as_tensor)
+        Some(input_gradient(kernels, &map, &moments, (summed, sums), came_as_tensor))
     }
 
     fn moves_saved(&self) -> bool {
@@ -88,7 +89,7 @@ impl Stage for FusedPool {
     }
 
     fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
-        let map = &mut saved.look::<Kept>("pool").map;
+        let map = &mut saved.look::<Kept>(&self.name).map;
         vec![Piece::Buffer(self.store.kernels().gpu().clone(), map.columns.buffer_mut())]
     }
 

@@ -11,8 +11,9 @@ use crate::ops::cuda::{Buffer, Columns, DeviceMap, Form, Images, Kernels, Moment
 ///
 /// It gives no gradient with respect to the images: nothing uses one.
 pub(in crate::model) struct FusedStem {
+    name: String,
     store: Store,
-    modules: [&'static str; 4],
+    labels: [String; 4],
     channels: usize,
     room: usize,
 }
@@ -25,23 +26,24 @@ struct Kept {
 }
 
 impl FusedStem {
-    /// With these parameters, for `channels` channels in rows with room for `room`; `modules` is what
+    /// With these parameters, for `channels` channels in rows with room for `room`; `labels` is what
     /// the convolution, norm, ReLU and pooling are called.
     pub fn new(
+        name: &str,
         kernels: Kernels,
         parameters: Vec<Parameter>,
-        modules: [&'static str; 4],
+        labels: [String; 4],
         channels: usize,
         room: usize,
     ) -> Self {
         let store = Store::new(kernels, parameters, &[(0, Form::Stem)]);
-        Self { store, modules, channels, room }
+        Self { name: name.to_owned(), store, labels, channels, room }
     }
 }
 
 impl Stage for FusedStem {
     fn name(&self) -> &str {
-        "stem"
+        &self.name
     }
 
     fn forward(
@@ -56,7 +58,7 @@ impl Stage for FusedStem {
         let shape = map.dims();
         let images =
             Images { shape, buffer: Buffer::of_tensor(map.cast(burn::tensor::DType::F32)) };
-        let [conv, norm, relu, pool] = self.modules;
+        let [conv, norm, relu, pool] = &self.labels;
         let (convolved, part) =
             within(conv, || kernels.stem_forward(&images, &values.packed[0], self.channels));
         let records = self.store.records(pass);
@@ -97,9 +99,9 @@ impl Stage for FusedStem {
         saved: Saved,
         gradient: Activation,
         gradients: &mut Gradients,
-    ) -> Activation {
+    ) -> Option<Activation> {
         let (kernels, values) = (self.store.kernels(), self.store.values());
-        let kept = saved.open::<Kept>("stem");
+        let kept = saved.open::<Kept>(&self.name);
         let gradient = gradient_columns(kernels, gradient);
         let room = self.store.room();
         kernels.stem_backward(
@@ -112,10 +114,10 @@ impl Stage for FusedStem {
             &room.weights[0],
             &room.norms[0],
         );
-        let [conv, norm, relu, pool] = self.modules;
+        let [conv, norm, relu, pool] = &self.labels;
         ended(format_args!("{conv}, {norm}, {relu}, {pool}"));
         self.store.add_gradients(room, gradients);
-        Activation::Outputs(Vec::new())
+        None
     }
 
     fn moves_saved(&self) -> bool {
@@ -124,7 +126,7 @@ impl Stage for FusedStem {
 
     fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
         let gpu = self.store.kernels().gpu();
-        let Kept { images, convolved, index, .. } = saved.look::<Kept>("stem");
+        let Kept { images, convolved, index, .. } = saved.look::<Kept>(&self.name);
         let buffers = [&mut images.buffer, convolved.buffer_mut(), index];
         buffers.map(|buffer| Piece::Buffer(gpu.clone(), buffer)).into()
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 
 use crate::memory::{Gradients, Member, Pack, Parameter, Pass, Purpose, Statistics};
-use crate::model::layer::MOMENTUM;
+use crate::model::layers::MOMENTUM;
 use crate::ops::cuda::{
     Buffer, Form, Kernels, Moments, NormBuffers, Packed, Packing, Record, Segment,
 };

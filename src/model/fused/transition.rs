@@ -5,6 +5,7 @@ use super::{device_map, gradient_columns, input_gradient, moments};
 use crate::memory::measure::{ended, within};
 use crate::memory::offload::Piece;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
+use crate::ops::Window;
 use crate::ops::cuda::{Affine, Columns, Convolution, DeviceMap, Form, Kernels, Moments};
 
 /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
@@ -39,7 +40,7 @@ impl FusedTransition {
 
 /// A 1×1 convolution of maps whose pixels lie in one line.
 fn pointwise(map: &Columns) -> Convolution {
-    Convolution { size: [1, 1, map.pixels()], kernel: 1, stride: 1, padding: 0 }
+    Convolution { size: [1, 1, map.pixels()], window: Window::PIXEL }
 }
 
 impl Stage for FusedTransition {
@@ -91,7 +92,7 @@ impl Stage for FusedTransition {
         saved: Saved,
         gradient: Activation,
         gradients: &mut Gradients,
-    ) -> Activation {
+    ) -> Option<Activation> {
         let (kernels, values) = (self.store.kernels(), self.store.values());
         let Kept { map, came_as_tensor, moments, affine } = *saved.open::<Kept>(&self.name);
         let gradient = gradient_columns(kernels, gradient);
@@ -116,7 +117,7 @@ impl Stage for FusedTransition {
         kernels.conv_backward_weight(&pointwise(&pooled), &pooled, &gradient, weight);
         ended("conv");
         self.store.add_gradients(room, gradients);
-        input_gradient(kernels, &map, &moments, (summed, sums), came_as_tensor)
+        Some(input_gradient(kernels, &map, &moments, (summed, sums), came_as_tensor))
     }
 
     fn moves_saved(&self) -> bool {

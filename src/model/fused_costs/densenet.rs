@@ -1,7 +1,7 @@
 //! DenseNet's stages.
 
 use super::rows;
-use crate::memory::{Card, CardStage, Held};
+use crate::memory::{Card, CardStage, DryBuffer};
 
 /// A stage's parameters: numbers in weights, and in norms' scales and shifts.
 fn norms_and_weights(weights: usize, channels: usize) -> [usize; 2] {
@@ -36,13 +36,13 @@ impl StemCosts {
 }
 
 impl CardStage for StemCosts {
-    type Kept = [Held; 4];
+    type Kept = [DryBuffer; 4];
 
-    fn input(&self, card: &Card) -> Held {
+    fn input(&self, card: &Card) -> DryBuffer {
         card.floats(self.images.iter().product())
     }
 
-    fn forward(&self, card: &Card, input: Held, _keep: bool) -> (Held, Self::Kept) {
+    fn forward(&self, card: &Card, input: DryBuffer, _keep: bool) -> (DryBuffer, Self::Kept) {
         let [convolved_pixels, pooled_pixels] = self.pixels();
         let [channels, room] = self.channels;
         let convolved = card.map(convolved_pixels, channels);
@@ -58,7 +58,7 @@ impl CardStage for StemCosts {
         (output, [input, convolved, moments, index])
     }
 
-    fn backward(&self, card: &Card, kept: Self::Kept, gradient: Held) -> Option<Held> {
+    fn backward(&self, card: &Card, kept: Self::Kept, gradient: DryBuffer) -> Option<DryBuffer> {
         let _kept = (kept, gradient);
         let [convolved_pixels, pooled_pixels] = self.pixels();
         let channels = self.channels[0];
@@ -71,7 +71,7 @@ impl CardStage for StemCosts {
         None
     }
 
-    fn gradient(&self, card: &Card) -> Held {
+    fn gradient(&self, card: &Card) -> DryBuffer {
         card.map(self.pixels()[1], self.channels[1])
     }
 
@@ -119,7 +119,7 @@ impl BlockCosts {
     }
 
     /// The 1×1 convolution of a layer that reads `width` channels.
-    fn first(&self, card: &Card, width: usize) -> Held {
+    fn first(&self, card: &Card, width: usize) -> DryBuffer {
         let bottleneck = card.map(self.pixels, self.bottleneck);
         card.multiply((self.pixels * width * self.bottleneck) as f64);
         card.pass(self.pixels, width + self.bottleneck);
@@ -128,16 +128,16 @@ impl BlockCosts {
 }
 
 /// The maps, their moments, and of each layer what it keeps.
-type KeptBlock = (Held, Held, Vec<(Option<Held>, [Held; 3])>);
+type KeptBlock = (DryBuffer, DryBuffer, Vec<(Option<DryBuffer>, [DryBuffer; 3])>);
 
 impl CardStage for BlockCosts {
     type Kept = KeptBlock;
 
-    fn input(&self, card: &Card) -> Held {
+    fn input(&self, card: &Card) -> DryBuffer {
         card.map(self.pixels, self.output())
     }
 
-    fn forward(&self, card: &Card, input: Held, keep: bool) -> (Held, Self::Kept) {
+    fn forward(&self, card: &Card, input: DryBuffer, keep: bool) -> (DryBuffer, Self::Kept) {
         let moments = card.moments(self.output());
         let mut layers = Vec::new();
         let mut next = card.pairs(self.input);
@@ -160,7 +160,7 @@ impl CardStage for BlockCosts {
         (input.clone(), (input, moments, layers))
     }
 
-    fn backward(&self, card: &Card, kept: Self::Kept, gradient: Held) -> Option<Held> {
+    fn backward(&self, card: &Card, kept: Self::Kept, gradient: DryBuffer) -> Option<DryBuffer> {
         let (_map, _moments, mut layers) = kept;
         for layer in (0..self.layers).rev() {
             let width = self.width(layer);
@@ -186,7 +186,7 @@ impl CardStage for BlockCosts {
         Some(gradient)
     }
 
-    fn gradient(&self, card: &Card) -> Held {
+    fn gradient(&self, card: &Card) -> DryBuffer {
         card.map(self.pixels, self.output())
     }
 
@@ -226,13 +226,13 @@ impl TransitionCosts {
 }
 
 impl CardStage for TransitionCosts {
-    type Kept = [Held; 2];
+    type Kept = [DryBuffer; 2];
 
-    fn input(&self, card: &Card) -> Held {
+    fn input(&self, card: &Card) -> DryBuffer {
         card.map(self.pixels()[0], self.channels[0])
     }
 
-    fn forward(&self, card: &Card, input: Held, _keep: bool) -> (Held, Self::Kept) {
+    fn forward(&self, card: &Card, input: DryBuffer, _keep: bool) -> (DryBuffer, Self::Kept) {
         let ([before, after], [read, given, room]) = (self.pixels(), self.channels);
         let affine = card.pairs(read);
         let output = card.map(after, room);
@@ -244,7 +244,7 @@ impl CardStage for TransitionCosts {
         (output, [input, affine])
     }
 
-    fn backward(&self, card: &Card, kept: Self::Kept, gradient: Held) -> Option<Held> {
+    fn backward(&self, card: &Card, kept: Self::Kept, gradient: DryBuffer) -> Option<DryBuffer> {
         let _kept = (kept, gradient);
         let ([before, after], [read, given, _]) = (self.pixels(), self.channels);
         let summed = card.map(before, read);
@@ -258,7 +258,7 @@ impl CardStage for TransitionCosts {
         Some(summed)
     }
 
-    fn gradient(&self, card: &Card) -> Held {
+    fn gradient(&self, card: &Card) -> DryBuffer {
         card.map(self.pixels()[1], self.channels[2])
     }
 
@@ -292,19 +292,19 @@ impl PoolCosts {
 }
 
 impl CardStage for PoolCosts {
-    type Kept = [Held; 2];
+    type Kept = [DryBuffer; 2];
 
-    fn input(&self, card: &Card) -> Held {
+    fn input(&self, card: &Card) -> DryBuffer {
         card.map(self.pixels(), self.channels)
     }
 
-    fn forward(&self, card: &Card, input: Held, _keep: bool) -> (Held, Self::Kept) {
+    fn forward(&self, card: &Card, input: DryBuffer, _keep: bool) -> (DryBuffer, Self::Kept) {
         let affine = card.pairs(self.channels);
         card.pass(self.pixels(), self.channels);
         (self.gradient(card), [input, affine])
     }
 
-    fn backward(&self, card: &Card, kept: Self::Kept, gradient: Held) -> Option<Held> {
+    fn backward(&self, card: &Card, kept: Self::Kept, gradient: DryBuffer) -> Option<DryBuffer> {
         let _kept = (kept, gradient);
         let summed = card.map(self.pixels(), self.channels);
         let _part = card.partials(self.size[0], self.channels);
@@ -313,7 +313,7 @@ impl CardStage for PoolCosts {
         Some(summed)
     }
 
-    fn gradient(&self, card: &Card) -> Held {
+    fn gradient(&self, card: &Card) -> DryBuffer {
         card.floats(self.size[0] * self.channels)
     }
 

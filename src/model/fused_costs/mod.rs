@@ -7,12 +7,7 @@ mod resnet;
 pub(super) use densenet::{BlockCosts, PoolCosts, StemCosts, TransitionCosts};
 pub(super) use resnet::{MeanCosts, PlainStemCosts, ResidualCosts};
 
-use crate::memory::{Card, Held};
-
-/// Whether there is a kernel for the stem of a network for images of so many channels.
-pub(super) fn stem_takes(channels: usize) -> bool {
-    (1..=3).contains(&channels)
-}
+use crate::memory::{Card, DryBuffer};
 
 /// Blocks of a kernel that takes 128 pixels each.
 fn rows(pixels: usize) -> usize {
@@ -20,7 +15,7 @@ fn rows(pixels: usize) -> usize {
 }
 
 /// What a kernel leaves that sums over so many pixels going back through a norm, and those sums.
-fn norm_sums(card: &Card, pixels: usize, channels: usize) -> [Held; 2] {
+fn norm_sums(card: &Card, pixels: usize, channels: usize) -> [DryBuffer; 2] {
     let rows = pixels.div_ceil(64).min(4 * card.multiprocessors());
     [card.partials(rows, channels), card.pairs(channels)]
 }

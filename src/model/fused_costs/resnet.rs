@@ -1,12 +1,12 @@
 //! ResNet's stages.
 
 use super::{norm_sums, rows};
-use crate::memory::{Card, CardStage, Held};
-use crate::model::layer::Conv2dConfig;
+use crate::memory::{Card, CardStage, DryBuffer};
+use crate::model::fuse::ConvSizes;
 
 /// Pixels of maps of batch, height and width `size` after a convolution.
-fn after(conv: &Conv2dConfig, [batch, height, width]: [usize; 3]) -> [usize; 3] {
-    [batch, conv.output_size(height), conv.output_size(width)]
+fn after(conv: &ConvSizes, size: [usize; 3]) -> [usize; 3] {
+    conv.output(size)
 }
 
 fn pixels(size: [usize; 3]) -> usize {
@@ -14,8 +14,8 @@ fn pixels(size: [usize; 3]) -> usize {
 }
 
 /// Numbers of the packed forms of a convolution's weight, forward and for the gradient of its input.
-fn packed(card: &Card, conv: &Conv2dConfig) -> [usize; 2] {
-    let ([input, output], taps) = (conv.channels, conv.kernel * conv.kernel);
+fn packed(card: &Card, conv: &ConvSizes) -> [usize; 2] {
+    let ([input, output], taps) = (conv.channels, conv.window.kernel * conv.window.kernel);
     [output * card.row(taps * input), input * card.row(taps * output)]
 }
 
@@ -24,7 +24,7 @@ pub(in crate::model) struct PlainStemCosts {
     /// Batch, height and width of the images.
     pub size: [usize; 3],
     /// The convolution.
-    pub conv: Conv2dConfig,
+    pub conv: ConvSizes,
 }
 
 impl PlainStemCosts {
@@ -33,18 +33,18 @@ impl PlainStemCosts {
     }
 
     fn products(&self) -> f64 {
-        (self.output() * self.conv.parameter_count()) as f64
+        (self.output() * self.conv.weights()) as f64
     }
 }
 
 impl CardStage for PlainStemCosts {
-    type Kept = [Held; 4];
+    type Kept = [DryBuffer; 4];
 
-    fn input(&self, card: &Card) -> Held {
+    fn input(&self, card: &Card) -> DryBuffer {
         card.floats(pixels(self.size) * self.conv.channels[0])
     }
 
-    fn forward(&self, card: &Card, input: Held, _keep: bool) -> (Held, Self::Kept) {
+    fn forward(&self, card: &Card, input: DryBuffer, _keep: bool) -> (DryBuffer, Self::Kept) {
         let [read, given] = self.conv.channels;
         let images = card.map(pixels(self.size), read);
         drop(input);
@@ -58,22 +58,26 @@ impl CardStage for PlainStemCosts {
         (output, [images, convolved, moments, affine])
     }
 
-    fn backward(&self, card: &Card, kept: Self::Kept, gradient: Held) -> Option<Held> {
+    fn backward(&self, card: &Card, kept: Self::Kept, gradient: DryBuffer) -> Option<DryBuffer> {
         let _kept = (kept, gradient);
         let [read, given] = self.conv.channels;
         drop(norm_sums(card, self.output(), given));
-        drop(card.split(self.output(), given, read * self.conv.kernel * self.conv.kernel));
+        drop(card.split(
+            self.output(),
+            given,
+            read * self.conv.window.kernel * self.conv.window.kernel,
+        ));
         card.multiply(self.products());
         card.pass(self.output(), 6 * given);
         None
     }
 
-    fn gradient(&self, card: &Card) -> Held {
+    fn gradient(&self, card: &Card) -> DryBuffer {
         card.map(self.output(), self.conv.channels[1])
     }
 
     fn parameters(&self) -> [usize; 2] {
-        [self.conv.parameter_count(), 2 * self.conv.channels[1]]
+        [self.conv.weights(), 2 * self.conv.channels[1]]
     }
 
     fn statistics(&self) -> usize {
@@ -90,13 +94,13 @@ pub(in crate::model) struct ResidualCosts {
     /// Batch, height and width of the input.
     pub size: [usize; 3],
     /// The convolutions on the residual path.
-    pub convs: Vec<Conv2dConfig>,
+    pub convs: Vec<ConvSizes>,
     /// The shortcut's convolution.
-    pub projection: Option<Conv2dConfig>,
+    pub projection: Option<ConvSizes>,
 }
 
 /// A convolution's output, where it is kept, and its norm's statistics and affine map.
-type Layer = (Option<Held>, [Held; 2]);
+type Layer = (Option<DryBuffer>, [DryBuffer; 2]);
 
 impl ResidualCosts {
     /// The size of what each convolution on the path reads, and of the output.
@@ -116,21 +120,21 @@ impl ResidualCosts {
         self.convs.last().map_or(0, |conv| conv.channels[1])
     }
 
-    fn all(&self) -> impl Iterator<Item = &Conv2dConfig> {
+    fn all(&self) -> impl Iterator<Item = &ConvSizes> {
         self.convs.iter().chain(&self.projection)
     }
 
     /// The output of a convolution of maps of `size`.
-    fn convolve(&self, card: &Card, conv: &Conv2dConfig, size: [usize; 3]) -> Held {
+    fn convolve(&self, card: &Card, conv: &ConvSizes, size: [usize; 3]) -> DryBuffer {
         let after = pixels(after(conv, size));
-        card.multiply((after * conv.parameter_count()) as f64);
+        card.multiply((after * conv.weights()) as f64);
         card.pass(pixels(size), conv.channels[0]);
         card.pass(after, conv.channels[1]);
         card.map(after, conv.channels[1])
     }
 
     /// The output of convolution `index`, kept or computed again.
-    fn map(&self, card: &Card, layers: &[Layer], index: usize) -> Held {
+    fn map(&self, card: &Card, layers: &[Layer], index: usize) -> DryBuffer {
         if let Some(map) = &layers[index].0 {
             return map.clone();
         }
@@ -140,30 +144,30 @@ impl ResidualCosts {
 
     /// What goes back through convolution `conv` to what it reads, of `size`: its weight's gradient,
     /// and the work of the input's.
-    fn back(&self, card: &Card, conv: &Conv2dConfig, size: [usize; 3]) {
-        let ([input, output], taps) = (conv.channels, conv.kernel * conv.kernel);
+    fn back(&self, card: &Card, conv: &ConvSizes, size: [usize; 3]) {
+        let ([input, output], taps) = (conv.channels, conv.window.kernel * conv.window.kernel);
         let after = pixels(after(conv, size));
         drop(card.split(after, output, input * taps));
-        card.multiply(2.0 * (after * conv.parameter_count()) as f64);
+        card.multiply(2.0 * (after * conv.weights()) as f64);
         card.pass(after, 2 * output);
         card.pass(pixels(size), 5 * input);
     }
 }
 
 impl CardStage for ResidualCosts {
-    type Kept = (Held, Held, Vec<Layer>);
+    type Kept = (DryBuffer, DryBuffer, Vec<Layer>);
 
-    fn input(&self, card: &Card) -> Held {
+    fn input(&self, card: &Card) -> DryBuffer {
         card.map(pixels(self.size), self.convs[0].channels[0])
     }
 
-    fn forward(&self, card: &Card, input: Held, keep: bool) -> (Held, Self::Kept) {
+    fn forward(&self, card: &Card, input: DryBuffer, keep: bool) -> (DryBuffer, Self::Kept) {
         let (sizes, mut layers) = (self.sizes(), Vec::<Layer>::new());
         let mut map = input.clone();
         for (index, conv) in self.convs.iter().enumerate() {
             let [read, given] = conv.channels;
             let normal =
-                (index > 0 && conv.kernel > 1).then(|| card.map(pixels(sizes[index]), read));
+                (index > 0 && conv.window.kernel > 1).then(|| card.map(pixels(sizes[index]), read));
             if normal.is_some() {
                 card.pass(pixels(sizes[index]), 2 * read);
             }
@@ -171,7 +175,7 @@ impl CardStage for ResidualCosts {
             let _part = card.partials(rows(pixels(sizes[index + 1])), given);
             drop(normal);
             map = out;
-            let kept = (keep && conv.kernel > 1).then(|| map.clone());
+            let kept = (keep && conv.window.kernel > 1).then(|| map.clone());
             layers.push((kept, [card.moments(given), card.pairs(given)]));
         }
         let projected = self.projection.as_ref().map(|conv| {
@@ -187,7 +191,7 @@ impl CardStage for ResidualCosts {
         (output.clone(), (input, output, layers))
     }
 
-    fn backward(&self, card: &Card, kept: Self::Kept, gradient: Held) -> Option<Held> {
+    fn backward(&self, card: &Card, kept: Self::Kept, gradient: DryBuffer) -> Option<DryBuffer> {
         let (_input, output, mut layers) = kept;
         let (sizes, last) = (self.sizes(), self.convs.len() - 1);
         let mut flowing = self.map(card, &layers, last);
@@ -213,13 +217,13 @@ impl CardStage for ResidualCosts {
             let map = self.map(card, &layers, index - 1);
             layers[index - 1].0 = None;
             let (before, channels) = (pixels(sizes[index]), conv.channels[0]);
-            let out = match conv.kernel {
+            let out = match conv.window.kernel {
                 1 => None,
                 _ => Some(card.map(before, channels)),
             };
             self.back(card, conv, sizes[index]);
             let out = out.unwrap_or_else(|| card.map(before, channels));
-            match conv.stride {
+            match conv.window.stride {
                 1 => {
                     let _sums = card.pairs(channels);
                     drop(card.partials(rows(before), channels));
@@ -234,13 +238,13 @@ impl CardStage for ResidualCosts {
         Some(columns)
     }
 
-    fn gradient(&self, card: &Card) -> Held {
+    fn gradient(&self, card: &Card) -> DryBuffer {
         card.map(self.output(), self.given())
     }
 
     fn parameters(&self) -> [usize; 2] {
         let channels: usize = self.all().map(|conv| conv.channels[1]).sum();
-        [self.all().map(Conv2dConfig::parameter_count).sum(), 2 * channels]
+        [self.all().map(ConvSizes::weights).sum(), 2 * channels]
     }
 
     fn statistics(&self) -> usize {
@@ -263,22 +267,22 @@ pub(in crate::model) struct MeanCosts {
 impl CardStage for MeanCosts {
     type Kept = ();
 
-    fn input(&self, card: &Card) -> Held {
+    fn input(&self, card: &Card) -> DryBuffer {
         card.map(pixels(self.size), self.channels)
     }
 
-    fn forward(&self, card: &Card, _input: Held, _keep: bool) -> (Held, Self::Kept) {
+    fn forward(&self, card: &Card, _input: DryBuffer, _keep: bool) -> (DryBuffer, Self::Kept) {
         card.pass(pixels(self.size), self.channels);
         (self.gradient(card), ())
     }
 
-    fn backward(&self, card: &Card, (): Self::Kept, gradient: Held) -> Option<Held> {
+    fn backward(&self, card: &Card, (): Self::Kept, gradient: DryBuffer) -> Option<DryBuffer> {
         let _gradient = gradient;
         card.pass(pixels(self.size), self.channels);
         Some(self.input(card))
     }
 
-    fn gradient(&self, card: &Card) -> Held {
+    fn gradient(&self, card: &Card) -> DryBuffer {
         card.floats(self.size[0] * self.channels)
     }
 

@@ -1,6 +1,6 @@
 //! ResNet (He et al. 2016, arXiv:1512.03385): its sizes, resolved from a depth or given by hand.
 
-mod stages;
+mod layers;
 
 use super::{ArchitectureFault, Norm, ResnetBlock, ResnetConfig, ResnetForm};
 
@@ -51,20 +51,6 @@ impl ResnetArchitecture {
         }
     }
 
-    /// Whether there are fused kernels for this network.
-    ///
-    /// # Errors
-    ///
-    /// The setting that they do not know.
-    pub fn fusible(&self) -> Result<(), &'static str> {
-        match self {
-            Self { norm: Norm::Group, .. } => Err("`norm = \"group\"`"),
-            // Every other width is a multiple of it.
-            Self { stem, .. } if !stem.is_multiple_of(8) => Err("a width that is no multiple of 8"),
-            _ => Ok(()),
-        }
-    }
-
     /// Channels that the heads see.
     pub fn features(&self) -> usize {
         self.channels(self.blocks.len() - 1)
@@ -84,7 +70,12 @@ impl ResnetArchitecture {
 }
 
 fn fault(key: &str, message: impl Into<String>, help: impl Into<String>) -> ArchitectureFault {
-    ArchitectureFault { key: key.to_owned(), message: message.into(), help: help.into() }
+    ArchitectureFault {
+        key: key.to_owned(),
+        message: message.into(),
+        help: help.into(),
+        side: None,
+    }
 }
 
 impl ResnetConfig {
@@ -187,7 +178,6 @@ impl ResnetConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryConfig;
 
     fn of(depth: usize, form: ResnetForm) -> ResnetConfig {
         ResnetConfig { depth: Some(depth), form, ..Default::default() }
@@ -226,55 +216,12 @@ mod tests {
         // He et al. 2016, table 6, in millions, with the classifier of ten classes.
         for (depth, millions) in [(20, 0.27), (32, 0.46), (44, 0.66), (56, 0.85), (110, 1.7)] {
             let network = of(depth, ResnetForm::Cifar).resolve().expect("is known");
-            let memory = MemoryConfig::default();
-            let below = network
-                .stages(3, &memory)
-                .iter()
-                .map(|stage| stage.parameter_count())
-                .sum::<usize>();
+            let stages = network.layers([3, 32, 32]).expect("fits");
+            let parameters = stages.iter().flat_map(|stage| stage.parameters());
+            let trained = parameters.filter(|parameter| parameter.trained);
+            let below: usize = trained.map(|parameter| parameter.count()).sum();
             let counted = (below + 64 * 10 + 10) as f64 / 1e6;
             assert!((counted - millions).abs() < 0.04, "{depth}: {counted}");
-        }
-    }
-
-    #[test]
-    fn planned_shapes_are_those_that_come_out() {
-        use crate::memory::{Activation, Keep, Pass, Statistics};
-        use burn::tensor::{Device, Tensor};
-        for form in [ResnetForm::Imagenet, ResnetForm::Cifar] {
-            let config = ResnetConfig {
-                form,
-                block: Some(ResnetBlock::Basic),
-                blocks: Some(vec![1, 2, 1]),
-                stem: Some(4),
-                ..Default::default()
-            };
-            let mut flowing = Activation::Map(Tensor::ones([2, 1, 37, 50], &Device::flex()));
-            for spec in config.resolve().expect("is right").stages(1, &MemoryConfig::default()) {
-                let planned = spec.output(&flowing.shape());
-                let stage = spec.init(&Device::flex(), 1);
-                let (pass, mut none) = (Pass::evaluation(), Statistics::new());
-                (flowing, _) = stage.forward(flowing, Keep::Nothing, &pass, &mut none);
-                assert_eq!(flowing.shape(), planned, "{}", spec.name());
-            }
-        }
-    }
-
-    #[test]
-    fn every_published_network_has_fused_kernels_and_what_has_none_says_why() {
-        for depth in [18, 34, 50, 101, 152, 200] {
-            of(depth, ResnetForm::Imagenet)
-                .resolve()
-                .expect("is published")
-                .fusible()
-                .expect("yes");
-        }
-        of(110, ResnetForm::Cifar).resolve().expect("is known").fusible().expect("yes");
-        let narrow = ResnetConfig { stem: Some(12), ..of(18, ResnetForm::Imagenet) };
-        let grouped = ResnetConfig { norm: Norm::Group, ..of(18, ResnetForm::Imagenet) };
-        for (config, reason) in [(narrow, "multiple of 8"), (grouped, "norm")] {
-            let refused = config.resolve().expect("is right").fusible().expect_err(reason);
-            assert!(refused.contains(reason), "{refused}");
         }
     }
 

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::{Choice, NoSettings};
+use crate::model::layers::Join;
 
 /// `[model.sequential]`: layers, each run on the output of the one before it.
 ///
@@ -110,16 +111,6 @@ pub struct BranchesConfig {
     pub join: Join,
     /// The layers of each branch; `[]` hands on the input as it is.
     pub of: Vec<Vec<Choice<LayerConfig>>>,
-}
-
-/// How the outputs of branches become one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Join {
-    /// One behind the other: channels of maps, or features.
-    Concat,
-    /// Summed.
-    Add,
 }
 
 /// `repeat`.

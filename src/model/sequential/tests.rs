@@ -1,7 +1,9 @@
-use burn::tensor::{Device, Tensor};
+use std::collections::BTreeMap;
+
+use burn::tensor::Device;
 
 use super::*;
-use crate::memory::{Activation, Chain, Keep, Pass, Schedule, Statistics, executor};
+use crate::model::ModelConfig;
 
 const IMAGE: [usize; 3] = [2, 9, 7];
 
@@ -9,7 +11,7 @@ fn read(layers: &str) -> SequentialConfig {
     toml::from_str(&format!("layers = {layers}")).expect("reads")
 }
 
-fn resolve(layers: &str) -> SequentialArchitecture {
+fn resolve(layers: &str) -> Vec<StageLayers> {
     read(layers).resolve(IMAGE).expect("is right")
 }
 
@@ -31,29 +33,16 @@ const MIXED: &str = "[
     { linear = { features = 3 } },
 ]";
 
-#[test]
-fn planned_shapes_and_counts_are_those_that_come_out() {
-    for batch in [1, 3] {
-        let [channels, height, width] = IMAGE;
-        let shape = [batch, channels, height, width];
-        let mut flowing = Activation::Map(Tensor::ones(shape, &Device::flex()));
-        for spec in resolve(MIXED).stages() {
-            let planned = spec.output(&flowing.shape());
-            let stage = spec.init(&Device::flex(), 1);
-            let (pass, mut none) = (Pass::evaluation(), Statistics::new());
-            (flowing, _) = stage.forward(flowing, Keep::Nothing, &pass, &mut none);
-            assert_eq!(flowing.shape(), planned, "{}", spec.name());
-            let trained = stage.parameters().into_iter().filter(|parameter| parameter.trained);
-            let count: usize = trained.map(|parameter| parameter.value.dims()[0]).sum();
-            assert_eq!(count, spec.parameter_count(), "{}", spec.name());
-        }
-        assert_eq!(flowing.into_features().dims(), [batch, 3]);
-    }
+/// The initial values of all parameters, by their names.
+fn parameters(layers: &str) -> BTreeMap<String, Vec<f32>> {
+    let specs = resolve(layers).into_iter().flat_map(|stage| stage.parameters());
+    let drawn = specs.map(|spec| spec.init(&Device::flex(), 7));
+    drawn.map(|one| (one.name, one.value.into_data().iter().collect())).collect()
 }
 
 #[test]
 fn a_stage_begins_where_recomputing_starts_to_cost_or_where_the_user_says() {
-    let stages = resolve(MIXED).stages;
+    let stages = resolve(MIXED);
     let names: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
     let expected = ["layer0", "layer4", "pooled.0", "layer9", "pooled.1", "layer14", "layer17"];
     assert_eq!(names, expected);
@@ -66,15 +55,10 @@ fn names_and_weights_do_not_depend_on_the_stages() {
     let plain = "['flatten', { linear = { features = 4 } }, 'relu', { linear = { features = 2 } }]";
     let grouped = "[{ stage = { name = 'all', layers = ['flatten', { linear = { features = 4 } }, \
                    'relu', { linear = { features = 2 } }] } }]";
-    let parameters = |layers: &str| -> Vec<(String, Vec<f32>)> {
-        let chain = Chain::init(&resolve(layers).stages(), &Device::flex(), 7);
-        let values = |value: Tensor<1>| value.into_data().iter().collect();
-        chain.parameters().into_iter().map(|p| (p.name, values(p.value))).collect()
-    };
-    let names: Vec<String> = parameters(plain).into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["1.weight", "1.bias", "3.weight", "3.bias"]);
+    let names: Vec<String> = parameters(plain).into_keys().collect();
+    assert_eq!(names, ["1.bias", "1.weight", "3.bias", "3.weight"]);
     assert_eq!(parameters(plain), parameters(grouped));
-    assert_eq!([resolve(plain).stages.len(), resolve(grouped).stages.len()], [2, 1]);
+    assert_eq!([resolve(plain).len(), resolve(grouped).len()], [2, 1]);
 }
 
 #[test]
@@ -82,14 +66,12 @@ fn weights_and_biases_are_uniform_below_one_over_the_root_of_the_fan() {
     let layers =
         "[{ conv = { channels = 300, kernel = 3 } }, { conv = { channels = 8, kernel = 1 } },
                    'flatten', { linear = { features = 400 } }]";
-    let chain = Chain::init(&resolve(layers).stages(), &Device::flex(), 7);
+    let parameters = parameters(layers);
     for (name, fan) in [("0", 2 * 9), ("1", 300), ("3", 8 * 7 * 5)] {
         let bound = 1.0 / f64::from(fan).sqrt();
         for kind in ["weight", "bias"] {
             let name = format!("{name}.{kind}");
-            let one = chain.parameters().into_iter().find(|one| one.name == name);
-            let values: Vec<f32> = one.expect("is there").value.into_data().iter().collect();
-            let values: Vec<f64> = values.into_iter().map(f64::from).collect();
+            let values: Vec<f64> = parameters[&name].iter().copied().map(f64::from).collect();
             let count = values.len() as f64;
             assert!(values.iter().all(|value| value.abs() <= bound), "{name}");
             // The variance of U(−b, b) is b² / 3; six standard errors of the mean and its square.
@@ -103,32 +85,12 @@ fn weights_and_biases_are_uniform_below_one_over_the_root_of_the_fan() {
 }
 
 #[test]
-fn every_parameter_gets_a_gradient() {
-    let chain = Chain::init(&resolve(MIXED).stages(), &Device::flex(), 7);
-    let [channels, height, width] = IMAGE;
-    let wave = (0..2 * channels * height * width).map(|i| (i as f32 * 0.7).sin());
-    let values =
-        burn::tensor::TensorData::new(wave.collect::<Vec<f32>>(), [2, channels, height, width]);
-    let images = Tensor::from_data(values, &Device::flex());
-    let schedule = Schedule::keep_all(chain.stages().len(), 1);
-    let result = executor::train(
-        &chain,
-        &schedule,
-        1,
-        0,
-        |_| Activation::Map(images.clone()),
-        |_, output| Activation::Features(output.into_features().ones_like()),
-    );
-    let trained = chain.parameters().into_iter().filter(|parameter| parameter.trained);
-    assert_eq!(result.gradients.len(), trained.count());
-}
-
-#[test]
 fn a_resolved_network_resolves_to_itself_and_reads_back() {
-    let architecture = resolve(MIXED);
-    assert_eq!(architecture.to_config().resolve(IMAGE).expect("is right"), architecture);
-    let text = toml::to_string(&architecture.to_config()).expect("writes");
-    assert_eq!(toml::from_str::<SequentialConfig>(&text).expect("reads"), architecture.to_config());
+    let config = ModelConfig::Sequential(read(MIXED));
+    let network = config.resolve(IMAGE).expect("is right");
+    assert_eq!(network.to_config().resolve(IMAGE).expect("is right"), network);
+    let text = toml::to_string(&network.to_config()).expect("writes");
+    assert_eq!(toml::from_str::<ModelConfig>(&text).expect("reads"), config);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::columns::{Columns, Partials};
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::weights::Packed;
 use super::{Buffer, Sizes};
+use crate::ops::Window;
 
 const CONV_FORWARD: Entry = entry!("conv_forward", 256, [TILES, CHANNELS, GEMM, CONV]);
 const CONV_BACKWARD_INPUT: Entry =
@@ -16,19 +17,15 @@ const CONV_BACKWARD_WEIGHT: Entry =
 pub struct Convolution {
     /// Batch, height and width of the input.
     pub size: [usize; 3],
-    /// Height and width of the kernel.
-    pub kernel: usize,
-    /// Step in both directions.
-    pub stride: usize,
-    /// Zeros added on every side.
-    pub padding: usize,
+    /// Kernel, stride and padding.
+    pub window: Window,
 }
 
 impl Convolution {
     /// Height and width of the output.
     pub(super) fn output(&self) -> [usize; 2] {
         let [_, height, width] = self.size;
-        [height, width].map(|size| (size + 2 * self.padding - self.kernel) / self.stride + 1)
+        [height, width].map(|size| self.window.output(size))
     }
 
     /// The fields that all of its kernels take.
@@ -37,18 +34,19 @@ impl Convolution {
         let [out_height, out_width] = self.output();
         let sizes = Sizes::new().int(batch).int(height).int(width).int(map.channels());
         let sizes = sizes.int(out_height).int(out_width).int(out.channels());
-        let sizes = sizes.int(self.kernel).int(self.kernel).int(self.stride).int(self.stride);
-        let sizes = sizes.int(self.padding).int(self.padding);
+        let Window { kernel, stride, padding } = self.window;
+        let sizes = sizes.int(kernel).int(kernel).int(stride).int(stride);
+        let sizes = sizes.int(padding).int(padding);
         sizes.int(map.stride()).int(out.stride()).int(0)
     }
 
     /// The 128-pixel tiles of the input's gradient: input pixels are taken by their remainder under
     /// the stride.
     fn classes(&self) -> usize {
-        let [batch, height, width] = self.size;
-        let count = |size: usize, first: usize| size.saturating_sub(first).div_ceil(self.stride);
+        let ([batch, height, width], stride) = (self.size, self.window.stride);
+        let count = |size: usize, first: usize| size.saturating_sub(first).div_ceil(stride);
         let tiles = |y: usize, x: usize| blocks(batch * count(height, y) * count(width, x), 128);
-        (0..self.stride).map(|y| (0..self.stride).map(|x| tiles(y, x)).sum::<usize>()).sum()
+        (0..stride).map(|y| (0..stride).map(|x| tiles(y, x)).sum::<usize>()).sum()
     }
 }
 
@@ -162,7 +160,7 @@ impl Kernels {
         weight_gradient: &Buffer,
     ) {
         let (input, output) = (map.channels(), gradient.channels());
-        let taps = convolution.kernel * convolution.kernel;
+        let taps = convolution.window.kernel * convolution.window.kernel;
         let chunked = self.chunked(&[map, gradient]) == 1;
         let (splits, work) = self.weight_gradient_parts(convolution, map, gradient, chunked);
         self.reduce_partials(&work, weight_gradient, splits, [output, input, taps]);
@@ -179,7 +177,7 @@ impl Kernels {
         chunked: bool,
     ) -> (usize, Buffer) {
         let (input, output) = (map.channels(), gradient.channels());
-        let taps = convolution.kernel * convolution.kernel;
+        let taps = convolution.window.kernel * convolution.window.kernel;
         let (high, wide) = (tile(output), tile(taps * input));
         let tiles = blocks(output, high) * blocks(taps * input, wide);
         let (splits, per) = self.splits(gradient.pixels(), tiles);

@@ -9,8 +9,7 @@ use super::columns::Columns;
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::weights::Packed;
 use super::{Buffer, Convolution, Element, Gpu, Sizes};
-use crate::ops::Products;
-use crate::ops::product::Product;
+use crate::ops::{MatmulPrecision, Window};
 
 const TRANSPOSE: Entry = entry!("transpose", 256, [TILES]);
 const REDUCE_PADDED: Entry = entry!("reduce_padded", 256, []);
@@ -19,40 +18,39 @@ const REDUCE_PADDED: Entry = entry!("reduce_padded", 256, []);
 #[derive(Debug, Clone)]
 pub(in crate::ops) struct General {
     kernels: Kernels,
-    stride: usize,
-    padding: usize,
+    window: Window,
 }
 
 impl General {
     /// That of maps like `map`; `None` where it is on another device than a GPU.
     pub(in crate::ops) fn of(
         map: &Tensor<4>,
-        products: Products,
-        stride: usize,
-        padding: usize,
+        precision: MatmulPrecision,
+        window: Window,
     ) -> Option<Self> {
         let gpu = Gpu::of(&map.device())?;
-        let element = match (map.dtype(), products) {
+        let element = match (map.dtype(), precision) {
             (DType::BF16, _) => Element::Bf16,
             (DType::F16, _) => Element::F16,
-            (_, Products::Full) => Element::F32,
-            (_, Products::Tf32) => Element::Tf32,
+            (_, MatmulPrecision::Full) => Element::F32,
+            (_, MatmulPrecision::Tf32) => Element::Tf32,
         };
-        Some(Self { kernels: Kernels::shared(gpu, element), stride, padding })
+        Some(Self { kernels: Kernels::shared(gpu, element), window })
     }
 
-    fn sizes(&self, [batch, _, height, width]: [usize; 4], kernel: usize) -> Convolution {
-        let (stride, padding) = (self.stride, self.padding);
-        Convolution { size: [batch, height, width], kernel, stride, padding }
+    fn sizes(&self, [batch, _, height, width]: [usize; 4]) -> Convolution {
+        Convolution { size: [batch, height, width], window: self.window }
     }
-}
 
-impl Product for General {
-    fn forward(&self, map: Tensor<4>, weight: Tensor<4>) -> Tensor<4> {
+    /// `[batch, output, height, width]` of a map and a weight `[output, input, kernel, kernel]` in the
+    /// map's dtype.
+    pub(in crate::ops) fn forward(&self, map: Tensor<4>, weight: Tensor<4>) -> Tensor<4> {
         let (kernels, shape) = (&self.kernels, map.dims());
         let [output, input, kernel, wide] = weight.dims();
-        assert_eq!((shape[1], kernel), (input, wide), "the weight of another convolution");
-        let convolution = self.sizes(shape, kernel);
+        let window = self.window.kernel;
+        let expected = (input, kernel, wide);
+        assert_eq!((shape[1], window, window), expected, "the weight of another convolution");
+        let convolution = self.sizes(shape);
         let weight = kernels.forward_weight(weight);
         let map = kernels.padded(map);
         let [height, width] = convolution.output();
@@ -61,15 +59,17 @@ impl Product for General {
         kernels.tensor_of(out, [shape[0], output, height, width])
     }
 
-    fn backward(
+    /// The gradients of a map and a weight of these shapes from that of the result; the map's where the
+    /// weight is given.
+    pub(in crate::ops) fn backward(
         &self,
         [shape, weight_shape]: [[usize; 4]; 2],
-        map: Option<Tensor<4>>,
+        map: Tensor<4>,
         weight: Option<Tensor<4>>,
         gradient: Tensor<4>,
-    ) -> [Option<Tensor<4>>; 2] {
+    ) -> (Option<Tensor<4>>, Tensor<4>) {
         let kernels = &self.kernels;
-        let convolution = self.sizes(shape, weight_shape[2]);
+        let convolution = self.sizes(shape);
         let gradient = kernels.padded(gradient);
         let of_map = weight.map(|weight| {
             let weight = kernels.input_gradient_weight(weight, gradient.channels());
@@ -78,12 +78,9 @@ impl Product for General {
             kernels.conv_backward_input(&convolution, &gradient, &weight, &found);
             kernels.tensor_of(found, shape)
         });
-        let of_weight = map.map(|map| {
-            let map = kernels.padded(map);
-            let found = kernels.padded_weight_gradient(&convolution, &map, &gradient, weight_shape);
-            kernels.gpu.tensor(&found, weight_shape)
-        });
-        [of_map, of_weight]
+        let map = kernels.padded(map);
+        let found = kernels.padded_weight_gradient(&convolution, &map, &gradient, weight_shape);
+        (of_map, kernels.gpu.tensor(&found, weight_shape))
     }
 }
 

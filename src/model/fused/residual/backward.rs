@@ -2,7 +2,7 @@
 
 use super::super::own_gradient;
 use super::super::store::{Room, Values};
-use super::sizes::convolution;
+use super::sizes::{convolution, names};
 use super::{FusedResidual, Kept, Layer};
 use crate::memory::measure::ended;
 use crate::memory::{Activation, Gradients};
@@ -35,7 +35,7 @@ impl FusedResidual {
         kernels.residual_backward(&gradient, &flowing, &output, normalised, norm);
         drop(output);
         layers[last].map = None;
-        ended(format_args!("{}, add, relu", self.sizes.names(last)[1]));
+        ended(format_args!("{}, add, relu", names(&self.sizes, last)[1]));
         let columns = self.backward_shortcut(&values, &input, &layers, gradient, &room);
 
         for index in (1..=last).rev() {
@@ -103,9 +103,9 @@ impl FusedResidual {
         let conv = self.sizes.convs[index];
         let convolution = convolution(&conv, size);
         let normalised = normalised(values, layers, index - 1);
-        let (weight, name) = (&room.weights[index], self.sizes.names(index)[0]);
-        let norm_ended = || ended(format_args!("{}, relu", self.sizes.names(index - 1)[1]));
-        let out = if conv.kernel == 1 {
+        let (weight, name) = (&room.weights[index], names(&self.sizes, index)[0]);
+        let norm_ended = || ended(format_args!("{}, relu", names(&self.sizes, index - 1)[1]));
+        let out = if conv.window.kernel == 1 {
             kernels.layer_weight(map, normalised.affine, gradient, weight);
             kernels.columns(map.pixels(), map.channels())
         } else {
@@ -115,7 +115,7 @@ impl FusedResidual {
             normal
         };
         let (packed, norm) = (&values.packed[2 * index + 1], &room.norms[index - 1]);
-        if conv.stride > 1 {
+        if conv.window.stride > 1 {
             kernels.conv_backward_input(&convolution, gradient, packed, &out);
             ended(name);
             kernels.norm_backward(&out, map, normalised, norm, true);

@@ -3,15 +3,14 @@
 mod backward;
 mod sizes;
 
-pub(in crate::model) use sizes::ResidualSizes;
-
 use super::device_map;
 use super::store::{Records, Store, Values, parameters_of_store};
-use sizes::convolution;
+use sizes::{convolution, names};
 
 use crate::memory::measure::within;
 use crate::memory::offload::Piece;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
+use crate::model::fuse::ResidualSizes;
 use crate::ops::cuda::{Affine, Columns, DeviceMap, Form, Kernels, Moments, Partials, Shortcut};
 
 /// Convolutions, each followed by a norm; ReLU between them and after the shortcut is added.
@@ -55,9 +54,9 @@ impl FusedResidual {
     }
 
     /// Room for the output of convolution `index` of maps of `size`.
-    fn output(&self, index: usize, [batch, height, width]: [usize; 3]) -> Columns {
+    fn output(&self, index: usize, size: [usize; 3]) -> Columns {
         let conv = self.sizes.all()[index];
-        let pixels = batch * conv.output_size(height) * conv.output_size(width);
+        let pixels = conv.output(size).iter().product();
         self.store.kernels().columns(pixels, conv.channels[1])
     }
 
@@ -72,7 +71,7 @@ impl FusedResidual {
     ) -> (Columns, Partials) {
         let (kernels, conv) = (self.store.kernels(), self.sizes.all()[index]);
         let (convolution, weight) = (convolution(&conv, size), &values.packed[2 * index]);
-        let name = self.sizes.names(index)[0];
+        let name = names(&self.sizes, index)[0];
         let out = || self.output(index, size);
         let Some(affine) = before else {
             return within(name, || {
@@ -81,8 +80,8 @@ impl FusedResidual {
                 (out, part)
             });
         };
-        let norm = self.sizes.names(index - 1)[1];
-        if conv.kernel == 1 {
+        let norm = names(&self.sizes, index - 1)[1];
+        if conv.window.kernel == 1 {
             return within(format_args!("{norm}, relu, {name}"), || {
                 let out = out();
                 let part = kernels.layer_forward(map, affine, weight, &out);
@@ -106,7 +105,7 @@ impl FusedResidual {
         before: Option<&Affine>,
     ) -> Columns {
         let (kernels, conv) = (self.store.kernels(), self.sizes.all()[index]);
-        debug_assert_eq!(conv.kernel, 1, "other convolutions' outputs are kept");
+        debug_assert_eq!(conv.window.kernel, 1, "other convolutions' outputs are kept");
         let (out, weight) = (self.output(index, size), &values.packed[2 * index]);
         match before {
             Some(affine) => kernels.layer_forward_alone(map, affine, weight, &out),
@@ -126,7 +125,7 @@ impl FusedResidual {
     ) -> (Moments, Affine) {
         let (kernels, norm) = (self.store.kernels(), &values.norms[index]);
         let pixels = map.pixels();
-        within(self.sizes.names(index)[1], || {
+        within(names(&self.sizes, index)[1], || {
             if !pass.trains() {
                 let moments = values.running[index].clone();
                 let affine = kernels.affine(&moments, norm, pixels, None);
@@ -176,7 +175,7 @@ impl Stage for FusedResidual {
             map = out;
             let (moments, affine) =
                 self.norm(&values, index, (&map, &part), pass, records.as_ref());
-            let kept = keep == Keep::All && self.sizes.convs[index].kernel > 1;
+            let kept = keep == Keep::All && self.sizes.convs[index].window.kernel > 1;
             layers.push(Layer { map: kept.then(|| map.clone()), moments, affine });
         }
         let last = layers.len() - 1;
@@ -198,7 +197,7 @@ impl Stage for FusedResidual {
                     Shortcut { map, size: input.size, stride, affine: None }
                 }
             };
-            let norm = self.sizes.names(last)[1];
+            let norm = names(&self.sizes, last)[1];
             let projected = if self.sizes.projection.is_some() { ", downsample.1" } else { "" };
             within(format_args!("{norm}{projected}, add, relu"), || {
                 kernels.residual_forward(&map, &layers[last].affine, &shortcut)
@@ -222,9 +221,9 @@ impl Stage for FusedResidual {
         saved: Saved,
         gradient: Activation,
         gradients: &mut Gradients,
-    ) -> Activation {
+    ) -> Option<Activation> {
         let kept = *saved.open::<Kept>(&self.name);
-        self.backward_block(kept, gradient, gradients)
+        Some(self.backward_block(kept, gradient, gradients))
     }
 
     fn moves_saved(&self) -> bool {

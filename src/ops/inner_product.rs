@@ -1,4 +1,4 @@
-//! Where a backward pass starts.
+//! The root of a backward pass.
 
 use std::fmt::{self, Debug, Formatter};
 use std::marker::PhantomData;
@@ -12,21 +12,23 @@ use burn::tensor::Tensor;
 
 use super::primitives::{primitive, tensor};
 
-/// `[1]`: 0, whose derivative with respect to `value`, which is with autodiff, is `gradient`.
+/// `[1]`: a number whose derivative with respect to `value`, which is recorded by autodiff, is
+/// `gradient`. Its value is 0.
 ///
-/// For a backward pass it is Σ value·gradient, without a pass over either.
-pub fn seed<const D: usize>(value: Tensor<D>, gradient: Tensor<D>) -> Tensor<1> {
+/// For a backward pass it is the inner product Σ value·gradient, of which autodiff then computes the
+/// vector-Jacobian product; but it takes no pass over either.
+pub fn inner_product<const D: usize>(value: Tensor<D>, gradient: Tensor<D>) -> Tensor<1> {
     assert_eq!(value.dims(), gradient.dims(), "the gradient of another value");
     match value.device().inner().as_dispatch() {
         #[cfg(feature = "cuda")]
-        DispatchDevice::Cube(_) => seed_on::<burn::backend::Cube, D>(value, gradient),
+        DispatchDevice::Cube(_) => inner_product_on::<burn::backend::Cube, D>(value, gradient),
         #[cfg(feature = "cpu")]
-        DispatchDevice::Flex(_) => seed_on::<burn::backend::Flex, D>(value, gradient),
+        DispatchDevice::Flex(_) => inner_product_on::<burn::backend::Flex, D>(value, gradient),
         other => unreachable!("no backend was built for {other:?}"),
     }
 }
 
-fn seed_on<B, const D: usize>(value: Tensor<D>, gradient: Tensor<D>) -> Tensor<1>
+fn inner_product_on<B, const D: usize>(value: Tensor<D>, gradient: Tensor<D>) -> Tensor<1>
 where
     B: Backend,
     DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
@@ -47,7 +49,7 @@ struct Step<B>(PhantomData<B>);
 
 impl<B> Debug for Step<B> {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Seed")
+        formatter.write_str("InnerProduct")
     }
 }
 
@@ -83,9 +85,11 @@ mod tests {
             let found = root(leaf.clone().tanh() * leaf.clone()).backward();
             leaf.grad(&found).expect("a gradient").into_data().iter::<f32>().collect::<Vec<_>>()
         };
-        let ours = gradients(&|value| seed(value, wave(1.3)));
+        let ours = gradients(&|value| inner_product(value, wave(1.3)));
         assert_eq!(ours, gradients(&|value| (value * wave(1.3).autodiff()).sum()));
-        let twice = gradients(&|value| seed(value.clone(), wave(1.3)) + seed(value, wave(0.9)));
+        let twice = gradients(&|value| {
+            inner_product(value.clone(), wave(1.3)) + inner_product(value, wave(0.9))
+        });
         let sum = wave(1.3) + wave(0.9);
         let inner = gradients(&|value| (value * sum.clone().autodiff()).sum());
         assert_eq!(twice, inner);

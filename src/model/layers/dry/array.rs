@@ -3,12 +3,12 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::meter::{Held, Meter};
+use crate::memory::{DryAllocator, DryBuffer};
 
 /// An array: the memory it lies in, and whether its elements fill that in order.
 #[derive(Debug, Clone)]
 pub(super) struct Array {
-    pub held: Held,
+    pub buffer: DryBuffer,
     pub elements: usize,
     pub dense: bool,
 }
@@ -19,7 +19,7 @@ pub(super) struct Arrays {
     /// Whether convolutions are those of hand-written kernels, which transpose what they read and
     /// write.
     pub cuda: bool,
-    pub meter: Rc<Meter>,
+    pub allocator: Rc<DryAllocator>,
     /// Bytes of an element.
     pub element: u64,
     /// Threads that work, and hold their buffers, at once.
@@ -50,8 +50,8 @@ const SHARED_OUT: usize = 256 * 1024;
 impl Arrays {
     pub fn array(&self, elements: usize) -> Array {
         self.note(elements as f64);
-        let held = self.meter.take(elements as u64 * self.element);
-        Array { held, elements, dense: true }
+        let buffer = self.allocator.take(elements as u64 * self.element);
+        Array { buffer, elements, dense: true }
     }
 
     fn note(&self, elements: f64) {
@@ -61,7 +61,7 @@ impl Arrays {
     }
 
     fn touch(&self, elements: usize) {
-        self.meter.touch(elements as u64 * self.element);
+        self.allocator.touch(elements as u64 * self.element);
     }
 
     /// The elements in order: a copy, where they are not.
@@ -83,13 +83,13 @@ impl Arrays {
 
     /// The same memory seen otherwise.
     pub fn view(&self, array: &Array, elements: usize) -> Array {
-        Array { held: array.held.clone(), elements, dense: false }
+        Array { buffer: array.buffer.clone(), elements, dense: false }
     }
 
     /// An operation on each element: in place where nobody else sees the array.
     pub fn map(&self, array: Array) -> Array {
         self.note(array.elements as f64);
-        if array.held.is_unique() && array.dense {
+        if array.buffer.is_unique() && array.dense {
             self.note(array.elements as f64);
             return array;
         }
@@ -101,7 +101,7 @@ impl Arrays {
         let elements = left.elements.max(right.elements);
         self.note((left.elements + right.elements) as f64);
         let fits =
-            |array: &Array| array.elements == elements && array.dense && array.held.is_unique();
+            |array: &Array| array.elements == elements && array.dense && array.buffer.is_unique();
         let out = match (fits(&left), fits(&right)) {
             (true, _) => left,
             (false, true) => right,
@@ -126,8 +126,8 @@ impl Arrays {
     /// The backend in 32 bits, where products of 16-bit numbers are computed in those.
     fn wide(&self) -> Option<Self> {
         let narrow = !self.cuda && self.element < 4;
-        let meter = Rc::clone(&self.meter);
-        narrow.then(|| Self { element: 4, meter, traffic: Cell::default(), ..*self })
+        let allocator = Rc::clone(&self.allocator);
+        narrow.then(|| Self { element: 4, allocator, traffic: Cell::default(), ..*self })
     }
 
     /// A convolution. What is copied into order stays until it is done.

@@ -4,8 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::{Held, Meter};
-use crate::memory::{Footprint, Target};
+use super::{DryAllocator, DryBuffer, Footprint, Target};
 
 /// CubeCL counts what was asked for, not what it rounds that up to; its least is 16 bytes, which few
 /// buffers are below.
@@ -16,7 +15,7 @@ const MULTIPROCESSORS: usize = 132;
 /// A GPU's memory, as kernels' buffers are taken from it.
 #[derive(Debug)]
 pub struct Card {
-    meter: Rc<Meter>,
+    meter: Rc<DryAllocator>,
     element: u64,
     work: Cell<Work>,
 }
@@ -34,17 +33,17 @@ pub trait CardStage {
     type Kept;
 
     /// The input, with the room that the stage before leaves in it.
-    fn input(&self, card: &Card) -> Held;
+    fn input(&self, card: &Card) -> DryBuffer;
 
     /// Takes what the forward pass takes; returns the output and what may be kept.
-    fn forward(&self, card: &Card, input: Held, keep: bool) -> (Held, Self::Kept);
+    fn forward(&self, card: &Card, input: DryBuffer, keep: bool) -> (DryBuffer, Self::Kept);
 
     /// Takes what the backward pass takes; returns the gradient of the input, `None` where there is
     /// none.
-    fn backward(&self, card: &Card, kept: Self::Kept, gradient: Held) -> Option<Held>;
+    fn backward(&self, card: &Card, kept: Self::Kept, gradient: DryBuffer) -> Option<DryBuffer>;
 
     /// The memory that the gradient of its output comes in.
-    fn gradient(&self, card: &Card) -> Held;
+    fn gradient(&self, card: &Card) -> DryBuffer;
 
     /// Numbers in its weights and in its norms' scales and shifts, each together in one tensor.
     fn parameters(&self) -> [usize; 2];
@@ -59,7 +58,7 @@ pub trait CardStage {
 impl Card {
     fn new(on: &Target) -> Self {
         let element = on.precision.bytes();
-        Self { meter: Meter::new(UNIT), element, work: Cell::default() }
+        Self { meter: DryAllocator::new(UNIT), element, work: Cell::default() }
     }
 
     /// What `stage` costs.
@@ -130,32 +129,32 @@ impl Card {
     }
 
     /// A map.
-    pub fn map(&self, pixels: usize, channels: usize) -> Held {
+    pub fn map(&self, pixels: usize, channels: usize) -> DryBuffer {
         self.meter.take(self.element * (pixels * channels) as u64)
     }
 
     /// 32-bit numbers.
-    pub fn floats(&self, numbers: usize) -> Held {
+    pub fn floats(&self, numbers: usize) -> DryBuffer {
         self.meter.take(4 * numbers as u64)
     }
 
     /// Mean, variance and deviation of so many channels.
-    pub fn moments(&self, channels: usize) -> Held {
+    pub fn moments(&self, channels: usize) -> DryBuffer {
         self.floats(3 * channels)
     }
 
     /// Two numbers for each channel: an affine map, or sums.
-    pub fn pairs(&self, channels: usize) -> Held {
+    pub fn pairs(&self, channels: usize) -> DryBuffer {
         self.floats(2 * channels)
     }
 
     /// What a kernel leaves of channels in `rows` parts.
-    pub fn partials(&self, rows: usize, channels: usize) -> Held {
+    pub fn partials(&self, rows: usize, channels: usize) -> DryBuffer {
         self.floats(rows * (2 * channels + 1))
     }
 
     /// The parts of the gradient of a weight of `output` × `input` numbers, summed over `pixels`.
-    pub fn split(&self, pixels: usize, output: usize, input: usize) -> Held {
+    pub fn split(&self, pixels: usize, output: usize, input: usize) -> DryBuffer {
         let tile = |columns: usize| if columns <= 64 { 64 } else { 128 };
         let tiles = output.div_ceil(tile(output)) * input.div_ceil(tile(input));
         let wanted = (2 * MULTIPROCESSORS / tiles).max(1);

@@ -1,11 +1,14 @@
-//! Memory that is in use as long as anyone holds it, without there being any.
+//! An allocator that only counts.
+//!
+//! Where a step's memory is estimated, the code of the step runs on buffers without memory behind
+//! them. A buffer counts as in use for as long as anyone holds it, as one on a device does.
 
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
-/// Bytes in use, and the most there were at once.
+/// Counts the bytes in use and the most there were at once.
 #[derive(Debug)]
-pub struct Meter {
+pub struct DryAllocator {
     /// What the allocator rounds sizes up to.
     unit: u64,
     live: Cell<u64>,
@@ -14,19 +17,19 @@ pub struct Meter {
     largest: Cell<u64>,
 }
 
-impl Meter {
+impl DryAllocator {
     /// Of an allocator that rounds up to whole multiples of `unit`.
     pub fn new(unit: u64) -> Rc<Self> {
         Rc::new(Self { unit, live: Cell::new(0), peak: Cell::new(0), largest: Cell::new(0) })
     }
 
     /// Memory of at least `bytes` bytes.
-    pub fn take(self: &Rc<Self>, bytes: u64) -> Held {
+    pub fn take(self: &Rc<Self>, bytes: u64) -> DryBuffer {
         let bytes = bytes.next_multiple_of(self.unit);
         self.live.set(self.live.get() + bytes);
         self.largest.set(self.largest.get().max(bytes));
         self.touch(0);
-        Held(Rc::new(Block { bytes, meter: Rc::clone(self) }))
+        DryBuffer(Rc::new(Block { bytes, allocator: Rc::clone(self) }))
     }
 
     /// So many bytes more are in use for a moment.
@@ -39,7 +42,7 @@ impl Meter {
         self.live.get()
     }
 
-    /// The most since the last [`Meter::restart`].
+    /// The most since the last [`DryAllocator::restart`].
     pub fn peak(&self) -> u64 {
         self.peak.get()
     }
@@ -57,32 +60,32 @@ impl Meter {
 
 /// Memory in use.
 #[derive(Debug, Clone)]
-pub struct Held(Rc<Block>);
+pub struct DryBuffer(Rc<Block>);
 
-/// Memory, in use or not, that is known again.
+/// Names a buffer without holding it.
 #[derive(Debug)]
-pub struct Watch(Weak<Block>);
+pub struct DryId(Weak<Block>);
 
-impl Watch {
-    /// Whether `held` is that memory.
-    pub fn is(&self, held: &Held) -> bool {
-        std::ptr::eq(self.0.as_ptr(), Rc::as_ptr(&held.0))
+impl DryId {
+    /// Whether `buffer` is that one.
+    pub fn is(&self, buffer: &DryBuffer) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Rc::as_ptr(&buffer.0))
     }
 }
 
 #[derive(Debug)]
 struct Block {
     bytes: u64,
-    meter: Rc<Meter>,
+    allocator: Rc<DryAllocator>,
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.meter.live.set(self.meter.live.get() - self.bytes);
+        self.allocator.live.set(self.allocator.live.get() - self.bytes);
     }
 }
 
-impl Held {
+impl DryBuffer {
     /// How much it is.
     pub fn bytes(&self) -> u64 {
         self.0.bytes
@@ -93,9 +96,9 @@ impl Held {
         Rc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Knows the memory without holding it.
-    pub fn watch(&self) -> Watch {
-        Watch(Rc::downgrade(&self.0))
+    /// Its name, which does not hold it.
+    pub fn id(&self) -> DryId {
+        DryId(Rc::downgrade(&self.0))
     }
 
     /// How many hold it.

@@ -1,4 +1,6 @@
-//! Normalisation of 16-bit maps, with everything computed in 32 bits.
+//! BatchNorm and GroupNorm of maps `[batch, channels, height, width]`, as PyTorch computes them.
+//!
+//! Maps of 16-bit numbers have everything computed in 32 bits, forward and backward.
 
 use std::fmt::{self, Debug, Formatter};
 use std::marker::PhantomData;
@@ -9,33 +11,82 @@ use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::{Autodiff, Backend, DispatchDevice, DispatchKindConversion, DispatchTensor};
+use burn::tensor::module::{self, batch_norm_train};
 use burn::tensor::{DType, Tensor};
 
+use super::dtype::{accumulation_dtype, is_16bit};
 use super::primitives::{primitive, tensor};
+
+/// As `torch.nn.BatchNorm2d` and `torch.nn.GroupNorm` have it by default.
+const EPSILON: f64 = 1e-5;
+
+/// BatchNorm with the statistics of the batch: less the mean, over the standard deviation, times
+/// `weight`, plus `bias`, `[channels]` both. Beside it mean and biased variance, `[channels]` each, in
+/// 32 bits or more.
+pub fn batch_norm(
+    map: Tensor<4>,
+    weight: Tensor<1>,
+    bias: Tensor<1>,
+) -> (Tensor<4>, [Tensor<1>; 2]) {
+    if is_16bit(map.dtype()) {
+        return norm_16bit(Over::Batch, EPSILON, map, weight, bias);
+    }
+    let result = batch_norm_train(map, weight, bias, EPSILON);
+    (result.output, [result.mean, result.variance])
+}
+
+/// BatchNorm with running statistics.
+pub fn batch_norm_evaluation(
+    map: Tensor<4>,
+    weight: Tensor<1>,
+    bias: Tensor<1>,
+    mean: Tensor<1>,
+    variance: Tensor<1>,
+) -> Tensor<4> {
+    let dtype = map.dtype();
+    let computed = accumulation_dtype(dtype);
+    let [weight, bias, mean, variance] =
+        [weight, bias, mean, variance].map(|values| values.cast(computed));
+    let map = map.cast(computed);
+    module::batch_norm(map, weight, bias, mean, variance, EPSILON).cast(dtype)
+}
+
+/// GroupNorm: as BatchNorm, over `groups` groups of channels of each image on its own.
+pub fn group_norm(map: Tensor<4>, weight: Tensor<1>, bias: Tensor<1>, groups: usize) -> Tensor<4> {
+    let [batch, channels, height, width] = map.dims();
+    if is_16bit(map.dtype()) {
+        return norm_16bit(Over::Groups(groups), EPSILON, map, weight, bias).0;
+    }
+    let grouped = map.reshape([batch, groups, channels / groups * height * width]);
+    let centred = grouped.clone() - grouped.mean_dim(2);
+    let variance = centred.clone().powf_scalar(2.0).mean_dim(2);
+    let normal = centred / variance.add_scalar(EPSILON).sqrt();
+    let normal = normal.reshape([batch, channels, height, width]);
+    normal * weight.reshape([1, channels, 1, 1]) + bias.reshape([1, channels, 1, 1])
+}
 
 /// What mean and variance are taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+enum Over {
     /// Each channel of all images.
     Batch,
     /// So many groups of channels, in each image on its own.
     Groups(usize),
 }
 
-/// `map`, `[batch, channels, height, width]`, less its mean, over its standard deviation, times
-/// `weight`, plus `bias`, `[channels]` both; in the map's numbers. Beside it mean and biased variance
-/// in 32 bits, without autodiff: `[channels]` over a batch, `[batch · groups]` over groups.
+/// The norm of a 16-bit map. Beside it mean and biased variance in 32 bits, without autodiff: `[channels]`
+/// over a batch, `[batch · groups]` over groups.
 ///
 /// Sums, statistics and the arithmetic between are 32-bit, forward and backward; what is kept for
 /// the backward pass is the map as it came.
-pub fn narrow_norm(
+fn norm_16bit(
     over: Over,
     epsilon: f64,
     map: Tensor<4>,
     weight: Tensor<1>,
     bias: Tensor<1>,
 ) -> (Tensor<4>, [Tensor<1>; 2]) {
-    let norm = Norm { over, epsilon, numbers: map.dtype(), shape: map.dims() };
+    let norm = Norm { over, epsilon, dtype: map.dtype(), shape: map.dims() };
     if !map.is_autodiff() && !weight.is_autodiff() {
         let statistics = norm.statistics(map.clone());
         return (norm.apply(map, &statistics, weight, bias), statistics.flat());
@@ -55,7 +106,7 @@ pub fn narrow_norm(
 struct Norm {
     over: Over,
     epsilon: f64,
-    numbers: DType,
+    dtype: DType,
     /// Of the map.
     shape: [usize; 4],
 }
@@ -125,7 +176,7 @@ impl Norm {
     ) -> Tensor<4> {
         let [normal, _] = self.normalised(map, statistics);
         let output = normal * self.by_channel(weight) + self.by_channel(bias);
-        output.reshape(self.shape).cast(self.numbers)
+        output.reshape(self.shape).cast(self.dtype)
     }
 
     /// The gradients of map, weight and bias.
@@ -136,12 +187,12 @@ impl Norm {
         weight: Tensor<1>,
         gradient: Tensor<4>,
     ) -> (Tensor<4>, [Tensor<1>; 2]) {
-        let numbers = weight.dtype();
+        let dtype = weight.dtype();
         let [normal, factor] = self.normalised(map, statistics);
         let gradient = self.grouped(gradient);
         let of_channels = |map: Tensor<4>| {
             let sum = map.sum_dim(3).sum_dim(0);
-            sum.reshape([self.shape[1]]).cast(numbers)
+            sum.reshape([self.shape[1]]).cast(dtype)
         };
         let of_weight = of_channels(gradient.clone() * normal.clone());
         let of_bias = of_channels(gradient.clone());
@@ -149,7 +200,7 @@ impl Norm {
         let projected = normal.clone() * self.mean(gradient.clone() * normal);
         let centred = gradient.clone() - self.mean(gradient);
         let of_map = (centred - projected) * factor;
-        (of_map.reshape(self.shape).cast(self.numbers), [of_weight, of_bias])
+        (of_map.reshape(self.shape).cast(self.dtype), [of_weight, of_bias])
     }
 }
 
@@ -188,7 +239,7 @@ struct Step<B>(PhantomData<B>);
 
 impl<B> Debug for Step<B> {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        formatter.write_str("NarrowNorm")
+        formatter.write_str("Norm16Bit")
     }
 }
 
@@ -245,7 +296,6 @@ mod tests {
     use super::*;
 
     const SHAPE: [usize; 4] = [3, 6, 5, 7];
-    const EPSILON: f64 = 1e-5;
 
     /// Values that are the same numbers in every type: those of bfloat16, of which fp16 has all bits.
     fn wave<const D: usize>(shape: [usize; D], speed: f64, offset: f64) -> Tensor<D> {
@@ -262,18 +312,18 @@ mod tests {
 
     /// Output, gradients of map, weight and bias, mean and variance.
     fn run(
-        numbers: DType,
+        dtype: DType,
         norm: impl Fn(Tensor<4>, Tensor<1>, Tensor<1>) -> (Tensor<4>, [Tensor<1>; 2]),
     ) -> [Vec<f64>; 6] {
-        let map = wave(SHAPE, 0.7, 0.3).cast(numbers).autodiff().require_grad();
-        let parameters = if numbers == DType::F64 { DType::F64 } else { DType::F32 };
+        let map = wave(SHAPE, 0.7, 0.3).cast(dtype).autodiff().require_grad();
+        let parameters = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
         let [weight, bias] = [(1.3, 1.5), (2.1, 0.0)].map(|(speed, offset)| {
             wave([SHAPE[1]], speed, offset).cast(parameters).autodiff().require_grad()
         });
         let (output, [mean, variance]) = norm(map.clone(), weight.clone(), bias.clone());
-        assert_eq!(output.dtype(), numbers);
-        let direction = wave(SHAPE, 0.9, 0.1).cast(numbers);
-        let found = super::super::seed(output.clone(), direction).backward();
+        assert_eq!(output.dtype(), dtype);
+        let direction = wave(SHAPE, 0.9, 0.1).cast(dtype);
+        let found = super::super::inner_product(output.clone(), direction).backward();
         let [of_weight, of_bias] =
             [weight, bias].map(|leaf| values(leaf.grad(&found).expect("a gradient")));
         let of_map = values(map.grad(&found).expect("a gradient"));
@@ -281,18 +331,18 @@ mod tests {
     }
 
     /// Output and the map's gradient are rounded once, everything else is 32-bit.
-    fn agrees(numbers: DType, unit: f64, ours: &[Vec<f64>; 6], exact: &[Vec<f64>; 6]) {
+    fn agrees(dtype: DType, unit: f64, ours: &[Vec<f64>; 6], exact: &[Vec<f64>; 6]) {
         for (place, (ours, exact)) in ours.iter().zip(exact).enumerate() {
             let largest = exact.iter().fold(0.0f64, |most, value| most.max(value.abs()));
             let unit = if place < 2 { unit } else { 0.0 };
             for (ours, exact) in ours.iter().zip(exact) {
                 let most = unit * exact.abs() + 1e-5 * largest;
-                assert!((ours - exact).abs() <= most, "{numbers:?} {place}: {ours} {exact}");
+                assert!((ours - exact).abs() <= most, "{dtype:?} {place}: {ours} {exact}");
             }
         }
     }
 
-    const NARROW: [(DType, f64); 2] = [(DType::BF16, 1.0 / 256.0), (DType::F16, 1.0 / 2048.0)];
+    const HALVES: [(DType, f64); 2] = [(DType::BF16, 1.0 / 256.0), (DType::F16, 1.0 / 2048.0)];
 
     #[test]
     fn over_a_batch_it_is_burns_in_64_bits_rounded_once() {
@@ -300,11 +350,10 @@ mod tests {
             let found = batch_norm_train(map, weight, bias, EPSILON);
             (found.output, [found.mean, found.variance].map(Tensor::without_autodiff))
         });
-        for (numbers, unit) in NARROW {
-            let ours = run(numbers, |map, weight, bias| {
-                narrow_norm(Over::Batch, EPSILON, map, weight, bias)
-            });
-            agrees(numbers, unit, &ours, &exact);
+        for (dtype, unit) in HALVES {
+            let ours =
+                run(dtype, |map, weight, bias| norm_16bit(Over::Batch, EPSILON, map, weight, bias));
+            agrees(dtype, unit, &ours, &exact);
         }
     }
 
@@ -322,11 +371,50 @@ mod tests {
             let statistics = [mean, variance];
             (output, statistics.map(|values| values.without_autodiff().reshape([-1])))
         });
-        for (numbers, unit) in NARROW {
-            let ours = run(numbers, |map, weight, bias| {
-                narrow_norm(Over::Groups(2), EPSILON, map, weight, bias)
+        for (dtype, unit) in HALVES {
+            let ours = run(dtype, |map, weight, bias| {
+                norm_16bit(Over::Groups(2), EPSILON, map, weight, bias)
             });
-            agrees(numbers, unit, &ours, &exact);
+            agrees(dtype, unit, &ours, &exact);
         }
+    }
+
+    #[derive(serde::Deserialize)]
+    struct Oracle {
+        output: Vec<f32>,
+        input_gradient: Vec<f32>,
+        weight_gradient: Vec<f32>,
+        bias_gradient: Vec<f32>,
+    }
+
+    fn assert_near<const D: usize>(ours: Tensor<D>, theirs: &[f32]) {
+        let ours: Vec<f32> = ours.into_data().iter().collect();
+        assert_eq!(ours.len(), theirs.len());
+        for (ours, theirs) in ours.iter().zip(theirs) {
+            assert!((ours - theirs).abs() <= 1e-4 * theirs.abs().max(1.0), "{ours} {theirs}");
+        }
+    }
+
+    #[test]
+    fn group_norm_is_pytorchs() {
+        let oracle = include_str!("../../tests/fixtures/group_norm.json");
+        let oracle: Oracle = serde_json::from_str(oracle).expect("the fixture");
+        let wave = |shape: &[usize], speed: f64, offset: f64| {
+            let count: usize = shape.iter().product();
+            let values = (0..count).map(|i| ((i as f64 * speed).sin() + offset) as f32);
+            TensorData::new(values.collect::<Vec<f32>>(), shape.to_vec())
+        };
+        let device = Device::flex();
+        let leaf = |data| Tensor::<1>::from_data(data, &device).autodiff().require_grad();
+        let (weight, bias) = (leaf(wave(&[12], 1.3, 1.5)), leaf(wave(&[12], 2.1, 0.0)));
+        let map = Tensor::<4>::from_data(wave(&[2, 12, 3, 5], 0.7, 0.0), &device);
+        let map = map.autodiff().require_grad();
+        let output = group_norm(map.clone(), weight.clone(), bias.clone(), 6);
+        assert_near(output.clone().without_autodiff(), &oracle.output);
+        let direction = Tensor::<4>::from_data(wave(&[2, 12, 3, 5], 0.9, 0.0), &device);
+        let gradients = super::super::inner_product(output, direction).backward();
+        assert_near(map.grad(&gradients).expect("a gradient"), &oracle.input_gradient);
+        assert_near(weight.grad(&gradients).expect("a gradient"), &oracle.weight_gradient);
+        assert_near(bias.grad(&gradients).expect("a gradient"), &oracle.bias_gradient);
     }
 }

@@ -1,0 +1,361 @@
+//! Which stages run fused on CUDA: those whose layers are what the fused kernels compute.
+
+use super::layers::{Join, Layer, Op, Size, StageLayers, each_layer};
+use crate::ops::Window;
+
+mod spec;
+
+pub use spec::FusedStageSpec;
+
+/// A stage that runs fused, with its sizes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FusedStage {
+    /// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2.
+    Stem {
+        /// Channels of the images and of the output.
+        channels: [usize; 2],
+        /// Channels that the output's rows have room for.
+        room: usize,
+        /// What the four layers are called in a trace.
+        labels: [String; 4],
+    },
+    /// A convolution, norm and ReLU, on images.
+    PlainStem(ConvSizes),
+    /// Dense layers.
+    DenseBlock(DenseBlockSizes),
+    /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
+    Transition {
+        /// Channels of the input and of the output.
+        channels: [usize; 2],
+        /// Channels that the output's rows have room for.
+        room: usize,
+    },
+    /// Convolutions with norms, and a shortcut around them.
+    Residual(ResidualSizes),
+    /// Norm, ReLU, the mean over each map.
+    NormPool {
+        /// Channels of the maps.
+        channels: usize,
+    },
+    /// The mean over each map, which ReLU lies before.
+    Pool,
+}
+
+/// A convolution without bias.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConvSizes {
+    /// Channels of the input and of the output.
+    pub channels: [usize; 2],
+    /// Kernel, stride and padding.
+    pub window: Window,
+}
+
+impl ConvSizes {
+    /// Numbers of its weight.
+    pub fn weights(&self) -> usize {
+        let [input, output] = self.channels;
+        input * output * self.window.kernel * self.window.kernel
+    }
+
+    /// Batch, height and width of the output for maps of batch, height and width `size`.
+    pub fn output(&self, [batch, height, width]: [usize; 3]) -> [usize; 3] {
+        [batch, self.window.output(height), self.window.output(width)]
+    }
+}
+
+/// The sizes of a dense block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DenseBlockSizes {
+    /// How many layers.
+    pub layers: usize,
+    /// Channels of the input.
+    pub input: usize,
+    /// Channels that each layer adds.
+    pub growth: usize,
+    /// Channels between a layer's two convolutions.
+    pub bottleneck: usize,
+}
+
+impl DenseBlockSizes {
+    /// Channels that the layer reads.
+    pub fn width(&self, layer: usize) -> usize {
+        self.input + layer * self.growth
+    }
+
+    /// Channels of the block's output.
+    pub fn output(&self) -> usize {
+        self.width(self.layers)
+    }
+}
+
+/// The sizes of a residual block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResidualSizes {
+    /// The convolutions on the residual path, the first of which reads the block's input; 1×1 ones
+    /// behind it have stride 1.
+    pub convs: Vec<ConvSizes>,
+    /// The shortcut's convolution; without one it leaves pixels out and adds channels of zeros.
+    pub projection: Option<ConvSizes>,
+    /// How many times lower and narrower the output is.
+    pub stride: usize,
+}
+
+#[cfg(feature = "cuda")]
+impl ResidualSizes {
+    /// Batch, height and width of what each convolution on the path reads, where the block reads maps
+    /// of `size`.
+    pub fn inputs(&self, size: [usize; 3]) -> Vec<[usize; 3]> {
+        let before = |size: &mut [usize; 3], conv: &ConvSizes| {
+            let after = conv.output(*size);
+            Some(std::mem::replace(size, after))
+        };
+        self.convs.iter().scan(size, before).collect()
+    }
+
+    /// Batch, height and width of the block's output.
+    pub fn output(&self, [batch, height, width]: [usize; 3]) -> [usize; 3] {
+        let side = |side: usize| (side - 1) / self.stride + 1;
+        [batch, side(height), side(width)]
+    }
+
+    /// The convolutions in the order of their parameters: the shortcut's comes last.
+    pub fn all(&self) -> Vec<ConvSizes> {
+        self.convs.iter().chain(&self.projection).copied().collect()
+    }
+}
+
+impl FusedStage {
+    /// Whether it is a dense block.
+    pub fn is_dense_block(&self) -> bool {
+        matches!(self, Self::DenseBlock(_))
+    }
+
+    /// Whether its output is what ReLU gives.
+    fn ends_in_relu(&self) -> bool {
+        matches!(self, Self::Stem { .. } | Self::PlainStem(_) | Self::Residual(_))
+    }
+}
+
+/// The kernels load whole vectors of so many channels.
+const VECTOR: usize = 8;
+
+/// Each stage as it runs fused. All of them do, but for a stem that takes images of many channels.
+///
+/// # Errors
+///
+/// What no fused kernel computes, to follow "which has".
+pub fn fuse(stages: &[StageLayers]) -> Result<Vec<Option<FusedStage>>, &'static str> {
+    let mut fused: Vec<Option<FusedStage>> = stages.iter().map(matching).collect();
+    let unfused = |place: &usize| fused[*place].is_none() && (*place > 0 || fused.len() == 1);
+    if let Some(place) = (0..fused.len()).find(unfused) {
+        return Err(reason(&stages[place]));
+    }
+    let mut aligned = true;
+    for stage in stages {
+        each_layer(&stage.layers, &mut |layer| aligned &= is_aligned(&layer.output));
+    }
+    if !aligned {
+        return Err("a width that is no multiple of 8");
+    }
+    for place in 1..fused.len() {
+        let wanted = match &fused[place] {
+            Some(FusedStage::DenseBlock(block)) => block.output(),
+            // Its kernel takes the maps for what ReLU gives.
+            Some(FusedStage::Pool)
+                if !fused[place - 1].as_ref().is_some_and(FusedStage::ends_in_relu) =>
+            {
+                return Err("a mean of maps that ReLU does not lie before");
+            }
+            _ => continue,
+        };
+        if let Some(FusedStage::Stem { room, .. } | FusedStage::Transition { room, .. }) =
+            &mut fused[place - 1]
+        {
+            *room = wanted;
+        }
+    }
+    Ok(fused)
+}
+
+fn is_aligned(size: &Size) -> bool {
+    !matches!(size, Size::Map([channels, ..]) if !channels.is_multiple_of(VECTOR))
+}
+
+/// Why no fused kernel computes these layers.
+fn reason(stage: &StageLayers) -> &'static str {
+    let mut reason = "layers that no fused kernel computes";
+    each_layer(&stage.layers, &mut |layer| match layer.op {
+        Op::GroupNorm(_) => reason = "`norm = \"group\"`",
+        Op::Dropout(_) => reason = "`dropout`",
+        _ => {}
+    });
+    reason
+}
+
+/// The stage as it runs fused, if its layers are what a fused kernel computes.
+fn matching(stage: &StageLayers) -> Option<FusedStage> {
+    let layers = stage.layers.as_slice();
+    let ops: Vec<&Op> = layers.iter().map(|layer| &layer.op).collect();
+    let input = stage.input.channels();
+    match ops[..] {
+        [conv, Op::BatchNorm(_), Op::Relu, Op::MaxPool(pool)] if stage.first => {
+            let ConvSizes { channels, window } = sizes(conv)?;
+            let stem = Window { kernel: 7, stride: 2, padding: 3 };
+            let pooled = Window { kernel: 3, stride: 2, padding: 1 };
+            let fits = window == stem && *pool == pooled && (1..=3).contains(&channels[0]);
+            let labels = [0, 1, 2, 3].map(|place| layers[place].label.clone());
+            fits.then_some(FusedStage::Stem { channels, room: channels[1], labels })
+        }
+        [conv, Op::BatchNorm(_), Op::Relu] if stage.first => sizes(conv).map(FusedStage::PlainStem),
+        [Op::BatchNorm(_), Op::Relu, conv, Op::AvgPool(pool)] => {
+            let ConvSizes { channels, window } = sizes(conv)?;
+            let halves = Window { kernel: 2, stride: 2, padding: 0 };
+            let fits = window == Window::PIXEL && *pool == halves;
+            fits.then_some(FusedStage::Transition { channels, room: channels[1] })
+        }
+        [Op::BatchNorm(_), Op::Relu, Op::GlobalPool] => {
+            Some(FusedStage::NormPool { channels: input })
+        }
+        [Op::GlobalPool] => Some(FusedStage::Pool),
+        [Op::Branches(Join::Add, rows), Op::Relu] => residual(rows).map(FusedStage::Residual),
+        [Op::Branches(Join::Concat, _), ..] => {
+            dense_block(layers, input).map(FusedStage::DenseBlock)
+        }
+        _ => None,
+    }
+}
+
+fn sizes(op: &Op) -> Option<ConvSizes> {
+    match op {
+        Op::Conv { channels, window, bias: false, .. } => {
+            Some(ConvSizes { channels: *channels, window: *window })
+        }
+        _ => None,
+    }
+}
+
+fn dense_block(layers: &[Layer], input: usize) -> Option<DenseBlockSizes> {
+    let added = layers.iter().map(|layer| match &layer.op {
+        Op::Branches(Join::Concat, rows) => dense_layer(rows),
+        _ => None,
+    });
+    let added: Vec<[usize; 2]> = added.collect::<Option<_>>()?;
+    let [bottleneck, growth] = *added.first()?;
+    let alike = added.iter().all(|layer| *layer == [bottleneck, growth]);
+    alike.then_some(DenseBlockSizes { layers: added.len(), input, growth, bottleneck })
+}
+
+/// Channels of the bottleneck and of the output of a dense layer.
+fn dense_layer(rows: &[Vec<Layer>]) -> Option<[usize; 2]> {
+    let [before, added] = rows else { return None };
+    let ops: Vec<&Op> = added.iter().map(|layer| &layer.op).collect();
+    let [Op::BatchNorm(_), Op::Relu, first, Op::BatchNorm(_), Op::Relu, second] = ops[..] else {
+        return None;
+    };
+    let (first, second) = (sizes(first)?, sizes(second)?);
+    let spatial = Window { kernel: 3, stride: 1, padding: 1 };
+    let fits = before.is_empty() && first.window == Window::PIXEL && second.window == spatial;
+    fits.then_some(second.channels)
+}
+
+fn residual(rows: &[Vec<Layer>]) -> Option<ResidualSizes> {
+    let [path, shortcut] = rows else { return None };
+    let mut convs = Vec::new();
+    // Convolution and norm, with ReLU between one pair and the next.
+    for (index, pair) in path.chunks(3).enumerate() {
+        let last = 3 * index + pair.len() == path.len();
+        match (pair, last) {
+            ([conv, norm], true) | ([conv, norm, Layer { op: Op::Relu, .. }], false)
+                if matches!(norm.op, Op::BatchNorm(_)) =>
+            {
+                convs.push(sizes(&conv.op)?);
+            }
+            _ => return None,
+        }
+    }
+    let padded = |conv: &ConvSizes| conv.window.padding == conv.window.kernel / 2;
+    let strided = |conv: &ConvSizes| conv.window.kernel == 1 && conv.window.stride > 1;
+    if !matches!(convs.len(), 2 | 3) || !convs.iter().all(padded) || convs.iter().any(strided) {
+        return None;
+    }
+    let stride = convs.iter().map(|conv| conv.window.stride).product();
+    let output = convs.last()?.channels[1];
+    let every = Window { stride, ..Window::PIXEL };
+    let input = convs[0].channels[0];
+    let ops: Vec<&Op> = shortcut.iter().map(|layer| &layer.op).collect();
+    let projection = match ops[..] {
+        [] => None,
+        [Op::MaxPool(window)] if *window == every => None,
+        [Op::PadChannels(more)] if input + more == output => None,
+        [Op::MaxPool(window), Op::PadChannels(more)]
+            if *window == every && input + more == output =>
+        {
+            None
+        }
+        [conv, Op::BatchNorm(_)] => Some(sizes(conv).filter(|conv| conv.window == every)?),
+        _ => return None,
+    };
+    Some(ResidualSizes { convs, projection, stride })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ModelConfig;
+
+    fn fused(model: &str) -> Result<Vec<Option<FusedStage>>, &'static str> {
+        let config: ModelConfig = toml::from_str(model).expect("a model");
+        fuse(config.resolve([1, 64, 64]).expect("a network").layers())
+    }
+
+    #[test]
+    fn every_published_network_has_fused_kernels() {
+        let densenets = [121, 161, 169, 201].map(|depth| format!("[densenet]\ndepth = {depth}"));
+        let resnets = [18, 34, 50, 101, 152, 200].map(|depth| format!("[resnet]\ndepth = {depth}"));
+        let cifar =
+            [20, 110, 1001].map(|depth| format!("[resnet]\nform = \"cifar\"\ndepth = {depth}"));
+        for model in densenets.into_iter().chain(resnets).chain(cifar) {
+            let stages = fused(&model).unwrap_or_else(|reason| panic!("{model}: {reason}"));
+            assert!(stages.iter().all(Option::is_some), "{model}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_fused_kernels_says_why() {
+        for (model, wanted) in [
+            ("[densenet]\ndepth = 121\nnorm = \"group\"", "norm"),
+            ("[densenet]\ndepth = 121\ndropout = 0.1", "dropout"),
+            ("[densenet]\ngrowth = 12\nblocks = [2]\nstem = 16", "multiple of 8"),
+            ("[resnet]\ndepth = 18\nnorm = \"group\"", "norm"),
+            ("[resnet]\ndepth = 18\nstem = 12", "multiple of 8"),
+            ("[sequential]\nlayers = [\"flatten\", { linear = { features = 8 } }]", "layers"),
+        ] {
+            let reason = fused(model).expect_err(wanted);
+            assert!(reason.contains(wanted), "{model}: {reason}");
+        }
+    }
+
+    #[test]
+    fn a_stem_on_images_of_many_channels_runs_unfused() {
+        let config: ModelConfig = toml::from_str("[densenet]\ndepth = 121").expect("a model");
+        let network = config.resolve([4, 64, 64]).expect("a network");
+        let stages = fuse(network.layers()).expect("fuses");
+        assert_eq!(stages.iter().position(Option::is_none), Some(0));
+        assert!(stages[1..].iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn rows_have_room_for_the_dense_block_that_follows() {
+        let stages = fused("[densenet]\ndepth = 121").expect("fuses");
+        let rooms: Vec<usize> = stages
+            .iter()
+            .filter_map(|stage| match stage {
+                Some(FusedStage::Stem { room, .. } | FusedStage::Transition { room, .. }) => {
+                    Some(*room)
+                }
+                _ => None,
+            })
+            .collect();
+        assert_eq!(rooms, [256, 512, 1024, 1024]);
+    }
+}

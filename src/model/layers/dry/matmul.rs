@@ -1,0 +1,163 @@
+//! Convolutions and linear layers on sizes, forward and back.
+
+use super::array::{Array, Arrays, Convolution};
+use super::{DryOps, DryTensor};
+use crate::ops::Window;
+
+/// The sizes of a square convolution.
+#[derive(Debug, Clone, Copy)]
+struct ConvolutionSizes {
+    batch: usize,
+    input: usize,
+    channels: usize,
+    /// Height and width of the input.
+    size: [usize; 2],
+    window: Window,
+}
+
+impl ConvolutionSizes {
+    fn new([batch, input, height, width]: [usize; 4], channels: usize, window: Window) -> Self {
+        Self { batch, input, channels, size: [height, width], window }
+    }
+
+    /// Height and width of the output.
+    fn out(&self) -> [usize; 2] {
+        self.size.map(|size| self.window.output(size))
+    }
+
+    fn output(&self) -> Vec<usize> {
+        let [height, width] = self.out();
+        vec![self.batch, self.channels, height, width]
+    }
+
+    fn taps(&self) -> usize {
+        self.window.kernel * self.window.kernel
+    }
+
+    fn forward(&self) -> Convolution {
+        let Window { kernel, stride, padding } = self.window;
+        Convolution {
+            batch: self.batch,
+            channels: [self.input, self.channels],
+            taps: self.taps(),
+            pixels: self.out().iter().product(),
+            pointwise: kernel == 1 && stride == 1 && padding == 0,
+        }
+    }
+
+    fn flops(&self) -> f64 {
+        let elements: usize = self.output().iter().product();
+        2.0 * (elements * self.input * self.taps()) as f64
+    }
+
+    fn gradient_of_map(&self, arrays: &Arrays, gradient: Array) -> Array {
+        arrays.convolve_back(gradient, self.forward(), self.size.iter().product())
+    }
+
+    /// Images and channels change places, and the gradient of the output is the kernel.
+    fn gradient_of_weight(&self, arrays: &Arrays, map: Array, gradient: Array) -> Array {
+        let (out, window) = (self.out(), self.window);
+        let side = |at: usize| self.size[at] + 2 * window.padding - window.stride * (out[at] - 1);
+        let pixels: usize = out.iter().product();
+        let sizes = Convolution {
+            batch: self.input,
+            channels: [self.batch, self.channels],
+            taps: pixels,
+            pixels: side(0) * side(1),
+            pointwise: pixels == 1 && window.padding == 0,
+        };
+        let swapped = |array: Array, channels: usize| {
+            let dense = array.dense && (self.batch == 1 || channels == 1);
+            Array { dense, ..array }
+        };
+        let (map, gradient) = (swapped(map, self.input), swapped(gradient, self.channels));
+        let made = arrays.convolve(map, gradient, sizes);
+        let elements = self.channels * self.input * self.taps();
+        Array { dense: self.input == 1 || self.channels == 1, elements, ..made }
+    }
+}
+
+impl Arrays {
+    /// Of a fully connected layer of `[batch, input]` to `[batch, output]`.
+    fn linear_gradient_of_value(&self, [batch, input, output]: [usize; 3]) -> Array {
+        let _turned = self.cuda.then(|| self.array(output * input));
+        self.array(batch * input)
+    }
+
+    fn linear_gradient_of_weight(
+        &self,
+        [batch, input, output]: [usize; 3],
+        value: Array,
+        gradient: Array,
+    ) -> Array {
+        let row = self.row(input);
+        let _rows = (row != input).then(|| self.array((batch + output) * row));
+        let made = self.array(output * input);
+        drop((value, gradient));
+        // On the CPU it is made transposed.
+        Array { dense: self.cuda || output == 1 || input == 1, ..made }
+    }
+}
+
+impl DryOps {
+    /// A convolution of a map to `channels` channels, without bias.
+    pub(super) fn convolve(&self, map: DryTensor, channels: usize, window: Window) -> DryTensor {
+        let sizes = ConvolutionSizes::new(map.map(), channels, window);
+        let weight = self.parameter(&[channels, sizes.input, window.kernel, window.kernel]);
+        let flops = sizes.flops();
+        self.work(flops, 2.0 * flops);
+        let array = self.arrays.convolve(map.array, weight.array, sizes.forward());
+        DryTensor { shape: sizes.output(), array, node: None }
+    }
+
+    /// The gradient of a convolution's map, where it is `asked` for.
+    pub(super) fn convolve_back(
+        &self,
+        map: DryTensor,
+        window: Window,
+        bias: bool,
+        gradient: DryTensor,
+        asked: bool,
+    ) -> Option<DryTensor> {
+        let (shape, channels) = (map.map(), gradient.map()[1]);
+        let sizes = ConvolutionSizes::new(shape, channels, window);
+        if bias {
+            self.collect(self.arrays.reduce(gradient.array.clone(), channels));
+        }
+        let of_map = asked.then(|| sizes.gradient_of_map(&self.arrays, gradient.array.clone()));
+        self.collect(sizes.gradient_of_weight(&self.arrays, map.array, gradient.array));
+        of_map.map(|array| DryTensor { shape: shape.to_vec(), array, node: None })
+    }
+
+    /// `features·weightᵀ` to `output` features.
+    pub(super) fn multiply_features(&self, value: DryTensor, output: usize) -> DryTensor {
+        let [batch, input] = value.features();
+        self.parameter(&[output, input]);
+        let flops = 2.0 * (batch * input * output) as f64;
+        self.work(flops, 2.0 * flops);
+        // Where the kernels load whole vectors, rows of another length are copied into longer ones.
+        let row = self.arrays.row(input);
+        let _rows = (row != input).then(|| self.arrays.array((batch + output) * row));
+        let array = self.arrays.array(batch * output);
+        DryTensor { shape: vec![batch, output], array, node: None }
+    }
+
+    /// The gradient of a linear layer's features, where it is `asked` for.
+    pub(super) fn multiply_features_back(
+        &self,
+        value: DryTensor,
+        bias: bool,
+        gradient: DryTensor,
+        asked: bool,
+    ) -> Option<DryTensor> {
+        let ([batch, input], [_, output]) = (value.features(), gradient.features());
+        let sizes = [batch, input, output];
+        if bias {
+            self.collect(self.arrays.reduce(gradient.array.clone(), output));
+        }
+        let of_value = asked.then(|| self.arrays.linear_gradient_of_value(sizes));
+        let (value, gradient) = (value.array, gradient.array);
+        self.collect(self.arrays.linear_gradient_of_weight(sizes, value, gradient));
+        of_value.map(|array| DryTensor { shape: vec![batch, input], array, node: None })
+    }
+}

@@ -1,0 +1,62 @@
+//! A stage of layers before it exists.
+
+use burn::tensor::Device;
+
+use super::{LayerStage, StageLayers, dry};
+use crate::memory::{ActivationShape, Footprint, Precision, Stage, StageSpec, Target};
+
+/// A stage of layers that runs them one after the other.
+pub struct LayerStageSpec {
+    layers: StageLayers,
+    precision: Precision,
+}
+
+impl LayerStageSpec {
+    /// Of these layers, computed in this precision.
+    pub fn new(layers: StageLayers, precision: Precision) -> Self {
+        Self { layers, precision }
+    }
+}
+
+impl StageSpec for LayerStageSpec {
+    fn name(&self) -> &str {
+        &self.layers.name
+    }
+
+    fn output(&self, input: &ActivationShape) -> ActivationShape {
+        let batch = input.batch();
+        assert_eq!(
+            self.layers.input.of_batch(batch),
+            *input,
+            "{} was planned for that",
+            self.name()
+        );
+        self.layers.output().of_batch(batch)
+    }
+
+    fn parameter_count(&self) -> usize {
+        let parameters = self.layers.parameters();
+        parameters
+            .iter()
+            .filter(|parameter| parameter.trained)
+            .map(|parameter| parameter.count())
+            .sum()
+    }
+
+    fn layers(&self) -> usize {
+        let mut matmuls = 0;
+        super::each_layer(&self.layers.layers, &mut |layer| {
+            matmuls += usize::from(layer.op.is_matmul())
+        });
+        matmuls.max(1)
+    }
+
+    fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
+        dry::footprint(&self.layers, input, on)
+    }
+
+    fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
+        let matmul = self.precision.matmul_precision();
+        Box::new(LayerStage::init(self.layers.clone(), matmul, device, seed))
+    }
+}

@@ -1,0 +1,354 @@
+//! Layers on tensors.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::activation::{relu, sigmoid};
+use burn::tensor::module::max_pool2d;
+use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
+use burn::tensor::{DType, Tensor};
+
+use super::ops::ParameterOf;
+use super::{Join, Ops};
+use crate::memory::measure::{again, ended};
+use crate::memory::{Activation, ActivationShape, Gradients, Pass, Purpose, Statistics, module};
+use crate::ops::{
+    self, MatmulPrecision, Window, avg_pool, bias_gradient, biased, convolution,
+    convolution_gradients, global_pool, inner_product, linear, linear_gradients,
+};
+
+/// The share of a batch's statistics in the running ones, as `torch.nn.BatchNorm2d` has it.
+pub const MOMENTUM: f64 = 0.1;
+
+/// Runs layers on tensors in a training step or an evaluation.
+pub(super) struct TensorOps<'a> {
+    values: BTreeMap<&'a str, &'a Tensor<1>>,
+    matmul: MatmulPrecision,
+    pass: &'a Pass,
+    /// Where the statistics of the batch go.
+    statistics: &'a mut Statistics,
+    /// Where the gradients of parameters go.
+    gradients: &'a mut Gradients,
+    /// The parameters that were used, while layers are recorded.
+    leaves: Option<Vec<(String, Tensor<1>)>>,
+}
+
+/// Recorded layers: autodiff's graph from their input and parameters to their output.
+pub(super) struct Tape {
+    input: Activation,
+    /// Whether the gradient of the input is asked for.
+    asked: bool,
+    leaves: Vec<(String, Tensor<1>)>,
+    output: Activation,
+}
+
+impl<'a> TensorOps<'a> {
+    pub fn new(
+        values: BTreeMap<&'a str, &'a Tensor<1>>,
+        matmul: MatmulPrecision,
+        pass: &'a Pass,
+        statistics: &'a mut Statistics,
+        gradients: &'a mut Gradients,
+    ) -> Self {
+        Self { values, matmul, pass, statistics, gradients, leaves: None }
+    }
+
+    /// A parameter; a leaf of autodiff while layers are recorded.
+    fn parameter(&mut self, layer: &str, what: &str) -> Tensor<1> {
+        let name = format!("{layer}.{what}");
+        let value = self.values[name.as_str()].clone();
+        match &mut self.leaves {
+            Some(leaves) => {
+                let leaf = value.autodiff().require_grad();
+                leaves.push((name, leaf.clone()));
+                leaf
+            }
+            None => value,
+        }
+    }
+
+    fn shaped<const D: usize>(&mut self, of: ParameterOf<'_>) -> Tensor<D> {
+        let shape: [usize; D] = of.shape.try_into().expect("the rank of the layer's weight");
+        self.parameter(of.layer, of.what).reshape(shape)
+    }
+
+    /// Lets the running statistic move towards that of the batch.
+    fn report(&mut self, layer: &str, what: &str, value: Tensor<1>) {
+        if self.pass.purpose() == Purpose::First {
+            let value = value.without_autodiff();
+            self.statistics.insert(format!("{layer}.{what}"), (value, MOMENTUM));
+        }
+    }
+
+    /// The gradients of a matmul's parameters.
+    fn add_gradients(&mut self, layer: &str, of_weight: Tensor<1>, of_bias: Option<Tensor<1>>) {
+        self.gradients.add(&format!("{layer}.weight"), of_weight);
+        if let Some(of_bias) = of_bias {
+            self.gradients.add(&format!("{layer}.bias"), of_bias);
+        }
+    }
+
+    /// What numbers the bias of a layer is held in, where it has one.
+    fn bias_dtype(&self, layer: &str, bias: bool) -> Option<DType> {
+        bias.then(|| self.values[format!("{layer}.bias").as_str()].dtype())
+    }
+}
+
+impl Ops for TensorOps<'_> {
+    type Value = Activation;
+    type Tape = Tape;
+
+    fn layer(
+        &mut self,
+        label: &str,
+        input: Activation,
+        run: impl FnOnce(&mut Self, Activation) -> Activation,
+    ) -> Activation {
+        module(label, input, |input| run(self, input))
+    }
+
+    fn ended(&mut self, label: &str) {
+        ended(label);
+    }
+
+    fn shape(&self, value: &Activation) -> Vec<usize> {
+        match value.shape() {
+            ActivationShape::Map(shape) => shape.to_vec(),
+            ActivationShape::Features(shape) => shape.to_vec(),
+            ActivationShape::Outputs(_) => unreachable!("no layer follows the heads"),
+        }
+    }
+
+    fn reshape(&mut self, value: Activation, shape: &[usize]) -> Activation {
+        match (value, shape) {
+            (Activation::Features(features), &[batch, channels, height, width]) => {
+                Activation::Map(features.reshape([batch, channels, height, width]))
+            }
+            (map, &[batch, count]) => Activation::Features(map.into_map().reshape([batch, count])),
+            (value, shape) => unreachable!("{:?} as {shape:?}", value.shape()),
+        }
+    }
+
+    fn convolution(
+        &mut self,
+        map: Activation,
+        weight: ParameterOf<'_>,
+        window: Window,
+    ) -> Activation {
+        let weight = self.shaped(weight);
+        Activation::Map(convolution(self.matmul, map.into_map(), weight, window))
+    }
+
+    fn linear(&mut self, features: Activation, weight: ParameterOf<'_>) -> Activation {
+        let weight = self.shaped(weight);
+        Activation::Features(linear(self.matmul, features.into_features(), weight))
+    }
+
+    fn bias(&mut self, value: Activation, bias: ParameterOf<'_>) -> Activation {
+        let bias = self.parameter(bias.layer, bias.what);
+        each(value, |map| biased(map, bias.clone()), |features| biased(features, bias.clone()))
+    }
+
+    fn batch_norm(&mut self, map: Activation, layer: &str, _channels: usize) -> Activation {
+        let map = map.into_map();
+        let [weight, bias] = ["weight", "bias"].map(|what| self.parameter(layer, what));
+        if !self.pass.trains() {
+            let [mean, variance] = ["running_mean", "running_var"]
+                .map(|what| self.values[format!("{layer}.{what}").as_str()].clone());
+            return Activation::Map(ops::batch_norm_evaluation(map, weight, bias, mean, variance));
+        }
+        let [batch, _, height, width] = map.dims();
+        let count = (batch * height * width) as f64;
+        let (output, [mean, variance]) = ops::batch_norm(map, weight, bias);
+        // PyTorch normalises by the biased variance and keeps the unbiased one.
+        let unbiased = variance.mul_scalar(count / (count - 1.0).max(1.0));
+        self.report(layer, "running_mean", mean);
+        self.report(layer, "running_var", unbiased);
+        Activation::Map(output)
+    }
+
+    fn group_norm(
+        &mut self,
+        map: Activation,
+        layer: &str,
+        _channels: usize,
+        groups: usize,
+    ) -> Activation {
+        let [weight, bias] = ["weight", "bias"].map(|what| self.parameter(layer, what));
+        Activation::Map(ops::group_norm(map.into_map(), weight, bias, groups))
+    }
+
+    fn relu(&mut self, value: Activation) -> Activation {
+        each(value, relu, relu)
+    }
+
+    fn sigmoid(&mut self, value: Activation) -> Activation {
+        each(value, sigmoid, sigmoid)
+    }
+
+    fn max_pool(&mut self, map: Activation, window: Window) -> Activation {
+        let Window { kernel, stride, padding } = window;
+        let options =
+            MaxPoolOptions::new([kernel; 2]).with_stride([stride; 2]).with_padding([padding; 2]);
+        Activation::Map(max_pool2d(map.into_map(), options))
+    }
+
+    fn avg_pool(&mut self, map: Activation, window: Window) -> Activation {
+        let Window { kernel, stride, padding } = window;
+        let options =
+            AvgPoolOptions::new([kernel; 2]).with_stride([stride; 2]).with_padding([padding; 2]);
+        Activation::Map(avg_pool(map.into_map(), options))
+    }
+
+    fn global_pool(&mut self, map: Activation) -> Activation {
+        Activation::Features(global_pool(map.into_map()))
+    }
+
+    fn dropout(&mut self, value: Activation, layer: &str, probability: f64) -> Activation {
+        if probability == 0.0 || !self.pass.trains() {
+            return value;
+        }
+        let key = self.pass.dropout_key(layer);
+        each(
+            value,
+            |map| ops::dropout(map, probability, key),
+            |features| ops::dropout(features, probability, key),
+        )
+    }
+
+    fn pad_channels(&mut self, map: Activation, channels: usize) -> Activation {
+        let map = map.into_map();
+        let [batch, _, height, width] = map.dims();
+        let zeros = Tensor::zeros([batch, channels, height, width], (&map.device(), map.dtype()));
+        Activation::Map(Tensor::cat(vec![map, zeros], 1))
+    }
+
+    fn join(&mut self, join: Join, outputs: Vec<Activation>) -> Activation {
+        if join == Join::Heads {
+            let outputs = outputs.into_iter().map(Activation::into_features).collect();
+            return Activation::Outputs(outputs);
+        }
+        if matches!(outputs.first(), Some(Activation::Features(_))) {
+            let outputs = outputs.into_iter().map(Activation::into_features).collect();
+            return Activation::Features(joined(join, outputs));
+        }
+        Activation::Map(joined(join, outputs.into_iter().map(Activation::into_map).collect()))
+    }
+
+    fn split(&mut self, join: Join, channels: &[usize], joined: &Activation) -> Vec<Activation> {
+        match (join, joined) {
+            (Join::Heads, Activation::Outputs(outputs)) => {
+                outputs.iter().cloned().map(Activation::Features).collect()
+            }
+            (Join::Concat | Join::Heads, joined) => {
+                let starts = channels.iter().scan(0, |start, channels| {
+                    *start += channels;
+                    Some(*start - channels)
+                });
+                let part = |(start, channels): (usize, &usize)| match joined {
+                    Activation::Features(values) => {
+                        Activation::Features(values.clone().narrow(1, start, *channels))
+                    }
+                    map => Activation::Map(map.clone().into_map().narrow(1, start, *channels)),
+                };
+                starts.zip(channels).map(part).collect()
+            }
+            (Join::Add, joined) => channels.iter().map(|_| joined.clone()).collect(),
+        }
+    }
+
+    fn add(&mut self, left: Activation, right: Activation) -> Activation {
+        self.join(Join::Add, vec![left, right])
+    }
+
+    fn record(
+        &mut self,
+        input: Activation,
+        asked: bool,
+        layers: impl FnOnce(&mut Self, Activation) -> Activation,
+    ) -> (Activation, Tape) {
+        let input = if asked { input.into_leaf() } else { input.into_constant() };
+        self.leaves = Some(Vec::new());
+        // The statistics of the batch were reported when it ran first.
+        let output = again(|| layers(self, input.clone()));
+        let leaves = self.leaves.take().unwrap_or_default();
+        (output.clone().into_values(), Tape { input, asked, leaves, output })
+    }
+
+    fn back(&mut self, tape: Tape, gradient: Activation) -> Option<Activation> {
+        let Tape { input, asked, leaves, output } = tape;
+        let mut found = inner_product_of(output, gradient).backward();
+        for (name, leaf) in leaves {
+            if let Some(gradient) = leaf.grad_remove(&mut found) {
+                self.gradients.add(&name, gradient);
+            }
+        }
+        asked.then(|| input.gradient(&mut found))
+    }
+
+    fn convolution_back(
+        &mut self,
+        map: Activation,
+        weight: ParameterOf<'_>,
+        window: Window,
+        bias: bool,
+        gradient: Activation,
+        asked: bool,
+    ) -> Option<Activation> {
+        let (layer, gradient) = (weight.layer, gradient.into_map());
+        let of_bias =
+            self.bias_dtype(layer, bias).map(|dtype| bias_gradient(gradient.clone(), dtype));
+        let factors = [map.into_map(), self.shaped(weight)];
+        let (of_map, of_weight) =
+            convolution_gradients(self.matmul, factors, window, gradient, asked);
+        self.add_gradients(layer, of_weight.reshape([-1]), of_bias);
+        of_map.map(Activation::Map)
+    }
+
+    fn linear_back(
+        &mut self,
+        features: Activation,
+        weight: ParameterOf<'_>,
+        bias: bool,
+        gradient: Activation,
+        asked: bool,
+    ) -> Option<Activation> {
+        let (layer, gradient) = (weight.layer, gradient.into_features());
+        let of_bias =
+            self.bias_dtype(layer, bias).map(|dtype| bias_gradient(gradient.clone(), dtype));
+        let factors = [features.into_features(), self.shaped(weight)];
+        let (of_features, of_weight) = linear_gradients(self.matmul, factors, gradient, asked);
+        self.add_gradients(layer, of_weight.reshape([-1]), of_bias);
+        of_features.map(Activation::Features)
+    }
+}
+
+/// Applies what works on maps and on features alike.
+fn each(
+    input: Activation,
+    to_map: impl FnOnce(Tensor<4>) -> Tensor<4>,
+    to_features: impl FnOnce(Tensor<2>) -> Tensor<2>,
+) -> Activation {
+    match input {
+        Activation::Features(features) => Activation::Features(to_features(features)),
+        map => Activation::Map(to_map(map.into_map())),
+    }
+}
+
+fn joined<const D: usize>(join: Join, outputs: Vec<Tensor<D>>) -> Tensor<D> {
+    match join {
+        Join::Concat | Join::Heads => Tensor::cat(outputs, 1),
+        Join::Add => {
+            outputs.into_iter().reduce(|sum, output| sum + output).expect("two branches or more")
+        }
+    }
+}
+
+/// `[1]`: what has the derivative of Σ value·gradient.
+fn inner_product_of(value: Activation, gradient: Activation) -> Tensor<1> {
+    match (value, gradient) {
+        (Activation::Features(value), Activation::Features(gradient)) => {
+            inner_product(value, gradient)
+        }
+        (value, gradient) => inner_product(value.into_map(), gradient.into_map()),
+    }
+}

@@ -1,0 +1,182 @@
+//! What holds for the layers of every network.
+
+use burn::tensor::{Device, Tensor, TensorData};
+
+use super::StageLayers;
+use crate::memory::{
+    Activation, ActivationShape, Chain, Keep, Pass, Purpose, Schedule, StageSpec, Statistics,
+    executor,
+};
+use crate::model::{HeadConfig, ModelConfig, Network};
+
+const IMAGE: [usize; 3] = [2, 40, 36];
+
+const SEQUENTIAL: &str = "[sequential]
+layers = [
+    'relu',
+    { conv = { channels = 4, kernel = 3, stride = 2 } }, 'batch_norm', 'relu',
+    { repeat = { times = 2, layers = [
+        { branches = { join = 'concat', of = [
+            [], [{ conv = { channels = 3, kernel = 5, padding = 2 } }, { dropout = {} }],
+        ] } },
+        { max_pool = { kernel = 3, stride = 1, padding = 1 } },
+        { conv = { channels = 5, kernel = 1, bias = false } }, 'sigmoid',
+        { conv = { channels = 5, kernel = 2, padding = 1 } },
+    ] } },
+    { mean_pool = { kernel = 2 } }, 'flatten',
+    { branches = { join = 'concat', of = [[{ linear = { features = 6 } }], ['sigmoid']] } },
+    'batch_norm', { linear = { features = 3 } },
+]";
+
+/// A network of each kind, with dropout where the kind has it.
+fn networks() -> Vec<Network> {
+    let densenet = |more: &str| {
+        format!("[densenet]\ngrowth = 4\nblocks = [2, 2]\nstem = 6\nbottleneck = 2\n{more}")
+    };
+    let resnet = |more: &str| format!("[resnet]\nblocks = [1, 2, 1]\nstem = 4\n{more}");
+    [
+        densenet("dropout = 0.2"),
+        densenet("norm = \"group\""),
+        resnet("block = \"basic\""),
+        resnet("block = \"bottleneck\"\nnorm = \"group\""),
+        resnet("block = \"bottleneck\"\nform = \"cifar\""),
+        SEQUENTIAL.to_owned(),
+    ]
+    .iter()
+    .map(|text| {
+        toml::from_str::<ModelConfig>(text).expect("a model").resolve(IMAGE).expect("sizes")
+    })
+    .collect()
+}
+
+/// The network under two heads, one of them with a hidden layer and dropout.
+fn stages(network: &Network) -> Vec<Box<dyn StageSpec>> {
+    let plain = "name = \"a\"\ntask = \"multilabel\"\nlabels = [\"x\", \"y\"]";
+    let deep = "name = \"b\"\ntask = \"binary\"\nlabels = [\"z\"]\nhidden = [5]\ndropout = 0.3";
+    let heads = [plain, deep].map(|text| toml::from_str::<HeadConfig>(text).expect("a head"));
+    network.stages(&Default::default(), &heads)
+}
+
+fn chain(network: &Network) -> Chain {
+    Chain::init(&stages(network), &Device::flex(), 7)
+}
+
+fn images(batch: usize) -> Activation {
+    let [channels, height, width] = IMAGE;
+    let wave = (0..batch * channels * height * width).map(|i| (i as f32 * 0.7).sin());
+    let data = TensorData::new(wave.collect::<Vec<f32>>(), [batch, channels, height, width]);
+    Activation::Map(Tensor::from_data(data, &Device::flex()))
+}
+
+fn values(activation: Activation) -> Vec<f32> {
+    let data = match activation {
+        Activation::Features(features) => vec![features.into_data()],
+        Activation::Outputs(outputs) => outputs.into_iter().map(Tensor::into_data).collect(),
+        map => vec![map.into_map().into_data()],
+    };
+    data.iter().flat_map(|data| data.iter::<f32>().collect::<Vec<_>>()).collect()
+}
+
+fn train(chain: &Chain) -> executor::StepResult {
+    let schedule = Schedule::keep_all(chain.stages().len(), 1);
+    let ones = |outputs: Activation| {
+        Activation::Outputs(outputs.into_outputs().iter().map(Tensor::ones_like).collect())
+    };
+    let key = executor::StepKey::whole(1, 0);
+    executor::train(chain, &schedule, key, |_| images(3), |_, outputs| ones(outputs))
+}
+
+#[test]
+fn planned_shapes_and_counts_are_those_that_come_out() {
+    for (network, batch) in networks().iter().flat_map(|network| [(network, 1), (network, 3)]) {
+        let mut flowing = images(batch);
+        for spec in stages(network) {
+            let planned = spec.output(&flowing.shape());
+            let stage = spec.init(&Device::flex(), 1);
+            let (pass, mut none) = (Pass::evaluation(), Statistics::new());
+            (flowing, _) = stage.forward(flowing, Keep::Nothing, &pass, &mut none);
+            assert_eq!(flowing.shape(), planned, "{}", spec.name());
+            let trained = stage.parameters().into_iter().filter(|parameter| parameter.trained);
+            let count: usize = trained.map(|parameter| parameter.value.dims()[0]).sum();
+            assert_eq!(count, spec.parameter_count(), "{}", spec.name());
+        }
+        assert_eq!(flowing.shape(), ActivationShape::Outputs(vec![[batch, 2], [batch, 1]]));
+    }
+}
+
+#[test]
+fn every_trained_parameter_gets_a_gradient_of_its_size() {
+    for network in networks() {
+        let chain = chain(&network);
+        let gradients = train(&chain).gradients;
+        let trained: Vec<_> = chain.parameters().into_iter().filter(|p| p.trained).collect();
+        assert_eq!(gradients.len(), trained.len());
+        for parameter in trained {
+            let gradient = gradients.get(&parameter.name).expect("a gradient");
+            assert_eq!(gradient.dims(), parameter.value.dims(), "{}", parameter.name);
+        }
+    }
+}
+
+#[test]
+fn a_recomputed_stage_gives_the_same_output_and_reports_no_statistics_again() {
+    for network in networks() {
+        let chain = chain(&network);
+        let mut flowing = images(3);
+        for (stage, layers) in chain.stages().iter().zip(network.layers()) {
+            let run = |purpose, keep| {
+                let mut statistics = Statistics::new();
+                let pass = Pass::new(purpose, 1, 4, 0);
+                let (output, _) = stage.forward(flowing.clone(), keep, &pass, &mut statistics);
+                (values(output), statistics.len())
+            };
+            let (first, reported) = run(Purpose::First, Keep::Nothing);
+            let (again, reported_again) = run(Purpose::Recompute, Keep::All);
+            assert_eq!(first, again, "the same dropout masks, the same bits");
+            let statistics = layers.parameters().iter().filter(|one| !one.trained).count();
+            assert_eq!((reported, reported_again), (statistics, 0), "{}", stage.name());
+            let pass = Pass::new(Purpose::First, 1, 4, 0);
+            let mut none = Statistics::new();
+            (flowing, _) = stage.forward(flowing, Keep::Nothing, &pass, &mut none);
+        }
+    }
+}
+
+#[test]
+fn training_changes_nothing_until_the_step_is_taken() {
+    let mut chain = chain(&networks()[0]);
+    let read = |chain: &Chain| -> Vec<Vec<f32>> {
+        chain.parameters().into_iter().map(|p| p.value.into_data().iter().collect()).collect()
+    };
+    let before = read(&chain);
+    let result = train(&chain);
+    assert_eq!(read(&chain), before);
+    chain.move_statistics(&result.statistics[0]);
+    let moved = chain.parameters().into_iter().zip(before).filter(|(parameter, before)| {
+        parameter.value.to_data().iter::<f32>().collect::<Vec<_>>() != *before
+    });
+    let moved: Vec<_> = moved.map(|(parameter, _)| parameter.name).collect();
+    assert_eq!(moved.len(), result.statistics[0].len());
+    assert!(moved.iter().all(|name| name.contains(".running_")), "{moved:?}");
+}
+
+/// A dense block keeps its maps once, however many layers read them, and a bottleneck for each layer.
+#[test]
+fn a_dense_block_keeps_its_output_and_the_bottlenecks() {
+    let config = "[densenet]\ngrowth = 4\nblocks = [6]\nstem = 8\nbottleneck = 2";
+    let config: ModelConfig = toml::from_str(config).expect("a model");
+    let network = config.resolve([1, 64, 64]).expect("sizes");
+    let StageLayers { input, .. } = &network.layers()[1];
+    let on = crate::memory::Target {
+        cuda: false,
+        cpu: crate::memory::Cpu::ASSUMED,
+        precision: Default::default(),
+        dense_layers: Default::default(),
+    };
+    let block = &network.stages(&Default::default(), &[])[1];
+    let footprint = block.footprint(&input.of_batch(3), &on);
+    let pixels = 3 * 16 * 16;
+    assert_eq!(footprint.output, 4 * pixels * (8 + 6 * 4));
+    assert_eq!(footprint.saved, 4 * pixels * (6 * 8));
+    assert!(footprint.saves_output && !footprint.saves_input);
+}
