@@ -6,6 +6,7 @@
 
 mod bench;
 mod check;
+mod colour;
 mod data;
 mod devices;
 mod error;
@@ -18,15 +19,15 @@ mod schema;
 mod sweep;
 mod trace;
 
-use std::io::IsTerminal;
 use std::path::Path;
 
 use clap::{Parser, Subcommand};
 
 use crate::build::{self, BuildError, NotHere};
-use crate::config::{self, ConfigError, Fault, Loaded, Source};
+use crate::config::{self, Fault, Loaded, Source};
 use crate::plan::Plan;
 
+pub use colour::colours;
 pub use error::{Failure, Kind};
 pub use panic::{caught, install_panic_hook};
 
@@ -92,11 +93,9 @@ fn located_for(
     set: &[String],
     check: impl Fn(&Plan) -> Result<(), Fault>,
 ) -> Result<(Plan, Source), Failure> {
-    let wrong =
-        |error: ConfigError| Failure::configuration(error.render(std::io::stderr().is_terminal()));
-    let Loaded { config, source } = config::load(path, set).map_err(wrong)?;
+    let Loaded { config, source } = config::load(path, set)?;
     let plan = crate::plan::plan(config).and_then(|plan| check(&plan).map(|()| plan));
-    let plan = plan.map_err(|fault| wrong(source.error(fault)))?;
+    let plan = plan.map_err(|fault| source.error(fault))?;
     Ok((plan, source))
 }
 
@@ -114,10 +113,7 @@ fn unopened(error: BuildError, source: &Source) -> Failure {
         _ => None,
     };
     match fault {
-        Some(fault) => {
-            let shown = source.error(fault).render(std::io::stderr().is_terminal());
-            Failure::new(Kind::OutOfMemory, shown)
-        }
+        Some(fault) => Failure::new(Kind::OutOfMemory, source.error(fault)),
         None => error.into(),
     }
 }

@@ -93,12 +93,9 @@ pub fn execute(command: &Sweep) -> Result<(), Failure> {
 }
 
 fn planned(command: &Sweep) -> Result<Measurement, Failure> {
-    let wrong = |error: config::ConfigError| {
-        Failure::configuration(error.render(std::io::stderr().is_terminal()))
-    };
     let grid = config::load_grid(&command.config, &command.overrides.set, &command.grid);
     let plan = |config| plan::plan(config).and_then(|plan| super::is_here(&plan).map(|()| plan));
-    let sweep = Measurement::plan(grid.map_err(wrong)?, plan).map_err(wrong)?;
+    let sweep = Measurement::plan(grid?, plan)?;
     let reference = command.reference.map(|row| row.get() - 1);
     let count = sweep.combinations.len();
     if reference.is_some_and(|row| row >= count) {

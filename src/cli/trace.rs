@@ -1,6 +1,5 @@
 //! `trainer trace`.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -9,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::overrides::{Overrides, assignment};
 use super::{Failure, Kind, output};
 use crate::build::{self, BuildError};
-use crate::config::{self, Combination, ConfigError, Loaded, Source};
+use crate::config::{self, Combination, Loaded, Source};
 use crate::plan::{self, Plan};
 use crate::report::StepTrace;
 
@@ -105,19 +104,17 @@ fn asked(command: &Trace) -> Result<Vec<Asked>, Failure> {
         let (plan, source) = super::located_for(config, set, super::is_here)?;
         return Ok(vec![Asked { name: plan.run.name.clone(), set: Map::new(), plan, source }]);
     }
-    let wrong =
-        |error: ConfigError| Failure::configuration(error.render(std::io::stderr().is_terminal()));
     let grid = config::load_grid(&command.config, &command.overrides.set, &command.grid);
-    let asked = |combination: Combination| {
+    let asked = |combination: Combination| -> Result<Asked, Failure> {
         let Loaded { config, source } = combination.loaded.clone();
         let plan = plan::plan(config).and_then(|plan| super::is_here(&plan).map(|()| plan));
         let plan = plan.map_err(|fault| combination.error(source.error(fault)));
         let json = |value: &toml::Value| serde_json::to_value(value).unwrap_or_default();
         let set = combination.set.iter().map(|(key, value)| (key.clone(), json(value)));
-        let (name, set, plan) = (name(&combination.set), set.collect(), plan.map_err(wrong)?);
+        let (name, set, plan) = (name(&combination.set), set.collect(), plan?);
         Ok(Asked { name, set, plan, source })
     };
-    grid.map_err(wrong)?.combinations.into_iter().map(asked).collect()
+    grid?.combinations.into_iter().map(asked).collect()
 }
 
 /// The last part of each key with its value: the rest is the same everywhere or seldom needed.
