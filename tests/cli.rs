@@ -189,6 +189,44 @@ fn a_folder_to_offload_to_that_is_not_there_is_found_before_anything_is_opened()
 }
 
 #[test]
+fn a_training_that_is_shorter_than_its_warm_up_is_tried_with_a_warning() {
+    let one = ["configs/xray_densenet.toml", "--set", "train.epochs=1"];
+    for command in ["check", "plan"] {
+        let (code, told, shown) = outcome(&[&[command], &one[..]].concat());
+        assert_eq!(code, Some(0), "{shown}");
+        assert!(!told.contains("warm-up"), "{told}");
+        let warning = shown.lines().find(|line| line.starts_with("warning: "));
+        let warning = warning.unwrap_or_default();
+        assert!(warning.starts_with("warning: the training of 1 epoch is all warm-up"), "{shown}");
+    }
+}
+
+#[test]
+fn a_first_try_of_one_epoch_in_batches_of_two_trains_and_is_told_that_it_is_all_warm_up() {
+    let folder = tempfile::tempdir().expect("is made");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let set = [
+        format!("run={{name=\"try\",output={:?}}}", path("runs")),
+        format!("data.phantom={{root={:?},patients=8,size=32,seed=1}}", path("data")),
+        "data.image.size=[32,32]".to_owned(),
+        "model.densenet={growth=4,blocks=[1,1],stem=8}".to_owned(),
+        "train.schedule.cosine.warmup_epochs=3".to_owned(),
+        "train.epochs=1".to_owned(),
+        "train.batch_size=2".to_owned(),
+        "device.use=cpu".to_owned(),
+    ];
+    let set: Vec<&str> = set.iter().flat_map(|one| ["--set", one]).collect();
+    let (code, _, shown) = outcome(&[&["run", "configs/quickstart.toml"], &set[..]].concat());
+    assert_eq!(code, Some(0), "{shown}");
+    let told = "the training of 1 epoch is all warm-up (`warmup_epochs = 3`";
+    assert!(shown.contains(&format!("warning: {told}")), "{shown}");
+    let metrics = std::fs::read_to_string(folder.path().join("runs/try/metrics.jsonl"));
+    let metrics = metrics.expect("is written");
+    let warned = metrics.lines().find(|line| line.contains("\"event\":\"warning\""));
+    assert!(warned.is_some_and(|line| line.contains(told)), "{metrics}");
+}
+
+#[test]
 fn a_preview_shows_training_and_validation_images_in_a_png() {
     let folder = tempfile::tempdir().expect("is made");
     let path = |name: &str| folder.path().join(name).display().to_string();

@@ -4,6 +4,8 @@
 
 #[path = "config/changed.rs"]
 mod changed;
+#[path = "config/first_try.rs"]
+mod first_try;
 #[path = "config/grid.rs"]
 mod grid;
 #[path = "config/mistakes.rs"]

@@ -31,5 +31,6 @@ pub struct Check {
 /// Prints the resolved configuration.
 pub fn execute(check: &Check) -> Result<(), Failure> {
     let plan = super::planned(&check.config, &check.overrides.set)?;
+    super::warn(&plan);
     output::print(&plan.to_toml().map_err(Failure::configuration)?)
 }

@@ -99,6 +99,11 @@ fn located_for(
     Ok((plan, source))
 }
 
+/// Says what in `plan` its author may not expect.
+fn warn(plan: &Plan) {
+    plan.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+}
+
 /// Whether a run of `plan` finds here what it names beside its device and data.
 fn is_here(plan: &Plan) -> Result<(), Fault> {
     build::check_here(plan)

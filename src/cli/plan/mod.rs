@@ -53,6 +53,7 @@ fn size(text: &str) -> Result<u64, String> {
 /// Prints what the plan comes to.
 pub fn execute(command: &Command) -> Result<(), Failure> {
     let plan = super::planned(&command.config, &command.overrides.set)?;
+    super::warn(&plan);
     let (machine, known) = machine(&plan, command.memory);
     let outlook = Outlook::new(&plan, &machine).expect("the policy has been checked");
     if command.json {
