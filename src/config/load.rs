@@ -12,6 +12,7 @@ use super::positions::Source;
 use super::shape::Shape;
 use super::syntax::{Explained, explain};
 use super::tree::{Node, Place, Problem, Reader, Value};
+use super::twice;
 use super::types::Config;
 
 /// A configuration and where its keys were written.
@@ -68,11 +69,11 @@ pub(super) fn overridden(
 ) -> Result<Source, ConfigError> {
     let place = Place { flag: None, span: 0..0 };
     let empty = Node { place, value: Value::Table(Vec::new()) };
-    let tree = parse(&text);
+    let shape = Shape::of_config();
+    let tree = parse(&text, &shape);
     let flags = overrides.iter().map(|text| Flag::Set.shown(text)).collect();
     let mut source = Source::new(file, text, flags, empty);
     source.tree = tree.map_err(|problem| source.problem(problem))?;
-    let shape = Shape::of_config();
     for (number, text) in overrides.iter().enumerate() {
         source.change(|tree| overrides::apply(tree, &shape, number, text))?;
     }
@@ -88,10 +89,12 @@ pub(super) fn finish(source: Source) -> Result<Loaded, ConfigError> {
 }
 
 /// The tree of the file.
-fn parse(text: &str) -> Result<Node, Problem> {
+fn parse(text: &str, shape: &Shape) -> Result<Node, Problem> {
     let table = DeTable::parse(text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
-        let Explained { message, help, span } = explain(error.message(), text, span);
+        let twice = twice::explain(error.message(), text, &span, shape);
+        let explained = twice.unwrap_or_else(|| explain(error.message(), text, span));
+        let Explained { message, help, span } = explained;
         Problem { place: Place { flag: None, span }, message, help }
     })?;
     Reader { flag: None, offset: 0 }.file(table.get_ref(), text.trim_end().len())

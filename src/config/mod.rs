@@ -17,6 +17,7 @@ mod schema;
 mod shape;
 mod syntax;
 mod tree;
+mod twice;
 mod types;
 mod wording;
 

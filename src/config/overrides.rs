@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use toml::de::DeValue;
 
-use super::conform::Conform;
+use super::conform::{Conform, names};
 use super::keys::{KeyPath, Step};
 use super::shape::Shape;
 use super::syntax::{Explained, explain};
@@ -163,7 +163,8 @@ impl Override<'_> {
                     let conform = Conform::new(node, shape);
                     let place = self.place(depth);
                     let path = self.path(depth);
-                    return Err(conform.unknown_variant(name, &place, variants, &path));
+                    let known = || names(variants);
+                    return Err(conform.unknown_variant(name, &place, variants, &path, known));
                 };
                 self.set_entry(node, settings, name, depth, true)
             }

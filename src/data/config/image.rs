@@ -64,6 +64,10 @@ pub enum NormalizeKind {
     /// Each image to mean 0 and standard deviation 1, before random changes and not counting a
     /// letterbox's bars.
     PerImage,
+    /// As torchvision's models for ImageNet expect: 0 (black) to 1 (white), less the means 0.485, 0.456
+    /// and 0.406 of the three channels and divided by their standard deviations 0.229, 0.224 and 0.225.
+    /// Images of one channel get the averages of both, 0.449 and 0.226.
+    Imagenet,
     /// −1024 (black) to 1024 (white), as torchxrayvision's models expect (Cohen et al. 2022,
     /// arXiv:2111.00595).
     Xrv,

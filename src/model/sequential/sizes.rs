@@ -277,7 +277,9 @@ fn convolution(
 ) -> Result<Conv2dConfig, ArchitectureFault> {
     let &ConvConfig { channels, kernel, stride, padding, .. } = config;
     within(channels, key, "channels")?;
-    if padding >= kernel.max(1) {
+    within(kernel, key, "kernel")?;
+    within(stride, key, "stride")?;
+    if padding >= kernel {
         let message = format!("`padding` is {padding}, as wide as the kernel");
         let help = "write less than `kernel`: beyond that only zeros are seen";
         return Err(fault(format!("{key}.padding"), message, help));
@@ -291,12 +293,15 @@ fn pooling(
     key: &str,
 ) -> Result<(Window, Size), ArchitectureFault> {
     let &PoolConfig { kernel, padding, .. } = config;
+    let stride = config.stride.unwrap_or(kernel);
     let map = map(input, key, "pooling")?;
+    within(kernel, key, "kernel")?;
+    within(stride, key, "stride")?;
     if padding > kernel / 2 {
         let message = format!("`padding` is {padding}, and the window {kernel}");
         return Err(fault(format!("{key}.padding"), message, "write at most half the window"));
     }
-    let window = Window { kernel, stride: config.stride.unwrap_or(kernel), padding };
+    let window = Window { kernel, stride, padding };
     let [height, width] = windows(window, map, key)?;
     Ok((window, Size::Map([map[0], height, width])))
 }
@@ -308,9 +313,6 @@ fn windows(
     key: &str,
 ) -> Result<[usize; 2], ArchitectureFault> {
     let Window { kernel, stride, padding } = window;
-    for (name, number) in [("kernel", kernel), ("stride", stride)] {
-        within(number, key, name)?;
-    }
     let sides = [height, width].map(|side| {
         let room = (side + 2 * padding).checked_sub(kernel)?;
         Some(room / stride + 1)
