@@ -14,6 +14,8 @@ mod mistakes;
 mod overrides;
 #[path = "config/positions.rs"]
 mod positions;
+#[path = "config/reference.rs"]
+mod reference;
 #[path = "config/resolved.rs"]
 mod resolved;
 

@@ -10,7 +10,7 @@ pub(super) fn list<T: AsRef<str>>(words: &[T], join: &str) -> String {
     joined(&quoted, join)
 }
 
-fn joined(words: &[String], join: &str) -> String {
+pub(super) fn joined(words: &[String], join: &str) -> String {
     match words.split_last() {
         None => String::new(),
         Some((last, [])) => last.clone(),
@@ -89,7 +89,7 @@ fn plural(shape: &Shape) -> String {
 }
 
 /// The variants as they are written where they stand for a whole value.
-fn literals(variants: &[Variant]) -> Vec<String> {
+pub(super) fn literals(variants: &[Variant]) -> Vec<String> {
     let literal = |variant: &Variant| match &variant.settings {
         Some(settings) if !variant.bare || settings.keys().iter().any(|key| key.required) => {
             with_settings(&variant.name, settings)
