@@ -7,10 +7,10 @@ use clap::Args;
 use super::overrides::Overrides;
 use super::{Failure, output};
 
-/// Checks a configuration and prints what it means, every default filled in
+/// Checks a configuration and prints it with every default filled in
 ///
-/// Neither the data nor a device is opened. What is printed is a configuration itself: running it
-/// is the same experiment.
+/// It opens neither the data nor a device. What it prints is a configuration itself; running that is
+/// the same experiment.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -42,9 +42,9 @@ pub use panic::{caught, install_panic_hook};
                   in memory.",
     after_help = "\
 First steps:
-  trainer run configs/quickstart.toml      makes its own images and trains on them
-  trainer check configs/xray_densenet.toml shows what a configuration means, defaults filled in
-  trainer help run                         all of `run`
+  trainer run configs/quickstart.toml       draws its own images and trains on them
+  trainer check configs/xray_densenet.toml  shows a configuration with its defaults filled in
+  trainer help run                          explains all of `run`
 
 Exit codes:
   0 done   2 wrong configuration or command line   3 wrong or missing data   4 out of memory
@@ -69,7 +69,6 @@ enum Command {
     Schema(schema::Schema),
     Devices(devices::Devices),
     Data(data::Data),
-    #[command(hide = true)]
     Bench(bench::Bench),
 }
 
@@ -158,8 +157,13 @@ mod tests {
             let about = command.get_about().expect("a text").to_string();
             let long = command.get_long_about().map_or(about.clone(), ToString::to_string);
             assert_eq!(long.lines().next(), Some(about.as_str()), "-h and --help of `{command}`");
+            assert!(!long.contains('\\'), "an escape in the help of `{command}`: {long}");
             for argument in command.get_arguments() {
-                assert!(argument.get_help().is_some(), "`{argument}` of `{command}` has no text");
+                let help = argument.get_help().map_or(String::new(), ToString::to_string);
+                assert!(!help.is_empty(), "`{argument}` of `{command}` has no text");
+                let long = argument.get_long_help().map_or(String::new(), ToString::to_string);
+                let escapes = help.contains('\\') || long.contains('\\');
+                assert!(!escapes, "an escape in the help of `{argument}` of `{command}`");
             }
             command.get_subcommands().for_each(look);
         }

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{Failure, output};
 
-/// Prints every key of a configuration: as a JSON Schema for editors, or as a page to read
+/// Prints all keys of a configuration, as a JSON Schema for editors or as a page to read
 ///
 /// An editor that knows the schema completes keys, shows what they mean and marks wrong ones. Write
 /// the schema to a file and name that file in the first line of a configuration.
@@ -15,7 +15,7 @@ Examples:
   and as the first line of a configuration:  #:schema trainer.schema.json
   trainer schema --markdown | less")]
 pub struct Schema {
-    /// Prints the reference of all keys as Markdown instead: type, default, meaning and an example
+    /// Prints the page, docs/configuration.md: the type, default, meaning and an example of every key
     #[arg(long)]
     markdown: bool,
 }

@@ -14,11 +14,11 @@ use crate::report::StepTrace;
 
 /// Takes one training step and shows its memory, module by module
 ///
-/// The step is taken on a made-up batch; the data are not opened. A line is written before and after
-/// the forward pass of every module and after its backward pass, with the change since the line
-/// before. The lines go to standard output and, as trace.log, trace.json and a picture, trace.svg,
-/// to <run.output>/<run.name>-trace/. With --grid, each combination is traced: one log and one curve
-/// each.
+/// The step is taken on a made-up batch; the data are not opened. Every module has a line before its
+/// forward pass, one after it and one after its backward pass. Each line says how memory changed since
+/// the line before. The lines go to standard output and to <run.output>/<run.name>-trace/, as
+/// trace.log and trace.json, with a picture, trace.svg. With --grid every combination has a log and a
+/// curve of its own.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -31,15 +31,15 @@ pub struct Trace {
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// The values that one key takes; given again, every combination is traced
+    /// The values that one key takes; with several --grid every combination is traced
     ///
-    /// The right side is the elements of a TOML array, as in `trainer sweep`.
+    /// The values are the elements of a TOML array, without its brackets, as in `trainer sweep`.
     #[arg(long = "grid", value_name = "KEY=V1,V2,…", value_parser = assignment)]
     grid: Vec<String>,
     /// The folder of the files, instead of <run.output>/<run.name>-trace/
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Prints what trace.json holds instead of the lines
+    /// Prints the content of trace.json instead of the lines
     #[arg(long)]
     json: bool,
 }

@@ -14,6 +14,7 @@ use super::syntax::{Explained, explain};
 use super::tree::{Node, Place, Problem, Reader, Value};
 use super::twice;
 use super::types::Config;
+use crate::paths::looked_in;
 
 /// A configuration and where its keys were written.
 #[derive(Debug, Clone)]
@@ -26,7 +27,8 @@ pub struct Loaded {
 
 /// Reads the configuration in the file `path`, changed by `overrides` (`train.batch_size=32`).
 ///
-/// Paths inside the configuration are relative to the working directory, not to the file.
+/// Relative paths in the configuration count from the folder in which the program is started, not
+/// from the file's.
 ///
 /// # Errors
 ///
@@ -116,10 +118,7 @@ fn unreadable(file: &str, path: &Path, error: &std::io::Error) -> ConfigError {
     let (message, help) = if path.is_dir() {
         (format!("{file} is a folder"), "name the TOML file in it".to_owned())
     } else if error.kind() == std::io::ErrorKind::NotFound {
-        let place = std::env::current_dir()
-            .map_or(String::new(), |folder| format!(" (looked in {})", folder.display()));
-        let place = if path.is_absolute() { String::new() } else { place };
-        (format!("there is no file {file}{place}"), "check the path".to_owned())
+        (format!("there is no file {file}{}", looked_in(path)), "check the path".to_owned())
     } else {
         (format!("cannot read {file}: {error}"), "check the file's permissions".to_owned())
     };
