@@ -5,7 +5,7 @@ use super::keys::{KeyPath, Step, written};
 use super::shape::{Key, Shape, Variant};
 use super::tree::{Entry, Node, Place, Problem, Value};
 use super::wording::{
-    addition, found, list, nearest, offered, quoted, rewritten, wanted, with_settings,
+    addition, found, list, names, nearest, offered, quoted, rewritten, wanted, with_settings,
 };
 
 /// A configuration under check.
@@ -252,12 +252,6 @@ impl<'a> Conform<'a> {
         let only = if tables.len() == 1 { tables.first() } else { None };
         used.or(only).map(|(path, _)| path.clone())
     }
-}
-
-/// The names of all variants.
-pub(super) fn names(variants: &[Variant]) -> String {
-    let names: Vec<&str> = variants.iter().map(|one| one.name.as_str()).collect();
-    format!("the choices are {}", list(&names, "and"))
 }
 
 /// Finds the tables that have a key called `name`, each with whether the user wrote it.

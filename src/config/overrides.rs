@@ -8,12 +8,12 @@ use std::ops::Range;
 
 use toml::de::DeValue;
 
-use super::conform::{Conform, names};
+use super::conform::Conform;
 use super::keys::{KeyPath, Step};
 use super::shape::Shape;
 use super::syntax::{Explained, explain};
 use super::tree::{Entry, Node, Place, Problem, Reader, Value};
-use super::wording::wanted;
+use super::wording::{names, wanted};
 
 /// A flag that changes the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

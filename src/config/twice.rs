@@ -48,20 +48,23 @@ pub(super) fn explain(
         Some(Step::Key(variant)) => Some(variant),
         _ => None,
     });
-    let header = |variant: &str| path.key(variant).header();
-    let help = match variant {
-        Some(variant) if variant == unquoted(name) => {
-            format!("`{}` alone chooses `{variant}`: remove `{key} = {name}`", header(variant))
-        }
-        Some(variant) => {
-            format!("it is one choice: keep the table `{}`, or `{key} = {name}`", header(variant))
-        }
-        None => format!("it is one choice: keep the table, or `{key} = {name}`"),
-    };
+    let help = what_to_keep(&path, variant, &format!("{key} = {name}"), name);
     let message = format!(
         "`{path}` is given twice: as {written_before} in line {line_of}, and as {written_here} here"
     );
     Some(Explained { message, help: Some(help), span: span.clone() })
+}
+
+/// Which of the two to keep: the table of `variant`, where one is known, or `line`, which gives `name`.
+fn what_to_keep(path: &KeyPath, variant: Option<&str>, line: &str, name: &str) -> String {
+    let Some(variant) = variant else {
+        return format!("it is one choice: keep the table, or `{line}`");
+    };
+    let header = path.key(variant).header();
+    match variant == unquoted(name) {
+        true => format!("`{header}` alone chooses `{variant}`: remove `{line}`"),
+        false => format!("it is one choice: keep the table `{header}`, or `{line}`"),
+    }
 }
 
 /// What stands in the line that the parser stumbled over.
@@ -148,7 +151,7 @@ struct Earlier<'a> {
     at: usize,
     /// The variant that a table names; none where the choice is a value.
     variant: Option<String>,
-    /// The value, as written.
+    /// The value, as written, or its first line.
     value: &'a str,
 }
 
@@ -174,7 +177,8 @@ impl<'a> Earlier<'a> {
             }
             _ => None,
         };
-        Some(Self { at: key.span().start, variant, value: written })
+        let value = written.lines().next().unwrap_or_default();
+        Some(Self { at: key.span().start, variant, value })
     }
 }
 

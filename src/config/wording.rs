@@ -104,6 +104,12 @@ pub(super) fn with_settings(name: &str, settings: &Shape) -> String {
     format!("{{ {name} = {} }}", example(settings))
 }
 
+/// The names of all variants.
+pub(super) fn names(variants: &[Variant]) -> String {
+    let names: Vec<&str> = variants.iter().map(|one| one.name.as_str()).collect();
+    format!("the choices are {}", list(&names, "and"))
+}
+
 /// What may be written for a value of this shape, among others the name of one of `variants`.
 pub(super) fn offered(shape: &Shape, variants: &[Variant], path: &KeyPath) -> String {
     let has_settings = |variant: &&Variant| {

@@ -44,7 +44,7 @@ fn kinds(shape: &Shape) -> Vec<String> {
 fn several(shape: &Shape) -> String {
     match shape {
         Shape::Choice(variants) if !has_tables(variants) => joined(&names(variants), "and"),
-        Shape::Either(shapes) => shapes.iter().map(several).collect::<Vec<_>>().join(" and "),
+        Shape::Array { item, .. } => format!("arrays of {}", several(item)),
         shape => format!("{}s", kind(shape)),
     }
 }
@@ -60,7 +60,11 @@ pub(super) fn value(json: &Json) -> String {
     {
         return format!("{name:?}");
     }
-    toml::Value::try_from(json).map_or(String::new(), |value| value.to_string())
+    match json.as_f64() {
+        // TOML would count zeros: 0.00000001.
+        Some(number) if 0.0 < number && number < 1e-3 => format!("{number:e}"),
+        _ => toml::Value::try_from(json).map_or(String::new(), |value| value.to_string()),
+    }
 }
 
 /// A value that `key` may have: the one that its type gives to show, else one that its kind suggests.

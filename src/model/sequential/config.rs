@@ -101,7 +101,7 @@ pub struct PoolConfig {
     pub stride: Option<usize>,
     /// How many pixels are added on every side; at most half the window.
     #[serde(default)]
-    #[schemars(example = 0)]
+    #[schemars(example = 1)]
     pub padding: usize,
 }
 
