@@ -41,4 +41,5 @@ pub mod ops;
 pub mod optim;
 
 pub mod choice;
+pub mod paths;
 pub mod random;

@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let kind = match cli::caught(|| cli::execute(Cli::parse())) {
         Ok(Ok(())) => return ExitCode::SUCCESS,
         Ok(Err(failure)) => {
-            eprintln!("{failure}");
+            eprintln!("{}", failure.render(cli::colours()));
             failure.kind()
         }
         // The hook has told the user.

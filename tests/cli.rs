@@ -30,6 +30,26 @@ fn the_help_of_run_explains_every_flag() {
 }
 
 #[test]
+fn every_command_is_in_the_help_and_in_the_readme() {
+    let readme = include_str!("../README.md");
+    let mut all = Vec::new();
+    for above in ["", "data "] {
+        let (_, help, _) = outcome(&above.split_whitespace().chain(["--help"]).collect::<Vec<_>>());
+        let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        let names = commands.map_while(|line| line.strip_prefix("  ")?.split(' ').next());
+        all.extend(
+            names
+                .filter(|name| !["help", "data"].contains(name))
+                .map(|name| format!("{above}{name}")),
+        );
+    }
+    assert!(all.contains(&"bench".to_owned()) && all.len() > 12, "{all:?}");
+    for command in all {
+        assert!(readme.contains(&format!("| `trainer {command}")), "{command} is not in README.md");
+    }
+}
+
+#[test]
 fn no_arguments_show_the_help() {
     let (code, _, shown) = outcome(&[]);
     assert_eq!(code, Some(2));
@@ -186,6 +206,74 @@ fn a_folder_to_offload_to_that_is_not_there_is_found_before_anything_is_opened()
         let (code, _, shown) = outcome(&[command, "configs/quickstart.toml", "--set", set]);
         assert_eq!(code, Some(0), "{shown}");
     }
+}
+
+#[test]
+fn a_training_that_is_shorter_than_its_warm_up_is_tried_with_a_warning() {
+    let one = ["configs/xray_densenet.toml", "--set", "train.epochs=1"];
+    for command in ["check", "plan"] {
+        let (code, told, shown) = outcome(&[&[command], &one[..]].concat());
+        assert_eq!(code, Some(0), "{shown}");
+        assert!(!told.contains("warm-up"), "{told}");
+        let warning = shown.lines().find(|line| line.starts_with("warning: "));
+        let warning = warning.unwrap_or_default();
+        assert!(warning.starts_with("warning: the training of 1 epoch is all warm-up"), "{shown}");
+    }
+}
+
+#[test]
+fn a_first_try_of_one_epoch_in_batches_of_two_trains_and_is_told_that_it_is_all_warm_up() {
+    let folder = tempfile::tempdir().expect("is made");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let set = [
+        format!("run={{name=\"try\",output={:?}}}", path("runs")),
+        format!("data.phantom={{root={:?},patients=8,size=32,seed=1}}", path("data")),
+        "data.image.size=[32,32]".to_owned(),
+        "model.densenet={growth=4,blocks=[1,1],stem=8}".to_owned(),
+        "train.schedule.cosine.warmup_epochs=3".to_owned(),
+        "train.epochs=1".to_owned(),
+        "train.batch_size=2".to_owned(),
+        "device.use=cpu".to_owned(),
+    ];
+    let set: Vec<&str> = set.iter().flat_map(|one| ["--set", one]).collect();
+    let (code, _, shown) = outcome(&[&["run", "configs/quickstart.toml"], &set[..]].concat());
+    assert_eq!(code, Some(0), "{shown}");
+    let told = "the training of 1 epoch is all warm-up (`warmup_epochs = 3`";
+    assert!(shown.contains(&format!("warning: {told}")), "{shown}");
+    let metrics = std::fs::read_to_string(folder.path().join("runs/try/metrics.jsonl"));
+    let metrics = metrics.expect("is written");
+    let warned = metrics.lines().find(|line| line.contains("\"event\":\"warning\""));
+    assert!(warned.is_some_and(|line| line.contains(told)), "{metrics}");
+}
+
+#[test]
+fn relative_paths_count_from_the_folder_in_which_the_program_is_started() {
+    let folder = tempfile::tempdir().expect("is made");
+    let shown = |arguments: &[&str]| {
+        let output = trainer(arguments).current_dir(folder.path()).output().expect("starts");
+        let shown = String::from_utf8(output.stderr).expect("is UTF-8");
+        (output.status.code(), shown.replace(&folder.path().display().to_string(), "HERE"))
+    };
+    let base = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/config/base.toml");
+    let (code, told) = shown(&["data", "inspect", base]);
+    assert_eq!(code, Some(3));
+    let message = "error: there is no `datasets/chexpert/train.csv` (looked in HERE)\n";
+    assert!(told.starts_with(message), "{told}");
+    let (code, told) = shown(&["check", "base.toml"]);
+    assert_eq!(code, Some(2));
+    insta::assert_snapshot!(told, @r"
+    error: there is no file base.toml (looked in HERE)
+     |
+     = help: check the path
+    ");
+    let init = ["--set", "data.phantom={root='data',patients=4,size=32}", "--init", "w.pth"];
+    let quickstart = concat!(env!("CARGO_MANIFEST_DIR"), "/configs/quickstart.toml");
+    let (code, told) = shown(&[&["run", quickstart], &init[..]].concat());
+    assert_eq!(code, Some(3));
+    let message = "cannot read the weights in w.pth (looked in HERE)";
+    assert!(told.contains(message), "{told}");
+    // The data are drawn where the program was started.
+    assert!(folder.path().join("data/train.csv").exists());
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 #[path = "config/changed.rs"]
 mod changed;
+#[path = "config/first_try.rs"]
+mod first_try;
 #[path = "config/grid.rs"]
 mod grid;
 #[path = "config/mistakes.rs"]
@@ -12,6 +14,8 @@ mod mistakes;
 mod overrides;
 #[path = "config/positions.rs"]
 mod positions;
+#[path = "config/reference.rs"]
+mod reference;
 #[path = "config/resolved.rs"]
 mod resolved;
 

@@ -224,7 +224,8 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     announce(&mut run, resumed, train.len(), config)?;
     let planner = &run.learner.planner;
     let idle = idle_offload(&run.plan, &run.learner).map(str::to_owned);
-    let warnings = planner.beyond().into_iter().chain(planner.fewer_normalised());
+    let of_memory = planner.beyond().into_iter().chain(planner.fewer_normalised());
+    let warnings = run.plan.warnings().into_iter().chain(of_memory);
     for message in warnings.chain(idle).collect::<Vec<_>>() {
         run.reports.event(&Event::Warning { message })?;
     }

@@ -10,35 +10,40 @@ use super::{Failure, output};
 use crate::build;
 use crate::model::weights;
 
-/// Measures whole training steps of a configuration's model on one batch that stays on the device
+/// Times training steps of a configuration's model, and measures their memory
 ///
-/// The data are not opened, unless --data asks for them. Prints one JSON object: the median over
-/// the second half of the steps.
+/// The steps are taken on one made-up batch that stays on the device; the data are opened only where
+/// --data asks for them. One JSON object is printed. Its times are the median over the second half of
+/// the steps.
 #[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  trainer bench configs/xray_densenet.toml --set train.batch_size=32
+  trainer bench configs/quickstart.toml --data --steps 50")]
 pub struct Bench {
     /// The configuration, a TOML file
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// Steps taken in all
-    #[arg(long, default_value_t = 30)]
+    /// How many steps are taken
+    #[arg(long, value_name = "N", default_value_t = 30)]
     steps: usize,
-    /// Takes the steps that a run of the configuration begins with, on its own data
+    /// Takes the steps that a run begins with, on the configuration's data
     #[arg(long)]
     data: bool,
     /// Ends when the process with this number, which started it, ends, however that does
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", hide = true)]
     with_parent: Option<u32>,
     /// Starts from the weights in this file, as `trainer run --init` does
     #[arg(long, value_name = "WEIGHTS")]
     init: Option<PathBuf>,
-    /// Takes the tensor `images` in this SafeTensors file for the batch
+    /// Takes the steps on the tensor `images` in this SafeTensors file
     #[arg(long, value_name = "FILE", conflicts_with = "data")]
     images: Option<PathBuf>,
-    /// Writes the gradients of one step, by parameter and unclipped, into this SafeTensors file
+    /// Writes the gradients of one step into this SafeTensors file, by parameter and unclipped
     ///
-    /// No step is timed then, and no weight changed.
+    /// Then no step is timed, and no weight is changed.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["steps", "data"])]
     gradients: Option<PathBuf>,
 }

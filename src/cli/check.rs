@@ -7,10 +7,10 @@ use clap::Args;
 use super::overrides::Overrides;
 use super::{Failure, output};
 
-/// Checks a configuration and prints what it means, every default filled in
+/// Checks a configuration and prints it with every default filled in
 ///
-/// Neither the data nor a device is opened. What is printed is a configuration itself: running it
-/// is the same experiment.
+/// It opens neither the data nor a device. What it prints is a configuration itself; running that is
+/// the same experiment.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -31,5 +31,6 @@ pub struct Check {
 /// Prints the resolved configuration.
 pub fn execute(check: &Check) -> Result<(), Failure> {
     let plan = super::planned(&check.config, &check.overrides.set)?;
+    super::warn(&plan);
     output::print(&plan.to_toml().map_err(Failure::configuration)?)
 }

@@ -12,8 +12,8 @@ use crate::build;
 
 /// Lists the devices that a run can compute on
 ///
-/// The name in the first column is what `device.use` in a configuration and `--device` take.
-/// "auto" is the first CUDA card, and the CPU where there is none.
+/// The first column holds the names that `device.use` in a configuration and `--device` take. "auto"
+/// is the first CUDA card, or the CPU where there is none.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -21,11 +21,11 @@ Examples:
   trainer devices --warm configs/xray_densenet.toml
   trainer run configs/quickstart.toml --device cuda:1
 
-CUDA's driver, its compiler NVRTC and its headers are loaded when they are first used: a program
+CUDA's driver, its compiler NVRTC and its headers are loaded when they are first used, so a program
 built with CUDA also runs where they are missing. CUDA_PATH names the toolkit's folder,
-LD_LIBRARY_PATH those of its libraries, CUDA_VISIBLE_DEVICES the cards to show.")]
+LD_LIBRARY_PATH names the folders of its libraries, and CUDA_VISIBLE_DEVICES the cards to show.")]
 pub struct Devices {
-    /// Compiles every kernel that this configuration needs and keeps it for later runs
+    /// Compiles all kernels that this configuration needs and keeps them for later runs
     #[arg(long, value_name = "CONFIG")]
     warm: Option<PathBuf>,
     #[command(flatten)]

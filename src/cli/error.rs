@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use crate::build::BuildError;
+use crate::config::ConfigError;
 use crate::memory::OutOfMemory;
 use crate::memory::offload::OffloadError;
 use crate::run::{LearnError, RunError, Signal};
@@ -84,6 +85,36 @@ impl Failure {
     pub fn kind(&self) -> Kind {
         self.kind
     }
+
+    /// The whole message: the error and below it what caused it, each once.
+    ///
+    /// An error of the configuration shows its place in the file, in colours where they are wanted.
+    pub fn render(&self, colour: bool) -> String {
+        let mut cause = self.error.to_string();
+        let mut shown = match self.error.downcast_ref::<ConfigError>() {
+            Some(error) => error.render(colour),
+            None if matches!(self.kind, Kind::Stopped(_)) => cause.clone(),
+            None => format!("error: {cause}"),
+        };
+        shown.truncate(shown.trim_end().len());
+        let mut source = self.error.source();
+        while let Some(error) = source {
+            let text = error.to_string();
+            if !cause.contains(&text) {
+                shown += &format!("\n  because: {}", text.trim_end());
+            }
+            cause = text;
+            source = error.source();
+        }
+        shown.extend(self.help.iter().map(|help| format!("\n  = help: {help}")));
+        shown
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::configuration(error)
+    }
 }
 
 impl From<BuildError> for Failure {
@@ -131,28 +162,15 @@ impl From<RunError> for Failure {
 }
 
 impl fmt::Display for Failure {
-    /// The error and below it what caused it, each once. Errors that show a place in a file bring
-    /// their own `error:`; a stop by a signal is none.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = self.error.to_string();
-        let plain = matches!(self.kind, Kind::Stopped(_)) || shown.starts_with("error");
-        write!(formatter, "{}{}", if plain { "" } else { "error: " }, shown.trim_end())?;
-        let mut cause = self.error.source();
-        while let Some(error) = cause {
-            let text = error.to_string();
-            if !shown.contains(&text) {
-                write!(formatter, "\n  because: {}", text.trim_end())?;
-            }
-            shown = text;
-            cause = error.source();
-        }
-        self.help.iter().try_for_each(|help| write!(formatter, "\n  = help: {help}"))
+        formatter.write_str(&self.render(false))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
 
     #[derive(Debug, thiserror::Error)]
     #[error("cannot read `a.csv`")]
@@ -177,9 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rendered_error_and_a_stop_get_no_second_head() {
-        let rendered = Failure::configuration("error: unknown key `epohcs`\n --> a.toml:3:1\n");
-        assert_eq!(rendered.to_string(), "error: unknown key `epohcs`\n --> a.toml:3:1");
+    fn an_error_of_the_configuration_and_a_stop_get_no_second_head() {
+        let wrong = config::read("a.toml".to_owned(), "epohcs = 3".to_owned(), &[]);
+        let failure = Failure::from(wrong.expect_err("is refused"));
+        let plain = failure.render(false);
+        assert!(plain.starts_with("error: unknown key `epohcs`"), "{plain}");
+        let coloured = failure.render(true);
+        assert_ne!(coloured, plain);
+        assert_eq!(anstream::adapter::strip_str(&coloured).to_string(), plain);
         let stopped =
             Failure::new(Kind::Stopped(Signal::Interrupt), "stopped; go on with --resume");
         assert_eq!(stopped.to_string(), "stopped; go on with --resume");

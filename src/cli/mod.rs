@@ -6,6 +6,7 @@
 
 mod bench;
 mod check;
+mod colour;
 mod data;
 mod devices;
 mod error;
@@ -18,15 +19,15 @@ mod schema;
 mod sweep;
 mod trace;
 
-use std::io::IsTerminal;
 use std::path::Path;
 
 use clap::{Parser, Subcommand};
 
 use crate::build::{self, BuildError, NotHere};
-use crate::config::{self, ConfigError, Fault, Loaded, Source};
+use crate::config::{self, Fault, Loaded, Source};
 use crate::plan::Plan;
 
+pub use colour::colours;
 pub use error::{Failure, Kind};
 pub use panic::{caught, install_panic_hook};
 
@@ -41,9 +42,9 @@ pub use panic::{caught, install_panic_hook};
                   in memory.",
     after_help = "\
 First steps:
-  trainer run configs/quickstart.toml      makes its own images and trains on them
-  trainer check configs/xray_densenet.toml shows what a configuration means, defaults filled in
-  trainer help run                         all of `run`
+  trainer run configs/quickstart.toml       draws its own images and trains on them
+  trainer check configs/xray_densenet.toml  shows a configuration with its defaults filled in
+  trainer help run                          explains all of `run`
 
 Exit codes:
   0 done   2 wrong configuration or command line   3 wrong or missing data   4 out of memory
@@ -68,7 +69,6 @@ enum Command {
     Schema(schema::Schema),
     Devices(devices::Devices),
     Data(data::Data),
-    #[command(hide = true)]
     Bench(bench::Bench),
 }
 
@@ -92,12 +92,15 @@ fn located_for(
     set: &[String],
     check: impl Fn(&Plan) -> Result<(), Fault>,
 ) -> Result<(Plan, Source), Failure> {
-    let wrong =
-        |error: ConfigError| Failure::configuration(error.render(std::io::stderr().is_terminal()));
-    let Loaded { config, source } = config::load(path, set).map_err(wrong)?;
+    let Loaded { config, source } = config::load(path, set)?;
     let plan = crate::plan::plan(config).and_then(|plan| check(&plan).map(|()| plan));
-    let plan = plan.map_err(|fault| wrong(source.error(fault)))?;
+    let plan = plan.map_err(|fault| source.error(fault))?;
     Ok((plan, source))
+}
+
+/// Says what in `plan` its author may not expect.
+fn warn(plan: &Plan) {
+    plan.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
 }
 
 /// Whether a run of `plan` finds here what it names beside its device and data.
@@ -114,10 +117,7 @@ fn unopened(error: BuildError, source: &Source) -> Failure {
         _ => None,
     };
     match fault {
-        Some(fault) => {
-            let shown = source.error(fault).render(std::io::stderr().is_terminal());
-            Failure::new(Kind::OutOfMemory, shown)
-        }
+        Some(fault) => Failure::new(Kind::OutOfMemory, source.error(fault)),
         None => error.into(),
     }
 }
@@ -157,8 +157,13 @@ mod tests {
             let about = command.get_about().expect("a text").to_string();
             let long = command.get_long_about().map_or(about.clone(), ToString::to_string);
             assert_eq!(long.lines().next(), Some(about.as_str()), "-h and --help of `{command}`");
+            assert!(!long.contains('\\'), "an escape in the help of `{command}`: {long}");
             for argument in command.get_arguments() {
-                assert!(argument.get_help().is_some(), "`{argument}` of `{command}` has no text");
+                let help = argument.get_help().map_or(String::new(), ToString::to_string);
+                assert!(!help.is_empty(), "`{argument}` of `{command}` has no text");
+                let long = argument.get_long_help().map_or(String::new(), ToString::to_string);
+                let escapes = help.contains('\\') || long.contains('\\');
+                assert!(!escapes, "an escape in the help of `{argument}` of `{command}`");
             }
             command.get_subcommands().for_each(look);
         }

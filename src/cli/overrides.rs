@@ -5,11 +5,11 @@ use clap::Args;
 /// Changes to the configuration, made on the command line.
 #[derive(Debug, Default, Args)]
 pub struct Overrides {
-    /// Changes one key of the configuration; may be given again
+    /// Changes one key of the configuration; may be given several times
     ///
-    /// KEY is the path of a key, such as `train.batch_size`; VALUE is read as TOML. A table
-    /// chooses a variant: `model={densenet={depth=169}}`. Quotes that TOML needs must be kept
-    /// from the shell: --set 'run.name="second try"'.
+    /// KEY is the path of a key, such as `train.batch_size`. VALUE is read as TOML, and as a string
+    /// where it is none. A table chooses a variant: `model={densenet={depth=169}}`. Single quotes keep
+    /// double quotes from the shell: --set 'run.name="second-try"'.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
     pub set: Vec<String>,
 }

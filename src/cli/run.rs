@@ -11,9 +11,10 @@ use crate::run::{FolderMode, Outcome};
 
 /// Trains what a configuration describes
 ///
-/// The run folder, <run.output>/<run.name>/, gets the resolved configuration, the metrics of every
-/// epoch (metrics.jsonl, TensorBoard events) and saved states: `best`, `last` and a few before.
-/// Ctrl-C saves and ends; --resume goes on, and the result is the same as without the pause.
+/// The run folder, <run.output>/<run.name>/, receives the resolved configuration, the metrics of
+/// every epoch (metrics.jsonl and TensorBoard events) and saved states: `best`, `last` and a few older
+/// ones. Ctrl-C saves the state and ends the run. --resume goes on from there; the result is the same
+/// as without the pause.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -29,19 +30,19 @@ pub struct Run {
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// The device, instead of the configuration's `device.use`: auto, cpu, cuda or cuda:N
+    /// Runs on this device instead of the configuration's `device.use`: auto, cpu, cuda or cuda:N
     ///
-    /// `trainer devices` lists what there is.
+    /// `trainer devices` lists the devices that there are.
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// Goes on from what the run folder holds
+    /// Goes on with the run in the run folder
     ///
-    /// The newest state that is whole is used. The configuration must be the one the run was
-    /// started with, but for what does not change results, such as `train.epochs`, `run.save`, and
-    /// `checkpointing`, `offload`, `offload_optimizer` and `budget` under [memory].
+    /// It goes on from the newest intact state. The configuration must be that of the run's start. A
+    /// few keys may differ, such as `train.epochs`, `run.save`, and `checkpointing`, `offload`,
+    /// `offload_optimizer` and `budget` under [memory]; README.md lists them all.
     #[arg(long)]
     resume: bool,
-    /// Removes what the run folder holds and starts anew
+    /// Deletes what the run folder holds and starts anew
     #[arg(long, conflicts_with = "resume")]
     overwrite: bool,
     /// Starts from the weights in this file: SafeTensors, or a PyTorch state dict

@@ -17,10 +17,10 @@ use crate::sweep::{self, Outcome, Row, Status, Sweep as Measurement, SweepFolder
 
 /// Measures a configuration in many combinations of values, each in a process of its own
 ///
-/// Every combination takes the first steps of training; what runs out of memory is a row of the
-/// table, not the end of it. The table is saved after every row as sweep.md, sweep.csv and
-/// sweep.json in <run.output>/<run.name>-sweep/; a sweep that was stopped goes on when it is
-/// started again.
+/// Every combination takes the first steps of training. One that runs out of memory becomes a row of
+/// the table that says so, and the others are still measured. The table is saved after every row as
+/// sweep.md, sweep.csv and sweep.json in <run.output>/<run.name>-sweep/. A sweep that was stopped goes
+/// on when it is started again.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,33 +33,34 @@ pub struct Sweep {
     /// The configuration, a TOML file
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
-    /// The values that one key takes; given again, every combination is measured
+    /// The values that one key takes; with several --grid every combination is measured
     ///
-    /// The right side is the elements of a TOML array: `train.batch_size=8,16` or
-    /// `memory.checkpointing="none",{sequential={segments=4}}`. The key given first varies slowest.
+    /// The values are the elements of a TOML array, without its brackets: `train.batch_size=8,16` or
+    /// `memory.checkpointing="none",{sequential={segments=4}}`. The key that is given first varies
+    /// slowest.
     #[arg(long = "grid", value_name = "KEY=V1,V2,…", required = true, value_parser = assignment)]
     grid: Vec<String>,
     #[command(flatten)]
     overrides: Overrides,
-    /// Steps of each combination; the times are the median over the second half
+    /// How many steps each combination takes; times are the median over the second half
     #[arg(long, value_name = "N", default_value = "20")]
     steps: NonZero<usize>,
-    /// Measures on one made-up batch that stays on the device; the data are not opened
+    /// Measures on one made-up batch that stays on the device, without opening the data
     ///
-    /// Without it, the steps are those that `trainer run` begins with, loading included, and the
-    /// loss is that of the last one's batch.
+    /// Otherwise the steps are those that `trainer run` begins with, loading included, and the loss is
+    /// that of the last step's batch.
     #[arg(long)]
     synthetic: bool,
-    /// The row, counted from 1, that memory is given in percent of; else the first that fits
+    /// The row, counted from 1, whose memory is 100%; the first that fits unless given
     #[arg(long, value_name = "ROW")]
     reference: Option<NonZero<usize>>,
     /// The sweep's folder, instead of <run.output>/<run.name>-sweep/
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Measures all combinations anew, and drops what the folder holds
+    /// Deletes what the folder holds and measures all combinations anew
     #[arg(long)]
     overwrite: bool,
-    /// Prints the rows as JSON when all are there
+    /// Prints the rows as JSON once all are measured
     #[arg(long)]
     json: bool,
 }
@@ -93,12 +94,9 @@ pub fn execute(command: &Sweep) -> Result<(), Failure> {
 }
 
 fn planned(command: &Sweep) -> Result<Measurement, Failure> {
-    let wrong = |error: config::ConfigError| {
-        Failure::configuration(error.render(std::io::stderr().is_terminal()))
-    };
     let grid = config::load_grid(&command.config, &command.overrides.set, &command.grid);
     let plan = |config| plan::plan(config).and_then(|plan| super::is_here(&plan).map(|()| plan));
-    let sweep = Measurement::plan(grid.map_err(wrong)?, plan).map_err(wrong)?;
+    let sweep = Measurement::plan(grid?, plan)?;
     let reference = command.reference.map(|row| row.get() - 1);
     let count = sweep.combinations.len();
     if reference.is_some_and(|row| row >= count) {

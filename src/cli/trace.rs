@@ -1,6 +1,5 @@
 //! `trainer trace`.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -9,17 +8,17 @@ use serde_json::{Map, Value, json};
 use super::overrides::{Overrides, assignment};
 use super::{Failure, Kind, output};
 use crate::build::{BuildError, Tracer};
-use crate::config::{self, Combination, ConfigError, Loaded, Source};
+use crate::config::{self, Combination, Loaded, Source};
 use crate::plan::{self, Plan};
 use crate::report::StepTrace;
 
 /// Takes one training step and shows its memory, module by module
 ///
-/// The step is taken on a made-up batch; the data are not opened. A line is written before and after
-/// the forward pass of every module and after its backward pass, with the change since the line
-/// before. The lines go to standard output and, as trace.log, trace.json and a picture, trace.svg,
-/// to <run.output>/<run.name>-trace/. With --grid, each combination is traced: one log and one curve
-/// each.
+/// The step is taken on a made-up batch; the data are not opened. Every module has a line before its
+/// forward pass, one after it and one after its backward pass. Each line says how memory changed since
+/// the line before. The lines go to standard output and to <run.output>/<run.name>-trace/, as
+/// trace.log and trace.json, with a picture, trace.svg. With --grid every combination has a log and a
+/// curve of its own.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -32,15 +31,15 @@ pub struct Trace {
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// The values that one key takes; given again, every combination is traced
+    /// The values that one key takes; with several --grid every combination is traced
     ///
-    /// The right side is the elements of a TOML array, as in `trainer sweep`.
+    /// The values are the elements of a TOML array, without its brackets, as in `trainer sweep`.
     #[arg(long = "grid", value_name = "KEY=V1,V2,…", value_parser = assignment)]
     grid: Vec<String>,
     /// The folder of the files, instead of <run.output>/<run.name>-trace/
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Prints what trace.json holds instead of the lines
+    /// Prints the content of trace.json instead of the lines
     #[arg(long)]
     json: bool,
 }
@@ -106,19 +105,17 @@ fn asked(command: &Trace) -> Result<Vec<Asked>, Failure> {
         let (plan, source) = super::located_for(config, set, super::is_here)?;
         return Ok(vec![Asked { name: plan.run.name.clone(), set: Map::new(), plan, source }]);
     }
-    let wrong =
-        |error: ConfigError| Failure::configuration(error.render(std::io::stderr().is_terminal()));
     let grid = config::load_grid(&command.config, &command.overrides.set, &command.grid);
-    let asked = |combination: Combination| {
+    let asked = |combination: Combination| -> Result<Asked, Failure> {
         let Loaded { config, source } = combination.loaded.clone();
         let plan = plan::plan(config).and_then(|plan| super::is_here(&plan).map(|()| plan));
         let plan = plan.map_err(|fault| combination.error(source.error(fault)));
         let json = |value: &toml::Value| serde_json::to_value(value).unwrap_or_default();
         let set = combination.set.iter().map(|(key, value)| (key.clone(), json(value)));
-        let (name, set, plan) = (name(&combination.set), set.collect(), plan.map_err(wrong)?);
+        let (name, set, plan) = (name(&combination.set), set.collect(), plan?);
         Ok(Asked { name, set, plan, source })
     };
-    grid.map_err(wrong)?.combinations.into_iter().map(asked).collect()
+    grid?.combinations.into_iter().map(asked).collect()
 }
 
 /// The last part of each key with its value: the rest is the same everywhere or seldom needed.

@@ -1,10 +1,12 @@
 //! Holds a parsed configuration against the shape it must have, and says what is wrong in the
 //! user's words at the place where it was written.
 
-use super::keys::{KeyPath, written};
+use super::keys::{KeyPath, Step, written};
 use super::shape::{Key, Shape, Variant};
 use super::tree::{Entry, Node, Place, Problem, Value};
-use super::wording::{addition, found, list, nearest, quoted, rewritten, wanted};
+use super::wording::{
+    addition, found, list, names, nearest, offered, quoted, rewritten, wanted, with_settings,
+};
 
 /// A configuration under check.
 pub(super) struct Conform<'a> {
@@ -51,12 +53,16 @@ impl<'a> Conform<'a> {
             (Shape::Choice(variants), Value::String(name)) => {
                 self.bare(node, name, variants, shape, path)
             }
-            (Shape::Either(shapes), value) => match fitting(shapes, value) {
-                Some(shape) => self.value(node, shape, path).map_err(|problem| Problem {
+            (Shape::Either(shapes), value) => match (fitting(shapes, value), value) {
+                // A name that is unknown may have been meant for any of the shapes.
+                (Some(Shape::Choice(variants)), Value::String(name)) => {
+                    self.bare(node, name, variants, shape, path)
+                }
+                (Some(shape), _) => self.value(node, shape, path).map_err(|problem| Problem {
                     help: problem.help.or(meant(shapes, value)),
                     ..problem
                 }),
-                None => Err(wrong_type(node, shape, path)),
+                (None, _) => Err(wrong_type(node, shape, path)),
             },
             _ => Err(wrong_type(node, shape, path)),
         }
@@ -114,7 +120,11 @@ impl<'a> Conform<'a> {
                     let help = Some(format!("write `{} = \"{}\"`", last(path), entry.name));
                     return Err(Problem { place, message, help });
                 }
-                None => return Err(self.unknown_variant(&entry.name, &entry.key, variants, path)),
+                None => {
+                    let (name, place) = (&entry.name, &entry.key);
+                    let known = || names(variants);
+                    return Err(self.unknown_variant(name, place, variants, path, known));
+                }
             }
         }
         match entries {
@@ -146,13 +156,32 @@ impl<'a> Conform<'a> {
         path: &KeyPath,
     ) -> Result<(), Problem> {
         match variants.iter().find(|variant| variant.name == name) {
+            Some(Variant { bare: true, settings: Some(settings), .. })
+                if settings.keys().iter().any(|key| key.required) =>
+            {
+                let place = node.place.clone();
+                let message = format!("the choice `{name}` of `{path}` needs settings");
+                let literal = with_settings(name, settings);
+                let help = match path.0.last() {
+                    Some(Step::Key(key)) => {
+                        let header = path.key(name).header();
+                        let key = written(key);
+                        format!("write `{key} = {literal}`, or the table `{header}` in its place")
+                    }
+                    _ => format!("write `{literal}`"),
+                };
+                Err(Problem { place, message, help: Some(help) })
+            }
             Some(Variant { bare: true, settings: Some(settings), .. }) => {
                 let empty = Node { place: node.place.clone(), value: Value::Table(Vec::new()) };
                 self.value(&empty, settings, &path.key(name))
             }
             Some(Variant { bare: true, settings: None, .. }) => Ok(()),
             Some(_) => Err(wrong_type(node, shape, path)),
-            None => Err(self.unknown_variant(name, &node.place, variants, path)),
+            None => {
+                let known = || offered(shape, variants, path);
+                Err(self.unknown_variant(name, &node.place, variants, path, known))
+            }
         }
     }
 
@@ -188,13 +217,14 @@ impl<'a> Conform<'a> {
         Problem { place: place.clone(), message, help: Some(help) }
     }
 
-    /// A variant that the choice does not have.
+    /// A variant that the choice does not have; `known` says which there are, where none is near.
     pub(super) fn unknown_variant(
         &self,
         name: &str,
         place: &Place,
         variants: &[Variant],
         path: &KeyPath,
+        known: impl FnOnce() -> String,
     ) -> Problem {
         let message = format!("unknown choice {} for `{path}`", quoted(name));
         let near = nearest(name, variants.iter().map(|variant| variant.name.as_str()));
@@ -208,13 +238,7 @@ impl<'a> Conform<'a> {
                 let table = path.key(&owner.name).header();
                 format!("`{name}` is a setting of a choice: write it in a table such as `{table}`")
             }
-            (None, None) if variants.len() == 1 => {
-                format!("the only choice so far is `{}`", variants[0].name)
-            }
-            (None, None) => {
-                let names: Vec<&str> = variants.iter().map(|one| one.name.as_str()).collect();
-                format!("the choices are {}", list(&names, "and"))
-            }
+            (None, None) => known(),
         };
         Problem { place: place.clone(), message, help: Some(help) }
     }
@@ -320,7 +344,6 @@ fn wrong_type(node: &Node, shape: &Shape, path: &KeyPath) -> Problem {
 
 /// The last key of a path, as it stands before `=`.
 fn last(path: &KeyPath) -> String {
-    use super::keys::Step;
     let key = path.0.iter().rev().find_map(|step| match step {
         Step::Key(key) => Some(written(key)),
         Step::Index(_) => None,

@@ -12,7 +12,9 @@ use super::positions::Source;
 use super::shape::Shape;
 use super::syntax::{Explained, explain};
 use super::tree::{Node, Place, Problem, Reader, Value};
+use super::twice;
 use super::types::Config;
+use crate::paths::looked_in;
 
 /// A configuration and where its keys were written.
 #[derive(Debug, Clone)]
@@ -25,7 +27,8 @@ pub struct Loaded {
 
 /// Reads the configuration in the file `path`, changed by `overrides` (`train.batch_size=32`).
 ///
-/// Paths inside the configuration are relative to the working directory, not to the file.
+/// Relative paths in the configuration count from the folder in which the program is started, not
+/// from the file's.
 ///
 /// # Errors
 ///
@@ -68,11 +71,11 @@ pub(super) fn overridden(
 ) -> Result<Source, ConfigError> {
     let place = Place { flag: None, span: 0..0 };
     let empty = Node { place, value: Value::Table(Vec::new()) };
-    let tree = parse(&text);
+    let shape = Shape::of_config();
+    let tree = parse(&text, &shape);
     let flags = overrides.iter().map(|text| Flag::Set.shown(text)).collect();
     let mut source = Source::new(file, text, flags, empty);
     source.tree = tree.map_err(|problem| source.problem(problem))?;
-    let shape = Shape::of_config();
     for (number, text) in overrides.iter().enumerate() {
         source.change(|tree| overrides::apply(tree, &shape, number, text))?;
     }
@@ -88,10 +91,12 @@ pub(super) fn finish(source: Source) -> Result<Loaded, ConfigError> {
 }
 
 /// The tree of the file.
-fn parse(text: &str) -> Result<Node, Problem> {
+fn parse(text: &str, shape: &Shape) -> Result<Node, Problem> {
     let table = DeTable::parse(text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
-        let Explained { message, help, span } = explain(error.message(), text, span);
+        let twice = twice::explain(error.message(), text, &span, shape);
+        let explained = twice.unwrap_or_else(|| explain(error.message(), text, span));
+        let Explained { message, help, span } = explained;
         Problem { place: Place { flag: None, span }, message, help }
     })?;
     Reader { flag: None, offset: 0 }.file(table.get_ref(), text.trim_end().len())
@@ -113,10 +118,7 @@ fn unreadable(file: &str, path: &Path, error: &std::io::Error) -> ConfigError {
     let (message, help) = if path.is_dir() {
         (format!("{file} is a folder"), "name the TOML file in it".to_owned())
     } else if error.kind() == std::io::ErrorKind::NotFound {
-        let place = std::env::current_dir()
-            .map_or(String::new(), |folder| format!(" (looked in {})", folder.display()));
-        let place = if path.is_absolute() { String::new() } else { place };
-        (format!("there is no file {file}{place}"), "check the path".to_owned())
+        (format!("there is no file {file}{}", looked_in(path)), "check the path".to_owned())
     } else {
         (format!("cannot read {file}: {error}"), "check the file's permissions".to_owned())
     };

@@ -13,7 +13,7 @@ use super::keys::{KeyPath, Step};
 use super::shape::Shape;
 use super::syntax::{Explained, explain};
 use super::tree::{Entry, Node, Place, Problem, Reader, Value};
-use super::wording::wanted;
+use super::wording::{names, wanted};
 
 /// A flag that changes the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,7 +163,8 @@ impl Override<'_> {
                     let conform = Conform::new(node, shape);
                     let place = self.place(depth);
                     let path = self.path(depth);
-                    return Err(conform.unknown_variant(name, &place, variants, &path));
+                    let known = || names(variants);
+                    return Err(conform.unknown_variant(name, &place, variants, &path, known));
                 };
                 self.set_entry(node, settings, name, depth, true)
             }

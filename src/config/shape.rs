@@ -65,12 +65,17 @@ pub(super) struct Key {
     pub(super) required: bool,
     pub(super) about: String,
     pub(super) shape: Shape,
+    /// What holds when it is left out, where that is a value.
+    pub(super) default: Option<Json>,
+    /// A value to show, where the types give one.
+    pub(super) example: Option<Json>,
 }
 
 /// A variant of a choice.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Variant {
     pub(super) name: String,
+    pub(super) about: String,
     /// May be written as a string.
     pub(super) bare: bool,
     /// May be written as a table with one key, the variant's name, and this in it.
@@ -130,10 +135,11 @@ impl Reading<'_> {
             return self.read(one);
         }
         if let Some(names) = schema.get("enum").and_then(Json::as_array) {
-            return Shape::Choice(names.iter().filter_map(Json::as_str).map(bare).collect());
+            let names = names.iter().filter_map(Json::as_str);
+            return Shape::Choice(names.map(|name| bare(name, String::new())).collect());
         }
         if let Some(name) = schema.get("const").and_then(Json::as_str) {
-            return Shape::Choice(vec![bare(name)]);
+            return Shape::Choice(vec![bare(name, about(schema))]);
         }
         if let Some(choices) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Json::as_array)
         {
@@ -168,38 +174,44 @@ impl Reading<'_> {
 
     fn table(&mut self, schema: &Json) -> Vec<Key> {
         let required = schema.get("required").and_then(Json::as_array);
-        let required =
-            |name: &str| required.is_some_and(|names| names.iter().any(|one| one == name));
+        let place = |name: &str| required?.iter().position(|one| one == name);
         let properties = schema.get("properties").and_then(Json::as_object);
-        let about = |property: &Json| {
-            property.get("description").and_then(Json::as_str).unwrap_or("").replace('\n', " ")
-        };
         let key = |(name, property): (&String, &Json)| Key {
             name: name.clone(),
-            required: required(name),
+            required: place(name).is_some(),
             about: about(property),
             shape: self.read(property),
+            default: property.get("default").cloned(),
+            example: property.pointer("/examples/0").cloned(),
         };
-        properties.into_iter().flatten().map(key).collect()
+        let mut keys: Vec<Key> = properties.into_iter().flatten().map(key).collect();
+        // Those that must be given come first, in the order of the types; the schema has no order
+        // for the others.
+        keys.sort_by_key(|key| place(&key.name).unwrap_or(usize::MAX));
+        keys
     }
 
     /// Among alternatives, a table with one key that it must have is a variant with its settings.
     fn alternative(&mut self, schema: &Json) -> Shape {
         let closed = schema.get("additionalProperties") == Some(&Json::Bool(false));
         match self.read(schema) {
-            Shape::Table(keys) if closed && keys.len() == 1 && keys[0].required => {
-                let key = keys.into_iter().next();
-                let variant =
-                    |key: Key| Variant { name: key.name, bare: false, settings: Some(key.shape) };
-                Shape::Choice(key.into_iter().map(variant).collect())
+            Shape::Table(mut keys) if closed && keys.len() == 1 && keys[0].required => {
+                let Key { name, shape, .. } = keys.remove(0);
+                let (about, settings) = (about(schema), Some(shape));
+                Shape::Choice(vec![Variant { name, about, bare: false, settings }])
             }
             shape => shape,
         }
     }
 }
 
-fn bare(name: &str) -> Variant {
-    Variant { name: name.to_owned(), bare: true, settings: None }
+fn bare(name: &str, about: String) -> Variant {
+    Variant { name: name.to_owned(), about, bare: true, settings: None }
+}
+
+/// The text that describes a key or a variant.
+fn about(schema: &Json) -> String {
+    schema.get("description").and_then(Json::as_str).unwrap_or("").replace('\n', " ")
 }
 
 /// Puts all variants into one choice, in the order of the types.
@@ -215,6 +227,9 @@ fn either(shapes: impl Iterator<Item = Shape>) -> Shape {
             match variants.iter_mut().find(|known| known.name == variant.name) {
                 Some(known) => {
                     known.bare |= variant.bare;
+                    if known.about.is_empty() {
+                        known.about = variant.about;
+                    }
                     known.settings = known.settings.take().or(variant.settings);
                 }
                 None => variants.push(variant),

@@ -25,6 +25,9 @@ pub(super) fn explain(message: &str, text: &str, span: Range<usize>) -> Explaine
             &format!("`{bad}` is given twice"),
             "keep one of the two; a table may be opened only once",
         ),
+        _ if message.ends_with("with a dotted key") => {
+            said(&format!("`{bad}` has a value already"), "a key is a value or a table: keep one")
+        }
         _ if message.contains("recurs") => {
             said("nested too deeply", "no key of a configuration needs so many levels")
         }
@@ -60,7 +63,6 @@ fn advice(message: &str) -> &'static str {
         ("array", "an array is `[1, 2]`: commas between its entries, `]` at its end"),
         ("inline table", "an inline table is `{ key = value, key = value }`"),
         ("unclosed table", "a table's header is `[name]`, alone on its line"),
-        ("dotted key", "this key was given a value before, so it cannot be a table too"),
         ("unquoted key", "a key is letters, digits, `_` and `-`, or stands in quotes"),
     ];
     let found = advice.iter().find(|(word, _)| message.contains(word));

@@ -15,40 +15,50 @@ use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The run's name, folder and seed.
+    /// The run's name, its folder and its seed.
     pub run: RunConfig,
-    /// The device it runs on.
+    /// The device that the run computes on.
     #[serde(default)]
     pub device: DeviceConfig,
-    /// Its images and labels.
+    /// The images and their labels.
     pub data: DataConfig,
-    /// The network below the heads.
+    /// The network that turns an image into features, on which the heads stand.
+    #[schemars(example = serde_json::json!({ "densenet": { "depth": 121 } }))]
     pub model: Choice<ModelConfig>,
-    /// What is predicted; at least one.
+    /// What is predicted: a table for each head, at least one.
     pub heads: Vec<HeadConfig>,
-    /// How it is trained.
+    /// How the network is trained.
     pub train: TrainConfig,
-    /// How a training step fits in memory.
+    /// How a training step is made to fit in memory.
     #[serde(default)]
     pub memory: MemoryConfig,
 }
 
-/// `[run]`.
+/// `[run]`: the run's name, its folder and its seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
-    /// Names the run folder, `<output>/<name>/`: letters, digits, `.`, `_` and `-`.
+    /// The name of the run and of its folder, `<output>/<name>/`. It may have letters, digits, `.`,
+    /// `_` and `-`.
+    #[schemars(example = &"xray_densenet")]
     pub name: String,
-    /// The folder of all runs. Paths are relative to the working directory, not to this file.
+    /// The folder that holds the folders of all runs. A relative path counts from the folder in
+    /// which the program is started.
     #[serde(default = "default_output")]
+    #[schemars(example = &"/scratch/runs")]
     pub output: PathBuf,
-    /// All randomness of the run follows from it.
+    /// The number that all randomness of the run follows from: the same configuration and seed give
+    /// the same result.
     #[serde(default)]
+    #[schemars(example = 7)]
     pub seed: u64,
-    /// Records the loss of every so many-th step in `metrics.jsonl` and TensorBoard; 0 for never.
+    /// How many steps lie between two records of the loss, in `metrics.jsonl` and for TensorBoard;
+    /// 0 records none.
     #[serde(default = "default_log_every")]
+    #[schemars(example = 10)]
     pub log_every: usize,
-    /// When the state is saved besides at the end of each epoch.
+    /// When the state is saved within an epoch (at the end of one it always is), and how many
+    /// states are kept.
     #[serde(default)]
     pub save: SaveConfig,
 }
@@ -61,15 +71,19 @@ fn default_log_every() -> usize {
     50
 }
 
-/// `run.save`.
+/// `[run.save]`: when the state is saved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SaveConfig {
-    /// Saves inside an epoch whenever this many minutes have passed; 0 for never.
+    /// How many minutes pass within an epoch before the state is saved again; 0 never saves by
+    /// time.
+    #[schemars(example = 5.0)]
     pub every_minutes: f64,
-    /// Saves inside an epoch every so many steps; 0 for never.
+    /// How many steps pass within an epoch before the state is saved again; 0 never saves by steps.
+    #[schemars(example = 1000)]
     pub every_steps: usize,
-    /// Saved states kept besides `last` and `best`, to fall back on; at least 1.
+    /// How many saved states are kept to fall back on, besides `last` and `best`; at least 1.
+    #[schemars(example = 3)]
     pub keep: usize,
 }
 
@@ -79,12 +93,14 @@ impl Default for SaveConfig {
     }
 }
 
-/// `[device]`.
+/// `[device]`: the device that the run computes on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceConfig {
-    /// `"auto"` (the first GPU, else the CPU), `"cpu"`, `"cuda"` (the first GPU) or `"cuda:1"`.
+    /// `"auto"` is the first GPU, or the CPU where there is none. The others are `"cpu"`, `"cuda"`
+    /// (the first GPU) and `"cuda:1"` (the second GPU); `trainer devices` lists what there is.
     #[serde(rename = "use")]
+    #[schemars(example = &"cuda:1")]
     pub device: DeviceUse,
 }
 
@@ -104,34 +120,42 @@ impl Default for DeviceUse {
     }
 }
 
-/// `[train]`.
+/// `[train]`: how the network is trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
-    /// Passes over the training images, at most.
+    /// How many times the training goes through the training images, at most; at least 1.
+    #[schemars(example = 20)]
     pub epochs: usize,
-    /// Images per optimizer step.
+    /// How many images a step of the optimizer is taken over; at least 1.
+    #[schemars(example = 64)]
     pub batch_size: usize,
-    /// The optimizer and its settings.
+    /// The optimizer. Its name, settings and defaults are those of `torch.optim`.
     pub optimizer: Choice<OptimizerConfig>,
-    /// The learning rate over time; constant when absent.
+    /// How the learning rate changes over the training.
     #[serde(default)]
     pub schedule: Choice<ScheduleConfig>,
-    /// Whether weight decay also acts on biases and on the scales and shifts of norms, as PyTorch
-    /// does by default.
+    /// Whether weight decay also acts on biases and on the scales and shifts of norms, as it does
+    /// in PyTorch by default.
     #[serde(default = "yes")]
     pub decay_norms_and_biases: bool,
-    /// Scales the gradient down where its norm over all parameters is above this.
+    /// The largest norm that the gradient of all parameters together may have; a larger gradient is
+    /// scaled down to it. Gradients stay as they are when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 1.0)]
     pub clip_norm: Option<f64>,
-    /// An exponential moving average of the weights.
+    /// An exponential moving average of the weights, which is evaluated and saved beside them.
+    /// There is none when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ema: Option<EmaConfig>,
-    /// Ends training when a metric no longer improves.
+    /// When the training ends before its last epoch: once a metric no longer improves. It never
+    /// does when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early_stopping: Option<EarlyStoppingConfig>,
-    /// The metric that `best` is saved by; early stopping's, else `val/loss`, when absent.
+    /// The metric that decides which epoch's state is saved as `best`. When this is left out it is
+    /// the metric of early stopping, or `val/loss` where there is no early stopping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"val/findings/auroc")]
     pub best_metric: Option<String>,
 }
 
@@ -139,23 +163,29 @@ fn yes() -> bool {
     true
 }
 
-/// `[train.early_stopping]`.
+/// `[train.early_stopping]`: when the training ends before its last epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EarlyStoppingConfig {
-    /// The metric watched, such as `val/loss` or `val/findings/auroc`.
+    /// The metric that is watched, such as `val/loss` or `val/findings/auroc`.
+    #[schemars(example = &"val/findings/auroc")]
     pub metric: String,
-    /// Whether more or less is better; known for every metric the program computes.
+    /// Which direction of the metric is better. The program knows it for every metric, so this may
+    /// be left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"max")]
     pub mode: Option<Mode>,
-    /// Epochs without improvement before training ends.
+    /// How many epochs without an improvement end the training; at least 1.
     #[serde(default = "default_patience")]
+    #[schemars(example = 10)]
     pub patience: usize,
     /// The least change that counts as an improvement.
     #[serde(default)]
+    #[schemars(example = 0.001)]
     pub min_delta: f64,
-    /// Epochs before this one (counted from 1) never end training.
+    /// The first epoch, counted from 1, that may end the training.
     #[serde(default)]
+    #[schemars(example = 10)]
     pub start_epoch: usize,
 }
 

@@ -10,7 +10,7 @@ pub(super) fn list<T: AsRef<str>>(words: &[T], join: &str) -> String {
     joined(&quoted, join)
 }
 
-fn joined(words: &[String], join: &str) -> String {
+pub(super) fn joined(words: &[String], join: &str) -> String {
     match words.split_last() {
         None => String::new(),
         Some((last, [])) => last.clone(),
@@ -65,6 +65,10 @@ pub(super) fn wanted(shape: &Shape) -> String {
                 Shape::Map(values) => {
                     vec![format!("a table such as `{{ \"…\" = {} }}`", example(values))]
                 }
+                Shape::Table(keys) => {
+                    let names: Vec<&str> = keys.iter().map(|key| key.name.as_str()).collect();
+                    vec![format!("a table of {}", list(&names, "and"))]
+                }
                 shape => vec![wanted(shape)],
             });
             joined(&each.collect::<Vec<_>>(), "or")
@@ -85,14 +89,35 @@ fn plural(shape: &Shape) -> String {
 }
 
 /// The variants as they are written where they stand for a whole value.
-fn literals(variants: &[Variant]) -> Vec<String> {
+pub(super) fn literals(variants: &[Variant]) -> Vec<String> {
     let literal = |variant: &Variant| match &variant.settings {
-        Some(settings) if !variant.bare => {
-            format!("{{ {} = {} }}", variant.name, example(settings))
+        Some(settings) if !variant.bare || settings.keys().iter().any(|key| key.required) => {
+            with_settings(&variant.name, settings)
         }
         _ => format!("\"{}\"", variant.name),
     };
     variants.iter().map(literal).collect()
+}
+
+/// The variant `name` with the settings that it must have, as a value.
+pub(super) fn with_settings(name: &str, settings: &Shape) -> String {
+    format!("{{ {name} = {} }}", example(settings))
+}
+
+/// The names of all variants.
+pub(super) fn names(variants: &[Variant]) -> String {
+    let names: Vec<&str> = variants.iter().map(|one| one.name.as_str()).collect();
+    format!("the choices are {}", list(&names, "and"))
+}
+
+/// What may be written for a value of this shape, among others the name of one of `variants`.
+pub(super) fn offered(shape: &Shape, variants: &[Variant], path: &KeyPath) -> String {
+    let has_settings = |variant: &&Variant| {
+        variant.bare && variant.settings.as_ref().is_some_and(|one| !one.keys().is_empty())
+    };
+    let table = variants.iter().find(has_settings).map(|variant| path.key(&variant.name).header());
+    let hint = table.map(|table| format!("; one with settings is a table such as `{table}`"));
+    format!("write {}{}", wanted(shape), hint.unwrap_or_default())
 }
 
 /// A value that could stand there.
@@ -105,6 +130,11 @@ pub(super) fn example(shape: &Shape) -> String {
             bare.map_or("…".to_owned(), |variant| format!("\"{}\"", variant.name))
         }
         Shape::Either(shapes) => shapes.first().map_or("…".to_owned(), example),
+        Shape::Table(keys) => {
+            let required = keys.iter().filter(|key| key.required);
+            let written = required.map(|key| format!("{} = {}", key.name, example(&key.shape)));
+            format!("{{ {} }}", written.collect::<Vec<_>>().join(", "))
+        }
         Shape::String => "\"…\"".to_owned(),
         Shape::Boolean => "true".to_owned(),
         _ => "…".to_owned(),

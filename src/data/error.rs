@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use super::batch::BadImage;
+use crate::paths::looked_in;
 
 /// Data that is wrong or missing. Every variant names the file and, where there is one, the line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
     /// A file or folder that the system refuses to read, write or move.
-    #[error("cannot {action} `{}`: {source}", path.display())]
+    #[error("cannot {action} `{}`{}: {source}", path.display(), looked(path, source))]
     Io {
         /// What was tried, as a verb: "read", "write", ….
         action: &'static str,
@@ -19,7 +20,7 @@ pub enum DataError {
         source: std::io::Error,
     },
     /// The folder of a data set, or the table in it, is not there.
-    #[error("there is no `{}`", table.display())]
+    #[error("there is no `{}`{}", table.display(), looked_in(table))]
     NoTable {
         /// The table that was expected.
         table: PathBuf,
@@ -285,6 +286,14 @@ fn named(names: &[String], verb: &str) -> String {
 }
 
 /// `, line 3`, where the line is known.
+/// Where a file was looked for that is not there.
+fn looked(path: &Path, error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => looked_in(path),
+        _ => String::new(),
+    }
+}
+
 fn at(line: Option<u64>) -> String {
     line.map_or_else(String::new, |line| format!(", line {line}"))
 }

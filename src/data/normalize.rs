@@ -13,10 +13,14 @@ pub(super) struct Scale {
 /// torchxrayvision's models see −1024 to 1024 (its `xrv.datasets.normalize`).
 const XRV: f32 = 1024.0;
 
+/// The means and standard deviations of ImageNet's red, green and blue that torchvision's models for
+/// it were trained with.
+const IMAGENET: [[f64; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
+
 impl Scale {
     /// The scale of this image. For `per_image` mean and deviation are of what the image fills.
-    pub fn of(image: &Resized, normalize: &Normalize) -> Self {
-        let channels = fixed(normalize).unwrap_or_else(|| vec![per_image(image)]);
+    pub fn of(image: &Resized, normalize: &Normalize, channels: usize) -> Self {
+        let channels = fixed(normalize, channels).unwrap_or_else(|| vec![per_image(image)]);
         Self { channels }
     }
 
@@ -39,18 +43,26 @@ impl Scale {
 }
 
 /// What is taken off and multiplied where that is the same for all images.
-fn fixed(normalize: &Normalize) -> Option<Vec<[f32; 2]>> {
+fn fixed(normalize: &Normalize, channels: usize) -> Option<Vec<[f32; 2]>> {
     match normalize {
         Normalize::Named(NormalizeKind::Unit) => Some(vec![[0.0, 1.0]]),
         Normalize::Named(NormalizeKind::Xrv) => Some(vec![[0.5, 2.0 * XRV]]),
+        Normalize::Named(NormalizeKind::Imagenet) => {
+            let of_channels = |numbers: [f64; 3]| match channels {
+                1 => PerChannel::All(numbers.iter().sum::<f64>() / 3.0),
+                _ => PerChannel::Each(numbers.to_vec()),
+            };
+            let [mean, std] = IMAGENET.map(|numbers| Some(of_channels(numbers)));
+            Some(by_numbers(&NormalizeNumbers { mean, std, percentile: None }))
+        }
         Normalize::Named(NormalizeKind::PerImage) => None,
         Normalize::Numbers(numbers) => Some(by_numbers(numbers)),
     }
 }
 
 /// What black and white become in the first channel, where that is the same for all images.
-pub(super) fn fixed_levels(normalize: &Normalize) -> Option<[f32; 2]> {
-    let [black, gain] = fixed(normalize)?[0];
+pub(super) fn fixed_levels(normalize: &Normalize, channels: usize) -> Option<[f32; 2]> {
+    let [black, gain] = fixed(normalize, channels)?[0];
     Some([-black * gain, (1.0 - black) * gain])
 }
 
@@ -128,10 +140,21 @@ fn level(key: i32) -> f32 {
 /// # Errors
 /// The first fault found.
 pub fn check(image: &ImageConfig) -> Result<(), Fault> {
-    let Normalize::Numbers(numbers) = &image.normalize else { return Ok(()) };
+    let numbers = match &image.normalize {
+        Normalize::Numbers(numbers) => numbers,
+        Normalize::Named(NormalizeKind::Imagenet) if ![1, 3].contains(&image.channels) => {
+            let message = format!(
+                "\"imagenet\" has numbers for 1 or 3 channels, and images have {}",
+                image.channels
+            );
+            let help = "write `{ mean = […], std = […] }` with one number for each channel";
+            return Err(fault(&[], None, message, help).also(channels_place()));
+        }
+        Normalize::Named(_) => return Ok(()),
+    };
     let NormalizeNumbers { mean, std, percentile } = numbers;
-    let offered = "write \"unit\", \"per_image\", \"xrv\", `{ mean = 0.5, std = 0.25 }` or \
-                   `{ percentile = [0.5, 99.5] }`";
+    let offered = "write \"unit\", \"per_image\", \"imagenet\", \"xrv\", \
+                   `{ mean = 0.5, std = 0.25 }` or `{ percentile = [0.5, 99.5] }`";
     let both = "write both, such as `{ mean = 0.5, std = 0.25 }`";
     match (mean, std) {
         (None, None) if percentile.is_none() => {
@@ -158,6 +181,11 @@ pub fn check(image: &ImageConfig) -> Result<(), Fault> {
     per_channel("std", std.as_ref(), image.channels, above_0, "a number above 0, such as 0.25")
 }
 
+fn channels_place() -> FaultPlace {
+    let keys = ["image", "channels"].map(str::to_owned).to_vec();
+    FaultPlace::Setting { source: None, keys, entry: None }
+}
+
 fn per_channel(
     key: &'static str,
     numbers: Option<&PerChannel>,
@@ -175,12 +203,7 @@ fn per_channel(
         let message =
             format!("`{key}` has a length of {given}, but images have {channels} channel{s}");
         let help = "write one number for each channel, or one without brackets for all";
-        let channels = FaultPlace::Setting {
-            source: None,
-            keys: vec!["image".to_owned(), "channels".to_owned()],
-            entry: None,
-        };
-        return Err(fault(&[key], None, message, help).also(channels));
+        return Err(fault(&[key], None, message, help).also(channels_place()));
     }
     match each.iter().position(|number| !fits(*number)) {
         None => Ok(()),
@@ -221,7 +244,7 @@ mod tests {
         let normalize = normalize(text);
         let mut image = image.clone();
         stretch(&mut image, &normalize);
-        Scale::of(&image, &normalize).apply(image, channels)
+        Scale::of(&image, &normalize, channels).apply(image, channels)
     }
 
     #[derive(Deserialize)]
@@ -280,6 +303,16 @@ mod tests {
         assert_close(&seen(&image, "'xrv'", 1), &fixture.xrv, 1e-3);
         let text = "{ mean = [0.485, 0.456, 0.406], std = [0.229, 0.224, 0.225] }";
         assert_close(&seen(&image, text, 3), &fixture.imagenet, 1e-5);
+        assert_close(&seen(&image, "'imagenet'", 3), &fixture.imagenet, 1e-5);
+    }
+
+    #[test]
+    fn one_channel_has_the_averages_of_imagenets_three() {
+        let (fixture, image) = fixture();
+        let grey = seen(&image, "'imagenet'", 1);
+        assert_close(&grey, &seen(&image, "{ mean = 0.449, std = 0.226 }", 1), 1e-5);
+        let [red, blue] = [0, 2].map(|channel| &fixture.imagenet[channel * grey.len()..]);
+        assert!(grey.iter().zip(red.iter().zip(blue)).all(|(g, (r, b))| r < g && g < b));
     }
 
     #[test]

@@ -116,7 +116,7 @@ pub fn prepare(
     place: Place,
 ) -> Vec<f32> {
     normalize::stretch(&mut image, &config.normalize);
-    let scale = Scale::of(&image, &config.normalize);
+    let scale = Scale::of(&image, &config.normalize, config.channels);
     if let Some(augment) = augment {
         augment::apply(&mut image, augment, place);
     }

@@ -9,17 +9,18 @@ use crate::choice::NoSettings;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LossConfig {
-    /// Binary cross-entropy on logits, per label.
+    /// Binary cross-entropy on logits, for each label on its own.
     Bce(BceConfig),
-    /// Focal loss on logits, per label (Lin et al. 2017, arXiv:1708.02002).
+    /// Focal loss on logits, for each label on its own (Lin et al. 2017, arXiv:1708.02002):
+    /// examples that are easy count less.
     Focal(FocalConfig),
-    /// Softmax cross-entropy over classes.
+    /// Cross-entropy over the classes, after a softmax.
     CrossEntropy(CrossEntropyConfig),
-    /// Squared error.
+    /// The squared error.
     Mse(NoSettings),
-    /// Absolute error.
+    /// The absolute error.
     L1(NoSettings),
-    /// Squared near zero, absolute beyond `delta` (PyTorch's `HuberLoss`).
+    /// The squared error near zero and the absolute error beyond `delta` (PyTorch's `HuberLoss`).
     Huber(HuberConfig),
 }
 
@@ -27,11 +28,14 @@ pub enum LossConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BceConfig {
-    /// The weight of positives: one number per label, or `"balanced"` (negatives / positives among
-    /// the training labels); 1 when absent.
+    /// How much positives weigh against negatives: one number for each label, or `"balanced"` for
+    /// the number of negatives divided by that of positives among the training labels. Both weigh 1
+    /// when this is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"balanced")]
     pub pos_weight: Option<ClassWeights>,
-    /// Targets move this far towards 0.5: y(1 − s) + s/2. 0 to 1, 1 excluded.
+    /// How far targets move towards 0.5: a target y becomes y(1 − s) + s/2. From 0 to below 1.
+    #[schemars(example = 0.1)]
     pub label_smoothing: f64,
 }
 
@@ -40,9 +44,11 @@ pub struct BceConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct FocalConfig {
     /// How strongly easy examples are discounted; 0 gives cross-entropy.
+    #[schemars(example = 1.5)]
     pub gamma: f64,
-    /// The weight of positives (negatives have 1 − alpha); a negative number switches it off, as in
-    /// torchvision's `sigmoid_focal_loss`.
+    /// The weight of positives; negatives have 1 − alpha. A negative number weighs both alike, as
+    /// in torchvision's `sigmoid_focal_loss`.
+    #[schemars(example = 0.5)]
     pub alpha: f64,
 }
 
@@ -56,11 +62,13 @@ impl Default for FocalConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CrossEntropyConfig {
-    /// One number per class, or `"balanced"` (images / (classes × images of the class), as in
-    /// scikit-learn); 1 when absent.
+    /// The weight of each class: one number for each, or `"balanced"` for images / (classes ×
+    /// images of the class), as in scikit-learn. All weigh 1 when this is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"balanced")]
     pub class_weights: Option<ClassWeights>,
-    /// The share of the target spread evenly over all classes. 0 to 1, 1 excluded.
+    /// The share of the target that is spread evenly over all classes; from 0 to below 1.
+    #[schemars(example = 0.1)]
     pub label_smoothing: f64,
 }
 
@@ -68,7 +76,8 @@ pub struct CrossEntropyConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HuberConfig {
-    /// Where the squared part ends; above 0.
+    /// The error at which the loss turns from squared to absolute; above 0.
+    #[schemars(example = 0.5)]
     pub delta: f64,
 }
 
@@ -92,6 +101,6 @@ pub enum ClassWeights {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WeightRule {
-    /// In inverse proportion to how often a class occurs.
+    /// Weights are in inverse proportion to how often a class occurs.
     Balanced,
 }

@@ -17,28 +17,39 @@ use crate::ops::MatmulPrecision;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemoryConfig {
-    /// The numbers that activations and weights are held in.
+    /// The numbers that activations and weights are held in. docs/precision.md says what each is
+    /// good for.
+    #[schemars(example = &"bf16")]
     pub precision: Precision,
-    /// Images that go through the network at once, or `"auto"`; the whole batch when absent. The
-    /// gradient is that of the whole batch, but for BatchNorm, which normalises over these images.
+    /// How many images go through the network at once, at most; `"auto"` takes as many as is
+    /// fastest. The gradient stays that of the whole batch, but for BatchNorm, which normalises
+    /// over the images that go through at once. The whole batch goes through at once when this is
+    /// left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 8)]
     pub micro_batch: Option<MicroBatch>,
-    /// What running statistics move towards where a batch is taken in several parts.
+    /// What BatchNorm's running statistics move towards, once a step, where a batch goes through in
+    /// several parts.
     pub batch_norm: BatchStatistics,
-    /// The memory that a step must fit in, such as `"10GiB"` or `"90%"` of the device's; 90% when
-    /// something is chosen automatically and this is absent. A run that is predicted to take more than
-    /// is written here does not start.
+    /// The memory that a step must fit in, such as `"10GiB"`, `"800MiB"` or `"90%"` of the
+    /// device's. A run that is predicted to take more does not start. When this is left out, what
+    /// is chosen automatically must fit in 90%.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"10GiB")]
     pub budget: Option<String>,
-    /// What a dense layer keeps for its backward pass where it runs fused (on CUDA, without dropout,
-    /// with `norm = "batch"`); `"keep"` when absent.
+    /// What a dense layer of a DenseNet keeps for its backward pass where it runs fused, which it
+    /// does on CUDA with `norm = "batch"` and without dropout; `"keep"` when this is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"share")]
     pub dense_layers: Option<DenseLayers>,
-    /// Which stages of the chain keep what their backward pass needs; all when absent.
+    /// Which stages of the chain keep what their backward pass needs; the others compute it again.
+    /// All keep it when this is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"sqrt")]
     pub checkpointing: Option<Choice<CheckpointingConfig>>,
-    /// Where what is kept waits for the backward pass; on the device when absent.
+    /// Where what is kept waits for the backward pass; on the device when this is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"host")]
     pub offload: Option<Choice<OffloadConfig>>,
     /// Whether the optimizer's state waits in host memory between steps.
     pub offload_optimizer: bool,
@@ -64,15 +75,16 @@ pub enum Precision {
     /// 32-bit floating point throughout.
     #[default]
     Fp32,
-    /// 32-bit numbers, rounded to TF32 where convolutions multiply them. On CUDA only.
+    /// 32-bit numbers, which convolutions round to TF32 where they multiply them; on CUDA only.
     Tf32,
-    /// Activations in bfloat16; weights, statistics, losses and sums in 32 bits.
+    /// Activations are bfloat16; weights, statistics, losses and sums have 32 bits.
     Bf16,
-    /// Activations in 16-bit floating point; weights, statistics, losses and sums in 32 bits; the loss
-    /// is scaled so that small gradients survive, and steps whose gradients overflow are left out.
+    /// Activations are 16-bit floating point; weights, statistics, losses and sums have 32 bits.
+    /// The loss is scaled so that small gradients survive, and a step whose gradients overflow is
+    /// left out.
     Fp16,
-    /// Everything in 16-bit floating point, as PyTorch's `.half()`: weights, gradients, running
-    /// statistics and the optimizer's state too. Without a scale of the loss.
+    /// Everything is 16-bit floating point, as after PyTorch's `.half()`: weights, gradients,
+    /// running statistics and the optimizer's state too. The loss is not scaled.
     Half,
 }
 
@@ -151,7 +163,8 @@ pub enum MicroBatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Auto {
-    /// Chosen by the program.
+    /// The program chooses: as many images as is fastest within the budget. What is left out under
+    /// `[memory]` is chosen with it.
     Auto,
 }
 
@@ -171,10 +184,11 @@ pub enum BatchStatistics {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DenseLayers {
-    /// The outputs of every layer's 1×1 convolution.
+    /// The layer keeps the output of its 1×1 convolution.
     #[default]
     Keep,
-    /// Only the block's own maps; the 1×1 convolutions run again in the backward pass.
+    /// The layer keeps nothing but the block's own maps; its 1×1 convolution runs again in the
+    /// backward pass.
     Share,
 }
 
@@ -192,19 +206,20 @@ impl DenseLayers {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckpointingConfig {
-    /// Every stage keeps what backward needs; nothing is recomputed.
+    /// Every stage keeps what its backward pass needs; nothing is computed again.
     None(NoSettings),
-    /// Runs of equally many stages keep their input; all but the last run are computed again before
-    /// their backward pass (PyTorch's `checkpoint_sequential`).
+    /// The chain is cut into segments of equally many stages. Each keeps its input, and all but the
+    /// last are computed again before their backward pass (PyTorch's `checkpoint_sequential`).
     Sequential(SequentialConfig),
-    /// As `sequential` with √n segments for n stages (Chen et al. 2016, arXiv:1604.06174).
+    /// As `sequential`, with √n segments for n stages (Chen et al. 2016, arXiv:1604.06174).
     Sqrt(NoSettings),
-    /// Every stage but the last keeps its input only.
+    /// Every stage but the last keeps nothing but its input.
     Every(NoSettings),
-    /// Segments end after the stages named.
+    /// The chain is cut into segments after the stages that are named.
     Manual(ManualConfig),
-    /// The least recomputation that fits the budget, by dynamic programming over the stages' bytes
-    /// and operations (Beaumont et al. 2019, "Optimal checkpointing for heterogeneous chains").
+    /// As little is computed again as the budget allows, by dynamic programming over the stages'
+    /// bytes and operations (Beaumont et al. 2019, "Optimal checkpointing for heterogeneous
+    /// chains").
     Budget(NoSettings),
 }
 
@@ -218,7 +233,9 @@ impl Default for CheckpointingConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SequentialConfig {
-    /// How many segments; at least 1, and more than there are stages are as many as there are.
+    /// How many segments there are; at least 1. More than there are stages are as many as there
+    /// are.
+    #[schemars(example = 4)]
     pub segments: usize,
 }
 
@@ -227,6 +244,7 @@ pub struct SequentialConfig {
 #[serde(deny_unknown_fields)]
 pub struct ManualConfig {
     /// The last stage of each segment but the last, by name; `trainer plan` lists the names.
+    #[schemars(example = ["denseblock2", "transition2"])]
     pub after: Vec<String>,
 }
 
@@ -234,11 +252,11 @@ pub struct ManualConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OffloadConfig {
-    /// On the device.
+    /// What is kept waits on the device.
     None(NoSettings),
-    /// In the host's memory.
+    /// What is kept waits in the host's memory.
     Host(NoSettings),
-    /// In a file.
+    /// What is kept waits in a file.
     Disk(DiskOffloadConfig),
 }
 
@@ -263,7 +281,9 @@ impl Default for OffloadConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskOffloadConfig {
-    /// A folder on a fast disk; what is written there is gone when the run ends.
+    /// A folder on a fast disk. A relative path counts from the folder in which the program is
+    /// started. What is written there is gone when the run ends.
+    #[schemars(example = &"/scratch")]
     pub path: PathBuf,
 }
 

@@ -12,11 +12,15 @@ use crate::model::sequential::SequentialConfig;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelConfig {
-    /// DenseNet-BC (Huang et al. 2017, arXiv:1608.06993).
+    /// DenseNet-BC (Huang et al. 2017, arXiv:1608.06993). Its size is a published `depth`, or
+    /// `growth`, `blocks` and `stem` by hand.
     Densenet(DensenetConfig),
-    /// ResNet (He et al. 2016, arXiv:1512.03385).
+    /// ResNet (He et al. 2016, arXiv:1512.03385). Its size is a published `depth`, or `block` and
+    /// `blocks` by hand.
     Resnet(ResnetConfig),
-    /// A list of layers.
+    /// A list of layers, each run on the output of the one before it. Weights have the names that
+    /// `torch.nn.Sequential` of the same layers gives, and are drawn as PyTorch draws them by
+    /// default.
     Sequential(SequentialConfig),
 }
 
@@ -24,27 +28,37 @@ pub enum ModelConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DensenetConfig {
-    /// 121, 161, 169 or 201; sets `growth`, `blocks` and `stem` as published.
+    /// A published depth, 121, 161, 169 or 201. It sets `growth`, `blocks` and `stem`, which must
+    /// then be left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 121)]
     pub depth: Option<usize>,
-    /// Channels each dense layer adds.
+    /// How many channels each dense layer adds.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 32)]
     pub growth: Option<usize>,
-    /// Dense layers in each block.
+    /// How many dense layers each block has.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = [6, 12, 24, 16])]
     pub blocks: Option<Vec<usize>>,
-    /// Channels after the first convolution.
+    /// How many channels the first convolution puts out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 64)]
     pub stem: Option<usize>,
-    /// The 1×1 convolution of a layer gives `bottleneck × growth` channels; 4 as published.
+    /// The 1×1 convolution of a dense layer puts out this many times `growth` channels; 4, as
+    /// published, when this is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 4)]
     pub bottleneck: Option<usize>,
-    /// A transition keeps this share of the channels; 0.5 as published.
+    /// The share of its channels that a transition keeps, above 0 and at most 1; 0.5, as published,
+    /// when this is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 0.5)]
     pub compression: Option<f64>,
-    /// The probability that an output of a dense layer is dropped in training.
+    /// The probability that an output of a dense layer is dropped in training; from 0 to below 1.
+    #[schemars(example = 0.2)]
     pub dropout: f64,
-    /// How activations are normalised.
+    /// What activations are normalised over.
     pub norm: Norm,
 }
 
@@ -52,22 +66,28 @@ pub struct DensenetConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ResnetConfig {
-    /// 18, 34, 50, 101, 152 or 200; with `form = "cifar"` 6n + 2 (basic blocks) or 9n + 2
-    /// (bottlenecks), such as 20, 110, 1001 or 2000.
+    /// A published depth, 18, 34, 50, 101, 152 or 200. With `form = "cifar"` it is 6n + 2 (basic
+    /// blocks) or 9n + 2 (bottlenecks), such as 20, 110, 1001 or 2000. It sets `blocks`, which must
+    /// then be left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 50)]
     pub depth: Option<usize>,
-    /// Which of the two published forms.
+    /// Which of the two published forms the network has.
     pub form: ResnetForm,
-    /// The residual block; set by `depth` where only one fits.
+    /// The kind of residual block. `depth` sets it where only one kind fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<ResnetBlock>,
-    /// Residual blocks in each group.
+    /// How many residual blocks each group has. Each group but the first halves the maps and
+    /// doubles the channels.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = [3, 4, 6, 3])]
     pub blocks: Option<Vec<usize>>,
-    /// Channels after the first convolution; 64 as published, 16 for CIFAR.
+    /// How many channels the first convolution puts out. When this is left out it is 64, or 16 with
+    /// `form = "cifar"`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 64)]
     pub stem: Option<usize>,
-    /// How activations are normalised.
+    /// What activations are normalised over.
     pub norm: Norm,
 }
 
@@ -75,10 +95,10 @@ pub struct ResnetConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ResnetForm {
-    /// 7×7 convolution and max-pooling, four groups; as torchvision has it.
+    /// For ImageNet, as torchvision has it: a 7×7 convolution and max-pooling, then four groups.
     #[default]
     Imagenet,
-    /// 3×3 convolution, three groups, shortcuts without parameters.
+    /// For CIFAR: a 3×3 convolution, then three groups, with shortcuts that have no parameters.
     Cifar,
 }
 
@@ -96,11 +116,11 @@ pub enum ResnetBlock {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Norm {
-    /// Over the batch (Ioffe and Szegedy 2015).
+    /// Over the images that go through the network at once (BatchNorm, Ioffe and Szegedy 2015).
     #[default]
     Batch,
-    /// Over groups of channels of one image (Wu and He 2018), up to 32 groups: independent of the
-    /// batch size.
+    /// Over groups of channels of one image, up to 32 groups (GroupNorm, Wu and He 2018):
+    /// independent of the batch size.
     Group,
 }
 
@@ -108,30 +128,36 @@ pub enum Norm {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeadConfig {
-    /// Names the head in metrics (`val/<name>/auroc`) and weights (`classifier.<name>`).
+    /// The head's name in metrics (`val/<name>/auroc`) and weights (`classifier.<name>`). It may
+    /// have letters, digits, `_` and `-`.
+    #[schemars(example = &"findings")]
     pub name: String,
-    /// What its outputs mean.
+    /// What the head's outputs mean.
     pub task: Task,
-    /// The labels, as the data layout names them; for `multiclass`, the classes. Or
-    /// `{ count = 3, prefix = "y" }` for `y0`, `y1` and `y2`.
+    /// The labels, as the data set names them; for `multiclass`, the classes. Many numbered ones
+    /// are written in short: `{ count = 3, prefix = "y" }` is `y0`, `y1` and `y2`.
     #[serde(with = "labels")]
     #[schemars(with = "labels::LabelsConfig")]
+    #[schemars(example = ["Edema", "Pneumonia"])]
     pub labels: Vec<String>,
-    /// The weight of its loss in the sum over heads.
+    /// The weight of the head's loss in the sum over all heads; 0 or more.
     #[serde(default = "one")]
+    #[schemars(example = 0.1)]
     pub weight: f64,
-    /// Widths of hidden layers (each with ReLU) between the features and the outputs.
+    /// The widths of hidden layers, each with ReLU, between the features and the outputs.
     #[serde(default)]
+    #[schemars(example = [256])]
     pub hidden: Vec<usize>,
-    /// The probability that a feature is dropped before each layer of the head in training.
+    /// The probability that a feature is dropped in training, before each layer of the head; from 0
+    /// to below 1.
     #[serde(default)]
+    #[schemars(example = 0.5)]
     pub dropout: f64,
-    /// Whether the network's features are the outputs as they are, without a layer of the head's
-    /// own.
+    /// Whether the network's features are the head's outputs as they are, with no layer between.
     #[serde(default, skip_serializing_if = "is_false")]
     pub direct: bool,
-    /// The loss; `bce` for `multilabel` and `binary`, `cross_entropy` for `multiclass`, `mse` for
-    /// `regression` when absent.
+    /// The loss. When it is left out it is `bce` for `multilabel` and `binary` heads,
+    /// `cross_entropy` for `multiclass` heads and `mse` for `regression` heads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<Choice<LossConfig>>,
 }
@@ -149,12 +175,12 @@ fn is_false(value: &bool) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
-    /// One logit per label, each positive or negative on its own.
+    /// Any of the labels may be present: one logit for each label.
     Multilabel,
-    /// One logit for one label.
+    /// One label is present or absent: one logit.
     Binary,
-    /// One logit per class, one class true.
+    /// Exactly one of the classes is true: one logit for each class.
     Multiclass,
-    /// One number per label.
+    /// Each label is a number: one output for each label.
     Regression,
 }

@@ -23,9 +23,11 @@ pub(super) enum LabelsConfig {
 #[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Numbered {
-    /// How many.
+    /// How many labels there are.
+    #[schemars(example = 3258)]
     count: usize,
-    /// What stands before the number.
+    /// What stands before the number, which counts from 0.
+    #[schemars(example = &"y")]
     prefix: String,
 }
 

@@ -11,18 +11,19 @@ use crate::choice::NoSettings;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OptimizerConfig {
-    /// Stochastic gradient descent.
+    /// Stochastic gradient descent, with momentum where that is given.
     Sgd(SgdConfig),
     /// Adam with L2 regularisation (Kingma and Ba 2015).
     Adam(AdamConfig),
     /// Adam with decoupled weight decay (Loshchilov and Hutter 2019).
     #[serde(rename = "adamw")]
     AdamW(AdamWConfig),
-    /// RMSprop.
+    /// RMSprop: the gradient is divided by the root of its running mean square.
     Rmsprop(RmspropConfig),
-    /// Adagrad.
+    /// Adagrad (Duchi et al. 2011): the gradient is divided by the root of the sum of its squares
+    /// so far.
     Adagrad(AdagradConfig),
-    /// Lion (Chen et al. 2023, arXiv:2302.06675).
+    /// Lion (Chen et al. 2023, arXiv:2302.06675): each weight moves by the sign of the momentum.
     Lion(LionConfig),
 }
 
@@ -30,15 +31,20 @@ pub enum OptimizerConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SgdConfig {
-    /// Learning rate.
+    /// The learning rate; above 0.
+    #[schemars(example = 0.1)]
     pub lr: f64,
-    /// Share of the last update kept.
+    /// The share of the last update that the next one keeps; from 0 to below 1.
+    #[schemars(example = 0.9)]
     pub momentum: f64,
-    /// Share of the gradient left out of the momentum.
+    /// The share of the gradient that does not enter the momentum. It needs `momentum` above 0.
+    #[schemars(example = 0.1)]
     pub dampening: f64,
-    /// Looks ahead along the momentum; needs `momentum` above 0 and `dampening` 0.
+    /// Whether the gradient looks ahead along the momentum (Nesterov). It needs `momentum` above 0
+    /// and `dampening` 0.
     pub nesterov: bool,
-    /// L2 regularisation.
+    /// The strength of L2 regularisation.
+    #[schemars(example = 1e-4)]
     pub weight_decay: f64,
 }
 
@@ -52,15 +58,20 @@ impl Default for SgdConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdamConfig {
-    /// Learning rate.
+    /// The learning rate; above 0.
+    #[schemars(example = 3e-4)]
     pub lr: f64,
-    /// Decay of the running mean and of the running square of the gradient.
+    /// How much of the running mean and of the running square of the gradient each step keeps; each
+    /// from 0 to below 1.
+    #[schemars(example = [0.9, 0.99])]
     pub betas: [f64; 2],
-    /// Added to the denominator.
+    /// A small number that keeps the denominator above 0.
+    #[schemars(example = 1e-6)]
     pub eps: f64,
-    /// L2 regularisation.
+    /// The strength of L2 regularisation.
+    #[schemars(example = 1e-4)]
     pub weight_decay: f64,
-    /// Uses the largest running square so far (Reddi et al. 2018).
+    /// Whether the update is divided by the largest running square so far (Reddi et al. 2018).
     pub amsgrad: bool,
 }
 
@@ -74,15 +85,21 @@ impl Default for AdamConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdamWConfig {
-    /// Learning rate.
+    /// The learning rate; above 0.
+    #[schemars(example = 3e-4)]
     pub lr: f64,
-    /// Decay of the running mean and of the running square of the gradient.
+    /// How much of the running mean and of the running square of the gradient each step keeps; each
+    /// from 0 to below 1.
+    #[schemars(example = [0.9, 0.99])]
     pub betas: [f64; 2],
-    /// Added to the denominator.
+    /// A small number that keeps the denominator above 0.
+    #[schemars(example = 1e-6)]
     pub eps: f64,
-    /// Decoupled weight decay.
+    /// The strength of weight decay, which does not pass through the gradient: each step takes `lr`
+    /// times this share off every weight.
+    #[schemars(example = 1e-5)]
     pub weight_decay: f64,
-    /// Uses the largest running square so far (Reddi et al. 2018).
+    /// Whether the update is divided by the largest running square so far (Reddi et al. 2018).
     pub amsgrad: bool,
 }
 
@@ -96,17 +113,23 @@ impl Default for AdamWConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RmspropConfig {
-    /// Learning rate.
+    /// The learning rate; above 0.
+    #[schemars(example = 1e-3)]
     pub lr: f64,
-    /// Decay of the running square of the gradient.
+    /// How much of the running square of the gradient each step keeps; from 0 to below 1.
+    #[schemars(example = 0.9)]
     pub alpha: f64,
-    /// Added to the denominator.
+    /// A small number that keeps the denominator above 0.
+    #[schemars(example = 1e-6)]
     pub eps: f64,
-    /// Share of the last update kept.
+    /// The share of the last update that the next one keeps; from 0 to below 1.
+    #[schemars(example = 0.9)]
     pub momentum: f64,
-    /// Normalises by the variance of the gradient instead of its square.
+    /// Whether the gradient is divided by its standard deviation, in place of the root of its mean
+    /// square.
     pub centered: bool,
-    /// L2 regularisation.
+    /// The strength of L2 regularisation.
+    #[schemars(example = 1e-4)]
     pub weight_decay: f64,
 }
 
@@ -120,13 +143,17 @@ impl Default for RmspropConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdagradConfig {
-    /// Learning rate.
+    /// The learning rate; above 0.
+    #[schemars(example = 0.05)]
     pub lr: f64,
-    /// Decay of the learning rate with the number of steps.
+    /// How fast the learning rate falls: in step n it is `lr / (1 + (n - 1) * lr_decay)`.
+    #[schemars(example = 1e-3)]
     pub lr_decay: f64,
-    /// Added to the denominator.
+    /// A small number that keeps the denominator above 0.
+    #[schemars(example = 1e-8)]
     pub eps: f64,
-    /// L2 regularisation.
+    /// The strength of L2 regularisation.
+    #[schemars(example = 1e-4)]
     pub weight_decay: f64,
 }
 
@@ -140,11 +167,16 @@ impl Default for AdagradConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LionConfig {
-    /// Learning rate.
+    /// The learning rate; above 0.
+    #[schemars(example = 3e-5)]
     pub lr: f64,
-    /// Interpolation of the update and decay of the running mean.
+    /// How much of the running mean enters an update, and how much of it each step keeps; each from
+    /// 0 to below 1.
+    #[schemars(example = [0.95, 0.98])]
     pub betas: [f64; 2],
-    /// Decoupled weight decay.
+    /// The strength of weight decay, which does not pass through the gradient: each step takes `lr`
+    /// times this share off every weight.
+    #[schemars(example = 0.1)]
     pub weight_decay: f64,
 }
 
@@ -158,17 +190,20 @@ impl Default for LionConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleConfig {
-    /// The optimizer's learning rate throughout.
+    /// The rate stays the optimizer's throughout.
     Constant(NoSettings),
-    /// Warm-up, then a straight line down to `end_factor` at the last step.
+    /// The rate rises over the warm-up and then falls in a straight line to `end_factor` at the
+    /// last step.
     Linear(LinearConfig),
-    /// Warm-up, then half a cosine down to `end_factor` at the last step.
+    /// The rate rises over the warm-up and then falls along half a cosine to `end_factor` at the
+    /// last step.
     Cosine(CosineConfig),
-    /// Multiplied by `gamma` every `every_epochs` epochs.
+    /// The rate is multiplied by `gamma` every `every_epochs` epochs.
     Step(StepConfig),
-    /// Up and down once (PyTorch's `OneCycleLR` without cycling the momentum).
+    /// The rate rises once to the optimizer's, its highest, and falls again (PyTorch's `OneCycleLR`
+    /// without a cycle of the momentum).
     OneCycle(OneCycleConfig),
-    /// Multiplied by `factor` when a metric has not improved for `patience` epochs.
+    /// The rate is multiplied by `factor` when a metric has not improved for `patience` epochs.
     Plateau(PlateauConfig),
 }
 
@@ -182,9 +217,12 @@ impl Default for ScheduleConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinearConfig {
-    /// Epochs over which the rate rises from near 0 to the optimizer's; may be a fraction.
+    /// Over how many epochs the rate rises from near 0 to the optimizer's; it may be a fraction. A
+    /// warm-up longer than the training ends with it, and a warning says so.
+    #[schemars(example = 1.0)]
     pub warmup_epochs: f64,
-    /// The rate at the last step, as a share of the optimizer's.
+    /// The rate at the last step, as a share of the optimizer's; from 0 to 1.
+    #[schemars(example = 0.01)]
     pub end_factor: f64,
 }
 
@@ -198,9 +236,12 @@ impl Default for LinearConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CosineConfig {
-    /// Epochs over which the rate rises from near 0 to the optimizer's; may be a fraction.
+    /// Over how many epochs the rate rises from near 0 to the optimizer's; it may be a fraction. A
+    /// warm-up longer than the training ends with it, and a warning says so.
+    #[schemars(example = 1.0)]
     pub warmup_epochs: f64,
-    /// The rate at the last step, as a share of the optimizer's.
+    /// The rate at the last step, as a share of the optimizer's; from 0 to 1.
+    #[schemars(example = 0.01)]
     pub end_factor: f64,
 }
 
@@ -208,9 +249,11 @@ pub struct CosineConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StepConfig {
-    /// Epochs between drops.
+    /// How many epochs lie between two drops of the rate; at least 1.
+    #[schemars(example = 30)]
     pub every_epochs: usize,
-    /// The factor of each drop.
+    /// What the rate is multiplied by at each drop; above 0 and at most 1.
+    #[schemars(example = 0.5)]
     pub gamma: f64,
 }
 
@@ -224,11 +267,14 @@ impl Default for StepConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OneCycleConfig {
-    /// The share of the steps spent rising.
+    /// The share of the steps over which the rate rises; between 0 and 1.
+    #[schemars(example = 0.2)]
     pub pct_start: f64,
-    /// The first rate is the highest divided by this.
+    /// The first rate is the highest divided by this; at least 1.
+    #[schemars(example = 10.0)]
     pub div_factor: f64,
-    /// The last rate is the first divided by this.
+    /// The last rate is the first divided by this; above 0.
+    #[schemars(example = 1000.0)]
     pub final_div_factor: f64,
 }
 
@@ -242,15 +288,20 @@ impl Default for OneCycleConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlateauConfig {
-    /// The metric watched, such as `val/loss` or `val/findings/auroc`.
+    /// The metric that is watched, such as `val/loss` or `val/findings/auroc`.
+    #[schemars(example = &"val/findings/auroc")]
     pub metric: String,
-    /// The factor of each drop, below 1.
+    /// What the rate is multiplied by at each drop; between 0 and 1.
+    #[schemars(example = 0.5)]
     pub factor: f64,
-    /// Epochs without improvement before a drop.
+    /// How many epochs may pass without an improvement before the rate drops.
+    #[schemars(example = 3)]
     pub patience: usize,
     /// The least change that counts as an improvement.
+    #[schemars(example = 0.001)]
     pub min_delta: f64,
-    /// The rate never goes below this.
+    /// The rate never drops below this.
+    #[schemars(example = 1e-6)]
     pub min_lr: f64,
 }
 
@@ -270,6 +321,7 @@ impl Default for PlateauConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EmaConfig {
-    /// The share of the average kept at each step, below 1; such as 0.999.
+    /// The share of the average that each step keeps; from 0 to below 1.
+    #[schemars(example = 0.999)]
     pub decay: f64,
 }

@@ -63,6 +63,16 @@ impl ScheduleConfig {
         })
     }
 
+    /// The schedule's name and the epochs that its rate rises for, where it rises first. A warm-up
+    /// longer than the training ends with it.
+    pub fn warmup_epochs(&self) -> Option<(&'static str, f64)> {
+        match self {
+            Self::Linear(config) => Some(("linear", config.warmup_epochs)),
+            Self::Cosine(config) => Some(("cosine", config.warmup_epochs)),
+            Self::Constant(_) | Self::Step(_) | Self::OneCycle(_) | Self::Plateau(_) => None,
+        }
+    }
+
     /// The metric that the schedule watches, if it watches one.
     pub fn metric(&self) -> Option<&str> {
         match self {
@@ -163,6 +173,23 @@ mod tests {
         let schedule = ScheduleConfig::Cosine(config).init(0.8, 4, 10, false);
         assert_eq!(schedule.lr(0), 0.1);
         assert_eq!(schedule.lr(7), 0.8);
+    }
+
+    #[test]
+    fn a_warm_up_longer_than_the_training_rises_to_the_full_rate_at_its_end() {
+        for (warmup_epochs, epochs) in [(1.0, 1), (2.0, 1), (7.5, 3)] {
+            for config in [
+                ScheduleConfig::Linear(LinearConfig { warmup_epochs, end_factor: 0.0 }),
+                ScheduleConfig::Cosine(CosineConfig { warmup_epochs, end_factor: 0.0 }),
+            ] {
+                for steps_per_epoch in [1, 4] {
+                    let schedule = config.init(0.8, steps_per_epoch, epochs, false);
+                    let last = steps_per_epoch * epochs - 1;
+                    assert_eq!(schedule.lr(last), 0.8, "{config:?}");
+                    assert!((0..last).all(|step| schedule.lr(step) < schedule.lr(step + 1)));
+                }
+            }
+        }
     }
 
     #[test]

@@ -248,7 +248,7 @@ fn optimizer(config: &Config) -> Result<(), Fault> {
     let train = &config.train;
     let optimizer = &train.optimizer.0;
     optimizer.check().map_err(|fault| below("train.optimizer", fault))?;
-    let schedule = train.schedule.0.check(optimizer.lr(), train.epochs);
+    let schedule = train.schedule.0.check(optimizer.lr());
     schedule.map_err(|fault| below("train.schedule", fault))?;
     if let Some(norm) = train.clip_norm {
         check_clip_norm(norm).map_err(|fault| below("train", fault))?;
@@ -262,12 +262,7 @@ fn optimizer(config: &Config) -> Result<(), Fault> {
 fn early_stopping(config: &Config) -> Result<(), Fault> {
     let Some(stop) = &config.train.early_stopping else { return Ok(()) };
     at_least_one("train.early_stopping.patience", stop.patience)?;
-    within("train.early_stopping.min_delta", stop.min_delta, 0.0.., "0 or more")?;
-    let (start, epochs) = (stop.start_epoch, config.train.epochs);
-    let key = "train.early_stopping.start_epoch";
-    let message = format!("early stopping from epoch {start} on, but there are only {epochs}");
-    let help = format!("write {epochs} or less, or remove `[train.early_stopping]`");
-    require(start <= epochs, key, message, help).map_err(|fault| fault.also("train.epochs"))
+    within("train.early_stopping.min_delta", stop.min_delta, 0.0.., "0 or more")
 }
 
 /// What each precision needs; whether there is a GPU is seen when the device is opened.

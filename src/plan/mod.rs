@@ -17,6 +17,7 @@ mod planner;
 mod predict;
 mod reasons;
 mod saved;
+mod warnings;
 #[cfg(test)]
 mod tests;
 

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::lock::{LOCK_FILE, LockError, RunLock};
 use super::state::{BEST, DAMAGED_LAST, Disk, LAST, OLDER, StateError, exists};
+use crate::paths::looked_in;
 
 /// The resolved configuration of a run, in its folder.
 pub const CONFIG_FILE: &str = "config.toml";
@@ -41,7 +42,10 @@ pub enum FolderError {
     )]
     Exists(PathBuf),
     /// To be resumed, and there is none of that name.
-    #[error("there is no run to resume in {}. To start it, leave out --resume.", .0.display())]
+    #[error(
+        "there is no run to resume in {}{}. To start it, leave out --resume.",
+        .0.display(), looked_in(.0)
+    )]
     NothingToResume(PathBuf),
     /// The folder holds something else.
     #[error(

@@ -73,6 +73,8 @@ pub(super) fn measure(
     command
         .args((!sweep.synthetic).then_some("--data"))
         .args(["--with-parent", &std::process::id().to_string()]);
+    // What it says is read, and kept in a file.
+    command.env("NO_COLOR", "1");
     command.stdin(Stdio::null()).stdout(printed).stderr(told);
     let mut child = command.spawn().map_err(SweepError::at("start", &sweep.program))?;
     let waited = wait(&mut child, stop).map_err(SweepError::at("wait for", &sweep.program))?;

@@ -21,6 +21,9 @@ fn messages(mistakes: &[Mistake]) -> String {
     all
 }
 
+const EPOCHS: &str = "epochs = 20";
+const TWO_OFFLOADS: &str = "offload = \"none\"\noffload = \"host\"";
+
 #[test]
 fn syntax_errors_show_their_place() {
     let mistakes: &[Mistake] = &[
@@ -30,6 +33,51 @@ fn syntax_errors_show_their_place() {
         ("an array that is not closed", "[\"PA\", \"AP\"]", "[\"PA\", \"AP\"", ""),
         ("a key twice", "epochs = 20", "epochs = 20\nepochs = 30", "epochs"),
         ("a table twice", "[memory]", "[train]", "train"),
+        (
+            "a choice by name and as a table",
+            EPOCHS,
+            "epochs = 20\noptimizer = \"sgd\"",
+            "optimizer",
+        ),
+        (
+            "the same choice by name and as a table",
+            EPOCHS,
+            "epochs = 20\noptimizer = \"adamw\"",
+            "optimizer",
+        ),
+        (
+            "a choice as an inline table and as a table",
+            EPOCHS,
+            "epochs = 20\nschedule = { step = { gamma = 0.5 } }",
+            "schedule",
+        ),
+        (
+            "a choice as a table and by name",
+            "[train.optimizer.adamw]\nlr = 3e-4",
+            "[memory.offload.host]\n[memory]\noffload = \"none\"",
+            "offload",
+        ),
+        (
+            "a choice by name and its table without a variant",
+            "[memory]\nprecision = \"fp32\"",
+            "[memory]\noffload = \"none\"\n[memory.offload]\ndisk = { path = \"/tmp\" }",
+            "offload",
+        ),
+        (
+            "a choice of a head",
+            "labels = [\"PA\", \"AP\", \"Lateral\"]",
+            "labels = [\"PA\", \"AP\"]\nloss = \"cross_entropy\"\n[heads.loss.focal]",
+            "loss",
+        ),
+        (
+            "a choice with a dotted key",
+            "precision = \"fp32\"",
+            "checkpointing = \"every\"\ncheckpointing.sequential.segments = 2",
+            "checkpointing",
+        ),
+        ("a model by name and as a table", "[run]\n", "model = \"resnet\"\n[run]\n", "model"),
+        ("a choice by name twice", "precision = \"fp32\"", TWO_OFFLOADS, "offload"),
+        ("a table that is a value already", "[run]\n", "memory = 3\n[memory.x]\n[run]\n", "memory"),
         ("a colon", "epochs = 20", "epochs: 20", ":"),
         ("Python's true", "use = \"cpu\"", "use = True", "True"),
         ("a value is missing", "epochs = 20", "epochs =", ""),
@@ -143,6 +191,17 @@ fn unknown_choices_show_the_nearest_or_all() {
         ("a word like none", "\"letterbox\"", "\"zoom\"", "\"zoom\""),
         ("a word in an array", "views = [\"PA\", \"AP\"]", "views = [\"PA\", \"LL\"]", "\"LL\""),
         ("a task", "\"multilabel\"", "\"multi-label\"", "\"multi-label\""),
+        ("a scale", "\"letterbox\"", "\"crop\", normalize = \"zscore\"", "\"zscore\""),
+        ("a device by a table", "\"cpu\"", "{ gpu = 0 }", "{ gpu = 0 }"),
+        ("a cache", "validation = { fraction = 0.1 }", "cache = \"ssd\"", "\"ssd\""),
+        (
+            "a sampler without its settings",
+            "validation = { fraction = 0.1 }",
+            "sampler = \"weighted\"",
+            "\"weighted\"",
+        ),
+        ("a micro-batch", "precision = \"fp32\"", "micro_batch = \"half\"", "\"half\""),
+        ("weights", "\"balanced\"", "\"equal\"", "\"equal\""),
         ("a policy", "\"ones\"", "\"one\"", "\"one\""),
         ("a policy of a label", "\"ones\"", "{ Edema = \"maybe\" }", "\"maybe\""),
         ("a policy with settings", "\"ones\"", "{ smoth = [0.5, 0.8] }", "[0.5, 0.8]"),
@@ -157,6 +216,9 @@ fn unknown_choices_show_the_nearest_or_all() {
     ];
     insta::assert_snapshot!(messages(mistakes));
 }
+
+const BASIC_1001: &str = "[model.resnet]\nform = \"cifar\"\nblock = \"basic\"\ndepth = 1001";
+const KINDLESS: &str = "[model.resnet]\nblocks = [3, 4]";
 
 #[test]
 fn values_out_of_range_say_the_range() {
@@ -207,6 +269,8 @@ sampler = { balanced = { head = \"view2\" } }",
             "\"view2\"",
         ),
         ("a depth", "depth = 121", "depth = 120", "120"),
+        ("a depth of other blocks", "[model.densenet]\ndepth = 121", BASIC_1001, "1001"),
+        ("blocks without their kind", "[model.densenet]\ndepth = 121", KINDLESS, "[3, 4]"),
         ("no blocks", "depth = 121", "growth = 8\nblocks = []\nstem = 16", "[]"),
         ("an empty block", "depth = 121", "growth = 8\nblocks = [3, 0]\nstem = 16", "0"),
         ("a compression", "depth = 121", "depth = 121\ncompression = 1.5", "1.5"),
@@ -218,6 +282,8 @@ sampler = { balanced = { head = \"view2\" } }",
         ("no labels", "[\"Edema\", \"Pleural Effusion\"]", "[]", "[]"),
         ("an empty label", "\"Edema\"", "\"\"", "\"\""),
         ("a learning rate", "lr = 3e-4", "lr = 0", "0"),
+        ("a learning rate that is far too large", "lr = 3e-4", "lr = 300", "300"),
+        ("a weight decay that is far too large", "lr = 3e-4", "lr = 0.1\nweight_decay = 30", "30"),
         ("a norm", "epochs = 20", "epochs = 20\nclip_norm = 0.0", "0.0"),
         ("an average", "epochs = 20", "epochs = 20\nema = { decay = 1.0 }", "1.0"),
         ("no patience", "patience = 5", "patience = 0", "0"),
@@ -250,6 +316,14 @@ fn one_image_is_refused_where_batch_norm_has_one_number_of_a_channel() {
     }
     insta::assert_snapshot!(all);
 }
+
+const SCALE_TO_LAYOUT: &str = "channels = 1, fit = \"letterbox\" }
+validation = { fraction = 0.1 }
+
+[data.chexpert]
+root = \"datasets/chexpert\"
+uncertain = \"ones\"
+views = [\"PA\", \"AP\"]";
 
 #[test]
 fn contradictions_show_what_contradicts() {
@@ -334,7 +408,13 @@ fn contradictions_show_what_contradicts() {
         ),
         ("a metric like none", "\"val/findings/auroc\"", "\"dice\"", "\"dice\""),
         ("the wrong direction", "patience = 5", "mode = \"min\"", "\"min\""),
-        ("a start after the end", "patience = 5", "start_epoch = 21", "21"),
+        (
+            "ImageNet's scale for more channels",
+            SCALE_TO_LAYOUT,
+            "channels = 4, normalize = \"imagenet\" }\n[data.arrays]\nimages = \"i.npy\"\n\
+             targets = { findings = \"f.npy\", view = \"v.npy\" }",
+            "\"imagenet\"",
+        ),
         ("several devices", "\"cpu\"", "[\"cuda:0\", \"cuda:1\"]", "[\"cuda:0\", \"cuda:1\"]"),
     ];
     insta::assert_snapshot!(messages(mistakes));
@@ -438,6 +518,8 @@ fn layers_that_are_wrong_show_their_own_place() {
         ("a missing setting", "{ linear = { features = 10 } }", "\"linear\"", "\"linear\""),
         ("a linear layer on a map", "    \"global_pool\",\n", "", "{ features = 10 }"),
         ("a kernel that is too large", "kernel = 3", "kernel = 400", "400"),
+        ("a kernel of nothing", "kernel = 3", "kernel = 0, padding = 1", "0"),
+        ("a padding as wide as the kernel", "kernel = 3", "kernel = 3, padding = 3", "3"),
         (
             "branches that do not fit together",
             "kernel = 1 }",

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trainer::config::schema;
+use trainer::config::{reference, schema};
 
 use crate::{BASE, resolve};
 
@@ -90,16 +90,26 @@ fn a_resolved_configuration_resolves_to_itself() {
     }
 }
 
-#[test]
-fn the_committed_schema_is_fresh() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("trainer.schema.json");
-    let fresh = format!("{}\n", serde_json::to_string_pretty(&schema()).unwrap());
+/// Holds the committed file `name` to what the types say, or writes it where that is asked for.
+fn assert_fresh(name: &str, fresh: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     if std::env::var_os("REFRESH").is_some() {
-        std::fs::write(&path, &fresh).unwrap();
+        std::fs::write(&path, fresh).unwrap();
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         committed == fresh,
-        "trainer.schema.json is stale; refresh it with: REFRESH=1 cargo test --test config schema"
+        "{name} is stale; refresh it with: REFRESH=1 cargo test --test config committed"
     );
+}
+
+#[test]
+fn the_committed_schema_is_fresh() {
+    let fresh = serde_json::to_string_pretty(&schema()).unwrap();
+    assert_fresh("trainer.schema.json", &format!("{fresh}\n"));
+}
+
+#[test]
+fn the_committed_reference_is_fresh() {
+    assert_fresh("docs/configuration.md", &reference());
 }

@@ -14,8 +14,9 @@ use crate::model::HeadConfig;
 
 /// Times how fast a configuration's training images are loaded
 ///
-/// Each stage on one core, then the whole loader with all its threads: every image decoded (cold),
-/// and every image in the cache (cached). Files are in the system's memory after the first epoch.
+/// It times each stage on one core, then the whole loader with all its threads: with every image
+/// decoded (cold), and with every image in the cache (cached). After the first epoch files come from
+/// the system's memory.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -25,10 +26,10 @@ pub struct Bench {
     /// The configuration, a TOML file
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
-    /// How long each figure is measured for
+    /// How many seconds each figure is measured for
     #[arg(long, value_name = "N", default_value_t = 3.0)]
     seconds: f64,
-    /// Print JSON
+    /// Prints JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]

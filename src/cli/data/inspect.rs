@@ -13,10 +13,10 @@ use crate::data::{self, ImageCounts, Inspection, SplitCounts};
 use crate::model::HeadConfig;
 use crate::plan::Plan;
 
-/// Tells what a configuration's data hold, and what a run would see of them
+/// Counts what a configuration's data hold, and says what a run sees of them
 ///
-/// Counts per split, head and label, patients, sizes and depths of the images, images that cannot
-/// be read, and images whose pixels are there more than once, also across splits.
+/// It counts patients, the labels of each head in each split, and the sizes and depths of the images.
+/// It lists images that cannot be read, and images that have the same pixels, also across splits.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -27,10 +27,10 @@ pub struct Inspect {
     /// The configuration, a TOML file
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
-    /// Read only the tables, no image
+    /// Reads only the tables, no image
     #[arg(long)]
     tables_only: bool,
-    /// Print JSON
+    /// Prints JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]

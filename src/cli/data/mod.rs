@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use super::{Failure, output};
 use crate::data::DataError;
 
-/// Looks at data, shows them, fills their cache, times their loading, or makes some
+/// Inspects, previews, caches and times a configuration's data, or makes data
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
 pub struct Data {

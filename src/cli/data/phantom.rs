@@ -12,29 +12,29 @@ use crate::data::{self, PhantomSettings, PhantomState};
 
 /// Draws synthetic chest-like radiographs in CheXpert's layout
 ///
-/// 16-bit PNGs, one to four a patient, frontal (PA or AP) and lateral, with a `train.csv` as
-/// CheXpert's: age, sex and 14 findings, of which six are drawn (enlarged heart, effusion, nodule,
-/// consolidation, pneumothorax, device) so that they must be seen and cannot be read off the mean
-/// brightness. Some labels are blank or uncertain (-1). The same numbers give the same files, byte
-/// for byte, on every machine.
+/// Every patient has one to four images, frontal (PA or AP) and lateral, as 16-bit PNGs. The table
+/// `train.csv` is like CheXpert's, with age, sex and 14 findings. Six of the findings are drawn: an
+/// enlarged heart, effusion, a nodule, consolidation, pneumothorax and a device. They must be seen:
+/// the mean brightness does not give them away. Some labels are blank or uncertain (-1). The same
+/// settings give the same files, byte for byte, on every machine.
 ///
-/// A configuration with [data.phantom] does this by itself on first use.
+/// A configuration with [data.phantom] draws its images by itself on first use.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   trainer data phantom --out datasets/phantom --patients 500 --size 128 --seed 7
   trainer data phantom --out datasets/large --patients 50 --size 2000 --seed 7")]
 pub struct Phantom {
-    /// The folder to make; one that is not empty is left as it is
+    /// The folder to make; a folder that holds something else is left as it is
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// How many patients, each with one to four images
+    /// How many patients are drawn, each with one to four images
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     patients: u32,
-    /// Height and width of the images in pixels, 32 to 3000
+    /// The height and width of the images in pixels, 32 to 3000
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u16).range(SIZES))]
     size: u16,
-    /// Another seed gives other patients
+    /// The number that chooses the patients: another one gives others
     #[arg(long, value_name = "K", default_value_t = 0)]
     seed: u64,
 }

@@ -13,12 +13,12 @@ use crate::build;
 use crate::data::{self, Cache, CacheConfig, DataError, LoaderConfig, PreviewSettings, Sampler};
 use crate::model::HeadConfig;
 
-/// Draws images as the model sees them, with their labels, into one PNG
+/// Draws images with their labels into one PNG, as the model sees them
 ///
-/// Training images are drawn as they are and in several epochs, side by side, so that one sees what
-/// [data.augment] does to them: exactly what a run with this configuration gets in these epochs.
-/// With mixup or cutmix the images of the sheet are mixed with one another. Below each stand its
-/// file, the range of the numbers that the model gets, and its labels, soft ones with their value.
+/// Every training image is drawn as it is and, beside that, as several epochs change it. These are
+/// exactly the changes of [data.augment] that a run gets in those epochs. With mixup or cutmix the
+/// images of the sheet are mixed with one another. Below each image stand its file, the range of the
+/// numbers that the model gets, and its labels, soft ones with their value.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -36,15 +36,15 @@ pub struct Preview {
     /// The PNG to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// How many images, 1 to 200, drawn from all by the run's seed
+    /// How many images are drawn, 1 to 200; the run's seed chooses them
     #[arg(long, value_name = "N", default_value_t = 6,
           value_parser = clap::value_parser!(u16).range(1..=200))]
     count: u16,
-    /// How many epochs of each training image, 1 to 20
+    /// In how many epochs each training image is drawn, 1 to 20
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u16).range(1..=20))]
     epochs: u16,
-    /// Which images
+    /// Which images are drawn
     #[arg(long, value_enum, default_value_t = Split::Train)]
     split: Split,
 }
@@ -52,9 +52,9 @@ pub struct Preview {
 /// A side of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Split {
-    /// Those that are trained on, changed at random
+    /// Training images, changed at random
     Train,
-    /// Those that are validated on, as they are
+    /// Validation images, as they are
     Validation,
 }
 

@@ -14,9 +14,9 @@ use crate::model::HeadConfig;
 
 /// Writes random images and targets into the arrays that a configuration names
 ///
-/// For measuring what does not depend on the data: memory and speed. Images and numbers are uniform
-/// from 0 to 1, findings and classes equally likely. Sizes, channels, heads and file names are the
-/// configuration's, which must have [data.arrays]. The same seed gives the same files.
+/// With them one measures what does not depend on the data: memory and speed. Images and numbers are
+/// uniform from 0 to 1; findings and classes are equally likely. Sizes, channels, heads and file names
+/// come from the configuration, which must have [data.arrays]. The same seed gives the same files.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -27,10 +27,10 @@ pub struct Random {
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// How many images
+    /// How many images are written
     #[arg(long, value_name = "N")]
     samples: NonZero<usize>,
-    /// Another seed gives other numbers
+    /// The number that the random ones follow from
     #[arg(long, value_name = "K", default_value_t = 0)]
     seed: u64,
 }

@@ -12,11 +12,12 @@ use crate::build;
 use crate::memory::Budget;
 use crate::plan::{DevicePlan, Machine, Outlook, Plan};
 
-/// Says what memory a configuration takes, and what each strategy would change
+/// Predicts the memory that a configuration takes, and what each strategy would change
 ///
-/// Neither the data nor a device is opened. Bytes of weights, gradients and optimizer state, of each
-/// stage's activations, and a table of strategies: policy, precision, micro-batch, offload; with the
-/// predicted peak, the operations done twice, the time, and whether it fits.
+/// It opens neither the data nor a device. It prints the bytes of weights, gradients, optimizer state
+/// and each stage's activations, and a table of strategies: policy, precision, micro-batch and
+/// offload. Each row says the predicted peak, the share of operations done twice, the time, and
+/// whether the strategy fits.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -57,6 +58,7 @@ fn size(text: &str) -> Result<u64, String> {
 /// Prints what the plan comes to.
 pub fn execute(command: &Command) -> Result<(), Failure> {
     let plan = super::planned(&command.config, &command.overrides.set)?;
+    super::warn(&plan);
     let PlannedFor { machine, known, assumed } = planned_for(&plan, command.memory);
     let outlook = Outlook::new(&plan, &machine).expect("the policy has been checked");
     if command.json {

@@ -11,11 +11,12 @@ use crate::choice::NoSettings;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheConfig {
-    /// Nowhere: each epoch decodes anew.
+    /// Images are kept nowhere: each epoch decodes them anew.
     Off(NoSettings),
-    /// In memory, from the first epoch on.
+    /// Images are kept in memory, from the first epoch on.
     Memory(NoSettings),
-    /// In one memory-mapped file, used again by later runs with the same images and transform.
+    /// Images are kept in one memory-mapped file, which later runs with the same images and
+    /// settings use again.
     Disk(DiskCacheConfig),
 }
 
@@ -29,9 +30,11 @@ impl Default for CacheConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DiskCacheConfig {
-    /// The folder of cache files.
+    /// The folder of cache files. A relative path counts from the folder in which the program is
+    /// started.
+    #[schemars(example = &"/scratch/cache")]
     pub folder: PathBuf,
-    /// How many bits a sample keeps.
+    /// How many bits of each sample are kept.
     pub bits: CacheBits,
 }
 
@@ -44,14 +47,14 @@ impl Default for DiskCacheConfig {
 /// How many bits of a sample a cache keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum CacheBits {
-    /// 8 when every image has 8 bits or fewer, else 16.
+    /// 8 where every image has 8 bits or fewer, else 16.
     #[default]
     #[serde(rename = "auto")]
     Auto,
-    /// 8, whatever the images have: half the space, 256 levels.
+    /// 8, whatever the images have: half the space, and 256 levels.
     #[serde(rename = "8")]
     Eight,
-    /// 16.
+    /// 16, whatever the images have.
     #[serde(rename = "16")]
     Sixteen,
 }

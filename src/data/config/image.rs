@@ -7,17 +7,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImageConfig {
-    /// Height and width in pixels, 32 or more each (for `[data.arrays]` 1 or more).
+    /// Height and width in pixels: 32 or more each, or 1 or more for `[data.arrays]`.
+    #[schemars(example = [320, 320])]
     pub size: [usize; 2],
-    /// 1 (grey) or 3 (grey repeated, for weights trained on colour images); for `[data.arrays]` the
-    /// channels of the array.
+    /// 1 (grey) or 3 (for weights trained on colour images; grey is repeated). For `[data.arrays]`
+    /// it is the number of the array's channels.
     #[serde(default = "default_channels")]
+    #[schemars(example = 3)]
     pub channels: usize,
     /// How an image of another shape is brought to `size`.
     #[serde(default)]
     pub fit: Fit,
-    /// How grey levels become the numbers that the model sees.
+    /// How grey levels, from 0 (black) to 1 (white), become the numbers that the model sees: by
+    /// name, or by numbers of your own.
     #[serde(default)]
+    #[schemars(example = &"imagenet")]
     pub normalize: Normalize,
 }
 
@@ -29,12 +33,12 @@ fn default_channels() -> usize {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fit {
-    /// Scaled to fit inside, the rest black.
+    /// The image is scaled to fit inside; the rest is black.
     #[default]
     Letterbox,
-    /// Scaled to cover, the centre kept.
+    /// The image is scaled to cover everything; its centre is kept.
     Crop,
-    /// Scaled in each direction on its own.
+    /// The image is scaled in each direction on its own.
     Stretch,
 }
 
@@ -58,14 +62,18 @@ impl Default for Normalize {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NormalizeKind {
-    /// 0 (black) to 1 (white).
+    /// Levels stay as they are: 0 (black) to 1 (white).
     #[default]
     Unit,
-    /// Each image to mean 0 and standard deviation 1, before random changes and not counting a
-    /// letterbox's bars.
+    /// Each image gets the mean 0 and the standard deviation 1, before random changes and without
+    /// the bars of a letterbox.
     PerImage,
-    /// −1024 (black) to 1024 (white), as torchxrayvision's models expect (Cohen et al. 2022,
-    /// arXiv:2111.00595).
+    /// Levels become what torchvision's models for ImageNet expect: less the means of the three
+    /// channels, 0.485, 0.456 and 0.406, and divided by their standard deviations, 0.229, 0.224 and
+    /// 0.225. Images of one channel get the averages of both, 0.449 and 0.226.
+    Imagenet,
+    /// Levels become −1024 (black) to 1024 (white), as torchxrayvision's models expect (Cohen et
+    /// al. 2022, arXiv:2111.00595).
     Xrv,
 }
 
@@ -73,15 +81,18 @@ pub enum NormalizeKind {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NormalizeNumbers {
-    /// Subtracted from the levels of 0 to 1, with `std`: one number, or one per channel.
+    /// What is taken off the levels: one number, or one for each channel. It needs `std`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = [0.485, 0.456, 0.406])]
     pub mean: Option<PerChannel>,
-    /// What the difference is divided by.
+    /// What the difference is divided by: one number, or one for each channel. It needs `mean`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 0.25)]
     pub std: Option<PerChannel>,
-    /// The percentiles of each image that become 0 and 1, before random changes and not counting a
-    /// letterbox's bars; what lies outside is clipped.
+    /// The percentiles of each image that become 0 and 1, before `mean` and `std`, before random
+    /// changes and without the bars of a letterbox. What lies outside is clipped.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = [0.5, 99.5])]
     pub percentile: Option<[f64; 2]>,
 }
 

@@ -10,14 +10,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChexpertConfig {
-    /// The folder that holds `train.csv`.
+    /// The folder that holds `train.csv`. A relative path counts from the folder in which the
+    /// program is started.
+    #[schemars(example = &"datasets/CheXpert-v1.0-small")]
     pub root: PathBuf,
-    /// What a label of −1 (uncertain) becomes in training, for all labels or per label. In
-    /// validation such labels count as missing.
+    /// What a label of −1 (uncertain) becomes in training: one rule for all labels, or a table with
+    /// a rule for each by name, in which `default` is for the labels not named. In validation such
+    /// labels count as missing.
     #[serde(default)]
+    #[schemars(example = serde_json::json!({ "Edema": "ones", "default": { "smooth": [0.55, 0.85] } }))]
     pub uncertain: Uncertain,
-    /// The views used; all when absent.
+    /// Which views are used; all when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = ["PA", "AP"])]
     pub views: Option<Vec<View>>,
 }
 
@@ -25,31 +30,40 @@ pub struct ChexpertConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PhantomConfig {
-    /// The folder; made on first use by `trainer data phantom` with the settings below.
+    /// The folder that the radiographs are drawn into on first use, and read from. A relative path
+    /// counts from the folder in which the program is started.
+    #[schemars(example = &"datasets/phantom")]
     pub root: PathBuf,
-    /// How many patients, each with one to four images.
+    /// How many patients there are, each with one to four images.
+    #[schemars(example = 500)]
     pub patients: usize,
-    /// Height and width of the images in pixels, 32 to 3000.
+    /// The height and width of the images in pixels; from 32 to 3000.
+    #[schemars(example = 128)]
     pub size: usize,
-    /// The same seed gives the same files, byte for byte.
+    /// The number that the drawing follows from: the same settings give the same files, byte for
+    /// byte.
     #[serde(default)]
+    #[schemars(example = 7)]
     pub seed: u64,
-    /// What a label of −1 (uncertain) becomes in training, for all labels or per label. In
-    /// validation such labels count as missing.
+    /// What a label of −1 (uncertain) becomes in training: one rule for all labels, or a table with
+    /// a rule for each by name, in which `default` is for the labels not named. In validation such
+    /// labels count as missing.
     #[serde(default)]
+    #[schemars(example = serde_json::json!({ "Edema": "ones", "default": { "smooth": [0.55, 0.85] } }))]
     pub uncertain: Uncertain,
-    /// The views used; all when absent.
+    /// Which views are used; all when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = ["PA", "AP"])]
     pub views: Option<Vec<View>>,
 }
 
 /// A radiograph's view, as CheXpert names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum View {
-    /// Postero-anterior.
+    /// From the back to the front (postero-anterior).
     #[serde(rename = "PA")]
     Pa,
-    /// Antero-posterior.
+    /// From the front to the back (antero-posterior).
     #[serde(rename = "AP")]
     Ap,
     /// From the side.
@@ -60,15 +74,15 @@ pub enum View {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum UncertainPolicy {
-    /// As if it were missing.
+    /// The label counts as missing.
     #[default]
     Ignore,
-    /// Negative.
+    /// The label counts as negative.
     Zeros,
-    /// Positive.
+    /// The label counts as positive.
     Ones,
-    /// A soft label drawn uniformly between the two numbers, the same one every epoch
-    /// (Pham et al. 2019, arXiv:1911.06475).
+    /// The label becomes a soft one, drawn uniformly between the two numbers and the same in every
+    /// epoch (Pham et al. 2019, arXiv:1911.06475).
     Smooth([f64; 2]),
 }
 
@@ -93,20 +107,25 @@ impl Default for Uncertain {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MimicConfig {
-    /// The folder that holds `files/` and the `mimic-cxr-2.0.0-*.csv.gz` tables.
+    /// The folder that holds `files/` and the tables `mimic-cxr-2.0.0-*.csv.gz`. A relative path
+    /// counts from the folder in which the program is started.
+    #[schemars(example = &"datasets/mimic-cxr-jpg")]
     pub root: PathBuf,
-    /// Which of the two label tables is read.
+    /// Which of the two tables of labels is read.
     #[serde(default)]
     pub labeler: MimicLabeler,
-    /// Which images are read: `files/p10/p10000032/s50414267/*.jpg` or `*.dcm`.
+    /// Which images are read.
     #[serde(default)]
     pub format: MimicFormat,
-    /// What a label of −1 (uncertain) becomes in training, for all labels or per label. In
-    /// validation such labels count as missing.
+    /// What a label of −1 (uncertain) becomes in training: one rule for all labels, or a table with
+    /// a rule for each by name, in which `default` is for the labels not named. In validation such
+    /// labels count as missing.
     #[serde(default)]
+    #[schemars(example = serde_json::json!({ "Edema": "ones", "default": { "smooth": [0.55, 0.85] } }))]
     pub uncertain: Uncertain,
-    /// The views used; all when absent.
+    /// Which views are used; all when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = ["PA", "AP"])]
     pub views: Option<Vec<View>>,
 }
 
@@ -114,10 +133,10 @@ pub struct MimicConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MimicLabeler {
-    /// `mimic-cxr-2.0.0-chexpert.csv.gz`.
+    /// CheXpert's labels: `mimic-cxr-2.0.0-chexpert.csv.gz`.
     #[default]
     Chexpert,
-    /// `mimic-cxr-2.0.0-negbio.csv.gz`.
+    /// NegBio's labels: `mimic-cxr-2.0.0-negbio.csv.gz`.
     Negbio,
 }
 
@@ -125,10 +144,10 @@ pub enum MimicLabeler {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MimicFormat {
-    /// MIMIC-CXR-JPG.
+    /// The images of MIMIC-CXR-JPG: `files/p10/p10000032/s50414267/*.jpg`.
     #[default]
     Jpg,
-    /// MIMIC-CXR.
+    /// The images of MIMIC-CXR: `files/p10/p10000032/s50414267/*.dcm`.
     Dicom,
 }
 
@@ -137,10 +156,14 @@ pub enum MimicFormat {
 #[serde(deny_unknown_fields)]
 pub struct NihConfig {
     /// The folder that holds `Data_Entry_2017.csv` (or `Data_Entry_2017_v2020.csv`), the lists
-    /// `train_val_list.txt` and `test_list.txt`, and `images/` or `images_001/images/` and so on.
+    /// `train_val_list.txt` and `test_list.txt`, and the images, in `images/` or in
+    /// `images_001/images/` and so on. A relative path counts from the folder in which the program
+    /// is started.
+    #[schemars(example = &"datasets/ChestX-ray14")]
     pub root: PathBuf,
-    /// The views used; all when absent.
+    /// Which views are used; all when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = ["PA", "AP"])]
     pub views: Option<Vec<View>>,
 }
 
@@ -149,35 +172,38 @@ pub struct NihConfig {
 #[serde(deny_unknown_fields)]
 pub struct PadchestConfig {
     /// The folder that holds `PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv` (or `.csv.gz`)
-    /// and the images, directly or in folders `0` to `54`.
+    /// and the images, directly or in folders `0` to `54`. A relative path counts from the folder
+    /// in which the program is started.
+    #[schemars(example = &"datasets/PadChest")]
     pub root: PathBuf,
-    /// Only reports labelled by physicians, not by the network.
+    /// Whether only reports are used that physicians labelled, not those that a network labelled.
     #[serde(default)]
     pub physicians_only: bool,
-    /// The views used; all when absent.
+    /// Which views are used; all when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = ["PA", "AP"])]
     pub views: Option<Vec<PadchestView>>,
 }
 
 /// A radiograph's view, as PadChest's column `Projection` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PadchestView {
-    /// Postero-anterior.
+    /// From the back to the front (postero-anterior).
     #[serde(rename = "PA")]
     Pa,
     /// From the side.
     #[serde(rename = "L")]
     Lateral,
-    /// Antero-posterior, standing.
+    /// From the front to the back (antero-posterior), standing.
     #[serde(rename = "AP")]
     Ap,
-    /// Antero-posterior, lying.
+    /// From the front to the back, lying.
     #[serde(rename = "AP_horizontal")]
     ApHorizontal,
-    /// Of the ribs.
+    /// The ribs.
     #[serde(rename = "COSTAL")]
     Costal,
-    /// Excluded from the data set's own studies.
+    /// Images that the data set's own studies leave out.
     #[serde(rename = "EXCLUDE")]
     Exclude,
 }
@@ -186,9 +212,11 @@ pub enum PadchestView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VindrConfig {
-    /// The folder that holds `annotations/`, `train/` and `test/`.
+    /// The folder that holds `annotations/`, `train/` and `test/`. A relative path counts from the
+    /// folder in which the program is started.
+    #[schemars(example = &"datasets/vindr-cxr")]
     pub root: PathBuf,
-    /// What the three readers of a training image must agree on for a label to be positive.
+    /// How the labels of the three readers of a training image become one.
     #[serde(default)]
     pub agreement: VindrAgreement,
 }
@@ -197,14 +225,14 @@ pub struct VindrConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VindrAgreement {
-    /// Positive when two of the three say so.
+    /// A label is positive where two of the three say so.
     #[default]
     Majority,
-    /// Positive when one says so.
+    /// A label is positive where one says so.
     Any,
-    /// Positive when all say so.
+    /// A label is positive where all say so.
     All,
-    /// The share of readers who say so, as a soft label.
+    /// A label is soft: the share of readers who say so.
     Share,
 }
 
@@ -213,10 +241,12 @@ pub enum VindrAgreement {
 #[serde(deny_unknown_fields)]
 pub struct MuraConfig {
     /// The folder that holds `train_image_paths.csv`, `valid_image_paths.csv`, `train/` and
-    /// `valid/`.
+    /// `valid/`. A relative path counts from the folder in which the program is started.
+    #[schemars(example = &"datasets/MURA-v1.1")]
     pub root: PathBuf,
-    /// The body parts used; all when absent.
+    /// Which body parts are used; all when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = ["XR_WRIST", "XR_HAND"])]
     pub parts: Option<Vec<MuraPart>>,
 }
 
@@ -250,29 +280,39 @@ pub enum MuraPart {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CsvConfig {
-    /// The table: CSV (`.csv`), tab-separated (`.tsv`), either gzip'd (`.gz`), or Parquet
-    /// (`.parquet`).
+    /// The table: CSV (`.csv`) or tab-separated (`.tsv`), also packed with gzip (`.csv.gz`), or
+    /// Parquet (`.parquet`). A relative path counts from the folder in which the program is
+    /// started.
+    #[schemars(example = &"scans/labels.csv")]
     pub table: PathBuf,
-    /// The folder that the images' paths count from; the table's own when absent.
+    /// The folder that the images' paths count from; the table's own folder when this is left out.
+    /// A relative path counts from the folder in which the program is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"scans/images")]
     pub root: Option<PathBuf>,
-    /// The column of the images' paths.
+    /// The column that holds the images' paths.
+    #[schemars(example = &"file")]
     pub image: String,
-    /// The column that tells patients apart; each image is a patient of its own when absent.
+    /// The column that tells patients apart. Each image is a patient of its own when this is left
+    /// out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"mrn")]
     pub patient: Option<String>,
-    /// The column that says `train`, `valid` (or `validation`, `val`, `validate`, `dev`) or `test`;
-    /// all rows are for training when absent.
+    /// The column that says `train`, `valid` (or `validation`, `val`, `validate`, `dev`) or `test`.
+    /// All rows are for training when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"use")]
     pub split: Option<String>,
-    /// The columns of labels that have other names than the heads give them:
-    /// `columns = { Edema = "edema_present" }`; for a `multiclass` head, the head's name and the
-    /// column that holds its class.
+    /// The columns of labels that have other names than the heads give them: the label, and its
+    /// column. For a `multiclass` head it is the head's name, and the column that holds its class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(example = serde_json::json!({ "Edema": "edema_present", "view": "ViewPosition" }))]
     pub columns: BTreeMap<String, String>,
-    /// What a label of −1 (uncertain) becomes in training, for all labels or per label. In
-    /// validation such labels count as missing.
+    /// What a label of −1 (uncertain) becomes in training: one rule for all labels, or a table with
+    /// a rule for each by name, in which `default` is for the labels not named. In validation such
+    /// labels count as missing.
     #[serde(default)]
+    #[schemars(example = serde_json::json!({ "Edema": "ones", "default": { "smooth": [0.55, 0.85] } }))]
     pub uncertain: Uncertain,
 }
 
@@ -280,21 +320,27 @@ pub struct CsvConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArraysConfig {
-    /// The folder that the files' names count from; the working directory when absent.
+    /// The folder that the files' names count from. When this is left out, or relative, they count
+    /// from the folder in which the program is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"simulation")]
     pub root: Option<PathBuf>,
     /// The images: `[images, height, width]` or `[images, channels, height, width]`, of 8- or
     /// 16-bit unsigned integers (0 is black, the largest white) or floating point (as they are).
+    #[schemars(example = &"fields.npy")]
     pub images: String,
-    /// For each head the array of its targets: `[images]` or `[images, labels]`; class numbers for
-    /// a `multiclass` head. NaN is unknown.
+    /// For each head, by its name, the array of its targets: `[images]` or `[images, labels]`, or
+    /// class numbers for a `multiclass` head. NaN is unknown.
+    #[schemars(example = serde_json::json!({ "pressure": "pressure.npy", "kind": "data.npz:kind" }))]
     pub targets: BTreeMap<String, String>,
-    /// An array that tells patients apart, `[images]` of integers; each image is a patient of its
-    /// own when absent.
+    /// An array that tells patients apart: `[images]` of integers. Each image is a patient of its
+    /// own when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"runs.npy")]
     pub patients: Option<String>,
-    /// An array that is 0 for training, 1 for validation and 2 for test images, `[images]` of
-    /// integers; all are for training when absent.
+    /// An array that is 0 for training, 1 for validation and 2 for test images: `[images]` of
+    /// integers. All are for training when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"split.npy")]
     pub split: Option<String>,
 }

@@ -28,68 +28,76 @@ use crate::choice::Choice;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
-    /// The size, channels, fit and scale of the images the model sees.
+    /// What every image becomes before the model sees it: its size, channels and scale.
     pub image: ImageConfig,
-    /// How images are set aside for validation.
+    /// Which images are set aside for validation.
     #[serde(default)]
     pub validation: ValidationConfig,
-    /// A folder in CheXpert's layout: `train.csv`, perhaps `valid.csv`, and the images they name.
+    /// A folder in CheXpert's layout: `train.csv`, where there is one `valid.csv`, and the images
+    /// that they name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chexpert: Option<ChexpertConfig>,
-    /// A folder in MIMIC-CXR-JPG's or MIMIC-CXR's layout.
+    /// A folder in the layout of MIMIC-CXR-JPG 2.0.0 (Johnson et al. 2019, arXiv:1901.07042), or of
+    /// MIMIC-CXR's DICOM files with the tables of the former.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mimic: Option<MimicConfig>,
-    /// A folder in NIH ChestX-ray14's layout.
+    /// A folder in the layout of NIH ChestX-ray14 (Wang et al. 2017, arXiv:1705.02315).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nih: Option<NihConfig>,
-    /// A folder in PadChest's layout.
+    /// A folder in the layout of PadChest (Bustos et al. 2020, arXiv:1901.07441).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub padchest: Option<PadchestConfig>,
-    /// A folder in VinDr-CXR's layout.
+    /// A folder in the layout of VinDr-CXR (Nguyen et al. 2022, arXiv:2012.15029).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vindr: Option<VindrConfig>,
-    /// A folder in MURA's layout.
+    /// A folder in the layout of MURA 1.1 (Rajpurkar et al. 2017, arXiv:1712.06957).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mura: Option<MuraConfig>,
-    /// Any table of images and labels: CSV, gzip'd CSV or Parquet.
+    /// Any table with a row for each image: CSV, tab-separated or Parquet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub csv: Option<CsvConfig>,
     /// NumPy arrays of images and targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrays: Option<ArraysConfig>,
-    /// Synthetic chest-like radiographs, written on first use and then read like any other data.
+    /// Synthetic chest-like radiographs, which are drawn on first use and then read like any other
+    /// data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phantom: Option<PhantomConfig>,
-    /// Several data sets in one run, each supplying the labels it has; the others are masked.
+    /// Several data sets in one run. Each is an entry `[[data.sources]]` with its layout's table,
+    /// such as `[data.sources.csv]`. A data set supplies the labels that it has; the others are
+    /// masked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceConfig>,
-    /// Random changes to training images; none unless this table is given.
+    /// Random changes to training images; there are none unless this table is given.
     #[serde(default)]
     pub augment: AugmentConfig,
     /// Which training images an epoch is made of, and in which order.
     #[serde(default)]
     pub sampler: Choice<SamplerConfig>,
-    /// Leave out the last batch of a training epoch when it is not full.
+    /// Whether the last batch of a training epoch is left out when it is not full.
     #[serde(default)]
     pub drop_last: bool,
     /// Where decoded and resized images are kept between epochs and runs.
     #[serde(default)]
     pub cache: Choice<CacheConfig>,
-    /// What an image that cannot be read does: end the run, or be skipped, counted and listed.
+    /// What happens to an image that cannot be read.
     #[serde(default)]
     pub on_bad_image: OnBadImage,
-    /// With `on_bad_image = "skip"`: more bad images than this end the run.
+    /// How many bad images may be skipped under `on_bad_image = "skip"`; more end the run.
     #[serde(default = "default_bad_image_limit")]
+    #[schemars(example = 10)]
     pub bad_image_limit: usize,
-    /// Threads that decode images: all cores when absent, none (the training thread does it) for 0.
-    /// Results do not depend on it.
+    /// How many threads decode images. All cores do when this is left out, and with 0 the training
+    /// thread does it itself. Results do not depend on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 8)]
     pub workers: Option<usize>,
-    /// Batches prepared ahead of the model, at most.
+    /// How many batches are prepared ahead of the model, at most; at least 1.
     #[serde(default = "default_prefetch")]
+    #[schemars(example = 8)]
     pub prefetch: usize,
-    /// Give every image the labels of another one: a model trained so must not beat chance, which
-    /// shows that labels do not leak.
+    /// Whether every image gets the labels of another one. A model that is trained so must not beat
+    /// chance, which shows that labels do not leak.
     #[serde(default)]
     pub shuffle_labels: bool,
 }
@@ -106,9 +114,9 @@ fn default_prefetch() -> usize {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnBadImage {
-    /// Ends the run, naming the file and its row.
+    /// The run ends and names the file and its row.
     #[default]
     Stop,
-    /// Is left out, counted, and listed in `skipped_images.csv` in the run folder.
+    /// The image is left out, counted, and listed in `skipped_images.csv` in the run folder.
     Skip,
 }

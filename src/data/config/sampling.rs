@@ -13,14 +13,15 @@ use crate::choice::NoSettings;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SamplerConfig {
-    /// Every image once, in an order of each epoch's own.
+    /// Every image comes once, in an order that each epoch draws anew.
     Shuffle(NoSettings),
-    /// Every image once, in the order of the tables.
+    /// Every image comes once, in the order of the tables.
     Sequential(NoSettings),
-    /// As many images as there are, drawn with replacement so that the classes of a head (for
-    /// `multilabel`, the positives of its labels and the images without any) come up equally often.
+    /// As many images as there are come, drawn with replacement so that the classes of a head come
+    /// up equally often. For a `multilabel` head these are the positives of each label and the
+    /// images without any.
     Balanced(BalancedConfig),
-    /// As many images as there are, drawn with replacement by weights of their labels.
+    /// As many images as there are come, drawn with replacement by weights of their labels.
     Weighted(WeightedConfig),
 }
 
@@ -34,8 +35,9 @@ impl Default for SamplerConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BalancedConfig {
-    /// The head whose labels are balanced; the first when absent.
+    /// The head whose labels are balanced; the first head when this is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"view")]
     pub head: Option<String>,
 }
 
@@ -43,10 +45,12 @@ pub struct BalancedConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WeightedConfig {
-    /// The head whose labels are weighted; the first when absent.
+    /// The head whose labels are weighted; the first head when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"findings")]
     pub head: Option<String>,
-    /// How many times as often an image with that label (or of that class) is drawn as one with no
-    /// label named here; the largest counts.
+    /// How many times as often an image with a label (or of a class) is drawn as an image with none
+    /// of the labels named here; of several labels the largest number counts.
+    #[schemars(example = serde_json::json!({ "Edema": 3.0 }))]
     pub labels: BTreeMap<String, f64>,
 }

@@ -11,38 +11,43 @@ use super::layouts::*;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SourceConfig {
-    /// The heads that it supplies labels for; all that have a label of it when absent.
+    /// The heads that this data set supplies labels for; all heads that it has a label of when this
+    /// is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = ["findings"])]
     pub heads: Option<Vec<String>>,
-    /// What this data set calls a head's label where the names differ:
-    /// `labels = { "Pleural Effusion" = "Effusion" }`.
+    /// What this data set calls a head's label, where the names differ.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(example = serde_json::json!({ "Pleural Effusion": "Effusion" }))]
     pub labels: BTreeMap<String, String>,
-    /// A folder in CheXpert's layout: `train.csv`, perhaps `valid.csv`, and the images they name.
+    /// A folder in CheXpert's layout: `train.csv`, where there is one `valid.csv`, and the images
+    /// that they name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chexpert: Option<ChexpertConfig>,
-    /// A folder in MIMIC-CXR-JPG's or MIMIC-CXR's layout.
+    /// A folder in the layout of MIMIC-CXR-JPG 2.0.0 (Johnson et al. 2019, arXiv:1901.07042), or of
+    /// MIMIC-CXR's DICOM files with the tables of the former.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mimic: Option<MimicConfig>,
-    /// A folder in NIH ChestX-ray14's layout.
+    /// A folder in the layout of NIH ChestX-ray14 (Wang et al. 2017, arXiv:1705.02315).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nih: Option<NihConfig>,
-    /// A folder in PadChest's layout.
+    /// A folder in the layout of PadChest (Bustos et al. 2020, arXiv:1901.07441).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub padchest: Option<PadchestConfig>,
-    /// A folder in VinDr-CXR's layout.
+    /// A folder in the layout of VinDr-CXR (Nguyen et al. 2022, arXiv:2012.15029).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vindr: Option<VindrConfig>,
-    /// A folder in MURA's layout.
+    /// A folder in the layout of MURA 1.1 (Rajpurkar et al. 2017, arXiv:1712.06957).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mura: Option<MuraConfig>,
-    /// Any table of images and labels: CSV, gzip'd CSV or Parquet.
+    /// Any table with a row for each image: CSV, tab-separated or Parquet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub csv: Option<CsvConfig>,
     /// NumPy arrays of images and targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrays: Option<ArraysConfig>,
-    /// Synthetic chest-like radiographs, written on first use and then read like any other data.
+    /// Synthetic chest-like radiographs, which are drawn on first use and then read like any other
+    /// data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phantom: Option<PhantomConfig>,
 }

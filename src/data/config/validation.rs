@@ -7,14 +7,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ValidationConfig {
-    /// The share of patients of the training list set aside for validation. When absent, the
-    /// layout's own validation list is used, or a share of 0.1 where it has none.
+    /// The share of the training list's patients that is set aside; above 0 and below 1. When
+    /// neither this nor `list` is given, the layout's own validation list is used, or a share of
+    /// 0.1 where it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 0.2)]
     pub fraction: Option<f64>,
     /// The layout's list to validate on, in place of a share of the training list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list: Option<ValidationList>,
-    /// What is kept whole by the split: every image of a patient is on one side.
+    /// What the split keeps whole.
+    #[schemars(example = &"patient")]
     pub by: SplitBy,
 }
 

@@ -86,7 +86,8 @@ impl SettingFault {
 
 /// Refuses a folder without a name.
 pub(super) fn check_root(root: &Path) -> Result<(), SettingFault> {
-    let help = "write the data set's folder, relative to the working directory";
+    let help = "write the data set's folder; a relative path counts from the folder in which the program is \
+                started";
     match root.as_os_str().is_empty() {
         true => Err(SettingFault::new("root", "`root` is empty", help)),
         false => Ok(()),

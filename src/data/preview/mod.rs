@@ -131,7 +131,8 @@ impl Picture<'_> {
     /// white are not 0 and 1 (in arrays), the image as it is spans black to white in all its tiles.
     fn shown(&self, values: &[f32]) -> Vec<u8> {
         let plain = range(first_plane(self.plain, self.place));
-        let [black, white] = match fixed_levels(&self.settings.loader.image.normalize) {
+        let image = &self.settings.loader.image;
+        let [black, white] = match fixed_levels(&image.normalize, image.channels) {
             Some([black, white]) if plain[0] >= black && plain[1] <= white => [black, white],
             _ => plain,
         };

@@ -89,7 +89,9 @@ fn wrong_tables_are_named_by_file_and_line() {
 fn a_missing_table_says_what_to_do() {
     let error = Table::read(Path::new("nowhere/t.csv"), || "put it there".to_owned());
     let error = error.expect_err("is refused");
-    assert_eq!(error.to_string(), "there is no `nowhere/t.csv`");
+    let here = std::env::current_dir().expect("a folder").display().to_string();
+    let expected = format!("there is no `nowhere/t.csv` (looked in {here})");
+    assert_eq!(error.to_string(), expected);
     assert_eq!(error.help().as_deref(), Some("put it there"));
 }
 

@@ -73,9 +73,9 @@ pub enum Op {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Join {
-    /// One behind the other: channels of maps, or features.
+    /// One output stands behind the other: channels of maps, or features.
     Concat,
-    /// Summed.
+    /// The outputs are summed.
     Add,
     /// Not joined: the outputs of the heads.
     #[serde(skip)]

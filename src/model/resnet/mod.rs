@@ -78,6 +78,16 @@ fn fault(key: &str, message: impl Into<String>, help: impl Into<String>) -> Arch
     }
 }
 
+impl ResnetBlock {
+    /// Several of them, in a message.
+    fn plural(self) -> &'static str {
+        match self {
+            Self::Basic => "basic blocks",
+            Self::Bottleneck => "bottlenecks",
+        }
+    }
+}
+
 impl ResnetConfig {
     /// Every size of the network.
     ///
@@ -137,28 +147,46 @@ impl ResnetConfig {
             Some(block) => vec![block],
             None => vec![ResnetBlock::Basic, ResnetBlock::Bottleneck],
         };
-        match candidates.into_iter().find(fits) {
-            Some(block) => Ok((block, vec![(depth - 2) / layers(block); 3])),
-            None => Err(fault(
-                "depth",
-                format!("there is no ResNet of depth {depth} for CIFAR"),
+        if let Some(block) = candidates.into_iter().find(fits) {
+            return Ok((block, vec![(depth - 2) / layers(block); 3]));
+        }
+        let (blocks, help) = match self.block {
+            None => (
+                "",
                 format!(
                     "write 6n + 2 (basic blocks) or 9n + 2 (bottlenecks) up to {DEEPEST}, such as \
                      20, 110, 1001 or 2000"
                 ),
-            )),
-        }
+            ),
+            Some(block) => {
+                let (blocks, each) = (block.plural(), layers(block));
+                let near = (depth.clamp(8, DEEPEST).saturating_sub(2) / each).max(1) * each + 2;
+                (blocks, format!("with {blocks} write {each}n + 2, such as {near}"))
+            }
+        };
+        let of = if blocks.is_empty() { String::new() } else { format!(" made of {blocks}") };
+        Err(fault("depth", format!("there is no ResNet of depth {depth}{of} for CIFAR"), help))
     }
 
     fn by_hand(&self) -> Result<(ResnetBlock, Vec<usize>), ArchitectureFault> {
-        let (Some(block), Some(blocks)) = (self.block, &self.blocks) else {
-            let key = if self.block.is_some() { "block" } else { "blocks" };
-            let key = if self.block.is_none() && self.blocks.is_none() { "" } else { key };
-            return Err(fault(
-                key,
-                "the network's size is not given",
-                "give `depth = 50` (or 18, 34, 101, 152, 200), or `block` and `blocks`",
-            ));
+        let (block, blocks) = match (self.block, &self.blocks) {
+            (Some(block), Some(blocks)) => (block, blocks),
+            (Some(_), None) => {
+                let message = "`block` is given without `blocks`";
+                return Err(fault("block", message, "add such as `blocks = [3, 4, 6, 3]`"));
+            }
+            (None, Some(_)) => {
+                let message = "`blocks` is given without `block`";
+                let help = "add `block = \"basic\"` or `block = \"bottleneck\"`";
+                return Err(fault("blocks", message, help));
+            }
+            (None, None) => {
+                return Err(fault(
+                    "",
+                    "the network's size is not given",
+                    "give `depth = 50` (or 18, 34, 101, 152, 200), or `block` and `blocks`",
+                ));
+            }
         };
         if !(1..=10).contains(&blocks.len()) {
             let message = format!("`blocks` has {} groups", blocks.len());
@@ -230,6 +258,20 @@ mod tests {
         for config in [of(50, ResnetForm::Imagenet), of(1001, ResnetForm::Cifar)] {
             let architecture = config.resolve().expect("is known");
             assert_eq!(architecture.to_config().resolve().expect("by hand"), architecture);
+        }
+    }
+
+    #[test]
+    fn a_depth_that_is_proposed_is_one_of_a_network() {
+        for block in [ResnetBlock::Basic, ResnetBlock::Bottleneck] {
+            for depth in [0, 1, 7, 9, 21, 56, 57, 1001, 999_999] {
+                let config = ResnetConfig { block: Some(block), ..of(depth, ResnetForm::Cifar) };
+                let Err(fault) = config.resolve() else { continue };
+                let proposed = fault.help.rsplit(' ').next().and_then(|word| word.parse().ok());
+                let proposed = proposed.expect("a depth");
+                ResnetConfig { depth: Some(proposed), ..config }.resolve().expect("is known");
+                assert_ne!(proposed, depth);
+            }
         }
     }
 

@@ -14,7 +14,8 @@ use crate::model::layers::Join;
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "SequentialNetworkConfig")]
 pub struct SequentialConfig {
-    /// The layers, first to last; one without settings may be written as a string: `"relu"`.
+    /// The layers, first to last. One that needs no settings may be written as a string: `"relu"`.
+    #[schemars(example = serde_json::json!([{ "conv": { "channels": 16, "kernel": 3 } }, "relu", "global_pool"]))]
     pub layers: Vec<Choice<LayerConfig>>,
 }
 
@@ -22,31 +23,34 @@ pub struct SequentialConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LayerConfig {
-    /// A square convolution.
+    /// A convolution with a square kernel.
     Conv(ConvConfig),
     /// A fully connected layer.
     Linear(LinearLayerConfig),
-    /// max(x, 0).
+    /// ReLU: max(x, 0).
     Relu(NoSettings),
-    /// 1 / (1 + exp(−x)).
+    /// The logistic function: 1 / (1 + exp(−x)).
     Sigmoid(NoSettings),
-    /// Normalises each channel over the batch (Ioffe and Szegedy 2015), then scales and shifts it.
+    /// BatchNorm (Ioffe and Szegedy 2015): each channel is normalised over the batch, then scaled
+    /// and shifted.
     BatchNorm(NoSettings),
-    /// The largest of each window.
+    /// The largest number of each window.
     MaxPool(PoolConfig),
     /// The mean of each window; padding counts as zeros.
     MeanPool(PoolConfig),
-    /// The mean of each channel: makes features of a map.
+    /// The mean of each channel, which turns a map into features.
     GlobalPool(NoSettings),
-    /// Makes features of a map, channel by channel.
+    /// All numbers of a map as features, channel by channel.
     Flatten(NoSettings),
-    /// Sets elements to zero with a probability in training and scales up the rest.
+    /// Dropout: numbers become zero in training, each with the same probability, and the others are
+    /// scaled up.
     Dropout(DropoutConfig),
-    /// Layers side by side on the same input, their outputs joined.
+    /// Layers side by side on the same input, whose outputs are joined.
     Branches(BranchesConfig),
     /// The same layers several times in a row, each time with weights of their own.
     Repeat(RepeatConfig),
-    /// Layers that are one stage of the chain: what lies inside is kept or recomputed as a whole.
+    /// Layers that make up one stage of the chain: what lies inside is kept or computed again as a
+    /// whole.
     Stage(StageConfig),
 }
 
@@ -54,15 +58,19 @@ pub enum LayerConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConvConfig {
-    /// Channels of the output.
+    /// How many channels the output has.
+    #[schemars(example = 64)]
     pub channels: usize,
-    /// Height and width of the kernel.
+    /// The height and width of the kernel.
+    #[schemars(example = 3)]
     pub kernel: usize,
-    /// Step in both directions.
+    /// The step in both directions.
     #[serde(default = "one")]
+    #[schemars(example = 2)]
     pub stride: usize,
-    /// Zeros added on every side.
+    /// How many zeros are added on every side; fewer than `kernel`.
     #[serde(default)]
+    #[schemars(example = 1)]
     pub padding: usize,
     /// Whether a number is added to each channel.
     #[serde(default = "yes")]
@@ -73,7 +81,8 @@ pub struct ConvConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinearLayerConfig {
-    /// Features of the output.
+    /// How many features the output has.
+    #[schemars(example = 10)]
     pub features: usize,
     /// Whether a number is added to each feature.
     #[serde(default = "yes")]
@@ -84,13 +93,16 @@ pub struct LinearLayerConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolConfig {
-    /// Height and width of the window.
+    /// The height and width of the window.
+    #[schemars(example = 2)]
     pub kernel: usize,
-    /// Step in both directions; the window's size when absent.
+    /// The step in both directions; that of the window's size when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 2)]
     pub stride: Option<usize>,
-    /// Pixels added on every side, at most half the window.
+    /// How many pixels are added on every side; at most half the window.
     #[serde(default)]
+    #[schemars(example = 1)]
     pub padding: usize,
 }
 
@@ -98,8 +110,9 @@ pub struct PoolConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DropoutConfig {
-    /// The probability that an element is dropped.
+    /// The probability that a number becomes zero; from 0 to below 1.
     #[serde(default = "half")]
+    #[schemars(example = 0.2)]
     pub probability: f64,
 }
 
@@ -110,6 +123,7 @@ pub struct BranchesConfig {
     /// How the outputs become one.
     pub join: Join,
     /// The layers of each branch; `[]` hands on the input as it is.
+    #[schemars(example = serde_json::json!([[], [{ "conv": { "channels": 8, "kernel": 1 } }, "relu"]]))]
     pub of: Vec<Vec<Choice<LayerConfig>>>,
 }
 
@@ -117,9 +131,11 @@ pub struct BranchesConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RepeatConfig {
-    /// How often.
+    /// How often the layers are repeated.
+    #[schemars(example = 3)]
     pub times: usize,
     /// The layers.
+    #[schemars(example = serde_json::json!([{ "linear": { "features": 64 } }, "relu"]))]
     pub layers: Vec<Choice<LayerConfig>>,
 }
 
@@ -127,9 +143,12 @@ pub struct RepeatConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StageConfig {
-    /// Names the stage where memory is planned and logged; inside `repeat`, `.0`, `.1`, … follow.
+    /// The name of the stage where memory is planned and logged; inside `repeat` a number follows,
+    /// `.0`, `.1` and so on.
+    #[schemars(example = &"stem")]
     pub name: String,
     /// The layers.
+    #[schemars(example = serde_json::json!([{ "conv": { "channels": 16, "kernel": 3 } }, "relu"]))]
     pub layers: Vec<Choice<LayerConfig>>,
 }
 

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::paths::looked_in;
+
 pub use names::{Matched, Mismatch, match_names};
 pub use safe::{parse, write, write_in};
 
@@ -40,7 +42,7 @@ pub struct Weights {
 #[derive(Debug, Error)]
 pub enum WeightsError {
     /// The file cannot be opened or read.
-    #[error("cannot read the weights in {}: {source}", path.display())]
+    #[error("cannot read the weights in {}{}: {source}", path.display(), looked_in(path))]
     Io {
         /// The file.
         path: PathBuf,

@@ -1,0 +1,41 @@
+//! What a plan does that its author may not expect: no fault, but said.
+
+use super::Plan;
+
+impl Plan {
+    /// What is worth a warning before the training begins, a sentence each.
+    pub fn warnings(&self) -> Vec<String> {
+        self.all_warm_up().into_iter().chain(self.stops_too_late()).collect()
+    }
+
+    /// A training shorter than its warm-up, as a first try with one epoch is.
+    fn all_warm_up(&self) -> Option<String> {
+        let (name, warmup) = self.train.schedule.warmup_epochs()?;
+        (warmup >= self.train.epochs as f64).then(|| {
+            format!(
+                "the training of {} is all warm-up (`warmup_epochs = {warmup}` under \
+                 [train.schedule.{name}]): the learning rate rises to its full value at the last \
+                 step and never falls",
+                self.epochs(),
+            )
+        })
+    }
+
+    fn stops_too_late(&self) -> Option<String> {
+        let start = self.train.early_stopping.as_ref()?.start_epoch;
+        (start > self.train.epochs).then(|| {
+            format!(
+                "early stopping never ends this training: it begins in epoch {start} (`start_epoch` \
+                 under [train.early_stopping]), and there is no more than {}",
+                self.epochs(),
+            )
+        })
+    }
+
+    fn epochs(&self) -> String {
+        match self.train.epochs {
+            1 => "1 epoch".to_owned(),
+            epochs => format!("{epochs} epochs"),
+        }
+    }
+}
