@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::choice::Choice;
 use crate::data::DataConfig;
 use crate::memory::MemoryConfig;
-use crate::model::{HeadConfig, ModelConfig};
+use crate::model::{HeadConfig, ModelTable};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
 
 /// An experiment, as the user wrote it.
@@ -22,8 +22,8 @@ pub struct Config {
     pub device: DeviceConfig,
     /// Its images and labels.
     pub data: DataConfig,
-    /// The network below the heads.
-    pub model: Choice<ModelConfig>,
+    /// The network below the heads, and the weights that it starts from.
+    pub model: ModelTable,
     /// What is predicted; at least one.
     pub heads: Vec<HeadConfig>,
     /// How it is trained.
@@ -148,7 +148,8 @@ pub struct EarlyStoppingConfig {
     /// Whether more or less is better; known for every metric the program computes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// Epochs without improvement before training ends.
+    /// Epochs without improvement before training ends. An epoch in which the metric is undefined does
+    /// not count.
     #[serde(default = "default_patience")]
     pub patience: usize,
     /// The least change that counts as an improvement.

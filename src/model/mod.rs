@@ -14,6 +14,7 @@ mod layer;
 mod network;
 mod resnet;
 mod sequential;
+mod table;
 
 pub use architecture::{ArchitectureFault, DensenetArchitecture};
 pub use config::*;
@@ -22,3 +23,4 @@ pub use labels::MOST_LABELS;
 pub use network::Network;
 pub use resnet::ResnetArchitecture;
 pub use sequential::*;
+pub use table::ModelTable;

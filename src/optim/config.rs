@@ -246,7 +246,8 @@ pub struct PlateauConfig {
     pub metric: String,
     /// The factor of each drop, below 1.
     pub factor: f64,
-    /// Epochs without improvement before a drop.
+    /// Epochs without improvement before a drop. An epoch in which the metric is undefined does not
+    /// count.
     pub patience: usize,
     /// The least change that counts as an improvement.
     pub min_delta: f64,

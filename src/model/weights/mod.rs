@@ -3,6 +3,7 @@
 //! Everything is f32 here, whatever the file holds; see [`read`].
 
 mod decode;
+mod initial;
 mod names;
 mod pytorch;
 mod safe;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+pub use initial::{Adapted, Initial, InitialError, initial};
 pub use names::{Matched, Mismatch, match_names};
 pub use safe::{parse, write, write_in};
 
