@@ -35,11 +35,14 @@ use crate::memory::measure::Meter;
 use crate::memory::offload::{OffloadError, Store};
 use crate::memory::{Chain, OffloadConfig};
 use crate::model::HeadConfig;
+use crate::model::weights::Initial;
 use crate::optim::{LossScale, Schedule};
 use crate::plan::{Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
-use crate::run::{FolderMode, LearnedHead, Learner, Position, Run, RunPlace, Stop, restore};
+use crate::run::{
+    FolderMode, LearnedHead, Learner, Position, Run, RunFolder, RunPlace, Stop, restore,
+};
 use announce::announce;
 use initial::start_from;
 use open_data::OpenData;
@@ -60,85 +63,113 @@ pub struct Options {
 /// # Errors
 /// When something cannot be opened, or does not fit together; the run folder is then as before, and
 /// where there was none, there is none.
-pub fn build(mut plan: Plan, options: &Options) -> Result<Run, BuildError> {
+pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let stop = Stop::install().map_err(BuildError::Signals)?;
     let place = RunPlace::find(&plan.folder(), options.mode)?;
-    let device = device(&plan)?;
-    place.check_room(plan.state_bytes())?;
-    let saved = match (options.mode, place.folder()) {
-        (FolderMode::Resume, Some(folder)) => Some(Saved::open(&mut plan, folder)?),
-        _ => None,
-    };
-    let config = plan.to_toml()?;
-    let data = OpenData::open(&plan)?;
-    let remembered = saved.as_ref().and_then(|saved| saved.position.as_ref());
-    if let (Some(position), Some(folder)) = (remembered, place.folder()) {
-        resume::check_data(folder, position.data.as_ref(), &data)?;
-    }
-    let machine = machine::machine(plan.device, &device);
-    let planner = resume::planner(&plan, machine, remembered)?;
-
-    warm::compile_kernels(&plan, &planner, &device);
-    let meter = Meter::open(&device);
-    let mut chain = chain(&plan, &planner, &device);
-    let initial = match remembered {
-        Some(_) => None,
-        None => start_from(&plan, &mut chain, &device)?,
-    };
-    let counts = |head| data.train.label_counts(head);
-    let mut learner = learner(&plan, planner, &data.heads, chain, device, counts)?;
-    let mut schedule = schedule(&plan, data.train_loader.batches_per_epoch());
-
+    let ready = Ready::new(plan, &place, options.mode)?;
     // From here on the folder changes.
     let folder = place.open()?;
     if options.mode == FolderMode::Overwrite {
         folder.clear()?;
     }
-    let (store, resumed) = match saved {
-        Some(Saved { store, newest, .. }) => (store, newest),
-        None => (StateStore::open(folder.lock(), plan.run.save.keep)?, None),
-    };
-    let mut position = Position::start(schedule.state());
-    if let Some(Resumable { state, .. }) = &resumed {
-        position = restore(state, &mut learner, &mut schedule)
-            .map_err(|source| BuildError::Restore { folder: state.folder.clone(), source })?;
-        resume::reopen(&mut position, &plan);
+    ready.begin(folder, options.mode, stop)
+}
+
+/// Everything that a run needs but its folder.
+struct Ready {
+    plan: Plan,
+    /// As it is saved.
+    config: String,
+    data: OpenData,
+    saved: Option<Saved>,
+    learner: Learner,
+    schedule: Schedule,
+    meter: Meter,
+    /// What was taken from the weights to start from.
+    initial: Option<Initial>,
+}
+
+impl Ready {
+    /// Opens everything; no run is made or removed.
+    fn new(mut plan: Plan, place: &RunPlace, mode: FolderMode) -> Result<Self, BuildError> {
+        let device = device(&plan)?;
+        place.check_room(plan.state_bytes())?;
+        let saved = match (mode, place.folder()) {
+            (FolderMode::Resume, Some(folder)) => Some(Saved::open(&mut plan, folder)?),
+            _ => None,
+        };
+        let config = plan.to_toml()?;
+        let data = OpenData::open(&plan)?;
+        let position = saved.as_ref().and_then(|saved| saved.position.as_ref());
+        if let (Some(position), Some(folder)) = (position, place.folder()) {
+            resume::check_data(folder, position.data.as_ref(), &data)?;
+        }
+        let machine = machine::machine(plan.device, &device);
+        let planner = resume::planner(&plan, machine, position)?;
+        warm::compile_kernels(&plan, &planner, &device);
+        let meter = Meter::open(&device);
+        let mut chain = chain(&plan, &planner, &device);
+        let initial = match position {
+            Some(_) => None,
+            None => start_from(&plan, &mut chain, &device)?,
+        };
+        let counts = |head| data.train.label_counts(head);
+        let learner = learner(&plan, planner, &data.heads, chain, device, counts)?;
+        let schedule = schedule(&plan, data.train_loader.batches_per_epoch());
+        Ok(Self { plan, config, data, saved, learner, schedule, meter, initial })
     }
-    position.remember(&learner.planner, &plan.memory);
-    position.data = Some(data.fingerprint.clone());
-    folder.write_config(&config)?;
-    folder.write_split(&data.list.to_csv(), &data.list.label_bytes())?;
-    // A run killed before its first save has told something already: it is told again.
-    let from = ResumePoint {
-        metrics_bytes: position.metrics_bytes,
-        first_step: position.step + usize::from(resumed.is_some()),
-    };
-    let goes_on = options.mode == FolderMode::Resume;
-    let reports = Reports::open(folder.path(), goes_on.then_some(from))?;
-    let OpenData { heads, train, validation, train_loader, validation_loader, warnings, .. } = data;
-    let mut run = Run {
-        plan,
-        heads,
-        folder,
-        store,
-        learner,
-        schedule,
-        validation,
-        train_loader,
-        validation_loader,
-        reports,
-        stop,
-        position,
-        saved_at: Instant::now(),
-        meter,
-        told_undefined: BTreeSet::new(),
-    };
-    let unsaved = (goes_on && resumed.is_none()).then(|| resume::unsaved(&run.folder));
-    announce(&mut run, resumed, train.len(), config, initial)?;
-    for message in unsaved.into_iter().chain(warnings) {
-        run.reports.event(&Event::Warning { message })?;
+
+    /// The run in its folder, at its beginning or where it was saved.
+    fn begin(self, folder: RunFolder, mode: FolderMode, stop: Stop) -> Result<Run, BuildError> {
+        let Self { plan, config, data, saved, mut learner, mut schedule, meter, initial } = self;
+        let (store, resumed) = match saved {
+            Some(Saved { store, newest, .. }) => (store, newest),
+            None => (StateStore::open(folder.lock(), plan.run.save.keep)?, None),
+        };
+        let mut position = Position::start(schedule.state());
+        if let Some(Resumable { state, .. }) = &resumed {
+            position = restore(state, &mut learner, &mut schedule)
+                .map_err(|source| BuildError::Restore { folder: state.folder.clone(), source })?;
+            resume::reopen(&mut position, &plan);
+        }
+        position.remember(&learner.planner, &plan.memory);
+        position.data = Some(data.fingerprint);
+        folder.write_config(&config)?;
+        folder.write_split(&data.list.to_csv(), &data.list.label_bytes())?;
+        // A run killed before its first save has told something already: it is told again.
+        let from = ResumePoint {
+            metrics_bytes: position.metrics_bytes,
+            first_step: position.step + usize::from(resumed.is_some()),
+        };
+        let goes_on = mode == FolderMode::Resume;
+        let reports = Reports::open(folder.path(), goes_on.then_some(from))?;
+        let mut run = Run {
+            plan,
+            heads: data.heads,
+            folder,
+            store,
+            learner,
+            schedule,
+            validation: data.validation,
+            train_loader: data.train_loader,
+            validation_loader: data.validation_loader,
+            reports,
+            stop,
+            position,
+            saved_at: Instant::now(),
+            meter,
+            told_undefined: BTreeSet::new(),
+        };
+        let mut warnings = data.warnings;
+        if goes_on && resumed.is_none() {
+            warnings.insert(0, resume::unsaved(&run.folder));
+        }
+        announce(&mut run, resumed, data.train.len(), config, initial)?;
+        for message in warnings {
+            run.reports.event(&Event::Warning { message })?;
+        }
+        Ok(run)
     }
-    Ok(run)
 }
 
 /// The plan's device, which must have kernels for the plan's precision.

@@ -233,6 +233,27 @@ impl Run {
         Ok(None)
     }
 
+    /// Early stopping takes note of its metric, whose value `find` gives; what is told when it ends
+    /// training.
+    fn stop_early(&mut self, find: impl Fn(&str) -> Option<f64>) -> Option<Event> {
+        let stopping = self.plan.train.early_stopping.as_ref()?;
+        let (epoch, watch) = (self.position.epoch, &mut self.position.stopping);
+        let value = find(&stopping.monitor.metric);
+        watch.observe(epoch, value, &stopping.monitor, stopping.min_delta);
+        let waited = watch.without_improvement >= stopping.patience;
+        if !waited || epoch < stopping.start_epoch || epoch >= self.plan.train.epochs {
+            return None;
+        }
+        self.position.ended = Some(EndReason::EarlyStopping);
+        Some(Event::EarlyStopped {
+            epoch,
+            metric: stopping.monitor.metric.clone(),
+            best: watch.best,
+            best_epoch: watch.best_epoch,
+            patience: stopping.patience,
+        })
+    }
+
     /// The schedule, the best epoch and early stopping take note of the metrics; the epoch is told
     /// and saved.
     fn conclude(&mut self, validation: Validation, speed: f64) -> Result<(), RunError> {
@@ -250,9 +271,6 @@ impl Run {
             |metric| validation.why_undefined(&self.heads, metric),
         );
         let monitored = find(&self.plan.train.best.metric);
-        let stopping =
-            self.plan.train.early_stopping.as_ref().map(|s| (find(&s.monitor.metric), s));
-        let (stopping_value, stopping) = stopping.unzip();
         if let Some(monitor) = &self.plan.train.plateau {
             self.schedule.observe(find(&monitor.metric));
         }
@@ -262,22 +280,7 @@ impl Run {
             self.position.best_values = Some(values.clone());
         }
         self.position.last_values = values;
-        let mut early = None;
-        if let (Some(value), Some(stopping)) = (stopping_value, stopping) {
-            let watch = &mut self.position.stopping;
-            watch.observe(epoch, value, &stopping.monitor, stopping.min_delta);
-            let waited = watch.without_improvement >= stopping.patience;
-            if waited && epoch >= stopping.start_epoch && epoch < self.plan.train.epochs {
-                self.position.ended = Some(EndReason::EarlyStopping);
-                early = Some(Event::EarlyStopped {
-                    epoch,
-                    metric: stopping.monitor.metric.clone(),
-                    best: watch.best,
-                    best_epoch: watch.best_epoch,
-                    patience: stopping.patience,
-                });
-            }
-        }
+        let early = self.stop_early(find);
         if epoch >= self.plan.train.epochs {
             self.position.ended = Some(EndReason::Epochs);
         }

@@ -243,7 +243,11 @@ fn is_config_of_a_run(text: &str) -> bool {
 
 /// Whether a run puts a file or folder of this name into its folder.
 fn is_of_a_run(name: &str) -> bool {
-    const NAMES: [&str; 8] = [
+    const NAMES: [&str; 12] = [
+        SPLIT_FILE,
+        "split.csv.new",
+        LABELS_FILE,
+        ".labels.new",
         CONFIG_FILE,
         LOCK_FILE,
         LAST,
@@ -253,16 +257,8 @@ fn is_of_a_run(name: &str) -> bool {
         METRICS_FILE,
         "report.html",
     ];
-    const BEGINNINGS: [&str; 8] = [
-        OLDER,
-        ".saving-",
-        ".removing-",
-        "events.",
-        "skipped_images",
-        "config.toml.",
-        SPLIT_FILE,
-        LABELS_FILE,
-    ];
+    const BEGINNINGS: [&str; 6] =
+        [OLDER, ".saving-", ".removing-", "events.", "skipped_images", "config.toml."];
     NAMES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
 }
 
@@ -297,6 +293,7 @@ mod tests {
     fn a_run(path: &Path) {
         let folder = RunFolder::create(path, Mode::New).expect("is new");
         folder.write_config(config()).expect("writes");
+        folder.write_split(b"image,patient,list\n", b"").expect("writes");
         let mut store = StateStore::open(folder.lock(), 2).expect("opens");
         for step in [1, 2] {
             let tag = StateTag { epoch: 0, step, batch: step, reason: "test".to_owned() };
@@ -362,10 +359,11 @@ mod tests {
         let path = parent.path().join("xray");
         a_run(&path);
         fs::write(path.join("notes.txt"), "mine").expect("writes");
+        fs::write(path.join("split.csv.bak"), "mine").expect("writes");
         let folder = RunFolder::create(&path, Mode::Overwrite).expect("opens");
         folder.clear().expect("overwrites");
         drop(folder);
-        assert_eq!(names(&path), [LOCK_FILE, CONFIG_FILE, "notes.txt"]);
+        assert_eq!(names(&path), [LOCK_FILE, CONFIG_FILE, "notes.txt", "split.csv.bak"]);
     }
 
     #[test]
