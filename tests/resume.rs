@@ -64,7 +64,7 @@ fn open_with(
     let set: Vec<String> = set.iter().map(|set| (*set).to_owned()).collect();
     let loaded = trainer::config::load(config, &set).expect("a right configuration");
     let plan = trainer::plan::plan(loaded.config).expect("a right plan");
-    build(plan, &Options { mode, init: None })
+    build(plan, &Options { mode })
 }
 
 fn trains(event: &Event) -> bool {
@@ -169,10 +169,7 @@ fn a_run_that_cannot_be_built_does_not_cost_the_one_it_should_replace() {
     open(&config, FolderMode::New).execute().expect("trains");
     let run = folder.path().join("tiny");
     let before = Result::of(&run);
-    let loaded = trainer::config::load(&config, &[]).expect("a right configuration");
-    let plan = trainer::plan::plan(loaded.config).expect("a right plan");
-    let init = Some(folder.path().join("absent.safetensors"));
-    let refused = build(plan, &Options { mode: FolderMode::Overwrite, init });
+    let refused = open_with(&config, FolderMode::Overwrite, &["model.init=\"absent.safetensors\""]);
     assert!(refused.is_err(), "there are no such weights");
     Result::of(&run).assert_equals(&before, "after a refused --overwrite");
     open(&config, FolderMode::Overwrite).execute().expect("trains");

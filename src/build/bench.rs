@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 
-use super::{BuildError, device, learner, meter, open_data, schedule, train_loader};
+use super::initial::start_from;
+use super::open_data::{open_data, train_loader};
+use super::{BuildError, device, learner, meter, schedule};
 use crate::data::{Batch, Cache, DataError, Epoch, LabelCounts, Loader, Targets};
 use crate::memory::measure::{MemoryUse, Meter};
 use crate::memory::split_tensors;
-use crate::model::weights::{self, NamedTensor};
+use crate::model::weights::{self, Initial, NamedTensor};
 use crate::model::{HeadConfig, Task};
 use crate::optim::{OptimizerConfig, Schedule, SgdConfig};
 use crate::plan::{Plan, Planner, Prediction};
@@ -22,6 +24,8 @@ pub struct Bench {
     pub(super) meter: Meter,
     /// The model and what changes it.
     pub learner: Learner,
+    /// What was taken from the weights that the plan starts from.
+    pub initial: Option<Initial>,
     batches: Batches,
     steps: usize,
 }
@@ -45,7 +49,7 @@ impl Bench {
     /// Opens the plan's device and puts weights and a batch on it; the data are not opened.
     ///
     /// # Errors
-    /// When the device cannot be opened.
+    /// When the device cannot be opened, or the weights to start from not be read.
     pub fn new(plan: &Plan) -> Result<Self, BuildError> {
         let device = device(plan)?;
         let meter = meter(&device);
@@ -70,19 +74,12 @@ impl Bench {
         };
         let planner = planner(plan, &device)?;
         super::warm::compile_kernels(plan, &planner, &device);
-        let chain = super::chain(plan, &planner, &device);
+        let mut chain = super::chain(plan, &planner, &device);
+        let initial = start_from(plan, &mut chain, &device)?;
         let learner = learner(plan, planner, &heads, chain, device, counts)?;
         let learning_rate = plan.train.optimizer.lr();
         let batches = Batches::Kept { images, shape, targets, learning_rate };
-        Ok(Self { meter, learner, batches, steps: 0 })
-    }
-
-    /// Starts from the weights in `path`, and returns the names of the heads' that it has not.
-    ///
-    /// # Errors
-    /// When the file cannot be read or is of another model.
-    pub fn start_from(&mut self, path: &Path) -> Result<Vec<String>, BuildError> {
-        super::start_from(&mut self.learner.chain, path, &self.learner.device)
+        Ok(Self { meter, learner, initial, batches, steps: 0 })
     }
 
     /// Takes the tensor `images` in the SafeTensors file `path`, `[batch, channels, height, width]`,
@@ -146,14 +143,15 @@ impl Bench {
         let loader = train_loader(plan, &heads, Arc::clone(&train), cache)?;
         let meter = meter(&device);
         let planner = planner(plan, &device)?;
-        let chain = super::chain(plan, &planner, &device);
+        let mut chain = super::chain(plan, &planner, &device);
+        let initial = start_from(plan, &mut chain, &device)?;
         let learner =
             learner(plan, planner, &heads, chain, device, |head| train.label_counts(head))?;
         let schedule = schedule(plan, loader.batches_per_epoch());
         // A run counts its epochs from 1.
         let ahead = loader.epoch(1, 0);
         let batches = Batches::Loaded { loader, epoch: 1, ahead, schedule };
-        Ok(Self { meter, learner, batches, steps: 0 })
+        Ok(Self { meter, learner, initial, batches, steps: 0 })
     }
 
     /// Takes a step. Where the loss is scaled by too much at first, steps are tried until one is taken.

@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use super::differences;
+use serde_json::Value;
+
+use super::{BuildError, OpenData, differences};
 use crate::choice::{Choice, NoSettings};
+use crate::data::{Fingerprint, SplitList};
 use crate::memory::{CheckpointingConfig, MemoryConfig};
 use crate::plan::{Chosen, Combination, Machine, NothingFits, Plan, Planner, Predictor};
 use crate::report::EndReason;
-use crate::run::Position;
+use crate::run::{CONFIG_FILE, METRICS_FILE, Position, RunFolder};
 
 /// Keys that may differ when a run is resumed, each with all keys below it: none changes what was
 /// done so far, and those of `[memory]` no bit of what will be.
@@ -45,11 +48,80 @@ pub struct ChangedKeys {
     changes: Vec<String>,
 }
 
+/// The data are not those that the run was started on.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the data of the run in {} are not those that it was started on:\n{}\nPut them back to resume it, \
+     or start another run with --set run.name=<other>.",
+    folder.display(),
+    changes.join("\n")
+)]
+pub struct ChangedData {
+    folder: PathBuf,
+    changes: Vec<String>,
+}
+
+/// Refuses data that differ in effect from those of the saved state. What it does not know, it cannot
+/// refuse: states of earlier versions have no fingerprint.
+pub(super) fn check_data(
+    folder: &RunFolder,
+    before: Option<&Fingerprint>,
+    data: &OpenData,
+) -> Result<(), ChangedData> {
+    let now = &data.fingerprint;
+    let Some(before) = before.filter(|before| !before.is_same(now)) else { return Ok(()) };
+    let mut changes = before.changed_tables(now);
+    let [csv, labels] = folder.read_split();
+    match SplitList::read(&csv, &labels, before) {
+        Some(list) => changes.extend(list.changes(&data.list)),
+        None => changes.push(
+            "which images are others is not known: split.csv in the run folder is not as the run wrote it"
+                .to_owned(),
+        ),
+    }
+    let changes = changes.iter().map(|change| format!("  {change}")).collect();
+    Err(ChangedData { folder: folder.path().to_owned(), changes })
+}
+
+/// The weights that the run in `folder` was started from.
+pub(super) fn init_of(folder: &Path) -> Option<PathBuf> {
+    let text = std::fs::read_to_string(folder.join(CONFIG_FILE)).ok()?;
+    let config: toml::Table = toml::from_str(&text).ok()?;
+    Some(config.get("model")?.get("init")?.as_str()?.into())
+}
+
+/// Refuses a run folder that tells of saved states when there is none.
+pub(super) fn check_never_saved(folder: &Path) -> Result<(), BuildError> {
+    let told = std::fs::read_to_string(folder.join(METRICS_FILE)).unwrap_or_default();
+    let events = told.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_states = |event: &Value| matches!(event["event"].as_str(), Some("saved" | "resumed"));
+    let Some(last) = events.rev().find(of_states) else { return Ok(()) };
+    let number = |key: &str| last[key].as_u64().unwrap_or_default();
+    let (epoch, step) = (number("epoch"), number("step"));
+    Err(BuildError::StatesGone { folder: folder.to_owned(), epoch, step })
+}
+
+/// What is said where a run is resumed that has saved nothing.
+pub(super) fn unsaved(folder: &RunFolder) -> String {
+    format!(
+        "nothing was saved in {} before the run was stopped, so it starts from its beginning",
+        folder.path().display()
+    )
+}
+
 /// Refuses a resolved configuration that differs from the one in the run folder in what decided
 /// about the training so far. A run killed before it saved its configuration may change at will.
-pub(super) fn check_unchanged(folder: &Path, resolved: &str) -> Result<(), ChangedKeys> {
-    let Ok(before) = std::fs::read_to_string(folder.join("config.toml")) else { return Ok(()) };
-    let changes = differences(&before, resolved, is_free);
+///
+/// Tables may have moved where `tables_are_known` from the saved state by what they hold.
+pub(super) fn check_unchanged(
+    folder: &Path,
+    resolved: &str,
+    tables_are_known: bool,
+) -> Result<(), ChangedKeys> {
+    let Ok(before) = std::fs::read_to_string(folder.join(CONFIG_FILE)) else { return Ok(()) };
+    let moved =
+        |key: &str| tables_are_known && key.starts_with("data.") && key.ends_with("csv.table");
+    let changes = differences(&before, resolved, |key| is_free(key) || moved(key));
     match changes.is_empty() {
         true => Ok(()),
         false => Err(ChangedKeys { folder: folder.to_owned(), changes }),
@@ -74,17 +146,18 @@ fn is_free(key: &str) -> bool {
 pub(super) fn planner(
     plan: &Plan,
     machine: Machine,
-    position: Option<Position>,
+    position: Option<&Position>,
 ) -> Result<Planner, NothingFits> {
     let Some(Position { memory: Some(chosen), memory_config, .. }) = position else {
         return Planner::choose(plan, machine);
     };
-    let Some(before) = memory_config.filter(|before| *before != plan.memory) else {
+    let chosen = chosen.clone();
+    let Some(before) = memory_config.as_ref().filter(|before| **before != plan.memory) else {
         return Ok(Planner::resumed(plan, machine, chosen));
     };
     let asked_for = Predictor::new(plan, machine).budget();
     let budget = if before.budget == plan.memory.budget { chosen.budget } else { asked_for };
-    let way = changed(chosen.way, &before, &plan.memory);
+    let way = changed(chosen.way, before, &plan.memory);
     let planner = Planner::resumed(plan, machine, Chosen { way, budget });
     let (way, prediction) = (planner.way(), planner.prediction());
     let keeps_within = matches!(way.checkpointing.0, CheckpointingConfig::Budget(_));
@@ -143,7 +216,7 @@ mod tests {
         let before =
             "[run]\nseed = 7\n[train]\nepochs = 3\nbatch_size = 8\n[[heads]]\nweight = 1.0";
         std::fs::write(folder.path().join("config.toml"), before).expect("is written");
-        let check = |now: &str| check_unchanged(folder.path(), now).map_err(|e| e.changes);
+        let check = |now: &str| check_unchanged(folder.path(), now, false).map_err(|e| e.changes);
         assert_eq!(check(before), Ok(()));
         assert_eq!(check(&before.replace("epochs = 3", "epochs = 30")), Ok(()));
         assert_eq!(

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use clap::Args;
 
-use super::overrides::Overrides;
+use super::overrides::{self, Overrides};
 use super::{Failure, output};
 use crate::build;
-use crate::model::weights;
+use crate::model::weights::{self, Initial};
 
 /// Times training steps of a configuration's model, and measures their memory
 ///
@@ -68,16 +68,17 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
     let start = Instant::now();
     #[cfg(target_os = "linux")]
     bench.with_parent.map(end_with).transpose()?;
-    let (plan, source) = super::located_for(&bench.config, &bench.overrides.set, super::is_here)?;
+    let mut set = bench.overrides.set.clone();
+    set.extend(bench.init.as_deref().map(overrides::init));
+    let (plan, source) = super::located_for(&bench.config, &set, super::is_here)?;
     let steps = match bench.data {
         true => build::Bench::on_data(&plan),
         false => build::Bench::new(&plan),
     };
     let mut steps = steps.map_err(|error| super::unopened(error, &source))?;
-    let init = bench.init.as_ref().map(|path| steps.start_from(path)).transpose()?;
     bench.images.as_ref().map(|path| steps.take_images(path)).transpose()?;
     if let Some(path) = &bench.gradients {
-        return write_gradients(steps, path, &init.unwrap_or_default());
+        return write_gradients(steps, path);
     }
     let last = bench.steps.max(1) - 1;
     let mut measured = Vec::new();
@@ -130,8 +131,9 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
 }
 
 /// Writes the gradients, and prints the loss and which weights were drawn at random.
-fn write_gradients(bench: build::Bench, path: &Path, fresh: &[String]) -> Result<(), Failure> {
+fn write_gradients(bench: build::Bench, path: &Path) -> Result<(), Failure> {
     let device = bench.device();
+    let fresh = bench.initial.as_ref().map_or_else(Vec::new, Initial::random);
     let (gradients, loss) = bench.gradients().map_err(Failure::other)?;
     let bytes = weights::write(&gradients).map_err(Failure::other)?;
     let failed = |error| Failure::other(format!("cannot write {}: {error}", path.display()));
@@ -213,8 +215,8 @@ lr = 1.0
         let after: BTreeMap<_, _> =
             parameters(&stepped).into_iter().map(|p| (p.name, p.data)).collect();
 
-        let mut asked = bench("run.seed=9");
-        assert_eq!(asked.start_from(&weights).expect("fit"), [""; 0]);
+        let mut asked = bench(&overrides::init(&weights));
+        assert_eq!(asked.initial.as_ref().expect("is read").random(), [""; 0]);
         asked.take_images(&images).expect("fit");
         let trained = asked.learner.chain.parameters().iter().filter(|p| p.trained).count();
         let (gradients, asked_loss) = asked.gradients().expect("gradients");

@@ -7,6 +7,7 @@ use crate::build::BuildError;
 use crate::config::ConfigError;
 use crate::memory::OutOfMemory;
 use crate::memory::offload::OffloadError;
+use crate::model::weights::InitialError;
 use crate::run::{LearnError, RunError, Signal};
 
 /// An error from anywhere in the program, with what it means for whoever started it.
@@ -124,12 +125,15 @@ impl From<BuildError> for Failure {
             | BuildError::Precision { .. }
             | BuildError::Offload(OffloadError::Open { .. })
             | BuildError::Changed(_)
-            | BuildError::OtherModel { .. }
+            | BuildError::Initial(InitialError::OtherModel { .. })
             | BuildError::OtherImages { .. } => Kind::Configuration,
             BuildError::Folder(folder) if folder.exit_code() == 2 => Kind::Configuration,
-            BuildError::Data(_) | BuildError::Weights(_) => Kind::Data,
+            BuildError::Data(_)
+            | BuildError::ChangedData(_)
+            | BuildError::Weights(_)
+            | BuildError::Initial(InitialError::Weights(_)) => Kind::Data,
             BuildError::State(state) if state.exit_code() == 5 => Kind::State,
-            BuildError::Restore { .. } => Kind::State,
+            BuildError::Restore { .. } | BuildError::StatesGone { .. } => Kind::State,
             BuildError::NothingFits(_) => Kind::OutOfMemory,
             _ => Kind::Other,
         };
@@ -144,7 +148,9 @@ impl From<BuildError> for Failure {
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         let kind = match &error {
-            RunError::Data(_) | RunError::TooManyBadImages { .. } => Kind::Data,
+            RunError::Data(_) | RunError::TooManyBadImages { .. } | RunError::NoImages { .. } => {
+                Kind::Data
+            }
             RunError::Learn { source: LearnError::OutOfMemory { .. }, .. } => Kind::OutOfMemory,
             RunError::Learn { source: LearnError::Device(device), .. }
                 if OutOfMemory::in_text(&format!("{device:?}")).is_some() =>

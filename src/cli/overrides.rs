@@ -1,5 +1,7 @@
 //! `--set KEY=VALUE`, shared by the subcommands that read a configuration.
 
+use std::path::Path;
+
 use clap::Args;
 
 /// Changes to the configuration, made on the command line.
@@ -12,6 +14,11 @@ pub struct Overrides {
     /// double quotes from the shell: --set 'run.name="second-try"'.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
     pub set: Vec<String>,
+}
+
+/// The weights at `path`, as a change to the configuration.
+pub(super) fn init(path: &Path) -> String {
+    format!("model.init={}", toml::Value::String(path.display().to_string()))
 }
 
 /// Lets pass what looks like an assignment; the configuration's loader reads the rest and points at

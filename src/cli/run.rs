@@ -47,24 +47,26 @@ pub struct Run {
     overwrite: bool,
     /// Starts from the weights in this file: SafeTensors, or a PyTorch state dict
     ///
-    /// Names are those of torchvision. Heads that the file does not have, or has with another
-    /// number of outputs, keep their random weights, and the program says so.
+    /// The same as `--set model.init=WEIGHTS`. Names are those of torchvision. Heads that the file
+    /// does not have, or has with another number of outputs, keep their random weights; the first
+    /// convolution is adapted to another number of channels. The program says what it took.
     #[arg(long, value_name = "WEIGHTS", conflicts_with = "resume")]
     init: Option<PathBuf>,
 }
 
 /// Trains.
 pub fn execute(run: Run) -> Result<(), Failure> {
-    // `--device` is the same as `--set device.use=…`, so that the resolved configuration has it.
+    // The same as `--set`, so that the resolved configuration has them.
     let mut set = run.overrides.set;
     set.extend(run.device.map(|device| format!("device.use={}", toml::Value::String(device))));
+    set.extend(run.init.as_deref().map(super::overrides::init));
     let (plan, source) = super::located_for(&run.config, &set, super::is_here)?;
     let mode = match (run.resume, run.overwrite) {
         (true, _) => FolderMode::Resume,
         (_, true) => FolderMode::Overwrite,
         _ => FolderMode::New,
     };
-    let training = build::build(plan, &Options { mode, init: run.init });
+    let training = build::build(plan, &Options { mode });
     let mut training = training.map_err(|error| super::unopened(error, &source))?;
     match training.execute()? {
         Outcome::Ended(_) => Ok(()),

@@ -53,6 +53,10 @@ impl<'a> Conform<'a> {
             (Shape::Choice(variants), Value::String(name)) => {
                 self.bare(node, name, variants, shape, path)
             }
+            (Shape::Beside { choice, keys }, Value::Table(entries)) => {
+                self.beside(node, entries, choice, keys, path)
+            }
+            (Shape::Beside { choice, .. }, _) => self.value(node, choice, path),
             (Shape::Either(shapes), value) => match (fitting(shapes, value), value) {
                 // A name that is unknown may have been meant for any of the shapes.
                 (Some(Shape::Choice(variants)), Value::String(name)) => {
@@ -91,7 +95,7 @@ impl<'a> Conform<'a> {
         let table = match &key.shape {
             Shape::Table(_) | Shape::Map(_) => "table",
             Shape::Array { item, .. } if matches!(**item, Shape::Table(_)) => "table",
-            Shape::Choice(variants) if variants.iter().any(|one| one.settings.is_some()) => "table",
+            shape if shape.variants().iter().any(|one| one.settings.is_some()) => "table",
             _ => "key",
         };
         let name = &key.name;
@@ -101,6 +105,46 @@ impl<'a> Conform<'a> {
             format!("the {table} `{name}` is missing in `{path}`")
         };
         Err(Problem { place, message, help: Some(addition(key, path)) })
+    }
+
+    /// A choice in a table that may hold keys beside the variant.
+    fn beside(
+        &self,
+        node: &Node,
+        entries: &[Entry],
+        choice: &Shape,
+        keys: &[Key],
+        path: &KeyPath,
+    ) -> Result<(), Problem> {
+        let mut others = Vec::new();
+        for entry in entries {
+            if let Some(key) = keys.iter().find(|key| key.name == entry.name) {
+                let checked = self.value(&entry.node, &key.shape, &path.key(&key.name));
+                checked.map_err(|problem| described(problem, key))?;
+                continue;
+            }
+            if let Some(problem) = self.misspelt(&entry.name, &entry.key, choice, keys, path) {
+                return Err(problem);
+            }
+            others.push(entry.clone());
+        }
+        let rest = Node { place: node.place.clone(), value: Value::Table(others) };
+        self.value(&rest, choice, path)
+    }
+
+    /// A name that is no variant and was meant for a key beside the choice.
+    pub(super) fn misspelt(
+        &self,
+        name: &str,
+        place: &Place,
+        choice: &Shape,
+        keys: &[Key],
+        path: &KeyPath,
+    ) -> Option<Problem> {
+        let is_variant = choice.variants().iter().any(|variant| variant.name == name);
+        let near = nearest(name, keys.iter().map(|key| key.name.as_str()));
+        let meant = !is_variant && near.is_some();
+        meant.then(|| self.unknown_key(name, place, keys, path))
     }
 
     fn choice(
@@ -271,6 +315,12 @@ fn owners(
                 let below = node.and_then(|node| node.get(&key.name));
                 owners(&key.shape, below, &path.key(&key.name), name, found);
             }
+        }
+        Shape::Beside { choice, keys } => {
+            if keys.iter().any(|key| key.name == name) {
+                found.push((path.clone(), node.is_some()));
+            }
+            owners(choice, node, path, name, found);
         }
         Shape::Choice(variants) => {
             for variant in variants {

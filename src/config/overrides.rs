@@ -10,7 +10,7 @@ use toml::de::DeValue;
 
 use super::conform::Conform;
 use super::keys::{KeyPath, Step};
-use super::shape::Shape;
+use super::shape::{Key, Shape};
 use super::syntax::{Explained, explain};
 use super::tree::{Entry, Node, Place, Problem, Reader, Value};
 use super::wording::{names, wanted};
@@ -157,6 +157,9 @@ impl Override<'_> {
                 self.set_entry(node, &key.shape, name, depth, false)
             }
             (Shape::Map(shape), Step::Key(name)) => self.set_entry(node, shape, name, depth, false),
+            (Shape::Beside { choice, keys }, Step::Key(name)) => {
+                self.set_beside(node, choice, keys, name, depth)
+            }
             (Shape::Choice(variants), Step::Key(name)) => {
                 let variant = variants.iter().find(|variant| variant.name == *name);
                 let Some(settings) = variant.and_then(|variant| variant.settings.as_ref()) else {
@@ -225,6 +228,42 @@ impl Override<'_> {
             return Err(self.problem(depth, message, help));
         };
         self.set(node, item, depth + 1)
+    }
+
+    /// Sets a key beside a choice, which stays, or the choice, beside which the keys stay.
+    fn set_beside(
+        &self,
+        node: &mut Node,
+        choice: &Shape,
+        keys: &[Key],
+        name: &str,
+        depth: usize,
+    ) -> Result<(), Problem> {
+        if let Value::String(variant) = &node.value {
+            let place = node.place.clone();
+            let settings = Node { place: place.clone(), value: Value::Table(Vec::new()) };
+            let entry = Entry { name: variant.clone(), key: place, node: settings };
+            node.value = Value::Table(vec![entry]);
+        }
+        if let Some(key) = keys.iter().find(|key| key.name == name) {
+            return self.set_entry(node, &key.shape, name, depth, false);
+        }
+        let (conform, place, path) =
+            (Conform::new(node, choice), self.place(depth), self.path(depth));
+        if let Some(problem) = conform.misspelt(name, &place, choice, keys, &path) {
+            return Err(problem);
+        }
+        let Value::Table(entries) = &mut node.value else {
+            return self.set(node, choice, depth);
+        };
+        let is_beside = |entry: &Entry| keys.iter().any(|key| key.name == entry.name);
+        let (beside, others) = std::mem::take(entries).into_iter().partition(is_beside);
+        *entries = others;
+        let set = self.set(node, choice, depth);
+        if let Value::Table(entries) = &mut node.value {
+            entries.extend::<Vec<Entry>>(beside);
+        }
+        set
     }
 
     /// Sets what is under the key `name` of a table, making the table and the key where needed.

@@ -31,6 +31,13 @@ pub(super) enum Shape {
     Map(Box<Shape>),
     /// One of several variants.
     Choice(Vec<Variant>),
+    /// A choice, and keys that may stand beside the variant in its table.
+    Beside {
+        /// The choice.
+        choice: Box<Shape>,
+        /// The keys.
+        keys: Vec<Key>,
+    },
     /// One of several shapes that differ in their TOML type.
     Either(Vec<Shape>),
     /// A shape that stands inside itself.
@@ -97,6 +104,15 @@ impl Shape {
         }
     }
 
+    /// The variants of a choice.
+    pub(super) fn variants(&self) -> &[Variant] {
+        match self {
+            Shape::Choice(variants) => variants,
+            Shape::Beside { choice, .. } => choice.variants(),
+            _ => &[],
+        }
+    }
+
     /// The alternatives: of an `Either`, each; else the shape itself.
     pub(super) fn alternatives(&self) -> &[Shape] {
         match self {
@@ -143,7 +159,8 @@ impl Reading<'_> {
         }
         if let Some(choices) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Json::as_array)
         {
-            return either(choices.iter().map(|choice| self.alternative(choice)));
+            let beside = beside(choices);
+            return either(choices.iter().map(|choice| self.alternative(choice, &beside)));
         }
         match schema.get("type").and_then(Json::as_str) {
             Some("string") => Shape::String,
@@ -191,17 +208,49 @@ impl Reading<'_> {
         keys
     }
 
-    /// Among alternatives, a table with one key that it must have is a variant with its settings.
-    fn alternative(&mut self, schema: &Json) -> Shape {
+    /// Among alternatives, a table with one key that it must have is a variant with its settings; it
+    /// may also have the keys `beside`.
+    fn alternative(&mut self, schema: &Json, beside: &[String]) -> Shape {
         let closed = schema.get("additionalProperties") == Some(&Json::Bool(false));
-        match self.read(schema) {
-            Shape::Table(mut keys) if closed && keys.len() == 1 && keys[0].required => {
-                let Key { name, shape, .. } = keys.remove(0);
-                let (about, settings) = (about(schema), Some(shape));
-                Shape::Choice(vec![Variant { name, about, bare: false, settings }])
+        let (keys, own) = match self.read(schema) {
+            Shape::Table(keys) if closed => {
+                keys.into_iter().partition::<Vec<_>, _>(|key| beside.contains(&key.name))
             }
-            shape => shape,
+            shape => return shape,
+        };
+        match <[Key; 1]>::try_from(own) {
+            Ok([Key { name, required: true, shape, .. }]) => {
+                let (about, settings) = (about(schema), Some(shape));
+                let variant = Variant { name, about, bare: false, settings };
+                let choice = Shape::Choice(vec![variant]);
+                if keys.is_empty() { choice } else { Shape::Beside { choice: choice.into(), keys } }
+            }
+            Ok([key]) => Shape::Table(keys.into_iter().chain([key]).collect()),
+            Err(own) => Shape::Table(keys.into_iter().chain(own).collect()),
         }
+    }
+}
+
+/// The keys that every one of several variants may have and none must.
+fn beside(choices: &[Json]) -> Vec<String> {
+    let optional = |choice: &Json| -> Vec<String> {
+        let required = choice.get("required").and_then(Json::as_array);
+        let is_required = |name: &String| required.is_some_and(|all| all.iter().any(|r| r == name));
+        let keys = choice.get("properties").and_then(Json::as_object);
+        keys.into_iter()
+            .flatten()
+            .map(|(name, _)| name)
+            .filter(|n| !is_required(n))
+            .cloned()
+            .collect()
+    };
+    match choices {
+        [first, others @ ..] if !others.is_empty() => {
+            let mut shared = optional(first);
+            shared.retain(|name| others.iter().all(|other| optional(other).contains(name)));
+            shared
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -217,8 +266,15 @@ fn about(schema: &Json) -> String {
 /// Puts all variants into one choice, in the order of the types.
 fn either(shapes: impl Iterator<Item = Shape>) -> Shape {
     let mut variants: Vec<Variant> = Vec::new();
-    let mut others = Vec::new();
+    let (mut others, mut beside) = (Vec::new(), None);
     for shape in shapes {
+        let shape = match shape {
+            Shape::Beside { choice, keys } => {
+                beside = Some(keys);
+                *choice
+            }
+            shape => shape,
+        };
         let Shape::Choice(more) = shape else {
             others.push(shape);
             continue;
@@ -237,7 +293,11 @@ fn either(shapes: impl Iterator<Item = Shape>) -> Shape {
         }
     }
     if others.is_empty() {
-        return Shape::Choice(variants);
+        let choice = Shape::Choice(variants);
+        return match beside {
+            Some(keys) => Shape::Beside { choice: choice.into(), keys },
+            None => choice,
+        };
     }
     if !variants.is_empty() {
         others.insert(0, Shape::Choice(variants));
@@ -258,6 +318,10 @@ mod tests {
                 variants.iter().flat_map(|one| &one.settings).for_each(|one| all(one, found));
             }
             Shape::Either(shapes) => shapes.iter().for_each(|shape| all(shape, found)),
+            Shape::Beside { choice, keys } => {
+                all(choice, found);
+                keys.iter().for_each(|key| all(&key.shape, found));
+            }
             _ => {}
         }
     }
@@ -269,6 +333,25 @@ mod tests {
         all(&config, &mut found);
         assert!(found.len() > 100, "{}", found.len());
         assert!(!found.contains(&&Shape::Anything));
+    }
+
+    #[test]
+    fn only_the_model_has_a_key_beside_its_choice() {
+        let config = Shape::of_config();
+        let beside: Vec<(&str, Vec<&str>)> = config
+            .keys()
+            .iter()
+            .filter_map(|key| match &key.shape {
+                Shape::Beside { keys, .. } => {
+                    Some((key.name.as_str(), keys.iter().map(|key| key.name.as_str()).collect()))
+                }
+                _ => None,
+            })
+            .collect();
+        assert_eq!(beside, [("model", vec!["init"])]);
+        let mut found = Vec::new();
+        all(&config, &mut found);
+        assert_eq!(found.iter().filter(|shape| matches!(shape, Shape::Beside { .. })).count(), 1);
     }
 
     #[test]

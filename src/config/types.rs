@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::choice::Choice;
 use crate::data::DataConfig;
 use crate::memory::MemoryConfig;
-use crate::model::{HeadConfig, ModelConfig};
+use crate::model::{HeadConfig, ModelTable};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
 
 /// An experiment, as the user wrote it.
@@ -22,9 +22,10 @@ pub struct Config {
     pub device: DeviceConfig,
     /// The images and their labels.
     pub data: DataConfig,
-    /// The network that turns an image into features, on which the heads stand.
+    /// The network that turns an image into features, on which the heads stand, and the weights that it
+    /// starts from.
     #[schemars(example = serde_json::json!({ "densenet": { "depth": 121 } }))]
-    pub model: Choice<ModelConfig>,
+    pub model: ModelTable,
     /// What is predicted: a table for each head, at least one.
     pub heads: Vec<HeadConfig>,
     /// How the network is trained.
@@ -175,7 +176,8 @@ pub struct EarlyStoppingConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"max")]
     pub mode: Option<Mode>,
-    /// How many epochs without an improvement end the training; at least 1.
+    /// How many epochs without an improvement end the training; at least 1. An epoch in which the
+    /// metric is undefined does not count.
     #[serde(default = "default_patience")]
     #[schemars(example = 10)]
     pub patience: usize,

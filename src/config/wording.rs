@@ -56,6 +56,7 @@ pub(super) fn wanted(shape: &Shape) -> String {
         }
         Shape::Table(_) | Shape::Map(_) => "a table".to_owned(),
         Shape::Again(again) => wanted(&again.shape()),
+        Shape::Beside { choice, .. } => wanted(choice),
         Shape::Choice(variants) => list(&literals(variants), "or"),
         Shape::Either(shapes) => {
             let each = shapes.iter().flat_map(|shape| match shape {
@@ -215,9 +216,9 @@ pub(super) fn addition(key: &Key, path: &KeyPath) -> String {
         Shape::Array { item, .. } if matches!(**item, Shape::Table(_)) => {
             format!("add a table `[{header}]`")
         }
-        Shape::Choice(variants) if variants.iter().any(|variant| variant.settings.is_some()) => {
+        shape if shape.variants().iter().any(|variant| variant.settings.is_some()) => {
             let table = |variant: &Variant| path.key(&key.name).key(&variant.name).header();
-            let tables: Vec<String> = variants.iter().map(table).collect();
+            let tables: Vec<String> = shape.variants().iter().map(table).collect();
             format!("add {}", list(&tables, "or"))
         }
         shape => format!("add `{} = {}` under `{}`", key.name, example(shape), path.header()),

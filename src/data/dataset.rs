@@ -1,7 +1,6 @@
 //! Samples in memory: where their images are and what their labels are. Opened once per run.
 
-use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rand::RngExt;
@@ -12,6 +11,8 @@ use super::config::{DataConfig, UncertainPolicy};
 use super::error::DataError;
 use super::labels::{HeadSource, Origin};
 use super::layout::{Column, Kind, Row};
+use super::opened::{TableSeal, recorded};
+use super::same_image;
 use super::source::{Source, sources};
 use super::split::{self, Sides};
 use crate::model::{HeadConfig, Task};
@@ -83,6 +84,12 @@ pub struct Splits {
     pub test: Option<Dataset>,
     /// The data sets' tables below `data`: `chexpert`, or `sources[0].chexpert` and so on.
     pub sources: Vec<String>,
+    /// The folder of each data set, in which the paths of its images begin.
+    pub roots: Vec<PathBuf>,
+    /// Every table that was read.
+    pub tables: Vec<TableSeal>,
+    /// What a person should know of the tables, a sentence each.
+    pub warnings: Vec<String>,
 }
 
 /// Opens the data of a configuration: reads its tables (never an image) and, for the phantom, draws
@@ -93,8 +100,8 @@ pub struct Splits {
 /// not computed on labels that were made up.
 ///
 /// # Errors
-/// Tables that are missing or wrong, an empty side, a patient in two lists of a source, an image on
-/// both sides, whatever [`check_layouts`](super::check_layouts) and
+/// Tables that are missing or wrong, an empty side, a patient in two lists of a source, an image of
+/// two patients or with two labels or on both sides, whatever [`check_layouts`](super::check_layouts) and
 /// [`check_labels`](super::check_labels) refuse.
 pub fn open(
     config: &DataConfig,
@@ -131,11 +138,16 @@ fn open_lists(
         validation: Dataset::empty(heads),
         test: None,
         sources: sources.iter().map(|source| source.name.clone()).collect(),
+        roots: sources.iter().map(|source| source.layout.root()).collect(),
+        tables: Vec::new(),
+        warnings: Vec::new(),
     };
     for (place, source) in sources.iter().enumerate() {
         source.layout.prepare(&mut progress)?;
-        let Sides { train, validation, test } =
-            split::read(source, &config.validation, seed, with_test)?;
+        let (sides, tables) = recorded(|| split::read(source, &config.validation, seed, with_test));
+        let Sides { train, validation, test, warning } = sides?;
+        splits.tables.extend(tables);
+        splits.warnings.extend(warning);
         let bound = Bound { place, source, seed };
         splits.train.extend(train, &bound, |finding| match source.layout.uncertain() {
             Some(uncertain) => uncertain.policy(finding),
@@ -148,42 +160,13 @@ fn open_lists(
         }
     }
     if sources.len() > 1 {
-        check_images_apart(&splits.train, &splits.validation)?;
+        same_image::check_apart(&splits.train, &splits.validation)?;
     }
     if config.shuffle_labels {
         splits.train.shuffle_labels(seed, 0);
         splits.validation.shuffle_labels(seed, 1);
     }
     Ok(splits)
-}
-
-/// Refuses an image that one source trains on and another validates on.
-fn check_images_apart(train: &Dataset, validation: &Dataset) -> Result<(), DataError> {
-    let image = |sample: &Sample| (plain(&sample.path), sample.item);
-    let trained: BTreeMap<_, &Sample> =
-        train.samples.iter().map(|sample| (image(sample), sample)).collect();
-    for sample in &validation.samples {
-        if let Some(other) = trained.get(&image(sample)) {
-            return Err(DataError::SharedImage {
-                path: sample.path.clone(),
-                tables: [other.table.to_path_buf(), sample.table.to_path_buf()],
-                lines: [other.line, sample.line],
-            });
-        }
-    }
-    Ok(())
-}
-
-/// The same path for the same file, however it is written (links are not followed).
-fn plain(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for part in std::path::absolute(path).as_deref().unwrap_or(path).components() {
-        match part {
-            Component::ParentDir => drop(plain.pop()),
-            part => plain.push(part),
-        }
-    }
-    plain
 }
 
 /// A source and what its labels are drawn by.

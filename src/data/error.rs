@@ -133,6 +133,48 @@ pub enum DataError {
         /// Their lines, counted from 1 with the header.
         lines: [u64; 2],
     },
+    /// An image that a data set lists for two patients.
+    #[error(
+        "image `{}` is listed for two patients: `{}` in {}, and `{}` in {}",
+        rows.path.display(), patients[0], rows.place(0), patients[1], rows.place(1)
+    )]
+    TwoPatients {
+        /// The rows that name it.
+        rows: Box<TwoRows>,
+        /// The patients.
+        patients: [String; 2],
+    },
+    /// An image that a data set lists twice, with labels that cannot both be.
+    #[error(
+        "image `{}` is listed twice and `{label}` differs: {} in {}, and {} in {}",
+        rows.path.display(), values[0], rows.place(0), values[1], rows.place(1)
+    )]
+    Contradiction {
+        /// The rows that name it.
+        rows: Box<TwoRows>,
+        /// The label, class or number.
+        label: String,
+        /// What the rows say of it.
+        values: [String; 2],
+    },
+    /// A head that nothing can be learnt for.
+    #[error("no training image has a known label of the head `{head}` ({labels})")]
+    NothingKnown {
+        /// The head's name.
+        head: String,
+        /// Its labels, or the first few of them.
+        labels: String,
+    },
+    /// A data set of which no image can be loaded: the folder or the shape is likely wrong.
+    #[error("{} {image}", unusable(place, *tried))]
+    NoFirstImage {
+        /// The layout's table, such as `nih` or `sources[1].nih`.
+        place: String,
+        /// How many images were tried.
+        tried: usize,
+        /// The first of them.
+        image: BadImage,
+    },
     /// A list without an image that the configuration asks for.
     #[error("the {list} list of `data.{place}` names no image")]
     EmptyList {
@@ -218,16 +260,29 @@ pub enum DataError {
     Worker(String),
 }
 
+/// Two rows that name one image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TwoRows {
+    /// The image's file.
+    pub path: PathBuf,
+    /// The tables.
+    pub tables: [PathBuf; 2],
+    /// Their lines, counted from 1 with the header.
+    pub lines: [u64; 2],
+}
+
+impl TwoRows {
+    fn place(&self, row: usize) -> String {
+        format!("`{}`, line {}", self.tables[row].display(), self.lines[row])
+    }
+}
+
 impl DataError {
     /// What to do about it, where that is more than the message says.
     pub fn help(&self) -> Option<String> {
         let help = match self {
             Self::NoTable { help, .. } | Self::MissingColumns { help, .. } => help.clone(),
-            Self::BadImage(_) => {
-                "repair or remove the image, or set `data.on_bad_image = \"skip\"` \
-                 to leave such images out"
-                    .to_owned()
-            }
+            Self::BadImage(_) => REPAIR.to_owned(),
             Self::EmptySplit { .. } => {
                 "change `data.validation.fraction`, or use more patients".to_owned()
             }
@@ -239,6 +294,13 @@ impl DataError {
             Self::SharedImage { .. } => "give each image to one of the sources, or use the same \
                  official lists in both"
                 .to_owned(),
+            Self::TwoPatients { .. } | Self::Contradiction { .. } => {
+                "keep the row that is right and remove the other".to_owned()
+            }
+            Self::NothingKnown { .. } => "fill in these labels in the table, or remove the head; \
+                 uncertain labels (-1) count as unknown under `uncertain = \"ignore\"`"
+                .to_owned(),
+            Self::NoFirstImage { place, tried, image } => image_help(place, *tried, image),
             Self::EmptyList { list, .. } if *list != "training" => {
                 "set `data.validation.fraction` (such as 0.1) to set patients of the training \
                  list aside"
@@ -266,6 +328,35 @@ impl DataError {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
+    }
+}
+
+/// What to do about one image that cannot be read.
+const REPAIR: &str = "repair or remove the image, or set `data.on_bad_image = \"skip\"` to leave such \
+                      images out";
+
+/// What to do about the first image of a data set, where all the others are likely to be as bad.
+fn image_help(place: &str, tried: usize, image: &BadImage) -> String {
+    let is_array = image.path == image.table;
+    match (is_array, image.path.try_exists()) {
+        (true, _) => "an array is [images, height, width] or [images, channels, height, width], \
+                      with as many channels as `data.image.channels`"
+            .to_owned(),
+        (_, Ok(false)) => {
+            format!("set `data.{place}.root` to the folder in which the table's paths begin")
+        }
+        _ if tried > 1 => "see that the table names images, and repair them".to_owned(),
+        _ => REPAIR.to_owned(),
+    }
+}
+
+/// How a message begins that goes on with the first of so many images.
+fn unusable(place: &str, tried: usize) -> String {
+    match tried {
+        1 => format!("the first image of `data.{place}` cannot be used:"),
+        _ => {
+            format!("none of the first {tried} images of `data.{place}` can be used; the first is")
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! is drawn from (seed, epoch, image). So batches do not depend on the number of workers, and an
 //! epoch goes on at any batch without decoding those before it.
 
+mod first;
 mod worker;
 
 use std::collections::BTreeMap;

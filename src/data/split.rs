@@ -7,6 +7,7 @@ use rand::Rng;
 use super::config::ValidationConfig;
 use super::error::DataError;
 use super::layout::{List, Row};
+use super::same_image;
 use super::source::Source;
 use crate::random::stream;
 
@@ -20,6 +21,8 @@ pub(super) struct Sides {
     pub validation: Vec<Row>,
     /// The official test list, where it is asked for and there is one.
     pub test: Option<Vec<Row>>,
+    /// What a person should know of the rows.
+    pub warning: Option<String>,
 }
 
 /// Reads a data set's lists and splits them: validation has the share of patients asked for, or the
@@ -42,6 +45,7 @@ pub(super) fn read(
     let mut lists = source.layout.read(&source.vocabulary, &source.needed(), &wanted)?;
     lists.retain(|_, rows| !rows.is_empty());
     check_disjoint(&lists)?;
+    let warning = same_image::check_within(source, &lists)?;
     let empty = |list: List| DataError::EmptyList { place: source.name.clone(), list: list.name() };
     let train = lists.remove(&List::Train).ok_or_else(|| empty(List::Train))?;
     let validation = match list {
@@ -54,7 +58,7 @@ pub(super) fn read(
     };
     let test = if with_test { lists.remove(&List::Test) } else { None };
     if let Some(validation) = validation {
-        return Ok(Sides { train, validation, test });
+        return Ok(Sides { train, validation, test, warning });
     }
     let fraction = config.fraction.unwrap_or(DEFAULT_FRACTION);
     let empty = |patients, side| {
@@ -66,7 +70,7 @@ pub(super) fn read(
     for (row, set_aside) in train.into_iter().zip(sides) {
         if set_aside { aside.push(row) } else { stay.push(row) }
     }
-    Ok(Sides { train: stay, validation: aside, test })
+    Ok(Sides { train: stay, validation: aside, test, warning })
 }
 
 /// For each row whether it is for validation: `fraction` of the patients, whole, chosen by `seed`

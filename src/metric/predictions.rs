@@ -85,6 +85,34 @@ impl HeadPredictions {
         metrics
     }
 
+    /// Why a metric of [`HeadPredictions::metrics`] that is `None` has no value, to follow "because".
+    pub fn why_undefined(&self, metric: &str) -> String {
+        let parts = metric.split_once('/');
+        let (metric, label) = parts.map_or((metric, None), |(of, label)| (of, Some(label)));
+        let label = label.and_then(|label| self.labels.iter().position(|known| known == label));
+        let name = |label: usize| &self.labels[label];
+        let chosen = |at: &usize| label.is_none_or(|label| label == *at);
+        let of = (0..self.labels.len()).filter(chosen);
+        let (known, broken, positive) = if self.task == Task::Regression {
+            let errors: Vec<f64> = of.flat_map(|label| self.errors(label)).collect();
+            (!errors.is_empty(), errors.iter().any(|error| !error.is_finite()), false)
+        } else {
+            let examples = self.examples();
+            let examples: Vec<&Example> = of.flat_map(|label| &examples[label]).collect();
+            let broken = examples.iter().any(|example| !example.score.is_finite());
+            (!examples.is_empty(), broken, examples.iter().any(|example| example.positive))
+        };
+        match (label, known, broken) {
+            (Some(label), false, _) => format!("nothing is known of `{}`", name(label)),
+            (None, false, _) => "no label of the head is known".to_owned(),
+            (_, _, true) => "the model's outputs are not finite".to_owned(),
+            (Some(label), ..) if positive => format!("`{}` is always positive", name(label)),
+            (Some(label), ..) => format!("`{}` is never positive", name(label)),
+            (None, ..) if metric == "f1" => "no label of the head is ever positive".to_owned(),
+            (None, ..) => "no label of the head is both positive and negative".to_owned(),
+        }
+    }
+
     /// The 95% interval of `auroc`, and of `auroc/<label>` where [`HeadPredictions::metrics`] has
     /// it, over `resamples` of the images. Images with the same number in `groups` (one for each
     /// image: its patient) are drawn together, since they are not independent. `None` where AUROC

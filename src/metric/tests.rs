@@ -155,6 +155,35 @@ fn confident_images_keep_their_order() {
 }
 
 #[test]
+fn a_metric_without_a_value_has_a_reason() {
+    let made = |task, outputs: &[f32], values: &[f32], mask: &[f32]| {
+        let labels = ["Edema", "A/B"].map(str::to_owned);
+        let width = if task == Task::Multiclass { 1 } else { 2 };
+        let targets = Targets { values: values.to_vec(), mask: mask.to_vec(), width };
+        HeadPredictions { task, labels: labels.to_vec(), outputs: outputs.to_vec(), targets }
+    };
+    let told = |predictions: &HeadPredictions| {
+        let undefined = predictions.metrics().into_iter().filter(|(_, value)| value.is_none());
+        let told = undefined.map(|(name, _)| {
+            let reason = predictions.why_undefined(&name);
+            format!("{name}: {reason}")
+        });
+        told.collect::<Vec<_>>().join("\n")
+    };
+    let outputs = [1.0, -1.0, 0.5, 2.0];
+    let multilabel = |values, mask| told(&made(Task::Multilabel, &outputs, values, mask));
+    insta::assert_snapshot!(multilabel(&[1.0, 0.0, 1.0, 0.0], &[1.0; 4]));
+    insta::assert_snapshot!(multilabel(&[0.0; 4], &[1.0, 0.0, 1.0, 0.0]));
+    insta::assert_snapshot!(multilabel(&[0.0; 4], &[0.0; 4]));
+    let broken = [f32::NAN, -1.0, 0.5, 2.0];
+    let broken = made(Task::Multilabel, &broken, &[1.0, 0.0, 0.0, 1.0], &[1.0; 4]);
+    insta::assert_snapshot!(told(&broken));
+    insta::assert_snapshot!(told(&made(Task::Multiclass, &outputs, &[0.0, 0.0], &[1.0; 2])));
+    let unknown = made(Task::Regression, &outputs, &[0.0; 4], &[0.0, 1.0, 0.0, 1.0]);
+    insta::assert_snapshot!(told(&unknown));
+}
+
+#[test]
 fn intervals_are_given_for_auroc_and_hold_it() {
     for case in cases() {
         let predictions = case.predictions(100);

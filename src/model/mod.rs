@@ -15,6 +15,7 @@ pub mod layers;
 mod network;
 mod resnet;
 mod sequential;
+mod table;
 
 pub use architecture::{ArchitectureFault, DensenetArchitecture};
 pub use config::*;
@@ -23,3 +24,4 @@ pub use labels::MOST_LABELS;
 pub use network::Network;
 pub use resnet::ResnetArchitecture;
 pub use sequential::*;
+pub use table::ModelTable;

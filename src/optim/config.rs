@@ -294,7 +294,8 @@ pub struct PlateauConfig {
     /// What the rate is multiplied by at each drop; between 0 and 1.
     #[schemars(example = 0.5)]
     pub factor: f64,
-    /// How many epochs may pass without an improvement before the rate drops.
+    /// How many epochs may pass without an improvement before the rate drops. An epoch in which the
+    /// metric is undefined does not count.
     #[schemars(example = 3)]
     pub patience: usize,
     /// The least change that counts as an improvement.

@@ -97,8 +97,8 @@ impl Schedule {
         }
     }
 
-    /// Takes note of the watched metric at the end of an epoch. An undefined metric (`None`) counts
-    /// as no improvement.
+    /// Takes note of the watched metric at the end of an epoch. An epoch in which it is undefined
+    /// (`None`) is passed over.
     pub fn observe(&mut self, metric: Option<f64>) {
         if let Curve::Plateau(curve) = &mut self.0 {
             curve.observe(metric);

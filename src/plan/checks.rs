@@ -16,7 +16,7 @@ use crate::optim::{self, check_clip_norm};
 
 type Check = fn(&Config) -> Result<(), Fault>;
 
-const CHECKS: [Check; 18] = [
+const CHECKS: [Check; 19] = [
     run_name,
     saving,
     epochs,
@@ -26,6 +26,7 @@ const CHECKS: [Check; 18] = [
     validation,
     loading,
     augment,
+    init,
     heads,
     labels,
     head_sizes,
@@ -163,6 +164,11 @@ fn augment(config: &Config) -> Result<(), Fault> {
     let holds = config.train.batch_size >= 2;
     let fault = require(holds, format!("data.augment.{key}"), message, help);
     fault.map_err(|fault| fault.also("train.batch_size"))
+}
+
+fn init(config: &Config) -> Result<(), Fault> {
+    let named = config.model.init.as_ref().is_none_or(|path| !path.as_os_str().is_empty());
+    require(named, "model.init", "`init` is empty", "write the file of weights, or remove it")
 }
 
 fn heads(config: &Config) -> Result<(), Fault> {

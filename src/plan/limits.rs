@@ -73,7 +73,7 @@ pub(super) fn what_would_fit(
     }
     let depth = shallower(&plan.model)
         .into_iter()
-        .find(|(_, model)| smaller(&|config| config.model.0 = model.clone()).is_some());
+        .find(|(_, model)| smaller(&|config| config.model.network.0 = model.clone()).is_some());
     would.extend(depth.map(|(depth, _)| format!("a depth of {depth}")));
     match would.is_empty() {
         true => "Nothing that this program can change would fit: a smaller model, or a larger \

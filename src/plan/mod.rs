@@ -54,6 +54,8 @@ pub struct Plan {
     pub data: DataConfig,
     /// The network below the heads.
     pub model: Network,
+    /// The file with the weights to start from; drawn at random when absent.
+    pub init: Option<PathBuf>,
     /// What is predicted; at least one, with different names.
     pub heads: Vec<HeadPlan>,
     /// How it is trained.
@@ -156,6 +158,13 @@ impl Plan {
         self.model.norm() == Norm::Batch
     }
 
+    /// About the bytes of a saved state: weights, their average and what the optimizer keeps.
+    pub fn state_bytes(&self) -> u64 {
+        let numbers: usize = self.stages().iter().map(|stage| stage.parameter_count()).sum();
+        let copies = 1 + usize::from(self.train.ema.is_some()) + self.train.optimizer.kept();
+        (numbers * copies * self.memory.precision.parameters().size()) as u64
+    }
+
     /// The model's stages, from images to the heads' outputs.
     pub fn stages(&self) -> Vec<Box<dyn StageSpec>> {
         self.stages_with(&self.memory)
@@ -177,7 +186,7 @@ impl Plan {
 pub fn plan(config: Config) -> Result<Plan, Fault> {
     checks::check(&config)?;
     let device = DevicePlan::parse(&config.device.device)?;
-    let model = checks::network(&config.model.0, &config.data.image)?;
+    let model = checks::network(&config.model.network, &config.data.image)?;
     checks::direct_heads(&model, &config.heads)?;
     let heads: Vec<HeadPlan> = config.heads.iter().map(head).collect();
     checks::losses(&heads)?;
@@ -191,7 +200,8 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
         true => config.memory,
         false => config.memory.with_defaults(),
     };
-    let plan = Plan { run: config.run, device, data, model, heads, train, memory };
+    let init = config.model.init;
+    let plan = Plan { run: config.run, device, data, model, init, heads, train, memory };
     checks::checkpointing(&plan)?;
     checks::normalised(&plan)?;
     Ok(plan)

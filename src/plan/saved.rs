@@ -3,7 +3,7 @@
 use super::{EarlyStopping, HeadPlan, Plan, TrainPlan};
 use crate::choice::Choice;
 use crate::config::{Config, DeviceConfig, DeviceUse, EarlyStoppingConfig, TrainConfig};
-use crate::model::HeadConfig;
+use crate::model::{HeadConfig, ModelTable};
 
 const OPENING: &str = "\
 # The resolved configuration: every default filled in.
@@ -18,7 +18,7 @@ impl Plan {
             run: self.run.clone(),
             device: DeviceConfig { device: DeviceUse::One(self.device.to_string()) },
             data: self.data.clone(),
-            model: Choice(self.model.to_config()),
+            model: ModelTable { init: self.init.clone(), ..self.model.to_config().into() },
             heads: self.heads.iter().map(HeadPlan::to_config).collect(),
             train: self.train.to_config(),
             memory: self.memory.clone(),

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::BadImage;
 use crate::memory::measure::{MemoryUse, PeakKind};
+use crate::model::weights::Initial;
 
 /// Values by name, such as `loss`, `findings/auroc` (head, metric) or `findings/auroc/Edema` (head,
 /// metric, label); `None` where undefined.
@@ -20,7 +21,8 @@ pub type Values = BTreeMap<String, Option<f64>>;
 /// Something that happened in a run.
 ///
 /// ```text
-/// Start, then Resumed where a state was loaded (after one DamagedState for each that could not be)
+/// Start, then Resumed where a state was loaded (after one DamagedState for each that could not be),
+///     or Initialized where the model starts from weights in a file
 /// for each epoch:
 ///     EpochBegin(train),      Step…, Progress…, SkippedStep…, SkippedImages…, Saved(interval)…
 ///     EpochBegin(validation), Progress…
@@ -65,6 +67,8 @@ pub enum Event {
         /// Why it was saved.
         reason: SaveReason,
     },
+    /// The model starts from weights in a file.
+    Initialized(Initial),
     /// The run goes on from a saved state.
     Resumed {
         /// Its folder.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::data::BadImage;
+use crate::model::weights::{Adapted, Initial, Mismatch};
 
 fn values(pairs: &[(&str, Option<f64>)]) -> Values {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
@@ -38,6 +39,23 @@ pub fn start() -> Event {
         heads: vec![head("view", &["PA", "AP"]), head("findings", &["Edema", "Cardiomegaly"])],
         watched: None,
         config: "[run]\nname = \"xray\"\n".to_owned(),
+    })
+}
+
+pub fn initialized() -> Event {
+    let name = |part: &str| format!("classifier.{part}");
+    Event::Initialized(Initial {
+        file: "densenet121.pth".into(),
+        tensors: 604,
+        adapted: vec![Adapted { name: "features.conv0.weight".to_owned(), from: 3, to: 1 }],
+        unused: vec![name("bias"), name("weight")],
+        missing: vec![name("view.weight"), name("view.bias")],
+        mismatched: vec![Mismatch {
+            at: 0,
+            name: name("findings.weight"),
+            found: vec![14, 1024],
+            wanted: vec![5, 1024],
+        }],
     })
 }
 
@@ -144,6 +162,7 @@ pub fn all_but_epoch() -> Vec<Event> {
     let folder = || PathBuf::from("checkpoints/xray/last");
     vec![
         start(),
+        initialized(),
         Event::DamagedState { folder: folder(), reason: "weights.safetensors differs".to_owned() },
         Event::Resumed { folder: folder(), epoch: 3, step: 420 },
         Event::Saved { folder: folder(), epoch: 3, step: 420, reason: SaveReason::EpochEnd },

@@ -34,6 +34,7 @@ impl Teller {
             Event::Saved { folder, epoch, step, .. } => {
                 format!("saved {} in epoch {epoch} at step {step}", folder.display())
             }
+            Event::Initialized(initial) => initial.to_string(),
             Event::Resumed { folder, epoch, step } => {
                 format!("resumed from {} in epoch {epoch} at step {step}", folder.display())
             }
@@ -304,6 +305,7 @@ mod tests {
         insta::assert_snapshot!(lines.join("\n"), @r#"
         xray on CPU: 6,956,298 parameters, 1,000 training and 100 validation images, 20 epochs of 140 steps
         epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  412 img/s  1m03s  peak 3.0 GiB
+        started from densenet121.pth: 604 tensors taken, features.conv0.weight adapted from 3 to 1 channels; 2 not used: classifier.bias, classifier.weight; 3 tensors of heads drawn at random
         warning: checkpoints/xray/last cannot be used (weights.safetensors differs); trying the state before it
         resumed from checkpoints/xray/last in epoch 3 at step 420
         saved checkpoints/xray/last in epoch 4 at step 500

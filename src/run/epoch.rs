@@ -1,24 +1,23 @@
 //! One epoch: training, evaluation, and what follows from the metrics.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::tally::{HeadSum, Tally};
+use super::undefined;
+use super::validation::Validation;
 use super::{LearnError, Retreat, Run, RunError, Signal};
 use crate::data::{BadImage, Batch};
-use crate::metric::HeadPredictions;
-use crate::model::HeadConfig;
 use crate::report::{
     EndReason, Epoch, EpochBegin, EpochValues, Event, Memory, OutOfMemory, Phase, Progress, Report,
     ReportError, SaveReason, Values, Watched,
 };
 
-/// Resamples behind the interval of a metric.
-const RESAMPLES: usize = 1000;
-
 /// Steps of an epoch whose peak of memory is taken exactly where that costs time: the first makes the
 /// state of the optimizer, the second has it.
 const WATCHED_STEPS: usize = 2;
+
+/// The list of images that could not be read, in the run folder.
+const SKIPPED_IMAGES: &str = "skipped_images.csv";
 
 impl Run {
     /// Finishes the epoch under way, or returns the signal that interrupted it.
@@ -50,11 +49,12 @@ impl Run {
         let clock = Instant::now();
         let images_before = self.position.tally.images;
         self.meter.reset_peak();
+        let mut had_images = self.position.tally.images + self.position.skipped_steps > 0;
         for (number, batch) in self.train_loader.epoch(epoch as u64, first).enumerate() {
             if let Some(signal) = self.stop.requested() {
                 return Ok(Some(signal));
             }
-            self.train_on(batch?, number < WATCHED_STEPS)?;
+            had_images |= self.train_on(batch?, number < WATCHED_STEPS)?;
             if let Some(message) = self.train_loader.take_warning() {
                 self.reports.event(&Event::Warning { message })?;
             }
@@ -70,13 +70,18 @@ impl Run {
                 self.save(SaveReason::Interval, false)?;
             }
         }
-        Ok(None)
+        match had_images {
+            true => Ok(None),
+            false => Err(self.no_images("training")),
+        }
     }
 
-    fn train_on(&mut self, batch: Batch, watched: bool) -> Result<(), RunError> {
+    /// Takes a step; whether the batch had images enough for one.
+    fn train_on(&mut self, batch: Batch, watched: bool) -> Result<bool, RunError> {
         self.note_bad_images(&batch.skipped)?;
         let images = batch.indices.len();
-        if images == 1 && self.train_loader.avoids_single() {
+        let alone = images == 1 && self.train_loader.avoids_single();
+        if alone {
             let reason = "one image is left of the batch, and BatchNorm normalises badly over one";
             self.leave_out(reason.to_owned())?;
         } else if images > 0 {
@@ -96,7 +101,13 @@ impl Run {
             }
         }
         self.position.batch += 1;
-        Ok(())
+        Ok(images > 0 && !alone)
+    }
+
+    /// The error of a pass in which no image could be used.
+    fn no_images(&self, list: &'static str) -> RunError {
+        let file = self.folder.path().join(SKIPPED_IMAGES).display().to_string();
+        RunError::NoImages { epoch: self.position.epoch, list, file }
     }
 
     /// Tells of a batch whose step is not taken.
@@ -163,7 +174,7 @@ impl Run {
         bad.extend(images.iter().map(|image| image.path.display().to_string()));
         let limit = self.plan.data.bad_image_limit;
         if bad.len() > limit {
-            let list = self.folder.path().join("skipped_images.csv").display().to_string();
+            let list = self.folder.path().join(SKIPPED_IMAGES).display().to_string();
             return Err(RunError::TooManyBadImages { count: bad.len(), limit, list });
         }
         Ok(())
@@ -179,10 +190,11 @@ impl Run {
         self.learner.swap_average();
         let outcome = self.evaluate_all(&mut validation, clock);
         self.learner.swap_average();
-        Ok(match outcome? {
-            Some(signal) => Err(signal),
-            None => Ok(validation),
-        })
+        match outcome? {
+            Some(signal) => Ok(Err(signal)),
+            None if validation.tally.images == 0 => Err(self.no_images("validation")),
+            None => Ok(Ok(validation)),
+        }
     }
 
     fn evaluate_all(
@@ -221,6 +233,27 @@ impl Run {
         Ok(None)
     }
 
+    /// Early stopping takes note of its metric, whose value `find` gives; what is told when it ends
+    /// training.
+    fn stop_early(&mut self, find: impl Fn(&str) -> Option<f64>) -> Option<Event> {
+        let stopping = self.plan.train.early_stopping.as_ref()?;
+        let (epoch, watch) = (self.position.epoch, &mut self.position.stopping);
+        let value = find(&stopping.monitor.metric);
+        watch.observe(epoch, value, &stopping.monitor, stopping.min_delta);
+        let waited = watch.without_improvement >= stopping.patience;
+        if !waited || epoch < stopping.start_epoch || epoch >= self.plan.train.epochs {
+            return None;
+        }
+        self.position.ended = Some(EndReason::EarlyStopping);
+        Some(Event::EarlyStopped {
+            epoch,
+            metric: stopping.monitor.metric.clone(),
+            best: watch.best,
+            best_epoch: watch.best_epoch,
+            patience: stopping.patience,
+        })
+    }
+
     /// The schedule, the best epoch and early stopping take note of the metrics; the epoch is told
     /// and saved.
     fn conclude(&mut self, validation: Validation, speed: f64) -> Result<(), RunError> {
@@ -229,10 +262,15 @@ impl Run {
         let mut val = validation.values(&self.heads);
         val.extend(validation.intervals(&self.heads, self.plan.run.seed));
         let find = |metric: &str| find(&train, &val, metric);
+        let watchers = undefined::watchers(&self.plan.train);
+        let undefined = undefined::warnings(
+            &watchers,
+            epoch,
+            &mut self.told_undefined,
+            |metric| find(metric).is_some(),
+            |metric| validation.why_undefined(&self.heads, metric),
+        );
         let monitored = find(&self.plan.train.best.metric);
-        let stopping =
-            self.plan.train.early_stopping.as_ref().map(|s| (find(&s.monitor.metric), s));
-        let (stopping_value, stopping) = stopping.unzip();
         if let Some(monitor) = &self.plan.train.plateau {
             self.schedule.observe(find(&monitor.metric));
         }
@@ -242,22 +280,7 @@ impl Run {
             self.position.best_values = Some(values.clone());
         }
         self.position.last_values = values;
-        let mut early = None;
-        if let (Some(value), Some(stopping)) = (stopping_value, stopping) {
-            let watch = &mut self.position.stopping;
-            watch.observe(epoch, value, &stopping.monitor, stopping.min_delta);
-            let waited = watch.without_improvement >= stopping.patience;
-            if waited && epoch >= stopping.start_epoch && epoch < self.plan.train.epochs {
-                self.position.ended = Some(EndReason::EarlyStopping);
-                early = Some(Event::EarlyStopped {
-                    epoch,
-                    metric: stopping.monitor.metric.clone(),
-                    best: watch.best,
-                    best_epoch: watch.best_epoch,
-                    patience: stopping.patience,
-                });
-            }
-        }
+        let early = self.stop_early(find);
         if epoch >= self.plan.train.epochs {
             self.position.ended = Some(EndReason::Epochs);
         }
@@ -283,55 +306,13 @@ impl Run {
                 best_epoch: self.position.best.best_epoch,
             }),
         }))?;
+        for message in undefined {
+            self.reports.event(&Event::Warning { message })?;
+        }
         early.map_or(Ok(()), |event| self.reports.event(&event))?;
         self.position.schedule = self.schedule.state();
         self.position.next_epoch();
         self.save(SaveReason::EpochEnd, is_best)
-    }
-}
-
-/// What evaluation has gathered.
-struct Validation {
-    heads: Vec<HeadPredictions>,
-    tally: Tally,
-    patients: Vec<String>,
-}
-
-impl Validation {
-    fn new(heads: &[HeadConfig]) -> Self {
-        let heads = heads.iter().map(HeadPredictions::new).collect();
-        Self { heads, tally: Tally::default(), patients: Vec::new() }
-    }
-
-    /// Losses and metrics, by `loss`, `<head>/loss`, `<head>/<metric>`, `<head>/<metric>/<label>`.
-    fn values(&self, heads: &[HeadConfig]) -> Values {
-        let mut values = self.tally.values(heads);
-        for (head, predictions) in heads.iter().zip(&self.heads) {
-            let metrics = predictions.metrics().into_iter();
-            values.extend(metrics.map(|(name, value)| (format!("{}/{name}", head.name), value)));
-        }
-        values
-    }
-
-    /// The 95% interval of each head's AUROC, as `<head>/auroc_low` and `<head>/auroc_high`.
-    fn intervals(&self, heads: &[HeadConfig], seed: u64) -> Values {
-        let mut values = Values::new();
-        let mut numbers = BTreeMap::new();
-        let patients = self.patients.iter().map(|patient| {
-            let next = numbers.len();
-            *numbers.entry(patient).or_insert(next)
-        });
-        let patients: Vec<usize> = patients.collect();
-        for (head, predictions) in heads.iter().zip(&self.heads) {
-            let mut found = predictions.intervals(seed, RESAMPLES, Some(&patients));
-            if let Some(interval) = found.remove("auroc") {
-                let low = interval.map(|interval| interval.low);
-                let high = interval.map(|interval| interval.high);
-                values.insert(format!("{}/auroc_low", head.name), low);
-                values.insert(format!("{}/auroc_high", head.name), high);
-            }
-        }
-        values
     }
 }
 

@@ -7,11 +7,19 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::lock::{LOCK_FILE, LockError, RunLock};
+use super::place::RunPlace;
 use super::state::{BEST, DAMAGED_LAST, Disk, LAST, OLDER, StateError, exists};
 use crate::paths::looked_in;
+use crate::plan::Bytes;
 
 /// The resolved configuration of a run, in its folder.
 pub const CONFIG_FILE: &str = "config.toml";
+/// The events of a run, in its folder.
+pub const METRICS_FILE: &str = "metrics.jsonl";
+/// The images of a run, each with its patient and list.
+const SPLIT_FILE: &str = "split.csv";
+/// What stands for the labels of each of them.
+const LABELS_FILE: &str = ".labels";
 
 /// What the user wants of the run folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +76,20 @@ pub enum FolderError {
         /// What the system said.
         source: io::Error,
     },
+    /// The disk has too little room for what a run saves.
+    #[error(
+        "the disk of {} has {} free, and two saved states take {}\nMake room on it, or put the run on \
+         another disk with --set run.output=<folder>.",
+        path.display(), Bytes(*free), Bytes(*needed)
+    )]
+    NoRoom {
+        /// The run folder.
+        path: PathBuf,
+        /// Bytes of two states.
+        needed: u64,
+        /// Bytes that are free, or will be when an older run is removed.
+        free: u64,
+    },
     /// It is in use, or cannot be locked.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -81,7 +103,7 @@ impl FolderError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Exists(_) | Self::NothingToResume(_) | Self::Foreign { .. } => 2,
-            Self::Io { .. } | Self::Lock(_) | Self::Write(_) => 1,
+            Self::Io { .. } | Self::NoRoom { .. } | Self::Lock(_) | Self::Write(_) => 1,
         }
     }
 }
@@ -96,10 +118,11 @@ impl RunFolder {
     /// # Errors
     /// When what is at `path` does not go with `mode`, and on a lock held by another process.
     pub fn create(path: &Path, mode: Mode) -> Result<Self, FolderError> {
-        // Looked at before the lock leaves its file there: the folder may not be ours.
-        check(path, mode)?;
-        let failed = |source| FolderError::Io { path: path.to_owned(), source };
-        fs::create_dir_all(path).map_err(failed)?;
+        RunPlace::find(path, mode)?.open()
+    }
+
+    /// Locks the folder at `path`, which is there.
+    pub(super) fn locked(path: &Path, mode: Mode) -> Result<Self, FolderError> {
         let lock = RunLock::acquire(path)?;
         // Looked at again: until now another process may have held the lock.
         check(path, mode)?;
@@ -126,18 +149,51 @@ impl RunFolder {
         Ok(written.map_err(StateError::from)?)
     }
 
-    /// Removes what a run puts into its folder and nothing else. The configuration stays until
-    /// [`RunFolder::write_config`] replaces it: it marks the folder as a run's, kills or not.
-    /// Removes the run that is in the folder, for [`Mode::Overwrite`]. To be called when everything
-    /// that the new run needs is there: whatever is wrong before must not cost the old one.
+    /// Writes `split.csv` (`csv`) and what stands for the labels of its images.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn write_split(&self, csv: &[u8], labels: &[u8]) -> Result<(), FolderError> {
+        let disk = Disk::default();
+        for (name, bytes) in [(LABELS_FILE, labels), (SPLIT_FILE, csv)] {
+            disk.replace(&self.path().join(name), bytes).map_err(StateError::from)?;
+        }
+        Ok(())
+    }
+
+    /// What [`RunFolder::write_split`] has written; nothing for what is not there.
+    pub fn read_split(&self) -> [Vec<u8>; 2] {
+        [SPLIT_FILE, LABELS_FILE].map(|name| fs::read(self.path().join(name)).unwrap_or_default())
+    }
+
+    /// Bytes of what [`RunFolder::clear`] would remove.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn bytes(&self) -> Result<u64, FolderError> {
+        let names = self.removable()?.into_iter();
+        Ok(names.map(|name| bytes_of(&self.path().join(name))).sum())
+    }
+
+    /// The names of what a run put there, but for its lock and configuration.
+    fn removable(&self) -> Result<Vec<String>, FolderError> {
+        let mut names = entries(self.path())?;
+        names.retain(|name| is_of_a_run(name) && name != LOCK_FILE && name != CONFIG_FILE);
+        Ok(names)
+    }
+
+    /// Removes the run that is in the folder, for [`Mode::Overwrite`]: what a run puts there and
+    /// nothing else. To be called when everything that the new run needs is there, because whatever is
+    /// wrong before must not cost the old one.
+    ///
+    /// The configuration stays until [`RunFolder::write_config`] replaces it: it marks the folder as a
+    /// run's, even if the process is killed between.
     ///
     /// # Errors
     /// When something cannot be removed.
     pub fn clear(&self) -> Result<(), FolderError> {
         let disk = Disk::default();
-        let mut names = entries(self.path())?;
-        names.retain(|name| is_of_a_run(name) && name != LOCK_FILE && name != CONFIG_FILE);
-        for name in names {
+        for name in self.removable()? {
             let mut path = self.path().join(&name);
             // Renamed first, so that a kill leaves no half of a state under a state's name.
             let removing = self.path().join(format!(".removing-{}", name.trim_start_matches('.')));
@@ -151,7 +207,8 @@ impl RunFolder {
     }
 }
 
-fn check(path: &Path, mode: Mode) -> Result<(), FolderError> {
+/// Refuses what is at `path` where it does not go with `mode`.
+pub(super) fn check(path: &Path, mode: Mode) -> Result<(), FolderError> {
     if !exists(path) {
         return match mode {
             Mode::Resume => Err(FolderError::NothingToResume(path.to_owned())),
@@ -190,19 +247,32 @@ fn is_config_of_a_run(text: &str) -> bool {
 
 /// Whether a run puts a file or folder of this name into its folder.
 fn is_of_a_run(name: &str) -> bool {
-    const NAMES: [&str; 8] = [
+    const NAMES: [&str; 12] = [
+        SPLIT_FILE,
+        "split.csv.new",
+        LABELS_FILE,
+        ".labels.new",
         CONFIG_FILE,
         LOCK_FILE,
         LAST,
         BEST,
         DAMAGED_LAST,
         ".best-old",
-        "metrics.jsonl",
+        METRICS_FILE,
         "report.html",
     ];
     const BEGINNINGS: [&str; 6] =
         [OLDER, ".saving-", ".removing-", "events.", "skipped_images", "config.toml."];
     NAMES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+}
+
+/// Bytes of a file, or of all files in a folder; links are not followed.
+fn bytes_of(path: &Path) -> u64 {
+    let Ok(about) = fs::symlink_metadata(path) else { return 0 };
+    if !about.is_dir() {
+        return about.len();
+    }
+    fs::read_dir(path).into_iter().flatten().flatten().map(|entry| bytes_of(&entry.path())).sum()
 }
 
 fn entries(path: &Path) -> Result<Vec<String>, FolderError> {
@@ -227,6 +297,7 @@ mod tests {
     fn a_run(path: &Path) {
         let folder = RunFolder::create(path, Mode::New).expect("is new");
         folder.write_config(config()).expect("writes");
+        folder.write_split(b"image,patient,list\n", b"").expect("writes");
         let mut store = StateStore::open(folder.lock(), 2).expect("opens");
         for step in [1, 2] {
             let tag = StateTag { epoch: 0, step, batch: step, reason: "test".to_owned() };
@@ -292,10 +363,11 @@ mod tests {
         let path = parent.path().join("xray");
         a_run(&path);
         fs::write(path.join("notes.txt"), "mine").expect("writes");
+        fs::write(path.join("split.csv.bak"), "mine").expect("writes");
         let folder = RunFolder::create(&path, Mode::Overwrite).expect("opens");
         folder.clear().expect("overwrites");
         drop(folder);
-        assert_eq!(names(&path), [LOCK_FILE, CONFIG_FILE, "notes.txt"]);
+        assert_eq!(names(&path), [LOCK_FILE, CONFIG_FILE, "notes.txt", "split.csv.bak"]);
     }
 
     #[test]

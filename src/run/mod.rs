@@ -19,20 +19,25 @@ mod epoch;
 mod folder;
 mod learner;
 mod lock;
+mod place;
 mod position;
 mod retreat;
 mod saving;
 mod signals;
 pub mod state;
 mod tally;
+mod undefined;
+mod validation;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use folder::{FolderError, Mode as FolderMode, RunFolder};
+pub use folder::{CONFIG_FILE, FolderError, METRICS_FILE, Mode as FolderMode, RunFolder};
 pub use learner::{LearnError, LearnedHead, Learner};
 pub use lock::{LockError, RunLock};
+pub use place::RunPlace;
 pub use position::Position;
 pub use retreat::Retreat;
 pub use saving::{GatherError, RestoreError, restore};
@@ -76,6 +81,8 @@ pub struct Run {
     pub saved_at: Instant,
     /// What says how much memory the device uses.
     pub meter: Meter,
+    /// The metrics of which has been said that they are undefined.
+    pub told_undefined: BTreeSet<String>,
 }
 
 /// How a run ended without an error.
@@ -105,6 +112,20 @@ pub enum RunError {
         limit: usize,
         /// The file that lists them.
         list: String,
+    },
+    /// A pass over training or validation images in which none could be used.
+    #[error(
+        "epoch {epoch} has no {list} image that can be used\nThose that cannot be read are listed in \
+         {file}, each with the reason. Put them right, then continue with --resume, or start again \
+         with --overwrite."
+    )]
+    NoImages {
+        /// The epoch, counted from 1.
+        epoch: usize,
+        /// "training" or "validation".
+        list: &'static str,
+        /// The file that lists the images that cannot be read.
+        file: String,
     },
     /// A step could not be taken.
     #[error("epoch {epoch}, step {step}: {source}")]

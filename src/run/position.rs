@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::data::Fingerprint;
 use crate::memory::MemoryConfig;
 use crate::optim::{LossScale, ScheduleState};
 use crate::plan::{Chosen, Planner};
@@ -60,6 +61,9 @@ pub struct Position {
     /// `[memory]` as it was then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_config: Option<MemoryConfig>,
+    /// What the run learns from; unknown in states of versions that did not note it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Fingerprint>,
     /// Steps taken by each parameter, as the optimizer counts them.
     pub optimizer: BTreeMap<String, u64>,
 }
@@ -87,6 +91,7 @@ impl Position {
             metrics_bytes: 0,
             memory: None,
             memory_config: None,
+            data: None,
             optimizer: BTreeMap::new(),
         }
     }

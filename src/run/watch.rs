@@ -6,7 +6,9 @@ use crate::plan::Monitor;
 
 /// Follows one metric over the epochs.
 ///
-/// An undefined value is no improvement. The first defined value always is.
+/// An epoch in which the metric is undefined is passed over: it counts neither as an improvement nor
+/// as an epoch without one. A value that is not finite is no improvement. The first finite value
+/// always is one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Watch {
@@ -14,7 +16,7 @@ pub struct Watch {
     pub best: Option<f64>,
     /// Its epoch, counted from 1.
     pub best_epoch: Option<usize>,
-    /// Epochs since then.
+    /// Epochs since then in which the metric was defined.
     pub without_improvement: usize,
 }
 
@@ -27,11 +29,11 @@ impl Watch {
         monitor: &Monitor,
         min_delta: f64,
     ) -> bool {
-        let improved = value.is_some_and(|value| {
-            self.best.is_none_or(|best| monitor.improves(value, best, min_delta))
-        });
+        let Some(value) = value else { return false };
+        let better = |best| monitor.improves(value, best, min_delta);
+        let improved = value.is_finite() && self.best.is_none_or(better);
         if improved {
-            *self = Self { best: value, best_epoch: Some(epoch), without_improvement: 0 };
+            *self = Self { best: Some(value), best_epoch: Some(epoch), without_improvement: 0 };
         } else {
             self.without_improvement += 1;
         }
@@ -65,9 +67,23 @@ mod tests {
     }
 
     #[test]
-    fn an_undefined_value_is_no_improvement() {
-        let (watch, improved) = watched(&[None, Some(0.1), None, None], Mode::Max, 0.0);
-        assert_eq!(improved, [false, true, false, false]);
-        assert_eq!(watch.without_improvement, 2);
+    fn an_epoch_in_which_the_metric_is_undefined_counts_for_nothing() {
+        let (watch, improved) = watched(&[None, None, None], Mode::Max, 0.0);
+        assert_eq!((watch, improved), (Watch::default(), vec![false; 3]));
+        let (watch, improved) = watched(&[None, Some(0.1), None, Some(0.1), None], Mode::Max, 0.0);
+        assert_eq!(improved, [false, true, false, false, false]);
+        assert_eq!(watch, Watch { best: Some(0.1), best_epoch: Some(2), without_improvement: 1 });
+    }
+
+    #[test]
+    fn a_value_that_is_not_finite_is_an_epoch_without_improvement() {
+        for broken in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            for mode in [Mode::Min, Mode::Max] {
+                let (watch, improved) =
+                    watched(&[Some(broken), Some(0.1), Some(broken)], mode, 0.0);
+                assert_eq!(improved, [false, true, false], "{broken}");
+                assert_eq!((watch.best, watch.without_improvement), (Some(0.1), 1), "{broken}");
+            }
+        }
     }
 }

@@ -28,6 +28,8 @@ fn wrong_overrides_are_shown_as_typed() {
         ("data.chexpert.uncertain.\"Pleural Effusion\"=one", "one"),
         ("run.name=my run", "my run"),
         ("device.use=gpu", "gpu"),
+        ("model.int=w.pth", "int"),
+        ("model.densnet.depth=121", "densnet"),
     ];
     let mut all = String::new();
     for (flag, faulty) in mistakes {
@@ -89,6 +91,29 @@ fn an_override_is_the_same_as_writing_it_in_the_file() {
         assert_ne!(written, overridden(&[]), "{flag} must change something");
         assert_eq!(overridden(&[flag]), written, "{flag}");
     }
+}
+
+#[test]
+fn the_weights_to_start_from_stay_beside_whatever_network_is_set() {
+    let [init, resnet] = ["model.init=w.pth", "model.resnet.depth=50"];
+    let written = BASE.replace(
+        "[model.densenet]\ndepth = 121",
+        "[model]\ninit = \"w.pth\"\n[model.resnet]\ndepth = 50",
+    );
+    assert_ne!(written, BASE);
+    let written = resolve(&written, &[]).unwrap_or_else(|error| panic!("{error}"));
+    let written = written.to_toml().unwrap();
+    assert_eq!(overridden(&[init, resnet]), written);
+    assert_eq!(overridden(&[resnet, init]), written);
+    assert_eq!(overridden(&["model={resnet={depth=50}}", init]), written);
+    assert_eq!(overridden(&["model={init=\"w.pth\",resnet={depth=50}}"]), written);
+    assert!(written.contains("[model]\ninit = \"w.pth\"\n\n[model.resnet]\n"), "{written}");
+    // Its name alone is a network too.
+    let file = BASE.replace("[model.densenet]\ndepth = 121\n", "");
+    let file = file.replace("[run]", "model = \"resnet\"\n[run]");
+    let flags = [init, resnet].map(str::to_owned);
+    let named = resolve(&file, &flags).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(named.to_toml().unwrap(), written);
 }
 
 #[test]

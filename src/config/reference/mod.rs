@@ -77,10 +77,16 @@ impl<'s> Writer<'_, 's> {
                     text += &self.key(key, section);
                 }
             }
-            Content::Choice(variants) => {
+            Content::Choice(variants, beside) => {
                 text += "One of these:\n\n";
                 for variant in variants {
                     text += &self.variant(variant, &section.place);
+                }
+                if !beside.is_empty() {
+                    text += "\nBeside it:\n\n";
+                }
+                for key in beside {
+                    text += &self.key(key, section);
                 }
             }
         }

@@ -61,8 +61,8 @@ pub(super) struct Section<'s> {
 pub(super) enum Content<'s> {
     /// A table's keys.
     Keys(&'s [Key]),
-    /// A choice's variants, of which some have settings.
-    Choice(&'s [Variant]),
+    /// A choice's variants, of which some have settings, and the keys that may stand beside them.
+    Choice(&'s [Variant], &'s [Key]),
 }
 
 impl Section<'_> {
@@ -108,18 +108,33 @@ fn add<'s>(shape: &'s Shape, place: Place, about: &'s str, sections: &mut Vec<Se
             let part = if item.keys().is_empty() { Part::Item } else { Part::Entry };
             add(item, place.with(part), about, sections);
         }
+        Shape::Beside { choice, keys } => match &**choice {
+            Shape::Choice(variants) => add_choice(variants, keys, place, about, sections),
+            other => add(other, place, about, sections),
+        },
         Shape::Choice(variants) if has_tables(variants) => {
-            let content = Content::Choice(variants);
-            sections.push(Section { place: place.clone(), about, content });
-            for variant in variants {
-                let Some(settings) = &variant.settings else { continue };
-                add(settings, place.key(&variant.name), &variant.about, sections);
-            }
+            add_choice(variants, &[], place, about, sections);
         }
         Shape::Either(shapes) => {
             shapes.iter().for_each(|shape| add(shape, place.clone(), about, sections));
         }
         _ => {}
+    }
+}
+
+/// Adds the section of a choice with these keys beside it, and those of its variants.
+fn add_choice<'s>(
+    variants: &'s [Variant],
+    beside: &'s [Key],
+    place: Place,
+    about: &'s str,
+    sections: &mut Vec<Section<'s>>,
+) {
+    let content = Content::Choice(variants, beside);
+    sections.push(Section { place: place.clone(), about, content });
+    for variant in variants {
+        let Some(settings) = &variant.settings else { continue };
+        add(settings, place.key(&variant.name), &variant.about, sections);
     }
 }
 
@@ -136,12 +151,16 @@ pub(super) fn find<'a, 's>(
     shape: &Shape,
     place: &Place,
 ) -> Option<&'a Section<'s>> {
+    let shape = match shape {
+        Shape::Beside { choice, .. } => choice,
+        shape => shape,
+    };
     let same = |section: &&Section<'_>| match (shape, &section.content) {
         (Shape::Table(keys), Content::Keys(other)) => {
             keys == other && section.place.name() == place.name()
         }
         // Where a choice stands inside itself, its settings are read only when they are needed.
-        (Shape::Choice(variants), Content::Choice(other)) => {
+        (Shape::Choice(variants), Content::Choice(other, _)) => {
             let names = |variants: &[Variant]| {
                 variants.iter().map(|one| one.name.clone()).collect::<Vec<_>>()
             };

@@ -6,7 +6,7 @@ fn every_key_has_an_example_or_a_section_of_its_own() {
     let sections = sections(&shape);
     let mut without = Vec::new();
     for Section { place, content, .. } in &sections {
-        let Content::Keys(keys) = content else { continue };
+        let (Content::Keys(keys) | Content::Choice(_, keys)) = content;
         for key in *keys {
             let place = place.key(&key.name);
             let section =

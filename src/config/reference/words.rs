@@ -35,7 +35,7 @@ fn kinds(shape: &Shape) -> Vec<String> {
         }
         Shape::Table(_) => "table".to_owned(),
         Shape::Map(item) => format!("table of {} by name", several(item)),
-        Shape::Choice(_) | Shape::Again(_) => "choice".to_owned(),
+        Shape::Choice(_) | Shape::Beside { .. } | Shape::Again(_) => "choice".to_owned(),
         Shape::Anything => "value".to_owned(),
     };
     vec![one]

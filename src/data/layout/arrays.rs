@@ -9,6 +9,7 @@ use super::{Column, Kind, Layout, List, Row, Vocabulary};
 use crate::data::config::{ArraysConfig, Uncertain};
 use crate::data::error::DataError;
 use crate::data::npy::Array;
+use crate::data::opened::note_numbers;
 use crate::model::{HeadConfig, Task};
 
 impl Layout for ArraysConfig {
@@ -85,6 +86,10 @@ impl Layout for ArraysConfig {
         Ok(lists)
     }
 
+    fn root(&self) -> PathBuf {
+        self.root.clone().unwrap_or_default()
+    }
+
     fn uncertain(&self) -> Option<&Uncertain> {
         None
     }
@@ -154,7 +159,9 @@ impl ArraysConfig {
             );
             return Err(malformed(&path, reason));
         }
-        array.numbers().map_err(|reason| malformed(&path, reason))
+        let numbers = array.numbers().map_err(|reason| malformed(&path, reason))?;
+        note_numbers(&path, &numbers);
+        Ok(numbers)
     }
 
     fn integers(&self, name: &str, count: usize) -> Result<Vec<i64>, DataError> {

@@ -2,7 +2,7 @@
 //! the images they name, in the original's or the small version's paths.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::check::{SettingFault, check_choice, check_root};
 use super::sheet::{Fields, Sheet, expected_folder};
@@ -68,6 +68,10 @@ impl Layout for ChexpertConfig {
         wanted: &[List],
     ) -> Result<BTreeMap<List, Vec<Row>>, DataError> {
         read(&self.root, self.views.as_deref(), vocabulary, needed, wanted)
+    }
+
+    fn root(&self) -> PathBuf {
+        self.root.clone()
     }
 
     fn uncertain(&self) -> Option<&Uncertain> {

@@ -55,10 +55,7 @@ impl Layout for CsvConfig {
         let missing = || "`data.csv.table` names no file; write its path".to_owned();
         let table = Table::read(&self.table, missing)?;
         let columns = self.find(&table, vocabulary, needed)?;
-        let root = self
-            .root
-            .clone()
-            .unwrap_or_else(|| self.table.parent().map_or_else(PathBuf::new, Path::to_path_buf));
+        let root = self.root();
         let mut lists: BTreeMap<List, Vec<Row>> =
             wanted.iter().map(|list| (*list, Vec::new())).collect();
         for row in table.rows() {
@@ -69,6 +66,11 @@ impl Layout for CsvConfig {
             }
         }
         Ok(lists)
+    }
+
+    fn root(&self) -> PathBuf {
+        let beside = || self.table.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+        self.root.clone().unwrap_or_else(beside)
     }
 
     fn uncertain(&self) -> Option<&Uncertain> {

@@ -50,6 +50,10 @@ impl Layout for MimicConfig {
         self.read_images(&lists, &studies, wanted)
     }
 
+    fn root(&self) -> PathBuf {
+        self.root.clone()
+    }
+
     fn uncertain(&self) -> Option<&Uncertain> {
         Some(&self.uncertain)
     }

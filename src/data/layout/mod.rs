@@ -50,6 +50,9 @@ pub(super) trait Layout {
         wanted: &[List],
     ) -> Result<BTreeMap<List, Vec<Row>>, DataError>;
 
+    /// The folder that the images' paths begin in, which may differ from one machine to the next.
+    fn root(&self) -> PathBuf;
+
     /// What uncertain labels become in training, for layouts that have such labels.
     fn uncertain(&self) -> Option<&Uncertain>;
 

@@ -2,6 +2,7 @@
 //! folder saying whether it is abnormal.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::check::{SettingFault, check_choice, check_root};
 use super::sheet::{Fields, Sheet, expected_folder};
@@ -69,6 +70,10 @@ impl Layout for MuraConfig {
             lists.extend(rows.done(&table, "has one of the `parts`")?);
         }
         Ok(lists)
+    }
+
+    fn root(&self) -> PathBuf {
+        self.root.clone()
     }
 
     fn uncertain(&self) -> Option<&Uncertain> {

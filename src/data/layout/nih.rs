@@ -10,6 +10,7 @@ use super::sheet::{Fields, Sheet, expected_folder, first_file, one_of};
 use super::{Column, Kind, Layout, List, Lists, Row, Vocabulary};
 use crate::data::config::{NihConfig, Uncertain, View};
 use crate::data::error::DataError;
+use crate::data::opened::note_file;
 use crate::model::HeadConfig;
 
 /// The findings as the table writes them, in the order of the paper, after `No Finding`.
@@ -100,6 +101,10 @@ impl Layout for NihConfig {
         rows.done(&table, if self.views.is_some() { "has one of the `views`" } else { "is there" })
     }
 
+    fn root(&self) -> PathBuf {
+        self.root.clone()
+    }
+
     fn uncertain(&self) -> Option<&Uncertain> {
         None
     }
@@ -135,6 +140,7 @@ impl NihConfig {
         let mut listed: HashMap<String, Listed> = HashMap::new();
         for (list, name) in LISTS {
             let file = self.root.join(name);
+            note_file(&file);
             let text = match fs::read_to_string(&file) {
                 Ok(text) => text,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

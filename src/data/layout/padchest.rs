@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 
 use super::check::{SettingFault, check_choice, check_root};
 use super::padchest_labels::LABELS;
@@ -98,6 +99,10 @@ impl Layout for PadchestConfig {
             Ok(())
         })?;
         rows.done(&table, "is chosen by `views` and `physicians_only`")
+    }
+
+    fn root(&self) -> PathBuf {
+        self.root.clone()
     }
 
     fn uncertain(&self) -> Option<&Uncertain> {

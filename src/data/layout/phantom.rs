@@ -1,6 +1,7 @@
 //! The phantom: CheXpert's layout, drawn on first use.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::check::{SettingFault, check_choice, check_root};
 use super::{Layout, List, Row, Vocabulary, chexpert};
@@ -25,6 +26,10 @@ impl Layout for PhantomConfig {
         wanted: &[List],
     ) -> Result<BTreeMap<List, Vec<Row>>, DataError> {
         chexpert::read(&self.root, self.views.as_deref(), vocabulary, needed, wanted)
+    }
+
+    fn root(&self) -> PathBuf {
+        self.root.clone()
     }
 
     fn uncertain(&self) -> Option<&Uncertain> {

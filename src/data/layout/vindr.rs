@@ -76,6 +76,10 @@ impl Layout for VindrConfig {
         wanted.map(|(list, name)| Ok((list, self.read_list(name, &needed)?))).collect()
     }
 
+    fn root(&self) -> PathBuf {
+        self.root.clone()
+    }
+
     fn uncertain(&self) -> Option<&Uncertain> {
         None
     }

@@ -141,7 +141,7 @@ fn load_part(shared: &Shared, pending: &Pending, indices: &[usize], stop: &Atomi
 }
 
 /// `[channels, height, width]`, or the reason why not.
-fn load(shared: &Shared, epoch: u64, index: usize) -> Result<Vec<f32>, String> {
+pub(super) fn load(shared: &Shared, epoch: u64, index: usize) -> Result<Vec<f32>, String> {
     let config = &shared.config;
     let size = config.image.size;
     let sample = &shared.dataset.samples()[index];
@@ -203,7 +203,7 @@ fn assemble(shared: &Shared, pending: &Pending, mut parts: Vec<Part>) -> Result<
     })
 }
 
-fn bad_image(shared: &Shared, index: usize, reason: String) -> BadImage {
+pub(super) fn bad_image(shared: &Shared, index: usize, reason: String) -> BadImage {
     let sample = &shared.dataset.samples()[index];
     let (path, table) = (sample.path.clone(), sample.table.to_path_buf());
     BadImage { path, table, line: sample.line, reason }

@@ -8,12 +8,14 @@ use parquet::record::Field;
 
 use super::{DataError, Record, malformed, refused};
 use crate::data::contain::contained;
+use crate::data::opened::note_file;
 
 pub(super) fn read(
     path: &Path,
     missing: impl FnOnce() -> String,
 ) -> Result<(Vec<String>, Vec<Record>), DataError> {
     let file = File::open(path).map_err(|error| refused(path, error, missing))?;
+    note_file(path);
     contained(|| decode(path, file)).unwrap_or_else(|panic| {
         Err(malformed(path, None, format!("it does not decode (the decoder failed: {panic})")))
     })

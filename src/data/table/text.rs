@@ -8,6 +8,7 @@ use csv::StringRecord;
 use flate2::read::MultiGzDecoder;
 
 use super::{DataError, Record, malformed, refused};
+use crate::data::opened::note_file;
 
 /// A table of labels is smaller than this, also unpacked.
 const MOST_BYTES: u64 = 4 << 30;
@@ -52,6 +53,7 @@ pub(in crate::data) fn open(
     missing: impl FnOnce() -> String,
 ) -> Result<Box<dyn Read>, DataError> {
     let file = File::open(path).map_err(|error| refused(path, error, missing))?;
+    note_file(path);
     let bytes: Box<dyn Read> = if gzipped {
         Box::new(MultiGzDecoder::new(io::BufReader::new(file)))
     } else {

@@ -3,6 +3,7 @@
 //! Everything is f32 here, whatever the file holds; see [`read`].
 
 mod decode;
+mod initial;
 mod names;
 mod pytorch;
 mod safe;
@@ -14,6 +15,7 @@ use thiserror::Error;
 
 use crate::paths::looked_in;
 
+pub use initial::{Adapted, Initial, InitialError, initial};
 pub use names::{Matched, Mismatch, match_names};
 pub use safe::{parse, write, write_in};
 

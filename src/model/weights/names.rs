@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::NamedTensor;
 
 /// What wrappers put before every name.
@@ -21,8 +23,11 @@ pub struct Matched {
 }
 
 /// A tensor that has one shape in the file and another in the model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Mismatch {
+    /// Its position in the file.
+    #[serde(skip)]
+    pub at: usize,
     /// Its name in the model.
     pub name: String,
     /// Its shape in the file.
@@ -57,6 +62,7 @@ pub fn match_names(file: &[NamedTensor], wanted: &[(String, Vec<usize>)]) -> Mat
             matched.assignments.push((place, position));
         } else {
             matched.mismatched.push(Mismatch {
+                at: position,
                 name: name.clone(),
                 found: file[position].shape.clone(),
                 wanted: shape.clone(),
@@ -221,7 +227,7 @@ mod tests {
         let matched = match_names(&[tensor("a", &[2, 3])], &wanted(&[("a", &[3, 2])]));
         assert_eq!(matched.assignments, []);
         assert_eq!(matched.unexpected, Vec::<String>::new());
-        let mismatch = Mismatch { name: "a".into(), found: vec![2, 3], wanted: vec![3, 2] };
+        let mismatch = Mismatch { at: 0, name: "a".into(), found: vec![2, 3], wanted: vec![3, 2] };
         assert_eq!(matched.mismatched, [mismatch]);
     }
 

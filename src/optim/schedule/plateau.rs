@@ -7,8 +7,9 @@ use crate::optim::PlateauConfig;
 /// PyTorch's `ReduceLROnPlateau` ignores drops smaller than this.
 const SMALLEST_DROP: f64 = 1e-8;
 
-/// PyTorch's `ReduceLROnPlateau` with `threshold_mode="abs"` and no cooldown. A metric that is
-/// undefined or not finite counts as no improvement, as PyTorch counts NaN.
+/// PyTorch's `ReduceLROnPlateau` with `threshold_mode="abs"` and no cooldown. A metric that is not
+/// finite counts as no improvement, as PyTorch counts NaN. An epoch in which it is undefined is passed
+/// over, as if `step` had not been called.
 #[derive(Debug, Clone)]
 pub(super) struct Plateau {
     config: PlateauConfig,
@@ -39,12 +40,12 @@ impl Plateau {
     }
 
     pub(super) fn observe(&mut self, metric: Option<f64>) {
-        match metric.filter(|metric| self.improves(*metric)) {
-            Some(metric) => {
-                self.state.best = Some(metric);
-                self.state.bad_epochs = 0;
-            }
-            None => self.state.bad_epochs += 1,
+        let Some(metric) = metric else { return };
+        if self.improves(metric) {
+            self.state.best = Some(metric);
+            self.state.bad_epochs = 0;
+        } else {
+            self.state.bad_epochs += 1;
         }
         if self.state.bad_epochs > self.config.patience {
             self.state.bad_epochs = 0;
@@ -86,9 +87,16 @@ mod tests {
         config: ScheduleConfig,
         higher_is_better: bool,
         lr: f64,
+        /// NaN is `null`.
         metrics: Vec<Option<f64>>,
         /// After each metric.
         rates: Vec<f64>,
+    }
+
+    impl Case {
+        fn metrics(&self) -> Vec<f64> {
+            self.metrics.iter().map(|metric| metric.unwrap_or(f64::NAN)).collect()
+        }
     }
 
     #[test]
@@ -96,8 +104,8 @@ mod tests {
         for case in oracle::section::<Vec<Case>>("plateaus") {
             let mut schedule = case.config.init(case.lr, 3, 100, case.higher_is_better);
             assert_eq!(schedule.lr(0), case.lr);
-            for (epoch, (metric, expected)) in case.metrics.iter().zip(&case.rates).enumerate() {
-                schedule.observe(*metric);
+            for (epoch, (metric, expected)) in case.metrics().iter().zip(&case.rates).enumerate() {
+                schedule.observe(Some(*metric));
                 assert_eq!(schedule.lr(epoch * 3), *expected, "{:?}, epoch {epoch}", case.config);
             }
         }
@@ -106,16 +114,29 @@ mod tests {
     #[test]
     fn a_schedule_loaded_from_json_goes_on_as_the_whole_one() {
         for case in oracle::section::<Vec<Case>>("plateaus") {
-            for cut in 0..case.metrics.len() {
+            let metrics = case.metrics();
+            for cut in 0..metrics.len() {
                 let mut first = case.config.init(case.lr, 3, 100, case.higher_is_better);
-                case.metrics[..cut].iter().for_each(|metric| first.observe(*metric));
+                metrics[..cut].iter().for_each(|metric| first.observe(Some(*metric)));
                 let saved = serde_json::to_string(&first.state()).expect("writes");
                 let mut second = case.config.init(case.lr, 3, 100, case.higher_is_better);
                 second.load(serde_json::from_str(&saved).expect("reads")).expect("loads");
-                for (metric, expected) in case.metrics[cut..].iter().zip(&case.rates[cut..]) {
-                    second.observe(*metric);
+                for (metric, expected) in metrics[cut..].iter().zip(&case.rates[cut..]) {
+                    second.observe(Some(*metric));
                     assert_eq!(second.lr(0), *expected);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn epochs_in_which_the_metric_is_undefined_change_no_rate() {
+        for case in oracle::section::<Vec<Case>>("plateaus") {
+            let mut schedule = case.config.init(case.lr, 3, 100, case.higher_is_better);
+            for (metric, expected) in case.metrics().iter().zip(&case.rates) {
+                (0..9).for_each(|_| schedule.observe(None));
+                schedule.observe(Some(*metric));
+                assert_eq!(schedule.lr(0), *expected, "{:?}", case.config);
             }
         }
     }

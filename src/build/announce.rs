@@ -1,0 +1,102 @@
+//! What a run tells before it begins.
+
+use super::{describe, is_gpu};
+use crate::memory::{OffloadConfig, Operation};
+use crate::model::weights::Initial;
+use crate::plan::{Plan, Planner};
+use crate::report::{Event, HeadLabels, Place, Report, ReportError, Start, StartMemory, Watched};
+use crate::run::state::Resumable;
+use crate::run::{Learner, Run};
+
+/// What is to be said of offloads that do nothing.
+fn idle_offload(plan: &Plan, learner: &Learner) -> impl Iterator<Item = &'static str> {
+    let is_moved = |operation: &Operation| matches!(operation, Operation::Offload { .. });
+    let on_cpu = !is_gpu(&learner.device);
+    let activations = match plan.memory.offload() {
+        OffloadConfig::None(_) => None,
+        OffloadConfig::Host(_) if on_cpu => Some(
+            "`offload = \"host\"` under [memory] frees nothing: the memory of the CPU is the host's. \
+             `[memory.offload.disk]` does.",
+        ),
+        _ if learner.strategy.schedule(1).operations.iter().any(is_moved) => None,
+        _ => Some(
+            "`offload` under [memory] moves nothing: the stages of this model keep graphs, which \
+             cannot be moved, and put no inputs aside. Choose a policy under \
+             [memory.checkpointing], such as \"every\".",
+        ),
+    };
+    let optimizer = (plan.memory.offload_optimizer && on_cpu).then_some(
+        "`offload_optimizer = true` under [memory] frees nothing: the memory of the CPU is the host's.",
+    );
+    activations.into_iter().chain(optimizer)
+}
+
+/// How steps are taken.
+fn memory(planner: &Planner) -> StartMemory {
+    let (way, prediction) = (planner.way(), planner.prediction());
+    StartMemory {
+        micro_batch: way.micro_batch,
+        checkpointing: way.checkpointing.name(),
+        offload: way.offload.name(),
+        dense_layers: way.dense_layers.name(),
+        offload_optimizer: way.offload_optimizer,
+        budget: planner.budget(),
+        predicted_peak: prediction.peak,
+        recompute_percent: prediction.recompute_percent,
+        told: planner.told(),
+    }
+}
+
+/// Tells the reports what has been opened, and what a person should know of it.
+pub(super) fn announce(
+    run: &mut Run,
+    resumed: Option<Resumable>,
+    train_images: usize,
+    config: String,
+    initial: Option<Initial>,
+) -> Result<(), ReportError> {
+    let position = &run.position;
+    let place = Place { epoch: position.epoch_told(), step: position.step };
+    let parameters = run.learner.chain.parameters().into_iter().filter(|p| p.trained);
+    let start = Start {
+        name: run.plan.run.name.clone(),
+        device: describe(&run.learner.device),
+        parameters: parameters.map(|p| p.shape.iter().product::<usize>()).sum(),
+        train_images,
+        validation_images: run.validation.len(),
+        epochs: run.plan.train.epochs,
+        steps_per_epoch: run.train_loader.batches_per_epoch(),
+        resumed_from: resumed.is_some().then_some(place),
+        memory: Some(memory(&run.learner.planner)),
+        heads: run
+            .heads
+            .iter()
+            .map(|head| HeadLabels { name: head.name.clone(), labels: head.labels.clone() })
+            .collect(),
+        watched: Some(Watched {
+            metric: run.plan.train.best.metric.clone(),
+            value: None,
+            best: position.best.best,
+            best_epoch: position.best.best_epoch,
+        }),
+        config,
+    };
+    run.reports.event(&Event::Start(start))?;
+    if let Some(Resumable { state, damaged }) = resumed {
+        for damage in damaged {
+            let reason = format!("{} {}", damage.file, damage.fault);
+            run.reports.event(&Event::DamagedState { folder: damage.folder, reason })?;
+        }
+        let Place { epoch, step } = place;
+        run.reports.event(&Event::Resumed { folder: state.folder, epoch, step })?;
+    }
+    let planner = &run.learner.planner;
+    let mut warnings = run.plan.warnings();
+    warnings.extend(planner.beyond().into_iter().chain(planner.fewer_normalised()));
+    warnings.extend(idle_offload(&run.plan, &run.learner).map(str::to_owned));
+    if let Some(initial) = initial {
+        warnings.extend(initial.warnings());
+        run.reports.event(&Event::Initialized(initial))?;
+    }
+    warnings.into_iter().try_for_each(|message| run.reports.event(&Event::Warning { message }))
+}

@@ -1,0 +1,106 @@
+//! Why a run could not be put together.
+
+use std::path::PathBuf;
+
+use super::device::DeviceError;
+use super::resume::{ChangedData, ChangedKeys};
+use crate::data::DataError;
+use crate::memory::offload::OffloadError;
+use crate::model::weights::{InitialError, WeightsError};
+use crate::plan::NothingFits;
+use crate::report::ReportError;
+use crate::run::state::StateError;
+use crate::run::{FolderError, RestoreError};
+
+/// Why a run could not be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The device is not there.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The device does not have the precision.
+    #[error(
+        "the precision \"tf32\" under [memory] needs a GPU, and the device is {device}\nWrite \
+         `precision = \"fp32\"` (or \"bf16\") under [memory], or name a GPU under [device]."
+    )]
+    Precision {
+        /// The device.
+        device: String,
+    },
+    /// No way to take a step keeps within the budget.
+    #[error(transparent)]
+    NothingFits(#[from] NothingFits),
+    /// There is nowhere to move what is kept for the backward pass.
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
+    /// The run folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The configuration is another one than that of the run to be resumed.
+    #[error(transparent)]
+    Changed(#[from] ChangedKeys),
+    /// Data are missing or wrong.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A run to be resumed was started on other data.
+    #[error(transparent)]
+    ChangedData(#[from] ChangedData),
+    /// The images of a step cannot be read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// The model cannot start from the weights given.
+    #[error(transparent)]
+    Initial(#[from] InitialError),
+    /// The images to take a step on are not those of the plan.
+    #[error(
+        "{} has no tensor `images` of shape {shape:?}\nThe shape is `batch_size` under [train], \
+         then `channels` and `size` of `image` under [data].",
+        path.display()
+    )]
+    OtherImages {
+        /// The file.
+        path: PathBuf,
+        /// The plan's batch, channels, height and width.
+        shape: [usize; 4],
+    },
+    /// No saved state can be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// States were saved, and none of them is there any more.
+    #[error(
+        "{} has saved states, the last in epoch {epoch} at step {step}, and none of them is there any \
+         more\nPut one of the folders `last`, `best` or `step-…` back from a copy, or start again with \
+         --overwrite.",
+        folder.display()
+    )]
+    StatesGone {
+        /// The run folder.
+        folder: PathBuf,
+        /// The epoch of the last that was saved.
+        epoch: u64,
+        /// Its step.
+        step: u64,
+    },
+    /// A saved state is intact and cannot be used.
+    #[error(
+        "the state in {} cannot be used: {source}\nIt was saved by another version of the program or \
+         for another configuration. Start anew with --overwrite, or under another name with \
+         --set run.name=<other>.",
+        folder.display()
+    )]
+    Restore {
+        /// Its folder.
+        folder: PathBuf,
+        /// What does not fit.
+        source: RestoreError,
+    },
+    /// A report cannot be opened.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// The resolved configuration cannot be written down.
+    #[error("the configuration cannot be saved as TOML: {0}")]
+    Config(#[from] toml::ser::Error),
+    /// The system refuses to tell of signals.
+    #[error("cannot listen for SIGINT and SIGTERM: {0}")]
+    Signals(#[source] std::io::Error),
+}

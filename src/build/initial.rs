@@ -1,0 +1,31 @@
+//! The weights that a model starts from.
+
+use burn::tensor::{Device, Tensor, TensorData};
+
+use super::BuildError;
+use crate::memory::Chain;
+use crate::model::weights::{Initial, initial};
+use crate::plan::Plan;
+
+/// Puts the weights that the plan names, if it names any, into the chain; says what was taken.
+///
+/// # Errors
+/// When the file cannot be read or holds the weights of another model.
+pub(super) fn start_from(
+    plan: &Plan,
+    chain: &mut Chain,
+    device: &Device,
+) -> Result<Option<Initial>, BuildError> {
+    let Some(path) = &plan.init else { return Ok(None) };
+    let wanted: Vec<(String, Vec<usize>)> =
+        chain.parameters().into_iter().map(|p| (p.name, p.shape)).collect();
+    let (initial, mut values) = initial(path, &wanted)?;
+    chain.map_parameters(|name, value| match values.remove(name) {
+        Some(numbers) => {
+            let shape = [numbers.len()];
+            Tensor::from_data(TensorData::new(numbers, shape), (device, value.dtype()))
+        }
+        None => value,
+    });
+    Ok(Some(initial))
+}

@@ -1,0 +1,209 @@
+//! What a model takes from a file of weights to start from, and what it does not.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use thiserror::Error;
+
+use super::{Mismatch, NamedTensor, WeightsError, match_names, read};
+
+/// Names that a person is told one by one; more are counted.
+const NAMED: usize = 3;
+
+/// What the names of all parameters of heads begin with.
+const HEADS: &str = "classifier.";
+
+/// What a model has taken from a file of weights.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Initial {
+    /// The file.
+    pub file: PathBuf,
+    /// How many of the model's tensors have their values from it.
+    pub tensors: usize,
+    /// Of these, the ones that were adapted to the channels of the images.
+    pub adapted: Vec<Adapted>,
+    /// Tensors of the file that the model has no use for, by their names there.
+    pub unused: Vec<String>,
+    /// Tensors of heads that the file does not have: their weights are random.
+    pub missing: Vec<String>,
+    /// Tensors of heads that the file has in another shape: their weights are random.
+    pub mismatched: Vec<Mismatch>,
+}
+
+/// The weight of a convolution that was adapted to other images.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Adapted {
+    /// Its name in the model.
+    pub name: String,
+    /// Channels that it takes in the file.
+    pub from: usize,
+    /// Channels that it takes in the model.
+    pub to: usize,
+}
+
+/// A model cannot start from a file.
+#[derive(Debug, Error)]
+pub enum InitialError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// It holds the weights of another model.
+    #[error(
+        "{} does not fit this model: {why}\nName weights of the same architecture as `init` under \
+         [model], or change [model] to theirs.",
+        path.display()
+    )]
+    OtherModel {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        why: String,
+    },
+}
+
+/// The values that the file at `path` has for a model whose tensors are `wanted` (name and shape, in
+/// the order in which images pass them), by name.
+///
+/// A first convolution of 1 or 3 channels is adapted to images of another number, see [`adapt`].
+///
+/// # Errors
+/// When the file cannot be read, or does not have all that the model needs but its heads.
+pub fn initial(
+    path: &Path,
+    wanted: &[(String, Vec<usize>)],
+) -> Result<(Initial, BTreeMap<String, Vec<f32>>), InitialError> {
+    let other = |why| InitialError::OtherModel { path: path.to_owned(), why };
+    let mut file = read(path)?.tensors;
+    let first = wanted.iter().find(|(_, shape)| shape.len() == 4);
+    let mut matched = match_names(&file, wanted);
+    let mut adapted = Vec::new();
+    let mut values = BTreeMap::new();
+    for mismatch in std::mem::take(&mut matched.mismatched) {
+        let Mismatch { name, found, wanted, at } = &mismatch;
+        let is_first = first.is_some_and(|(first, _)| first == name);
+        if is_first && let Some((from, to)) = other_channels(found, wanted) {
+            values.insert(name.clone(), adapt(&file[*at], to));
+            adapted.push(Adapted { name: name.clone(), from, to });
+        } else if name.starts_with(HEADS) {
+            matched.mismatched.push(mismatch);
+        } else {
+            return Err(other(format!("its `{name}` is {found:?}, and the model's {wanted:?}")));
+        }
+    }
+    let missing: Vec<&String> =
+        matched.missing.iter().filter(|name| !name.starts_with(HEADS)).collect();
+    if let [first, more @ ..] = missing.as_slice() {
+        let more =
+            if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        return Err(other(format!("it has no `{first}`{more}")));
+    }
+    for (of, at) in matched.assignments {
+        values.insert(wanted[of].0.clone(), std::mem::take(&mut file[at].data));
+    }
+    let initial = Initial {
+        file: path.to_owned(),
+        tensors: values.len(),
+        adapted,
+        unused: matched.unexpected,
+        missing: matched.missing,
+        mismatched: matched.mismatched,
+    };
+    Ok((initial, values))
+}
+
+/// The channels of two shapes of a convolution's weight that differ in nothing else, where the first
+/// is one for grey or colour images.
+fn other_channels(found: &[usize], wanted: &[usize]) -> Option<(usize, usize)> {
+    match (found, wanted) {
+        ([a, from @ (1 | 3), b, c], [x, to, y, z]) => {
+            ([a, b, c] == [x, y, z]).then_some((*from, *to))
+        }
+        _ => None,
+    }
+}
+
+/// The weight of a convolution for images of `channels` channels, `[outputs, channels, height,
+/// width]`, from one for others.
+///
+/// As timm's `adapt_input_conv`: for one channel the sum over all, for more the channels in turn,
+/// scaled as their numbers are. So a grey image gives the same with one channel as with three equal
+/// ones, whichever of the two the weight is for.
+fn adapt(tensor: &NamedTensor, channels: usize) -> Vec<f32> {
+    let [outputs, found] = [tensor.shape[0], tensor.shape[1]];
+    let size: usize = tensor.shape[2..].iter().product();
+    let mut adapted = vec![0.0; outputs * channels * size];
+    for (place, value) in adapted.iter_mut().enumerate() {
+        let (pixel, plane) = (place % size, place / size);
+        let (output, channel) = (plane / channels, plane % channels);
+        let at = |channel: usize| tensor.data[(output * found + channel) * size + pixel];
+        *value = match channels {
+            1 => (0..found).map(at).sum(),
+            _ => at(channel % found) * (found as f32 / channels as f32),
+        };
+    }
+    adapted
+}
+
+impl Initial {
+    /// The names of the tensors whose weights are random.
+    pub fn random(&self) -> Vec<String> {
+        let mismatched = self.mismatched.iter().map(|mismatch| &mismatch.name);
+        self.missing.iter().chain(mismatched).cloned().collect()
+    }
+
+    /// What a person may not expect: the weights that stay random.
+    pub fn warnings(&self) -> Vec<String> {
+        let file = self.file.display();
+        let mut warnings = Vec::new();
+        if !self.missing.is_empty() {
+            let missing = names(&self.missing);
+            warnings.push(format!("drawn at random, because {file} does not have them: {missing}"));
+        }
+        if !self.mismatched.is_empty() {
+            let shapes =
+                |of: &Mismatch| format!("{} ({:?} there, {:?} here)", of.name, of.found, of.wanted);
+            let shapes: Vec<String> = self.mismatched.iter().map(shapes).collect();
+            warnings.push(format!(
+                "drawn at random, because {file} has them in another shape: {}",
+                names(&shapes)
+            ));
+        }
+        warnings
+    }
+}
+
+impl fmt::Display for Initial {
+    /// What was taken and what was not, in a sentence.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |count: usize| match count {
+            1 => "1 tensor".to_owned(),
+            count => format!("{count} tensors"),
+        };
+        write!(formatter, "started from {}: {} taken", self.file.display(), count(self.tensors))?;
+        for Adapted { name, from, to } in &self.adapted {
+            write!(formatter, ", {name} adapted from {from} to {to} channels")?;
+        }
+        if !self.unused.is_empty() {
+            write!(formatter, "; {} not used: {}", self.unused.len(), names(&self.unused))?;
+        }
+        match self.random().len() {
+            0 => Ok(()),
+            random => write!(formatter, "; {} of heads drawn at random", count(random)),
+        }
+    }
+}
+
+/// The first few names, and how many more there are.
+fn names(all: &[String]) -> String {
+    let shown = all[..all.len().min(NAMED)].join(", ");
+    match all.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+#[path = "initial/tests.rs"]
+mod tests;

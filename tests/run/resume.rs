@@ -1,0 +1,124 @@
+//! What a resumed run finds of the one before: its states and its data.
+
+use super::*;
+
+use trainer::run::state::{StateStore, read_state};
+use trainer::run::{FolderMode, RunFolder};
+
+/// A run of two epochs that is to go on for a third.
+fn resumable() -> Experiment {
+    let experiment = Experiment::new();
+    experiment.trained(&[]);
+    experiment
+}
+
+const GO_ON: [&str; 3] = ["--resume", "--set", "train.epochs=3"];
+
+#[test]
+fn a_run_folder_lists_every_image_with_its_patient_and_list() {
+    let experiment = resumable();
+    insta::assert_snapshot!(
+        fs::read_to_string(experiment.path("runs/small/split.csv")).expect("reads")
+    );
+}
+
+#[test]
+fn data_that_have_changed_are_refused_by_what_changed() {
+    let refused = |change: &dyn Fn(&mut Vec<String>)| {
+        let experiment = resumable();
+        let mut rows = experiment.rows();
+        change(&mut rows);
+        experiment.write_rows(&rows);
+        let before = experiment.files("runs");
+        let told = experiment.refused(3, &GO_ON);
+        assert!(experiment.files("runs") == before);
+        told
+    };
+    insta::assert_snapshot!(refused(&|rows| drop(rows.drain(2..4))));
+    insta::assert_snapshot!(refused(&|rows| rows[3] = rows[3].replace("1,1", "0,1")));
+    insta::assert_snapshot!(refused(&|rows| {
+        rows[0] = rows[0].replace("train", "valid");
+        rows[1] = rows[1].replace("p1,", "p77,");
+        rows.push(rows[9].replace("9.png,p9", "new.png,p10"));
+    }));
+    insta::assert_snapshot!(refused(&|rows| rows.swap(0, 5)));
+}
+
+#[test]
+fn data_without_the_list_of_the_run_are_refused_all_the_same() {
+    let experiment = resumable();
+    fs::remove_file(experiment.path("runs/small/split.csv")).expect("is removed");
+    let rows = experiment.rows();
+    experiment.write_rows(&rows[1..]);
+    insta::assert_snapshot!(experiment.refused(3, &GO_ON));
+}
+
+#[test]
+fn tables_and_images_that_moved_or_were_touched_are_no_change() {
+    let experiment = resumable();
+    let table = fs::read_to_string(experiment.path("t.csv")).expect("reads");
+    // Another column changes nothing that the run learns from.
+    let wider = table.lines().map(|line| format!("{line},note\n")).collect::<String>();
+    fs::remove_file(experiment.path("t.csv")).expect("is removed");
+    fs::create_dir(experiment.path("elsewhere")).expect("is made");
+    fs::write(experiment.path("elsewhere/labels.csv"), wider).expect("is written");
+    fs::rename(experiment.path("images"), experiment.path("elsewhere/images")).expect("is moved");
+    let moved = ["--set", "data.csv.table=elsewhere/labels.csv"];
+    experiment.trained(&[&GO_ON[..], &moved].concat());
+    assert_eq!(experiment.events("epoch").len(), 3);
+}
+
+#[test]
+fn states_of_versions_without_a_fingerprint_go_on() {
+    let experiment = resumable();
+    let folder = experiment.path("runs/small");
+    for name in ["split.csv", ".labels"] {
+        fs::remove_file(folder.join(name)).expect("is removed");
+    }
+    let run = RunFolder::create(&folder, FolderMode::Resume).expect("is there");
+    let mut store = StateStore::open(run.lock(), 2).expect("opens");
+    let mut state = read_state(&folder.join("last")).expect("is intact");
+    let position = state.files.get_mut("state.json").expect("is there");
+    let mut json: Value = serde_json::from_slice(position).expect("JSON");
+    assert!(json.as_object_mut().expect("an object").remove("data").is_some());
+    *position = serde_json::to_vec(&json).expect("JSON");
+    let files: Vec<(String, Vec<u8>)> = state.files.into_iter().collect();
+    store.save(&state.tag, &files, true).expect("saves");
+    drop(run);
+    for older in fs::read_dir(&folder).expect("lists").flatten() {
+        if older.file_name().to_string_lossy().starts_with("step-") {
+            fs::remove_dir_all(older.path()).expect("is removed");
+        }
+    }
+    experiment.trained(&GO_ON);
+    assert!(folder.join("split.csv").exists());
+    let last = fs::read(folder.join("last/state.json")).expect("reads");
+    let last: Value = serde_json::from_slice(&last).expect("JSON");
+    assert!(last["data"]["split"].is_string());
+}
+
+#[test]
+fn states_that_are_gone_are_missed() {
+    let experiment = resumable();
+    for entry in fs::read_dir(experiment.path("runs/small")).expect("lists").flatten() {
+        if entry.path().is_dir() {
+            fs::remove_dir_all(entry.path()).expect("is removed");
+        }
+    }
+    let before = experiment.files("runs");
+    insta::assert_snapshot!(experiment.refused(5, &["--resume"]));
+    assert!(experiment.files("runs") == before);
+    experiment.trained(&["--overwrite"]);
+}
+
+#[test]
+fn a_run_stopped_before_it_saved_starts_from_its_beginning_and_says_so() {
+    let experiment = Experiment::new();
+    // Found in the second batch, after the run has begun.
+    fs::write(experiment.path("images/4.png"), "no image").expect("is written");
+    experiment.refused(3, &[]);
+    assert_eq!(experiment.events("saved"), [Value::Null; 0]);
+    experiment.draw("images/4.png", 4);
+    insta::assert_snapshot!(experiment.trained(&["--resume"]).warnings());
+    assert_eq!(experiment.events("epoch").len(), 2);
+}
