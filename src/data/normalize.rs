@@ -8,6 +8,8 @@ use super::prepare::Resized;
 pub(super) struct Scale {
     /// One pair for all channels, or one for each.
     channels: Vec<[f32; 2]>,
+    /// Whether they are the image's own mean and deviation.
+    of_image: bool,
 }
 
 /// torchxrayvision's models see −1024 to 1024 (its `xrv.datasets.normalize`).
@@ -16,8 +18,15 @@ const XRV: f32 = 1024.0;
 impl Scale {
     /// The scale of this image. For `per_image` mean and deviation are of what the image fills.
     pub fn of(image: &Resized, normalize: &Normalize) -> Self {
-        let channels = fixed(normalize).unwrap_or_else(|| vec![per_image(image)]);
-        Self { channels }
+        match fixed(normalize) {
+            Some(channels) => Self { channels, of_image: false },
+            None => Self { channels: vec![per_image(image)], of_image: true },
+        }
+    }
+
+    /// The level of padding, where that is not black: for `per_image` the image's mean.
+    pub fn padding(&self) -> Option<f32> {
+        self.of_image.then(|| self.channels[0][0])
     }
 
     /// `[channels, height, width]`: each channel is its plane, or the only plane.

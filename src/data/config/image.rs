@@ -61,8 +61,8 @@ pub enum NormalizeKind {
     /// 0 (black) to 1 (white).
     #[default]
     Unit,
-    /// Each image to mean 0 and standard deviation 1, before random changes and not counting a
-    /// letterbox's bars.
+    /// Each image to mean 0 and standard deviation 1. Both are measured before random changes, without
+    /// a letterbox's bars. The bars, and what a rotation or shift uncovers, become 0, the mean.
     PerImage,
     /// −1024 (black) to 1024 (white), as torchxrayvision's models expect (Cohen et al. 2022,
     /// arXiv:2111.00595).
