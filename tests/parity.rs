@@ -69,6 +69,7 @@ fn chain(network: &Network, oracle: &Oracle, precision: DType) -> Chain {
         hidden: vec![],
         dropout: 0.0,
         direct: false,
+        standardize: false,
         loss: None,
     };
     specs.push(Box::new(HeadsSpec { heads: vec![head], features: network.features() }));

@@ -139,8 +139,9 @@ impl Bench {
         let meter = Meter::open(&device);
         let planner = planner(plan, &device)?;
         let chain = super::chain(plan, &planner, &device);
-        let learner =
+        let mut learner =
             learner(plan, planner, &heads, chain, device, |head| train.label_counts(head))?;
+        learner.standardize(&train);
         let schedule = schedule(plan, loader.batches_per_epoch());
         // A run counts its epochs from 1.
         let ahead = loader.epoch(1, 0);

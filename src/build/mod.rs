@@ -153,6 +153,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     }
     let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
     let splits = open_data(&plan, &heads)?;
+    let notes = splits.notes;
     let (train, validation) = (Arc::new(splits.train), Arc::new(splits.validation));
     let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
     let train_loader = train_loader(&plan, &heads, Arc::clone(&train), cache.clone())?;
@@ -180,6 +181,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     };
     let mut learner =
         learner(&plan, planner, &heads, chain, device, |head| train.label_counts(head))?;
+    let constant = learner.standardize(&train);
     let mut schedule = schedule(&plan, train_loader.batches_per_epoch());
 
     if options.mode == FolderMode::Overwrite {
@@ -224,7 +226,7 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let planner = &run.learner.planner;
     let idle = idle_offload(&run.plan, &run.learner).map(str::to_owned);
     let warnings = planner.beyond().into_iter().chain(planner.fewer_normalised());
-    for message in warnings.chain(idle).collect::<Vec<_>>() {
+    for message in warnings.chain(idle).chain(notes).chain(constant).collect::<Vec<_>>() {
         run.reports.event(&Event::Warning { message })?;
     }
     if !fresh.is_empty() {
@@ -358,6 +360,7 @@ fn learner(
     let with_loss = with_loss.map(|(index, (config, head))| LearnedHead {
         config: config.clone(),
         loss: head.loss.init(head.task, head.labels.len(), &counts(index)),
+        standardizer: None,
     });
     let trained: Vec<_> = chain.packs().into_iter().filter(|pack| pack.trained).collect();
     let sizes = trained.iter().map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));

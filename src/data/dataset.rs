@@ -12,8 +12,9 @@ use super::config::{DataConfig, UncertainPolicy};
 use super::error::DataError;
 use super::labels::{HeadSource, Origin};
 use super::layout::{Column, Kind, Row};
-use super::source::{Source, sources};
+use super::source::{Source, open_sources};
 use super::split::{self, Sides};
+use super::standardize::Standardizer;
 use crate::model::{HeadConfig, Task};
 use crate::random::stream;
 
@@ -83,6 +84,8 @@ pub struct Splits {
     pub test: Option<Dataset>,
     /// The data sets' tables below `data`: `chexpert`, or `sources[0].chexpert` and so on.
     pub sources: Vec<String>,
+    /// What should be told of them before they are used.
+    pub notes: Vec<String>,
 }
 
 /// Opens the data of a configuration: reads its tables (never an image) and, for the phantom, draws
@@ -93,8 +96,8 @@ pub struct Splits {
 /// not computed on labels that were made up.
 ///
 /// # Errors
-/// Tables that are missing or wrong, an empty side, a patient in two lists of a source, an image on
-/// both sides, whatever [`check_layouts`](super::check_layouts) and
+/// Folders and tables that are missing or wrong, arrays of another shape, an empty side, a patient in
+/// two lists of a source, an image on both sides, whatever [`check_layouts`](super::check_layouts) and
 /// [`check_labels`](super::check_labels) refuse.
 pub fn open(
     config: &DataConfig,
@@ -125,14 +128,17 @@ fn open_lists(
     with_test: bool,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Splits, DataError> {
-    let sources = sources(config, heads).map_err(|fault| DataError::Config(fault.message))?;
+    let sources = open_sources(config, heads)?;
     let mut splits = Splits {
         train: Dataset::empty(heads),
         validation: Dataset::empty(heads),
         test: None,
         sources: sources.iter().map(|source| source.name.clone()).collect(),
+        notes: sources.iter().flat_map(|source| source.notes.clone()).collect(),
     };
     for (place, source) in sources.iter().enumerate() {
+        source.check_root()?;
+        source.layout.check_images(&config.image)?;
         source.layout.prepare(&mut progress)?;
         let Sides { train, validation, test } =
             split::read(source, &config.validation, seed, with_test)?;
@@ -293,6 +299,12 @@ impl Dataset {
             }
         }
         LabelCounts { positives, negatives }
+    }
+
+    /// How the numbers of head `head` are standardised, and the labels (by their place) of which all
+    /// known numbers are the same.
+    pub fn standardizer(&self, head: usize) -> (Standardizer, Vec<usize>) {
+        Standardizer::fit(self.head_targets(head))
     }
 
     /// For each label of head `head` how many images have it as uncertain (−1), whatever the policy

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::batch::BadImage;
+use super::layout::Fault;
 
 /// Data that is wrong or missing. Every variant names the file and, where there is one, the line.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,24 @@ pub enum DataError {
         path: PathBuf,
         /// The system's answer.
         source: std::io::Error,
+    },
+    /// The folder of a data set is not there.
+    #[error("there is no folder `{}`{}", folder.display(), looked_for(folder))]
+    NoFolder {
+        /// The folder, as the configuration has it.
+        folder: PathBuf,
+        /// The key that names it, such as `data.csv.root`.
+        key: String,
+        /// A folder beside it that may be meant.
+        meant: Option<PathBuf>,
+    },
+    /// The folder of a data set is something else.
+    #[error("`{}` is a file, and `{key}` names a folder", folder.display())]
+    NotAFolder {
+        /// What the configuration has for the folder.
+        folder: PathBuf,
+        /// The key that names it, such as `data.csv.root`.
+        key: String,
     },
     /// The folder of a data set, or the table in it, is not there.
     #[error("there is no `{}`", table.display())]
@@ -209,7 +228,11 @@ pub enum DataError {
         /// Bytes that the disk has.
         free: u64,
     },
-    /// Heads or layouts that planning should have refused.
+    /// Labels that the tables do not have, found when their headers were read, or what planning should
+    /// have refused.
+    #[error("{} (`{}`)", .0.message, .0.place)]
+    Labels(Fault),
+    /// Settings that planning should have refused.
     #[error("{0}")]
     Config(String),
     /// A worker of the loader failed; a defect of this program.
@@ -222,6 +245,17 @@ impl DataError {
     pub fn help(&self) -> Option<String> {
         let help = match self {
             Self::NoTable { help, .. } | Self::MissingColumns { help, .. } => help.clone(),
+            Self::NoFolder { key, meant, .. } => {
+                let meant = meant.as_ref();
+                let meant = meant.map(|folder| format!("did you mean `{}`? ", folder.display()));
+                format!("{}`{key}` names it", meant.unwrap_or_default())
+            }
+            Self::Labels(fault) => return fault.help.clone(),
+            Self::BadImage(BadImage { path, reason, .. }) if reason == NO_FILE => format!(
+                "{}; correct the table or the folder that its paths count from (`root`), or set \
+                 `data.on_bad_image = \"skip\"` to leave such images out",
+                sought(path)
+            ),
             Self::BadImage(_) => {
                 "repair or remove the image, or set `data.on_bad_image = \"skip\"` \
                  to leave such images out"
@@ -266,6 +300,26 @@ impl DataError {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
     }
+}
+
+impl From<Fault> for DataError {
+    fn from(fault: Fault) -> Self {
+        Self::Labels(fault)
+    }
+}
+
+/// The reason of an image whose file is not there.
+pub(super) const NO_FILE: &str = "the file does not exist";
+
+/// Where a path was looked for, as a clause.
+pub(super) fn sought(path: &Path) -> String {
+    let absolute = std::path::absolute(path);
+    format!("it was looked for at `{}`", absolute.as_deref().unwrap_or(path).display())
+}
+
+/// The same in brackets; nothing where the path says it.
+fn looked_for(path: &Path) -> String {
+    if path.is_absolute() { String::new() } else { format!(" ({})", sought(path)) }
 }
 
 /// Such as `1.5 GiB`.

@@ -29,6 +29,8 @@ mod resize;
 mod sampler;
 mod source;
 mod split;
+mod spread;
+mod standardize;
 mod table;
 
 pub use area::Area;
@@ -52,3 +54,5 @@ pub use resize::Fitted;
 pub use sampler::{Sampler, SamplerFault};
 pub use source::{check_labels, check_layouts};
 pub use split::DEFAULT_FRACTION;
+pub use spread::Numbers;
+pub use standardize::Standardizer;

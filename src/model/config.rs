@@ -130,6 +130,11 @@ pub struct HeadConfig {
     /// own.
     #[serde(default, skip_serializing_if = "is_false")]
     pub direct: bool,
+    /// For `regression`: learn (number − mean) / standard deviation, label by label, over the known
+    /// numbers of the training images. The loss is of these (so `delta` of `huber` counts in standard
+    /// deviations); metrics and predictions are in the labels' own units.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub standardize: bool,
     /// The loss; `bce` for `multilabel` and `binary`, `cross_entropy` for `multiclass`, `mse` for
     /// `regression` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::data::Standardizer;
 use crate::memory::MemoryConfig;
 use crate::optim::{LossScale, ScheduleState};
 use crate::plan::{Chosen, Planner};
@@ -60,6 +61,9 @@ pub struct Position {
     /// `[memory]` as it was then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_config: Option<MemoryConfig>,
+    /// How the numbers of heads are standardised, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub standardize: BTreeMap<String, Standardizer>,
     /// Steps taken by each parameter, as the optimizer counts them.
     pub optimizer: BTreeMap<String, u64>,
 }
@@ -87,6 +91,7 @@ impl Position {
             metrics_bytes: 0,
             memory: None,
             memory_config: None,
+            standardize: BTreeMap::new(),
             optimizer: BTreeMap::new(),
         }
     }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 pub struct ImageConfig {
     /// Height and width in pixels, 32 or more each (for `[data.arrays]` 1 or more).
     pub size: [usize; 2],
-    /// 1 (grey) or 3 (grey repeated, for weights trained on colour images); for `[data.arrays]` the
-    /// channels of the array.
+    /// 1 (grey; colours become luma) or 3 (red, green and blue; grey is repeated, for weights trained on
+    /// colour images). For `[data.arrays]` the channels of the array.
     #[serde(default = "default_channels")]
     pub channels: usize,
     /// How an image of another shape is brought to `size`.

@@ -250,8 +250,8 @@ pub enum MuraPart {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CsvConfig {
-    /// The table: CSV (`.csv`), tab-separated (`.tsv`), either gzip'd (`.gz`), or Parquet
-    /// (`.parquet`).
+    /// The table: CSV (`.csv`; separated by commas, semicolons or tabs, as its header shows),
+    /// tab-separated (`.tsv`), either gzip'd (`.gz`), or Parquet (`.parquet`).
     pub table: PathBuf,
     /// The folder that the images' paths count from; the table's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

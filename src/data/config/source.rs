@@ -11,11 +11,11 @@ use super::layouts::*;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SourceConfig {
-    /// The heads that it supplies labels for; all that have a label of it when absent.
+    /// The heads that it supplies labels for; when absent, every head of which it has a label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heads: Option<Vec<String>>,
-    /// What this data set calls a head's label where the names differ:
-    /// `labels = { "Pleural Effusion" = "Effusion" }`.
+    /// What this data set calls a head's label (or a class of a `multiclass` head) where the names
+    /// differ: `labels = { "Pleural Effusion" = "Effusion" }`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// A folder in CheXpert's layout: `train.csv`, perhaps `valid.csv`, and the images they name.

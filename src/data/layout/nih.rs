@@ -56,7 +56,11 @@ impl Layout for NihConfig {
         columns.push(Column::classes("view", &[VIEW], &["PA", "AP"]));
         columns.push(Column::classes("sex", &[SEX], &["Female", "Male"]));
         columns.push(Column::new("Age", &[AGE], Kind::Number));
-        Vocabulary { columns }
+        Vocabulary::of(columns)
+    }
+
+    fn root(&self) -> Option<&Path> {
+        Some(&self.root)
     }
 
     fn lists(&self) -> &[List] {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use super::check::{SettingFault, check_choice, check_root};
 use super::padchest_labels::LABELS;
@@ -58,7 +59,11 @@ impl Layout for PadchestConfig {
         columns.push(Column::classes("side", &[PROJECTION], &["Frontal", "Lateral"]));
         columns.push(Column::classes("sex", &[SEX], &["Female", "Male"]));
         columns.push(Column::new("Age", &[BIRTH, STUDY_DATE], Kind::Number));
-        Vocabulary { columns }
+        Vocabulary::of(columns)
+    }
+
+    fn root(&self) -> Option<&Path> {
+        Some(&self.root)
     }
 
     fn lists(&self) -> &[List] {

@@ -57,7 +57,11 @@ const EXTENSIONS: [&str; 5] = ["dicom", "dcm", "png", "jpg", "jpeg"];
 
 impl Layout for VindrConfig {
     fn vocabulary(&self, _heads: &[HeadConfig]) -> Vocabulary {
-        Vocabulary { columns: FINDINGS.map(Column::finding).into() }
+        Vocabulary::of(FINDINGS.map(Column::finding).into())
+    }
+
+    fn root(&self) -> Option<&Path> {
+        Some(&self.root)
     }
 
     fn lists(&self) -> &[List] {

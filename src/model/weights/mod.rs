@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 pub use names::{Matched, Mismatch, match_names};
-pub use safe::{parse, write, write_in};
+pub use safe::{parse, write, write_in, write_noted};
 
 /// A tensor and its name, in host memory.
 #[derive(Debug, Clone, PartialEq)]
