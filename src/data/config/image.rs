@@ -29,7 +29,7 @@ fn default_channels() -> usize {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fit {
-    /// Scaled to fit inside, the rest black.
+    /// Scaled to fit inside, the rest black (under `per_image` the image's mean).
     #[default]
     Letterbox,
     /// Scaled to cover, the centre kept.
