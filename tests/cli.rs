@@ -257,7 +257,7 @@ fn relative_paths_count_from_the_folder_in_which_the_program_is_started() {
     let base = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/config/base.toml");
     let (code, told) = shown(&["data", "inspect", base]);
     assert_eq!(code, Some(3));
-    let message = "error: there is no `datasets/chexpert/train.csv` (looked in HERE)\n";
+    let message = "error: there is no folder `datasets/chexpert` (looked in HERE)\n";
     assert!(told.starts_with(message), "{told}");
     let (code, told) = shown(&["check", "base.toml"]);
     assert_eq!(code, Some(2));

@@ -64,9 +64,14 @@ fn trainer(folder: &Path, arguments: &[&str]) -> std::process::Output {
 }
 
 fn json(folder: &Path, arguments: &[&str]) -> Value {
+    json_with(0, folder, arguments)
+}
+
+/// The JSON of a command that ends with that exit code.
+fn json_with(code: i32, folder: &Path, arguments: &[&str]) -> Value {
     let output = trainer(folder, arguments);
     let shown = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{shown}");
+    assert_eq!(output.status.code(), Some(code), "{shown}");
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
@@ -133,7 +138,7 @@ fn inspecting_names_damaged_files_and_the_same_image_in_two_splits() {
     let image = |name: &str| root.join(name).join("study1/view1_frontal.jpg");
     fs::write(image("train/patient00001"), b"not an image").expect("is written");
     fs::copy(image("train/patient00004"), image("valid/patient64541")).expect("is copied");
-    let found = json(folder.path(), &["inspect", "experiment.toml", "--json"]);
+    let found = json_with(3, folder.path(), &["inspect", "experiment.toml", "--json"]);
     let unreadable = found["images"]["unreadable"].as_array().expect("a list");
     assert_eq!(unreadable.len(), 1);
     assert_eq!(unreadable[0]["reason"], "it is neither PNG, JPEG, TIFF nor DICOM");
@@ -151,7 +156,10 @@ fn inspecting_names_damaged_files_and_the_same_image_in_two_splits() {
     assert!(splits.contains(&"train") && splits.contains(&"validation"));
     let shown = trainer(folder.path(), &["inspect", "experiment.toml"]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(shown.contains("unreadable: 1\n") && shown.contains("(1 across splits)"), "{shown}");
+    assert!(
+        shown.contains("missing or unreadable: 1\n") && shown.contains("(1 across splits)"),
+        "{shown}"
+    );
     let tables = json(folder.path(), &["inspect", "experiment.toml", "--tables-only", "--json"]);
     assert!(tables["images"].is_null());
 }
@@ -178,14 +186,15 @@ fn a_cache_is_filled_once_and_names_what_cannot_be_cached() {
 #[test]
 fn a_run_from_the_cache_is_bit_equal_to_one_without() {
     let folder = example();
-    let run = |name: &str, cache: &str| {
+    let run = |name: &str, cache: &str, scale: &str| {
         let name_is = format!("run.name={name:?}");
         let cache_is = format!("data.cache={cache}");
+        let scale_is = format!("data.image.normalize={scale:?}");
         let output = Command::cargo_bin("trainer")
             .expect("the program is built")
             .current_dir(folder.path())
             .args(["run", "experiment.toml", "--set", &name_is, "--set", &cache_is])
-            .args(["--set", "device.use=\"cpu\"", "--set", "train.epochs=2"])
+            .args(["--set", "device.use=\"cpu\"", "--set", "train.epochs=2", "--set", &scale_is])
             .output()
             .expect("the program starts");
         let shown = String::from_utf8_lossy(&output.stderr);
@@ -193,10 +202,14 @@ fn a_run_from_the_cache_is_bit_equal_to_one_without() {
         let weights = folder.path().join("checkpoints").join(name).join("last/weights.safetensors");
         fs::read(weights).expect("reads")
     };
-    let plain = run("plain", "\"off\"");
-    assert!(run("memory", "\"memory\"") == plain);
-    assert!(run("disk", "\"disk\"") == plain);
-    assert!(run("again", "\"disk\"") == plain, "from a cache that is full");
+    let plain = run("plain", "\"off\"", "unit");
+    assert!(run("memory", "\"memory\"", "unit") == plain);
+    assert!(run("disk", "\"disk\"", "unit") == plain);
+    assert!(run("again", "\"disk\"", "unit") == plain, "from a cache that is full");
+    // The images are letterboxed, and the level of the bars is found after the cache.
+    let own = run("own", "\"off\"", "per_image");
+    assert!(own != plain);
+    assert!(run("own_disk", "\"disk\"", "per_image") == own);
 }
 
 #[test]

@@ -68,6 +68,7 @@ fn chain(network: &Network, oracle: &Oracle, precision: DType) -> Chain {
         hidden: vec![],
         dropout: 0.0,
         direct: false,
+        standardize: false,
         loss: None,
     };
     let specs = network.stages(&Default::default(), &[head]);

@@ -145,8 +145,9 @@ impl Bench {
         let planner = planner(plan, &device)?;
         let mut chain = super::chain(plan, &planner, &device);
         let initial = start_from(plan, &mut chain, &device)?;
-        let learner =
+        let mut learner =
             learner(plan, planner, &heads, chain, device, |head| train.label_counts(head))?;
+        learner.standardize(&train);
         let schedule = schedule(plan, loader.batches_per_epoch());
         // A run counts its epochs from 1.
         let ahead = loader.epoch(1, 0);

@@ -101,7 +101,7 @@ impl Ready {
             _ => None,
         };
         let config = plan.to_toml()?;
-        let data = OpenData::open(&plan)?;
+        let mut data = OpenData::open(&plan)?;
         let position = saved.as_ref().and_then(|saved| saved.position.as_ref());
         if let (Some(position), Some(folder)) = (position, place.folder()) {
             resume::check_data(folder, position.data.as_ref(), &data)?;
@@ -116,7 +116,8 @@ impl Ready {
             None => start_from(&plan, &mut chain, &device)?,
         };
         let counts = |head| data.train.label_counts(head);
-        let learner = learner(&plan, planner, &data.heads, chain, device, counts)?;
+        let mut learner = learner(&plan, planner, &data.heads, chain, device, counts)?;
+        data.warnings.extend(learner.standardize(&data.train));
         let schedule = schedule(&plan, data.train_loader.batches_per_epoch());
         Ok(Self { plan, config, data, saved, learner, schedule, meter, initial })
     }
@@ -212,6 +213,7 @@ fn learner(
     let with_loss = with_loss.map(|(index, (config, head))| LearnedHead {
         config: config.clone(),
         loss: head.loss.init(head.task, head.labels.len(), &counts(index)),
+        standardizer: None,
     });
     let trained: Vec<_> = chain.packs().into_iter().filter(|pack| pack.trained).collect();
     let sizes = trained.iter().map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::cache::Cache;
 use super::dataset::Dataset;
 use super::error::DataError;
-use super::image::{decode_image, read_file, read_image};
+use super::image::{Colour, decode_image, read_file, read_image};
 use super::loader::{Loader, LoaderConfig};
 use super::resize::{needed, resize};
 
@@ -45,7 +45,7 @@ pub fn bench(
     cache: Cache,
     each: Duration,
 ) -> Result<Rates, DataError> {
-    let size = config.image.size;
+    let (size, colour) = (config.image.size, Colour::of_channels(config.image.channels));
     let bad = |reason: String| DataError::Worker(reason);
     let samples = dataset.samples();
     let read = rate(each, |at| {
@@ -63,14 +63,18 @@ pub fn bench(
         .collect::<Result<_, _>>()?;
     let decode = rate(each, |at| {
         match samples[at % few].item {
-            None => black_box(decode_image(&files[at % few], Some(needed(size))).map_err(bad)?),
-            item => black_box(read_image(&samples[at % few].path, item, None).map_err(bad)?),
+            None => {
+                black_box(decode_image(&files[at % few], Some(needed(size)), colour).map_err(bad)?)
+            }
+            item => {
+                black_box(read_image(&samples[at % few].path, item, None, colour).map_err(bad)?)
+            }
         };
         Ok(1)
     })?;
-    let images = samples[..few]
-        .iter()
-        .map(|sample| read_image(&sample.path, sample.item, Some(needed(size))).map_err(bad));
+    let images = samples[..few].iter().map(|sample| {
+        read_image(&sample.path, sample.item, Some(needed(size)), colour).map_err(bad)
+    });
     let images = images.collect::<Result<Vec<_>, _>>()?;
     let fit = config.image.fit;
     let resized = rate(each, |at| {

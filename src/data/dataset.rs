@@ -13,8 +13,9 @@ use super::labels::{HeadSource, Origin};
 use super::layout::{Column, Kind, Row};
 use super::opened::{TableSeal, recorded};
 use super::same_image;
-use super::source::{Source, sources};
+use super::source::{Source, open_sources};
 use super::split::{self, Sides};
+use super::standardize::Standardizer;
 use crate::model::{HeadConfig, Task};
 use crate::random::stream;
 
@@ -100,8 +101,9 @@ pub struct Splits {
 /// not computed on labels that were made up.
 ///
 /// # Errors
-/// Tables that are missing or wrong, an empty side, a patient in two lists of a source, an image of
-/// two patients or with two labels or on both sides, whatever [`check_layouts`](super::check_layouts) and
+/// Folders and tables that are missing or wrong, arrays of another shape, an empty side, a patient in
+/// two lists of a source, an image of two patients or with two labels or on both sides, whatever
+/// [`check_layouts`](super::check_layouts) and
 /// [`check_labels`](super::check_labels) refuse.
 pub fn open(
     config: &DataConfig,
@@ -132,7 +134,7 @@ fn open_lists(
     with_test: bool,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Splits, DataError> {
-    let sources = sources(config, heads).map_err(|fault| DataError::Config(fault.message))?;
+    let sources = open_sources(config, heads)?;
     let mut splits = Splits {
         train: Dataset::empty(heads),
         validation: Dataset::empty(heads),
@@ -140,9 +142,11 @@ fn open_lists(
         sources: sources.iter().map(|source| source.name.clone()).collect(),
         roots: sources.iter().map(|source| source.layout.root()).collect(),
         tables: Vec::new(),
-        warnings: Vec::new(),
+        warnings: sources.iter().flat_map(|source| source.warnings.clone()).collect(),
     };
     for (place, source) in sources.iter().enumerate() {
+        source.check_root()?;
+        source.layout.check_images(&config.image)?;
         source.layout.prepare(&mut progress)?;
         let (sides, tables) = recorded(|| split::read(source, &config.validation, seed, with_test));
         let Sides { train, validation, test, warning } = sides?;
@@ -276,6 +280,12 @@ impl Dataset {
             }
         }
         LabelCounts { positives, negatives }
+    }
+
+    /// How the numbers of head `head` are standardised, and the labels (by their place) of which all
+    /// known numbers are the same.
+    pub fn standardizer(&self, head: usize) -> (Standardizer, Vec<usize>) {
+        Standardizer::fit(self.head_targets(head))
     }
 
     /// For each label of head `head` how many images have it as uncertain (−1), whatever the policy

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::batch::BadImage;
+use super::layout::Fault;
 use crate::paths::looked_in;
 
 /// Data that is wrong or missing. Every variant names the file and, where there is one, the line.
@@ -18,6 +19,24 @@ pub enum DataError {
         path: PathBuf,
         /// The system's answer.
         source: std::io::Error,
+    },
+    /// The folder of a data set is not there.
+    #[error("there is no folder `{}`{}", folder.display(), looked_in(folder))]
+    NoFolder {
+        /// The folder, as the configuration has it.
+        folder: PathBuf,
+        /// The key that names it, such as `data.csv.root`.
+        key: String,
+        /// A folder beside it that may be meant.
+        meant: Option<PathBuf>,
+    },
+    /// The folder of a data set is something else.
+    #[error("`{}` is a file, and `{key}` names a folder", folder.display())]
+    NotAFolder {
+        /// What the configuration has for the folder.
+        folder: PathBuf,
+        /// The key that names it, such as `data.csv.root`.
+        key: String,
     },
     /// The folder of a data set, or the table in it, is not there.
     #[error("there is no `{}`{}", table.display(), looked_in(table))]
@@ -252,7 +271,11 @@ pub enum DataError {
         /// Bytes that the disk has.
         free: u64,
     },
-    /// Heads or layouts that planning should have refused.
+    /// Labels that the tables do not have, found when their headers were read, or what planning should
+    /// have refused.
+    #[error("{} (`{}`)", .0.message, .0.place)]
+    Labels(Fault),
+    /// Settings that planning should have refused.
     #[error("{0}")]
     Config(String),
     /// A worker of the loader failed; a defect of this program.
@@ -282,6 +305,19 @@ impl DataError {
     pub fn help(&self) -> Option<String> {
         let help = match self {
             Self::NoTable { help, .. } | Self::MissingColumns { help, .. } => help.clone(),
+            Self::NoFolder { key, meant, .. } => {
+                let correct = format!("correct `{key}`, which names it");
+                match meant {
+                    Some(folder) => format!("did you mean `{}`? {correct}", folder.display()),
+                    None => correct,
+                }
+            }
+            Self::Labels(fault) => return fault.help.clone(),
+            Self::BadImage(image) if !image.path.exists() => {
+                "correct the table or the folder in which its paths begin (`root`), or set \
+                 `data.on_bad_image = \"skip\"` to leave such images out"
+                    .to_owned()
+            }
             Self::BadImage(_) => REPAIR.to_owned(),
             Self::EmptySplit { .. } => {
                 "change `data.validation.fraction`, or use more patients".to_owned()
@@ -337,12 +373,8 @@ const REPAIR: &str = "repair or remove the image, or set `data.on_bad_image = \"
 
 /// What to do about the first image of a data set, where all the others are likely to be as bad.
 fn image_help(place: &str, tried: usize, image: &BadImage) -> String {
-    let is_array = image.path == image.table;
-    match (is_array, image.path.try_exists()) {
-        (true, _) => "an array is [images, height, width] or [images, channels, height, width], \
-                      with as many channels as `data.image.channels`"
-            .to_owned(),
-        (_, Ok(false)) => {
+    match image.path.try_exists() {
+        Ok(false) => {
             format!("set `data.{place}.root` to the folder in which the table's paths begin")
         }
         _ if tried > 1 => "see that the table names images, and repair them".to_owned(),
@@ -357,6 +389,12 @@ fn unusable(place: &str, tried: usize) -> String {
         _ => {
             format!("none of the first {tried} images of `data.{place}` can be used; the first is")
         }
+    }
+}
+
+impl From<Fault> for DataError {
+    fn from(fault: Fault) -> Self {
+        Self::Labels(fault)
     }
 }
 

@@ -13,7 +13,8 @@ use serde::Serialize;
 use super::config::{DataConfig, Uncertain, UncertainPolicy};
 use super::dataset::{Dataset, Sample, Splits, open_with_test};
 use super::error::DataError;
-use super::image::{RawImage, Samples, read_image};
+use super::image::{Colour, RawImage, Samples, read_image};
+use super::spread::Numbers;
 use crate::model::{HeadConfig, Task};
 
 /// What a data set holds.
@@ -23,6 +24,8 @@ pub struct Inspection {
     pub splits: Vec<SplitCounts>,
     /// What was found in the files; none where they were not to be read.
     pub images: Option<ImageCounts>,
+    /// What a run would say of the data when it starts.
+    pub warnings: Vec<String>,
 }
 
 /// What a split holds.
@@ -38,7 +41,7 @@ pub struct SplitCounts {
     pub heads: BTreeMap<String, BTreeMap<String, Counts>>,
 }
 
-/// How often a label (or a class) is what, in the tables and for the run.
+/// How often a label (or a class) is what, in the tables and for the run; of a number, also its spread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Counts {
     /// Images that have it; of a number, images whose number is known.
@@ -54,6 +57,9 @@ pub struct Counts {
     pub used_positive: f64,
     /// What the loss sees as negative.
     pub used_negative: f64,
+    /// Of a label of a `regression` head of which some numbers are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numbers: Option<Numbers>,
 }
 
 /// What was found in the files.
@@ -157,7 +163,8 @@ pub fn inspect(
             .collect();
         image_counts(&samples, config.workers, progress)
     });
-    Ok(Inspection { splits, images })
+    let warnings = used.warnings;
+    Ok(Inspection { splits, images, warnings })
 }
 
 fn sides(splits: &Splits) -> impl Iterator<Item = (&'static str, &Dataset)> {
@@ -188,6 +195,10 @@ fn counts(
             missing: written.len().saturating_sub(positive + negative + uncertain),
             used_positive: seen.positives[index],
             used_negative: seen.negatives[index],
+            numbers: match head.task {
+                Task::Regression => Numbers::of(written.head_targets(place).known(index)),
+                _ => None,
+            },
         };
         (label.clone(), counts)
     };
@@ -220,7 +231,7 @@ struct Look {
 
 fn look(sample: &Sample) -> Result<Look, String> {
     let RawImage { width, height, planes, samples, depth } =
-        read_image(&sample.path, sample.item, None)?;
+        read_image(&sample.path, sample.item, None, Colour::Luma)?;
     let mut hasher = blake3::Hasher::new();
     hasher.update(format!("{width} {height} {planes}").as_bytes());
     match samples {

@@ -4,7 +4,7 @@ mod offered;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use self::offered::{classes, known_as, names, offered};
+use self::offered::{classes, known_as, names, offered, unread};
 pub(super) use self::offered::{findings_offered, nearest};
 use super::layout::{Column, Fault, FaultPlace, Kind, Vocabulary};
 use crate::model::{HeadConfig, Task};
@@ -53,6 +53,10 @@ impl HeadSource {
 
 /// What one data set offers to the heads.
 pub(super) struct Offer<'a> {
+    /// Its position in `[[data.sources]]`; none for a data set directly below `data`.
+    pub place: Option<usize>,
+    /// The name of its table, such as `csv`.
+    pub table: &'a str,
     pub vocabulary: &'a Vocabulary,
     /// The heads it is for; all when absent.
     pub heads: Option<&'a [String]>,
@@ -74,6 +78,28 @@ impl Offer<'_> {
     fn columns(&self, head: &HeadConfig) -> impl Iterator<Item = (usize, &Column)> {
         let fits = |column: &Column| column.head.as_ref().is_none_or(|name| *name == head.name);
         self.vocabulary.columns.iter().enumerate().filter(move |(_, column)| fits(column))
+    }
+
+    /// The fault of a head that has no target, where targets are given head by head.
+    fn lacks_target(&self, head: usize, config: &HeadConfig) -> Option<Fault> {
+        let targets = self.vocabulary.targets.as_ref()?;
+        if !self.is_for(config) || targets.contains(&config.name) {
+            return None;
+        }
+        let known: Vec<&str> = targets.iter().map(String::as_str).collect();
+        let meant = nearest(&config.name, &known);
+        let meant =
+            meant.map(|known| format!("did you mean to call `{known}` `{}`? ", config.name));
+        let there = match known.as_slice() {
+            [] => "there are no targets".to_owned(),
+            known => format!("the targets are: {}", known.join(", ")),
+        };
+        let keys = vec![self.table.to_owned(), "targets".to_owned()];
+        let at = FaultPlace::Setting { source: self.place, keys, entry: None };
+        let message = format!("there is no target for the head `{}`", config.name);
+        let help =
+            format!("{}a target has the name of its head; {there}", meant.unwrap_or_default());
+        Some(Fault::new(at, message, help).also(FaultPlace::Head { head }))
     }
 
     /// Where a head's labels come from; none where the data set has none of them.
@@ -143,8 +169,8 @@ pub(super) fn bind(
     offers: &[Offer],
     heads: &[HeadConfig],
 ) -> Result<Vec<Vec<Option<HeadSource>>>, Fault> {
-    for (place, offer) in offers.iter().enumerate() {
-        check_offer(place, offer, heads)?;
+    for offer in offers {
+        check_offer(offer, heads)?;
     }
     let bound: Vec<Vec<Option<HeadSource>>> =
         offers.iter().map(|offer| heads.iter().map(|head| offer.source(head)).collect()).collect();
@@ -153,25 +179,30 @@ pub(super) fn bind(
             bound.iter().filter_map(|heads| heads[place].as_ref()).collect();
         check_head(place, head, offers, &sources)?;
     }
-    for (source, bound) in bound.iter().enumerate() {
-        let supplied = |head: usize| bound[head].is_some();
-        check_supply(source, &offers[source], heads, supplied)?;
+    for (offer, bound) in offers.iter().zip(&bound) {
+        check_supply(offer, heads, |head: usize| bound[head].is_some())?;
     }
     Ok(bound)
 }
 
 /// Refuses heads that there are not, and renames of labels that there are not or to such.
-fn check_offer(place: usize, offer: &Offer, heads: &[HeadConfig]) -> Result<(), Fault> {
+fn check_offer(offer: &Offer, heads: &[HeadConfig]) -> Result<(), Fault> {
     for (entry, name) in offer.heads.unwrap_or_default().iter().enumerate() {
         let known: Vec<&str> = heads.iter().map(|head| head.name.as_str()).collect();
         if !known.contains(&name.as_str()) {
-            let at = setting(place, &["heads"], Some(entry));
+            let at = setting(offer, &["heads"], Some(entry));
             let help = format!("the heads are: {}", known.join(", "));
             return Err(Fault::new(at, format!("there is no head `{name}`"), help));
         }
     }
     for (label, theirs) in offer.renames.into_iter().flatten() {
-        let at = || setting(place, &["labels", label], None);
+        let at = || setting(offer, &["labels", label], None);
+        if offer.vocabulary.targets.is_some() {
+            let message = "arrays have no names of labels";
+            let help =
+                "remove it: the columns of a target are the labels of its head, in their order";
+            return Err(Fault::new(at(), message, help));
+        }
         let used = heads.iter().filter(|head| offer.is_for(head));
         let used: Vec<&str> = used.flat_map(|head| &head.labels).map(String::as_str).collect();
         if !used.contains(&label.as_str()) {
@@ -237,6 +268,14 @@ fn check_head(
     }
     let missing = |label: &usize| !sources.iter().any(|source| source.supplies(*label));
     let Some(label) = (0..config.labels.len()).find(missing) else { return Ok(()) };
+    // Where only arrays are for a head, what it lacks is its target.
+    let without: Vec<Fault> =
+        offering.iter().filter_map(|offer| offer.lacks_target(head, config)).collect();
+    if without.len() == offering.len()
+        && let Some(fault) = without.into_iter().next()
+    {
+        return Err(fault);
+    }
     if config.task == Task::Multiclass {
         let known = |name: &String| classes(&vocabularies).any(|class| class == name);
         match config.labels.iter().position(|name| !known(name)) {
@@ -253,34 +292,44 @@ fn check_head(
 
 /// Refuses a source that supplies nothing, or nothing to a head that it names.
 fn check_supply(
-    source: usize,
     offer: &Offer,
     heads: &[HeadConfig],
     supplied: impl Fn(usize) -> bool,
 ) -> Result<(), Fault> {
     for (entry, name) in offer.heads.unwrap_or_default().iter().enumerate() {
-        if heads.iter().position(|head| head.name == *name).is_some_and(|head| !supplied(head)) {
-            let at = setting(source, &["heads"], Some(entry));
+        let head = heads.iter().position(|head| head.name == *name);
+        if let Some(head) = head.filter(|head| !supplied(*head)) {
+            if let Some(fault) = offer.lacks_target(head, &heads[head]) {
+                return Err(fault);
+            }
+            let at = setting(offer, &["heads"], Some(entry));
             let message = format!("this data set has no label of the head `{name}`");
             let help = "take the head out of `heads`, or say under `labels` what this data set \
                         calls its labels";
             return Err(Fault::new(at, message, help));
         }
     }
-    if !heads.is_empty() && !(0..heads.len()).any(supplied) {
-        let help = "remove the source, or say under `labels` what it calls the heads' labels";
-        return Err(Fault::new(
-            setting(source, &[], None),
-            "this data set has no label of any head",
-            help,
-        ));
+    if heads.is_empty() || (0..heads.len()).any(supplied) {
+        return Ok(());
     }
-    Ok(())
+    let mut faults = heads.iter().enumerate();
+    if let Some(fault) = faults.find_map(|(place, head)| offer.lacks_target(place, head)) {
+        return Err(fault);
+    }
+    let columns = match unread(&[offer.vocabulary]).as_slice() {
+        [] => String::new(),
+        unread => format!("; its columns are: {}", unread.join(", ")),
+    };
+    let help = format!(
+        "remove the source, or say under `labels` what it calls the heads' labels{columns}"
+    );
+    Err(Fault::new(setting(offer, &[], None), "this data set has no label of any head", help))
 }
 
-fn setting(source: usize, keys: &[&str], entry: Option<usize>) -> FaultPlace {
+/// A key beside the layout's table.
+fn setting(offer: &Offer, keys: &[&str], entry: Option<usize>) -> FaultPlace {
     let keys = keys.iter().map(|key| (*key).to_owned()).collect();
-    FaultPlace::Setting { source: Some(source), keys, entry }
+    FaultPlace::Setting { source: offer.place, keys, entry }
 }
 
 fn not_offered(
@@ -290,13 +339,18 @@ fn not_offered(
     vocabularies: &[&Vocabulary],
 ) -> Fault {
     let name = &config.labels[label];
-    let known = names(vocabularies);
+    let unread = unread(vocabularies);
+    let known = [names(vocabularies), unread.clone()].concat();
     let offer = offered(config.task, vocabularies, &config.name);
     let (message, help) = match known_as(name, vocabularies) {
         Some(kind) => (format!("`{name}` is {kind}"), offer),
         None => {
             let meant = nearest(name, &known).map(|known| format!("did you mean `{known}`? "));
-            let help = format!("{}{offer}", meant.unwrap_or_default());
+            let columns = match unread.as_slice() {
+                [] => String::new(),
+                unread => format!("; columns that no head reads: {}", unread.join(", ")),
+            };
+            let help = format!("{}{offer}{columns}", meant.unwrap_or_default());
             (format!("the data has no label `{name}`"), help)
         }
     };

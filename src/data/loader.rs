@@ -23,7 +23,7 @@ use super::cache::Cache;
 use super::config::{AugmentConfig, DataConfig, ImageConfig, OnBadImage};
 use super::dataset::{Dataset, Sample};
 use super::error::DataError;
-use super::image::{RawImage, read_image};
+use super::image::{Colour, RawImage, read_image};
 use super::resize::needed;
 use super::sampler::Sampler;
 use crate::memory::measure::{apart, apart_while, hand_over};
@@ -92,12 +92,13 @@ struct Shared {
     config: LoaderConfig,
     cache: Arc<Cache>,
     /// [`read_sample`], but for tests.
-    read: fn(&Sample, [usize; 2]) -> Result<RawImage, String>,
+    read: fn(&Sample, &ImageConfig) -> Result<RawImage, String>,
 }
 
-/// Reads a sample's image for `size` (height and width).
-fn read_sample(sample: &Sample, size: [usize; 2]) -> Result<RawImage, String> {
-    read_image(&sample.path, sample.item, Some(needed(size)))
+/// Reads a sample's image as far as it is of use for what it becomes.
+fn read_sample(sample: &Sample, image: &ImageConfig) -> Result<RawImage, String> {
+    let colour = Colour::of_channels(image.channels);
+    read_image(&sample.path, sample.item, Some(needed(image.size)), colour)
 }
 
 /// Makes the batches of a data set, epoch by epoch.

@@ -33,6 +33,8 @@ mod same_image;
 mod sampler;
 mod source;
 mod split;
+mod spread;
+mod standardize;
 mod table;
 
 pub use area::Area;
@@ -59,3 +61,5 @@ pub use resize::Fitted;
 pub use sampler::{Sampler, SamplerFault};
 pub use source::{check_labels, check_layouts};
 pub use split::DEFAULT_FRACTION;
+pub use spread::Numbers;
+pub use standardize::Standardizer;

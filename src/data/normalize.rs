@@ -8,6 +8,8 @@ use super::prepare::Resized;
 pub(super) struct Scale {
     /// One pair for all channels, or one for each.
     channels: Vec<[f32; 2]>,
+    /// Whether they are the image's own mean and deviation.
+    of_image: bool,
 }
 
 /// torchxrayvision's models see −1024 to 1024 (its `xrv.datasets.normalize`).
@@ -20,8 +22,15 @@ const IMAGENET: [[f64; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
 impl Scale {
     /// The scale of this image. For `per_image` mean and deviation are of what the image fills.
     pub fn of(image: &Resized, normalize: &Normalize, channels: usize) -> Self {
-        let channels = fixed(normalize, channels).unwrap_or_else(|| vec![per_image(image)]);
-        Self { channels }
+        match fixed(normalize, channels) {
+            Some(channels) => Self { channels, of_image: false },
+            None => Self { channels: vec![per_image(image)], of_image: true },
+        }
+    }
+
+    /// The level of padding, where that is not black: for `per_image` the image's mean.
+    pub fn padding(&self) -> Option<f32> {
+        self.of_image.then(|| self.channels[0][0])
     }
 
     /// `[channels, height, width]`: each channel is its plane, or the only plane.

@@ -4,6 +4,10 @@
 //! What a scale needs to know of an image (percentiles, mean, deviation) is taken from the resized
 //! image before it is changed, and only from what the image fills: neither a letterbox's bars nor a
 //! random change moves it.
+//!
+//! Bars, and what a rotation or a shift uncovers, are black. Under `per_image` they have the image's
+//! mean instead, which becomes 0: black may lie many standard deviations from the mean of a bright
+//! image with little contrast, and the bars would outweigh what it shows.
 
 use super::area::Area;
 use super::augment;
@@ -21,8 +25,10 @@ pub struct Resized {
     pub levels: Vec<f32>,
     /// Height and width.
     pub size: [usize; 2],
-    /// What the image fills; the rest is padding, and stays 0.
+    /// What the image fills; the rest is padding.
     pub content: Area,
+    /// The level of the padding, and of what a warp uncovers: 0 until [`Resized::pad`] says otherwise.
+    pub padding: f32,
     /// What counts as black and as white.
     pub range: [f32; 2],
 }
@@ -30,7 +36,7 @@ pub struct Resized {
 impl Resized {
     /// One plane or more of levels from 0 (black) to 1 (white).
     pub fn unit(levels: Vec<f32>, size: [usize; 2], content: Area) -> Self {
-        Self { levels, size, content, range: [0.0, 1.0] }
+        Self { levels, size, content, padding: 0.0, range: [0.0, 1.0] }
     }
 
     /// Samples as they were resized or cached: integers become 0 (black) to 1 (white); numbers of
@@ -69,6 +75,23 @@ impl Resized {
         let (content, width) = (self.content, self.size[1]);
         let planes = self.levels.chunks_exact_mut(self.size[0] * width);
         planes.flat_map(move |plane| content.rows_mut(plane, width))
+    }
+
+    /// Gives everything that the image does not fill this level.
+    pub(super) fn pad(&mut self, level: f32) {
+        let Area { top, left, height, width } = self.content;
+        let across = self.size[1];
+        for plane in self.planes_mut() {
+            for (row, line) in plane.chunks_exact_mut(across).enumerate() {
+                if (top..top + height).contains(&row) {
+                    line[..left].fill(level);
+                    line[left + width..].fill(level);
+                } else {
+                    line.fill(level);
+                }
+            }
+        }
+        self.padding = level;
     }
 
     /// Brings the content's levels from one range to another.
@@ -117,6 +140,9 @@ pub fn prepare(
 ) -> Vec<f32> {
     normalize::stretch(&mut image, &config.normalize);
     let scale = Scale::of(&image, &config.normalize, config.channels);
+    if let Some(level) = scale.padding() {
+        image.pad(level);
+    }
     if let Some(augment) = augment {
         augment::apply(&mut image, augment, place);
     }
@@ -170,6 +196,74 @@ mod tests {
                 for bar in [&seen[..8 * 32], &seen[24 * 32..]] {
                     assert!(bar.iter().all(|&value| value == black), "{normalize}");
                 }
+            }
+        }
+    }
+
+    /// Bright and of little contrast, so that black lies 17 deviations below the mean.
+    fn bright() -> Resized {
+        let content = Area { top: 8, left: 0, height: 16, width: 32 };
+        let mut image = Resized::unit(vec![0.0; 32 * 32], [32, 32], content);
+        for (row, line) in image.inside_mut().enumerate() {
+            for (column, level) in line.iter_mut().enumerate() {
+                *level = if (row + column) % 2 == 0 { 0.8 } else { 0.9 };
+            }
+        }
+        image
+    }
+
+    #[test]
+    fn the_bars_of_a_letterbox_have_the_mean_of_an_image_that_is_standardised() {
+        let config = config("size = [32, 32]\nnormalize = 'per_image'");
+        let black = (0.0 - 0.85) / 0.05;
+        assert_eq!(f32::round(black), -17.0);
+        let seen = prepare(bright(), &config, None, PLACE);
+        let (bars, inside) = ([&seen[..8 * 32], &seen[24 * 32..]].concat(), &seen[8 * 32..24 * 32]);
+        assert!(bars.iter().all(|&value| value == 0.0));
+        assert!(inside.iter().all(|value| (value.abs() - 1.0).abs() < 1e-4), "{inside:?}");
+    }
+
+    #[test]
+    fn what_a_warp_uncovers_of_a_standardised_image_is_its_mean_and_nothing_is_darker_than_it() {
+        let config = config("size = [32, 32]\nnormalize = 'per_image'");
+        let augment = "rotate_degrees = 45\ntranslate = 0.3\nscale = 0.3\nshear_degrees = 10";
+        let augment: AugmentConfig = toml::from_str(augment).expect("reads");
+        for number in 0..50 {
+            let place = Place { number, ..PLACE };
+            let seen = prepare(bright(), &config, Some(&augment), place);
+            // What is interpolated lies between the image's own levels and the mean.
+            assert!(seen.iter().all(|value| value.abs() < 1.001), "{number}");
+            let uncovered = seen.iter().filter(|&&value| value == 0.0).count();
+            assert!(uncovered > 32 * 32 / 4, "{number}: {uncovered}");
+        }
+        let levels = "brightness = 0.2\ncontrast = 0.2\nnoise = 0.01\nblur = 1.0\n\
+                      clahe = { probability = 1.0 }";
+        let augment: AugmentConfig = toml::from_str(levels).expect("reads");
+        let seen = prepare(bright(), &config, Some(&augment), PLACE);
+        let bars = [&seen[..8 * 32], &seen[24 * 32..]].concat();
+        assert!(bars.iter().all(|&value| value == 0.0));
+    }
+
+    #[test]
+    fn arrays_are_moved_alike_whether_their_levels_are_changed_or_not() {
+        // Numbers far from 0, so that a border blended on another scale would show.
+        let content = Area { top: 8, left: 0, height: 16, width: 32 };
+        let inside = |place: usize| (8 * 32..24 * 32).contains(&place);
+        let level = |place| if inside(place) { 1000.0 + (place % 7) as f32 } else { 0.0 };
+        let samples = Samples::F32((0..32 * 32).map(level).collect());
+        let array = Fitted { size: [32, 32], planes: 1, samples, content };
+        let seen = |augment: &str, number| {
+            let augment: AugmentConfig = toml::from_str(augment).expect("reads");
+            let grey = config("size = [32, 32]");
+            prepare(Resized::of(array.clone()), &grey, Some(&augment), Place { number, ..PLACE })
+        };
+        for number in 0..20 {
+            let moved = seen("rotate_degrees = 30", number);
+            // So little that no level changes by more than rounding.
+            let changed = seen("rotate_degrees = 30\nbrightness = 1e-7", number);
+            assert!(moved.iter().any(|value| (100.0..900.0).contains(value)), "{number}");
+            for (moved, changed) in moved.iter().zip(&changed) {
+                assert!((moved - changed).abs() < 0.01, "{number}: {moved} and {changed}");
             }
         }
     }

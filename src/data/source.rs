@@ -1,10 +1,14 @@
 //! The data sets of a configuration: one layout, or several as `[[data.sources]]`, each bound to
 //! the heads it supplies.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use super::config::{DataConfig, SourceConfig, ValidationList};
-use super::labels::{HeadSource, Offer, bind};
+use super::error::DataError;
+use super::labels::{HeadSource, Offer, bind, nearest};
 use super::layout::{
-    Fault, FaultPlace, Layout, List, Vocabulary, check_policies, check_uncertain_labels,
+    Column, Fault, FaultPlace, Layout, List, Vocabulary, check_policies, check_uncertain_labels,
 };
 use crate::model::HeadConfig;
 
@@ -16,9 +20,25 @@ pub(super) struct Source<'a> {
     pub vocabulary: Vocabulary,
     /// For each head where its labels come from; none for heads that it does not supply.
     pub heads: Vec<Option<HeadSource>>,
+    /// What should be told of its table.
+    pub warnings: Vec<String>,
 }
 
 impl Source<'_> {
+    /// Refuses a folder that is not there.
+    pub fn check_root(&self) -> Result<(), DataError> {
+        let Some(root) = self.layout.configured_root() else { return Ok(()) };
+        let (folder, key) = (root.to_owned(), format!("data.{}.root", self.name));
+        match (root.is_dir(), root.exists()) {
+            (true, _) => Ok(()),
+            (false, true) => Err(DataError::NotAFolder { folder, key }),
+            (false, false) => {
+                let meant = beside(root);
+                Err(DataError::NoFolder { folder, key, meant })
+            }
+        }
+    }
+
     /// The places of the columns that the heads need, in order.
     pub fn needed(&self) -> Vec<usize> {
         let mut needed: Vec<usize> =
@@ -27,6 +47,18 @@ impl Source<'_> {
         needed.dedup();
         needed
     }
+}
+
+/// The folder beside `missing` whose name is most like its own.
+fn beside(missing: &Path) -> Option<PathBuf> {
+    let name = missing.file_name()?.to_str()?;
+    let above = missing.parent().filter(|above| !above.as_os_str().is_empty());
+    let entries = fs::read_dir(above.unwrap_or(Path::new("."))).ok()?.flatten();
+    let folders = entries.filter(|entry| entry.path().is_dir());
+    let names: Vec<String> =
+        folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let meant = nearest(name, &names.iter().map(String::as_str).collect::<Vec<_>>())?;
+    Some(missing.with_file_name(meant))
 }
 
 /// A layout table and where it stands.
@@ -44,6 +76,62 @@ impl Table<'_> {
             Some(place) => format!("sources[{place}].{}", self.name),
             None => self.name.to_owned(),
         }
+    }
+
+    /// The heads with their labels as this data set calls them.
+    fn renamed(&self, heads: &[HeadConfig]) -> Vec<HeadConfig> {
+        let mut heads = heads.to_vec();
+        let Some(config) = self.config else { return heads };
+        for label in heads.iter_mut().flat_map(|head| &mut head.labels) {
+            if let Some(theirs) = config.labels.get(label) {
+                label.clone_from(theirs);
+            }
+        }
+        heads
+    }
+
+    /// What it offers, as far as that is known without a file.
+    fn vocabulary(&self, heads: &[HeadConfig]) -> Vocabulary {
+        self.layout.vocabulary(&self.renamed(heads))
+    }
+
+    /// What it offers. Of several data sets each supplies the labels that it has, so that columns
+    /// which its table lacks are left out, unless the configuration names them. What is to be told is
+    /// which of them are there under much the same name.
+    fn vocabulary_in_file(
+        &self,
+        heads: &[HeadConfig],
+    ) -> Result<(Vocabulary, Vec<String>), DataError> {
+        let (mut vocabulary, mut warnings) = (self.vocabulary(heads), Vec::new());
+        let Some(config) = self.config else { return Ok((vocabulary, warnings)) };
+        let Some(header) = self.layout.label_columns() else { return Ok((vocabulary, warnings)) };
+        let header = header?;
+        let read: Vec<&String> =
+            vocabulary.columns.iter().flat_map(|column| &column.sources).collect();
+        vocabulary.unread = header.iter().filter(|name| !read.contains(name)).cloned().collect();
+        let unread: Vec<&str> = vocabulary.unread.iter().map(String::as_str).collect();
+        let is_named = |column: &Column| {
+            column.sources[0] != column.label
+                || config.labels.values().any(|theirs| *theirs == column.label)
+        };
+        let is_for = |column: &Column| match (&config.heads, &column.head) {
+            (Some(heads), Some(head)) => heads.contains(head),
+            _ => true,
+        };
+        vocabulary.columns.retain(|column| {
+            let name = &column.sources[0];
+            let offers = header.contains(name) || is_named(column);
+            if !offers && is_for(column) && let Some(meant) = nearest(name, &unread) {
+                warnings.push(format!(
+                    "the table of `data.{}` has no column `{name}`, so that label is unknown for its \
+                     images; it has `{meant}`: if that is meant, write `columns = {{ {name:?} = \
+                     {meant:?} }}` there",
+                    self.name()
+                ));
+            }
+            offers
+        });
+        Ok((vocabulary, warnings))
     }
 }
 
@@ -97,18 +185,50 @@ pub fn check_labels(config: &DataConfig, heads: &[HeadConfig]) -> Result<(), Fau
     sources(config, heads).map(drop)
 }
 
-/// The data sets of a configuration, bound to the heads.
+/// The data sets of a configuration, bound to the heads as far as that is known without a file.
 pub(super) fn sources<'a>(
     config: &'a DataConfig,
     heads: &[HeadConfig],
 ) -> Result<Vec<Source<'a>>, Fault> {
     let tables = tables(config)?;
-    let vocabularies: Vec<Vocabulary> =
-        tables.iter().map(|table| table.layout.vocabulary(heads)).collect();
+    let vocabularies = tables.iter().map(|table| table.vocabulary(heads)).collect();
+    bound(tables, vocabularies, heads)
+}
+
+/// The same by what the headers of their tables say.
+///
+/// # Errors
+/// Also a header that cannot be read.
+pub(super) fn open_sources<'a>(
+    config: &'a DataConfig,
+    heads: &[HeadConfig],
+) -> Result<Vec<Source<'a>>, DataError> {
+    let tables = tables(config)?;
+    let found = tables.iter().map(|table| table.vocabulary_in_file(heads));
+    let (vocabularies, warnings): (Vec<_>, Vec<_>) =
+        found.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+    let mut sources = bound(tables, vocabularies, heads)?;
+    for (source, warnings) in sources.iter_mut().zip(warnings) {
+        source.warnings = warnings;
+    }
+    Ok(sources)
+}
+
+fn bound<'a>(
+    tables: Vec<Table<'a>>,
+    vocabularies: Vec<Vocabulary>,
+    heads: &[HeadConfig],
+) -> Result<Vec<Source<'a>>, Fault> {
+    for table in &tables {
+        let checked = table.layout.check_heads(&table.renamed(heads));
+        checked.map_err(|fault| fault.below(table.place, table.name))?;
+    }
     let offers: Vec<Offer> = tables
         .iter()
         .zip(&vocabularies)
         .map(|(table, vocabulary)| Offer {
+            place: table.place,
+            table: table.name,
             vocabulary,
             heads: table.config.and_then(|config| config.heads.as_deref()),
             renames: table.config.map(|config| &config.labels),
@@ -127,6 +247,7 @@ pub(super) fn sources<'a>(
             layout: table.layout,
             vocabulary,
             heads,
+            warnings: Vec::new(),
         })
         .collect())
 }

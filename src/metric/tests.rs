@@ -43,6 +43,7 @@ fn head(task: Task, labels: &[String]) -> HeadConfig {
         hidden: vec![],
         dropout: 0.0,
         direct: false,
+        standardize: false,
         loss: None,
     }
 }

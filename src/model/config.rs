@@ -156,6 +156,12 @@ pub struct HeadConfig {
     /// Whether the network's features are the head's outputs as they are, with no layer between.
     #[serde(default, skip_serializing_if = "is_false")]
     pub direct: bool,
+    /// For `regression`: whether the head learns (number − mean) / standard deviation of each label,
+    /// over the known numbers of the training images. The loss is of these, so that `delta` of
+    /// `huber` counts in standard deviations; metrics and predictions are in the labels' own units.
+    #[serde(default, skip_serializing_if = "is_false")]
+    #[schemars(example = true)]
+    pub standardize: bool,
     /// The loss. When it is left out it is `bce` for `multilabel` and `binary` heads,
     /// `cross_entropy` for `multiclass` heads and `mse` for `regression` heads.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -381,9 +381,14 @@ pub(super) fn direct_heads(network: &Network, heads: &[HeadConfig]) -> Result<()
     Ok(())
 }
 
-/// Each head's loss against its task and labels.
+/// Each head's loss, and what is done to its targets before, against its task and labels.
 pub(super) fn losses(heads: &[HeadPlan]) -> Result<(), Fault> {
     heads.iter().enumerate().try_for_each(|(place, head)| {
+        let holds = !head.standardize || head.task == Task::Regression;
+        let message = "only the numbers of a `regression` head can be standardised";
+        let help = "remove `standardize`, or write `task = \"regression\"`";
+        require(holds, format!("heads[{place}].standardize"), message, help)
+            .map_err(|fault| fault.also(format!("heads[{place}].task")))?;
         loss::check(&head.loss, head.task, &head.labels).map_err(|fault| {
             Fault::new(format!("heads[{place}].loss.{}", fault.key), fault.message)
                 .help(fault.help)

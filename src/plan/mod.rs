@@ -81,6 +81,8 @@ pub struct HeadPlan {
     pub dropout: f64,
     /// Whether it puts out the network's features as they are; then there are as many.
     pub direct: bool,
+    /// Whether the numbers of a `regression` head are standardised to be learnt.
+    pub standardize: bool,
     /// The loss; it fits the task.
     pub loss: LossConfig,
 }
@@ -217,6 +219,7 @@ fn head(head: &HeadConfig) -> HeadPlan {
         hidden: head.hidden.clone(),
         dropout: head.dropout,
         direct: head.direct,
+        standardize: head.standardize,
         loss: loss.unwrap_or_else(|| default_loss(head.task)),
     }
 }

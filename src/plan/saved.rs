@@ -47,6 +47,7 @@ impl HeadPlan {
             hidden: self.hidden.clone(),
             dropout: self.dropout,
             direct: self.direct,
+            standardize: self.standardize,
             loss: Some(Choice(self.loss.clone())),
         }
     }

@@ -1,11 +1,12 @@
 //! The model and what changes it: one training step, one evaluation.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 
-use crate::data::{Batch, Targets};
+use crate::data::{Batch, Dataset, Standardizer, Targets};
 use crate::loss::Loss;
 use crate::memory::executor::StepKey;
 use crate::memory::offload::{OffloadError, Store};
@@ -25,6 +26,8 @@ pub struct LearnedHead {
     pub config: HeadConfig,
     /// Its loss.
     pub loss: Box<dyn Loss>,
+    /// How its numbers are standardised to be learnt, where they are.
+    pub standardizer: Option<Standardizer>,
 }
 
 /// The model with its losses and optimizer.
@@ -147,6 +150,39 @@ fn images(count: usize) -> String {
 }
 
 impl Learner {
+    /// Lets the heads that ask for it learn numbers standardised by those of `train`. Returns what is
+    /// to be said of labels whose numbers do not differ.
+    pub fn standardize(&mut self, train: &Dataset) -> Vec<String> {
+        let mut notes = Vec::new();
+        for (place, head) in self.heads.iter_mut().enumerate() {
+            if !head.config.standardize {
+                continue;
+            }
+            let (standardizer, constant) = train.standardizer(place);
+            notes.extend(constant.into_iter().map(|label| {
+                format!(
+                    "the label `{}` of the head `{}` is {} in every training image that has it, so \
+                     `standardize` only subtracts that",
+                    head.config.labels[label], head.config.name, standardizer.mean[label] as f32
+                )
+            }));
+            head.standardizer = Some(standardizer);
+        }
+        notes
+    }
+
+    /// The targets as they are learnt.
+    fn learnt<'a>(&self, targets: &'a [Targets]) -> Cow<'a, [Targets]> {
+        if self.heads.iter().all(|head| head.standardizer.is_none()) {
+            return Cow::Borrowed(targets);
+        }
+        let learnt = |(head, targets): (&LearnedHead, &Targets)| match &head.standardizer {
+            Some(standardizer) => standardizer.apply(targets),
+            None => targets.clone(),
+        };
+        self.heads.iter().zip(targets).map(learnt).collect()
+    }
+
     /// Takes optimizer step number `step` (from 0) with the images of `batch`, and returns each
     /// head's loss. On an error nothing has changed, but for the scale of the loss where it says so.
     ///
@@ -189,8 +225,9 @@ impl Learner {
         step: usize,
         learning_rate: f64,
     ) -> Result<Vec<HeadSum>, LearnError> {
+        let targets = self.learnt(targets);
         let attempt = self.within_memory(count, |learner| {
-            learner.attempt(count, &images, targets, step, learning_rate)
+            learner.attempt(count, &images, &targets, step, learning_rate)
         })?;
         let attempt = self.scaled(attempt, learning_rate)?;
         measure::begin("step", || "optimizer".to_owned());
@@ -398,8 +435,8 @@ impl Learner {
         .collect()
     }
 
-    /// Each head's outputs for the images of `batch`, row by row, and its loss; with running
-    /// statistics and without dropout.
+    /// Each head's outputs for the images of `batch`, row by row and in the labels' own units, and its
+    /// loss; with running statistics and without dropout.
     ///
     /// # Errors
     /// When the device fails.
@@ -429,7 +466,15 @@ impl Learner {
         images: impl Fn(Range<usize>) -> Tensor<4>,
         targets: &[Targets],
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadSum>), LearnError> {
-        self.within_memory(count, |learner| learner.predict_parts(count, &images, targets))
+        let targets = self.learnt(targets);
+        let (mut rows, sums) =
+            self.within_memory(count, |learner| learner.predict_parts(count, &images, &targets))?;
+        for (head, rows) in self.heads.iter().zip(&mut rows) {
+            if let Some(standardizer) = &head.standardizer {
+                standardizer.undo(rows);
+            }
+        }
+        Ok((rows, sums))
     }
 
     fn predict_parts(

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::data::Fingerprint;
+use crate::data::Standardizer;
 use crate::memory::MemoryConfig;
 use crate::optim::{LossScale, ScheduleState};
 use crate::plan::{Chosen, Planner};
@@ -64,6 +65,9 @@ pub struct Position {
     /// What the run learns from; unknown in states of versions that did not note it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Fingerprint>,
+    /// How the numbers of heads are standardised, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub standardize: BTreeMap<String, Standardizer>,
     /// Steps taken by each parameter, as the optimizer counts them.
     pub optimizer: BTreeMap<String, u64>,
 }
@@ -92,6 +96,7 @@ impl Position {
             memory: None,
             memory_config: None,
             data: None,
+            standardize: BTreeMap::new(),
             optimizer: BTreeMap::new(),
         }
     }

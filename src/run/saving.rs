@@ -2,7 +2,8 @@
 //!
 //! `weights.safetensors` holds every parameter and running statistic, `average.safetensors` the same
 //! with averaged weights, `optimizer.safetensors` the optimizer's tensors, `state.json` the
-//! [`Position`].
+//! [`Position`]. Where numbers are standardised, the weights' metadata say how (`standardize`), since
+//! the outputs mean nothing without.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,8 @@ pub const WEIGHTS: &str = "weights.safetensors";
 const AVERAGE: &str = "average.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const POSITION: &str = "state.json";
+/// The key of the weights' metadata.
+const STANDARDIZE: &str = "standardize";
 
 /// The tensors of a run could not be read from the device or written.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +80,15 @@ pub(super) fn files(
     let model: Vec<NamedTensor> = (parameters.iter().zip(values))
         .map(|(parameter, data)| named(&parameter.name, parameter.shape.clone(), data))
         .collect();
-    let mut files = vec![(WEIGHTS.to_owned(), weights::write_in(numbers, &model)?)];
+    let heads = learner.heads.iter();
+    position.standardize = heads
+        .filter_map(|head| Some((head.config.name.clone(), head.standardizer.clone()?)))
+        .collect();
+    let note = (!position.standardize.is_empty())
+        .then(|| serde_json::to_string(&position.standardize).expect("finite numbers"))
+        .map(|standardize| (STANDARDIZE, standardize));
+    let write = |tensors: &[NamedTensor]| weights::write_noted(numbers, tensors, note.clone());
+    let mut files = vec![(WEIGHTS.to_owned(), write(&model)?)];
     if let Some(ema) = &learner.ema {
         let mut averages: BTreeMap<String, TensorData> =
             split_tensors(&packs, ema.state()?).into_iter().collect();
@@ -85,8 +96,7 @@ pub(super) fn files(
             Some(data) => named(&tensor.name, tensor.shape, data),
             None => tensor,
         });
-        files
-            .push((AVERAGE.to_owned(), weights::write_in(numbers, &averaged.collect::<Vec<_>>())?));
+        files.push((AVERAGE.to_owned(), write(&averaged.collect::<Vec<_>>())?));
     }
     let OptimizerState { tensors, scalars } = learner.optimizer.state()?;
     let tensors = split_tensors(&packs, tensors).into_iter();
@@ -125,6 +135,13 @@ pub fn restore(
         Ok(tensors.map(|tensor| (tensor.name.clone(), tensor)).collect())
     };
     let position = Position::of(state)?;
+    for head in learner.heads.iter_mut().filter(|head| head.config.standardize) {
+        let labels = head.config.labels.len();
+        let saved = position.standardize.get(&head.config.name);
+        let saved = saved.filter(|saved| saved.mean.len() == labels && saved.std.len() == labels);
+        let missing = RestoreError::Missing("mean and deviation for every label that has one");
+        head.standardizer = Some(saved.ok_or(missing)?.clone());
+    }
     let mut saved = tensors(WEIGHTS)?;
     for parameter in learner.chain.parameters() {
         let found = saved.get(&parameter.name).is_some_and(|t| t.shape == parameter.shape);

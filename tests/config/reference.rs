@@ -79,6 +79,12 @@ fn needed(key: &str) -> Vec<String> {
             "heads[0].labels=['Age']",
             "train.early_stopping.metric=val/loss",
         ],
+        "heads[0].standardize" => &[
+            "heads[0].task=regression",
+            "heads[0].labels=['Age']",
+            "heads[0].loss=mse",
+            "train.early_stopping.metric=val/loss",
+        ],
         _ if key.starts_with("data.sources") => &["data.sources=[{}]"],
         _ => &[],
     };
@@ -92,8 +98,11 @@ fn examples() -> Vec<Vec<String>> {
     let examples = |keys: &Vec<Shown>| {
         let required = || keys.iter().filter(|key| key.required).filter_map(set);
         let all = |key: &Shown| {
-            let sets = needed(&key.key).into_iter().chain(required()).chain([set(key)?]);
-            Some(sets.collect::<Vec<_>>())
+            let needed = needed(&key.key);
+            let name = |set: &str| set.split_once('=').map(|(name, _)| name.to_owned());
+            let is_needed = |set: &String| needed.iter().any(|other| name(other) == name(set));
+            let required = required().filter(|set| !is_needed(set)).collect::<Vec<_>>();
+            Some([needed.clone(), required, vec![set(key)?]].concat())
         };
         keys.iter().filter_map(all).collect::<Vec<_>>()
     };

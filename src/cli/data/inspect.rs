@@ -9,14 +9,16 @@ use serde_json::json;
 use super::failure;
 use crate::cli::overrides::Overrides;
 use crate::cli::{Failure, output, planned};
-use crate::data::{self, ImageCounts, Inspection, SplitCounts};
-use crate::model::HeadConfig;
+use crate::data::{self, Counts, ImageCounts, Inspection, Numbers, SplitCounts};
+use crate::model::{HeadConfig, Task};
 use crate::plan::Plan;
 
 /// Counts what a configuration's data hold, and says what a run sees of them
 ///
-/// It counts patients, the labels of each head in each split, and the sizes and depths of the images.
-/// It lists images that cannot be read, and images that have the same pixels, also across splits.
+/// It counts patients, the labels of each head in each split (of numbers it shows mean, deviation and
+/// quartiles), and the sizes and depths of the images. It lists images that cannot be read, and images
+/// that have the same pixels, also across splits. It ends with exit code 3 where an image is missing or
+/// cannot be read.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -37,7 +39,10 @@ pub struct Inspect {
     overrides: Overrides,
 }
 
-/// Looks and prints.
+/// Images and groups of duplicates that are listed as text; JSON has all.
+const LISTED: usize = 20;
+
+/// Looks and prints; fails where an image cannot be read.
 pub fn execute(inspect: &Inspect) -> Result<(), Failure> {
     let plan = planned(&inspect.config, &inspect.overrides.set)?;
     let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
@@ -53,21 +58,26 @@ pub fn execute(inspect: &Inspect) -> Result<(), Failure> {
     if inspect.json {
         let mut value = serde_json::to_value(&found).map_err(Failure::other)?;
         value["run"] = seen;
-        return output::print(&serde_json::to_string_pretty(&value).map_err(Failure::other)?);
+        output::print(&serde_json::to_string_pretty(&value).map_err(Failure::other)?)?;
+    } else {
+        output::print(&text(&found, &heads, &seen))?;
     }
-    let mut text = String::new();
-    found.splits.iter().for_each(|split| text += &split_table(split, &heads));
-    if let Some(images) = &found.images {
-        text += &image_lines(images);
+    readable(&found)
+}
+
+/// Refuses data of which an image cannot be read.
+fn readable(found: &Inspection) -> Result<(), Failure> {
+    let Some(images) = &found.images else { return Ok(()) };
+    let all: usize = found.splits.iter().map(|split| split.images).sum();
+    match images.unreadable.len() {
+        0 => Ok(()),
+        bad => {
+            let help = "correct the table or `root`, or repair the images; `data.on_bad_image = \
+                        \"skip\"` lets a run leave them out";
+            let message = format!("{bad} of {all} images are missing or cannot be read");
+            Err(Failure::data(message).with_help(Some(help.to_owned())))
+        }
     }
-    text += &format!(
-        "\nA run sees {} training batches an epoch, each {} (the last may be smaller), and {} \
-         validation images.\n",
-        seen["batches_per_epoch"],
-        seen["batch"],
-        found.splits.get(1).map_or(0, |split| split.images),
-    );
-    output::print(&text)
 }
 
 /// What the run would see.
@@ -82,44 +92,112 @@ fn seen(plan: &Plan, found: &Inspection) -> serde_json::Value {
     })
 }
 
-fn split_table(split: &SplitCounts, heads: &[HeadConfig]) -> String {
-    let mut text =
-        format!("{}: {} images of {} patients\n", split.split, split.images, split.patients);
-    let widest =
-        heads.iter().flat_map(|head| &head.labels).map(|label| label.chars().count()).max();
-    let wide = widest.unwrap_or(0).max(20);
-    for head in heads {
-        text += &format!(
-            "  {:<wide$} {:>9} {:>9} {:>9} {:>9} {:>11}\n",
-            format!("[{}]", head.name),
-            "positive",
-            "negative",
-            "uncertain",
-            "missing",
-            "positive*"
-        );
-        for label in &head.labels {
-            let Some(counts) = split.heads.get(&head.name).and_then(|labels| labels.get(label))
-            else {
-                continue;
-            };
-            text += &format!(
-                "  {label:<wide$} {:>9} {:>9} {:>9} {:>9} {:>11.1}\n",
-                counts.positive,
-                counts.negative,
-                counts.uncertain,
-                counts.missing,
-                counts.used_positive
-            );
+fn text(found: &Inspection, heads: &[HeadConfig], seen: &serde_json::Value) -> String {
+    let mut text = String::new();
+    for split in &found.splits {
+        text +=
+            &format!("{}: {} images of {} patients\n", split.split, split.images, split.patients);
+        heads.iter().for_each(|head| text += &table(&head_rows(split, head)));
+        text += "\n";
+    }
+    let decided = |head: &HeadConfig| matches!(head.task, Task::Multilabel | Task::Binary);
+    if heads.iter().any(decided) {
+        text += "* as the loss counts them, uncertain labels by their policy\n\n";
+    }
+    if let Some(images) = &found.images {
+        text += &image_lines(images);
+    }
+    found.warnings.iter().for_each(|warning| text += &format!("warning: {warning}\n"));
+    text + &format!(
+        "\nA run sees {} training batches an epoch, each {} (the last may be\nsmaller), and {} \
+         validation images.\n",
+        seen["batches_per_epoch"],
+        seen["batch"],
+        found.splits.get(1).map_or(0, |split| split.images),
+    )
+}
+
+/// A head's labels or classes, row by row, below a row of titles.
+fn head_rows(split: &SplitCounts, head: &HeadConfig) -> Vec<Vec<String>> {
+    let labels = split.heads.get(&head.name);
+    let of = |label: &String| labels.and_then(|labels| labels.get(label)).copied();
+    let labels = || head.labels.iter().filter_map(|label| Some((label, of(label)?)));
+    let title = format!("[{}]", head.name);
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    match head.task {
+        Task::Multilabel | Task::Binary => {
+            rows.push(row(&title, ["positive", "negative", "uncertain", "missing", "positive*"]));
+            rows.extend(labels().map(|(label, counts)| {
+                let Counts { positive, negative, uncertain, missing, .. } = counts;
+                let counted =
+                    [positive, negative, uncertain, missing].map(|count| count.to_string());
+                let used = format!("{:.1}", counts.used_positive);
+                row(label, counted.into_iter().chain([used]))
+            }));
+        }
+        Task::Multiclass => {
+            rows.push(row(&title, ["images", "share"]));
+            let known: usize = labels().map(|(_, counts)| counts.positive).sum();
+            rows.extend(labels().map(|(label, Counts { positive, .. })| {
+                let share = 100.0 * positive as f64 / known.max(1) as f64;
+                row(label, [positive.to_string(), format!("{share:.1}%")])
+            }));
+            rows.push(row("(missing)", [split.images.saturating_sub(known).to_string()]));
+        }
+        Task::Regression => {
+            let spread = ["mean", "std", "min", "25%", "50%", "75%", "max"];
+            rows.push(row(&title, ["known", "missing"].into_iter().chain(spread)));
+            rows.extend(labels().map(|(label, counts)| {
+                let counted = [counts.positive, counts.missing].map(|count| count.to_string());
+                row(label, counted.into_iter().chain(counts.numbers.iter().flat_map(shown)))
+            }));
         }
     }
-    text + "  * as the loss counts them, uncertain labels by their policy\n\n"
+    rows
+}
+
+fn row<T: ToString>(first: &str, others: impl IntoIterator<Item = T>) -> Vec<String> {
+    let others = others.into_iter().map(|cell| cell.to_string());
+    std::iter::once(first.to_owned()).chain(others).collect()
+}
+
+/// The spread of numbers, to four digits.
+fn shown(numbers: &Numbers) -> [String; 7] {
+    let Numbers { mean, std, min, lower_quartile, median, upper_quartile, max, .. } = *numbers;
+    [mean, std, min, lower_quartile, median, upper_quartile, max].map(four_digits)
+}
+
+fn four_digits(number: f64) -> String {
+    let scientific = format!("{number:.3e}");
+    let exponent = scientific.split_once('e').and_then(|(_, exponent)| exponent.parse().ok());
+    match exponent.unwrap_or(0_i32) {
+        exponent @ -3..=5 => format!("{number:.0$}", (3 - exponent).max(0) as usize),
+        _ => scientific,
+    }
+}
+
+/// The first column to the left, the others to the right, each as wide as its widest cell.
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let mut line = format!("  {:<1$}", row[0], widths[0]);
+        for (cell, width) in row.iter().zip(&widths).skip(1) {
+            line += &format!("  {cell:>width$}");
+        }
+        line.trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
 }
 
 fn image_lines(images: &ImageCounts) -> String {
-    let mut text = String::from("sizes:");
+    let mut text = String::from("sizes (height × width):");
     for size in images.sizes.iter().take(8) {
-        text += &format!(" {}×{} ({})", size.width, size.height, size.images);
+        text += &format!(" {}×{} ({})", size.height, size.width, size.images);
     }
     let more = images.sizes.len().saturating_sub(8);
     if more > 0 {
@@ -129,28 +207,58 @@ fn image_lines(images: &ImageCounts) -> String {
     for depth in &images.depths {
         text += &format!(" {} bits ({})", depth.bits, depth.images);
     }
-    text += &format!("\nunreadable: {}\n", images.unreadable.len());
-    for image in &images.unreadable {
+    let unreadable = images.unreadable.iter().map(|image| {
         let data::Listed { split, path, table, line } = &image.listed;
-        text += &format!(
-            "  {} ({split}: {}, line {line}): {}\n",
-            path.display(),
-            table.display(),
-            image.reason
-        );
-    }
+        let (path, table) = (path.display(), table.display());
+        format!("{path} ({split}: {table}, line {line}): {}", image.reason)
+    });
+    text += &format!("\nmissing or unreadable: {}\n", images.unreadable.len());
+    text += &listed(unreadable);
     let across = images.duplicates.iter().filter(|group| group.across_splits).count();
     text += &format!(
         "same pixels more than once: {} ({across} across splits)\n",
         images.duplicates.len()
     );
-    for group in &images.duplicates {
+    text + &listed(images.duplicates.iter().map(|group| {
         let files: Vec<String> = group
             .images
             .iter()
             .map(|image| format!("{} ({}, line {})", image.path.display(), image.split, image.line))
             .collect();
-        text += &format!("  {}\n", files.join(" = "));
+        files.join(" = ")
+    }))
+}
+
+/// The first lines, and how many more there are.
+fn listed(lines: impl ExactSizeIterator<Item = String>) -> String {
+    let more = lines.len().saturating_sub(LISTED);
+    let mut text: String = lines.take(LISTED).map(|line| format!("  {line}\n")).collect();
+    if more > 0 {
+        text += &format!("  and {more} more (`--json` lists all)\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_with_four_digits_whatever_their_size() {
+        let shown = [0.0, 55.2364, -3.0, 1234.5, 123_456.7, 0.012_345, 1.5e-7, -2.5e12, 999_999.9];
+        let shown = shown.map(four_digits).join(" ");
+        insta::assert_snapshot!(shown, @"0.000 55.24 -3.000 1234 123457 0.01235 1.500e-7 -2.500e12 1.000e6");
+    }
+
+    #[test]
+    fn long_lists_say_how_many_more_there_are() {
+        let lines = |count: usize| {
+            listed((0..count).map(|line| line.to_string()).collect::<Vec<_>>().into_iter())
+        };
+        assert_eq!(lines(0), "");
+        assert_eq!(lines(LISTED).lines().count(), LISTED);
+        let more = lines(LISTED + 5);
+        assert_eq!(more.lines().count(), LISTED + 1);
+        assert!(more.ends_with("  and 5 more (`--json` lists all)\n"), "{more}");
+    }
 }

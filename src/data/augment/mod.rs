@@ -2,7 +2,7 @@
 //!
 //! Each operation draws from a stream of its own, named by (seed, epoch, image). What changes levels
 //! acts on what the image fills, before the geometry moves it, so that a letterbox's bars and what a
-//! rotation uncovers stay black; noise and erasing come last, on the pixels that the model sees. All
+//! rotation uncovers keep the level of padding; noise and erasing come last, on the pixels that the model sees. All
 //! of the geometry is one bilinear warp: an image is interpolated once.
 
 mod affine;
@@ -35,7 +35,6 @@ pub(super) fn apply(image: &mut Resized, config: &AugmentConfig, place: Place) {
     let changes_levels = config.brightness > 0.0
         || config.contrast > 0.0
         || config.gamma > 0.0
-        || config.noise > 0.0
         || config.clahe.is_some();
     // Operations on levels count on 0 for black and 1 for white.
     let rescales = changes_levels && range != [0.0, 1.0];
@@ -47,14 +46,12 @@ pub(super) fn apply(image: &mut Resized, config: &AugmentConfig, place: Place) {
     contrast::apply(image, config, place);
     gamma::apply(image, config, place);
     blur::apply(image, config, place);
+    // Before the geometry, which blends the image with its padding at the border.
+    if rescales {
+        image.rescale([0.0, 1.0], range);
+    }
     let spans = move_pixels(image, config, place);
     noise::apply(image, &spans, config, place);
-    if rescales {
-        let [black, white] = range;
-        each_span(image, &spans, |row| {
-            row.iter_mut().for_each(|level| *level = *level * (white - black) + black);
-        });
-    }
     erasing::apply(image, config, place);
 }
 
@@ -71,10 +68,11 @@ fn move_pixels(image: &mut Resized, config: &AugmentConfig, place: Place) -> Vec
             .map(|row| if inside(row) { columns.clone() } else { 0..0 })
             .collect();
     }
-    let mut moved = vec![0.0; image.levels.len()];
+    let padding = image.padding;
+    let mut moved = vec![padding; image.levels.len()];
     let pixels = image.size[0] * image.size[1];
     for (plane, moved) in image.planes_mut().zip(moved.chunks_exact_mut(pixels)) {
-        warp.apply(plane, moved);
+        warp.apply(plane, moved, padding);
     }
     image.levels = moved;
     warp.spans(image.content)

@@ -21,12 +21,13 @@ pub(super) fn apply(
         return;
     }
     let mut random = place.stream("augment/noise");
-    let deviation = (config.noise * random.random::<f64>()) as f32;
+    let [black, white] = image.range;
+    let deviation = (config.noise * random.random::<f64>()) as f32 * (white - black);
     let mut noise = Noise::new(image.size[1]);
     each_span(image, spans, |row| {
         let normals = noise.draw(row.len(), &mut random);
         for (level, normal) in row.iter_mut().zip(normals) {
-            *level = (*level + deviation * normal).clamp(0.0, 1.0);
+            *level = (*level + deviation * normal).clamp(black, white);
         }
     });
 }

@@ -8,7 +8,7 @@ use super::affine::Affine;
 /// Where each pixel of the result comes from.
 ///
 /// Position (column, row) of the result is traced back through the affine map to a point of the
-/// frame, which is black beyond its borders; with a crop the frame shows that part of the plane
+/// frame, which has the level of padding beyond its borders; with a crop the frame shows that part of the plane
 /// enlarged, else the plane itself.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Warp {
@@ -68,8 +68,9 @@ impl Warp {
         *self == Self::new(&Affine::STILL, None, self.size)
     }
 
-    /// Warps a plane, `[height, width]`, into a black one: bilinear, black where nothing was.
-    pub fn apply(&self, plane: &[f32], warped: &mut [f32]) {
+    /// Warps a plane, `[height, width]`, into one that has the level `padding` everywhere: bilinear,
+    /// `padding` where nothing was.
+    pub fn apply(&self, plane: &[f32], warped: &mut [f32], padding: f32) {
         for (row, line) in warped.chunks_exact_mut(self.size[1]).enumerate() {
             let touched = self.frame_columns(row, -1.0, 0.0);
             let inside = self.inner_columns(row);
@@ -78,7 +79,7 @@ impl Warp {
                 false => (touched.start..inside.start, inside.end..touched.end),
             };
             for column in before.chain(after) {
-                line[column] = self.at_rim(plane, row, column);
+                line[column] = self.at_rim(plane, row, column, padding);
             }
             self.fill(plane, row, inside.start, &mut line[inside]);
         }
@@ -151,9 +152,9 @@ impl Warp {
         }
     }
 
-    /// A pixel near a border of the frame or of the part: it fades to black over the pixel beyond
+    /// A pixel near a border of the frame or of the part: it fades to `padding` over the pixel beyond
     /// the frame, and goes on as the outermost pixel of the part where the frame does not end.
-    fn at_rim(&self, plane: &[f32], row: usize, column: usize) -> f32 {
+    fn at_rim(&self, plane: &[f32], row: usize, column: usize, padding: f32) -> f32 {
         let ends = [
             (self.part.left, self.part.width, self.size[1]),
             (self.part.top, self.part.height, self.size[0]),
@@ -177,7 +178,8 @@ impl Warp {
             near + (far - near) * s
         };
         let (upper, lower) = (of_row(top), of_row(bottom));
-        (upper + (lower - upper) * t) * covered as f32
+        let covered = covered as f32;
+        (upper + (lower - upper) * t) * covered + padding * (1.0 - covered)
     }
 }
 
@@ -225,7 +227,7 @@ pub(super) mod tests {
 
     pub fn applied(warp: &Warp, plane: &[f32]) -> Vec<f32> {
         let mut warped = vec![0.0; plane.len()];
-        warp.apply(plane, &mut warped);
+        warp.apply(plane, &mut warped, 0.0);
         warped
     }
 

@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::super::config::{CacheBits, DiskCacheConfig, ImageConfig};
 use super::super::dataset::Sample;
 use super::super::error::DataError;
-use super::super::image::{Samples, read_file};
+use super::super::image::{Colour, Samples, read_file};
 use super::super::resize::Fitted;
 use super::record::{Kind, Record, SIZE};
 
@@ -295,15 +295,6 @@ impl Fitted {
 }
 
 impl Samples {
-    /// How many there are.
-    fn len(&self) -> usize {
-        match self {
-            Self::U8(values) => values.len(),
-            Self::U16(values) => values.len(),
-            Self::F32(values) => values.len(),
-        }
-    }
-
     /// How many bytes they take.
     pub(super) fn bytes(&self) -> usize {
         match self {
@@ -341,7 +332,11 @@ fn read_index(mut index: &File, images: u64) -> std::io::Result<(Vec<Record>, u6
 
 /// The folder of a transform: what is decoded and resized otherwise is kept elsewhere.
 fn transform(config: &DiskCacheConfig, image: &ImageConfig) -> String {
-    let text = format!("{DECODING} {:?} {:?} {:?}", image.size, image.fit, config.bits);
+    let colour = match Colour::of_channels(image.channels) {
+        Colour::Luma => "",
+        Colour::Rgb => " colour",
+    };
+    let text = format!("{DECODING} {:?} {:?} {:?}{colour}", image.size, image.fit, config.bits);
     blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
 }
 

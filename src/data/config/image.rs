@@ -10,8 +10,8 @@ pub struct ImageConfig {
     /// Height and width in pixels: 32 or more each, or 1 or more for `[data.arrays]`.
     #[schemars(example = [320, 320])]
     pub size: [usize; 2],
-    /// 1 (grey) or 3 (for weights trained on colour images; grey is repeated). For `[data.arrays]`
-    /// it is the number of the array's channels.
+    /// 1 (grey; colours become luma) or 3 (red, green and blue, for weights trained on colour images;
+    /// grey is repeated). For `[data.arrays]` it is the number of the array's channels.
     #[serde(default = "default_channels")]
     #[schemars(example = 3)]
     pub channels: usize,
@@ -33,7 +33,7 @@ fn default_channels() -> usize {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fit {
-    /// The image is scaled to fit inside; the rest is black.
+    /// The image is scaled to fit inside; the rest is black, or under `per_image` the image's mean.
     #[default]
     Letterbox,
     /// The image is scaled to cover everything; its centre is kept.
@@ -65,8 +65,9 @@ pub enum NormalizeKind {
     /// Levels stay as they are: 0 (black) to 1 (white).
     #[default]
     Unit,
-    /// Each image gets the mean 0 and the standard deviation 1, before random changes and without
-    /// the bars of a letterbox.
+    /// Each image gets the mean 0 and the standard deviation 1, both measured before random changes
+    /// and without the bars of a letterbox. The bars, and what a rotation or shift uncovers, become 0,
+    /// the mean.
     PerImage,
     /// Levels become what torchvision's models for ImageNet expect: less the means of the three
     /// channels, 0.485, 0.456 and 0.406, and divided by their standard deviations, 0.229, 0.224 and

@@ -280,9 +280,9 @@ pub enum MuraPart {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CsvConfig {
-    /// The table: CSV (`.csv`) or tab-separated (`.tsv`), also packed with gzip (`.csv.gz`), or
-    /// Parquet (`.parquet`). A relative path counts from the folder in which the program is
-    /// started.
+    /// The table: CSV (`.csv`; separated by commas, semicolons or tabs, as its header shows) or
+    /// tab-separated (`.tsv`), also packed with gzip (`.csv.gz`), or Parquet (`.parquet`). A relative
+    /// path counts from the folder in which the program is started.
     #[schemars(example = &"scans/labels.csv")]
     pub table: PathBuf,
     /// The folder that the images' paths count from; the table's own folder when this is left out.

@@ -16,7 +16,8 @@ pub struct SourceConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = ["findings"])]
     pub heads: Option<Vec<String>>,
-    /// What this data set calls a head's label, where the names differ.
+    /// What this data set calls a head's label, or a class of a `multiclass` head, where the names
+    /// differ.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(example = serde_json::json!({ "Pleural Effusion": "Effusion" }))]
     pub labels: BTreeMap<String, String>,

@@ -1,6 +1,7 @@
 //! Rows to labels: unknown ones, uncertain ones, and those of several sources.
 
 use super::*;
+use std::collections::BTreeMap;
 use std::fs;
 
 const TABLE: &str = "\
@@ -216,4 +217,160 @@ fn an_image_that_one_source_trains_on_and_another_validates_on_is_refused() {
     let error = error.expect_err("is refused").to_string();
     assert!(error.contains("is trained on and validated on"), "{error}");
     assert!(error.contains("train.csv`, line 4, and"), "{error}");
+}
+
+/// Two tables, `a.csv` and `b.csv`, as sources with these keys before their tables; what is wrong with
+/// them, and what to do.
+fn two_tables(a: [&str; 3], b: [&str; 3], heads: &[HeadConfig]) -> Result<Splits, String> {
+    let folder = tempfile::tempdir().expect("is made");
+    let mut text = "image = { size = [32, 32] }\nvalidation = { fraction = 0.34 }\n".to_owned();
+    for (name, [table, source, layout]) in [("a.csv", a), ("b.csv", b)] {
+        let path = folder.path().join(name);
+        fs::write(&path, table).expect("is written");
+        text += &format!("[[sources]]\n{source}\n[sources.csv]\ntable = {path:?}\n{layout}\n");
+    }
+    open(&toml::from_str(&text).expect("reads"), heads, 3, |_, _| {}).map_err(|error| {
+        let said = format!("{error}\n{}", error.help().unwrap_or_default());
+        said.replace(&format!("{}/", folder.path().display()), "")
+    })
+}
+
+fn named(name: &str, task: &str, labels: &[&str]) -> HeadConfig {
+    let text = format!("name = {name:?}\ntask = {task:?}\nlabels = {labels:?}");
+    toml::from_str(&text).expect("reads")
+}
+
+const ONE: &str = "image,Edema,Mass,view\na1,1,0,PA\na2,0,,AP\na3,1,1,PA\n";
+const OTHER: &str = "image;oedema;projection;years\nb1;0;front;31\nb2;1;back;\nb3;0;front;60\n";
+
+fn heads_of_two() -> Vec<HeadConfig> {
+    vec![
+        named("findings", "multilabel", &["Edema", "Mass"]),
+        named("view", "multiclass", &["PA", "AP"]),
+        named("age", "regression", &["Age"]),
+    ]
+}
+
+/// For each image by its name the values and masks of all heads' labels.
+fn known(splits: &Splits) -> BTreeMap<String, Vec<Option<f32>>> {
+    let mut known = BTreeMap::new();
+    for side in [&splits.train, &splits.validation] {
+        for (place, sample) in side.samples().iter().enumerate() {
+            let of = side.targets(&[place]).into_iter().flat_map(|targets| {
+                let labels = targets.values.into_iter().zip(targets.mask);
+                labels.map(|(value, mask)| (mask > 0.0).then_some(value)).collect::<Vec<_>>()
+            });
+            let name = sample.path.file_name().expect("has one").to_string_lossy().into_owned();
+            known.insert(name, of.collect());
+        }
+    }
+    known
+}
+
+#[test]
+fn two_tables_supply_the_labels_that_they_have_without_being_told_which() {
+    let rename = "labels = { Edema = 'oedema', PA = 'front', AP = 'back' }";
+    let columns = "image = 'image'\ncolumns = { view = 'projection', Age = 'years' }";
+    let splits =
+        two_tables([ONE, "", "image = 'image'"], [OTHER, rename, columns], &heads_of_two());
+    let splits = splits.expect("opens");
+    assert_eq!(splits.warnings, Vec::<String>::new());
+    let expected = [
+        ("a1", [Some(1.0), Some(0.0), Some(0.0), None]),
+        ("a2", [Some(0.0), None, Some(1.0), None]),
+        ("a3", [Some(1.0), Some(1.0), Some(0.0), None]),
+        ("b1", [Some(0.0), None, Some(0.0), Some(31.0)]),
+        ("b2", [Some(1.0), None, Some(1.0), None]),
+        ("b3", [Some(0.0), None, Some(0.0), Some(60.0)]),
+    ];
+    let expected = expected.map(|(name, labels)| (name.to_owned(), labels.to_vec()));
+    assert_eq!(known(&splits), BTreeMap::from(expected));
+}
+
+#[test]
+fn uncertain_labels_of_a_renamed_column_go_by_the_name_that_the_table_has() {
+    let other = OTHER.replace("b1;0", "b1;-1").replace("b3;0", "b3;-1");
+    let layout = "image = 'image'\nuncertain = { oedema = 'ones', default = 'zeros' }";
+    let rename = "labels = { Edema = 'oedema' }";
+    let heads = &heads_of_two()[..1];
+    let splits = two_tables([ONE, "", "image = 'image'"], [&other, rename, layout], heads);
+    let splits = splits.expect("opens");
+    let train = splits.train.samples().iter().zip(splits.train.labels[0].values.chunks(2));
+    let edema = train.filter(|(sample, _)| sample.source == 1).map(|(_, labels)| labels[0]);
+    assert_eq!(edema.collect::<Vec<_>>(), [1.0, 1.0]);
+}
+
+#[test]
+fn what_two_tables_lack_is_named() {
+    let plain = "image = 'image'";
+    let said = |a, b, heads: &[HeadConfig]| two_tables(a, b, heads).expect_err("is refused");
+    let findings = &heads_of_two()[..1];
+    // No table has it.
+    let typo = [named("findings", "multilabel", &["Edema", "Mas"])];
+    insta::assert_snapshot!(said([ONE, "", plain], [ONE, "", plain], &typo), @r"
+    the data has no label `Mas` (`heads[0].labels[1]`)
+    did you mean `Mass`? the findings are: Edema; columns that no head reads: Mass, view
+    ");
+    // One table has nothing.
+    insta::assert_snapshot!(said([ONE, "", plain], [OTHER, "", plain], findings), @r"
+    this data set has no label of any head (`data.sources[1]`)
+    remove the source, or say under `labels` what it calls the heads' labels; its columns are: oedema, projection, years
+    ");
+    // A head that a source is said to be for.
+    let for_age = "heads = ['findings', 'age']";
+    let age = "image = 'image'\ncolumns = { Edema = 'oedema', Age = 'years' }";
+    let heads = [findings[0].clone(), named("age", "regression", &["Age"])];
+    insta::assert_snapshot!(said([ONE, for_age, plain], [OTHER, "", age], &heads), @r"
+    this data set has no label of the head `age` (`data.sources[0].heads[1]`)
+    take the head out of `heads`, or say under `labels` what this data set calls its labels
+    ");
+    // A column that the configuration names.
+    let rename = "labels = { Edema = 'swelling' }";
+    insta::assert_snapshot!(said([ONE, "", plain], [OTHER, rename, plain], findings), @r"
+    `b.csv`, line 1: the column `swelling` is missing (found: image, oedema, projection, years)
+    write the columns' names under `[data.csv]` as the table has them
+    ");
+}
+
+#[test]
+fn a_column_of_a_similar_name_is_told_of() {
+    let similar = OTHER.replace("oedema", "edema");
+    let columns = "image = 'image'\ncolumns = { Age = 'years' }";
+    let splits = two_tables([ONE, "", "image = 'image'"], [&similar, "", columns], &heads_of_two());
+    let splits = splits.expect("opens");
+    insta::assert_snapshot!(splits.warnings.join("\n"), @r#"the table of `data.sources[1].csv` has no column `Edema`, so that label is unknown for its images; it has `edema`: if that is meant, write `columns = { "Edema" = "edema" }` there"#);
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_named_with_its_key() {
+    let folder = tempfile::tempdir().expect("is made");
+    fs::create_dir(folder.path().join("images")).expect("is made");
+    fs::write(folder.path().join("a.csv"), ONE).expect("is written");
+    let said = |root: &str| {
+        let text = format!(
+            "image = {{ size = [32, 32] }}\n[csv]\nimage = 'image'\ntable = {:?}\nroot = {:?}",
+            folder.path().join("a.csv"),
+            folder.path().join(root)
+        );
+        let config = toml::from_str(&text).expect("reads");
+        let error = open(&config, &heads_of_two()[..1], 3, |_, _| {}).expect_err("is refused");
+        let said = format!("{error}\n{}", error.help().unwrap_or_default());
+        said.replace(&format!("{}/", folder.path().display()), "")
+    };
+    insta::assert_snapshot!(said("imges"), @r"
+    there is no folder `imges`
+    did you mean `images`? correct `data.csv.root`, which names it
+    ");
+    insta::assert_snapshot!(said("elsewhere"), @r"
+    there is no folder `elsewhere`
+    correct `data.csv.root`, which names it
+    ");
+    insta::assert_snapshot!(said("a.csv"), @"`a.csv` is a file, and `data.csv.root` names a folder");
+    let relative = DataError::NoFolder {
+        folder: "scans/imges".into(),
+        key: "data.sources[1].csv.root".to_owned(),
+        meant: None,
+    };
+    let here = std::env::current_dir().expect("is there").display().to_string();
+    insta::assert_snapshot!(relative.to_string().replace(&here, "[here]"), @"there is no folder `scans/imges` (looked in [here])");
 }

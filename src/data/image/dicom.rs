@@ -1,8 +1,8 @@
-//! DICOM files (PS3.10) of one frame as one plane of grey.
+//! DICOM files (PS3.10) of one frame as one plane of grey, or three of colours.
 //!
 //! From the file to grey there are four steps, each in its module: the stored bits (`pixels`), what
 //! the modality measured (`modality`), how that is shown (`voi`), and black and white (`grey`).
-//! Colours become luma (`colour`): RGB, YBR_FULL, YBR_FULL_422 and PALETTE COLOR.
+//! Colours become luma or planes (`colour`): RGB, YBR_FULL, YBR_FULL_422 and PALETTE COLOR.
 //!
 //! Refused by name: several frames, samples of 1 or 32 bits, floating-point pixels, segmented
 //! palettes, and transfer syntaxes other than native, deflated, RLE, JPEG (baseline, extended,
@@ -26,7 +26,7 @@ mod rle;
 mod syntax;
 mod voi;
 
-use super::{MOST_PIXEL_BYTES, RawImage, Samples};
+use super::{Colour, MOST_PIXEL_BYTES, RawImage, Samples};
 use crate::data::contain::contained;
 use dataset::Dataset;
 use header::{Header, Photometric};
@@ -38,22 +38,16 @@ pub(super) fn is_dicom(bytes: &[u8]) -> bool {
     file::begins(bytes)
 }
 
-/// Decodes a DICOM file of one frame to one plane: 0 is black in both photometric interpretations
-/// and in the padding, the largest value is white. The plane has 8 bits where the file stores no
+/// Decodes a DICOM file of one frame to one plane (or three): 0 is black in both photometric
+/// interpretations and in the padding, the largest value is white. A plane has 8 bits where the file stores no
 /// more and nothing makes more of them, else 16.
 ///
 /// # Errors
 /// The reason, in words that follow "image `…`: ". Never panics, whatever the file holds.
-pub(super) fn decode(bytes: &[u8]) -> Result<RawImage, String> {
+pub(super) fn decode(bytes: &[u8], colour: Colour) -> Result<RawImage, String> {
     contained(|| {
-        let image = Stored::read(bytes)?;
-        Ok(RawImage {
-            width: image.header.width,
-            height: image.header.height,
-            planes: 1,
-            depth: image.header.stored,
-            samples: image.samples,
-        })
+        let Stored { header, samples, .. } = Stored::read(bytes, colour)?;
+        Ok(RawImage::new(header.width, header.height, samples, header.stored))
     })
     .unwrap_or_else(|panic| Err(format!("it does not decode (the decoder failed: {panic})")))
 }
@@ -61,7 +55,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<RawImage, String> {
 /// A file between its bytes and its grey, for tests to compare each step.
 struct Stored {
     header: Header,
-    /// Grey.
+    /// Planes of grey or colour.
     samples: Samples,
     /// Stored bits, `[height, width, samples]`.
     #[cfg(test)]
@@ -71,7 +65,7 @@ struct Stored {
 }
 
 impl Stored {
-    fn read(bytes: &[u8]) -> Result<Self, String> {
+    fn read(bytes: &[u8], colour: Colour) -> Result<Self, String> {
         let body = file::open(bytes)?;
         let (dataset, _) = Dataset::read(&body.bytes, body.start, body.syntax.encoding, |_| false)?;
         let mut header = Header::of(&dataset)?;
@@ -83,8 +77,10 @@ impl Stored {
             Photometric::Monochrome1 | Photometric::Monochrome2 => {
                 grey::shown(&header, &patterns, &modality, &voi)
             }
-            Photometric::Palette => Samples::U16(colour::palette(&dataset, &header, &patterns)?),
-            _ => Samples::U16(colour::luma(&header, &patterns)),
+            Photometric::Palette => {
+                Samples::U16(colour::palette(&dataset, &header, &patterns, colour)?)
+            }
+            _ => Samples::U16(colour::planes(&header, &patterns, colour)),
         };
         Ok(Self {
             header,

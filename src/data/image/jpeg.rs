@@ -11,7 +11,7 @@ use zune_jpeg::JpegDecoder;
 
 use super::deep_jpeg::{self, Expected};
 use super::orient::exif_orientation;
-use super::{LONGEST_SIDE, RawImage, Samples, check_size, grey, luma};
+use super::{Colour, LONGEST_SIDE, RawImage, Samples, check_size, planes};
 
 /// A JPEG spends at least a bit on each block of 64 pixels: one with fewer is cut off or lies about
 /// its size, and would cost seconds to find out.
@@ -30,7 +30,11 @@ struct Frame {
 }
 
 /// The image and its orientation.
-pub(super) fn decode(bytes: &[u8], needed: Option<[usize; 2]>) -> Result<(RawImage, u8), String> {
+pub(super) fn decode(
+    bytes: &[u8],
+    needed: Option<[usize; 2]>,
+    colour: Colour,
+) -> Result<(RawImage, u8), String> {
     let frame = Frame::of(bytes)?;
     frame.check(bytes)?;
     if frame.lossless || frame.bits != 8 {
@@ -45,17 +49,18 @@ pub(super) fn decode(bytes: &[u8], needed: Option<[usize; 2]>) -> Result<(RawIma
     decoder.decode_headers().map_err(|error| broken(&error))?;
     let orientation = frame.orientation;
     if let Some(scaled) = needed.and_then(|needed| frame.reduced(needed, orientation)) {
-        return reduced(bytes, scaled).map(|image| (image, orientation));
+        return reduced(bytes, scaled, colour).map(|image| (image, orientation));
     }
     let input = decoder.input_colorspace().unwrap_or(ColorSpace::YCbCr);
     // YCbCr has luma as its own component.
-    let luma_at_hand = matches!(input, ColorSpace::Luma | ColorSpace::YCbCr);
+    let luma_at_hand =
+        input == ColorSpace::Luma || (input == ColorSpace::YCbCr && colour == Colour::Luma);
     let output = if luma_at_hand { ColorSpace::Luma } else { ColorSpace::RGB };
     decoder.set_options(options.jpeg_set_out_colorspace(output));
     let raw = decoder.decode().map_err(|error| broken(&error))?;
     let (width, height) = (frame.width, frame.height);
-    let samples = Samples::U8(grey(raw, if luma_at_hand { 1 } else { 3 }));
-    Ok((RawImage { width, height, planes: 1, samples, depth: 8 }, orientation))
+    let samples = Samples::U8(planes(raw, if luma_at_hand { 1 } else { 3 }, colour));
+    Ok((RawImage::new(width, height, samples, 8), orientation))
 }
 
 impl Frame {
@@ -130,7 +135,7 @@ impl Frame {
 }
 
 /// Decodes at a reduced scale, in the DCT domain.
-fn reduced(bytes: &[u8], [width, height]: [u16; 2]) -> Result<RawImage, String> {
+fn reduced(bytes: &[u8], [width, height]: [u16; 2], colour: Colour) -> Result<RawImage, String> {
     let broken = |error: jpeg_decoder::Error| format!("it does not decode ({error})");
     let mut decoder = jpeg_decoder::Decoder::new(Cursor::new(bytes));
     let (width, height) = decoder.scale(width, height).map_err(broken)?;
@@ -138,19 +143,18 @@ fn reduced(bytes: &[u8], [width, height]: [u16; 2]) -> Result<RawImage, String> 
     let format = decoder.info().map(|info| info.pixel_format);
     let samples = match format {
         Some(PixelFormat::L8) => raw,
-        Some(PixelFormat::RGB24) => grey(raw, 3),
+        Some(PixelFormat::RGB24) => planes(raw, 3, colour),
         // The decoder gives 0 for no ink.
-        Some(PixelFormat::CMYK32) => raw
-            .chunks_exact(4)
-            .map(|inks| {
+        Some(PixelFormat::CMYK32) => {
+            let lights = raw.chunks_exact(4).flat_map(|inks| {
                 let light = |ink: u8| (255 - u32::from(ink)) * (255 - u32::from(inks[3])) / 255;
-                luma([light(inks[0]), light(inks[1]), light(inks[2])]) as u8
-            })
-            .collect(),
+                [inks[0], inks[1], inks[2]].map(|ink| light(ink) as u8)
+            });
+            planes(lights.collect(), 3, colour)
+        }
         other => return Err(format!("its pixels are {other:?}, which are not read")),
     };
-    let (width, height) = (width.into(), height.into());
-    Ok(RawImage { width, height, planes: 1, samples: Samples::U8(samples), depth: 8 })
+    Ok(RawImage::new(width.into(), height.into(), Samples::U8(samples), 8))
 }
 
 /// Decodes more than 8 bits, or lossless.
@@ -168,5 +172,5 @@ fn deep(bytes: &[u8], frame: Frame) -> Result<RawImage, String> {
         8 => Samples::U8(decoded.samples.into_iter().map(|value| value.min(255) as u8).collect()),
         _ => Samples::U16(decoded.samples.into_iter().map(full).collect()),
     };
-    Ok(RawImage { width, height, planes: 1, samples, depth: bits })
+    Ok(RawImage::new(width, height, samples, bits))
 }

@@ -1,4 +1,4 @@
-//! Image files as planes of grey: one file per format.
+//! Image files as planes of grey, or of the three colours: one file per format.
 
 mod deep_jpeg;
 mod dicom;
@@ -13,6 +13,7 @@ use std::path::Path;
 
 use super::contain::contained;
 use super::npy::Array;
+use crate::paths::looked_in;
 use orient::orient;
 
 /// Files larger than this are no radiographs; they are refused unread.
@@ -21,14 +22,14 @@ const MOST_FILE_BYTES: u64 = 1 << 30;
 const MOST_PIXEL_BYTES: u64 = 256 << 20;
 const LONGEST_SIDE: usize = 1 << 16;
 
-/// A decoded image: planes of grey (or an array's channels), nothing resized yet.
+/// A decoded image: planes of grey or colour (or an array's channels), nothing resized yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RawImage {
     /// In pixels.
     pub width: usize,
     /// In pixels.
     pub height: usize,
-    /// 1, but for arrays.
+    /// 1; 3 for red, green and blue; for arrays any number.
     pub planes: usize,
     /// `[planes, height, width]`, row by row.
     pub samples: Samples,
@@ -47,6 +48,33 @@ pub enum Samples {
     F32(Vec<f32>),
 }
 
+impl Samples {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::U8(values) => values.len(),
+            Self::U16(values) => values.len(),
+            Self::F32(values) => values.len(),
+        }
+    }
+}
+
+/// What becomes of colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colour {
+    /// One plane of luma (ITU-R BT.601), as Pillow's mode `L`.
+    Luma,
+    /// Three planes, as Pillow's mode `RGB`; one where all three are the same, as in grey images.
+    Rgb,
+}
+
+impl Colour {
+    /// As images of so many channels need it.
+    pub fn of_channels(channels: usize) -> Self {
+        if channels == 3 { Self::Rgb } else { Self::Luma }
+    }
+}
+
 /// Reads an image file, or image `item` of an array.
 ///
 /// `needed` is the least height and width that are of use: where a format can be decoded at a
@@ -59,15 +87,16 @@ pub fn read_image(
     path: &Path,
     item: Option<usize>,
     needed: Option<[usize; 2]>,
+    colour: Colour,
 ) -> Result<RawImage, String> {
     if let Some(item) = item {
         return Array::open(path)?.image(item);
     }
     let bytes = read_file(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => "the file does not exist".to_owned(),
+        std::io::ErrorKind::NotFound => format!("the file does not exist{}", looked_in(path)),
         _ => format!("the file cannot be read: {error}"),
     })?;
-    decode_image(&bytes, needed)
+    decode_image(&bytes, needed, colour)
 }
 
 /// The bytes of an image file.
@@ -85,18 +114,22 @@ pub(super) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Decodes the bytes of a PNG, JPEG, TIFF or DICOM file, told apart by their content. Colour
-/// becomes luma (ITU-R BT.601, as Pillow and OpenCV have it); an alpha channel is ignored.
+/// Decodes the bytes of a PNG, JPEG, TIFF or DICOM file, told apart by their content. An alpha
+/// channel is ignored.
 ///
 /// # Errors
 /// The reason. Never panics and never allocates more than a radiograph needs.
-pub fn decode_image(bytes: &[u8], needed: Option<[usize; 2]>) -> Result<RawImage, String> {
+pub fn decode_image(
+    bytes: &[u8],
+    needed: Option<[usize; 2]>,
+    colour: Colour,
+) -> Result<RawImage, String> {
     let format = Format::of(bytes)?;
     let decoded = contained(|| match format {
-        Format::Png => png::decode(bytes),
-        Format::Jpeg => jpeg::decode(bytes, needed),
-        Format::Tiff => tiff::decode(bytes),
-        Format::Dicom => dicom::decode(bytes).map(|image| (image, 1)),
+        Format::Png => png::decode(bytes, colour),
+        Format::Jpeg => jpeg::decode(bytes, needed, colour),
+        Format::Tiff => tiff::decode(bytes, colour),
+        Format::Dicom => dicom::decode(bytes, colour).map(|image| (image, 1)),
     });
     let (image, orientation) = decoded
         .unwrap_or_else(|panic| Err(format!("it does not decode (the decoder failed: {panic})")))?;
@@ -168,19 +201,36 @@ fn luma([red, green, blue]: [u32; 3]) -> u32 {
         as u32
 }
 
-/// Keeps of each pixel's `channels` samples the grey or the luma, and drops alpha.
-fn grey<T: Copy + Into<u32> + TryFrom<u32>>(samples: Vec<T>, channels: usize) -> Vec<T> {
-    match channels {
-        1 => samples,
-        2 => samples.chunks_exact(2).map(|pixel| pixel[0]).collect(),
-        _ => samples
-            .chunks_exact(channels)
+/// Of pixels of `channels` samples each the plane of grey or luma, or the planes of colours; alpha is
+/// dropped.
+fn planes<T: Copy + PartialEq + Into<u32> + TryFrom<u32>>(
+    samples: Vec<T>,
+    channels: usize,
+    colour: Colour,
+) -> Vec<T> {
+    let pixels = samples.chunks_exact(channels);
+    let is_grey = || pixels.clone().all(|pixel| pixel[0] == pixel[1] && pixel[1] == pixel[2]);
+    match (channels, colour) {
+        (1, _) => samples,
+        (2, _) => pixels.map(|pixel| pixel[0]).collect(),
+        (_, Colour::Rgb) if !is_grey() => {
+            (0..3).flat_map(|at| pixels.clone().map(move |pixel| pixel[at])).collect()
+        }
+        _ => pixels
             .map(|pixel| {
                 let mixed = luma([pixel[0].into(), pixel[1].into(), pixel[2].into()]);
                 // A mean is no larger than the largest.
                 T::try_from(mixed).unwrap_or(pixel[0])
             })
             .collect(),
+    }
+}
+
+impl RawImage {
+    /// An image of as many planes as `samples` has.
+    fn new(width: usize, height: usize, samples: Samples, depth: u8) -> Self {
+        let planes = samples.len() / (width * height).max(1);
+        Self { width, height, planes, samples, depth }
     }
 }
 

@@ -45,7 +45,7 @@ fn files_decode_to_what_pillow_opencv_and_tifffile_decode() {
     assert!(cases.len() >= 35);
     for case in cases {
         let name = &case.name;
-        let image = decode_image(&bytes_of(&case.file), None)
+        let image = decode_image(&bytes_of(&case.file), None, Colour::Luma)
             .unwrap_or_else(|reason| panic!("{name}: {reason}"));
         assert_eq!((image.width, image.height), (case.width, case.height), "{name}");
         assert_eq!((image.depth, image.planes), (case.depth, 1), "{name}");
@@ -60,6 +60,86 @@ fn files_decode_to_what_pillow_opencv_and_tifffile_decode() {
     }
 }
 
+/// Samples of 8 or 16 bits as numbers of the same kind.
+fn wide(samples: &Samples) -> Vec<u32> {
+    match samples {
+        Samples::U8(values) => values.iter().copied().map(u32::from).collect(),
+        Samples::U16(values) => values.iter().copied().map(u32::from).collect(),
+        Samples::F32(_) => panic!("files hold no such numbers"),
+    }
+}
+
+#[derive(Deserialize)]
+struct Coloured {
+    name: String,
+    file: String,
+    /// 3 where Pillow's planes differ.
+    planes: usize,
+    /// Height and width.
+    size: [usize; 2],
+    /// `[planes, height, width]`.
+    pixels: Vec<u32>,
+    tolerance: u32,
+}
+
+#[test]
+fn colours_are_kept_as_pillow_has_them_where_three_channels_are_wanted() {
+    let text = include_str!("../../../tests/fixtures/data_colours.json");
+    let cases: Vec<Coloured> = serde_json::from_str(text).expect("the fixture reads");
+    assert!(cases.len() >= 12);
+    for Coloured { name, file, planes, size, pixels, tolerance } in cases {
+        let image = decode_image(&bytes_of(&file), None, Colour::Rgb).expect("decodes");
+        assert_eq!((image.planes, [image.height, image.width]), (planes, size), "{name}");
+        let ours = wide(&image.samples);
+        assert_eq!(ours.len(), pixels.len(), "{name}");
+        let off = ours.iter().zip(&pixels).map(|(a, b)| a.abs_diff(*b)).max().expect("some");
+        assert!(off <= tolerance, "{name}: {off} off");
+    }
+}
+
+#[test]
+fn the_luma_of_the_colours_is_the_one_plane_that_grey_images_have() {
+    let mut coloured = 0;
+    for case in fixture().cases {
+        let [grey, colours] = [Colour::Luma, Colour::Rgb]
+            .map(|colour| decode_image(&bytes_of(&case.file), None, colour).expect("decodes"));
+        if colours.planes == 1 {
+            assert_eq!(grey, colours, "{}", case.name);
+            continue;
+        }
+        coloured += 1;
+        let (grey, colours) = (wide(&grey.samples), wide(&colours.samples));
+        assert_eq!(colours.len(), 3 * grey.len());
+        for (place, grey) in grey.iter().enumerate() {
+            let pixel = [0, 1, 2].map(|plane| colours[plane * case.width * case.height + place]);
+            // JPEG has its own luma, and three rounded colours another.
+            let within = u32::from(case.tolerance);
+            assert!(luma(pixel).abs_diff(*grey) <= within, "{}: {pixel:?} {grey}", case.name);
+        }
+    }
+    assert!(coloured >= 6, "{coloured}");
+}
+
+#[test]
+fn a_large_colour_jpeg_keeps_its_colours_at_a_reduced_scale() {
+    use crate::data::resize::needed;
+    let (width, height) = (160, 128);
+    let halves = (0..width * height)
+        .flat_map(|place| if place % width < width / 2 { [200, 40, 90] } else { [10, 220, 60] });
+    let mut jpeg = Vec::new();
+    let encoder = jpeg_encoder::Encoder::new(&mut jpeg, 95);
+    let pixels: Vec<u8> = halves.collect();
+    let kind = jpeg_encoder::ColorType::Rgb;
+    encoder.encode(&pixels, width as u16, height as u16, kind).expect("encodes");
+    let image = decode_image(&jpeg, Some(needed([16, 20])), Colour::Rgb).expect("decodes");
+    assert_eq!((image.planes, image.width, image.height), (3, 40, 32));
+    let levels = wide(&image.samples);
+    for (plane, [left, right]) in [[200, 10], [40, 220], [90, 60]].into_iter().enumerate() {
+        let at = |column: usize| levels[plane * 40 * 32 + 16 * 40 + column];
+        assert!(at(5).abs_diff(left) <= 3 && at(35).abs_diff(right) <= 3, "{plane}");
+    }
+}
+
 #[test]
 fn a_large_jpeg_decoded_at_a_reduced_scale_is_the_mean_of_its_pixels() {
     use crate::data::config::Fit;
@@ -71,9 +151,9 @@ fn a_large_jpeg_decoded_at_a_reduced_scale_is_the_mean_of_its_pixels() {
     };
     let pixels: Vec<u8> = (0..width * height).map(|place| value(place) as u8).collect();
     let jpeg = jpeg_of(&pixels, [height, width]);
-    let whole = decode_image(&jpeg, None).expect("decodes");
+    let whole = decode_image(&jpeg, None, Colour::Luma).expect("decodes");
     for size in [[10, 12], [20, 24], [33, 32], [80, 90], [160, 168]] {
-        let reduced = decode_image(&jpeg, Some(needed(size))).expect("decodes");
+        let reduced = decode_image(&jpeg, Some(needed(size)), Colour::Luma).expect("decodes");
         assert!(reduced.width >= 2 * size[1] || reduced.width == width);
         assert!(reduced.height >= 2 * size[0] || reduced.height == height);
         assert_eq!(reduced.width < width, size[1] * 4 <= width && size[0] * 4 <= height);
@@ -118,7 +198,7 @@ fn damaged_files_are_errors_or_images_and_never_panics() {
                 // Checksums would refuse nearly everything before it is looked at.
                 mend_checksums(&mut bytes);
             }
-            match decode_image(&bytes, [None, Some([1, 1])][trial as usize % 2]) {
+            match decode_image(&bytes, [None, Some([1, 1])][trial as usize % 2], Colour::Luma) {
                 Ok(image) => {
                     counts[0] += 1;
                     let held = match &image.samples {
@@ -143,7 +223,7 @@ fn damaged_files_are_errors_or_images_and_never_panics() {
 
 #[test]
 fn what_is_no_image_is_refused_with_its_reason() {
-    let reason = |bytes: &[u8]| decode_image(bytes, None).expect_err("is refused");
+    let reason = |bytes: &[u8]| decode_image(bytes, None, Colour::Luma).expect_err("is refused");
     let refused = fixture().refused;
     let valid = |name: &str| reason(&bytes_of(&refused[name]));
     let cut = |name: &str, share: f64| {
@@ -164,12 +244,14 @@ fn what_is_no_image_is_refused_with_its_reason() {
     insta::assert_snapshot!(valid("floats"), @"it holds floating-point numbers, whose black and white are not known; save it with 16 bits");
     insta::assert_snapshot!(valid("32 bits"), @"its pixels are Gray(32); grey or RGB of 8 or 16 bits are read");
     insta::assert_snapshot!(valid("signed"), @"it holds signed numbers; save it with 16 bits, unsigned");
+    let missing =
+        read_image(Path::new("nowhere.png"), None, None, Colour::Luma).expect_err("is refused");
+    let here = std::env::current_dir().expect("is there").display().to_string();
+    insta::assert_snapshot!(missing.replace(&here, "[here]"), @"the file does not exist (looked in [here])");
     insta::assert_snapshot!(
-        read_image(Path::new("nowhere.png"), None, None).expect_err("is refused"), @"the file does not exist");
+        read_image(Path::new("src"), None, None, Colour::Luma).expect_err("is refused"), @"the file cannot be read: it is a folder");
     insta::assert_snapshot!(
-        read_image(Path::new("src"), None, None).expect_err("is refused"), @"the file cannot be read: it is a folder");
-    insta::assert_snapshot!(
-        read_image(Path::new("nowhere.npy"), Some(0), None).expect_err("is refused"), @"the file does not exist");
+        read_image(Path::new("nowhere.npy"), Some(0), None, Colour::Luma).expect_err("is refused"), @"the file does not exist");
 }
 
 #[test]
@@ -177,10 +259,10 @@ fn an_image_that_claims_more_than_it_can_hold_is_refused_before_it_is_allocated(
     let mut jpeg = file("jpeg");
     let frame = jpeg.windows(2).position(|pair| pair == [0xFF, 0xC0]).expect("has a frame");
     jpeg[frame + 5..frame + 9].copy_from_slice(&[0x3F, 0xFF, 0x3F, 0xFF]);
-    let reason = decode_image(&jpeg, None).expect_err("is refused");
+    let reason = decode_image(&jpeg, None, Colour::Luma).expect_err("is refused");
     assert!(reason.contains("16383×16383 pixels in"), "{reason}");
     jpeg[frame + 5..frame + 9].copy_from_slice(&[0xFF, 0xFF, 0xFF, 0xFF]);
-    let reason = decode_image(&jpeg, None).expect_err("is refused");
+    let reason = decode_image(&jpeg, None, Colour::Luma).expect_err("is refused");
     assert!(reason.contains("65535×65535 pixels are more than are read"), "{reason}");
 
     let mut png = file("png 16 bits");
@@ -190,7 +272,7 @@ fn an_image_that_claims_more_than_it_can_hold_is_refused_before_it_is_allocated(
         // The checksum of the header chunk must fit, or that alone is refused.
         let checksum = crc32(&png[12..29]);
         png[29..33].copy_from_slice(&checksum.to_be_bytes());
-        let reason = decode_image(&png, None).expect_err("is refused");
+        let reason = decode_image(&png, None, Colour::Luma).expect_err("is refused");
         assert!(reason.contains(expected), "{reason}");
     }
 }

@@ -6,14 +6,14 @@ use tiff::ColorType;
 use tiff::decoder::{Decoder, DecodingResult, Limits};
 use tiff::tags::Tag;
 
-use super::{MOST_PIXEL_BYTES, RawImage, Samples, check_size, grey};
+use super::{Colour, MOST_PIXEL_BYTES, RawImage, Samples, check_size, planes};
 
 /// None of the compressions packs more bytes into one: deflate 1032 (RFC 1951), LZW and PackBits fewer
 /// but for LZW's longest codes, which hold up to 4096 bytes in a byte and a half.
 const MOST_BYTES_PER_BYTE: u64 = 2800;
 
 /// The image and its orientation.
-pub(super) fn decode(bytes: &[u8]) -> Result<(RawImage, u8), String> {
+pub(super) fn decode(bytes: &[u8], colour: Colour) -> Result<(RawImage, u8), String> {
     let broken = |error: tiff::TiffError| format!("it does not decode ({error})");
     let mut limits = Limits::default();
     limits.decoding_buffer_size = MOST_PIXEL_BYTES as usize;
@@ -24,7 +24,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(RawImage, u8), String> {
     }
     let (width, height) = decoder.dimensions().map_err(broken)?;
     let (width, height) = (width as usize, height as usize);
-    let colour = decoder.colortype().map_err(broken)?;
+    let kind = decoder.colortype().map_err(broken)?;
     // TIFF 6.0, SampleFormat: 1 unsigned, 2 signed, 3 floating point.
     let format = decoder.find_tag_unsigned_vec::<u16>(Tag::SampleFormat).ok().flatten();
     if format.is_some_and(|formats| formats.contains(&3)) {
@@ -34,7 +34,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(RawImage, u8), String> {
                 .to_owned(),
         );
     }
-    let (channels, depth) = match colour {
+    let (channels, depth) = match kind {
         ColorType::Gray(depth @ (8 | 16)) => (1, depth),
         ColorType::GrayA(depth @ (8 | 16)) => (2, depth),
         ColorType::RGB(depth @ (8 | 16)) => (3, depth),
@@ -51,17 +51,13 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(RawImage, u8), String> {
     let orientation = decoder.find_tag_unsigned(Tag::Orientation).ok().flatten().unwrap_or(1);
     // The decoder itself inverts what counts from white.
     let samples = match decoder.read_image().map_err(broken)? {
-        DecodingResult::U8(values) => Samples::U8(grey(values, channels)),
-        DecodingResult::U16(values) => Samples::U16(grey(values, channels)),
+        DecodingResult::U8(values) => Samples::U8(planes(values, channels, colour)),
+        DecodingResult::U16(values) => Samples::U16(planes(values, channels, colour)),
         _ => return Err("it holds signed numbers; save it with 16 bits, unsigned".to_owned()),
     };
-    let held = match &samples {
-        Samples::U8(values) => values.len(),
-        Samples::U16(values) => values.len(),
-        Samples::F32(values) => values.len(),
-    };
-    if held != width * height {
-        return Err(format!("it holds {held} pixels instead of {width}×{height}"));
+    let (held, pixels) = (samples.len(), width * height);
+    if held != pixels && held != 3 * pixels {
+        return Err(format!("it holds {held} samples, and {width}×{height} pixels need {pixels}"));
     }
-    Ok((RawImage { width, height, planes: 1, samples, depth }, orientation))
+    Ok((RawImage::new(width, height, samples, depth), orientation))
 }

@@ -125,6 +125,17 @@ pub(super) fn names<'a>(vocabularies: &[&'a Vocabulary]) -> Vec<&'a str> {
     names
 }
 
+/// The columns of tables that no head reads.
+pub(super) fn unread<'a>(vocabularies: &[&'a Vocabulary]) -> Vec<&'a str> {
+    let mut columns: Vec<&str> = Vec::new();
+    for column in vocabularies.iter().flat_map(|vocabulary| &vocabulary.unread) {
+        if !columns.contains(&column.as_str()) {
+            columns.push(column);
+        }
+    }
+    columns
+}
+
 /// The known name most like `name`, if one is like it at all.
 pub(in crate::data) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = |other: &str| strsim::jaro_winkler(&name.to_lowercase(), &other.to_lowercase());

@@ -210,3 +210,51 @@ fn wrong_bindings_of_sources_are_named() {
     a `multiclass` head takes classes of one kind: "PA", "AP", "Lateral"; or "Frontal", "Lateral"; or "Female", "Male"; or "PA", "AP"
     "#);
 }
+
+/// Arrays with targets for these heads.
+fn arrays(sources: &str, targets: &str) -> DataConfig {
+    let text = match sources {
+        "" => format!("[arrays]\nimages = 'x.npy'\ntargets = {{ {targets} }}"),
+        nih => format!(
+            "[[sources]]\nnih = {{ root = 'y' }}\n{nih}\n[[sources]]\n\
+             arrays = {{ images = 'x.npy', targets = {{ {targets} }} }}"
+        ),
+    };
+    toml::from_str(&format!("image = {{ size = [32, 32] }}\n{text}")).expect("reads")
+}
+
+#[test]
+fn a_head_without_a_target_is_told_which_targets_there_are() {
+    let heads = [head("pressure", "regression", &["p"]), head("kind", "multiclass", &["a", "b"])];
+    let said = |sources, targets| said(check_labels(&arrays(sources, targets), &heads));
+    insta::assert_snapshot!(said("", "presure = 'p.npy', kind = 'k.npy'"), @r#"
+    Setting { source: None, keys: ["arrays", "targets"], entry: None }: there is no target for the head `pressure`
+    did you mean to call `presure` `pressure`? a target has the name of its head; the targets are: kind, presure
+    "#);
+    insta::assert_snapshot!(said("", "kind = 'k.npy'"), @r#"
+    Setting { source: None, keys: ["arrays", "targets"], entry: None }: there is no target for the head `pressure`
+    a target has the name of its head; the targets are: kind
+    "#);
+    insta::assert_snapshot!(said("", ""), @r#"
+    Setting { source: None, keys: ["arrays", "targets"], entry: None }: there is no target for the head `pressure`
+    a target has the name of its head; there are no targets
+    "#);
+    insta::assert_snapshot!(said("heads = ['kind']", "kind = 'k.npy'"), @r#"
+    Setting { source: Some(1), keys: ["arrays", "targets"], entry: None }: there is no target for the head `pressure`
+    a target has the name of its head; the targets are: kind
+    "#);
+    // A target that no head is called like does no harm beside those that are needed.
+    let more = "pressure = 'p.npy', kind = 'k.npy', volume = 'v.npy'";
+    assert_eq!(check_labels(&arrays("", more), &heads), Ok(()));
+}
+
+#[test]
+fn arrays_have_no_names_that_labels_could_be_renamed_to() {
+    let heads = [head("kind", "multiclass", &["a", "b"])];
+    let text = "image = { size = [32, 32] }\n[[sources]]\nlabels = { a = 'first' }\n\
+                arrays = { images = 'x.npy', targets = { kind = 'k.npy' } }";
+    insta::assert_snapshot!(said(check_labels(&toml::from_str(text).expect("reads"), &heads)), @r#"
+    Setting { source: Some(0), keys: ["labels", "a"], entry: None }: arrays have no names of labels
+    remove it: the columns of a target are the labels of its head, in their order
+    "#);
+}

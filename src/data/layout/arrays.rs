@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::check::SettingFault;
 use super::{Column, Kind, Layout, List, Row, Vocabulary};
-use crate::data::config::{ArraysConfig, Uncertain};
+use crate::data::config::{ArraysConfig, ImageConfig, Uncertain};
 use crate::data::error::DataError;
 use crate::data::npy::Array;
 use crate::data::opened::note_numbers;
@@ -35,7 +35,33 @@ impl Layout for ArraysConfig {
                 }
             }
         }
-        Vocabulary { columns }
+        let targets = Some(self.targets.keys().cloned().collect());
+        Vocabulary { targets, ..Vocabulary::of(columns) }
+    }
+
+    fn configured_root(&self) -> Option<&Path> {
+        self.root.as_deref()
+    }
+
+    fn check_images(&self, image: &ImageConfig) -> Result<(), DataError> {
+        let (path, array) = self.open(&self.images)?;
+        let channels = image.channels as u64;
+        let &[_, planes, _, last] = array.shape() else { return Ok(()) };
+        if planes == 1 || planes == channels {
+            return Ok(());
+        }
+        let shape = array.shape();
+        let reason = match last == channels || matches!(last, 1 | 3 | 4) {
+            true => format!(
+                "its shape {shape:?} looks like [images, height, width, channels], and channels come \
+                 second here: save numpy.ascontiguousarray(images.transpose(0, 3, 1, 2))"
+            ),
+            false => format!(
+                "its shape is {shape:?}, so its images have {planes} channels, and \
+                 `data.image.channels` is {channels}"
+            ),
+        };
+        Err(malformed(&path, reason))
     }
 
     fn lists(&self) -> &[List] {
@@ -84,10 +110,6 @@ impl Layout for ArraysConfig {
             });
         }
         Ok(lists)
-    }
-
-    fn root(&self) -> PathBuf {
-        self.root.clone().unwrap_or_default()
     }
 
     fn uncertain(&self) -> Option<&Uncertain> {

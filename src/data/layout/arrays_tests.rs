@@ -50,6 +50,48 @@ fn without_a_split_all_images_are_for_training_and_each_is_a_patient() {
     assert_eq!(patients, ["0", "1", "2", "3", "4", "5"]);
 }
 
+/// An array of zeros of that shape, 8 bits a number.
+fn zeros(path: &Path, shape: &[usize]) {
+    let sides: String = shape.iter().map(|side| format!("{side}, ")).collect();
+    let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({sides}), }}");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((118_u16).to_le_bytes());
+    bytes.extend(format!("{text:<117}\n").into_bytes());
+    bytes.resize(bytes.len() + shape.iter().product::<usize>(), 0);
+    std::fs::write(path, bytes).expect("is written");
+}
+
+#[test]
+fn channels_that_are_not_those_of_the_configuration_are_seen_without_reading_an_image() {
+    let folder = tempfile::tempdir().expect("is made");
+    let path = folder.path().join("x.npy");
+    let config: ArraysConfig =
+        toml::from_str(&format!("images = {path:?}\ntargets = {{}}")).expect("reads");
+    let check = |shape: &[usize], channels: usize| {
+        zeros(&path, shape);
+        let image = format!("size = [32, 32]\nchannels = {channels}");
+        let checked = config.check_images(&toml::from_str(&image).expect("reads"));
+        let said = checked.map_err(|error| error.to_string());
+        said.map_err(|said| said.replace(&format!("{}/", folder.path().display()), ""))
+    };
+    for (shape, channels) in [
+        (&[5, 8, 9][..], 1),
+        (&[5, 8, 9], 3),
+        (&[5, 1, 8, 9], 1),
+        (&[5, 1, 8, 9], 3),
+        (&[5, 3, 8, 9], 3),
+        (&[5, 2, 8, 2], 2),
+    ] {
+        assert_eq!(check(shape, channels), Ok(()), "{shape:?}");
+    }
+    let said = |shape, channels| check(shape, channels).expect_err("is refused");
+    insta::assert_snapshot!(said(&[5, 8, 9, 1], 1), @"array `x.npy`: its shape [5, 8, 9, 1] looks like [images, height, width, channels], and channels come second here: save numpy.ascontiguousarray(images.transpose(0, 3, 1, 2))");
+    insta::assert_snapshot!(said(&[5, 8, 9, 3], 3), @"array `x.npy`: its shape [5, 8, 9, 3] looks like [images, height, width, channels], and channels come second here: save numpy.ascontiguousarray(images.transpose(0, 3, 1, 2))");
+    insta::assert_snapshot!(said(&[5, 8, 9, 7], 7), @"array `x.npy`: its shape [5, 8, 9, 7] looks like [images, height, width, channels], and channels come second here: save numpy.ascontiguousarray(images.transpose(0, 3, 1, 2))");
+    insta::assert_snapshot!(said(&[5, 3, 8, 9], 1), @"array `x.npy`: its shape is [5, 3, 8, 9], so its images have 3 channels, and `data.image.channels` is 1");
+    insta::assert_snapshot!(said(&[5, 2, 8, 9], 3), @"array `x.npy`: its shape is [5, 2, 8, 9], so its images have 2 channels, and `data.image.channels` is 3");
+}
+
 #[test]
 fn arrays_that_do_not_fit_say_which_and_why() {
     let said = |settings: &str| {

@@ -1,5 +1,6 @@
 //! What can be wrong with a layout's settings, told before any file is read.
 
+use std::fmt;
 use std::path::Path;
 
 use super::super::config::{Uncertain, UncertainPolicy};
@@ -33,6 +34,22 @@ pub enum FaultPlace {
         /// The entry, where the last key is an array's.
         entry: Option<usize>,
     },
+}
+
+impl fmt::Display for FaultPlace {
+    /// The key, its parts as they are, without quotes.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Head { head } => write!(formatter, "heads[{head}].labels"),
+            Self::Label { head, label } => write!(formatter, "heads[{head}].labels[{label}]"),
+            Self::Setting { source, keys, entry } => {
+                write!(formatter, "data")?;
+                source.iter().try_for_each(|source| write!(formatter, ".sources[{source}]"))?;
+                keys.iter().try_for_each(|key| write!(formatter, ".{key}"))?;
+                entry.iter().try_for_each(|entry| write!(formatter, "[{entry}]"))
+            }
+        }
+    }
 }
 
 /// A setting of the data, or a label of a head, that cannot be.

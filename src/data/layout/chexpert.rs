@@ -2,7 +2,7 @@
 //! the images they name, in the original's or the small version's paths.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::check::{SettingFault, check_choice, check_root};
 use super::sheet::{Fields, Sheet, expected_folder};
@@ -57,6 +57,10 @@ impl Layout for ChexpertConfig {
         vocabulary()
     }
 
+    fn configured_root(&self) -> Option<&Path> {
+        Some(&self.root)
+    }
+
     fn lists(&self) -> &[List] {
         &[List::Train, List::Validation]
     }
@@ -68,10 +72,6 @@ impl Layout for ChexpertConfig {
         wanted: &[List],
     ) -> Result<BTreeMap<List, Vec<Row>>, DataError> {
         read(&self.root, self.views.as_deref(), vocabulary, needed, wanted)
-    }
-
-    fn root(&self) -> PathBuf {
-        self.root.clone()
     }
 
     fn uncertain(&self) -> Option<&Uncertain> {
@@ -91,7 +91,7 @@ pub(super) fn vocabulary() -> Vocabulary {
     columns.push(Column::classes("side", &[SIDE], &["Frontal", "Lateral"]));
     columns.push(Column::classes("sex", &[SEX], &["Female", "Male"]));
     columns.push(Column::new(AGE, &[AGE], Kind::Number));
-    Vocabulary { columns }
+    Vocabulary::of(columns)
 }
 
 /// A finding as CheXpert and MIMIC-CXR have it: 0 to 1, or −1.
@@ -351,10 +351,10 @@ mod tests {
     fn a_missing_table_says_what_the_folder_should_hold() {
         let folder = tempfile::tempdir().expect("is made");
         let root = folder.path().join("root");
-        insta::assert_snapshot!(said(read_table(&root, TRAIN, &[])), @r#"
+        insta::assert_snapshot!(said(read_table(&root, TRAIN, &[])), @r"
         there is no `root/train.csv`
-        expected a folder in CheXpert's layout: `train.csv` and the images it names, such as `train/patient00001/study1/view1_frontal.jpg`; there is no folder `root`
-        "#);
+        expected a folder in CheXpert's layout: `train.csv` and the images it names, such as `train/patient00001/study1/view1_frontal.jpg`
+        ");
         fs::create_dir_all(root.join("inner")).expect("is made");
         insta::assert_snapshot!(said(read_table(&root, TRAIN, &[])), @r#"
         there is no `root/train.csv`

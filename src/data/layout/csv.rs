@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::check::SettingFault;
+use super::sheet::one_of;
 use super::{Column, Kind, Layout, List, Row, Vocabulary};
 use crate::data::config::{CsvConfig, Uncertain};
 use crate::data::error::DataError;
+use crate::data::labels::nearest;
 use crate::data::table::{Table, TableRow};
 use crate::model::{HeadConfig, Task};
 
@@ -36,7 +38,20 @@ impl Layout for CsvConfig {
                 }
             }
         }
-        Vocabulary { columns }
+        Vocabulary::of(columns)
+    }
+
+    fn configured_root(&self) -> Option<&Path> {
+        self.root.as_deref()
+    }
+
+    fn label_columns(&self) -> Option<Result<Vec<String>, DataError>> {
+        let others = [Some(&self.image), self.patient.as_ref(), self.split.as_ref()];
+        let header = Table::header(&self.table, || self.missing());
+        Some(header.map(|mut header| {
+            header.retain(|column| !others.contains(&Some(column)));
+            header
+        }))
     }
 
     fn lists(&self) -> &[List] {
@@ -52,8 +67,7 @@ impl Layout for CsvConfig {
         needed: &[usize],
         wanted: &[List],
     ) -> Result<BTreeMap<List, Vec<Row>>, DataError> {
-        let missing = || "`data.csv.table` names no file; write its path".to_owned();
-        let table = Table::read(&self.table, missing)?;
+        let table = Table::read(&self.table, || self.missing())?;
         let columns = self.find(&table, vocabulary, needed)?;
         let root = self.root();
         let mut lists: BTreeMap<List, Vec<Row>> =
@@ -77,6 +91,31 @@ impl Layout for CsvConfig {
         Some(&self.uncertain)
     }
 
+    fn check_heads(&self, heads: &[HeadConfig]) -> Result<(), SettingFault> {
+        let mut known: Vec<&str> = Vec::new();
+        for head in heads {
+            match head.task {
+                Task::Multiclass => known.push(&head.name),
+                _ => known.extend(head.labels.iter().map(String::as_str)),
+            }
+        }
+        let Some(key) = self.columns.keys().find(|key| !known.contains(&key.as_str())) else {
+            return Ok(());
+        };
+        let message = match heads.iter().find(|head| head.labels.contains(key)) {
+            Some(head) => format!(
+                "`{key}` is a class of the head `{0}`, whose classes stand in one column: write `{0}`",
+                head.name
+            ),
+            None => format!("no head has a label `{key}` here"),
+        };
+        let meant = nearest(key, &known).map(|known| format!("did you mean `{known}`? "));
+        let help = "write `columns = { LABEL = \"column\" }`; for a `multiclass` head its name stands in \
+                    place of a label";
+        let fault = SettingFault::new("columns", message, meant.unwrap_or_default() + help);
+        Err(SettingFault { keys: vec!["columns".to_owned(), key.clone()], ..fault })
+    }
+
     fn check(&self) -> Result<(), SettingFault> {
         let empty = [
             ("table", self.table.as_os_str().is_empty(), "write the table's path"),
@@ -90,6 +129,11 @@ impl Layout for CsvConfig {
 }
 
 impl CsvConfig {
+    /// What to do where there is no table.
+    fn missing(&self) -> String {
+        "`table` names no file; correct its path".to_owned()
+    }
+
     fn find<'a>(
         &self,
         table: &Table,
@@ -165,13 +209,8 @@ impl Columns<'_> {
 
 /// The field as a number; NaN where it says that nothing is known.
 fn value(row: &TableRow<'_>, column: usize, kind: &Kind) -> Result<f32, DataError> {
-    let text = row.at(column);
-    // What R and pandas write for an unknown value.
-    if matches!(text, "" | "NA" | "NaN" | "nan" | "None" | "null") {
-        return Ok(f32::NAN);
-    }
     match kind {
-        Kind::Finding => match text.to_lowercase().as_str() {
+        Kind::Finding => match row.at(column).to_lowercase().as_str() {
             "true" => Ok(1.0),
             "false" => Ok(0.0),
             _ => row.number(column, EXPECTED_LABEL, |label| {
@@ -179,12 +218,31 @@ fn value(row: &TableRow<'_>, column: usize, kind: &Kind) -> Result<f32, DataErro
             }),
         },
         Kind::Number => row.number(column, "a number or nothing", f32::is_finite),
-        Kind::Classes(classes) => classes
-            .iter()
-            .position(|class| class == text)
-            .map(|class| class as f32)
-            .ok_or_else(|| row.bad(column, "one of the head's labels or nothing")),
+        Kind::Classes(classes) => class(row, column, classes),
     }
+}
+
+/// More classes than these fill a screen.
+const MANY: usize = 20;
+
+/// The number of the class. A head may well have a class `None`, so that classes are looked for before
+/// what stands for "unknown".
+fn class(row: &TableRow<'_>, column: usize, classes: &[String]) -> Result<f32, DataError> {
+    let text = row.at(column);
+    if let Some(class) = classes.iter().position(|class| class == text) {
+        return Ok(class as f32);
+    }
+    if row.is_unknown(column) {
+        return Ok(f32::NAN);
+    }
+    let all: Vec<&str> = classes.iter().map(String::as_str).collect();
+    let shown: Vec<String> = all.iter().take(MANY).map(|class| format!("`{class}`")).collect();
+    let more = match classes.len().saturating_sub(MANY) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let expected = format!("one of the head's labels ({}{more}) or nothing", shown.join(", "));
+    Err(row.bad(column, one_of(&expected, text, &all)))
 }
 
 #[cfg(test)]
@@ -271,6 +329,39 @@ e.png,p4,train,0.25,,60
         assert_eq!(rows[2].patient, "sub/c.png");
     }
 
+    #[test]
+    fn a_class_may_be_called_what_else_means_unknown() {
+        let folder = tempfile::tempdir().expect("is made");
+        let path = folder.path().join("t.csv");
+        fs::write(&path, "image,grade\na.png,None\nb.png,N/A\nc.png,mild\n").expect("is written");
+        let config = format!("table = {path:?}\nimage = 'image'");
+        let config: CsvConfig = toml::from_str(&config).expect("reads");
+        let head = "name = 'grade'\ntask = 'multiclass'\nlabels = ['None', 'mild', 'severe']";
+        let vocabulary = config.vocabulary(&[toml::from_str(head).expect("reads")]);
+        let lists = config.read(&vocabulary, &[0], &[List::Train]).expect("reads");
+        let classes: Vec<String> =
+            lists[&List::Train].iter().map(|row| row.values[0].to_string()).collect();
+        assert_eq!(classes, ["0", "NaN", "1"]);
+    }
+
+    #[test]
+    fn columns_for_labels_that_no_head_has_are_refused() {
+        let said = |columns: &str| {
+            let config = format!("table = 't.csv'\nimage = 'file'\ncolumns = {{ {columns} }}");
+            let config: CsvConfig = toml::from_str(&config).expect("reads");
+            let fault = config.check_heads(&heads()).expect_err("is refused");
+            format!("{}: {}\n{}", fault.keys.join("."), fault.message, fault.help)
+        };
+        insta::assert_snapshot!(said("Edma = 'x'"), @r#"
+        columns.Edma: no head has a label `Edma` here
+        did you mean `Edema`? write `columns = { LABEL = "column" }`; for a `multiclass` head its name stands in place of a label
+        "#);
+        insta::assert_snapshot!(said("PA = 'x'"), @r#"
+        columns.PA: `PA` is a class of the head `projection`, whose classes stand in one column: write `projection`
+        write `columns = { LABEL = "column" }`; for a `multiclass` head its name stands in place of a label
+        "#);
+    }
+
     fn said(table: &str, settings: &str) -> String {
         let (folder, lists) = read(table, settings, &[List::Train, List::Validation]);
         let message = lists.expect_err("is refused").to_string();
@@ -284,7 +375,10 @@ e.png,p4,train,0.25,,60
         insta::assert_snapshot!(with("file,who", "path,patient"), @"`t.csv`, line 1: the columns `file`, `who` are missing (found: path, patient, part, Edema present, view, Age)");
         insta::assert_snapshot!(with("1,PA", "2,PA"), @"`t.csv`, line 2, column `Edema present`: `2` is not 1 or true (positive), 0 or false (negative), a number between, -1 (uncertain) or nothing");
         insta::assert_snapshot!(with("1,PA", "maybe,PA"), @"`t.csv`, line 2, column `Edema present`: `maybe` is not 1 or true (positive), 0 or false (negative), a number between, -1 (uncertain) or nothing");
-        insta::assert_snapshot!(with("1,PA", "1,PAX"), @"`t.csv`, line 2, column `view`: `PAX` is not one of the head's labels or nothing");
+        insta::assert_snapshot!(with("1,PA", "1,PAX"), @"`t.csv`, line 2, column `view`: `PAX` is not one of the head's labels (`AP`, `PA`) or nothing; did you mean `PA`?");
+        insta::assert_snapshot!(with("1,PA", "1,pa"), @"`t.csv`, line 2, column `view`: `pa` is not one of the head's labels (`AP`, `PA`) or nothing; did you mean `PA`?");
+        insta::assert_snapshot!(with("1,PA", "1,oblique"), @"`t.csv`, line 2, column `view`: `oblique` is not one of the head's labels (`AP`, `PA`) or nothing");
+        insta::assert_snapshot!(with("31.5", "\"31,5\""), @"`t.csv`, line 2, column `Age`: `31,5` is not a number or nothing; numbers are written with a decimal point: `31.5`");
         insta::assert_snapshot!(with("31.5", "inf"), @"`t.csv`, line 2, column `Age`: `inf` is not a number or nothing");
         insta::assert_snapshot!(with("VAL", "later"), @"`t.csv`, line 4, column `part`: `later` is not train, valid (or validation, val, validate, dev) or test");
         insta::assert_snapshot!(with("a.png", ""), @"`t.csv`, line 2, column `file`: `` is not the path of an image");

@@ -3,7 +3,7 @@
 //! official lists.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::check::{SettingFault, check_choice, check_root};
 use super::chexpert::{EXPECTED_LABEL, FINDINGS, VIEWS_OFFERED, is_label, view_class};
@@ -31,7 +31,11 @@ impl Layout for MimicConfig {
         let mut columns: Vec<Column> = FINDINGS.map(Column::finding).into();
         columns.push(Column::classes("view", &[VIEW], &["PA", "AP", "Lateral"]));
         columns.push(Column::classes("side", &[VIEW], &["Frontal", "Lateral"]));
-        Vocabulary { columns }
+        Vocabulary::of(columns)
+    }
+
+    fn configured_root(&self) -> Option<&Path> {
+        Some(&self.root)
     }
 
     fn lists(&self) -> &[List] {
@@ -48,10 +52,6 @@ impl Layout for MimicConfig {
         let needed: Vec<&str> = vocabulary.sources(needed).collect();
         let studies = self.read_labels(&needed)?;
         self.read_images(&lists, &studies, wanted)
-    }
-
-    fn root(&self) -> PathBuf {
-        self.root.clone()
     }
 
     fn uncertain(&self) -> Option<&Uncertain> {

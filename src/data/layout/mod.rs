@@ -25,15 +25,34 @@ pub use check::{Fault, FaultPlace};
 pub(super) use check::{SettingFault, check_policies, check_uncertain_labels};
 pub use chexpert::FINDINGS;
 
-use super::config::{DataConfig, SourceConfig, Uncertain, UncertainPolicy};
+use super::config::{DataConfig, ImageConfig, SourceConfig, Uncertain, UncertainPolicy};
 use super::error::DataError;
 use crate::model::HeadConfig;
 
 /// A data set's layout: implemented by the configuration of each.
 pub(super) trait Layout {
     /// What a row tells about an image, in the order of [`Row::values`]. Pure; `heads` matter only
-    /// where the user's configuration, not the layout, names the columns.
+    /// where the user's configuration, not the layout, names the columns. Their labels are as this
+    /// data set calls them.
     fn vocabulary(&self, heads: &[HeadConfig]) -> Vocabulary;
+
+    /// The folder that the images' paths begin in, where the configuration names one that must be
+    /// there.
+    fn configured_root(&self) -> Option<&Path> {
+        None
+    }
+
+    /// The columns of its table that may hold labels, where only the table says which there are.
+    /// Reads the table's header.
+    fn label_columns(&self) -> Option<Result<Vec<String>, DataError>> {
+        None
+    }
+
+    /// Refuses images that cannot become what `image` says, as far as that is seen without reading
+    /// one (of arrays, the shape).
+    fn check_images(&self, _image: &ImageConfig) -> Result<(), DataError> {
+        Ok(())
+    }
 
     /// The lists that the data set's authors drew up. Pure.
     fn lists(&self) -> &[List];
@@ -51,13 +70,20 @@ pub(super) trait Layout {
     ) -> Result<BTreeMap<List, Vec<Row>>, DataError>;
 
     /// The folder that the images' paths begin in, which may differ from one machine to the next.
-    fn root(&self) -> PathBuf;
+    fn root(&self) -> PathBuf {
+        self.configured_root().map_or_else(PathBuf::new, Path::to_path_buf)
+    }
 
     /// What uncertain labels become in training, for layouts that have such labels.
     fn uncertain(&self) -> Option<&Uncertain>;
 
     /// Whether it needs to be made before it is read (the phantom).
     fn prepare(&self, _progress: &mut dyn FnMut(usize, usize)) -> Result<(), DataError> {
+        Ok(())
+    }
+
+    /// The settings that are about labels, against the heads that there are. Pure.
+    fn check_heads(&self, _heads: &[HeadConfig]) -> Result<(), SettingFault> {
         Ok(())
     }
 
@@ -162,9 +188,17 @@ impl Lists {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Vocabulary {
     pub columns: Vec<Column>,
+    /// Where targets are given head by head (arrays): the heads that have one, by the configuration.
+    pub targets: Option<Vec<String>>,
+    /// The columns of its table that no head reads, where the table says which there are.
+    pub unread: Vec<String>,
 }
 
 impl Vocabulary {
+    pub fn of(columns: Vec<Column>) -> Self {
+        Self { columns, targets: None, unread: Vec::new() }
+    }
+
     /// The columns of their tables that the columns at `places` are read from.
     pub fn sources<'a>(&'a self, places: &'a [usize]) -> impl Iterator<Item = &'a str> {
         places.iter().flat_map(|place| self.columns[*place].sources.iter().map(String::as_str))

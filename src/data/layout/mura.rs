@@ -2,7 +2,7 @@
 //! folder saying whether it is abnormal.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::check::{SettingFault, check_choice, check_root};
 use super::sheet::{Fields, Sheet, expected_folder};
@@ -39,7 +39,11 @@ impl Layout for MuraConfig {
         let mut columns = vec![abnormal("Abnormal")];
         columns.extend(PARTS.map(|(part, _)| abnormal(&format!("Abnormal {part}"))));
         columns.push(Column::classes("part", &[PATH], &PARTS.map(|(part, _)| part)));
-        Vocabulary { columns }
+        Vocabulary::of(columns)
+    }
+
+    fn configured_root(&self) -> Option<&Path> {
+        Some(&self.root)
     }
 
     fn lists(&self) -> &[List] {
@@ -70,10 +74,6 @@ impl Layout for MuraConfig {
             lists.extend(rows.done(&table, "has one of the `parts`")?);
         }
         Ok(lists)
-    }
-
-    fn root(&self) -> PathBuf {
-        self.root.clone()
     }
 
     fn uncertain(&self) -> Option<&Uncertain> {

@@ -57,7 +57,11 @@ impl Layout for NihConfig {
         columns.push(Column::classes("view", &[VIEW], &["PA", "AP"]));
         columns.push(Column::classes("sex", &[SEX], &["Female", "Male"]));
         columns.push(Column::new("Age", &[AGE], Kind::Number));
-        Vocabulary { columns }
+        Vocabulary::of(columns)
+    }
+
+    fn configured_root(&self) -> Option<&Path> {
+        Some(&self.root)
     }
 
     fn lists(&self) -> &[List] {
@@ -99,10 +103,6 @@ impl Layout for NihConfig {
             return Err(DataError::MalformedTable { table: listed.file.clone(), line, reason });
         }
         rows.done(&table, if self.views.is_some() { "has one of the `views`" } else { "is there" })
-    }
-
-    fn root(&self) -> PathBuf {
-        self.root.clone()
     }
 
     fn uncertain(&self) -> Option<&Uncertain> {

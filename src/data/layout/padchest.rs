@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::check::{SettingFault, check_choice, check_root};
 use super::padchest_labels::LABELS;
@@ -59,7 +59,11 @@ impl Layout for PadchestConfig {
         columns.push(Column::classes("side", &[PROJECTION], &["Frontal", "Lateral"]));
         columns.push(Column::classes("sex", &[SEX], &["Female", "Male"]));
         columns.push(Column::new("Age", &[BIRTH, STUDY_DATE], Kind::Number));
-        Vocabulary { columns }
+        Vocabulary::of(columns)
+    }
+
+    fn configured_root(&self) -> Option<&Path> {
+        Some(&self.root)
     }
 
     fn lists(&self) -> &[List] {
@@ -99,10 +103,6 @@ impl Layout for PadchestConfig {
             Ok(())
         })?;
         rows.done(&table, "is chosen by `views` and `physicians_only`")
-    }
-
-    fn root(&self) -> PathBuf {
-        self.root.clone()
     }
 
     fn uncertain(&self) -> Option<&Uncertain> {

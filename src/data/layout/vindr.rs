@@ -57,7 +57,11 @@ const EXTENSIONS: [&str; 5] = ["dicom", "dcm", "png", "jpg", "jpeg"];
 
 impl Layout for VindrConfig {
     fn vocabulary(&self, _heads: &[HeadConfig]) -> Vocabulary {
-        Vocabulary { columns: FINDINGS.map(Column::finding).into() }
+        Vocabulary::of(FINDINGS.map(Column::finding).into())
+    }
+
+    fn configured_root(&self) -> Option<&Path> {
+        Some(&self.root)
     }
 
     fn lists(&self) -> &[List] {
@@ -74,10 +78,6 @@ impl Layout for VindrConfig {
         let lists = [(List::Train, "train"), (List::Test, "test")];
         let wanted = lists.into_iter().filter(|(list, _)| wanted.contains(list));
         wanted.map(|(list, name)| Ok((list, self.read_list(name, &needed)?))).collect()
-    }
-
-    fn root(&self) -> PathBuf {
-        self.root.clone()
     }
 
     fn uncertain(&self) -> Option<&Uncertain> {

@@ -77,9 +77,9 @@ fn an_epoch_resumed_at_any_batch_goes_on_as_if_never_stopped() {
 #[test]
 fn resuming_decodes_nothing_of_the_batches_before() {
     static READ: Mutex<Vec<std::path::PathBuf>> = Mutex::new(Vec::new());
-    fn noting(sample: &Sample, size: [usize; 2]) -> Result<RawImage, String> {
+    fn noting(sample: &Sample, image: &ImageConfig) -> Result<RawImage, String> {
         READ.lock().expect("no one panics").push(sample.path.clone());
-        read_sample(sample, size)
+        read_sample(sample, image)
     }
     let shared =
         Shared { dataset: PHANTOM.1.clone(), config: settings(), cache: uncached(), read: noting };
@@ -114,7 +114,7 @@ fn images_and_targets_belong_together() {
         assert_eq!(batch.targets, PHANTOM.1.targets(&batch.indices));
         for (place, &index) in batch.indices.iter().enumerate() {
             let path = &PHANTOM.1.samples()[index].path;
-            let image = read_image(path, None, None).expect("reads");
+            let image = read_image(path, None, None, Colour::Luma).expect("reads");
             let plane = Resized::of(resize(&image, [32, 36], settings().image.fit)).levels;
             assert!(batch.images[place * 32 * 36..(place + 1) * 32 * 36] == plane);
         }
@@ -230,9 +230,9 @@ fn an_epoch_dropped_early_stops_its_threads() {
 #[test]
 fn a_panic_in_a_worker_is_an_error_and_not_a_hang() {
     within_seconds(|| {
-        fn failing(sample: &Sample, size: [usize; 2]) -> Result<RawImage, String> {
+        fn failing(sample: &Sample, image: &ImageConfig) -> Result<RawImage, String> {
             assert!(sample.path != PHANTOM.1.samples()[9].path, "out of luck");
-            read_sample(sample, size)
+            read_sample(sample, image)
         }
         let config = LoaderConfig { sampler: Sampler::Sequential, ..settings() };
         let shared =
@@ -248,9 +248,9 @@ fn a_panic_in_a_worker_is_an_error_and_not_a_hang() {
 #[test]
 fn the_prefetch_bounds_what_is_decoded_ahead() {
     static READ: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    fn counting(sample: &Sample, size: [usize; 2]) -> Result<RawImage, String> {
+    fn counting(sample: &Sample, image: &ImageConfig) -> Result<RawImage, String> {
         READ.fetch_add(1, Ordering::Relaxed);
-        read_sample(sample, size)
+        read_sample(sample, image)
     }
     let config = LoaderConfig { batch_size: 4, prefetch: 2, ..settings() };
     let shared = Shared { dataset: PHANTOM.1.clone(), config, cache: uncached(), read: counting };
@@ -262,4 +262,58 @@ fn the_prefetch_bounds_what_is_decoded_ahead() {
     }
     thread::sleep(Duration::from_millis(100));
     assert_eq!(READ.load(Ordering::Relaxed), 12);
+}
+
+#[test]
+fn three_channels_keep_colours_and_one_has_luma_from_one_cache_folder() {
+    #[derive(serde::Deserialize)]
+    struct Case {
+        name: String,
+        file: String,
+        pixels: Vec<u32>,
+    }
+    let fixture = include_str!("../../../tests/fixtures/data_colours.json");
+    let cases: Vec<Case> = serde_json::from_str(fixture).expect("the fixture reads");
+    let case = cases.into_iter().find(|case| case.name == "png colour").expect("is there");
+    let byte = |at: usize| u8::from_str_radix(&case.file[at..at + 2], 16).expect("hexadecimal");
+    let file: Vec<u8> = (0..case.file.len()).step_by(2).map(byte).collect();
+    let folder = tempfile::tempdir().expect("is made");
+    fs::write(folder.path().join("a.png"), &file).expect("is written");
+    fs::write(folder.path().join("b.png"), &file).expect("is written");
+    let table = folder.path().join("t.csv");
+    fs::write(&table, "image,h,use\na.png,1,train\nb.png,0,valid\n").expect("is written");
+    let head = toml::from_str("name = 'h'\ntask = 'binary'\nlabels = ['h']").expect("reads");
+    let seen = |channels: usize| -> Vec<f32> {
+        let text = format!(
+            "image = {{ size = [4, 6], channels = {channels} }}\n\
+             csv = {{ table = {table:?}, image = 'image', split = 'use' }}"
+        );
+        let data: DataConfig = toml::from_str(&text).expect("reads");
+        let train =
+            Arc::new(open(&data, std::slice::from_ref(&head), 1, |_, _| {}).expect("opens").train);
+        let disk = format!("disk = {{ folder = {:?} }}", folder.path().join("cache"));
+        let disk = Cache::open(&toml::from_str(&disk).expect("reads"), &data.image).expect("opens");
+        let config = LoaderConfig::evaluation(&data, 1, 1);
+        let mut of = [Cache::off(), disk].into_iter().map(|cache| {
+            let loader = Loader::new(train.clone(), config.clone(), Arc::new(cache));
+            let twice: Vec<_> = (0..2).map(|epoch| loader.images(epoch, vec![0]).next()).collect();
+            let batches = twice.into_iter().map(|batch| batch.expect("one").expect("loads").images);
+            let batches: Vec<Vec<f32>> = batches.collect();
+            assert_eq!(batches[0], batches[1]);
+            batches[0].clone()
+        });
+        let (fresh, cached) = (of.next().expect("one"), of.next().expect("two"));
+        assert_eq!(fresh, cached);
+        fresh
+    };
+    let expected: Vec<f32> = case.pixels.iter().map(|&level| level as f32 / 255.0).collect();
+    let colours = seen(3);
+    assert_eq!(colours, expected);
+    let grey = seen(1);
+    assert_eq!(grey.len(), 4 * 6);
+    for (place, grey) in grey.iter().enumerate() {
+        let [red, green, blue] = [0, 1, 2].map(|plane| colours[plane * 24 + place]);
+        let luma = 0.299 * red + 0.587 * green + 0.114 * blue;
+        assert!((luma - grey).abs() < 1.0 / 255.0, "{luma} {grey}");
+    }
 }

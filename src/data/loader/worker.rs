@@ -143,11 +143,10 @@ fn load_part(shared: &Shared, pending: &Pending, indices: &[usize], stop: &Atomi
 /// `[channels, height, width]`, or the reason why not.
 pub(super) fn load(shared: &Shared, epoch: u64, index: usize) -> Result<Vec<f32>, String> {
     let config = &shared.config;
-    let size = config.image.size;
     let sample = &shared.dataset.samples()[index];
     let make = || {
-        let image = (shared.read)(sample, size)?;
-        Ok(resize(&image, size, config.image.fit))
+        let image = (shared.read)(sample, &config.image)?;
+        Ok(resize(&image, config.image.size, config.image.fit))
     };
     let image = shared.cache.get(sample, make)?;
     let (planes, channels) = (image.planes, config.image.channels);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::data::image::{Samples, read_image};
+use crate::data::image::{Colour, Samples, read_image};
 
 fn settings(root: PathBuf) -> PhantomSettings {
     PhantomSettings { root, patients: 6, size: 40, seed: 11 }
@@ -67,7 +67,7 @@ fn the_table_is_chexperts_and_its_images_decode() {
     let mut names: Vec<PathBuf> = vec![TABLE.into(), RECORD.into()];
     for row in csv::Reader::from_reader(text.as_bytes()).records() {
         let name = row.expect("reads")[0].to_owned();
-        let image = read_image(&root.join(&name), None, None).expect("decodes");
+        let image = read_image(&root.join(&name), None, None, Colour::Luma).expect("decodes");
         assert_eq!((image.width, image.height), (40, 40));
         let Samples::U16(pixels) = image.samples else { panic!("has 16 bits") };
         assert!(pixels.iter().any(|value| value % 257 != 0), "uses them");

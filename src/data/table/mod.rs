@@ -8,6 +8,13 @@ use std::sync::Arc;
 
 use super::error::DataError;
 
+/// What stands for an unknown value, beside an empty field: the strings that pandas' `read_csv` takes
+/// for NaN (`na_values`, pandas 3.1).
+const UNKNOWN: [&str; 18] = [
+    "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>",
+    "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
+];
+
 /// A table in memory, every field as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Table {
@@ -49,7 +56,7 @@ impl Format {
 
 impl Table {
     /// Reads a table whose first line names its columns. Fields are trimmed, empty lines passed
-    /// over; what stands for "unknown" is an empty field.
+    /// over.
     ///
     /// `missing` says what to do when there is no such file.
     ///
@@ -57,11 +64,7 @@ impl Table {
     /// A file that is missing, unreadable, empty, of no known format, or malformed at some line.
     pub fn read(path: &Path, missing: impl FnOnce() -> String) -> Result<Self, DataError> {
         let shared: Arc<Path> = path.into();
-        let Some(format) = Format::of(path) else {
-            let reason = "its name ends in none of .csv, .csv.gz, .tsv, .tsv.gz and .parquet";
-            return Err(malformed(path, None, reason));
-        };
-        let (header, records) = match format {
+        let (header, records) = match format(path)? {
             Format::Text { delimiter, gzipped } => text::read(path, delimiter, gzipped, missing)?,
             Format::Parquet => parquet::read(path, missing)?,
         };
@@ -74,6 +77,19 @@ impl Table {
             return Err(DataError::NoImages { table: path.to_owned(), reason });
         }
         Ok(Self { path: shared, header, records })
+    }
+
+    /// The names of a table's columns; its rows are not read.
+    ///
+    /// # Errors
+    /// As [`Table::read`], of the header.
+    pub fn header(path: &Path, missing: impl FnOnce() -> String) -> Result<Vec<String>, DataError> {
+        match format(path)? {
+            Format::Text { delimiter, gzipped } => {
+                text::begin(path, delimiter, gzipped, missing).map(|(_, header)| header)
+            }
+            Format::Parquet => parquet::header(path, missing),
+        }
     }
 
     /// The file.
@@ -130,7 +146,14 @@ impl<'a> TableRow<'a> {
         &self.record.fields[column]
     }
 
-    /// The number in `column`, NaN where the field is empty.
+    /// Whether the field in `column` says that its value is unknown: it is empty, or what pandas takes
+    /// for NaN.
+    pub fn is_unknown(&self, column: usize) -> bool {
+        let text = self.at(column);
+        text.is_empty() || UNKNOWN.contains(&text)
+    }
+
+    /// The number in `column`, NaN where it is unknown.
     ///
     /// # Errors
     /// A field that is no number or not `allowed`; `expected` says what may stand there.
@@ -140,25 +163,36 @@ impl<'a> TableRow<'a> {
         expected: &'static str,
         allowed: impl Fn(f32) -> bool,
     ) -> Result<f32, DataError> {
-        match self.at(column) {
-            "" => Ok(f32::NAN),
-            text => match text.parse() {
-                Ok(number) if allowed(number) => Ok(number),
-                _ => Err(self.bad(column, expected)),
-            },
+        if self.is_unknown(column) {
+            return Ok(f32::NAN);
+        }
+        let text = self.at(column);
+        let with_point = text.replacen(',', ".", 1);
+        match (text.parse(), with_point.parse::<f32>()) {
+            (Ok(number), _) if allowed(number) => Ok(number),
+            (Err(_), Ok(_)) => {
+                let hint = "numbers are written with a decimal point";
+                Err(self.bad(column, format!("{expected}; {hint}: `{with_point}`")))
+            }
+            _ => Err(self.bad(column, expected)),
         }
     }
 
     /// Says that the field in `column` means nothing.
-    pub fn bad(&self, column: usize, expected: &'static str) -> DataError {
+    pub fn bad(&self, column: usize, expected: impl Into<String>) -> DataError {
         DataError::BadValue {
             table: self.table.path.to_path_buf(),
             line: self.record.line,
             column: self.table.header[column].clone(),
             value: self.at(column).to_owned(),
-            expected: expected.to_owned(),
+            expected: expected.into(),
         }
     }
+}
+
+fn format(path: &Path) -> Result<Format, DataError> {
+    let reason = "its name ends in none of .csv, .csv.gz, .tsv, .tsv.gz and .parquet";
+    Format::of(path).ok_or_else(|| malformed(path, None, reason))
 }
 
 fn malformed(path: &Path, line: Option<u64>, reason: impl Into<String>) -> DataError {

@@ -16,16 +16,31 @@ pub(super) fn read(
 ) -> Result<(Vec<String>, Vec<Record>), DataError> {
     let file = File::open(path).map_err(|error| refused(path, error, missing))?;
     note_file(path);
-    contained(|| decode(path, file)).unwrap_or_else(|panic| {
+    decoding(path, || decode(path, file))
+}
+
+/// The names of the columns.
+pub(super) fn header(
+    path: &Path,
+    missing: impl FnOnce() -> String,
+) -> Result<Vec<String>, DataError> {
+    let file = File::open(path).map_err(|error| refused(path, error, missing))?;
+    decoding(path, || begin(path, file).map(|(_, header)| header))
+}
+
+/// What `decode` gives; an error where it panics.
+fn decoding<T>(path: &Path, decode: impl FnOnce() -> Result<T, DataError>) -> Result<T, DataError> {
+    contained(decode).unwrap_or_else(|panic| {
         Err(malformed(path, None, format!("it does not decode (the decoder failed: {panic})")))
     })
 }
 
-fn decode(path: &Path, file: File) -> Result<(Vec<String>, Vec<Record>), DataError> {
-    let broken = |line: Option<u64>, error: parquet::errors::ParquetError| {
-        malformed(path, line, format!("it does not decode ({error})"))
-    };
-    let reader = SerializedFileReader::new(file).map_err(|error| broken(None, error))?;
+fn broken(path: &Path, line: Option<u64>, error: &parquet::errors::ParquetError) -> DataError {
+    malformed(path, line, format!("it does not decode ({error})"))
+}
+
+fn begin(path: &Path, file: File) -> Result<(SerializedFileReader<File>, Vec<String>), DataError> {
+    let reader = SerializedFileReader::new(file).map_err(|error| broken(path, None, &error))?;
     let schema = reader.metadata().file_metadata().schema();
     let header: Vec<String> =
         schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
@@ -33,11 +48,16 @@ fn decode(path: &Path, file: File) -> Result<(Vec<String>, Vec<Record>), DataErr
         let reason = format!("its column `{}` holds more than one value a row", nested.name());
         return Err(malformed(path, None, reason));
     }
+    Ok((reader, header))
+}
+
+fn decode(path: &Path, file: File) -> Result<(Vec<String>, Vec<Record>), DataError> {
+    let (reader, header) = begin(path, file)?;
     let mut records = Vec::new();
-    let rows = reader.get_row_iter(None).map_err(|error| broken(None, error))?;
+    let rows = reader.get_row_iter(None).map_err(|error| broken(path, None, &error))?;
     for (place, row) in rows.enumerate() {
         let line = place as u64 + 2;
-        let row = row.map_err(|error| broken(Some(line), error))?;
+        let row = row.map_err(|error| broken(path, Some(line), &error))?;
         let fields = row.get_column_iter().map(|(name, field)| {
             text(field).ok_or_else(|| {
                 let reason = format!("column `{name}` holds {field}, which is no text or number");

@@ -124,6 +124,59 @@ fn numbers_are_checked_where_they_stand() {
     assert!(error.ends_with("t.csv`, line 3, column `b`: `x` is not 0 to 1"), "{error}");
 }
 
+/// The header and the first row.
+fn read(name: &str, text: &str) -> (Vec<String>, Vec<String>) {
+    let (_folder, path) = written(name, text.as_bytes());
+    let table = Table::read(&path, String::new).expect("reads");
+    assert_eq!(Table::header(&path, String::new).expect("reads"), table.header);
+    (table.header.clone(), table.records[0].fields.clone())
+}
+
+#[test]
+fn the_separator_is_seen_in_the_header_whatever_the_file_is_called() {
+    let expected =
+        (vec!["image".to_owned(), "Age".to_owned()], vec!["a.png".into(), "31,5".into()]);
+    assert_eq!(read("t.csv", "image;Age\na.png;31,5\n"), expected);
+    assert_eq!(read("t.csv", "image\tAge\na.png\t31,5\n"), expected);
+    assert_eq!(read("t.tsv", "image;Age\na.png;31,5\n"), expected);
+    assert_eq!(read("t.tsv", "image,Age\na.png,\"31,5\"\n"), expected);
+    assert_eq!(read("t.csv", "\"image\";\"Age\"\n\"a.png\";\"31,5\"\n"), expected);
+    // A comma in the header decides, whatever else stands there.
+    let commas = read("t.csv", "image,a;b;c\nx.png,1\n");
+    assert_eq!(commas.0, ["image", "a;b;c"]);
+    let lines = said("t.csv", b"a;b\n1;2\n3\n");
+    assert_eq!(lines, "`t.csv`, line 3: the row has 1 column, the header has 2");
+}
+
+#[test]
+fn what_pandas_reads_as_unknown_is_unknown() {
+    let expected = include_str!("../../../tests/fixtures/tables/unknown.json");
+    let expected: std::collections::BTreeMap<String, bool> =
+        serde_json::from_str(expected).expect("reads");
+    assert!(expected.values().filter(|unknown| **unknown).count() >= 19);
+    assert!(expected.values().any(|unknown| !unknown));
+    for (text, unknown) in expected {
+        let (_folder, path) = written("t.csv", format!("a,b\n1,{text}\n").as_bytes());
+        let table = Table::read(&path, String::new).expect("reads");
+        let row = table.rows().next().expect("one row");
+        assert_eq!(row.is_unknown(1), unknown, "{text:?}");
+        let number = row.number(1, "a number", f32::is_finite).map(f32::is_nan);
+        assert_eq!(number.unwrap_or(false), unknown, "{text:?}");
+    }
+}
+
+#[test]
+fn a_decimal_comma_is_named() {
+    let (_folder, path) = written("t.csv", b"a;b\n1;31,5\n2;x,y\n");
+    let table = Table::read(&path, String::new).expect("reads");
+    let said = |row: usize| {
+        let row = table.rows().nth(row).expect("is there");
+        row.number(1, "a number or nothing", f32::is_finite).expect_err("is refused").to_string()
+    };
+    assert!(said(0).ends_with("line 2, column `b`: `31,5` is not a number or nothing; numbers are written with a decimal point: `31.5`"), "{}", said(0));
+    assert!(said(1).ends_with("`x,y` is not a number or nothing"), "{}", said(1));
+}
+
 #[test]
 fn damaged_tables_are_errors_or_tables_and_never_panics() {
     for name in

@@ -13,21 +13,16 @@ use crate::data::opened::note_file;
 /// A table of labels is smaller than this, also unpacked.
 const MOST_BYTES: u64 = 4 << 30;
 
+type Reader = csv::Reader<Box<dyn Read>>;
+
 pub(super) fn read(
     path: &Path,
     delimiter: u8,
     gzipped: bool,
     missing: impl FnOnce() -> String,
 ) -> Result<(Vec<String>, Vec<Record>), DataError> {
-    let mut reader = csv::ReaderBuilder::new()
-        .delimiter(delimiter)
-        .flexible(true)
-        .from_reader(open(path, gzipped, missing)?);
+    let (mut reader, header) = begin(path, delimiter, gzipped, missing)?;
     let unreadable = |error: csv::Error| said(path, error, gzipped);
-    let header = trimmed(reader.headers().map_err(unreadable)?);
-    if header.is_empty() {
-        return Err(malformed(path, None, "the file is empty"));
-    }
     let mut records = Vec::new();
     let mut record = StringRecord::new();
     while reader.read_record(&mut record).map_err(unreadable)? {
@@ -44,6 +39,45 @@ pub(super) fn read(
         records.push(Record { line, fields: trimmed(&record) });
     }
     Ok((header, records))
+}
+
+/// Opens a table and reads its header, separated by `delimiter` or by what separates it in fact.
+pub(super) fn begin(
+    path: &Path,
+    delimiter: u8,
+    gzipped: bool,
+    missing: impl FnOnce() -> String,
+) -> Result<(Reader, Vec<String>), DataError> {
+    let (reader, header) = begin_with(path, delimiter, gzipped, missing)?;
+    match other_delimiter(&header).filter(|other| *other != delimiter) {
+        None => Ok((reader, header)),
+        Some(other) => begin_with(path, other, gzipped, String::new),
+    }
+}
+
+fn begin_with(
+    path: &Path,
+    delimiter: u8,
+    gzipped: bool,
+    missing: impl FnOnce() -> String,
+) -> Result<(Reader, Vec<String>), DataError> {
+    let mut reader = csv::ReaderBuilder::new()
+        .delimiter(delimiter)
+        .flexible(true)
+        .from_reader(open(path, gzipped, missing)?);
+    let header = trimmed(reader.headers().map_err(|error| said(path, error, gzipped))?);
+    match header.is_empty() {
+        true => Err(malformed(path, None, "the file is empty")),
+        false => Ok((reader, header)),
+    }
+}
+
+/// The separator that a header of a single field seems to have: where the comma is the decimal sign,
+/// spreadsheets write semicolons, and tabs are found under any name.
+fn other_delimiter(header: &[String]) -> Option<u8> {
+    let [only] = header else { return None };
+    let count = |delimiter: &u8| only.bytes().filter(|byte| byte == delimiter).count();
+    [b',', b'\t', b';'].into_iter().filter(|delimiter| count(delimiter) > 0).max_by_key(count)
 }
 
 /// The text of a file, unpacked where it is `gzipped`, with lines that can be counted.

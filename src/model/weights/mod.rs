@@ -17,7 +17,7 @@ use crate::paths::looked_in;
 
 pub use initial::{Adapted, Initial, InitialError, initial};
 pub use names::{Matched, Mismatch, match_names};
-pub use safe::{parse, write, write_in};
+pub use safe::{parse, write, write_in, write_noted};
 
 /// A tensor and its name, in host memory.
 #[derive(Debug, Clone, PartialEq)]

@@ -26,6 +26,18 @@ pub fn write(tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
 /// # Errors
 /// When two tensors have one name, or a tensor's numbers do not fit its shape.
 pub fn write_in(numbers: DType, tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
+    write_noted(numbers, tensors, None)
+}
+
+/// [`write_in`] with a key and a text in the file's metadata.
+///
+/// # Errors
+/// As there.
+pub fn write_noted(
+    numbers: DType,
+    tensors: &[NamedTensor],
+    note: Option<(&str, String)>,
+) -> Result<Vec<u8>, WeightsError> {
     let halves = numbers == DType::F16;
     let mut seen = BTreeSet::new();
     for tensor in tensors {
@@ -42,9 +54,21 @@ pub fn write_in(numbers: DType, tensors: &[NamedTensor]) -> Result<Vec<u8>, Weig
         }
     }
     let views = tensors.iter().map(|tensor| (tensor.name.as_str(), Written { tensor, halves }));
-    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let note = note.map(|(key, text)| (key.to_owned(), text));
+    let metadata = in_order(std::iter::once(("format".to_owned(), "pt".to_owned())).chain(note));
     safetensors::serialize(views, Some(metadata))
         .map_err(|error| WeightsError::Write(error.to_string()))
+}
+
+/// A map that goes by its keys' order. Each map has a random order of its own, in which it is written;
+/// with the few keys of metadata, the next one or two have the right one.
+fn in_order(entries: impl Iterator<Item = (String, String)> + Clone) -> HashMap<String, String> {
+    loop {
+        let map: HashMap<String, String> = entries.clone().collect();
+        if map.keys().is_sorted() {
+            return map;
+        }
+    }
 }
 
 /// Makes the bytes of one tensor at a time.
@@ -153,6 +177,22 @@ mod tests {
         }
         let [a, b, c] = tensors;
         assert_eq!(write(&[c, a, b]).expect("writes"), bytes);
+    }
+
+    #[test]
+    fn a_note_stands_in_the_metadata_and_the_same_note_gives_the_same_bytes() {
+        let tensors = [tensor("a", &[1], &[1.0])];
+        let note = || Some(("standardize", "{\"age\":{}}".to_owned()));
+        let bytes = write_noted(DType::F32, &tensors, note()).expect("writes");
+        for _ in 0..20 {
+            assert_eq!(write_noted(DType::F32, &tensors, note()).expect("writes"), bytes);
+        }
+        let (_, header) = SafeTensors::read_metadata(&bytes).expect("reads");
+        let metadata = header.metadata().clone().expect("is there");
+        let expected = [("format", "pt"), ("standardize", "{\"age\":{}}")];
+        let expected = expected.map(|(key, text)| (key.to_owned(), text.to_owned()));
+        assert_eq!(metadata, HashMap::from(expected));
+        assert_eq!(parse(&bytes, Path::new("memory")).expect("reads").tensors, tensors);
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Colours as luma (ITU-R BT.601), as for the colours of PNG and JPEG files.
+//! Colours as three planes or as luma (ITU-R BT.601), as for the colours of PNG and JPEG files.
 
+use super::super::Colour;
 use super::dataset::Dataset;
 use super::header::{Header, Photometric};
 use super::lut::{Lut, LutTags};
@@ -9,16 +10,30 @@ const GREEN: LutTags = LutTags { descriptor: (0x0028, 0x1102), data: (0x0028, 0x
 const BLUE: LutTags = LutTags { descriptor: (0x0028, 0x1103), data: (0x0028, 0x1203) };
 const SEGMENTED: (u16, u16) = (0x0028, 0x1221);
 
-/// The luma, 0 to 65535, of pixels of three samples each.
-pub(super) fn luma(header: &Header, samples: &[u16]) -> Vec<u16> {
+/// The planes, 0 to 65535, of pixels of three samples each.
+pub(super) fn planes(header: &Header, samples: &[u16], colour: Colour) -> Vec<u16> {
     let most = f64::from(header.mask());
     let chroma = matches!(header.photometric, Photometric::YbrFull | Photometric::YbrFull422);
-    let grey = |pixel: &[u16]| {
-        let [first, second, third] = [pixel[0], pixel[1], pixel[2]].map(f64::from);
-        let rgb = if chroma { rgb([first, second, third], most) } else { [first, second, third] };
-        scaled(rgb, most)
-    };
-    samples.chunks_exact(3).map(grey).collect()
+    let pixels = samples.chunks_exact(3).map(|pixel| {
+        let pixel = [pixel[0], pixel[1], pixel[2]].map(f64::from);
+        if chroma { rgb(pixel, most) } else { pixel }
+    });
+    shown(pixels, most, colour)
+}
+
+/// The planes of pixels whose red, green and blue are from 0 to `most`: luma, or the three where they
+/// are wanted and differ.
+fn shown(pixels: impl Iterator<Item = [f64; 3]> + Clone, most: f64, colour: Colour) -> Vec<u16> {
+    let is_grey = || pixels.clone().all(|[red, green, blue]| red == green && green == blue);
+    let scaled = |light: f64| (light / most * 65535.0).round() as u16;
+    match colour {
+        Colour::Rgb if !is_grey() => {
+            (0..3).flat_map(|at| pixels.clone().map(move |pixel| scaled(pixel[at]))).collect()
+        }
+        _ => pixels
+            .map(|[red, green, blue]| scaled(0.299 * red + 0.587 * green + 0.114 * blue))
+            .collect(),
+    }
 }
 
 /// Full-range YCbCr (PS3.3 C.7.6.3.1.2) to RGB.
@@ -29,11 +44,7 @@ fn rgb([luma, blue, red]: [f64; 3], most: f64) -> [f64; 3] {
         .map(|colour| colour.round().clamp(0.0, most))
 }
 
-fn scaled([red, green, blue]: [f64; 3], most: f64) -> u16 {
-    ((0.299 * red + 0.587 * green + 0.114 * blue) / most * 65535.0).round() as u16
-}
-
-/// The luma, 0 to 65535, of the colour that each pixel names.
+/// The planes, 0 to 65535, of the colour that each pixel names.
 ///
 /// # Errors
 /// What is wrong with the palette.
@@ -41,6 +52,7 @@ pub(super) fn palette(
     dataset: &Dataset<'_>,
     header: &Header,
     patterns: &[u16],
+    colour: Colour,
 ) -> Result<Vec<u16>, String> {
     if dataset.value(SEGMENTED).is_some() {
         return Err("its palette is segmented, which is not read".to_owned());
@@ -48,12 +60,11 @@ pub(super) fn palette(
     let table = |tags, name| Lut::of(dataset, tags, header.signed, name);
     let tables =
         [table(RED, "red palette")?, table(GREEN, "green palette")?, table(BLUE, "blue palette")?];
-    let grey = |bits| {
+    let named = |bits| {
         let value = f64::from(header.value(bits));
-        let colours = [&tables[0], &tables[1], &tables[2]]
-            .map(|table| (f64::from(table.at(value)) / table.most()).min(1.0));
-        scaled(colours, 1.0)
+        [&tables[0], &tables[1], &tables[2]]
+            .map(|table| (f64::from(table.at(value)) / table.most()).min(1.0))
     };
-    let shown: Vec<u16> = (0..=header.mask()).map(grey).collect();
-    Ok(patterns.iter().map(|&bits| shown[usize::from(bits)]).collect())
+    let named: Vec<[f64; 3]> = (0..=header.mask()).map(named).collect();
+    Ok(shown(patterns.iter().map(|&bits| named[usize::from(bits)]), 1.0, colour))
 }

@@ -57,7 +57,7 @@ fn of_syntax(bytes: &[u8], uid: &str) -> Vec<u8> {
 }
 
 fn reason(bytes: &[u8]) -> String {
-    decode(bytes).expect_err("is refused")
+    decode(bytes, Colour::Luma).expect_err("is refused")
 }
 
 const ROWS: dataset::Tag = (0x28, 0x10);
@@ -277,7 +277,7 @@ fn damaged_files_are_errors_or_images_within_the_limits_and_never_panics() {
             let mut bytes = sources[trial as usize % sources.len()].clone();
             damage(&mut bytes, &mut random);
             let started = Instant::now();
-            match decode(&bytes) {
+            match decode(&bytes, Colour::Luma) {
                 Ok(image) => {
                     read += 1;
                     let samples = match image.samples {

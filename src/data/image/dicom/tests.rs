@@ -74,15 +74,42 @@ fn each_step_of_each_file_is_what_pydicom_computes() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn colours_are_three_planes_whose_luma_is_the_plane_of_grey() {
+    let mut coloured = 0;
+    for case in cases().iter().filter(|case| case.is_built()) {
+        let bytes = case.bytes();
+        let [grey, colours] =
+            [Colour::Luma, Colour::Rgb].map(|colour| decode(&bytes, colour).expect("decodes"));
+        if colours.planes == 1 {
+            assert_eq!(grey, colours, "{}", case.name);
+            continue;
+        }
+        coloured += 1;
+        let (Samples::U16(grey), Samples::U16(colours)) = (grey.samples, colours.samples) else {
+            panic!("colours have 16 bits")
+        };
+        assert_eq!(colours.len(), 3 * grey.len(), "{}", case.name);
+        let pixels = grey.len();
+        for (place, grey) in grey.iter().enumerate() {
+            let [red, green, blue] =
+                [0, 1, 2].map(|plane| f64::from(colours[plane * pixels + place]));
+            let luma = 0.299 * red + 0.587 * green + 0.114 * blue;
+            assert!((luma - f64::from(*grey)).abs() <= 1.0, "{}: {luma}, {grey}", case.name);
+        }
+    }
+    assert!(coloured >= 5, "{coloured}");
+}
+
 fn compare(case: &Case) -> Result<(), String> {
     let bytes = case.bytes();
     assert!(is_dicom(&bytes), "{}", case.name);
-    let image = decode(&bytes)?;
+    let image = decode(&bytes, Colour::Luma)?;
     let size = (image.width, image.height, image.planes, image.depth);
     if size != (case.width, case.height, 1, case.depth) {
         return Err(format!("{size:?}"));
     }
-    let steps = Stored::read(&bytes)?;
+    let steps = Stored::read(&bytes, Colour::Luma)?;
     if steps.header.samples == 1 && !case.stored.is_empty() {
         let ours = steps.values();
         assert_eq!(ours.len(), case.stored.len());
@@ -133,7 +160,7 @@ fn the_files_of_pydicoms_package_decode_as_pydicom_decodes_them() {
     let mut report = BTreeMap::new();
     for file in &files {
         let bytes = std::fs::read(folder.join(&file.file)).expect("the file reads");
-        let line = match (decode(&bytes), &file.refused) {
+        let line = match (decode(&bytes, Colour::Luma), &file.refused) {
             // What the module's documentation leaves out.
             (Err(reason), None) if reason.contains(" frames; ") => format!("refused: {reason}"),
             (Err(reason), None) if reason.contains("it allocates ") => format!("refused: {reason}"),
@@ -168,7 +195,7 @@ fn compared(folder: &Path, file: &PackageFile, bytes: &[u8], image: &RawImage) -
         return format!("{verdict}luma within {:.2} of 255 levels", grey / 257.0);
     }
     let stored = read("stored").into_iter().map(i64::from_le_bytes);
-    let ours = Stored::read(bytes).expect("decodes again").values();
+    let ours = Stored::read(bytes, Colour::Luma).expect("decodes again").values();
     let furthest = ours.iter().zip(stored).map(|(&a, b)| (i64::from(a) - b).abs()).max();
     let furthest = furthest.unwrap_or_default();
     let verdict = if furthest > 1 { "WRONG " } else { "" };
