@@ -42,3 +42,4 @@ pub mod optim;
 
 pub mod choice;
 pub mod random;
+pub mod screen;

@@ -3,6 +3,7 @@
 mod bench;
 mod device;
 mod differences;
+mod drawing;
 mod here;
 mod machine;
 mod resume;
@@ -17,13 +18,13 @@ use std::time::Instant;
 pub use bench::{Bench, Taken};
 pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
 pub(crate) use differences::differences;
+pub use drawing::Drawing;
 pub use here::{NotHere, check_here};
 pub use machine::machine_here;
 pub use resume::ChangedKeys;
 pub use trace::{Traced, trace};
 
 use burn::tensor::{Device, Tensor, TensorData};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::choice::NoSettings;
 use crate::data::{self, Cache, DataError, Dataset, LabelCounts, Loader, LoaderConfig, Splits};
@@ -271,22 +272,13 @@ fn schedule(plan: &Plan, steps_per_epoch: usize) -> Schedule {
     schedule.init(optimizer.lr(), steps_per_epoch, *epochs, higher)
 }
 
-/// Opens the data, with a bar while a phantom is drawn.
+/// Opens the data, and says so where a phantom is drawn.
 ///
 /// # Errors
 /// As [`data::open`].
 pub fn open_data(plan: &Plan, heads: &[HeadConfig]) -> Result<Splits, DataError> {
-    let bar = ProgressBar::hidden().with_style(ProgressStyle::default_bar());
-    let splits = data::open(&plan.data, heads, plan.run.seed, |done, patients| {
-        if bar.is_hidden() {
-            bar.set_length(patients as u64);
-            bar.set_draw_target(ProgressDrawTarget::stderr());
-            bar.println(format!("drawing the radiographs of {patients} patients, once"));
-        }
-        bar.set_position(done as u64);
-    });
-    bar.finish_and_clear();
-    splits
+    let mut drawing = Drawing::new();
+    data::open(&plan.data, heads, plan.run.seed, |done, all| drawing.tell(done, all))
 }
 
 /// Puts the weights in `path` into the chain and returns the names of those that it has not: only
@@ -459,6 +451,7 @@ fn announce(
             best: position.best.best,
             best_epoch: position.best.best_epoch,
         }),
+        may_stop_early: run.plan.train.early_stopping.is_some(),
         config,
     };
     run.reports.event(&Event::Start(start))?;

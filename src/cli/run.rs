@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::overrides::Overrides;
+use super::parent::Parent;
 use super::{Failure, Kind};
 use crate::build::{self, Options};
 use crate::run::{FolderMode, Outcome};
@@ -50,10 +51,13 @@ pub struct Run {
     /// number of outputs, keep their random weights, and the program says so.
     #[arg(long, value_name = "WEIGHTS", conflicts_with = "resume")]
     init: Option<PathBuf>,
+    #[command(flatten)]
+    parent: Parent,
 }
 
 /// Trains.
 pub fn execute(run: Run) -> Result<(), Failure> {
+    run.parent.watch()?;
     // `--device` is the same as `--set device.use=…`, so that the resolved configuration has it.
     let mut set = run.overrides.set;
     set.extend(run.device.map(|device| format!("device.use={}", toml::Value::String(device))));

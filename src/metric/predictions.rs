@@ -13,6 +13,7 @@ use super::regression::{mae, rmse};
 use super::{Example, mean};
 use crate::data::Targets;
 use crate::model::{HeadConfig, Task};
+use crate::screen::counted;
 
 /// The outputs and targets of one head, collected batch by batch.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,6 +114,61 @@ impl HeadPredictions {
         intervals
     }
 
+    /// Why those of `metrics`, which [`HeadPredictions::metrics`] gave, that are undefined are so.
+    pub fn reasons(&self, metrics: &BTreeMap<String, Option<f64>>) -> BTreeMap<String, String> {
+        let undefined = metrics.iter().filter(|(_, value)| value.is_none());
+        let mut names = undefined.map(|(name, _)| name).peekable();
+        if names.peek().is_none() {
+            return BTreeMap::new();
+        }
+        let of_labels = self.label_reasons();
+        let of_head = self.head_reason(&of_labels);
+        names
+            .map(|name| {
+                let label = name.split_once('/').map(|(_, label)| label);
+                let place = label.and_then(|label| self.labels.iter().position(|l| l == label));
+                let reason = place.map_or(&of_head, |place| &of_labels[place].text);
+                (name.clone(), reason.clone())
+            })
+            .collect()
+    }
+
+    /// Why a metric of each label would be undefined; whether it is, depends on the metric.
+    fn label_reasons(&self) -> Vec<Reason> {
+        if self.task == Task::Regression {
+            let errors = (0..self.labels.len()).map(|label| self.errors(label));
+            return errors
+                .map(|errors| match errors.iter().all(|error| error.is_finite()) {
+                    true => Reason::new("no known label"),
+                    false => Reason::broken(),
+                })
+                .collect();
+        }
+        let reason = |examples: Vec<Example>| {
+            let positives = examples.iter().filter(|example| example.positive).count();
+            match examples.len() {
+                0 => Reason::new("no known label"),
+                _ if is_broken(&examples) => Reason::broken(),
+                all => {
+                    let positives = counted(positives, "positive", "positives");
+                    Reason::new(format!("one class only: {positives} of {all}"))
+                }
+            }
+        };
+        self.examples().into_iter().map(reason).collect()
+    }
+
+    /// Why a mean over the labels is undefined.
+    fn head_reason(&self, of_labels: &[Reason]) -> String {
+        match (of_labels, of_labels.iter().find(|reason| reason.broken)) {
+            ([only], _) | (_, Some(only)) => only.text.clone(),
+            ([first, others @ ..], None) if others.iter().all(|other| other.text == first.text) => {
+                first.text.clone()
+            }
+            _ => "it is undefined for every label".to_owned(),
+        }
+    }
+
     fn insert<T: Copy>(
         &self,
         into: &mut BTreeMap<String, Option<T>>,
@@ -162,6 +218,23 @@ impl HeadPredictions {
             .filter(|&place| self.targets.mask[place] != 0.0)
             .map(|place| f64::from(self.outputs[place]) - f64::from(self.targets.values[place]))
             .collect()
+    }
+}
+
+/// Why a metric of a label is undefined.
+struct Reason {
+    text: String,
+    /// Whether the model failed to give a number, which undoes the head's metrics too.
+    broken: bool,
+}
+
+impl Reason {
+    fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), broken: false }
+    }
+
+    fn broken() -> Self {
+        Self { text: "an output is NaN or infinite".to_owned(), broken: true }
     }
 }
 

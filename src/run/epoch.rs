@@ -6,15 +6,13 @@ use std::time::{Duration, Instant};
 use super::tally::{HeadSum, Tally};
 use super::{LearnError, Retreat, Run, RunError, Signal};
 use crate::data::{BadImage, Batch};
-use crate::metric::HeadPredictions;
+use crate::metric::{HeadPredictions, INTERVAL, RESAMPLES};
 use crate::model::HeadConfig;
 use crate::report::{
     EndReason, Epoch, EpochBegin, EpochValues, Event, Memory, OutOfMemory, Phase, Progress, Report,
     ReportError, SaveReason, Values, Watched,
 };
-
-/// Resamples behind the interval of a metric.
-const RESAMPLES: usize = 1000;
+use crate::screen::counted;
 
 /// Steps of an epoch whose peak of memory is taken exactly where that costs time: the first makes the
 /// state of the optimizer, the second has it.
@@ -120,8 +118,9 @@ impl Run {
                 requested: wanted,
                 memory: self.meter.read().into(),
                 advice: format!(
-                    "{from} images at once do not fit; going on with {to}, {numbers} \
-                     (`memory.micro_batch = {to}` starts so)"
+                    "no room for {} at once; going on with {to}, {numbers} \
+                     (`memory.micro_batch = {to}` starts so)",
+                    counted(from, "image", "images")
                 ),
             }))?;
         }
@@ -228,6 +227,7 @@ impl Run {
         let train = self.position.tally.values(&self.heads);
         let mut val = validation.values(&self.heads);
         val.extend(validation.intervals(&self.heads, self.plan.run.seed));
+        let reasons = validation.reasons(&self.heads, &val);
         let find = |metric: &str| find(&train, &val, metric);
         let monitored = find(&self.plan.train.best.metric);
         let stopping =
@@ -242,6 +242,7 @@ impl Run {
             self.position.best_values = Some(values.clone());
         }
         self.position.last_values = values;
+        self.position.note_undefined(reasons);
         let mut early = None;
         if let (Some(value), Some(stopping)) = (stopping_value, stopping) {
             let watch = &mut self.position.stopping;
@@ -325,13 +326,29 @@ impl Validation {
         for (head, predictions) in heads.iter().zip(&self.heads) {
             let mut found = predictions.intervals(seed, RESAMPLES, Some(&patients));
             if let Some(interval) = found.remove("auroc") {
-                let low = interval.map(|interval| interval.low);
-                let high = interval.map(|interval| interval.high);
-                values.insert(format!("{}/auroc_low", head.name), low);
-                values.insert(format!("{}/auroc_high", head.name), high);
+                let ends = [interval.map(|found| found.low), interval.map(|found| found.high)];
+                let names = INTERVAL.map(|name| format!("{}/{name}", head.name));
+                values.extend(names.into_iter().zip(ends));
             }
         }
         values
+    }
+
+    /// Why those of `values` that are undefined are so.
+    fn reasons(&self, heads: &[HeadConfig], values: &Values) -> BTreeMap<String, String> {
+        let mut reasons = BTreeMap::new();
+        if values.get("loss") == Some(&None) {
+            reasons.insert("loss".to_owned(), "no known label".to_owned());
+        }
+        for (head, predictions) in heads.iter().zip(&self.heads) {
+            let prefix = format!("{}/", head.name);
+            let own = values
+                .iter()
+                .filter_map(|(name, value)| Some((name.strip_prefix(&prefix)?.to_owned(), *value)));
+            let found = predictions.reasons(&own.collect());
+            reasons.extend(found.into_iter().map(|(name, why)| (format!("{prefix}{name}"), why)));
+        }
+        reasons
     }
 }
 

@@ -11,6 +11,7 @@ use super::{Failure, output};
 use crate::build;
 use crate::memory::Budget;
 use crate::plan::{DevicePlan, Machine, Outlook, Plan};
+use crate::screen::{Frame, stdout_columns};
 
 /// Says what memory a configuration takes, and what each strategy would change
 ///
@@ -58,7 +59,8 @@ pub fn execute(command: &Command) -> Result<(), Failure> {
     if command.json {
         return output::print(&serde_json::to_string(&outlook).map_err(Failure::other)?);
     }
-    output::print(&text::text(&outlook, &known, command.all))
+    let page = text::Page { frame: Frame::of_stdout(), columns: stdout_columns() };
+    output::print(&text::text(&outlook, &known, command.all, page))
 }
 
 /// What is predicted for, and how that is known.
