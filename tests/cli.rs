@@ -166,6 +166,44 @@ fn a_phantom_drawn_again_is_found_and_another_is_not_drawn_over() {
     assert_eq!(files(), before);
 }
 
+#[test]
+fn a_metric_that_is_undefined_has_its_reason_at_the_end_and_in_the_table() {
+    let folder = tempfile::tempdir().expect("is made");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    // Three validation images, of which some labels have one class only.
+    let sets = [
+        format!("--set=data.phantom={{root={:?},patients=12,size=40,seed=1}}", path("data")),
+        format!("--set=run.output={:?}", folder.path()),
+        "--set=train.epochs=2".to_owned(),
+    ];
+    let run = |more: &[&str]| -> (serde_json::Value, String) {
+        let all = [&["run", "configs/quickstart.toml", "--device", "cpu"], more].concat();
+        let all: Vec<&str> = all.into_iter().chain(sets.iter().map(String::as_str)).collect();
+        let (code, told, shown) = outcome(&all);
+        assert_eq!(code, Some(0), "{shown}");
+        let metrics = std::fs::read_to_string(path("quickstart/metrics.jsonl")).expect("is there");
+        let last = metrics.lines().last().expect("has lines");
+        (serde_json::from_str(last).expect("is JSON"), told)
+    };
+    let (end, told) = run(&[]);
+    assert_eq!(end["event"], "end");
+    let values = end["last"]["val"].as_object().expect("values");
+    let nulls: Vec<&String> =
+        values.iter().filter(|(_, value)| value.is_null()).map(|(name, _)| name).collect();
+    let undefined = end["undefined"].as_object().expect("reasons");
+    assert!(nulls.len() > 2 && nulls.len() < values.len(), "{nulls:?}");
+    assert_eq!(undefined.keys().collect::<Vec<_>>(), nulls);
+    let reasons: Vec<&str> =
+        undefined.values().map(|reason| reason.as_str().expect("text")).collect();
+    assert!(reasons.iter().any(|reason| reason.starts_with("one class only: ")), "{reasons:?}");
+    for reason in reasons {
+        assert!(told.replace("\n  ", " ").contains(&format!("undefined ({reason}): ")), "{told}");
+    }
+    // A run that is over still knows them.
+    let (again, _) = run(&["--resume"]);
+    assert_eq!(again["undefined"], end["undefined"]);
+}
+
 /// `script` gives the program a terminal, whose size `stty` sets.
 #[cfg(target_os = "linux")]
 #[test]

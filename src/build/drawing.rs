@@ -14,13 +14,15 @@ pub struct Drawing {
     begin: Option<Instant>,
 }
 
-impl Drawing {
+impl Default for Drawing {
     /// Nothing is drawn yet, and so nothing shown.
-    pub fn new() -> Self {
+    fn default() -> Self {
         let bar = ProgressBar::hidden().with_style(ProgressStyle::default_bar());
         Self { bar, begin: None }
     }
+}
 
+impl Drawing {
     /// Shows that `done` of `patients` patients are drawn.
     pub fn tell(&mut self, done: usize, patients: usize) {
         let patients_told = || counted(patients, "patient", "patients");
@@ -41,7 +43,7 @@ impl Drawing {
                 say(&format!("drew the radiographs of {} in {seconds:.1} s", patients_told()));
             }
             // Another source may have its own.
-            *self = Self::new();
+            *self = Self::default();
         }
     }
 }

@@ -277,7 +277,7 @@ fn schedule(plan: &Plan, steps_per_epoch: usize) -> Schedule {
 /// # Errors
 /// As [`data::open`].
 pub fn open_data(plan: &Plan, heads: &[HeadConfig]) -> Result<Splits, DataError> {
-    let mut drawing = Drawing::new();
+    let mut drawing = Drawing::default();
     data::open(&plan.data, heads, plan.run.seed, |done, all| drawing.tell(done, all))
 }
 

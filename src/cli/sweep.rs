@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 
 use super::overrides::{Overrides, assignment};
 use super::{Failure, Kind, output};
 use crate::config;
 use crate::plan;
 use crate::run::Stop;
-use crate::screen::{Frame, counted, stdout_columns};
+use crate::screen::{Frame, counted, stderr_columns, stdout_columns, wrapped};
 use crate::sweep::{self, Outcome, Row, Status, Sweep as Measurement, SweepFolder, Told, Work};
 
 /// Measures a configuration in many combinations of values, each in a process of its own
@@ -177,6 +177,10 @@ struct Screen {
 impl Screen {
     fn new(sweep: &Measurement, logs: &Path) -> Self {
         let bar = ProgressBar::new_spinner();
+        // Cut off where the terminal ends.
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+            bar.set_style(style);
+        }
         bar.enable_steady_tick(Duration::from_millis(100));
         let width = sweep.combinations.iter().map(|one| one.name.len()).max().unwrap_or(0);
         let logs = matches!(sweep.work, Work::Epochs(_)).then(|| logs.to_owned());
@@ -201,6 +205,7 @@ impl Screen {
                 let kept = if *kept { "  (from before)" } else { "" };
                 let shown = sweep::summary(row);
                 let line = format!("{}/{count}  {:width$}  {shown}{kept}", number + 1, of.name);
+                let line = wrapped(&line, stderr_columns().unwrap_or(usize::MAX), 5);
                 self.bar.suspend(|| eprintln!("{line}"));
                 self.compare(row);
             }

@@ -131,9 +131,9 @@ impl<W: Write> Bar<W> {
         let best = self.watched.as_ref().and_then(lines::best_so_far);
         let (cells, text) = layout(&figures, best, (self.columns)(), &self.bar.prefix());
         self.bar.set_style(style(cells));
+        self.bar.set_message(text);
         self.bar.set_length(progress.total_images as u64);
         self.bar.set_position(progress.done_images as u64);
-        self.bar.set_message(text);
     }
 }
 

@@ -238,7 +238,7 @@ mod tests {
         for (row, peak) in rows.iter_mut().zip([635_000_000, 1_200_000_000]) {
             (row.peak, row.predicted_peak, row.live) = (Some(peak), Some(peak), Some(90_000_000));
             (row.ms_per_step, row.images_per_second) = (Some(83.2), Some(96.1));
-            (row.loss, row.recomputed_percent) = (Some(0.693_147), Some(0.0));
+            (row.loss, row.recomputed_percent) = (Some(0.5), Some(0.0));
         }
         rows[2].status = Status::OutOfMemory;
         rows[2].oversubscribed = Some(40_000_000_000);

@@ -53,7 +53,7 @@ pub fn execute(phantom: &Phantom) -> Result<(), Failure> {
         size: usize::from(*size),
         seed: *seed,
     };
-    let mut drawing = Drawing::new();
+    let mut drawing = Drawing::default();
     let drawn = data::ensure_phantom(&settings, |done, all| drawing.tell(done, all));
     let (shown, patients) = (out.display(), counted(settings.patients, "patient", "patients"));
     output::print(&match drawn.map_err(failure)? {

@@ -40,7 +40,9 @@ pub(super) fn text(outlook: &Outlook, known: &str, all: bool, page: Page) -> Str
         text += &format!("{what:<15} {:>10}\n", Bytes(bytes));
     }
     let images = counted(outlook.micro_batch, "image", "images");
-    text += &format!("\nactivations of {images} at once in {}:\n", outlook.precision.name());
+    let precision = outlook.precision.name();
+    text += &prose(&format!("\nactivations of {images} at once in {precision}:"));
+    text += "\n";
     text += &stages(&outlook.stages).draw(page.frame, page.columns);
     text += &format!("\n\n{}:\n", if all { "every strategy" } else { "the best strategies" });
     text += &strategies(outlook, all).draw(page.frame, page.columns);
@@ -49,9 +51,9 @@ pub(super) fn text(outlook: &Outlook, known: &str, all: bool, page: Page) -> Str
         Some(_) => "> what a run would do",
         None => "a run would not start",
     };
-    text += chosen;
-    text += if outlook.fastest.is_some() { "; * the fastest that fits\n" } else { "\n" };
-    text + &format!("\n{}", prose(&outlook.advice))
+    let fastest = if outlook.fastest.is_some() { "; * the fastest that fits" } else { "" };
+    text += &prose(&format!("{chosen}{fastest}"));
+    text + &format!("\n\n{}", prose(&outlook.advice))
 }
 
 fn stages(stages: &[StageOutlook]) -> Table {
@@ -166,4 +168,28 @@ fn frontier(all: &[StrategyOutlook], mut places: Vec<usize>) -> Vec<usize> {
     let last = best.len().saturating_sub(1);
     let steps = last.clamp(1, MOST_BEST - 1);
     (0..=steps).filter_map(|step| best.get(step * last / steps)).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Machine, plan};
+    use crate::screen::columns_of;
+
+    #[test]
+    fn a_plan_fits_every_width() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/configs/xray_densenet.toml");
+        let loaded = crate::config::load(file.as_ref(), &[]).expect("a configuration");
+        let plan = plan(loaded.config).expect("a plan");
+        let outlook = Outlook::new(&plan, &Machine { cuda: true, memory: 24 << 30 });
+        let outlook = outlook.expect("the policy fits");
+        for columns in [40, 80, 120, 200] {
+            for all in [false, true] {
+                let page = Page { frame: Frame::Ascii, columns };
+                let text = text(&outlook, "as --memory says", all, page);
+                let wide = text.lines().find(|line| columns_of(line) > columns);
+                assert_eq!(wide, None, "{columns}\n{text}");
+            }
+        }
+    }
 }
