@@ -12,11 +12,11 @@ use trainer::memory::{
     CheckpointingConfig, Schedule, SequentialConfig, Speed, TradeOff, Tree, simulate,
 };
 use trainer::plan::{Costs, Machine, Plan};
-use trainer::report::{Chart, Curve};
+use trainer::report::{Chart, Curve, Shape};
 
 const MODELS: [&str; 2] = ["densenet121", "resnet50"];
 const BUDGETS: u64 = 120;
-const GIB: f64 = (1_u64 << 30) as f64;
+const MIB: f64 = (1_u64 << 20) as f64;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/results");
@@ -84,7 +84,7 @@ fn compare(model: &str, plan: &Plan) -> Result<(Chart, serde_json::Value), Box<d
         budgets.filter_map(|budget| Some((budget, run(&ways.within(budget)?).1))).collect();
     let points = |found: &[(u64, f64)]| {
         let mut points: Vec<(f64, f64)> =
-            found.iter().map(|(bytes, seconds)| (*bytes as f64 / GIB, seconds / whole)).collect();
+            found.iter().map(|(bytes, seconds)| (*bytes as f64 / MIB, seconds / whole)).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         points
     };
@@ -95,12 +95,19 @@ fn compare(model: &str, plan: &Plan) -> Result<(Chart, serde_json::Value), Box<d
     };
     let steps: Vec<(u64, f64)> =
         budgets.iter().filter_map(|(budget, _)| Some((*budget, best(*budget)?))).collect();
-    let curve =
-        |name: &str, found: &[(u64, f64)]| Curve { name: name.to_owned(), points: points(found) };
-    let mut curves = vec![curve("budget", &budgets), curve("best sequential", &steps)];
-    curves.extend(sqrt.map(|sqrt| curve("sqrt", &[(sqrt.0, 0.0), sqrt])));
+    let curve = |name: &str, shape: Shape, found: &[(u64, f64)]| {
+        let points = points(found);
+        // The least memory that it reaches, and what that costs.
+        let figure = points.first().map(|(mib, time)| format!("{mib:.0} MiB, {time:.2}×"));
+        Curve { name: name.to_owned(), figure: figure.unwrap_or_default(), shape, points }
+    };
+    let mut curves = vec![
+        curve("budget", Shape::Steps, &budgets),
+        curve("best sequential", Shape::Steps, &steps),
+    ];
+    curves.extend(sqrt.map(|sqrt| curve("sqrt", Shape::Dots, &[sqrt])));
     let title = format!("{model}, batch {batch}, {}: time within a budget", precision.name());
-    let (x, y) = ("budget, GiB".to_owned(), "time, in parts of a step that keeps all".to_owned());
+    let (x, y) = ("budget, MiB".to_owned(), "time, in parts of a step that keeps all".to_owned());
     let case = serde_json::json!({
         "case": model,
         "batch": batch,

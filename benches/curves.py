@@ -1,28 +1,26 @@
 """The loss of every step in fp32, tf32 and bf16: the same weights, images and order; and in fp32 with another order.
 
 usage: python benches/curves.py [--trainer target/release/trainer] [--steps 200] [--out FILE] [--smoke]
+       python benches/curves.py --redraw benches/results/2026-11-21-h100-curves.json
 
 Draws radiographs (`trainer data phantom`), sets the last patients aside for validation so that every run trains on the
 same images, and runs benches/configs/curves.toml from the same weights (torchvision's initial ones). A curve is smoothed
 (mean over the 20 steps up to each) and compared with fp32's, step by step; the run in another order of the images says
 how far apart two curves lie by chance. Writes the curves as JSON and, beside it, as SVG.
---smoke runs a small model in fp32 on the CPU, to see that it works.
+--smoke runs a small model in fp32 on the CPU, to see that it works. --redraw makes the SVG of a JSON file anew, without
+PyTorch.
 """
 import argparse
 import csv
 import datetime
 import json
+import math
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
 import time
-
-import torch
-import torchvision
-
-import safe
 
 HERE = pathlib.Path(__file__).parent
 WINDOW = 20
@@ -54,6 +52,11 @@ def draw(args, root, patients, size):
 
 
 def weights(path, smoke):
+    import torch
+    import torchvision
+
+    import safe
+
     torch.manual_seed(0)
     small = {"growth_rate": 8, "block_config": (3, 2), "num_init_features": 16}
     model = torchvision.models.DenseNet(num_classes=6, **small) if smoke else torchvision.models.densenet121(num_classes=6)
@@ -90,36 +93,66 @@ def deviations(curve, reference):
     return {"max_deviation": max(each), "mean_deviation": sum(each) / len(each)}
 
 
+def ticks(low, high):
+    """Up to ten multiples of 1, 2 or 5 times a power of ten, from the one below `low` to the one above `high`."""
+    rough = (high - low) / 8 or 1
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(round * power for round in (1, 2, 5, 10) if round * power >= rough * 0.999)
+    return [step * n for n in range(math.floor(low / step), math.ceil(high / step) + 1)]
+
+
 def svg(curves, window):
     """The smoothed curves; x is the step."""
-    width, height, left, right, top, bottom = 720, 400, 52, 16, 16, 40
-    low = min(map(min, curves.values()))
-    high = max(map(max, curves.values()))
+    width, height, left, right, top, bottom = 960, 480, 80, 720, 48, 424
+    losses = ticks(min(map(min, curves.values())), max(map(max, curves.values())))
     last = window + max(map(len, curves.values())) - 1
+    steps = ticks(window, last)
 
     def x(step):
-        return left + (step - window) / max(last - window, 1) * (width - left - right)
+        return left + (step - steps[0]) / (steps[-1] - steps[0]) * (right - left)
 
     def y(loss):
-        return top + (high - loss) / ((high - low) or 1) * (height - top - bottom)
+        return bottom - (loss - losses[0]) / (losses[-1] - losses[0]) * (bottom - top)
+
+    def text(at_x, at_y, words, more=""):
+        parts.append(f'<text x="{at_x:.1f}" y="{at_y:.1f}" {more}>{words}</text>')
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">',
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
     ]
-    for part in range(5):
-        loss, step = low + (high - low) * part / 4, window + (last - window) * part / 4
-        parts.append(f'<path d="M{left} {y(loss):.1f}H{width - right}" stroke="#e0e0e0"/>')
-        parts.append(f'<text x="{left - 6}" y="{y(loss) + 4:.1f}" text-anchor="end">{loss:.3f}</text>')
-        parts.append(f'<text x="{x(step):.1f}" y="{height - bottom + 18}" text-anchor="middle">{step:.0f}</text>')
-    parts.append(f'<text x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">step</text>')
-    for index, (name, curve) in enumerate(reversed(curves.items())):
+    middle = (left + right) / 2
+    for loss in losses:
+        parts.append(f'<path d="M{left} {y(loss):.1f}H{right}" stroke="#dddddd"/>')
+        text(left - 8, y(loss) + 4, f"{loss:.2f}", 'text-anchor="end"')
+    for step in steps:
+        parts.append(f'<path d="M{x(step):.1f} {bottom}v5" stroke="#444444"/>')
+        text(x(step), bottom + 20, f"{step:.0f}", 'text-anchor="middle"')
+    parts.append(f'<path d="M{left} {top}V{bottom}H{right}" fill="none" stroke="#444444"/>')
+    text(middle, 26, "training loss in each precision", 'text-anchor="middle" font-size="16"')
+    text(middle, bottom + 42, "step", 'text-anchor="middle"')
+    text(-(top + bottom) / 2, 20, f"loss, mean of {window} steps", 'text-anchor="middle" transform="rotate(-90)"')
+    for name, curve in reversed(curves.items()):
         points = " ".join(f"{x(window + place):.1f},{y(loss):.1f}" for place, loss in enumerate(curve))
         parts.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[name]}" stroke-width="1.5"/>')
-        place = top + 14 + 18 * (len(curves) - 1 - index)
-        parts.append(f'<path d="M{width - 190} {place - 4}h24" stroke="{COLOURS[name]}" stroke-width="3"/>')
-        parts.append(f'<text x="{width - 160}" y="{place}">{name}</text>')
+    reference = curves["fp32"]
+    for index, (name, curve) in enumerate(curves.items()):
+        place = top + 10 + 36 * index
+        parts.append(f'<path d="M{right + 16} {place}h24" stroke="{COLOURS[name]}" stroke-width="3"/>')
+        text(right + 48, place + 4, name)
+        apart = deviations(curve, reference)["max_deviation"]
+        figure = f"{curve[-1]:.3f} at the end" if curve is reference else f"{curve[-1]:.3f}, {apart:.1%} off at most"
+        text(right + 48, place + 22, figure, 'fill="#666666"')
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def redraw(path):
+    rows = json.loads(path.read_text())
+    names = [name for name, _, _ in RUNS]
+    assert len(rows) == len(names), f"{path} holds {len(rows)} curves, not {len(names)}"
+    window = rows[0]["ours"]["window"]
+    curves = {name: smooth(row["losses"], window) for name, row in zip(names, rows)}
+    path.with_suffix(".svg").write_text(svg(curves, window))
 
 
 def main():
@@ -129,7 +162,10 @@ def main():
     parser.add_argument("--patients", type=int, default=500)
     parser.add_argument("--out", help="the JSON file; the SVG stands beside")
     parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--redraw", type=pathlib.Path, metavar="JSON")
     args = parser.parse_args()
+    if args.redraw:
+        return redraw(args.redraw)
     runs, batch, size, window, extra = RUNS, 32, 320, WINDOW, []
     if args.smoke:
         runs, batch, size, window = [run for run in RUNS if run[1] == "fp32"], 8, 64, 4

@@ -43,3 +43,4 @@ pub mod optim;
 pub mod choice;
 pub mod paths;
 pub mod random;
+pub mod screen;

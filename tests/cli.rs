@@ -158,7 +158,7 @@ fn a_phantom_drawn_again_is_found_and_another_is_not_drawn_over() {
         let numbers = ["--patients", patients, "--size", "32"];
         let (code, told, shown) =
             outcome(&[&["data", "phantom", "--out", &out], &numbers[..]].concat());
-        (code, (told + &shown).replace(&out, "DIR"))
+        (code, told.replace(&out, "DIR"), shown.replace(&out, "DIR"))
     };
     let files = || {
         let entries = std::fs::read_dir(&out).expect("reads").map(|entry| entry.expect("reads"));
@@ -166,19 +166,100 @@ fn a_phantom_drawn_again_is_found_and_another_is_not_drawn_over() {
         found.sort();
         (found, std::fs::read(folder.path().join("phantom/train.csv")).expect("reads"))
     };
-    let (code, told) = phantom("2");
+    let (code, told, shown) = phantom("2");
     assert_eq!((code, told.as_str()), (Some(0), "2 patients drawn in DIR\n"));
+    // No terminal is there for a bar.
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines.len(), 2, "{shown}");
+    assert_eq!(lines[0], "drawing the radiographs of 2 patients, once");
+    assert!(lines[1].starts_with("drew the radiographs of 2 patients in "), "{shown}");
     let before = files();
-    let (code, told) = phantom("2");
-    assert_eq!(code, Some(0));
+    let (code, told, shown) = phantom("2");
+    assert_eq!((code, shown.as_str()), (Some(0), ""));
     insta::assert_snapshot!(told, @"DIR holds this phantom already, of 2 patients: nothing to do");
-    let (code, shown) = phantom("3");
+    let (code, _, shown) = phantom("3");
     assert_eq!(code, Some(3));
     insta::assert_snapshot!(shown, @r"
     error: `DIR` holds a phantom with other settings: patients 2 instead of 3
       = help: choose another folder, remove this one so that it is drawn anew, or ask for the settings it has
     ");
     assert_eq!(files(), before);
+}
+
+#[test]
+fn a_metric_that_is_undefined_has_its_reason_at_the_end_and_in_the_table() {
+    let folder = tempfile::tempdir().expect("is made");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    // Three validation images, of which some labels have one class only.
+    let sets = [
+        format!("--set=data.phantom={{root={:?},patients=12,size=40,seed=1}}", path("data")),
+        format!("--set=run.output={:?}", folder.path()),
+        "--set=train.epochs=2".to_owned(),
+    ];
+    let run = |more: &[&str]| -> (serde_json::Value, String) {
+        let all = [&["run", "configs/quickstart.toml", "--device", "cpu"], more].concat();
+        let all: Vec<&str> = all.into_iter().chain(sets.iter().map(String::as_str)).collect();
+        let (code, told, shown) = outcome(&all);
+        assert_eq!(code, Some(0), "{shown}");
+        let metrics = std::fs::read_to_string(path("quickstart/metrics.jsonl")).expect("is there");
+        let last = metrics.lines().last().expect("has lines");
+        (serde_json::from_str(last).expect("is JSON"), told)
+    };
+    let (end, told) = run(&[]);
+    assert_eq!(end["event"], "end");
+    let values = end["last"]["val"].as_object().expect("values");
+    let nulls: Vec<&String> =
+        values.iter().filter(|(_, value)| value.is_null()).map(|(name, _)| name).collect();
+    let undefined = end["undefined"].as_object().expect("reasons");
+    assert!(nulls.len() > 2 && nulls.len() < values.len(), "{nulls:?}");
+    assert_eq!(undefined.keys().collect::<Vec<_>>(), nulls);
+    let reasons: Vec<&str> =
+        undefined.values().map(|reason| reason.as_str().expect("text")).collect();
+    assert!(reasons.iter().any(|reason| reason.starts_with("one class only: ")), "{reasons:?}");
+    for reason in reasons {
+        assert!(told.replace("\n  ", " ").contains(&format!("undefined ({reason}): ")), "{told}");
+    }
+    // A run that is over still knows them.
+    let (again, _) = run(&["--resume"]);
+    assert_eq!(again["undefined"], end["undefined"]);
+}
+
+/// `script` gives the program a terminal, whose size `stty` sets.
+#[cfg(target_os = "linux")]
+#[test]
+fn in_a_narrow_terminal_nothing_is_wider_than_it() {
+    let folder = tempfile::tempdir().expect("is made");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let program = assert_cmd::cargo::cargo_bin("trainer");
+    let sets = [
+        format!("data.phantom={{root={:?},patients=12,size=40,seed=1}}", path("data")),
+        format!("run.output={:?}", folder.path()),
+        "run.name=narrow".to_owned(),
+        "train.epochs=2".to_owned(),
+        "device.use=cpu".to_owned(),
+    ];
+    let sets: String = sets.iter().map(|set| format!(" --set '{set}'")).collect();
+    let run = format!("{} run configs/quickstart.toml{sets}", program.display());
+    let plan = format!("{} plan configs/quickstart.toml", program.display());
+    for (columns, command) in [(40, &run), (60, &plan), (80, &plan)] {
+        let shell = format!("stty cols {columns} rows 24 && {command}");
+        let mut script = std::process::Command::new("script");
+        script.args(["--quiet", "--return", "--command", &shell, "/dev/null"]);
+        script.stdin(std::process::Stdio::null()).env("TERM", "xterm").env("LC_ALL", "C.UTF-8");
+        let output = script.output().expect("`script` of util-linux is there");
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{shown}");
+        // Paths and keys stay whole.
+        let whole = |line: &str| {
+            !line.contains(' ') || line.contains(folder.path().to_str().expect("UTF-8"))
+        };
+        let plain = console::strip_ansi_codes(&shown).into_owned();
+        let lines: Vec<&str> = plain.split(['\r', '\n']).map(str::trim_end).collect();
+        assert!(lines.len() > 10, "{shown}");
+        for line in lines.into_iter().filter(|line| !whole(line)) {
+            assert!(console::measure_text_width(line) <= columns, "{columns}: {line:?}\n{plain}");
+        }
+    }
 }
 
 #[test]

@@ -53,7 +53,8 @@ impl Place {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
         command.current_dir(self.folder.path()).args(["sweep", "tiny.toml"]).args(arguments);
-        command.stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
+        // Wide enough for every column.
+        command.stdin(Stdio::null()).env_remove("RUST_BACKTRACE").env("COLUMNS", "300");
         command
     }
 
@@ -140,7 +141,10 @@ fn rows_come_in_the_product_s_order_whatever_becomes_of_them() {
     assert_eq!(rows[2]["oversubscribed"], 40_960_000_000_000_000_i64);
     assert!(rows[0]["loss"].is_number() && rows[0]["ms_per_step"].is_number(), "{}", rows[0]);
     let saved = place.file("sweep.md");
-    assert_eq!(told, saved);
+    // What is printed into a pipe is a table for people, not Markdown.
+    assert!(told.contains("\n+===") && !told.contains("---:"), "{told}");
+    let status = |line: &str| line.contains("| ok ") || line.contains("| failed ");
+    assert_eq!(told.lines().filter(|line| status(line)).count(), 2, "{told}");
     insta::assert_snapshot!("markdown", redacted(of_markdown(&saved)));
     insta::assert_snapshot!("csv", redacted(of_csv(&place.file("sweep.csv"))));
     let below = |line: &&str| line.starts_with("- ") || line.starts_with("Percentages");
@@ -232,11 +236,9 @@ fn all_percentages_are_of_one_row_which_is_named() {
         let named = format!("Percentages are of train.batch_size={reference}.");
         assert!(place.file("sweep.md").contains(&named), "{grid:?}");
         assert!(told.contains(&named), "{told}");
-        let table = of_markdown(&told);
-        let column = |title: &str| table[0].iter().position(|one| one == title).expect(title);
+        // In the table, or above it where all rows have the same.
         for title in ["peak %", "predicted MiB", "recomputed %"] {
-            let place = column(title);
-            assert!(table[2..].iter().all(|row| !row[place].is_empty()), "{title}: {told}");
+            assert!(told.contains(title), "{title}: {told}");
         }
     }
 }

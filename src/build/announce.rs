@@ -79,6 +79,7 @@ pub(super) fn announce(
             best: position.best.best,
             best_epoch: position.best.best_epoch,
         }),
+        may_stop_early: run.plan.train.early_stopping.is_some(),
         config,
     };
     run.reports.event(&Event::Start(start))?;

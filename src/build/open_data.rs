@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
+use super::Drawing;
 use crate::data::{
     self, Cache, DataError, Dataset, Fingerprint, Loader, LoaderConfig, SplitList, Splits,
     check_known,
@@ -86,20 +85,11 @@ pub(super) fn train_loader(
     }
 }
 
-/// Opens the data, with a bar while a phantom is drawn.
+/// Opens the data, and says so where a phantom is drawn.
 ///
 /// # Errors
 /// As [`data::open`].
 pub fn open_data(plan: &Plan, heads: &[HeadConfig]) -> Result<Splits, DataError> {
-    let bar = ProgressBar::hidden().with_style(ProgressStyle::default_bar());
-    let splits = data::open(&plan.data, heads, plan.run.seed, |done, patients| {
-        if bar.is_hidden() {
-            bar.set_length(patients as u64);
-            bar.set_draw_target(ProgressDrawTarget::stderr());
-            bar.println(format!("drawing the radiographs of {patients} patients, once"));
-        }
-        bar.set_position(done as u64);
-    });
-    bar.finish_and_clear();
-    splits
+    let mut drawing = Drawing::default();
+    data::open(&plan.data, heads, plan.run.seed, |done, all| drawing.tell(done, all))
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use clap::Args;
 
 use super::overrides::{self, Overrides};
+use super::parent::Parent;
 use super::{Failure, output};
 use crate::build;
 use crate::model::weights::{self, Initial};
@@ -32,9 +33,8 @@ pub struct Bench {
     /// Takes the steps that a run begins with, on the configuration's data
     #[arg(long)]
     data: bool,
-    /// Ends when the process with this number, which started it, ends, however that does
-    #[arg(long, value_name = "PID", hide = true)]
-    with_parent: Option<u32>,
+    #[command(flatten)]
+    parent: Parent,
     /// Starts from the weights in this file, as `trainer run --init` does
     #[arg(long, value_name = "WEIGHTS")]
     init: Option<PathBuf>,
@@ -48,26 +48,10 @@ pub struct Bench {
     gradients: Option<PathBuf>,
 }
 
-/// Asks for this process to be ended when its parent, of number `parent`, does.
-#[cfg(target_os = "linux")]
-fn end_with(parent: u32) -> Result<(), Failure> {
-    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(Failure::other)?;
-    // It may have ended before it was asked for.
-    let now = getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
-    match now == parent {
-        true => Ok(()),
-        false => Err(Failure::other(std::io::Error::other(format!(
-            "process {parent}, which started this one, has ended"
-        )))),
-    }
-}
-
 /// Takes the steps and prints what they took.
 pub fn execute(bench: &Bench) -> Result<(), Failure> {
     let start = Instant::now();
-    #[cfg(target_os = "linux")]
-    bench.with_parent.map(end_with).transpose()?;
+    bench.parent.watch()?;
     let mut set = bench.overrides.set.clone();
     set.extend(bench.init.as_deref().map(overrides::init));
     let (plan, source) = super::located_for(&bench.config, &set, super::is_here)?;

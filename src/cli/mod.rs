@@ -13,6 +13,7 @@ mod error;
 mod output;
 mod overrides;
 mod panic;
+mod parent;
 mod plan;
 mod run;
 mod schema;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::overrides::Overrides;
+use super::parent::Parent;
 use super::{Failure, Kind};
 use crate::build::{self, Options};
 use crate::run::{FolderMode, Outcome};
@@ -52,10 +53,13 @@ pub struct Run {
     /// convolution is adapted to another number of channels. The program says what it took.
     #[arg(long, value_name = "WEIGHTS", conflicts_with = "resume")]
     init: Option<PathBuf>,
+    #[command(flatten)]
+    parent: Parent,
 }
 
 /// Trains.
 pub fn execute(run: Run) -> Result<(), Failure> {
+    run.parent.watch()?;
     // The same as `--set`, so that the resolved configuration has them.
     let mut set = run.overrides.set;
     set.extend(run.device.map(|device| format!("device.use={}", toml::Value::String(device))));

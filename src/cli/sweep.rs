@@ -1,32 +1,34 @@
 //! `trainer sweep`.
 
-use std::io::IsTerminal;
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 
 use super::overrides::{Overrides, assignment};
 use super::{Failure, Kind, output};
 use crate::config;
 use crate::plan;
 use crate::run::Stop;
-use crate::sweep::{self, Outcome, Row, Status, Sweep as Measurement, SweepFolder, Told};
+use crate::screen::{Frame, counted, stderr_columns, stdout_columns, wrapped};
+use crate::sweep::{self, Outcome, Row, Status, Sweep as Measurement, SweepFolder, Told, Work};
 
 /// Measures a configuration in many combinations of values, each in a process of its own
 ///
-/// Every combination takes the first steps of training. One that runs out of memory becomes a row of
-/// the table that says so, and the others are still measured. The table is saved after every row as
-/// sweep.md, sweep.csv and sweep.json in <run.output>/<run.name>-sweep/. A sweep that was stopped goes
-/// on when it is started again.
+/// Every combination takes the first steps of training, or with --epochs is trained and evaluated. One
+/// that runs out of memory becomes a row of the table that says so, and the others are still measured.
+/// The table is saved after every row as sweep.md, sweep.csv and sweep.json in
+/// <run.output>/<run.name>-sweep/. A sweep that was stopped goes on when it is started again.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   trainer sweep configs/xray_densenet.toml --grid train.batch_size=8,16,32,64
   trainer sweep configs/xray_densenet.toml --steps 50 \\
       --grid memory.precision=fp32,bf16 --grid memory.dense_layers=keep,share
+  trainer sweep configs/xray_densenet.toml --epochs 3 \\
+      --grid train.optimizer.adamw.lr=1e-4,3e-4,1e-3
   trainer sweep configs/xray_densenet.toml --synthetic --reference 2 \\
       --grid 'memory.checkpointing=\"none\",\"every\",{sequential={segments=4}}'")]
 pub struct Sweep {
@@ -45,6 +47,13 @@ pub struct Sweep {
     /// How many steps each combination takes; times are the median over the second half
     #[arg(long, value_name = "N", default_value = "20")]
     steps: NonZero<usize>,
+    /// Trains each combination for N epochs instead, and reports validation
+    ///
+    /// A row then has the watched metric's best and last value, the time and the peak. Each
+    /// combination has a run folder in the sweep's folder, under runs/. A sweep that was stopped
+    /// goes on inside the epoch.
+    #[arg(long, value_name = "N", conflicts_with_all = ["steps", "synthetic"])]
+    epochs: Option<NonZero<usize>>,
     /// Measures on one made-up batch that stays on the device, without opening the data
     ///
     /// Otherwise the steps are those that `trainer run` begins with, loading included, and the loss is
@@ -74,7 +83,7 @@ pub fn execute(command: &Sweep) -> Result<(), Failure> {
         run.output.join(format!("{}-sweep", run.name))
     });
     let mut folder = SweepFolder::open(&path, &sweep, command.overwrite).map_err(failure)?;
-    let mut screen = Screen::new(&sweep);
+    let mut screen = Screen::new(&sweep, &folder.logs());
     let outcome = sweep.execute(&mut folder, &stop, |told| screen.tell(&told));
     screen.bar.finish_and_clear();
     let (rows, stopped) = match outcome.map_err(failure)? {
@@ -84,17 +93,30 @@ pub fn execute(command: &Sweep) -> Result<(), Failure> {
     show(&sweep.keys, &rows, command.json)?;
     if let Some(signal) = stopped {
         let (name, done, of) = (signal.name(), rows.len(), sweep.combinations.len());
+        let of = counted(of, "combination", "combinations");
         let told = format!(
-            "stopped by {name}; {done} of {of} combinations are saved in {}, the same command goes on",
+            "stopped by {name}; {done} of {of} saved in {}, the same command goes on",
             path.display()
         );
         return Err(Failure::new(Kind::Stopped(signal), told));
     }
-    ended(&rows, &folder)
+    ended(&rows, &folder, command.epochs.is_some())
 }
 
 fn planned(command: &Sweep) -> Result<Measurement, Failure> {
-    let grid = config::load_grid(&command.config, &command.overrides.set, &command.grid);
+    let mut set = command.overrides.set.clone();
+    if let Some(epochs) = command.epochs {
+        let is_swept =
+            |grid: &&String| grid.split('=').next().map(str::trim) == Some("train.epochs");
+        if let Some(grid) = command.grid.iter().find(is_swept) {
+            let told = format!("--epochs {epochs} and --grid {grid} both say how long to train");
+            let help =
+                "leave train.epochs out of the grid: --epochs is the same for all combinations";
+            return Err(Failure::configuration(told).with_help(Some(help.to_owned())));
+        }
+        set.push(format!("train.epochs={epochs}"));
+    }
+    let grid = config::load_grid(&command.config, &set, &command.grid);
     let plan = |config| plan::plan(config).and_then(|plan| super::is_here(&plan).map(|()| plan));
     let sweep = Measurement::plan(grid?, plan)?;
     let reference = command.reference.map(|row| row.get() - 1);
@@ -104,8 +126,11 @@ fn planned(command: &Sweep) -> Result<Measurement, Failure> {
         return Err(Failure::configuration(message));
     }
     let program = std::env::current_exe().map_err(Failure::other)?;
-    let (steps, synthetic) = (command.steps.get(), command.synthetic);
-    Ok(Measurement { program, steps, synthetic, reference, ..sweep })
+    let work = match command.epochs {
+        Some(epochs) => Work::Epochs(epochs.get()),
+        None => Work::Steps { steps: command.steps.get(), synthetic: command.synthetic },
+    };
+    Ok(Measurement { program, work, reference, ..sweep })
 }
 
 fn failure(error: sweep::SweepError) -> Failure {
@@ -116,21 +141,22 @@ fn failure(error: sweep::SweepError) -> Failure {
 }
 
 /// Rows that failed make the program fail, after all others are measured.
-fn ended(rows: &[Row], folder: &SweepFolder) -> Result<(), Failure> {
+fn ended(rows: &[Row], folder: &SweepFolder, trained: bool) -> Result<(), Failure> {
     const DATA: u8 = 3;
     let failed: Vec<&Row> = rows.iter().filter(|row| row.status == Status::Failed).collect();
     if failed.is_empty() {
         return Ok(());
     }
     let told = format!(
-        "{} of {} combinations failed; what each said is in {}, the same command tries them again",
+        "{} of {} failed; what each said is in {}, the same command tries them again",
         failed.len(),
-        rows.len(),
+        counted(rows.len(), "combination", "combinations"),
         folder.logs().display()
     );
     let of_data = |row: &&&Row| row.exit_code == Some(i32::from(DATA));
     let of_data = failed.iter().filter(of_data).count();
-    let help = (of_data > 0).then(|| "--synthetic measures without the data".to_owned());
+    let help =
+        (of_data > 0 && !trained).then(|| "--synthetic measures without the data".to_owned());
     let kind = if of_data == failed.len() { Kind::Data } else { Kind::Other };
     Err(Failure::new(kind, told).with_help(help))
 }
@@ -141,24 +167,42 @@ struct Screen {
     count: usize,
     width: usize,
     device: Option<String>,
+    /// Where to look on, while a combination is trained.
+    logs: Option<PathBuf>,
 }
 
 impl Screen {
-    fn new(sweep: &Measurement) -> Self {
+    fn new(sweep: &Measurement, logs: &Path) -> Self {
         let bar = ProgressBar::new_spinner();
+        // Cut off where the terminal ends.
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+            bar.set_style(style);
+        }
         bar.enable_steady_tick(Duration::from_millis(100));
         let width = sweep.combinations.iter().map(|one| one.name.len()).max().unwrap_or(0);
-        Self { bar, count: sweep.combinations.len(), width, device: None }
+        let logs = matches!(sweep.work, Work::Epochs(_)).then(|| logs.to_owned());
+        Self { bar, count: sweep.combinations.len(), width, device: None, logs }
     }
 
     fn tell(&mut self, told: &Told<'_>) {
         match told {
-            Told::Begins(of) => self.bar.set_message(of.name.clone()),
+            Told::Begins(of) => {
+                let doing = match &self.logs {
+                    Some(logs) => format!("training {}, told in {}", of.name, logs.display()),
+                    None => of.name.clone(),
+                };
+                // A log says what takes so long.
+                if self.logs.is_some() && self.bar.is_hidden() {
+                    eprintln!("{doing}");
+                }
+                self.bar.set_message(doing);
+            }
             Told::Row { number, of, row, kept } => {
                 let (width, count) = (self.width, self.count);
                 let kept = if *kept { "  (from before)" } else { "" };
                 let shown = sweep::summary(row);
                 let line = format!("{}/{count}  {:width$}  {shown}{kept}", number + 1, of.name);
+                let line = wrapped(&line, stderr_columns().unwrap_or(usize::MAX), 5);
                 self.bar.suspend(|| eprintln!("{line}"));
                 self.compare(row);
             }
@@ -177,11 +221,10 @@ impl Screen {
     }
 }
 
-/// Prints the rows: as JSON where that is asked for, drawn on a terminal, else as Markdown.
+/// Prints the rows: as JSON where that is asked for, else as a table that fits the page.
 fn show(keys: &[String], rows: &[Row], json: bool) -> Result<(), Failure> {
     if json {
         return output::print(&serde_json::to_string_pretty(rows).map_err(Failure::other)?);
     }
-    let table = if std::io::stdout().is_terminal() { sweep::drawn } else { sweep::markdown };
-    output::print(&table(keys, rows))
+    output::print(&sweep::drawn(keys, rows, Frame::of_stdout(), stdout_columns()))
 }

@@ -9,6 +9,9 @@ use super::mean;
 use super::ranking::Ranking;
 use crate::random;
 
+/// Resamples behind the intervals that a run tells.
+pub const RESAMPLES: usize = 1000;
+
 /// The middle 95% of a metric over resamples of the images.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {

@@ -22,8 +22,8 @@ mod predictions;
 mod ranking;
 mod regression;
 
-pub use bootstrap::Interval;
-pub use names::{higher_is_better, metric_names};
+pub use bootstrap::{Interval, RESAMPLES};
+pub use names::{INTERVAL, higher_is_better, metric_names};
 pub use predictions::HeadPredictions;
 
 /// One known label of one image: for a `multiclass` head, whether the image is of one class.

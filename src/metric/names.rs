@@ -7,6 +7,9 @@ pub(super) const CLASSIFICATION: [&str; 4] = ["auroc", "auprc", "accuracy", "f1"
 /// The metrics of a number per label.
 pub(super) const REGRESSION: [&str; 2] = ["mae", "rmse"];
 
+/// The ends of the interval of `auroc`: values beside the metrics, which cannot be watched.
+pub const INTERVAL: [&str; 2] = ["auroc_low", "auroc_high"];
+
 /// Numbers of a head beyond which nobody reads the error of each.
 const MOST_NUMBERS: usize = 100;
 
@@ -62,6 +65,8 @@ fn direction(metric: &str) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -84,6 +89,33 @@ mod tests {
         assert_eq!(higher_is_better("val/accuracy/mae"), Some(false));
         assert_eq!(higher_is_better("val/findings/auroc/loss"), Some(true));
         assert_eq!(higher_is_better("val/findings/auroc/CHF/mae"), Some(true));
+    }
+
+    /// The page has a section for each metric, which tells the direction that is computed with.
+    #[test]
+    fn the_page_of_metrics_has_every_metric_with_its_direction() {
+        let page = include_str!("../../docs/metrics.md");
+        let sections = page.split("\n### ").skip(1);
+        let found: BTreeMap<&str, &str> = sections
+            .map(|section| {
+                let (title, text) = section.split_once('\n').expect("a section has text");
+                (title.trim_matches('`'), text.split("\n## ").next().unwrap_or_default())
+            })
+            .collect();
+        let names = ["loss"].into_iter().chain(CLASSIFICATION).chain(REGRESSION).chain(INTERVAL);
+        let mut names: Vec<&str> = names.collect();
+        names.sort_unstable();
+        assert_eq!(found.keys().copied().collect::<Vec<_>>(), names);
+        for (name, text) in found {
+            let direction = match higher_is_better(name) {
+                Some(true) => "Higher is better",
+                Some(false) => "Lower is better",
+                None => "Not watched",
+            };
+            assert!(text.contains(direction), "{name} does not say: {direction}");
+        }
+        let resamples = format!("{} resamples", super::super::RESAMPLES);
+        assert!(page.contains(&resamples), "the page does not say: {resamples}");
     }
 
     #[test]

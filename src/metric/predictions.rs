@@ -13,6 +13,7 @@ use super::regression::{mae, rmse};
 use super::{Example, mean};
 use crate::data::Targets;
 use crate::model::{HeadConfig, Task};
+use crate::screen::counted;
 
 /// The outputs and targets of one head, collected batch by batch.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,34 +86,6 @@ impl HeadPredictions {
         metrics
     }
 
-    /// Why a metric of [`HeadPredictions::metrics`] that is `None` has no value, to follow "because".
-    pub fn why_undefined(&self, metric: &str) -> String {
-        let parts = metric.split_once('/');
-        let (metric, label) = parts.map_or((metric, None), |(of, label)| (of, Some(label)));
-        let label = label.and_then(|label| self.labels.iter().position(|known| known == label));
-        let name = |label: usize| &self.labels[label];
-        let chosen = |at: &usize| label.is_none_or(|label| label == *at);
-        let of = (0..self.labels.len()).filter(chosen);
-        let (known, broken, positive) = if self.task == Task::Regression {
-            let errors: Vec<f64> = of.flat_map(|label| self.errors(label)).collect();
-            (!errors.is_empty(), errors.iter().any(|error| !error.is_finite()), false)
-        } else {
-            let examples = self.examples();
-            let examples: Vec<&Example> = of.flat_map(|label| &examples[label]).collect();
-            let broken = examples.iter().any(|example| !example.score.is_finite());
-            (!examples.is_empty(), broken, examples.iter().any(|example| example.positive))
-        };
-        match (label, known, broken) {
-            (Some(label), false, _) => format!("nothing is known of `{}`", name(label)),
-            (None, false, _) => "no label of the head is known".to_owned(),
-            (_, _, true) => "the model's outputs are not finite".to_owned(),
-            (Some(label), ..) if positive => format!("`{}` is always positive", name(label)),
-            (Some(label), ..) => format!("`{}` is never positive", name(label)),
-            (None, ..) if metric == "f1" => "no label of the head is ever positive".to_owned(),
-            (None, ..) => "no label of the head is both positive and negative".to_owned(),
-        }
-    }
-
     /// The 95% interval of `auroc`, and of `auroc/<label>` where [`HeadPredictions::metrics`] has
     /// it, over `resamples` of the images. Images with the same number in `groups` (one for each
     /// image: its patient) are drawn together, since they are not independent. `None` where AUROC
@@ -139,6 +112,61 @@ impl HeadPredictions {
         let broken = examples.iter().any(|label| is_broken(label));
         self.insert(&mut intervals, "auroc", &found.each, found.mean.filter(|_| !broken));
         intervals
+    }
+
+    /// Why those of `metrics`, which [`HeadPredictions::metrics`] gave, that are undefined are so.
+    pub fn reasons(&self, metrics: &BTreeMap<String, Option<f64>>) -> BTreeMap<String, String> {
+        let undefined = metrics.iter().filter(|(_, value)| value.is_none());
+        let mut names = undefined.map(|(name, _)| name).peekable();
+        if names.peek().is_none() {
+            return BTreeMap::new();
+        }
+        let of_labels = self.label_reasons();
+        let of_head = self.head_reason(&of_labels);
+        names
+            .map(|name| {
+                let label = name.split_once('/').map(|(_, label)| label);
+                let place = label.and_then(|label| self.labels.iter().position(|l| l == label));
+                let reason = place.map_or(&of_head, |place| &of_labels[place].text);
+                (name.clone(), reason.clone())
+            })
+            .collect()
+    }
+
+    /// Why a metric of each label would be undefined; whether it is, depends on the metric.
+    fn label_reasons(&self) -> Vec<Reason> {
+        if self.task == Task::Regression {
+            let errors = (0..self.labels.len()).map(|label| self.errors(label));
+            return errors
+                .map(|errors| match errors.iter().all(|error| error.is_finite()) {
+                    true => Reason::new("no known label"),
+                    false => Reason::broken(),
+                })
+                .collect();
+        }
+        let reason = |examples: Vec<Example>| {
+            let positives = examples.iter().filter(|example| example.positive).count();
+            match examples.len() {
+                0 => Reason::new("no known label"),
+                _ if is_broken(&examples) => Reason::broken(),
+                all => {
+                    let positives = counted(positives, "positive", "positives");
+                    Reason::new(format!("one class only: {positives} of {all}"))
+                }
+            }
+        };
+        self.examples().into_iter().map(reason).collect()
+    }
+
+    /// Why a mean over the labels is undefined.
+    fn head_reason(&self, of_labels: &[Reason]) -> String {
+        match (of_labels, of_labels.iter().find(|reason| reason.broken)) {
+            ([only], _) | (_, Some(only)) => only.text.clone(),
+            ([first, others @ ..], None) if others.iter().all(|other| other.text == first.text) => {
+                first.text.clone()
+            }
+            _ => "it is undefined for every label".to_owned(),
+        }
     }
 
     fn insert<T: Copy>(
@@ -190,6 +218,23 @@ impl HeadPredictions {
             .filter(|&place| self.targets.mask[place] != 0.0)
             .map(|place| f64::from(self.outputs[place]) - f64::from(self.targets.values[place]))
             .collect()
+    }
+}
+
+/// Why a metric of a label is undefined.
+struct Reason {
+    text: String,
+    /// Whether the model failed to give a number, which undoes the head's metrics too.
+    broken: bool,
+}
+
+impl Reason {
+    fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), broken: false }
+    }
+
+    fn broken() -> Self {
+        Self { text: "an output is NaN or infinite".to_owned(), broken: true }
     }
 }
 

@@ -143,6 +143,81 @@ fn what_stands_at_a_missing_label_is_never_read() {
 }
 
 #[test]
+fn every_undefined_metric_has_its_reason_and_no_other() {
+    for case in cases() {
+        let nothing = HeadPredictions::new(&head(case.task, &case.labels));
+        for predictions in [case.predictions(100), nothing] {
+            let metrics = predictions.metrics();
+            let undefined = metrics.iter().filter(|(_, value)| value.is_none());
+            let undefined: Vec<&String> = undefined.map(|(name, _)| name).collect();
+            let reasons = predictions.reasons(&metrics);
+            assert_eq!(reasons.keys().collect::<Vec<_>>(), undefined, "{}", case.name);
+            let none = "no known label";
+            let empty = predictions.images() == 0;
+            assert!(!empty || reasons.values().all(|reason| reason == none), "{reasons:?}");
+        }
+    }
+}
+
+/// Four images of which the labels are: all negative, known nowhere, all positive, and both.
+fn four_labels() -> HeadPredictions {
+    let labels = ["negative", "unknown", "positive", "both/and"].map(str::to_owned).to_vec();
+    let (yes, no) = (1.0, 0.0);
+    HeadPredictions {
+        task: Task::Multilabel,
+        outputs: (0..16).map(|place| place as f32 - 8.0).collect(),
+        targets: Targets {
+            values: [[no, no, yes, yes], [no, no, yes, no], [no, no, yes, no], [no, no, yes, yes]]
+                .concat(),
+            mask: [yes, no, yes, yes].repeat(4),
+            width: 4,
+        },
+        labels,
+    }
+}
+
+#[test]
+fn the_reason_says_what_the_labels_lack() {
+    let reasons = |predictions: &HeadPredictions| {
+        let reasons = predictions.reasons(&predictions.metrics());
+        let lines = reasons.iter().map(|(name, reason)| format!("{name}: {reason}"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let mut predictions = four_labels();
+    insta::assert_snapshot!(reasons(&predictions), @r"
+    accuracy/unknown: no known label
+    auprc/negative: one class only: 0 positives of 4
+    auprc/positive: one class only: 4 positives of 4
+    auprc/unknown: no known label
+    auroc/negative: one class only: 0 positives of 4
+    auroc/positive: one class only: 4 positives of 4
+    auroc/unknown: no known label
+    f1/negative: one class only: 0 positives of 4
+    f1/unknown: no known label
+    ");
+    predictions.outputs[3] = f32::NAN;
+    insta::assert_snapshot!(reasons(&predictions), @r"
+    accuracy: an output is NaN or infinite
+    accuracy/both/and: an output is NaN or infinite
+    accuracy/unknown: no known label
+    auprc: an output is NaN or infinite
+    auprc/both/and: an output is NaN or infinite
+    auprc/negative: one class only: 0 positives of 4
+    auprc/positive: one class only: 4 positives of 4
+    auprc/unknown: no known label
+    auroc: an output is NaN or infinite
+    auroc/both/and: an output is NaN or infinite
+    auroc/negative: one class only: 0 positives of 4
+    auroc/positive: one class only: 4 positives of 4
+    auroc/unknown: no known label
+    f1: an output is NaN or infinite
+    f1/both/and: an output is NaN or infinite
+    f1/negative: one class only: 0 positives of 4
+    f1/unknown: no known label
+    ");
+}
+
+#[test]
 fn confident_images_keep_their_order() {
     // In 64-bit, softmax gives the first class exactly 1 in all three images.
     let predictions = HeadPredictions {
@@ -153,35 +228,6 @@ fn confident_images_keep_their_order() {
     };
     assert_eq!(predictions.metrics()["auroc/a"], Some(1.0));
     assert_eq!(predictions.metrics()["auroc/b"], Some(1.0));
-}
-
-#[test]
-fn a_metric_without_a_value_has_a_reason() {
-    let made = |task, outputs: &[f32], values: &[f32], mask: &[f32]| {
-        let labels = ["Edema", "A/B"].map(str::to_owned);
-        let width = if task == Task::Multiclass { 1 } else { 2 };
-        let targets = Targets { values: values.to_vec(), mask: mask.to_vec(), width };
-        HeadPredictions { task, labels: labels.to_vec(), outputs: outputs.to_vec(), targets }
-    };
-    let told = |predictions: &HeadPredictions| {
-        let undefined = predictions.metrics().into_iter().filter(|(_, value)| value.is_none());
-        let told = undefined.map(|(name, _)| {
-            let reason = predictions.why_undefined(&name);
-            format!("{name}: {reason}")
-        });
-        told.collect::<Vec<_>>().join("\n")
-    };
-    let outputs = [1.0, -1.0, 0.5, 2.0];
-    let multilabel = |values, mask| told(&made(Task::Multilabel, &outputs, values, mask));
-    insta::assert_snapshot!(multilabel(&[1.0, 0.0, 1.0, 0.0], &[1.0; 4]));
-    insta::assert_snapshot!(multilabel(&[0.0; 4], &[1.0, 0.0, 1.0, 0.0]));
-    insta::assert_snapshot!(multilabel(&[0.0; 4], &[0.0; 4]));
-    let broken = [f32::NAN, -1.0, 0.5, 2.0];
-    let broken = made(Task::Multilabel, &broken, &[1.0, 0.0, 0.0, 1.0], &[1.0; 4]);
-    insta::assert_snapshot!(told(&broken));
-    insta::assert_snapshot!(told(&made(Task::Multiclass, &outputs, &[0.0, 0.0], &[1.0; 2])));
-    let unknown = made(Task::Regression, &outputs, &[0.0; 4], &[0.0, 1.0, 0.0, 1.0]);
-    insta::assert_snapshot!(told(&unknown));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::limits::what_would_fit;
 use super::{Bytes, Combination, Machine, Plan, Prediction, Predictor};
 use crate::config::Fault;
 use crate::memory::{CheckpointingConfig, DenseLayers, MemoryConfig, OffloadConfig, Strategy};
+use crate::screen::counted;
 
 /// How the steps of a run are taken: what a saved state remembers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,7 +59,7 @@ impl NothingFits {
 }
 
 fn images(count: usize) -> String {
-    if count == 1 { "1 image".to_owned() } else { format!("{count} images") }
+    counted(count, "image", "images")
 }
 
 /// Knows how the steps of a run are taken.
@@ -161,10 +162,7 @@ impl Planner {
     pub fn told(&self) -> String {
         let Combination { micro_batch, checkpointing, offload, dense_layers, .. } = &self.way;
         let mut parts = vec![format!("micro-batch {micro_batch}")];
-        parts.push(match &checkpointing.0 {
-            CheckpointingConfig::None(_) => "nothing recomputed".to_owned(),
-            policy => format!("checkpointing {}", policy.name()),
-        });
+        parts.push(format!("checkpointing {}", checkpointing.name()));
         if self.plan.dense_layers(self.machine.cuda, self.way.precision).len() > 1 {
             parts.push(match dense_layers {
                 DenseLayers::Keep => "dense layers kept".to_owned(),
@@ -180,8 +178,13 @@ impl Planner {
             parts.push("optimizer's state in host memory".to_owned());
         }
         let Prediction { peak, recompute_percent, .. } = self.prediction;
+        let recomputed = match recompute_percent {
+            0.0 => "nothing recomputed".to_owned(),
+            percent if percent < 0.5 => "less than 1% recomputed".to_owned(),
+            percent => format!("{percent:.0}% recomputed"),
+        };
         format!(
-            "memory: {}; predicted peak {} of {}, {recompute_percent:.0}% recomputed",
+            "memory: {}; predicted peak {} of {}, {recomputed}",
             parts.join(", "),
             Bytes(peak),
             Bytes(self.budget)

@@ -1,6 +1,7 @@
 //! What a plan does that its author may not expect: no fault, but said.
 
 use super::Plan;
+use crate::screen::counted;
 
 impl Plan {
     /// What is worth a warning before the training begins, a sentence each.
@@ -33,9 +34,6 @@ impl Plan {
     }
 
     fn epochs(&self) -> String {
-        match self.train.epochs {
-            1 => "1 epoch".to_owned(),
-            epochs => format!("{epochs} epochs"),
-        }
+        counted(self.train.epochs, "epoch", "epochs")
     }
 }

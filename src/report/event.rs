@@ -156,6 +156,9 @@ pub struct Start {
     pub heads: Vec<HeadLabels>,
     /// The metric watched and its best so far.
     pub watched: Option<Watched>,
+    /// Whether early stopping may end the run before its last epoch. On screens only.
+    #[serde(skip)]
+    pub may_stop_early: bool,
     /// The resolved configuration, as TOML. In TensorBoard only: `config.toml` stands beside.
     #[serde(skip)]
     pub config: String,

@@ -38,6 +38,7 @@ pub fn start() -> Event {
         memory: None,
         heads: vec![head("view", &["PA", "AP"]), head("findings", &["Edema", "Cardiomegaly"])],
         watched: None,
+        may_stop_early: true,
         config: "[run]\nname = \"xray\"\n".to_owned(),
     })
 }

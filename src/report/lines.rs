@@ -2,35 +2,44 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::time::Instant;
 
+use super::remaining::Remaining;
 use super::{
     End, EndReason, Epoch, Event, Memory, OutOfMemory, Phase, Progress, SaveReason, Start, Watched,
 };
 use crate::data::BadImage;
+use crate::screen::{columns_of, counted, side_by_side, thousands, wrapped};
 
 /// Says events in words, and the same images only once.
 #[derive(Debug, Default)]
 pub struct Teller {
     /// The epochs of the run, once it has started.
     pub epochs: usize,
+    /// The time that the run has left.
+    pub remaining: Remaining,
     /// Path, table and line of the images said to be left out.
     images: HashSet<(PathBuf, PathBuf, u64)>,
 }
 
 impl Teller {
-    /// What is said about `event`, if anything.
+    /// What is said at `now` about `event`, if anything, in lines of at most `columns`.
     ///
     /// Passes and their progress are left to [`progress`]. A state saved at an epoch's end is not
     /// worth a line, as every epoch has one.
-    pub fn line(&mut self, event: &Event) -> Option<String> {
-        Some(match event {
+    pub fn line(&mut self, event: &Event, columns: usize, now: Instant) -> Option<String> {
+        let text = match event {
             Event::EpochBegin(_) | Event::Progress(_) | Event::Step { .. } => return None,
             Event::Saved { reason: SaveReason::EpochEnd, .. } => return None,
             Event::Start(start) => {
                 self.epochs = start.epochs;
+                self.remaining = Remaining::new(start);
                 started(start)
             }
-            Event::Epoch(epoch) => epoch_done(epoch, self.epochs),
+            Event::Epoch(epoch) => {
+                self.remaining.observe(epoch, now);
+                epoch_done(epoch, self.epochs, self.remaining.told(now), columns)
+            }
             Event::Saved { folder, epoch, step, .. } => {
                 format!("saved {} in epoch {epoch} at step {step}", folder.display())
             }
@@ -45,7 +54,7 @@ impl Teller {
             Event::SkippedStep { epoch, step, reason } => {
                 format!("warning: step {step} in epoch {epoch} was left out: {reason}")
             }
-            Event::SkippedImages { images } => return self.images_skipped(images),
+            Event::SkippedImages { images } => self.images_skipped(images)?,
             Event::OutOfMemory(out_of_memory) => no_memory(out_of_memory),
             Event::Warning { message } => format!("warning: {message}"),
             Event::EarlyStopped { epoch, metric, best, best_epoch, patience } => {
@@ -53,7 +62,8 @@ impl Teller {
             }
             Event::Interrupted { signal } => format!("{signal}: saving, then stopping"),
             Event::End(end) => ended(end),
-        })
+        };
+        Some(wrapped(&text, columns, 2))
     }
 
     fn images_skipped(&mut self, images: &[BadImage]) -> Option<String> {
@@ -77,22 +87,25 @@ impl Teller {
     }
 }
 
-/// How far a pass of epoch `epoch` has come.
-pub fn progress(progress: &Progress, epoch: usize, epochs: usize) -> String {
+/// How far a pass of epoch `epoch` of `epochs` has come; `run` is the time that the run has left.
+pub fn progress(progress: &Progress, epoch: usize, epochs: usize, run: Option<&str>) -> String {
     let phase = match progress.phase {
         Phase::Train => "train",
         Phase::Validation => "val",
     };
     let (epoch, percent) = (epoch_of(epoch, epochs), percent(progress));
-    format!("{epoch}  {phase:5} {percent:3}%{}", figures(progress))
+    let figures = figures(progress, run).into_iter().map(|figure| format!("  {figure}"));
+    format!("{epoch}  {phase:5} {percent:3}%{}", figures.collect::<String>())
 }
 
-/// Loss, speed and time left of a pass.
-pub fn figures(progress: &Progress) -> String {
+/// Loss, speed and time left of a pass, and of the run, as far as they are known.
+pub fn figures(progress: &Progress, run: Option<&str>) -> Vec<String> {
     let Progress { loss, images_per_second: speed, .. } = *progress;
     let left = progress.total_images.saturating_sub(progress.done_images) as f64 / speed;
-    let left = if left.is_finite() { format!("  {} left", duration(left)) } else { String::new() };
-    format!("  loss {}{}{left}", number(Some(loss)), rate(speed))
+    let left = left.is_finite().then(|| format!("{} left", duration(left)));
+    let run = run.map(|left| format!("(run: {left})"));
+    let loss = Some(format!("loss {}", number(Some(loss))));
+    [loss, rate(speed), left, run].into_iter().flatten().collect()
 }
 
 /// How much of a pass is done, 0 to 100.
@@ -148,21 +161,25 @@ fn started(start: &Start) -> String {
     let Start { name, device, parameters, epochs, steps_per_epoch, .. } = start;
     let memory = start.memory.as_ref().map(|memory| format!("\n{}", memory.told));
     format!(
-        "{name} on {device}: {} parameters, {} training and {} validation images, {epochs} {} of \
-         {steps_per_epoch} steps{}",
-        thousands(*parameters),
+        "{name} on {device}: {}, {} training and {}, {} of {}{}",
+        counted(*parameters, "parameter", "parameters"),
         thousands(start.train_images),
-        thousands(start.validation_images),
-        plural(*epochs, "epoch", "epochs"),
+        counted(start.validation_images, "validation image", "validation images"),
+        counted(*epochs, "epoch", "epochs"),
+        counted(*steps_per_epoch, "step", "steps"),
         memory.unwrap_or_default(),
     )
 }
 
-fn epoch_done(epoch: &Epoch, epochs: usize) -> String {
-    let mut line = epoch_of(epoch.epoch, epochs);
+/// The essentials first, so that they are in the first line where the rest needs another.
+fn epoch_done(epoch: &Epoch, epochs: usize, left: Option<String>, columns: usize) -> String {
+    let name = epoch_of(epoch.epoch, epochs);
+    // Below the first figure, where there is room.
+    let indent = if columns >= 60 { columns_of(&name) + 2 } else { 2 };
+    let mut fields = vec![name];
     let mut add = |name: &str, value: Option<f64>, best: bool| {
         let mark = if best { " (best)" } else { "" };
-        line.push_str(&format!("  {name} {}{mark}", number(value)));
+        fields.push(format!("{name} {}{mark}", number(value)));
     };
     let watched = epoch.watched.as_ref();
     let is_watched = |name: &str| watched.is_some_and(|watched| watched.metric == name);
@@ -177,49 +194,44 @@ fn epoch_done(epoch: &Epoch, epochs: usize) -> String {
     {
         add(metric(&watched.metric), watched.value, epoch.best);
     }
-    line.push_str(&rate(epoch.images_per_second));
-    line.push_str(&format!("  {}", duration(epoch.seconds)));
-    line.push_str(&peak(&epoch.memory));
-    line.push_str(&left_out(epoch));
-    line
+    let left = left.map(|left| format!(" ({left} left)")).unwrap_or_default();
+    fields.push(format!("{}{left}", duration(epoch.seconds)));
+    let rest = [rate(epoch.images_per_second), peak(&epoch.memory), left_out(epoch)];
+    fields.extend(rest.into_iter().flatten());
+    side_by_side(&fields, columns, indent)
 }
 
-/// `  3 steps left out (loss scale 8192)`, where there are any.
-fn left_out(epoch: &Epoch) -> String {
+/// `3 steps left out (loss scale 8192)`, where there are any.
+fn left_out(epoch: &Epoch) -> Option<String> {
     let scale = epoch.loss_scale.map(|scale| format!(" (loss scale {scale})")).unwrap_or_default();
-    match epoch.skipped_steps {
-        0 => String::new(),
-        steps => format!("  {steps} {} left out{scale}", plural(steps, "step", "steps")),
-    }
+    let steps = counted(epoch.skipped_steps, "step", "steps");
+    (epoch.skipped_steps > 0).then(|| format!("{steps} left out{scale}"))
 }
 
-/// `  peak 1.9 of 79.2 GiB (predicted 1.8)`, as far as it is known.
-fn peak(memory: &Memory) -> String {
-    let Some(peak) = memory.peak else { return String::new() };
+/// `peak 1.9 of 79.2 GiB (predicted 1.8)`, as far as it is known.
+fn peak(memory: &Memory) -> Option<String> {
+    let peak = memory.peak?;
     let gibibytes = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1u32 << 30));
     let predicted = memory.predicted_peak;
-    match memory.total {
+    Some(match memory.total {
         Some(total) => {
             let predicted = predicted.map(|b| format!(" (predicted {})", gibibytes(b)));
             let (peak, total) = (gibibytes(peak), gibibytes(total));
-            format!("  peak {peak} of {total} GiB{}", predicted.unwrap_or_default())
+            format!("peak {peak} of {total} GiB{}", predicted.unwrap_or_default())
         }
         None => {
             let predicted = predicted.map(|b| format!(" (predicted {})", bytes(b)));
-            format!("  peak {}{}", bytes(peak), predicted.unwrap_or_default())
+            format!("peak {}{}", bytes(peak), predicted.unwrap_or_default())
         }
-    }
+    })
 }
 
 fn stopped_early(epoch: usize, metric: &str, best: Option<(f64, usize)>, waited: usize) -> String {
     let best = best.map_or("undefined".to_owned(), |(best, epoch)| {
         format!("{} of epoch {epoch}", number(Some(best)))
     });
-    let epochs = plural(waited, "epoch", "epochs");
-    format!(
-        "early stopping after epoch {epoch}: {metric} has not improved on {best} for {waited} \
-         {epochs}"
-    )
+    let waited = counted(waited, "epoch", "epochs");
+    format!("early stopping after epoch {epoch}: {metric} has not improved on {best} for {waited}")
 }
 
 fn no_memory(out_of_memory: &OutOfMemory) -> String {
@@ -239,10 +251,9 @@ fn ended(end: &End) -> String {
         EndReason::EarlyStopping => "stopped early",
     };
     format!(
-        "{why} after {} {} and {} steps in {}",
-        end.epochs,
-        plural(end.epochs, "epoch", "epochs"),
-        thousands(end.step),
+        "{why} after {} and {} in {}",
+        counted(end.epochs, "epoch", "epochs"),
+        counted(end.step, "step", "steps"),
         duration(end.seconds)
     )
 }
@@ -252,28 +263,12 @@ fn metric(name: &str) -> &str {
     name.strip_prefix("val/").unwrap_or(name)
 }
 
-fn rate(images_per_second: f64) -> String {
+fn rate(images_per_second: f64) -> Option<String> {
     match images_per_second {
-        speed if !speed.is_finite() || speed <= 0.0 => String::new(),
-        speed if speed < 10.0 => format!("  {speed:.1} img/s"),
-        speed => format!("  {speed:.0} img/s"),
+        speed if !speed.is_finite() || speed <= 0.0 => None,
+        speed if speed < 10.0 => Some(format!("{speed:.1} img/s")),
+        speed => Some(format!("{speed:.0} img/s")),
     }
-}
-
-fn plural<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
-    if count == 1 { one } else { many }
-}
-
-fn thousands(number: usize) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
 }
 
 fn bytes(bytes: u64) -> String {
@@ -295,16 +290,24 @@ mod tests {
     use super::super::examples;
     use super::*;
 
+    /// A log, which wraps nothing.
+    const LOG: usize = usize::MAX;
+
+    fn told(teller: &mut Teller, events: &[Event], columns: usize) -> Vec<String> {
+        let now = Instant::now();
+        events.iter().filter_map(|event| teller.line(event, columns, now)).collect()
+    }
+
     #[test]
     fn events_read_well() {
         let mut teller = Teller::default();
         let mut events = vec![examples::start(), examples::epoch()];
         events.extend(examples::all_but_epoch().into_iter().skip(1));
         events.push(Event::SkippedImages { images: (1..=7).map(examples::bad_image).collect() });
-        let lines: Vec<String> = events.iter().filter_map(|event| teller.line(event)).collect();
+        let lines: Vec<String> = told(&mut teller, &events, LOG);
         insta::assert_snapshot!(lines.join("\n"), @r#"
         xray on CPU: 6,956,298 parameters, 1,000 training and 100 validation images, 20 epochs of 140 steps
-        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  412 img/s  1m03s  peak 3.0 GiB
+        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  1m03s (at most 17m44s left)  412 img/s  peak 3.0 GiB
         started from densenet121.pth: 604 tensors taken, features.conv0.weight adapted from 3 to 1 channels; 2 not used: classifier.bias, classifier.weight; 3 tensors of heads drawn at random
         warning: checkpoints/xray/last cannot be used (weights.safetensors differs); trying the state before it
         resumed from checkpoints/xray/last in epoch 3 at step 420
@@ -328,7 +331,36 @@ mod tests {
     fn epoch(change: impl FnOnce(&mut Epoch)) -> String {
         let Event::Epoch(mut epoch) = examples::epoch() else { panic!("an epoch") };
         change(&mut epoch);
-        epoch_done(&epoch, 20)
+        epoch_done(&epoch, 20, None, LOG)
+    }
+
+    #[test]
+    fn lines_fit_every_width() {
+        let Event::Epoch(mut epoch) = examples::epoch() else { panic!("an epoch") };
+        let (total, predicted_peak) = (Some(80 << 30), Some(3 << 30));
+        epoch.memory = Memory { total, predicted_peak, ..epoch.memory };
+        (epoch.skipped_steps, epoch.loss_scale) = (1, Some(8192.0));
+        let events = [
+            examples::start(),
+            Event::Epoch(epoch),
+            examples::all_but_epoch().swap_remove(9),
+            examples::end(),
+        ];
+        for columns in [40, 80, 120, 200] {
+            let text = told(&mut Teller::default(), &events, columns).join("\n");
+            assert!(text.lines().all(|line| columns_of(line) <= columns), "{columns}\n{text}");
+            insta::assert_snapshot!(format!("lines_{columns}"), text);
+        }
+    }
+
+    #[test]
+    fn one_of_a_thing_is_singular() {
+        let start = Start { epochs: 1, steps_per_epoch: 1, parameters: 1, ..Start::default() };
+        let start = Start { validation_images: 1, train_images: 1, ..start };
+        insta::assert_snapshot!(started(&start), @" on : 1 parameter, 1 training and 1 validation image, 1 epoch of 1 step");
+        let Event::End(mut end) = examples::end() else { panic!("an end") };
+        (end.epochs, end.step, end.reason) = (1, 1, EndReason::Epochs);
+        insta::assert_snapshot!(ended(&end), @"done after 1 epoch and 1 step in 1h02m");
     }
 
     #[test]
@@ -337,14 +369,14 @@ mod tests {
             epoch.best = false;
             epoch.watched.as_mut().expect("watched").value = None;
         });
-        assert!(line.contains("  findings/auroc undefined  412 img/s"), "{line}");
+        assert!(line.contains("  findings/auroc undefined  1m03s"), "{line}");
     }
 
     #[test]
     fn a_watched_loss_is_not_said_twice() {
         let line =
             epoch(|epoch| epoch.watched.as_mut().expect("watched").metric = "val/loss".into());
-        assert!(line.contains("train loss 0.312  val loss 0.298 (best)  412 img/s"), "{line}");
+        assert!(line.contains("train loss 0.312  val loss 0.298 (best)  1m03s"), "{line}");
     }
 
     #[test]
@@ -353,7 +385,7 @@ mod tests {
             epoch.val.clear();
             epoch.watched = None;
         });
-        assert_eq!(line, "epoch  3/20  train loss 0.312  412 img/s  1m03s  peak 3.0 GiB");
+        assert_eq!(line, "epoch  3/20  train loss 0.312  1m03s  412 img/s  peak 3.0 GiB");
     }
 
     #[test]
@@ -365,11 +397,11 @@ mod tests {
             let line = peak(memory);
             assert!(line.ends_with(end), "{line}");
         };
-        ends(known, "1m03s  peak 1.9 GiB");
+        ends(known, "412 img/s  peak 1.9 GiB");
         ends(Memory { total, ..known }, "  peak 1.9 of 80.0 GiB");
         ends(Memory { total, predicted_peak, ..known }, "  peak 1.9 of 80.0 GiB (predicted 1.8)");
         ends(Memory { predicted_peak, ..known }, "  peak 1.9 GiB (predicted 1.8 GiB)");
-        ends(Memory { total, predicted_peak, ..Memory::default() }, "  1m03s");
+        ends(Memory { total, predicted_peak, ..Memory::default() }, "  412 img/s");
     }
 
     #[test]
@@ -420,8 +452,11 @@ mod tests {
     #[test]
     fn the_time_left_is_unknown_without_a_speed() {
         let Event::Progress(mut at) = examples::progress(0.6) else { panic!("progress") };
-        assert_eq!(progress(&at, 3, 20), "epoch  3/20  train  60%  loss 0.346  12 img/s  32s left");
+        let line = |at: &Progress, run: Option<&str>| progress(at, 3, 20, run);
+        let told = "epoch  3/20  train  60%  loss 0.346  12 img/s  32s left";
+        assert_eq!(line(&at, None), told);
+        assert_eq!(line(&at, Some("at most 17m44s")), format!("{told}  (run: at most 17m44s)"));
         at.images_per_second = 0.0;
-        assert_eq!(progress(&at, 3, 20), "epoch  3/20  train  60%  loss 0.346");
+        assert_eq!(line(&at, None), "epoch  3/20  train  60%  loss 0.346");
     }
 }

@@ -9,6 +9,7 @@ mod jsonl;
 mod lines;
 mod progress;
 mod protobuf;
+mod remaining;
 mod skipped;
 mod svg;
 mod table;
@@ -27,8 +28,8 @@ pub use event::*;
 pub use jsonl::JsonLines;
 pub use progress::{Bar, Plain, progress};
 pub use skipped::SkippedImages;
-pub use svg::{Chart, Curve};
-pub use table::{ClosingTable, Frame};
+pub use svg::{Chart, Curve, Shape};
+pub use table::ClosingTable;
 pub use tensorboard::TensorBoard;
 pub use trace::{Fault, StepTrace};
 

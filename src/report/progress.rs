@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::lines::{self, Teller};
 use super::{Event, Phase, Progress, Report, ReportError, Watched};
+use crate::screen::{PAGE, columns_of, stderr_columns};
 
 /// Progress on standard error, as fits what it is connected to.
 pub fn progress() -> Box<dyn Report> {
@@ -14,12 +15,13 @@ pub fn progress() -> Box<dyn Report> {
     if terminal.is_hidden() {
         Box::new(Plain::new(io::stderr()))
     } else {
-        Box::new(Bar::new(terminal, io::stderr()))
+        Box::new(Bar::new(terminal, io::stderr(), || stderr_columns().unwrap_or(PAGE)))
     }
 }
 
 /// Lines without control characters: one for each epoch, and during a pass one for each tenth of
-/// it, though at most one in two seconds and at least one in thirty.
+/// it, though at most one in two seconds and at least one in thirty. Lines are as long as what they
+/// tell, so that a search in a log finds all of it.
 #[derive(Debug)]
 pub struct Plain<W> {
     to: W,
@@ -42,12 +44,14 @@ impl<W: Write> Plain<W> {
                 self.next_tenth = 1;
             }
             Event::Progress(progress) if self.is_due(progress, now) => {
-                let line = lines::progress(progress, self.epoch, self.teller.epochs);
+                let run = self.teller.remaining.told(now);
+                let line =
+                    lines::progress(progress, self.epoch, self.teller.epochs, run.as_deref());
                 self.say(&line, now)?;
             }
             _ => {}
         }
-        match self.teller.line(event) {
+        match self.teller.line(event, usize::MAX, now) {
             Some(line) => self.say(&line, now),
             None => Ok(()),
         }
@@ -92,6 +96,8 @@ fn unless_closed(said: io::Result<()>) -> Result<(), ReportError> {
 pub struct Bar<W> {
     bar: ProgressBar,
     to: W,
+    /// How wide the terminal is now.
+    columns: fn() -> usize,
     epoch: usize,
     teller: Teller,
     watched: Option<Watched>,
@@ -99,13 +105,11 @@ pub struct Bar<W> {
 
 impl<W: Write> Bar<W> {
     /// Bars drawn on `terminal`, lines written to `to`, which is the same.
-    pub fn new(terminal: ProgressDrawTarget, to: W) -> Self {
+    pub fn new(terminal: ProgressDrawTarget, to: W, columns: fn() -> usize) -> Self {
         let bar = ProgressBar::with_draw_target(None, terminal);
-        let style = ProgressStyle::with_template("{prefix} [{bar:20}] {percent:>3}%{wide_msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
-        bar.set_style(style.progress_chars("=> "));
+        bar.set_style(style(FULL_BAR));
         bar.finish_and_clear();
-        Self { bar, to, epoch: 0, teller: Teller::default(), watched: None }
+        Self { bar, to, columns, epoch: 0, teller: Teller::default(), watched: None }
     }
 
     fn begin(&mut self, phase: Phase) {
@@ -113,18 +117,62 @@ impl<W: Write> Bar<W> {
             Phase::Train => "train",
             Phase::Validation => "val  ",
         };
-        self.bar.reset();
+        let prefix = format!("{} {phase}", lines::epoch_of(self.epoch, self.teller.epochs));
+        let (cells, _) = layout(&[], None, (self.columns)(), &prefix);
+        self.bar.set_style(style(cells));
         self.bar.set_message("");
-        self.bar.set_prefix(format!("{} {phase}", lines::epoch_of(self.epoch, self.teller.epochs)));
+        self.bar.set_prefix(prefix);
+        self.bar.reset();
     }
 
     fn advance(&self, progress: &Progress) {
+        let run = self.teller.remaining.told(Instant::now());
+        let figures = lines::figures(progress, run.as_deref());
         let best = self.watched.as_ref().and_then(lines::best_so_far);
-        let best = best.map_or_else(String::new, |best| format!("  {best}"));
+        let (cells, text) = layout(&figures, best, (self.columns)(), &self.bar.prefix());
+        self.bar.set_style(style(cells));
+        self.bar.set_message(text);
         self.bar.set_length(progress.total_images as u64);
         self.bar.set_position(progress.done_images as u64);
-        self.bar.set_message(lines::figures(progress) + &best);
     }
+}
+
+/// Columns of a bar where there is room for it.
+const FULL_BAR: usize = 20;
+
+/// A line with a bar of `cells` columns.
+fn style(cells: usize) -> ProgressStyle {
+    let bar = if cells == 0 { String::new() } else { format!(" [{{bar:{cells}}}]") };
+    let template = format!("{{prefix}}{bar} {{percent:>3}}%{{wide_msg}}");
+    let style = ProgressStyle::with_template(&template);
+    style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
+}
+
+/// The columns of the bar, and the text behind the percentage: the first of `figures` that fit, then
+/// the best value. What does not fit is left out as a whole, and figures come before the bar.
+fn layout(
+    figures: &[String],
+    best: Option<String>,
+    columns: usize,
+    prefix: &str,
+) -> (usize, String) {
+    const PERCENT: usize = " 100%".len();
+    const BRACKETS: usize = " []".len();
+    let mut room = columns.saturating_sub(columns_of(prefix) + PERCENT);
+    let mut text = String::new();
+    let mut add = |figure: &String, room: &mut usize| {
+        let figure = format!("  {figure}");
+        let left = room.checked_sub(columns_of(&figure));
+        left.inspect(|left| (*room, text) = (*left, std::mem::take(&mut text) + &figure)).is_some()
+    };
+    let all = figures.iter().all(|figure| add(figure, &mut room));
+    let fits = |cells: &usize| room >= cells + BRACKETS;
+    let cells = [FULL_BAR, FULL_BAR / 2].into_iter().find(fits).unwrap_or(0);
+    if let Some(best) = best.filter(|_| all && cells > 0) {
+        room -= cells + BRACKETS;
+        add(&best, &mut room);
+    }
+    (cells, text)
 }
 
 impl<W: Write> Report for Bar<W> {
@@ -143,7 +191,8 @@ impl<W: Write> Report for Bar<W> {
             Event::Interrupted { .. } | Event::End(_) => self.bar.finish_and_clear(),
             _ => {}
         }
-        let Some(line) = self.teller.line(event) else { return Ok(()) };
+        let line = self.teller.line(event, (self.columns)(), Instant::now());
+        let Some(line) = line else { return Ok(()) };
         // Not `println` of the bar, which leaves the cursor in the line when no bar is drawn.
         unless_closed(self.bar.suspend(|| writeln!(self.to, "{line}")))
     }
@@ -178,7 +227,7 @@ mod tests {
         let mut events = vec![(0, examples::start())];
         events.extend(pass(1000));
         events.push((0, examples::epoch()));
-        insta::assert_snapshot!(logged(&events), @r#"
+        insta::assert_snapshot!(logged(&events), @r"
         xray on CPU: 6,956,298 parameters, 1,000 training and 100 validation images, 20 epochs of 140 steps
         epoch  3/20  train  10%  loss 0.346  12 img/s  1m12s left
         epoch  3/20  train  20%  loss 0.346  12 img/s  1m04s left
@@ -189,8 +238,8 @@ mod tests {
         epoch  3/20  train  70%  loss 0.346  12 img/s  24s left
         epoch  3/20  train  80%  loss 0.346  12 img/s  16s left
         epoch  3/20  train  90%  loss 0.346  12 img/s  8.0s left
-        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  412 img/s  1m03s  peak 3.0 GiB
-        "#);
+        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  1m03s (at most 17m44s left)  412 img/s  peak 3.0 GiB
+        ");
     }
 
     #[test]
@@ -228,7 +277,7 @@ mod tests {
 
     impl indicatif::TermLike for Screen {
         fn width(&self) -> u16 {
-            120
+            140
         }
         fn move_cursor_up(&self, _: usize) -> io::Result<()> {
             Ok(())
@@ -268,11 +317,40 @@ mod tests {
     }
 
     #[test]
+    fn a_line_shows_the_figures_that_fit_and_a_bar_where_there_is_room() {
+        let Event::Progress(at) = examples::progress(0.4) else { panic!("progress") };
+        let prefix = "epoch  3/20 train";
+        let mut lines = Vec::new();
+        for run in [None, Some("at most 17m44s")] {
+            for columns in [40, 60, 80, 120, 200] {
+                let best = Some("best findings/auroc 0.871 (epoch 3)".to_owned());
+                let (cells, text) = layout(&lines::figures(&at, run), best, columns, prefix);
+                let bar = if cells == 0 { String::new() } else { format!(" [{:cells$}]", "===>") };
+                let line = format!("{prefix}{bar}  40%{text}");
+                assert!(columns_of(&line) <= columns, "{line}");
+                lines.push(format!("{columns:3}: {line}"));
+            }
+        }
+        insta::assert_snapshot!(lines.join("\n"), @r"
+         40: epoch  3/20 train  40%  loss 0.346
+         60: epoch  3/20 train  40%  loss 0.346  12 img/s  48s left
+         80: epoch  3/20 train [===>                ]  40%  loss 0.346  12 img/s  48s left
+        120: epoch  3/20 train [===>                ]  40%  loss 0.346  12 img/s  48s left  best findings/auroc 0.871 (epoch 3)
+        200: epoch  3/20 train [===>                ]  40%  loss 0.346  12 img/s  48s left  best findings/auroc 0.871 (epoch 3)
+         40: epoch  3/20 train  40%  loss 0.346
+         60: epoch  3/20 train  40%  loss 0.346  12 img/s  48s left
+         80: epoch  3/20 train  40%  loss 0.346  12 img/s  48s left  (run: at most 17m44s)
+        120: epoch  3/20 train [===>                ]  40%  loss 0.346  12 img/s  48s left  (run: at most 17m44s)
+        200: epoch  3/20 train [===>                ]  40%  loss 0.346  12 img/s  48s left  (run: at most 17m44s)  best findings/auroc 0.871 (epoch 3)
+        ");
+    }
+
+    #[test]
     fn a_bar_shows_the_pass_under_way_and_leaves_the_line_of_the_epoch() {
         let screen = Screen::default();
         let drawn = || std::mem::take(&mut *screen.0.lock().unwrap());
         let terminal = ProgressDrawTarget::term_like_with_hz(Box::new(screen.clone()), 255);
-        let mut bar = Bar::new(terminal, screen.clone());
+        let mut bar = Bar::new(terminal, screen.clone(), || 140);
         let mut draw = |event: &Event| {
             // Above the 255 frames a second beyond which indicatif draws nothing.
             std::thread::sleep(Duration::from_millis(20));
@@ -304,6 +382,7 @@ mod tests {
         }));
         let next = draw(&examples::progress(0.0));
         assert!(next.contains("epoch  4/20 train [") && next.contains("  0%"), "{next:?}");
+        assert!(next.contains("(run: at most 17m"), "{next:?}");
         assert!(next.contains("best findings/auroc 0.871 (epoch 3)"), "{next:?}");
 
         let warned = draw(&examples::skipped_step());

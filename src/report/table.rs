@@ -1,48 +1,32 @@
 //! The closing table: what the best and the last epoch reached, and where to go from there.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
-
-use comfy_table::presets::{ASCII_FULL_CONDENSED, UTF8_FULL_CONDENSED};
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use std::io::{self, Write};
 
 use super::{End, EpochValues, Event, HeadLabels, Report, ReportError};
-
-/// The characters a table is drawn with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Frame {
-    /// `+-|`: readable everywhere.
-    Ascii,
-    /// Box-drawing characters.
-    Utf8,
-}
+use crate::screen::{Column, Frame, Table, stdout_columns, wrapped};
 
 /// Writes the table at the end of a run.
 #[derive(Debug)]
 pub struct ClosingTable<W> {
     to: W,
     frame: Frame,
+    /// How wide the page is then.
+    columns: fn() -> usize,
     heads: Vec<HeadLabels>,
 }
 
 impl ClosingTable<io::Stdout> {
-    /// On standard output; drawn in UTF-8 on a terminal whose locale says so.
+    /// On standard output.
     pub fn on_stdout() -> Self {
-        let stdout = io::stdout();
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
-            .iter()
-            .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
-            .unwrap_or_default()
-            .to_lowercase();
-        let utf8 = stdout.is_terminal() && (locale.contains("utf-8") || locale.contains("utf8"));
-        Self::new(stdout, if utf8 { Frame::Utf8 } else { Frame::Ascii })
+        Self::new(io::stdout(), Frame::of_stdout(), stdout_columns)
     }
 }
 
 impl<W: Write> ClosingTable<W> {
     /// Written to `to`.
-    pub fn new(to: W, frame: Frame) -> Self {
-        Self { to, frame, heads: Vec::new() }
+    pub fn new(to: W, frame: Frame, columns: fn() -> usize) -> Self {
+        Self { to, frame, columns, heads: Vec::new() }
     }
 }
 
@@ -51,7 +35,7 @@ impl<W: Write> Report for ClosingTable<W> {
         match event {
             Event::Start(start) => self.heads.clone_from(&start.heads),
             Event::End(end) => {
-                let text = closing(end, &self.heads, self.frame);
+                let text = closing(end, &self.heads, self.frame, (self.columns)());
                 let written = self.to.write_all(text.as_bytes()).and_then(|()| self.to.flush());
                 return match written {
                     Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -66,9 +50,18 @@ impl<W: Write> Report for ClosingTable<W> {
     }
 }
 
-fn closing(end: &End, heads: &[HeadLabels], frame: Frame) -> String {
-    let mut text = table(end, heads, frame).trim_fmt();
+fn closing(end: &End, heads: &[HeadLabels], frame: Frame, columns: usize) -> String {
+    let mut text = table(end, heads).draw(frame, columns);
     text.push('\n');
+    // The same labels are missing under one metric as under another.
+    let mut undefined: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, reason) in &end.undefined {
+        undefined.entry(reason).or_default().push(name);
+    }
+    for (reason, names) in undefined {
+        let line = format!("undefined ({reason}): {}", names.join(", "));
+        text.push_str(&format!("{}\n", wrapped(&line, columns, 2)));
+    }
     let weights = end.weights.iter().map(|file| ("weights", file.display().to_string()));
     let next = end.next.iter().map(|(what, command)| (what.as_str(), command.clone()));
     for (what, value) in weights.chain(next) {
@@ -77,32 +70,28 @@ fn closing(end: &End, heads: &[HeadLabels], frame: Frame) -> String {
     text
 }
 
-fn table(end: &End, heads: &[HeadLabels], frame: Frame) -> Table {
-    let columns: Vec<(String, &EpochValues)> = end
-        .best
-        .iter()
-        .map(|best| (format!("best (epoch {})", best.values.epoch), &best.values))
-        .chain([(format!("last (epoch {})", end.last.epoch), &end.last)])
-        .collect();
-    let mut table = Table::new();
-    table.load_style(match frame {
-        Frame::Ascii => ASCII_FULL_CONDENSED,
-        Frame::Utf8 => UTF8_FULL_CONDENSED,
-    });
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    let right = |text: &str| Cell::new(text).set_alignment(CellAlignment::Right);
-    let titles = columns.iter().map(|(title, _)| right(title));
-    table.set_header(["head", "metric", "label"].map(Cell::new).into_iter().chain(titles));
-    for row in rows(&columns, heads) {
-        let names = [row.head, row.metric, row.label].map(Cell::new);
-        let values = columns.iter().map(|(_, values)| {
+fn table(end: &End, heads: &[HeadLabels]) -> Table {
+    let best = end.best.as_ref().map(|best| &best.values);
+    let epochs: Vec<(String, &EpochValues)> = match best {
+        Some(best) if best.epoch == end.last.epoch => {
+            vec![(format!("best and last (epoch {})", best.epoch), best)]
+        }
+        _ => best
+            .map(|best| (format!("best (epoch {})", best.epoch), best))
+            .into_iter()
+            .chain([(format!("last (epoch {})", end.last.epoch), &end.last)])
+            .collect(),
+    };
+    let names = ["head", "metric", "label"].map(Column::words);
+    let values = epochs.iter().map(|(title, _)| Column::numbers(title).always());
+    let mut table = Table::new(names.iter().cloned().chain(values).collect(), names.len());
+    for row in rows(&epochs, heads) {
+        let names = [row.head, row.metric, row.label].map(str::to_owned);
+        let values = epochs.iter().map(|(_, values)| {
             let set = if row.train { &values.train } else { &values.val };
-            match set.get(&row.key) {
-                Some(value) => right(&shown(*value, end.undefined.get(&row.key))),
-                None => Cell::new(""),
-            }
+            set.get(&row.key).map_or_else(String::new, |value| shown(*value))
         });
-        table.add_row(names.into_iter().chain(values));
+        table.add(names.into_iter().chain(values).collect());
     }
     table
 }
@@ -117,8 +106,7 @@ struct Row<'a> {
     label: &'a str,
 }
 
-/// The losses, then the heads in their order with their metrics; of the metrics of single labels,
-/// AUROC only (`metrics.jsonl` holds all).
+/// The losses, then the heads in their order with their metrics, each of the head and of its labels.
 fn rows<'a>(columns: &[(String, &'a EpochValues)], heads: &'a [HeadLabels]) -> Vec<Row<'a>> {
     let loss = |train, metric| Row { train, key: "loss".to_owned(), head: "", metric, label: "" };
     let has_loss = |train: bool| {
@@ -134,9 +122,6 @@ fn rows<'a>(columns: &[(String, &'a EpochValues)], heads: &'a [HeadLabels]) -> V
         let mut parts = key.splitn(3, '/');
         let (Some(head), Some(metric)) = (parts.next(), parts.next()) else { continue };
         let label = parts.next().unwrap_or_default();
-        if !label.is_empty() && metric != "auroc" {
-            continue;
-        }
         let known = heads.iter().find(|known| known.name == head);
         let labels = known.map_or(&[][..], |known| &known.labels);
         // Absent ones come last, in the order of their names.
@@ -153,12 +138,8 @@ fn rows<'a>(columns: &[(String, &'a EpochValues)], heads: &'a [HeadLabels]) -> V
     rows
 }
 
-fn shown(value: Option<f64>, reason: Option<&String>) -> String {
-    match (value, reason) {
-        (Some(value), _) => format!("{value:.4}"),
-        (None, Some(reason)) => format!("undefined ({reason})"),
-        (None, None) => "undefined".to_owned(),
-    }
+fn shown(value: Option<f64>) -> String {
+    value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"))
 }
 
 #[cfg(test)]
@@ -166,9 +147,10 @@ fn shown(value: Option<f64>, reason: Option<&String>) -> String {
 mod tests {
     use super::super::examples;
     use super::*;
+    use crate::screen::columns_of;
 
     fn told(frame: Frame, events: &[Event]) -> String {
-        let mut table = ClosingTable::new(Vec::new(), frame);
+        let mut table = ClosingTable::new(Vec::new(), frame, || 80);
         events.iter().for_each(|event| table.event(event).unwrap());
         String::from_utf8(table.to).unwrap()
     }
@@ -176,21 +158,22 @@ mod tests {
     #[test]
     fn the_table_shows_best_and_last_for_each_head_and_the_way_on() {
         let text = told(Frame::Utf8, &[examples::start(), examples::epoch(), examples::end()]);
-        insta::assert_snapshot!(text, @r#"
-        ┌──────────┬────────────┬──────────────┬────────────────────────────┬─────────────────┐
-        │ head     ┆ metric     ┆ label        ┆             best (epoch 7) ┆ last (epoch 12) │
-        ╞══════════╪════════════╪══════════════╪════════════════════════════╪═════════════════╡
-        │          ┆ train loss ┆              ┆                     0.3000 ┆          0.2000 │
-        │          ┆ val loss   ┆              ┆                     0.2810 ┆          0.3412 │
-        │ view     ┆ accuracy   ┆              ┆                     0.9375 ┆          0.9375 │
-        │ findings ┆ loss       ┆              ┆                     0.1405 ┆          0.1706 │
-        │ findings ┆ auroc      ┆              ┆                     0.8941 ┆          0.8817 │
-        │ findings ┆ auroc      ┆ Edema        ┆ undefined (one class only) ┆          0.7500 │
-        │ findings ┆ auroc      ┆ Cardiomegaly ┆                     0.8941 ┆          0.8817 │
-        └──────────┴────────────┴──────────────┴────────────────────────────┴─────────────────┘
+        insta::assert_snapshot!(text, @r"
+        ┌──────────┬────────────┬──────────────┬────────────────┬─────────────────┐
+        │ head     ┆ metric     ┆ label        ┆ best (epoch 7) ┆ last (epoch 12) │
+        ╞══════════╪════════════╪══════════════╪════════════════╪═════════════════╡
+        │          ┆ train loss ┆              ┆         0.3000 ┆          0.2000 │
+        │          ┆ val loss   ┆              ┆         0.2810 ┆          0.3412 │
+        │ view     ┆ accuracy   ┆              ┆         0.9375 ┆          0.9375 │
+        │ findings ┆ loss       ┆              ┆         0.1405 ┆          0.1706 │
+        │ findings ┆ auroc      ┆              ┆         0.8941 ┆          0.8817 │
+        │ findings ┆ auroc      ┆ Edema        ┆      undefined ┆          0.7500 │
+        │ findings ┆ auroc      ┆ Cardiomegaly ┆         0.8941 ┆          0.8817 │
+        └──────────┴────────────┴──────────────┴────────────────┴─────────────────┘
+        undefined (one class only): findings/auroc/Edema
         weights   checkpoints/xray/best/weights.safetensors
         resume    trainer run checkpoints/xray/config.toml --resume
-        "#);
+        ");
     }
 
     #[test]
@@ -201,7 +184,7 @@ mod tests {
         end.next.clear();
         let text = told(Frame::Ascii, &[Event::End(end)]);
         assert!(text.is_ascii());
-        insta::assert_snapshot!(text, @r#"
+        insta::assert_snapshot!(text, @r"
         +----------+------------+--------------+-----------------+
         | head     | metric     | label        | last (epoch 12) |
         +========================================================+
@@ -213,7 +196,40 @@ mod tests {
         | findings | auroc      | Edema        |          0.7500 |
         | view     | accuracy   |              |          0.9375 |
         +----------+------------+--------------+-----------------+
-        "#);
+        undefined (one class only): findings/auroc/Edema
+        ");
+    }
+
+    #[test]
+    fn a_best_epoch_that_is_the_last_is_one_column() {
+        let Event::End(mut end) = examples::end() else { panic!("an end") };
+        end.last = end.best.as_ref().expect("a best epoch").values.clone();
+        let text = told(Frame::Ascii, &[examples::start(), Event::End(end)]);
+        let title = text.lines().nth(1).unwrap();
+        assert!(title.ends_with("| best and last (epoch 7) |"), "{text}");
+    }
+
+    #[test]
+    fn the_table_fits_every_width() {
+        let (Event::Start(start), Event::End(mut end)) = (examples::start(), examples::end())
+        else {
+            panic!("a start and an end")
+        };
+        let reason = "one class only: 0 positives of 120";
+        end.undefined.insert("findings/auprc/Enlarged Cardiomediastinum".into(), reason.into());
+        end.undefined.insert("findings/auroc/Enlarged Cardiomediastinum".into(), reason.into());
+        for values in [&mut end.last, &mut end.best.as_mut().unwrap().values] {
+            for metric in ["auroc", "auprc"] {
+                values.val.insert(format!("findings/{metric}/Enlarged Cardiomediastinum"), None);
+            }
+        }
+        for columns in [40, 80, 120, 200] {
+            let text = closing(&end, &start.heads, Frame::Utf8, columns);
+            // Paths and commands stay whole.
+            let mut lines = text.lines().filter(|line| !line.contains("checkpoints/"));
+            assert!(lines.all(|line| columns_of(line) <= columns), "{columns}\n{text}");
+            insta::assert_snapshot!(format!("closing_{columns}"), text);
+        }
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::Chart;
+use super::{Chart, Curve};
 use crate::memory::measure::{Mark, MemoryUse, PeakKind, Timeline};
+use crate::screen::counted;
 
 /// A training step under one strategy, with its memory after every event.
 #[derive(Debug, Clone)]
@@ -45,7 +46,8 @@ impl StepTrace {
     /// A head with what was traced, then a line for each event, as [`Timeline::lines`].
     pub fn to_log(&self) -> String {
         let [batch, channels, height, width] = self.images;
-        let images = format!("{batch} images of {channels}×{height}×{width}");
+        let images = counted(batch, "image", "images");
+        let images = format!("{images} of {channels}×{height}×{width}");
         let batch = match self.at_once < batch {
             true => format!("{images}, {} at once", self.at_once),
             false => images,
@@ -118,7 +120,27 @@ impl StepTrace {
 
     /// The memory over the steps as an SVG file, one curve each.
     pub fn to_svg(title: &str, traces: &[Self]) -> String {
-        let curve = |trace: &Self| (trace.strategy.clone(), trace.timeline.clone());
-        Chart::memory(title, &traces.iter().map(curve).collect::<Vec<_>>()).to_svg()
+        let curve = |trace: &Self| Curve::memory(&trace.strategy, trace.reached(), &trace.timeline);
+        Chart {
+            title: title.to_owned(),
+            x: "time, ms".to_owned(),
+            y: "memory in use, MiB".to_owned(),
+            curves: traces.iter().map(curve).collect(),
+        }
+        .to_svg()
+    }
+
+    /// The peak and the time, for the legend.
+    fn reached(&self) -> String {
+        let marks = &self.timeline.marks;
+        let peak = self.memory.peak.max(marks.iter().filter_map(|mark| mark.live).max());
+        let peak = peak.map(|bytes| format!("peak {:.0} MiB", bytes as f64 / f64::from(1 << 20)));
+        let time = marks.last().map(|mark| format!("{:.0} ms", mark.seconds * 1e3));
+        let end = match &self.fault {
+            Some(Fault { out_of_memory: true, .. }) => Some("out of memory".to_owned()),
+            Some(_) => Some("failed".to_owned()),
+            None => None,
+        };
+        [peak, time, end].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }

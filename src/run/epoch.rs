@@ -11,6 +11,7 @@ use crate::report::{
     EndReason, Epoch, EpochBegin, EpochValues, Event, Memory, OutOfMemory, Phase, Progress, Report,
     ReportError, SaveReason, Values, Watched,
 };
+use crate::screen::counted;
 
 /// Steps of an epoch whose peak of memory is taken exactly where that costs time: the first makes the
 /// state of the optimizer, the second has it.
@@ -131,8 +132,9 @@ impl Run {
                 requested: wanted,
                 memory: self.meter.read().into(),
                 advice: format!(
-                    "{from} images at once do not fit; going on with {to}, {numbers} \
-                     (`memory.micro_batch = {to}` starts so)"
+                    "no room for {} at once; going on with {to}, {numbers} \
+                     (`memory.micro_batch = {to}` starts so)",
+                    counted(from, "image", "images")
                 ),
             }))?;
         }
@@ -261,6 +263,7 @@ impl Run {
         let train = self.position.tally.values(&self.heads);
         let mut val = validation.values(&self.heads);
         val.extend(validation.intervals(&self.heads, self.plan.run.seed));
+        let reasons = validation.reasons(&self.heads, &val);
         let find = |metric: &str| find(&train, &val, metric);
         let watchers = undefined::watchers(&self.plan.train);
         let undefined = undefined::warnings(
@@ -268,7 +271,7 @@ impl Run {
             epoch,
             &mut self.told_undefined,
             |metric| find(metric).is_some(),
-            |metric| validation.why_undefined(&self.heads, metric),
+            |metric| reasons.get(metric.strip_prefix("val/")?).map(String::as_str),
         );
         let monitored = find(&self.plan.train.best.metric);
         if let Some(monitor) = &self.plan.train.plateau {
@@ -280,6 +283,7 @@ impl Run {
             self.position.best_values = Some(values.clone());
         }
         self.position.last_values = values;
+        self.position.note_undefined(reasons);
         let early = self.stop_early(find);
         if epoch >= self.plan.train.epochs {
             self.position.ended = Some(EndReason::Epochs);

@@ -203,7 +203,7 @@ impl Run {
                 values,
             }),
             last: position.last_values.clone(),
-            undefined: Default::default(),
+            undefined: position.undefined.clone(),
             weights: Some(folder.join(weights).join(saving::WEIGHTS)),
             next: vec![(
                 "curves".to_owned(),

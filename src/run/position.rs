@@ -51,6 +51,10 @@ pub struct Position {
     pub last_values: EpochValues,
     /// The values of the best epoch.
     pub best_values: Option<EpochValues>,
+    /// Why validation metrics of the best and of the last epoch have no value, by their names without
+    /// `val/`.
+    #[serde(default)]
+    pub undefined: BTreeMap<String, String>,
     /// Why the run is over, when it is.
     pub ended: Option<EndReason>,
     /// The length of `metrics.jsonl` when the state was taken.
@@ -91,6 +95,7 @@ impl Position {
             bad_images: BTreeSet::new(),
             last_values: EpochValues::default(),
             best_values: None,
+            undefined: BTreeMap::new(),
             ended: None,
             metrics_bytes: 0,
             memory: None,
@@ -110,6 +115,19 @@ impl Position {
     pub fn remember(&mut self, planner: &Planner, config: &MemoryConfig) {
         self.memory = planner.chosen();
         self.memory_config = self.memory.is_some().then(|| config.clone());
+    }
+
+    /// Takes note of why metrics of the epoch that has ended are undefined, and keeps what is known of
+    /// the best epoch.
+    pub fn note_undefined(&mut self, mut reasons: BTreeMap<String, String>) {
+        let best = self.best_values.as_ref();
+        let of_best = |name: &str| best.is_some_and(|best| best.val.get(name) == Some(&None));
+        for (name, reason) in std::mem::take(&mut self.undefined) {
+            if of_best(&name) {
+                reasons.entry(name).or_insert(reason);
+            }
+        }
+        self.undefined = reasons;
     }
 
     /// Moves on to the next epoch.

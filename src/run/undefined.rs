@@ -20,13 +20,13 @@ pub(super) fn watchers(train: &TrainPlan) -> Vec<Watcher<'_>> {
 
 /// A warning for each watched metric that is undefined in `epoch`, the first time that it is.
 ///
-/// `is_defined` says whether a metric has a value, `why` why it has none, to follow "because".
-pub(super) fn warnings(
+/// `is_defined` says whether a metric has a value, `reason` why it has none.
+pub(super) fn warnings<'r>(
     watchers: &[Watcher],
     epoch: usize,
     told: &mut BTreeSet<String>,
     is_defined: impl Fn(&str) -> bool,
-    why: impl Fn(&str) -> String,
+    reason: impl for<'m> Fn(&'m str) -> Option<&'r str>,
 ) -> Vec<String> {
     let metrics: BTreeSet<&str> =
         watchers.iter().map(|(monitor, _)| monitor.metric.as_str()).collect();
@@ -35,10 +35,10 @@ pub(super) fn warnings(
     let warning = |metric: &&str| {
         let watching = watchers.iter().filter(|(monitor, _)| monitor.metric == **metric);
         let who = watching.map(|(_, who)| *who).collect::<Vec<_>>().join(", ");
+        let reason = reason(metric).unwrap_or("no known label");
         format!(
-            "{metric} is undefined in epoch {epoch}, because among the validation images {}; epochs \
-             in which it is undefined are passed over by {who}",
-            why(metric)
+            "{metric} is undefined in epoch {epoch} ({reason}); epochs in which it is undefined are \
+             passed over by {who}"
         )
     };
     new.iter().map(warning).collect()
@@ -58,8 +58,8 @@ mod tests {
         let mut told = BTreeSet::new();
         let mut tell = |epoch, defined: &[&str]| {
             let is_defined = |metric: &str| defined.contains(&metric);
-            let why = |metric: &str| format!("the reason of {metric} holds");
-            warnings(&watchers, epoch, &mut told, is_defined, why).join("\n")
+            let reason = |metric: &str| metric.ends_with("auroc").then_some("one class only");
+            warnings(&watchers, epoch, &mut told, is_defined, reason).join("\n")
         };
         insta::assert_snapshot!(tell(1, &["val/loss", "val/findings/f1"]));
         assert_eq!(tell(2, &["val/loss", "val/findings/f1"]), "");

@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::tally::Tally;
-use crate::metric::HeadPredictions;
+use crate::metric::{HeadPredictions, INTERVAL, RESAMPLES};
 use crate::model::HeadConfig;
 use crate::report::Values;
-
-/// Resamples behind the interval of a metric.
-const RESAMPLES: usize = 1000;
 
 /// What evaluation has gathered.
 pub(super) struct Validation {
@@ -48,26 +45,28 @@ impl Validation {
         for (head, predictions) in heads.iter().zip(&self.heads) {
             let mut found = predictions.intervals(seed, RESAMPLES, Some(&patients));
             if let Some(interval) = found.remove("auroc") {
-                let low = interval.map(|interval| interval.low);
-                let high = interval.map(|interval| interval.high);
-                values.insert(format!("{}/auroc_low", head.name), low);
-                values.insert(format!("{}/auroc_high", head.name), high);
+                let ends = [interval.map(|found| found.low), interval.map(|found| found.high)];
+                let names = INTERVAL.map(|name| format!("{}/{name}", head.name));
+                values.extend(names.into_iter().zip(ends));
             }
         }
         values
     }
 
-    /// Why `metric`, such as `val/loss` or `val/findings/auroc`, has no value: to follow "because".
-    pub fn why_undefined(&self, heads: &[HeadConfig], metric: &str) -> String {
-        let name = metric.strip_prefix("val/").unwrap_or(metric);
-        let of = heads.iter().zip(&self.heads).find_map(|(head, predictions)| {
-            let rest = name.strip_prefix(&head.name)?.strip_prefix('/')?;
-            Some((predictions, rest))
-        });
-        match of {
-            None => "no label is known".to_owned(),
-            Some((_, "loss")) => "no label of the head is known".to_owned(),
-            Some((predictions, name)) => predictions.why_undefined(name),
+    /// Why those of `values` that are undefined are so.
+    pub fn reasons(&self, heads: &[HeadConfig], values: &Values) -> BTreeMap<String, String> {
+        let mut reasons = BTreeMap::new();
+        if values.get("loss") == Some(&None) {
+            reasons.insert("loss".to_owned(), "no known label".to_owned());
         }
+        for (head, predictions) in heads.iter().zip(&self.heads) {
+            let prefix = format!("{}/", head.name);
+            let own = values
+                .iter()
+                .filter_map(|(name, value)| Some((name.strip_prefix(&prefix)?.to_owned(), *value)));
+            let found = predictions.reasons(&own.collect());
+            reasons.extend(found.into_iter().map(|(name, why)| (format!("{prefix}{name}"), why)));
+        }
+        reasons
     }
 }

@@ -1,4 +1,4 @@
-//! One combination, measured by a child process: `trainer bench`.
+//! One combination, measured by a child process, `trainer bench`, or trained by one, `trainer run`.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::folder::{Files, SweepError, SweepFolder};
 use super::row::{Row, Status};
-use super::{Planned, Sweep};
+use super::{Planned, Sweep, Work, trained};
 use crate::run::{Signal, Stop};
 
 /// The exit code of memory with nothing left to try.
@@ -52,7 +52,7 @@ struct Figures {
     recomputed_percent: Option<f64>,
 }
 
-/// Measures `of`. The child reads the resolved configuration, so that it measures what was planned
+/// Measures or trains `of`. The child reads the resolved configuration, so that it does what was planned
 /// even when the user's file has changed since.
 pub(super) fn measure(
     sweep: &Sweep,
@@ -64,23 +64,40 @@ pub(super) fn measure(
         return Ok(Ended::Stopped(signal));
     }
     let files = folder.files(&of.name);
+    let plan = match sweep.work {
+        Work::Steps { .. } => of.plan.clone(),
+        Work::Epochs(_) => {
+            trained::wait_until_free(&files.run)?;
+            folder.trained_plan(of)
+        }
+    };
     let at = |path: &Path| SweepError::at("write", path);
-    std::fs::write(&files.config, of.plan.to_toml()?).map_err(at(&files.config))?;
+    std::fs::write(&files.config, plan.to_toml()?).map_err(at(&files.config))?;
     let told = fresh(&files.log).map_err(at(&files.log))?;
     let printed = fresh(&files.printed).map_err(at(&files.printed))?;
     let mut command = Command::new(&sweep.program);
-    command.arg("bench").arg(&files.config).args(["--steps", &sweep.steps.to_string()]);
-    command
-        .args((!sweep.synthetic).then_some("--data"))
-        .args(["--with-parent", &std::process::id().to_string()]);
+    match sweep.work {
+        Work::Steps { steps, synthetic } => {
+            command.arg("bench").arg(&files.config).args(["--steps", &steps.to_string()]);
+            command.args((!synthetic).then_some("--data"));
+        }
+        Work::Epochs(_) => {
+            // A run that was killed before it saved anything has nothing to go on from.
+            let goes_on = trained::can_go_on(&files.run);
+            let mode = if goes_on { "--resume" } else { "--overwrite" };
+            command.arg("run").arg(&files.config).arg(mode);
+        }
+    }
+    command.args(["--with-parent", &std::process::id().to_string()]);
     // What it says is read, and kept in a file.
     command.env("NO_COLOR", "1");
     command.stdin(Stdio::null()).stdout(printed).stderr(told);
     let mut child = command.spawn().map_err(SweepError::at("start", &sweep.program))?;
-    let waited = wait(&mut child, stop).map_err(SweepError::at("wait for", &sweep.program))?;
+    let waited = wait(&mut child, stop, matches!(sweep.work, Work::Epochs(_)));
+    let waited = waited.map_err(SweepError::at("wait for", &sweep.program))?;
     Ok(match waited {
         Err(signal) => Ended::Stopped(signal),
-        Ok(status) => Ended::Row(Box::new(row(of, status, &files))),
+        Ok(status) => Ended::Row(Box::new(row(sweep, of, status, &files))),
     })
 }
 
@@ -92,15 +109,20 @@ fn fresh(path: &Path) -> std::io::Result<File> {
     }
 }
 
-/// Waits for the child, or ends it when a signal asks the sweep to stop.
-fn wait(child: &mut Child, stop: &Stop) -> std::io::Result<Result<ExitStatus, Signal>> {
+/// Waits for the child, or ends it when a signal asks the sweep to stop. One that `saves` is asked to
+/// end, and given the time to save.
+fn wait(
+    child: &mut Child,
+    stop: &Stop,
+    saves: bool,
+) -> std::io::Result<Result<ExitStatus, Signal>> {
     let mut ended = None;
     // Ctrl-C reaches the child too, and it may end before the signal is noted here.
     let mut patience = 10;
     loop {
         if let Some(signal) = stop.requested() {
             if ended.is_none() {
-                child.kill()?;
+                end(child, saves)?;
                 child.wait()?;
             }
             return Ok(Err(signal));
@@ -118,6 +140,20 @@ fn wait(child: &mut Child, stop: &Stop) -> std::io::Result<Result<ExitStatus, Si
 }
 
 #[cfg(unix)]
+fn end(child: &mut Child, saves: bool) -> std::io::Result<()> {
+    use rustix::process::{Pid, Signal, kill_process};
+    match saves {
+        true => Ok(kill_process(Pid::from_child(child), Signal::TERM)?),
+        false => child.kill(),
+    }
+}
+
+#[cfg(not(unix))]
+fn end(child: &mut Child, _: bool) -> std::io::Result<()> {
+    child.kill()
+}
+
+#[cfg(unix)]
 fn signal_of(status: ExitStatus) -> Option<i32> {
     std::os::unix::process::ExitStatusExt::signal(&status)
 }
@@ -127,47 +163,50 @@ fn signal_of(_: ExitStatus) -> Option<i32> {
     None
 }
 
-fn row(of: &Planned, status: ExitStatus, files: &Files) -> Row {
-    let read = |path: &Path| {
-        std::fs::read(path)
-            .map_or(String::new(), |text| String::from_utf8_lossy(&text).into_owned())
-    };
-    let (log, printed) = (read(&files.log), read(&files.printed));
+fn row(sweep: &Sweep, of: &Planned, status: ExitStatus, files: &Files) -> Row {
+    let log = read(&files.log);
     let (status, code) = (verdict(status.code(), signal_of(status), &log), status.code());
     let mut row = Row::new(of.set.clone(), status);
-    let parsed: Result<Printed, _> = serde_json::from_str(&printed);
-    match (status, parsed) {
-        (Status::Ok, Ok(Printed { device, loss, ours })) => Row {
-            live: ours.live,
-            peak: ours.peak,
-            reserved: ours.reserved,
-            smi: ours.smi,
-            predicted_peak: ours.predicted_peak,
-            recomputed_percent: ours.recomputed_percent,
-            ms_per_step: Some(ours.ms),
-            images_per_second: Some(ours.images_per_second),
-            loss,
-            device: Some(device),
-            ..row
-        },
-        (Status::Ok, Err(error)) => {
-            row.status = Status::Failed;
-            row.message = Some(format!("it ended without its figures: {error}"));
-            row
+    match status {
+        Status::Ok => {
+            let filled = match sweep.work {
+                Work::Steps { .. } => fill_in(&mut row, &read(&files.printed)),
+                Work::Epochs(_) => trained::fill_in(&mut row, &files.run),
+            };
+            if let Err(error) = filled {
+                row.status = Status::Failed;
+                row.message = Some(format!("it ended without its figures: {error}"));
+            }
         }
-        (Status::OutOfMemory, _) => {
+        Status::OutOfMemory => {
             row.oversubscribed = asked_for(&log);
             row.message = Some(message(&log).unwrap_or_else(|| {
                 "ended by the system (SIGKILL), as Linux does when memory runs out".to_owned()
             }));
-            row
         }
-        (Status::Failed, _) => {
+        Status::Failed => {
             row.exit_code = code;
             row.message = Some(message(&log).unwrap_or_else(|| "it ended without a word".into()));
-            row
         }
     }
+    row
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read(path).map_or(String::new(), |text| String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Fills in `row` from what `trainer bench` has printed.
+fn fill_in(row: &mut Row, printed: &str) -> Result<(), String> {
+    let Printed { device, loss, ours } =
+        serde_json::from_str(printed).map_err(|error| error.to_string())?;
+    (row.device, row.loss) = (Some(device), loss);
+    (row.live, row.peak, row.predicted_peak) = (ours.live, ours.peak, ours.predicted_peak);
+    (row.reserved, row.smi) = (ours.reserved, ours.smi);
+    row.recomputed_percent = ours.recomputed_percent;
+    row.ms_per_step = Some(ours.ms);
+    row.images_per_second = Some(ours.images_per_second);
+    Ok(())
 }
 
 /// What exit code, signal and messages mean.

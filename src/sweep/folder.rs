@@ -5,13 +5,16 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::row::{Row, Set, relate};
-use super::{Sweep, table};
+use super::{Planned, Sweep, Work, table, trained};
 use crate::build::differences;
+use crate::plan::Plan;
 use crate::run::{LockError, RunLock};
 
 /// What the sweep measures.
 const IDENTITY: &str = "sweep.toml";
 const LOGS: &str = "logs";
+/// The run folders of combinations that are trained.
+const RUNS: &str = "runs";
 /// The rows.
 const ROWS: &str = "sweep.json";
 
@@ -73,6 +76,8 @@ pub(super) struct Files {
     pub(super) config: PathBuf,
     pub(super) log: PathBuf,
     pub(super) printed: PathBuf,
+    /// Its run folder, where it is trained.
+    pub(super) run: PathBuf,
 }
 
 /// The folder of a sweep, locked, and the rows found in it.
@@ -104,6 +109,11 @@ impl SweepFolder {
                     }
                     _ => {}
                 }
+            }
+            // Only a sweep's own folder gets here with runs in it, and it is locked.
+            let runs = path.join(RUNS);
+            if runs.is_dir() {
+                fs::remove_dir_all(&runs).map_err(SweepError::at("remove", &runs))?;
             }
         } else if file.exists() {
             let before = fs::read_to_string(&file).map_err(SweepError::at("read", &file))?;
@@ -150,7 +160,13 @@ impl SweepFolder {
     pub(super) fn files(&self, name: &str) -> Files {
         let stem = stem(name);
         let file = |kind: &str| self.path.join(LOGS).join(format!("{stem}.{kind}"));
-        Files { config: file("toml"), log: file("log"), printed: file("json") }
+        let run = self.path.join(RUNS).join(run_name(name));
+        Files { config: file("toml"), log: file("log"), printed: file("json"), run }
+    }
+
+    /// The plan of `of`, to be trained in a run folder of the sweep's.
+    pub(super) fn trained_plan(&self, of: &Planned) -> Plan {
+        trained::plan_in(&of.plan, &self.path.join(RUNS), &run_name(&of.name))
     }
 
     /// Where what each combination said is kept.
@@ -164,11 +180,16 @@ fn identity(sweep: &Sweep) -> Result<String, toml::ser::Error> {
     let mut table = toml::Table::new();
     let mut keys = sweep.keys.clone();
     keys.sort();
-    let data = if sweep.synthetic { "synthetic" } else { "the configuration's" };
+    let synthetic = matches!(sweep.work, Work::Steps { synthetic: true, .. });
+    let data = if synthetic { "synthetic" } else { "the configuration's" };
     table.insert("data".to_owned(), data.into());
     table.insert("keys".to_owned(), keys.into());
     table.insert("program".to_owned(), env!("CARGO_PKG_VERSION").into());
-    table.insert("steps".to_owned(), i64::try_from(sweep.steps).unwrap_or(i64::MAX).into());
+    let (unit, count) = match sweep.work {
+        Work::Steps { steps, .. } => ("steps", steps),
+        Work::Epochs(epochs) => ("epochs", epochs),
+    };
+    table.insert(unit.to_owned(), i64::try_from(count).unwrap_or(i64::MAX).into());
     let mut all = toml::Table::new();
     all.insert("sweep".to_owned(), table.into());
     all.extend(sweep.rest.as_table().cloned().unwrap_or_default());
@@ -223,9 +244,29 @@ fn stem(name: &str) -> String {
     }
 }
 
+/// A run's name for the combination called `name`: in run names there is neither `=` nor `+`.
+fn run_name(name: &str) -> String {
+    let plain: String =
+        stem(name).chars().map(|c| if "=+".contains(c) { '-' } else { c }).collect();
+    let plain = plain.trim_start_matches('.');
+    format!("{plain}-{}", &blake3::hash(name.as_bytes()).to_hex()[..8])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn combinations_have_run_folders_of_their_own() {
+        let names = ["a.b=1, a.c=x", "a.b=1-a.c=x", "a.b=1, a.c=y", ".=1", "a.b=1, a.c=-x"];
+        let runs = names.map(run_name);
+        for (place, run) in runs.iter().enumerate() {
+            assert!(!runs[..place].contains(run), "{run}");
+            let letter = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+            assert!(run.chars().all(letter) && !run.starts_with('.') && run.len() <= 128, "{run}");
+        }
+        assert!(runs[0].starts_with("a.b-1-a.c-x-"), "{}", runs[0]);
+    }
 
     #[test]
     fn combinations_have_file_names_of_their_own() {

@@ -4,6 +4,7 @@
 //! ```text
 //! for each combination, the first key varying slowest:
 //!     kept from an earlier start? else measure it: `trainer bench`, a child process
+//!                                 or train it: `trainer run`, which goes on where it was stopped
 //!     write sweep.json, sweep.csv and sweep.md anew
 //! ```
 
@@ -11,18 +12,33 @@ mod child;
 mod folder;
 mod row;
 mod table;
+mod trained;
 
 use std::path::PathBuf;
 
 pub use folder::{SweepError, SweepFolder};
 pub use row::{Row, Status};
-pub use table::{drawn, markdown, summary};
+pub use table::{drawn, summary};
 
 use crate::config::{self, Grid};
 use crate::plan::Plan;
 use crate::run::{Signal, Stop};
 
-/// What is swept and how each combination is measured.
+/// What is done with each combination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Its first steps are measured.
+    Steps {
+        /// How many.
+        steps: usize,
+        /// Whether they are taken on one batch that stays on the device, not on the data.
+        synthetic: bool,
+    },
+    /// It is trained for so many epochs, which its configuration says too.
+    Epochs(usize),
+}
+
+/// What is swept and what is done with each combination.
 #[derive(Debug, Clone)]
 pub struct Sweep {
     /// This program, which is started for each combination.
@@ -33,10 +49,8 @@ pub struct Sweep {
     pub rest: toml::Value,
     /// The combinations, at least one, in the order of the rows.
     pub combinations: Vec<Planned>,
-    /// Steps of each.
-    pub steps: usize,
-    /// Whether they are taken on one batch that stays on the device, not on the data.
-    pub synthetic: bool,
+    /// What is done with each.
+    pub work: Work,
     /// The combination, by its number from 0, that others are given in percent of; without one, the
     /// first that fits.
     pub reference: Option<usize>,
@@ -100,8 +114,7 @@ impl Sweep {
             keys: grid.keys,
             rest: grid.rest,
             combinations: grid.combinations.into_iter().map(planned).collect::<Result<_, _>>()?,
-            steps: 1,
-            synthetic: false,
+            work: Work::Steps { steps: 1, synthetic: false },
             reference: None,
         })
     }

@@ -39,9 +39,9 @@ pub struct Row {
     pub set: Set,
     /// How it ended.
     pub status: Status,
-    /// Bytes in use between two steps.
+    /// Bytes in use between two steps; of a combination that was trained, at the end of an epoch.
     pub live: Option<u64>,
-    /// The most bytes in use within a step.
+    /// The most bytes in use within a step, or in the whole training.
     pub peak: Option<u64>,
     /// Bytes that the allocator held.
     pub reserved: Option<u64>,
@@ -64,7 +64,7 @@ pub struct Row {
     pub recomputed_percent: Option<f64>,
     /// Milliseconds a step: the median over the second half of the steps.
     pub ms_per_step: Option<f64>,
-    /// Images a second in that step.
+    /// Images a second in that step; of a combination that was trained, the median over its epochs.
     pub images_per_second: Option<f64>,
     /// The loss of the last step's batch.
     pub loss: Option<f64>,
@@ -74,6 +74,27 @@ pub struct Row {
     pub message: Option<String>,
     /// The exit code of a combination that failed.
     pub exit_code: Option<i32>,
+    /// The metric watched, where the combination was trained.
+    #[serde(default)]
+    pub metric: Option<String>,
+    /// Its best value.
+    #[serde(default)]
+    pub best: Option<f64>,
+    /// The epoch of the best value, counted from 1.
+    #[serde(default)]
+    pub best_epoch: Option<usize>,
+    /// Its value in the last epoch.
+    #[serde(default)]
+    pub last: Option<f64>,
+    /// Epochs trained.
+    #[serde(default)]
+    pub epochs: Option<usize>,
+    /// Seconds of training and evaluation.
+    #[serde(default)]
+    pub seconds: Option<f64>,
+    /// The run folder.
+    #[serde(default)]
+    pub run: Option<String>,
 }
 
 impl Row {
@@ -98,6 +119,13 @@ impl Row {
             device: None,
             message: None,
             exit_code: None,
+            metric: None,
+            best: None,
+            best_epoch: None,
+            last: None,
+            epochs: None,
+            seconds: None,
+            run: None,
         }
     }
 }

@@ -7,10 +7,12 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure;
+use crate::build;
 use crate::cli::overrides::Overrides;
 use crate::cli::{Failure, output, planned};
 use crate::data::{self, Cache, CacheConfig, LoaderConfig, Rates};
 use crate::model::HeadConfig;
+use crate::screen::counted;
 
 /// Times how fast a configuration's training images are loaded
 ///
@@ -40,7 +42,7 @@ pub struct Bench {
 pub fn execute(bench: &Bench) -> Result<(), Failure> {
     let plan = planned(&bench.config, &bench.overrides.set)?;
     let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
-    let splits = data::open(&plan.data, &heads, plan.run.seed, |_, _| {}).map_err(failure)?;
+    let splits = build::open_data(&plan, &heads).map_err(failure)?;
     let train = Arc::new(splits.train);
     let sampler = plan.data.sampler.0.init(&train, &heads);
     let (seed, batch) = (plan.run.seed, plan.train.batch_size);
@@ -60,13 +62,14 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
 
 fn table(rates: &Rates, kept: &CacheConfig) -> String {
     let cache = if matches!(kept, CacheConfig::Memory(_)) { "memory" } else { "disk" };
+    let threads = counted(rates.workers, "thread", "threads");
     let rows = [
         ("read, one core".to_owned(), rates.read),
         ("decode, one core".to_owned(), rates.decode),
         ("resize, one core".to_owned(), rates.resize),
         ("change and scale, one core".to_owned(), rates.prepare),
-        (format!("loader, {} threads, cold", rates.workers), rates.cold),
-        (format!("loader, {} threads, cached ({cache})", rates.workers), rates.cached),
+        (format!("loader, {threads}, cold"), rates.cold),
+        (format!("loader, {threads}, cached ({cache})"), rates.cached),
     ];
     let lines = rows.iter().map(|(name, rate)| format!("{name:<40} {rate:>10.0} images/s\n"));
     lines.collect()

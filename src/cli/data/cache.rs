@@ -7,10 +7,11 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::failure;
+use crate::build;
 use crate::cli::overrides::Overrides;
 use crate::cli::{Failure, output, planned};
 use crate::data::{
-    self, BadImage, Cache, CacheConfig, DiskCacheConfig, Loader, LoaderConfig, OnBadImage,
+    BadImage, Cache, CacheConfig, DiskCacheConfig, Loader, LoaderConfig, OnBadImage,
 };
 use crate::model::HeadConfig;
 
@@ -35,7 +36,7 @@ pub struct Fill {
 pub fn execute(fill: &Fill) -> Result<(), Failure> {
     let plan = planned(&fill.config, &fill.overrides.set)?;
     let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
-    let splits = data::open(&plan.data, &heads, plan.run.seed, |_, _| {}).map_err(failure)?;
+    let splits = build::open_data(&plan, &heads).map_err(failure)?;
     let disk = match &plan.data.cache.0 {
         CacheConfig::Disk(disk) => disk.clone(),
         CacheConfig::Off(_) | CacheConfig::Memory(_) => DiskCacheConfig::default(),

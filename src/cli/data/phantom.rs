@@ -4,11 +4,12 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::ProgressBar;
 
 use super::failure;
+use crate::build::Drawing;
 use crate::cli::{Failure, output};
 use crate::data::{self, PhantomSettings, PhantomState};
+use crate::screen::counted;
 
 /// Draws synthetic chest-like radiographs in CheXpert's layout
 ///
@@ -52,14 +53,13 @@ pub fn execute(phantom: &Phantom) -> Result<(), Failure> {
         size: usize::from(*size),
         seed: *seed,
     };
-    let bar = ProgressBar::new(u64::from(*patients));
-    let drawn = data::ensure_phantom(&settings, |done, _| bar.set_position(done as u64));
-    bar.finish_and_clear();
-    let shown = out.display();
+    let mut drawing = Drawing::default();
+    let drawn = data::ensure_phantom(&settings, |done, all| drawing.tell(done, all));
+    let (shown, patients) = (out.display(), counted(settings.patients, "patient", "patients"));
     output::print(&match drawn.map_err(failure)? {
-        PhantomState::Written => format!("{patients} patients drawn in {shown}"),
+        PhantomState::Written => format!("{patients} drawn in {shown}"),
         PhantomState::Found => {
-            format!("{shown} holds this phantom already, of {patients} patients: nothing to do")
+            format!("{shown} holds this phantom already, of {patients}: nothing to do")
         }
     })
 }

@@ -12,6 +12,7 @@ use super::{Failure, output};
 use crate::build;
 use crate::data::{self, Cache, CacheConfig, DataError, LoaderConfig, PreviewSettings, Sampler};
 use crate::model::HeadConfig;
+use crate::screen::counted;
 
 /// Draws images with their labels into one PNG, as the model sees them
 ///
@@ -96,9 +97,9 @@ pub fn execute(preview: &Preview) -> Result<(), Failure> {
     let drawn = data::preview(Arc::new(dataset), &heads, cache, &settings).map_err(failed)?;
     let written = |source| DataError::Io { action: "write", path: out.clone(), source };
     fs::write(out, &drawn.png).map_err(written).map_err(Failure::other)?;
-    let (images, s) = (drawn.images, if drawn.images == 1 { "" } else { "s" });
+    let images = counted(drawn.images, "image", "images");
     let size = format!("{}×{} pixels", drawn.width, drawn.height);
-    let mut told = format!("{images} image{s} in {}, {size}", out.display());
+    let mut told = format!("{images} in {}, {size}", out.display());
     for skipped in drawn.skipped {
         told += &format!("\nleft out: {skipped}");
     }

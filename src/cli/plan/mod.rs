@@ -11,6 +11,7 @@ use super::{Failure, output};
 use crate::build;
 use crate::memory::Budget;
 use crate::plan::{DevicePlan, Machine, Outlook, Plan};
+use crate::screen::{Frame, stdout_columns};
 
 /// Predicts the memory that a configuration takes, and what each strategy would change
 ///
@@ -64,7 +65,8 @@ pub fn execute(command: &Command) -> Result<(), Failure> {
     if command.json {
         return output::print(&serde_json::to_string(&outlook).map_err(Failure::other)?);
     }
-    output::print(&text::text(&outlook, &known, assumed, command.all))
+    let page = text::Page { frame: Frame::of_stdout(), columns: stdout_columns() };
+    output::print(&text::text(&outlook, &known, assumed, command.all, page))
 }
 
 /// The device that a plan is for.

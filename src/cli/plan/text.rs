@@ -1,9 +1,7 @@
 //! A plan for a person to read.
 
-use comfy_table::presets::ASCII_FULL_CONDENSED;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
-
 use crate::plan::{Bytes, Outlook, StageOutlook, StrategyOutlook};
+use crate::screen::{Column, Frame, Table, counted, wrapped};
 
 /// Stages beyond so many are shown as runs of equal ones, or not at all.
 const MOST_STAGES: usize = 24;
@@ -11,18 +9,29 @@ const MOST_STAGES: usize = 24;
 /// The best strategies of a precision beyond so many are thinned.
 const MOST_BEST: usize = 8;
 
+/// Lines of prose are no longer than this, however wide the terminal is.
+const PROSE: usize = 100;
+
+/// Where the text goes: the characters of its tables, and how wide its lines may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Page {
+    pub frame: Frame,
+    pub columns: usize,
+}
+
 /// Bytes, stages, strategies and advice. `known` says how the device's memory is known, `assumed`
 /// whether a run on this machine would use another device.
-pub(super) fn text(outlook: &Outlook, known: &str, assumed: bool, all: bool) -> String {
+pub(super) fn text(outlook: &Outlook, known: &str, assumed: bool, all: bool, page: Page) -> String {
+    let prose = |text: &str| wrapped(text, page.columns.min(PROSE), 0);
     let Outlook { device, memory, budget, bytes, warning, .. } = outlook;
-    let mut text = format!(
-        "for {}: {} of memory ({known}), {} for a step\n",
+    let mut text = prose(&format!(
+        "for {}: {} of memory ({known}), {} for a step",
         if *device == "cuda" { "a CUDA GPU" } else { "the CPU" },
         Bytes(*memory),
         Bytes(*budget),
-    );
-    text += &warning.iter().map(|warning| format!("warning: {warning}\n")).collect::<String>();
-    text += "\n";
+    ));
+    text.extend(warning.iter().map(|warning| prose(&format!("\nwarning: {warning}"))));
+    text += "\n\n";
     for (what, bytes) in [
         ("weights", bytes.weights),
         ("gradients", bytes.gradients),
@@ -31,43 +40,36 @@ pub(super) fn text(outlook: &Outlook, known: &str, assumed: bool, all: bool) -> 
     ] {
         text += &format!("{what:<15} {:>10}\n", Bytes(bytes));
     }
-    let (precision, images) = (outlook.precision.name(), outlook.micro_batch);
-    text += &format!("\nactivations of {images} images at once in {precision}:\n");
-    text += &stages(&outlook.stages);
+    let images = counted(outlook.micro_batch, "image", "images");
+    let precision = outlook.precision.name();
+    text += &prose(&format!("\nactivations of {images} at once in {precision}:"));
+    text += "\n";
+    text += &stages(&outlook.stages).draw(page.frame, page.columns);
     text += &format!("\n\n{}:\n", if all { "every strategy" } else { "the best strategies" });
-    text += &strategies(outlook, all);
+    text += &strategies(outlook, all).draw(page.frame, page.columns);
     text += "\n";
     let chosen = match outlook.chosen {
         Some(_) if assumed => "> what a run would do on that device",
         Some(_) => "> what a run would do",
         None => "a run would not start",
     };
-    text += chosen;
-    text += if outlook.fastest.is_some() { "; * the fastest that fits\n" } else { "\n" };
-    text + &format!("\n{}", wrapped(&outlook.advice))
+    let fastest = if outlook.fastest.is_some() { "; * the fastest that fits" } else { "" };
+    text += &prose(&format!("{chosen}{fastest}"));
+    text + &format!("\n\n{}", prose(&outlook.advice))
 }
 
-fn table(titles: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(ASCII_FULL_CONDENSED);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(titles.iter().map(Cell::new));
-    table
-}
-
-fn right(text: impl ToString) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
-}
-
-fn stages(stages: &[StageOutlook]) -> String {
-    let mut table = table(&["stage", "kept", "workspace", "GFLOP"]);
+fn stages(stages: &[StageOutlook]) -> Table {
+    let figures = ["kept", "workspace", "GFLOP"].map(|title| Column::numbers(title).always());
+    let columns = [Column::words("stage")].into_iter().chain(figures);
+    let mut table = Table::new(columns.collect(), 1);
     let row = |name: String, stage: &StageOutlook| {
-        let flops = format!("{:.2}", stage.flops / 1e9);
-        [Cell::new(name), right(Bytes(stage.kept)), right(Bytes(stage.workspace)), right(flops)]
+        let bytes = [stage.kept, stage.workspace].map(|bytes| Bytes(bytes).to_string());
+        let [kept, workspace] = bytes;
+        vec![name, kept, workspace, format!("{:.2}", stage.flops / 1e9)]
     };
     if stages.len() <= MOST_STAGES {
         for stage in stages {
-            table.add_row(row(stage.name.clone(), stage));
+            table.add(row(stage.name.clone(), stage));
         }
     } else {
         let alike = |a: &StageOutlook, b: &StageOutlook| {
@@ -78,30 +80,31 @@ fn stages(stages: &[StageOutlook]) -> String {
                 [one] => one.name.clone(),
                 run => format!("{} … {}, each", run[0].name, run[run.len() - 1].name),
             };
-            table.add_row(row(name, &run[0]));
+            table.add(row(name, &run[0]));
         }
     }
     let kept = stages.iter().map(|stage| stage.kept).sum();
     let flops = stages.iter().map(|stage| stage.flops).sum();
     let workspace = stages.iter().map(|stage| stage.workspace).max().unwrap_or(0);
     let all = StageOutlook { name: String::new(), kept, workspace, flops };
-    table.add_row(row("all".to_owned(), &all));
-    table.trim_fmt()
+    table.add(row("all".to_owned(), &all));
+    table
 }
 
-fn strategies(outlook: &Outlook, all: bool) -> String {
-    let mut table = table(&[
-        "",
-        "checkpointing",
-        "precision",
-        "images",
-        "dense layers",
-        "offload",
-        "peak",
-        "recomputed",
-        "time",
-        "fits",
-    ]);
+fn strategies(outlook: &Outlook, all: bool) -> Table {
+    let columns = vec![
+        Column::words(""),
+        Column::words("checkpointing"),
+        Column::words("precision"),
+        Column::numbers("images"),
+        Column::words("dense layers"),
+        Column::words("offload"),
+        Column::numbers("peak").always(),
+        Column::numbers("recomputed"),
+        Column::numbers("time").always(),
+        Column::words("fits"),
+    ];
+    let mut table = Table::new(columns, 4);
     let places: Vec<usize> = match all {
         true => (0..outlook.strategies.len()).collect(),
         false => best(outlook),
@@ -117,20 +120,20 @@ fn strategies(outlook: &Outlook, all: bool) -> String {
             Some(segments) => format!("{} {segments}", row.checkpointing),
             None => row.checkpointing.to_owned(),
         };
-        table.add_row([
-            Cell::new(mark),
-            Cell::new(policy),
-            Cell::new(row.precision.name()),
-            right(row.micro_batch),
-            Cell::new(row.dense_layers.name()),
-            Cell::new(row.offload),
-            right(Bytes(row.peak)),
-            right(format!("{:.0}%", row.recompute_percent)),
-            right(format!("{:.2}", row.relative_time)),
-            Cell::new(if row.fits { "yes" } else { "no" }),
+        table.add(vec![
+            mark.to_owned(),
+            policy,
+            row.precision.name().to_owned(),
+            row.micro_batch.to_string(),
+            row.dense_layers.name().to_owned(),
+            row.offload.to_owned(),
+            Bytes(row.peak).to_string(),
+            format!("{:.0}%", row.recompute_percent),
+            format!("{:.2}", row.relative_time),
+            if row.fits { "yes" } else { "no" }.to_owned(),
         ]);
     }
-    table.trim_fmt()
+    table
 }
 
 /// The places of strategies than which none is faster and takes no more memory, of all and of those
@@ -169,19 +172,27 @@ fn frontier(all: &[StrategyOutlook], mut places: Vec<usize>) -> Vec<usize> {
     (0..=steps).filter_map(|step| best.get(step * last / steps)).copied().collect()
 }
 
-/// Text in lines of at most 100 characters.
-fn wrapped(text: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("there is a line");
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > 100 {
-            lines.push(word.to_owned());
-        } else {
-            if !line.is_empty() {
-                line.push(' ');
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Machine, plan};
+    use crate::screen::columns_of;
+
+    #[test]
+    fn a_plan_fits_every_width() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/configs/xray_densenet.toml");
+        let loaded = crate::config::load(file.as_ref(), &[]).expect("a configuration");
+        let plan = plan(loaded.config).expect("a plan");
+        let outlook =
+            Outlook::new(&plan, &Machine { cuda: true, memory: 24 << 30, ..Machine::ASSUMED });
+        let outlook = outlook.expect("the policy fits");
+        for columns in [40, 80, 120, 200] {
+            for all in [false, true] {
+                let page = Page { frame: Frame::Ascii, columns };
+                let text = text(&outlook, "as --memory says", true, all, page);
+                let wide = text.lines().find(|line| columns_of(line) > columns);
+                assert_eq!(wide, None, "{columns}\n{text}");
             }
-            line.push_str(word);
         }
     }
-    lines.join("\n")
 }

@@ -50,6 +50,13 @@ const OLD_BEST: &str = ".best-old";
 /// What the names of folders that are being removed begin with.
 const REMOVING: &str = ".removing-";
 
+/// Whether the run folder at `folder` holds a state to go on from, intact or not.
+pub fn any_in(folder: &Path) -> bool {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let is_state = |name: &str| name == LAST || name.starts_with(OLDER);
+    names.into_iter().any(|name| is_state(&name.to_string_lossy()))
+}
+
 /// A state read back, every byte of it as it was saved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedState {

@@ -1,0 +1,16 @@
+//! What a person reads in a terminal: text and tables that fit its width, and counted things.
+
+mod count;
+mod lines;
+mod table;
+mod width;
+
+pub use count::{counted, thousands};
+pub use lines::{side_by_side, wrapped};
+pub use table::{Column, Frame, Table};
+pub use width::{PAGE, stderr_columns, stdout_columns};
+
+/// The columns that `text` takes in a terminal.
+pub fn columns_of(text: &str) -> usize {
+    console::measure_text_width(text)
+}

@@ -1,0 +1,204 @@
+//! `trainer sweep --epochs`: every combination is trained in a run folder of its own, and goes on where
+//! the sweep was stopped.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const CONFIG: &str = r#"
+[run]
+name = "tiny"
+seed = 3
+output = "out"
+[device]
+use = "cpu"
+[data]
+image = { size = [32, 32], channels = 1 }
+validation = { fraction = 0.3 }
+[data.phantom]
+root = "data"
+patients = 14
+size = 32
+seed = 1
+[model.densenet]
+growth = 4
+blocks = [1]
+stem = 8
+[[heads]]
+name = "view"
+task = "multiclass"
+labels = ["PA", "AP", "Lateral"]
+[train]
+epochs = 50
+batch_size = 4
+best_metric = "val/view/auroc"
+[train.optimizer.adamw]
+lr = 3e-3
+weight_decay = 0.0
+"#;
+
+/// A folder with a configuration, in which sweeps run.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("tiny.toml"), CONFIG).expect("is written");
+        Self { folder }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+        command.current_dir(self.folder.path()).args(["sweep", "tiny.toml"]).args(arguments);
+        command.stdin(Stdio::null()).env_remove("RUST_BACKTRACE").env("COLUMNS", "200");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let Output { status, stdout, stderr } = self.command(arguments).output().expect("starts");
+        let text = |bytes| String::from_utf8(bytes).expect("is UTF-8");
+        (status.code(), text(stdout), text(stderr))
+    }
+
+    fn sweep(&self) -> PathBuf {
+        self.folder.path().join("out/tiny-sweep")
+    }
+
+    fn rows(&self) -> Vec<Value> {
+        let rows = std::fs::read(self.sweep().join("sweep.json")).expect("has rows");
+        serde_json::from_slice(&rows).expect("is JSON")
+    }
+
+    /// The run folder of a row.
+    fn run_folder(&self, row: &Value) -> PathBuf {
+        self.folder.path().join(row["run"].as_str().expect("a run folder"))
+    }
+}
+
+/// The events of one kind in a run folder.
+fn events(run: &Path, kind: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(run.join("metrics.jsonl")).expect("has metrics");
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("is JSON"));
+    events.filter(|event| event["event"] == kind).collect()
+}
+
+#[test]
+fn each_combination_is_trained_and_its_row_has_what_validation_said() {
+    let place = Place::new();
+    let grid = ["--epochs", "2", "--grid", "train.optimizer.adamw.lr=3e-3,1e38"];
+    let (code, told, shown) = place.run(&grid);
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("1 of 2 combinations failed"), "{shown}");
+    let rows = place.rows();
+    assert_eq!((&rows[0]["status"], &rows[1]["status"]), (&"ok".into(), &"failed".into()));
+    assert!(rows[1]["message"].as_str().expect("says why").contains("not a finite number"));
+
+    let run = place.run_folder(&rows[0]);
+    let (epochs, end) = (events(&run, "epoch"), events(&run, "end"));
+    assert_eq!((epochs.len(), end.len()), (2, 1));
+    assert_eq!(rows[0]["metric"], "val/view/auroc");
+    assert_eq!(rows[0]["last"], epochs[1]["val"]["view/auroc"]);
+    assert_eq!(rows[0]["best"], end[0]["best"]["value"]);
+    assert_eq!(rows[0]["best_epoch"], end[0]["best"]["epoch"]);
+    assert_eq!((&rows[0]["epochs"], &rows[0]["seconds"]), (&2.into(), &end[0]["seconds"]));
+    let peaks = epochs.iter().map(|epoch| epoch["memory"]["peak"].as_u64().expect("bytes"));
+    assert_eq!(rows[0]["peak"].as_u64(), peaks.max());
+    assert!(rows[0]["images_per_second"].as_f64() > Some(0.0), "{}", rows[0]);
+    assert!(run.join("best/weights.safetensors").is_file());
+
+    let best = rows[0]["best"].as_f64().expect("a number");
+    assert!(told.contains(&format!("The best val/view/auroc is {best:.4}, of ")), "{told}");
+    assert!(told.lines().any(|line| line.starts_with('|') && line.contains("best")), "{told}");
+}
+
+#[test]
+fn how_long_to_train_is_said_once() {
+    let place = Place::new();
+    let refused = |arguments: &[&str]| {
+        let (code, told, shown) = place.run(arguments);
+        assert_eq!((code, told.as_str()), (Some(2), ""), "{shown}");
+        assert!(!place.sweep().exists());
+        shown
+    };
+    insta::assert_snapshot!(refused(&["--epochs", "2", "--grid", "train.epochs=1,3"]), @r"
+    error: --epochs 2 and --grid train.epochs=1,3 both say how long to train
+      = help: leave train.epochs out of the grid: --epochs is the same for all combinations
+    ");
+    for other in [&["--steps", "5"][..], &["--synthetic"]] {
+        let grid = ["--epochs", "2", "--grid", "train.batch_size=4,2"];
+        assert!(refused(&[&grid[..], other].concat()).contains("cannot be used with"));
+    }
+}
+
+/// Waits until `done` of the sweep's folder.
+fn wait(what: &str, done: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(300) {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("{what} did not come");
+}
+
+/// What a row says that does not depend on the machine's speed.
+fn validated(rows: &[Value]) -> Vec<Value> {
+    let keys = ["set", "status", "metric", "best", "best_epoch", "last", "epochs"];
+    let of = |row: &Value| keys.iter().map(|key| row[key].clone()).collect();
+    rows.iter().map(of).collect()
+}
+
+#[cfg(unix)]
+#[test]
+fn a_sweep_that_was_stopped_goes_on_inside_the_training_of_a_combination() {
+    let grid = ["--epochs", "12", "--grid", "train.batch_size=4,3"];
+    let whole = Place::new();
+    let (code, _, shown) = whole.run(&grid);
+    assert_eq!(code, Some(0), "{shown}");
+
+    let place = Place::new();
+    let runs = place.sweep().join("runs");
+    let saved = |least: usize| {
+        let entries = std::fs::read_dir(&runs).into_iter().flatten().flatten();
+        let mut epochs = entries.map(|run| {
+            let text = std::fs::read_to_string(run.path().join("metrics.jsonl"));
+            text.unwrap_or_default().matches("\"reason\":\"epoch_end\"").count()
+        });
+        epochs.any(|epochs| epochs >= least)
+    };
+    // A kill in the first combination, then Ctrl-C a few epochs later.
+    let cuts: [(&str, usize, Option<i32>); 2] = [("-KILL", 2, None), ("-INT", 5, Some(130))];
+    for (signal, least, code) in cuts {
+        let mut child = place.command(&grid);
+        let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+        wait("a saved epoch", || saved(least));
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().expect("is sent").success());
+        assert_eq!(child.wait().expect("ends").code(), code, "{signal}");
+    }
+    let (code, _, shown) = place.run(&grid);
+    assert_eq!(code, Some(0), "{shown}");
+    let rows = place.rows();
+    assert_eq!(validated(&rows), validated(&whole.rows()));
+    // It did not start anew.
+    assert_eq!(events(&place.run_folder(&rows[0]), "resumed").len(), 2);
+
+    // Done is done: nothing is trained again, and another number of epochs is another sweep.
+    let (code, _, shown) = place.run(&grid);
+    assert_eq!((code, shown.matches("(from before)").count()), (Some(0), 2), "{shown}");
+    let longer = ["--epochs", "13", "--grid", "train.batch_size=4,3"];
+    let (code, _, shown) = place.run(&longer);
+    assert_eq!(code, Some(2), "{shown}");
+    assert!(shown.contains("sweep.epochs was 12, is 13"), "{shown}");
+    let (code, _, shown) =
+        place.run(&["--epochs", "1", "--grid", "train.batch_size=4", "--overwrite"]);
+    assert_eq!(code, Some(0), "{shown}");
+    let rows = place.rows();
+    assert_eq!((rows.len(), &rows[0]["epochs"]), (1, &1.into()));
+    assert_eq!(std::fs::read_dir(&runs).expect("is there").count(), 1);
+}
