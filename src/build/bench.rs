@@ -142,7 +142,7 @@ impl Bench {
         let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
         let loader = train_loader(plan, &heads, Arc::clone(&train), cache)?;
         let meter = meter(&device);
-        let planner = planner(plan, &device)?;
+        let planner = planner(&plan.limited_to(train.len()), &device)?;
         let mut chain = super::chain(plan, &planner, &device);
         let initial = start_from(plan, &mut chain, &device)?;
         let mut learner =

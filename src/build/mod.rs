@@ -109,7 +109,7 @@ impl Ready {
             resume::check_data(folder, position.data.as_ref(), &data)?;
         }
         let machine = machine::machine(plan.device, &device);
-        let planner = resume::planner(&plan, machine, position)?;
+        let planner = resume::planner(&plan.limited_to(data.most_images()), machine, position)?;
         warm::compile_kernels(&plan, &planner, &device);
         let meter = meter(&device);
         let mut chain = chain(&plan, &planner, &device);

@@ -62,6 +62,11 @@ impl OpenData {
             warnings,
         })
     }
+
+    /// The images of the longer list.
+    pub fn most_images(&self) -> usize {
+        self.train.len().max(self.validation.len())
+    }
 }
 
 /// Batches of training images.

@@ -165,7 +165,7 @@ impl HeadPredictions {
             ([first, others @ ..], None) if others.iter().all(|other| other.text == first.text) => {
                 first.text.clone()
             }
-            _ => "it is undefined for every label".to_owned(),
+            _ => "undefined for every label".to_owned(),
         }
     }
 

@@ -131,6 +131,13 @@ impl Plan {
         self.run.output.join(&self.run.name)
     }
 
+    /// The same for lists of at most `images` images: no batch is larger than that.
+    pub fn limited_to(&self, images: usize) -> Self {
+        let mut plan = self.clone();
+        plan.train.batch_size = plan.train.batch_size.min(images.max(1));
+        plan
+    }
+
     /// The images of the smallest part of a batch that is taken `micro_batch` at once.
     pub(crate) fn least_part(&self, micro_batch: usize) -> usize {
         let batch = self.train.batch_size;

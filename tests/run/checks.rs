@@ -163,3 +163,15 @@ fn a_row_that_repeats_another_is_kept_and_said() {
     insta::assert_snapshot!(experiment.trained(&[]).warnings());
     assert_eq!(experiment.events("start")[0]["train_images"], 8);
 }
+
+#[test]
+fn a_batch_above_the_data_is_planned_as_the_images_that_there_are() {
+    let memory = |batch: &str| {
+        let experiment = Experiment::new();
+        experiment.trained(&["--set", batch]);
+        experiment.events("start")[0]["memory"].clone()
+    };
+    let all = memory("train.batch_size=6");
+    assert_eq!(all["micro_batch"], 6);
+    assert_eq!(memory("train.batch_size=512"), all);
+}
