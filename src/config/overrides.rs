@@ -14,6 +14,7 @@ use super::shape::{Key, Shape};
 use super::syntax::{Explained, explain};
 use super::tree::{Entry, Node, Place, Problem, Reader, Value};
 use super::wording::{names, wanted};
+use crate::screen::counted;
 
 /// A flag that changes the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,8 +220,7 @@ impl Override<'_> {
         };
         let count = items.len();
         let Some(node) = items.get_mut(index) else {
-            let entries = if count == 1 { "entry" } else { "entries" };
-            let message = format!("`{path}` has {count} {entries}");
+            let message = format!("`{path}` has {}", counted(count, "entry", "entries"));
             let help = match count {
                 0 => format!("set all of it: `{path}=[…]`"),
                 count => format!("they are counted from 0: the last is `{path}[{}]`", count - 1),

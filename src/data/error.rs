@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::batch::BadImage;
 use super::layout::Fault;
 use crate::paths::looked_in;
+use crate::screen::counted;
 
 /// Data that is wrong or missing. Every variant names the file and, where there is one, the line.
 #[derive(Debug, thiserror::Error)]
@@ -66,9 +67,9 @@ pub enum DataError {
     },
     /// A row with fewer or more fields than the header.
     #[error(
-        "`{}`, line {line}: the row has {found} column{}, the header has {expected}",
+        "`{}`, line {line}: the row has {}, the header has {expected}",
         table.display(),
-        if *found == 1 { "" } else { "s" }
+        counted(*found, "column", "columns")
     )]
     WrongRowLength {
         /// The table.
@@ -212,9 +213,8 @@ pub enum DataError {
     },
     /// A split with nothing on one side.
     #[error(
-        "a validation fraction of {fraction} of the {patients} patient{} of `data.{place}` leaves \
-         no image for {side}",
-        if *patients == 1 { "" } else { "s" }
+        "a validation fraction of {fraction} of the {} of `data.{place}` leaves no image for {side}",
+        counted(*patients, "patient", "patients")
     )]
     EmptySplit {
         /// The layout's table, such as `nih` or `sources[1].nih`.

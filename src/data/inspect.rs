@@ -127,8 +127,8 @@ pub struct Duplicates {
     pub images: Vec<Listed>,
 }
 
-/// Reads the tables of a configuration and, with `read_images`, every image; `progress` is told how
-/// many of how many images are read.
+/// Reads the tables of a configuration and, with `read_images`, every image; `drawing` is told how many
+/// of how many patients of a phantom are drawn, `progress` how many of how many images are read.
 ///
 /// # Errors
 /// Those of [`super::open`]; an image that cannot be read is none.
@@ -137,11 +137,11 @@ pub fn inspect(
     heads: &[HeadConfig],
     seed: u64,
     read_images: bool,
+    drawing: impl FnMut(usize, usize),
     progress: impl Fn(usize, usize) + Sync,
 ) -> Result<Inspection, DataError> {
-    let drawn = |_: usize, _: usize| {};
-    let used = open_with_test(config, heads, seed, drawn)?;
-    let written = open_with_test(&config.ignoring_uncertain(), heads, seed, drawn)?;
+    let used = open_with_test(config, heads, seed, drawing)?;
+    let written = open_with_test(&config.ignoring_uncertain(), heads, seed, |_, _| {})?;
     let splits = sides(&used).zip(sides(&written)).map(|((split, used), (_, written))| {
         let patients: std::collections::BTreeSet<(usize, &str)> =
             used.samples().iter().map(|one| (one.source, one.patient.as_str())).collect();

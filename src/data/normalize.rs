@@ -3,6 +3,7 @@
 use super::config::{ImageConfig, Normalize, NormalizeKind, NormalizeNumbers, PerChannel};
 use super::layout::{Fault, FaultPlace};
 use super::prepare::Resized;
+use crate::screen::counted;
 
 /// What is taken off and multiplied, per channel: the model sees (level − black) · gain.
 pub(super) struct Scale {
@@ -208,9 +209,8 @@ fn per_channel(
         Some(PerChannel::Each(each)) => (each.as_slice(), false),
     };
     if !of_all && each.len() != channels {
-        let (given, s) = (each.len(), if channels == 1 { "" } else { "s" });
-        let message =
-            format!("`{key}` has a length of {given}, but images have {channels} channel{s}");
+        let (given, channels) = (each.len(), counted(channels, "channel", "channels"));
+        let message = format!("`{key}` has a length of {given}, but images have {channels}");
         let help = "write one number for each channel, or one without brackets for all";
         return Err(fault(&[key], None, message, help).also(channels_place()));
     }

@@ -8,6 +8,7 @@ use super::dataset::{Dataset, Sample};
 use super::error::{DataError, TwoRows};
 use super::layout::{Kind, List, Row};
 use super::source::Source;
+use crate::screen::counted;
 
 /// Refuses an image that a data set lists for two patients, or with labels that contradict each
 /// other. What is left is the same row again, which a warning tells of.
@@ -31,12 +32,12 @@ pub(super) fn check_within(
         before.push(row);
     }
     Ok(example.map(|(first, second)| {
-        let [one, other] = [first, second]
-            .map(|row| format!("`{}`, line {}", row.table.display(), row.line));
-        let (rows, name) = (if again == 1 { "row" } else { "rows" }, &source.name);
+        let [one, other] =
+            [first, second].map(|row| format!("`{}`, line {}", row.table.display(), row.line));
+        let (rows, name) = (counted(again, "row", "rows"), &source.name);
         let path = second.path.display();
         format!(
-            "{again} {rows} of `data.{name}` name an image that another row names, such as `{path}` \
+            "{rows} of `data.{name}` name an image that another row names, such as `{path}` \
              ({one}, and {other}); it counts as often as it is named"
         )
     }))

@@ -19,6 +19,7 @@ use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, 
 use crate::plan::Planner;
 use crate::run::retreat::Retreat;
 use crate::run::tally::HeadSum;
+use crate::screen::counted;
 
 /// A head with its loss.
 pub struct LearnedHead {
@@ -146,7 +147,7 @@ pub enum LearnError {
 }
 
 fn images(count: usize) -> String {
-    if count == 1 { "one image".to_owned() } else { format!("{count} images") }
+    counted(count, "image", "images")
 }
 
 impl Learner {

@@ -121,8 +121,11 @@ fn notes(keys: &[String], rows: &[Row]) -> String {
         format!("\nThe best {metric} is {value:.4}, of {}{epoch}.\n", name(row))
     });
     let reasons = rows.iter().filter_map(|row| {
-        let message = row.message.as_ref()?.replace('\n', "\n  ");
-        Some(format!("\n- {}: {}: {message}\n", name(row), row.status.name()))
+        let (status, message) = (row.status.name(), row.message.as_ref()?);
+        // The error of a combination that runs out of memory begins with that.
+        let message = message.strip_prefix(&format!("{status}: ")).unwrap_or(message);
+        let message = message.replace('\n', "\n  ");
+        Some(format!("\n- {}: {status}: {message}\n", name(row)))
     });
     percentages.into_iter().chain(best).chain(reasons).collect()
 }

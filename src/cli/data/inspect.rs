@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::failure;
+use crate::build::Drawing;
 use crate::cli::overrides::Overrides;
 use crate::cli::{Failure, output, planned};
 use crate::data::{self, Counts, ImageCounts, Inspection, Numbers, SplitCounts};
@@ -47,11 +48,18 @@ pub fn execute(inspect: &Inspect) -> Result<(), Failure> {
     let plan = planned(&inspect.config, &inspect.overrides.set)?;
     let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
     let bar = ProgressBar::new(0);
-    let found =
-        data::inspect(&plan.data, &heads, plan.run.seed, !inspect.tables_only, |at, all| {
+    let mut drawing = Drawing::default();
+    let found = data::inspect(
+        &plan.data,
+        &heads,
+        plan.run.seed,
+        !inspect.tables_only,
+        |done, all| drawing.tell(done, all),
+        |at, all| {
             bar.set_length(all as u64);
             bar.set_position(at as u64);
-        });
+        },
+    );
     bar.finish_and_clear();
     let found = found.map_err(failure)?;
     let seen = seen(&plan, &found);

@@ -11,6 +11,7 @@ use crate::data::error::DataError;
 use crate::data::npy::Array;
 use crate::data::opened::note_numbers;
 use crate::model::{HeadConfig, Task};
+use crate::screen::counted;
 
 impl Layout for ArraysConfig {
     fn vocabulary(&self, heads: &[HeadConfig]) -> Vocabulary {
@@ -176,8 +177,8 @@ impl ArraysConfig {
             let wanted =
                 if labels == 1 { format!("[{count}]") } else { format!("[{count}, {labels}]") };
             let reason = format!(
-                "its shape is {shape:?}, and {count} images with {labels} label{} need {wanted}",
-                if labels == 1 { "" } else { "s" }
+                "its shape is {shape:?}, and {count} images with {} need {wanted}",
+                counted(labels as usize, "label", "labels")
             );
             return Err(malformed(&path, reason));
         }

@@ -2,6 +2,7 @@
 
 use super::MOST_PIXEL_BYTES;
 use super::dataset::{Dataset, PIXEL_DATA, Tag, shown};
+use crate::screen::counted;
 
 const SAMPLES: Tag = (0x0028, 0x0002);
 const PHOTOMETRIC: Tag = (0x0028, 0x0004);
@@ -73,10 +74,8 @@ impl Header {
         let stored = need(STORED, "Bits Stored")?;
         let high = dataset.number(HIGH).unwrap_or(stored.saturating_sub(1));
         if !matches!(allocated, 8 | 16) {
-            let plural = if allocated == 1 { "" } else { "s" };
-            return Err(format!(
-                "it allocates {allocated} bit{plural} per sample; 8 and 16 are read"
-            ));
+            let bits = counted(usize::from(allocated), "bit", "bits");
+            return Err(format!("it allocates {bits} per sample; 8 and 16 are read"));
         }
         if stored == 0 || stored > allocated || high >= allocated || high + 1 < stored {
             return Err(format!(
