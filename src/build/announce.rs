@@ -20,9 +20,8 @@ fn idle_offload(plan: &Plan, learner: &Learner) -> impl Iterator<Item = &'static
         ),
         _ if learner.strategy.schedule(1).operations.iter().any(is_moved) => None,
         _ => Some(
-            "`offload` under [memory] moves nothing: the stages of this model keep graphs, which \
-             cannot be moved, and put no inputs aside. Choose a policy under \
-             [memory.checkpointing], such as \"every\".",
+            "`offload` under [memory] moves nothing: no stage but the last keeps anything, and that is \
+             needed at once.",
         ),
     };
     let optimizer = (plan.memory.offload_optimizer && on_cpu).then_some(

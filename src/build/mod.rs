@@ -126,7 +126,7 @@ impl Ready {
 
     /// The run in its folder, at its beginning or where it was saved.
     fn begin(self, folder: RunFolder, mode: FolderMode, stop: Stop) -> Result<Run, BuildError> {
-        let Self { plan, config, data, saved, mut learner, mut schedule, meter, initial } = self;
+        let Self { plan, config, mut data, saved, mut learner, mut schedule, meter, initial } = self;
         let (store, resumed) = match saved {
             Some(Saved { store, newest, .. }) => (store, newest),
             None => (StateStore::open(folder.lock(), plan.run.save.keep)?, None),
@@ -136,6 +136,9 @@ impl Ready {
             position = restore(state, &mut learner, &mut schedule)
                 .map_err(|source| BuildError::Restore { folder: state.folder.clone(), source })?;
             resume::reopen(&mut position, &plan);
+            if position.data.is_none() {
+                data.warnings.insert(0, resume::unknown_data(&state.folder));
+            }
         }
         position.remember(&learner.planner, &plan.memory);
         position.data = Some(data.fingerprint);

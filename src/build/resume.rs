@@ -61,8 +61,8 @@ pub struct ChangedData {
     changes: Vec<String>,
 }
 
-/// Refuses data that differ in effect from those of the saved state. What it does not know, it cannot
-/// refuse: states of earlier versions have no fingerprint.
+/// Refuses data that differ in effect from those of the saved state. States of earlier versions have
+/// no fingerprint: [`unknown_data`].
 pub(super) fn check_data(
     folder: &RunFolder,
     before: Option<&Fingerprint>,
@@ -106,6 +106,15 @@ pub(super) fn unsaved(folder: &RunFolder) -> String {
     format!(
         "nothing was saved in {} before the run was stopped, so it starts from its beginning",
         folder.path().display()
+    )
+}
+
+/// What is said where a run goes on from a state that does not know its data.
+pub(super) fn unknown_data(state: &Path) -> String {
+    format!(
+        "{} is of an earlier version and has no fingerprint of its data, so nobody can tell whether \
+         they are those of today; later states have one",
+        state.display()
     )
 }
 

@@ -79,9 +79,8 @@ impl Before<'_> {
                     peak.percent(peak.fixed)
                 )
             }
-            Lever::Offload if pulled.away == peak.away => "what the stages keep are graphs, which \
-                                                           cannot be moved, and no inputs are put \
-                                                           aside"
+            Lever::Offload if pulled.away == peak.away => "no stage but the last keeps anything, \
+                                                           and that is needed at once"
                 .to_owned(),
             _ => self.why_no_activations(),
         }

@@ -69,7 +69,7 @@ fn tables_and_images_that_moved_or_were_touched_are_no_change() {
 }
 
 #[test]
-fn states_of_versions_without_a_fingerprint_go_on() {
+fn states_of_versions_without_a_fingerprint_go_on_with_a_warning() {
     let experiment = resumable();
     let folder = experiment.path("runs/small");
     for name in ["split.csv", ".labels"] {
@@ -90,7 +90,7 @@ fn states_of_versions_without_a_fingerprint_go_on() {
             fs::remove_dir_all(older.path()).expect("is removed");
         }
     }
-    experiment.trained(&GO_ON);
+    insta::assert_snapshot!(experiment.trained(&GO_ON).warnings());
     assert!(folder.join("split.csv").exists());
     let last = fs::read(folder.join("last/state.json")).expect("reads");
     let last: Value = serde_json::from_slice(&last).expect("JSON");
