@@ -174,6 +174,22 @@ fn a_combination_above_its_budget_is_a_row() {
 }
 
 #[test]
+fn the_peak_is_that_of_a_full_batch_however_many_steps_were_taken() {
+    let place = Place::new();
+    let peaks: Vec<f64> = ["1", "2", "3", "4"]
+        .into_iter()
+        .map(|steps| {
+            let all = ["--overwrite", "--steps", steps, "--grid", "train.batch_size=6"];
+            let (code, _, shown) = place.run(&all);
+            assert_eq!(code, Some(0), "{shown}");
+            place.rows()[0]["peak"].as_f64().expect("bytes")
+        })
+        .collect();
+    // An epoch ends with a short batch, the third.
+    peaks.iter().for_each(|peak| assert!((peak / peaks[0] - 1.0).abs() < 0.02, "{peaks:?}"));
+}
+
+#[test]
 fn the_steps_are_those_that_a_run_begins_with() {
     let place = Place::new();
     // One batch an epoch, so that the run tells the loss of each step.

@@ -41,6 +41,8 @@ enum Batches {
 pub struct Taken {
     /// Its images.
     pub images: usize,
+    /// Whether that is as many as a step takes; the last batch of an epoch may have fewer.
+    pub is_full: bool,
     /// The heads' mean losses, each times its head's weight, before the step.
     pub loss: f64,
 }
@@ -160,6 +162,11 @@ impl Bench {
     /// # Errors
     /// When an image cannot be read, a loss or gradient is not finite, or the device fails.
     pub fn step(&mut self) -> Result<Taken, RunError> {
+        self.step_with(1)
+    }
+
+    /// Takes a step on the next batch of at least so many images.
+    fn step_with(&mut self, least: usize) -> Result<Taken, RunError> {
         let step = self.steps;
         let (sums, images) = loop {
             let (sums, images) = match &mut self.batches {
@@ -167,7 +174,7 @@ impl Bench {
                     (self.learner.step_on(images.clone(), targets, step, *learning_rate), shape[0])
                 }
                 Batches::Loaded { loader, epoch, ahead, schedule } => {
-                    let batch = next(loader, epoch, ahead)?;
+                    let batch = next(loader, epoch, ahead, least)?;
                     let count = batch.indices.len();
                     (self.learner.step(batch, step, schedule.lr(step)), count)
                 }
@@ -181,7 +188,15 @@ impl Bench {
         self.steps += 1;
         let known = sums.iter().zip(&self.learner.heads).filter(|(sum, _)| sum.normalizer > 0.0);
         let loss = known.map(|(sum, head)| sum.sum / sum.normalizer * head.config.weight).sum();
-        Ok(Taken { images, loss })
+        Ok(Taken { images, is_full: images == self.full(), loss })
+    }
+
+    /// The images of a full batch.
+    fn full(&self) -> usize {
+        match &self.batches {
+            Batches::Kept { shape, .. } => shape[0],
+            Batches::Loaded { loader, .. } => loader.full_batch(),
+        }
     }
 
     /// The epoch under way, counted from 1.
@@ -219,12 +234,16 @@ impl Bench {
         prediction
     }
 
-    /// What memory the steps so far have left in use, with the exact peak of a further one.
+    /// What memory the steps so far have left in use, with the exact peak of a further one, which is on
+    /// a full batch where there is one.
     pub fn memory(&mut self) -> MemoryUse {
         let live = self.meter.read().live;
         self.meter.reset_peak();
         let meter = self.meter.clone();
-        let _ = meter.watch(|| self.step());
+        let full = self.full();
+        if meter.watch(|| self.step_with(full)).is_err() {
+            let _ = meter.watch(|| self.step());
+        }
         MemoryUse { live, ..meter.read() }
     }
 
@@ -239,9 +258,14 @@ fn planner(plan: &Plan, device: &Device) -> Result<Planner, BuildError> {
     Ok(Planner::choose(plan, super::machine::machine(plan.device, device))?)
 }
 
-/// The next batch that can be trained on, epoch after epoch.
-fn next(loader: &Loader, epoch: &mut u64, ahead: &mut Epoch) -> Result<Batch, DataError> {
-    let least = if loader.avoids_single() { 2 } else { 1 };
+/// The next batch that can be trained on and has at least so many images, epoch after epoch.
+fn next(
+    loader: &Loader,
+    epoch: &mut u64,
+    ahead: &mut Epoch,
+    least: usize,
+) -> Result<Batch, DataError> {
+    let least = least.max(if loader.avoids_single() { 2 } else { 1 });
     let mut tried = false;
     loop {
         match ahead.next().transpose()? {

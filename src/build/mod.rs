@@ -126,7 +126,8 @@ impl Ready {
 
     /// The run in its folder, at its beginning or where it was saved.
     fn begin(self, folder: RunFolder, mode: FolderMode, stop: Stop) -> Result<Run, BuildError> {
-        let Self { plan, config, mut data, saved, mut learner, mut schedule, meter, initial } = self;
+        let Self { plan, config, mut data, saved, mut learner, mut schedule, meter, initial } =
+            self;
         let (store, resumed) = match saved {
             Some(Saved { store, newest, .. }) => (store, newest),
             None => (StateStore::open(folder.lock(), plan.run.save.keep)?, None),

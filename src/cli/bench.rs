@@ -8,7 +8,7 @@ use clap::Args;
 use super::overrides::{self, Overrides};
 use super::parent::Parent;
 use super::{Failure, output};
-use crate::build;
+use crate::build::{self, Taken};
 use crate::model::weights::{self, Initial};
 
 /// Times training steps of a configuration's model, and measures their memory
@@ -77,14 +77,12 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
         if step == last {
             tail = seconds - queued;
         }
-        measured.push((seconds, taken.images as f64));
+        measured.push((seconds, taken));
         if step == 0 {
             first = start.elapsed().as_secs_f64();
         }
     }
-    let mut second = measured.split_off(measured.len() / 2);
-    second.sort_by(|a, b| f64::total_cmp(&(a.0 / a.1), &(b.0 / b.1)));
-    let (seconds, images) = second[second.len() / 2];
+    let (seconds, images) = median(measured);
     let batch = plan.train.batch_size;
     let memory = steps.memory();
     let prediction = steps.prediction(&plan);
@@ -112,6 +110,19 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
         "losses": losses,
     });
     output::print(&report.to_string())
+}
+
+/// The seconds and images of the step of median speed, of the second half of the steps on full batches,
+/// or of all steps where no batch was full.
+fn median(mut steps: Vec<(f64, Taken)>) -> (f64, f64) {
+    if steps.iter().any(|(_, taken)| taken.is_full) {
+        steps.retain(|(_, taken)| taken.is_full);
+    }
+    let mut second = steps.split_off(steps.len() / 2);
+    let rate = |(seconds, taken): &(f64, Taken)| taken.images as f64 / seconds;
+    second.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
+    let (seconds, taken) = second[second.len() / 2];
+    (seconds, taken.images as f64)
 }
 
 /// Writes the gradients, and prints the loss and which weights were drawn at random.
@@ -181,6 +192,21 @@ lr = 1.0
             NamedTensor { name: parameter.name, shape: parameter.shape, data }
         };
         bench.learner.chain.parameters().into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn the_median_step_is_of_the_second_half_of_full_batches() {
+        let taken = |images| Taken { images, is_full: images == 8, loss: 0.0 };
+        let steps =
+            [(9.0, 8), (9.0, 8), (2.0, 3), (4.0, 8), (1.0, 3), (5.0, 8), (3.0, 8), (1.0, 3)];
+        let steps = |full: bool| {
+            let kept = steps.into_iter().filter(|(_, images)| full || *images != 8);
+            kept.map(|(seconds, images)| (seconds, taken(images))).collect()
+        };
+        // Of 9, 9, 4, 5 and 3 seconds the second half is 4, 5 and 3.
+        assert_eq!(median(steps(true)), (4.0, 8.0));
+        assert_eq!(median(steps(false)), (1.0, 3.0));
+        assert_eq!(median(vec![(7.0, taken(8))]), (7.0, 8.0));
     }
 
     #[test]

@@ -134,6 +134,13 @@ impl Loader {
         if self.shared.config.drop_last { images / size } else { images.div_ceil(size) }
     }
 
+    /// Images in the largest batch of an epoch, where none turns out bad.
+    pub fn full_batch(&self) -> usize {
+        let (images, config) = (self.shared.dataset.len(), &self.shared.config);
+        let sizes = (0..self.batches_per_epoch()).map(|number| slice(config, images, number).len());
+        sizes.max().unwrap_or_default()
+    }
+
     /// The batches of `epoch` from number `first_batch` on; those before cost nothing.
     ///
     /// Decoding starts at once. Dropping the iterator stops it.
