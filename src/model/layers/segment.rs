@@ -211,8 +211,11 @@ pub fn backward<R: Runner>(
         gradient = match segment {
             Segment::Cheap(layers) => {
                 let tape = recorded.take().unwrap_or_else(|| {
-                    let from = if runner.is_idempotent(layers) { place + 1 } else { place };
-                    let given = take(runner, row, &mut values, from);
+                    // What came out of it serves nobody else any more.
+                    let given = match runner.is_idempotent(layers) {
+                        true => values[place + 1].take().expect("is kept or has come back"),
+                        false => take(runner, row, &mut values, place),
+                    };
                     runner.record(layers, given, asked).1
                 });
                 runner.back(layers, tape, gradient)

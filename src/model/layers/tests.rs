@@ -4,8 +4,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use super::StageLayers;
 use crate::memory::{
-    Activation, ActivationShape, Chain, Keep, Pass, Purpose, Schedule, StageSpec, Statistics,
-    executor,
+    Activation, ActivationShape, Chain, Footprint, Keep, Pass, Purpose, Schedule, StageSpec,
+    Statistics, executor,
 };
 use crate::model::{HeadConfig, ModelConfig, Network};
 
@@ -160,21 +160,43 @@ fn training_changes_nothing_until_the_step_is_taken() {
     assert!(moved.iter().all(|name| name.contains(".running_")), "{moved:?}");
 }
 
-/// A dense block keeps its maps once, however many layers read them, and a bottleneck for each layer.
-#[test]
-fn a_dense_block_keeps_its_output_and_the_bottlenecks() {
-    let config = "[densenet]\ngrowth = 4\nblocks = [6]\nstem = 8\nbottleneck = 2";
-    let config: ModelConfig = toml::from_str(config).expect("a model");
-    let network = config.resolve([1, 64, 64]).expect("sizes");
-    let StageLayers { input, .. } = &network.layers()[1];
+/// What three images cost stage `number` on the CPU.
+fn footprint(network: &Network, number: usize) -> Footprint {
+    let StageLayers { input, .. } = &network.layers()[number];
     let on = crate::memory::Target {
         cuda: false,
         cpu: crate::memory::Cpu::ASSUMED,
         precision: Default::default(),
         dense_layers: Default::default(),
     };
-    let block = &network.stages(&Default::default(), &[])[1];
-    let footprint = block.footprint(&input.of_batch(3), &on);
+    network.stages(&Default::default(), &[])[number].footprint(&input.of_batch(3), &on)
+}
+
+/// The backward pass begins with the last layers, so the first ones, which take most, find gone what
+/// was kept for the others.
+#[test]
+fn more_layers_at_the_end_leave_the_peak_of_the_first_ones_as_it_is() {
+    let peak = |more: &str| {
+        let conv =
+            |channels| format!("{{ conv = {{ channels = {channels}, kernel = 1 }} }}, 'relu', ");
+        let layers = [conv(50), conv(25), conv(10), conv(10)].concat();
+        let stage = format!("{{ stage = {{ name = 'all', layers = [{layers}{more}] }} }}");
+        let config = format!("[sequential]\nlayers = [{stage}, 'flatten']");
+        let config: ModelConfig = toml::from_str(&config).expect("a model");
+        let Footprint { saved, backward_workspace, .. } =
+            footprint(&config.resolve([1, 64, 64]).expect("sizes"), 0);
+        saved + backward_workspace
+    };
+    let more = "{ conv = { channels = 10, kernel = 1 } }, 'relu'";
+    assert_eq!(peak(more), peak(""));
+}
+
+/// A dense block keeps its maps once, however many layers read them, and a bottleneck for each layer.
+#[test]
+fn a_dense_block_keeps_its_output_and_the_bottlenecks() {
+    let config = "[densenet]\ngrowth = 4\nblocks = [6]\nstem = 8\nbottleneck = 2";
+    let config: ModelConfig = toml::from_str(config).expect("a model");
+    let footprint = footprint(&config.resolve([1, 64, 64]).expect("sizes"), 1);
     let pixels = 3 * 16 * 16;
     assert_eq!(footprint.output, 4 * pixels * (8 + 6 * 4));
     assert_eq!(footprint.saved, 4 * pixels * (6 * 8));
