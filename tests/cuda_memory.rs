@@ -118,7 +118,7 @@ fn a_step_that_ran_out_of_memory_can_be_taken_once_there_is_some() {
 fn a_step_that_does_not_fit_goes_on_as_one_that_began_with_fewer_images_at_once() {
     let (device, gpu) = gpu();
     let mut disturbed = bench();
-    let held = ballast(&gpu, 6);
+    let held = ballast(&gpu, 3);
     let first = disturbed.step().expect("fits in parts");
     drop(held);
     let images = disturbed.learner.strategy.micro_batch;

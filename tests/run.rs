@@ -88,8 +88,13 @@ impl Experiment {
     }
 
     fn draw(&self, name: &str, number: usize) {
-        let level = |x, y| image::Luma([(x * 3 + y * 5 + 23 * number as u32) as u8]);
-        image::GrayImage::from_fn(40, 36, level).save(self.path(name)).expect("is written");
+        let level = |place: usize| (place % 40 * 3 + place / 40 * 5 + 23 * number) as u8;
+        let pixels: Vec<u8> = (0..40 * 36).map(level).collect();
+        let file = fs::File::create(self.path(name)).expect("is made");
+        let mut encoder = png::Encoder::new(file, 40, 36);
+        encoder.set_color(png::ColorType::Grayscale);
+        let mut writer = encoder.write_header().expect("is written");
+        writer.write_image_data(&pixels).expect("is written");
     }
 
     fn write_rows(&self, rows: &[String]) {

@@ -19,8 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use image::codecs::png::{CompressionType, FilterType, PngEncoder};
-use image::{ExtendedColorType, ImageEncoder};
 use rand::RngExt;
 
 use self::anatomy::{Frontal, Lateral};
@@ -29,6 +27,7 @@ use self::folder::{Partial, RECORD, Record, is_free, verify};
 use self::patient::{Patient, Picture, Study};
 use super::config::{PhantomConfig, View};
 use super::error::DataError;
+use super::image::png::encode_deep;
 use super::layout::FINDINGS;
 use crate::random::stream;
 
@@ -165,8 +164,13 @@ fn draw_patient(settings: &PhantomSettings, index: usize, folder: &Path) -> Resu
             let film = draw(settings, index, &patient, number, picture);
             let study_folder = path.parent().unwrap_or(folder);
             fs::create_dir_all(study_folder).map_err(DataError::io("make", study_folder))?;
-            fs::write(&path, encode(&film, settings.size, &path)?)
-                .map_err(DataError::io("write", &path))?;
+            fs::write(
+                &path,
+                encode_deep(&film, [settings.size; 2]).map_err(|error| {
+                    DataError::io("encode", &path)(std::io::Error::other(error))
+                })?,
+            )
+            .map_err(DataError::io("write", &path))?;
         }
     }
     Ok(())
@@ -215,17 +219,6 @@ fn draw(
         findings::paint_frontal(&mut canvas, &chest, findings, &relief);
     }
     canvas.expose(&exposure, &mut random)
-}
-
-/// A 16-bit grayscale PNG.
-fn encode(film: &[u16], size: usize, path: &Path) -> Result<Vec<u8>, DataError> {
-    // The `image` crate takes 16-bit samples in the machine's byte order.
-    let bytes: Vec<u8> = film.iter().flat_map(|value| value.to_ne_bytes()).collect();
-    let mut png = Vec::new();
-    PngEncoder::new_with_quality(&mut png, CompressionType::Fast, FilterType::Up)
-        .write_image(&bytes, size as u32, size as u32, ExtendedColorType::L16)
-        .map_err(|error| DataError::io("encode", path)(std::io::Error::other(error)))?;
-    Ok(png)
 }
 
 /// `train.csv`.

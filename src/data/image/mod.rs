@@ -4,7 +4,7 @@ mod deep_jpeg;
 mod dicom;
 mod jpeg;
 mod orient;
-mod png;
+pub(super) mod png;
 mod tiff;
 
 use std::fs::{self, File};

@@ -1,12 +1,17 @@
 //! Turning an image as its file says (Exif 2.32, tag 0x0112; TIFF 6.0, Orientation).
 
-use image::metadata::Orientation;
+use exif::{In, Reader, Tag};
 
 use super::{RawImage, Samples};
 
 /// The orientation, 1 to 8, in an Exif block; 1 where there is none that can be read.
 pub(super) fn exif_orientation(exif: Option<&[u8]>) -> u8 {
-    exif.and_then(Orientation::from_exif_chunk).map_or(1, Orientation::to_exif)
+    let orientation = |block: &[u8]| {
+        let exif = Reader::new().read_raw(block.to_vec()).ok()?;
+        let value = exif.get_field(Tag::Orientation, In::PRIMARY)?.value.get_uint(0)?;
+        u8::try_from(value).ok().filter(|value| (1..=8).contains(value))
+    };
+    exif.and_then(orientation).unwrap_or(1)
 }
 
 /// The image as it is meant to be seen; other values than 2 to 8 leave it as it is.

@@ -2,7 +2,10 @@
 
 use std::io::Cursor;
 
-use png::{BitDepth, ColorType, Decoder, Limits, Transformations};
+use png::{
+    BitDepth, ColorType, Compression, Decoder, Encoder, EncodingError, Filter, Limits,
+    Transformations,
+};
 
 use super::orient::exif_orientation;
 use super::{Colour, MOST_PIXEL_BYTES, RawImage, Samples, check_size, planes};
@@ -10,8 +13,39 @@ use super::{Colour, MOST_PIXEL_BYTES, RawImage, Samples, check_size, planes};
 /// Deflate packs at most this many bytes into one (RFC 1951: 258 bytes in two bits).
 const MOST_BYTES_PER_BYTE: u64 = 1032;
 
+/// A grey PNG of 8 bits, whose `pixels` are row by row.
+pub fn encode(pixels: &[u8], size: [usize; 2]) -> Result<Vec<u8>, EncodingError> {
+    written(pixels, size, BitDepth::Eight, |_| {})
+}
+
+/// A grey PNG of 16 bits, whose `pixels` are row by row; written fast.
+pub fn encode_deep(pixels: &[u16], size: [usize; 2]) -> Result<Vec<u8>, EncodingError> {
+    let bytes: Vec<u8> = pixels.iter().flat_map(|pixel| pixel.to_be_bytes()).collect();
+    written(&bytes, size, BitDepth::Sixteen, |encoder| {
+        encoder.set_compression(Compression::Fast);
+        encoder.set_filter(Filter::Up);
+    })
+}
+
+fn written(
+    bytes: &[u8],
+    [height, width]: [usize; 2],
+    depth: BitDepth,
+    settings: impl FnOnce(&mut Encoder<'_, &mut Vec<u8>>),
+) -> Result<Vec<u8>, EncodingError> {
+    let mut png = Vec::new();
+    let mut encoder = Encoder::new(&mut png, width as u32, height as u32);
+    encoder.set_color(ColorType::Grayscale);
+    encoder.set_depth(depth);
+    settings(&mut encoder);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(bytes)?;
+    writer.finish()?;
+    Ok(png)
+}
+
 /// The image and its orientation.
-pub(super) fn decode(bytes: &[u8], colour: Colour) -> Result<(RawImage, u8), String> {
+pub fn decode(bytes: &[u8], colour: Colour) -> Result<(RawImage, u8), String> {
     let broken = |error: png::DecodingError| format!("it does not decode ({error})");
     let limits = Limits { bytes: MOST_PIXEL_BYTES as usize };
     let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);

@@ -1,11 +1,10 @@
 //! Tiles with text below, side by side, as a PNG.
 
-use image::codecs::png::PngEncoder;
-use image::{ExtendedColorType, ImageEncoder};
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 
 use super::super::config::Fit;
 use super::super::error::DataError;
+use super::super::image::png::encode;
 use super::super::image::{RawImage, Samples};
 use super::super::resize::resize;
 
@@ -107,12 +106,9 @@ impl Sheet {
             }
             top += row.height + GAP;
         }
-        let mut png = Vec::new();
-        PngEncoder::new(&mut png)
-            .write_image(&canvas.pixels, width as u32, height as u32, ExtendedColorType::L8)
-            .map_err(|error| {
-                DataError::Config(format!("the preview cannot be encoded: {error}"))
-            })?;
+        let png = encode(&canvas.pixels, [height, width]).map_err(|error| {
+            DataError::Config(format!("the preview cannot be encoded: {error}"))
+        })?;
         Ok((png, [height, width]))
     }
 }

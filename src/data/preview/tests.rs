@@ -1,6 +1,8 @@
 //! The sheet against what the loader gives.
 
 use super::*;
+use crate::data::image::png::decode;
+use crate::data::image::{Colour, RawImage, Samples};
 use crate::data::{Sampler, Splits, open};
 
 fn phantom(folder: &std::path::Path) -> (Splits, Vec<HeadConfig>, LoaderConfig) {
@@ -22,11 +24,12 @@ fn off() -> Arc<Cache> {
 }
 
 /// The tile of the sheet in that row and column, `side` pixels square, as 32×32 pixels.
-fn tile(sheet: &image::GrayImage, across: usize, down: usize, at: [usize; 2]) -> Vec<u8> {
+fn tile(sheet: &RawImage, across: usize, down: usize, at: [usize; 2]) -> Vec<u8> {
+    let Samples::U8(pixels) = &sheet.samples else { unreachable!("the sheet has 8 bits") };
     let [top, left] = [12 + at[0] * (down + 12), 12 + at[1] * (across + 12)];
     let pixel = |place: usize| {
         let (row, column) = (place / 32 * 5 + 2, place % 32 * 5 + 2);
-        sheet.get_pixel((left + column) as u32, (top + row) as u32).0[0]
+        pixels[(top + row) * sheet.width + left + column]
     };
     (0..1024).map(pixel).collect()
 }
@@ -40,9 +43,8 @@ fn each_tile_shows_what_the_loader_gives_in_that_epoch() {
     let drawn = preview(dataset.clone(), &heads, off(), &settings).expect("is drawn");
     assert_eq!(drawn, preview(dataset.clone(), &heads, off(), &settings).expect("is drawn"));
     assert_eq!((drawn.images, drawn.skipped.len()), (3, 0));
-    let sheet = image::load_from_memory(&drawn.png).expect("is a PNG").into_luma8();
-    let size = [sheet.height() as usize, sheet.width() as usize];
-    assert_eq!([drawn.height, drawn.width], size);
+    let (sheet, _) = decode(&drawn.png, Colour::Luma).expect("is a PNG");
+    assert_eq!([drawn.height, drawn.width], [sheet.height, sheet.width]);
     let across = (drawn.width - 12) / 3 - 12;
     let down = (drawn.height - 12) / 3 - 12;
 
