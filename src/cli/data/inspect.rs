@@ -7,12 +7,13 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::failure;
-use crate::build::Drawing;
+use crate::build::{self, Drawing};
 use crate::cli::overrides::Overrides;
 use crate::cli::{Failure, output, planned};
 use crate::data::{self, Counts, ImageCounts, Inspection, Numbers, SplitCounts};
 use crate::model::{HeadConfig, Task};
 use crate::plan::Plan;
+use crate::screen::{stdout_columns, wrapped};
 
 /// Counts what a configuration's data hold, and says what a run sees of them
 ///
@@ -48,6 +49,7 @@ pub fn execute(inspect: &Inspect) -> Result<(), Failure> {
     let plan = planned(&inspect.config, &inspect.overrides.set)?;
     let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
     let bar = ProgressBar::new(0);
+    let mut refused = None;
     let mut drawing = Drawing::default();
     let found = data::inspect(
         &plan.data,
@@ -58,6 +60,12 @@ pub fn execute(inspect: &Inspect) -> Result<(), Failure> {
         |at, all| {
             bar.set_length(all as u64);
             bar.set_position(at as u64);
+        },
+        |splits| {
+            build::data_warnings(&plan, &heads, splits).unwrap_or_else(|error| {
+                refused = Some(failure(error));
+                splits.warnings.clone()
+            })
         },
     );
     bar.finish_and_clear();
@@ -70,7 +78,8 @@ pub fn execute(inspect: &Inspect) -> Result<(), Failure> {
     } else {
         output::print(&text(&found, &heads, &seen))?;
     }
-    readable(&found)
+    readable(&found)?;
+    refused.map_or(Ok(()), Err)
 }
 
 /// Refuses data of which an image cannot be read.
@@ -80,10 +89,17 @@ fn readable(found: &Inspection) -> Result<(), Failure> {
     match images.unreadable.len() {
         0 => Ok(()),
         bad => {
-            let help = "correct the table or `root`, or repair the images; `data.on_bad_image = \
-                        \"skip\"` lets a run leave them out";
-            let message = format!("{bad} of {all} images are missing or cannot be read");
-            Err(Failure::data(message).with_help(Some(help.to_owned())))
+            let missing = images.unreadable.iter().map(|image| &image.listed.path);
+            let meant =
+                missing.filter(|path| !path.exists()).find_map(|path| data::meant_file(path));
+            let help = format!(
+                "{}correct the table or `root`, or repair the images; `data.on_bad_image = \"skip\"` \
+                 lets a run leave them out",
+                meant.unwrap_or_default()
+            );
+            let is = if bad == 1 { "is" } else { "are" };
+            let message = format!("{bad} of {all} images {is} missing or cannot be read");
+            Err(Failure::data(message).with_help(Some(help)))
         }
     }
 }
@@ -115,7 +131,10 @@ fn text(found: &Inspection, heads: &[HeadConfig], seen: &serde_json::Value) -> S
     if let Some(images) = &found.images {
         text += &image_lines(images);
     }
-    found.warnings.iter().for_each(|warning| text += &format!("warning: {warning}\n"));
+    for warning in &found.warnings {
+        text += &wrapped(&format!("warning: {warning}"), stdout_columns(), 2);
+        text += "\n";
+    }
     text + &format!(
         "\nA run sees {} training batches an epoch, each {} (the last may be\nsmaller), and {} \
          validation images.\n",
@@ -215,8 +234,11 @@ fn image_lines(images: &ImageCounts) -> String {
     for depth in &images.depths {
         text += &format!(" {} bits ({})", depth.bits, depth.images);
     }
+    if let Some([low, high]) = images.range {
+        text += &format!("\nvalues that are not scaled: {low} to {high}");
+    }
     let unreadable = images.unreadable.iter().map(|image| {
-        let data::Listed { split, path, table, line } = &image.listed;
+        let data::Listed { split, path, table, line, .. } = &image.listed;
         let (path, table) = (path.display(), table.display());
         format!("{path} ({split}: {table}, line {line}): {}", image.reason)
     });
@@ -228,19 +250,21 @@ fn image_lines(images: &ImageCounts) -> String {
         images.duplicates.len()
     );
     text + &listed(images.duplicates.iter().map(|group| {
-        let files: Vec<String> = group
-            .images
-            .iter()
-            .map(|image| format!("{} ({}, line {})", image.path.display(), image.split, image.line))
-            .collect();
-        files.join(" = ")
+        let file = |image: &data::Listed| {
+            let data::Listed { split, path, line, patient, .. } = image;
+            format!("{} ({split}, line {line}, patient {patient})", path.display())
+        };
+        let files: Vec<String> = group.images.iter().map(file).collect();
+        let differ = if group.labels_differ { ": their labels differ" } else { "" };
+        format!("{}{differ}", files.join(" = "))
     }))
 }
 
 /// The first lines, and how many more there are.
 fn listed(lines: impl ExactSizeIterator<Item = String>) -> String {
     let more = lines.len().saturating_sub(LISTED);
-    let mut text: String = lines.take(LISTED).map(|line| format!("  {line}\n")).collect();
+    let line = |line: String| wrapped(&format!("  {line}"), stdout_columns(), 4) + "\n";
+    let mut text: String = lines.take(LISTED).map(line).collect();
     if more > 0 {
         text += &format!("  and {more} more (`--json` lists all)\n");
     }

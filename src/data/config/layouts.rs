@@ -326,7 +326,8 @@ pub struct ArraysConfig {
     #[schemars(example = &"simulation")]
     pub root: Option<PathBuf>,
     /// The images: `[images, height, width]` or `[images, channels, height, width]`, of 8- or
-    /// 16-bit unsigned integers (0 is black, the largest white) or floating point (as they are).
+    /// 16-bit unsigned integers (0 is black, the largest white), or of other integers, floating point
+    /// or booleans (as they are).
     #[schemars(example = &"fields.npy")]
     pub images: String,
     /// For each head, by its name, the array of its targets: `[images]` or `[images, labels]`, or

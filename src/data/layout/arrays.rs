@@ -6,12 +6,17 @@ use std::sync::Arc;
 
 use super::check::SettingFault;
 use super::{Column, Kind, Layout, List, Row, Vocabulary};
-use crate::data::config::{ArraysConfig, ImageConfig, Uncertain};
+use crate::data::config::{ArraysConfig, ImageConfig, Normalize, NormalizeKind, Uncertain};
 use crate::data::error::DataError;
 use crate::data::npy::Array;
 use crate::data::opened::note_numbers;
 use crate::model::{HeadConfig, Task};
 use crate::screen::counted;
+
+/// Images of an array that are looked at, spread over it with the first and the last.
+const LOOKED_AT: usize = 9;
+/// Levels beyond this are no levels between black (0) and white (1).
+const FAR: f32 = 10.0;
 
 impl Layout for ArraysConfig {
     fn vocabulary(&self, heads: &[HeadConfig]) -> Vocabulary {
@@ -63,6 +68,35 @@ impl Layout for ArraysConfig {
             ),
         };
         Err(malformed(&path, reason))
+    }
+
+    fn untold_patients(&self) -> Option<(&'static str, String)> {
+        let told = "write the array that tells them apart".to_owned();
+        self.patients.is_none().then_some(("patients", told))
+    }
+
+    fn odd_images(&self, image: &ImageConfig) -> Option<String> {
+        let Normalize::Named(
+            kind @ (NormalizeKind::Unit | NormalizeKind::Imagenet | NormalizeKind::Xrv),
+        ) = &image.normalize
+        else {
+            return None;
+        };
+        let (_, array) = self.open(&self.images).ok()?;
+        let images = usize::try_from(*array.shape().first()?).ok()?;
+        let places = (0..LOOKED_AT).map(|place| place * images.saturating_sub(1) / (LOOKED_AT - 1));
+        let ranges = places.filter_map(|place| array.image(place).ok()?.samples.range());
+        let [low, high] =
+            ranges.reduce(|[low, high], [lower, higher]| [low.min(lower), high.max(higher)])?;
+        let kind = serde_json::to_string(kind).ok()?;
+        (low < -FAR || high > FAR).then(|| {
+            format!(
+                "hold values from {low} to {high} in the few that were looked at, and \
+                 `normalize = {kind}` takes 0 for black and 1 for white; numbers that are not 8- or \
+                 16-bit unsigned integers are not scaled: save them as such, bring them to 0 to 1, \
+                 or write `normalize = \"per_image\"` or numbers of your own under [data.image]"
+            )
+        })
     }
 
     fn lists(&self) -> &[List] {

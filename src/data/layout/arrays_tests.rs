@@ -108,3 +108,43 @@ fn arrays_that_do_not_fit_say_which_and_why() {
     insta::assert_snapshot!(images("targets = {}\nsplit = 'patients.npy'"), @"array `arrays/patients.npy`, image 0 (counted from 0): 10 is not 0 (train), 1 (validation) or 2 (test)");
     insta::assert_snapshot!(images("targets = {}\npatients = 'age.npy'"), @"array `arrays/age.npy`: its shape is [6, 3], and 6 images with 1 label need [6]");
 }
+
+/// An array of 32-bit numbers of that shape.
+fn floats(path: &Path, shape: &[usize], numbers: &[f32]) {
+    zeros(path, shape);
+    let bytes = std::fs::read(path).expect("reads");
+    let header = String::from_utf8_lossy(&bytes[..128]).replace("|u1", "<f4").into_bytes();
+    // The sign of the version is no text.
+    let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
+    let all: Vec<u8> = bytes[..10]
+        .iter()
+        .copied()
+        .chain(header[header.len() - 118..].to_vec())
+        .chain(numbers)
+        .collect();
+    std::fs::write(path, all).expect("is written");
+}
+
+#[test]
+fn numbers_far_from_black_and_white_are_told_where_they_are_taken_as_they_are() {
+    let folder = tempfile::tempdir().expect("is made");
+    let path = folder.path().join("x.npy");
+    let config: ArraysConfig =
+        toml::from_str(&format!("images = {path:?}\ntargets = {{}}")).expect("reads");
+    let odd = |normalize: &str| {
+        let image = format!("size = [2, 2]\nnormalize = {normalize}");
+        config.odd_images(&toml::from_str(&image).expect("reads"))
+    };
+    let mut numbers = vec![0.5; 40];
+    floats(&path, &[10, 2, 2], &numbers);
+    assert_eq!(odd("'unit'"), None);
+    // In the last image.
+    (numbers[38], numbers[39]) = (-3.0, 65535.0);
+    floats(&path, &[10, 2, 2], &numbers);
+    insta::assert_snapshot!(odd("'unit'").expect("is told"));
+    assert!(odd("'xrv'").is_some());
+    assert_eq!(odd("'per_image'"), None);
+    assert_eq!(odd("{ mean = 30000, std = 9000 }"), None);
+    zeros(&path, &[10, 2, 2]);
+    assert_eq!(odd("'unit'"), None);
+}

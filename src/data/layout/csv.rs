@@ -54,6 +54,24 @@ impl Layout for CsvConfig {
         }))
     }
 
+    fn untold_patients(&self) -> Option<(&'static str, String)> {
+        if self.patient.is_some() {
+            return None;
+        }
+        let header = Table::header(&self.table, || self.missing()).unwrap_or_default();
+        let told = match header.iter().find(|column| names_patients(column)) {
+            Some(column) => format!(
+                "the table has `{column}`: if that tells patients apart, write `patient = {column:?}`"
+            ),
+            None => format!(
+                "write the column that tells them apart, or `patient = {:?}` where no two images are \
+                 of one patient",
+                self.image
+            ),
+        };
+        Some(("patient", told))
+    }
+
     fn lists(&self) -> &[List] {
         match self.split {
             Some(_) => &[List::Train, List::Validation, List::Test],
@@ -126,6 +144,15 @@ impl Layout for CsvConfig {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a column of that name is likely to tell patients apart.
+fn names_patients(column: &str) -> bool {
+    let plain: String = column.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+    let who = ["patient", "subject", "participant", "person"];
+    let rest = who.iter().find_map(|who| plain.strip_prefix(who));
+    matches!(plain.as_str(), "mrn" | "pid")
+        || matches!(rest, Some("" | "s" | "id" | "ids" | "key" | "name" | "no" | "nr" | "number"))
 }
 
 impl CsvConfig {

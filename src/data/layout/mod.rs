@@ -54,6 +54,17 @@ pub(super) trait Layout {
         Ok(())
     }
 
+    /// Where the configuration could say what tells patients apart, and does not: the key that would,
+    /// and what to write. Reads the table's header.
+    fn untold_patients(&self) -> Option<(&'static str, String)> {
+        None
+    }
+
+    /// What is odd about the images, told by a look at a few of them.
+    fn odd_images(&self, _image: &ImageConfig) -> Option<String> {
+        None
+    }
+
     /// The lists that the data set's authors drew up. Pure.
     fn lists(&self) -> &[List];
 
