@@ -103,7 +103,9 @@ pub enum DataError {
         /// The field as it stands there.
         value: String,
         /// What may stand there.
-        expected: String,
+        expected: Box<str>,
+        /// What to do about it, where that is more.
+        help: Option<Box<str>>,
     },
     /// A NumPy array that is missing, damaged or of the wrong shape.
     #[error("array `{}`: {reason}", array.display())]
@@ -323,6 +325,12 @@ impl DataError {
                 }
             }
             Self::Labels(fault) => return fault.help.clone(),
+            Self::BadValue { help, .. } => return help.as_deref().map(str::to_owned),
+            Self::WrongRowLength { .. } => {
+                "put a field that holds the separator or a line break in \
+                 quotation marks, and see that no row is cut off"
+                    .to_owned()
+            }
             Self::BadImage(image) if !image.path.exists() => not_there(&image.path),
             Self::MissingFiles { first, .. } => {
                 format!("{}; `trainer data inspect` lists all", not_there(&first.path))
@@ -368,6 +376,14 @@ impl DataError {
             _ => return None,
         };
         Some(help)
+    }
+
+    /// Says what to do about a field, below what is wrong with it.
+    pub(super) fn helped(mut self, told: impl Into<String>) -> Self {
+        if let Self::BadValue { help, .. } = &mut self {
+            *help = Some(told.into().into_boxed_str());
+        }
+        self
     }
 
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {

@@ -303,6 +303,11 @@ pub struct CsvConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"use")]
     pub split: Option<String>,
+    /// The sign before the decimals of numbers in a table of text: `"."` when this is left out, or
+    /// `","`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &",")]
+    pub decimal: Option<Decimal>,
     /// The columns of labels that have other names than the heads give them: the label, and its
     /// column. For a `multiclass` head it is the head's name, and the column that holds its class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -314,6 +319,17 @@ pub struct CsvConfig {
     #[serde(default)]
     #[schemars(example = serde_json::json!({ "Edema": "ones", "default": { "smooth": [0.55, 0.85] } }))]
     pub uncertain: Uncertain,
+}
+
+/// The sign before the decimals of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Decimal {
+    /// As in `31.5`.
+    #[serde(rename = ".")]
+    Point,
+    /// As in `31,5`.
+    #[serde(rename = ",")]
+    Comma,
 }
 
 /// `[data.arrays]`: NumPy files, `images.npy` or `data.npz:images`.
@@ -334,8 +350,8 @@ pub struct ArraysConfig {
     /// class numbers for a `multiclass` head. NaN is unknown.
     #[schemars(example = serde_json::json!({ "pressure": "pressure.npy", "kind": "data.npz:kind" }))]
     pub targets: BTreeMap<String, String>,
-    /// An array that tells patients apart: `[images]` of integers. Each image is a patient of its
-    /// own when this is left out.
+    /// An array that tells patients apart: `[images]` of integers or text. Each image is a patient of
+    /// its own when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"runs.npy")]
     pub patients: Option<String>,

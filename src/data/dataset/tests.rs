@@ -332,8 +332,18 @@ fn what_two_tables_lack_is_named() {
     let rename = "labels = { Edema = 'swelling' }";
     insta::assert_snapshot!(said([ONE, "", plain], [OTHER, rename, plain], findings), @r"
     `b.csv`, line 1: the column `swelling` is missing (found: image, oedema, projection, years)
-    write the columns' names under `[data.csv]` as the table has them
+    `data.sources[1].labels` names `swelling` for `Edema`
     ");
+    // Classes that are called otherwise.
+    let classes = "image,view\nb1,frontal_pa\nb2,frontal_ap\n";
+    let view = &heads_of_two()[1..2];
+    insta::assert_snapshot!(
+        "a_class_of_a_source",
+        said([ONE, "", plain], [classes, "", plain], view)
+    );
+    let rename = "labels = { PA = 'frontal_pa' }";
+    let told = said([ONE, "", plain], [classes, rename, plain], view);
+    insta::assert_snapshot!("another_class_of_a_source", told);
 }
 
 #[test]
