@@ -173,6 +173,7 @@ impl Ready {
         if goes_on && resumed.is_none() {
             warnings.insert(0, resume::unsaved(&run.folder));
         }
+        warnings.extend(resume::nothing_left(&run.position, &run.plan));
         announce(&mut run, resumed, data.train.len(), config, initial)?;
         for message in warnings {
             run.reports.event(&Event::Warning { message })?;

@@ -254,6 +254,16 @@ impl Dataset {
         self.labels.iter().map(chosen).collect()
     }
 
+    /// The images that `is_in` it says.
+    pub(super) fn part(&self, is_in: impl Fn(&Sample) -> bool) -> Self {
+        let chosen = |place: &usize| is_in(&self.samples[*place]);
+        let chosen: Vec<usize> = (0..self.len()).filter(chosen).collect();
+        let uncertain = self.uncertain.clone();
+        let samples = chosen.iter().map(|place| self.samples[*place].clone()).collect();
+        let (labels, outputs) = (self.targets(&chosen), self.outputs.clone());
+        Self { samples, labels, outputs, uncertain }
+    }
+
     /// Every label of an image, head by head; none where it is unknown.
     pub(super) fn labels_of(&self, index: usize) -> impl Iterator<Item = Option<f32>> {
         self.labels.iter().flat_map(move |head| {

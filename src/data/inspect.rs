@@ -40,14 +40,45 @@ pub struct SplitCounts {
     pub patients: usize,
     /// For each head, by its name, each label with its counts.
     pub heads: BTreeMap<String, BTreeMap<String, Counts>>,
+    /// Of each source, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceCounts>,
 }
 
 /// How often a label (or a class) is what, in the tables and for the run; of a number, also its spread.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Counts {
-    /// Images that have it; of a number, images whose number is known.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Counts {
+    /// Of a label or a class.
+    Class(ClassCounts),
+    /// Of a label of a `regression` head.
+    Number {
+        /// Images whose number is known.
+        known: usize,
+        /// Images of which nothing is known.
+        missing: usize,
+        /// Their spread, where some are known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        numbers: Option<Numbers>,
+    },
+}
+
+impl Counts {
+    /// Images of which the label is known, uncertain ones too.
+    fn known(&self) -> usize {
+        match self {
+            Self::Class(counts) => counts.positive + counts.negative + counts.uncertain,
+            Self::Number { known, .. } => *known,
+        }
+    }
+}
+
+/// How often a label (or a class) is what.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ClassCounts {
+    /// Images that have it.
     pub positive: usize,
-    /// Images that have it not; none for a number.
+    /// Images that have it not.
     pub negative: usize,
     /// Images labelled −1.
     pub uncertain: usize,
@@ -58,9 +89,20 @@ pub struct Counts {
     pub used_positive: f64,
     /// What the loss sees as negative.
     pub used_negative: f64,
-    /// Of a label of a `regression` head of which some numbers are known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub numbers: Option<Numbers>,
+}
+
+/// What of a split is from one of several sources.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SourceCounts {
+    /// Its table below `data`, such as `sources[1].csv`.
+    pub source: String,
+    /// Its rows.
+    pub images: usize,
+    /// Patients of those.
+    pub patients: usize,
+    /// For each head, by its name, of how many images each label is known: for a `multiclass` head
+    /// how many are of each class.
+    pub heads: BTreeMap<String, BTreeMap<String, usize>>,
 }
 
 /// What was found in the files.
@@ -164,9 +206,15 @@ pub fn inspect(
                 .enumerate()
                 .map(|(place, head)| (head.name.clone(), counts(written, used, place, head)))
                 .collect(),
+            sources: Vec::new(),
         }
     });
-    let splits = splits.collect();
+    let mut splits: Vec<SplitCounts> = splits.collect();
+    if used.sources.len() > 1 {
+        for (counts, (_, dataset)) in splits.iter_mut().zip(sides(&written)) {
+            counts.sources = of_sources(&written.sources, dataset, heads);
+        }
+    }
     let images = read_images.then(|| {
         let places: Vec<Place> = sides(&written)
             .flat_map(|(split, dataset)| {
@@ -232,6 +280,32 @@ fn sides(splits: &Splits) -> impl Iterator<Item = (&'static str, &Dataset)> {
     [("train", &splits.train), ("validation", &splits.validation)].into_iter().chain(test)
 }
 
+/// What a split has of each source.
+fn of_sources(sources: &[String], dataset: &Dataset, heads: &[HeadConfig]) -> Vec<SourceCounts> {
+    let of = |(place, source): (usize, &String)| {
+        let part = dataset.part(|sample| sample.source == place);
+        let patients: std::collections::BTreeSet<&str> =
+            part.samples().iter().map(|sample| sample.patient.as_str()).collect();
+        let known = |(place, head): (usize, &HeadConfig)| {
+            let known = counts(&part, &part, place, head).into_iter().map(|(label, counts)| {
+                let known = match (head.task, counts) {
+                    (Task::Multiclass, Counts::Class(class)) => class.positive,
+                    (_, counts) => counts.known(),
+                };
+                (label, known)
+            });
+            (head.name.clone(), known.collect())
+        };
+        SourceCounts {
+            source: source.clone(),
+            images: part.len(),
+            patients: patients.len(),
+            heads: heads.iter().enumerate().map(known).collect(),
+        }
+    };
+    sources.iter().enumerate().map(of).collect()
+}
+
 fn counts(
     written: &Dataset,
     used: &Dataset,
@@ -248,17 +322,21 @@ fn counts(
             Task::Multilabel | Task::Binary => uncertain.get(index).copied().unwrap_or_default(),
             Task::Multiclass | Task::Regression => 0,
         };
-        let counts = Counts {
-            positive,
-            negative,
-            uncertain,
-            missing: written.len().saturating_sub(positive + negative + uncertain),
-            used_positive: seen.positives[index],
-            used_negative: seen.negatives[index],
-            numbers: match head.task {
-                Task::Regression => Numbers::of(written.head_targets(place).known(index)),
-                _ => None,
+        let missing = written.len().saturating_sub(positive + negative + uncertain);
+        let counts = match head.task {
+            Task::Regression => Counts::Number {
+                known: positive,
+                missing,
+                numbers: Numbers::of(written.head_targets(place).known(index)),
             },
+            _ => Counts::Class(ClassCounts {
+                positive,
+                negative,
+                uncertain,
+                missing,
+                used_positive: seen.positives[index],
+                used_negative: seen.negatives[index],
+            }),
         };
         (label.clone(), counts)
     };

@@ -162,6 +162,10 @@ fn a_row_that_repeats_another_is_kept_and_said() {
     experiment.write_rows(&[experiment.rows(), again.to_vec()].concat());
     insta::assert_snapshot!(experiment.trained(&[]).warnings());
     assert_eq!(experiment.events("start")[0]["train_images"], 8);
+    let one = Experiment::new();
+    one.write_rows(&[one.rows(), again[..1].to_vec()].concat());
+    let said = one.trained(&[]).warnings();
+    assert!(said.contains("1 row of `data.csv` names an image"), "{said}");
 }
 
 #[test]
