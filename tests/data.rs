@@ -57,6 +57,7 @@ fn trainer(folder: &Path, arguments: &[&str]) -> std::process::Output {
     Command::cargo_bin("trainer")
         .expect("the program is built")
         .current_dir(folder)
+        .env("COLUMNS", "1000")
         .arg("data")
         .args(arguments)
         .output()
@@ -162,6 +163,70 @@ fn inspecting_names_damaged_files_and_the_same_image_in_two_splits() {
     );
     let tables = json(folder.path(), &["inspect", "experiment.toml", "--tables-only", "--json"]);
     assert!(tables["images"].is_null());
+}
+
+#[test]
+fn copies_of_an_image_on_both_sides_are_warned_of_with_patients_and_labels() {
+    let folder = example();
+    let warned = || {
+        let shown = trainer(folder.path(), &["inspect", "experiment.toml"]);
+        assert_eq!(shown.status.code(), Some(0));
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let of_copies = |line: &&str| line.starts_with("warning: copies") || line.contains(" = ");
+        let lines = shown.lines().filter(of_copies).collect::<Vec<_>>().join("\n");
+        lines.replace(&folder.path().display().to_string(), "HERE")
+    };
+    let before = warned();
+    let root = folder.path().join("chexpert");
+    let image = |name: &str| root.join(name).join("study1/view1_frontal.jpg");
+    fs::copy(image("train/patient00004"), image("valid/patient64541")).expect("is copied");
+    assert_ne!(before, warned());
+    insta::assert_snapshot!(warned());
+    // Of another view, and with an edema.
+    fs::copy(image("train/patient00003"), image("valid/patient64541")).expect("is copied");
+    insta::assert_snapshot!(warned());
+    let found = json(folder.path(), &["inspect", "experiment.toml", "--json"]);
+    let groups = found["images"]["duplicates"].as_array().expect("a list");
+    let across = groups.iter().find(|group| group["across_splits"] == true).expect("is found");
+    let patients: Vec<&str> = across["images"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|image| image["patient"].as_str())
+        .collect();
+    assert!(patients.contains(&"patient00003") && patients.contains(&"patient64541"), "{across}");
+}
+
+/// What `inspect` warns of, and its exit code with what it says on standard error.
+fn inspected(arguments: &[&str]) -> (String, Option<i32>, String) {
+    let folder = example();
+    let output = trainer(folder.path(), &[&["inspect", "experiment.toml"], arguments].concat());
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let warnings: Vec<&str> = shown.lines().filter(|line| line.starts_with("warning")).collect();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (warnings.join("\n"), output.status.code(), said)
+}
+
+#[test]
+fn inspecting_warns_of_what_a_run_warns_of() {
+    let metric = "train.best_metric=\"val/view/auroc/Lateral\"";
+    let (warnings, code, _) = inspected(&["--set", metric]);
+    assert_eq!(code, Some(0));
+    insta::assert_snapshot!(warnings);
+    let (warnings, ..) = inspected(&["--set", "data.validation.fraction=0.3", "--tables-only"]);
+    insta::assert_snapshot!(warnings);
+}
+
+#[test]
+fn inspecting_ends_with_what_a_run_refuses() {
+    let too_many = ["--set", "data.drop_last=true", "--set", "train.batch_size=64"];
+    let (_, code, said) = inspected(&too_many);
+    assert_eq!(code, Some(3));
+    insta::assert_snapshot!(said);
+    let labels = "heads[0].labels=[\"Lung Lesion\"]";
+    let (_, code, said) =
+        inspected(&["--set", labels, "--set", "data.chexpert.uncertain=\"ignore\""]);
+    insta::assert_snapshot!(format!("{code:?} {said}"));
 }
 
 #[test]

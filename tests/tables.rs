@@ -101,6 +101,17 @@ fn inspecting_shows_counts_of_findings_shares_of_classes_and_the_spread_of_numbe
         .sum();
     assert_eq!(known, 4, "{json}");
     assert!(splits[0]["heads"]["view"]["PA"]["numbers"].is_null(), "only numbers have a spread");
+    for split in splits {
+        let age = &split["heads"]["age"]["Age"];
+        assert!(age["known"].is_u64() && age["positive"].is_null(), "{age}");
+        // The sources of a split are all of it.
+        let sources = split["sources"].as_array().expect("a list");
+        let sum = |key: &str| sources.iter().filter_map(|source| source[key].as_u64()).sum::<u64>();
+        assert_eq!(Some(sum("images")), split["images"].as_u64(), "{split}");
+        assert_eq!(Some(sum("patients")), split["patients"].as_u64(), "{split}");
+        assert_eq!(sources[1]["heads"]["findings"]["Pleural Effusion"], 0, "{split}");
+        assert_eq!(sources[0]["heads"]["age"]["Age"], 0, "{split}");
+    }
 }
 
 #[test]

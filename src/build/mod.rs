@@ -16,7 +16,6 @@ mod saved;
 mod trace;
 mod warm;
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 pub use bench::{Bench, Taken};
@@ -27,7 +26,7 @@ pub use drawing::Drawing;
 pub use error::BuildError;
 pub use here::{NotHere, check_here};
 pub use machine::machine_here;
-pub use open_data::open_data;
+pub use open_data::{data_warnings, open_data};
 pub use resume::{ChangedData, ChangedKeys};
 pub use trace::{Traced, Tracer};
 
@@ -108,6 +107,7 @@ impl Ready {
         if let (Some(position), Some(folder)) = (position, place.folder()) {
             resume::check_data(folder, position.data.as_ref(), &data)?;
         }
+        data.check_files(plan.data.on_bad_image)?;
         let machine = machine::machine(plan.device, &device);
         let planner = resume::planner(&plan.limited_to(data.most_images()), machine, position)?;
         warm::compile_kernels(&plan, &planner, &device);
@@ -167,12 +167,13 @@ impl Ready {
             position,
             saved_at: Instant::now(),
             meter,
-            told_undefined: BTreeSet::new(),
+            told_undefined: data.undefined,
         };
         let mut warnings = data.warnings;
         if goes_on && resumed.is_none() {
             warnings.insert(0, resume::unsaved(&run.folder));
         }
+        warnings.extend(resume::nothing_left(&run.position, &run.plan));
         announce(&mut run, resumed, data.train.len(), config, initial)?;
         for message in warnings {
             run.reports.event(&Event::Warning { message })?;

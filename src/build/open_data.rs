@@ -1,14 +1,16 @@
 //! The data of a run: tables read, labels counted, the first images looked at.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Drawing;
 use crate::data::{
-    self, Cache, DataError, Dataset, Fingerprint, Loader, LoaderConfig, SplitList, Splits,
-    check_known,
+    self, Cache, DataError, Dataset, Fingerprint, Loader, LoaderConfig, OnBadImage, SplitList,
+    Splits, check_files, check_known,
 };
 use crate::model::{HeadConfig, Norm};
 use crate::plan::Plan;
+use crate::run::undefined_for_good;
 
 /// The data of a run.
 pub(super) struct OpenData {
@@ -28,6 +30,40 @@ pub(super) struct OpenData {
     pub fingerprint: Fingerprint,
     /// What a person should know before the run begins, a sentence each.
     pub warnings: Vec<String>,
+    /// The watched metrics of which it is said there that they have no value in any epoch.
+    pub undefined: BTreeSet<String>,
+}
+
+/// What is told of data before a run begins.
+struct Told {
+    warnings: Vec<String>,
+    undefined: BTreeSet<String>,
+}
+
+fn told(plan: &Plan, heads: &[HeadConfig], splits: &Splits) -> Result<Told, DataError> {
+    let mut warnings = splits.warnings.clone();
+    warnings.extend(check_known(splits, heads)?);
+    let undefined = undefined_for_good(&plan.train, heads, &splits.validation);
+    warnings.extend(undefined.values().cloned());
+    Ok(Told { warnings, undefined: undefined.into_keys().collect() })
+}
+
+/// What a person should know of the data before a run begins, a sentence each.
+///
+/// # Errors
+/// Data that a run refuses: a head without a known label in training, and no batch that is full where
+/// only such are trained on.
+pub fn data_warnings(
+    plan: &Plan,
+    heads: &[HeadConfig],
+    splits: &Splits,
+) -> Result<Vec<String>, DataError> {
+    let told = told(plan, heads, splits)?;
+    let (images, batch) = (splits.train.len(), plan.train.batch_size);
+    match plan.data.drop_last && images < batch {
+        true => Err(DataError::NoBatch { images, batch }),
+        false => Ok(told.warnings),
+    }
 }
 
 impl OpenData {
@@ -39,8 +75,7 @@ impl OpenData {
     pub fn open(plan: &Plan) -> Result<Self, DataError> {
         let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
         let splits = open_data(plan, &heads)?;
-        let mut warnings = splits.warnings.clone();
-        warnings.extend(check_known(&splits, &heads)?);
+        let Told { warnings, undefined } = told(plan, &heads, &splits)?;
         let list = SplitList::of(&splits);
         let fingerprint = list.fingerprint(&splits.tables);
         let (train, validation) = (Arc::new(splits.train), Arc::new(splits.validation));
@@ -60,7 +95,19 @@ impl OpenData {
             list,
             fingerprint,
             warnings,
+            undefined,
         })
+    }
+
+    /// Refuses lists with files that are missing, where a run would stop at the first of them.
+    ///
+    /// # Errors
+    /// How many are missing.
+    pub fn check_files(&self, on_bad_image: OnBadImage) -> Result<(), DataError> {
+        match on_bad_image {
+            OnBadImage::Stop => check_files(&[&self.train, &self.validation]),
+            OnBadImage::Skip => Ok(()),
+        }
     }
 
     /// The images of the longer list.

@@ -11,6 +11,7 @@ use crate::memory::{CheckpointingConfig, MemoryConfig};
 use crate::plan::{Chosen, Combination, Machine, NothingFits, Plan, Planner, Predictor};
 use crate::report::EndReason;
 use crate::run::{CONFIG_FILE, METRICS_FILE, Position, RunFolder};
+use crate::screen::counted;
 
 /// Keys that may differ when a run is resumed, each with all keys below it: none changes what was
 /// done so far, and those of `[memory]` no bit of what will be.
@@ -213,6 +214,30 @@ pub(super) fn reopen(position: &mut Position, plan: &Plan) {
     if goes_on {
         position.ended = None;
     }
+}
+
+/// What is said where a run is resumed of which nothing is left to do.
+pub(super) fn nothing_left(position: &Position, plan: &Plan) -> Option<String> {
+    let epochs = counted(position.epoch.saturating_sub(1), "epoch", "epochs");
+    Some(match position.ended? {
+        EndReason::Epochs => format!(
+            "nothing was left to do: the run has had its {epochs}; to go on, raise `train.epochs` \
+             (`--set train.epochs={}`)",
+            2 * plan.train.epochs
+        ),
+        EndReason::EarlyStopping => {
+            let stop = plan.train.early_stopping.as_ref()?;
+            format!(
+                "nothing was left to do: early stopping has ended this run after {}, {} of them without \
+                 a better {}; to go on, raise its patience (`--set \
+                 train.early_stopping.patience={}`)",
+                epochs,
+                position.stopping.without_improvement,
+                stop.monitor.metric,
+                2 * position.stopping.without_improvement.max(stop.patience)
+            )
+        }
+    })
 }
 
 #[cfg(test)]

@@ -36,8 +36,19 @@ impl<'a> Conform<'a> {
             (Shape::Array { item, fewest, most }, Value::Array(items))
                 if (*fewest..=*most).contains(&items.len()) =>
             {
+                // Of an entry alone, its key would be said to be that entry.
+                let whole = || rewritten(&last(path), node, shape);
                 let mut items = items.iter().enumerate();
-                items.try_for_each(|(index, node)| self.value(node, item, &path.index(index)))
+                items.try_for_each(|(index, entry)| {
+                    let checked = self.value(entry, item, &path.index(index));
+                    let is_one = !matches!(entry.value, Value::Array(_) | Value::Table(_));
+                    checked.map_err(|problem| {
+                        match is_one && rewritten("", entry, item).is_some() {
+                            true => Problem { help: whole(), ..problem },
+                            false => problem,
+                        }
+                    })
+                })
             }
             (Shape::Array { .. }, Value::Array(items)) => {
                 let message = format!("`{path}` must be {}, not of {}", wanted(shape), items.len());

@@ -18,12 +18,20 @@ pub struct Fault {
     pub help: Option<String>,
     /// Other keys that take part, shown beside the first.
     pub also: Vec<String>,
+    /// Whether the key is wrong, and not its value.
+    pub on_key: bool,
 }
 
 impl Fault {
     /// A fault at `key`.
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { key: key.into(), message: message.into(), help: None, also: Vec::new() }
+        Self {
+            key: key.into(),
+            message: message.into(),
+            help: None,
+            also: Vec::new(),
+            on_key: false,
+        }
     }
 
     /// Says what to write instead.

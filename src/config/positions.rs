@@ -44,7 +44,10 @@ impl Source {
 
     /// The fault with its position.
     pub fn error(&self, fault: Fault) -> ConfigError {
-        let place = self.place(&fault.key);
+        let place = match fault.on_key {
+            true => self.key_place(&fault.key),
+            false => self.place(&fault.key),
+        };
         let mut position = self.at(&place);
         let also = fault.also.iter().map(|key| self.place(key));
         let beside = also.filter(|also| also.flag == place.flag && also.span != place.span);
@@ -68,6 +71,22 @@ impl Source {
     /// What was given at `path`.
     pub(super) fn value(&self, path: &KeyPath) -> Option<&Node> {
         path.0.iter().try_fold(&self.tree, below)
+    }
+
+    /// Where the last part of `key` was written, and not its value.
+    fn key_place(&self, key: &str) -> Place {
+        let entry = || {
+            let mut steps = KeyPath::parse(key).ok()?.into_iter().map(|(step, _)| step);
+            let last = steps.next_back()?;
+            let table = steps.try_fold(&self.tree, |node, step| below(node, &step))?;
+            match (&table.value, last) {
+                (Value::Table(entries), Step::Key(name)) => {
+                    entries.iter().find(|entry| entry.name == name)
+                }
+                _ => None,
+            }
+        };
+        entry().map_or_else(|| self.place(key), |entry| entry.key.clone())
     }
 
     fn place(&self, key: &str) -> Place {

@@ -173,6 +173,12 @@ pub(super) fn quoted(text: &str) -> String {
 
 /// How to write `node` so that it has `shape`, where that is plain to see.
 pub(super) fn rewritten(name: &str, node: &Node, shape: &Shape) -> Option<String> {
+    Some(format!("write `{name} = {}`", rewritten_value(node, shape)?))
+}
+
+fn rewritten_value(node: &Node, shape: &Shape) -> Option<String> {
+    /// More entries than these are not written out.
+    const MOST: usize = 12;
     let value = match (shape, &node.value) {
         (Shape::Integer { min }, Value::String(text)) => {
             text.trim().parse::<i64>().ok().filter(|number| number >= min)?.to_string()
@@ -193,6 +199,19 @@ pub(super) fn rewritten(name: &str, node: &Node, shape: &Shape) -> Option<String
         (Shape::String, Value::Integer(_) | Value::Float(_) | Value::Boolean(_)) => {
             format!("\"{}\"", node.to_toml())
         }
+        (Shape::Array { item, fewest, most }, Value::Array(items))
+            if (*fewest..=*most).contains(&items.len()) && items.len() <= MOST =>
+        {
+            let entry = |node: &Node| match (&**item, &node.value) {
+                (Shape::String, Value::String(_))
+                | (Shape::Integer { .. }, Value::Integer(_))
+                | (Shape::Number, Value::Integer(_) | Value::Float(_)) => {
+                    Some(node.to_toml().to_string())
+                }
+                (item, _) => rewritten_value(node, item),
+            };
+            format!("[{}]", items.iter().map(entry).collect::<Option<Vec<_>>>()?.join(", "))
+        }
         (Shape::Array { item, fewest, .. }, value) => match (&**item, value) {
             (Shape::String | Shape::Choice(_), Value::String(_))
             | (Shape::Integer { .. } | Shape::Number, Value::Integer(_))
@@ -205,7 +224,7 @@ pub(super) fn rewritten(name: &str, node: &Node, shape: &Shape) -> Option<String
         },
         _ => return None,
     };
-    Some(format!("write `{name} = {value}`"))
+    Some(value)
 }
 
 /// How to add a missing key to the table at `path`.
@@ -220,6 +239,10 @@ pub(super) fn addition(key: &Key, path: &KeyPath) -> String {
             let table = |variant: &Variant| path.key(&key.name).key(&variant.name).header();
             let tables: Vec<String> = shape.variants().iter().map(table).collect();
             format!("add {}", list(&tables, "or"))
+        }
+        Shape::Choice(variants) if variants.len() > 1 => {
+            let choices = list(&literals(variants), "or");
+            format!("add `{} = …` under `{}`: {choices}", key.name, path.header())
         }
         shape => format!("add `{} = {}` under `{}`", key.name, example(shape), path.header()),
     };

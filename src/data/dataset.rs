@@ -149,9 +149,14 @@ fn open_lists(
         source.layout.check_images(&config.image)?;
         source.layout.prepare(&mut progress)?;
         let (sides, tables) = recorded(|| split::read(source, &config.validation, seed, with_test));
-        let Sides { train, validation, test, warning } = sides?;
+        let Sides { train, validation, test, warnings } = sides?;
         splits.tables.extend(tables);
-        splits.warnings.extend(warning);
+        splits.warnings.extend(warnings);
+        splits.warnings.extend(split::unused_list(source, &config.validation));
+        let odd = source.layout.odd_images(&config.image);
+        splits
+            .warnings
+            .extend(odd.map(|odd| format!("the images of `data.{}` {odd}", source.name)));
         let bound = Bound { place, source, seed };
         splits.train.extend(train, &bound, |finding| match source.layout.uncertain() {
             Some(uncertain) => uncertain.policy(finding),
@@ -247,6 +252,25 @@ impl Dataset {
             Targets { values: pick(&head.values), mask: pick(&head.mask), width: head.width }
         };
         self.labels.iter().map(chosen).collect()
+    }
+
+    /// The images that `is_in` it says.
+    pub(super) fn part(&self, is_in: impl Fn(&Sample) -> bool) -> Self {
+        let chosen = |place: &usize| is_in(&self.samples[*place]);
+        let chosen: Vec<usize> = (0..self.len()).filter(chosen).collect();
+        let uncertain = self.uncertain.clone();
+        let samples = chosen.iter().map(|place| self.samples[*place].clone()).collect();
+        let (labels, outputs) = (self.targets(&chosen), self.outputs.clone());
+        Self { samples, labels, outputs, uncertain }
+    }
+
+    /// Every label of an image, head by head; none where it is unknown.
+    pub(super) fn labels_of(&self, index: usize) -> impl Iterator<Item = Option<f32>> {
+        self.labels.iter().flat_map(move |head| {
+            let row = index * head.width..(index + 1) * head.width;
+            let known = head.values[row.clone()].iter().zip(&head.mask[row]);
+            known.map(|(value, mask)| (*mask != 0.0).then_some(*value))
+        })
     }
 
     /// For each head how many classes it has; none for a head that is not `multiclass`.

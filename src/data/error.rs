@@ -103,7 +103,9 @@ pub enum DataError {
         /// The field as it stands there.
         value: String,
         /// What may stand there.
-        expected: String,
+        expected: Box<str>,
+        /// What to do about it, where that is more.
+        help: Option<Box<str>>,
     },
     /// A NumPy array that is missing, damaged or of the wrong shape.
     #[error("array `{}`: {reason}", array.display())]
@@ -194,6 +196,16 @@ pub enum DataError {
         tried: usize,
         /// The first of them.
         image: BadImage,
+    },
+    /// Files of images that are not there.
+    #[error("{} of {all} images {} missing, the first is {first}", crate::screen::thousands(*missing), if *missing == 1 { "is" } else { "are" })]
+    MissingFiles {
+        /// How many are missing.
+        missing: usize,
+        /// Of how many.
+        all: usize,
+        /// The first of them.
+        first: Box<BadImage>,
     },
     /// A list without an image that the configuration asks for.
     #[error("the {list} list of `data.{place}` names no image")]
@@ -313,10 +325,15 @@ impl DataError {
                 }
             }
             Self::Labels(fault) => return fault.help.clone(),
-            Self::BadImage(image) if !image.path.exists() => {
-                "correct the table or the folder in which its paths begin (`root`), or set \
-                 `data.on_bad_image = \"skip\"` to leave such images out"
+            Self::BadValue { help, .. } => return help.as_deref().map(str::to_owned),
+            Self::WrongRowLength { .. } => {
+                "put a field that holds the separator or a line break in \
+                 quotation marks, and see that no row is cut off"
                     .to_owned()
+            }
+            Self::BadImage(image) if !image.path.exists() => not_there(&image.path),
+            Self::MissingFiles { first, .. } => {
+                format!("{}; `trainer data inspect` lists all", not_there(&first.path))
             }
             Self::BadImage(_) => REPAIR.to_owned(),
             Self::EmptySplit { .. } => {
@@ -361,10 +378,37 @@ impl DataError {
         Some(help)
     }
 
+    /// Says what to do about a field, below what is wrong with it.
+    pub(super) fn helped(mut self, told: impl Into<String>) -> Self {
+        if let Self::BadValue { help, .. } = &mut self {
+            *help = Some(told.into().into_boxed_str());
+        }
+        self
+    }
+
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
     }
+}
+
+/// What to do about an image whose file does not exist.
+fn not_there(path: &Path) -> String {
+    let correct = "correct the table or the folder in which its paths begin (`root`), or set \
+                   `data.on_bad_image = \"skip\"` to leave such images out";
+    format!("{}{correct}", meant_file(path).unwrap_or_default())
+}
+
+/// What a path that names no file may mean.
+pub(crate) fn meant_file(path: &Path) -> Option<String> {
+    let text = path.to_string_lossy();
+    if text.contains('\\') {
+        return Some("write / in place of \\ in the table's paths; ".to_owned());
+    }
+    let ending = ["dcm", "dicom", "png", "jpg", "jpeg", "tif", "tiff"]
+        .into_iter()
+        .find(|ending| Path::new(&format!("{text}.{ending}")).is_file())?;
+    Some(format!("`{text}.{ending}` exists: write the paths with .{ending}; "))
 }
 
 /// What to do about one image that cannot be read.
@@ -375,7 +419,8 @@ const REPAIR: &str = "repair or remove the image, or set `data.on_bad_image = \"
 fn image_help(place: &str, tried: usize, image: &BadImage) -> String {
     match image.path.try_exists() {
         Ok(false) => {
-            format!("set `data.{place}.root` to the folder in which the table's paths begin")
+            let meant = meant_file(&image.path).unwrap_or_default();
+            format!("{meant}set `data.{place}.root` to the folder in which the table's paths begin")
         }
         _ if tried > 1 => "see that the table names images, and repair them".to_owned(),
         _ => REPAIR.to_owned(),

@@ -75,6 +75,25 @@ fn told(list: &str, head: &HeadConfig, counts: &[Known]) -> Vec<String> {
     let with = || head.labels.iter().zip(counts);
     let unknown = with().filter(|(_, known)| **known == Known::default());
     let unknown: Vec<String> = unknown.map(|(label, _)| format!("`{label}`")).collect();
+    if head.task == Task::Multiclass {
+        let never = with().filter(|(_, known)| known.positive == 0);
+        let never: Vec<String> = never.map(|(label, _)| format!("`{label}`")).collect();
+        let (is, they) = match never.len() {
+            0 => return Vec::new(),
+            1 => ("the class", "it"),
+            _ => ("the classes", "they"),
+        };
+        let then = match (trains, never.len()) {
+            (true, _) => format!("{they} cannot be learnt"),
+            (false, 1) => "it has no AUROC and AUPRC".to_owned(),
+            (false, _) => "they have no AUROC and AUPRC".to_owned(),
+        };
+        let what = if trains { "; remove what is not in the data from `labels`" } else { "" };
+        let never = named(never.into_iter());
+        return vec![format!(
+            "no {list} image is of {is} {never} of the head `{name}`, so {then}{what}"
+        )];
+    }
     let is_number = head.task == Task::Regression;
     let one_class = with().filter_map(|(label, known)| match (known.positive, known.negative) {
         _ if is_number => None,

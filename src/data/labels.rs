@@ -210,7 +210,9 @@ fn check_offer(offer: &Offer, heads: &[HeadConfig]) -> Result<(), Fault> {
             let help = "on the left stands the head's label, on the right what this data set \
                         calls it";
             let meant = nearest(label, &used).map(|known| format!("did you mean `{known}`? "));
-            return Err(Fault::new(at(), message, meant.unwrap_or_default() + help));
+            let keys = vec!["labels".to_owned(), label.clone()];
+            let at = FaultPlace::Key { source: offer.place, keys };
+            return Err(Fault::new(at, message, meant.unwrap_or_default() + help));
         }
         let known = names(&[offer.vocabulary]);
         if !known.contains(&theirs.as_str()) {

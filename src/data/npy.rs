@@ -35,6 +35,11 @@ enum Element {
     Unsigned(u64),
     Signed(u64),
     Float(u64),
+    /// Of so many characters, each of one byte or of four.
+    Text {
+        characters: u64,
+        wide: bool,
+    },
 }
 
 impl Element {
@@ -42,6 +47,8 @@ impl Element {
         match self {
             Self::Boolean => 1,
             Self::Unsigned(bytes) | Self::Signed(bytes) | Self::Float(bytes) => bytes,
+            Self::Text { characters, wide: false } => characters,
+            Self::Text { characters, wide: true } => characters.saturating_mul(4),
         }
     }
 }
@@ -88,6 +95,8 @@ impl Array {
             (TypeChar::Uint, bytes @ (1 | 2 | 4 | 8)) => Element::Unsigned(bytes),
             (TypeChar::Int, bytes @ (1 | 2 | 4 | 8)) => Element::Signed(bytes),
             (TypeChar::Float, bytes @ (4 | 8)) => Element::Float(bytes),
+            (TypeChar::ByteStr, characters @ 1..) => Element::Text { characters, wide: false },
+            (TypeChar::UnicodeStr, characters @ 1..) => Element::Text { characters, wide: true },
             _ => {
                 let kind = kind.to_string();
                 return Err(format!("it holds numbers of the type {kind}; save it as float32"));
@@ -122,8 +131,47 @@ impl Array {
         if count > MOST_NUMBERS {
             return Err(format!("it holds {count} numbers, more than targets do"));
         }
+        self.check_numbers()?;
         let bytes = self.bytes(0, count)?;
         Ok(bytes.chunks_exact(self.element.bytes() as usize).map(|one| self.number(one)).collect())
+    }
+
+    fn check_numbers(&self) -> Result<(), String> {
+        match self.element {
+            Element::Text { .. } => Err("it holds text where numbers are needed".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// All that it holds as names: text, and integers with every digit.
+    ///
+    /// # Errors
+    /// Floating-point numbers, an array too large, or a file that ends early.
+    pub fn names(&self) -> Result<Vec<String>, String> {
+        let count: u64 = self.shape.iter().product();
+        if count > MOST_NUMBERS {
+            return Err(format!("it holds {count} names, more than there may be images"));
+        }
+        let name = |bytes: &[u8]| match self.element {
+            Element::Text { wide: false, .. } => String::from_utf8_lossy(bytes).into_owned(),
+            Element::Text { wide: true, .. } => bytes
+                .chunks_exact(4)
+                .map(|one| char::from_u32(self.unsigned(one) as u32).unwrap_or('\u{FFFD}'))
+                .collect(),
+            Element::Signed(_) => self.signed(bytes).to_string(),
+            _ => self.unsigned(bytes).to_string(),
+        };
+        if let Element::Float(_) = self.element {
+            return Err(
+                "it holds floating-point numbers, and large ones of them are rounded to the \
+                        same; save integers (`.astype(numpy.int64)`) or text"
+                    .to_owned(),
+            );
+        }
+        let bytes = self.bytes(0, count)?;
+        let names = bytes.chunks_exact(self.element.bytes() as usize).map(name);
+        // NumPy fills text up with zeros.
+        Ok(names.map(|name| name.trim_end_matches('\0').to_owned()).collect())
     }
 
     /// Image `index` of an array `[images, height, width]` or `[images, channels, height, width]`.
@@ -141,6 +189,7 @@ impl Array {
         if index as u64 >= images {
             return Err(format!("it holds {images} images, and this is number {}", index + 1));
         }
+        self.check_numbers()?;
         // Fits, since the file is as long as its shape claims and has at least one image.
         let size = planes * height * width;
         if size == 0 || size * self.element.bytes() > MOST_IMAGE_BYTES {
@@ -186,27 +235,35 @@ impl Array {
         read().map_err(|error| format!("the file cannot be read: {error}"))
     }
 
-    fn number(&self, bytes: &[u8]) -> f64 {
+    fn unsigned(&self, bytes: &[u8]) -> u64 {
         let mut eight = [0; 8];
         eight[..bytes.len()].copy_from_slice(bytes);
         if self.big_endian {
             eight[..bytes.len()].reverse();
         }
-        let unsigned = u64::from_le_bytes(eight);
+        u64::from_le_bytes(eight)
+    }
+
+    fn signed(&self, bytes: &[u8]) -> i64 {
         let unused = 64 - 8 * bytes.len() as u32;
+        (self.unsigned(bytes) << unused) as i64 >> unused
+    }
+
+    fn number(&self, bytes: &[u8]) -> f64 {
         match self.element {
-            Element::Boolean => f64::from(u8::from(unsigned != 0)),
-            Element::Unsigned(_) => unsigned as f64,
-            Element::Signed(_) => ((unsigned << unused) as i64 >> unused) as f64,
-            Element::Float(4) => f64::from(f32::from_bits(unsigned as u32)),
-            Element::Float(_) => f64::from_bits(unsigned),
+            Element::Boolean => f64::from(u8::from(self.unsigned(bytes) != 0)),
+            Element::Unsigned(_) => self.unsigned(bytes) as f64,
+            Element::Signed(_) => self.signed(bytes) as f64,
+            Element::Float(4) => f64::from(f32::from_bits(self.unsigned(bytes) as u32)),
+            Element::Float(_) => f64::from_bits(self.unsigned(bytes)),
+            Element::Text { .. } => f64::NAN,
         }
     }
 }
 
 /// The file of an array, and the member when the file is an archive: `Some(None)` when it is not
 /// named.
-fn parts(name: &Path) -> (PathBuf, Option<Option<String>>) {
+pub(super) fn parts(name: &Path) -> (PathBuf, Option<Option<String>>) {
     let text = name.to_string_lossy();
     match text.rfind(".npz:") {
         Some(at) => (text[..at + 4].into(), Some(Some(text[at + 5..].to_owned()))),

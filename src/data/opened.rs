@@ -48,6 +48,16 @@ pub(super) fn note_numbers(path: &Path, numbers: &[f64]) {
     });
 }
 
+/// Notes an array of names that was read.
+pub(super) fn note_names(path: &Path, names: &[String]) {
+    note(path, |hasher| {
+        for name in names {
+            hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
+        }
+        Some(())
+    });
+}
+
 fn note(path: &Path, read: impl FnOnce(&mut blake3::Hasher) -> Option<()>) {
     let path_shown = path.display().to_string();
     OPENED.with_borrow_mut(|opened| {

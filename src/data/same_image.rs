@@ -36,8 +36,9 @@ pub(super) fn check_within(
             [first, second].map(|row| format!("`{}`, line {}", row.table.display(), row.line));
         let (rows, name) = (counted(again, "row", "rows"), &source.name);
         let path = second.path.display();
+        let names = if again == 1 { "names" } else { "name" };
         format!(
-            "{rows} of `data.{name}` name an image that another row names, such as `{path}` \
+            "{rows} of `data.{name}` {names} an image that another row names, such as `{path}` \
              ({one}, and {other}); it counts as often as it is named"
         )
     }))

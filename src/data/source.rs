@@ -33,7 +33,7 @@ impl Source<'_> {
             (true, _) => Ok(()),
             (false, true) => Err(DataError::NotAFolder { folder, key }),
             (false, false) => {
-                let meant = beside(root);
+                let meant = beside(root, Path::is_dir);
                 Err(DataError::NoFolder { folder, key, meant })
             }
         }
@@ -49,14 +49,14 @@ impl Source<'_> {
     }
 }
 
-/// The folder beside `missing` whose name is most like its own.
-fn beside(missing: &Path) -> Option<PathBuf> {
+/// What lies beside `missing`, `is` what it should be, and has the name most like its own.
+pub(super) fn beside(missing: &Path, is: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let name = missing.file_name()?.to_str()?;
     let above = missing.parent().filter(|above| !above.as_os_str().is_empty());
     let entries = fs::read_dir(above.unwrap_or(Path::new("."))).ok()?.flatten();
-    let folders = entries.filter(|entry| entry.path().is_dir());
+    let entries = entries.filter(|entry| is(&entry.path()));
     let names: Vec<String> =
-        folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     let meant = nearest(name, &names.iter().map(String::as_str).collect::<Vec<_>>())?;
     Some(missing.with_file_name(meant))
 }
@@ -92,7 +92,12 @@ impl Table<'_> {
 
     /// What it offers, as far as that is known without a file.
     fn vocabulary(&self, heads: &[HeadConfig]) -> Vocabulary {
-        self.layout.vocabulary(&self.renamed(heads))
+        let renames = self.config.iter().flat_map(|config| &config.labels);
+        Vocabulary {
+            place: format!("data.{}", self.name()),
+            renamed: renames.map(|(ours, theirs)| (theirs.clone(), ours.clone())).collect(),
+            ..self.layout.vocabulary(&self.renamed(heads))
+        }
     }
 
     /// What it offers. Of several data sets each supplies the labels that it has, so that columns

@@ -10,6 +10,7 @@ use super::layout::{List, Row};
 use super::same_image;
 use super::source::Source;
 use crate::random::stream;
+use crate::screen::counted;
 
 /// The share of patients set aside where neither the configuration nor the layout says.
 pub const DEFAULT_FRACTION: f64 = 0.1;
@@ -22,7 +23,7 @@ pub(super) struct Sides {
     /// The official test list, where it is asked for and there is one.
     pub test: Option<Vec<Row>>,
     /// What a person should know of the rows.
-    pub warning: Option<String>,
+    pub warnings: Vec<String>,
 }
 
 /// Reads a data set's lists and splits them: validation has the share of patients asked for, or the
@@ -45,7 +46,7 @@ pub(super) fn read(
     let mut lists = source.layout.read(&source.vocabulary, &source.needed(), &wanted)?;
     lists.retain(|_, rows| !rows.is_empty());
     check_disjoint(&lists)?;
-    let warning = same_image::check_within(source, &lists)?;
+    let mut warnings = Vec::from_iter(same_image::check_within(source, &lists)?);
     let empty = |list: List| DataError::EmptyList { place: source.name.clone(), list: list.name() };
     let train = lists.remove(&List::Train).ok_or_else(|| empty(List::Train))?;
     let validation = match list {
@@ -58,7 +59,7 @@ pub(super) fn read(
     };
     let test = if with_test { lists.remove(&List::Test) } else { None };
     if let Some(validation) = validation {
-        return Ok(Sides { train, validation, test, warning });
+        return Ok(Sides { train, validation, test, warnings });
     }
     let fraction = config.fraction.unwrap_or(DEFAULT_FRACTION);
     let empty = |patients, side| {
@@ -70,7 +71,37 @@ pub(super) fn read(
     for (row, set_aside) in train.into_iter().zip(sides) {
         if set_aside { aside.push(row) } else { stay.push(row) }
     }
-    Ok(Sides { train: stay, validation: aside, test, warning })
+    warnings.extend(untold_patients(source));
+    Ok(Sides { train: stay, validation: aside, test, warnings })
+}
+
+/// What is said where a share of the patients is set aside and nothing tells them apart.
+fn untold_patients(source: &Source) -> Option<String> {
+    let name = &source.name;
+    let (key, told) = source.layout.untold_patients()?;
+    Some(format!(
+        "each image of `data.{name}` counts as a patient of its own, since `data.{name}.{key}` is not \
+         given, so images of one patient may be trained on and validated on; {told}"
+    ))
+}
+
+/// What is said of an official validation list that a share of the training list stands in for.
+///
+/// A list that cannot be read is not there to be missed.
+pub(super) fn unused_list(source: &Source, config: &ValidationConfig) -> Option<String> {
+    config.fraction.filter(|_| source.layout.lists().contains(&List::Validation))?;
+    let read = source.layout.read(&source.vocabulary, &source.needed(), &[List::Validation]);
+    let images = read.ok()?.remove(&List::Validation)?.len();
+    (images > 0).then(|| {
+        format!(
+            "{} of the validation list of `data.{}` {} neither trained on nor validated on, since \
+             `fraction` under [data.validation] sets patients of the training list aside; remove it \
+             to validate on that list",
+            counted(images, "image", "images"),
+            source.name,
+            if images == 1 { "is" } else { "are" },
+        )
+    })
 }
 
 /// For each row whether it is for validation: `fraction` of the patients, whole, chosen by `seed`

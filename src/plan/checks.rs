@@ -404,18 +404,23 @@ pub(super) fn data_labels(data: &DataConfig, heads: &[HeadConfig]) -> Result<(),
 
 /// A fault of the data, by the key that it stands at.
 fn of_data(fault: data::Fault) -> Fault {
+    let below = |source: Option<usize>, keys: Vec<String>| -> String {
+        let above = source.map_or("data".to_owned(), |place| format!("data.sources[{place}]"));
+        let below = keys.iter().map(|key| format!(".{}", written(key)));
+        std::iter::once(above).chain(below).collect()
+    };
     let key = |place| match place {
         FaultPlace::Head { head } => format!("heads[{head}].labels"),
         FaultPlace::Label { head, label } => format!("heads[{head}].labels[{label}]"),
+        FaultPlace::Key { source, keys } => below(source, keys),
         FaultPlace::Setting { source, keys, entry } => {
-            let above = source.map_or("data".to_owned(), |place| format!("data.sources[{place}]"));
-            let below = keys.iter().map(|key| format!(".{}", written(key)));
-            let entry = entry.map(|entry| format!("[{entry}]"));
-            std::iter::once(above).chain(below).chain(entry).collect()
+            let entry = entry.map_or(String::new(), |entry| format!("[{entry}]"));
+            below(source, keys) + &entry
         }
     };
     let data::Fault { place, also, message, help } = fault;
-    let fault = Fault::new(key(place), message);
+    let on_key = matches!(place, FaultPlace::Key { .. });
+    let fault = Fault { on_key, ..Fault::new(key(place), message) };
     let fault = help.into_iter().fold(fault, Fault::help);
     also.into_iter().fold(fault, |fault, place| fault.also(key(*place)))
 }

@@ -42,6 +42,7 @@ pub use position::Position;
 pub use retreat::Retreat;
 pub use saving::{GatherError, RestoreError, restore};
 pub use signals::{Signal, Stop};
+pub use undefined::undefined_for_good;
 
 use crate::data::{DataError, Dataset, Loader};
 use crate::memory::measure::{Meter, apart_while};

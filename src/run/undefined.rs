@@ -1,21 +1,85 @@
 //! What a person is told when a metric that is watched has no value.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::data::{Dataset, Targets};
+use crate::metric::HeadPredictions;
+use crate::model::{HeadConfig, Task};
 use crate::plan::{Monitor, TrainPlan};
 
-/// Who watches a metric.
-pub(super) type Watcher<'a> = (&'a Monitor, &'static str);
+/// Who watches a metric, and what is not without its value.
+pub(super) type Watcher<'a> = (&'a Monitor, &'static str, &'static str);
 
 /// Everyone who watches a metric in `train`.
 pub(super) fn watchers(train: &TrainPlan) -> Vec<Watcher<'_>> {
     let stopping = train.early_stopping.as_ref().map(|stop| &stop.monitor);
     let all = [
-        (stopping, "early stopping"),
-        (Some(&train.best), "the choice of the best epoch"),
-        (train.plateau.as_ref(), "the learning-rate schedule"),
+        (stopping, "early stopping", "training is not stopped early"),
+        (Some(&train.best), "the choice of the best epoch", "no epoch is saved as `best`"),
+        (train.plateau.as_ref(), "the learning-rate schedule", "the learning rate stays as it is"),
     ];
-    all.into_iter().filter_map(|(monitor, who)| Some((monitor?, who))).collect()
+    all.into_iter().filter_map(|(monitor, who, without)| Some((monitor?, who, without))).collect()
+}
+
+/// A warning for each watched metric that cannot have a value in any epoch, since the validation
+/// images lack the labels for it: the metric, and what is said.
+pub fn undefined_for_good(
+    train: &TrainPlan,
+    heads: &[HeadConfig],
+    validation: &Dataset,
+) -> BTreeMap<String, String> {
+    let watchers = watchers(train);
+    let all: Vec<usize> = (0..validation.len()).collect();
+    let targets = validation.targets(&all);
+    let mut found = BTreeMap::new();
+    for (monitor, ..) in &watchers {
+        let metric = &monitor.metric;
+        let Some(reason) = never_defined(metric, heads, &targets) else { continue };
+        let watching = watchers.iter().filter(|(monitor, ..)| monitor.metric == *metric);
+        let without: Vec<&str> = watching.map(|(.., without)| *without).collect();
+        let instead = if metric == "val/loss" { "" } else { "watch `val/loss`, or " };
+        let message = format!(
+            "{metric} is undefined in every epoch ({reason} among the validation images), so {}: \
+             {instead}validate on other images (where a share of the patients is set aside, with \
+             another `run.seed` or a larger `validation.fraction`)",
+            and(&without)
+        );
+        found.insert(metric.clone(), message);
+    }
+    found
+}
+
+/// Why a validation metric has no value, whatever the model says.
+fn never_defined(metric: &str, heads: &[HeadConfig], targets: &[Targets]) -> Option<String> {
+    let path = metric.strip_prefix("val/")?;
+    let known = |targets: &Targets| targets.mask.iter().any(|mask| *mask != 0.0);
+    let unknown = || Some("no known label".to_owned());
+    if path == "loss" {
+        return if targets.iter().any(known) { None } else { unknown() };
+    }
+    let of =
+        |head: &HeadConfig| path.strip_prefix(&head.name)?.strip_prefix('/').map(str::to_owned);
+    let (head, targets, metric) =
+        heads.iter().zip(targets).find_map(|(head, targets)| Some((head, targets, of(head)?)))?;
+    if !known(targets) {
+        return unknown();
+    }
+    // Losses and errors need a known label and no more.
+    if metric == "loss" || head.task == Task::Regression && !metric.contains('/') {
+        return None;
+    }
+    let mut predictions = HeadPredictions::new(head);
+    let images = targets.mask.len() / targets.width.max(1);
+    predictions.extend(&vec![0.0; images * head.labels.len()], targets);
+    predictions.reasons(&predictions.metrics()).remove(&metric)
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn and(words: &[&str]) -> String {
+    match words.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        _ => words.concat(),
+    }
 }
 
 /// A warning for each watched metric that is undefined in `epoch`, the first time that it is.
@@ -29,12 +93,12 @@ pub(super) fn warnings<'r>(
     reason: impl for<'m> Fn(&'m str) -> Option<&'r str>,
 ) -> Vec<String> {
     let metrics: BTreeSet<&str> =
-        watchers.iter().map(|(monitor, _)| monitor.metric.as_str()).collect();
+        watchers.iter().map(|(monitor, ..)| monitor.metric.as_str()).collect();
     let new = metrics.into_iter().filter(|metric| !is_defined(metric));
     let new: Vec<&str> = new.filter(|metric| told.insert((*metric).to_owned())).collect();
     let warning = |metric: &&str| {
-        let watching = watchers.iter().filter(|(monitor, _)| monitor.metric == **metric);
-        let who = watching.map(|(_, who)| *who).collect::<Vec<_>>().join(", ");
+        let watching = watchers.iter().filter(|(monitor, ..)| monitor.metric == **metric);
+        let who = and(&watching.map(|(_, who, _)| *who).collect::<Vec<_>>());
         let reason = reason(metric).unwrap_or("no known label");
         format!(
             "{metric} is undefined in epoch {epoch} ({reason}); epochs in which it is undefined are \
@@ -54,7 +118,12 @@ mod tests {
         let monitor = |metric: &str| Monitor { metric: metric.to_owned(), mode: Mode::Max };
         let (auroc, f1) = (monitor("val/findings/auroc"), monitor("val/findings/f1"));
         let loss = monitor("val/loss");
-        let watchers = [(&auroc, "early stopping"), (&auroc, "`best`"), (&f1, "a"), (&loss, "b")];
+        let watchers = [
+            (&auroc, "early stopping", "x"),
+            (&auroc, "`best`", "y"),
+            (&f1, "a", "z"),
+            (&loss, "b", ""),
+        ];
         let mut told = BTreeSet::new();
         let mut tell = |epoch, defined: &[&str]| {
             let is_defined = |metric: &str| defined.contains(&metric);

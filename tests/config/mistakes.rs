@@ -118,6 +118,8 @@ fn misspelt_keys_show_the_nearest_one() {
 fn wrong_types_say_what_to_write() {
     let mistakes: &[Mistake] = &[
         ("a string for an integer", "epochs = 20", "epochs = \"20\"", "\"20\""),
+        ("integers for strings", "[\"PA\", \"AP\", \"Lateral\"]", "[\"PA\", 1, 2]", "1"),
+        ("strings for integers", "[320, 320]", "[\"320\", 320]", "\"320\""),
         ("a number for an integer", "epochs = 20", "epochs = 20.0", "20.0"),
         ("a fraction for an integer", "epochs = 20", "epochs = 20.5", "20.5"),
         ("a negative integer", "epochs = 20", "epochs = -20", "-20"),
@@ -459,7 +461,17 @@ fn faults_of_sources_show_their_place() {
         (
             "a policy for no finding",
             chexpert("mimic = { root = \"b\", uncertain = { Edma = \"ones\" } }"),
-            "\"ones\"",
+            "Edma",
+        ),
+        (
+            "a name for no label",
+            chexpert("labels = { \"Lung Opacty\" = \"Infiltration\" }\nnih = { root = \"b\" }"),
+            "\"Lung Opacty\"",
+        ),
+        (
+            "a column for no label",
+            chexpert("csv = { table = \"t.csv\", image = \"i\", columns = { views = \"x\" } }"),
+            "views",
         ),
         (
             "a head that there is not",

@@ -162,6 +162,10 @@ fn a_row_that_repeats_another_is_kept_and_said() {
     experiment.write_rows(&[experiment.rows(), again.to_vec()].concat());
     insta::assert_snapshot!(experiment.trained(&[]).warnings());
     assert_eq!(experiment.events("start")[0]["train_images"], 8);
+    let one = Experiment::new();
+    one.write_rows(&[one.rows(), again[..1].to_vec()].concat());
+    let said = one.trained(&[]).warnings();
+    assert!(said.contains("1 row of `data.csv` names an image"), "{said}");
 }
 
 #[test]
@@ -174,4 +178,60 @@ fn a_batch_above_the_data_is_planned_as_the_images_that_there_are() {
     let all = memory("train.batch_size=6");
     assert_eq!(all["micro_batch"], 6);
     assert_eq!(memory("train.batch_size=512"), all);
+}
+
+#[test]
+fn files_that_are_missing_are_counted_before_anything_is_made_or_removed() {
+    let experiment = Experiment::new();
+    experiment.trained(&[]);
+    for image in ["images/3.png", "images/8.png"] {
+        fs::remove_file(experiment.path(image)).expect("is there");
+    }
+    let before = experiment.files("runs");
+    let told = experiment.refused(3, &["--overwrite"]);
+    let here = experiment.path("");
+    insta::assert_snapshot!(told.replace(here.to_string_lossy().trim_end_matches('/'), "HERE"));
+    assert!(experiment.files("runs") == before);
+    experiment.trained(&["--overwrite", "--set", "data.on_bad_image=skip"]);
+}
+
+#[test]
+fn paths_that_name_no_file_are_met_with_what_they_may_mean() {
+    let refused = |from: &str, to: &str| {
+        let experiment = Experiment::new();
+        let rows = experiment.rows();
+        let row = |(place, row): (usize, &String)| match place {
+            2 => row.replace(from, to),
+            _ => row.clone(),
+        };
+        experiment.write_rows(&rows.iter().enumerate().map(row).collect::<Vec<_>>());
+        let told = experiment.refused(3, &[]);
+        told.lines().last().expect("a help").to_owned()
+    };
+    insta::assert_snapshot!(refused("images/", "images\\"));
+    insta::assert_snapshot!(refused(".png", ""));
+}
+
+#[test]
+fn a_split_by_patient_without_patients_is_warned_of() {
+    let warned = |patient: &str| {
+        let experiment = Experiment::new();
+        let config = CONFIG.replace("patient = \"patient\"\nsplit = \"split\"\n", patient);
+        fs::write(experiment.path("a.toml"), config).expect("is written");
+        experiment.trained(&["--set", "data.validation={fraction=0.5,by=\"patient\"}"]).warnings()
+    };
+    insta::assert_snapshot!(warned(""));
+    assert_eq!(warned("patient = \"patient\"\n"), "");
+    assert_eq!(warned("patient = \"image\"\n"), "");
+    let listed = Experiment::new();
+    let config = CONFIG.replace("patient = \"patient\"\n", "");
+    fs::write(listed.path("a.toml"), config).expect("is written");
+    assert_eq!(listed.trained(&[]).warnings(), "", "nothing is set aside by patient");
+}
+
+#[test]
+fn a_validation_list_that_a_fraction_leaves_out_is_warned_of() {
+    let experiment = Experiment::new();
+    let told = experiment.trained(&["--set", "data.validation.fraction=0.5"]);
+    insta::assert_snapshot!(told.warnings());
 }

@@ -15,6 +15,24 @@ fn resumable() -> Experiment {
 const GO_ON: [&str; 3] = ["--resume", "--set", "train.epochs=3"];
 
 #[test]
+fn a_run_of_which_nothing_is_left_says_so_and_how_it_goes_on() {
+    let experiment = resumable();
+    let again = experiment.trained(&["--resume"]);
+    insta::assert_snapshot!(again.warnings());
+    let goes_on = experiment.trained(&GO_ON);
+    assert_eq!(goes_on.warnings(), "");
+    let stopped = Experiment::new();
+    let stop = "train.early_stopping={metric=\"val/loss\",patience=1,min_delta=100.0}";
+    let set = ["--set", stop, "--set", "train.epochs=9"];
+    stopped.trained(&set);
+    let epochs = stopped.events("epoch").len();
+    assert!(epochs < 9, "{epochs}");
+    let again = stopped.trained(&[&["--resume"], &set[..]].concat());
+    insta::assert_snapshot!(again.warnings());
+    assert_eq!(stopped.events("epoch").len(), epochs);
+}
+
+#[test]
 fn a_run_folder_lists_every_image_with_its_patient_and_list() {
     let experiment = resumable();
     insta::assert_snapshot!(

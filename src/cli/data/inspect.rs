@@ -7,12 +7,15 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::failure;
-use crate::build::Drawing;
+use crate::build::{self, Drawing};
 use crate::cli::overrides::Overrides;
 use crate::cli::{Failure, output, planned};
-use crate::data::{self, Counts, ImageCounts, Inspection, Numbers, SplitCounts};
+use crate::data::{
+    self, ClassCounts, Counts, ImageCounts, Inspection, Numbers, SourceCounts, SplitCounts,
+};
 use crate::model::{HeadConfig, Task};
 use crate::plan::Plan;
+use crate::screen::{counted, stdout_columns, wrapped};
 
 /// Counts what a configuration's data hold, and says what a run sees of them
 ///
@@ -48,6 +51,7 @@ pub fn execute(inspect: &Inspect) -> Result<(), Failure> {
     let plan = planned(&inspect.config, &inspect.overrides.set)?;
     let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
     let bar = ProgressBar::new(0);
+    let mut refused = None;
     let mut drawing = Drawing::default();
     let found = data::inspect(
         &plan.data,
@@ -58,6 +62,12 @@ pub fn execute(inspect: &Inspect) -> Result<(), Failure> {
         |at, all| {
             bar.set_length(all as u64);
             bar.set_position(at as u64);
+        },
+        |splits| {
+            build::data_warnings(&plan, &heads, splits).unwrap_or_else(|error| {
+                refused = Some(failure(error));
+                splits.warnings.clone()
+            })
         },
     );
     bar.finish_and_clear();
@@ -70,7 +80,8 @@ pub fn execute(inspect: &Inspect) -> Result<(), Failure> {
     } else {
         output::print(&text(&found, &heads, &seen))?;
     }
-    readable(&found)
+    readable(&found)?;
+    refused.map_or(Ok(()), Err)
 }
 
 /// Refuses data of which an image cannot be read.
@@ -80,10 +91,17 @@ fn readable(found: &Inspection) -> Result<(), Failure> {
     match images.unreadable.len() {
         0 => Ok(()),
         bad => {
-            let help = "correct the table or `root`, or repair the images; `data.on_bad_image = \
-                        \"skip\"` lets a run leave them out";
-            let message = format!("{bad} of {all} images are missing or cannot be read");
-            Err(Failure::data(message).with_help(Some(help.to_owned())))
+            let missing = images.unreadable.iter().map(|image| &image.listed.path);
+            let meant =
+                missing.filter(|path| !path.exists()).find_map(|path| data::meant_file(path));
+            let help = format!(
+                "{}correct the table or `root`, or repair the images; `data.on_bad_image = \"skip\"` \
+                 lets a run leave them out",
+                meant.unwrap_or_default()
+            );
+            let is = if bad == 1 { "is" } else { "are" };
+            let message = format!("{bad} of {all} images {is} missing or cannot be read");
+            Err(Failure::data(message).with_help(Some(help)))
         }
     }
 }
@@ -103,8 +121,8 @@ fn seen(plan: &Plan, found: &Inspection) -> serde_json::Value {
 fn text(found: &Inspection, heads: &[HeadConfig], seen: &serde_json::Value) -> String {
     let mut text = String::new();
     for split in &found.splits {
-        text +=
-            &format!("{}: {} images of {} patients\n", split.split, split.images, split.patients);
+        text += &format!("{}: {}\n", split.split, images_of(split.images, split.patients));
+        split.sources.iter().for_each(|source| text += &source_line(source, heads));
         heads.iter().for_each(|head| text += &table(&head_rows(split, head)));
         text += "\n";
     }
@@ -115,14 +133,46 @@ fn text(found: &Inspection, heads: &[HeadConfig], seen: &serde_json::Value) -> S
     if let Some(images) = &found.images {
         text += &image_lines(images);
     }
-    found.warnings.iter().for_each(|warning| text += &format!("warning: {warning}\n"));
-    text + &format!(
-        "\nA run sees {} training batches an epoch, each {} (the last may be\nsmaller), and {} \
-         validation images.\n",
-        seen["batches_per_epoch"],
+    for warning in &found.warnings {
+        text += &wrapped(&format!("warning: {warning}"), stdout_columns(), 2);
+        text += "\n";
+    }
+    let batches = seen["batches_per_epoch"].as_u64().unwrap_or_default() as usize;
+    let smaller = if batches == 1 { "it may be smaller" } else { "the last may be smaller" };
+    let validation = found.splits.get(1).map_or(0, |split| split.images);
+    let sees = format!(
+        "A run sees {} an epoch, each {} ({smaller}), and {}.",
+        counted(batches, "training batch", "training batches"),
         seen["batch"],
-        found.splits.get(1).map_or(0, |split| split.images),
-    )
+        counted(validation, "validation image", "validation images"),
+    );
+    format!("{text}\n{}\n", wrapped(&sees, stdout_columns(), 0))
+}
+
+fn images_of(images: usize, patients: usize) -> String {
+    let patients = counted(patients, "patient", "patients");
+    format!("{} of {patients}", counted(images, "image", "images"))
+}
+
+/// What a split has of a source, with the labels of which it knows nothing.
+fn source_line(source: &SourceCounts, heads: &[HeadConfig]) -> String {
+    let unknown = heads.iter().filter_map(|head| {
+        let known = source.heads.get(&head.name)?;
+        let labels = head.labels.iter().filter(|label| known.get(*label) == Some(&0));
+        let labels: Vec<String> = labels.map(|label| format!("`{label}`")).collect();
+        match labels.len() {
+            0 => None,
+            all if all == head.labels.len() => Some(format!("`{}`", head.name)),
+            _ => Some(labels.join(", ")),
+        }
+    });
+    let unknown: Vec<String> = unknown.collect();
+    let unknown = match unknown.is_empty() || source.images == 0 {
+        true => String::new(),
+        false => format!("; nothing known of {}", unknown.join(", ")),
+    };
+    let of = images_of(source.images, source.patients);
+    wrapped(&format!("  data.{}: {of}{unknown}", source.source), stdout_columns(), 4) + "\n"
 }
 
 /// A head's labels or classes, row by row, below a row of titles.
@@ -130,13 +180,19 @@ fn head_rows(split: &SplitCounts, head: &HeadConfig) -> Vec<Vec<String>> {
     let labels = split.heads.get(&head.name);
     let of = |label: &String| labels.and_then(|labels| labels.get(label)).copied();
     let labels = || head.labels.iter().filter_map(|label| Some((label, of(label)?)));
+    let classes = || {
+        labels().filter_map(|(label, counts)| match counts {
+            Counts::Class(counts) => Some((label, counts)),
+            Counts::Number { .. } => None,
+        })
+    };
     let title = format!("[{}]", head.name);
     let mut rows: Vec<Vec<String>> = Vec::new();
     match head.task {
         Task::Multilabel | Task::Binary => {
             rows.push(row(&title, ["positive", "negative", "uncertain", "missing", "positive*"]));
-            rows.extend(labels().map(|(label, counts)| {
-                let Counts { positive, negative, uncertain, missing, .. } = counts;
+            rows.extend(classes().map(|(label, counts)| {
+                let ClassCounts { positive, negative, uncertain, missing, .. } = counts;
                 let counted =
                     [positive, negative, uncertain, missing].map(|count| count.to_string());
                 let used = format!("{:.1}", counts.used_positive);
@@ -145,8 +201,8 @@ fn head_rows(split: &SplitCounts, head: &HeadConfig) -> Vec<Vec<String>> {
         }
         Task::Multiclass => {
             rows.push(row(&title, ["images", "share"]));
-            let known: usize = labels().map(|(_, counts)| counts.positive).sum();
-            rows.extend(labels().map(|(label, Counts { positive, .. })| {
+            let known: usize = classes().map(|(_, counts)| counts.positive).sum();
+            rows.extend(classes().map(|(label, ClassCounts { positive, .. })| {
                 let share = 100.0 * positive as f64 / known.max(1) as f64;
                 row(label, [positive.to_string(), format!("{share:.1}%")])
             }));
@@ -155,9 +211,10 @@ fn head_rows(split: &SplitCounts, head: &HeadConfig) -> Vec<Vec<String>> {
         Task::Regression => {
             let spread = ["mean", "std", "min", "25%", "50%", "75%", "max"];
             rows.push(row(&title, ["known", "missing"].into_iter().chain(spread)));
-            rows.extend(labels().map(|(label, counts)| {
-                let counted = [counts.positive, counts.missing].map(|count| count.to_string());
-                row(label, counted.into_iter().chain(counts.numbers.iter().flat_map(shown)))
+            rows.extend(labels().filter_map(|(label, counts)| {
+                let Counts::Number { known, missing, numbers } = counts else { return None };
+                let counted = [known, missing].map(|count| count.to_string());
+                Some(row(label, counted.into_iter().chain(numbers.iter().flat_map(shown))))
             }));
         }
     }
@@ -215,8 +272,11 @@ fn image_lines(images: &ImageCounts) -> String {
     for depth in &images.depths {
         text += &format!(" {} bits ({})", depth.bits, depth.images);
     }
+    if let Some([low, high]) = images.range {
+        text += &format!("\nvalues that are not scaled: {low} to {high}");
+    }
     let unreadable = images.unreadable.iter().map(|image| {
-        let data::Listed { split, path, table, line } = &image.listed;
+        let data::Listed { split, path, table, line, .. } = &image.listed;
         let (path, table) = (path.display(), table.display());
         format!("{path} ({split}: {table}, line {line}): {}", image.reason)
     });
@@ -228,19 +288,21 @@ fn image_lines(images: &ImageCounts) -> String {
         images.duplicates.len()
     );
     text + &listed(images.duplicates.iter().map(|group| {
-        let files: Vec<String> = group
-            .images
-            .iter()
-            .map(|image| format!("{} ({}, line {})", image.path.display(), image.split, image.line))
-            .collect();
-        files.join(" = ")
+        let file = |image: &data::Listed| {
+            let data::Listed { split, path, line, patient, .. } = image;
+            format!("{} ({split}, line {line}, patient {patient})", path.display())
+        };
+        let files: Vec<String> = group.images.iter().map(file).collect();
+        let differ = if group.labels_differ { ": their labels differ" } else { "" };
+        format!("{}{differ}", files.join(" = "))
     }))
 }
 
 /// The first lines, and how many more there are.
 fn listed(lines: impl ExactSizeIterator<Item = String>) -> String {
     let more = lines.len().saturating_sub(LISTED);
-    let mut text: String = lines.take(LISTED).map(|line| format!("  {line}\n")).collect();
+    let line = |line: String| wrapped(&format!("  {line}"), stdout_columns(), 4) + "\n";
+    let mut text: String = lines.take(LISTED).map(line).collect();
     if more > 0 {
         text += &format!("  and {more} more (`--json` lists all)\n");
     }

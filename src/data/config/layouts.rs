@@ -303,6 +303,11 @@ pub struct CsvConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"use")]
     pub split: Option<String>,
+    /// The sign before the decimals of numbers in a table of text: `"."` when this is left out, or
+    /// `","`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &",")]
+    pub decimal: Option<Decimal>,
     /// The columns of labels that have other names than the heads give them: the label, and its
     /// column. For a `multiclass` head it is the head's name, and the column that holds its class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -316,6 +321,17 @@ pub struct CsvConfig {
     pub uncertain: Uncertain,
 }
 
+/// The sign before the decimals of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Decimal {
+    /// As in `31.5`.
+    #[serde(rename = ".")]
+    Point,
+    /// As in `31,5`.
+    #[serde(rename = ",")]
+    Comma,
+}
+
 /// `[data.arrays]`: NumPy files, `images.npy` or `data.npz:images`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -326,15 +342,16 @@ pub struct ArraysConfig {
     #[schemars(example = &"simulation")]
     pub root: Option<PathBuf>,
     /// The images: `[images, height, width]` or `[images, channels, height, width]`, of 8- or
-    /// 16-bit unsigned integers (0 is black, the largest white) or floating point (as they are).
+    /// 16-bit unsigned integers (0 is black, the largest white), or of other integers, floating point
+    /// or booleans (as they are).
     #[schemars(example = &"fields.npy")]
     pub images: String,
     /// For each head, by its name, the array of its targets: `[images]` or `[images, labels]`, or
     /// class numbers for a `multiclass` head. NaN is unknown.
     #[schemars(example = serde_json::json!({ "pressure": "pressure.npy", "kind": "data.npz:kind" }))]
     pub targets: BTreeMap<String, String>,
-    /// An array that tells patients apart: `[images]` of integers. Each image is a patient of its
-    /// own when this is left out.
+    /// An array that tells patients apart: `[images]` of integers or text. Each image is a patient of
+    /// its own when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"runs.npy")]
     pub patients: Option<String>,

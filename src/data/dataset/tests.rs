@@ -270,9 +270,13 @@ fn known(splits: &Splits) -> BTreeMap<String, Vec<Option<f32>>> {
 #[test]
 fn two_tables_supply_the_labels_that_they_have_without_being_told_which() {
     let rename = "labels = { Edema = 'oedema', PA = 'front', AP = 'back' }";
-    let columns = "image = 'image'\ncolumns = { view = 'projection', Age = 'years' }";
-    let splits =
-        two_tables([ONE, "", "image = 'image'"], [OTHER, rename, columns], &heads_of_two());
+    let columns =
+        "image = 'image'\npatient = 'image'\ncolumns = { view = 'projection', Age = 'years' }";
+    let splits = two_tables(
+        [ONE, "", "image = 'image'\npatient = 'image'"],
+        [OTHER, rename, columns],
+        &heads_of_two(),
+    );
     let splits = splits.expect("opens");
     assert_eq!(splits.warnings, Vec::<String>::new());
     let expected = [
@@ -328,15 +332,26 @@ fn what_two_tables_lack_is_named() {
     let rename = "labels = { Edema = 'swelling' }";
     insta::assert_snapshot!(said([ONE, "", plain], [OTHER, rename, plain], findings), @r"
     `b.csv`, line 1: the column `swelling` is missing (found: image, oedema, projection, years)
-    write the columns' names under `[data.csv]` as the table has them
+    `data.sources[1].labels` names `swelling` for `Edema`
     ");
+    // Classes that are called otherwise.
+    let classes = "image,view\nb1,frontal_pa\nb2,frontal_ap\n";
+    let view = &heads_of_two()[1..2];
+    insta::assert_snapshot!(
+        "a_class_of_a_source",
+        said([ONE, "", plain], [classes, "", plain], view)
+    );
+    let rename = "labels = { PA = 'frontal_pa' }";
+    let told = said([ONE, "", plain], [classes, rename, plain], view);
+    insta::assert_snapshot!("another_class_of_a_source", told);
 }
 
 #[test]
 fn a_column_of_a_similar_name_is_told_of() {
     let similar = OTHER.replace("oedema", "edema");
-    let columns = "image = 'image'\ncolumns = { Age = 'years' }";
-    let splits = two_tables([ONE, "", "image = 'image'"], [&similar, "", columns], &heads_of_two());
+    let columns = "image = 'image'\npatient = 'image'\ncolumns = { Age = 'years' }";
+    let plain = "image = 'image'\npatient = 'image'";
+    let splits = two_tables([ONE, "", plain], [&similar, "", columns], &heads_of_two());
     let splits = splits.expect("opens");
     insta::assert_snapshot!(splits.warnings.join("\n"), @r#"the table of `data.sources[1].csv` has no column `Edema`, so that label is unknown for its images; it has `edema`: if that is meant, write `columns = { "Edema" = "edema" }` there"#);
 }

@@ -57,6 +57,14 @@ impl Samples {
             Self::F32(values) => values.len(),
         }
     }
+
+    /// The least and the greatest of numbers that are as they are; none where black and white are
+    /// known.
+    pub(super) fn range(&self) -> Option<[f32; 2]> {
+        let Self::F32(values) = self else { return None };
+        let ends = values.iter().map(|value| [*value; 2]);
+        ends.reduce(|[low, high], [lower, higher]| [low.min(lower), high.max(higher)])
+    }
 }
 
 /// What becomes of colours.

@@ -81,7 +81,7 @@ fn wrong_policies_are_named_by_their_key() {
         said(check_layouts(&config).and_then(|()| check_labels(&config, &[])))
     };
     insta::assert_snapshot!(policies("{ Edma = 'ones' }"), @r#"
-    Setting { source: None, keys: ["chexpert", "uncertain", "Edma"], entry: None }: there is no finding `Edma`
+    Key { source: None, keys: ["chexpert", "uncertain", "Edma"] }: there is no finding `Edma`
     did you mean `Edema`? write a finding, or `default` for those not named; the findings are: No Finding, Enlarged Cardiomediastinum, Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices
     "#);
     insta::assert_snapshot!(policies("{ Edema = { smooth = [0.8, 0.5] } }"), @r#"
@@ -172,7 +172,7 @@ fn wrong_bindings_of_sources_are_named() {
     the heads are: a, b
     "#);
     insta::assert_snapshot!(fault("", "labels = { Oedema = 'Edema' }", &heads), @r#"
-    Setting { source: Some(1), keys: ["labels", "Oedema"], entry: None }: no head that this source supplies has a label `Oedema`
+    Key { source: Some(1), keys: ["labels", "Oedema"] }: no head that this source supplies has a label `Oedema`
     did you mean `Edema`? on the left stands the head's label, on the right what this data set calls it
     "#);
     insta::assert_snapshot!(fault("", "labels = { Edema = 'Oedema' }", &heads), @r#"

@@ -6,12 +6,18 @@ use std::sync::Arc;
 
 use super::check::SettingFault;
 use super::{Column, Kind, Layout, List, Row, Vocabulary};
-use crate::data::config::{ArraysConfig, ImageConfig, Uncertain};
+use crate::data::config::{ArraysConfig, ImageConfig, Normalize, NormalizeKind, Uncertain};
 use crate::data::error::DataError;
-use crate::data::npy::Array;
-use crate::data::opened::note_numbers;
+use crate::data::npy::{Array, parts};
+use crate::data::opened::{note_names, note_numbers};
+use crate::data::source::beside;
 use crate::model::{HeadConfig, Task};
 use crate::screen::counted;
+
+/// Images of an array that are looked at, spread over it with the first and the last.
+const LOOKED_AT: usize = 9;
+/// Levels beyond this are no levels between black (0) and white (1).
+const FAR: f32 = 10.0;
 
 impl Layout for ArraysConfig {
     fn vocabulary(&self, heads: &[HeadConfig]) -> Vocabulary {
@@ -65,6 +71,35 @@ impl Layout for ArraysConfig {
         Err(malformed(&path, reason))
     }
 
+    fn untold_patients(&self) -> Option<(&'static str, String)> {
+        let told = "write the array that tells them apart".to_owned();
+        self.patients.is_none().then_some(("patients", told))
+    }
+
+    fn odd_images(&self, image: &ImageConfig) -> Option<String> {
+        let Normalize::Named(
+            kind @ (NormalizeKind::Unit | NormalizeKind::Imagenet | NormalizeKind::Xrv),
+        ) = &image.normalize
+        else {
+            return None;
+        };
+        let (_, array) = self.open(&self.images).ok()?;
+        let images = usize::try_from(*array.shape().first()?).ok()?;
+        let places = (0..LOOKED_AT).map(|place| place * images.saturating_sub(1) / (LOOKED_AT - 1));
+        let ranges = places.filter_map(|place| array.image(place).ok()?.samples.range());
+        let [low, high] =
+            ranges.reduce(|[low, high], [lower, higher]| [low.min(lower), high.max(higher)])?;
+        let kind = serde_json::to_string(kind).ok()?;
+        (low < -FAR || high > FAR).then(|| {
+            format!(
+                "hold values from {low} to {high} in the few that were looked at, and \
+                 `normalize = {kind}` takes 0 for black and 1 for white; numbers that are not 8- or \
+                 16-bit unsigned integers are not scaled: save them as such, bring them to 0 to 1, \
+                 or write `normalize = \"per_image\"` or numbers of your own under [data.image]"
+            )
+        })
+    }
+
     fn lists(&self) -> &[List] {
         match self.split {
             Some(_) => &[List::Train, List::Validation, List::Test],
@@ -81,7 +116,7 @@ impl Layout for ArraysConfig {
         let (images, count) = self.images()?;
         let values = self.values(vocabulary, count)?;
         let width = vocabulary.columns.len();
-        let patients = self.patients.as_ref().map(|name| self.integers(name, count)).transpose()?;
+        let patients = self.patients.as_ref().map(|name| self.names(name, count)).transpose()?;
         let split = self.split.as_ref().map(|name| self.integers(name, count)).transpose()?;
         let table: Arc<Path> = images.as_path().into();
         let mut lists: BTreeMap<List, Vec<Row>> =
@@ -105,8 +140,7 @@ impl Layout for ArraysConfig {
                 line: item as u64 + 1,
                 patient: patients
                     .as_ref()
-                    .map_or(item as i64, |patients| patients[item])
-                    .to_string(),
+                    .map_or_else(|| item.to_string(), |patients| patients[item].clone()),
                 values: values[item * width..(item + 1) * width].to_vec(),
             });
         }
@@ -187,8 +221,36 @@ impl ArraysConfig {
         Ok(numbers)
     }
 
+    /// An array of one thing for each image.
+    fn column(&self, name: &str, count: usize) -> Result<(PathBuf, Array), DataError> {
+        let (path, array) = self.open(name)?;
+        let (shape, count) = (array.shape(), count as u64);
+        match shape == [count] || shape == [count, 1] {
+            true => Ok((path, array)),
+            false => {
+                let reason = format!("its shape is {shape:?}, and {count} images need [{count}]");
+                Err(malformed(&path, reason))
+            }
+        }
+    }
+
+    fn names(&self, name: &str, count: usize) -> Result<Vec<String>, DataError> {
+        let (path, array) = self.column(name, count)?;
+        let names = array.names().map_err(|reason| malformed(&path, reason))?;
+        match array.numbers() {
+            Ok(numbers) => note_numbers(&path, &numbers),
+            Err(_) => note_names(&path, &names),
+        }
+        match names.iter().position(String::is_empty) {
+            None => Ok(names),
+            Some(item) => Err(self.bad(name, item, "``".to_owned(), "a patient's name or number")),
+        }
+    }
+
     fn integers(&self, name: &str, count: usize) -> Result<Vec<i64>, DataError> {
-        let numbers = self.targets(name, count, 1)?;
+        let (path, array) = self.column(name, count)?;
+        let numbers = array.numbers().map_err(|reason| malformed(&path, reason))?;
+        note_numbers(&path, &numbers);
         let integer = |(item, number): (usize, f64)| match number.fract() {
             0.0 => Ok(number as i64),
             _ => Err(self.bad(name, item, number.to_string(), "an integer")),
@@ -202,8 +264,29 @@ impl ArraysConfig {
 
     fn open(&self, name: &str) -> Result<(PathBuf, Array), DataError> {
         let path = self.path(name);
+        let (file, _) = parts(&path);
+        if let Ok(false) = file.try_exists() {
+            let meant = beside(&file, Path::is_file)
+                .map_or(String::new(), |meant| format!("did you mean `{}`? ", meant.display()));
+            let help = format!("{meant}correct {}, which names it", self.keys_of(name));
+            return Err(DataError::NoTable { table: file, help });
+        }
         let array = Array::open(&path).map_err(|reason| malformed(&path, reason))?;
         Ok((path, array))
+    }
+
+    /// The keys that name an array.
+    fn keys_of(&self, name: &str) -> String {
+        let own = [
+            ("images", Some(self.images.as_str())),
+            ("patients", self.patients.as_deref()),
+            ("split", self.split.as_deref()),
+        ];
+        let own = own.into_iter().filter(|(_, own)| *own == Some(name));
+        let own = own.map(|(key, _)| format!("`{key}`"));
+        let targets = self.targets.iter().filter(|(_, target)| *target == name);
+        let targets = targets.map(|(head, _)| format!("`targets.{head}`"));
+        own.chain(targets).collect::<Vec<_>>().join(" and ")
     }
 
     fn bad(&self, name: &str, item: usize, value: String, expected: &'static str) -> DataError {

@@ -34,6 +34,13 @@ pub enum FaultPlace {
         /// The entry, where the last key is an array's.
         entry: Option<usize>,
     },
+    /// The last of these keys below `data`, or below `data.sources[source]`, and not its value.
+    Key {
+        /// The position of the source; none for a key directly below `data`.
+        source: Option<usize>,
+        /// The keys down to it.
+        keys: Vec<String>,
+    },
 }
 
 impl fmt::Display for FaultPlace {
@@ -42,6 +49,10 @@ impl fmt::Display for FaultPlace {
         match self {
             Self::Head { head } => write!(formatter, "heads[{head}].labels"),
             Self::Label { head, label } => write!(formatter, "heads[{head}].labels[{label}]"),
+            Self::Key { source, keys } => {
+                let (source, keys) = (*source, keys.clone());
+                write!(formatter, "{}", Self::Setting { source, keys, entry: None })
+            }
             Self::Setting { source, keys, entry } => {
                 write!(formatter, "data")?;
                 source.iter().try_for_each(|source| write!(formatter, ".sources[{source}]"))?;
@@ -86,18 +97,24 @@ pub(in crate::data) struct SettingFault {
     pub entry: Option<usize>,
     pub message: String,
     pub help: String,
+    /// Whether the last key is wrong, and not its value.
+    pub on_key: bool,
 }
 
 impl SettingFault {
     pub fn new(key: &str, message: impl Into<String>, help: impl Into<String>) -> Self {
         let (message, help) = (message.into(), help.into());
-        Self { keys: vec![key.to_owned()], entry: None, message, help }
+        Self { keys: vec![key.to_owned()], entry: None, message, help, on_key: false }
     }
 
     /// The fault as it stands in a configuration with that layout's table.
     pub fn below(self, source: Option<usize>, table: &str) -> Fault {
         let keys = std::iter::once(table.to_owned()).chain(self.keys).collect();
-        Fault::new(FaultPlace::Setting { source, keys, entry: self.entry }, self.message, self.help)
+        let place = match self.on_key {
+            true => FaultPlace::Key { source, keys },
+            false => FaultPlace::Setting { source, keys, entry: self.entry },
+        };
+        Fault::new(place, self.message, self.help)
     }
 }
 
@@ -142,6 +159,7 @@ pub(in crate::data) fn check_policies(uncertain: &Uncertain) -> Result<(), Setti
             Err(SettingFault {
                 keys: keys.map(str::to_owned).collect(),
                 entry: None,
+                on_key: false,
                 message: format!("a soft label cannot be drawn between {low} and {high}"),
                 help: "write two numbers from 0 to 1, the smaller first: `smooth = [0.55, 0.85]`"
                     .to_owned(),
@@ -173,6 +191,7 @@ pub(in crate::data) fn check_uncertain_labels(
             Err(SettingFault {
                 keys: vec!["uncertain".to_owned(), key.clone()],
                 entry: None,
+                on_key: true,
                 message: format!("there is no finding `{key}`"),
                 help: format!(
                     "{}write a finding, or `default` for those not named; {}",

@@ -314,8 +314,14 @@ mod tests {
     fn wrong_rows_are_named_by_file_line_and_column() {
         let good = "train/patient1/study1/view1_frontal.png,Male,1,Frontal,PA,0,0";
         let bad = |row: &str| said(read(&[good, row], &[]));
-        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal"), @"`root/train.csv`, line 3: the row has 4 columns, the header has 7");
-        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,PA,0,0,0"), @"`root/train.csv`, line 3: the row has 8 columns, the header has 7");
+        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal"), @"
+        `root/train.csv`, line 3: the row has 4 columns, the header has 7
+        put a field that holds the separator or a line break in quotation marks, and see that no row is cut off
+        ");
+        insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,PA,0,0,0"), @"
+        `root/train.csv`, line 3: the row has 8 columns, the header has 7
+        put a field that holds the separator or a line break in quotation marks, and see that no row is cut off
+        ");
         insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,PA,0,2.0"), @"`root/train.csv`, line 3, column `Fracture`: `2.0` is not 1 (positive), 0 (negative), -1 (uncertain) or nothing");
         insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,PA,NaN,0"), @"`root/train.csv`, line 3, column `Edema`: `NaN` is not 1 (positive), 0 (negative), -1 (uncertain) or nothing");
         insta::assert_snapshot!(bad("train/patient2/s/v.png,Male,1,Frontal,PA,-0.5,0"), @"`root/train.csv`, line 3, column `Edema`: `-0.5` is not 1 (positive), 0 (negative), -1 (uncertain) or nothing");
@@ -344,7 +350,7 @@ mod tests {
         let root = folder.path().join("root");
         fs::create_dir(&root).expect("is made");
         fs::write(root.join(TRAIN), latin).expect("is written");
-        insta::assert_snapshot!(said(read_table(&root, TRAIN, &[])), @"`root/train.csv`, line 3: it is not UTF-8 text (invalid utf-8: invalid UTF-8 in field 0 near byte index 1)");
+        insta::assert_snapshot!(said(read_table(&root, TRAIN, &[])), @"`root/train.csv`, line 3: it is not UTF-8 text (in column 1); save it as UTF-8 (in Excel \"CSV UTF-8\")");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! `[data.csv]`: any table with a row for each image, its columns named by the configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::check::SettingFault;
 use super::sheet::one_of;
 use super::{Column, Kind, Layout, List, Row, Vocabulary};
-use crate::data::config::{CsvConfig, Uncertain};
+use crate::config::written;
+use crate::data::config::{CsvConfig, Decimal, Uncertain};
 use crate::data::error::DataError;
 use crate::data::labels::nearest;
 use crate::data::table::{Table, TableRow};
@@ -38,7 +39,7 @@ impl Layout for CsvConfig {
                 }
             }
         }
-        Vocabulary::of(columns)
+        Vocabulary { place: "data.csv".to_owned(), ..Vocabulary::of(columns) }
     }
 
     fn configured_root(&self) -> Option<&Path> {
@@ -52,6 +53,24 @@ impl Layout for CsvConfig {
             header.retain(|column| !others.contains(&Some(column)));
             header
         }))
+    }
+
+    fn untold_patients(&self) -> Option<(&'static str, String)> {
+        if self.patient.is_some() {
+            return None;
+        }
+        let header = Table::header(&self.table, || self.missing()).unwrap_or_default();
+        let told = match header.iter().find(|column| names_patients(column)) {
+            Some(column) => format!(
+                "the table has `{column}`: if that tells patients apart, write `patient = {column:?}`"
+            ),
+            None => format!(
+                "write the column that tells them apart, or `patient = {:?}` where no two images are \
+                 of one patient",
+                self.image
+            ),
+        };
+        Some(("patient", told))
     }
 
     fn lists(&self) -> &[List] {
@@ -68,6 +87,7 @@ impl Layout for CsvConfig {
         wanted: &[List],
     ) -> Result<BTreeMap<List, Vec<Row>>, DataError> {
         let table = Table::read(&self.table, || self.missing())?;
+        let table = table.with_decimal_comma(self.decimal == Some(Decimal::Comma));
         let columns = self.find(&table, vocabulary, needed)?;
         let root = self.root();
         let mut lists: BTreeMap<List, Vec<Row>> =
@@ -113,7 +133,7 @@ impl Layout for CsvConfig {
         let help = "write `columns = { LABEL = \"column\" }`; for a `multiclass` head its name stands in \
                     place of a label";
         let fault = SettingFault::new("columns", message, meant.unwrap_or_default() + help);
-        Err(SettingFault { keys: vec!["columns".to_owned(), key.clone()], ..fault })
+        Err(SettingFault { keys: vec!["columns".to_owned(), key.clone()], on_key: true, ..fault })
     }
 
     fn check(&self) -> Result<(), SettingFault> {
@@ -126,6 +146,15 @@ impl Layout for CsvConfig {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a column of that name is likely to tell patients apart.
+fn names_patients(column: &str) -> bool {
+    let plain: String = column.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+    let who = ["patient", "subject", "participant", "person"];
+    let rest = who.iter().find_map(|who| plain.strip_prefix(who));
+    matches!(plain.as_str(), "mrn" | "pid")
+        || matches!(rest, Some("" | "s" | "id" | "ids" | "key" | "name" | "no" | "nr" | "number"))
 }
 
 impl CsvConfig {
@@ -144,8 +173,12 @@ impl CsvConfig {
         names.extend(self.patient.as_deref());
         names.extend(self.split.as_deref());
         names.extend(needed.iter().map(|at| vocabulary.columns[*at].sources[0].as_str()));
-        table
-            .columns(&names, "write the columns' names under `[data.csv]` as the table has them")?;
+        table.columns(&names, |missing| {
+            let asked = |name: &String| self.asked_for(name, table, vocabulary, needed);
+            one_column(table, vocabulary, needed, missing).unwrap_or_else(|| {
+                missing.iter().take(MOST_ASKED).map(asked).collect::<Vec<_>>().join("; ")
+            })
+        })?;
         let place = |name: &str| table.column(name);
         Ok(Columns {
             image: place(&self.image).unwrap_or_default(),
@@ -154,10 +187,86 @@ impl CsvConfig {
             values: vocabulary
                 .columns
                 .iter()
-                .map(|column| (place(&column.sources[0]), &column.kind))
+                .map(|column| (place(&column.sources[0]), column))
                 .collect(),
+            vocabulary,
         })
     }
+
+    /// For a column that the table lacks: the key or the head that asks for it, and what may be meant.
+    fn asked_for(
+        &self,
+        name: &str,
+        table: &Table,
+        vocabulary: &Vocabulary,
+        needed: &[usize],
+    ) -> String {
+        let place = &vocabulary.place;
+        let meant = nearest(name, &table.names().collect::<Vec<_>>());
+        let did_you_mean =
+            meant.map_or(String::new(), |meant| format!(": did you mean `{meant}`?"));
+        let own = [
+            ("image", Some(&self.image)),
+            ("patient", self.patient.as_ref()),
+            ("split", self.split.as_ref()),
+        ];
+        if let Some((key, _)) = own.iter().find(|(_, own)| own.is_some_and(|own| own == name)) {
+            return format!("`{place}.{key}` names `{name}`{did_you_mean}");
+        }
+        let columns = needed.iter().map(|at| &vocabulary.columns[*at]);
+        let Some(column) = columns.into_iter().find(|column| column.sources[0] == name) else {
+            return String::new();
+        };
+        let (head, label) = (column.head.as_deref().unwrap_or_default(), &column.label);
+        let (what, classes) = match &column.kind {
+            Kind::Classes(classes) => (format!("the head `{head}`"), classes.as_slice()),
+            _ => (format!("the label `{label}` of the head `{head}`"), &[][..]),
+        };
+        if name != label {
+            return format!("`{place}.columns` names `{name}` for {what}{did_you_mean}");
+        }
+        if let (Some(ours), Some((source, _))) =
+            (vocabulary.renamed.get(label), place.rsplit_once('.'))
+        {
+            return format!("`{source}.labels` names `{name}` for `{ours}`{did_you_mean}");
+        }
+        let classes: Vec<&str> = classes.iter().map(String::as_str).collect();
+        let column = table.column_with(&classes).map(|(column, _)| column).or(meant);
+        let write = |column: &str| {
+            format!("write `columns = {{ {} = {column:?} }}` under `{place}`", written(label))
+        };
+        match column {
+            Some(column) => format!(
+                "{what} is read from the column of its name: did you mean `{column}`? Then {}",
+                write(column)
+            ),
+            None => format!(
+                "{what} is read from the column of its name; where it has another, {}",
+                write("…")
+            ),
+        }
+    }
+}
+
+/// Columns that the table lacks and whose keys are named; more are like these.
+const MOST_ASKED: usize = 2;
+
+/// What is said where labels have no column each, and one column holds them as classes.
+fn one_column(
+    table: &Table,
+    vocabulary: &Vocabulary,
+    needed: &[usize],
+    missing: &[String],
+) -> Option<String> {
+    let columns = needed.iter().map(|at| &vocabulary.columns[*at]);
+    let findings = columns
+        .filter(|column| column.kind == Kind::Finding && missing.contains(&column.sources[0]));
+    let findings: Vec<&str> = findings.map(|column| column.label.as_str()).collect();
+    let (column, class) = table.column_with(&findings)?;
+    Some(format!(
+        "the column `{column}` holds `{class}` as a class: a head that is read from such a column has \
+         `task = \"multiclass\"`, and is named `{column}` or has `columns = {{ NAME = {column:?} }}`"
+    ))
 }
 
 /// Where the columns stand in the table.
@@ -166,7 +275,8 @@ struct Columns<'a> {
     patient: Option<usize>,
     split: Option<usize>,
     /// For each column of the vocabulary.
-    values: Vec<(Option<usize>, &'a Kind)>,
+    values: Vec<(Option<usize>, &'a Column)>,
+    vocabulary: &'a Vocabulary,
 }
 
 impl Columns<'_> {
@@ -176,6 +286,10 @@ impl Columns<'_> {
             "train" | "training" => Ok(List::Train),
             "valid" | "validation" | "val" | "validate" | "dev" => Ok(List::Validation),
             "test" => Ok(List::Test),
+            "" => {
+                let help = "fill it in for every row, or remove `split` from the configuration";
+                Err(row.bad(column, EXPECTED_SPLIT).helped(help))
+            }
             _ => Err(row.bad(column, EXPECTED_SPLIT)),
         }
     }
@@ -183,17 +297,20 @@ impl Columns<'_> {
     fn row(&self, table: &Table, row: &TableRow<'_>, root: &Path) -> Result<Row, DataError> {
         let file = row.at(self.image);
         if file.is_empty() {
-            return Err(row.bad(self.image, "the path of an image"));
+            let help = "write the image's path, or remove the row";
+            return Err(row.bad(self.image, "the path of an image").helped(help));
         }
         let patient = match self.patient {
             Some(column) if row.at(column).is_empty() => {
-                return Err(row.bad(column, "a patient's name or number"));
+                let help = "fill it in, remove the row, or remove `patient` from the configuration: \
+                            each image then is a patient of its own";
+                return Err(row.bad(column, "a patient's name or number").helped(help));
             }
             Some(column) => row.at(column),
             None => file,
         };
-        let value = |&(column, kind): &(Option<usize>, &Kind)| match column {
-            Some(column) => value(row, column, kind),
+        let value = |&(place, column): &(Option<usize>, &Column)| match place {
+            Some(place) => value(row, place, column, self.vocabulary),
             None => Ok(f32::NAN),
         };
         Ok(Row {
@@ -208,17 +325,56 @@ impl Columns<'_> {
 }
 
 /// The field as a number; NaN where it says that nothing is known.
-fn value(row: &TableRow<'_>, column: usize, kind: &Kind) -> Result<f32, DataError> {
-    match kind {
-        Kind::Finding => match row.at(column).to_lowercase().as_str() {
+fn value(
+    row: &TableRow<'_>,
+    place: usize,
+    column: &Column,
+    vocabulary: &Vocabulary,
+) -> Result<f32, DataError> {
+    match &column.kind {
+        Kind::Finding => match row.at(place).to_lowercase().as_str() {
             "true" => Ok(1.0),
             "false" => Ok(0.0),
-            _ => row.number(column, EXPECTED_LABEL, |label| {
-                label == -1.0 || (0.0..=1.0).contains(&label)
-            }),
+            word => {
+                let allowed = |label| label == -1.0 || (0.0..=1.0).contains(&label);
+                row.number(place, EXPECTED_LABEL, allowed).map_err(|error| match means(word) {
+                    Some(number) => error.helped(format!("write {number} in its place")),
+                    None => error,
+                })
+            }
         },
-        Kind::Number => row.number(column, "a number or nothing", f32::is_finite),
-        Kind::Classes(classes) => class(row, column, classes),
+        Kind::Number => row.number(place, "a number or nothing", f32::is_finite),
+        Kind::Classes(classes) => class(row, place, column, classes, vocabulary),
+    }
+}
+
+/// What a word for yes or no, in small letters, is written as: spreadsheets have those of their
+/// language.
+fn means(word: &str) -> Option<u8> {
+    const YES: [&str; 14] = [
+        "yes",
+        "y",
+        "positive",
+        "wahr",
+        "ja",
+        "j",
+        "vrai",
+        "oui",
+        "verdadero",
+        "sí",
+        "si",
+        "vero",
+        "sì",
+        "waar",
+    ];
+    const NO: [&str; 12] = [
+        "no", "n", "negative", "falsch", "nein", "faux", "non", "falso", "nee", "não", "onwaar",
+        "nei",
+    ];
+    match word {
+        word if YES.contains(&word) => Some(1),
+        word if NO.contains(&word) => Some(0),
+        _ => None,
     }
 }
 
@@ -227,22 +383,70 @@ const MANY: usize = 20;
 
 /// The number of the class. A head may well have a class `None`, so that classes are looked for before
 /// what stands for "unknown".
-fn class(row: &TableRow<'_>, column: usize, classes: &[String]) -> Result<f32, DataError> {
-    let text = row.at(column);
+fn class(
+    row: &TableRow<'_>,
+    place: usize,
+    column: &Column,
+    classes: &[String],
+    vocabulary: &Vocabulary,
+) -> Result<f32, DataError> {
+    let text = row.at(place);
     if let Some(class) = classes.iter().position(|class| class == text) {
         return Ok(class as f32);
     }
-    if row.is_unknown(column) {
+    if row.is_unknown(place) {
         return Ok(f32::NAN);
     }
+    let shown = classes.iter().map(|class| match vocabulary.renamed.get(class) {
+        Some(ours) => format!("`{ours}` as `{class}`"),
+        None => format!("`{class}`"),
+    });
+    let expected = format!("one of the head's labels ({}) or nothing", listed(shown));
+    let own: Vec<&str> = classes
+        .iter()
+        .filter(|class| !vocabulary.renamed.contains_key(*class))
+        .map(String::as_str)
+        .collect();
+    let head = column.head.as_deref().unwrap_or_default();
+    let is_decimal = text.strip_suffix(".0").filter(|whole| own.contains(whole));
+    if let Some(whole) = is_decimal {
+        let help = format!(
+            "it is what pandas writes of `{whole}` in a column with blanks: save the column as integers \
+             (`astype(\"Int64\")`), or write the head's labels as the table has them"
+        );
+        return Err(row.bad(place, expected).helped(help));
+    }
+    let source = vocabulary.place.rsplit_once("].").filter(|_| !own.is_empty());
+    if let Some((source, _)) = source {
+        let ours = match own.as_slice() {
+            [only] => Some(*only),
+            own => nearest(text, own),
+        };
+        let help = format!(
+            "where that is what this data set calls a class, write `labels = {{ {} = {text:?} }}` under \
+             `{source}]`",
+            ours.map_or_else(|| "CLASS".to_owned(), written)
+        );
+        return Err(row.bad(place, expected).helped(help));
+    }
+    let mut known: HashSet<&str> = classes.iter().map(String::as_str).collect();
+    let others = row.all(place).map(|row| row.at(place)).filter(|other| known.insert(other));
+    let others: Vec<String> = others.map(|other| format!("`{other}`")).collect();
+    let fields = if others.len() > 1 { "these fields" } else { "the field" };
+    let help = format!(
+        "correct {fields}, add {} to `labels` of the head `{head}`, or leave {fields} empty (the class \
+         is then unknown)",
+        listed(others.into_iter())
+    );
     let all: Vec<&str> = classes.iter().map(String::as_str).collect();
-    let shown: Vec<String> = all.iter().take(MANY).map(|class| format!("`{class}`")).collect();
-    let more = match classes.len().saturating_sub(MANY) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let expected = format!("one of the head's labels ({}{more}) or nothing", shown.join(", "));
-    Err(row.bad(column, one_of(&expected, text, &all)))
+    Err(row.bad(place, one_of(&expected, text, &all)).helped(help))
+}
+
+/// The first of them, and how many more there are.
+fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(MANY);
+    let shown = names.take(MANY).collect::<Vec<_>>().join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
 #[cfg(test)]
@@ -383,5 +587,66 @@ e.png,p4,train,0.25,,60
         insta::assert_snapshot!(with("VAL", "later"), @"`t.csv`, line 4, column `part`: `later` is not train, valid (or validation, val, validate, dev) or test");
         insta::assert_snapshot!(with("a.png", ""), @"`t.csv`, line 2, column `file`: `` is not the path of an image");
         insta::assert_snapshot!(with("p4", ""), @"`t.csv`, line 6, column `who`: `` is not a patient's name or number");
+    }
+
+    /// The message and what to do, of a table with these heads.
+    fn told(table: &str, settings: &str, heads: &[&str]) -> String {
+        let folder = tempfile::tempdir().expect("is made");
+        let path = folder.path().join("t.csv");
+        fs::write(&path, table).expect("is written");
+        let config: CsvConfig =
+            toml::from_str(&format!("table = {path:?}\n{settings}")).expect("reads");
+        let heads: Vec<HeadConfig> =
+            heads.iter().map(|head| toml::from_str(head).expect("reads")).collect();
+        let vocabulary = config.vocabulary(&heads);
+        let needed: Vec<usize> = (0..vocabulary.columns.len()).collect();
+        let error = config.read(&vocabulary, &needed, &[List::Train]).expect_err("is refused");
+        let help = error.help().unwrap_or_else(|| panic!("no help: {error}"));
+        format!("{error}\n{help}").replace(&format!("{}/", folder.path().display()), "")
+    }
+
+    const CLASSES: &str = "file,patient_id,diagnosis\na.png,p1,normal\nb.png,p2,effusion\n\
+        c.png,p2,mass\nd.png,p3,normal\n";
+    const DIAGNOSIS: &str =
+        "name = 'diagnosis'\ntask = 'multiclass'\nlabels = ['normal', 'pneumonia']";
+
+    #[test]
+    fn a_column_that_is_missing_is_told_with_who_asks_for_it_and_what_may_be_meant() {
+        let of = |settings: &str, head: &str| told(CLASSES, settings, &[head]);
+        let all = [
+            of("image = 'files'", DIAGNOSIS),
+            of("image = 'file'\npatient = 'patient'", DIAGNOSIS),
+            of("image = 'file'\nsplit = 'use'", DIAGNOSIS),
+            of("image = 'file'", &DIAGNOSIS.replace("'diagnosis'", "'diagnose'")),
+            of("image = 'file'", &DIAGNOSIS.replace("'diagnosis'", "'what'")),
+            of("image = 'file'\ncolumns = { diagnosis = 'diagnoses' }", DIAGNOSIS),
+            of("image = 'file'", "name = 'f'\ntask = 'multilabel'\nlabels = ['Edema']"),
+            of(
+                "image = 'file'",
+                "name = 'f'\ntask = 'multilabel'\nlabels = ['a', 'normal', 'mass']",
+            ),
+        ];
+        insta::assert_snapshot!(all.join("\n\n"));
+    }
+
+    #[test]
+    fn a_field_that_means_nothing_is_told_with_what_to_do() {
+        let grade = "name = 'grade'\ntask = 'multiclass'\nlabels = ['0', '1', '2']";
+        let effusion = "name = 'effusion'\ntask = 'binary'\nlabels = ['effusion']";
+        let of = |table: &str, settings: &str, head: &str| {
+            told(table, &format!("image = 'file'\n{settings}"), &[head])
+        };
+        let all = [
+            of(CLASSES, "", DIAGNOSIS),
+            of("file,grade\na.png,1.0\nb.png,\n", "", grade),
+            of("file,effusion\na.png,1\nb.png,WAHR\n", "", effusion),
+            of("file,effusion\na.png,1\nb.png,nein\n", "", effusion),
+            of("file,who,effusion\na.png,,1\n", "patient = 'who'", effusion),
+            of("file,use,effusion\na.png,,1\n", "split = 'use'", effusion),
+            of("file,effusion\n,1\n", "", effusion),
+            of("file;effusion\na;0,5\n", "", effusion),
+            of("file,effusion\na\n", "", effusion),
+        ];
+        insta::assert_snapshot!(all.join("\n\n"));
     }
 }

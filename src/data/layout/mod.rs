@@ -54,6 +54,17 @@ pub(super) trait Layout {
         Ok(())
     }
 
+    /// Where the configuration could say what tells patients apart, and does not: the key that would,
+    /// and what to write. Reads the table's header.
+    fn untold_patients(&self) -> Option<(&'static str, String)> {
+        None
+    }
+
+    /// What is odd about the images, told by a look at a few of them.
+    fn odd_images(&self, _image: &ImageConfig) -> Option<String> {
+        None
+    }
+
     /// The lists that the data set's authors drew up. Pure.
     fn lists(&self) -> &[List];
 
@@ -192,11 +203,22 @@ pub(super) struct Vocabulary {
     pub targets: Option<Vec<String>>,
     /// The columns of its table that no head reads, where the table says which there are.
     pub unread: Vec<String>,
+    /// The keys that it is configured by, such as `data.csv`; for messages.
+    pub place: String,
+    /// The labels and classes that the configuration renames: what this data set calls them, and what
+    /// the heads do; for messages.
+    pub renamed: BTreeMap<String, String>,
 }
 
 impl Vocabulary {
     pub fn of(columns: Vec<Column>) -> Self {
-        Self { columns, targets: None, unread: Vec::new() }
+        Self {
+            columns,
+            targets: None,
+            unread: Vec::new(),
+            place: String::new(),
+            renamed: BTreeMap::new(),
+        }
     }
 
     /// The columns of their tables that the columns at `places` are read from.

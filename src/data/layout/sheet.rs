@@ -227,7 +227,8 @@ impl Fields<'_> {
             line: self.line,
             column: column.to_owned(),
             value: value.to_owned(),
-            expected: expected.into(),
+            expected: expected.into().into_boxed_str(),
+            help: None,
         }
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Table {
     path: Arc<Path>,
     header: Vec<String>,
     records: Vec<Record>,
+    /// Whether its numbers have a decimal comma.
+    decimal_comma: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,8 +57,8 @@ impl Format {
 }
 
 impl Table {
-    /// Reads a table whose first line names its columns. Fields are trimmed, empty lines passed
-    /// over.
+    /// Reads a table whose first line names its columns. Fields are trimmed, lines without a single
+    /// field that is not empty passed over.
     ///
     /// `missing` says what to do when there is no such file.
     ///
@@ -76,7 +78,14 @@ impl Table {
             let reason = "it has no row below its header".to_owned();
             return Err(DataError::NoImages { table: path.to_owned(), reason });
         }
-        Ok(Self { path: shared, header, records })
+        Ok(Self { path: shared, header, records, decimal_comma: false })
+    }
+
+    /// The same, read with a decimal comma where `comma` is true. The numbers of a Parquet file are no
+    /// text, and have none.
+    pub fn with_decimal_comma(self, comma: bool) -> Self {
+        let is_text = matches!(Format::of(&self.path), Some(Format::Text { .. }));
+        Self { decimal_comma: comma && is_text, ..self }
     }
 
     /// The names of a table's columns; its rows are not read.
@@ -102,11 +111,29 @@ impl Table {
         self.header.iter().position(|column| column == name)
     }
 
-    /// The places of columns that must be there; `help` says what to do where they are not.
+    /// The names of the columns.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.header.iter().map(String::as_str)
+    }
+
+    /// The first column that has one of `texts` in one of its fields, and that text.
+    pub fn column_with<'a>(&'a self, texts: &[&str]) -> Option<(&'a str, &'a str)> {
+        let columns = self.header.iter().enumerate();
+        columns.into_iter().find_map(|(place, name)| {
+            let fields = self.records.iter().map(|record| record.fields[place].as_str());
+            Some((name.as_str(), fields.into_iter().find(|field| texts.contains(field))?))
+        })
+    }
+
+    /// The places of columns that must be there; `help` says what to do where some are not.
     ///
     /// # Errors
     /// Names all that are missing.
-    pub fn columns(&self, names: &[&str], help: &str) -> Result<Vec<usize>, DataError> {
+    pub fn columns(
+        &self,
+        names: &[&str],
+        help: impl FnOnce(&[String]) -> String,
+    ) -> Result<Vec<usize>, DataError> {
         let places: Vec<Option<usize>> = names.iter().map(|name| self.column(name)).collect();
         let mut missing: Vec<String> = Vec::new();
         for (name, _) in names.iter().zip(&places).filter(|(_, place)| place.is_none()) {
@@ -118,7 +145,7 @@ impl Table {
             return Ok(places.into_iter().flatten().collect());
         }
         let found = self.header.clone();
-        let (table, help) = (self.path.to_path_buf(), help.to_owned());
+        let (table, help) = (self.path.to_path_buf(), help(&missing));
         Err(DataError::MissingColumns { table, missing, found, help })
     }
 
@@ -168,14 +195,32 @@ impl<'a> TableRow<'a> {
         }
         let text = self.at(column);
         let with_point = text.replacen(',', ".", 1);
-        match (text.parse(), with_point.parse::<f32>()) {
+        let numbers = (text.parse::<f32>(), with_point.parse::<f32>());
+        if self.table.decimal_comma {
+            return match numbers {
+                (_, Ok(number)) if allowed(number) && !text.contains('.') => Ok(number),
+                (Ok(_), _) if text.contains('.') => {
+                    let help = "under `decimal = \",\"` every number has a decimal comma";
+                    Err(self.bad(column, expected).helped(help))
+                }
+                _ => Err(self.bad(column, expected)),
+            };
+        }
+        match numbers {
             (Ok(number), _) if allowed(number) => Ok(number),
             (Err(_), Ok(_)) => {
                 let hint = "numbers are written with a decimal point";
-                Err(self.bad(column, format!("{expected}; {hint}: `{with_point}`")))
+                let help = "where all numbers of the table have a comma, write `decimal = \",\"` \
+                            beside `table`";
+                Err(self.bad(column, format!("{expected}; {hint}: `{with_point}`")).helped(help))
             }
             _ => Err(self.bad(column, expected)),
         }
+    }
+
+    /// All rows of the table whose field in `column` is known.
+    pub fn all(&self, column: usize) -> impl Iterator<Item = TableRow<'a>> {
+        self.table.rows().filter(move |row| !row.is_unknown(column))
     }
 
     /// Says that the field in `column` means nothing.
@@ -185,13 +230,21 @@ impl<'a> TableRow<'a> {
             line: self.record.line,
             column: self.table.header[column].clone(),
             value: self.at(column).to_owned(),
-            expected: expected.into(),
+            expected: expected.into().into_boxed_str(),
+            help: None,
         }
     }
 }
 
 fn format(path: &Path) -> Result<Format, DataError> {
-    let reason = "its name ends in none of .csv, .csv.gz, .tsv, .tsv.gz and .parquet";
+    let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    let reason = match ending.as_str() {
+        "xlsx" | "xlsm" | "xls" | "ods" | "numbers" => {
+            "it is a spreadsheet's own file; save the table as CSV (in Excel \"CSV UTF-8\"), and write \
+             the name of that file"
+        }
+        _ => "its name ends in none of .csv, .csv.gz, .tsv, .tsv.gz and .parquet",
+    };
     Format::of(path).ok_or_else(|| malformed(path, None, reason))
 }
 

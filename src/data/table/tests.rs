@@ -73,12 +73,12 @@ fn gzipped(bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn wrong_tables_are_named_by_file_and_line() {
-    insta::assert_snapshot!(said("t.xlsx", b"PK"), @"`t.xlsx`: its name ends in none of .csv, .csv.gz, .tsv, .tsv.gz and .parquet");
+    insta::assert_snapshot!(said("t.doc", b"PK"), @"`t.doc`: its name ends in none of .csv, .csv.gz, .tsv, .tsv.gz and .parquet");
     insta::assert_snapshot!(said("t.csv", b""), @"`t.csv`: the file is empty");
     insta::assert_snapshot!(said("t.csv", b"a,b\n"), @"`t.csv` leaves no image: it has no row below its header");
     insta::assert_snapshot!(said("t.csv", b"a,b,a\n1,2,3\n"), @"`t.csv`, line 1: two columns are called `a`");
     insta::assert_snapshot!(said("t.tsv", b"a\tb\n1\t2\n3\n"), @"`t.tsv`, line 3: the row has 1 column, the header has 2");
-    insta::assert_snapshot!(said("t.csv", b"a,b\n1,\xFC\n"), @"`t.csv`, line 2: it is not UTF-8 text (invalid utf-8: invalid UTF-8 in field 1 near byte index 0)");
+    insta::assert_snapshot!(said("t.csv", b"a,b\n1,\xFC\n"), @r#"`t.csv`, line 2: it is not UTF-8 text (in column `b`); save it as UTF-8 (in Excel "CSV UTF-8")"#);
     insta::assert_snapshot!(said("t.csv.gz", b"a,b\n1,2\n"), @"`t.csv.gz`: it does not unpack (unexpected end of file)");
     let packed = gzipped("a,b\n".repeat(5000).as_bytes());
     insta::assert_snapshot!(said("t.csv.gz", &packed[..packed.len() - 9]), @"`t.csv.gz`: it does not unpack (incomplete deflate stream)");
@@ -99,8 +99,11 @@ fn a_missing_table_says_what_to_do() {
 fn columns_that_are_missing_are_all_named_once() {
     let (_folder, path) = written("t.csv", b"a,b\n1,2\n");
     let table = Table::read(&path, String::new).expect("reads");
-    assert_eq!(table.columns(&["b", "a", "b"], "").expect("are there"), [1, 0, 1]);
-    let error = table.columns(&["c", "a", "d", "c"], "").expect_err("are missing").to_string();
+    assert_eq!(table.columns(&["b", "a", "b"], |_| String::new()).expect("are there"), [1, 0, 1]);
+    let help = |missing: &[String]| missing.join("+");
+    let error = table.columns(&["c", "a", "d", "c"], help).expect_err("are missing");
+    assert_eq!(error.help().as_deref(), Some("c+d"));
+    let error = error.to_string();
     assert!(error.ends_with("the columns `c`, `d` are missing (found: a, b)"), "{error}");
 }
 
@@ -175,6 +178,67 @@ fn a_decimal_comma_is_named() {
     };
     assert!(said(0).ends_with("line 2, column `b`: `31,5` is not a number or nothing; numbers are written with a decimal point: `31.5`"), "{}", said(0));
     assert!(said(1).ends_with("`x,y` is not a number or nothing"), "{}", said(1));
+}
+
+#[test]
+fn what_excel_saves_is_read_or_named() {
+    let utf_16 = "a;b\n1;ä\n".encode_utf16().flat_map(u16::to_le_bytes);
+    let utf_16: Vec<u8> = [0xFF, 0xFE].into_iter().chain(utf_16).collect();
+    let told = [
+        said("t.xlsx", b"PK"),
+        said(
+            "t.csv",
+            "Größe;b\n1;2\n".encode_utf16().map(|c| c as u8).collect::<Vec<_>>().as_slice(),
+        ),
+        said("t.csv", &utf_16),
+    ];
+    insta::assert_snapshot!(told.join("\n"));
+    let expected =
+        (vec!["image".to_owned(), "Age".to_owned()], vec!["a.png".into(), "31,5".into()]);
+    for separator in [";", "\t", ","] {
+        let table = format!(
+            "sep={separator}\r\nimage{separator}Age\r\na.png{separator}\"31,5\"\r\n{separator}\r\n"
+        );
+        for name in ["t.csv", "t.tsv"] {
+            assert_eq!(read(name, &table), expected, "{name} {table:?}");
+        }
+    }
+    let (_folder, path) = written("t.csv", b"sep=;\na;b\n1;2\n;\n;;;\n3;4\n;\n");
+    let table = Table::read(&path, String::new).expect("reads");
+    let rows: Vec<_> = table.rows().map(|row| (row.line(), row.at(0), row.at(1))).collect();
+    assert_eq!(rows, [(3, "1", "2"), (6, "3", "4")]);
+}
+
+#[test]
+fn a_decimal_comma_is_read_where_it_is_told_of() {
+    let text = b"a;b\n1;31,5\n2;-0,25\n3;7\n4;1.5\n5;1,2,3\n6;NA\n";
+    let (_folder, path) = written("t.csv", text);
+    let table = Table::read(&path, String::new).expect("reads").with_decimal_comma(true);
+    let number = |row: usize| {
+        let row = table.rows().nth(row).expect("is there");
+        row.number(1, "a number or nothing", f32::is_finite)
+    };
+    let numbers: Vec<f32> = (0..3).map(|row| number(row).expect("a number")).collect();
+    assert_eq!(numbers, [31.5, -0.25, 7.0]);
+    assert!(number(5).expect("is unknown").is_nan());
+    let point = number(3).expect_err("could be a thousand and a half");
+    assert_eq!(
+        point.help().as_deref(),
+        Some("under `decimal = \",\"` every number has a decimal comma")
+    );
+    number(4).expect_err("is no number");
+    // What a Parquet file holds as numbers has no comma.
+    let numbers = |comma| {
+        let table = Table::read(&fixture("labels.zstd.parquet"), String::new).expect("reads");
+        let table = table.with_decimal_comma(comma);
+        let fields = table.rows().flat_map(|row| {
+            (0..table.header.len()).map(move |column| {
+                row.number(column, "a number", f32::is_finite).ok().map(f32::to_bits)
+            })
+        });
+        fields.collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(true), numbers(false));
 }
 
 #[test]

@@ -22,11 +22,15 @@ pub(super) fn read(
     missing: impl FnOnce() -> String,
 ) -> Result<(Vec<String>, Vec<Record>), DataError> {
     let (mut reader, header) = begin(path, delimiter, gzipped, missing)?;
-    let unreadable = |error: csv::Error| said(path, error, gzipped);
+    let unreadable = |error: csv::Error| said_of(path, error, gzipped, &header);
     let mut records = Vec::new();
     let mut record = StringRecord::new();
     while reader.read_record(&mut record).map_err(unreadable)? {
         let line = line_of(&reader, &record);
+        // Spreadsheets write rows of separators alone below a table.
+        if record.iter().all(|field| field.trim().is_empty()) {
+            continue;
+        }
         if record.len() != header.len() {
             let (expected, found) = (header.len(), record.len());
             return Err(DataError::WrongRowLength {
@@ -49,6 +53,12 @@ pub(super) fn begin(
     missing: impl FnOnce() -> String,
 ) -> Result<(Reader, Vec<String>), DataError> {
     let (reader, header) = begin_with(path, delimiter, gzipped, missing)?;
+    if let Some(told) = told_delimiter(&header, delimiter) {
+        let (mut reader, _) = begin_with(path, told, gzipped, String::new)?;
+        let mut names = StringRecord::new();
+        reader.read_record(&mut names).map_err(|error| said(path, error, gzipped))?;
+        return Ok((reader, trimmed(&names)));
+    }
     match other_delimiter(&header).filter(|other| *other != delimiter) {
         None => Ok((reader, header)),
         Some(other) => begin_with(path, other, gzipped, String::new),
@@ -69,6 +79,19 @@ fn begin_with(
     match header.is_empty() {
         true => Err(malformed(path, None, "the file is empty")),
         false => Ok((reader, header)),
+    }
+}
+
+/// The separator that a first line says it is which names no columns, as Excel's `sep=;` does.
+fn told_delimiter(first: &[String], delimiter: u8) -> Option<u8> {
+    let text = first.first()?.to_lowercase();
+    match (text.strip_prefix("sep=")?.as_bytes(), first) {
+        ([told], [_]) => Some(*told),
+        // A tab is trimmed from a field.
+        ([], [_]) => Some(b'\t'),
+        // The line was split at the separator that it names.
+        ([], [_, others @ ..]) if others.iter().all(String::is_empty) => Some(delimiter),
+        _ => None,
     }
 }
 
@@ -109,9 +132,26 @@ fn trimmed(record: &StringRecord) -> Vec<String> {
 
 /// The error of a reader over what [`open`] gives.
 pub(in crate::data) fn said(path: &Path, error: csv::Error, gzipped: bool) -> DataError {
+    said_of(path, error, gzipped, &[])
+}
+
+/// The same where the names of the columns are known.
+fn said_of(path: &Path, error: csv::Error, gzipped: bool, header: &[String]) -> DataError {
     let line = error.position().map(csv::Position::line);
     let reason = match error.kind() {
-        csv::ErrorKind::Utf8 { err, .. } => format!("it is not UTF-8 text ({err})"),
+        csv::ErrorKind::Utf8 { .. } if !gzipped && is_utf_16(path) => {
+            "it is UTF-16 text (Excel's \"Unicode Text\"); save it as UTF-8 (in Excel \"CSV UTF-8\")"
+                .to_owned()
+        }
+        csv::ErrorKind::Utf8 { err, .. } => {
+            let column = match header.get(err.field()) {
+                Some(name) => format!("`{name}`"),
+                None => (err.field() + 1).to_string(),
+            };
+            format!(
+                "it is not UTF-8 text (in column {column}); save it as UTF-8 (in Excel \"CSV UTF-8\")"
+            )
+        }
         csv::ErrorKind::Io(source) if gzipped => format!("it does not unpack ({source})"),
         csv::ErrorKind::Io(_) => match error.into_kind() {
             csv::ErrorKind::Io(source) => return DataError::io("read", path)(source),
@@ -120,6 +160,13 @@ pub(in crate::data) fn said(path: &Path, error: csv::Error, gzipped: bool) -> Da
         _ => error.to_string(),
     };
     malformed(path, line, reason)
+}
+
+/// Whether a file begins with UTF-16's mark.
+fn is_utf_16(path: &Path) -> bool {
+    let mut mark = [0; 2];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut mark));
+    read.is_ok() && matches!(mark, [0xFF, 0xFE] | [0xFE, 0xFF])
 }
 
 /// Text whose every line ends in one line feed, the last too, so that lines can be counted; an

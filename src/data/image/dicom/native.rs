@@ -12,6 +12,14 @@ pub(super) fn decode(bytes: &[u8], header: &Header, swapped: bool) -> Result<Vec
     let halved = header.photometric == Photometric::YbrFull422;
     let count = if halved { header.width.div_ceil(2) * 4 * header.height } else { header.len() };
     let need = count * usize::from(header.allocated / 8);
+    // Less than a row is padding, as pydicom takes it; more is an image of another size.
+    if bytes.len() - bytes.len().min(need) >= (need / header.height.max(1)).max(2) {
+        let (width, height) = (header.width, header.height);
+        let found = bytes.len();
+        return Err(format!(
+            "it holds {found} bytes of pixels, and its Rows and Columns ({height}×{width}) take {need}"
+        ));
+    }
     let whole = bytes;
     let bytes = bytes.get(..need).ok_or_else(|| {
         format!("it is cut off: it holds {} of {need} bytes of pixels", bytes.len())

@@ -107,6 +107,13 @@ fn transforms_that_cannot_be_used_are_refused_by_name() {
 }
 
 #[test]
+fn more_pixels_than_rows_and_columns_are_refused() {
+    let plain = plain();
+    insta::assert_snapshot!(reason(&with(&plain, ROWS, b"US", &[5, 0])));
+    insta::assert_snapshot!(reason(&with(&plain, COLUMNS, b"US", &[1, 0])));
+}
+
+#[test]
 fn what_is_cut_off_or_malformed_is_refused_with_its_place() {
     let plain = plain();
     let (pixels, _) = place(&plain, PIXELS);
