@@ -40,6 +40,21 @@ fn the_committed_configurations_open_with_what_they_cost() {
     }
 }
 
+/// The documentation's own configurations are whole, and say no word of a key that there is not.
+#[test]
+fn the_configurations_of_the_examples_resolve() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let blocks: Vec<&str> = page.split("```toml\n").skip(1).collect();
+    assert_eq!(blocks.len(), 5);
+    for block in blocks {
+        let text = block.split("```").next().unwrap();
+        let plan = resolve(text, &[]).unwrap_or_else(|error| panic!("{error}"));
+        let name = text.strip_prefix("# ").unwrap().split(".toml").next().unwrap();
+        assert!(name.ends_with(&plan.run.name), "{name}");
+    }
+}
+
 #[test]
 fn googlenet_has_as_many_weights_as_the_one_released_with_caffe() {
     let (_, text) = committed().into_iter().find(|(name, _)| name.contains("googlenet")).unwrap();
