@@ -1,12 +1,13 @@
 //! Holds a parsed configuration against the shape it must have, and says what is wrong in the
 //! user's words at the place where it was written.
 
-use super::keys::{KeyPath, Step, written};
+use super::keys::{KeyPath, Step};
 use super::shape::{Key, Shape, Variant};
 use super::tree::{Entry, Node, Place, Problem, Value};
 use super::wording::{
     addition, found, list, names, nearest, offered, quoted, rewritten, wanted, with_settings,
 };
+use crate::screen::written;
 
 /// A configuration under check.
 pub(super) struct Conform<'a> {

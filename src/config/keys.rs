@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::screen::written;
+
 /// One step of a key path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
@@ -97,18 +99,6 @@ impl fmt::Display for KeyPath {
             }
         }
         Ok(())
-    }
-}
-
-/// A key as it must be written: in quotes unless it is letters, digits, `_` and `-` only.
-pub(crate) fn written(key: &str) -> String {
-    let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if !key.is_empty() && key.chars().all(bare) {
-        key.to_owned()
-    } else if key.contains(['"', '\\']) && !key.contains('\'') {
-        format!("'{key}'")
-    } else {
-        format!("\"{key}\"")
     }
 }
 

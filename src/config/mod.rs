@@ -22,8 +22,6 @@ mod twice;
 mod types;
 mod wording;
 
-pub(crate) use keys::written;
-
 pub use error::{ConfigError, Fault, Position};
 pub use grid::{Combination, Grid, load_grid, read_grid};
 pub use load::{Loaded, load, read};

@@ -5,9 +5,10 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{KeyPath, Step, written};
+use super::keys::{KeyPath, Step};
 use super::shape::Shape;
 use super::syntax::Explained;
+use crate::screen::written;
 
 /// What the parser says of `span` in `text`, explained, where a choice is given twice there.
 pub(super) fn explain(

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::{Combination, DevicePlan, HeadPlan, Plan};
-use crate::config::{Config, Fault, written};
+use crate::config::{Config, Fault};
 use crate::data::{
     self, DataConfig, FaultPlace, ImageConfig, SamplerFault, check_augment, check_labels,
     check_layouts, check_normalize,
@@ -13,6 +13,7 @@ use crate::loss;
 use crate::memory::{MicroBatch, NoAmount, OffloadConfig, PolicyFault, Precision};
 use crate::model::{ArchitectureFault, HeadConfig, MOST_LABELS, ModelConfig, Network, Task};
 use crate::optim::{self, check_clip_norm};
+use crate::screen::written;
 
 type Check = fn(&Config) -> Result<(), Fault>;
 

@@ -1,11 +1,13 @@
 //! What a person reads in a terminal: text and tables that fit its width, and counted things.
 
 mod count;
+mod key;
 mod lines;
 mod table;
 mod width;
 
 pub use count::{counted, thousands};
+pub use key::written;
 pub use lines::{side_by_side, wrapped};
 pub use table::{Column, Frame, Table};
 pub use width::{PAGE, stderr_columns, stdout_columns};

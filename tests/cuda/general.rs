@@ -293,7 +293,7 @@ fn assert_same(name: &str, model: impl Into<ModelConfig>, shape: [usize; 4]) {
         assert!(*error <= most, "{name}: {parameter} is off by {error:.1e}");
     }
     let again = train(&general, shape, &gpu, DType::F32);
-    assert!(ours == again, "{name}: two runs differ");
+    assert_same_bits(name, &ours, &again);
 }
 
 /// Small maps: where a number is rounded across 0, ReLU passes another gradient.
@@ -325,7 +325,7 @@ fn a_chain_with_dropout_gives_the_same_bits_twice() {
     let stages = network(dropping, shape).stages(&MemoryConfig::default(), &[]);
     let chain = chain(&stages, &gpu);
     let [first, second] = [0, 1].map(|_| train(&chain, shape, &gpu, DType::F32));
-    assert!(first == second);
+    assert_same_bits("dropout", &first, &second);
 }
 
 /// Networks with every kind of layer, and the images they are for.

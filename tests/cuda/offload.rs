@@ -71,7 +71,9 @@ fn agree(
             for _ in 0..3 {
                 let away = tree.clone().offloaded(&moves_saved);
                 let ours = bits(pass(&chain, &away, &images, store));
-                assert!(ours == plain, "{name}: {tree:?} {store:?}");
+                let differ = ours.iter().zip(&plain).filter(|(ours, plain)| ours != plain);
+                let differ: Vec<&str> = differ.map(|(ours, _)| ours.0.as_str()).collect();
+                assert!(differ.is_empty(), "{name}: {differ:?} under {tree:?}");
             }
         }
     }
@@ -102,7 +104,6 @@ fn offload_of_lists_of_layers_changes_no_bit_of_their_gradients() {
 }
 
 #[test]
-#[ignore = "seen to differ on a GPU; not known why, perhaps as Burn fuses what runs between products"]
 fn lists_of_layers_that_are_computed_again_give_the_same_bits() {
     lists_agree(policies);
 }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use super::check::SettingFault;
 use super::sheet::one_of;
 use super::{Column, Kind, Layout, List, Row, Vocabulary};
-use crate::config::written;
 use crate::data::config::{CsvConfig, Decimal, Uncertain};
 use crate::data::error::DataError;
 use crate::data::labels::nearest;
 use crate::data::table::{Table, TableRow};
 use crate::model::{HeadConfig, Task};
+use crate::screen::written;
 
 const EXPECTED_LABEL: &str =
     "1 or true (positive), 0 or false (negative), a number between, -1 (uncertain) or nothing";
