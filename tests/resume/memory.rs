@@ -18,17 +18,19 @@ impl Place {
         Self { folder: tempfile::tempdir().expect("a folder") }
     }
 
-    /// The configuration of a run with these settings. Its blocks are wide enough for a policy to
-    /// lower the peak.
+    /// The configuration of a run with these settings. Its model has many stages of one size, so that a
+    /// policy lowers the peak however much memory the threads take.
     fn config(&self, name: &str, memory: &str) -> PathBuf {
         let folder = self.folder.path().join(name);
         std::fs::create_dir(&folder).expect("is made");
         let data = self.folder.path().join("data");
         let path = support::write_config_with(&folder, &data, memory);
         let text = std::fs::read_to_string(&path).expect("is read");
-        let (narrow, wide) = ("growth = 4\nblocks = [2, 2]", "growth = 16\nblocks = [4, 4, 4]");
-        assert!(text.contains(narrow));
-        std::fs::write(&path, text.replace(narrow, wide)).expect("is written");
+        let densenet = "[model.densenet]\ngrowth = 4\nblocks = [2, 2]\nstem = 8\ndropout = 0.1\n";
+        assert!(text.contains(densenet));
+        let resnet =
+            "[model.resnet]\nform = \"cifar\"\nblock = \"basic\"\nblocks = [8]\nstem = 16\n";
+        std::fs::write(&path, text.replace(densenet, resnet)).expect("is written");
         path
     }
 
