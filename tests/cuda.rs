@@ -9,12 +9,14 @@ use trainer::memory::{
     Activation, Chain, DenseLayers, Member, MemoryConfig, Precision, Schedule, StageSpec, executor,
 };
 use trainer::model::{DensenetConfig, ModelConfig, Network, Norm};
-use trainer::ops::cuda::{Buffer, Gpu, Kernel, Sizes, Storage};
+use trainer::ops::gpu::{Buffer, Gpu, Kernel, Sizes, Storage};
 
 #[path = "cuda/ahead.rs"]
 mod ahead;
 #[path = "cuda/cube.rs"]
 mod cube;
+#[path = "cuda/footprint.rs"]
+mod footprint;
 #[path = "cuda/general.rs"]
 mod general;
 #[path = "cuda/offload.rs"]

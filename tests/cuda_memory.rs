@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use trainer::build::{Bench, resolve_device};
 use trainer::memory::measure::{Meter, PeakKind, mark, record};
 use trainer::memory::{OutOfMemory, check_allocated};
-use trainer::ops::cuda::{Buffer, Gpu, Storage};
+use trainer::ops::gpu::{Buffer, Gpu, Storage};
 
 const MIB: u64 = 1 << 20;
 

@@ -13,7 +13,7 @@ import sys
 
 import launch
 
-FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/cuda/kernels"))
+FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/gpu/kernels"))
 GEMM = "tiles channels gemm conv"
 HEADERS = {
     "pack_weights": "tiles", "reduce_partials": "", "norm_affine": "", "channel_statistics": "tiles channels",

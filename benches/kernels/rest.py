@@ -10,7 +10,7 @@ import time
 
 import launch
 
-FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/cuda/kernels"))
+FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/gpu/kernels"))
 HEADERS = {
     "channel_statistics": "tiles channels", "norm_affine": "", "channel_sums": "tiles channels",
     "input_gradient": "tiles channels", "norm_statistics": "tiles channels", "norm_apply": "tiles channels",

@@ -229,7 +229,7 @@ pub fn describe(device: &Device) -> String {
 /// Whether it is an NVIDIA GPU.
 pub fn is_gpu(device: &Device) -> bool {
     #[cfg(feature = "cuda")]
-    return crate::ops::cuda::Gpu::of(device).is_some();
+    return crate::ops::gpu::Gpu::of(device).is_some();
     #[cfg(not(feature = "cuda"))]
     {
         let _ = device;

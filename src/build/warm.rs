@@ -4,24 +4,21 @@
 use std::io::IsTerminal;
 use std::time::Instant;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::memory::{Activation, executor};
+#[cfg(feature = "cuda")]
+use crate::ops::gpu::{Compiler, Gpu, Kernel, sums_of_squares_kernel};
 use crate::plan::{Plan, Planner};
 
 /// Compiles what the plan's steps on a GPU launch and no earlier process has compiled, with a bar
 /// while it does.
 #[cfg(feature = "cuda")]
 pub(super) fn compile_kernels(plan: &Plan, planner: &Planner, device: &Device) {
-    use crate::ops::cuda::{Compiler, Gpu};
-
     let Some(gpu) = Gpu::of(device) else { return };
     let Some(compiler) = Compiler::new(&gpu) else { return };
-    let kernels = kernels(plan, planner, device);
-    gpu.release_unused();
     let progress = Progress::new();
-    let compiled = compiler.compile(&kernels, |done, all| progress.tell(done, all));
+    let compiled = compiler.compile(&kernels(plan, planner), |done, all| progress.tell(done, all));
     progress.end(compiled);
 }
 
@@ -31,27 +28,10 @@ pub(super) fn compile_kernels(_: &Plan, _: &Planner, _: &Device) {}
 
 /// The hand-written kernels that the plan's steps and evaluations launch.
 #[cfg(feature = "cuda")]
-fn kernels(plan: &Plan, planner: &Planner, device: &Device) -> Vec<crate::ops::cuda::Kernel> {
-    // Kernels take the number of images when they run.
-    let image = &plan.data.image;
-    let shape = [plan.train.batch_size.min(2), image.channels, image.size[0], image.size[1]];
-    let images = Activation::Map(Tensor::zeros(shape, device));
-    let mut kernels = crate::ops::cuda::rehearsal(|| {
-        // A chain of its own: what it keeps of a rehearsal is not what it should be.
-        let chain = super::chain(plan, planner, device);
-        let schedule = planner.strategy().schedule(1);
-        let outputs = |_, outputs: Activation| Activation::Outputs(outputs.into_outputs());
-        let result = executor::train(
-            &chain,
-            &schedule,
-            executor::StepKey::whole(0, 0),
-            |_| images.clone(),
-            outputs,
-        );
-        let _ = crate::optim::norm(&result.gradients);
-        executor::evaluate(&chain, images.clone());
-    });
+fn kernels(plan: &Plan, planner: &Planner) -> Vec<Kernel> {
+    let mut kernels = planner.kernels();
     kernels.extend(plan.train.optimizer.init([]).kernel());
+    kernels.push(sums_of_squares_kernel());
     kernels
 }
 

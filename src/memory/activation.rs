@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 use super::offload::Piece;
 
 #[cfg(feature = "cuda")]
-use crate::ops::cuda::DeviceMap;
+use crate::ops::gpu::DeviceMap;
 
 /// The value that one stage hands to the next, or the gradient with respect to it.
 #[derive(Debug, Clone)]

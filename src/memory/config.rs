@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::choice::{Choice, NoSettings};
 use crate::ops::MatmulPrecision;
+use crate::ops::gpu::Element;
 
 /// `[memory]`: how a training step fits in memory.
 ///
@@ -123,6 +124,11 @@ impl Precision {
             Self::Tf32 => MatmulPrecision::Tf32,
             Self::Fp32 | Self::Bf16 | Self::Fp16 | Self::Half => MatmulPrecision::Full,
         }
+    }
+
+    /// What a GPU's kernels compute with.
+    pub fn element(self) -> Element {
+        Element::of(self.activations(), self.matmul_precision())
     }
 
     /// Whether the loss is scaled, so that small gradients survive.

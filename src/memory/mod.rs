@@ -7,7 +7,6 @@ pub mod executor;
 pub mod fault;
 mod footprint;
 mod gradients;
-mod card;
 mod dry;
 pub mod measure;
 mod module;
@@ -24,7 +23,6 @@ pub mod statistics;
 mod strategy;
 
 pub use activation::{Activation, ActivationShape};
-pub use card::{Card, CardStage};
 pub use chain::Chain;
 pub use config::*;
 pub use dry::{DryAllocator, DryBuffer, DryId};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use burn::tensor::Tensor;
 
 #[cfg(feature = "cuda")]
-use crate::ops::cuda::{Buffer, Gpu};
+use crate::ops::gpu::{Buffer, Gpu};
 
 /// How CubeCL and the CUDA driver say that memory is exhausted.
 const WORDS: [&str; 7] = [

@@ -7,6 +7,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::offload::Piece;
 use super::{Activation, ActivationShape, Footprint, Gradients, Member, Pack, Pass, Target};
+use crate::ops::gpu::Kernel;
 
 /// Whether a stage keeps what its backward pass needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,6 +143,9 @@ pub trait StageSpec {
 
     /// What it costs for an input of this shape.
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint;
+
+    /// The hand-written kernels that it launches on a GPU for an input of this shape.
+    fn kernels(&self, input: &ActivationShape, on: &Target) -> Vec<Kernel>;
 
     /// The stage on `device`, its weights drawn from `seed`.
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage>;

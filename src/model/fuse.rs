@@ -51,12 +51,6 @@ pub struct ConvSizes {
 }
 
 impl ConvSizes {
-    /// Numbers of its weight.
-    pub fn weights(&self) -> usize {
-        let [input, output] = self.channels;
-        input * output * self.window.kernel * self.window.kernel
-    }
-
     /// Batch, height and width of the output for maps of batch, height and width `size`.
     pub fn output(&self, [batch, height, width]: [usize; 3]) -> [usize; 3] {
         [batch, self.window.output(height), self.window.output(width)]
@@ -100,7 +94,6 @@ pub struct ResidualSizes {
     pub stride: usize,
 }
 
-#[cfg(feature = "cuda")]
 impl ResidualSizes {
     /// Batch, height and width of what each convolution on the path reads, where the block reads maps
     /// of `size`.

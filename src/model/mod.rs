@@ -5,9 +5,7 @@ pub mod weights;
 mod architecture;
 mod config;
 mod densenet;
-#[cfg(feature = "cuda")]
 mod fused;
-mod fused_costs;
 mod fuse;
 mod heads;
 mod labels;

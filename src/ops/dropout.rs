@@ -36,8 +36,11 @@ fn mask<const D: usize>(
     // Of 2³² draws so many keep an element.
     let threshold = (keep * 2f64.powi(32)) as u32;
     #[cfg(feature = "cuda")]
-    if let Some(gpu) = super::cuda::Gpu::of(device) {
-        let mask = super::cuda::dropout_mask(&gpu, [shape[0], elements], threshold, key);
+    if let Some(gpu) = super::gpu::Gpu::of(device) {
+        use super::gpu::{Element, Kernels, dropout_mask};
+
+        let kernels = Kernels::shared(gpu.clone(), Element::F32);
+        let mask = dropout_mask(&kernels, [shape[0], elements], threshold, key);
         return gpu.tensor(&mask, shape);
     }
     let mut values = Vec::with_capacity(shape[0] * elements);

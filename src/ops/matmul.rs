@@ -37,8 +37,8 @@ pub fn convolution(
 ) -> Tensor<4> {
     let dtype = map.dtype();
     #[cfg(feature = "cuda")]
-    if let Some(general) = super::cuda::General::of(&map, precision, window) {
-        return general.forward(map, weight.cast(dtype));
+    if let Some(general) = super::gpu::General::of(&map, precision, window) {
+        return general.forward_tensors(map, weight.cast(dtype));
     }
     // Burn adds up 16-bit products in 16 bits for some shapes; a GPU's tensor cores use 32.
     let computed = accumulation_dtype(dtype);
@@ -59,8 +59,8 @@ pub fn convolution_gradients(
     let (shapes, dtype) = ([map.dims(), weight.dims()], weight.dtype());
     let weight = asked.then(|| weight.cast(gradient.dtype()));
     #[cfg(feature = "cuda")]
-    if let Some(general) = super::cuda::General::of(&map, precision, window) {
-        let (of_map, of_weight) = general.backward(shapes, map, weight, gradient);
+    if let Some(general) = super::gpu::General::of(&map, precision, window) {
+        let (of_map, of_weight) = general.backward_tensors(shapes, map, weight, gradient);
         return (of_map, of_weight.cast(dtype));
     }
     #[cfg(feature = "cpu")]
@@ -154,7 +154,7 @@ pub fn bias_gradient<const D: usize>(gradient: Tensor<D>, dtype: DType) -> Tenso
 /// kernels are ours, and for 16-bit numbers, which are to be added up in 32 bits.
 fn runs_as_convolution(input: &Tensor<2>) -> bool {
     #[cfg(feature = "cuda")]
-    if super::cuda::Gpu::of(&input.device()).is_some() {
+    if super::gpu::Gpu::of(&input.device()).is_some() {
         return true;
     }
     super::is_16bit(input.dtype())

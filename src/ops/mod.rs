@@ -1,11 +1,12 @@
 //! Operations that Burn lacks or is slow at.
 //!
 //! They take tensors of any device: on the CPU they run Burn's own operations, on CUDA the kernels in
-//! [`cuda`], on which the fused stages run as well.
+//! [`gpu`], on which the fused stages run as well.
 
 mod after_backward;
 mod dropout;
 mod dtype;
+pub mod gpu;
 mod inner_product;
 mod matmul;
 mod norm;
@@ -26,6 +27,3 @@ pub use norm::{batch_norm, batch_norm_evaluation, group_norm};
 pub use pool::{avg_pool, global_pool};
 pub use sum::sum;
 pub use window::Window;
-
-#[cfg(feature = "cuda")]
-pub mod cuda;

@@ -5,7 +5,6 @@ use burn::tensor::Tensor;
 use super::AdamConfig;
 use super::lerp::lerp;
 use super::rule::{Kept, Rule, Step};
-#[cfg(feature = "cuda")]
 use super::together::Together;
 
 pub(super) const MEAN: &str = "exp_avg";
@@ -32,7 +31,6 @@ impl Rule for Adam {
         Moments { betas, eps, amsgrad }.step(step, value, gradient, kept)
     }
 
-    #[cfg(feature = "cuda")]
     fn together(&self) -> Option<Together> {
         let AdamConfig { betas, eps, weight_decay, amsgrad, .. } = self.0;
         (!amsgrad).then_some(Together::Adam { betas, eps, weight_decay, decoupled: false })

@@ -5,7 +5,6 @@ use burn::tensor::Tensor;
 use super::AdamWConfig;
 use super::adam::Moments;
 use super::rule::{Kept, Rule, Step};
-#[cfg(feature = "cuda")]
 use super::together::Together;
 
 /// `torch.optim.AdamW`: the value shrinks by `lr · weight_decay` before Adam's update.
@@ -28,7 +27,6 @@ impl Rule for AdamW {
         Moments { betas, eps, amsgrad }.step(step, value, gradient, kept)
     }
 
-    #[cfg(feature = "cuda")]
     fn together(&self) -> Option<Together> {
         let AdamWConfig { betas, eps, weight_decay, amsgrad, .. } = self.0;
         (!amsgrad).then_some(Together::Adam { betas, eps, weight_decay, decoupled: true })

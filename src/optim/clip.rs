@@ -54,7 +54,7 @@ pub fn norm(gradients: &Gradients) -> Result<GradientNorm, OptimError> {
 fn sums_of_squares(gradients: &Gradients) -> Result<Vec<f64>, OptimError> {
     let Some((_, first)) = gradients.iter().next() else { return Ok(Vec::new()) };
     #[cfg(feature = "cuda")]
-    if let Some(gpu) = crate::ops::cuda::Gpu::of(&first.device()) {
+    if let Some(gpu) = crate::ops::gpu::Gpu::of(&first.device()) {
         let all = gradients.iter().map(|(_, gradient)| gradient.clone().cast(DType::F32));
         return Ok(gpu.sums_of_squares(all.collect())?);
     }

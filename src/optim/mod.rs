@@ -11,7 +11,6 @@ mod error;
 
 mod optimizer;
 mod rule;
-#[cfg(feature = "cuda")]
 mod together;
 mod sgd;
 mod adam;

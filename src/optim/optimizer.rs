@@ -39,6 +39,11 @@ impl OptimizerConfig {
         self.init([]).rule.leaves().len()
     }
 
+    /// Whether a GPU's kernel takes the steps of all trained numbers together.
+    pub fn has_kernel(&self) -> bool {
+        self.init([]).kernel().is_some()
+    }
+
     /// The learning rate as configured, which a schedule starts from.
     pub fn lr(&self) -> f64 {
         match self {
@@ -199,8 +204,7 @@ impl Optimizer {
     }
 
     /// The kernel that [`Optimizer::step_together`] launches, where it has one.
-    #[cfg(feature = "cuda")]
-    pub fn kernel(&self) -> Option<crate::ops::cuda::Kernel> {
+    pub fn kernel(&self) -> Option<crate::ops::gpu::Kernel> {
         self.rule.together().map(|rule| rule.kernel())
     }
 

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 
-#[cfg(feature = "cuda")]
 use super::together::Together;
 use crate::memory::offload::Piece;
 #[cfg(feature = "cuda")]
-use crate::ops::cuda::{Buffer, Gpu};
+use crate::ops::gpu::{Buffer, Gpu};
 
 /// One optimizer's arithmetic on one parameter.
 pub(super) trait Rule: Send {
@@ -21,7 +20,6 @@ pub(super) trait Rule: Send {
     -> Tensor<1>;
 
     /// The same arithmetic as a kernel that steps many parameters at once, where there is one.
-    #[cfg(feature = "cuda")]
     fn together(&self) -> Option<Together> {
         None
     }

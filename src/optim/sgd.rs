@@ -4,7 +4,6 @@ use burn::tensor::Tensor;
 
 use super::SgdConfig;
 use super::rule::{Kept, Rule, Step};
-#[cfg(feature = "cuda")]
 use super::together::Together;
 
 const BUFFER: &str = "momentum_buffer";
@@ -40,7 +39,6 @@ impl Rule for Sgd {
         value - direction.mul_scalar(step.lr)
     }
 
-    #[cfg(feature = "cuda")]
     fn together(&self) -> Option<Together> {
         Some(Together::Sgd(self.0.clone()))
     }

@@ -1,13 +1,20 @@
 //! Optimizer steps in a few kernels over all parameters.
 
+#[cfg(feature = "cuda")]
 use burn::tensor::DType;
 
+use super::SgdConfig;
+#[cfg(feature = "cuda")]
+use super::Update;
+#[cfg(feature = "cuda")]
 use super::rule::Kept;
-use super::{SgdConfig, Update};
-use crate::ops::cuda::{AdamStep, Buffer, Gpu, Kernel, SgdStep, Stepped};
+use crate::ops::gpu::{AdamStep, Kernel, SgdStep};
+#[cfg(feature = "cuda")]
+use crate::ops::gpu::{Buffer, Gpu, Stepped};
 
 /// A rule that a kernel knows.
 #[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a GPU takes its steps"))]
 pub(super) enum Together {
     /// Adam, or AdamW where the weight decay is decoupled.
     Adam { betas: [f64; 2], eps: f64, weight_decay: f64, decoupled: bool },
@@ -16,6 +23,7 @@ pub(super) enum Together {
 }
 
 /// The GPU that holds an update's numbers as kernels take them: 32 bits.
+#[cfg(feature = "cuda")]
 pub(super) fn gpu_of(update: &Update) -> Option<Gpu> {
     let single = |tensor: &burn::tensor::Tensor<1>| tensor.dtype() == DType::F32;
     if !single(&update.value) || !single(&update.gradient) {
@@ -32,7 +40,10 @@ impl Together {
             Self::Sgd(_) => SgdStep::kernel(),
         }
     }
+}
 
+#[cfg(feature = "cuda")]
+impl Together {
     /// The new values of parameters that take step `number`, counted from 1, at learning rate `lr`;
     /// `leaves` are what is kept of each.
     pub(super) fn step(

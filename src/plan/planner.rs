@@ -1,11 +1,14 @@
 //! Chooses how the steps of a run are taken, and how they go on where memory does not suffice.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::limits::what_would_fit;
 use super::{Bytes, Combination, Machine, Plan, Prediction, Predictor};
 use crate::config::Fault;
 use crate::memory::{CheckpointingConfig, DenseLayers, MemoryConfig, OffloadConfig, Strategy};
+use crate::ops::gpu::Kernel;
 use crate::screen::counted;
 
 /// How the steps of a run are taken: what a saved state remembers.
@@ -151,6 +154,21 @@ impl Planner {
     /// What a step comes to.
     pub fn prediction(&self) -> &Prediction {
         &self.prediction
+    }
+
+    /// The hand-written kernels that steps and evaluations launch on a GPU, each once.
+    pub fn kernels(&self) -> Vec<Kernel> {
+        let memory = self.memory();
+        let on = self.machine.target(memory.precision, memory.dense_layers());
+        let specs = self.plan.stages_with(&memory);
+        let mut shape = self.plan.input(self.strategy.micro_batch.min(self.plan.train.batch_size));
+        let mut kernels = BTreeMap::new();
+        for spec in &specs {
+            let launched = spec.kernels(&shape, &on).into_iter();
+            kernels.extend(launched.map(|kernel| (kernel.variant(), kernel)));
+            shape = spec.output(&shape);
+        }
+        kernels.into_values().collect()
     }
 
     /// Bytes that a step may use.

@@ -7,7 +7,7 @@ use burn::tensor::{DType, Tensor, bf16};
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 use trainer::build::resolve_device;
-use trainer::ops::cuda::{Buffer, Gpu, Kernel, Sizes, Storage};
+use trainer::ops::gpu::{Buffer, Gpu, Kernel, Sizes, Storage};
 
 use super::{noise, values};
 
@@ -78,11 +78,11 @@ fn time(gpu: &Gpu, launch: impl Fn()) -> f64 {
 fn a_cube_kernel_writes_the_bits_that_cuda_writes() {
     let device = resolve_device("cuda").expect("a GPU");
     let gpu = Gpu::of(&device).expect("a GPU");
-    let text = |name: &str| std::fs::read_to_string(name).expect("a kernel");
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ops/cuda/kernels");
-    let texts = ["tiles.cuh", "channels.cuh", "norm_apply.cu"];
-    let texts = texts.map(|name| text(&format!("{folder}/{name}")));
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let texts = [
+        include_str!("../../src/ops/gpu/kernels/tiles.cuh"),
+        include_str!("../../src/ops/gpu/kernels/channels.cuh"),
+        include_str!("../../src/ops/gpu/kernels/norm_apply.cu"),
+    ];
     let kernel = Kernel::new("norm_apply", 256, &[("ELEMENT", &"bf16")], &texts);
     // Numbers repeat every so many pixels: making all of them on the host takes long.
     let map = |pixels: usize, stride: usize, seed: u64| -> Buffer {

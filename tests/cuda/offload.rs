@@ -13,7 +13,7 @@ use trainer::memory::{
     DenseLayers, DiskOffloadConfig, Keep, OffloadConfig, Pass, Precision, Purpose, Statistics, Tree,
 };
 use trainer::model::{ResnetBlock, ResnetConfig, ResnetForm};
-use trainer::ops::cuda::{Identity, Transfers};
+use trainer::ops::gpu::{Identity, Transfers};
 
 use super::{
     Activation, Buffer, Chain, Device, Gpu, MemoryConfig, Schedule, StageSpec, Storage, Tensor,

@@ -7,7 +7,7 @@ use super::{
 use trainer::memory::{Keep, Pass, Purpose, Statistics};
 use trainer::model::{ResnetBlock, ResnetConfig, ResnetForm};
 
-fn resnet(form: ResnetForm, block: ResnetBlock, blocks: &[usize], stem: usize) -> ResnetConfig {
+pub fn resnet(form: ResnetForm, block: ResnetBlock, blocks: &[usize], stem: usize) -> ResnetConfig {
     let (block, blocks, stem) = (Some(block), Some(blocks.to_vec()), Some(stem));
     ResnetConfig { form, block, blocks, stem, ..ResnetConfig::default() }
 }

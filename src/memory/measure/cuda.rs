@@ -7,7 +7,7 @@ use burn::tensor::Device;
 
 use super::nvml::Nvml;
 use super::{MemoryUse, PeakKind};
-use crate::ops::cuda::Gpu;
+use crate::ops::gpu::Gpu;
 
 /// A GPU and the most bytes that were seen in use on it.
 #[derive(Clone)]

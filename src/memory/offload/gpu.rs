@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use super::item::{Away, Item};
 use super::piece::{Form, Values};
 use super::{OffloadError, Shelf};
-use crate::ops::cuda::{Buffer, Gpu, Identity, Storage, Transfers};
+use crate::ops::gpu::{Buffer, Gpu, Identity, Storage, Transfers};
 
 /// What a shelf knows of the GPU.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 //!
 //! A [`Store`] takes [`Piece`]s and gives a [`Parcel`]; the parcel is fetched a while before it lands
 //! in the same pieces. Copies run beside the computation: on a GPU on a stream of their own (see
-//! [`crate::ops::cuda::Transfers`]), and the thread of the store waits for them, writes and reads the
+//! [`crate::ops::gpu::Transfers`]), and the thread of the store waits for them, writes and reads the
 //! file. One parcel at a time is on its way out: sending the next waits for the memory of the one
 //! before it, without which all of them would be on the device still when the last one is sent.
 //!

@@ -5,7 +5,7 @@ use burn::tensor::{Bytes, DType, Tensor, TensorData};
 use super::OffloadError;
 
 #[cfg(feature = "cuda")]
-use crate::ops::cuda::{Buffer, Gpu};
+use crate::ops::gpu::{Buffer, Gpu};
 
 /// A part of what is put aside that is worth moving off the device. Nothing writes to it from when it
 /// is put aside. While it is away next to nothing is in its place.
@@ -39,7 +39,7 @@ pub(super) enum Form {
     Data(Vec<usize>, DType),
     /// Elements on a GPU.
     #[cfg(feature = "cuda")]
-    Buffer(Gpu, crate::ops::cuda::Storage, usize),
+    Buffer(Gpu, crate::ops::gpu::Storage, usize),
 }
 
 impl Piece<'_> {

@@ -1,35 +1,30 @@
 //! A dense block.
 
-use super::store::{Room, Store, Values, parameters_of_store};
-use super::{device_map, pending_gradient};
+use super::{Back, Program, Run, Value};
+use crate::memory::DenseLayers;
 use crate::memory::measure::{ended, within};
-use crate::memory::offload::Piece;
-use crate::memory::{
-    Activation, DenseLayers, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics,
-};
 use crate::model::fuse::DenseBlockSizes;
 use crate::ops::Window;
-use crate::ops::cuda::{
-    Affine, Columns, Convolution, DeviceMap, Form, Kernels, Moments, Normalised, Sums,
+use crate::ops::gpu::{
+    Affine, Buffer, Columns, Convolution, DeviceMap, Form, Kernels, Moments, Normalised, Sums,
 };
 
 /// Layers, each of which adds `growth` channels to all those before it.
 ///
 /// All maps of the block lie in one buffer, of which each layer writes a slice. The statistics of a
 /// channel are computed once, where it is written, and every later norm uses them. Going back, every
-/// norm adds its share of a channel's gradient to S and to two sums (see [`crate::ops::cuda::Sums`]),
+/// norm adds its share of a channel's gradient to S and to two sums (see [`Sums`]),
 /// from which the channel's gradient is made once, where it was written.
-pub(in crate::model) struct FusedBlock {
-    name: String,
-    store: Store,
-    sizes: DenseBlockSizes,
-    keep: DenseLayers,
+pub(super) struct Block {
+    /// Its sizes.
+    pub sizes: DenseBlockSizes,
+    /// What a layer keeps.
+    pub keep: DenseLayers,
 }
 
-struct Kept {
+pub(super) struct Kept {
     /// All of the block's maps.
     map: DeviceMap,
-    came_as_tensor: bool,
     moments: Moments,
     layers: Vec<KeptLayer>,
 }
@@ -42,37 +37,20 @@ struct KeptLayer {
     affines: [Affine; 2],
 }
 
-impl FusedBlock {
-    /// With these parameters.
-    pub fn new(
-        name: &str,
-        kernels: Kernels,
-        parameters: Vec<Parameter>,
-        sizes: DenseBlockSizes,
-        keep: DenseLayers,
-    ) -> Self {
-        let forms: Vec<(usize, Form)> = (0..2 * sizes.layers)
-            .flat_map(|weight| [(weight, Form::Forward), (weight, Form::InputGradient)])
-            .collect();
-        let store = Store::new(kernels, parameters, &forms);
-        Self { name: name.to_owned(), store, sizes, keep }
-    }
-
+impl Block {
     /// The input in a buffer with room for the block's channels: its own, where it has that.
-    fn with_room(&self, map: DeviceMap) -> DeviceMap {
+    fn with_room(&self, kernels: &Kernels, map: DeviceMap) -> DeviceMap {
         let output = self.sizes.output();
         if map.columns.stride() >= output {
             return map;
         }
-        let kernels = self.store.kernels();
         let columns = kernels.columns(map.columns.pixels(), output).slice(0..self.sizes.input);
         kernels.copy(&map.columns, &columns);
         DeviceMap { columns, ..map }
     }
 
     /// The statistics of the input's channels, with room for those of the block's.
-    fn moments(&self, map: &DeviceMap) -> Moments {
-        let kernels = self.store.kernels();
+    fn moments(&self, kernels: &Kernels, map: &DeviceMap) -> Moments {
         match &map.moments {
             Some(moments) if moments.channels() >= self.sizes.output() => moments.clone(),
             _ => {
@@ -82,45 +60,40 @@ impl FusedBlock {
             }
         }
     }
-
-    fn convolutions(&self, size: [usize; 3]) -> [Convolution; 2] {
-        [
-            Convolution { size, window: Window::PIXEL },
-            Convolution { size, window: Window { kernel: 3, stride: 1, padding: 1 } },
-        ]
-    }
 }
 
-impl Stage for FusedBlock {
-    fn name(&self) -> &str {
-        &self.name
+/// The two convolutions of a layer on maps of `size`.
+fn convolutions(size: [usize; 3]) -> [Convolution; 2] {
+    let spatial = Window { kernel: 3, stride: 1, padding: 1 };
+    [Window::PIXEL, spatial].map(|window| Convolution { size, window })
+}
+
+impl Program for Block {
+    type Kept = Kept;
+    const TAKES_SUMS: bool = true;
+
+    fn forms(&self) -> Vec<(usize, Form)> {
+        let forms = |weight| [(weight, Form::Forward), (weight, Form::InputGradient)];
+        (0..2 * self.sizes.layers).flat_map(forms).collect()
     }
 
-    fn forward(
-        &self,
-        input: Activation,
-        keep: Keep,
-        pass: &Pass,
-        statistics: &mut Statistics,
-    ) -> (Activation, Option<Saved>) {
-        let (kernels, values) = (self.store.kernels(), self.store.values());
-        let (map, came_as_tensor) = device_map(kernels, input);
-        let map = self.with_room(map);
-        let moments = pass.trains().then(|| self.moments(&map));
+    fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
+        Value::map(kernels, shape, self.sizes.output(), true)
+    }
+
+    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
+        let (kernels, values) = (run.kernels, run.values);
+        let map = self.with_room(kernels, input.into_map());
+        let moments = run.trains.then(|| self.moments(kernels, &map));
         let all = map.columns.with_channels(self.sizes.output());
-        let records = self.store.records(pass);
-        let record = |norm: usize| records.as_ref().map(|records| &records.norms[norm]);
-        let [_, spatial] = self.convolutions(map.size);
+        let [_, spatial] = convolutions(map.size);
         let (pixels, growth) = (all.pixels(), self.sizes.growth);
         // Of the norms that have running statistics to use.
         let evaluated =
-            |norm: usize| kernels.affine(&values.running[norm], &values.norms[norm], pixels, None);
+            |norm: usize| run.norm(norm, pixels, || unreachable!("running statistics are used")).1;
         let mut kept = Vec::new();
         let mut next = match &moments {
-            Some(moments) => {
-                let read = moments.slice(0..self.sizes.input);
-                kernels.affine(&read, &values.norms[0], pixels, record(0))
-            }
+            Some(moments) => run.norm(0, pixels, || moments.slice(0..self.sizes.input)).1,
             None => evaluated(0),
         };
         for layer in 0..self.sizes.layers {
@@ -134,17 +107,7 @@ impl Stage for FusedBlock {
                     (out, part)
                 });
                 let norm = 2 * layer + 1;
-                let (between, affine2) = within("norm2", || {
-                    let between = kernels.moments(self.sizes.bottleneck);
-                    let affine = match pass.trains() {
-                        true => {
-                            let parameters = &values.norms[norm];
-                            kernels.channel_norm(&part, &between, parameters, pixels, record(norm))
-                        }
-                        false => evaluated(norm),
-                    };
-                    (between, affine)
-                });
+                let (between, affine2) = within("norm2", || run.norm_of(norm, &bottleneck, &part));
                 let weight = &values.packed[4 * layer + 2];
                 let normal = within("norm2, relu2", || kernels.normalised(&bottleneck, &affine2));
                 let added = all.slice(width..width + growth);
@@ -156,105 +119,78 @@ impl Stage for FusedBlock {
                         kernels.channel_statistics(&part, &moments.slice(width..width + growth));
                     }
                     Some(moments) => {
-                        let (read, norm) = (moments.slice(0..width + growth), norm + 1);
-                        let parameters = &values.norms[norm];
-                        next = kernels.channel_norm(&part, &read, parameters, pixels, record(norm));
+                        let read = moments.slice(0..width + growth);
+                        next = run.channel_norm(norm + 1, &part, &read, pixels);
                     }
                     None if last => {}
                     None => next = evaluated(norm + 1),
                 }
-                if keep == Keep::All {
+                if run.keeps {
                     let bottleneck = (self.keep == DenseLayers::Keep).then_some(bottleneck);
                     let affines = [affine1, affine2];
                     kept.push(KeptLayer { bottleneck, moments: between, affines });
                 }
             });
         }
-        self.store.report(records, statistics);
         let output = DeviceMap { columns: all, moments: moments.clone(), ..map };
-        let saved = moments.filter(|_| keep == Keep::All).map(|moments| {
-            let map = output.clone();
-            Saved(Box::new(Kept { map, came_as_tensor, moments, layers: kept }))
-        });
-        (Activation::Device(Box::new(output)), saved)
+        let saved = moments.filter(|_| run.keeps);
+        let saved = saved.map(|moments| Kept { map: output.clone(), moments, layers: kept });
+        (Value::Map(output), saved)
     }
 
-    fn checkpoint(&self, input: &Activation) -> Activation {
-        let Activation::Device(map) = input else { return input.clone() };
-        let (columns, kernels) = (&map.columns, self.store.kernels());
-        if columns.stride() == columns.channels() {
-            return input.clone();
-        }
-        let compact = kernels.columns(columns.pixels(), columns.channels());
-        kernels.copy(columns, &compact);
-        // The first run goes on to write the statistics of its own channels behind these.
-        let moments = map.moments.as_ref().map(|moments| moments.copied(&map.gpu));
-        let map = DeviceMap { columns: compact, moments, ..(**map).clone() };
-        Activation::Device(Box::new(map))
-    }
-
-    fn backward(
-        &self,
-        saved: Saved,
-        gradient: Activation,
-        gradients: &mut Gradients,
-    ) -> Option<Activation> {
-        let (kernels, values) = (self.store.kernels(), self.store.values());
-        let Kept { map, came_as_tensor, moments, mut layers } = *saved.open::<Kept>(&self.name);
+    fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
+        let Kept { map, moments, mut layers } = kept;
         let moments = moments.slice(0..self.sizes.output());
-        let pending = pending_gradient(kernels, gradient, &moments);
-        let room = self.store.room();
+        let DeviceMap { columns: summed, pending, .. } = gradient.into_map();
+        let pending = (summed, pending.expect("the gradient of a block comes as S"));
         for layer in (0..self.sizes.layers).rev() {
             let kept = layers.pop().expect("one for each layer");
             within(format_args!("denselayer{}", layer + 1), || {
-                self.backward_layer(layer, &values, &map, &moments, kept, &pending, &room);
+                self.backward_layer(layer, back, &map, &moments, kept, &pending);
             });
         }
         let (summed, sums) = pending;
         let input = 0..self.sizes.input;
         let columns = summed.slice(input.clone());
         let (read, of_input) = (map.columns.slice(input.clone()), moments.slice(input.clone()));
-        kernels.input_gradient(&columns, &read, &of_input, &sums.slice(input), &columns);
-        self.store.add_gradients(room, gradients);
-        let gradient = DeviceMap { columns, moments: None, pending: None, ..map };
-        Some(match came_as_tensor {
-            true => Activation::Map(gradient.to_tensor()),
-            false => Activation::Device(Box::new(gradient)),
-        })
+        back.kernels.input_gradient(&columns, &read, &of_input, &sums.slice(input), &columns);
+        Some(DeviceMap { columns, moments: None, pending: None, ..map })
     }
 
-    fn moves_saved(&self) -> bool {
-        true
+    fn checkpoint(&self, kernels: &Kernels, map: &DeviceMap) -> Option<DeviceMap> {
+        let columns = &map.columns;
+        if columns.stride() == columns.channels() {
+            return None;
+        }
+        let compact = kernels.columns(columns.pixels(), columns.channels());
+        kernels.copy(columns, &compact);
+        // The first run goes on to write the statistics of its own channels behind these.
+        let moments = map.moments.as_ref().map(|moments| moments.copied(&map.gpu));
+        Some(DeviceMap { columns: compact, moments, ..map.clone() })
     }
 
-    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
-        let gpu = self.store.kernels().gpu();
-        let Kept { map, layers, .. } = saved.look::<Kept>(&self.name);
-        let bottlenecks = layers.iter_mut().filter_map(|layer| layer.bottleneck.as_mut());
-        let maps = std::iter::once(&mut map.columns).chain(bottlenecks);
-        maps.map(|columns| Piece::Buffer(gpu.clone(), columns.buffer_mut())).collect()
+    fn buffers<'a>(&self, kept: &'a mut Kept) -> Vec<&'a mut Buffer> {
+        let bottlenecks = kept.layers.iter_mut().filter_map(|layer| layer.bottleneck.as_mut());
+        let maps = std::iter::once(&mut kept.map.columns).chain(bottlenecks);
+        maps.map(Columns::buffer_mut).collect()
     }
-
-    parameters_of_store!();
 }
 
-impl FusedBlock {
+impl Block {
     /// Makes the gradient of the channels that a layer wrote from S and what is missing of it, takes
     /// it back through the layer, adds the layer's share to both, and writes the gradients of its
     /// parameters.
-    #[expect(clippy::too_many_arguments, reason = "a layer's inputs and outputs")]
     fn backward_layer(
         &self,
         layer: usize,
-        values: &Values,
+        back: &Back<'_>,
         map: &DeviceMap,
         moments: &Moments,
         kept: KeptLayer,
         (summed, sums): &(Columns, Sums),
-        room: &Room,
     ) {
-        let kernels = self.store.kernels();
-        let [pointwise, spatial] = self.convolutions(map.size);
+        let Back { kernels, values, room } = *back;
+        let [pointwise, spatial] = convolutions(map.size);
         let (width, growth) = (self.sizes.width(layer), self.sizes.growth);
         let (pixels, middle) = (map.columns.pixels(), self.sizes.bottleneck);
         let [affine1, affine2] = &kept.affines;

@@ -1,123 +1,106 @@
 //! DenseNet's and ResNet's stages on hand-written CUDA kernels: the same parameters, names and arithmetic as the
-//! stages beside them, forward and backward by hand.
+//! layers that they stand for, forward and backward by hand.
+//!
+//! Each stage is a [`Program`] of kernels. On a GPU a `ProgramStage` runs it on tensors; where there is
+//! none, a dry run finds out what it costs and which kernels it launches (`dry`).
 //!
 //! Maps stay in the GPU's layout and precision between them. In a DenseNet every channel's statistics
 //! travel with it, computed once where the channel is written, and a block's maps lie in one buffer,
 //! which the stage before it makes and writes its output into.
 
 mod block;
+mod dry;
+mod layout;
 mod mean;
 mod plain_stem;
 mod pool;
+mod program;
 mod residual;
+#[cfg(feature = "cuda")]
+mod stage;
 mod stem;
-mod store;
 mod transition;
 
-pub(super) use block::FusedBlock;
-pub(super) use mean::FusedMean;
-pub(super) use plain_stem::FusedPlainStem;
-pub(super) use pool::FusedPool;
-pub(super) use residual::FusedResidual;
-pub(super) use stem::FusedStem;
-pub(super) use transition::FusedTransition;
+use block::Block;
+use dry::DryRun;
+use layout::{Layout, Records, Room, Values};
+use mean::Mean;
+use plain_stem::PlainStem;
+use pool::NormPool;
+use program::{Back, Program, Run, Value, input_gradient, moments};
+use residual::Residual;
+use stem::Stem;
+use transition::Transition;
 
-use burn::tensor::{Device, Tensor};
+use super::fuse::FusedStage;
+use super::layers::ParameterSpec;
+use crate::memory::{DenseLayers, Footprint, Target};
+#[cfg(feature = "cuda")]
+use crate::memory::{MemoryConfig, Parameter, Stage};
+use crate::ops::gpu::Kernel;
+#[cfg(feature = "cuda")]
+use crate::ops::gpu::Kernels;
 
-use crate::memory::{Activation, MemoryConfig, Precision};
-use crate::ops::cuda::{Columns, DeviceMap, Element, Gpu, Kernels, Moments, Sums};
+/// A program, whatever it keeps.
+pub(super) trait AnyProgram {
+    /// What a stage with these parameters costs for an input of `shape`: batch, channels, height and
+    /// width.
+    fn footprint(&self, parameters: &[ParameterSpec], shape: [usize; 4], on: &Target) -> Footprint;
+
+    /// The kernels that it launches in training and in evaluation.
+    fn kernels(&self, parameters: &[ParameterSpec], shape: [usize; 4], on: &Target) -> Vec<Kernel>;
+
+    /// The stage on a GPU.
+    #[cfg(feature = "cuda")]
+    fn stage(
+        self: Box<Self>,
+        name: &str,
+        kernels: Kernels,
+        parameters: Vec<Parameter>,
+    ) -> Box<dyn Stage>;
+}
+
+impl<P: Program> AnyProgram for P {
+    fn footprint(&self, parameters: &[ParameterSpec], shape: [usize; 4], on: &Target) -> Footprint {
+        DryRun::new(self, parameters, on).footprint(shape)
+    }
+
+    fn kernels(&self, parameters: &[ParameterSpec], shape: [usize; 4], on: &Target) -> Vec<Kernel> {
+        DryRun::new(self, parameters, on).kernels(shape)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn stage(
+        self: Box<Self>,
+        name: &str,
+        kernels: Kernels,
+        parameters: Vec<Parameter>,
+    ) -> Box<dyn Stage> {
+        Box::new(stage::ProgramStage::new(name, kernels, parameters, *self))
+    }
+}
+
+/// The program of a fused stage, whose dense layers keep what `dense_layers` says.
+pub(super) fn program(fused: &FusedStage, dense_layers: DenseLayers) -> Box<dyn AnyProgram> {
+    match fused.clone() {
+        FusedStage::Stem { channels: [_, channels], room, labels } => {
+            Box::new(Stem { channels, room, labels })
+        }
+        FusedStage::PlainStem(conv) => Box::new(PlainStem { conv }),
+        FusedStage::DenseBlock(sizes) => Box::new(Block { sizes, keep: dense_layers }),
+        FusedStage::Transition { channels: [_, channels], room } => {
+            Box::new(Transition { channels, room })
+        }
+        FusedStage::Residual(sizes) => Box::new(Residual { sizes }),
+        FusedStage::NormPool { .. } => Box::new(NormPool),
+        FusedStage::Pool => Box::new(Mean),
+    }
+}
 
 /// The kernels that fused stages on `device` use; `None` on another device than a GPU, and where
 /// parameters are to be held in 16 bits, which the kernels read in 32.
-pub(super) fn kernels(device: &Device, memory: &MemoryConfig) -> Option<Kernels> {
-    let element = match memory.precision {
-        Precision::Fp32 => Element::F32,
-        Precision::Tf32 => Element::Tf32,
-        Precision::Bf16 => Element::Bf16,
-        Precision::Fp16 => Element::F16,
-        Precision::Half => return None,
-    };
-    Gpu::of(device).map(|gpu| Kernels::new(gpu, element))
-}
-
-/// The maps given to a stage, and whether they came as a tensor, as which their gradient is to go.
-fn device_map(kernels: &Kernels, input: Activation) -> (DeviceMap, bool) {
-    match input {
-        Activation::Device(map) => (*map, false),
-        other => (DeviceMap::of_tensor(kernels, other.into_map()), true),
-    }
-}
-
-/// The statistics of a map's channels, computed where nobody has.
-fn moments(kernels: &Kernels, map: &DeviceMap) -> Moments {
-    let channels = map.columns.channels();
-    match &map.moments {
-        Some(moments) => moments.slice(0..channels),
-        None => {
-            let moments = kernels.moments(channels);
-            kernels.map_statistics(&map.columns, &moments);
-            moments
-        }
-    }
-}
-
-/// The gradient with respect to a stage's output as values.
-fn gradient_columns(kernels: &Kernels, gradient: Activation) -> Columns {
-    match gradient {
-        Activation::Device(map) => {
-            assert!(map.pending.is_none(), "a stage was given S for a gradient");
-            map.columns
-        }
-        other => DeviceMap::of_tensor(kernels, other.into_map()).columns,
-    }
-}
-
-/// [`gradient_columns`] for the stage to write over.
-fn own_gradient(kernels: &Kernels, gradient: Activation) -> Columns {
-    let shared = !matches!(gradient, Activation::Device(_));
-    let columns = gradient_columns(kernels, gradient);
-    if !shared {
-        return columns;
-    }
-    let own = kernels.columns(columns.pixels(), columns.channels());
-    kernels.copy(&columns, &own);
-    own
-}
-
-/// The gradient with respect to a block's maps as S and what is missing of it.
-fn pending_gradient(kernels: &Kernels, gradient: Activation, moments: &Moments) -> (Columns, Sums) {
-    match gradient {
-        Activation::Device(map) if map.pending.is_some() => {
-            let DeviceMap { columns, pending, .. } = *map;
-            (columns, pending.expect("was just seen"))
-        }
-        other => {
-            // The gradient is rstd·S where nothing is missing of it.
-            let gradient = other.into_map();
-            let channels = moments.channels();
-            let deviation: Tensor<1> = kernels.gpu().tensor(moments.deviation(), [channels]);
-            let summed = gradient / deviation.reshape([1, channels, 1, 1]);
-            let sums = Sums::new(kernels.filled(channels, 0.0), kernels.filled(channels, 0.0));
-            (DeviceMap::of_tensor(kernels, summed).columns, sums)
-        }
-    }
-}
-
-/// S of a norm's input, as a gradient for the block before; the gradient itself as a tensor where
-/// the input came as one.
-fn input_gradient(
-    kernels: &Kernels,
-    map: &DeviceMap,
-    moments: &Moments,
-    (summed, sums): (Columns, Sums),
-    as_tensor: bool,
-) -> Activation {
-    let (gpu, size) = (kernels.gpu().clone(), map.size);
-    if as_tensor {
-        kernels.input_gradient(&summed, &map.columns, moments, &sums, &summed);
-        let gradient = DeviceMap { gpu, columns: summed, size, moments: None, pending: None };
-        return Activation::Map(gradient.to_tensor());
-    }
-    let pending = Some(sums);
-    Activation::Device(Box::new(DeviceMap { gpu, columns: summed, size, moments: None, pending }))
+#[cfg(feature = "cuda")]
+pub(super) fn kernels(device: &burn::tensor::Device, memory: &MemoryConfig) -> Option<Kernels> {
+    let gpu = crate::ops::gpu::Gpu::of(device).filter(|_| memory.precision.fuses())?;
+    Some(Kernels::new(gpu, memory.precision.element()))
 }

@@ -1,97 +1,50 @@
 //! The last norm and the mean over each map.
 
-use super::store::{Store, parameters_of_store};
-use super::{device_map, input_gradient, moments};
+use super::{Back, Program, Run, Value, input_gradient, moments};
 use crate::memory::measure::{ended, within};
-use crate::memory::offload::Piece;
-use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
-use crate::ops::cuda::{Affine, Buffer, DeviceMap, Kernels, Moments};
+use crate::ops::gpu::{Affine, Buffer, DeviceMap, Kernels, Moments};
 
 /// Norm, ReLU, the mean over each feature map.
-pub(in crate::model) struct FusedPool {
-    name: String,
-    store: Store,
-}
+pub(super) struct NormPool;
 
-struct Kept {
+pub(super) struct Kept {
     map: DeviceMap,
-    came_as_tensor: bool,
     moments: Moments,
     affine: Affine,
 }
 
-impl FusedPool {
-    /// With these parameters.
-    pub fn new(name: &str, kernels: Kernels, parameters: Vec<Parameter>) -> Self {
-        Self { name: name.to_owned(), store: Store::new(kernels, parameters, &[]) }
-    }
-}
+impl Program for NormPool {
+    type Kept = Kept;
 
-impl Stage for FusedPool {
-    fn name(&self) -> &str {
-        &self.name
+    fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
+        Value::map(kernels, shape, shape[1], true)
     }
 
-    fn forward(
-        &self,
-        input: Activation,
-        keep: Keep,
-        pass: &Pass,
-        statistics: &mut Statistics,
-    ) -> (Activation, Option<Saved>) {
-        let (kernels, values) = (self.store.kernels(), self.store.values());
-        let (map, came_as_tensor) = device_map(kernels, input);
-        let records = self.store.records(pass);
-        let record = records.as_ref().map(|records| &records.norms[0]);
-        let (moments, affine) = within("norm5", || {
-            let moments = match pass.trains() {
-                true => moments(kernels, &map),
-                false => values.running[0].clone(),
-            };
-            let affine = kernels.affine(&moments, &values.norms[0], map.columns.pixels(), record);
-            (moments, affine)
-        });
-        let (batch, channels) = (map.size[0], map.columns.channels());
+    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
+        let (kernels, map) = (run.kernels, input.into_map());
+        let (moments, affine) =
+            within("norm5", || run.norm(0, map.columns.pixels(), || moments(kernels, &map)));
         let features = within("norm5, relu, mean", || {
-            kernels.global_pool_forward(&map.columns, batch, &affine)
+            kernels.global_pool_forward(&map.columns, map.size[0], &affine)
         });
-        self.store.report(records, statistics);
-        let output = kernels.gpu().tensor(&features, [batch, channels]);
-        let kept = Kept { map, came_as_tensor, moments, affine };
-        (Activation::Features(output), (keep == Keep::All).then(|| Saved(Box::new(kept))))
+        (Value::Features(features), run.keeps.then_some(Kept { map, moments, affine }))
     }
 
-    fn backward(
-        &self,
-        saved: Saved,
-        gradient: Activation,
-        gradients: &mut Gradients,
-    ) -> Option<Activation> {
-        let (kernels, values) = (self.store.kernels(), self.store.values());
-        let Kept { map, came_as_tensor, moments, affine } = *saved.open::<Kept>(&self.name);
-        let gradient = Buffer::of_tensor(gradient.into_features());
+    fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
+        let (kernels, gradient) = (back.kernels, gradient.into_features());
+        let Kept { map, moments, affine } = kept;
         let columns = &map.columns;
         let summed = kernels.columns(columns.pixels(), columns.channels());
-        let norm = &values.norms[0];
-        let batch = map.size[0];
+        let (norm, batch) = (&back.values.norms[0], map.size[0]);
         let part = kernels
             .global_pool_backward(&gradient, columns, batch, &moments, &affine, norm, &summed);
-        let room = self.store.room();
         let sums = kernels.sums(columns.channels());
-        kernels.channel_sums(&part, norm, &room.norms[0], &sums, true);
+        kernels.channel_sums(&part, norm, &back.room.norms[0], &sums, true);
         ended("norm5, relu, mean");
-        self.store.add_gradients(room, gradients);
-        Some(input_gradient(kernels, &map, &moments, (summed, sums), came_as_tensor))
+        Some(input_gradient(kernels, map, &moments, summed, sums))
     }
 
-    fn moves_saved(&self) -> bool {
-        true
+    fn buffers<'a>(&self, kept: &'a mut Kept) -> Vec<&'a mut Buffer> {
+        vec![kept.map.columns.buffer_mut()]
     }
-
-    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
-        let map = &mut saved.look::<Kept>(&self.name).map;
-        vec![Piece::Buffer(self.store.kernels().gpu().clone(), map.columns.buffer_mut())]
-    }
-
-    parameters_of_store!();
 }

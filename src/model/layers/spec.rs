@@ -4,6 +4,7 @@ use burn::tensor::Device;
 
 use super::{LayerStage, StageLayers, dry};
 use crate::memory::{ActivationShape, Footprint, Precision, Stage, StageSpec, Target};
+use crate::ops::gpu::Kernel;
 
 /// A stage of layers that runs them one after the other.
 pub struct LayerStageSpec {
@@ -53,6 +54,10 @@ impl StageSpec for LayerStageSpec {
 
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
         dry::footprint(&self.layers, input, on)
+    }
+
+    fn kernels(&self, input: &ActivationShape, on: &Target) -> Vec<Kernel> {
+        dry::kernels(&self.layers, input, on)
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {

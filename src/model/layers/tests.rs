@@ -2,10 +2,10 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 
-use super::StageLayers;
+use super::{LayerStageSpec, StageLayers};
 use crate::memory::{
-    Activation, ActivationShape, Chain, Footprint, Keep, Pass, Purpose, Schedule, StageSpec,
-    Statistics, executor,
+    Activation, ActivationShape, Chain, Cpu, Footprint, Keep, Pass, Precision, Purpose, Schedule,
+    StageSpec, Statistics, Target, executor,
 };
 use crate::model::{HeadConfig, ModelConfig, Network};
 
@@ -160,16 +160,43 @@ fn training_changes_nothing_until_the_step_is_taken() {
     assert!(moved.iter().all(|name| name.contains(".running_")), "{moved:?}");
 }
 
+fn target(cuda: bool) -> Target {
+    let (precision, dense_layers) = (Precision::Fp32, Default::default());
+    Target { cuda, cpu: Cpu::ASSUMED, precision, dense_layers }
+}
+
 /// What three images cost stage `number` on the CPU.
 fn footprint(network: &Network, number: usize) -> Footprint {
     let StageLayers { input, .. } = &network.layers()[number];
-    let on = crate::memory::Target {
-        cuda: false,
-        cpu: crate::memory::Cpu::ASSUMED,
-        precision: Default::default(),
-        dense_layers: Default::default(),
-    };
-    network.stages(&Default::default(), &[])[number].footprint(&input.of_batch(3), &on)
+    let stage = &network.stages(&Default::default(), &[])[number];
+    stage.footprint(&input.of_batch(3), &target(false))
+}
+
+/// A pass that leaves a layer out has no gradient of its parameters, and an output of another size has
+/// other bytes. A GPU's allocator rounds up.
+#[test]
+fn footprints_count_the_output_and_the_gradient_of_every_parameter() {
+    for (network, cuda) in networks().iter().flat_map(|network| [(network, false), (network, true)])
+    {
+        let rounded = |numbers: usize| match cuda {
+            true => (4 * numbers as u64).next_multiple_of(512),
+            false => 4 * numbers as u64,
+        };
+        for stage in network.layers() {
+            let spec = LayerStageSpec::new(stage.clone(), Precision::Fp32);
+            let found = spec.footprint(&stage.input.of_batch(3), &target(cuda));
+            let parameters = stage.parameters();
+            let trained = parameters.iter().filter(|parameter| parameter.trained);
+            let gradients: u64 = trained.map(|parameter| rounded(parameter.count())).sum();
+            assert_eq!(found.parameter_gradients, gradients, "{} {cuda}", stage.name);
+            let output = match stage.output().of_batch(3) {
+                ActivationShape::Map(map) => map.iter().product(),
+                ActivationShape::Features(features) => features.iter().product(),
+                ActivationShape::Outputs(_) => unreachable!("there are no heads"),
+            };
+            assert_eq!(found.output, rounded(output), "{} {cuda}", stage.name);
+        }
+    }
 }
 
 /// The backward pass begins with the last layers, so the first ones, which take most, find gone what

@@ -1,12 +1,8 @@
 //! A residual block's backward pass.
 
-use super::super::own_gradient;
-use super::super::store::{Room, Values};
-use super::sizes::{convolution, names};
-use super::{FusedResidual, Kept, Layer};
+use super::{Back, Kept, Layer, Residual, Values, convolution};
 use crate::memory::measure::ended;
-use crate::memory::{Activation, Gradients};
-use crate::ops::cuda::{Columns, DeviceMap, Normalised};
+use crate::ops::gpu::{Columns, DeviceMap, Normalised};
 
 /// Norm `index` with the statistics it was given.
 fn normalised<'a>(values: &'a Values, layers: &'a [Layer], index: usize) -> Normalised<'a> {
@@ -14,58 +10,49 @@ fn normalised<'a>(values: &'a Values, layers: &'a [Layer], index: usize) -> Norm
     Normalised { moments, affine, norm: &values.norms[index] }
 }
 
-impl FusedResidual {
-    /// See [`crate::memory::Stage::backward`].
+impl Residual {
+    /// The gradient of the block's input from that of its output.
     pub(super) fn backward_block(
         &self,
+        back: &Back<'_>,
         kept: Kept,
-        gradient: Activation,
-        gradients: &mut Gradients,
-    ) -> Activation {
-        let (kernels, values) = (self.store.kernels(), self.store.values());
-        let Kept { input, came_as_tensor, output, mut layers } = kept;
-        let gradient = own_gradient(kernels, gradient);
-        let room = self.store.room();
+        gradient: Columns,
+    ) -> DeviceMap {
+        let Back { kernels, values, room } = *back;
+        let Kept { input, output, mut layers } = kept;
         let sizes = self.sizes.inputs(input.size);
         let last = sizes.len() - 1;
 
         // Nothing else needs the last convolution's output: its gradient takes its place.
-        let mut flowing = self.map(&values, &input, &layers, last);
-        let (normalised, norm) = (normalised(&values, &layers, last), &room.norms[last]);
+        let mut flowing = self.map(back, &input, &layers, last);
+        let (normalised, norm) = (normalised(values, &layers, last), &room.norms[last]);
         kernels.residual_backward(&gradient, &flowing, &output, normalised, norm);
         drop(output);
         layers[last].map = None;
-        ended(format_args!("{}, add, relu", names(&self.sizes, last)[1]));
-        let columns = self.backward_shortcut(&values, &input, &layers, gradient, &room);
+        ended(format_args!("{}, add, relu", self.names(last)[1]));
+        let columns = self.backward_shortcut(back, &input, &layers, gradient);
 
         for index in (1..=last).rev() {
-            let map = self.map(&values, &input, &layers, index - 1);
+            let map = self.map(back, &input, &layers, index - 1);
             layers[index - 1].map = None;
-            flowing =
-                self.backward_layer(&values, index, (&map, sizes[index]), &layers, &flowing, &room);
+            flowing = self.backward_layer(back, index, (&map, sizes[index]), &layers, &flowing);
         }
         let first = convolution(&self.sizes.convs[0], input.size);
         kernels.conv_backward_weight(&first, &input.columns, &flowing, &room.weights[0]);
         kernels.conv_backward_input_added(&first, &flowing, &values.packed[1], &columns);
         ended("conv1");
-        self.store.add_gradients(room, gradients);
-        let gradient = DeviceMap { columns, moments: None, pending: None, ..input };
-        match came_as_tensor {
-            true => Activation::Map(gradient.to_tensor()),
-            false => Activation::Device(Box::new(gradient)),
-        }
+        DeviceMap { columns, moments: None, pending: None, ..input }
     }
 
     /// The shortcut's part of the input's gradient, from that of the sum, whose memory it may take.
     fn backward_shortcut(
         &self,
-        values: &Values,
+        back: &Back<'_>,
         input: &DeviceMap,
         layers: &[Layer],
         gradient: Columns,
-        room: &Room,
     ) -> Columns {
-        let kernels = self.store.kernels();
+        let Back { kernels, values, room } = *back;
         let (map, channels) = (&input.columns, input.columns.channels());
         let Some(projection) = &self.sizes.projection else {
             if self.sizes.stride == 1 && gradient.channels() == channels {
@@ -74,7 +61,7 @@ impl FusedResidual {
             return kernels.shortcut_backward(&gradient, input.size, channels, self.sizes.stride);
         };
         let index = self.sizes.convs.len();
-        let projected = self.convolve_again(values, index, (map, input.size), None);
+        let projected = self.convolve_again(kernels, values, index, (map, input.size), None);
         let normalised = normalised(values, layers, index);
         kernels.norm_backward(&gradient, &projected, normalised, &room.norms[index], false);
         drop(projected);
@@ -92,19 +79,18 @@ impl FusedResidual {
     /// before it to `map`, the output of the convolution before.
     fn backward_layer(
         &self,
-        values: &Values,
+        back: &Back<'_>,
         index: usize,
         (map, size): (&Columns, [usize; 3]),
         layers: &[Layer],
         gradient: &Columns,
-        room: &Room,
     ) -> Columns {
-        let kernels = self.store.kernels();
+        let Back { kernels, values, room } = *back;
         let conv = self.sizes.convs[index];
         let convolution = convolution(&conv, size);
         let normalised = normalised(values, layers, index - 1);
-        let (weight, name) = (&room.weights[index], names(&self.sizes, index)[0]);
-        let norm_ended = || ended(format_args!("{}, relu", names(&self.sizes, index - 1)[1]));
+        let (weight, name) = (&room.weights[index], self.names(index)[0]);
+        let norm_ended = || ended(format_args!("{}, relu", self.names(index - 1)[1]));
         let out = if conv.window.kernel == 1 {
             kernels.layer_weight(map, normalised.affine, gradient, weight);
             kernels.columns(map.pixels(), map.channels())

@@ -1,112 +1,98 @@
 //! A residual block.
 
 mod backward;
-mod sizes;
 
-use super::device_map;
-use super::store::{Records, Store, Values, parameters_of_store};
-use sizes::{convolution, names};
-
+use super::{Back, Program, Run, Value, Values};
 use crate::memory::measure::within;
-use crate::memory::offload::Piece;
-use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
-use crate::model::fuse::ResidualSizes;
-use crate::ops::cuda::{Affine, Columns, DeviceMap, Form, Kernels, Moments, Partials, Shortcut};
+use crate::model::fuse::{ConvSizes, ResidualSizes};
+use crate::ops::gpu::{
+    Affine, Buffer, Columns, Convolution, DeviceMap, Form, Kernels, Moments, Partials, Shortcut,
+};
 
 /// Convolutions, each followed by a norm; ReLU between them and after the shortcut is added.
 ///
 /// The outputs of 3×3 convolutions are kept for the backward pass, and so are the block's input and
 /// output, which its neighbours hold as well. What 1×1 convolutions give and what norms make of it
 /// is computed again.
-pub(in crate::model) struct FusedResidual {
-    name: String,
-    store: Store,
-    sizes: ResidualSizes,
+pub(super) struct Residual {
+    /// Its sizes.
+    pub sizes: ResidualSizes,
 }
 
-struct Kept {
+pub(super) struct Kept {
     input: DeviceMap,
-    came_as_tensor: bool,
     output: Columns,
     layers: Vec<Layer>,
 }
 
 /// A convolution and its norm, after the forward pass.
-struct Layer {
+pub(super) struct Layer {
     /// The convolution's output; `None` where it is computed again.
     map: Option<Columns>,
     moments: Moments,
     affine: Affine,
 }
 
-impl FusedResidual {
-    /// With these parameters.
-    pub fn new(
-        name: &str,
-        kernels: Kernels,
-        parameters: Vec<Parameter>,
-        sizes: ResidualSizes,
-    ) -> Self {
-        let forms: Vec<(usize, Form)> = (0..sizes.all().len())
-            .flat_map(|weight| [(weight, Form::Forward), (weight, Form::InputGradient)])
-            .collect();
-        Self { name: name.to_owned(), store: Store::new(kernels, parameters, &forms), sizes }
+/// The convolution of maps of `size`: batch, height and width.
+fn convolution(conv: &ConvSizes, size: [usize; 3]) -> Convolution {
+    Convolution { size, window: conv.window }
+}
+
+impl Residual {
+    /// What convolution `index` and the norm behind it are called.
+    fn names(&self, index: usize) -> [&'static str; 2] {
+        const PATH: [[&str; 2]; 3] = [["conv1", "bn1"], ["conv2", "bn2"], ["conv3", "bn3"]];
+        if index == self.sizes.convs.len() { ["downsample.0", "downsample.1"] } else { PATH[index] }
     }
 
     /// Room for the output of convolution `index` of maps of `size`.
-    fn output(&self, index: usize, size: [usize; 3]) -> Columns {
+    fn output(&self, kernels: &Kernels, index: usize, size: [usize; 3]) -> Columns {
         let conv = self.sizes.all()[index];
-        let pixels = conv.output(size).iter().product();
-        self.store.kernels().columns(pixels, conv.channels[1])
+        kernels.columns(conv.output(size).iter().product(), conv.channels[1])
     }
 
     /// What convolution `index` makes of `map`, of `size`, after the norm and ReLU before it; and what
     /// it leaves of its channels.
     fn convolve(
         &self,
-        values: &Values,
+        run: &Run<'_>,
         index: usize,
         (map, size): (&Columns, [usize; 3]),
         before: Option<&Affine>,
     ) -> (Columns, Partials) {
-        let (kernels, conv) = (self.store.kernels(), self.sizes.all()[index]);
-        let (convolution, weight) = (convolution(&conv, size), &values.packed[2 * index]);
-        let name = names(&self.sizes, index)[0];
-        let out = || self.output(index, size);
-        let Some(affine) = before else {
-            return within(name, || {
-                let out = out();
-                let part = kernels.conv_forward(&convolution, map, weight, &out);
-                (out, part)
-            });
+        let (kernels, conv) = (run.kernels, self.sizes.all()[index]);
+        let (convolution, weight) = (convolution(&conv, size), &run.values.packed[2 * index]);
+        let name = self.names(index)[0];
+        let convolved = |map: &Columns| {
+            let out = self.output(kernels, index, size);
+            let part = kernels.conv_forward(&convolution, map, weight, &out);
+            (out, part)
         };
-        let norm = names(&self.sizes, index - 1)[1];
+        let Some(affine) = before else { return within(name, || convolved(map)) };
+        let norm = self.names(index - 1)[1];
         if conv.window.kernel == 1 {
             return within(format_args!("{norm}, relu, {name}"), || {
-                let out = out();
+                let out = self.output(kernels, index, size);
                 let part = kernels.layer_forward(map, affine, weight, &out);
                 (out, part)
             });
         }
         let normal = within(format_args!("{norm}, relu"), || kernels.normalised(map, affine));
-        within(name, || {
-            let out = out();
-            let part = kernels.conv_forward(&convolution, &normal, weight, &out);
-            (out, part)
-        })
+        within(name, || convolved(&normal))
     }
 
     /// [`Self::convolve`] once more, of a 1×1 convolution.
     fn convolve_again(
         &self,
+        kernels: &Kernels,
         values: &Values,
         index: usize,
         (map, size): (&Columns, [usize; 3]),
         before: Option<&Affine>,
     ) -> Columns {
-        let (kernels, conv) = (self.store.kernels(), self.sizes.all()[index]);
+        let conv = self.sizes.all()[index];
         debug_assert_eq!(conv.window.kernel, 1, "other convolutions' outputs are kept");
-        let (out, weight) = (self.output(index, size), &values.packed[2 * index]);
+        let (out, weight) = (self.output(kernels, index, size), &values.packed[2 * index]);
         match before {
             Some(affine) => kernels.layer_forward_alone(map, affine, weight, &out),
             None => kernels.conv_forward_alone(&convolution(&conv, size), map, weight, &out),
@@ -114,77 +100,54 @@ impl FusedResidual {
         out
     }
 
-    /// The norm behind convolution `index`, of whose output the forward kernel left `part`.
-    fn norm(
-        &self,
-        values: &Values,
-        index: usize,
-        (map, part): (&Columns, &Partials),
-        pass: &Pass,
-        records: Option<&Records>,
-    ) -> (Moments, Affine) {
-        let (kernels, norm) = (self.store.kernels(), &values.norms[index]);
-        let pixels = map.pixels();
-        within(names(&self.sizes, index)[1], || {
-            if !pass.trains() {
-                let moments = values.running[index].clone();
-                let affine = kernels.affine(&moments, norm, pixels, None);
-                return (moments, affine);
-            }
-            let moments = kernels.moments(map.channels());
-            let record = records.map(|records| &records.norms[index]);
-            let affine = kernels.channel_norm(part, &moments, norm, pixels, record);
-            (moments, affine)
-        })
-    }
-
     /// The output of convolution `index` on the path, whether it was kept or not.
-    fn map(&self, values: &Values, input: &DeviceMap, layers: &[Layer], index: usize) -> Columns {
+    fn map(&self, back: &Back<'_>, input: &DeviceMap, layers: &[Layer], index: usize) -> Columns {
         if let Some(map) = &layers[index].map {
             return map.clone();
         }
+        let (kernels, values) = (back.kernels, back.values);
         let size = self.sizes.inputs(input.size)[index];
         let Some(before) = index.checked_sub(1) else {
-            return self.convolve_again(values, 0, (&input.columns, size), None);
+            return self.convolve_again(kernels, values, 0, (&input.columns, size), None);
         };
-        let map = self.map(values, input, layers, before);
-        self.convolve_again(values, index, (&map, size), Some(&layers[before].affine))
+        let map = self.map(back, input, layers, before);
+        let affine = &layers[before].affine;
+        self.convolve_again(kernels, values, index, (&map, size), Some(affine))
     }
 }
 
-impl Stage for FusedResidual {
-    fn name(&self) -> &str {
-        &self.name
+impl Program for Residual {
+    type Kept = Kept;
+
+    fn forms(&self) -> Vec<(usize, Form)> {
+        let forms = |weight| [(weight, Form::Forward), (weight, Form::InputGradient)];
+        (0..self.sizes.all().len()).flat_map(forms).collect()
     }
 
-    fn forward(
-        &self,
-        input: Activation,
-        keep: Keep,
-        pass: &Pass,
-        statistics: &mut Statistics,
-    ) -> (Activation, Option<Saved>) {
-        let (kernels, values) = (self.store.kernels(), self.store.values());
-        let (input, came_as_tensor) = device_map(kernels, input);
-        let records = self.store.records(pass);
+    fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
+        Value::map(kernels, shape, shape[1], false)
+    }
+
+    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
+        let (kernels, input) = (run.kernels, input.into_map());
         let mut layers: Vec<Layer> = Vec::new();
         let mut map = input.columns.clone();
         for (index, size) in self.sizes.inputs(input.size).into_iter().enumerate() {
             let before = layers.last().map(|layer| &layer.affine);
-            let (out, part) = self.convolve(&values, index, (&map, size), before);
+            let (out, part) = self.convolve(run, index, (&map, size), before);
             map = out;
             let (moments, affine) =
-                self.norm(&values, index, (&map, &part), pass, records.as_ref());
-            let kept = keep == Keep::All && self.sizes.convs[index].window.kernel > 1;
+                within(self.names(index)[1], || run.norm_of(index, &map, &part));
+            let kept = run.keeps && self.sizes.convs[index].window.kernel > 1;
             layers.push(Layer { map: kept.then(|| map.clone()), moments, affine });
         }
         let last = layers.len() - 1;
         let size = self.sizes.output(input.size);
         if self.sizes.projection.is_some() {
             let index = layers.len();
-            let (map, part) = self.convolve(&values, index, (&input.columns, input.size), None);
+            let (map, part) = self.convolve(run, index, (&input.columns, input.size), None);
             let (moments, affine) =
-                self.norm(&values, index, (&map, &part), pass, records.as_ref());
+                within(self.names(index)[1], || run.norm_of(index, &map, &part));
             layers.push(Layer { map: Some(map), moments, affine });
         }
         let columns = {
@@ -197,7 +160,7 @@ impl Stage for FusedResidual {
                     Shortcut { map, size: input.size, stride, affine: None }
                 }
             };
-            let norm = names(&self.sizes, last)[1];
+            let norm = self.names(last)[1];
             let projected = if self.sizes.projection.is_some() { ", downsample.1" } else { "" };
             within(format_args!("{norm}{projected}, add, relu"), || {
                 kernels.residual_forward(&map, &layers[last].affine, &shortcut)
@@ -206,37 +169,18 @@ impl Stage for FusedResidual {
         if let Some(projection) = layers.get_mut(last + 1) {
             projection.map = None;
         }
-        self.store.report(records, statistics);
-        let saved = (keep == Keep::All).then(|| {
-            let output = columns.clone();
-            Saved(Box::new(Kept { input, came_as_tensor, output, layers }))
-        });
-        let gpu = kernels.gpu().clone();
-        let output = DeviceMap { gpu, columns, size, moments: None, pending: None };
-        (Activation::Device(Box::new(output)), saved)
+        let kept = run.keeps.then(|| Kept { input, output: columns.clone(), layers });
+        (Value::Map(DeviceMap::new(kernels, columns, size)), kept)
     }
 
-    fn backward(
-        &self,
-        saved: Saved,
-        gradient: Activation,
-        gradients: &mut Gradients,
-    ) -> Option<Activation> {
-        let kept = *saved.open::<Kept>(&self.name);
-        Some(self.backward_block(kept, gradient, gradients))
+    fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
+        Some(self.backward_block(back, kept, gradient.into_map().columns))
     }
 
-    fn moves_saved(&self) -> bool {
-        true
-    }
-
-    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
-        let gpu = self.store.kernels().gpu();
-        let Kept { input, output, layers, .. } = saved.look::<Kept>(&self.name);
+    fn buffers<'a>(&self, kept: &'a mut Kept) -> Vec<&'a mut Buffer> {
+        let Kept { input, output, layers } = kept;
         let maps = layers.iter_mut().filter_map(|layer| layer.map.as_mut());
         let maps = [&mut input.columns, output].into_iter().chain(maps);
-        maps.map(|columns| Piece::Buffer(gpu.clone(), columns.buffer_mut())).collect()
+        maps.map(Columns::buffer_mut).collect()
     }
-
-    parameters_of_store!();
 }

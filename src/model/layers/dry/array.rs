@@ -1,8 +1,9 @@
-//! Burn's arrays on the CPU (burn-flex): which operation allocates, which writes in place.
+//! Burn's arrays: which operation allocates, which writes in place; and on the CPU (burn-flex) what its
+//! convolutions take.
 
 use std::cell::Cell;
-use std::rc::Rc;
 
+use super::gpu::Convolver;
 use crate::memory::{DryAllocator, DryBuffer};
 
 /// An array: the memory it lies in, and whether its elements fill that in order.
@@ -16,10 +17,9 @@ pub(super) struct Array {
 /// The backend: allocates, and adds up what is read and written.
 #[derive(Debug)]
 pub(super) struct Arrays {
-    /// Whether convolutions are those of hand-written kernels, which transpose what they read and
-    /// write.
-    pub cuda: bool,
-    pub allocator: Rc<DryAllocator>,
+    /// The GPU whose kernels convolve; none on the CPU.
+    pub gpu: Option<Convolver>,
+    pub allocator: DryAllocator,
     /// Bytes of an element.
     pub element: u64,
     /// Threads that work, and hold their buffers, at once.
@@ -50,14 +50,23 @@ const SHARED_OUT: usize = 256 * 1024;
 impl Arrays {
     pub fn array(&self, elements: usize) -> Array {
         self.note(elements as f64);
-        let buffer = self.allocator.take(elements as u64 * self.element);
+        let bytes = elements as u64 * self.element;
+        let buffer = match &self.gpu {
+            Some(gpu) => gpu.take(bytes),
+            None => self.allocator.take(bytes),
+        };
         Array { buffer, elements, dense: true }
     }
 
     fn note(&self, elements: f64) {
         // A CPU widens 16-bit numbers to compute with them, which takes as long as reading more.
-        let element = if self.cuda { self.element } else { self.element.max(4) };
-        self.traffic.set(self.traffic.get() + elements * element as f64);
+        let element = if self.gpu.is_some() { self.element } else { self.element.max(4) };
+        self.moved(elements * element as f64);
+    }
+
+    /// So many bytes were read and written.
+    pub fn moved(&self, bytes: f64) {
+        self.traffic.set(self.traffic.get() + bytes);
     }
 
     fn touch(&self, elements: usize) {
@@ -71,14 +80,6 @@ impl Arrays {
         }
         self.note(array.elements as f64);
         self.array(array.elements)
-    }
-
-    /// The elements of a row of `numbers` as products read it.
-    pub fn row(&self, numbers: usize) -> usize {
-        match self.cuda {
-            true => numbers.next_multiple_of(16 / self.element as usize),
-            false => numbers,
-        }
     }
 
     /// The same memory seen otherwise.
@@ -125,18 +126,18 @@ impl Arrays {
 
     /// The backend in 32 bits, where products of 16-bit numbers are computed in those.
     fn wide(&self) -> Option<Self> {
-        let narrow = !self.cuda && self.element < 4;
-        let allocator = Rc::clone(&self.allocator);
-        narrow.then(|| Self { element: 4, allocator, traffic: Cell::default(), ..*self })
+        let narrow = self.gpu.is_none() && self.element < 4;
+        let (gpu, allocator, threads) = (None, self.allocator.clone(), self.threads);
+        narrow.then(|| Self { gpu, allocator, element: 4, threads, traffic: Cell::default() })
     }
 
-    /// A convolution. What is copied into order stays until it is done.
+    /// A convolution on the CPU. What is copied into order stays until it is done.
     pub fn convolve(&self, map: Array, weight: Array, sizes: Convolution) -> Array {
         if let Some(wide) = self.wide() {
             let cast = |factor: Array| Array { dense: factor.dense, ..wide.array(factor.elements) };
             let (map, weight) = (cast(map), cast(weight));
             let out = wide.convolve(map, weight, sizes);
-            self.traffic.set(self.traffic.get() + wide.traffic.get());
+            self.moved(wide.traffic.get());
             return self.array(out.elements);
         }
         let _given = (map.clone(), weight.clone());
@@ -144,11 +145,6 @@ impl Arrays {
         let [input, output] = sizes.channels;
         let elements = sizes.batch * output * sizes.pixels;
         self.note((map.elements + weight.elements) as f64);
-        if self.cuda {
-            let _rows = (self.array(map.elements), self.array(weight.elements));
-            let _out = self.array(elements);
-            return self.array(elements);
-        }
         if sizes.pointwise || (input <= 4 && output <= 16) {
             return self.array(elements);
         }
@@ -167,18 +163,13 @@ impl Arrays {
         if let Some(wide) = self.wide() {
             let gradient = wide.array(gradient.elements);
             let out = wide.convolve_back(gradient, sizes, pixels);
-            self.traffic.set(self.traffic.get() + wide.traffic.get());
+            self.moved(wide.traffic.get());
             return self.array(out.elements);
         }
         let _given = gradient.clone();
         let gradient = self.dense(gradient);
         self.note(gradient.elements as f64);
         let out = self.array(sizes.batch * sizes.channels[0] * pixels);
-        if self.cuda {
-            let _rows = (gradient.clone(), self.array(gradient.elements));
-            let _out = self.array(out.elements);
-            return out;
-        }
         let column = sizes.channels[0] * sizes.taps;
         let most = (COLUMNS / self.element as usize / column).max(1);
         let parallel = sizes.batch > 1 && out.elements >= SHARED_OUT;

@@ -30,6 +30,16 @@ impl ConvolutionSizes {
         vec![self.batch, self.channels, height, width]
     }
 
+    /// The map's shape.
+    fn map(&self) -> [usize; 4] {
+        [self.batch, self.input, self.size[0], self.size[1]]
+    }
+
+    /// The weight's shape.
+    fn weight(&self) -> [usize; 4] {
+        [self.channels, self.input, self.window.kernel, self.window.kernel]
+    }
+
     fn taps(&self) -> usize {
         self.window.kernel * self.window.kernel
     }
@@ -77,36 +87,22 @@ impl ConvolutionSizes {
     }
 }
 
-impl Arrays {
-    /// Of a fully connected layer of `[batch, input]` to `[batch, output]`.
-    fn linear_gradient_of_value(&self, [batch, input, output]: [usize; 3]) -> Array {
-        let _turned = self.cuda.then(|| self.array(output * input));
-        self.array(batch * input)
-    }
-
-    fn linear_gradient_of_weight(
-        &self,
-        [batch, input, output]: [usize; 3],
-        value: Array,
-        gradient: Array,
-    ) -> Array {
-        let row = self.row(input);
-        let _rows = (row != input).then(|| self.array((batch + output) * row));
-        let made = self.array(output * input);
-        drop((value, gradient));
-        // On the CPU it is made transposed.
-        Array { dense: self.cuda || output == 1 || input == 1, ..made }
-    }
-}
-
 impl DryOps {
     /// A convolution of a map to `channels` channels, without bias.
     pub(super) fn convolve(&self, map: DryTensor, channels: usize, window: Window) -> DryTensor {
         let sizes = ConvolutionSizes::new(map.map(), channels, window);
-        let weight = self.parameter(&[channels, sizes.input, window.kernel, window.kernel]);
+        let weight = self.parameter(&sizes.weight());
         let flops = sizes.flops();
         self.work(flops, 2.0 * flops);
-        let array = self.arrays.convolve(map.array, weight.array, sizes.forward());
+        let array = match &self.arrays.gpu {
+            Some(gpu) => {
+                let map = (self.arrays.dense(map.array), sizes.map());
+                let array = gpu.forward([map, (weight.array, sizes.weight())], window);
+                self.arrays.moved(gpu.traffic());
+                array
+            }
+            None => self.arrays.convolve(map.array, weight.array, sizes.forward()),
+        };
         DryTensor { shape: sizes.output(), array, node: None }
     }
 
@@ -124,20 +120,39 @@ impl DryOps {
         if bias {
             self.collect(self.arrays.reduce(gradient.array.clone(), channels));
         }
-        let of_map = asked.then(|| sizes.gradient_of_map(&self.arrays, gradient.array.clone()));
-        self.collect(sizes.gradient_of_weight(&self.arrays, map.array, gradient.array));
+        let (of_map, of_weight) = match &self.arrays.gpu {
+            Some(gpu) => {
+                let [map, gradient] =
+                    [map.array, gradient.array].map(|array| self.arrays.dense(array));
+                let weight =
+                    Array { elements: sizes.weight().iter().product(), ..self.weights.clone() };
+                let factors = [(map, sizes.map()), (weight, sizes.weight())];
+                let out: [usize; 4] = sizes.output().try_into().expect("is a map");
+                let found = gpu.backward(factors, window, (gradient, out), asked);
+                self.arrays.moved(gpu.traffic());
+                found
+            }
+            None => {
+                let of_map =
+                    asked.then(|| sizes.gradient_of_map(&self.arrays, gradient.array.clone()));
+                (of_map, sizes.gradient_of_weight(&self.arrays, map.array, gradient.array))
+            }
+        };
+        self.collect(of_weight);
         of_map.map(|array| DryTensor { shape: shape.to_vec(), array, node: None })
     }
 
     /// `features·weightᵀ` to `output` features.
     pub(super) fn multiply_features(&self, value: DryTensor, output: usize) -> DryTensor {
         let [batch, input] = value.features();
+        if self.arrays.gpu.is_some() {
+            let map = DryTensor { shape: vec![batch, input, 1, 1], ..value };
+            let out = self.convolve(map, output, Window::PIXEL);
+            return DryTensor { shape: vec![batch, output], ..out };
+        }
         self.parameter(&[output, input]);
         let flops = 2.0 * (batch * input * output) as f64;
         self.work(flops, 2.0 * flops);
-        // Where the kernels load whole vectors, rows of another length are copied into longer ones.
-        let row = self.arrays.row(input);
-        let _rows = (row != input).then(|| self.arrays.array((batch + output) * row));
         let array = self.arrays.array(batch * output);
         DryTensor { shape: vec![batch, output], array, node: None }
     }
@@ -151,13 +166,20 @@ impl DryOps {
         asked: bool,
     ) -> Option<DryTensor> {
         let ([batch, input], [_, output]) = (value.features(), gradient.features());
-        let sizes = [batch, input, output];
+        if self.arrays.gpu.is_some() {
+            let map = DryTensor { shape: vec![batch, input, 1, 1], ..value };
+            let gradient = DryTensor { shape: vec![batch, output, 1, 1], ..gradient };
+            let found = self.convolve_back(map, Window::PIXEL, bias, gradient, asked);
+            return found.map(|found| DryTensor { shape: vec![batch, input], ..found });
+        }
         if bias {
             self.collect(self.arrays.reduce(gradient.array.clone(), output));
         }
-        let of_value = asked.then(|| self.arrays.linear_gradient_of_value(sizes));
-        let (value, gradient) = (value.array, gradient.array);
-        self.collect(self.arrays.linear_gradient_of_weight(sizes, value, gradient));
+        let of_value = asked.then(|| self.arrays.array(batch * input));
+        let of_weight = self.arrays.array(output * input);
+        drop((value, gradient));
+        // It is made transposed.
+        self.collect(Array { dense: output == 1 || input == 1, ..of_weight });
         of_value.map(|array| DryTensor { shape: vec![batch, input], array, node: None })
     }
 }

@@ -1,10 +1,11 @@
 //! Layers on sizes alone: what a stage costs, found by running its passes without computing them.
 //!
 //! Every operation allocates, writes in place, keeps and gives back what Burn's operation does
-//! (burn-flex and burn-autodiff 0.22; on CUDA our own convolutions), on arrays of which only the size
+//! (burn-flex and burn-autodiff 0.22; on a GPU our own convolutions), on arrays of which only the size
 //! is known. A value is dropped where the pass on tensors drops it, since both run the same code.
 
 mod array;
+mod gpu;
 mod matmul;
 mod operations;
 mod run;
@@ -14,11 +15,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use array::{Array, Arrays};
+use gpu::Convolver;
 pub(super) use tape::DryTape;
 
 use super::StageLayers;
 use super::stage::{backward, forward};
 use crate::memory::{ActivationShape, DryAllocator, Footprint, Target};
+use crate::ops::gpu::Kernel;
 
 /// Runs layers on sizes alone.
 pub(super) struct DryOps {
@@ -170,16 +173,27 @@ pub(super) fn footprint(stage: &StageLayers, input: &ActivationShape, on: &Targe
     }
 }
 
+/// The hand-written kernels that `stage` launches on a GPU.
+pub(super) fn kernels(stage: &StageLayers, input: &ActivationShape, on: &Target) -> Vec<Kernel> {
+    let mut ops = DryOps::new(on);
+    let given = DryValue::One(ops.given(input));
+    let (output, kept) = forward(&mut ops, stage, given, true);
+    let gradient = ops.gradient_of(&output);
+    backward(&mut ops, stage, kept, gradient);
+    ops.arrays.gpu.map(|gpu| gpu.launched()).unwrap_or_default()
+}
+
 impl DryOps {
     fn new(on: &Target) -> Self {
+        let allocator = DryAllocator::default();
         let arrays = Arrays {
-            cuda: on.cuda,
-            allocator: DryAllocator::new(1),
+            gpu: on.cuda.then(|| Convolver::new(on.precision, &allocator)),
+            allocator,
             element: on.precision.bytes(),
             threads: on.cpu.threads,
             traffic: Cell::new(0.0),
         };
-        let weights = Array { buffer: DryAllocator::new(1).take(0), elements: 0, dense: true };
+        let weights = Array { buffer: DryAllocator::default().take(0), elements: 0, dense: true };
         Self {
             arrays,
             recording: Cell::new(false),

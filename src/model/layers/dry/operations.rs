@@ -280,7 +280,13 @@ impl DryOps {
         if probability == 0.0 {
             return value;
         }
+        // A GPU's kernel makes it in 32 bits; those of 16 bits are made of it.
+        let (images, element) = (value.shape[0], self.arrays.element);
+        let each = value.elements() / images;
+        let made = self.arrays.gpu.as_ref().map(|gpu| gpu.mask(images, each));
+        let made = made.filter(|made| made.storage().bytes() as u64 > element);
         let mask = self.zeros(&value.shape);
+        drop(made);
         self.multiply(value, mask)
     }
 

@@ -1,0 +1,162 @@
+//! What a fused stage costs and launches, found by running its program on sizes.
+
+use super::layout::{NORMS, WEIGHTS};
+use super::program::layout;
+use super::{Back, Layout, Program, Records, Run, Value, Values};
+use crate::memory::{DryAllocator, DryBuffer, Footprint, Target};
+use crate::model::layers::ParameterSpec;
+use crate::ops::gpu::{Buffer, DeviceMap, DryGpu, Gpu, Kernel, Kernels, Moments, Work};
+
+/// A program on a GPU that only counts.
+pub(super) struct DryRun<'a, P> {
+    program: &'a P,
+    dry: std::sync::Arc<DryGpu>,
+    kernels: Kernels,
+    layout: Layout,
+    values: Values,
+    records: Option<Records>,
+}
+
+impl<'a, P: Program> DryRun<'a, P> {
+    /// Of a program with these parameters.
+    pub fn new(program: &'a P, parameters: &[ParameterSpec], on: &Target) -> Self {
+        let dry = DryGpu::new(DryAllocator::default());
+        let kernels = Kernels::new(Gpu::dry(&dry), on.precision.element());
+        let shapes = parameters.iter().map(|spec| (spec.shape.clone(), spec.trained));
+        let layout = layout(program, shapes);
+        let packing = layout.packing(&kernels);
+        let all = [0, 1, 2].map(|kind| kernels.gpu().floats(layout.length(kind)));
+        let values = layout.values(&kernels, packing.as_ref(), |kind| all[kind].clone());
+        let records = layout.records(&kernels);
+        Self { program, dry, kernels, layout, values, records }
+    }
+
+    fn run(&self, trains: bool, keeps: bool) -> Run<'_> {
+        let (kernels, values) = (&self.kernels, &self.values);
+        Run { kernels, values, records: self.records.as_ref().filter(|_| trains), trains, keeps }
+    }
+
+    /// The kernels launched in training and in evaluation on an input of `shape`.
+    pub fn kernels(&self, shape: [usize; 4]) -> Vec<Kernel> {
+        let input = || self.program.input(&self.kernels, shape);
+        self.program.forward(&self.run(false, false), input());
+        let (output, kept) = self.program.forward(&self.run(true, true), input());
+        self.backward(kept, self.gradient_of(&output));
+        self.dry.kernels()
+    }
+
+    fn backward(&self, kept: Option<P::Kept>, gradient: Value) -> Option<DeviceMap> {
+        let room = self.layout.room(&self.kernels);
+        let back = Back { kernels: &self.kernels, values: &self.values, room: &room };
+        self.program.backward(&back, kept.expect("was to be kept"), gradient)
+    }
+
+    /// What the stage costs for an input of `shape`.
+    pub fn footprint(&self, shape: [usize; 4]) -> Footprint {
+        let (allocator, kernels) = (self.dry.allocator(), &self.kernels);
+        // What a first pass makes and keeps for later ones counts among what stands.
+        self.program.forward(&self.run(true, false), self.program.input(kernels, shape));
+        let standing = allocator.live();
+
+        let input = self.program.input(kernels, shape);
+        allocator.restart();
+        self.dry.take_work();
+        let (output, _) = self.program.forward(&self.run(true, false), input.clone());
+        let forward_workspace = allocator.peak() - allocator.live();
+        let Work { flops: forward_flops, traffic: forward_traffic } = self.dry.take_work();
+        drop((input, output));
+
+        let input = self.program.input(kernels, shape);
+        allocator.restart();
+        let (output, kept) = self.program.forward(&self.run(true, true), input.clone());
+        let in_input = counted(&output).is(counted(&input));
+        let (given, size) = (bytes(&input), bytes(&output));
+        let shared = if in_input { given } else { given + size };
+        let saved = allocator.live() - standing - shared;
+        let saving_workspace = allocator.peak() - allocator.live();
+        let others = if in_input { 2 } else { 1 };
+        let saves_input = !in_input && counted(&input).holders() > 1;
+        let saves_output = counted(&output).holders() > others;
+
+        // When it goes back, the stage behind it holds its output no more.
+        let gradient = self.gradient_of(&output);
+        let of_output = counted(&gradient).id();
+        drop(output);
+        let parameters: [u64; 2] = [WEIGHTS, NORMS].map(|kind| 4 * self.layout.length(kind) as u64);
+        let parameter_gradients = parameters.iter().sum::<u64>();
+        allocator.restart();
+        self.dry.take_work();
+        let start = allocator.live();
+        let found = self.backward(kept, gradient).map(Value::Map);
+        let Work { flops: backward_flops, traffic: backward_traffic } = self.dry.take_work();
+        let gradient_in_gradient = found.as_ref().is_some_and(|found| of_output.is(counted(found)));
+        let gradient = match &found {
+            Some(found) if !gradient_in_gradient => bytes(found),
+            _ => 0,
+        };
+        let taken = start + gradient + parameter_gradients;
+        let backward_workspace = allocator.peak().saturating_sub(taken);
+        drop(found);
+        Footprint {
+            // Norms are parameters, which the caller counts; so are weights, which only their packed
+            // forms are held of.
+            standing: standing - parameters[1],
+            largest_parameter: parameters.into_iter().max().unwrap_or(0),
+            largest_array: allocator.largest(),
+            output: size,
+            output_in_input: in_input,
+            checkpoint: self.checkpoint(&input),
+            saved,
+            saves_input,
+            saves_output,
+            moves_saved: P::KEEPS,
+            forward_workspace,
+            saving_workspace,
+            gradient,
+            gradient_in_gradient,
+            backward_workspace,
+            parameter_gradients,
+            layers: 1.0,
+            forward_flops,
+            backward_flops,
+            forward_traffic,
+            backward_traffic,
+        }
+    }
+
+    /// Room for the gradient of `output`, as the stage behind leaves it.
+    fn gradient_of(&self, output: &Value) -> Value {
+        let kernels = &self.kernels;
+        match output {
+            Value::Map(map) => {
+                let (shape, room) = (map.shape(), map.columns.stride());
+                let mut gradient = Value::map(kernels, shape, room, false).into_map();
+                gradient.pending = P::TAKES_SUMS.then(|| kernels.sums(map.columns.channels()));
+                Value::Map(gradient)
+            }
+            Value::Features(features) => Value::Features(kernels.gpu().floats(features.len())),
+            Value::Images(_) => panic!("no stage makes images"),
+        }
+    }
+
+    /// Bytes that putting the input aside takes beside it.
+    fn checkpoint(&self, input: &Value) -> u64 {
+        let Value::Map(map) = input else { return 0 };
+        let aside = self.program.checkpoint(&self.kernels, map);
+        aside.map_or(0, |aside| bytes(&Value::Map(aside)))
+    }
+}
+
+fn counted(value: &Value) -> &DryBuffer {
+    value.elements().counted()
+}
+
+/// Bytes of all memory that `value` holds.
+fn bytes(value: &Value) -> u64 {
+    let mut all = vec![value.elements()];
+    if let Value::Map(DeviceMap { moments, pending, .. }) = value {
+        all.extend(moments.iter().flat_map(Moments::buffers));
+        all.extend(pending.iter().flat_map(|sums| sums.buffers()));
+    }
+    all.into_iter().map(Buffer::counted).map(DryBuffer::bytes).sum()
+}

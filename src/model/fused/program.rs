@@ -1,0 +1,224 @@
+//! What fused stages are: programs of kernels.
+
+use super::{Layout, Records, Room, Values};
+use crate::ops::gpu::{
+    Affine, Argument, Buffer, Columns, DeviceMap, Form, Images, Kernels, Moments, Partials, Sums,
+};
+
+/// What a fused stage computes. The same code runs on a device and on sizes alone.
+#[cfg_attr(
+    not(feature = "cuda"),
+    expect(dead_code, reason = "only a device is given tensors and moves memory")
+)]
+pub(in crate::model) trait Program: Send + 'static {
+    /// What its backward pass needs.
+    type Kept: 'static;
+    /// Whether its input are images in 32 bits, and not maps.
+    const TAKES_IMAGES: bool = false;
+    /// Whether the gradient of its output comes as S and what is missing of it (see [`Sums`]).
+    const TAKES_SUMS: bool = false;
+    /// Whether its backward pass needs any memory of the forward pass.
+    const KEEPS: bool = true;
+
+    /// The forms in which its kernels want the weights: which weight, by its place among the stage's
+    /// weights, and which form.
+    fn forms(&self) -> Vec<(usize, Form)> {
+        Vec::new()
+    }
+
+    /// An input of `shape` (batch, channels, height, width) as the stage before leaves it.
+    fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value;
+
+    /// The forward pass: the output, and what the backward pass needs where it is to be kept.
+    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Self::Kept>);
+
+    /// The backward pass: the gradient of the input from that of the output, whose memory it may take.
+    /// `None` for images, whose gradient nobody needs.
+    fn backward(&self, back: &Back<'_>, kept: Self::Kept, gradient: Value) -> Option<DeviceMap>;
+
+    /// `input` as it is put aside to run the stage on once more, where that is not the input itself.
+    fn checkpoint(&self, kernels: &Kernels, input: &DeviceMap) -> Option<DeviceMap> {
+        let _ = (kernels, input);
+        None
+    }
+
+    /// What of `kept` can be moved off the device until it is needed, in a fixed order.
+    fn buffers<'a>(&self, kept: &'a mut Self::Kept) -> Vec<&'a mut Buffer> {
+        let _ = kept;
+        Vec::new()
+    }
+}
+
+/// What flows between fused stages, or the gradient with respect to it.
+#[derive(Debug, Clone)]
+pub(in crate::model) enum Value {
+    /// Images in 32 bits.
+    Images(Images),
+    /// Feature maps.
+    Map(DeviceMap),
+    /// Pooled features in 32 bits, `[batch, channels]`.
+    Features(Buffer),
+}
+
+impl Value {
+    /// Room for images of `shape`.
+    pub fn images(kernels: &Kernels, shape: [usize; 4]) -> Self {
+        let buffer = kernels.gpu().floats(shape.iter().product());
+        Self::Images(Images { buffer, shape })
+    }
+
+    /// Room for maps of `shape` in rows with room for `room` channels, with the statistics of the
+    /// channels where they are `known`.
+    pub fn map(kernels: &Kernels, shape: [usize; 4], room: usize, known: bool) -> Self {
+        let [batch, channels, height, width] = shape;
+        let columns = kernels.columns(batch * height * width, room).slice(0..channels);
+        let moments = known.then(|| kernels.moments(room));
+        Self::Map(DeviceMap { moments, ..DeviceMap::new(kernels, columns, [batch, height, width]) })
+    }
+
+    /// The images.
+    pub fn into_images(self) -> Images {
+        match self {
+            Self::Images(images) => images,
+            other => panic!("a stage expected images and was given {other:?}"),
+        }
+    }
+
+    /// The maps.
+    pub fn into_map(self) -> DeviceMap {
+        match self {
+            Self::Map(map) => map,
+            other => panic!("a stage expected maps and was given {other:?}"),
+        }
+    }
+
+    /// The features.
+    pub fn into_features(self) -> Buffer {
+        match self {
+            Self::Features(features) => features,
+            other => panic!("a stage expected features and was given {other:?}"),
+        }
+    }
+
+    /// The elements.
+    pub fn elements(&self) -> &Buffer {
+        match self {
+            Self::Images(images) => &images.buffer,
+            Self::Map(map) => map.columns.memory(),
+            Self::Features(features) => features,
+        }
+    }
+}
+
+/// A forward pass of a program.
+pub(in crate::model) struct Run<'a> {
+    /// What it launches.
+    pub kernels: &'a Kernels,
+    /// Its parameters.
+    pub values: &'a Values,
+    /// Where the statistics of the batch go, if they are asked for.
+    pub records: Option<&'a Records>,
+    /// Whether norms use the statistics of the batch, or running ones.
+    pub trains: bool,
+    /// Whether it keeps what the backward pass needs.
+    pub keeps: bool,
+}
+
+/// A backward pass of a program.
+pub(in crate::model) struct Back<'a> {
+    /// What it launches.
+    pub kernels: &'a Kernels,
+    /// Its parameters.
+    pub values: &'a Values,
+    /// Where the gradients of its parameters go.
+    pub room: &'a Room,
+}
+
+impl Run<'_> {
+    /// Norm `norm` of channels of `pixels` pixels whose statistics in the batch are `batch`: the
+    /// statistics that it uses, and what it does to each channel.
+    pub fn norm(
+        &self,
+        norm: usize,
+        pixels: usize,
+        batch: impl FnOnce() -> Moments,
+    ) -> (Moments, Affine) {
+        let moments = if self.trains { batch() } else { self.values.running[norm].clone() };
+        let record = self.records.map(|records| &records.norms[norm]);
+        let affine = self.kernels.affine(&moments, &self.values.norms[norm], pixels, record);
+        (moments, affine)
+    }
+
+    /// [`Run::norm`] of `map`, of which the kernel that wrote it left `part`.
+    pub fn norm_of(&self, norm: usize, map: &Columns, part: &Partials) -> (Moments, Affine) {
+        if !self.trains {
+            return self.norm(norm, map.pixels(), || unreachable!("running statistics are used"));
+        }
+        let moments = self.kernels.moments(map.channels());
+        let affine = self.channel_norm(norm, part, &moments, map.pixels());
+        (moments, affine)
+    }
+
+    /// Puts together what a kernel left of the last channels of `moments`, and says what norm `norm`
+    /// does to all of them.
+    pub fn channel_norm(
+        &self,
+        norm: usize,
+        part: &Partials,
+        moments: &Moments,
+        pixels: usize,
+    ) -> Affine {
+        let record = self.records.map(|records| &records.norms[norm]);
+        self.kernels.channel_norm(part, moments, &self.values.norms[norm], pixels, record)
+    }
+
+    /// The statistics of the output, of which its kernel left `part`, with room for those of `room`
+    /// channels: what the dense block behind needs.
+    pub fn next(&self, part: &Partials, channels: usize, room: usize) -> Option<Moments> {
+        self.trains.then(|| {
+            let moments = self.kernels.moments(room);
+            self.kernels.channel_statistics(part, &moments.slice(0..channels));
+            moments
+        })
+    }
+}
+
+/// The statistics of a map's channels, computed where nobody has.
+pub(super) fn moments(kernels: &Kernels, map: &DeviceMap) -> Moments {
+    let channels = map.columns.channels();
+    match &map.moments {
+        Some(moments) => moments.slice(0..channels),
+        None => {
+            let moments = kernels.moments(channels);
+            kernels.map_statistics(&map.columns, &moments);
+            moments
+        }
+    }
+}
+
+/// The gradient of a norm's input `map` from S and what is missing of it. It stays so where the
+/// channels' statistics came with the map: the block that knows them makes the gradient of it.
+pub(super) fn input_gradient(
+    kernels: &Kernels,
+    map: DeviceMap,
+    moments: &Moments,
+    columns: Columns,
+    sums: Sums,
+) -> DeviceMap {
+    let pending = match map.moments {
+        Some(_) => Some(sums),
+        None => {
+            kernels.input_gradient(&columns, &map.columns, moments, &sums, &columns);
+            None
+        }
+    };
+    DeviceMap { columns, moments: None, pending, ..map }
+}
+
+/// What is made ready of a program before it runs.
+pub(super) fn layout(
+    program: &impl Program,
+    parameters: impl IntoIterator<Item = (Vec<usize>, bool)>,
+) -> Layout {
+    Layout::new(parameters, &program.forms())
+}

@@ -1,0 +1,240 @@
+//! A fused stage on a GPU.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use burn::tensor::{DType, Tensor};
+
+use super::layout::{Layout, RUNNING, Records, Room, Values, kind};
+use super::program::layout;
+use super::{Back, Program, Run, Value};
+use crate::memory::offload::Piece;
+use crate::memory::{
+    Activation, Gradients, Keep, Member, Pack, Parameter, Pass, Purpose, Saved, Stage, Statistics,
+};
+use crate::model::layers::MOMENTUM;
+use crate::ops::gpu::{Buffer, DeviceMap, Images, Kernels, Packing};
+
+/// A program with its parameters, each kind of which lies in one tensor.
+pub(super) struct ProgramStage<P> {
+    name: String,
+    kernels: Kernels,
+    program: P,
+    layout: Layout,
+    packs: [Option<Pack>; 3],
+    packing: Option<Packing>,
+    /// What the kernels read; made again when a parameter has changed.
+    values: RefCell<Option<Arc<Values>>>,
+}
+
+/// What a stage keeps of a pass.
+struct Kept<K> {
+    kept: K,
+    /// Whether the input came as a tensor, as which its gradient is to go.
+    as_tensor: bool,
+}
+
+impl<P: Program> ProgramStage<P> {
+    /// `program` on these kernels, with these parameters.
+    pub fn new(name: &str, kernels: Kernels, parameters: Vec<Parameter>, program: P) -> Self {
+        let shapes =
+            parameters.iter().map(|parameter| (parameter.shape.clone(), parameter.trained));
+        let layout = layout(&program, shapes);
+        let mut kinds: [Vec<Parameter>; 3] = Default::default();
+        for parameter in parameters {
+            kinds[kind(&parameter.shape, parameter.trained)].push(parameter);
+        }
+        let packs = kinds.map(pack);
+        let packing = layout.packing(&kernels);
+        let (name, values) = (name.to_owned(), RefCell::default());
+        Self { name, kernels, program, layout, packs, packing, values }
+    }
+
+    /// The parameters as the kernels read them.
+    fn values(&self) -> Arc<Values> {
+        let read = || {
+            let all = |kind: usize| Buffer::of_tensor(self.pack(kind).value.clone());
+            Arc::new(self.layout.values(&self.kernels, self.packing.as_ref(), all))
+        };
+        Arc::clone(self.values.borrow_mut().get_or_insert_with(read))
+    }
+
+    /// The input as the program takes it, and whether it came as a tensor.
+    fn value(&self, input: Activation) -> (Value, bool) {
+        match input {
+            Activation::Device(map) => (Value::Map(*map), false),
+            other if P::TAKES_IMAGES => {
+                let map = other.into_map();
+                let shape = map.dims();
+                let buffer = Buffer::of_tensor(map.cast(DType::F32));
+                (Value::Images(Images { buffer, shape }), true)
+            }
+            other => (Value::Map(DeviceMap::of_tensor(&self.kernels, other.into_map())), true),
+        }
+    }
+
+    /// The gradient as the program takes it: in memory that it may write over.
+    fn gradient(&self, gradient: Activation) -> Value {
+        let kernels = &self.kernels;
+        let map = match gradient {
+            Activation::Device(map) => *map,
+            Activation::Features(features) => {
+                return Value::Features(Buffer::of_tensor(features.cast(DType::F32)));
+            }
+            other => {
+                let map = DeviceMap::of_tensor(kernels, other.into_map());
+                let columns = kernels.columns(map.columns.pixels(), map.columns.channels());
+                kernels.copy(&map.columns, &columns);
+                DeviceMap { columns, ..map }
+            }
+        };
+        assert_eq!(
+            map.pending.is_some(),
+            P::TAKES_SUMS,
+            "{} was given another gradient",
+            self.name
+        );
+        Value::Map(map)
+    }
+
+    /// Adds the gradients in `room` to `gradients`.
+    fn add_gradients(&self, room: Room, gradients: &mut Gradients) {
+        for (all, pack) in room.all.iter().zip(&self.packs) {
+            if let Some(pack) = pack {
+                gradients.add(pack.key(), self.kernels.gpu().tensor(all, [all.len()]));
+            }
+        }
+    }
+
+    fn pack(&self, kind: usize) -> &Pack {
+        self.packs[kind].as_ref().expect("the stage has such parameters")
+    }
+
+    /// Its packs, to be changed. What the kernels have read of them is held no longer, so that it may
+    /// be written over.
+    fn packs_mut(&mut self) -> impl Iterator<Item = &mut Pack> {
+        self.values.take();
+        self.packs.iter_mut().flatten()
+    }
+}
+
+/// Parameters of one kind in one tensor; `None` where there are none.
+fn pack(parameters: Vec<Parameter>) -> Option<Pack> {
+    let trained = parameters.first()?.trained;
+    let (members, values): (Vec<_>, Vec<_>) = parameters
+        .into_iter()
+        .map(|Parameter { name, shape, value, .. }| (Member { name, shape }, value))
+        .unzip();
+    Some(Pack { members: members.into(), trained, value: Tensor::cat(values, 0) })
+}
+
+impl<P: Program> Stage for ProgramStage<P> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn forward(
+        &self,
+        input: Activation,
+        keep: Keep,
+        pass: &Pass,
+        statistics: &mut Statistics,
+    ) -> (Activation, Option<Saved>) {
+        let values = self.values();
+        let batch = input.shape().batch();
+        let (input, as_tensor) = self.value(input);
+        let reports = pass.purpose() == Purpose::First;
+        let records = reports.then(|| self.layout.records(&self.kernels)).flatten();
+        let run = Run {
+            kernels: &self.kernels,
+            values: &values,
+            records: records.as_ref(),
+            trains: pass.trains(),
+            keeps: keep == Keep::All,
+        };
+        let (output, kept) = self.program.forward(&run, input);
+        let gpu = self.kernels.gpu();
+        if let Some(Records { all, .. }) = records {
+            let moving = (gpu.tensor(&all, [all.len()]), MOMENTUM);
+            statistics.insert(self.pack(RUNNING).key().to_owned(), moving);
+        }
+        let output = match output {
+            Value::Features(features) => {
+                Activation::Features(gpu.tensor(&features, [batch, features.len() / batch]))
+            }
+            other => Activation::Device(Box::new(other.into_map())),
+        };
+        (output, kept.map(|kept| Saved(Box::new(Kept { kept, as_tensor }))))
+    }
+
+    fn checkpoint(&self, input: &Activation) -> Activation {
+        let Activation::Device(map) = input else { return input.clone() };
+        match self.program.checkpoint(&self.kernels, map) {
+            Some(aside) => Activation::Device(Box::new(aside)),
+            None => input.clone(),
+        }
+    }
+
+    fn backward(
+        &self,
+        saved: Saved,
+        gradient: Activation,
+        gradients: &mut Gradients,
+    ) -> Option<Activation> {
+        let values = self.values();
+        let Kept { kept, as_tensor } = *saved.open::<Kept<P::Kept>>(&self.name);
+        let gradient = self.gradient(gradient);
+        let room = self.layout.room(&self.kernels);
+        let back = Back { kernels: &self.kernels, values: &values, room: &room };
+        let found = self.program.backward(&back, kept, gradient);
+        self.add_gradients(room, gradients);
+        found.map(|found| match as_tensor {
+            true => Activation::Map(found.to_tensor()),
+            false => Activation::Device(Box::new(found)),
+        })
+    }
+
+    fn moves_saved(&self) -> bool {
+        P::KEEPS
+    }
+
+    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
+        let gpu = self.kernels.gpu();
+        let buffers = self.program.buffers(&mut saved.look::<Kept<P::Kept>>(&self.name).kept);
+        buffers.into_iter().map(|buffer| Piece::Buffer(gpu.clone(), buffer)).collect()
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        let of_pack = |pack: &Pack| {
+            let parameter = |(member, place): (&Member, std::ops::Range<usize>)| Parameter {
+                name: member.name.clone(),
+                shape: member.shape.clone(),
+                trained: pack.trained,
+                value: pack.value.clone().narrow(0, place.start, place.len()),
+            };
+            pack.places().map(parameter).collect::<Vec<_>>()
+        };
+        self.packs.iter().flatten().flat_map(of_pack).collect()
+    }
+
+    fn map_parameters(&mut self, change: &mut dyn FnMut(&str, Tensor<1>) -> Tensor<1>) {
+        for pack in self.packs_mut() {
+            let changed = pack.places().map(|(member, place)| {
+                change(&member.name, pack.value.clone().narrow(0, place.start, place.len()))
+            });
+            pack.value = Tensor::cat(changed.collect(), 0);
+        }
+    }
+
+    fn packs(&self) -> Vec<Pack> {
+        self.packs.iter().flatten().cloned().collect()
+    }
+
+    fn map_packs(&mut self, change: &mut dyn FnMut(&str, Tensor<1>) -> Tensor<1>) {
+        for pack in self.packs_mut() {
+            let empty = Tensor::empty([0], &pack.value.device());
+            let value = std::mem::replace(&mut pack.value, empty);
+            pack.value = change(&pack.members[0].name, value);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Convolutions and dropout masks on a GPU: the program of kernels that runs on a device, on sizes.
+
+use std::sync::Arc;
+
+use super::array::Array;
+use crate::memory::{DryAllocator, DryBuffer, Precision};
+use crate::ops::gpu::{
+    Array4, Buffer, DryGpu, Element, General, Gpu, Kernel, Kernels, Storage, dropout_mask,
+};
+use crate::ops::{DropoutKey, Window};
+
+/// The kernels of a GPU on sizes.
+#[derive(Debug)]
+pub(super) struct Convolver {
+    dry: Arc<DryGpu>,
+    kernels: Kernels,
+    /// Of activations.
+    storage: Storage,
+    /// Whether weights are held in 32 bits and rounded for each product.
+    rounds_weights: bool,
+}
+
+impl Convolver {
+    /// In this precision, with memory counted by `allocator`.
+    pub fn new(precision: Precision, allocator: &DryAllocator) -> Self {
+        let (dry, element) = (DryGpu::new(allocator.clone()), precision.element());
+        let kernels = Kernels::new(Gpu::dry(&dry), element);
+        let rounds_weights = precision.activations() != precision.parameters();
+        Self { dry, kernels, storage: element.storage(), rounds_weights }
+    }
+
+    /// Memory of at least so many bytes.
+    pub fn take(&self, bytes: u64) -> DryBuffer {
+        self.dry.take(bytes)
+    }
+
+    /// The kernels launched so far.
+    pub fn launched(&self) -> Vec<Kernel> {
+        self.dry.kernels()
+    }
+
+    /// Bytes read and written since this was last asked.
+    pub fn traffic(&self) -> f64 {
+        self.dry.take_work().traffic
+    }
+
+    fn array4(&self, array: Array, shape: [usize; 4]) -> Array4 {
+        let buffer = Buffer::dry(array.buffer, self.storage, array.elements);
+        Array4 { buffer, shape }
+    }
+
+    /// A weight in the activations' precision.
+    fn weight(&self, weight: Array, shape: [usize; 4]) -> Array4 {
+        let rounded =
+            self.rounds_weights.then(|| self.kernels.gpu().empty(weight.elements, self.storage));
+        match rounded {
+            Some(buffer) => Array4 { buffer, shape },
+            None => self.array4(weight, shape),
+        }
+    }
+
+    /// A convolution of a map and a weight of these shapes.
+    pub fn forward(&self, [map, weight]: [(Array, [usize; 4]); 2], window: Window) -> Array {
+        let weight = self.weight(weight.0, weight.1);
+        let map = self.array4(map.0, map.1);
+        array(&General::new(self.kernels.clone(), window).forward(map, weight).buffer)
+    }
+
+    /// The gradients of a map, where that is asked for, and of a weight of these shapes.
+    pub fn backward(
+        &self,
+        [map, weight]: [(Array, [usize; 4]); 2],
+        window: Window,
+        (gradient, shape): (Array, [usize; 4]),
+        asked: bool,
+    ) -> (Option<Array>, Array) {
+        let shapes = [map.1, weight.1];
+        let weight = asked.then(|| self.weight(weight.0, weight.1));
+        let (map, gradient) = (self.array4(map.0, map.1), self.array4(gradient, shape));
+        let general = General::new(self.kernels.clone(), window);
+        let (of_map, of_weight) = general.backward(shapes, map, weight, gradient);
+        (of_map.map(|found| array(&found.buffer)), array(&of_weight.buffer))
+    }
+
+    /// A dropout mask as it is made: in 32 bits.
+    pub fn mask(&self, images: usize, elements: usize) -> Buffer {
+        let kernels = Kernels::new(self.kernels.gpu().clone(), Element::F32);
+        let key = DropoutKey { seed: 0, first_image: 0 };
+        dropout_mask(&kernels, [images, elements], 0, key)
+    }
+}
+
+fn array(buffer: &Buffer) -> Array {
+    Array { buffer: buffer.counted().clone(), elements: buffer.len(), dense: true }
+}

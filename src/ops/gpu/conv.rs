@@ -1,0 +1,203 @@
+//! Convolutions of any size.
+
+use super::columns::{Columns, Partials};
+use super::gpu::{Argument, Arguments};
+use super::kernels::{Entry, Kernels, blocks, entry};
+use super::weights::Packed;
+use super::{Buffer, Sizes, Untouched};
+use crate::ops::Window;
+
+const CONV_FORWARD: Entry = entry!("conv_forward", 256, [TILES, CHANNELS, GEMM, CONV]);
+const CONV_BACKWARD_INPUT: Entry =
+    entry!("conv_backward_input", 256, [TILES, CHANNELS, GEMM, CONV]);
+const CONV_BACKWARD_WEIGHT: Entry =
+    entry!("conv_backward_weight", 256, [TILES, CHANNELS, GEMM, CONV]);
+
+/// The sizes of a square convolution.
+#[derive(Debug, Clone, Copy)]
+pub struct Convolution {
+    /// Batch, height and width of the input.
+    pub size: [usize; 3],
+    /// Kernel, stride and padding.
+    pub window: Window,
+}
+
+impl Convolution {
+    /// Height and width of the output.
+    pub(super) fn output(&self) -> [usize; 2] {
+        let [_, height, width] = self.size;
+        [height, width].map(|size| self.window.output(size))
+    }
+
+    /// Numbers of `map` that one number of the output is made of.
+    pub(super) fn taps(&self, map: &Columns) -> usize {
+        self.window.kernel * self.window.kernel * map.channels()
+    }
+
+    /// The fields that all of its kernels take.
+    pub(super) fn sizes(&self, map: &Columns, out: &Columns) -> Sizes {
+        let [batch, height, width] = self.size;
+        let [out_height, out_width] = self.output();
+        let sizes = Sizes::new().int(batch).int(height).int(width).int(map.channels());
+        let sizes = sizes.int(out_height).int(out_width).int(out.channels());
+        let Window { kernel, stride, padding } = self.window;
+        let sizes = sizes.int(kernel).int(kernel).int(stride).int(stride);
+        let sizes = sizes.int(padding).int(padding);
+        sizes.int(map.stride()).int(out.stride()).int(0)
+    }
+
+    /// The 128-pixel tiles of the input's gradient: input pixels are taken by their remainder under
+    /// the stride.
+    fn classes(&self) -> usize {
+        let ([batch, height, width], stride) = (self.size, self.window.stride);
+        let count = |size: usize, first: usize| size.saturating_sub(first).div_ceil(stride);
+        let tiles = |y: usize, x: usize| blocks(batch * count(height, y) * count(width, x), 128);
+        (0..stride).map(|y| (0..stride).map(|x| tiles(y, x)).sum::<usize>()).sum()
+    }
+}
+
+/// The width of a tile for so many columns.
+pub(super) fn tile(columns: usize) -> usize {
+    if columns <= 64 { 64 } else { 128 }
+}
+
+impl Kernels {
+    fn chunked(&self, columns: &[&Columns]) -> usize {
+        let vector = self.vector();
+        let whole = |columns: &&Columns| {
+            columns.channels().is_multiple_of(vector) && columns.stride().is_multiple_of(vector)
+        };
+        usize::from(columns.iter().all(whole))
+    }
+
+    fn conv(&self, entry: Entry, chunked: usize, rows: usize, columns: usize) -> super::Kernel {
+        let macros = [("CHUNKED", chunked), ("TILE_M", rows), ("TILE_N", columns)];
+        self.variant(entry, chunked + 2 * rows + 1000 * columns, &macros)
+    }
+
+    /// Writes the convolution of `map` into `out`; returns what it leaves of its channels.
+    pub fn conv_forward(
+        &self,
+        convolution: &Convolution,
+        map: &Columns,
+        weight: &Packed,
+        out: &Columns,
+    ) -> Partials {
+        let part = self.partials(blocks(out.pixels(), 128), out.channels());
+        self.convolve(convolution, map, weight, out, Some(&part.buffer));
+        part
+    }
+
+    /// Writes the convolution of `map` into `out`, and nothing else.
+    pub fn conv_forward_alone(
+        &self,
+        convolution: &Convolution,
+        map: &Columns,
+        weight: &Packed,
+        out: &Columns,
+    ) {
+        self.convolve(convolution, map, weight, out, None);
+    }
+
+    fn convolve(
+        &self,
+        convolution: &Convolution,
+        map: &Columns,
+        weight: &Packed,
+        out: &Columns,
+        part: Option<&Buffer>,
+    ) {
+        let sizes = convolution.sizes(map, out).int(weight.row).int(part.is_some().into());
+        let width = tile(out.channels());
+        let kernel = self.conv(CONV_FORWARD, self.chunked(&[map]), 128, width);
+        let part: &dyn Argument = match part {
+            Some(part) => part,
+            None => &Untouched(out.buffer()),
+        };
+        let buffers: Arguments<'_> = &[map, &weight.buffer, out, part];
+        let grid = [blocks(out.pixels(), 128) * blocks(out.channels(), width), 1, 1];
+        let products = out.pixels() * out.channels() * convolution.taps(map);
+        self.gpu.multiply(&kernel, grid, buffers, &sizes, products);
+    }
+
+    /// Writes the gradient of a convolution's input into `map` from that of its output; `weight` is in
+    /// the form for it.
+    pub fn conv_backward_input(
+        &self,
+        convolution: &Convolution,
+        gradient: &Columns,
+        weight: &Packed,
+        map: &Columns,
+    ) {
+        self.backward_input(convolution, gradient, weight, map, false);
+    }
+
+    /// [`Kernels::conv_backward_input`], added to what `map` has.
+    pub fn conv_backward_input_added(
+        &self,
+        convolution: &Convolution,
+        gradient: &Columns,
+        weight: &Packed,
+        map: &Columns,
+    ) {
+        self.backward_input(convolution, gradient, weight, map, true);
+    }
+
+    fn backward_input(
+        &self,
+        convolution: &Convolution,
+        gradient: &Columns,
+        weight: &Packed,
+        map: &Columns,
+        added: bool,
+    ) {
+        let classes = convolution.classes();
+        let sizes = convolution.sizes(map, gradient).int(weight.row).int(classes);
+        let sizes = sizes.int(usize::from(added)).int(0);
+        let width = tile(map.channels());
+        let kernel = self.conv(CONV_BACKWARD_INPUT, self.chunked(&[gradient]), 128, width);
+        let buffers: Arguments<'_> = &[gradient, &weight.buffer, map];
+        let grid = [classes * blocks(map.channels(), width), 1, 1];
+        let products = gradient.pixels() * gradient.channels() * convolution.taps(map);
+        self.gpu.multiply(&kernel, grid, buffers, &sizes, products);
+    }
+
+    /// Writes the gradient of a convolution's weight, `[output, input, kernel, kernel]`.
+    pub fn conv_backward_weight(
+        &self,
+        convolution: &Convolution,
+        map: &Columns,
+        gradient: &Columns,
+        weight_gradient: &Buffer,
+    ) {
+        let (input, output) = (map.channels(), gradient.channels());
+        let taps = convolution.window.kernel * convolution.window.kernel;
+        let chunked = self.chunked(&[map, gradient]) == 1;
+        let (splits, work) = self.weight_gradient_parts(convolution, map, gradient, chunked);
+        self.reduce_partials(&work, weight_gradient, splits, [output, input, taps]);
+    }
+
+    /// The gradient of a convolution's weight in parts: how many, and `[parts, output, kernel, kernel,
+    /// input]`. `chunked` where channels can be read in whole vectors; behind those of the gradient
+    /// may then be zeros in its rows.
+    pub(super) fn weight_gradient_parts(
+        &self,
+        convolution: &Convolution,
+        map: &Columns,
+        gradient: &Columns,
+        chunked: bool,
+    ) -> (usize, Buffer) {
+        let (input, output) = (map.channels(), gradient.channels());
+        let taps = convolution.window.kernel * convolution.window.kernel;
+        let (high, wide) = (tile(output), tile(taps * input));
+        let tiles = blocks(output, high) * blocks(taps * input, wide);
+        let (splits, per) = self.splits(gradient.pixels(), tiles);
+        let work = self.floats(splits * output * taps * input);
+        let sizes = convolution.sizes(map, gradient).int(per).int(0);
+        let kernel = self.conv(CONV_BACKWARD_WEIGHT, chunked.into(), high, wide);
+        let buffers: Arguments<'_> = &[map, gradient, &work];
+        let products = gradient.pixels() * output * taps * input;
+        self.gpu.multiply(&kernel, [tiles, splits, 1], buffers, &sizes, products);
+        (splits, work)
+    }
+}

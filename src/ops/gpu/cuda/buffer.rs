@@ -1,0 +1,125 @@
+//! Buffers in a device's memory, and tensors over them.
+
+use std::sync::Arc;
+
+use burn::backend::Cube;
+use burn::backend::fusion::stream::StreamId;
+use burn::backend::fusion::{Client, NoOp, get_client};
+use burn::backend::ir::{InitOperationIr, OperationIr};
+use burn::tensor::{DType, Shape, Tensor};
+use burn_cubecl::cubecl::server::Handle;
+use burn_cubecl::fusion::FusionCubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeBackend, CubeDevice};
+
+use crate::ops::gpu::buffer::Memory;
+use crate::ops::gpu::{Buffer, Storage};
+
+/// A part of an allocation of CubeCL's.
+#[derive(Debug, Clone)]
+pub(in crate::ops::gpu) struct DeviceMemory {
+    handle: Handle,
+    /// The same in all that this was copied or cut from.
+    origin: Arc<()>,
+}
+
+impl DeviceMemory {
+    /// The same without so many bytes before and behind.
+    pub(in crate::ops::gpu) fn without(&self, before: usize, behind: usize) -> Self {
+        let handle = self.handle.clone().offset_start(before as u64).offset_end(behind as u64);
+        Self { handle, origin: Arc::clone(&self.origin) }
+    }
+}
+
+/// Which elements a buffer has: equal where one buffer was copied or cut from the other, or both from
+/// a third, and they are the same elements of it.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    origin: Arc<()>,
+    place: [u64; 2],
+}
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.origin, &other.origin) && self.place == other.place
+    }
+}
+
+impl Buffer {
+    pub(super) fn on_device(handle: Handle, storage: Storage, length: usize) -> Self {
+        let memory = DeviceMemory { handle, origin: Arc::default() };
+        Self::new(Memory::Device(memory), storage, length)
+    }
+
+    fn device_memory(&self) -> &DeviceMemory {
+        match &self.memory {
+            Memory::Device(memory) => memory,
+            Memory::Dry(_) => panic!("the buffers of a dry run have no memory"),
+        }
+    }
+
+    /// Which elements it has. Does not hold their memory.
+    pub fn identity(&self) -> Identity {
+        let DeviceMemory { handle, origin } = self.device_memory();
+        let begin = handle.offset_start.unwrap_or(0);
+        let place = [begin, begin + handle.size_in_used()];
+        Identity { origin: Arc::clone(origin), place }
+    }
+
+    /// Its memory, for kernels of CubeCL's.
+    pub fn handle(&self) -> Handle {
+        self.device_memory().handle.clone()
+    }
+
+    /// The elements of `tensor`, which must be on a GPU and without autodiff, in row-major order. Its
+    /// memory is shared, not copied, where it is in that order already.
+    ///
+    /// What is queued to compute the tensor is enqueued first.
+    pub fn of_tensor<const D: usize>(tensor: Tensor<D>) -> Self {
+        let fused = tensor
+            .try_into_primitive::<Cube>()
+            .unwrap_or_else(|error| panic!("a kernel was given a tensor of elsewhere: {error:?}"));
+        let client = fused.client.clone();
+        let tensor = into_contiguous(client.resolve_tensor_float::<CubeBackend>(fused));
+        let storage = storage(tensor.dtype);
+        let length = tensor.meta.shape().num_elements();
+        // What lies behind the elements in their allocation is none of ours.
+        let behind = tensor.handle.size_in_used() - (length * storage.bytes()) as u64;
+        Self::on_device(tensor.handle.offset_end(behind), storage, length)
+    }
+
+    /// A tensor of `shape` over the same memory.
+    pub(super) fn to_tensor<const D: usize>(
+        &self,
+        device: &CubeDevice,
+        shape: [usize; D],
+    ) -> Tensor<D> {
+        assert_eq!(shape.iter().product::<usize>(), self.len(), "{shape:?}");
+        let fusion: Client<FusionCubeRuntime> = get_client::<CubeBackend>(device);
+        let (shape, dtype) = (Shape::from(shape), self.storage().dtype());
+        let tensor = CubeTensor::new_contiguous(
+            device.client(),
+            device.clone(),
+            shape.clone(),
+            self.handle(),
+            dtype,
+        );
+        let id = fusion.register_tensor_handle(tensor.into());
+        let init = InitOperationIr::create(shape, dtype, || id);
+        let stream = StreamId::current();
+        let mut outputs =
+            fusion.register(stream, OperationIr::Init(init), NoOp::<CubeBackend>::new());
+        Tensor::from_primitive::<Cube>(outputs.remove(0))
+    }
+}
+
+/// How a kernel sees the elements of a tensor of `dtype`.
+fn storage(dtype: DType) -> Storage {
+    match dtype {
+        DType::F32 => Storage::F32,
+        DType::BF16 => Storage::Bf16,
+        DType::F16 => Storage::F16,
+        other => panic!("kernels take floating-point tensors, not {other:?}"),
+    }
+}

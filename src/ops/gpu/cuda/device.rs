@@ -1,0 +1,198 @@
+//! An NVIDIA GPU, reached through CubeCL and so on Burn's stream, with its allocator and its cache of
+//! compiled kernels.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use burn::backend::DispatchDevice;
+use burn::tensor::{Device, Tensor};
+use burn_cubecl::CubeDevice;
+use burn_cubecl::cubecl::client::Client;
+use burn_cubecl::cubecl::prelude::CubeCount;
+use burn_cubecl::cubecl::server::{KernelArguments, MetadataBindingInfo};
+use burn_cubecl::cubecl::{MemoryScope, MemoryUsage};
+use cubecl_server::logging::{LaunchObservation, LaunchObserver};
+
+use crate::ops::gpu::gpu::{Argument, Backend};
+use crate::ops::gpu::{Buffer, Gpu, Kernel, Sizes, Storage};
+
+/// A card that CubeCL has opened.
+#[derive(Clone)]
+pub(in crate::ops::gpu) struct Cuda {
+    device: CubeDevice,
+    index: usize,
+    client: Client,
+}
+
+impl PartialEq for Cuda {
+    fn eq(&self, other: &Self) -> bool {
+        self.device == other.device
+    }
+}
+
+impl std::fmt::Debug for Cuda {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{:?}", self.device)
+    }
+}
+
+impl Cuda {
+    /// See [`Gpu::empty`]: `bytes` for `length` elements.
+    pub(in crate::ops::gpu) fn empty(
+        &self,
+        bytes: usize,
+        length: usize,
+        storage: Storage,
+    ) -> Buffer {
+        let behind = (bytes - length * storage.bytes()) as u64;
+        Buffer::on_device(self.client.empty(bytes).offset_end(behind), storage, length)
+    }
+
+    /// A buffer with these bytes.
+    pub(in crate::ops::gpu) fn upload(
+        &self,
+        bytes: &[u8],
+        storage: Storage,
+        length: usize,
+    ) -> Buffer {
+        Buffer::on_device(self.client.create_from_slice(bytes), storage, length)
+    }
+
+    /// See [`Gpu::copied`].
+    pub(in crate::ops::gpu) fn copied(&self, buffer: &Buffer) -> Buffer {
+        let values: Tensor<1> = buffer.to_tensor(&self.device, [buffer.len()]);
+        Buffer::of_tensor(values.mul_scalar(1.0))
+    }
+
+    /// See [`Gpu::multiprocessors`].
+    pub(in crate::ops::gpu) fn multiprocessors(&self) -> usize {
+        let hardware = &self.client.properties().hardware;
+        hardware.num_streaming_multiprocessors.unwrap_or(1) as usize
+    }
+
+    /// See [`Gpu::launch`].
+    pub(in crate::ops::gpu) fn launch(
+        &self,
+        kernel: &Kernel,
+        [x, y, z]: [u32; 3],
+        arguments: &[&dyn Argument],
+        sizes: &Sizes,
+    ) {
+        let uses = kernel.uses().iter().copied().map(Some).chain(std::iter::repeat(None));
+        let bound =
+            arguments.iter().zip(uses).fold(KernelArguments::new(), |bound, (argument, used)| {
+                let binding = argument.memory().handle().binding();
+                match used {
+                    Some(used) => bound.with_buffer_io(binding, used),
+                    None => bound.with_buffer(binding),
+                }
+            });
+        let words = sizes.words();
+        let count = words.len();
+        let bound = bound.with_info(MetadataBindingInfo::new(words, count));
+        self.client.launch(kernel.launchable(), CubeCount::Static(x, y, z), bound);
+    }
+}
+
+impl Gpu {
+    /// The GPU that `device` is; `None` for another device.
+    pub fn of(device: &Device) -> Option<Self> {
+        let device = device.clone().inner();
+        match device.as_dispatch() {
+            DispatchDevice::Cube(device @ CubeDevice::Cuda(card)) => {
+                let (client, index) = (device.client(), card.index);
+                Some(Self(Backend::Cuda(Cuda { device: device.clone(), index, client })))
+            }
+            _ => None,
+        }
+    }
+
+    fn cuda(&self) -> &Cuda {
+        match &self.0 {
+            Backend::Cuda(cuda) => cuda,
+            Backend::Dry(_) => panic!("a dry run has no device"),
+        }
+    }
+
+    /// What CubeCL's kernels are launched by.
+    pub fn client(&self) -> &Client {
+        &self.cuda().client
+    }
+
+    /// A buffer with these values.
+    pub fn upload(&self, values: &[f32]) -> Buffer {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        self.cuda().upload(&bytes, Storage::F32, values.len())
+    }
+
+    fn usage(&self) -> MemoryUsage {
+        self.client().memory_report(MemoryScope::Device).usage()
+    }
+
+    /// What CUDA calls it, counted from 0.
+    pub fn index(&self) -> usize {
+        self.cuda().index
+    }
+
+    /// Bytes of its memory, where they are known.
+    pub fn memory(&self) -> Option<u64> {
+        self.client().properties().memory.max_memory()
+    }
+
+    /// Runs `work` and returns with its outcome the most bytes in use at any launch of a kernel in it,
+    /// Burn's kernels included: what a kernel reads and writes is allocated then. `work` takes longer
+    /// for it, and must not end before what it has asked for is launched.
+    pub fn most_bytes_in<T>(&self, work: impl FnOnce() -> T) -> (T, u64) {
+        let watcher = Arc::new(Watcher { gpu: self.clone(), most: AtomicU64::new(0) });
+        let observation = LaunchObservation::new(watcher.clone());
+        let outcome = work();
+        drop(observation);
+        (outcome, watcher.most.load(Ordering::Relaxed))
+    }
+
+    /// Gives memory that nothing uses back to the device.
+    pub fn release_unused(&self) {
+        let _ = self.client().memory_cleanup();
+    }
+
+    /// A tensor of `shape` over the memory of `buffer`.
+    pub fn tensor<const D: usize>(&self, buffer: &Buffer, shape: [usize; D]) -> Tensor<D> {
+        buffer.to_tensor(&self.cuda().device, shape)
+    }
+
+    /// Whether the memory of `buffers` could be had and everything that fills it was launched. Does
+    /// not wait for the device.
+    ///
+    /// # Errors
+    ///
+    /// What has failed, such as an allocation: [`OutOfMemory::in_text`] knows it.
+    ///
+    /// [`OutOfMemory::in_text`]: crate::memory::OutOfMemory::in_text
+    pub fn check(&self, buffers: &[Buffer]) -> Result<(), String> {
+        let handles: Vec<_> = buffers.iter().map(Buffer::handle).collect();
+        self.client().check(&handles).map_err(|error| error.to_string())
+    }
+
+    /// Waits until everything launched so far has run.
+    ///
+    /// # Errors
+    ///
+    /// When the device has failed.
+    pub fn wait(&self) -> Result<(), String> {
+        let done = burn_cubecl::cubecl::future::block_on(self.client().sync());
+        done.map_err(|error| error.to_string())
+    }
+}
+
+/// Asks the allocator at every launch.
+struct Watcher {
+    gpu: Gpu,
+    most: AtomicU64,
+}
+
+impl LaunchObserver for Watcher {
+    // The thread of the allocator does what it is told in turn, so it answers as of this launch.
+    fn launched(&self, _kernel: &'static str) {
+        self.most.fetch_max(self.gpu.usage().bytes_in_use, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,18 @@
+//! Kernels on an NVIDIA GPU: launched through CubeCL, over the memory of Burn's tensors.
+
+mod ahead;
+mod buffer;
+mod device;
+mod general;
+mod launchable;
+mod map;
+mod squares;
+mod transfer;
+
+pub use ahead::Compiler;
+pub(super) use buffer::DeviceMemory;
+pub use buffer::Identity;
+pub(super) use device::Cuda;
+pub(super) use launchable::Identity as KernelIdentity;
+pub use squares::sums_of_squares_kernel;
+pub use transfer::{Download, Transfers};

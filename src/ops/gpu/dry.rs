@@ -1,0 +1,85 @@
+//! A GPU that only takes note.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Kernel;
+use super::gpu::Argument;
+use crate::memory::{DryAllocator, DryBuffer};
+
+/// What a program would have launched on a GPU, and the memory that it would have taken: the same code
+/// that runs on a device runs on this without one.
+#[derive(Debug)]
+pub struct DryGpu {
+    allocator: DryAllocator,
+    noted: Mutex<Noted>,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    work: Work,
+    /// Each kernel once.
+    kernels: BTreeMap<(&'static str, String), Kernel>,
+}
+
+/// Floating-point operations (a multiplication and an addition are two), and bytes read and written.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Work {
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Bytes.
+    pub traffic: f64,
+}
+
+impl DryGpu {
+    /// Those of an H100. Sums over pixels are split into more parts the more there are, which decides
+    /// the size of some buffers.
+    pub const MULTIPROCESSORS: usize = 132;
+
+    /// One whose memory is counted by `allocator`.
+    pub fn new(allocator: DryAllocator) -> Arc<Self> {
+        Arc::new(Self { allocator, noted: Mutex::default() })
+    }
+
+    /// CubeCL's allocator rounds up to multiples of so many bytes, and counts what it rounds to.
+    const ALIGNMENT: u64 = 512;
+
+    /// Memory of at least `bytes` bytes.
+    pub fn take(&self, bytes: u64) -> DryBuffer {
+        self.allocator.take(bytes.next_multiple_of(Self::ALIGNMENT))
+    }
+
+    /// What counts its memory.
+    pub fn allocator(&self) -> &DryAllocator {
+        &self.allocator
+    }
+
+    /// The work since this was last asked.
+    pub fn take_work(&self) -> Work {
+        std::mem::take(&mut self.noted().work)
+    }
+
+    /// The kernels launched so far, each once.
+    pub fn kernels(&self) -> Vec<Kernel> {
+        self.noted().kernels.values().cloned().collect()
+    }
+
+    pub(super) fn launch(
+        &self,
+        kernel: &Kernel,
+        grid: [u32; 3],
+        arguments: &[&dyn Argument],
+        products: usize,
+    ) {
+        debug_assert!(grid.iter().all(|count| *count > 0), "{}: {grid:?}", kernel.entry());
+        let noted = &mut *self.noted();
+        noted.work.flops += 2.0 * products as f64;
+        let bytes: usize = arguments.iter().map(|argument| argument.bytes()).sum();
+        noted.work.traffic += bytes as f64;
+        noted.kernels.entry(kernel.variant()).or_insert_with(|| kernel.clone());
+    }
+
+    fn noted(&self) -> std::sync::MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

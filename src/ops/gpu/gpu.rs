@@ -1,0 +1,234 @@
+//! A GPU that kernels are launched on.
+
+use std::sync::Arc;
+
+#[cfg(feature = "cuda")]
+use super::cuda::Cuda;
+use super::{Buffer, Columns, DryGpu, Kernel, Storage};
+
+/// A GPU: its memory and its stream of work. One of a dry run has neither, and takes note of what it
+/// is asked for.
+#[derive(Clone)]
+pub struct Gpu(pub(super) Backend);
+
+#[derive(Clone)]
+pub(super) enum Backend {
+    /// An NVIDIA GPU.
+    #[cfg(feature = "cuda")]
+    Cuda(Cuda),
+    /// None.
+    Dry(Arc<DryGpu>),
+}
+
+impl PartialEq for Gpu {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            #[cfg(feature = "cuda")]
+            (Backend::Cuda(one), Backend::Cuda(other)) => one == other,
+            (Backend::Dry(one), Backend::Dry(other)) => Arc::ptr_eq(one, other),
+            #[cfg(feature = "cuda")]
+            _ => false,
+        }
+    }
+}
+
+impl std::fmt::Debug for Gpu {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => write!(formatter, "Gpu({cuda:?})"),
+            Backend::Dry(_) => write!(formatter, "Gpu(dry)"),
+        }
+    }
+}
+
+/// What a kernel is given a pointer to.
+pub trait Argument {
+    /// The memory that the pointer leads to.
+    fn memory(&self) -> &Buffer;
+
+    /// Bytes that are read or written there.
+    fn bytes(&self) -> usize;
+}
+
+/// What a kernel is given.
+pub(super) type Arguments<'a> = &'a [&'a dyn Argument];
+
+impl Argument for Buffer {
+    fn memory(&self) -> &Buffer {
+        self
+    }
+
+    fn bytes(&self) -> usize {
+        self.len() * self.storage().bytes()
+    }
+}
+
+impl Argument for Columns {
+    fn memory(&self) -> &Buffer {
+        self.buffer()
+    }
+
+    fn bytes(&self) -> usize {
+        self.pixels() * self.channels() * self.buffer().storage().bytes()
+    }
+}
+
+/// What a variant of a kernel neither reads nor writes.
+#[derive(Debug, Clone, Copy)]
+pub struct Untouched<'a>(pub &'a Buffer);
+
+impl Argument for Untouched<'_> {
+    fn memory(&self) -> &Buffer {
+        self.0
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Gpu {
+    /// One that takes note in `dry` of what it is asked for.
+    pub fn dry(dry: &Arc<DryGpu>) -> Self {
+        Self(Backend::Dry(Arc::clone(dry)))
+    }
+
+    /// Room for `length` elements, whose values are whatever was there before.
+    pub fn empty(&self, length: usize, storage: Storage) -> Buffer {
+        // A kernel may be given a buffer it has no use for; the allocator has no empty ones.
+        let bytes = (length * storage.bytes()).max(16);
+        match &self.0 {
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.empty(bytes, length, storage),
+            Backend::Dry(dry) => Buffer::dry(dry.take(bytes as u64), storage, length),
+        }
+    }
+
+    /// Room for `length` 32-bit numbers.
+    pub fn floats(&self, length: usize) -> Buffer {
+        self.empty(length, Storage::F32)
+    }
+
+    /// A buffer with these integers.
+    pub fn upload_integers(&self, values: &[u32]) -> Buffer {
+        match &self.0 {
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => {
+                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+                cuda.upload(&bytes, Storage::U32, values.len())
+            }
+            Backend::Dry(_) => self.empty(values.len(), Storage::U32),
+        }
+    }
+
+    /// The same elements in memory of their own.
+    pub fn copied(&self, buffer: &Buffer) -> Buffer {
+        match &self.0 {
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.copied(buffer),
+            Backend::Dry(_) => self.empty(buffer.len(), buffer.storage()),
+        }
+    }
+
+    /// Its multiprocessors.
+    pub fn multiprocessors(&self) -> usize {
+        match &self.0 {
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.multiprocessors(),
+            Backend::Dry(_) => DryGpu::MULTIPROCESSORS,
+        }
+    }
+
+    /// Launches `kernel` on a grid of blocks: it is given a pointer to each of `arguments`, then
+    /// `sizes` as one structure by value.
+    ///
+    /// Returns at once. A kernel that cannot be compiled or launched leaves its failure on the
+    /// buffers, where reading them reports it.
+    pub fn launch(
+        &self,
+        kernel: &Kernel,
+        grid: [usize; 3],
+        arguments: &[&dyn Argument],
+        sizes: &Sizes,
+    ) {
+        self.multiply(kernel, grid, arguments, sizes, 0);
+    }
+
+    /// [`Gpu::launch`] of a kernel that multiplies `products` pairs of numbers and adds them up.
+    pub fn multiply(
+        &self,
+        kernel: &Kernel,
+        grid: [usize; 3],
+        arguments: &[&dyn Argument],
+        #[cfg_attr(
+            not(feature = "cuda"),
+            expect(unused_variables, reason = "only a device reads it")
+        )]
+        sizes: &Sizes,
+        products: usize,
+    ) {
+        let grid = grid.map(|count| u32::try_from(count).expect("a grid fits in 32 bits"));
+        match &self.0 {
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.launch(kernel, grid, arguments, sizes),
+            Backend::Dry(dry) => dry.launch(kernel, grid, arguments, products),
+        }
+    }
+}
+
+/// The last argument of a kernel: a structure of 32-bit fields.
+#[derive(Debug, Clone, Default)]
+pub struct Sizes(Vec<u32>);
+
+impl Sizes {
+    /// No fields yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With an integer field.
+    ///
+    /// # Panics
+    ///
+    /// When the number is above 2³¹ − 1.
+    pub fn int(mut self, value: usize) -> Self {
+        let value = i32::try_from(value).expect("a size fits in 31 bits");
+        self.0.push(value as u32);
+        self
+    }
+
+    /// With a field of 32 bits.
+    pub fn bits(mut self, value: u32) -> Self {
+        self.0.push(value);
+        self
+    }
+
+    /// With a floating-point field.
+    pub fn float(mut self, value: f32) -> Self {
+        self.0.push(value.to_bits());
+        self
+    }
+
+    /// The fields two to a word, as they lie in the structure; structures have an even number of
+    /// fields, and what is missing is 0.
+    #[cfg(any(feature = "cuda", test))]
+    pub(super) fn words(&self) -> Vec<u64> {
+        let word = |pair: &[u32]| {
+            let high = pair.get(1).copied().unwrap_or(0);
+            u64::from(pair[0]) | u64::from(high) << 32
+        };
+        self.0.chunks(2).map(word).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_lie_in_order_and_fill_whole_words() {
+        let sizes = Sizes::new().int(1).int(2).float(1.0);
+        assert_eq!(sizes.words(), [0x2_0000_0001, 0x3f80_0000]);
+    }
+}

@@ -1,0 +1,67 @@
+//! A kernel as text.
+
+use std::sync::{Arc, OnceLock};
+
+/// CUDA C++ text with one entry, for one block size and one choice of macros.
+///
+/// The text is put together when it is first asked for: a dry run never does.
+#[derive(Debug, Clone)]
+pub struct Kernel(pub(super) Arc<Source>);
+
+#[derive(Debug)]
+pub(super) struct Source {
+    entry: &'static str,
+    threads: u32,
+    /// A line for each macro.
+    macros: String,
+    sources: Vec<&'static str>,
+    text: OnceLock<String>,
+    #[cfg(feature = "cuda")]
+    pub(super) identity: OnceLock<super::cuda::KernelIdentity>,
+}
+
+impl Kernel {
+    /// The kernel `entry` of `sources` (headers first), preceded by a `#define` for each of
+    /// `macros`, with `threads` threads a block.
+    pub fn new(
+        entry: &'static str,
+        threads: u32,
+        macros: &[(&str, &dyn std::fmt::Display)],
+        sources: &[&'static str],
+    ) -> Self {
+        let line =
+            |(name, value): &(&str, &dyn std::fmt::Display)| format!("#define {name} {value}\n");
+        Self(Arc::new(Source {
+            entry,
+            threads,
+            macros: macros.iter().map(line).collect(),
+            sources: sources.to_vec(),
+            text: OnceLock::new(),
+            #[cfg(feature = "cuda")]
+            identity: OnceLock::new(),
+        }))
+    }
+
+    /// The name of its entry.
+    pub fn entry(&self) -> &'static str {
+        self.0.entry
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        self.0.threads
+    }
+
+    /// What tells it from the other kernels of one program: its entry and its macros.
+    pub fn variant(&self) -> (&'static str, String) {
+        (self.0.entry, self.0.macros.clone())
+    }
+
+    /// The text that is compiled.
+    pub fn text(&self) -> &str {
+        self.0.text.get_or_init(|| {
+            let sources = self.0.sources.iter().flat_map(|source| [*source, "\n"]);
+            std::iter::once(self.0.macros.as_str()).chain(sources).collect()
+        })
+    }
+}

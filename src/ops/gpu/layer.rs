@@ -1,0 +1,138 @@
+//! A dense layer's two convolutions with the norms before them.
+
+use super::columns::{Affine, Columns, Moments, Partials, Sums};
+use super::conv::{Convolution, tile};
+use super::gpu::{Argument, Arguments};
+use super::kernels::{Entry, Kernels, blocks, entry};
+use super::norm::NormBuffers;
+use super::weights::Packed;
+use super::{Buffer, Sizes, Untouched};
+
+const LAYER_FORWARD: Entry = entry!("layer_forward", 256, [TILES, CHANNELS, GEMM, CONV, NORMED]);
+const LAYER_WEIGHT: Entry = entry!("layer_weight", 256, [TILES, CHANNELS, GEMM, CONV, NORMED]);
+const LAYER_BACKWARD: Entry = entry!("layer_backward", 256, [TILES, CHANNELS, GEMM, CONV]);
+
+/// A norm with the statistics it was given, as its backward pass needs it.
+#[derive(Debug, Clone, Copy)]
+pub struct Normalised<'a> {
+    /// The statistics of its input.
+    pub moments: &'a Moments,
+    /// What it did to each channel.
+    pub affine: &'a Affine,
+    /// Its parameters.
+    pub norm: &'a NormBuffers,
+}
+
+impl Kernels {
+    /// Writes norm, ReLU and 1×1 convolution of `map` into `out`; returns what it leaves of its
+    /// channels.
+    pub fn layer_forward(
+        &self,
+        map: &Columns,
+        affine: &Affine,
+        weight: &Packed,
+        out: &Columns,
+    ) -> Partials {
+        let part = self.partials(blocks(map.pixels(), 128), out.channels());
+        self.layer(map, affine, weight, out, Some(&part.buffer));
+        part
+    }
+
+    /// Writes norm, ReLU and 1×1 convolution of `map` into `out`, and nothing else.
+    pub fn layer_forward_alone(
+        &self,
+        map: &Columns,
+        affine: &Affine,
+        weight: &Packed,
+        out: &Columns,
+    ) {
+        self.layer(map, affine, weight, out, None);
+    }
+
+    fn layer(
+        &self,
+        map: &Columns,
+        affine: &Affine,
+        weight: &Packed,
+        out: &Columns,
+        part: Option<&Buffer>,
+    ) {
+        let sizes = Sizes::new().int(map.pixels()).int(map.channels()).int(out.channels());
+        let sizes = sizes.int(map.stride()).int(out.stride()).int(weight.row);
+        let sizes = sizes.int(part.is_some().into()).int(0);
+        let width = tile(out.channels());
+        let kernel = self.variant(LAYER_FORWARD, width, &[("TILE_N", width)]);
+        let part: &dyn Argument = match part {
+            Some(part) => part,
+            None => &Untouched(out.buffer()),
+        };
+        let buffers: Arguments<'_> =
+            &[map, &affine.scale, &affine.shift, &weight.buffer, out, part];
+        let grid = [blocks(map.pixels(), 128) * blocks(out.channels(), width), 1, 1];
+        let products = map.pixels() * map.channels() * out.channels();
+        self.gpu.multiply(&kernel, grid, buffers, &sizes, products);
+    }
+
+    /// Writes the gradient of the weight of [`Kernels::layer_forward`], `[output, input]`.
+    pub fn layer_weight(
+        &self,
+        map: &Columns,
+        affine: &Affine,
+        gradient: &Columns,
+        weight_gradient: &Buffer,
+    ) {
+        let (input, output) = (map.channels(), gradient.channels());
+        let (high, wide) = (tile(output), tile(input));
+        let tiles = blocks(output, high) * blocks(input, wide);
+        let (splits, per) = self.splits(map.pixels(), tiles);
+        let work = self.floats(splits * output * input);
+        let sizes = Sizes::new().int(map.pixels()).int(input).int(output);
+        let sizes = sizes.int(map.stride()).int(gradient.stride()).int(per);
+        let macros = [("TILE_M", high), ("TILE_N", wide)];
+        let kernel = self.variant(LAYER_WEIGHT, high + 1000 * wide, &macros);
+        let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, gradient, &work];
+        let products = map.pixels() * input * output;
+        self.gpu.multiply(&kernel, [tiles, splits, 1], buffers, &sizes, products);
+        self.reduce_partials(&work, weight_gradient, splits, [output, input, 1]);
+    }
+
+    /// Takes the gradient of a convolution's output back to `map`, which a norm and ReLU lie before:
+    /// writes its share into S, or adds it, writes the gradients of the norm's parameters, and writes
+    /// or adds to what is missing of S.
+    #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
+    pub fn layer_backward(
+        &self,
+        convolution: &Convolution,
+        gradient: &Columns,
+        weight: &Packed,
+        map: &Columns,
+        normalised: Normalised<'_>,
+        norm_gradients: &NormBuffers,
+        (summed, sums): (&Columns, &Sums),
+        first: bool,
+    ) {
+        let Normalised { moments, affine, norm } = normalised;
+        let rows = blocks(map.pixels(), 128);
+        let part = self.partials(rows, map.channels());
+        let sizes = convolution.sizes(map, gradient);
+        let sizes = sizes.int(weight.row).int(summed.stride()).int(usize::from(!first)).int(0);
+        let buffers: Arguments<'_> = &[
+            gradient,
+            &weight.buffer,
+            map,
+            &moments.mean,
+            &moments.deviation,
+            &affine.scale,
+            &affine.shift,
+            &norm.scale,
+            summed,
+            &part.buffer,
+        ];
+        let width = tile(map.channels());
+        let kernel = self.variant(LAYER_BACKWARD, width, &[("TILE_N", width)]);
+        let grid = [rows * blocks(map.channels(), width), 1, 1];
+        let products = gradient.pixels() * gradient.channels() * convolution.taps(map);
+        self.gpu.multiply(&kernel, grid, buffers, &sizes, products);
+        self.channel_sums(&part, norm, norm_gradients, sums, first);
+    }
+}

@@ -1,0 +1,65 @@
+//! Feature maps between fused stages.
+
+use super::columns::{Columns, Moments, Sums};
+use super::gpu::{Arguments, Backend};
+use super::kernels::{Entry, Kernels, blocks, entry};
+use super::{Gpu, Images, Sizes};
+
+const NORM_STATISTICS: Entry = entry!("norm_statistics", 256, [TILES, CHANNELS]);
+
+/// Feature maps in a GPU's memory, or the gradient with respect to them.
+#[derive(Debug, Clone)]
+pub struct DeviceMap {
+    /// Where they are.
+    pub gpu: Gpu,
+    /// The values: a row for each pixel, image by image. Rows may have room behind the channels.
+    pub columns: Columns,
+    /// Batch, height, width.
+    pub size: [usize; 3],
+    /// The statistics of the channels, where they are known; perhaps with room for more.
+    pub moments: Option<Moments>,
+    /// Of a gradient: the values are S, and this is what is missing of it (see [`Sums`]).
+    pub pending: Option<Sums>,
+}
+
+impl DeviceMap {
+    /// Maps of `size` (batch, height, width) whose statistics nobody knows.
+    pub fn new(kernels: &Kernels, columns: Columns, size: [usize; 3]) -> Self {
+        Self { gpu: kernels.gpu.clone(), columns, size, moments: None, pending: None }
+    }
+
+    /// The values of `images`, rounded to the kernels' element.
+    pub fn of_images(kernels: &Kernels, images: Images) -> Self {
+        match &kernels.gpu.0 {
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(_) => {
+                Self::of_tensor(kernels, kernels.gpu.tensor(&images.buffer, images.shape))
+            }
+            Backend::Dry(_) => {
+                let [batch, channels, height, width] = images.shape;
+                let columns = kernels.columns(batch * height * width, channels);
+                Self::new(kernels, columns, [batch, height, width])
+            }
+        }
+    }
+
+    /// `[batch, channels, height, width]`.
+    pub fn shape(&self) -> [usize; 4] {
+        let [batch, height, width] = self.size;
+        [batch, self.columns.channels(), height, width]
+    }
+}
+
+impl Kernels {
+    /// The statistics of a map that no kernel has left any of.
+    pub fn map_statistics(&self, map: &Columns, out: &Moments) {
+        let (pixels, channels) = (map.pixels(), map.channels());
+        let rows = blocks(pixels, 64).min(4 * self.multiprocessors);
+        let part = self.partials(rows, channels);
+        let sizes = Sizes::new().int(pixels).int(channels).int(map.stride()).int(0);
+        let grid = [rows, self.lanes(channels), 1];
+        let buffers: Arguments<'_> = &[map, &part.buffer];
+        self.gpu.launch(&self.get(NORM_STATISTICS), grid, buffers, &sizes);
+        self.channel_statistics(&part, out);
+    }
+}

@@ -1,0 +1,55 @@
+//! Hand-written kernels for GPUs.
+//!
+//! A [`Kernel`] is CUDA C++ text with the macros that choose its variant; a [`Gpu`] launches it on
+//! [`Buffer`]s. Work is ordered by the stream: what a kernel writes, a later kernel or Burn operation
+//! of the same thread reads. [`Kernels`] are all of those that a model needs at one precision;
+//! `kernels/README*.md` say what each computes and how it is launched.
+//!
+//! A program of kernels runs on a device, or on a [`DryGpu`] that only counts: so it is known before
+//! a device is opened what memory it takes, how much work it is and which kernels it launches. What
+//! needs a device lies in `cuda`: there, buffers come from Burn's tensors and become tensors again
+//! without a copy.
+
+mod arrays;
+mod buffer;
+mod columns;
+mod conv;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod dropout;
+mod dry;
+mod element;
+mod general;
+#[expect(clippy::module_inception, reason = "the GPU itself")]
+mod gpu;
+mod kernel;
+mod kernels;
+mod layer;
+mod map;
+mod norm;
+mod pool;
+mod residual;
+mod stem;
+mod steps;
+mod transition;
+mod weights;
+
+pub use buffer::Buffer;
+pub use columns::{Affine, Columns, Moments, Partials, Sums};
+pub use conv::Convolution;
+#[cfg(feature = "cuda")]
+pub use cuda::{Compiler, Download, Identity, Transfers, sums_of_squares_kernel};
+pub use dropout::dropout_mask;
+pub use dry::{DryGpu, Work};
+pub use element::{Element, Storage};
+pub use general::{Array4, General};
+pub use gpu::{Argument, Gpu, Sizes, Untouched};
+pub use kernel::Kernel;
+pub use kernels::Kernels;
+pub use layer::Normalised;
+pub use map::DeviceMap;
+pub use norm::{NormBuffers, Record};
+pub use residual::Shortcut;
+pub use stem::Images;
+pub use steps::{AdamStep, SgdStep, Stepped};
+pub use weights::{Form, Packed, Packing, Segment};

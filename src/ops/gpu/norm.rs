@@ -1,0 +1,334 @@
+//! Statistics of channels, and what norms make of them.
+
+use super::columns::{Affine, Columns, Moments, Partials, Sums};
+use super::gpu::{Argument, Arguments};
+use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
+use super::layer::Normalised;
+use super::{Buffer, Sizes, Untouched};
+
+const CHANNEL_STATISTICS: Entry = entry!("channel_statistics", 1024, [TILES, CHANNELS]);
+const NORM_AFFINE: Entry = entry!("norm_affine", 256, [TILES]);
+const CHANNEL_NORM: Entry = entry!("channel_norm", 1024, [TILES, CHANNELS]);
+const CHANNEL_SUMS: Entry = entry!("channel_sums", 1024, [TILES, CHANNELS]);
+const NORM_APPLY: Entry = entry!("norm_apply", 256, [TILES, CHANNELS]);
+const NORM_BACKWARD_SUMS: Entry = entry!("norm_backward_sums", 256, [TILES, CHANNELS]);
+const NORM_BACKWARD_APPLY: Entry = entry!("norm_backward_apply", 256, [TILES, CHANNELS]);
+const INPUT_GRADIENT: Entry = entry!("input_gradient", 256, [TILES, CHANNELS]);
+
+/// What tells where a ReLU let a gradient through.
+#[derive(Debug, Clone, Copy)]
+enum Mask<'a> {
+    /// There is none.
+    None,
+    /// The norm's input: the ReLU follows the norm.
+    Input,
+    /// The ReLU's output.
+    Output(&'a Columns),
+}
+
+/// Where the statistics of a batch go that running statistics move towards: its mean and its
+/// unbiased variance.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// Zeros, to be replaced by the mean.
+    pub mean: Buffer,
+    /// Zeros, to be replaced by the variance divided by one less than the number of pixels.
+    pub variance: Buffer,
+}
+
+/// The parameters of a norm, or their gradients.
+#[derive(Debug, Clone)]
+pub struct NormBuffers {
+    /// γ, `[channels]`.
+    pub scale: Buffer,
+    /// β, `[channels]`.
+    pub shift: Buffer,
+}
+
+/// Where a norm's kernel writes the statistics of its batch; without a record it writes none.
+fn recorded<'a>(record: Option<&'a Record>, unwritten: &'a Untouched<'a>) -> [&'a dyn Argument; 2] {
+    match record {
+        Some(Record { mean, variance }) => [mean, variance],
+        None => [unwritten, unwritten],
+    }
+}
+
+impl Kernels {
+    /// Room for the moments of `channels` channels.
+    pub fn moments(&self, channels: usize) -> Moments {
+        let room = || self.floats(channels);
+        Moments { mean: room(), variance: room(), deviation: room() }
+    }
+
+    /// Room for the sums of `channels` channels.
+    pub fn sums(&self, channels: usize) -> Sums {
+        Sums { shift: self.floats(channels), scale: self.floats(channels) }
+    }
+
+    /// Room for what a forward kernel leaves in `rows` parts.
+    pub(super) fn partials(&self, rows: usize, channels: usize) -> Partials {
+        Partials { buffer: self.floats(rows * (2 * channels + 1)), rows, channels }
+    }
+
+    /// Puts together what a forward kernel left.
+    pub fn channel_statistics(&self, part: &Partials, out: &Moments) {
+        let sizes = Sizes::new().int(part.rows).int(part.channels).float(EPSILON);
+        let buffers: Arguments<'_> = &[&part.buffer, &out.mean, &out.variance, &out.deviation];
+        let grid = [blocks(part.channels, 8), 1, 1];
+        self.gpu.launch(&self.get(CHANNEL_STATISTICS), grid, buffers, &sizes);
+    }
+
+    /// What a norm with parameters `norm` does to channels with these `moments` over `pixels` pixels.
+    /// The statistics go into `record` as well, if it is given.
+    pub fn affine(
+        &self,
+        moments: &Moments,
+        norm: &NormBuffers,
+        pixels: usize,
+        record: Option<&Record>,
+    ) -> Affine {
+        let channels = moments.channels();
+        let (scale, shift) = (self.floats(channels), self.floats(channels));
+        let unbias = pixels as f32 / pixels.saturating_sub(1).max(1) as f32;
+        let sizes = Sizes::new().int(channels).int(usize::from(record.is_some()));
+        // Zeros moved all the way towards the batch's statistics are these.
+        let sizes = sizes.float(EPSILON).float(1.0).float(unbias);
+        let unwritten = Untouched(&scale);
+        let [mean, variance] = recorded(record, &unwritten);
+        let buffers: Arguments<'_> = &[
+            &moments.mean,
+            &moments.variance,
+            &norm.scale,
+            &norm.shift,
+            &scale,
+            &shift,
+            mean,
+            variance,
+        ];
+        self.gpu.launch(&self.get(NORM_AFFINE), [blocks(channels, 256), 1, 1], buffers, &sizes);
+        Affine { scale, shift }
+    }
+
+    /// [`Kernels::channel_statistics`] of the last channels of `moments`, which a kernel has just
+    /// written, and [`Kernels::affine`] of a norm over all of them.
+    pub fn channel_norm(
+        &self,
+        part: &Partials,
+        moments: &Moments,
+        norm: &NormBuffers,
+        pixels: usize,
+        record: Option<&Record>,
+    ) -> Affine {
+        let (written, channels) = (part.channels, moments.channels());
+        let (scale, shift) = (self.floats(channels), self.floats(channels));
+        let unbias = pixels as f32 / pixels.saturating_sub(1).max(1) as f32;
+        let sizes = Sizes::new().int(part.rows).int(written).int(channels);
+        let sizes = sizes.int(usize::from(record.is_some())).float(EPSILON).float(unbias);
+        let unwritten = Untouched(&scale);
+        let [mean, variance] = recorded(record, &unwritten);
+        let buffers: Arguments<'_> = &[
+            &part.buffer,
+            &moments.mean,
+            &moments.variance,
+            &moments.deviation,
+            &norm.scale,
+            &norm.shift,
+            &scale,
+            &shift,
+            mean,
+            variance,
+        ];
+        let grid = [blocks(written, 8) + blocks(channels - written, 1024), 1, 1];
+        self.gpu.launch(&self.get(CHANNEL_NORM), grid, buffers, &sizes);
+        Affine { scale, shift }
+    }
+
+    /// Puts together what a backward kernel left of a norm: the gradients of its parameters, and its
+    /// part in `sums`, which it is the first to write or adds to.
+    pub fn channel_sums(
+        &self,
+        part: &Partials,
+        norm: &NormBuffers,
+        gradients: &NormBuffers,
+        sums: &Sums,
+        first: bool,
+    ) {
+        let sizes = Sizes::new().int(part.rows).int(part.channels).int(usize::from(!first)).int(0);
+        let buffers: Arguments<'_> = &[
+            &part.buffer,
+            &norm.scale,
+            &gradients.scale,
+            &gradients.shift,
+            &sums.shift,
+            &sums.scale,
+        ];
+        let grid = [blocks(part.channels, 8), 1, 1];
+        self.gpu.launch(&self.get(CHANNEL_SUMS), grid, buffers, &sizes);
+    }
+
+    /// scale·x + shift of the channels `map`, after ReLU.
+    pub fn normalised(&self, map: &Columns, affine: &Affine) -> Columns {
+        let out = self.columns(map.pixels(), map.channels());
+        self.norm_apply(map, affine, &out, None, 2);
+        out
+    }
+
+    /// Adds `addend` to `sum`.
+    pub fn add(&self, addend: &Columns, sum: &Columns) {
+        self.norm_apply(addend, &self.identity(addend.channels()), sum, Some(sum), 1);
+    }
+
+    /// Copies channels.
+    pub fn copy(&self, map: &Columns, out: &Columns) {
+        self.norm_apply(map, &self.identity(map.channels()), out, None, 0);
+    }
+
+    fn norm_apply(
+        &self,
+        map: &Columns,
+        affine: &Affine,
+        out: &Columns,
+        residual: Option<&Columns>,
+        mode: usize,
+    ) {
+        let (pixels, channels) = (map.pixels(), map.channels());
+        let other: &dyn Argument = match residual {
+            Some(residual) => residual,
+            None => &Untouched(map.buffer()),
+        };
+        let stride = residual.unwrap_or(map).stride();
+        let sizes = Sizes::new().int(pixels).int(channels).int(map.stride());
+        let sizes = sizes.int(stride).int(out.stride()).int(mode);
+        let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, other, out];
+        let grid = [self.streaming(pixels), self.lanes(channels), 1];
+        self.gpu.launch(&self.get(NORM_APPLY), grid, buffers, &sizes);
+    }
+
+    /// Blocks side by side of a kernel that goes once over so many pixels.
+    pub(super) fn streaming(&self, pixels: usize) -> usize {
+        blocks(pixels, 32).min(8 * self.multiprocessors)
+    }
+
+    /// Blocks behind one another of a kernel that goes over so many channels.
+    pub(super) fn lanes(&self, channels: usize) -> usize {
+        blocks(channels, 8 * self.vector())
+    }
+
+    /// Turns the gradient of a norm's output, after ReLU where `relu`, into that of its input, `map`,
+    /// in place, and writes the gradients of its parameters.
+    pub fn norm_backward(
+        &self,
+        gradient: &Columns,
+        map: &Columns,
+        normalised: Normalised<'_>,
+        norm_gradients: &NormBuffers,
+        relu: bool,
+    ) {
+        let mask = if relu { Mask::Input } else { Mask::None };
+        self.norm_sums(gradient, map, mask, normalised, norm_gradients);
+        self.norm_input(gradient, map, mask, normalised, norm_gradients, gradient);
+    }
+
+    /// Turns the input of a norm, `map`, whose output was added to a shortcut before ReLU gave
+    /// `output`, into its gradient, in place; and `gradient`, that of `output`, into that of the
+    /// sum. Writes the gradients of the norm's parameters.
+    pub fn residual_backward(
+        &self,
+        gradient: &Columns,
+        map: &Columns,
+        output: &Columns,
+        normalised: Normalised<'_>,
+        norm_gradients: &NormBuffers,
+    ) {
+        self.norm_sums(gradient, map, Mask::Output(output), normalised, norm_gradients);
+        self.norm_input(gradient, map, Mask::None, normalised, norm_gradients, map);
+    }
+
+    /// Writes the gradients of a norm's parameters. A mask by the ReLU's output is applied to
+    /// `gradient`.
+    fn norm_sums(
+        &self,
+        gradient: &Columns,
+        map: &Columns,
+        mask: Mask<'_>,
+        Normalised { moments, affine, norm }: Normalised<'_>,
+        norm_gradients: &NormBuffers,
+    ) {
+        let (pixels, channels) = (map.pixels(), map.channels());
+        let rows = blocks(pixels, 64).min(4 * self.multiprocessors);
+        let part = self.partials(rows, channels);
+        let unread = Untouched(map.buffer());
+        let (mask, output, stride): (usize, &dyn Argument, usize) = match mask {
+            Mask::None => (0, &unread, map.stride()),
+            Mask::Input => (1, &unread, map.stride()),
+            Mask::Output(output) => (2 + 4, output, output.stride()),
+        };
+        let sizes = Sizes::new().int(pixels).int(channels).int(gradient.stride());
+        let sizes = sizes.int(map.stride()).int(stride).int(mask);
+        let buffers: Arguments<'_> = &[
+            gradient,
+            map,
+            output,
+            &moments.mean,
+            &moments.deviation,
+            &affine.scale,
+            &affine.shift,
+            &part.buffer,
+        ];
+        let kernel = self.variant(NORM_BACKWARD_SUMS, mask, &[("MASK", mask)]);
+        self.gpu.launch(&kernel, [rows, self.lanes(channels), 1], buffers, &sizes);
+        self.channel_sums(&part, norm, norm_gradients, &self.sums(channels), true);
+    }
+
+    /// Writes the gradient of a norm's input into `out`, which may be `gradient` or `map`, after
+    /// [`Kernels::norm_sums`].
+    fn norm_input(
+        &self,
+        gradient: &Columns,
+        map: &Columns,
+        mask: Mask<'_>,
+        Normalised { moments, affine, .. }: Normalised<'_>,
+        norm_gradients: &NormBuffers,
+        out: &Columns,
+    ) {
+        let (pixels, channels) = (map.pixels(), map.channels());
+        let masked = usize::from(matches!(mask, Mask::Input));
+        let sizes = Sizes::new().int(pixels).int(channels).int(gradient.stride());
+        let sizes = sizes.int(map.stride()).int(0).int(out.stride()).int(0).int(masked);
+        let sizes = sizes.float(1.0 / pixels as f32).int(0);
+        let buffers: Arguments<'_> = &[
+            gradient,
+            map,
+            &Untouched(map.buffer()),
+            &moments.mean,
+            &moments.deviation,
+            &affine.scale,
+            &affine.shift,
+            &norm_gradients.scale,
+            &norm_gradients.shift,
+            out,
+            &Untouched(out.buffer()),
+        ];
+        let grid = [self.streaming(pixels), self.lanes(channels), 1];
+        self.gpu.launch(&self.get(NORM_BACKWARD_APPLY), grid, buffers, &sizes);
+    }
+
+    /// The gradient of the channels `map` from S and what is missing of it; `out` may be S itself.
+    pub fn input_gradient(
+        &self,
+        summed: &Columns,
+        map: &Columns,
+        moments: &Moments,
+        sums: &Sums,
+        out: &Columns,
+    ) {
+        let (pixels, channels) = (map.pixels(), map.channels());
+        let sizes = Sizes::new().int(pixels).int(channels);
+        let sizes = sizes.int(summed.stride()).int(map.stride()).int(out.stride());
+        let sizes = sizes.float(1.0 / pixels as f32);
+        let buffers: Arguments<'_> =
+            &[summed, map, &moments.mean, &moments.deviation, &sums.shift, &sums.scale, out];
+        let grid = [self.streaming(pixels), self.lanes(channels), 1];
+        self.gpu.launch(&self.get(INPUT_GRADIENT), grid, buffers, &sizes);
+    }
+}

@@ -1,0 +1,57 @@
+//! The last BatchNorm, ReLU, and the mean over each map.
+
+use super::columns::{Affine, Columns, Moments, Partials};
+use super::gpu::Arguments;
+use super::kernels::{Entry, Kernels, entry};
+use super::norm::NormBuffers;
+use super::{Buffer, Sizes};
+
+const GLOBAL_POOL_FORWARD: Entry = entry!("global_pool_forward", 256, [TILES, CHANNELS]);
+const GLOBAL_POOL_BACKWARD: Entry = entry!("global_pool_backward", 256, [TILES, CHANNELS]);
+
+impl Kernels {
+    /// The features of `batch` images, `[batch, channels]` in 32 bits.
+    pub fn global_pool_forward(&self, map: &Columns, batch: usize, affine: &Affine) -> Buffer {
+        let channels = map.channels();
+        let features = self.floats(batch * channels);
+        let sizes =
+            Sizes::new().int(batch).int(map.pixels() / batch).int(channels).int(map.stride());
+        let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, &features];
+        let grid = [self.lanes(channels), batch, 1];
+        self.gpu.launch(&self.get(GLOBAL_POOL_FORWARD), grid, buffers, &sizes);
+        features
+    }
+
+    /// Writes the first contribution to S, the gradient of `map` without what its statistics add,
+    /// into `summed`; returns what it leaves of the norm.
+    #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
+    pub fn global_pool_backward(
+        &self,
+        gradient: &Buffer,
+        map: &Columns,
+        batch: usize,
+        moments: &Moments,
+        affine: &Affine,
+        norm: &NormBuffers,
+        summed: &Columns,
+    ) -> Partials {
+        let channels = map.channels();
+        let part = self.partials(batch, channels);
+        let sizes = Sizes::new().int(batch).int(map.pixels() / batch).int(channels);
+        let sizes = sizes.int(map.stride()).int(summed.stride()).int(0);
+        let buffers: Arguments<'_> = &[
+            gradient,
+            map,
+            &moments.mean,
+            &moments.deviation,
+            &affine.scale,
+            &affine.shift,
+            &norm.scale,
+            summed,
+            &part.buffer,
+        ];
+        let grid = [batch, self.lanes(channels), 1];
+        self.gpu.launch(&self.get(GLOBAL_POOL_BACKWARD), grid, buffers, &sizes);
+        part
+    }
+}

@@ -1,0 +1,100 @@
+//! What ends a residual network's blocks, and the mean that ends the network.
+
+use super::columns::{Affine, Columns};
+use super::gpu::{Argument, Arguments};
+use super::kernels::{Entry, Kernels, entry};
+use super::{Buffer, Sizes, Untouched};
+
+const RESIDUAL_FORWARD: Entry = entry!("residual_forward", 256, [TILES, CHANNELS]);
+const SHORTCUT_BACKWARD: Entry = entry!("shortcut_backward", 256, [TILES, CHANNELS]);
+const MEAN_BACKWARD: Entry = entry!("mean_backward", 256, [TILES, CHANNELS]);
+
+/// What a residual block adds to its last norm: every `stride`-th pixel in both directions, with
+/// zeros for the channels that are missing.
+#[derive(Debug, Clone, Copy)]
+pub struct Shortcut<'a> {
+    /// The block's input, or its projection.
+    pub map: &'a Columns,
+    /// Batch, height and width of `map`.
+    pub size: [usize; 3],
+    /// Step in both directions.
+    pub stride: usize,
+    /// What the projection's norm does to each channel.
+    pub affine: Option<&'a Affine>,
+}
+
+/// Height and width of every `stride`-th pixel of a map.
+fn strided([_, height, width]: [usize; 3], stride: usize) -> [usize; 2] {
+    [height, width].map(|side| (side - 1) / stride + 1)
+}
+
+impl Kernels {
+    /// ReLU of scale·x + shift + shortcut.
+    pub fn residual_forward(
+        &self,
+        map: &Columns,
+        affine: &Affine,
+        shortcut: &Shortcut<'_>,
+    ) -> Columns {
+        let (pixels, channels) = (map.pixels(), map.channels());
+        let [_, height, width] = shortcut.size;
+        let [out_height, out_width] = strided(shortcut.size, shortcut.stride);
+        assert_eq!(pixels, shortcut.size[0] * out_height * out_width);
+        let out = self.columns(pixels, channels);
+        let sizes = Sizes::new().int(pixels).int(channels).int(shortcut.map.channels());
+        let sizes = sizes.int(map.stride()).int(shortcut.map.stride()).int(out.stride());
+        let sizes = sizes.int(shortcut.stride).int(height).int(width);
+        let sizes = sizes.int(out_height).int(out_width);
+        let sizes = sizes.int(usize::from(shortcut.affine.is_some()));
+        let unread = Untouched(&affine.scale);
+        let other: [&dyn Argument; 2] = match shortcut.affine {
+            Some(affine) => [&affine.scale, &affine.shift],
+            None => [&unread, &unread],
+        };
+        let buffers: Arguments<'_> =
+            &[map, &affine.scale, &affine.shift, shortcut.map, other[0], other[1], &out];
+        let grid = [self.streaming(pixels), self.lanes(channels), 1];
+        self.gpu.launch(&self.get(RESIDUAL_FORWARD), grid, buffers, &sizes);
+        out
+    }
+
+    /// The gradient of a shortcut's input, of `channels` channels and `size`, from that of its
+    /// output.
+    pub fn shortcut_backward(
+        &self,
+        gradient: &Columns,
+        size: [usize; 3],
+        channels: usize,
+        stride: usize,
+    ) -> Columns {
+        let [_, height, width] = size;
+        let [out_height, out_width] = strided(size, stride);
+        let pixels = size.iter().product();
+        assert_eq!(gradient.pixels(), size[0] * out_height * out_width);
+        let out = self.columns(pixels, channels);
+        let sizes = Sizes::new().int(pixels).int(channels);
+        let sizes = sizes.int(gradient.stride()).int(out.stride()).int(stride);
+        let sizes = sizes.int(height).int(width).int(out_height).int(out_width).int(0);
+        let grid = [self.streaming(pixels), self.lanes(channels), 1];
+        let buffers: Arguments<'_> = &[gradient, &out];
+        self.gpu.launch(&self.get(SHORTCUT_BACKWARD), grid, buffers, &sizes);
+        out
+    }
+
+    /// The mean over each feature map of `batch` images, `[batch, channels]` in 32 bits. The maps
+    /// must have been through ReLU.
+    pub fn mean_forward(&self, map: &Columns, batch: usize) -> Buffer {
+        self.global_pool_forward(map, batch, &self.identity(map.channels()))
+    }
+
+    /// The gradient of maps of `size` from that of their means.
+    pub fn mean_backward(&self, gradient: &Buffer, size: [usize; 3]) -> Columns {
+        let [batch, height, width] = size;
+        let channels = gradient.len() / batch;
+        let out = self.columns(batch * height * width, channels);
+        let sizes = Sizes::new().int(batch).int(height * width).int(channels).int(out.stride());
+        let grid = [self.streaming(out.pixels()), self.lanes(channels), 1];
+        self.gpu.launch(&self.get(MEAN_BACKWARD), grid, &[gradient, &out], &sizes);
+        out
+    }
+}

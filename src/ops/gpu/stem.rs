@@ -1,0 +1,151 @@
+//! 7×7 convolution with stride 2, BatchNorm, ReLU and 3×3 max-pooling with stride 2.
+
+use super::columns::{Affine, Columns, Moments, Partials};
+use super::gpu::Arguments;
+use super::kernels::{Entry, Kernels, blocks, entry};
+use super::norm::NormBuffers;
+use super::weights::Packed;
+use super::{Buffer, Sizes, Storage};
+
+const STEM_FORWARD: Entry = entry!("stem_forward", 128, [TILES, CHANNELS, GEMM, STEM]);
+const STEM_POOL_FORWARD: Entry = entry!("stem_pool_forward", 256, [TILES, CHANNELS]);
+const STEM_BACKWARD: Entry = entry!("stem_backward", 384, [TILES, CHANNELS, GEMM, STEM]);
+const STEM_BACKWARD_FINISH: Entry = entry!("stem_backward_finish", 1024, [TILES, CHANNELS]);
+
+/// Images in 32 bits, `[batch, channels, height, width]`, and the sizes that follow from theirs.
+#[derive(Debug, Clone)]
+pub struct Images {
+    /// The values, in this order.
+    pub buffer: Buffer,
+    /// Batch, channels, height, width.
+    pub shape: [usize; 4],
+}
+
+impl Images {
+    /// Height and width after the convolution.
+    pub fn convolved(&self) -> [usize; 2] {
+        let [_, _, height, width] = self.shape;
+        [height, width].map(|size| (size - 1) / 2 + 1)
+    }
+
+    /// Height and width after the pooling.
+    pub fn pooled(&self) -> [usize; 2] {
+        self.convolved().map(|size| (size - 1) / 2 + 1)
+    }
+
+    /// Products of the convolution to so many channels.
+    fn products(&self, output: usize) -> usize {
+        let [height, width] = self.convolved();
+        self.shape[0] * height * width * 49 * self.shape[1] * output
+    }
+
+    fn strides(&self) -> [usize; 4] {
+        let [_, channels, height, width] = self.shape;
+        [channels * height * width, height * width, width, 1]
+    }
+}
+
+impl Kernels {
+    fn stem_kernel(&self, entry: Entry, images: &Images) -> super::Kernel {
+        let channels = images.shape[1];
+        self.variant(entry, channels, &[("STEM_CHANNELS", channels)])
+    }
+
+    /// The convolution of `images`, `[pixels, output]`, and what it leaves of its channels.
+    pub fn stem_forward(
+        &self,
+        images: &Images,
+        weight: &Packed,
+        output: usize,
+    ) -> (Columns, Partials) {
+        let [batch, _, height, width] = images.shape;
+        let [out_height, out_width] = images.convolved();
+        let pixels = batch * out_height * out_width;
+        let tile_channels = if self.element.storage() == Storage::F32 { 32 } else { 64 };
+        let [tiles_y, tiles_x] = [blocks(out_height, 8), blocks(out_width, 16)];
+        let rows = (batch * tiles_y * tiles_x).min(4 * self.multiprocessors);
+        let out = Columns::new(self.elements(pixels * output), pixels, output);
+        let part = self.partials(rows, output);
+        let sizes = Sizes::new().int(batch).int(height).int(width).int(out_height).int(out_width);
+        let sizes = sizes.int(output).int(out.stride()).int(tiles_y).int(tiles_x);
+        let sizes = images.strides().into_iter().fold(sizes, Sizes::int);
+        let kernel = self.stem_kernel(STEM_FORWARD, images);
+        let buffers: Arguments<'_> = &[&images.buffer, &weight.buffer, &out, &part.buffer];
+        let grid = [rows, blocks(output, tile_channels), 1];
+        self.gpu.multiply(&kernel, grid, buffers, &sizes, images.products(output));
+        (out, part)
+    }
+
+    /// The norm, ReLU and pooling of the convolution's output, written into `out`; where each
+    /// maximum was; and what it leaves of its channels.
+    pub fn stem_pool_forward(
+        &self,
+        images: &Images,
+        convolved: &Columns,
+        affine: &Affine,
+        out: &Columns,
+    ) -> (Buffer, Partials) {
+        let batch = images.shape[0];
+        let ([height, width], [out_height, out_width]) = (images.convolved(), images.pooled());
+        let channels = convolved.channels();
+        let index = self.gpu.empty(batch * out_height * out_width * channels / 8, Storage::U32);
+        let groups = blocks(batch * out_height * blocks(out_width, 4), 32);
+        let rows = groups.min(8 * self.multiprocessors);
+        let part = self.partials(rows, channels);
+        let sizes = Sizes::new().int(batch).int(height).int(width).int(out_height).int(out_width);
+        let sizes = sizes.int(channels).int(convolved.stride()).int(out.stride());
+        let buffers: Arguments<'_> =
+            &[convolved, &affine.scale, &affine.shift, out, &index, &part.buffer];
+        let kernel = self.stem_kernel(STEM_POOL_FORWARD, images);
+        self.gpu.launch(&kernel, [rows, self.lanes(channels), 1], buffers, &sizes);
+        (index, part)
+    }
+
+    /// The gradients of the weight, `[output, input, 7, 7]`, and of the norm's parameters, from the
+    /// gradient of the pooled output.
+    #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
+    pub fn stem_backward(
+        &self,
+        images: &Images,
+        convolved: &Columns,
+        moments: &Moments,
+        norm: &NormBuffers,
+        index: &Buffer,
+        gradient: &Columns,
+        weight_gradient: &Buffer,
+        norm_gradients: &NormBuffers,
+    ) {
+        let [batch, input, height, width] = images.shape;
+        let ([out_height, out_width], [pooled_height, pooled_width]) =
+            (images.convolved(), images.pooled());
+        let channels = convolved.channels();
+        let tile_height = if self.element.storage() == Storage::F32 { 2 } else { 4 };
+        let [tiles_y, tiles_x] = [blocks(out_height, tile_height), blocks(out_width, 16)];
+        let rows = (batch * tiles_y * tiles_x).min(self.multiprocessors);
+        let columns = blocks(channels, 64);
+        let work = self.floats(rows * columns * (129 * 8 * 7 * input + 128));
+        let sizes = Sizes::new().int(batch).int(height).int(width).int(out_height).int(out_width);
+        let sizes = sizes.int(pooled_height).int(pooled_width).int(channels);
+        let sizes = sizes.int(convolved.stride()).int(gradient.stride()).int(tiles_y).int(tiles_x);
+        let sizes = images.strides().into_iter().fold(sizes, Sizes::int);
+        let buffers: Arguments<'_> =
+            &[&images.buffer, convolved, &moments.mean, &moments.deviation, gradient, index, &work];
+        let kernel = self.stem_kernel(STEM_BACKWARD, images);
+        // The convolution is computed once more beside the gradient of its weight.
+        let products = 2 * images.products(channels);
+        self.gpu.multiply(&kernel, [rows, columns, 1], buffers, &sizes, products);
+        let pixels = batch * out_height * out_width;
+        let sizes = Sizes::new().int(rows).int(channels).int(input).float(1.0 / pixels as f32);
+        let sizes = sizes.int(0).int(0);
+        let buffers: Arguments<'_> = &[
+            &work,
+            &norm.scale,
+            &moments.deviation,
+            weight_gradient,
+            &norm_gradients.scale,
+            &norm_gradients.shift,
+        ];
+        let kernel = self.stem_kernel(STEM_BACKWARD_FINISH, images);
+        self.gpu.launch(&kernel, [channels, 1, 1], buffers, &sizes);
+    }
+}

@@ -1,0 +1,70 @@
+//! BatchNorm, ReLU, 1×1 convolution and 2×2 average-pooling.
+//!
+//! Pooling commutes with the convolution, so the kernels pool first: a quarter of the products.
+
+use super::Sizes;
+use super::columns::{Affine, Columns, Moments, Partials};
+use super::gpu::Arguments;
+use super::kernels::{Entry, Kernels, blocks, entry};
+use super::norm::NormBuffers;
+use super::weights::Packed;
+
+const TRANSITION_POOL: Entry = entry!("transition_pool", 256, [TILES, CHANNELS, POOLED]);
+const TRANSITION_BACKWARD_INPUT: Entry =
+    entry!("transition_backward_input", 256, [TILES, CHANNELS, GEMM, CONV, POOLED]);
+
+impl Kernels {
+    /// The norm, ReLU and pooling of `map`, of `[batch, height, width]` pixels.
+    pub fn transition_pool(&self, map: &Columns, size: [usize; 3], affine: &Affine) -> Columns {
+        let [batch, height, width] = size;
+        let pixels = batch * (height / 2) * (width / 2);
+        let out = self.columns(pixels, map.channels());
+        let sizes = size.into_iter().fold(Sizes::new(), Sizes::int);
+        let sizes = sizes.int(map.channels()).int(map.stride()).int(out.stride());
+        let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, &out];
+        let grid = [self.streaming(pixels), self.lanes(map.channels()), 1];
+        self.gpu.launch(&self.get(TRANSITION_POOL), grid, buffers, &sizes);
+        out
+    }
+
+    /// Writes the first contribution to S, the gradient of `map` without what its statistics add,
+    /// into `summed`; returns the pooled map once more, and what it leaves of the norm.
+    #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
+    pub fn transition_backward_input(
+        &self,
+        gradient: &Columns,
+        weight: &Packed,
+        map: &Columns,
+        size: [usize; 3],
+        moments: &Moments,
+        affine: &Affine,
+        norm: &NormBuffers,
+        summed: &Columns,
+    ) -> (Columns, Partials) {
+        let tiles = blocks(gradient.pixels(), 128);
+        let part = self.partials(tiles, map.channels());
+        let pooled = self.columns(gradient.pixels(), map.channels());
+        let sizes = size.into_iter().fold(Sizes::new(), Sizes::int);
+        let sizes = sizes.int(map.channels()).int(gradient.channels());
+        let sizes = sizes.int(gradient.stride()).int(map.stride()).int(summed.stride());
+        let sizes = sizes.int(weight.row).int(1);
+        let buffers: Arguments<'_> = &[
+            gradient,
+            &weight.buffer,
+            map,
+            &moments.mean,
+            &moments.deviation,
+            &affine.scale,
+            &affine.shift,
+            &norm.scale,
+            summed,
+            &pooled,
+            &part.buffer,
+        ];
+        let grid = [tiles * blocks(map.channels(), 64), 1, 1];
+        let products = gradient.pixels() * gradient.channels() * map.channels();
+        let kernel = self.get(TRANSITION_BACKWARD_INPUT);
+        self.gpu.multiply(&kernel, grid, buffers, &sizes, products);
+        (pooled, part)
+    }
+}

@@ -1,0 +1,152 @@
+//! What a dry run of a fused stage counts is what the device's allocator counts.
+
+use burn::tensor::{Device, Tensor};
+use trainer::build::resolve_device;
+use trainer::memory::measure::Meter;
+use trainer::memory::{
+    Activation, Cpu, Footprint, Gradients, Keep, Pass, Precision, Purpose, Saved, Statistics,
+    Target,
+};
+use trainer::model::{ModelConfig, Network, ResnetBlock, ResnetForm};
+use trainer::ops::gpu::Gpu;
+
+use super::resnet::resnet;
+use super::{DenseLayers, MemoryConfig, densenet, network, noise};
+
+/// A reproducible choice among so many.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, count: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % count
+    }
+
+    fn of<T: Copy>(&mut self, among: &[T]) -> T {
+        among[self.below(among.len())]
+    }
+}
+
+/// The device's allocator.
+struct Allocator {
+    gpu: Gpu,
+    meter: Meter,
+}
+
+/// What some work took: the most bytes beyond those before, and those that stayed.
+struct Taken {
+    most: i64,
+    stays: i64,
+}
+
+impl Allocator {
+    fn live(&self) -> i64 {
+        self.meter.live().expect("is known") as i64
+    }
+
+    fn take<T>(&self, work: impl FnOnce() -> T) -> (T, Taken) {
+        let before = self.live();
+        let (outcome, most) = self.gpu.most_bytes_in(work);
+        (outcome, Taken { most: most as i64 - before, stays: self.live() - before })
+    }
+}
+
+/// Holds each pass of each stage of `network` to its footprint.
+fn compare(network: &Network, shape: [usize; 4], memory: &MemoryConfig, device: &Device) -> usize {
+    let on = Target {
+        cuda: true,
+        cpu: Cpu::ASSUMED,
+        precision: memory.precision,
+        dense_layers: memory.dense_layers(),
+    };
+    let gpu = Gpu::of(device).expect("a GPU");
+    let allocator = Allocator { gpu, meter: Meter::open(device) };
+    let specs = network.stages(memory, &[]);
+    let pass = Pass::new(Purpose::Recompute, 1, 0, 0);
+    let mut statistics = Statistics::new();
+    let stages: Vec<_> = specs.iter().map(|spec| spec.init(device, 7)).collect();
+    // What stages make once and keep.
+    let images: Tensor<4> = noise(shape, 3, device);
+    let mut input = Activation::Map(images.clone());
+    for stage in &stages {
+        input = stage.forward(input, Keep::Nothing, &pass, &mut statistics).0;
+    }
+    drop(input);
+
+    let mut input = Activation::Map(images);
+    let mut behind: Vec<(Footprint, Saved)> = Vec::new();
+    for (spec, stage) in specs.iter().zip(&stages) {
+        let footprint = spec.footprint(&input.shape(), &on);
+        let added = if footprint.output_in_input { 0 } else { footprint.output } as i64;
+        let name = format!("{shape:?} {:?} {}", memory.precision, spec.name());
+        let ((output, _), taken) =
+            allocator.take(|| stage.forward(input.clone(), Keep::Nothing, &pass, &mut statistics));
+        assert_eq!(taken.stays, added, "{name}: the output");
+        assert_eq!(taken.most, added + footprint.forward_workspace as i64, "{name}: forward");
+        drop(output);
+        let (aside, taken) = allocator.take(|| stage.checkpoint(&input));
+        assert_eq!(taken.stays, footprint.checkpoint as i64, "{name}: put aside");
+        drop(aside);
+        let ((output, saved), taken) =
+            allocator.take(|| stage.forward(input.clone(), Keep::All, &pass, &mut statistics));
+        let kept = added + footprint.saved as i64;
+        assert_eq!(taken.stays, kept, "{name}: the output and what is kept");
+        let most = kept + footprint.saving_workspace as i64;
+        assert_eq!(taken.most, most, "{name}: forward, keeping");
+        behind.push((footprint, saved.expect("is kept")));
+        input = output;
+    }
+
+    let mut gradients = Gradients::default();
+    let features = input.into_features();
+    let mut gradient = Some(Activation::Features(noise(features.dims(), 5, device)));
+    drop(features);
+    for ((spec, stage), (footprint, saved)) in specs.iter().zip(&stages).zip(behind).rev() {
+        let given = gradient.take().expect("only images have none");
+        let (found, taken) = allocator.take(|| stage.backward(saved, given, &mut gradients));
+        let most =
+            footprint.gradient + footprint.parameter_gradients + footprint.backward_workspace;
+        let name = format!("{shape:?} {:?} {}", memory.precision, spec.name());
+        assert_eq!(taken.most, most as i64, "{name}: backward");
+        gradient = found;
+    }
+    specs.len()
+}
+
+#[test]
+fn every_fused_stage_takes_the_bytes_of_its_dry_run() {
+    let device = resolve_device("cuda").expect("a GPU");
+    let mut draw = Draw(20);
+    let mut stages = 0;
+    for case in 0..40 {
+        let side = |draw: &mut Draw| 33 + draw.below(64);
+        let shape = [1 + draw.below(5), draw.of(&[1, 3]), side(&mut draw), side(&mut draw)];
+        let eight = |draw: &mut Draw, most: usize| 8 * (1 + draw.below(most));
+        let model: ModelConfig = match case % 4 {
+            0 => {
+                let blocks: Vec<usize> =
+                    (0..2 + draw.below(2)).map(|_| 1 + draw.below(4)).collect();
+                densenet(eight(&mut draw, 4), &blocks, eight(&mut draw, 8)).into()
+            }
+            1 => densenet(32, &[2, 2, 1, 1], 64).into(),
+            form => {
+                let form = [ResnetForm::Imagenet, ResnetForm::Cifar][form - 2];
+                let block = draw.of(&[ResnetBlock::Basic, ResnetBlock::Bottleneck]);
+                let blocks = [1 + draw.below(3), 1 + draw.below(2)];
+                resnet(form, block, &blocks, eight(&mut draw, 8)).into()
+            }
+        };
+        let memory = MemoryConfig {
+            precision: draw.of(&[
+                Precision::Fp32,
+                Precision::Tf32,
+                Precision::Bf16,
+                Precision::Fp16,
+            ]),
+            dense_layers: Some(draw.of(&[DenseLayers::Keep, DenseLayers::Share])),
+            ..MemoryConfig::default()
+        };
+        stages += compare(&network(model, shape), shape, &memory, &device);
+    }
+    println!("{stages} stages");
+}
