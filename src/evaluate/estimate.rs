@@ -42,6 +42,11 @@ impl Estimate {
             undefined: value.err().or(range.err()),
         }
     }
+
+    /// A value for which no interval is offered.
+    pub(super) fn without_range(value: Result<f64, Undefined>) -> Self {
+        Self { value: value.ok(), low: None, high: None, undefined: value.err() }
+    }
 }
 
 /// The score interval of a proportion (Wilson 1927), which stays within 0 and 1 and is right for few

@@ -11,15 +11,45 @@
 //! - Intervals are of 95%.
 //!
 //! [`Delong`] and [`compare`] tell how far an AUROC, or the difference of two, may be off;
-//! [`bootstrap`] does so for any metric.
+//! [`bootstrap`] does so for any metric. A [`Criterion`] fits the threshold of a decision, a
+//! [`Confusion`] says what the decisions are worth. [`Reliability`] shows whether probabilities mean
+//! what they say, [`Temperature`] and [`Platt`] correct them. What is fitted on validation is a
+//! [`Fitted`], which is saved and later applied to other images; [`evaluate()`] brings everything
+//! together in an [`Evaluation`].
 
 pub mod bootstrap;
 
+mod calibration;
+mod confusion;
 mod delong;
 mod estimate;
+mod evaluation;
+mod fitted;
+mod head;
 mod midranks;
+mod operating_point;
+mod platt;
+mod regression;
+mod reliability;
+mod settings;
+mod subgroups;
+mod temperature;
 mod undefined;
 
+pub use calibration::{Calibration, CalibrationMethod};
+pub use confusion::{Confusion, ConfusionMatrix, DecisionMeasures};
 pub use delong::{Comparison, Delong, Scale, compare};
 pub use estimate::{Estimate, Range, wilson};
+pub use evaluation::{
+    Evaluation, HeadEvaluation, MetricTable, PointEvaluation, SubgroupEvaluation,
+};
+pub use fitted::{Fitted, FittedError, FittedHead, FittedPoint};
+pub use head::{evaluate, evaluate_subgroups};
+pub use operating_point::Criterion;
+pub use platt::Platt;
+pub use regression::r2;
+pub use reliability::{Bin, Reliability, brier, multiclass_brier};
+pub use settings::{AurocMethod, Settings};
+pub use subgroups::{Bands, Group, groups, part};
+pub use temperature::Temperature;
 pub use undefined::Undefined;
