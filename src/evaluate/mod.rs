@@ -15,7 +15,8 @@
 //! [`Confusion`] says what the decisions are worth. [`Reliability`] shows whether probabilities mean
 //! what they say, [`Temperature`] and [`Platt`] correct them. What is fitted on validation is a
 //! [`Fitted`], which is saved and later applied to other images; [`evaluate()`] brings everything
-//! together in an [`Evaluation`].
+//! together in an [`Evaluation`]. [`PredictionWriter`] and [`PredictionReader`] are for the table of
+//! predictions that people look at.
 
 pub mod bootstrap;
 
@@ -29,6 +30,7 @@ mod head;
 mod midranks;
 mod operating_point;
 mod platt;
+mod predictions;
 mod regression;
 mod reliability;
 mod settings;
@@ -47,6 +49,10 @@ pub use fitted::{Fitted, FittedError, FittedHead, FittedPoint};
 pub use head::{evaluate, evaluate_subgroups};
 pub use operating_point::Criterion;
 pub use platt::Platt;
+pub use predictions::{
+    PredictedLabel, Prediction, PredictionColumns, PredictionError, PredictionReader,
+    PredictionWriter,
+};
 pub use regression::r2;
 pub use reliability::{Bin, Reliability, brier, multiclass_brier};
 pub use settings::{AurocMethod, Settings};
