@@ -14,10 +14,11 @@
 //!
 //! Beside that pipeline stand the families, one thing a file, which never import it: [`data`] (from
 //! files to batches in host memory), [`model`] (networks as chains of stages), [`loss`], [`metric`],
-//! [`optim`], and [`memory`], which decides everything about memory over the chain: a model is a list
-//! of [`memory::Stage`]s, each of which runs forward and backward on its own, a
-//! [`memory::Schedule`] is a plain list of operations over stages and micro-batches, and one executor
-//! runs any schedule. Checkpointing, accumulation and offload are different schedules.
+//! [`evaluate`] (what predictions are worth, and how sure that is), [`optim`], and [`memory`], which
+//! decides everything about memory over the chain: a model is a list of [`memory::Stage`]s, each of
+//! which runs forward and backward on its own, a [`memory::Schedule`] is a plain list of operations
+//! over stages and micro-batches, and one executor runs any schedule. Checkpointing, accumulation and
+//! offload are different schedules.
 //!
 //! Parameters, gradients and the optimizer's state go by name and are flat, so that what acts on all
 //! of them (clipping, saving, averaging) knows no shapes. All randomness comes from [`random`]
@@ -33,6 +34,7 @@ pub mod report;
 pub mod sweep;
 
 pub mod data;
+pub mod evaluate;
 pub mod loss;
 pub mod memory;
 pub mod metric;

@@ -66,3 +66,4 @@ pub use source::{check_labels, check_layouts};
 pub use split::DEFAULT_FRACTION;
 pub use spread::Numbers;
 pub use standardize::Standardizer;
+pub(crate) use table::text::{UnixLines, line_of};

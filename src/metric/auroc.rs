@@ -11,7 +11,7 @@ pub(super) fn auroc(examples: &[Example]) -> Option<f64> {
 
 /// [`auroc`] from groups of equal scores, ascending: the Mann-Whitney statistic, which is the area
 /// by trapezoids.
-pub(super) fn of_groups(groups: &[Tied]) -> Option<f64> {
+pub(crate) fn of_groups(groups: &[Tied]) -> Option<f64> {
     let (mut positives, mut negatives) = (0, 0);
     // Twice the pairs in the right order, in whole numbers: exact for any number of images.
     let mut twice = 0_u128;

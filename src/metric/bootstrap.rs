@@ -1,6 +1,7 @@
 //! How far a metric would move with other images: the percentile bootstrap (Efron 1979).
 
 use std::collections::BTreeMap;
+use std::thread;
 
 use rand::RngExt;
 
@@ -23,8 +24,18 @@ pub struct Interval {
     pub defined: usize,
 }
 
+impl Interval {
+    /// That of a metric's values over the resamples that define it; `None` without a value.
+    pub fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_unstable_by(f64::total_cmp);
+        let (low, high) = (quantile(&values, 0.025)?, quantile(&values, 0.975)?);
+        Some(Self { low, high, defined: values.len() })
+    }
+}
+
 /// Draws images, or whole groups of images, with replacement.
-pub(super) struct Resampler {
+#[derive(Debug, Clone)]
+pub struct Resampler {
     /// The group of each image, counted from 0 without gaps.
     group_of: Vec<usize>,
     groups: usize,
@@ -33,6 +44,10 @@ pub(super) struct Resampler {
 
 impl Resampler {
     /// Each image by itself, or together with those of the same number in `groups` (a patient's).
+    ///
+    /// # Panics
+    ///
+    /// If `groups` is not as long as there are images.
     pub fn new(images: usize, groups: Option<&[usize]>, seed: u64) -> Self {
         let Some(groups) = groups else {
             return Self { group_of: (0..images).collect(), groups: images, seed };
@@ -57,26 +72,42 @@ impl Resampler {
         self.group_of.iter().map(|&group| drawn[group]).collect()
     }
 
+    /// What `measure` finds in each of so many resamples, in their order. It is told how often each
+    /// image occurs in a resample.
+    ///
+    /// A resample is drawn by its number alone, so the number of threads changes nothing.
+    pub fn each<T: Send>(&self, resamples: usize, measure: impl Fn(&[u64]) -> T + Sync) -> Vec<T> {
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(resamples.max(1));
+        let part = |thread: usize| resamples * thread / threads..resamples * (thread + 1) / threads;
+        let measured = |thread: usize| -> Vec<T> {
+            part(thread).map(|resample| measure(&self.times(resample))).collect()
+        };
+        thread::scope(|scope| {
+            let measured = &measured;
+            let started: Vec<_> =
+                (1..threads).map(|thread| scope.spawn(move || measured(thread))).collect();
+            let mut all = measured(0);
+            for thread in started {
+                let part = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                all.extend(part);
+            }
+            all
+        })
+    }
+
     /// The interval of the mean AUROC over `rankings`, and of each one's own.
     ///
     /// A resample in which a label has one class only leaves that label out of its mean.
-    pub fn auroc(&self, rankings: &[Ranking], resamples: usize) -> AurocIntervals {
-        let mut of_mean = Vec::new();
-        let mut of_each = vec![Vec::new(); rankings.len()];
-        for resample in 0..resamples {
-            let times = self.times(resample);
-            let areas: Vec<Option<f64>> = rankings
-                .iter()
-                .map(|ranking| auroc::of_groups(&ranking.tied(|image| times[image])))
-                .collect();
-            of_mean.extend(mean(areas.iter().flatten().copied()));
-            for (values, area) in of_each.iter_mut().zip(areas) {
-                values.extend(area);
-            }
-        }
+    pub(super) fn auroc(&self, rankings: &[Ranking], resamples: usize) -> AurocIntervals {
+        let areas = self.each(resamples, |times| -> Vec<Option<f64>> {
+            let area = |ranking: &Ranking| auroc::of_groups(&ranking.tied(|image| times[image]));
+            rankings.iter().map(area).collect()
+        });
+        let means = areas.iter().filter_map(|areas| mean(areas.iter().flatten().copied()));
+        let each = |label: usize| areas.iter().filter_map(|areas| areas[label]).collect();
         AurocIntervals {
-            mean: interval(of_mean),
-            each: of_each.into_iter().map(interval).collect(),
+            mean: Interval::of(means.collect()),
+            each: (0..rankings.len()).map(|label| Interval::of(each(label))).collect(),
         }
     }
 }
@@ -85,12 +116,6 @@ impl Resampler {
 pub(super) struct AurocIntervals {
     pub mean: Option<Interval>,
     pub each: Vec<Option<Interval>>,
-}
-
-fn interval(mut values: Vec<f64>) -> Option<Interval> {
-    values.sort_unstable_by(f64::total_cmp);
-    let (low, high) = (quantile(&values, 0.025)?, quantile(&values, 0.975)?);
-    Some(Interval { low, high, defined: values.len() })
 }
 
 /// The quantile of ascending numbers, linear between them as NumPy's default.
@@ -185,6 +210,15 @@ mod tests {
         assert_ne!(one.times(7), one.times(8));
         assert_ne!(one.times(7), other.times(7));
         assert_eq!(one.times(7).iter().sum::<u64>(), 50);
+    }
+
+    #[test]
+    fn what_is_measured_comes_in_the_order_of_the_resamples() {
+        let resampler = Resampler::new(9, Some(&[0, 0, 1, 2, 2, 2, 3, 4, 5]), 8);
+        for resamples in [0, 1, 2, 3, 101] {
+            let expected: Vec<Vec<u64>> = (0..resamples).map(|one| resampler.times(one)).collect();
+            assert_eq!(resampler.each(resamples, <[u64]>::to_vec), expected);
+        }
     }
 
     #[test]

@@ -13,34 +13,34 @@
 //!   model that is broken.
 
 mod accuracy;
-mod auprc;
-mod auroc;
+pub(crate) mod auprc;
+pub(crate) mod auroc;
 mod bootstrap;
 mod f1;
 mod names;
 mod predictions;
-mod ranking;
-mod regression;
+pub(crate) mod ranking;
+pub(crate) mod regression;
 
-pub use bootstrap::{Interval, RESAMPLES};
+pub use bootstrap::{Interval, RESAMPLES, Resampler};
 pub use names::{INTERVAL, higher_is_better, metric_names};
 pub use predictions::HeadPredictions;
 
 /// One known label of one image: for a `multiclass` head, whether the image is of one class.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Example {
+pub(crate) struct Example {
     /// The position of the image among the predictions.
-    image: usize,
+    pub image: usize,
     /// Ranks the images; the higher, the likelier positive.
-    score: f64,
+    pub score: f64,
     /// What the model decides.
-    predicted: bool,
+    pub predicted: bool,
     /// What is true.
-    positive: bool,
+    pub positive: bool,
 }
 
 /// The mean of `values`; `None` of nothing.
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.fold((0.0, 0_usize), |(sum, count), value| (sum + value, count + 1));
     (count > 0).then(|| sum / count as f64)
 }

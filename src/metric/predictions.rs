@@ -185,7 +185,9 @@ impl HeadPredictions {
     }
 
     /// The known labels of each label or class.
-    fn examples(&self) -> Vec<Vec<Example>> {
+    ///
+    /// The score is the logit, or the logarithm of the softmax for a `multiclass` head.
+    pub(crate) fn examples(&self) -> Vec<Vec<Example>> {
         let mut examples = vec![Vec::new(); self.labels.len()];
         let width = self.targets.width;
         for (image, logits) in self.outputs.chunks_exact(self.labels.len().max(1)).enumerate() {

@@ -4,7 +4,7 @@ use super::Example;
 
 /// Known labels of one label or class in ascending order of score.
 #[derive(Default)]
-pub(super) struct Ranking {
+pub(crate) struct Ranking {
     ranked: Vec<Ranked>,
 }
 
@@ -17,7 +17,7 @@ struct Ranked {
 
 /// How many positives and negatives have the same score.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Tied {
+pub(crate) struct Tied {
     pub positives: u64,
     pub negatives: u64,
 }

@@ -116,11 +116,11 @@ pub(in crate::data) fn open(
     } else {
         Box::new(file)
     };
-    Ok(Box::new(UnixLines { bytes, left: MOST_BYTES, last: b'\n', held: false }))
+    Ok(Box::new(UnixLines::new(bytes)))
 }
 
-/// The line at which the record begins that `reader`, over what [`open`] gives, has just read.
-pub(in crate::data) fn line_of<R: Read>(reader: &csv::Reader<R>, record: &StringRecord) -> u64 {
+/// The line at which the record begins that `reader`, over [`UnixLines`], has just read.
+pub(crate) fn line_of<R: Read>(reader: &csv::Reader<R>, record: &StringRecord) -> u64 {
     // Where the reader says that the record begins, it may still pass over empty lines.
     let within = record.iter().flat_map(str::bytes).filter(|byte| *byte == b'\n').count();
     reader.position().line().saturating_sub(1 + within as u64)
@@ -171,15 +171,21 @@ fn is_utf_16(path: &Path) -> bool {
 
 /// Text whose every line ends in one line feed, the last too, so that lines can be counted; an
 /// error where it would go on past a limit.
-struct UnixLines {
-    bytes: Box<dyn Read>,
+pub(crate) struct UnixLines<R> {
+    bytes: R,
     left: u64,
     last: u8,
     /// Whether `last` is a carriage return that was not handed on yet.
     held: bool,
 }
 
-impl Read for UnixLines {
+impl<R> UnixLines<R> {
+    pub fn new(bytes: R) -> Self {
+        Self { bytes, left: MOST_BYTES, last: b'\n', held: false }
+    }
+}
+
+impl<R: Read> Read for UnixLines<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         // One place is left for a carriage return that turns out to stand alone.
         let Some(room) = buffer.len().checked_sub(1).filter(|room| *room > 0) else {

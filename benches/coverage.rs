@@ -1,0 +1,163 @@
+//! How often the 95% intervals of an AUROC hold the true one, by simulation.
+//!
+//! `cargo bench --bench coverage` prints the table of docs/evaluation.md in some minutes; `-- 200` draws
+//! 200 data sets of each kind instead of 4000 (2000 for the bootstrap). The draws are fixed.
+//!
+//! Scores are normal with variance 1; those of positives lie higher, so that the AUROC over images of
+//! different patients is the one in the table. A patient has one to five images, which share a part of
+//! their score (correlation 0.5) and, where patients are said to be ill, their truth too. The truth of
+//! an image is else drawn by itself.
+#![expect(clippy::print_stdout, reason = "a program that measures")]
+
+use rand::RngExt;
+use rand_distr::StandardNormal;
+use trainer::evaluate::{Delong, Range, Scale, Undefined, bootstrap, compare};
+use trainer::metric::Resampler;
+use trainer::random;
+
+const DATA_SETS: u64 = 4000;
+/// The bootstrap takes some hundred times as long.
+const BOOTSTRAPPED: u64 = 2000;
+const RESAMPLES: usize = 1000;
+const CORRELATION: f64 = 0.5;
+
+/// How data sets are drawn.
+struct Kind {
+    name: &'static str,
+    patients: usize,
+    most_images: usize,
+    /// The share of positives.
+    positive: f64,
+    /// Whether all images of a patient have one truth.
+    ill: bool,
+    auroc: f64,
+    /// By how much positives lie higher: √2 times the normal quantile of the AUROC.
+    shift: f64,
+}
+
+const fn kind(name: &'static str, patients: usize, most_images: usize, positive: f64) -> Kind {
+    Kind { name, patients, most_images, positive, ill: false, auroc: 0.8, shift: SHIFT_80 }
+}
+
+const SHIFT_80: f64 = 1.190_232_162_899_99;
+const SHIFT_95: f64 = 2.326_174_307_353_347_6;
+
+/// One data set, with the scores of two models that are equally good.
+struct Drawn {
+    first: Vec<f64>,
+    second: Vec<f64>,
+    positive: Vec<bool>,
+    patients: Vec<usize>,
+}
+
+fn draw(kind: &Kind, place: [u64; 2]) -> Drawn {
+    let mut random = random::stream(1, "coverage", &place);
+    let mut drawn = Drawn { first: vec![], second: vec![], positive: vec![], patients: vec![] };
+    for patient in 0..kind.patients {
+        let images = random.random_range(1..=kind.most_images);
+        let ill = random.random_bool(kind.positive);
+        let shared: f64 = random.sample(StandardNormal);
+        for _ in 0..images {
+            let positive = if kind.ill { ill } else { random.random_bool(kind.positive) };
+            // Half of what is an image's own is the image's, the other half the model's.
+            let image: f64 = random.sample(StandardNormal);
+            let mut score = || {
+                let own = (image + random.sample::<f64, _>(StandardNormal)) / 2_f64.sqrt();
+                let shift = if positive { kind.shift } else { 0.0 };
+                shift + CORRELATION.sqrt() * shared + (1.0 - CORRELATION).sqrt() * own
+            };
+            drawn.first.push(score());
+            drawn.second.push(score());
+            drawn.positive.push(positive);
+            drawn.patients.push(patient);
+        }
+    }
+    drawn
+}
+
+/// A way to an interval: its name, whether it is of a difference (which is 0), and the interval.
+type Method = (&'static str, bool, fn(&Drawn, u64) -> Result<Range, Undefined>);
+
+fn delong(drawn: &Drawn, clustered: bool, scale: Scale) -> Result<Range, Undefined> {
+    let clusters = clustered.then_some(&drawn.patients[..]);
+    Delong::new(&drawn.first, &drawn.positive, clusters)?.range(scale)
+}
+
+const METHODS: [Method; 6] = [
+    ("plain DeLong, logit", false, |drawn, _| delong(drawn, false, Scale::Logit)),
+    ("plain DeLong, plain", false, |drawn, _| delong(drawn, false, Scale::Plain)),
+    ("clustered DeLong, logit", false, |drawn, _| delong(drawn, true, Scale::Logit)),
+    ("clustered DeLong, plain", false, |drawn, _| delong(drawn, true, Scale::Plain)),
+    ("clustered difference of two", true, |drawn, _| {
+        let clusters = Some(&drawn.patients[..]);
+        compare(&drawn.first, &drawn.second, &drawn.positive, clusters).map(|found| found.range)
+    }),
+    ("bootstrap over patients", false, |drawn, seed| {
+        let groups = Resampler::new(drawn.positive.len(), Some(&drawn.patients), seed);
+        let ranked = Ranked::new(drawn);
+        bootstrap::range(&groups, RESAMPLES, |times| ranked.auroc(times))
+    }),
+];
+
+/// Images in the order of their scores, which are all different.
+struct Ranked(Vec<(usize, bool)>);
+
+impl Ranked {
+    fn new(drawn: &Drawn) -> Self {
+        let mut images: Vec<usize> = (0..drawn.first.len()).collect();
+        images.sort_by(|&a, &b| drawn.first[a].total_cmp(&drawn.first[b]));
+        Self(images.into_iter().map(|image| (image, drawn.positive[image])).collect())
+    }
+
+    fn auroc(&self, times: &[u64]) -> Option<f64> {
+        let (mut positives, mut negatives, mut right) = (0, 0, 0);
+        for &(image, positive) in &self.0 {
+            if positive {
+                positives += times[image];
+                right += times[image] * negatives;
+            } else {
+                negatives += times[image];
+            }
+        }
+        let pairs = positives * negatives;
+        (pairs > 0).then(|| right as f64 / pairs as f64)
+    }
+}
+
+fn main() {
+    let asked = std::env::args().find_map(|argument| argument.parse::<u64>().ok());
+    let kinds = [
+        kind("200 patients of 1 image", 200, 1, 0.5),
+        kind("500 patients of 1 image, 10% positive", 500, 1, 0.1),
+        Kind {
+            auroc: 0.95,
+            shift: SHIFT_95,
+            ..kind("200 patients of 1 image, AUROC 0.95", 200, 1, 0.3)
+        },
+        kind("200 patients of 1 to 5 images", 200, 5, 0.3),
+        Kind { ill: true, ..kind("200 patients of 1 to 5 images, ill or not", 200, 5, 0.3) },
+        Kind {
+            ill: true,
+            auroc: 0.95,
+            shift: SHIFT_95,
+            ..kind("200 patients of 1 to 5 images, ill or not, AUROC 0.95", 200, 5, 0.3)
+        },
+    ];
+    let names = METHODS.map(|(name, ..)| name).join(" | ");
+    println!("| data | {names} |\n|---|{}", "--:|".repeat(METHODS.len()));
+    for (number, kind) in kinds.iter().enumerate() {
+        let shares = METHODS.map(|(name, of_difference, range)| {
+            let boot = name.starts_with("bootstrap");
+            let sets = asked.unwrap_or(if boot { BOOTSTRAPPED } else { DATA_SETS });
+            let truth = if of_difference { 0.0 } else { kind.auroc };
+            // A data set without an interval counts as one that does not hold the truth.
+            let holds = |set: &u64| {
+                let range = range(&draw(kind, [number as u64, *set]), *set);
+                range.is_ok_and(|range| range.low <= truth && truth <= range.high)
+            };
+            let held = (0..sets).filter(holds).count();
+            format!("{:.1}%", 100.0 * held as f64 / sets as f64)
+        });
+        println!("| {} | {} |", kind.name, shares.join(" | "));
+    }
+}

@@ -1,0 +1,61 @@
+//! What a trained model's predictions are worth, and how sure that is.
+//!
+//! All of it is host arithmetic in 64-bit on numbers that are already there: no device, no file opened. What
+//! holds throughout:
+//!
+//! - A **cluster** is what was drawn independently of the rest: a patient. Images of one patient are
+//!   not independent, so intervals count patients. Clusters are numbers, one for each image.
+//! - A missing label is left out; a soft target counts as positive from 0.5 up, as in
+//!   [`crate::metric`].
+//! - What has no value has a reason instead: [`Undefined`], never NaN.
+//! - Intervals are of 95%.
+//!
+//! [`Delong`] and [`compare`] tell how far an AUROC, or the difference of two, may be off;
+//! [`bootstrap`] does so for any metric. A [`Criterion`] fits the threshold of a decision, a
+//! [`Confusion`] says what the decisions are worth. [`Reliability`] shows whether probabilities mean
+//! what they say, [`Temperature`] and [`Platt`] correct them. What is fitted on validation is a
+//! [`Fitted`], which is saved and later applied to other images; [`evaluate()`] brings everything
+//! together in an [`Evaluation`]. [`PredictionWriter`] and [`PredictionReader`] are for the table of
+//! predictions that people look at.
+
+pub mod bootstrap;
+
+mod calibration;
+mod confusion;
+mod delong;
+mod estimate;
+mod evaluation;
+mod fitted;
+mod head;
+mod midranks;
+mod operating_point;
+mod platt;
+mod predictions;
+mod regression;
+mod reliability;
+mod settings;
+mod subgroups;
+mod temperature;
+mod undefined;
+
+pub use calibration::{Calibration, CalibrationMethod};
+pub use confusion::{Confusion, ConfusionMatrix, DecisionMeasures};
+pub use delong::{Comparison, Delong, Scale, compare};
+pub use estimate::{Estimate, Range, wilson};
+pub use evaluation::{
+    Evaluation, HeadEvaluation, MetricTable, PointEvaluation, SubgroupEvaluation,
+};
+pub use fitted::{Fitted, FittedError, FittedHead, FittedPoint};
+pub use head::{evaluate, evaluate_subgroups};
+pub use operating_point::Criterion;
+pub use platt::Platt;
+pub use predictions::{
+    PredictedLabel, Prediction, PredictionColumns, PredictionError, PredictionReader,
+    PredictionWriter,
+};
+pub use regression::r2;
+pub use reliability::{Bin, Reliability, brier, multiclass_brier};
+pub use settings::{AurocMethod, Settings};
+pub use subgroups::{Bands, Group, groups, part};
+pub use temperature::Temperature;
+pub use undefined::Undefined;
