@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 const GROUND: [&str; 4] = ["choice", "paths", "random", "screen"];
 
 /// One idea of the domain each; they know nothing of how a run is put together.
-const FAMILIES: [&str; 8] =
-    ["data", "loss", "memory", "metric", "model", "ops", "optim", "parallel"];
+const FAMILIES: [&str; 9] =
+    ["data", "loss", "memory", "metric", "model", "ops", "optim", "parallel", "train"];
 
 /// Each module of the pipeline and the ones it may import besides families and ground.
 ///

@@ -10,15 +10,15 @@ use crate::memory::MemoryConfig;
 use crate::optim::{LossScale, ScheduleState};
 use crate::plan::{Chosen, Planner};
 use crate::report::{EndReason, EpochValues};
+use crate::run::monitor::MonitorState;
 use crate::run::tally::Tally;
-use crate::run::watch::Watch;
 
 /// The place of a run in its training, and what it has gathered on the way.
 ///
 /// All randomness follows from (seed, epoch, batch, step), so no generator's state is kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Position {
+pub struct TrainState {
     /// The epoch under way, counted from 1.
     pub epoch: usize,
     /// Batches of it that are done.
@@ -36,9 +36,9 @@ pub struct Position {
     /// The learning rate of the last step.
     pub learning_rate: f64,
     /// The metric that `best` is saved by.
-    pub best: Watch,
-    /// The metric that early stopping watches.
-    pub stopping: Watch,
+    pub best: MonitorState,
+    /// The metric that early stopping monitors.
+    pub stopping: MonitorState,
     /// What the learning-rate schedule remembers.
     pub schedule: ScheduleState,
     /// Seconds of training and evaluation since the run began.
@@ -76,7 +76,7 @@ pub struct Position {
     pub optimizer: BTreeMap<String, u64>,
 }
 
-impl Position {
+impl TrainState {
     /// The beginning of a run.
     pub fn start(schedule: ScheduleState) -> Self {
         Self {
@@ -87,8 +87,8 @@ impl Position {
             skipped_steps: 0,
             loss_scale: None,
             learning_rate: 0.0,
-            best: Watch::default(),
-            stopping: Watch::default(),
+            best: MonitorState::default(),
+            stopping: MonitorState::default(),
             schedule,
             seconds: 0.0,
             epoch_seconds: 0.0,
