@@ -46,6 +46,7 @@ pub mod optim;
 pub mod train;
 
 pub mod choice;
+mod contain;
 pub mod paths;
 pub mod random;
 pub mod screen;

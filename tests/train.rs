@@ -135,7 +135,14 @@ fn the_gradients_of_two_halves_of_a_batch_add_up_to_those_of_the_whole() {
     let half = |part: Range<usize>, first_image| {
         gradients(&replica(IMAGES), part, first_image, &normalizers)
     };
-    let halves = sum([half(0..3, 0), half(3..6, 3)]);
+    // Two replicas of one process, each on a thread of its own.
+    let replicas = [replica(IMAGES), replica(IMAGES)];
+    let halves = std::thread::scope(|scope| {
+        let [first, second] = replicas;
+        let first = scope.spawn(move || gradients(&first, 0..3, 0, &[7.0, 2.0]));
+        let second = scope.spawn(move || gradients(&second, 3..6, 3, &[7.0, 2.0]));
+        sum([first, second].map(|half| half.join().expect("computes")))
+    });
 
     // One replica that takes the halves one after the other adds the same two numbers.
     let in_turn = values(gradients(&replica(3), 0..IMAGES, 0, &normalizers));
