@@ -273,7 +273,7 @@ impl Bench {
 
 /// How the plan's steps are taken on `device`.
 fn planner(plan: &Plan, device: &Device) -> Result<Planner, BuildError> {
-    Ok(Planner::choose(plan, super::machine::machine(plan.device, device))?)
+    Ok(Planner::choose(plan, super::machine::machine(plan.device(), device))?)
 }
 
 /// The next batch that can be trained on and has at least so many images, epoch after epoch.

@@ -109,7 +109,7 @@ impl Ready {
             resume::check_data(folder, resumed.data.as_ref(), &data)?;
         }
         data.check_files(plan.data.on_bad_image)?;
-        let machine = machine::machine(plan.device, &device);
+        let machine = machine::machine(plan.device(), &device);
         let planner = resume::planner(&plan.limited_to(data.most_images()), machine, resumed)?;
         warm::compile_kernels(&plan, &planner, &device);
         let meter = meter(&device);
@@ -185,7 +185,7 @@ impl Ready {
 
 /// The plan's device, which must have kernels for the plan's precision.
 fn device(plan: &Plan) -> Result<Device, BuildError> {
-    let device = resolve_device(&plan.device.to_string())?;
+    let device = resolve_device(&plan.device().to_string())?;
     match plan.memory.precision.needs_gpu() && !is_gpu(&device) {
         true => Err(BuildError::Precision { device: describe(&device) }),
         false => Ok(device),
