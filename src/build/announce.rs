@@ -55,7 +55,7 @@ pub(super) fn announce(
     initial: Option<Initial>,
 ) -> Result<(), ReportError> {
     let state = &run.state;
-    let place = Place { epoch: state.epoch_told(), step: state.step };
+    let place = Place { epoch: state.epoch_shown(), step: state.step };
     let parameters =
         run.trainer.replica.inference.chain.parameters().into_iter().filter(|p| p.trained);
     let start = Start {

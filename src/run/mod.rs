@@ -182,7 +182,7 @@ impl Run {
         if let Some(error) = saved.not_removed {
             self.reports.event(&Event::Warning { message: error.to_string() })?;
         }
-        let (epoch, step) = (self.state.epoch_told(), self.state.step);
+        let (epoch, step) = (self.state.epoch_shown(), self.state.step);
         Ok(self.reports.event(&Event::Saved { folder: saved.folder, epoch, step, reason })?)
     }
 

@@ -1,4 +1,4 @@
-//! Where a run is: everything that decides what it does next, but for weights and optimizer.
+//! The state of training: everything that decides what a run does next, but for weights and optimizer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::run::tally::Tally;
 /// The place of a run in its training, and what it has gathered on the way.
 ///
 /// All randomness follows from (seed, epoch, batch, step), so no generator's state is kept.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainState {
     /// The epoch under way, counted from 1.
@@ -79,35 +79,11 @@ pub struct TrainState {
 impl TrainState {
     /// The beginning of a run.
     pub fn start(schedule: ScheduleState) -> Self {
-        Self {
-            epoch: 1,
-            batch: 0,
-            step: 0,
-            tally: Tally::default(),
-            skipped_steps: 0,
-            loss_scale: None,
-            learning_rate: 0.0,
-            best: MonitorState::default(),
-            stopping: MonitorState::default(),
-            schedule,
-            seconds: 0.0,
-            epoch_seconds: 0.0,
-            bad_images: BTreeSet::new(),
-            last_values: EpochValues::default(),
-            best_values: None,
-            undefined: BTreeMap::new(),
-            ended: None,
-            metrics_bytes: 0,
-            memory: None,
-            memory_config: None,
-            data: None,
-            standardize: BTreeMap::new(),
-            optimizer: BTreeMap::new(),
-        }
+        Self { epoch: 1, schedule, ..Self::default() }
     }
 
-    /// The epoch that a person is told the run is in: at the very end of one, that one.
-    pub fn epoch_told(&self) -> usize {
+    /// The epoch that a person is shown: at the very end of one, that one.
+    pub fn epoch_shown(&self) -> usize {
         if self.batch == 0 { (self.epoch - 1).max(1) } else { self.epoch }
     }
 
