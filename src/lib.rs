@@ -20,6 +20,10 @@
 //! over stages and micro-batches, and one executor runs any schedule. Checkpointing, accumulation and
 //! offload are different schedules.
 //!
+//! [`train`] puts them together to a step, which is gradients, then update: a [`train::Replica`]
+//! computes the gradients of its share of a batch, a [`train::Updater`] changes the weights, and
+//! [`train::Inference`] is the model alone, for outputs without either.
+//!
 //! Parameters, gradients and the optimizer's state go by name and are flat, so that what acts on all
 //! of them (clipping, saving, averaging) knows no shapes. All randomness comes from [`random`]
 //! streams named by the seed, a purpose and a place, so that a resumed run draws what an
@@ -41,8 +45,10 @@ pub mod metric;
 pub mod model;
 pub mod ops;
 pub mod optim;
+pub mod train;
 
 pub mod choice;
+mod contain;
 pub mod paths;
 pub mod random;
 pub mod screen;

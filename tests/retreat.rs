@@ -48,9 +48,9 @@ fn plan(micro: usize) -> Plan {
 /// Weights, running statistics, averages and the optimizer's state.
 fn state(bench: &Bench) -> BTreeMap<String, Vec<u32>> {
     let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
-    let parameters = bench.learner.chain.parameters().into_iter();
+    let parameters = bench.trainer.replica.inference.chain.parameters().into_iter();
     let weights = parameters.map(|p| (p.name, bits(p.value.into_data().iter().collect())));
-    let optimizer = bench.learner.optimizer.state().expect("is read");
+    let optimizer = bench.trainer.updater.optimizer.state().expect("is read");
     let kept = optimizer.tensors.into_iter();
     let kept = kept.map(|(name, data)| (format!("optimizer/{name}"), bits(data.iter().collect())));
     let counts = optimizer.scalars.into_iter();
@@ -75,7 +75,7 @@ fn operations(micro: usize) -> usize {
 #[test]
 fn a_step_that_does_not_fit_is_taken_as_with_fewer_images_at_once() {
     let mut expected = started(6);
-    expected.learner.strategy.micro_batch = 3;
+    expected.trainer.replica.strategy.micro_batch = 3;
     let loss = expected.step().expect("a step").loss;
     let count = operations(6);
     assert!(count > 10, "{count}");
@@ -87,8 +87,8 @@ fn a_step_that_does_not_fit_is_taken_as_with_fewer_images_at_once() {
         drop(armed);
         assert_eq!(taken.loss.to_bits(), loss.to_bits(), "after {operation} operations");
         assert!(state(&bench) == state(&expected), "after {operation} operations");
-        let retreats = &bench.learner.retreats;
-        assert_eq!((retreats[0].from, retreats[0].to, retreats.len()), (6, 3, 1));
+        let backoffs = &bench.trainer.backoffs;
+        assert_eq!((backoffs[0].from, backoffs[0].to, backoffs.len()), (6, 3, 1));
     }
 }
 

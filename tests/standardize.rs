@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use serde_json::Value;
+use trainer::build::{Options, build, open_inference};
 use trainer::model::weights;
+use trainer::run::FolderMode;
 
 /// Ages in years, of eight images; the last two are for validation.
 const AGES: [&str; 8] = ["61", "47", "NA", "70.5", "52", "58.25", "40", "66"];
@@ -162,6 +164,35 @@ fn a_saved_state_holds_mean_and_deviation_and_a_resumed_run_goes_on_with_them() 
     let text = header["__metadata__"]["standardize"].as_str().expect("is there");
     let noted: Value = serde_json::from_str(text).expect("JSON");
     assert_eq!(noted, state["standardize"]);
+}
+
+/// Validation measures the averaged weights.
+#[test]
+fn the_model_of_a_saved_state_gives_the_outputs_that_validation_has_measured() {
+    let folder = example();
+    let run = run(&configure(folder.path(), "saved", "years", "standardize = true"), &[]);
+    let loaded = trainer::config::load(&run.join("config.toml"), &[]).expect("a configuration");
+    let plan = trainer::plan::plan(loaded.config).expect("a plan");
+    let inference = open_inference(&plan, &run.join("last")).expect("opens");
+    let mut resumed = build(plan, &Options { mode: FolderMode::Resume }).expect("goes on");
+    let batch = resumed.validation_loader.epoch(0, 0).next().expect("a batch").expect("reads");
+    resumed.trainer.swap_average();
+    let (expected, _) =
+        resumed.trainer.evaluate((&batch).into(), &batch.targets).expect("evaluates");
+    let outputs = inference.outputs((&batch).into(), 3).expect("infers");
+    assert_eq!(outputs, expected);
+    let errors = outputs[0].iter().zip(&batch.targets[0].values);
+    let errors = errors.map(|(ours, years)| f64::from((ours - years).abs()));
+    let mae = errors.sum::<f64>() / outputs[0].len() as f64;
+    let measured = events(&run, "epoch")[1]["val"]["age/mae"].as_f64().expect("is defined");
+    assert!((mae / measured - 1.0).abs() < 1e-6, "{mae}, {measured}");
+    // One image after the other.
+    let alone = inference.outputs((&batch).into(), 1).expect("infers");
+    for (alone, together) in alone[0].iter().zip(&outputs[0]) {
+        assert!((alone / together - 1.0).abs() < 1e-5, "{alone}, {together}");
+    }
+    let other = open_inference(&resumed.plan, &run.join("step-0")).map(drop);
+    assert!(other.expect_err("is not there").to_string().contains("step-0"));
 }
 
 #[test]

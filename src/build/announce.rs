@@ -6,19 +6,19 @@ use crate::model::weights::Initial;
 use crate::plan::{Plan, Planner};
 use crate::report::{Event, HeadLabels, Place, Report, ReportError, Start, StartMemory, Watched};
 use crate::run::state::Resumable;
-use crate::run::{Learner, Run};
+use crate::run::{Run, Trainer};
 
 /// What is to be said of offloads that do nothing.
-fn idle_offload(plan: &Plan, learner: &Learner) -> impl Iterator<Item = &'static str> {
+fn idle_offload(plan: &Plan, trainer: &Trainer) -> impl Iterator<Item = &'static str> {
     let is_moved = |operation: &Operation| matches!(operation, Operation::Offload { .. });
-    let on_cpu = !is_gpu(&learner.device);
+    let on_cpu = !is_gpu(trainer.replica.inference.device());
     let activations = match plan.memory.offload() {
         OffloadConfig::None(_) => None,
         OffloadConfig::Host(_) if on_cpu => Some(
             "`offload = \"host\"` under [memory] frees nothing: the memory of the CPU is the host's. \
              `[memory.offload.disk]` does.",
         ),
-        _ if learner.strategy.schedule(1).operations.iter().any(is_moved) => None,
+        _ if trainer.replica.strategy.schedule(1).operations.iter().any(is_moved) => None,
         _ => Some(
             "`offload` under [memory] moves nothing: no stage but the last keeps anything, and that is \
              needed at once.",
@@ -54,19 +54,20 @@ pub(super) fn announce(
     config: String,
     initial: Option<Initial>,
 ) -> Result<(), ReportError> {
-    let position = &run.position;
-    let place = Place { epoch: position.epoch_told(), step: position.step };
-    let parameters = run.learner.chain.parameters().into_iter().filter(|p| p.trained);
+    let state = &run.state;
+    let place = Place { epoch: state.epoch_shown(), step: state.step };
+    let parameters =
+        run.trainer.replica.inference.chain.parameters().into_iter().filter(|p| p.trained);
     let start = Start {
         name: run.plan.run.name.clone(),
-        device: describe(&run.learner.device),
+        device: describe(run.trainer.replica.inference.device()),
         parameters: parameters.map(|p| p.shape.iter().product::<usize>()).sum(),
         train_images,
         validation_images: run.validation.len(),
         epochs: run.plan.train.epochs,
         steps_per_epoch: run.train_loader.batches_per_epoch(),
         resumed_from: resumed.is_some().then_some(place),
-        memory: Some(memory(&run.learner.planner)),
+        memory: Some(memory(&run.trainer.planner)),
         heads: run
             .heads
             .iter()
@@ -75,8 +76,8 @@ pub(super) fn announce(
         watched: Some(Watched {
             metric: run.plan.train.best.metric.clone(),
             value: None,
-            best: position.best.best,
-            best_epoch: position.best.best_epoch,
+            best: state.best.best,
+            best_epoch: state.best.best_epoch,
         }),
         may_stop_early: run.plan.train.early_stopping.is_some(),
         config,
@@ -90,10 +91,10 @@ pub(super) fn announce(
         let Place { epoch, step } = place;
         run.reports.event(&Event::Resumed { folder: state.folder, epoch, step })?;
     }
-    let planner = &run.learner.planner;
+    let planner = &run.trainer.planner;
     let mut warnings = run.plan.warnings();
     warnings.extend(planner.beyond().into_iter().chain(planner.fewer_normalised()));
-    warnings.extend(idle_offload(&run.plan, &run.learner).map(str::to_owned));
+    warnings.extend(idle_offload(&run.plan, &run.trainer).map(str::to_owned));
     if let Some(initial) = initial {
         warnings.extend(initial.warnings());
         run.reports.event(&Event::Initialized(initial))?;

@@ -9,21 +9,22 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use super::initial::start_from;
 use super::open_data::{open_data, train_loader};
-use super::{BuildError, device, learner, meter, schedule};
+use super::{BuildError, device, meter, schedule, trainer};
 use crate::data::{Batch, Cache, DataError, Epoch, LabelCounts, Loader, Targets};
 use crate::memory::measure::{MemoryUse, Meter};
 use crate::memory::split_tensors;
 use crate::model::weights::{self, Initial, NamedTensor};
 use crate::model::{HeadConfig, Task};
-use crate::optim::{OptimizerConfig, Schedule, SgdConfig};
+use crate::optim::Schedule;
 use crate::plan::{Plan, Planner, Prediction};
-use crate::run::{LearnError, Learner, RunError};
+use crate::run::{RunError, Trainer};
+use crate::train::{HeadLoss, Images, TrainError};
 
 /// Training steps of a plan's model.
 pub struct Bench {
     pub(super) meter: Meter,
     /// The model and what changes it.
-    pub learner: Learner,
+    pub trainer: Trainer,
     /// What was taken from the weights that the plan starts from.
     pub initial: Option<Initial>,
     batches: Batches,
@@ -78,10 +79,10 @@ impl Bench {
         super::warm::compile_kernels(plan, &planner, &device);
         let mut chain = super::chain(plan, &planner, &device);
         let initial = start_from(plan, &mut chain, &device)?;
-        let learner = learner(plan, planner, &heads, chain, device, counts)?;
+        let trainer = trainer(plan, planner, &heads, chain, device, counts)?;
         let learning_rate = plan.train.optimizer.lr();
         let batches = Batches::Kept { images, shape, targets, learning_rate };
-        Ok(Self { meter, learner, initial, batches, steps: 0 })
+        Ok(Self { meter, trainer, initial, batches, steps: 0 })
     }
 
     /// Takes the tensor `images` in the SafeTensors file `path`, `[batch, channels, height, width]`,
@@ -99,7 +100,7 @@ impl Bench {
             return Err(BuildError::OtherImages { path: path.to_owned(), shape: *shape });
         };
         let data = TensorData::new(data, *shape);
-        *images = Tensor::from_data(data, &self.learner.device);
+        *images = Tensor::from_data(data, self.trainer.replica.inference.device());
         Ok(())
     }
 
@@ -109,24 +110,19 @@ impl Bench {
     /// # Errors
     /// As [`Bench::step`].
     pub fn gradients(mut self) -> Result<(Vec<NamedTensor>, f64), RunError> {
-        // The momentum of SGD starts as the first gradient.
-        let witness = OptimizerConfig::Sgd(SgdConfig { momentum: 1.0, ..SgdConfig::default() });
-        let packs = self.learner.chain.packs();
-        let trained = packs.iter().filter(|pack| pack.trained);
-        let sizes = trained.map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));
-        self.learner.optimizer = witness.init(sizes);
-        self.learner.clip_norm = None;
-        if let Batches::Kept { learning_rate, .. } = &mut self.batches {
-            *learning_rate = 0.0;
-        }
-        let loss = self.step()?.loss;
-        let state = self.learner.optimizer.state().map_err(LearnError::from);
-        let failed = |source| RunError::Learn { epoch: 1, step: 1, source };
-        let kept = split_tensors(&packs, state.map_err(failed)?.tensors);
-        let mut kept: BTreeMap<String, TensorData> = kept.into_iter().collect();
-        let parameters = self.learner.chain.parameters().into_iter();
-        let named = parameters.filter_map(|parameter| {
-            let gradient = kept.remove(&format!("{}/momentum_buffer", parameter.name))?;
+        let (checked, _) = self.on_batch(1, Trainer::gradients)?;
+        let (gradients, losses) = checked.into_parts();
+        let loss = self.loss(&losses);
+        let read = |(name, gradient): (&str, &Tensor<1>)| {
+            Ok((name.to_owned(), gradient.clone().try_into_data().map_err(TrainError::from)?))
+        };
+        let read: Result<Vec<_>, TrainError> = gradients.iter().map(read).collect();
+        let read = read.map_err(|source| self.failed(source))?;
+        let chain = &self.trainer.replica.inference.chain;
+        let mut read: BTreeMap<String, TensorData> =
+            split_tensors(&chain.packs(), read).into_iter().collect();
+        let named = chain.parameters().into_iter().filter_map(|parameter| {
+            let gradient = read.remove(&parameter.name)?;
             let (name, shape) = (parameter.name, parameter.shape);
             Some(NamedTensor { name, shape, data: gradient.iter::<f32>().collect() })
         });
@@ -147,14 +143,14 @@ impl Bench {
         let planner = planner(&plan.limited_to(train.len()), &device)?;
         let mut chain = super::chain(plan, &planner, &device);
         let initial = start_from(plan, &mut chain, &device)?;
-        let mut learner =
-            learner(plan, planner, &heads, chain, device, |head| train.label_counts(head))?;
-        learner.standardize(&train);
+        let mut trainer =
+            trainer(plan, planner, &heads, chain, device, |head| train.label_counts(head))?;
+        trainer.replica.inference.fit_standardizers(&train);
         let schedule = schedule(plan, loader.batches_per_epoch());
         // A run counts its epochs from 1.
         let ahead = loader.epoch(1, 0);
         let batches = Batches::Loaded { loader, epoch: 1, ahead, schedule };
-        Ok(Self { meter, learner, initial, batches, steps: 0 })
+        Ok(Self { meter, trainer, initial, batches, steps: 0 })
     }
 
     /// Takes a step. Where the loss is scaled by too much at first, steps are tried until one is taken.
@@ -167,28 +163,48 @@ impl Bench {
 
     /// Takes a step on the next batch of at least so many images.
     fn step_with(&mut self, least: usize) -> Result<Taken, RunError> {
-        let step = self.steps;
-        let (sums, images) = loop {
-            let (sums, images) = match &mut self.batches {
+        let (losses, images) = self.on_batch(least, Trainer::step)?;
+        self.steps += 1;
+        Ok(Taken { images, is_full: images == self.full(), loss: self.loss(&losses) })
+    }
+
+    /// What `work` gives for the next batch of at least so many images, and how many those are: for the
+    /// next one on which nothing overflows.
+    fn on_batch<T>(
+        &mut self,
+        least: usize,
+        work: impl Fn(&mut Trainer, Images<'_>, &[Targets], usize, f64) -> Result<T, TrainError>,
+    ) -> Result<(T, usize), RunError> {
+        let Self { trainer, steps: step, .. } = self;
+        let (done, images) = loop {
+            let (done, images) = match &mut self.batches {
                 Batches::Kept { images, shape, targets, learning_rate } => {
-                    (self.learner.step_on(images.clone(), targets, step, *learning_rate), shape[0])
+                    let images = Images::from(&*images);
+                    (work(trainer, images, targets, *step, *learning_rate), shape[0])
                 }
                 Batches::Loaded { loader, epoch, ahead, schedule } => {
                     let batch = next(loader, epoch, ahead, least)?;
-                    let count = batch.indices.len();
-                    (self.learner.step(batch, step, schedule.lr(step)), count)
+                    let (images, rate) = (Images::from(&batch), schedule.lr(*step));
+                    (work(trainer, images, &batch.targets, *step, rate), batch.indices.len())
                 }
             };
-            if !matches!(sums, Err(LearnError::Skipped { .. })) {
-                break (sums, images);
+            if !matches!(done, Err(TrainError::Skipped { .. })) {
+                break (done, images);
             }
         };
-        let failed = |source| RunError::Learn { epoch: self.epoch(), step: step + 1, source };
-        let sums = sums.map_err(failed)?;
-        self.steps += 1;
-        let known = sums.iter().zip(&self.learner.heads).filter(|(sum, _)| sum.normalizer > 0.0);
-        let loss = known.map(|(sum, head)| sum.sum / sum.normalizer * head.config.weight).sum();
-        Ok(Taken { images, is_full: images == self.full(), loss })
+        Ok((done.map_err(|source| self.failed(source))?, images))
+    }
+
+    /// The error of the step under way.
+    fn failed(&self, source: TrainError) -> RunError {
+        RunError::Step { epoch: self.epoch(), step: self.steps + 1, source }
+    }
+
+    /// The heads' mean losses, each times its head's weight.
+    fn loss(&self, losses: &[HeadLoss]) -> f64 {
+        let heads = self.trainer.replica.inference.heads.iter();
+        let known = losses.iter().zip(heads);
+        known.filter_map(|(loss, head)| Some(loss.mean()? * head.config.weight)).sum()
     }
 
     /// The images of a full batch.
@@ -211,10 +227,10 @@ impl Bench {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn evaluate(&mut self) -> Result<(), LearnError> {
+    pub fn evaluate(&mut self) -> Result<(), TrainError> {
         match &self.batches {
             Batches::Kept { images, targets, .. } => {
-                self.learner.evaluate_on(images.clone(), targets).map(drop)
+                self.trainer.evaluate(images.into(), targets).map(drop)
             }
             Batches::Loaded { .. } => Ok(()),
         }
@@ -222,13 +238,15 @@ impl Bench {
 
     /// Waits until the device has done everything.
     pub fn wait(&self) {
-        let _ = self.learner.device.sync();
+        let _ = self.trainer.replica.inference.device().sync();
     }
 
     /// What was predicted for a step of `plan`, whose this is.
     pub fn prediction(&self, plan: &Plan) -> Prediction {
-        let mut prediction = self.learner.planner.prediction().clone();
-        if matches!(self.batches, Batches::Kept { .. }) && super::is_gpu(&self.learner.device) {
+        let mut prediction = self.trainer.planner.prediction().clone();
+        if matches!(self.batches, Batches::Kept { .. })
+            && super::is_gpu(self.trainer.replica.inference.device())
+        {
             prediction.peak += plan.batch_on_gpu();
         }
         prediction
@@ -249,13 +267,13 @@ impl Bench {
 
     /// The device as a person knows it.
     pub fn device(&self) -> String {
-        super::describe(&self.learner.device)
+        super::describe(self.trainer.replica.inference.device())
     }
 }
 
 /// How the plan's steps are taken on `device`.
 fn planner(plan: &Plan, device: &Device) -> Result<Planner, BuildError> {
-    Ok(Planner::choose(plan, super::machine::machine(plan.device, device))?)
+    Ok(Planner::choose(plan, super::machine::machine(plan.device(), device))?)
 }
 
 /// The next batch that can be trained on and has at least so many images, epoch after epoch.

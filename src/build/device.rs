@@ -254,8 +254,6 @@ mod cuda {
 
 #[cfg(feature = "cuda")]
 mod cuda {
-    use std::panic::{self, UnwindSafe};
-
     use burn_std::config::BurnConfig;
     use cubecl_server::config::cache::CacheConfig;
     use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
@@ -263,6 +261,7 @@ mod cuda {
     use cudarc::driver::{CudaContext, DriverError};
 
     use super::{Card, CardDetails, Device, DeviceError, NoCuda};
+    use crate::contain::contained;
 
     pub fn cards() -> Result<Vec<Card>, NoCuda> {
         // A panic here says that libcuda could not be loaded; everything else is a `Result`.
@@ -317,7 +316,8 @@ mod cuda {
     }
 
     /// Burn would join element-wise operations into kernels, and not always the same ones, which changes
-    /// the last bits of what they compute. So each is a kernel of its own.
+    /// the last bits of what they compute. So each is a kernel of its own. The setting is the process's,
+    /// and the same for every device.
     fn launch_each_operation() {
         let each = "fusion.beam_search.max_explorations = 0";
         if let Ok(config) = toml::from_str::<BurnConfig>(each) {
@@ -326,39 +326,13 @@ mod cuda {
     }
 
     /// Compiled kernels stay in the user's cache folder for later processes, unless the settings
-    /// were read already; a `cubecl.toml` still decides about everything else.
+    /// were read already; a `cubecl.toml` still decides about everything else. The settings are the
+    /// process's, and the same for every device.
     fn keep_kernels() {
         let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
         config.compilation.cache = true;
         config.environment.path = CacheConfig::Global;
         CubeClRuntimeConfig::try_set(config);
-    }
-
-    /// Runs `call` and turns a panic into its message, without the hook telling the user of it:
-    /// cudarc panics where a library is missing.
-    fn contained<T>(call: impl FnOnce() -> T + UnwindSafe) -> Result<T, String> {
-        let hook = panic::take_hook();
-        panic::set_hook(Box::new(|_| {}));
-        let outcome = panic::catch_unwind(call);
-        panic::set_hook(hook);
-        outcome.map_err(|payload| {
-            let text = payload.downcast_ref::<String>().cloned();
-            text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-                .unwrap_or_default()
-        })
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-
-        #[test]
-        fn a_panic_inside_is_contained_and_its_message_kept() {
-            let number = std::hint::black_box(3);
-            assert_eq!(contained(|| panic!("no {number}")), Err::<(), _>("no 3".to_owned()));
-            assert_eq!(contained(|| panic!("none")), Err::<(), _>("none".to_owned()));
-            assert_eq!(contained(|| 4), Ok(4));
-        }
     }
 }
 

@@ -20,7 +20,7 @@ pub struct NotHere {
 /// # Errors
 /// What is not.
 pub fn check_here(plan: &Plan) -> Result<(), NotHere> {
-    let chooses = plan.device == DevicePlan::Auto;
+    let chooses = plan.device() == DevicePlan::Auto;
     if plan.memory.precision.needs_gpu() && chooses && find_devices().cards.is_err() {
         let name = plan.memory.precision.name();
         return Err(NotHere {

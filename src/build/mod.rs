@@ -8,6 +8,7 @@ mod differences;
 mod drawing;
 mod error;
 mod here;
+mod inference;
 mod initial;
 mod machine;
 mod open_data;
@@ -25,6 +26,7 @@ pub(crate) use differences::differences;
 pub use drawing::Drawing;
 pub use error::BuildError;
 pub use here::{NotHere, check_here};
+pub use inference::open_inference;
 pub use machine::machine_here;
 pub use open_data::{data_warnings, open_data};
 pub use resume::{ChangedData, ChangedKeys};
@@ -43,9 +45,8 @@ use crate::optim::{LossScale, Schedule};
 use crate::plan::{Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
-use crate::run::{
-    FolderMode, LearnedHead, Learner, Position, Run, RunFolder, RunPlace, Stop, restore,
-};
+use crate::run::{FolderMode, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, restore};
+use crate::train::{Inference, Replica, Updater};
 use announce::announce;
 use initial::start_from;
 use open_data::OpenData;
@@ -85,7 +86,7 @@ struct Ready {
     config: String,
     data: OpenData,
     saved: Option<Saved>,
-    learner: Learner,
+    trainer: Trainer,
     schedule: Schedule,
     meter: Meter,
     /// What was taken from the weights to start from.
@@ -103,52 +104,52 @@ impl Ready {
         };
         let config = plan.to_toml()?;
         let mut data = OpenData::open(&plan)?;
-        let position = saved.as_ref().and_then(|saved| saved.position.as_ref());
-        if let (Some(position), Some(folder)) = (position, place.folder()) {
-            resume::check_data(folder, position.data.as_ref(), &data)?;
+        let resumed = saved.as_ref().and_then(|saved| saved.train_state.as_ref());
+        if let (Some(resumed), Some(folder)) = (resumed, place.folder()) {
+            resume::check_data(folder, resumed.data.as_ref(), &data)?;
         }
         data.check_files(plan.data.on_bad_image)?;
-        let machine = machine::machine(plan.device, &device);
-        let planner = resume::planner(&plan.limited_to(data.most_images()), machine, position)?;
+        let machine = machine::machine(plan.device(), &device);
+        let planner = resume::planner(&plan.limited_to(data.most_images()), machine, resumed)?;
         warm::compile_kernels(&plan, &planner, &device);
         let meter = meter(&device);
         let mut chain = chain(&plan, &planner, &device);
-        let initial = match position {
+        let initial = match resumed {
             Some(_) => None,
             None => start_from(&plan, &mut chain, &device)?,
         };
         let counts = |head| data.train.label_counts(head);
-        let mut learner = learner(&plan, planner, &data.heads, chain, device, counts)?;
-        data.warnings.extend(learner.standardize(&data.train));
+        let mut trainer = trainer(&plan, planner, &data.heads, chain, device, counts)?;
+        data.warnings.extend(trainer.replica.inference.fit_standardizers(&data.train));
         let schedule = schedule(&plan, data.train_loader.batches_per_epoch());
-        Ok(Self { plan, config, data, saved, learner, schedule, meter, initial })
+        Ok(Self { plan, config, data, saved, trainer, schedule, meter, initial })
     }
 
     /// The run in its folder, at its beginning or where it was saved.
     fn begin(self, folder: RunFolder, mode: FolderMode, stop: Stop) -> Result<Run, BuildError> {
-        let Self { plan, config, mut data, saved, mut learner, mut schedule, meter, initial } =
+        let Self { plan, config, mut data, saved, mut trainer, mut schedule, meter, initial } =
             self;
         let (store, resumed) = match saved {
             Some(Saved { store, newest, .. }) => (store, newest),
             None => (StateStore::open(folder.lock(), plan.run.save.keep)?, None),
         };
-        let mut position = Position::start(schedule.state());
+        let mut train_state = TrainState::start(schedule.state());
         if let Some(Resumable { state, .. }) = &resumed {
-            position = restore(state, &mut learner, &mut schedule)
+            train_state = restore(state, &mut trainer, &mut schedule)
                 .map_err(|source| BuildError::Restore { folder: state.folder.clone(), source })?;
-            resume::reopen(&mut position, &plan);
-            if position.data.is_none() {
+            resume::reopen(&mut train_state, &plan);
+            if train_state.data.is_none() {
                 data.warnings.insert(0, resume::unknown_data(&state.folder));
             }
         }
-        position.remember(&learner.planner, &plan.memory);
-        position.data = Some(data.fingerprint);
+        train_state.remember(&trainer.planner, &plan.memory);
+        train_state.data = Some(data.fingerprint);
         folder.write_config(&config)?;
         folder.write_split(&data.list.to_csv(), &data.list.label_bytes())?;
         // A run killed before its first save has told something already: it is told again.
         let from = ResumePoint {
-            metrics_bytes: position.metrics_bytes,
-            first_step: position.step + usize::from(resumed.is_some()),
+            metrics_bytes: train_state.metrics_bytes,
+            first_step: train_state.step + usize::from(resumed.is_some()),
         };
         let goes_on = mode == FolderMode::Resume;
         let reports = Reports::open(folder.path(), goes_on.then_some(from))?;
@@ -157,14 +158,14 @@ impl Ready {
             heads: data.heads,
             folder,
             store,
-            learner,
+            trainer,
             schedule,
             validation: data.validation,
             train_loader: data.train_loader,
             validation_loader: data.validation_loader,
             reports,
             stop,
-            position,
+            state: train_state,
             saved_at: Instant::now(),
             meter,
             told_undefined: data.undefined,
@@ -173,7 +174,7 @@ impl Ready {
         if goes_on && resumed.is_none() {
             warnings.insert(0, resume::unsaved(&run.folder));
         }
-        warnings.extend(resume::nothing_left(&run.position, &run.plan));
+        warnings.extend(resume::nothing_left(&run.state, &run.plan));
         announce(&mut run, resumed, data.train.len(), config, initial)?;
         for message in warnings {
             run.reports.event(&Event::Warning { message })?;
@@ -184,7 +185,7 @@ impl Ready {
 
 /// The plan's device, which must have kernels for the plan's precision.
 fn device(plan: &Plan) -> Result<Device, BuildError> {
-    let device = resolve_device(&plan.device.to_string())?;
+    let device = resolve_device(&plan.device().to_string())?;
     match plan.memory.precision.needs_gpu() && !is_gpu(&device) {
         true => Err(BuildError::Precision { device: describe(&device) }),
         false => Ok(device),
@@ -203,26 +204,23 @@ fn chain(plan: &Plan, planner: &Planner, device: &Device) -> Chain {
     Chain::init(&plan.stages_with(&planner.memory()), device, plan.run.seed)
 }
 
-fn learner(
+fn trainer(
     plan: &Plan,
     planner: Planner,
     heads: &[HeadConfig],
     chain: Chain,
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
-) -> Result<Learner, OffloadError> {
-    let strategy = planner.strategy().clone();
+) -> Result<Trainer, OffloadError> {
+    let precision = plan.memory.precision;
+    let inference = Inference::new(chain, heads, device, precision);
+    let losses = plan.heads.iter().enumerate();
+    let losses = losses
+        .map(|(index, head)| head.loss.init(head.task, head.labels.len(), &counts(index)))
+        .collect();
     let memory = planner.memory();
     let store = Store::open(&memory.offload())?;
-    let precision = plan.memory.precision;
-    let chain = chain.in_numbers(precision.parameters());
-    let with_loss = heads.iter().zip(&plan.heads).enumerate();
-    let with_loss = with_loss.map(|(index, (config, head))| LearnedHead {
-        config: config.clone(),
-        loss: head.loss.init(head.task, head.labels.len(), &counts(index)),
-        standardizer: None,
-    });
-    let trained: Vec<_> = chain.packs().into_iter().filter(|pack| pack.trained).collect();
+    let trained: Vec<_> = inference.chain.packs().into_iter().filter(|pack| pack.trained).collect();
     let sizes = trained.iter().map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));
     let optimizer = plan.train.optimizer.init(sizes);
     let host = OffloadConfig::Host(NoSettings {});
@@ -230,24 +228,15 @@ fn learner(
         true => optimizer.wait_in(Store::open(&host)?),
         false => optimizer,
     };
-    Ok(Learner {
-        device,
-        heads: with_loss.collect(),
-        optimizer,
-        ema: plan
-            .train
-            .ema
-            .as_ref()
-            .map(|ema| ema.init(trained.iter().map(|p| (p.key().to_owned(), p.value.clone())))),
-        clip_norm: plan.train.clip_norm,
-        decay_norms_and_biases: plan.train.decay_norms_and_biases,
-        strategy,
+    let weights = trained.into_iter().map(|pack| (pack.key().to_owned(), pack.value));
+    let ema = plan.train.ema.as_ref().map(|ema| ema.init(weights));
+    let loss_scale = precision.scales_loss().then(LossScale::default);
+    let TrainPlan { clip_norm, decay_norms_and_biases, .. } = plan.train;
+    let strategy = planner.strategy().clone();
+    Ok(Trainer {
+        replica: Replica::new(inference, losses, strategy, store, plan.run.seed),
+        updater: Updater::new(optimizer, ema, loss_scale, clip_norm, decay_norms_and_biases),
         planner,
-        store,
-        precision,
-        loss_scale: precision.scales_loss().then(LossScale::default),
-        seed: plan.run.seed,
-        retreats: Vec::new(),
-        chain,
+        backoffs: Vec::new(),
     })
 }

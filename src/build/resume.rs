@@ -10,7 +10,7 @@ use crate::data::{Fingerprint, SplitList};
 use crate::memory::{CheckpointingConfig, MemoryConfig};
 use crate::plan::{Chosen, Combination, Machine, NothingFits, Plan, Planner, Predictor};
 use crate::report::EndReason;
-use crate::run::{CONFIG_FILE, METRICS_FILE, Position, RunFolder};
+use crate::run::{CONFIG_FILE, METRICS_FILE, RunFolder, TrainState};
 use crate::screen::counted;
 
 /// Keys that may differ when a run is resumed, each with all keys below it: none changes what was
@@ -156,9 +156,9 @@ fn is_free(key: &str) -> bool {
 pub(super) fn planner(
     plan: &Plan,
     machine: Machine,
-    position: Option<&Position>,
+    saved: Option<&TrainState>,
 ) -> Result<Planner, NothingFits> {
-    let Some(Position { memory: Some(chosen), memory_config, .. }) = position else {
+    let Some(TrainState { memory: Some(chosen), memory_config, .. }) = saved else {
         return Planner::choose(plan, machine);
     };
     let chosen = chosen.clone();
@@ -198,28 +198,28 @@ fn changed(way: Combination, before: &MemoryConfig, now: &MemoryConfig) -> Combi
 }
 
 /// Lets a run that had ended go on when more epochs or more patience are asked for now.
-pub(super) fn reopen(position: &mut Position, plan: &Plan) {
-    let goes_on = match position.ended {
+pub(super) fn reopen(state: &mut TrainState, plan: &Plan) {
+    let goes_on = match state.ended {
         None => return,
-        Some(EndReason::Epochs) => position.epoch <= plan.train.epochs,
+        Some(EndReason::Epochs) => state.epoch <= plan.train.epochs,
         Some(EndReason::EarlyStopping) => {
             let patient = plan
                 .train
                 .early_stopping
                 .as_ref()
-                .is_none_or(|stop| position.stopping.without_improvement < stop.patience);
-            patient && position.epoch <= plan.train.epochs
+                .is_none_or(|stop| state.stopping.without_improvement < stop.patience);
+            patient && state.epoch <= plan.train.epochs
         }
     };
     if goes_on {
-        position.ended = None;
+        state.ended = None;
     }
 }
 
 /// What is said where a run is resumed of which nothing is left to do.
-pub(super) fn nothing_left(position: &Position, plan: &Plan) -> Option<String> {
-    let epochs = counted(position.epoch.saturating_sub(1), "epoch", "epochs");
-    Some(match position.ended? {
+pub(super) fn nothing_left(state: &TrainState, plan: &Plan) -> Option<String> {
+    let epochs = counted(state.epoch.saturating_sub(1), "epoch", "epochs");
+    Some(match state.ended? {
         EndReason::Epochs => format!(
             "nothing was left to do: the run has had its {epochs}; to go on, raise `train.epochs` \
              (`--set train.epochs={}`)",
@@ -232,9 +232,9 @@ pub(super) fn nothing_left(position: &Position, plan: &Plan) -> Option<String> {
                  a better {}; to go on, raise its patience (`--set \
                  train.early_stopping.patience={}`)",
                 epochs,
-                position.stopping.without_improvement,
+                state.stopping.without_improvement,
                 stop.monitor.metric,
-                2 * position.stopping.without_improvement.max(stop.patience)
+                2 * state.stopping.without_improvement.max(stop.patience)
             )
         }
     })

@@ -3,7 +3,7 @@
 use super::{BuildError, resume};
 use crate::plan::Plan;
 use crate::run::state::{Resumable, SavedState, StateStore};
-use crate::run::{Position, RunFolder};
+use crate::run::{RunFolder, TrainState};
 
 /// The saved states of a run folder.
 pub(super) struct Saved {
@@ -11,8 +11,8 @@ pub(super) struct Saved {
     pub store: StateStore,
     /// The newest that can be used; none where nothing was saved yet.
     pub newest: Option<Resumable>,
-    /// Where that stands.
-    pub position: Option<Position>,
+    /// Where in training that was saved.
+    pub train_state: Option<TrainState>,
 }
 
 impl Saved {
@@ -27,18 +27,18 @@ impl Saved {
         }
         let mut store = StateStore::open(folder.lock(), plan.run.save.keep)?;
         let newest = store.newest()?;
-        let position = newest.as_ref().map(|newest| position(&newest.state)).transpose()?;
-        let tables_are_known = position.as_ref().is_some_and(|position| position.data.is_some());
+        let train_state = newest.as_ref().map(|newest| train_state(&newest.state)).transpose()?;
+        let tables_are_known = train_state.as_ref().is_some_and(|state| state.data.is_some());
         resume::check_unchanged(folder.path(), &plan.to_toml()?, tables_are_known)?;
         if newest.is_none() {
             resume::check_never_saved(folder.path())?;
         }
-        Ok(Self { store, newest, position })
+        Ok(Self { store, newest, train_state })
     }
 }
 
-/// Where a saved state stands.
-fn position(state: &SavedState) -> Result<Position, BuildError> {
+/// Where in training a state was saved.
+fn train_state(state: &SavedState) -> Result<TrainState, BuildError> {
     let folder = state.folder.clone();
-    Position::of(state).map_err(|source| BuildError::Restore { folder, source })
+    TrainState::of(state).map_err(|source| BuildError::Restore { folder, source })
 }

@@ -6,7 +6,8 @@ use super::{Bench, BuildError, device, meter};
 use crate::memory::measure::{Meter, record};
 use crate::plan::Plan;
 use crate::report::{Fault, StepTrace};
-use crate::run::{LearnError, RunError};
+use crate::run::RunError;
+use crate::train::TrainError;
 
 /// A traced step, and the error that ended it early.
 pub type Traced = (StepTrace, Result<(), RunError>);
@@ -50,14 +51,14 @@ fn trace(
     strategy: String,
     set: serde_json::Map<String, serde_json::Value>,
 ) -> Result<Traced, BuildError> {
-    let mut at_once = bench.learner.strategy.micro_batch.min(plan.train.batch_size);
+    let mut at_once = bench.trainer.replica.strategy.micro_batch.min(plan.train.batch_size);
     let (mut outcome, mut timeline) = step(&mut bench);
-    if outcome.is_ok() && bench.learner.retreats.is_empty() {
+    if outcome.is_ok() && bench.trainer.backoffs.is_empty() {
         (outcome, timeline) = step(&mut bench);
     }
-    let retreat = bench.learner.retreats.last().map(|retreat| {
-        at_once = retreat.to;
-        let (from, to) = (bench.learner.retreats[0].from, retreat.to);
+    let backoff = bench.trainer.backoffs.last().map(|backoff| {
+        at_once = backoff.to;
+        let (from, to) = (bench.trainer.backoffs[0].from, backoff.to);
         let message = format!(
             "the device ran out of memory with {from} images at once; the step was begun again with {to}"
         );
@@ -65,12 +66,13 @@ fn trace(
     });
     let failed = outcome.as_ref().err().map(|error| {
         let out_of_memory =
-            matches!(error, RunError::Learn { source: LearnError::OutOfMemory { .. }, .. });
+            matches!(error, RunError::Step { source: TrainError::OutOfMemory { .. }, .. });
         Fault { out_of_memory, message: error.to_string() }
     });
-    let trained = bench.learner.chain.parameters().into_iter().filter(|p| p.trained);
+    let trained =
+        bench.trainer.replica.inference.chain.parameters().into_iter().filter(|p| p.trained);
     let parameters: usize = trained.map(|p| p.shape.iter().product::<usize>()).sum();
-    let (stages, image) = (bench.learner.chain.stages().len(), &plan.data.image);
+    let (stages, image) = (bench.trainer.replica.inference.chain.stages().len(), &plan.data.image);
     let trace = StepTrace {
         strategy,
         set,
@@ -80,7 +82,7 @@ fn trace(
         device: bench.device(),
         precision: plan.memory.precision.name().to_owned(),
         memory: bench.meter.read(),
-        fault: failed.or(retreat),
+        fault: failed.or(backoff),
         timeline,
     };
     Ok((trace, outcome))

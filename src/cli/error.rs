@@ -8,7 +8,8 @@ use crate::config::ConfigError;
 use crate::memory::OutOfMemory;
 use crate::memory::offload::OffloadError;
 use crate::model::weights::InitialError;
-use crate::run::{LearnError, RunError, Signal};
+use crate::run::{RunError, Signal};
+use crate::train::TrainError;
 
 /// An error from anywhere in the program, with what it means for whoever started it.
 #[derive(Debug)]
@@ -151,8 +152,8 @@ impl From<RunError> for Failure {
             RunError::Data(_) | RunError::TooManyBadImages { .. } | RunError::NoImages { .. } => {
                 Kind::Data
             }
-            RunError::Learn { source: LearnError::OutOfMemory { .. }, .. } => Kind::OutOfMemory,
-            RunError::Learn { source: LearnError::Device(device), .. }
+            RunError::Step { source: TrainError::OutOfMemory { .. }, .. } => Kind::OutOfMemory,
+            RunError::Step { source: TrainError::Device(device), .. }
                 if OutOfMemory::in_text(&format!("{device:?}")).is_some() =>
             {
                 Kind::OutOfMemory

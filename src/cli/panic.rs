@@ -17,7 +17,8 @@ const REPORT: &str = match option_env!("CARGO_PKG_REPOSITORY") {
     _ => "the place you have the program from",
 };
 
-/// A panic often breaks other threads, whose panics say nothing new: only the first is told.
+/// A panic often breaks other threads, whose panics say nothing new: only the first is told. It ends the
+/// process, so both are of the process, however many replicas it has.
 static TOLD: AtomicBool = AtomicBool::new(false);
 static MEMORY_EXHAUSTED: AtomicBool = AtomicBool::new(false);
 

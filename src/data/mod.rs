@@ -10,7 +10,6 @@ mod batch;
 mod bench;
 mod cache;
 mod config;
-mod contain;
 mod dataset;
 mod error;
 mod files;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use npyz::{DType, Endianness, NpyHeader, Order, TypeChar};
 use zip::{CompressionMethod, ZipArchive};
 
-use super::contain::contained;
 use super::image::{RawImage, Samples};
+use crate::contain::contained;
 
 /// An array of targets holds fewer numbers than this.
 const MOST_NUMBERS: u64 = 1 << 28;

@@ -20,6 +20,8 @@ pub struct TableSeal {
 }
 
 thread_local! {
+    /// What this thread has read since [`recorded`] began; opening data sets on other threads does not
+    /// disturb it.
     static OPENED: RefCell<Option<Vec<TableSeal>>> = const { RefCell::new(None) };
 }
 

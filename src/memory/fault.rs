@@ -8,7 +8,8 @@ use std::cell::Cell;
 use super::OutOfMemory;
 
 thread_local! {
-    /// How many operations may still succeed, and how many were asked about, while armed.
+    /// How many operations may still succeed, and how many were asked about, while armed. Each thread
+    /// has its own, so that one replica of several can be made to fail.
     static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
     static ASKED: Cell<usize> = const { Cell::new(0) };
 }

@@ -44,8 +44,9 @@ impl OutOfMemory {
     }
 }
 
-/// How many [`catch_out_of_memory`] are under way. Of all threads: what fails on the thread of the
-/// device unwinds there first.
+/// How many [`catch_out_of_memory`] are under way. It counts those of all threads, because what fails on
+/// the thread of a device unwinds there first, and nobody knows for which replica. It only decides what
+/// is printed: where one replica catches, another that does not still unwinds, but says nothing.
 static CATCHING: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs `work` and turns exhausted memory into an error, whether `work` panics with it or returns an
@@ -95,7 +96,8 @@ pub fn check_allocated(tensors: impl IntoIterator<Item = Tensor<1>>) -> Result<(
     Ok(())
 }
 
-/// Keeps panics about exhausted memory from the screen while they are caught.
+/// Keeps panics about exhausted memory from the screen while they are caught. The hook is the process's
+/// and is set once.
 fn silence() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

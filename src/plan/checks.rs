@@ -283,7 +283,7 @@ fn precision(config: &Config) -> Result<(), Fault> {
     }
     let message = "only a GPU multiplies in TF32";
     let help = "write \"fp32\" (or \"bf16\"), or a GPU under `[device]`";
-    let cpu = DevicePlan::parse(&config.device.device)? == DevicePlan::Cpu;
+    let cpu = DevicePlan::parse(&config.device.device)?.contains(&DevicePlan::Cpu);
     require(!cpu, "memory.precision", message, help).map_err(|fault| fault.also("device.use"))
 }
 

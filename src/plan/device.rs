@@ -1,10 +1,10 @@
-//! Which device a run uses, before any is opened.
+//! Which devices a run uses, before any is opened.
 
 use std::fmt;
 
 use crate::config::{DeviceUse, Fault};
 
-/// The device a run uses.
+/// A device that a run uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DevicePlan {
     /// The first GPU, else the CPU.
@@ -19,12 +19,13 @@ const KEY: &str = "device.use";
 const HELP: &str = "write \"auto\", \"cpu\", \"cuda\" (the first GPU) or \"cuda:1\"";
 
 impl DevicePlan {
-    pub(super) fn parse(device: &DeviceUse) -> Result<Self, Fault> {
+    /// The devices of a run, of which there is one.
+    pub(super) fn parse(device: &DeviceUse) -> Result<Vec<Self>, Fault> {
         match device {
-            DeviceUse::One(name) => Self::parse_one(name),
+            DeviceUse::One(name) => Ok(vec![Self::parse_one(name)?]),
             DeviceUse::Several(names) => match names.as_slice() {
                 [] => Err(Fault::new(KEY, "`device.use` names no device").help(HELP)),
-                [name] => Self::parse_one(name),
+                [name] => Ok(vec![Self::parse_one(name)?]),
                 [first, ..] => Err(Fault::new(KEY, "several devices are not supported yet")
                     .help(format!("write one device: `use = \"{first}\"`"))),
             },
@@ -63,7 +64,7 @@ impl fmt::Display for DevicePlan {
 mod tests {
     use super::*;
 
-    fn parse(name: &str) -> Result<DevicePlan, Fault> {
+    fn parse(name: &str) -> Result<Vec<DevicePlan>, Fault> {
         DevicePlan::parse(&DeviceUse::One(name.to_owned()))
     }
 
@@ -71,9 +72,9 @@ mod tests {
     fn a_device_reads_back_as_it_is_written() {
         for device in [DevicePlan::Auto, DevicePlan::Cpu, DevicePlan::Cuda(0), DevicePlan::Cuda(7)]
         {
-            assert_eq!(parse(&device.to_string()), Ok(device));
+            assert_eq!(parse(&device.to_string()), Ok(vec![device]));
         }
-        assert_eq!(parse("cuda"), Ok(DevicePlan::Cuda(0)));
+        assert_eq!(parse("cuda"), Ok(vec![DevicePlan::Cuda(0)]));
     }
 
     #[test]

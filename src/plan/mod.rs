@@ -46,8 +46,8 @@ use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
 pub struct Plan {
     /// Name, output folder, seed and when to save.
     pub run: RunConfig,
-    /// The device.
-    pub device: DevicePlan,
+    /// The devices, of which there is one.
+    pub devices: Vec<DevicePlan>,
     /// Images, labels and the split. Exactly one layout is given, or sources with one each, and a
     /// share for validation where none has a list of its own; what is still absent means "all"
     /// (`views`, `workers`).
@@ -126,6 +126,11 @@ pub struct EarlyStopping {
 }
 
 impl Plan {
+    /// The first device.
+    pub fn device(&self) -> DevicePlan {
+        self.devices[0]
+    }
+
     /// The run's folder.
     pub fn folder(&self) -> PathBuf {
         self.run.output.join(&self.run.name)
@@ -194,7 +199,7 @@ impl Plan {
 /// it was written.
 pub fn plan(config: Config) -> Result<Plan, Fault> {
     checks::check(&config)?;
-    let device = DevicePlan::parse(&config.device.device)?;
+    let devices = DevicePlan::parse(&config.device.device)?;
     let model = checks::network(&config.model.network, &config.data.image)?;
     checks::direct_heads(&model, &config.heads)?;
     let heads: Vec<HeadPlan> = config.heads.iter().map(head).collect();
@@ -210,7 +215,7 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
         false => config.memory.with_defaults(),
     };
     let init = config.model.init;
-    let plan = Plan { run: config.run, device, data, model, init, heads, train, memory };
+    let plan = Plan { run: config.run, devices, data, model, init, heads, train, memory };
     checks::checkpointing(&plan)?;
     checks::normalised(&plan)?;
     Ok(plan)

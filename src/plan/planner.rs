@@ -230,7 +230,7 @@ impl Planner {
 
     /// The next way to try where memory has not sufficed for `images` images at once: half as many,
     /// and for one image what needs less than before. `None` where nothing is left.
-    pub fn retreat(&mut self, images: usize) -> Option<&Strategy> {
+    pub fn back_off(&mut self, images: usize) -> Option<&Strategy> {
         let failed = self.prediction.peak;
         // There is less than was thought. Fewer images must not keep so much that it fails too.
         let budget = self.budget.min(failed - failed / 8);

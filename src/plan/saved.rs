@@ -16,7 +16,7 @@ impl Plan {
     pub fn to_config(&self) -> Config {
         Config {
             run: self.run.clone(),
-            device: DeviceConfig { device: DeviceUse::One(self.device.to_string()) },
+            device: DeviceConfig { device: DeviceUse::One(self.device().to_string()) },
             data: self.data.clone(),
             model: ModelTable { init: self.init.clone(), ..self.model.to_config().into() },
             heads: self.heads.iter().map(HeadPlan::to_config).collect(),

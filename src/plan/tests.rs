@@ -140,17 +140,17 @@ fn after_running_out_fewer_images_need_less_than_has_failed() {
     let plan = planned(DENSENET, &set);
     let mut planner = Planner::choose(&plan, card(80 << 30)).expect("fits");
     let mut images = plan.train.batch_size;
-    let mut retreats = 0;
+    let mut backoffs = 0;
     loop {
         let failed = planner.prediction().peak;
-        let Some(strategy) = planner.retreat(images).cloned() else { break };
+        let Some(strategy) = planner.back_off(images).cloned() else { break };
         assert_eq!(strategy.micro_batch, images.div_ceil(2).max(1));
         assert!(planner.prediction().peak < failed, "{images}");
         assert_eq!(planner.way().micro_batch, strategy.micro_batch);
         images = strategy.micro_batch;
-        retreats += 1;
+        backoffs += 1;
     }
-    assert!(images == 1 && retreats >= 6, "{images} {retreats}");
+    assert!(images == 1 && backoffs >= 6, "{images} {backoffs}");
     assert!(planner.chosen().is_some());
 }
 
@@ -314,8 +314,8 @@ fn batch_norm_is_never_left_with_one_number() {
     let images: Vec<usize> = plan.eligible(&machine).iter().map(|way| way.micro_batch).collect();
     assert!(images.contains(&2) && images.contains(&4) && !images.contains(&1), "{images:?}");
     let mut planner = Planner::choose(&plan, machine).expect("fits");
-    assert_eq!(planner.retreat(3).map(|strategy| strategy.micro_batch), Some(2));
-    assert!(planner.retreat(2).is_none());
+    assert_eq!(planner.back_off(3).map(|strategy| strategy.micro_batch), Some(2));
+    assert!(planner.back_off(2).is_none());
     // Of larger images more is left.
     let large = planned(DENSENET, &["memory.micro_batch=\"auto\"", "data.image.size=[64,64]"]);
     assert!(large.eligible(&machine).iter().any(|way| way.micro_batch == 1));

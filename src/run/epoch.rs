@@ -2,20 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use super::tally::{HeadSum, Tally};
+use super::tally::Tally;
 use super::undefined;
 use super::validation::Validation;
-use super::{LearnError, Retreat, Run, RunError, Signal};
+use super::{Backoff, Run, RunError, Signal};
 use crate::data::{BadImage, Batch};
 use crate::report::{
     EndReason, Epoch, EpochBegin, EpochValues, Event, Memory, OutOfMemory, Phase, Progress, Report,
     ReportError, SaveReason, Values, Watched,
 };
 use crate::screen::counted;
+use crate::train::{HeadLoss, TrainError};
 
-/// Steps of an epoch whose peak of memory is taken exactly where that costs time: the first makes the
+/// Steps of an epoch whose peak of memory is measured exactly where that costs time: the first makes the
 /// state of the optimizer, the second has it.
-const WATCHED_STEPS: usize = 2;
+const METERED_STEPS: usize = 2;
 
 /// The list of images that could not be read, in the run folder.
 const SKIPPED_IMAGES: &str = "skipped_images.csv";
@@ -24,17 +25,17 @@ impl Run {
     /// Finishes the epoch under way, or returns the signal that interrupted it.
     pub(super) fn epoch(&mut self) -> Result<Option<Signal>, RunError> {
         let begin = Instant::now();
-        let seconds_before = self.position.epoch_seconds;
-        let images_before = self.position.tally.images;
+        let seconds_before = self.state.epoch_seconds;
+        let images_before = self.state.tally.images;
         let trained = self.train()?;
         let training = begin.elapsed();
-        let images = self.position.tally.images - images_before;
+        let images = self.state.tally.images - images_before;
         let validated = match trained {
             None => self.validate()?,
             Some(signal) => Err(signal),
         };
-        self.position.epoch_seconds = seconds_before + begin.elapsed().as_secs_f64();
-        self.position.seconds += begin.elapsed().as_secs_f64();
+        self.state.epoch_seconds = seconds_before + begin.elapsed().as_secs_f64();
+        self.state.seconds += begin.elapsed().as_secs_f64();
         match validated {
             Ok(validation) => self.conclude(validation, rate(images, training)).map(|()| None),
             Err(signal) => Ok(Some(signal)),
@@ -43,31 +44,31 @@ impl Run {
 
     fn train(&mut self) -> Result<Option<Signal>, RunError> {
         let steps = self.train_loader.batches_per_epoch();
-        let (epoch, first) = (self.position.epoch, self.position.batch);
+        let (epoch, first) = (self.state.epoch, self.state.batch);
         let phase = Phase::Train;
         let begin = EpochBegin { epoch, first_step_in_epoch: first, steps, phase };
         self.reports.event(&Event::EpochBegin(begin))?;
         let clock = Instant::now();
-        let images_before = self.position.tally.images;
+        let images_before = self.state.tally.images;
         self.meter.reset_peak();
-        let mut had_images = self.position.tally.images + self.position.skipped_steps > 0;
+        let mut had_images = self.state.tally.images + self.state.skipped_steps > 0;
         for (number, batch) in self.train_loader.epoch(epoch as u64, first).enumerate() {
             if let Some(signal) = self.stop.requested() {
                 return Ok(Some(signal));
             }
-            had_images |= self.train_on(batch?, number < WATCHED_STEPS)?;
+            had_images |= self.train_on(batch?, number < METERED_STEPS)?;
             if let Some(message) = self.train_loader.take_warning() {
                 self.reports.event(&Event::Warning { message })?;
             }
-            let done = self.position.tally.images;
+            let done = self.state.tally.images;
             self.reports.event(&Event::Progress(Progress {
                 phase,
                 done_images: done,
                 total_images: self.train_loader.dataset().len(),
-                loss: self.position.tally.loss(&self.heads).unwrap_or(f64::NAN),
+                loss: self.state.tally.loss(&self.heads).unwrap_or(f64::NAN),
                 images_per_second: rate(done - images_before, clock.elapsed()),
             }))?;
-            if self.position.batch < steps && self.is_save_due() {
+            if self.state.batch < steps && self.is_save_due() {
                 self.save(SaveReason::Interval, false)?;
             }
         }
@@ -78,7 +79,7 @@ impl Run {
     }
 
     /// Takes a step; whether the batch had images enough for one.
-    fn train_on(&mut self, batch: Batch, watched: bool) -> Result<bool, RunError> {
+    fn train_on(&mut self, batch: Batch, metered: bool) -> Result<bool, RunError> {
         self.note_bad_images(&batch.skipped)?;
         let images = batch.indices.len();
         let alone = images == 1 && self.train_loader.avoids_single();
@@ -86,49 +87,51 @@ impl Run {
             let reason = "one image is left of the batch, and BatchNorm normalises badly over one";
             self.leave_out(reason.to_owned())?;
         } else if images > 0 {
-            let learning_rate = self.schedule.lr(self.position.step);
-            let step = || self.learner.step(batch, self.position.step, learning_rate);
-            let sums = if watched { self.meter.watch(step) } else { step() };
-            self.tell_retreats()?;
-            match sums {
-                Ok(sums) => {
-                    self.position.tally.add(&sums, images);
-                    self.position.learning_rate = learning_rate;
-                    self.position.step += 1;
-                    self.tell_step(&sums, images)?;
+            let learning_rate = self.schedule.lr(self.state.step);
+            let step = self.state.step;
+            let mut take =
+                || self.trainer.step((&batch).into(), &batch.targets, step, learning_rate);
+            let losses = if metered { self.meter.watch(take) } else { take() };
+            self.tell_backoffs()?;
+            match losses {
+                Ok(losses) => {
+                    self.state.tally.add(&losses, images);
+                    self.state.learning_rate = learning_rate;
+                    self.state.step += 1;
+                    self.tell_step(&losses, images)?;
                 }
-                Err(skipped @ LearnError::Skipped { .. }) => self.leave_out(skipped.to_string())?,
-                Err(source) => return Err(self.learn_error(source)),
+                Err(skipped @ TrainError::Skipped { .. }) => self.leave_out(skipped.to_string())?,
+                Err(source) => return Err(self.step_error(source)),
             }
         }
-        self.position.batch += 1;
+        self.state.batch += 1;
         Ok(images > 0 && !alone)
     }
 
     /// The error of a pass in which no image could be used.
     fn no_images(&self, list: &'static str) -> RunError {
         let file = self.folder.path().join(SKIPPED_IMAGES).display().to_string();
-        RunError::NoImages { epoch: self.position.epoch, list, file }
+        RunError::NoImages { epoch: self.state.epoch, list, file }
     }
 
     /// Tells of a batch whose step is not taken.
     fn leave_out(&mut self, reason: String) -> Result<(), RunError> {
-        self.position.skipped_steps += 1;
-        let (epoch, step) = (self.position.epoch, self.position.step + 1);
+        self.state.skipped_steps += 1;
+        let (epoch, step) = (self.state.epoch, self.state.step + 1);
         Ok(self.reports.event(&Event::SkippedStep { epoch, step, reason })?)
     }
 
     /// Tells where memory has not sufficed, and remembers it.
-    fn tell_retreats(&mut self) -> Result<(), ReportError> {
-        for Retreat { from, to, wanted } in std::mem::take(&mut self.learner.retreats) {
-            self.position.remember(&self.learner.planner, &self.plan.memory);
+    fn tell_backoffs(&mut self) -> Result<(), ReportError> {
+        for Backoff { from, to, wanted } in std::mem::take(&mut self.trainer.backoffs) {
+            self.state.remember(&self.trainer.planner, &self.plan.memory);
             let numbers = match self.plan.parts_matter() {
                 true => format!("over which BatchNorm normalises: other numbers than with {from}"),
                 false => "which gives the same gradient".to_owned(),
             };
             self.reports.event(&Event::OutOfMemory(OutOfMemory {
-                epoch: self.position.epoch,
-                step: self.position.step + 1,
+                epoch: self.state.epoch,
+                step: self.state.step + 1,
                 requested: wanted,
                 memory: self.meter.read().into(),
                 advice: format!(
@@ -141,30 +144,30 @@ impl Run {
         Ok(())
     }
 
-    fn tell_step(&mut self, sums: &[HeadSum], images: usize) -> Result<(), ReportError> {
+    fn tell_step(&mut self, losses: &[HeadLoss], images: usize) -> Result<(), ReportError> {
         let every = self.plan.run.log_every;
-        if every == 0 || !self.position.step.is_multiple_of(every) {
+        if every == 0 || !self.state.step.is_multiple_of(every) {
             return Ok(());
         }
         let mut tally = Tally::default();
-        tally.add(sums, images);
+        tally.add(losses, images);
         self.reports.event(&Event::Step {
-            epoch: self.position.epoch,
-            step: self.position.step,
+            epoch: self.state.epoch,
+            step: self.state.step,
             loss: tally.loss(&self.heads),
-            learning_rate: self.position.learning_rate,
+            learning_rate: self.state.learning_rate,
         })
     }
 
-    fn learn_error(&self, source: LearnError) -> RunError {
-        RunError::Learn { epoch: self.position.epoch, step: self.position.step + 1, source }
+    fn step_error(&self, source: TrainError) -> RunError {
+        RunError::Step { epoch: self.state.epoch, step: self.state.step + 1, source }
     }
 
     fn is_save_due(&self) -> bool {
         let save = &self.plan.run.save;
         let minutes = self.saved_at.elapsed().as_secs_f64() / 60.0;
         (save.every_minutes > 0.0 && minutes >= save.every_minutes)
-            || (save.every_steps > 0 && self.position.step.is_multiple_of(save.every_steps))
+            || (save.every_steps > 0 && self.state.step.is_multiple_of(save.every_steps))
     }
 
     fn note_bad_images(&mut self, images: &[BadImage]) -> Result<(), RunError> {
@@ -172,7 +175,7 @@ impl Run {
             return Ok(());
         }
         self.reports.event(&Event::SkippedImages { images: images.to_vec() })?;
-        let bad = &mut self.position.bad_images;
+        let bad = &mut self.state.bad_images;
         bad.extend(images.iter().map(|image| image.path.display().to_string()));
         let limit = self.plan.data.bad_image_limit;
         if bad.len() > limit {
@@ -184,14 +187,14 @@ impl Run {
 
     fn validate(&mut self) -> Result<Result<Validation, Signal>, RunError> {
         let steps = self.validation_loader.batches_per_epoch();
-        let (epoch, phase) = (self.position.epoch, Phase::Validation);
+        let (epoch, phase) = (self.state.epoch, Phase::Validation);
         let begin = EpochBegin { epoch, first_step_in_epoch: 0, steps, phase };
         self.reports.event(&Event::EpochBegin(begin))?;
         let clock = Instant::now();
         let mut validation = Validation::new(&self.heads);
-        self.learner.swap_average();
+        self.trainer.swap_average();
         let outcome = self.evaluate_all(&mut validation, clock);
-        self.learner.swap_average();
+        self.trainer.swap_average();
         match outcome? {
             Some(signal) => Ok(Err(signal)),
             None if validation.tally.images == 0 => Err(self.no_images("validation")),
@@ -213,15 +216,15 @@ impl Run {
             if batch.indices.is_empty() {
                 continue;
             }
-            let (targets, indices) = (batch.targets.clone(), batch.indices.clone());
-            let evaluate = || self.learner.evaluate(batch);
+            let mut evaluate = || self.trainer.evaluate((&batch).into(), &batch.targets);
             let evaluated = if number == 0 { self.meter.watch(evaluate) } else { evaluate() };
-            self.tell_retreats()?;
-            let (rows, sums) = evaluated.map_err(|source| self.learn_error(source))?;
+            self.tell_backoffs()?;
+            let (rows, losses) = evaluated.map_err(|source| self.step_error(source))?;
+            let Batch { targets, indices, .. } = batch;
             for ((head, outputs), targets) in validation.heads.iter_mut().zip(rows).zip(&targets) {
                 head.extend(&outputs, targets);
             }
-            validation.tally.add(&sums, indices.len());
+            validation.tally.add(&losses, indices.len());
             let samples = self.validation.samples();
             validation.patients.extend(indices.iter().map(|&index| samples[index].patient.clone()));
             self.reports.event(&Event::Progress(Progress {
@@ -239,19 +242,19 @@ impl Run {
     /// training.
     fn stop_early(&mut self, find: impl Fn(&str) -> Option<f64>) -> Option<Event> {
         let stopping = self.plan.train.early_stopping.as_ref()?;
-        let (epoch, watch) = (self.position.epoch, &mut self.position.stopping);
+        let (epoch, state) = (self.state.epoch, &mut self.state.stopping);
         let value = find(&stopping.monitor.metric);
-        watch.observe(epoch, value, &stopping.monitor, stopping.min_delta);
-        let waited = watch.without_improvement >= stopping.patience;
+        state.observe(epoch, value, &stopping.monitor, stopping.min_delta);
+        let waited = state.without_improvement >= stopping.patience;
         if !waited || epoch < stopping.start_epoch || epoch >= self.plan.train.epochs {
             return None;
         }
-        self.position.ended = Some(EndReason::EarlyStopping);
+        self.state.ended = Some(EndReason::EarlyStopping);
         Some(Event::EarlyStopped {
             epoch,
             metric: stopping.monitor.metric.clone(),
-            best: watch.best,
-            best_epoch: watch.best_epoch,
+            best: state.best,
+            best_epoch: state.best_epoch,
             patience: stopping.patience,
         })
     }
@@ -259,15 +262,15 @@ impl Run {
     /// The schedule, the best epoch and early stopping take note of the metrics; the epoch is told
     /// and saved.
     fn conclude(&mut self, validation: Validation, speed: f64) -> Result<(), RunError> {
-        let epoch = self.position.epoch;
-        let train = self.position.tally.values(&self.heads);
+        let epoch = self.state.epoch;
+        let train = self.state.tally.values(&self.heads);
         let mut val = validation.values(&self.heads);
         val.extend(validation.intervals(&self.heads, self.plan.run.seed));
         let reasons = validation.reasons(&self.heads, &val);
         let find = |metric: &str| find(&train, &val, metric);
-        let watchers = undefined::watchers(&self.plan.train);
+        let monitors = undefined::monitors(&self.plan.train);
         let undefined = undefined::warnings(
-            &watchers,
+            &monitors,
             epoch,
             &mut self.told_undefined,
             |metric| find(metric).is_some(),
@@ -277,45 +280,45 @@ impl Run {
         if let Some(monitor) = &self.plan.train.plateau {
             self.schedule.observe(find(&monitor.metric));
         }
-        let is_best = self.position.best.observe(epoch, monitored, &self.plan.train.best, 0.0);
+        let is_best = self.state.best.observe(epoch, monitored, &self.plan.train.best, 0.0);
         let values = EpochValues { epoch, train: train.clone(), val: val.clone() };
         if is_best {
-            self.position.best_values = Some(values.clone());
+            self.state.best_values = Some(values.clone());
         }
-        self.position.last_values = values;
-        self.position.note_undefined(reasons);
+        self.state.last_values = values;
+        self.state.note_undefined(reasons);
         let early = self.stop_early(find);
         if epoch >= self.plan.train.epochs {
-            self.position.ended = Some(EndReason::Epochs);
+            self.state.ended = Some(EndReason::Epochs);
         }
         self.reports.event(&Event::Epoch(Epoch {
             epoch,
-            step: self.position.step,
+            step: self.state.step,
             train,
             val,
-            learning_rate: self.position.learning_rate,
-            seconds: self.position.epoch_seconds,
+            learning_rate: self.state.learning_rate,
+            seconds: self.state.epoch_seconds,
             images_per_second: speed,
             memory: Memory {
-                predicted_peak: Some(self.learner.planner.prediction().peak),
+                predicted_peak: Some(self.trainer.planner.prediction().peak),
                 ..self.meter.read().into()
             },
             best: is_best,
-            skipped_steps: self.position.skipped_steps,
-            loss_scale: self.learner.loss_scale.map(|scale| scale.scale()),
+            skipped_steps: self.state.skipped_steps,
+            loss_scale: self.trainer.updater.loss_scale.map(|scale| scale.scale()),
             watched: Some(Watched {
                 metric: self.plan.train.best.metric.clone(),
                 value: monitored,
-                best: self.position.best.best,
-                best_epoch: self.position.best.best_epoch,
+                best: self.state.best.best,
+                best_epoch: self.state.best.best_epoch,
             }),
         }))?;
         for message in undefined {
             self.reports.event(&Event::Warning { message })?;
         }
         early.map_or(Ok(()), |event| self.reports.event(&event))?;
-        self.position.schedule = self.schedule.state();
-        self.position.next_epoch();
+        self.state.schedule = self.schedule.state();
+        self.state.next_epoch();
         self.save(SaveReason::EpochEnd, is_best)
     }
 }

@@ -12,36 +12,34 @@
 //!
 //! After each batch the loop looks whether a signal asks it to stop; then it saves where it is and
 //! returns. A state taken during evaluation stands before it: evaluation is done again from its
-//! beginning. Everything that decides what happens next is in [`Position`], the weights and the
+//! beginning. Everything that decides what happens next is in [`TrainState`], the weights and the
 //! optimizer's state, so that a resumed run does what an uninterrupted one does, bit for bit.
 
 mod epoch;
 mod folder;
-mod learner;
 mod lock;
+mod monitor;
 mod place;
-mod position;
-mod retreat;
 mod saving;
 mod signals;
 pub mod state;
 mod tally;
+mod train_state;
+mod trainer;
 mod undefined;
 mod validation;
-mod watch;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 pub use folder::{CONFIG_FILE, FolderError, METRICS_FILE, Mode as FolderMode, RunFolder};
-pub use learner::{LearnError, LearnedHead, Learner};
 pub use lock::{LockError, RunLock};
 pub use place::RunPlace;
-pub use position::Position;
-pub use retreat::Retreat;
-pub use saving::{GatherError, RestoreError, restore};
+pub use saving::{GatherError, RestoreError, restore, restore_inference};
 pub use signals::{Signal, Stop};
+pub use train_state::TrainState;
+pub use trainer::{Backoff, Trainer};
 pub use undefined::undefined_for_good;
 
 use crate::data::{DataError, Dataset, Loader};
@@ -50,6 +48,7 @@ use crate::model::HeadConfig;
 use crate::optim::Schedule;
 use crate::plan::Plan;
 use crate::report::{End, EndReason, Event, Report, ReportError, Reports, SaveReason};
+use crate::train::TrainError;
 use state::{StateError, StateStore, StateTag};
 
 /// A run with everything open, ready to train.
@@ -63,7 +62,7 @@ pub struct Run {
     /// The saved states.
     pub store: StateStore,
     /// The model and what changes it.
-    pub learner: Learner,
+    pub trainer: Trainer,
     /// The learning rate over time.
     pub schedule: Schedule,
     /// The validation images.
@@ -77,7 +76,7 @@ pub struct Run {
     /// Whether a signal asks to stop.
     pub stop: Stop,
     /// Where the run is.
-    pub position: Position,
+    pub state: TrainState,
     /// When a state was last saved or loaded.
     pub saved_at: Instant,
     /// What says how much memory the device uses.
@@ -130,13 +129,13 @@ pub enum RunError {
     },
     /// A step could not be taken.
     #[error("epoch {epoch}, step {step}: {source}")]
-    Learn {
+    Step {
         /// The epoch, counted from 1.
         epoch: usize,
         /// The step, counted from 1 over the whole run.
         step: usize,
         /// What went wrong.
-        source: LearnError,
+        source: TrainError,
     },
     /// The state of the run could not be gathered.
     #[error("the run could not be saved: {0}")]
@@ -155,27 +154,27 @@ impl Run {
     /// # Errors
     /// When data, device or disk fail, or a loss is not finite.
     pub fn execute(&mut self) -> Result<Outcome, RunError> {
-        while self.position.ended.is_none() {
+        while self.state.ended.is_none() {
             if let Some(signal) = self.epoch()? {
                 self.reports.event(&Event::Interrupted { signal: signal.name().to_owned() })?;
                 self.save(SaveReason::Interrupted, false)?;
                 return Ok(Outcome::Stopped(signal));
             }
         }
-        let reason = self.position.ended.unwrap_or(EndReason::Epochs);
+        let reason = self.state.ended.unwrap_or(EndReason::Epochs);
         self.reports.event(&Event::End(self.end(reason)))?;
         Ok(Outcome::Ended(reason))
     }
 
     fn save(&mut self, reason: SaveReason, is_best: bool) -> Result<(), RunError> {
-        self.position.metrics_bytes = self.reports.position();
+        self.state.metrics_bytes = self.reports.position();
         // None of it is the model's memory.
-        let files = apart_while(|| saving::files(&self.learner, &mut self.position));
+        let files = apart_while(|| saving::files(&self.trainer, &mut self.state));
         let files = files.map_err(RunError::Unsaved)?;
         let tag = StateTag {
-            epoch: self.position.epoch as u64 - 1,
-            step: self.position.step as u64,
-            batch: self.position.batch as u64,
+            epoch: self.state.epoch as u64 - 1,
+            step: self.state.step as u64,
+            batch: self.state.batch as u64,
             reason: reason.name().to_owned(),
         };
         let saved = self.store.save(&tag, &files, is_best)?;
@@ -183,28 +182,28 @@ impl Run {
         if let Some(error) = saved.not_removed {
             self.reports.event(&Event::Warning { message: error.to_string() })?;
         }
-        let (epoch, step) = (self.position.epoch_told(), self.position.step);
+        let (epoch, step) = (self.state.epoch_shown(), self.state.step);
         Ok(self.reports.event(&Event::Saved { folder: saved.folder, epoch, step, reason })?)
     }
 
     fn end(&self, reason: EndReason) -> End {
-        let position = &self.position;
+        let state = &self.state;
         let monitor = &self.plan.train.best;
-        let best = position.best.best.zip(position.best_values.clone());
+        let best = state.best.best.zip(state.best_values.clone());
         let folder = self.folder.path();
         let weights = if best.is_some() { state::BEST } else { state::LAST };
         End {
-            epochs: position.last_values.epoch,
-            step: position.step,
-            seconds: position.seconds,
+            epochs: state.last_values.epoch,
+            step: state.step,
+            seconds: state.seconds,
             reason,
             best: best.map(|(value, values)| crate::report::Best {
                 metric: monitor.metric.clone(),
                 value,
                 values,
             }),
-            last: position.last_values.clone(),
-            undefined: position.undefined.clone(),
+            last: state.last_values.clone(),
+            undefined: state.undefined.clone(),
             weights: Some(folder.join(weights).join(saving::WEIGHTS)),
             next: vec![(
                 "curves".to_owned(),

@@ -2,25 +2,26 @@
 //!
 //! `weights.safetensors` holds every parameter and running statistic, `average.safetensors` the same
 //! with averaged weights, `optimizer.safetensors` the optimizer's tensors, `state.json` the
-//! [`Position`]. Where numbers are standardised, the weights' metadata say how (`standardize`), since
+//! [`TrainState`]. Where numbers are standardised, the weights' metadata say how (`standardize`), since
 //! the outputs mean nothing without.
 
 use std::collections::BTreeMap;
 
 use burn::tensor::{DType, ExecutionError, Tensor, TensorData, Transaction};
 
-use super::learner::Learner;
-use super::position::Position;
 use super::state::SavedState;
+use super::train_state::TrainState;
+use super::trainer::Trainer;
 use crate::memory::{join_scalars, join_tensors, split_scalars, split_tensors};
 use crate::model::weights::{self, NamedTensor, WeightsError};
 use crate::optim::{OptimError, OptimizerState, Schedule};
+use crate::train::Inference;
 
 /// The weights of a state, which other programs can read.
 pub const WEIGHTS: &str = "weights.safetensors";
 const AVERAGE: &str = "average.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
-const POSITION: &str = "state.json";
+const TRAIN_STATE: &str = "state.json";
 /// The key of the weights' metadata.
 const STANDARDIZE: &str = "standardize";
 
@@ -46,7 +47,7 @@ pub enum RestoreError {
     Missing(&'static str),
     /// `state.json` is of another form.
     #[error("state.json cannot be read: {0}")]
-    Position(#[from] serde_json::Error),
+    TrainState(#[from] serde_json::Error),
     /// A file of tensors cannot be read.
     #[error(transparent)]
     Weights(#[from] WeightsError),
@@ -65,14 +66,15 @@ pub enum RestoreError {
     Optim(#[from] OptimError),
 }
 
-/// Every file of the state that `learner` and `position` are in.
+/// Every file of the state that `trainer` and `train_state` are in.
 pub(super) fn files(
-    learner: &Learner,
-    position: &mut Position,
+    trainer: &Trainer,
+    train_state: &mut TrainState,
 ) -> Result<Vec<(String, Vec<u8>)>, GatherError> {
-    let numbers = learner.precision.parameters();
-    let parameters = learner.chain.parameters();
-    let packs = learner.chain.packs();
+    let (inference, updater) = (&trainer.replica.inference, &trainer.updater);
+    let numbers = inference.precision().parameters();
+    let parameters = inference.chain.parameters();
+    let packs = inference.chain.packs();
     let read = parameters
         .iter()
         .fold(Transaction::default(), |all, parameter| all.register(parameter.value.clone()));
@@ -80,16 +82,16 @@ pub(super) fn files(
     let model: Vec<NamedTensor> = (parameters.iter().zip(values))
         .map(|(parameter, data)| named(&parameter.name, parameter.shape.clone(), data))
         .collect();
-    let heads = learner.heads.iter();
-    position.standardize = heads
+    let heads = inference.heads.iter();
+    train_state.standardize = heads
         .filter_map(|head| Some((head.config.name.clone(), head.standardizer.clone()?)))
         .collect();
-    let note = (!position.standardize.is_empty())
-        .then(|| serde_json::to_string(&position.standardize).expect("finite numbers"))
+    let note = (!train_state.standardize.is_empty())
+        .then(|| serde_json::to_string(&train_state.standardize).expect("finite numbers"))
         .map(|standardize| (STANDARDIZE, standardize));
     let write = |tensors: &[NamedTensor]| weights::write_noted(numbers, tensors, note.clone());
     let mut files = vec![(WEIGHTS.to_owned(), write(&model)?)];
-    if let Some(ema) = &learner.ema {
+    if let Some(ema) = &updater.ema {
         let mut averages: BTreeMap<String, TensorData> =
             split_tensors(&packs, ema.state()?).into_iter().collect();
         let averaged = model.into_iter().map(|tensor| match averages.remove(&tensor.name) {
@@ -98,77 +100,109 @@ pub(super) fn files(
         });
         files.push((AVERAGE.to_owned(), write(&averaged.collect::<Vec<_>>())?));
     }
-    let OptimizerState { tensors, scalars } = learner.optimizer.state()?;
+    let OptimizerState { tensors, scalars } = updater.optimizer.state()?;
     let tensors = split_tensors(&packs, tensors).into_iter();
     let tensors = tensors.map(|(name, data)| named(&name, data.shape().to_vec(), data));
     files.push((OPTIMIZER.to_owned(), weights::write_in(numbers, &tensors.collect::<Vec<_>>())?));
-    position.optimizer = split_scalars(&packs, scalars);
-    position.loss_scale = learner.loss_scale;
-    let json = serde_json::to_vec_pretty(position).expect("a position has only finite numbers");
-    files.push((POSITION.to_owned(), json));
+    train_state.optimizer = split_scalars(&packs, scalars);
+    train_state.loss_scale = updater.loss_scale;
+    let json = serde_json::to_vec_pretty(train_state).expect("it has only finite numbers");
+    files.push((TRAIN_STATE.to_owned(), json));
     Ok(files)
 }
 
-impl Position {
+impl TrainState {
     /// That of a saved state.
     ///
     /// # Errors
     /// When it is missing or of another version.
     pub fn of(state: &SavedState) -> Result<Self, RestoreError> {
-        let file = state.files.get(POSITION).ok_or(RestoreError::Missing(POSITION))?;
+        let file = state.files.get(TRAIN_STATE).ok_or(RestoreError::Missing(TRAIN_STATE))?;
         Ok(serde_json::from_slice(file)?)
     }
 }
 
-/// Puts `learner` and `schedule` into the saved state and returns the position.
+/// Puts `trainer` and `schedule` into the saved state and returns where training stood.
 ///
 /// # Errors
 /// When the state is of another model, optimizer or version.
 pub fn restore(
     state: &SavedState,
-    learner: &mut Learner,
+    trainer: &mut Trainer,
     schedule: &mut Schedule,
-) -> Result<Position, RestoreError> {
-    let file = |name: &'static str| state.files.get(name).ok_or(RestoreError::Missing(name));
-    let tensors = |name: &'static str| -> Result<BTreeMap<String, NamedTensor>, RestoreError> {
-        let tensors = weights::parse(file(name)?, &state.folder.join(name))?.tensors.into_iter();
-        Ok(tensors.map(|tensor| (tensor.name.clone(), tensor)).collect())
-    };
-    let position = Position::of(state)?;
-    for head in learner.heads.iter_mut().filter(|head| head.config.standardize) {
-        let labels = head.config.labels.len();
-        let saved = position.standardize.get(&head.config.name);
-        let saved = saved.filter(|saved| saved.mean.len() == labels && saved.std.len() == labels);
-        let missing = RestoreError::Missing("mean and deviation for every label that has one");
-        head.standardizer = Some(saved.ok_or(missing)?.clone());
-    }
-    let mut saved = tensors(WEIGHTS)?;
-    for parameter in learner.chain.parameters() {
-        let found = saved.get(&parameter.name).is_some_and(|t| t.shape == parameter.shape);
-        if !found {
-            let (name, shape) = (parameter.name, parameter.shape);
-            return Err(RestoreError::Parameter { file: WEIGHTS, name, shape });
-        }
-    }
-    let (device, numbers) = (learner.device.clone(), learner.precision.parameters());
+) -> Result<TrainState, RestoreError> {
+    let train_state = TrainState::of(state)?;
+    let Trainer { replica, updater, .. } = trainer;
+    let inference = &mut replica.inference;
+    restore_model(state, &train_state, WEIGHTS, inference)?;
+    let (device, numbers) = (inference.device().clone(), inference.precision().parameters());
     let data = |tensor| data(tensor, numbers);
-    learner.chain.map_parameters(|name, value| match saved.remove(name) {
-        Some(tensor) => Tensor::from_data(data(tensor).1, (&device, numbers)),
-        None => value,
-    });
-    let packs = learner.chain.packs();
-    if let Some(ema) = &mut learner.ema {
-        let averages = tensors(AVERAGE)?.into_values().map(data).collect();
+    let packs = inference.chain.packs();
+    if let Some(ema) = &mut updater.ema {
+        let averages = tensors(state, AVERAGE)?.into_values().map(data).collect();
         let averages = join_tensors(&packs, averages).into_iter();
         let averages = averages.filter(|(name, _)| ema.get(name).is_some());
         ema.load(averages.collect(), &device)?;
     }
-    let kept = join_tensors(&packs, tensors(OPTIMIZER)?.into_values().map(data).collect());
-    let scalars = join_scalars(&packs, position.optimizer.clone());
-    learner.optimizer.load(OptimizerState { tensors: kept, scalars }, &device)?;
-    schedule.load(position.schedule.clone())?;
-    learner.loss_scale = learner.loss_scale.map(|first| position.loss_scale.unwrap_or(first));
-    Ok(position)
+    let kept = join_tensors(&packs, tensors(state, OPTIMIZER)?.into_values().map(data).collect());
+    let scalars = join_scalars(&packs, train_state.optimizer.clone());
+    updater.optimizer.load(OptimizerState { tensors: kept, scalars }, &device)?;
+    schedule.load(train_state.schedule.clone())?;
+    updater.loss_scale = updater.loss_scale.map(|first| train_state.loss_scale.unwrap_or(first));
+    Ok(train_state)
+}
+
+/// Puts the weights of the saved state that validation has measured into `inference`: the averaged ones
+/// where weights are averaged.
+///
+/// # Errors
+/// When the state is of another model or version.
+pub fn restore_inference(
+    state: &SavedState,
+    inference: &mut Inference,
+) -> Result<(), RestoreError> {
+    let file = if state.files.contains_key(AVERAGE) { AVERAGE } else { WEIGHTS };
+    restore_model(state, &TrainState::of(state)?, file, inference)
+}
+
+/// Puts the weights in `file` of the saved state, and how numbers are standardised, into `inference`.
+fn restore_model(
+    state: &SavedState,
+    train_state: &TrainState,
+    file: &'static str,
+    inference: &mut Inference,
+) -> Result<(), RestoreError> {
+    for head in inference.heads.iter_mut().filter(|head| head.config.standardize) {
+        let labels = head.config.labels.len();
+        let saved = train_state.standardize.get(&head.config.name);
+        let saved = saved.filter(|saved| saved.mean.len() == labels && saved.std.len() == labels);
+        let missing = RestoreError::Missing("mean and deviation for every label that has one");
+        head.standardizer = Some(saved.ok_or(missing)?.clone());
+    }
+    let mut saved = tensors(state, file)?;
+    for parameter in inference.chain.parameters() {
+        let found = saved.get(&parameter.name).is_some_and(|t| t.shape == parameter.shape);
+        if !found {
+            let (name, shape) = (parameter.name, parameter.shape);
+            return Err(RestoreError::Parameter { file, name, shape });
+        }
+    }
+    let (device, numbers) = (inference.device().clone(), inference.precision().parameters());
+    inference.chain.map_parameters(|name, value| match saved.remove(name) {
+        Some(tensor) => Tensor::from_data(data(tensor, numbers).1, (&device, numbers)),
+        None => value,
+    });
+    Ok(())
+}
+
+/// The tensors in a file of the saved state, by their names.
+fn tensors(
+    state: &SavedState,
+    file: &'static str,
+) -> Result<BTreeMap<String, NamedTensor>, RestoreError> {
+    let bytes = state.files.get(file).ok_or(RestoreError::Missing(file))?;
+    let tensors = weights::parse(bytes, &state.folder.join(file))?.tensors.into_iter();
+    Ok(tensors.map(|tensor| (tensor.name.clone(), tensor)).collect())
 }
 
 fn named(name: &str, shape: Vec<usize>, data: TensorData) -> NamedTensor {

@@ -4,35 +4,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::HeadConfig;
 use crate::report::Values;
-
-/// The loss of one head over some images: a sum over known labels and what it is divided by.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct HeadSum {
-    /// The sum over known labels.
-    pub sum: f64,
-    /// What it is divided by; 0 when no label is known.
-    pub normalizer: f64,
-}
-
-impl HeadSum {
-    fn mean(&self) -> Option<f64> {
-        (self.normalizer > 0.0).then(|| self.sum / self.normalizer)
-    }
-}
+use crate::train::HeadLoss;
 
 /// The losses of the images seen so far in an epoch.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// One for each head.
-    pub heads: Vec<HeadSum>,
+    pub heads: Vec<HeadLoss>,
     /// Images seen.
     pub images: usize,
 }
 
 impl Tally {
     /// Adds a batch of `images` images.
-    pub fn add(&mut self, heads: &[HeadSum], images: usize) {
-        self.heads.resize(heads.len(), HeadSum::default());
+    pub fn add(&mut self, heads: &[HeadLoss], images: usize) {
+        self.heads.resize(heads.len(), HeadLoss::default());
         for (total, head) in self.heads.iter_mut().zip(heads) {
             total.sum += head.sum;
             total.normalizer += head.normalizer;
@@ -50,7 +36,7 @@ impl Tally {
     /// `loss` and, for each head, `<head>/loss`.
     pub fn values(&self, heads: &[HeadConfig]) -> Values {
         let each = heads.iter().enumerate().map(|(index, head)| {
-            let mean = self.heads.get(index).and_then(HeadSum::mean);
+            let mean = self.heads.get(index).and_then(HeadLoss::mean);
             (format!("{}/loss", head.name), mean)
         });
         std::iter::once(("loss".to_owned(), self.loss(heads))).chain(each).collect()

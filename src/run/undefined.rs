@@ -1,4 +1,4 @@
-//! What a person is told when a metric that is watched has no value.
+//! What a person is told when a metric that is monitored has no value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use crate::metric::HeadPredictions;
 use crate::model::{HeadConfig, Task};
 use crate::plan::{Monitor, TrainPlan};
 
-/// Who watches a metric, and what is not without its value.
-pub(super) type Watcher<'a> = (&'a Monitor, &'static str, &'static str);
+/// A metric that is monitored, what for, and what is not without its value.
+pub(super) type Monitored<'a> = (&'a Monitor, &'static str, &'static str);
 
-/// Everyone who watches a metric in `train`.
-pub(super) fn watchers(train: &TrainPlan) -> Vec<Watcher<'_>> {
+/// Every metric that `train` monitors.
+pub(super) fn monitors(train: &TrainPlan) -> Vec<Monitored<'_>> {
     let stopping = train.early_stopping.as_ref().map(|stop| &stop.monitor);
     let all = [
         (stopping, "early stopping", "training is not stopped early"),
@@ -21,22 +21,22 @@ pub(super) fn watchers(train: &TrainPlan) -> Vec<Watcher<'_>> {
     all.into_iter().filter_map(|(monitor, who, without)| Some((monitor?, who, without))).collect()
 }
 
-/// A warning for each watched metric that cannot have a value in any epoch, since the validation
+/// A warning for each monitored metric that cannot have a value in any epoch, since the validation
 /// images lack the labels for it: the metric, and what is said.
 pub fn undefined_for_good(
     train: &TrainPlan,
     heads: &[HeadConfig],
     validation: &Dataset,
 ) -> BTreeMap<String, String> {
-    let watchers = watchers(train);
+    let monitors = monitors(train);
     let all: Vec<usize> = (0..validation.len()).collect();
     let targets = validation.targets(&all);
     let mut found = BTreeMap::new();
-    for (monitor, ..) in &watchers {
+    for (monitor, ..) in &monitors {
         let metric = &monitor.metric;
         let Some(reason) = never_defined(metric, heads, &targets) else { continue };
-        let watching = watchers.iter().filter(|(monitor, ..)| monitor.metric == *metric);
-        let without: Vec<&str> = watching.map(|(.., without)| *without).collect();
+        let uses = monitors.iter().filter(|(monitor, ..)| monitor.metric == *metric);
+        let without: Vec<&str> = uses.map(|(.., without)| *without).collect();
         let instead = if metric == "val/loss" { "" } else { "watch `val/loss`, or " };
         let message = format!(
             "{metric} is undefined in every epoch ({reason} among the validation images), so {}: \
@@ -82,23 +82,23 @@ fn and(words: &[&str]) -> String {
     }
 }
 
-/// A warning for each watched metric that is undefined in `epoch`, the first time that it is.
+/// A warning for each monitored metric that is undefined in `epoch`, the first time that it is.
 ///
 /// `is_defined` says whether a metric has a value, `reason` why it has none.
 pub(super) fn warnings<'r>(
-    watchers: &[Watcher],
+    monitors: &[Monitored],
     epoch: usize,
     told: &mut BTreeSet<String>,
     is_defined: impl Fn(&str) -> bool,
     reason: impl for<'m> Fn(&'m str) -> Option<&'r str>,
 ) -> Vec<String> {
     let metrics: BTreeSet<&str> =
-        watchers.iter().map(|(monitor, ..)| monitor.metric.as_str()).collect();
+        monitors.iter().map(|(monitor, ..)| monitor.metric.as_str()).collect();
     let new = metrics.into_iter().filter(|metric| !is_defined(metric));
     let new: Vec<&str> = new.filter(|metric| told.insert((*metric).to_owned())).collect();
     let warning = |metric: &&str| {
-        let watching = watchers.iter().filter(|(monitor, ..)| monitor.metric == **metric);
-        let who = and(&watching.map(|(_, who, _)| *who).collect::<Vec<_>>());
+        let uses = monitors.iter().filter(|(monitor, ..)| monitor.metric == **metric);
+        let who = and(&uses.map(|(_, who, _)| *who).collect::<Vec<_>>());
         let reason = reason(metric).unwrap_or("no known label");
         format!(
             "{metric} is undefined in epoch {epoch} ({reason}); epochs in which it is undefined are \
@@ -118,7 +118,7 @@ mod tests {
         let monitor = |metric: &str| Monitor { metric: metric.to_owned(), mode: Mode::Max };
         let (auroc, f1) = (monitor("val/findings/auroc"), monitor("val/findings/f1"));
         let loss = monitor("val/loss");
-        let watchers = [
+        let monitors = [
             (&auroc, "early stopping", "x"),
             (&auroc, "`best`", "y"),
             (&f1, "a", "z"),
@@ -128,7 +128,7 @@ mod tests {
         let mut tell = |epoch, defined: &[&str]| {
             let is_defined = |metric: &str| defined.contains(&metric);
             let reason = |metric: &str| metric.ends_with("auroc").then_some("one class only");
-            warnings(&watchers, epoch, &mut told, is_defined, reason).join("\n")
+            warnings(&monitors, epoch, &mut told, is_defined, reason).join("\n")
         };
         insta::assert_snapshot!(tell(1, &["val/loss", "val/findings/f1"]));
         assert_eq!(tell(2, &["val/loss", "val/findings/f1"]), "");

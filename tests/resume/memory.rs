@@ -61,7 +61,7 @@ fn go_on_with(config: &Path, set: &[&str], case: &str) -> Planner {
     let again = || open_with(config, FolderMode::Resume, set).expect(case);
     kill(again(), 1);
     let run = again();
-    let planner = run.learner.planner.clone();
+    let planner = run.trainer.planner.clone();
     finish(run);
     planner
 }
@@ -149,7 +149,7 @@ fn images_at_once_that_were_chosen_stay_when_the_budget_changes() {
     let auto = "[memory]\nmicro_batch = \"auto\"\nbudget = \"1GiB\"\n";
     let config = place.config("whole", auto);
     let run = open(&config, FolderMode::New);
-    let chosen = run.learner.planner.way().micro_batch;
+    let chosen = run.trainer.planner.way().micro_batch;
     let peaks = peaks(&run, chosen);
     finish(run);
     let expected = result(&config);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use trainer::optim::LossScale;
-use trainer::run::{LearnError, RunError};
+use trainer::run::RunError;
+use trainer::train::TrainError;
 
 use super::*;
 
@@ -24,13 +25,13 @@ fn write(folder: &Path, data: &Path, precision: &str) -> std::path::PathBuf {
 
 /// Everything that a step may change, bit for bit.
 fn state(run: &Run) -> BTreeMap<String, Vec<u8>> {
-    let learner = &run.learner;
+    let (chain, updater) = (&run.trainer.replica.inference.chain, &run.trainer.updater);
     let mut state = BTreeMap::new();
-    for parameter in learner.chain.parameters() {
+    for parameter in chain.parameters() {
         state.insert(parameter.name, parameter.value.into_data().bytes().to_vec());
     }
-    let optimizer = learner.optimizer.state().expect("reads");
-    let average = learner.ema.as_ref().expect("there is one").state().expect("reads");
+    let optimizer = updater.optimizer.state().expect("reads");
+    let average = updater.ema.as_ref().expect("there is one").state().expect("reads");
     state.extend(optimizer.scalars.into_iter().map(|(k, v)| (k, v.to_le_bytes().to_vec())));
     for (kind, tensors) in [("optimizer", optimizer.tensors), ("average", average)] {
         let named = |(name, data): (String, burn::tensor::TensorData)| {
@@ -49,14 +50,15 @@ fn a_step_that_overflows_leaves_everything_as_it_was() {
     let batches: Vec<_> =
         run.train_loader.epoch(1, 0).collect::<std::result::Result<_, _>>().expect("reads");
     let take = |run: &mut Run, batch: usize, step: usize| {
-        run.learner.step(batches[batch].clone(), step, 1e-3)
+        let batch = &batches[batch];
+        run.trainer.step(batch.into(), &batch.targets, step, 1e-3)
     };
     take(&mut run, 0, 0).expect("the first scale is not too large for this network");
     let before = state(&run);
     let scale = 2f64.powi(40);
-    run.learner.loss_scale = Some(LossScale::starting_at(scale));
+    run.trainer.updater.loss_scale = Some(LossScale::starting_at(scale));
     let refused = take(&mut run, 1, 1).expect_err("overflows");
-    assert!(matches!(refused, LearnError::Skipped { scale: now, .. } if now == scale / 2.0));
+    assert!(matches!(refused, TrainError::Skipped { scale: now, .. } if now == scale / 2.0));
     assert_eq!(
         refused.to_string(),
         "the gradient is not finite in fp16; the loss is scaled by 549755813888 from now on"
@@ -64,11 +66,11 @@ fn a_step_that_overflows_leaves_everything_as_it_was() {
     assert!(state(&run) == before, "a step that is left out changes nothing");
     let mut skipped = 1;
     while let Err(error) = take(&mut run, 1, 1) {
-        assert!(matches!(error, LearnError::Skipped { .. }), "{error}");
+        assert!(matches!(error, TrainError::Skipped { .. }), "{error}");
         assert!(state(&run) == before);
         skipped += 1;
     }
-    let left = run.learner.loss_scale.expect("there is one");
+    let left = run.trainer.updater.loss_scale.expect("there is one");
     assert_eq!((left.skipped(), left.scale()), (skipped, scale / 2f64.powi(skipped as i32)));
     let after = state(&run);
     assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
@@ -86,10 +88,11 @@ fn losses_that_no_scale_makes_finite_end_the_run_with_advice() {
     let batch = run.train_loader.epoch(1, 0).next().expect("a batch").expect("reads");
     let huge = trainer::data::Batch { images: vec![1e6; batch.images.len()], ..batch };
     let before = state(&run);
-    let error = (0..).find_map(|_| match run.learner.step(huge.clone(), 0, 1e-3) {
-        Err(LearnError::Skipped { .. }) => None,
-        other => Some(other.expect_err("is not finite")),
-    });
+    let error =
+        (0..).find_map(|_| match run.trainer.step((&huge).into(), &huge.targets, 0, 1e-3) {
+            Err(TrainError::Skipped { .. }) => None,
+            other => Some(other.expect_err("is not finite")),
+        });
     let error = error.expect("it ends").to_string();
     assert!(error.contains("37 steps") && error.contains("precision = \"bf16\""), "{error}");
     assert!(state(&run) == before);
@@ -121,8 +124,8 @@ fn a_resumed_run_goes_on_with_the_scale_and_counts_of_the_one_that_never_stopped
         let config = write(&place, &data, precision);
         let mut run = open(&config, FolderMode::New);
         // As many halvings away from what fits that the run is cut among them.
-        run.learner.loss_scale =
-            run.learner.loss_scale.map(|_| LossScale::starting_at(2f64.powi(26)));
+        run.trainer.updater.loss_scale =
+            run.trainer.updater.loss_scale.map(|_| LossScale::starting_at(2f64.powi(26)));
         (place, config, run)
     };
     for precision in ["fp16", "half", "bf16"] {
@@ -133,7 +136,7 @@ fn a_resumed_run_goes_on_with_the_scale_and_counts_of_the_one_that_never_stopped
         let expected = Result::of(&place.join("tiny"));
         let (reasons, counts) = told.0.lock().expect("no panic").clone();
         let scaled = precision == "fp16";
-        let skipped = run.learner.loss_scale.map_or(0, |scale| scale.skipped());
+        let skipped = run.trainer.updater.loss_scale.map_or(0, |scale| scale.skipped());
         assert_eq!(counts.iter().sum::<usize>(), reasons.len());
         assert_eq!((reasons.len() as u64, skipped > 1), (skipped, scaled), "{reasons:?}");
         for cut in 1..=2 {

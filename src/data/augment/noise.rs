@@ -42,7 +42,7 @@ struct Noise {
 /// log₂ of how many positive quantiles there are.
 const BITS: u32 = 15;
 
-/// The positive ones, at the middles of equally likely steps.
+/// The positive ones, at the middles of equally likely steps: a constant, computed when first needed.
 static QUANTILES: LazyLock<Vec<f32>> = LazyLock::new(|| {
     let mut last = 0.0;
     let step = |place: u32| {

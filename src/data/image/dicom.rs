@@ -27,7 +27,7 @@ mod syntax;
 mod voi;
 
 use super::{Colour, MOST_PIXEL_BYTES, RawImage, Samples};
-use crate::data::contain::contained;
+use crate::contain::contained;
 use dataset::Dataset;
 use header::{Header, Photometric};
 use modality::Modality;

@@ -11,8 +11,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
-use super::contain::contained;
 use super::npy::Array;
+use crate::contain::contained;
 use crate::paths::looked_in;
 use orient::orient;
 

@@ -1,8 +1,8 @@
 //! A look at the first image of each data set.
 
 use super::{Loader, worker};
+use crate::contain::contained;
 use crate::data::config::OnBadImage;
-use crate::data::contain::contained;
 use crate::data::error::DataError;
 use crate::memory::measure::apart_while;
 

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crossbeam_channel::{Receiver, Sender};
 
 use super::{LoaderConfig, Shared};
+use crate::contain::contained;
 use crate::data::batch::{BadImage, Batch};
 use crate::data::config::OnBadImage;
-use crate::data::contain::contained;
 use crate::data::error::DataError;
 use crate::data::mix::mix;
 use crate::data::prepare::{Place, Resized, prepare};

@@ -7,7 +7,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 
 use super::{DataError, Record, malformed, refused};
-use crate::data::contain::contained;
+use crate::contain::contained;
 use crate::data::opened::note_file;
 
 pub(super) fn read(

@@ -22,7 +22,8 @@ pub(super) struct Ledger {
     used: AtomicBool,
 }
 
-/// The ledger of the process.
+/// The ledger of the process, which has one allocator. Replicas on the CPU share it as they share its
+/// memory.
 pub(super) static PROCESS: Ledger = Ledger::new();
 
 impl Ledger {

@@ -55,6 +55,7 @@ impl Recorder {
 }
 
 thread_local! {
+    /// Each thread has its own: a record is of the replica that this thread runs.
     static RECORDER: RefCell<Option<Recorder>> = const { RefCell::new(None) };
 }
 

@@ -40,6 +40,7 @@ pub(super) struct Slot {
 impl Disk {
     /// A file in `folder`, which must exist.
     pub fn open(folder: &Path) -> Result<Arc<Self>, OffloadError> {
+        // Of the process, so that no two replicas make a file of the same name.
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!(".trainer-offload-{}-{number}", std::process::id()));

@@ -15,6 +15,7 @@ const ZIGZAG: [u8; 64] = [
 ];
 
 /// `[frequency][place]`: the basis of the 8-point transform, T.81 A.3.3.
+/// A constant, computed when first needed.
 static BASIS: LazyLock<[[f32; 8]; 8]> = LazyLock::new(|| {
     let scale = |frequency: usize| if frequency == 0 { 0.125_f64.sqrt() } else { 0.5 };
     let angle = |frequency: usize, place: usize| (2 * place + 1) as f64 * frequency as f64;

@@ -1,4 +1,4 @@
-//! Where a run is: everything that decides what it does next, but for weights and optimizer.
+//! The state of training: everything that decides what a run does next, but for weights and optimizer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,15 +10,15 @@ use crate::memory::MemoryConfig;
 use crate::optim::{LossScale, ScheduleState};
 use crate::plan::{Chosen, Planner};
 use crate::report::{EndReason, EpochValues};
+use crate::run::monitor::MonitorState;
 use crate::run::tally::Tally;
-use crate::run::watch::Watch;
 
 /// The place of a run in its training, and what it has gathered on the way.
 ///
 /// All randomness follows from (seed, epoch, batch, step), so no generator's state is kept.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Position {
+pub struct TrainState {
     /// The epoch under way, counted from 1.
     pub epoch: usize,
     /// Batches of it that are done.
@@ -36,9 +36,9 @@ pub struct Position {
     /// The learning rate of the last step.
     pub learning_rate: f64,
     /// The metric that `best` is saved by.
-    pub best: Watch,
-    /// The metric that early stopping watches.
-    pub stopping: Watch,
+    pub best: MonitorState,
+    /// The metric that early stopping monitors.
+    pub stopping: MonitorState,
     /// What the learning-rate schedule remembers.
     pub schedule: ScheduleState,
     /// Seconds of training and evaluation since the run began.
@@ -76,38 +76,14 @@ pub struct Position {
     pub optimizer: BTreeMap<String, u64>,
 }
 
-impl Position {
+impl TrainState {
     /// The beginning of a run.
     pub fn start(schedule: ScheduleState) -> Self {
-        Self {
-            epoch: 1,
-            batch: 0,
-            step: 0,
-            tally: Tally::default(),
-            skipped_steps: 0,
-            loss_scale: None,
-            learning_rate: 0.0,
-            best: Watch::default(),
-            stopping: Watch::default(),
-            schedule,
-            seconds: 0.0,
-            epoch_seconds: 0.0,
-            bad_images: BTreeSet::new(),
-            last_values: EpochValues::default(),
-            best_values: None,
-            undefined: BTreeMap::new(),
-            ended: None,
-            metrics_bytes: 0,
-            memory: None,
-            memory_config: None,
-            data: None,
-            standardize: BTreeMap::new(),
-            optimizer: BTreeMap::new(),
-        }
+        Self { epoch: 1, schedule, ..Self::default() }
     }
 
-    /// The epoch that a person is told the run is in: at the very end of one, that one.
-    pub fn epoch_told(&self) -> usize {
+    /// The epoch that a person is shown: at the very end of one, that one.
+    pub fn epoch_shown(&self) -> usize {
         if self.batch == 0 { (self.epoch - 1).max(1) } else { self.epoch }
     }
 

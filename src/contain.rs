@@ -1,4 +1,4 @@
-//! Panics of code that reads foreign bytes, turned into errors and kept off the screen.
+//! Panics of others' code, turned into errors and kept off the screen.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -6,15 +6,18 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
+    /// Whether a panic of this thread is contained. Each thread has its own, so that replicas, and the
+    /// loader's threads, do not silence each other.
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
+/// The hook is the process's and asks the thread that panics, so that it is set once and stays.
 static HOOK: Once = Once::new();
 
 /// Runs `work`; a panic in it becomes its message and prints nothing.
 ///
 /// Whatever `work` changes must be dropped or overwritten by the caller after a panic.
-pub(super) fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     HOOK.call_once(|| {
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
@@ -45,6 +48,7 @@ mod tests {
     fn a_panic_becomes_its_message() {
         assert_eq!(contained(|| 7), Ok(7));
         assert_eq!(contained(|| panic!("fixed")), Err::<(), _>("fixed".to_owned()));
-        assert_eq!(contained(|| panic!("row {}", 3)), Err::<(), _>("row 3".to_owned()));
+        let number = std::hint::black_box(3);
+        assert_eq!(contained(|| panic!("row {number}")), Err::<(), _>("row 3".to_owned()));
     }
 }

@@ -1,4 +1,4 @@
-//! The metric watched: which epoch is best, and when training no longer gets better.
+//! The metric that is monitored: which epoch is best, and when training no longer gets better.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::plan::Monitor;
 /// always is one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Watch {
+pub struct MonitorState {
     /// The best value so far.
     pub best: Option<f64>,
     /// Its epoch, counted from 1.
@@ -20,7 +20,7 @@ pub struct Watch {
     pub without_improvement: usize,
 }
 
-impl Watch {
+impl MonitorState {
     /// Takes note of an epoch's value; says whether it is the best so far by more than `min_delta`.
     pub fn observe(
         &mut self,
@@ -46,43 +46,49 @@ mod tests {
     use super::*;
     use crate::plan::Mode;
 
-    fn watched(values: &[Option<f64>], mode: Mode, min_delta: f64) -> (Watch, Vec<bool>) {
-        let mut watch = Watch::default();
+    fn observed(values: &[Option<f64>], mode: Mode, min_delta: f64) -> (MonitorState, Vec<bool>) {
+        let mut state = MonitorState::default();
         let monitor = Monitor { metric: "val/findings/auroc".into(), mode };
         let improved = values.iter().enumerate();
         let improved = improved
-            .map(|(index, value)| watch.observe(index + 1, *value, &monitor, min_delta))
+            .map(|(index, value)| state.observe(index + 1, *value, &monitor, min_delta))
             .collect();
-        (watch, improved)
+        (state, improved)
     }
 
     #[test]
     fn only_a_change_beyond_min_delta_in_the_right_direction_is_better() {
         let rising = [Some(0.5), Some(0.505), Some(0.52), Some(0.4)];
-        let (watch, improved) = watched(&rising, Mode::Max, 0.01);
+        let (state, improved) = observed(&rising, Mode::Max, 0.01);
         assert_eq!(improved, [true, false, true, false]);
-        assert_eq!(watch, Watch { best: Some(0.52), best_epoch: Some(3), without_improvement: 1 });
-        let (_, improved) = watched(&rising, Mode::Min, 0.01);
+        assert_eq!(
+            state,
+            MonitorState { best: Some(0.52), best_epoch: Some(3), without_improvement: 1 }
+        );
+        let (_, improved) = observed(&rising, Mode::Min, 0.01);
         assert_eq!(improved, [true, false, false, true]);
     }
 
     #[test]
     fn an_epoch_in_which_the_metric_is_undefined_counts_for_nothing() {
-        let (watch, improved) = watched(&[None, None, None], Mode::Max, 0.0);
-        assert_eq!((watch, improved), (Watch::default(), vec![false; 3]));
-        let (watch, improved) = watched(&[None, Some(0.1), None, Some(0.1), None], Mode::Max, 0.0);
+        let (state, improved) = observed(&[None, None, None], Mode::Max, 0.0);
+        assert_eq!((state, improved), (MonitorState::default(), vec![false; 3]));
+        let (state, improved) = observed(&[None, Some(0.1), None, Some(0.1), None], Mode::Max, 0.0);
         assert_eq!(improved, [false, true, false, false, false]);
-        assert_eq!(watch, Watch { best: Some(0.1), best_epoch: Some(2), without_improvement: 1 });
+        assert_eq!(
+            state,
+            MonitorState { best: Some(0.1), best_epoch: Some(2), without_improvement: 1 }
+        );
     }
 
     #[test]
     fn a_value_that_is_not_finite_is_an_epoch_without_improvement() {
         for broken in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             for mode in [Mode::Min, Mode::Max] {
-                let (watch, improved) =
-                    watched(&[Some(broken), Some(0.1), Some(broken)], mode, 0.0);
+                let (state, improved) =
+                    observed(&[Some(broken), Some(0.1), Some(broken)], mode, 0.0);
                 assert_eq!(improved, [false, true, false], "{broken}");
-                assert_eq!((watch.best, watch.without_improvement), (Some(0.1), 1), "{broken}");
+                assert_eq!((state.best, state.without_improvement), (Some(0.1), 1), "{broken}");
             }
         }
     }

@@ -1,0 +1,129 @@
+//! The model alone: outputs for images.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use burn::tensor::{Device, ExecutionError, Tensor};
+
+use super::Images;
+use crate::data::{Dataset, Standardizer, Targets};
+use crate::memory::{Activation, Chain, Precision, Strategy, executor};
+use crate::model::HeadConfig;
+
+/// A head of the model.
+#[derive(Debug, Clone)]
+pub struct Head {
+    /// Its configuration.
+    pub config: HeadConfig,
+    /// How its numbers are standardised for training, where they are.
+    pub standardizer: Option<Standardizer>,
+}
+
+/// A model on a device. It needs no optimizer, no losses and no labels.
+pub struct Inference {
+    /// The network.
+    pub chain: Chain,
+    /// Its heads, in the order of the configuration.
+    pub heads: Vec<Head>,
+    device: Device,
+    precision: Precision,
+}
+
+impl Inference {
+    /// The model of `chain`, which is on `device` and ends in these heads. Its weights are rounded to
+    /// what `precision` holds them in.
+    pub fn new(chain: Chain, heads: &[HeadConfig], device: Device, precision: Precision) -> Self {
+        let heads = heads.iter().map(|config| Head { config: config.clone(), standardizer: None });
+        let chain = chain.in_numbers(precision.parameters());
+        Self { chain, heads: heads.collect(), device, precision }
+    }
+
+    /// Where it is.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What activations, weights and products are held in.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Each head's outputs for `images`, `[images, outputs]` row by row, with running statistics and
+    /// without dropout: logits, and for `regression` numbers in the labels' own units. At most
+    /// `micro_batch` images go through the network at once.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn outputs(
+        &self,
+        images: Images<'_>,
+        micro_batch: usize,
+    ) -> Result<Vec<Vec<f32>>, ExecutionError> {
+        let strategy = Strategy::plain(self.chain.stages().len(), micro_batch);
+        self.outputs_of_parts(images, &strategy.parts(images.count()), |_, _| {})
+    }
+
+    /// [`Inference::outputs`] for images that are taken in `parts`, which together are all of them in
+    /// order. `look` is shown each part's outputs while they are on the device, `[images, outputs]` for
+    /// each head, standardised where the head is.
+    pub(super) fn outputs_of_parts(
+        &self,
+        images: Images<'_>,
+        parts: &[Range<usize>],
+        mut look: impl FnMut(Range<usize>, &[Tensor<2>]),
+    ) -> Result<Vec<Vec<f32>>, ExecutionError> {
+        let mut rows = vec![Vec::new(); self.heads.len()];
+        for part in parts {
+            let input = self.input(images, part.clone());
+            let outputs = executor::evaluate(&self.chain, input).into_outputs();
+            look(part.clone(), &outputs);
+            for (rows, output) in rows.iter_mut().zip(outputs) {
+                rows.extend(output.try_into_data()?.iter::<f32>());
+            }
+        }
+        for (head, rows) in self.heads.iter().zip(&mut rows) {
+            if let Some(standardizer) = &head.standardizer {
+                standardizer.undo(rows);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Some of the images as the network takes them.
+    pub(super) fn input(&self, images: Images<'_>, part: Range<usize>) -> Activation {
+        Activation::Map(images.part(part, &self.device).cast(self.precision.activations()))
+    }
+
+    /// The targets, standardised where heads are.
+    pub(super) fn standardized<'a>(&self, targets: &'a [Targets]) -> Cow<'a, [Targets]> {
+        if self.heads.iter().all(|head| head.standardizer.is_none()) {
+            return Cow::Borrowed(targets);
+        }
+        let standardized = |(head, targets): (&Head, &Targets)| match &head.standardizer {
+            Some(standardizer) => standardizer.apply(targets),
+            None => targets.clone(),
+        };
+        self.heads.iter().zip(targets).map(standardized).collect()
+    }
+
+    /// Standardises the numbers of the heads that ask for it by the labels in `train`. Returns what a
+    /// person should know of labels that have one value only.
+    pub fn fit_standardizers(&mut self, train: &Dataset) -> Vec<String> {
+        let mut notes = Vec::new();
+        for (place, head) in self.heads.iter_mut().enumerate() {
+            if !head.config.standardize {
+                continue;
+            }
+            let (standardizer, constant) = train.standardizer(place);
+            notes.extend(constant.into_iter().map(|label| {
+                format!(
+                    "the label `{}` of the head `{}` is {} in every training image that has it, so \
+                     `standardize` only subtracts that",
+                    head.config.labels[label], head.config.name, standardizer.mean[label] as f32
+                )
+            }));
+            head.standardizer = Some(standardizer);
+        }
+        notes
+    }
+}

@@ -1,0 +1,57 @@
+//! The heads' losses over a batch.
+
+use burn::tensor::{ExecutionError, Tensor};
+use serde::{Deserialize, Serialize};
+
+/// The loss of one head over some images: a sum over known labels and what it is divided by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct HeadLoss {
+    /// The sum over known labels.
+    pub sum: f64,
+    /// What it is divided by; 0 when no label is known.
+    pub normalizer: f64,
+}
+
+impl HeadLoss {
+    /// The mean loss; `None` when no label is known.
+    pub fn mean(&self) -> Option<f64> {
+        (self.normalizer > 0.0).then(|| self.sum / self.normalizer)
+    }
+}
+
+/// Each head's loss, still on the device.
+#[derive(Debug)]
+pub struct LossSums {
+    /// `[1]` for each head; `None` without a known label.
+    sums: Vec<Option<Tensor<1>>>,
+    normalizers: Vec<f64>,
+}
+
+impl LossSums {
+    /// Of no image yet, in a batch of these normalizers, one for each head.
+    pub(super) fn new(normalizers: &[f64]) -> Self {
+        Self { sums: vec![None; normalizers.len()], normalizers: normalizers.to_vec() }
+    }
+
+    /// Adds each head's sum over one more part of the batch.
+    pub(super) fn add(&mut self, part: Vec<Option<Tensor<1>>>) {
+        for (sum, more) in self.sums.iter_mut().zip(part) {
+            *sum = match (sum.take(), more) {
+                (Some(sum), Some(more)) => Some(sum + more),
+                (sum, more) => sum.or(more),
+            };
+        }
+    }
+
+    /// Reads them from the device.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn read(self) -> Result<Vec<HeadLoss>, ExecutionError> {
+        let read = |(sum, normalizer): (Option<Tensor<1>>, f64)| match sum {
+            Some(sum) => Ok(HeadLoss { sum: sum.try_into_data()?.iter::<f64>().sum(), normalizer }),
+            None => Ok(HeadLoss::default()),
+        };
+        self.sums.into_iter().zip(self.normalizers).map(read).collect()
+    }
+}

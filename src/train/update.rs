@@ -1,0 +1,249 @@
+//! What changes the weights, given the gradients of a whole batch.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::Tensor;
+
+use super::{HeadLoss, Inference, StepGradients, TrainError};
+use crate::memory::{Chain, Gradients, Pack, Statistics, check_allocated, fault, measure};
+use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, norm};
+
+/// Turns the gradients of a global batch into new weights.
+pub struct Updater {
+    /// What changes the weights.
+    pub optimizer: Optimizer,
+    /// The average of the weights, when there is one.
+    pub ema: Option<Ema>,
+    /// The scale of the loss, where the precision asks for one.
+    pub loss_scale: Option<LossScale>,
+    /// The norm above which gradients are scaled down.
+    clip_norm: Option<f64>,
+    /// Whether weight decay also acts on norms and biases.
+    decay_norms_and_biases: bool,
+}
+
+/// Gradients that have been looked at: of a step to be taken, or of one to be left out because
+/// something is not finite in fp16.
+pub struct Assessed(Result<CheckedGradients, Overflow>);
+
+/// Gradients, statistics and losses of a global batch, all finite.
+pub struct CheckedGradients {
+    gradients: Gradients,
+    /// What the loss was multiplied by.
+    loss_scale: f64,
+    /// What clipping multiplies the gradients by.
+    clip: f64,
+    statistics: Statistics,
+    losses: Vec<HeadLoss>,
+}
+
+/// What of a step is not finite in fp16.
+struct Overflow(String);
+
+impl Updater {
+    /// An updater that clips gradients to `clip_norm` and, where `decay_norms_and_biases` is set, lets
+    /// weight decay act on all parameters.
+    pub fn new(
+        optimizer: Optimizer,
+        ema: Option<Ema>,
+        loss_scale: Option<LossScale>,
+        clip_norm: Option<f64>,
+        decay_norms_and_biases: bool,
+    ) -> Self {
+        Self { optimizer, ema, loss_scale, clip_norm, decay_norms_and_biases }
+    }
+
+    /// What the loss is multiplied by.
+    pub fn scale(&self) -> f64 {
+        self.loss_scale.map_or(1.0, |scale| scale.scale())
+    }
+
+    /// Looks at the gradients of a global batch for `model`, computed with the loss scaled by
+    /// [`Updater::scale`]: whether everything is finite, and how far they are clipped. It waits for the
+    /// device. Nothing changes.
+    ///
+    /// # Errors
+    /// When a loss or gradient is not finite and losses are not scaled, and when the device fails.
+    pub fn assess(
+        &self,
+        model: &Inference,
+        found: StepGradients,
+        learning_rate: f64,
+    ) -> Result<Assessed, TrainError> {
+        let StepGradients { gradients, statistics, losses } = found;
+        // Waits for the device, and the losses after it no more.
+        let size = norm(&gradients)?;
+        let losses = losses.read()?;
+        let infinite = losses.iter().position(|loss| !loss.sum.is_finite());
+        let infinite = infinite.map(|index| model.heads[index].config.name.clone());
+        if self.loss_scale.is_some()
+            && let Some(overflow) = overflow(infinite.as_deref(), &size, &statistics)?
+        {
+            return Ok(Assessed(Err(overflow)));
+        }
+        if let Some(head) = infinite {
+            return Err(TrainError::Loss { head, learning_rate });
+        }
+        if !size.is_finite() {
+            let names = names_of(&size.non_finite, &model.chain, &gradients)?;
+            return Err(TrainError::gradient(&names, learning_rate));
+        }
+        // A failed allocation shows where something is read, and statistics are not.
+        let read = statistics.values().map(|(value, _)| value.clone());
+        check_allocated(read).unwrap_or_else(|out_of_memory| out_of_memory.throw());
+        // The step itself takes little beside what has been freed by now.
+        fault::check();
+        let loss_scale = self.scale();
+        let size = size.divided(loss_scale);
+        let clip = self.clip_norm.map_or(1.0, |most| size.factor(most));
+        Ok(Assessed(Ok(CheckedGradients { gradients, loss_scale, clip, statistics, losses })))
+    }
+
+    /// Lets the scale of the loss take note of a step, and returns its gradients where it is to be
+    /// taken.
+    ///
+    /// # Errors
+    /// When it is to be left out.
+    pub fn accept(
+        &mut self,
+        assessed: Assessed,
+        learning_rate: f64,
+    ) -> Result<CheckedGradients, TrainError> {
+        if let Some(loss_scale) = &mut self.loss_scale {
+            loss_scale.observe(assessed.0.is_ok());
+        }
+        assessed.0.map_err(|Overflow(what)| {
+            let loss_scale = self.loss_scale.unwrap_or_default();
+            let (scale, skipped) = (loss_scale.scale(), loss_scale.skipped());
+            match loss_scale.is_spent() {
+                true => TrainError::Unscalable { what, skipped, learning_rate },
+                false => TrainError::Skipped { what, scale },
+            }
+        })
+    }
+
+    /// Takes the step: changes the weights of `chain`, their average and the running statistics.
+    /// Returns each head's loss.
+    ///
+    /// # Errors
+    /// When the optimizer's state cannot be moved to the device or off it.
+    pub fn apply(
+        &mut self,
+        chain: &mut Chain,
+        checked: CheckedGradients,
+        learning_rate: f64,
+    ) -> Result<Vec<HeadLoss>, TrainError> {
+        let CheckedGradients { gradients, loss_scale, clip, statistics, losses } = checked;
+        measure::begin("step", || "optimizer".to_owned());
+        self.step(chain, gradients, clip / loss_scale, learning_rate)?;
+        chain.move_statistics(&statistics);
+        measure::end();
+        Ok(losses)
+    }
+
+    /// Changes the weights by these gradients times a factor.
+    fn step(
+        &mut self,
+        chain: &mut Chain,
+        gradients: Gradients,
+        factor: f64,
+        learning_rate: f64,
+    ) -> Result<(), OptimError> {
+        let Self { optimizer, ema, decay_norms_and_biases, .. } = self;
+        let packs = chain.packs();
+        let decay = |pack: &Pack| *decay_norms_and_biases || decays(pack.rank());
+        let decaying: BTreeMap<String, bool> =
+            packs.iter().map(|pack| (pack.key().to_owned(), decay(pack))).collect();
+        let update = |name: &str, value: Tensor<1>| {
+            let gradient = gradients.get(name)?.clone();
+            Some(Update { name: name.to_owned(), decay: decaying[name], value, gradient })
+        };
+        // One after the other where the states come and go.
+        let together = packs.into_iter().filter(|_| !optimizer.waits_away());
+        let updates = together.filter_map(|pack| update(pack.key(), pack.value.clone())).collect();
+        let mut stepped = optimizer.step_together(learning_rate, factor, updates);
+        let mut failed = Ok(());
+        chain.map_packs(|name, value| {
+            let Some(gradient) = gradients.get(name) else { return value };
+            if failed.is_ok() {
+                failed = optimizer.fetch(name);
+            }
+            if failed.is_err() {
+                return value;
+            }
+            if optimizer.waits_away() {
+                let alone = update(name, value.clone()).into_iter().collect();
+                stepped = optimizer.step_together(learning_rate, factor, alone);
+            }
+            let value = match stepped.remove(name) {
+                Some(stepped) => stepped,
+                None => {
+                    let gradient = scaled(gradient.clone(), factor);
+                    optimizer.step(name, learning_rate, decaying[name], value, gradient)
+                }
+            };
+            failed = optimizer.park(name);
+            if let Some(ema) = ema {
+                ema.update(name, value.clone());
+            }
+            value
+        });
+        failed
+    }
+
+    /// Exchanges the weights of `chain` and their average, when there is one; done twice, nothing has
+    /// changed.
+    pub fn swap_average(&mut self, chain: &mut Chain) {
+        let Some(ema) = &mut self.ema else { return };
+        chain.map_packs(|name, value| ema.exchange(name, value));
+    }
+}
+
+impl CheckedGradients {
+    /// The gradients of the loss itself, unclipped, and each head's loss.
+    pub fn into_parts(self) -> (Gradients, Vec<HeadLoss>) {
+        let factor = 1.0 / self.loss_scale;
+        (self.gradients.map(|gradient| scaled(gradient, factor)), self.losses)
+    }
+}
+
+fn scaled(gradient: Tensor<1>, factor: f64) -> Tensor<1> {
+    if factor == 1.0 { gradient } else { gradient.mul_scalar(factor) }
+}
+
+/// What of a step is not finite; `head` is the first head whose loss is not.
+fn overflow(
+    head: Option<&str>,
+    size: &GradientNorm,
+    statistics: &Statistics,
+) -> Result<Option<Overflow>, TrainError> {
+    if let Some(head) = head {
+        return Ok(Some(Overflow(format!("the loss of head `{head}`"))));
+    }
+    if !size.is_finite() {
+        return Ok(Some(Overflow("the gradient".to_owned())));
+    }
+    // A map that overflows may leave loss and gradients finite: of NaN, ReLU can make 0.
+    let mut moving = Gradients::default();
+    statistics.iter().for_each(|(key, (value, _))| moving.add(key, value.clone()));
+    let finite = norm(&moving)?.is_finite();
+    Ok((!finite).then(|| Overflow("the mean or variance of a map".to_owned())))
+}
+
+/// The parameters whose gradients are not finite in the packs `keys`.
+fn names_of(
+    keys: &[String],
+    chain: &Chain,
+    gradients: &Gradients,
+) -> Result<Vec<String>, TrainError> {
+    let mut names = Vec::new();
+    for pack in chain.packs().iter().filter(|pack| keys.iter().any(|k| k == pack.key())) {
+        let Some(gradient) = gradients.get(pack.key()) else { continue };
+        let values: Vec<f32> = gradient.clone().try_into_data()?.iter().collect();
+        let finite = |place: std::ops::Range<usize>| values[place].iter().all(|v| v.is_finite());
+        let broken = pack.places().filter(|(_, place)| !finite(place.clone()));
+        names.extend(broken.map(|(member, _)| member.name.clone()));
+    }
+    // A sum of squares may overflow where no number does.
+    Ok(if names.is_empty() { keys.to_vec() } else { names })
+}
