@@ -254,7 +254,6 @@ mod cuda {
 
 #[cfg(feature = "cuda")]
 mod cuda {
-    use burn_std::config::BurnConfig;
     use cubecl_server::config::cache::CacheConfig;
     use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
     use cudarc::driver::sys::CUresult;
@@ -311,18 +310,7 @@ mod cuda {
             .map_err(|_| missing("the library NVRTC was not found".to_owned()))?
             .map_err(|error| missing(format!("the library NVRTC does not work: {error:?}")))?;
         keep_kernels();
-        launch_each_operation();
         Ok(Device::cuda(index))
-    }
-
-    /// Burn would join element-wise operations into kernels, and not always the same ones, which changes
-    /// the last bits of what they compute. So each is a kernel of its own. The setting is the process's,
-    /// and the same for every device.
-    fn launch_each_operation() {
-        let each = "fusion.beam_search.max_explorations = 0";
-        if let Ok(config) = toml::from_str::<BurnConfig>(each) {
-            BurnConfig::try_set(config.override_from_env());
-        }
     }
 
     /// Compiled kernels stay in the user's cache folder for later processes, unless the settings

@@ -47,8 +47,7 @@ impl Card {
         self.usage().map(|usage| usage.0)
     }
 
-    /// Bytes in use and reserved, once everything asked for is queued: Burn keeps operations back to
-    /// fuse them.
+    /// Bytes in use and reserved, once everything asked for is queued.
     fn usage(&self) -> Option<(u64, u64)> {
         let usage = self.device.memory_pool_usage()?;
         self.most.bytes.fetch_max(usage.bytes_in_use, Ordering::Relaxed);

@@ -3,15 +3,11 @@
 use std::sync::Arc;
 
 use burn::backend::Cube;
-use burn::backend::fusion::stream::StreamId;
-use burn::backend::fusion::{Client, NoOp, get_client};
-use burn::backend::ir::{InitOperationIr, OperationIr};
 use burn::tensor::{DType, Shape, Tensor};
+use burn_cubecl::CubeDevice;
 use burn_cubecl::cubecl::server::Handle;
-use burn_cubecl::fusion::FusionCubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeDevice};
 
 use crate::ops::gpu::buffer::Memory;
 use crate::ops::gpu::{Buffer, Storage};
@@ -74,14 +70,11 @@ impl Buffer {
 
     /// The elements of `tensor`, which must be on a GPU and without autodiff, in row-major order. Its
     /// memory is shared, not copied, where it is in that order already.
-    ///
-    /// What is queued to compute the tensor is enqueued first.
     pub fn of_tensor<const D: usize>(tensor: Tensor<D>) -> Self {
-        let fused = tensor
+        let tensor = tensor
             .try_into_primitive::<Cube>()
             .unwrap_or_else(|error| panic!("a kernel was given a tensor of elsewhere: {error:?}"));
-        let client = fused.client.clone();
-        let tensor = into_contiguous(client.resolve_tensor_float::<CubeBackend>(fused));
+        let tensor = into_contiguous(tensor);
         let storage = storage(tensor.dtype);
         let length = tensor.meta.shape().num_elements();
         // What lies behind the elements in their allocation is none of ours.
@@ -96,21 +89,10 @@ impl Buffer {
         shape: [usize; D],
     ) -> Tensor<D> {
         assert_eq!(shape.iter().product::<usize>(), self.len(), "{shape:?}");
-        let fusion: Client<FusionCubeRuntime> = get_client::<CubeBackend>(device);
-        let (shape, dtype) = (Shape::from(shape), self.storage().dtype());
-        let tensor = CubeTensor::new_contiguous(
-            device.client(),
-            device.clone(),
-            shape.clone(),
-            self.handle(),
-            dtype,
-        );
-        let id = fusion.register_tensor_handle(tensor.into());
-        let init = InitOperationIr::create(shape, dtype, || id);
-        let stream = StreamId::current();
-        let mut outputs =
-            fusion.register(stream, OperationIr::Init(init), NoOp::<CubeBackend>::new());
-        Tensor::from_primitive::<Cube>(outputs.remove(0))
+        let (client, dtype) = (device.client(), self.storage().dtype());
+        let (device, shape) = (device.clone(), Shape::from(shape));
+        let tensor = CubeTensor::new_contiguous(client, device, shape, self.handle(), dtype);
+        Tensor::from_primitive::<Cube>(tensor)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use burn::backend::fusion::stream::StreamId;
+use burn::backend::StreamId;
 use burn::tensor::Bytes;
 use burn_cubecl::cubecl::client::Client;
 use burn_cubecl::cubecl::future::{DynFut, block_on};
