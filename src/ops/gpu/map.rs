@@ -3,7 +3,7 @@
 use super::columns::{Columns, Moments, Sums};
 use super::gpu::{Arguments, Backend};
 use super::kernels::{Entry, Kernels, blocks, entry};
-use super::{Gpu, Images, Sizes};
+use super::{Gpu, Images, Sizes, Storage};
 
 const NORM_STATISTICS: Entry = entry!("norm_statistics", 256, [TILES, CHANNELS]);
 
@@ -37,7 +37,12 @@ impl DeviceMap {
             }
             Backend::Dry(_) => {
                 let [batch, channels, height, width] = images.shape;
-                let columns = kernels.columns(batch * height * width, channels);
+                let pixels = batch * height * width;
+                // Images of one channel are in this order already.
+                let columns = match channels == 1 && kernels.element.storage() == Storage::F32 {
+                    true => Columns::new(images.buffer, pixels, channels),
+                    false => kernels.columns(pixels, channels),
+                };
                 Self::new(kernels, columns, [batch, height, width])
             }
         }
