@@ -47,6 +47,10 @@ pub mod ops;
 pub mod optim;
 pub mod train;
 
+#[cfg(test)]
+#[path = "../tests/support/wave.rs"]
+mod wave;
+
 pub mod choice;
 mod contain;
 pub mod paths;

@@ -27,12 +27,10 @@ mod optim;
 mod precision;
 #[path = "cuda/resnet.rs"]
 mod resnet;
+#[path = "support/wave.rs"]
+mod wave;
 
-fn wave<const D: usize>(shape: [usize; D], speed: f64, device: &Device) -> Tensor<D> {
-    let values: Vec<f32> =
-        (0..shape.iter().product()).map(|i: usize| (i as f64 * speed).sin() as f32).collect();
-    Tensor::from_data(TensorData::new(values, shape), device)
-}
+use wave::wave;
 
 /// Numbers between −1 and 1 that follow no pattern, the same everywhere.
 fn noise<const D: usize>(shape: [usize; D], seed: u64, device: &Device) -> Tensor<D> {

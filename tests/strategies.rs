@@ -2,9 +2,12 @@
 
 #![expect(clippy::print_stdout, reason = "a process tells another what it found")]
 
+#[path = "support/wave.rs"]
+mod wave;
+
 use std::collections::BTreeMap;
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor};
 use proptest::prelude::*;
 use trainer::choice::NoSettings;
 use trainer::memory::offload::Store;
@@ -58,9 +61,7 @@ fn chain(network: &Network, dropout: f64, precision: Precision) -> Chain {
 }
 
 fn wave<const D: usize>(shape: [usize; D], speed: f64) -> Tensor<D> {
-    let values: Vec<f32> =
-        (0..shape.iter().product()).map(|i: usize| (i as f64 * speed).sin() as f32).collect();
-    Tensor::from_data(TensorData::new(values, shape), &Device::flex())
+    wave::wave(shape, speed, &Device::flex())
 }
 
 type Values = BTreeMap<String, Vec<f32>>;

@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use burn::tensor::{Device, Tensor, TensorData};
+#[path = "support/wave.rs"]
+mod wave;
+
+use burn::tensor::{Device, Tensor};
 use trainer::data::{LabelCounts, Targets};
 use trainer::loss::default_loss;
 use trainer::memory::offload::Store;
@@ -62,10 +65,7 @@ fn replica(micro_batch: usize) -> Replica {
 }
 
 fn images() -> Tensor<4> {
-    let shape = [IMAGES, 1, SIDE, SIDE];
-    let values: Vec<f32> =
-        (0..shape.iter().product()).map(|i: usize| (i as f64 * 0.7).sin() as f32).collect();
-    Tensor::from_data(TensorData::new(values, shape), &Device::flex())
+    wave::wave([IMAGES, 1, SIDE, SIDE], 0.7, &Device::flex())
 }
 
 /// The halves know different numbers of labels, and the first none of the second head's.

@@ -85,13 +85,12 @@ impl<B: Backend, F: Fn() + Send + Clone + 'static> Backward<B, 1> for Step<B, F>
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use burn::tensor::{Device, TensorData};
+    use burn::tensor::Device;
 
     use super::*;
 
     fn wave() -> Tensor<1> {
-        let values: Vec<f32> = (0..60).map(|i| (f64::from(i) * 0.7).sin() as f32).collect();
-        Tensor::from_data(TensorData::new(values, [60]), &Device::flex())
+        crate::wave::wave([60], 0.7, &Device::flex())
     }
 
     #[test]

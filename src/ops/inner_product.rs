@@ -69,13 +69,12 @@ impl<B: Backend> Backward<B, 1> for Step<B> {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::{Device, TensorData};
+    use burn::tensor::Device;
 
     use super::*;
 
     fn wave(speed: f64) -> Tensor<3> {
-        let values: Vec<f32> = (0..60).map(|i| (f64::from(i) * speed).sin() as f32).collect();
-        Tensor::from_data(TensorData::new(values, [3, 4, 5]), &Device::flex())
+        crate::wave::wave([3, 4, 5], speed, &Device::flex())
     }
 
     #[test]

@@ -162,7 +162,7 @@ fn runs_as_convolution(input: &Tensor<2>) -> bool {
 
 #[cfg(all(test, feature = "cpu"))]
 mod tests {
-    use burn::tensor::{Device, TensorData};
+    use burn::tensor::Device;
 
     use super::super::inner_product;
     use super::*;
@@ -171,10 +171,7 @@ mod tests {
 
     /// Values that are the same numbers in every dtype: those of bfloat16 have all bits of fp16's.
     fn wave<const D: usize>(shape: [usize; D], speed: f64, dtype: DType) -> Tensor<D> {
-        let values: Vec<f32> =
-            (0..shape.iter().product()).map(|i: usize| (i as f64 * speed).sin() as f32).collect();
-        let values: Tensor<D> = Tensor::from_data(TensorData::new(values, shape), &Device::flex());
-        values.cast(DType::BF16).cast(dtype)
+        crate::wave::wave(shape, speed, &Device::flex()).cast(DType::BF16).cast(dtype)
     }
 
     fn leaf<const D: usize>(values: &Tensor<D>) -> Tensor<D> {

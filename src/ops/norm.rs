@@ -299,10 +299,7 @@ mod tests {
 
     /// Values that are the same numbers in every type: those of bfloat16, of which fp16 has all bits.
     fn wave<const D: usize>(shape: [usize; D], speed: f64, offset: f64) -> Tensor<D> {
-        let count = shape.iter().product();
-        let values: Vec<f32> =
-            (0..count).map(|i: usize| ((i as f64 * speed).sin() + offset) as f32).collect();
-        let values: Tensor<D> = Tensor::from_data(TensorData::new(values, shape), &Device::flex());
+        let values = crate::wave::wave(shape, speed, &Device::flex()).add_scalar(offset);
         values.cast(DType::BF16).cast(DType::F32)
     }
 

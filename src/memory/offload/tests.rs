@@ -1,4 +1,4 @@
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor};
 use proptest::prelude::*;
 
 use super::*;
@@ -71,9 +71,7 @@ impl Stage for Curve {
 }
 
 fn wave<const D: usize>(shape: [usize; D], speed: f64) -> Tensor<D> {
-    let values: Vec<f32> =
-        (0..shape.iter().product()).map(|i: usize| (i as f64 * speed).sin() as f32).collect();
-    Tensor::from_data(TensorData::new(values, shape), &Device::flex())
+    crate::wave::wave(shape, speed, &Device::flex())
 }
 
 fn chain(stages: usize) -> Chain {

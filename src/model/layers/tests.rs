@@ -1,6 +1,6 @@
 //! What holds for the layers of every network.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 
 use super::{LayerStageSpec, StageLayers};
 use crate::memory::{
@@ -8,6 +8,7 @@ use crate::memory::{
     StageSpec, Statistics, Target, executor,
 };
 use crate::model::{HeadConfig, ModelConfig, Network};
+use crate::wave::wave;
 
 const IMAGE: [usize; 3] = [2, 40, 36];
 
@@ -63,9 +64,7 @@ fn chain(network: &Network) -> Chain {
 
 fn images(batch: usize) -> Activation {
     let [channels, height, width] = IMAGE;
-    let wave = (0..batch * channels * height * width).map(|i| (i as f32 * 0.7).sin());
-    let data = TensorData::new(wave.collect::<Vec<f32>>(), [batch, channels, height, width]);
-    Activation::Map(Tensor::from_data(data, &Device::flex()))
+    Activation::Map(wave([batch, channels, height, width], 0.7, &Device::flex()))
 }
 
 fn values(activation: Activation) -> Vec<f32> {
