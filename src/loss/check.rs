@@ -159,6 +159,13 @@ mod tests {
         ] {
             for (task, fits) in tasks.into_iter().zip(fitting) {
                 assert_eq!(check(&config, task, &labels()).is_ok(), fits, "{config:?}, {task:?}");
+                let other = match task {
+                    Task::Multiclass | Task::Regression => bce(None, 0.0),
+                    Task::Multilabel | Task::Binary => LossConfig::Mse(NoSettings {}),
+                };
+                let help = refused(other, task).help;
+                let named = help.contains(&format!("`{}`", config.name()));
+                assert_eq!(named, fits, "{task:?}: {help}");
             }
         }
     }

@@ -23,7 +23,7 @@ pub struct ParameterOf<'a> {
 pub trait Ops {
     /// What flows between layers, and gradients on their way back.
     type Value: Clone;
-    /// What is recorded of cheap layers, to be taken back.
+    /// What a run of cheap layers records for their backward pass.
     type Tape;
 
     /// Runs `run` on `input` as the layer that is called `label` in a trace.
@@ -37,7 +37,7 @@ pub trait Ops {
         run(self, input)
     }
 
-    /// Notes that the layer that is called `label` in a trace has been taken back.
+    /// Notes that the backward pass of the layer called `label` in a trace has ended.
     fn ended(&mut self, label: &str) {
         let _ = label;
     }
@@ -106,8 +106,8 @@ pub trait Ops {
     /// The sum of two gradients of one value.
     fn add(&mut self, left: Self::Value, right: Self::Value) -> Self::Value;
 
-    /// Runs cheap layers so that they can be taken back. The gradient of the input is `asked` for or
-    /// not.
+    /// Runs cheap layers and records them for [`Ops::back`]. `asked` says whether that must give the
+    /// gradient of the input.
     fn record(
         &mut self,
         input: Self::Value,
@@ -115,8 +115,9 @@ pub trait Ops {
         layers: impl FnOnce(&mut Self, Self::Value) -> Self::Value,
     ) -> (Self::Value, Self::Tape);
 
-    /// The gradient of what was recorded with respect to its input, where that was asked for. Those
-    /// of its parameters are added up elsewhere.
+    /// The backward pass of what was recorded, from the gradient of its output. Returns the gradient
+    /// of its input, where that was asked for. The implementation itself collects the gradients of
+    /// parameters.
     fn back(&mut self, tape: Self::Tape, gradient: Self::Value) -> Option<Self::Value>;
 
     /// The gradient of a convolution's map, where it is `asked` for. Those of its weight and, where it

@@ -1,11 +1,11 @@
 //! Which activations a row of layers keeps, and how it is taken back from them.
 //!
 //! The gradients of a matrix product (a convolution, a linear layer) follow from its input. What lies
-//! between two of them (norms, activations, pooling, dropout) is cheap. So it is run again in the
-//! backward pass, from the output of the matmul before it, which gives both what its own gradient
-//! needs and the input of the matmul behind it. Where it is ReLU alone, ReLU's output is kept instead,
-//! and nothing is run again. Thus one map a matmul is kept, where a recorded graph holds several; and
-//! it can be moved off the device, which what a graph holds cannot.
+//! between two of them (norms, activations, pooling, dropout) is cheap. So the backward pass runs it
+//! again from the output of the matmul before it. This gives both what its own gradient needs and the
+//! input of the matmul behind it. Where ReLU alone lies between, its output is kept instead, and nothing
+//! is run again. So one map is kept for each matmul, where a recorded graph holds several. Such a map
+//! can be moved off the device; what a graph holds cannot.
 //!
 //! Branches that put their input in front of what they compute, as a dense layer does, need not keep
 //! the input: it is the beginning of their output. So a dense block keeps its last map and the
@@ -86,8 +86,8 @@ pub trait Runner {
     /// Whether cheap layers have parameters.
     fn trains(&self, layers: &Self::Cheap) -> bool;
 
-    /// Whether cheap layers, run on their own output, give that output and the same gradient, as ReLU
-    /// does.
+    /// Whether cheap layers, run on their own output, give the same output and the same gradient. ReLU
+    /// does, sigmoid does not.
     fn is_idempotent(&self, layers: &Self::Cheap) -> bool;
 
     /// Runs `branches` as what the joint is called in a trace.

@@ -1,10 +1,17 @@
-//! What the user writes under `[model.sequential]`.
+//! What the user writes under `[model.sequential]`, and the operation that each layer is.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::fault;
+use super::layers::branches;
 use crate::choice::{Choice, NoSettings};
-use crate::model::layers::Join;
+use crate::model::ArchitectureFault;
+use crate::model::layers::{Init, Join, Op, Size};
+use crate::ops::Window;
+
+/// Far above what any memory holds, far below where products of sizes overflow.
+const WIDEST: usize = 1 << 20;
 
 /// `[model.sequential]`: layers, each run on the output of the one before it.
 ///
@@ -54,6 +61,54 @@ pub enum LayerConfig {
     Stage(StageConfig),
 }
 
+impl LayerConfig {
+    /// As a configuration writes it, such as `batch_norm`.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Conv(_) => "conv",
+            Self::Linear(_) => "linear",
+            Self::Relu(_) => "relu",
+            Self::Sigmoid(_) => "sigmoid",
+            Self::BatchNorm(_) => "batch_norm",
+            Self::MaxPool(_) => "max_pool",
+            Self::MeanPool(_) => "mean_pool",
+            Self::GlobalPool(_) => "global_pool",
+            Self::Flatten(_) => "flatten",
+            Self::Dropout(_) => "dropout",
+            Self::Branches(_) => "branches",
+            Self::Repeat(_) => "repeat",
+            Self::Stage(_) => "stage",
+        }
+    }
+
+    /// The operation of the layer called `name`, whose settings are at `key`, on an input of size
+    /// `input`. `repeat` and `stage` are no layers themselves: they were written out before.
+    ///
+    /// # Errors
+    ///
+    /// A number out of its range, or branches whose layers do not fit what they are run on.
+    pub(super) fn op(&self, input: &Size, key: &str, name: &str) -> Result<Op, ArchitectureFault> {
+        Ok(match self {
+            Self::Conv(config) => config.op(input.channels(), key)?,
+            Self::Linear(config) => {
+                within(config.features, key, "features")?;
+                let features = [input.channels(), config.features];
+                Op::Linear { features, bias: config.bias, init: Init::Uniform }
+            }
+            Self::Relu(_) => Op::Relu,
+            Self::Sigmoid(_) => Op::Sigmoid,
+            Self::BatchNorm(_) => Op::BatchNorm(input.channels()),
+            Self::MaxPool(config) => Op::MaxPool(config.window(key)?),
+            Self::MeanPool(config) => Op::AvgPool(config.window(key)?),
+            Self::GlobalPool(_) => Op::GlobalPool,
+            Self::Flatten(_) => Op::Flatten,
+            Self::Dropout(config) => config.op(key)?,
+            Self::Branches(config) => branches(config, input, key, name)?,
+            Self::Repeat(_) | Self::Stage(_) => unreachable!("these are written out"),
+        })
+    }
+}
+
 /// `conv`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -75,6 +130,22 @@ pub struct ConvConfig {
     /// Whether a number is added to each channel.
     #[serde(default = "yes")]
     pub bias: bool,
+}
+
+impl ConvConfig {
+    fn op(&self, input: usize, key: &str) -> Result<Op, ArchitectureFault> {
+        let &Self { channels, kernel, stride, padding, bias } = self;
+        within(channels, key, "channels")?;
+        within(kernel, key, "kernel")?;
+        within(stride, key, "stride")?;
+        if padding >= kernel {
+            let message = format!("`padding` is {padding}, as wide as the kernel");
+            let help = "write less than `kernel`: beyond that only zeros are seen";
+            return Err(fault(format!("{key}.padding"), message, help));
+        }
+        let window = Window { kernel, stride, padding };
+        Ok(Op::Conv { channels: [input, channels], window, bias, init: Init::Uniform })
+    }
 }
 
 /// `linear`.
@@ -106,6 +177,20 @@ pub struct PoolConfig {
     pub padding: usize,
 }
 
+impl PoolConfig {
+    fn window(&self, key: &str) -> Result<Window, ArchitectureFault> {
+        let &Self { kernel, padding, .. } = self;
+        let stride = self.stride.unwrap_or(kernel);
+        within(kernel, key, "kernel")?;
+        within(stride, key, "stride")?;
+        if padding > kernel / 2 {
+            let message = format!("`padding` is {padding}, and the window {kernel}");
+            return Err(fault(format!("{key}.padding"), message, "write at most half the window"));
+        }
+        Ok(Window { kernel, stride, padding })
+    }
+}
+
 /// `dropout`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -114,6 +199,18 @@ pub struct DropoutConfig {
     #[serde(default = "half")]
     #[schemars(example = 0.2)]
     pub probability: f64,
+}
+
+impl DropoutConfig {
+    fn op(&self, key: &str) -> Result<Op, ArchitectureFault> {
+        // NaN is in no range.
+        if !(0.0..1.0).contains(&self.probability) {
+            let message = format!("`probability` is {}", self.probability);
+            let help = "write a number from 0 up to but not including 1";
+            return Err(fault(format!("{key}.probability"), message, help));
+        }
+        Ok(Op::Dropout(self.probability))
+    }
 }
 
 /// `branches`.
@@ -150,6 +247,15 @@ pub struct StageConfig {
     /// The layers.
     #[schemars(example = serde_json::json!([{ "conv": { "channels": 16, "kernel": 3 } }, "relu"]))]
     pub layers: Vec<Choice<LayerConfig>>,
+}
+
+/// Refuses a setting that is 0 or far too great.
+fn within(number: usize, key: &str, name: &str) -> Result<(), ArchitectureFault> {
+    if (1..=WIDEST).contains(&number) {
+        return Ok(());
+    }
+    let help = format!("write a number from 1 to {WIDEST}");
+    Err(fault(format!("{key}.{name}"), format!("`{name}` is {number}"), help))
 }
 
 fn one() -> usize {

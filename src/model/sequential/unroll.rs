@@ -60,7 +60,8 @@ impl<'a> Unrolling<'a> {
                 LayerConfig::Stage(stage) => self.stage(stage, &format!("{key}.stage"))?,
                 layer => {
                     let stage = self.stage.clone();
-                    self.all.push(Unrolled { key: format!("{key}{}", name(layer)), layer, stage });
+                    let key = format!("{key}.{}", layer.name());
+                    self.all.push(Unrolled { key, layer, stage });
                 }
             }
         }
@@ -121,24 +122,5 @@ impl<'a> Unrolling<'a> {
         self.add(&stage.layers, &format!("{key}.layers"))?;
         self.stage = None;
         Ok(())
-    }
-}
-
-/// The layer's name after its place, as its key has it.
-fn name(layer: &LayerConfig) -> &'static str {
-    match layer {
-        LayerConfig::Conv(_) => ".conv",
-        LayerConfig::Linear(_) => ".linear",
-        LayerConfig::Relu(_) => ".relu",
-        LayerConfig::Sigmoid(_) => ".sigmoid",
-        LayerConfig::BatchNorm(_) => ".batch_norm",
-        LayerConfig::MaxPool(_) => ".max_pool",
-        LayerConfig::MeanPool(_) => ".mean_pool",
-        LayerConfig::GlobalPool(_) => ".global_pool",
-        LayerConfig::Flatten(_) => ".flatten",
-        LayerConfig::Dropout(_) => ".dropout",
-        LayerConfig::Branches(_) => ".branches",
-        LayerConfig::Repeat(_) => ".repeat",
-        LayerConfig::Stage(_) => ".stage",
     }
 }

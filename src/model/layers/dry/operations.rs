@@ -77,7 +77,8 @@ impl DryOps {
         self.sum(self.multiply(normal, scale), shift)
     }
 
-    /// ReLU, or what keeps its input too and computes its output `again` from that.
+    /// ReLU and the like. It keeps its input; where it computes `again`, the backward pass makes a new
+    /// array from that first (sigmoid).
     pub(super) fn activation(&self, value: DryTensor, again: bool) -> DryTensor {
         let DryTensor { shape, array, node } = value;
         self.work(array.elements as f64, array.elements as f64);
