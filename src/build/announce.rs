@@ -69,6 +69,7 @@ pub(super) fn announce(
         resumed_from: resumed.is_some().then_some(place),
         memory: Some(memory(&run.trainer.planner)),
         heads: run
+            .plan
             .heads
             .iter()
             .map(|head| HeadLabels { name: head.name.clone(), labels: head.labels.clone() })

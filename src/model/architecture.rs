@@ -129,6 +129,17 @@ impl DensenetConfig {
         Ok(architecture)
     }
 
+    /// The same with each published depth below its own, deepest first; its blocks are given.
+    pub(super) fn shallower(&self) -> impl Iterator<Item = (usize, Self)> + '_ {
+        let own = 2 * self.blocks.iter().flatten().sum::<usize>() + 5;
+        let depths = PUBLISHED.iter().rev().map(|(depth, ..)| *depth);
+        let config = |depth| {
+            let &Self { dropout, norm, .. } = self;
+            (depth, Self { depth: Some(depth), dropout, norm, ..Self::default() })
+        };
+        depths.filter(move |depth| *depth < own).map(config)
+    }
+
     fn published(&self, depth: usize) -> Result<(usize, Vec<usize>, usize), ArchitectureFault> {
         let given = [
             ("growth", self.growth.is_some()),

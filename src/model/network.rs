@@ -5,7 +5,7 @@ use super::{
     ArchitectureFault, DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig,
     SequentialConfig, fuse, heads_stage,
 };
-use crate::memory::{MemoryConfig, StageSpec};
+use crate::memory::{DenseLayers, Precision, StageSpec};
 
 /// The network below the heads: stages of layers, with every size given.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,6 +67,15 @@ impl ModelConfig {
         Ok(Network { config, stages })
     }
 
+    /// Networks of its kind with fewer layers, deepest first, each after its depth.
+    pub fn shallower(&self) -> Vec<(usize, Self)> {
+        match self {
+            Self::Densenet(own) => own.shallower().map(|(n, config)| (n, config.into())).collect(),
+            Self::Resnet(own) => own.shallower().map(|(n, config)| (n, config.into())).collect(),
+            Self::Sequential(_) => Vec::new(),
+        }
+    }
+
     /// How activations are normalised.
     pub fn norm(&self) -> Norm {
         match self {
@@ -88,10 +97,15 @@ impl Network {
         self.config.norm()
     }
 
-    /// The stages from images to pooled features, to run as `memory` says; with `heads`, to their
-    /// outputs. On CUDA they run fused where there are kernels for that (see [`Self::fusible`]).
-    pub fn stages(&self, memory: &MemoryConfig, heads: &[HeadConfig]) -> Vec<Box<dyn StageSpec>> {
-        let precision = memory.precision;
+    /// The stages from images to pooled features, in this precision; with `heads`, to their outputs.
+    /// On CUDA they run fused where there are kernels for that (see [`Self::fusible`]); dense layers
+    /// then keep what `dense_layers` says.
+    pub fn stages(
+        &self,
+        precision: Precision,
+        dense_layers: DenseLayers,
+        heads: &[HeadConfig],
+    ) -> Vec<Box<dyn StageSpec>> {
         let heads = (!heads.is_empty()).then(|| heads_stage(heads, self.features()));
         let plain = |stage: &StageLayers| -> Box<dyn StageSpec> {
             Box::new(LayerStageSpec::new(stage.clone(), precision))
@@ -100,7 +114,8 @@ impl Network {
             Some(Ok(fused)) => {
                 let spec = |(fused, stage): (Option<fuse::FusedStage>, &StageLayers)| match fused {
                     Some(fused) => {
-                        Box::new(fuse::FusedStageSpec::new(fused, stage.clone(), memory))
+                        let (stage, keep) = (stage.clone(), dense_layers);
+                        Box::new(fuse::FusedStageSpec::new(fused, stage, precision, keep))
                     }
                     None => plain(stage),
                 };
@@ -150,8 +165,8 @@ impl Network {
     }
 
     /// The configuration that resolves to this.
-    pub fn to_config(&self) -> ModelConfig {
-        self.config.clone()
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{Combination, DevicePlan, HeadPlan, Plan};
+use super::{Combination, DevicePlan, Plan};
 use crate::config::{Config, Fault};
 use crate::data::{
     self, DataConfig, FaultPlace, ImageConfig, SamplerFault, check_augment, check_labels,
@@ -12,7 +12,7 @@ use crate::data::{
 use crate::loss;
 use crate::memory::{MicroBatch, NoAmount, OffloadConfig, PolicyFault, Precision};
 use crate::model::{ArchitectureFault, HeadConfig, MOST_LABELS, ModelConfig, Network, Task};
-use crate::optim::{self, check_clip_norm};
+use crate::optim::{self, OptimizerConfig, check_clip_norm};
 use crate::screen::written;
 
 type Check = fn(&Config) -> Result<(), Fault>;
@@ -272,19 +272,27 @@ fn early_stopping(config: &Config) -> Result<(), Fault> {
     within("train.early_stopping.min_delta", stop.min_delta, 0.0.., "0 or more")
 }
 
-/// What each precision needs; whether there is a GPU is seen when the device is opened.
 fn precision(config: &Config) -> Result<(), Fault> {
-    if config.memory.precision == Precision::Half {
-        let fault = config.train.optimizer.0.check_half();
+    let devices = DevicePlan::parse(&config.device.device);
+    let cpu = devices.is_ok_and(|devices| devices.contains(&DevicePlan::Cpu));
+    precision_on(config.memory.precision, &config.train.optimizer.0, cpu)
+}
+
+/// What each precision needs, where it is known whether the device is the CPU; an automatic choice is
+/// seen when the device is opened.
+pub(super) fn precision_on(
+    precision: Precision,
+    optimizer: &OptimizerConfig,
+    cpu: bool,
+) -> Result<(), Fault> {
+    if precision == Precision::Half {
+        let fault = optimizer.check_half();
         return fault.map_err(|fault| below("train.optimizer", fault).also("memory.precision"));
-    }
-    if !config.memory.precision.needs_gpu() {
-        return Ok(());
     }
     let message = "only a GPU multiplies in TF32";
     let help = "write \"fp32\" (or \"bf16\"), or a GPU under `[device]`";
-    let cpu = DevicePlan::parse(&config.device.device)?.contains(&DevicePlan::Cpu);
-    require(!cpu, "memory.precision", message, help).map_err(|fault| fault.also("device.use"))
+    let holds = !(cpu && precision.needs_gpu());
+    require(holds, "memory.precision", message, help).map_err(|fault| fault.also("device.use"))
 }
 
 fn micro_batch(config: &Config) -> Result<(), Fault> {
@@ -308,7 +316,7 @@ pub(super) fn normalised(plan: &Plan) -> Result<(), Fault> {
     if plan.normalises(micro_batch) {
         return Ok(());
     }
-    let without = match plan.model.to_config() {
+    let without = match plan.model.config() {
         ModelConfig::Sequential(_) => "leave out `batch_norm`".to_owned(),
         model => format!("write `norm = \"group\"` under `[model.{}]`", model.name()),
     };
@@ -383,14 +391,14 @@ pub(super) fn direct_heads(network: &Network, heads: &[HeadConfig]) -> Result<()
 }
 
 /// Each head's loss, and what is done to its targets before, against its task and labels.
-pub(super) fn losses(heads: &[HeadPlan]) -> Result<(), Fault> {
+pub(super) fn losses(heads: &[HeadConfig]) -> Result<(), Fault> {
     heads.iter().enumerate().try_for_each(|(place, head)| {
         let holds = !head.standardize || head.task == Task::Regression;
         let message = "only the numbers of a `regression` head can be standardised";
         let help = "remove `standardize`, or write `task = \"regression\"`";
         require(holds, format!("heads[{place}].standardize"), message, help)
             .map_err(|fault| fault.also(format!("heads[{place}].task")))?;
-        loss::check(&head.loss, head.task, &head.labels).map_err(|fault| {
+        loss::check(&head.loss(), head.task, &head.labels).map_err(|fault| {
             Fault::new(format!("heads[{place}].loss.{}", fault.key), fault.message)
                 .help(fault.help)
                 .also(format!("heads[{place}].task"))

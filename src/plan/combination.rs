@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::checks::precision_on;
 use super::{Machine, Plan};
 use crate::choice::{Choice, NoSettings};
-use crate::config::DeviceUse;
 use crate::memory::{
     CheckpointingConfig, DenseLayers, MemoryConfig, MicroBatch, OffloadConfig, Precision,
     SequentialConfig,
@@ -54,19 +54,6 @@ impl Combination {
         }
     }
 
-    /// `memory` with everything as here.
-    pub fn memory(&self, memory: &MemoryConfig) -> MemoryConfig {
-        MemoryConfig {
-            precision: self.precision,
-            micro_batch: Some(MicroBatch::Images(self.micro_batch)),
-            dense_layers: Some(self.dense_layers),
-            checkpointing: Some(self.checkpointing.clone()),
-            offload: Some(self.offload.clone()),
-            offload_optimizer: self.offload_optimizer,
-            ..memory.clone()
-        }
-    }
-
     /// Whether anything waits off the device.
     pub fn offloads(&self) -> bool {
         !matches!(self.offload.0, OffloadConfig::None(_))
@@ -76,12 +63,8 @@ impl Combination {
 impl Plan {
     /// The precisions that the configuration's checks allow on such a device.
     pub fn precisions(&self, cuda: bool) -> Vec<Precision> {
-        let allowed = |precision: &Precision| {
-            let mut config = self.to_config();
-            config.memory.precision = *precision;
-            config.device.device = DeviceUse::One(if cuda { "cuda" } else { "cpu" }.to_owned());
-            super::plan(config).is_ok()
-        };
+        let optimizer = &self.train.optimizer;
+        let allowed = |precision: &Precision| precision_on(*precision, optimizer, !cuda).is_ok();
         PRECISIONS.into_iter().filter(allowed).collect()
     }
 

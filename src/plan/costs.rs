@@ -1,10 +1,7 @@
 //! What a training step costs, before it runs and before any device is opened.
 
-use super::{Machine, Plan};
-use crate::memory::{
-    ActivationShape, Footprint, MemoryConfig, Precision, Simulation, Speed, Strategy, Surroundings,
-    Target, simulate,
-};
+use super::Plan;
+use crate::memory::{ActivationShape, Footprint, Precision, Speed, Surroundings, Target};
 
 /// What the stages of a plan cost for a micro-batch, and what is in use besides.
 #[derive(Debug, Clone)]
@@ -44,9 +41,10 @@ impl Plan {
         ActivationShape::Map([images, self.data.image.channels, height, width])
     }
 
-    /// What its stages cost, run as `memory` has it on `on`, for `images` images at once.
-    pub fn costs(&self, memory: &MemoryConfig, on: &Target, images: usize) -> Costs {
-        let specs = self.stages_with(memory);
+    /// What its stages cost on `on`, for `images` images at once, where the optimizer's state waits in
+    /// host memory if `offload_optimizer`.
+    pub fn costs(&self, on: &Target, images: usize, offload_optimizer: bool) -> Costs {
+        let specs = self.stages_with(on.precision, on.dense_layers);
         let mut shape = self.input(images);
         let mut stages = Vec::with_capacity(specs.len());
         let weight = weight_bytes(on.precision);
@@ -65,7 +63,7 @@ impl Plan {
         let kept = self.train.optimizer.kept() as u64;
         let optimizer = kept * weights;
         let largest = stages.iter().map(|stage| stage.largest_parameter).max().unwrap_or(0);
-        let optimizer_away = if memory.offload_optimizer && on.cuda { optimizer } else { 0 };
+        let optimizer_away = if offload_optimizer && on.cuda { optimizer } else { 0 };
         // On a GPU the usual optimizers write all new values in one go. Else parameters are replaced
         // one after the other: the new values of one and what they are worked out with are there
         // beside the old ones.
@@ -119,20 +117,6 @@ impl Plan {
         }
     }
 
-    /// What a training step takes, run as `strategy` has it and for the rest as `memory` has.
-    pub fn simulate_strategy(
-        &self,
-        memory: &MemoryConfig,
-        strategy: &Strategy,
-        machine: &Machine,
-    ) -> Simulation {
-        let on = machine.target(memory.precision, memory.dense_layers());
-        let batch = self.train.batch_size;
-        let costs = self.costs(memory, &on, strategy.micro_batch.min(batch));
-        let schedule = strategy.schedule(strategy.parts(batch).len());
-        simulate(&schedule, &costs.stages, &costs.surroundings, &Speed::of(&on))
-    }
-
     /// Bytes of a whole batch of images on a GPU, the rows of which CubeCL lays out so that each
     /// begins at a multiple of 512 bytes, or of the next power of two where that is less.
     pub fn batch_on_gpu(&self) -> u64 {
@@ -151,7 +135,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::plan::{Combination, Predictor};
+    use crate::plan::{Combination, Machine, Predictor};
 
     const ANY_SIZE: u64 = u64::MAX;
     const GPU: Machine = Machine { memory: ANY_SIZE, ..Machine::ASSUMED };
@@ -213,7 +197,7 @@ mod tests {
                 predictor.predict(&way).expect("a right policy").fits
             };
             let target = on.target(plan.memory.precision, plan.memory.dense_layers());
-            let largest = plan.costs(&plan.memory, &target, images).largest_tensor;
+            let largest = plan.costs(&target, images, false).largest_tensor;
             assert!(largest >= conv1, "{set} {}: {largest} of {conv1}", on.cuda);
             if on.cuda {
                 assert!(fits(4 * largest) && !fits(4 * largest - 4), "{set}");

@@ -111,7 +111,7 @@ pub(super) fn pull(plan: &Plan, machine: &Machine, budget: u64, way: &Combinatio
         let changed = Combination { precision, ..way.clone() };
         add(Lever::Precision(precision), &mut predictor, &changed);
     }
-    if !precisions.contains(&Precision::Half) && with_eps(plan).is_some() {
+    if !precisions.contains(&Precision::Half) && half_with_eps(&plan.train.optimizer) {
         let changed = Combination { precision: Precision::Half, ..way.clone() };
         add(Lever::HalfWithEps, &mut predictor, &changed);
     }
@@ -137,17 +137,16 @@ pub(super) fn pull(plan: &Plan, machine: &Machine, budget: u64, way: &Combinatio
     pulled
 }
 
-/// The same with all numbers in fp16 and an `eps` that is not 0 there, where that is allowed.
-fn with_eps(plan: &Plan) -> Option<Plan> {
-    let mut config = plan.to_config();
-    config.memory.precision = Precision::Half;
-    match &mut config.train.optimizer.0 {
+/// Whether fp16 holds the optimizer's settings with an `eps` that is not 0 there.
+fn half_with_eps(optimizer: &OptimizerConfig) -> bool {
+    let mut optimizer = optimizer.clone();
+    match &mut optimizer {
         OptimizerConfig::Adam(adam) => adam.eps = 1e-4,
         OptimizerConfig::AdamW(adam) => adam.eps = 1e-4,
         OptimizerConfig::Rmsprop(rmsprop) => rmsprop.eps = 1e-4,
-        _ => return None,
+        _ => return false,
     }
-    super::plan(config).ok()
+    optimizer.check_half().is_ok()
 }
 
 /// Whether numbers, or weights, take less memory in the first than in the second.

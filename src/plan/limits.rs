@@ -3,16 +3,11 @@
 use super::levers::{self, Lever};
 use super::{Combination, Machine, Plan, Predictor};
 use crate::choice::{Choice, NoSettings};
-use crate::config::Config;
 use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Precision};
-use crate::model::{DensenetConfig, ModelConfig, Network, ResnetBlock, ResnetConfig, ResnetForm};
+use crate::model::ModelConfig;
 
 /// Image sides that are tried are multiples of it.
 const SIDE: usize = 32;
-
-/// Depths that each model is known with, deepest first.
-const DENSENETS: [usize; 4] = [201, 169, 161, 121];
-const RESNETS: [usize; 5] = [152, 101, 50, 34, 18];
 
 /// What would fit `budget` bytes where a step taken as `way` does not.
 pub(super) fn what_would_fit(
@@ -51,29 +46,30 @@ pub(super) fn what_would_fit(
             would.push(format!("`{precision}{}`{}", written(&leanest), mark(changes)));
         }
     }
-    let smaller = |change: &dyn Fn(&mut Config)| {
-        let mut config = plan.to_config();
-        change(&mut config);
-        let plan = super::plan(config).ok()?;
-        let mut predictor = Predictor::within(&plan, machine, budget);
-        predictor.predict(way).ok().filter(|found| found.fits)
+    let would_fit = |model: &ModelConfig, size: [usize; 2]| {
+        plan.resized(model, size).is_some_and(|plan| {
+            let mut predictor = Predictor::within(&plan, machine, budget);
+            predictor.predict(way).is_ok_and(|found| found.fits)
+        })
     };
     let largest = plan.data.image.size[0].max(plan.data.image.size[1]);
     let (mut low, mut high) = (0, largest.div_ceil(SIDE));
     while high - low > 1 {
         let middle = (low + high) / 2;
-        let size = [middle * SIDE; 2];
-        match smaller(&|config| config.data.image.size = size) {
-            Some(_) => low = middle,
-            None => high = middle,
+        match would_fit(plan.model.config(), [middle * SIDE; 2]) {
+            true => low = middle,
+            false => high = middle,
         }
     }
     if low > 0 {
         would.push(format!("images of {0}×{0} (`data.image.size = [{0}, {0}]`)", low * SIDE));
     }
-    let depth = shallower(&plan.model)
+    let depth = plan
+        .model
+        .config()
+        .shallower()
         .into_iter()
-        .find(|(_, model)| smaller(&|config| config.model.network.0 = model.clone()).is_some());
+        .find(|(_, model)| would_fit(model, plan.data.image.size));
     would.extend(depth.map(|(depth, _)| format!("a depth of {depth}")));
     match would.is_empty() {
         true => "Nothing that this program can change would fit: a smaller model, or a larger \
@@ -132,39 +128,4 @@ fn written(way: &Combination) -> String {
         parts.push("offload_optimizer = true".to_owned());
     }
     parts.join(", ")
-}
-
-/// The same network with fewer layers, deepest first, and how many it then has.
-fn shallower(network: &Network) -> Vec<(usize, ModelConfig)> {
-    let layers = |blocks: &Option<Vec<usize>>| blocks.iter().flatten().sum::<usize>();
-    match network.to_config() {
-        ModelConfig::Densenet(now) => {
-            let depth = 2 * layers(&now.blocks) + 5;
-            let known = DENSENETS.into_iter().filter(|known| *known < depth);
-            let config = |depth| {
-                let DensenetConfig { dropout, norm, .. } = now;
-                DensenetConfig { depth: Some(depth), dropout, norm, ..DensenetConfig::default() }
-            };
-            known.map(|depth| (depth, ModelConfig::Densenet(config(depth)))).collect()
-        }
-        ModelConfig::Resnet(now) => {
-            let each = if now.block == Some(ResnetBlock::Basic) { 2 } else { 3 };
-            let depths: Vec<usize> = match now.form {
-                ResnetForm::Imagenet => RESNETS.to_vec(),
-                ResnetForm::Cifar => {
-                    let most = now.blocks.iter().flatten().max().copied().unwrap_or(1);
-                    (1..8).rev().map(|eighths| 3 * each * (most * eighths / 8) + 2).collect()
-                }
-            };
-            let depth = each * layers(&now.blocks) + 2;
-            let shallower = depths.into_iter().filter(|other| *other < depth && *other > 2);
-            let config = |depth| {
-                let block = now.block.filter(|_| now.form == ResnetForm::Cifar);
-                let depth = Some(depth);
-                ResnetConfig { depth, block, blocks: None, stem: None, ..now.clone() }
-            };
-            shallower.map(|depth| (depth, ModelConfig::Resnet(config(depth)))).collect()
-        }
-        ModelConfig::Sequential(_) => Vec::new(),
-    }
 }

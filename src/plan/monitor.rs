@@ -1,8 +1,8 @@
 //! A metric that is watched, and which way is better.
 
-use super::HeadPlan;
 use crate::config::{Fault, Mode};
 use crate::metric::{higher_is_better, metric_names};
+use crate::model::HeadConfig;
 
 /// A metric that is watched.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +33,7 @@ impl Monitor {
     }
 
     /// Finds `metric`, the value of `key`, among what the heads yield.
-    pub(super) fn new(key: &str, metric: &str, heads: &[HeadPlan]) -> Result<Self, Fault> {
+    pub(super) fn new(key: &str, metric: &str, heads: &[HeadConfig]) -> Result<Self, Fault> {
         let known = metrics(heads);
         let direction = higher_is_better(metric);
         match direction.filter(|_| known.iter().any(|name| name == metric)) {
@@ -67,7 +67,7 @@ impl Monitor {
 }
 
 /// Everything that may be watched.
-fn metrics(heads: &[HeadPlan]) -> Vec<String> {
+fn metrics(heads: &[HeadConfig]) -> Vec<String> {
     let mut names = vec!["val/loss".to_owned()];
     for head in heads {
         names.push(format!("val/{}/loss", head.name));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::limits::what_would_fit;
 use super::{Bytes, Combination, Machine, Plan, Prediction, Predictor};
 use crate::config::Fault;
-use crate::memory::{CheckpointingConfig, DenseLayers, MemoryConfig, OffloadConfig, Strategy};
+use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Strategy};
 use crate::ops::gpu::Kernel;
 use crate::screen::counted;
 
@@ -141,11 +141,6 @@ impl Planner {
         &self.way
     }
 
-    /// `[memory]` with everything chosen.
-    pub fn memory(&self) -> MemoryConfig {
-        self.way.memory(&self.plan.memory)
-    }
-
     /// How steps are taken, as the executor needs it.
     pub fn strategy(&self) -> &Strategy {
         &self.strategy
@@ -158,9 +153,9 @@ impl Planner {
 
     /// The hand-written kernels that steps and evaluations launch on a GPU, each once.
     pub fn kernels(&self) -> Vec<Kernel> {
-        let memory = self.memory();
-        let on = self.machine.target(memory.precision, memory.dense_layers());
-        let specs = self.plan.stages_with(&memory);
+        let Combination { precision, dense_layers, .. } = self.way;
+        let on = self.machine.target(precision, dense_layers);
+        let specs = self.plan.stages_with(precision, dense_layers);
         let mut shape = self.plan.input(self.strategy.micro_batch.min(self.plan.train.batch_size));
         let mut kernels = BTreeMap::new();
         for spec in &specs {

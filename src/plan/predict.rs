@@ -212,7 +212,7 @@ impl<'a> Predictor<'a> {
             return Rc::clone(known);
         }
         let on = self.machine.target(precision, dense_layers);
-        let costs = self.plan.costs(&way.memory(&self.plan.memory), &on, images);
+        let costs = self.plan.costs(&on, images, offload_optimizer);
         let micros = self.plan.train.batch_size.div_ceil(images).min(2);
         let trade_off = OnceCell::new();
         let known = Rc::new(Known { costs, speed: Speed::of(&on), micros, trade_off });
@@ -233,7 +233,11 @@ impl Plan {
         machine: Machine,
     ) -> Result<Simulation, PolicyFault> {
         let way = Combination::configured(memory, self.train.batch_size);
-        let strategy = Predictor::new(self, machine).strategy(&way)?;
-        Ok(self.simulate_strategy(memory, &strategy, &machine))
+        let mut predictor = Predictor::new(self, machine);
+        let strategy = predictor.strategy(&way)?;
+        let schedule = strategy.schedule(strategy.parts(self.train.batch_size).len());
+        let Known { costs: Costs { stages, surroundings, .. }, speed, .. } =
+            &*predictor.known(&way);
+        Ok(simulate(&schedule, stages, surroundings, speed))
     }
 }

@@ -87,7 +87,7 @@ fn a_budget_is_never_slower_than_equal_segments_with_the_same_peak() {
     for path in [DENSENET, RESNET] {
         let plan = planned(path, &["memory.precision=\"bf16\""]);
         let on = Machine::ASSUMED.target(plan.memory.precision, plan.memory.dense_layers());
-        let costs = plan.costs(&plan.memory, &on, plan.train.batch_size);
+        let costs = plan.costs(&on, plan.train.batch_size, plan.memory.offload_optimizer);
         let speed = Speed::of(&on);
         let ways = TradeOff::new(&costs.stages, &costs.surroundings, &speed, 1);
         let run = |tree: &crate::memory::Tree| {

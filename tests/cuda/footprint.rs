@@ -11,7 +11,7 @@ use trainer::model::{ModelConfig, Network, ResnetBlock, ResnetForm};
 use trainer::ops::gpu::Gpu;
 
 use super::resnet::resnet;
-use super::{DenseLayers, MemoryConfig, densenet, network, noise};
+use super::{DenseLayers, densenet, network, noise};
 
 /// A reproducible choice among so many.
 struct Draw(u64);
@@ -52,16 +52,10 @@ impl Allocator {
 }
 
 /// Holds each pass of each stage of `network` to its footprint.
-fn compare(network: &Network, shape: [usize; 4], memory: &MemoryConfig, device: &Device) -> usize {
-    let on = Target {
-        cuda: true,
-        cpu: Cpu::ASSUMED,
-        precision: memory.precision,
-        dense_layers: memory.dense_layers(),
-    };
+fn compare(network: &Network, shape: [usize; 4], on: &Target, device: &Device) -> usize {
     let gpu = Gpu::of(device).expect("a GPU");
     let allocator = Allocator { gpu, meter: Meter::open(device) };
-    let specs = network.stages(memory, &[]);
+    let specs = network.stages(on.precision, on.dense_layers, &[]);
     let pass = Pass::new(Purpose::Recompute, 1, 0, 0);
     let mut statistics = Statistics::new();
     let stages: Vec<_> = specs.iter().map(|spec| spec.init(device, 7)).collect();
@@ -76,9 +70,9 @@ fn compare(network: &Network, shape: [usize; 4], memory: &MemoryConfig, device: 
     let mut input = Activation::Map(images);
     let mut behind: Vec<(Footprint, Saved)> = Vec::new();
     for (spec, stage) in specs.iter().zip(&stages) {
-        let footprint = spec.footprint(&input.shape(), &on);
+        let footprint = spec.footprint(&input.shape(), on);
         let added = if footprint.output_in_input { 0 } else { footprint.output } as i64;
-        let name = format!("{shape:?} {:?} {}", memory.precision, spec.name());
+        let name = format!("{shape:?} {:?} {}", on.precision, spec.name());
         let ((output, _), taken) =
             allocator.take(|| stage.forward(input.clone(), Keep::Nothing, &pass, &mut statistics));
         assert_eq!(taken.stays, added, "{name}: the output");
@@ -106,7 +100,7 @@ fn compare(network: &Network, shape: [usize; 4], memory: &MemoryConfig, device: 
         let (found, taken) = allocator.take(|| stage.backward(saved, given, &mut gradients));
         let most =
             footprint.gradient + footprint.parameter_gradients + footprint.backward_workspace;
-        let name = format!("{shape:?} {:?} {}", memory.precision, spec.name());
+        let name = format!("{shape:?} {:?} {}", on.precision, spec.name());
         assert_eq!(taken.most, most as i64, "{name}: backward");
         gradient = found;
     }
@@ -136,17 +130,18 @@ fn every_fused_stage_takes_the_bytes_of_its_dry_run() {
                 resnet(form, block, &blocks, eight(&mut draw, 8)).into()
             }
         };
-        let memory = MemoryConfig {
+        let on = Target {
+            cuda: true,
+            cpu: Cpu::ASSUMED,
             precision: draw.of(&[
                 Precision::Fp32,
                 Precision::Tf32,
                 Precision::Bf16,
                 Precision::Fp16,
             ]),
-            dense_layers: Some(draw.of(&[DenseLayers::Keep, DenseLayers::Share])),
-            ..MemoryConfig::default()
+            dense_layers: draw.of(&[DenseLayers::Keep, DenseLayers::Share]),
         };
-        stages += compare(&network(model, shape), shape, &memory, &device);
+        stages += compare(&network(model, shape), shape, &on, &device);
     }
     println!("{stages} stages");
 }

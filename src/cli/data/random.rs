@@ -10,7 +10,6 @@ use crate::cli::overrides::Overrides;
 use crate::cli::{Failure, output, planned_for};
 use crate::config::Fault;
 use crate::data::{self, RandomFault, RandomSettings};
-use crate::model::HeadConfig;
 
 /// Writes random images and targets into the arrays that a configuration names
 ///
@@ -42,9 +41,8 @@ pub fn execute(random: &Random) -> Result<(), Failure> {
         let fault = |RandomFault { key, message, help }| Fault::new(key, message).help(help);
         data::check_random(&plan.data).map(drop).map_err(fault)
     })?;
-    let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
     let settings = RandomSettings { samples: samples.get(), seed: *seed };
-    let written = data::write_random(&plan.data, &heads, settings).map_err(failure)?;
+    let written = data::write_random(&plan.data, &plan.heads, settings).map_err(failure)?;
     let name = |file: &PathBuf| file.display().to_string();
     let files: Vec<String> = written.iter().map(name).collect();
     output::print(&format!("{samples} random samples in {}", files.join(", ")))

@@ -116,6 +116,25 @@ impl ResnetConfig {
         Ok(ResnetArchitecture { form: self.form, block, blocks, stem, norm: self.norm })
     }
 
+    /// The same with fewer layers, deepest first, and how many it then has; its block and blocks are
+    /// given.
+    pub(super) fn shallower(&self) -> impl Iterator<Item = (usize, Self)> + '_ {
+        let each = if self.block == Some(ResnetBlock::Basic) { 2 } else { 3 };
+        let own = each * self.blocks.iter().flatten().sum::<usize>() + 2;
+        let depths: Vec<usize> = match self.form {
+            ResnetForm::Imagenet => PUBLISHED.iter().rev().map(|(depth, ..)| *depth).collect(),
+            ResnetForm::Cifar => {
+                let most = self.blocks.iter().flatten().max().copied().unwrap_or(1);
+                (1..8).rev().map(|eighths| 3 * each * (most * eighths / 8) + 2).collect()
+            }
+        };
+        let config = |depth| {
+            let block = self.block.filter(|_| self.form == ResnetForm::Cifar);
+            (depth, Self { depth: Some(depth), block, blocks: None, stem: None, ..self.clone() })
+        };
+        depths.into_iter().filter(move |depth| (3..own).contains(depth)).map(config)
+    }
+
     fn published(&self, depth: usize) -> Result<(ResnetBlock, Vec<usize>), ArchitectureFault> {
         let Some((_, block, blocks)) = PUBLISHED.iter().find(|(known, ..)| *known == depth) else {
             return Err(fault(
