@@ -49,6 +49,7 @@ pub mod train;
 
 pub mod choice;
 mod contain;
+pub mod fault;
 pub mod paths;
 pub mod random;
 pub mod screen;

@@ -25,7 +25,7 @@ pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_dev
 pub(crate) use differences::differences;
 pub use drawing::Drawing;
 pub use error::BuildError;
-pub use here::{NotHere, check_here};
+pub use here::check_here;
 pub use inference::open_inference;
 pub use machine::machine_here;
 pub use open_data::{data_warnings, open_data};

@@ -54,7 +54,7 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
     bench.parent.watch()?;
     let mut set = bench.overrides.set.clone();
     set.extend(bench.init.as_deref().map(overrides::init));
-    let (plan, source) = super::located_for(&bench.config, &set, super::is_here)?;
+    let (plan, source) = super::located_for(&bench.config, &set, build::check_here)?;
     let steps = match bench.data {
         true => build::Bench::on_data(&plan),
         false => build::Bench::new(&plan),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::batch::BadImage;
-use super::layout::Fault;
+use crate::fault::Fault;
 use crate::paths::looked_in;
 use crate::screen::counted;
 
@@ -285,7 +285,7 @@ pub enum DataError {
     },
     /// Labels that the tables do not have, found when their headers were read, or what planning should
     /// have refused.
-    #[error("{} (`{}`)", .0.message, .0.place)]
+    #[error("{} (`{}`)", .0.message, .0.key)]
     Labels(Fault),
     /// Settings that planning should have refused.
     #[error("{0}")]

@@ -2,9 +2,10 @@
 
 use super::layers::{LayerStageSpec, Op, Size, StageLayers, each_layer};
 use super::{
-    ArchitectureFault, DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig,
-    SequentialConfig, fuse, heads_stage,
+    DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig, SequentialConfig, fuse,
+    heads_stage,
 };
+use crate::fault::Fault;
 use crate::memory::{DenseLayers, Precision, StageSpec};
 
 /// The network below the heads: stages of layers, with every size given.
@@ -47,23 +48,21 @@ impl ModelConfig {
     /// # Errors
     ///
     /// A key that is missing, wrong or contradicts another, or an image of which nothing is left.
-    pub fn resolve(&self, image: [usize; 3]) -> Result<Network, ArchitectureFault> {
+    pub fn resolve(&self, image: [usize; 3]) -> Result<Network, Fault> {
+        let below = |fault: Fault| fault.below(&format!("model.{}", self.name()));
         let (config, stages) = match self {
             Self::Densenet(config) => {
-                let architecture = config.resolve()?;
+                let architecture = config.resolve().map_err(below)?;
                 architecture.check_image(image)?;
                 (Self::Densenet(architecture.to_config()), architecture.layers(image))
             }
             Self::Resnet(config) => {
-                let architecture = config.resolve()?;
+                let architecture = config.resolve().map_err(below)?;
                 (Self::Resnet(architecture.to_config()), architecture.layers(image))
             }
-            Self::Sequential(config) => (self.clone(), Ok(config.resolve(image)?)),
+            Self::Sequential(config) => (self.clone(), config.resolve(image)),
         };
-        let stages = stages.map_err(|misfit| {
-            let key = misfit.key;
-            ArchitectureFault { key, message: misfit.message, help: misfit.help, side: None }
-        })?;
+        let stages = stages.map_err(below)?;
         Ok(Network { config, stages })
     }
 

@@ -35,8 +35,9 @@ pub use predict::{Prediction, Predictor};
 
 use crate::choice::Choice;
 pub use crate::config::Mode;
-use crate::config::{Config, Fault, RunConfig};
-use crate::data::{DEFAULT_FRACTION, DataConfig};
+use crate::config::{Config, RunConfig};
+use crate::data::{DEFAULT_FRACTION, DataConfig, check_labels};
+use crate::fault::Fault;
 use crate::memory::{DenseLayers, MemoryConfig, Precision, StageSpec};
 use crate::model::{HeadConfig, ModelConfig, Network, Norm};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
@@ -194,7 +195,7 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     let model = checks::network(&config.model.network, &config.data.image)?;
     checks::direct_heads(&model, &config.heads)?;
     checks::losses(&config.heads)?;
-    checks::data_labels(&config.data, &config.heads)?;
+    check_labels(&config.data, &config.heads)?;
     let named = |head: &HeadConfig| HeadConfig { loss: Some(Choice(head.loss())), ..head.clone() };
     let heads: Vec<HeadConfig> = config.heads.iter().map(named).collect();
     let train = train(&config, &heads)?;

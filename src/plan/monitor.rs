@@ -1,6 +1,7 @@
 //! A metric that is watched, and which way is better.
 
-use crate::config::{Fault, Mode};
+use crate::config::Mode;
+use crate::fault::{Fault, fault};
 use crate::metric::{higher_is_better, metric_names};
 use crate::model::HeadConfig;
 
@@ -41,8 +42,10 @@ impl Monitor {
                 let mode = if higher { Mode::Max } else { Mode::Min };
                 Ok(Self { metric: metric.to_owned(), mode })
             }
-            None => Err(Fault::new(key, format!("no head yields the metric {metric:?}"))
-                .help(advice(metric, &known))),
+            None => {
+                let message = format!("no head yields the metric {metric:?}");
+                Err(fault(key, message, advice(metric, &known)))
+            }
         }
     }
 
@@ -60,9 +63,8 @@ impl Monitor {
             "`mode = \"{wrong}\"` contradicts the metric: of {:?} {better} is better",
             self.metric
         );
-        Err(Fault::new("train.early_stopping.mode", message)
-            .help(format!("write `mode = \"{right}\"` or leave it out"))
-            .also("train.early_stopping.metric"))
+        let help = format!("write `mode = \"{right}\"` or leave it out");
+        Err(fault("train.early_stopping.mode", message, help).also("train.early_stopping.metric"))
     }
 }
 

@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::{Combination, Machine, Plan, Planner, Prediction, Predictor, advice};
-use crate::memory::{CheckpointingConfig, DenseLayers, Footprint, PolicyFault, Precision};
+use crate::fault::Fault;
+use crate::memory::{CheckpointingConfig, DenseLayers, Footprint, Precision};
 
 /// A plan as it is predicted; the names of the fields are those that others' scripts read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -130,7 +131,7 @@ impl Outlook {
     /// # Errors
     ///
     /// A policy that does not fit the chain.
-    pub fn new(plan: &Plan, machine: &Machine) -> Result<Self, PolicyFault> {
+    pub fn new(plan: &Plan, machine: &Machine) -> Result<Self, Fault> {
         let mut predictor = Predictor::new(plan, *machine);
         let budget = predictor.budget();
         let configured = Combination::configured(&plan.memory, plan.train.batch_size);
@@ -183,7 +184,7 @@ fn predict_all(
     plan: &Plan,
     machine: &Machine,
     ways: &[Combination],
-) -> Result<Vec<Prediction>, PolicyFault> {
+) -> Result<Vec<Prediction>, Fault> {
     let alike = |a: &Combination, b: &Combination| {
         a.precision == b.precision && a.dense_layers == b.dense_layers
     };

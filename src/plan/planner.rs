@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limits::what_would_fit;
 use super::{Bytes, Combination, Machine, Plan, Prediction, Predictor};
-use crate::config::Fault;
+use crate::fault::{Fault, fault};
 use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Strategy};
 use crate::ops::gpu::Kernel;
 use crate::screen::counted;
@@ -57,7 +57,7 @@ impl NothingFits {
 
     /// The same as a fault of the budget, where the user wrote one.
     pub fn fault(&self) -> Option<Fault> {
-        self.written.then(|| Fault::new("memory.budget", self.told()).help(&self.advice))
+        self.written.then(|| fault("memory.budget", self.told(), &self.advice))
     }
 }
 

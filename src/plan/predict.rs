@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::{Combination, Costs, Machine, Plan};
+use crate::fault::Fault;
 use crate::memory::{
-    CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, OffloadConfig, PolicyFault,
-    Precision, Schedule, Simulation, Speed, Strategy, TradeOff, Tree, simulate,
+    CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, OffloadConfig, Precision, Schedule,
+    Simulation, Speed, Strategy, TradeOff, Tree, simulate,
 };
 
 /// What a way to take a step comes to.
@@ -140,7 +141,7 @@ impl<'a> Predictor<'a> {
     /// # Errors
     ///
     /// A policy that does not fit the chain.
-    pub fn predict(&mut self, way: &Combination) -> Result<Prediction, PolicyFault> {
+    pub fn predict(&mut self, way: &Combination) -> Result<Prediction, Fault> {
         let tree = self.tree(way)?;
         let known = self.known(way);
         let Costs { stages, optimizer_seconds, .. } = &known.costs;
@@ -179,7 +180,7 @@ impl<'a> Predictor<'a> {
     /// # Errors
     ///
     /// A policy that does not fit the chain.
-    pub fn strategy(&mut self, way: &Combination) -> Result<Strategy, PolicyFault> {
+    pub fn strategy(&mut self, way: &Combination) -> Result<Strategy, Fault> {
         let fewest = if self.plan.normalises(1) { 1 } else { way.micro_batch.min(2) };
         Ok(Strategy {
             fewest,
@@ -190,7 +191,7 @@ impl<'a> Predictor<'a> {
         })
     }
 
-    fn tree(&mut self, way: &Combination) -> Result<Tree, PolicyFault> {
+    fn tree(&mut self, way: &Combination) -> Result<Tree, Fault> {
         let (budget, known) = (self.budget, self.known(way));
         let names: Vec<&str> = known.costs.names.iter().map(String::as_str).collect();
         // The memory of the CPU is the host's.
@@ -227,11 +228,7 @@ impl Plan {
     /// # Errors
     ///
     /// A policy that does not fit the chain.
-    pub fn simulate(
-        &self,
-        memory: &MemoryConfig,
-        machine: Machine,
-    ) -> Result<Simulation, PolicyFault> {
+    pub fn simulate(&self, memory: &MemoryConfig, machine: Machine) -> Result<Simulation, Fault> {
         let way = Combination::configured(memory, self.train.batch_size);
         let mut predictor = Predictor::new(self, machine);
         let strategy = predictor.strategy(&way)?;

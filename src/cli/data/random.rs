@@ -8,8 +8,7 @@ use clap::Args;
 use super::failure;
 use crate::cli::overrides::Overrides;
 use crate::cli::{Failure, output, planned_for};
-use crate::config::Fault;
-use crate::data::{self, RandomFault, RandomSettings};
+use crate::data::{self, RandomSettings};
 
 /// Writes random images and targets into the arrays that a configuration names
 ///
@@ -37,10 +36,8 @@ pub struct Random {
 /// Writes the arrays.
 pub fn execute(random: &Random) -> Result<(), Failure> {
     let Random { config, overrides, samples, seed } = random;
-    let plan = planned_for(config, &overrides.set, |plan| {
-        let fault = |RandomFault { key, message, help }| Fault::new(key, message).help(help);
-        data::check_random(&plan.data).map(drop).map_err(fault)
-    })?;
+    let plan =
+        planned_for(config, &overrides.set, |plan| data::check_random(&plan.data).map(drop))?;
     let settings = RandomSettings { samples: samples.get(), seed: *seed };
     let written = data::write_random(&plan.data, &plan.heads, settings).map_err(failure)?;
     let name = |file: &PathBuf| file.display().to_string();

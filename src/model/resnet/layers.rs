@@ -1,7 +1,8 @@
 //! ResNet as layers, one stage for each residual block, with torchvision's names.
 
 use super::{EXPANSION, ResnetArchitecture, ResnetBlock, ResnetForm};
-use crate::model::layers::{Init, Join, Layer, Misfit, Op, Row, Size, StageLayers};
+use crate::fault::Fault;
+use crate::model::layers::{Init, Join, Layer, Op, Row, Size, StageLayers};
 use crate::ops::Window;
 
 impl ResnetArchitecture {
@@ -11,7 +12,7 @@ impl ResnetArchitecture {
     /// # Errors
     ///
     /// None for images of a pixel or more: all windows are padded.
-    pub fn layers(&self, image: [usize; 3]) -> Result<Vec<StageLayers>, Misfit> {
+    pub fn layers(&self, image: [usize; 3]) -> Result<Vec<StageLayers>, Fault> {
         let mut stages = vec![self.stem(image)?];
         for (group, &blocks) in self.blocks.iter().enumerate() {
             for index in 0..blocks {
@@ -29,7 +30,7 @@ impl ResnetArchitecture {
 
     /// For ImageNet a 7×7 convolution with stride 2, norm, ReLU and 3×3 max-pooling with stride 2; for
     /// CIFAR a 3×3 convolution, norm and ReLU.
-    fn stem(&self, image: [usize; 3]) -> Result<StageLayers, Misfit> {
+    fn stem(&self, image: [usize; 3]) -> Result<StageLayers, Fault> {
         let imagenet = self.form == ResnetForm::Imagenet;
         let window = match imagenet {
             true => Window { kernel: 7, stride: 2, padding: 3 },
@@ -52,7 +53,7 @@ impl ResnetArchitecture {
         width: usize,
         stride: usize,
         input: Size,
-    ) -> Result<StageLayers, Misfit> {
+    ) -> Result<StageLayers, Fault> {
         let prefix = format!("{name}.");
         let channels = input.channels();
         let window = |kernel: usize, stride| Window { kernel, stride, padding: kernel / 2 };
@@ -89,7 +90,7 @@ impl ResnetArchitecture {
         output: usize,
         stride: usize,
         input: Size,
-    ) -> Result<Vec<Layer>, Misfit> {
+    ) -> Result<Vec<Layer>, Fault> {
         let channels = input.channels();
         let window = Window { stride, ..Window::PIXEL };
         let mut shortcut = Row::new(prefix, input);
@@ -115,7 +116,7 @@ impl ResnetArchitecture {
         number: usize,
         channels: [usize; 2],
         window: Window,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), Fault> {
         row.push(format!("conv{number}"), convolution(channels, window))?;
         row.push(format!("bn{number}"), self.norm.op(row.output()))
     }

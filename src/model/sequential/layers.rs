@@ -1,8 +1,8 @@
 //! The layers of a list, each checked against what it is run on.
 
 use super::unroll::{Inside, Unrolled, unroll};
-use super::{BranchesConfig, ConvConfig, LayerConfig, PoolConfig, fault};
-use crate::model::ArchitectureFault;
+use super::{BranchesConfig, ConvConfig, LayerConfig, PoolConfig};
+use crate::fault::{Fault, fault};
 use crate::model::layers::{Init, Layer, Op, Row, Size};
 use crate::ops::Window;
 
@@ -15,19 +15,11 @@ const WIDEST: usize = 1 << 20;
 /// # Errors
 ///
 /// The first layer that does not fit what it is run on.
-pub(super) fn layers(
-    layers: &[Unrolled],
-    input: Size,
-    prefix: &str,
-) -> Result<Vec<Layer>, ArchitectureFault> {
+pub(super) fn layers(layers: &[Unrolled], input: Size, prefix: &str) -> Result<Vec<Layer>, Fault> {
     let mut row = Row::new(prefix, input);
     for (place, Unrolled { key, layer, .. }) in layers.iter().enumerate() {
         let op = op(layer, row.output(), key, &format!("{prefix}{place}"))?;
-        let pushed = row.push(place.to_string(), op);
-        pushed.map_err(|misfit| {
-            let dot = if misfit.key.is_empty() { "" } else { "." };
-            fault(format!("{key}{dot}{}", misfit.key), misfit.message, misfit.help)
-        })?;
+        row.push(place.to_string(), op).map_err(|fault| fault.below(key))?;
     }
     let mut layers = row.layers();
     // In a trace a number alone says little.
@@ -36,7 +28,7 @@ pub(super) fn layers(
 }
 
 /// What a layer called `name` does to an input of this size.
-fn op(layer: &LayerConfig, input: &Size, key: &str, name: &str) -> Result<Op, ArchitectureFault> {
+fn op(layer: &LayerConfig, input: &Size, key: &str, name: &str) -> Result<Op, Fault> {
     Ok(match layer {
         LayerConfig::Conv(config) => convolution(config, input.channels(), key)?,
         LayerConfig::Linear(config) => {
@@ -65,12 +57,7 @@ fn op(layer: &LayerConfig, input: &Size, key: &str, name: &str) -> Result<Op, Ar
     })
 }
 
-fn branches(
-    config: &BranchesConfig,
-    input: &Size,
-    key: &str,
-    name: &str,
-) -> Result<Op, ArchitectureFault> {
+fn branches(config: &BranchesConfig, input: &Size, key: &str, name: &str) -> Result<Op, Fault> {
     if config.of.len() < 2 {
         let message = format!("`of` has {} branches", config.of.len());
         let help = "write two lists of layers or more; `[]` hands on the input as it is";
@@ -84,7 +71,7 @@ fn branches(
     Ok(Op::Branches(config.join, rows))
 }
 
-fn within(number: usize, key: &str, name: &str) -> Result<(), ArchitectureFault> {
+fn within(number: usize, key: &str, name: &str) -> Result<(), Fault> {
     if (1..=WIDEST).contains(&number) {
         return Ok(());
     }
@@ -92,7 +79,7 @@ fn within(number: usize, key: &str, name: &str) -> Result<(), ArchitectureFault>
     Err(fault(format!("{key}.{name}"), format!("`{name}` is {number}"), help))
 }
 
-fn convolution(config: &ConvConfig, input: usize, key: &str) -> Result<Op, ArchitectureFault> {
+fn convolution(config: &ConvConfig, input: usize, key: &str) -> Result<Op, Fault> {
     let &ConvConfig { channels, kernel, stride, padding, bias } = config;
     within(channels, key, "channels")?;
     within(kernel, key, "kernel")?;
@@ -106,7 +93,7 @@ fn convolution(config: &ConvConfig, input: usize, key: &str) -> Result<Op, Archi
     Ok(Op::Conv { channels: [input, channels], window, bias, init: Init::Uniform })
 }
 
-fn pooling(config: &PoolConfig, key: &str) -> Result<Window, ArchitectureFault> {
+fn pooling(config: &PoolConfig, key: &str) -> Result<Window, Fault> {
     let &PoolConfig { kernel, padding, .. } = config;
     let stride = config.stride.unwrap_or(kernel);
     within(kernel, key, "kernel")?;
