@@ -2,7 +2,8 @@
 
 use super::levers::{self, Pulled};
 use super::reasons::{Before, Peak};
-use super::{Bytes, Combination, Machine, Plan, Predictor};
+use super::{Combination, Machine, Plan, Predictor};
+use crate::screen::Bytes;
 
 /// Shares of the peak above which a lever helps, and below which it does nothing.
 const HELPS: f64 = 0.05;

@@ -1,7 +1,7 @@
 //! What a plan is to run on, as far as predicting it needs to know.
 
-use super::Bytes;
 use crate::memory::{Budget, Cpu, DenseLayers, Precision, Target};
+use crate::screen::Bytes;
 
 /// A device that may not be there yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

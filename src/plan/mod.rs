@@ -3,7 +3,6 @@
 //! Pure: opens no device and no file. Nothing after this reads a [`Config`].
 
 mod advice;
-mod bytes;
 mod checks;
 mod combination;
 mod costs;
@@ -23,7 +22,6 @@ mod tests;
 
 use std::path::PathBuf;
 
-pub use bytes::Bytes;
 pub use combination::Combination;
 pub use costs::Costs;
 pub use device::DevicePlan;

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::limits::what_would_fit;
-use super::{Bytes, Combination, Machine, Plan, Prediction, Predictor};
+use super::{Combination, Machine, Plan, Prediction, Predictor};
 use crate::fault::{Fault, fault};
 use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Strategy};
 use crate::ops::gpu::Kernel;
-use crate::screen::counted;
+use crate::screen::{Bytes, counted};
 
 /// How the steps of a run are taken: what a saved state remembers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,8 +1,9 @@
 //! Why a setting does not lower the peak of a step.
 
 use super::levers::{Lever, Pulled};
-use super::{Bytes, Combination, Machine, Plan};
+use super::{Combination, Machine, Plan};
 use crate::memory::Precision;
+use crate::screen::Bytes;
 
 /// Shares of the peak below which there is little to be freed.
 const LITTLE: f64 = 0.05;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Chart, Curve};
 use crate::memory::measure::{Mark, MemoryUse, PeakKind, Timeline};
-use crate::screen::counted;
+use crate::screen::{Bytes, counted};
 
 /// A training step under one strategy, with its memory after every event.
 #[derive(Debug, Clone)]
@@ -79,7 +79,7 @@ impl StepTrace {
             Some(PeakKind::Launches) => "over every kernel's launch",
             Some(PeakKind::Sampled) | None => "over the events below",
         };
-        format!("{:.1} MiB, {over}", peak as f64 / f64::from(1 << 20))
+        format!("{:.1} MiB, {over}", Bytes(peak).mebibytes())
     }
 
     /// For machines; bytes and seconds.
@@ -134,7 +134,7 @@ impl StepTrace {
     fn reached(&self) -> String {
         let marks = &self.timeline.marks;
         let peak = self.memory.peak.max(marks.iter().filter_map(|mark| mark.live).max());
-        let peak = peak.map(|bytes| format!("peak {:.0} MiB", bytes as f64 / f64::from(1 << 20)));
+        let peak = peak.map(|bytes| format!("peak {:.0} MiB", Bytes(bytes).mebibytes()));
         let time = marks.last().map(|mark| format!("{:.0} ms", mark.seconds * 1e3));
         let end = match &self.failure {
             Some(StepFailure { out_of_memory: true, .. }) => Some("out of memory".to_owned()),

@@ -13,6 +13,7 @@ use crate::cli::{Failure, output, planned};
 use crate::data::{
     BadImage, Cache, CacheConfig, DiskCacheConfig, Loader, LoaderConfig, OnBadImage,
 };
+use crate::screen::Bytes;
 
 /// Decodes and resizes a configuration's images into its disk cache, ahead of a run
 ///
@@ -77,7 +78,7 @@ pub fn execute(fill: &Fill) -> Result<(), Failure> {
         folder.display(),
         before.kept,
         after.kept - before.kept,
-        after.bytes as f64 / f64::from(1 << 20)
+        Bytes(after.bytes).mebibytes()
     );
     bad.iter().for_each(|image| text += &format!("not cached: {image}\n"));
     output::print(&text)

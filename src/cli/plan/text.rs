@@ -1,7 +1,7 @@
 //! A plan for a person to read.
 
-use crate::plan::{Bytes, Outlook, StageOutlook, StrategyOutlook};
-use crate::screen::{Column, Frame, Table, counted, wrapped};
+use crate::plan::{Outlook, StageOutlook, StrategyOutlook};
+use crate::screen::{Bytes, Column, Frame, Table, counted, wrapped};
 
 /// Stages beyond so many are shown as runs of equal ones, or not at all.
 const MOST_STAGES: usize = 24;
