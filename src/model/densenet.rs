@@ -33,11 +33,11 @@ impl DensenetArchitecture {
     /// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2.
     fn stem(&self, image: [usize; 3]) -> Result<StageLayers, Fault> {
         let mut stem = Row::new("features.", Size::Map(image));
-        let window = Window { kernel: 7, stride: 2, padding: 3 };
+        let window = Window::same(7, 2);
         stem.push("conv0", convolution([image[0], self.stem], window))?;
         stem.push("norm0", self.norm.op(stem.output()))?;
         stem.push("relu0", Op::Relu)?;
-        stem.push("pool0", Op::MaxPool(Window { kernel: 3, stride: 2, padding: 1 }))?;
+        stem.push("pool0", Op::MaxPool(Window::same(3, 2)))?;
         Ok(stem.stage("stem", true))
     }
 
@@ -57,7 +57,7 @@ impl DensenetArchitecture {
     /// Norm, ReLU, 1×1 convolution to the bottleneck, norm, ReLU, 3×3 convolution.
     fn dense_layer(&self, prefix: String, input: Size) -> Result<Row, Fault> {
         let (width, bottleneck) = (input.channels(), self.bottleneck * self.growth);
-        let spatial = Window { kernel: 3, stride: 1, padding: 1 };
+        let spatial = Window::same(3, 1);
         let mut layer = Row::new(prefix, input);
         layer.push("norm1", self.norm.op(layer.output()))?;
         layer.push("relu1", Op::Relu)?;
@@ -80,7 +80,7 @@ impl DensenetArchitecture {
         transition.push("norm", self.norm.op(transition.output()))?;
         transition.push("relu", Op::Relu)?;
         transition.push("conv", convolution([width, reduced], Window::PIXEL))?;
-        transition.push("pool", Op::AvgPool(Window { kernel: 2, stride: 2, padding: 0 }))?;
+        transition.push("pool", Op::AvgPool(Window::HALF))?;
         Ok(transition.stage(name, false))
     }
 }

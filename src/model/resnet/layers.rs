@@ -32,15 +32,12 @@ impl ResnetArchitecture {
     /// CIFAR a 3×3 convolution, norm and ReLU.
     fn stem(&self, image: [usize; 3]) -> Result<StageLayers, Fault> {
         let imagenet = self.form == ResnetForm::Imagenet;
-        let window = match imagenet {
-            true => Window { kernel: 7, stride: 2, padding: 3 },
-            false => Window { kernel: 3, stride: 1, padding: 1 },
-        };
+        let window = if imagenet { Window::same(7, 2) } else { Window::same(3, 1) };
         let mut stem = Row::new("", Size::Map(image));
         self.convolve(&mut stem, 1, [image[0], self.stem], window)?;
         stem.push("relu", Op::Relu)?;
         if imagenet {
-            stem.push("maxpool", Op::MaxPool(Window { kernel: 3, stride: 2, padding: 1 }))?;
+            stem.push("maxpool", Op::MaxPool(Window::same(3, 2)))?;
         }
         Ok(stem.stage("stem", true))
     }
@@ -56,16 +53,15 @@ impl ResnetArchitecture {
     ) -> Result<StageLayers, Fault> {
         let prefix = format!("{name}.");
         let channels = input.channels();
-        let window = |kernel: usize, stride| Window { kernel, stride, padding: kernel / 2 };
         // A bottleneck strides in its 3×3 convolution, as torchvision has it; in the paper in the first.
         let convolutions = match self.block {
             ResnetBlock::Basic => {
-                vec![([channels, width], window(3, stride)), ([width; 2], window(3, 1))]
+                vec![([channels, width], Window::same(3, stride)), ([width; 2], Window::same(3, 1))]
             }
             ResnetBlock::Bottleneck => vec![
-                ([channels, width], window(1, 1)),
-                ([width; 2], window(3, stride)),
-                ([width, EXPANSION * width], window(1, 1)),
+                ([channels, width], Window::same(1, 1)),
+                ([width; 2], Window::same(3, stride)),
+                ([width, EXPANSION * width], Window::same(1, 1)),
             ],
         };
         let mut path = Row::new(&prefix, input.clone());
@@ -92,7 +88,7 @@ impl ResnetArchitecture {
         input: Size,
     ) -> Result<Vec<Layer>, Fault> {
         let channels = input.channels();
-        let window = Window { stride, ..Window::PIXEL };
+        let window = Window::same(1, stride);
         let mut shortcut = Row::new(prefix, input);
         let changes = stride > 1 || channels != output;
         if changes && self.form == ResnetForm::Imagenet {
