@@ -16,7 +16,7 @@ use crate::memory::split_tensors;
 use crate::model::weights::{self, Initial, NamedTensor};
 use crate::model::{HeadConfig, Task};
 use crate::optim::Schedule;
-use crate::plan::{Plan, Planner, Prediction};
+use crate::plan::{Plan, Planner, StepEstimate};
 use crate::run::{RunError, Trainer};
 use crate::train::{HeadLoss, Images, TrainError};
 
@@ -239,14 +239,14 @@ impl Bench {
     }
 
     /// What was predicted for a step of `plan`, whose this is.
-    pub fn prediction(&self, plan: &Plan) -> Prediction {
-        let mut prediction = self.trainer.planner.prediction().clone();
+    pub fn estimate(&self, plan: &Plan) -> StepEstimate {
+        let mut estimate = self.trainer.planner.estimate().clone();
         if matches!(self.batches, Batches::Kept { .. })
             && super::is_gpu(self.trainer.replica.inference.device())
         {
-            prediction.peak += plan.batch_on_gpu();
+            estimate.peak += plan.batch_on_gpu();
         }
-        prediction
+        estimate
     }
 
     /// What memory the steps so far have left in use, with the exact peak of a further one, which is on

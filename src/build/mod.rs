@@ -199,8 +199,8 @@ fn schedule(plan: &Plan, steps_per_epoch: usize) -> Schedule {
 
 /// The plan's model, to run as `planner` has it.
 fn chain(plan: &Plan, planner: &Planner, device: &Device) -> Chain {
-    let way = planner.way();
-    Chain::init(&plan.stages_with(way.precision, way.dense_layers), device, plan.run.seed)
+    let settings = planner.settings();
+    Chain::init(&plan.stages_with(settings.precision, settings.dense_layers), device, plan.run.seed)
 }
 
 fn trainer(
@@ -216,12 +216,12 @@ fn trainer(
     let losses = losses
         .map(|(index, head)| head.loss().init(head.task, head.labels.len(), &counts(index)))
         .collect();
-    let store = Store::open(&planner.way().offload.0)?;
+    let store = Store::open(&planner.settings().offload.0)?;
     let trained: Vec<_> = inference.chain.packs().into_iter().filter(|pack| pack.trained).collect();
     let sizes = trained.iter().map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));
     let optimizer = plan.train.optimizer.init(sizes);
     let host = OffloadConfig::Host(NoSettings {});
-    let optimizer = match planner.way().offload_optimizer {
+    let optimizer = match planner.settings().offload_optimizer {
         true => optimizer.wait_in(Store::open(&host)?),
         false => optimizer,
     };

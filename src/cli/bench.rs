@@ -85,7 +85,7 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
     let (seconds, images) = median(measured);
     let batch = plan.train.batch_size;
     let memory = steps.memory();
-    let prediction = steps.prediction(&plan);
+    let estimate = steps.estimate(&plan);
     let report = serde_json::json!({
         "case": format!(
             "{}-b{batch}-s{}-{}-train", plan.run.name, plan.data.image.size[0],
@@ -99,8 +99,8 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
             "live": memory.live,
             "peak": memory.peak,
             "peak_kind": memory.peak_kind,
-            "predicted_peak": prediction.peak,
-            "recomputed_percent": prediction.recompute_percent,
+            "predicted_peak": estimate.peak,
+            "recomputed_percent": estimate.recompute_percent,
             "reserved": memory.reserved,
             "smi": memory.smi,
         },

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{Combination, DevicePlan, Plan};
+use super::{DevicePlan, MemorySettings, Plan};
 use crate::config::Config;
 use crate::data::{ImageConfig, check_augment, check_layouts, check_normalize};
 use crate::fault::{Fault, fault, require};
@@ -294,8 +294,8 @@ fn budget(config: &Config) -> Result<(), Fault> {
 
 /// What BatchNorm normalises over: as PyTorch has it, more than one number of each channel.
 pub(super) fn normalised(plan: &Plan) -> Result<(), Fault> {
-    let Combination { micro_batch, .. } =
-        Combination::configured(&plan.memory, plan.train.batch_size);
+    let MemorySettings { micro_batch, .. } =
+        MemorySettings::configured(&plan.memory, plan.train.batch_size);
     let (batch, least) = (plan.train.batch_size, plan.least_part(micro_batch));
     if plan.normalises(micro_batch) {
         return Ok(());

@@ -22,8 +22,15 @@ pub struct Costs {
     pub optimizer_seconds: f64,
     /// Bytes of the largest tensor.
     pub largest_tensor: u64,
-    /// Of which stages what they keep can be moved off the device.
+    /// Whether what each stage keeps can be moved off the device.
     pub moves_saved: Vec<bool>,
+}
+
+impl Costs {
+    /// Bytes of the weights' gradients.
+    pub fn gradients(&self) -> u64 {
+        self.stages.iter().map(|stage| stage.parameter_gradients).sum()
+    }
 }
 
 /// Bytes of a number of an image, or of an output.
@@ -35,14 +42,14 @@ fn weight_bytes(precision: Precision) -> u64 {
 }
 
 impl Plan {
-    /// The shape of so many images.
+    /// The shape of this many images.
     pub fn input(&self, images: usize) -> ActivationShape {
         let [height, width] = self.data.image.size;
         ActivationShape::Map([images, self.data.image.channels, height, width])
     }
 
-    /// What its stages cost on `on`, for `images` images at once, where the optimizer's state waits in
-    /// host memory if `offload_optimizer`.
+    /// The costs of the stages on `on`, for `images` images at once. With `offload_optimizer` the
+    /// optimizer's state waits in host memory.
     pub fn costs(&self, on: &Target, images: usize, offload_optimizer: bool) -> Costs {
         let specs = self.stages_with(on.precision, on.dense_layers);
         let mut shape = self.input(images);
@@ -135,7 +142,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::plan::{Combination, Machine, Predictor};
+    use crate::plan::{Estimator, Machine, MemorySettings};
 
     const ANY_SIZE: u64 = u64::MAX;
     const GPU: Machine = Machine { memory: ANY_SIZE, ..Machine::ASSUMED };
@@ -190,11 +197,11 @@ mod tests {
             let images = plan.train.batch_size;
             let [height, width] = plan.data.image.size;
             let conv1 = (4 * images * 64 * height.div_ceil(2) * width.div_ceil(2)) as u64;
-            let way = Combination::configured(&plan.memory, images);
+            let settings = MemorySettings::configured(&plan.memory, images);
             let fits = |memory| {
                 let machine = Machine { memory, ..GPU };
-                let mut predictor = Predictor::within(&plan, machine, u64::MAX);
-                predictor.predict(&way).expect("a right policy").fits
+                let mut estimator = Estimator::within(&plan, machine, u64::MAX);
+                estimator.estimate(&settings).expect("a right policy").fits
             };
             let target = on.target(plan.memory.precision, plan.memory.dense_layers());
             let largest = plan.costs(&target, images, false).largest_tensor;

@@ -4,16 +4,16 @@
 
 mod advice;
 mod checks;
-mod combination;
+mod settings;
 mod costs;
 mod device;
-mod levers;
+mod changes;
 mod limits;
 mod machine;
 mod monitor;
-mod outlook;
+mod summary;
 mod planner;
-mod predict;
+mod estimate;
 mod reasons;
 mod saved;
 mod warnings;
@@ -22,14 +22,14 @@ mod tests;
 
 use std::path::PathBuf;
 
-pub use combination::Combination;
 pub use costs::Costs;
 pub use device::DevicePlan;
+pub use estimate::{Estimator, StepEstimate};
 pub use machine::Machine;
 pub use monitor::Monitor;
-pub use outlook::{Outlook, StageOutlook, StrategyOutlook};
 pub use planner::{Chosen, NothingFits, Planner};
-pub use predict::{Prediction, Predictor};
+pub use settings::MemorySettings;
+pub use summary::{PlanSummary, StageSummary, StrategySummary};
 
 use crate::choice::Choice;
 pub use crate::config::Mode;
@@ -159,7 +159,7 @@ impl Plan {
         self.model.norm() == Norm::Batch
     }
 
-    /// About the bytes of a saved state: weights, their average and what the optimizer keeps.
+    /// The approximate bytes of a saved state: weights, their average and what the optimizer keeps.
     pub fn state_bytes(&self) -> u64 {
         let numbers: usize = self.stages().iter().map(|stage| stage.parameter_count()).sum();
         let copies = 1 + usize::from(self.train.ema.is_some()) + self.train.optimizer.kept();

@@ -300,7 +300,7 @@ impl Run {
             seconds: self.state.epoch_seconds,
             images_per_second: speed,
             memory: Memory {
-                predicted_peak: Some(self.trainer.planner.prediction().peak),
+                predicted_peak: Some(self.trainer.planner.estimate().peak),
                 ..self.meter.read().into()
             },
             best: is_best,

@@ -1,4 +1,4 @@
-//! The ways to take a training step that there are.
+//! The settings of `[memory]` that a training step can be taken with.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +10,10 @@ use crate::memory::{
     SequentialConfig,
 };
 
-/// A way to take a training step: everything of `[memory]` that decides about bytes and seconds.
+/// The settings of `[memory]` that decide how many bytes and seconds a training step takes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Combination {
+pub struct MemorySettings {
     /// The numbers that activations are held in.
     pub precision: Precision,
     /// Images that go through the network at once; at least 1.
@@ -37,8 +37,8 @@ const HOST: OffloadConfig = OffloadConfig::Host(NoSettings {});
 const PRECISIONS: [Precision; 5] =
     [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16, Precision::Half];
 
-impl Combination {
-    /// As `memory` has it; what is to be chosen as if it were absent.
+impl MemorySettings {
+    /// The settings of `memory`, with defaults for what is to be chosen automatically.
     pub fn configured(memory: &MemoryConfig, batch: usize) -> Self {
         let micro_batch = match memory.micro_batch {
             Some(MicroBatch::Images(images)) => images.clamp(1, batch.max(1)),
@@ -61,7 +61,7 @@ impl Combination {
 }
 
 impl Plan {
-    /// The precisions that the configuration's checks allow on such a device.
+    /// The precisions that the checks allow on a GPU, or on the CPU.
     pub fn precisions(&self, cuda: bool) -> Vec<Precision> {
         let optimizer = &self.train.optimizer;
         let allowed = |precision: &Precision| precision_on(*precision, optimizer, !cuda).is_ok();
@@ -76,9 +76,9 @@ impl Plan {
         }
     }
 
-    /// The ways that are compared: every policy, precision, micro-batch and place to wait.
-    pub fn combinations(&self, machine: &Machine) -> Vec<Combination> {
-        let configured = Combination::configured(&self.memory, self.train.batch_size);
+    /// The settings that are compared: every policy, precision, micro-batch and place of what is kept.
+    pub fn candidates(&self, machine: &Machine) -> Vec<MemorySettings> {
+        let configured = MemorySettings::configured(&self.memory, self.train.batch_size);
         let mut precisions = self.precisions(machine.cuda);
         if !precisions.contains(&configured.precision) {
             precisions.push(configured.precision);
@@ -90,7 +90,7 @@ impl Plan {
             for dense_layers in self.dense_layers(machine.cuda, precision) {
                 for micro_batch in &micro_batches {
                     for offload in places(machine, &configured.offload.0) {
-                        all.extend(policies.iter().map(|checkpointing| Combination {
+                        all.extend(policies.iter().map(|checkpointing| MemorySettings {
                             precision,
                             micro_batch: *micro_batch,
                             checkpointing: Choice(checkpointing.clone()),
@@ -105,11 +105,11 @@ impl Plan {
         all
     }
 
-    /// What is compared where something is chosen automatically: what the user wrote stays. In the
-    /// order in which one is preferred to another as fast.
-    pub fn eligible(&self, machine: &Machine) -> Vec<Combination> {
+    /// The settings that are compared where something is chosen automatically: what the user wrote stays.
+    /// Of two that are equally fast, the first is preferred.
+    pub fn eligible(&self, machine: &Machine) -> Vec<MemorySettings> {
         let memory = &self.memory;
-        let configured = Combination::configured(memory, self.train.batch_size);
+        let configured = MemorySettings::configured(memory, self.train.batch_size);
         let policies = match &memory.checkpointing {
             Some(written) => vec![written.0.clone()],
             None => vec![NONE, BUDGET],
@@ -126,7 +126,7 @@ impl Plan {
         for micro_batch in self.micro_batches(None).into_iter().rev() {
             for offload in &offloads {
                 for dense_layers in &dense_layers {
-                    all.extend(policies.iter().map(|checkpointing| Combination {
+                    all.extend(policies.iter().map(|checkpointing| MemorySettings {
                         micro_batch,
                         checkpointing: Choice(checkpointing.clone()),
                         offload: Choice(offload.clone()),
