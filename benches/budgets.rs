@@ -61,7 +61,8 @@ fn compare(model: &str, plan: &Plan) -> Result<(Chart, serde_json::Value), Box<d
     let precision = plan.memory.precision;
     let on = Machine::ASSUMED.target(precision, plan.memory.dense_layers());
     let batch = plan.train.batch_size;
-    let Costs { names, stages, surroundings, .. } = plan.costs(&plan.memory, &on, batch);
+    let Costs { names, stages, surroundings, .. } =
+        plan.costs(&on, batch, plan.memory.offload_optimizer);
     let speed = Speed::of(&on);
     let run = |tree: &Tree| {
         let schedule = Schedule::of_tree(tree, stages.len(), 1);

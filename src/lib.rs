@@ -53,6 +53,7 @@ mod wave;
 
 pub mod choice;
 mod contain;
+pub mod fault;
 pub mod paths;
 pub mod random;
 pub mod screen;

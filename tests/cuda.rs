@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 use trainer::build::resolve_device;
 use trainer::memory::{
-    Activation, Chain, DenseLayers, Member, MemoryConfig, Precision, Schedule, StageSpec, executor,
+    Activation, Chain, DenseLayers, Member, Precision, Schedule, StageSpec, executor,
 };
 use trainer::model::{DensenetConfig, ModelConfig, Network, Norm};
 use trainer::ops::gpu::{Buffer, Gpu, Kernel, Sizes, Storage};
@@ -269,9 +269,7 @@ fn compare(
     network: &Network,
 ) -> Vec<String> {
     let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
-    let plain = MemoryConfig::default();
-    let stages = |memory: &MemoryConfig| network.stages(memory, &[]);
-    let mut exact = chain(&stages(&plain), &cpu);
+    let mut exact = chain(&network.stages(Precision::Fp32, DenseLayers::Keep, &[]), &cpu);
     let single = train(&exact, shape, &cpu, DType::F32);
     exact.map_parameters(|_, value| value.cast(DType::F64));
     let exact = train(&exact, shape, &cpu, DType::F64);
@@ -285,9 +283,7 @@ fn compare(
     ];
     for (precision, tolerance) in precisions {
         for &dense_layers in dense_layers {
-            let memory =
-                MemoryConfig { precision, dense_layers: Some(dense_layers), ..plain.clone() };
-            let fused = chain(&stages(&memory), &gpu);
+            let fused = chain(&network.stages(precision, dense_layers, &[]), &gpu);
             let ours = train(&fused, shape, &gpu, DType::F32);
             let name = format!("{name} {shape:?} {precision:?} {dense_layers:?}");
             let errors = Errors::of(&name, &ours, &exact);
@@ -316,7 +312,7 @@ fn compare(
 fn evaluate(shape: [usize; 4], network: &Network) -> f64 {
     let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
     let features = |device: &Device| {
-        let chain = chain(&network.stages(&MemoryConfig::default(), &[]), device);
+        let chain = chain(&network.stages(Precision::Fp32, DenseLayers::Keep, &[]), device);
         let images = Activation::Map(wave(shape, 0.7, device));
         values(executor::evaluate(&chain, images).into_features())
     };

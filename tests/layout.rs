@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules with no arrows out of them: plain tools of the whole crate.
-const GROUND: [&str; 5] = ["choice", "contain", "paths", "random", "screen"];
+const GROUND: [&str; 6] = ["choice", "contain", "fault", "paths", "random", "screen"];
 
 /// One idea of the domain each; they know nothing of how a run is put together.
 const FAMILIES: [&str; 10] =
@@ -28,8 +28,11 @@ const PIPELINE: [(&str, &[&str]); 7] = [
     ("sweep", &["config", "plan", "build", "run"]),
 ];
 
-/// Modules in which nothing may be opened: no device, so nothing of Burn.
+/// Modules in which no device may be opened, so nothing of Burn.
 const PURE: [&str; 2] = ["config", "plan"];
+
+/// What `plan`, which is given all that it needs to know of the machine, must not ask.
+const ASKED: [&str; 4] = ["std::env", "std::fs", "available_parallelism", "SystemTime"];
 
 #[test]
 fn every_import_follows_the_arrows() {
@@ -117,6 +120,12 @@ fn faults(path: &Path, text: &str) -> Vec<String> {
             format!("{}:{line}: `{module}` must not import `{imported}`", shown.display())
         })
         .collect();
+    if module == "plan" && !path.ends_with("tests.rs") {
+        let code = code.split("mod tests {").next().unwrap_or_default();
+        let asked = ASKED.into_iter().filter(|asked| code.contains(asked));
+        faults
+            .extend(asked.map(|asked| format!("{}: `plan` must not ask {asked}", shown.display())));
+    }
     if PURE.contains(&module.as_str()) {
         let burn = code.lines().enumerate().filter(|(_, line)| {
             line.match_indices("burn::").any(|(at, _)| starts_a_path(line, at))

@@ -71,7 +71,7 @@ fn chain(network: &Network, oracle: &Oracle, precision: DType) -> Chain {
         standardize: false,
         loss: None,
     };
-    let specs = network.stages(&Default::default(), &[head]);
+    let specs = network.stages(Default::default(), Default::default(), &[head]);
     let mut chain = Chain::init(&specs, &Device::flex(), 0);
     let mut ours: Vec<_> = chain.parameters().iter().map(|p| torch_name(&p.name)).collect();
     ours.sort();

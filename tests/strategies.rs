@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use trainer::choice::NoSettings;
 use trainer::memory::offload::Store;
 use trainer::memory::{
-    Activation, BatchStatistics, Chain, DiskOffloadConfig, MemoryConfig, OffloadConfig, Precision,
+    Activation, BatchStatistics, Chain, DenseLayers, DiskOffloadConfig, OffloadConfig, Precision,
     Schedule, Tree, executor, statistics,
 };
 use trainer::model::{HeadConfig, ModelConfig, Network, Norm};
@@ -55,8 +55,7 @@ fn chain(network: &Network, dropout: f64, precision: Precision) -> Chain {
     let head = "name = \"findings\"\ntask = \"multilabel\"\nlabels = [\"a\", \"b\"]";
     let head: HeadConfig = toml::from_str(head).expect("a head");
     let head = HeadConfig { dropout, ..head };
-    let memory = MemoryConfig { precision, ..MemoryConfig::default() };
-    let stages = network.stages(&memory, &[head]);
+    let stages = network.stages(precision, DenseLayers::Keep, &[head]);
     Chain::init(&stages, &Device::flex(), 3).in_numbers(precision.parameters())
 }
 

@@ -11,7 +11,7 @@ use burn::tensor::{Device, Tensor};
 use trainer::data::{LabelCounts, Targets};
 use trainer::loss::default_loss;
 use trainer::memory::offload::Store;
-use trainer::memory::{Chain, MemoryConfig, Precision, Strategy};
+use trainer::memory::{Chain, DenseLayers, Precision, Strategy};
 use trainer::model::{HeadConfig, ModelConfig};
 use trainer::train::{HeadLoss, Inference, Replica, Share, StepGradients};
 
@@ -52,7 +52,8 @@ fn replica(micro_batch: usize) -> Replica {
     let Described { model, heads } = toml::from_str(MODEL).expect("a model");
     let network = model.resolve([1, SIDE, SIDE]).expect("has sizes");
     let device = Device::flex();
-    let chain = Chain::init(&network.stages(&MemoryConfig::default(), &heads), &device, 3);
+    let chain =
+        Chain::init(&network.stages(Precision::Fp32, DenseLayers::Keep, &heads), &device, 3);
     let losses = heads.iter().map(|head| {
         let labels = head.labels.len();
         let counts = LabelCounts { positives: vec![1.0; labels], negatives: vec![1.0; labels] };

@@ -32,16 +32,16 @@ fn idle_offload(plan: &Plan, trainer: &Trainer) -> impl Iterator<Item = &'static
 
 /// How steps are taken.
 fn memory(planner: &Planner) -> StartMemory {
-    let (way, prediction) = (planner.way(), planner.prediction());
+    let (settings, estimate) = (planner.settings(), planner.estimate());
     StartMemory {
-        micro_batch: way.micro_batch,
-        checkpointing: way.checkpointing.name(),
-        offload: way.offload.name(),
-        dense_layers: way.dense_layers.name(),
-        offload_optimizer: way.offload_optimizer,
+        micro_batch: settings.micro_batch,
+        checkpointing: settings.checkpointing.name(),
+        offload: settings.offload.name(),
+        dense_layers: settings.dense_layers.name(),
+        offload_optimizer: settings.offload_optimizer,
         budget: planner.budget(),
-        predicted_peak: prediction.peak,
-        recompute_percent: prediction.recompute_percent,
+        predicted_peak: estimate.peak,
+        recompute_percent: estimate.recompute_percent,
         told: planner.told(),
     }
 }
@@ -69,6 +69,7 @@ pub(super) fn announce(
         resumed_from: resumed.is_some().then_some(place),
         memory: Some(memory(&run.trainer.planner)),
         heads: run
+            .plan
             .heads
             .iter()
             .map(|head| HeadLabels { name: head.name.clone(), labels: head.labels.clone() })

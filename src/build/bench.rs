@@ -16,7 +16,7 @@ use crate::memory::split_tensors;
 use crate::model::weights::{self, Initial, NamedTensor};
 use crate::model::{HeadConfig, Task};
 use crate::optim::Schedule;
-use crate::plan::{Plan, Planner, Prediction};
+use crate::plan::{Plan, Planner, StepEstimate};
 use crate::run::{RunError, Trainer};
 use crate::train::{HeadLoss, Images, TrainError};
 
@@ -64,22 +64,21 @@ impl Bench {
     /// # Errors
     /// When no way to take a step fits, or there is nowhere to offload to.
     pub(super) fn on(plan: &Plan, device: Device, meter: Meter) -> Result<Self, BuildError> {
-        let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
         let image = &plan.data.image;
         let shape = [plan.train.batch_size, image.channels, image.size[0], image.size[1]];
         let wave = |pixel: usize| ((pixel as f64 * 0.37).sin() * 0.5 + 0.5) as f32;
         let values: Vec<f32> = (0..shape.iter().product()).map(wave).collect();
         let images = Tensor::from_data(TensorData::new(values, shape), &device);
-        let targets = heads.iter().map(|head| targets(head, shape[0])).collect();
+        let targets = plan.heads.iter().map(|head| targets(head, shape[0])).collect();
         let counts = |head: usize| {
-            let labels = heads[head].labels.len();
+            let labels = plan.heads[head].labels.len();
             LabelCounts { positives: vec![1.0; labels], negatives: vec![1.0; labels] }
         };
         let planner = planner(plan, &device)?;
         super::warm::compile_kernels(plan, &planner, &device);
         let mut chain = super::chain(plan, &planner, &device);
         let initial = start_from(plan, &mut chain, &device)?;
-        let trainer = trainer(plan, planner, &heads, chain, device, counts)?;
+        let trainer = trainer(plan, planner, chain, device, counts)?;
         let learning_rate = plan.train.optimizer.lr();
         let batches = Batches::Kept { images, shape, targets, learning_rate };
         Ok(Self { meter, trainer, initial, batches, steps: 0 })
@@ -135,16 +134,14 @@ impl Bench {
     /// When device or data cannot be opened.
     pub fn on_data(plan: &Plan) -> Result<Self, BuildError> {
         let device = device(plan)?;
-        let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
-        let train = Arc::new(open_data(plan, &heads)?.train);
+        let train = Arc::new(open_data(plan)?.train);
         let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
-        let loader = train_loader(plan, &heads, Arc::clone(&train), cache)?;
+        let loader = train_loader(plan, Arc::clone(&train), cache)?;
         let meter = meter(&device);
         let planner = planner(&plan.limited_to(train.len()), &device)?;
         let mut chain = super::chain(plan, &planner, &device);
         let initial = start_from(plan, &mut chain, &device)?;
-        let mut trainer =
-            trainer(plan, planner, &heads, chain, device, |head| train.label_counts(head))?;
+        let mut trainer = trainer(plan, planner, chain, device, |head| train.label_counts(head))?;
         trainer.replica.inference.fit_standardizers(&train);
         let schedule = schedule(plan, loader.batches_per_epoch());
         // A run counts its epochs from 1.
@@ -242,14 +239,14 @@ impl Bench {
     }
 
     /// What was predicted for a step of `plan`, whose this is.
-    pub fn prediction(&self, plan: &Plan) -> Prediction {
-        let mut prediction = self.trainer.planner.prediction().clone();
+    pub fn estimate(&self, plan: &Plan) -> StepEstimate {
+        let mut estimate = self.trainer.planner.estimate().clone();
         if matches!(self.batches, Batches::Kept { .. })
             && super::is_gpu(self.trainer.replica.inference.device())
         {
-            prediction.peak += plan.batch_on_gpu();
+            estimate.peak += plan.batch_on_gpu();
         }
-        prediction
+        estimate
     }
 
     /// What memory the steps so far have left in use, with the exact peak of a further one, which is on

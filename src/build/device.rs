@@ -10,6 +10,8 @@ use std::thread;
 use burn::tensor::Device;
 use thiserror::Error;
 
+use crate::screen::Bytes;
+
 #[cfg(not(any(feature = "cpu", feature = "cuda")))]
 compile_error!("enable the feature `cpu`, `cuda` or both: there is nothing to compute on");
 
@@ -44,17 +46,13 @@ impl fmt::Display for Card {
                     formatter,
                     "{}, {} of {} free, compute capability {major}.{minor}",
                     details.name,
-                    gibibytes(details.free),
-                    gibibytes(details.memory),
+                    Bytes(details.free),
+                    Bytes(details.memory),
                 )
             }
             Err(reason) => write!(formatter, "cannot be opened: {reason}"),
         }
     }
-}
-
-fn gibibytes(bytes: u64) -> String {
-    format!("{:.1} GiB", bytes as f64 / f64::from(1u32 << 30))
 }
 
 /// Why no card can be used.

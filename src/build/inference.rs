@@ -4,7 +4,6 @@ use std::path::Path;
 
 use super::{BuildError, device};
 use crate::memory::Chain;
-use crate::model::HeadConfig;
 use crate::plan::Plan;
 use crate::run::restore_inference;
 use crate::run::state::read_state;
@@ -20,9 +19,8 @@ use crate::train::Inference;
 pub fn open_inference(plan: &Plan, state: &Path) -> Result<Inference, BuildError> {
     let device = device(plan)?;
     let saved = read_state(state)?;
-    let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
     let chain = Chain::init(&plan.stages(), &device, plan.run.seed);
-    let mut inference = Inference::new(chain, &heads, device, plan.memory.precision);
+    let mut inference = Inference::new(chain, &plan.heads, device, plan.memory.precision);
     restore_inference(&saved, &mut inference)
         .map_err(|source| BuildError::Restore { folder: saved.folder.clone(), source })?;
     Ok(inference)

@@ -25,7 +25,7 @@ pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_dev
 pub(crate) use differences::differences;
 pub use drawing::Drawing;
 pub use error::BuildError;
-pub use here::{NotHere, check_here};
+pub use here::check_here;
 pub use inference::open_inference;
 pub use machine::machine_here;
 pub use open_data::{data_warnings, open_data};
@@ -39,7 +39,6 @@ use crate::data::LabelCounts;
 use crate::memory::measure::Meter;
 use crate::memory::offload::{OffloadError, Store};
 use crate::memory::{Chain, OffloadConfig};
-use crate::model::HeadConfig;
 use crate::model::weights::Initial;
 use crate::optim::{LossScale, Schedule};
 use crate::plan::{Plan, Planner, TrainPlan};
@@ -119,7 +118,7 @@ impl Ready {
             None => start_from(&plan, &mut chain, &device)?,
         };
         let counts = |head| data.train.label_counts(head);
-        let mut trainer = trainer(&plan, planner, &data.heads, chain, device, counts)?;
+        let mut trainer = trainer(&plan, planner, chain, device, counts)?;
         data.warnings.extend(trainer.replica.inference.fit_standardizers(&data.train));
         let schedule = schedule(&plan, data.train_loader.batches_per_epoch());
         Ok(Self { plan, config, data, saved, trainer, schedule, meter, initial })
@@ -155,7 +154,6 @@ impl Ready {
         let reports = Reports::open(folder.path(), goes_on.then_some(from))?;
         let mut run = Run {
             plan,
-            heads: data.heads,
             folder,
             store,
             trainer,
@@ -201,30 +199,29 @@ fn schedule(plan: &Plan, steps_per_epoch: usize) -> Schedule {
 
 /// The plan's model, to run as `planner` has it.
 fn chain(plan: &Plan, planner: &Planner, device: &Device) -> Chain {
-    Chain::init(&plan.stages_with(&planner.memory()), device, plan.run.seed)
+    let settings = planner.settings();
+    Chain::init(&plan.stages_with(settings.precision, settings.dense_layers), device, plan.run.seed)
 }
 
 fn trainer(
     plan: &Plan,
     planner: Planner,
-    heads: &[HeadConfig],
     chain: Chain,
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
 ) -> Result<Trainer, OffloadError> {
     let precision = plan.memory.precision;
-    let inference = Inference::new(chain, heads, device, precision);
+    let inference = Inference::new(chain, &plan.heads, device, precision);
     let losses = plan.heads.iter().enumerate();
     let losses = losses
-        .map(|(index, head)| head.loss.init(head.task, head.labels.len(), &counts(index)))
+        .map(|(index, head)| head.loss().init(head.task, head.labels.len(), &counts(index)))
         .collect();
-    let memory = planner.memory();
-    let store = Store::open(&memory.offload())?;
+    let store = Store::open(&planner.settings().offload.0)?;
     let trained: Vec<_> = inference.chain.packs().into_iter().filter(|pack| pack.trained).collect();
     let sizes = trained.iter().map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));
     let optimizer = plan.train.optimizer.init(sizes);
     let host = OffloadConfig::Host(NoSettings {});
-    let optimizer = match memory.offload_optimizer {
+    let optimizer = match planner.settings().offload_optimizer {
         true => optimizer.wait_in(Store::open(&host)?),
         false => optimizer,
     };

@@ -8,14 +8,12 @@ use crate::data::{
     self, Cache, DataError, Dataset, Fingerprint, Loader, LoaderConfig, OnBadImage, SplitList,
     Splits, check_files, check_known,
 };
-use crate::model::{HeadConfig, Norm};
+use crate::model::Norm;
 use crate::plan::Plan;
 use crate::run::undefined_for_good;
 
 /// The data of a run.
 pub(super) struct OpenData {
-    /// The heads, in the order of the configuration.
-    pub heads: Vec<HeadConfig>,
     /// The training images.
     pub train: Arc<Dataset>,
     /// The validation images.
@@ -40,10 +38,10 @@ struct Told {
     undefined: BTreeSet<String>,
 }
 
-fn told(plan: &Plan, heads: &[HeadConfig], splits: &Splits) -> Result<Told, DataError> {
+fn told(plan: &Plan, splits: &Splits) -> Result<Told, DataError> {
     let mut warnings = splits.warnings.clone();
-    warnings.extend(check_known(splits, heads)?);
-    let undefined = undefined_for_good(&plan.train, heads, &splits.validation);
+    warnings.extend(check_known(splits, &plan.heads)?);
+    let undefined = undefined_for_good(&plan.train, &plan.heads, &splits.validation);
     warnings.extend(undefined.values().cloned());
     Ok(Told { warnings, undefined: undefined.into_keys().collect() })
 }
@@ -53,12 +51,8 @@ fn told(plan: &Plan, heads: &[HeadConfig], splits: &Splits) -> Result<Told, Data
 /// # Errors
 /// Data that a run refuses: a head without a known label in training, and no batch that is full where
 /// only such are trained on.
-pub fn data_warnings(
-    plan: &Plan,
-    heads: &[HeadConfig],
-    splits: &Splits,
-) -> Result<Vec<String>, DataError> {
-    let told = told(plan, heads, splits)?;
+pub fn data_warnings(plan: &Plan, splits: &Splits) -> Result<Vec<String>, DataError> {
+    let told = told(plan, splits)?;
     let (images, batch) = (splits.train.len(), plan.train.batch_size);
     match plan.data.drop_last && images < batch {
         true => Err(DataError::NoBatch { images, batch }),
@@ -73,21 +67,19 @@ impl OpenData {
     /// Those of [`open_data`]; also a head without a known label in training, and a first image that
     /// cannot be used.
     pub fn open(plan: &Plan) -> Result<Self, DataError> {
-        let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
-        let splits = open_data(plan, &heads)?;
-        let Told { warnings, undefined } = told(plan, &heads, &splits)?;
+        let splits = open_data(plan)?;
+        let Told { warnings, undefined } = told(plan, &splits)?;
         let list = SplitList::of(&splits);
         let fingerprint = list.fingerprint(&splits.tables);
         let (train, validation) = (Arc::new(splits.train), Arc::new(splits.validation));
         let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
-        let train_loader = train_loader(plan, &heads, Arc::clone(&train), Arc::clone(&cache))?;
+        let train_loader = train_loader(plan, Arc::clone(&train), Arc::clone(&cache))?;
         let evaluation = LoaderConfig::evaluation(&plan.data, plan.train.batch_size, plan.run.seed);
         let validation_loader = Loader::new(Arc::clone(&validation), evaluation, cache);
         for loader in [&train_loader, &validation_loader] {
             loader.check_first(&splits.sources, plan.data.bad_image_limit)?;
         }
         Ok(Self {
-            heads,
             train,
             validation,
             train_loader,
@@ -119,12 +111,11 @@ impl OpenData {
 /// Batches of training images.
 pub(super) fn train_loader(
     plan: &Plan,
-    heads: &[HeadConfig],
     train: Arc<Dataset>,
     cache: Arc<Cache>,
 ) -> Result<Loader, DataError> {
     let (images, batch) = (train.len(), plan.train.batch_size);
-    let sampler = plan.data.sampler.0.init(&train, heads);
+    let sampler = plan.data.sampler.0.init(&train, &plan.heads);
     let config = LoaderConfig {
         // Only a norm over the batch suffers from one image, which may be all that was asked for.
         avoid_single: batch > 1 && plan.model.norm() == Norm::Batch,
@@ -141,7 +132,7 @@ pub(super) fn train_loader(
 ///
 /// # Errors
 /// As [`data::open`].
-pub fn open_data(plan: &Plan, heads: &[HeadConfig]) -> Result<Splits, DataError> {
+pub fn open_data(plan: &Plan) -> Result<Splits, DataError> {
     let mut drawing = Drawing::default();
-    data::open(&plan.data, heads, plan.run.seed, |done, all| drawing.tell(done, all))
+    data::open(&plan.data, &plan.heads, plan.run.seed, |done, all| drawing.tell(done, all))
 }

@@ -8,7 +8,7 @@ use super::{BuildError, OpenData, differences};
 use crate::choice::{Choice, NoSettings};
 use crate::data::{Fingerprint, SplitList};
 use crate::memory::{CheckpointingConfig, MemoryConfig};
-use crate::plan::{Chosen, Combination, Machine, NothingFits, Plan, Planner, Predictor};
+use crate::plan::{Chosen, Estimator, Machine, MemorySettings, NothingFits, Plan, Planner};
 use crate::report::EndReason;
 use crate::run::{CONFIG_FILE, METRICS_FILE, RunFolder, TrainState};
 use crate::screen::counted;
@@ -165,15 +165,15 @@ pub(super) fn planner(
     let Some(before) = memory_config.as_ref().filter(|before| **before != plan.memory) else {
         return Ok(Planner::resumed(plan, machine, chosen));
     };
-    let asked_for = Predictor::new(plan, machine).budget();
+    let asked_for = Estimator::new(plan, machine).budget();
     let budget = if before.budget == plan.memory.budget { chosen.budget } else { asked_for };
-    let way = changed(chosen.way, before, &plan.memory);
-    let planner = Planner::resumed(plan, machine, Chosen { way, budget });
-    let (way, prediction) = (planner.way(), planner.prediction());
-    let keeps_within = matches!(way.checkpointing.0, CheckpointingConfig::Budget(_));
+    let settings = changed(chosen.settings, before, &plan.memory);
+    let planner = Planner::resumed(plan, machine, Chosen { settings, budget });
+    let (settings, estimate) = (planner.settings(), planner.estimate());
+    let keeps_within = matches!(settings.checkpointing.0, CheckpointingConfig::Budget(_));
     // A budget lowered where memory has not sufficed is kept within as well as can be.
-    if keeps_within && budget == asked_for && !prediction.fits {
-        let (least, micro_batch) = (prediction.peak, way.micro_batch);
+    if keeps_within && budget == asked_for && !estimate.fits {
+        let (least, micro_batch) = (estimate.peak, settings.micro_batch);
         let advice = planner.what_would_fit();
         let written = plan.memory.budget.is_some();
         return Err(NothingFits { fixed: false, written, budget, least, micro_batch, advice });
@@ -181,20 +181,20 @@ pub(super) fn planner(
     Ok(planner)
 }
 
-/// `way`, chosen under `before`, with what `now` says otherwise. What decides about bits stays: the
+/// `settings`, chosen under `before`, with what `now` says otherwise. What decides about bits stays: the
 /// images at once and what dense layers keep.
-fn changed(way: Combination, before: &MemoryConfig, now: &MemoryConfig) -> Combination {
+fn changed(settings: MemorySettings, before: &MemoryConfig, now: &MemoryConfig) -> MemorySettings {
     let checkpointing = match &now.checkpointing {
         Some(policy) if now.checkpointing != before.checkpointing => policy.clone(),
         // It was chosen, for the budget of then.
         None if now.budget != before.budget => Choice(CheckpointingConfig::Budget(NoSettings {})),
-        _ => way.checkpointing,
+        _ => settings.checkpointing,
     };
     let offload = match &now.offload {
         Some(place) if now.offload != before.offload => place.clone(),
-        _ => way.offload,
+        _ => settings.offload,
     };
-    Combination { checkpointing, offload, offload_optimizer: now.offload_optimizer, ..way }
+    MemorySettings { checkpointing, offload, offload_optimizer: now.offload_optimizer, ..settings }
 }
 
 /// Lets a run that had ended go on when more epochs or more patience are asked for now.

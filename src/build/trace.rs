@@ -5,7 +5,7 @@ use burn::tensor::Device;
 use super::{Bench, BuildError, device, meter};
 use crate::memory::measure::{Meter, record};
 use crate::plan::Plan;
-use crate::report::{Fault, StepTrace};
+use crate::report::{StepFailure, StepTrace};
 use crate::run::RunError;
 use crate::train::TrainError;
 
@@ -62,12 +62,12 @@ fn trace(
         let message = format!(
             "the device ran out of memory with {from} images at once; the step was begun again with {to}"
         );
-        Fault { out_of_memory: true, message }
+        StepFailure { out_of_memory: true, message }
     });
     let failed = outcome.as_ref().err().map(|error| {
         let out_of_memory =
             matches!(error, RunError::Step { source: TrainError::OutOfMemory { .. }, .. });
-        Fault { out_of_memory, message: error.to_string() }
+        StepFailure { out_of_memory, message: error.to_string() }
     });
     let trained =
         bench.trainer.replica.inference.chain.parameters().into_iter().filter(|p| p.trained);
@@ -82,7 +82,7 @@ fn trace(
         device: bench.device(),
         precision: plan.memory.precision.name().to_owned(),
         memory: bench.meter.read(),
-        fault: failed.or(backoff),
+        failure: failed.or(backoff),
         timeline,
     };
     Ok((trace, outcome))

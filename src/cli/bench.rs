@@ -54,7 +54,7 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
     bench.parent.watch()?;
     let mut set = bench.overrides.set.clone();
     set.extend(bench.init.as_deref().map(overrides::init));
-    let (plan, source) = super::located_for(&bench.config, &set, super::is_here)?;
+    let (plan, source) = super::located_for(&bench.config, &set, build::check_here)?;
     let steps = match bench.data {
         true => build::Bench::on_data(&plan),
         false => build::Bench::new(&plan),
@@ -85,7 +85,7 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
     let (seconds, images) = median(measured);
     let batch = plan.train.batch_size;
     let memory = steps.memory();
-    let prediction = steps.prediction(&plan);
+    let estimate = steps.estimate(&plan);
     let report = serde_json::json!({
         "case": format!(
             "{}-b{batch}-s{}-{}-train", plan.run.name, plan.data.image.size[0],
@@ -99,8 +99,8 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
             "live": memory.live,
             "peak": memory.peak,
             "peak_kind": memory.peak_kind,
-            "predicted_peak": prediction.peak,
-            "recomputed_percent": prediction.recompute_percent,
+            "predicted_peak": estimate.peak,
+            "recomputed_percent": estimate.recompute_percent,
             "reserved": memory.reserved,
             "smi": memory.smi,
         },

@@ -37,7 +37,7 @@ pub fn execute(devices: &Devices) -> Result<(), Failure> {
     let Some(config) = &devices.warm else {
         return output::print(&build::find_devices().to_string());
     };
-    let (plan, source) = super::located_for(config, &devices.overrides.set, super::is_here)?;
+    let (plan, source) = super::located_for(config, &devices.overrides.set, build::check_here)?;
     let start = Instant::now();
     let opened = build::Bench::new(&plan);
     let mut bench = opened.map_err(|error| super::unopened(error, &source))?;

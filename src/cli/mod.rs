@@ -24,8 +24,9 @@ use std::path::Path;
 
 use clap::{Parser, Subcommand};
 
-use crate::build::{self, BuildError, NotHere};
-use crate::config::{self, Fault, Loaded, Source};
+use crate::build::BuildError;
+use crate::config::{self, Loaded, Source};
+use crate::fault::Fault;
 use crate::plan::Plan;
 
 pub use colour::colours;
@@ -102,12 +103,6 @@ fn located_for(
 /// Says what in `plan` its author may not expect.
 fn warn(plan: &Plan) {
     plan.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
-}
-
-/// Whether a run of `plan` finds here what it names beside its device and data.
-fn is_here(plan: &Plan) -> Result<(), Fault> {
-    build::check_here(plan)
-        .map_err(|NotHere { key, message, help }| Fault::new(key, message).help(help))
 }
 
 /// What ends the program where what `source` describes cannot be opened: a budget that nothing fits

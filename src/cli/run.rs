@@ -64,7 +64,7 @@ pub fn execute(run: Run) -> Result<(), Failure> {
     let mut set = run.overrides.set;
     set.extend(run.device.map(|device| format!("device.use={}", toml::Value::String(device))));
     set.extend(run.init.as_deref().map(super::overrides::init));
-    let (plan, source) = super::located_for(&run.config, &set, super::is_here)?;
+    let (plan, source) = super::located_for(&run.config, &set, build::check_here)?;
     let mode = match (run.resume, run.overwrite) {
         (true, _) => FolderMode::Resume,
         (_, true) => FolderMode::Overwrite,

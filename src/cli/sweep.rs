@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::overrides::{Overrides, assignment};
 use super::{Failure, Kind, output};
+use crate::build;
 use crate::config;
 use crate::plan;
 use crate::run::Stop;
@@ -117,7 +118,7 @@ fn planned(command: &Sweep) -> Result<Measurement, Failure> {
         set.push(format!("train.epochs={epochs}"));
     }
     let grid = config::load_grid(&command.config, &set, &command.grid);
-    let plan = |config| plan::plan(config).and_then(|plan| super::is_here(&plan).map(|()| plan));
+    let plan = |config| plan::plan(config).and_then(|plan| build::check_here(&plan).map(|()| plan));
     let sweep = Measurement::plan(grid?, plan)?;
     let reference = command.reference.map(|row| row.get() - 1);
     let count = sweep.combinations.len();

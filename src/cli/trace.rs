@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::overrides::{Overrides, assignment};
 use super::{Failure, Kind, output};
-use crate::build::{BuildError, Tracer};
+use crate::build::{self, BuildError, Tracer};
 use crate::config::{self, Combination, Loaded, Source};
 use crate::plan::{self, Plan};
 use crate::report::StepTrace;
@@ -75,8 +75,8 @@ pub fn execute(command: &Trace) -> Result<(), Failure> {
             }
             Err(error) => return Err(super::unopened(error, source)),
         };
-        if let (Some(fault), true) = (&trace.fault, outcome.is_ok()) {
-            eprintln!("warning: {name}: {}", fault.message);
+        if let (Some(failure), true) = (&trace.failure, outcome.is_ok()) {
+            eprintln!("warning: {name}: {}", failure.message);
         }
         let file = folder.join(match asked.len() {
             1 => "trace.log".to_owned(),
@@ -102,13 +102,13 @@ pub fn execute(command: &Trace) -> Result<(), Failure> {
 fn asked(command: &Trace) -> Result<Vec<Asked>, Failure> {
     if command.grid.is_empty() {
         let (config, set) = (&command.config, &command.overrides.set);
-        let (plan, source) = super::located_for(config, set, super::is_here)?;
+        let (plan, source) = super::located_for(config, set, build::check_here)?;
         return Ok(vec![Asked { name: plan.run.name.clone(), set: Map::new(), plan, source }]);
     }
     let grid = config::load_grid(&command.config, &command.overrides.set, &command.grid);
     let asked = |combination: Combination| -> Result<Asked, Failure> {
         let Loaded { config, source } = combination.loaded.clone();
-        let plan = plan::plan(config).and_then(|plan| super::is_here(&plan).map(|()| plan));
+        let plan = plan::plan(config).and_then(|plan| build::check_here(&plan).map(|()| plan));
         let plan = plan.map_err(|fault| combination.error(source.error(fault)));
         let json = |value: &toml::Value| serde_json::to_value(value).unwrap_or_default();
         let set = combination.set.iter().map(|(key, value)| (key.clone(), json(value)));

@@ -5,56 +5,6 @@ use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
-/// What a check found wrong, without a position: [`super::Source::error`] adds it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// The key, such as `heads[1].labels[0]`; keys with other characters than letters, digits, `_`
-    /// and `-` in quotes. Empty for the whole configuration. It may be absent in the file: then
-    /// the table it belongs in is shown.
-    pub key: String,
-    /// What is wrong.
-    pub message: String,
-    /// What to write instead.
-    pub help: Option<String>,
-    /// Other keys that take part, shown beside the first.
-    pub also: Vec<String>,
-    /// Whether the key is wrong, and not its value.
-    pub on_key: bool,
-}
-
-impl Fault {
-    /// A fault at `key`.
-    pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            message: message.into(),
-            help: None,
-            also: Vec::new(),
-            on_key: false,
-        }
-    }
-
-    /// Says what to write instead.
-    pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
-    }
-
-    /// Shows another key that takes part.
-    pub fn also(mut self, key: impl Into<String>) -> Self {
-        self.also.push(key.into());
-        self
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.key, self.message)
-    }
-}
-
-impl std::error::Error for Fault {}
-
 /// A configuration that cannot be used: what is wrong, where, and what to write instead.
 ///
 /// `Display` gives the whole message, over several lines and without colour.

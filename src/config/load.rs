@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::de::DeTable;
 
 use super::conform::Conform;
-use super::error::{ConfigError, Fault, Position};
+use super::error::{ConfigError, Position};
 use super::overrides::{self, Flag};
 use super::positions::Source;
 use super::shape::Shape;
@@ -14,6 +14,7 @@ use super::syntax::{Explained, explain};
 use super::tree::{Node, Place, Problem, Reader, Value};
 use super::twice;
 use super::types::Config;
+use crate::fault::Fault;
 use crate::paths::looked_in;
 
 /// A configuration and where its keys were written.

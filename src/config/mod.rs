@@ -22,7 +22,7 @@ mod twice;
 mod types;
 mod wording;
 
-pub use error::{ConfigError, Fault, Position};
+pub use error::{ConfigError, Position};
 pub use grid::{Combination, Grid, load_grid, read_grid};
 pub use load::{Loaded, load, read};
 pub use positions::Source;

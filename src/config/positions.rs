@@ -1,8 +1,9 @@
 //! From a key path to the place where it was written.
 
-use super::error::{ConfigError, Fault, Position};
+use super::error::{ConfigError, Position};
 use super::keys::{KeyPath, Step};
 use super::tree::{Node, Place, Problem, Value};
+use crate::fault::Fault;
 
 /// What a configuration was read from; turns keys into positions.
 #[derive(Debug, Clone)]

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::batch::BadImage;
-use super::layout::Fault;
+use crate::fault::Fault;
 use crate::paths::looked_in;
-use crate::screen::counted;
+use crate::screen::{Bytes, counted};
 
 /// Data that is wrong or missing. Every variant names the file and, where there is one, the line.
 #[derive(Debug, thiserror::Error)]
@@ -273,7 +273,7 @@ pub enum DataError {
     /// A disk without room for a cache.
     #[error(
         "the cache `{}` needs {} more, and {} are free",
-        folder.display(), bytes(*needed), bytes(*free)
+        folder.display(), Bytes(*needed), Bytes(*free)
     )]
     NoRoom {
         /// The cache's folder.
@@ -285,7 +285,7 @@ pub enum DataError {
     },
     /// Labels that the tables do not have, found when their headers were read, or what planning should
     /// have refused.
-    #[error("{} (`{}`)", .0.message, .0.place)]
+    #[error("{} (`{}`)", .0.message, .0.key)]
     Labels(Fault),
     /// Settings that planning should have refused.
     #[error("{0}")]
@@ -440,16 +440,6 @@ fn unusable(place: &str, tried: usize) -> String {
 impl From<Fault> for DataError {
     fn from(fault: Fault) -> Self {
         Self::Labels(fault)
-    }
-}
-
-/// Such as `1.5 GiB`.
-fn bytes(bytes: u64) -> String {
-    let mebibytes = bytes as f64 / f64::from(1 << 20);
-    if mebibytes < 1024.0 {
-        format!("{mebibytes:.1} MiB")
-    } else {
-        format!("{:.1} GiB", mebibytes / 1024.0)
     }
 }
 

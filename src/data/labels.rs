@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use self::offered::{classes, known_as, names, offered, unread};
 pub(super) use self::offered::{findings_offered, nearest};
-use super::layout::{Column, Fault, FaultPlace, Kind, Vocabulary};
+use super::layout::{Column, Kind, Vocabulary, key_in};
+use crate::fault::{Fault, fault};
 use crate::model::{HeadConfig, Task};
 
 /// Where one label of a head comes from, by the column of a vocabulary.
@@ -94,12 +95,11 @@ impl Offer<'_> {
             [] => "there are no targets".to_owned(),
             known => format!("the targets are: {}", known.join(", ")),
         };
-        let keys = vec![self.table.to_owned(), "targets".to_owned()];
-        let at = FaultPlace::Setting { source: self.place, keys, entry: None };
+        let at = key_in(self.place, &[self.table, "targets"]);
         let message = format!("there is no target for the head `{}`", config.name);
         let help =
             format!("{}a target has the name of its head; {there}", meant.unwrap_or_default());
-        Some(Fault::new(at, message, help).also(FaultPlace::Head { head }))
+        Some(fault(at, message, help).also(format!("heads[{head}].labels")))
     }
 
     /// Where a head's labels come from; none where the data set has none of them.
@@ -190,18 +190,18 @@ fn check_offer(offer: &Offer, heads: &[HeadConfig]) -> Result<(), Fault> {
     for (entry, name) in offer.heads.unwrap_or_default().iter().enumerate() {
         let known: Vec<&str> = heads.iter().map(|head| head.name.as_str()).collect();
         if !known.contains(&name.as_str()) {
-            let at = setting(offer, &["heads"], Some(entry));
+            let at = format!("{}[{entry}]", key_in(offer.place, &["heads"]));
             let help = format!("the heads are: {}", known.join(", "));
-            return Err(Fault::new(at, format!("there is no head `{name}`"), help));
+            return Err(fault(at, format!("there is no head `{name}`"), help));
         }
     }
     for (label, theirs) in offer.renames.into_iter().flatten() {
-        let at = || setting(offer, &["labels", label], None);
+        let at = || key_in(offer.place, &["labels", label]);
         if offer.vocabulary.targets.is_some() {
             let message = "arrays have no names of labels";
             let help =
                 "remove it: the columns of a target are the labels of its head, in their order";
-            return Err(Fault::new(at(), message, help));
+            return Err(fault(at(), message, help));
         }
         let used = heads.iter().filter(|head| offer.is_for(head));
         let used: Vec<&str> = used.flat_map(|head| &head.labels).map(String::as_str).collect();
@@ -210,15 +210,14 @@ fn check_offer(offer: &Offer, heads: &[HeadConfig]) -> Result<(), Fault> {
             let help = "on the left stands the head's label, on the right what this data set \
                         calls it";
             let meant = nearest(label, &used).map(|known| format!("did you mean `{known}`? "));
-            let keys = vec!["labels".to_owned(), label.clone()];
-            let at = FaultPlace::Key { source: offer.place, keys };
-            return Err(Fault::new(at, message, meant.unwrap_or_default() + help));
+            let help = meant.unwrap_or_default() + help;
+            return Err(fault(at(), message, help).on_key());
         }
         let known = names(&[offer.vocabulary]);
         if !known.contains(&theirs.as_str()) {
             let meant = nearest(theirs, &known).map(|known| format!("did you mean `{known}`? "));
             let help = meant.unwrap_or_default() + &findings_offered(&[offer.vocabulary]);
-            return Err(Fault::new(at(), format!("this data set has no label `{theirs}`"), help));
+            return Err(fault(at(), format!("this data set has no label `{theirs}`"), help));
         }
         let twice = heads.iter().any(|head| {
             let same = head.labels.iter().filter(|label| offer.name(label) == theirs.as_str());
@@ -226,7 +225,7 @@ fn check_offer(offer: &Offer, heads: &[HeadConfig]) -> Result<(), Fault> {
         });
         if twice {
             let message = format!("`{theirs}` would be two classes of one head");
-            return Err(Fault::new(at(), message, "rename one label to it at most"));
+            return Err(fault(at(), message, "rename one label to it at most"));
         }
     }
     Ok(())
@@ -240,31 +239,31 @@ fn check_head(
     sources: &[&HeadSource],
 ) -> Result<(), Fault> {
     let offering: Vec<&Offer> = offers.iter().filter(|offer| offer.is_for(config)).collect();
-    let whole = FaultPlace::Head { head };
+    let whole = format!("heads[{head}].labels");
     if offering.is_empty() {
         let message = format!("no source is for the head `{}`", config.name);
         let help = "add it to `heads` of one of the `[[data.sources]]`";
-        return Err(Fault::new(whole, message, help));
+        return Err(fault(whole, message, help));
     }
     let vocabularies: Vec<&Vocabulary> = offering.iter().map(|offer| offer.vocabulary).collect();
     let offered = |task| offered(task, &vocabularies, &config.name);
     let mut known = HashSet::with_capacity(config.labels.len());
     for (label, name) in config.labels.iter().enumerate() {
         if !known.insert(name) {
-            let at = FaultPlace::Label { head, label };
-            return Err(Fault::new(at, format!("`{name}` stands twice"), "remove one of the two"));
+            let at = format!("{whole}[{label}]");
+            return Err(fault(at, format!("`{name}` stands twice"), "remove one of the two"));
         }
     }
     match (config.task, config.labels.len()) {
-        (task, 0) => return Err(Fault::new(whole, "a head needs a label", offered(task))),
+        (task, 0) => return Err(fault(whole, "a head needs a label", offered(task))),
         (Task::Binary, count @ 2..) => {
             let message = format!("a `binary` head has one label, not {count}");
             let help = "use `task = \"multilabel\"`, or one head per label";
-            return Err(Fault::new(whole, message, help));
+            return Err(fault(whole, message, help));
         }
         (Task::Multiclass, 1) => {
             let message = "a `multiclass` head needs at least two classes";
-            return Err(Fault::new(whole, message, offered(Task::Multiclass)));
+            return Err(fault(whole, message, offered(Task::Multiclass)));
         }
         _ => {}
     }
@@ -285,7 +284,7 @@ fn check_head(
             None => {
                 let message =
                     format!("`{}` are not classes of one kind", config.labels.join("`, `"));
-                return Err(Fault::new(whole, message, offered(Task::Multiclass)));
+                return Err(fault(whole, message, offered(Task::Multiclass)));
             }
         }
     }
@@ -304,11 +303,11 @@ fn check_supply(
             if let Some(fault) = offer.lacks_target(head, &heads[head]) {
                 return Err(fault);
             }
-            let at = setting(offer, &["heads"], Some(entry));
+            let at = format!("{}[{entry}]", key_in(offer.place, &["heads"]));
             let message = format!("this data set has no label of the head `{name}`");
             let help = "take the head out of `heads`, or say under `labels` what this data set \
                         calls its labels";
-            return Err(Fault::new(at, message, help));
+            return Err(fault(at, message, help));
         }
     }
     if heads.is_empty() || (0..heads.len()).any(supplied) {
@@ -325,13 +324,7 @@ fn check_supply(
     let help = format!(
         "remove the source, or say under `labels` what it calls the heads' labels{columns}"
     );
-    Err(Fault::new(setting(offer, &[], None), "this data set has no label of any head", help))
-}
-
-/// A key beside the layout's table.
-fn setting(offer: &Offer, keys: &[&str], entry: Option<usize>) -> FaultPlace {
-    let keys = keys.iter().map(|key| (*key).to_owned()).collect();
-    FaultPlace::Setting { source: offer.place, keys, entry }
+    Err(fault(key_in(offer.place, &[]), "this data set has no label of any head", help))
 }
 
 fn not_offered(
@@ -356,7 +349,7 @@ fn not_offered(
             (format!("the data has no label `{name}`"), help)
         }
     };
-    Fault::new(FaultPlace::Label { head, label }, message, help)
+    fault(format!("heads[{head}].labels[{label}]"), message, help)
 }
 
 #[cfg(test)]

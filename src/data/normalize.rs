@@ -1,8 +1,8 @@
 //! How grey levels become the numbers that the model sees.
 
 use super::config::{ImageConfig, Normalize, NormalizeKind, NormalizeNumbers, PerChannel};
-use super::layout::{Fault, FaultPlace};
 use super::prepare::Resized;
+use crate::fault::{Fault, fault};
 use crate::screen::counted;
 
 /// What is taken off and multiplied, per channel: the model sees (level − black) · gain.
@@ -158,7 +158,7 @@ pub fn check(image: &ImageConfig) -> Result<(), Fault> {
                 image.channels
             );
             let help = "write `{ mean = […], std = […] }` with one number for each channel";
-            return Err(fault(&[], None, message, help).also(channels_place()));
+            return Err(at("", message, help).also("data.image.channels"));
         }
         Normalize::Named(_) => return Ok(()),
     };
@@ -168,13 +168,13 @@ pub fn check(image: &ImageConfig) -> Result<(), Fault> {
     let both = "write both, such as `{ mean = 0.5, std = 0.25 }`";
     match (mean, std) {
         (None, None) if percentile.is_none() => {
-            return Err(fault(&[], None, "`normalize` is empty", offered));
+            return Err(at("", "`normalize` is empty", offered));
         }
         (Some(_), None) => {
-            return Err(fault(&["mean"], None, "`mean` is given without `std`", both));
+            return Err(at(".mean", "`mean` is given without `std`", both));
         }
         (None, Some(_)) => {
-            return Err(fault(&["std"], None, "`std` is given without `mean`", both));
+            return Err(at(".std", "`std` is given without `mean`", both));
         }
         _ => {}
     }
@@ -183,17 +183,12 @@ pub fn check(image: &ImageConfig) -> Result<(), Fault> {
     {
         let message = format!("an image cannot be brought from {low}% to {high}% of its levels");
         let help = "write two numbers from 0 to 100, the smaller first: `percentile = [0.5, 99.5]`";
-        return Err(fault(&["percentile"], None, message, help));
+        return Err(at(".percentile", message, help));
     }
     let any = |number: f64| (number as f32).is_finite();
     let above_0 = |number: f64| number as f32 > 0.0 && any(number) && any(1.0 / number);
     per_channel("mean", mean.as_ref(), image.channels, any, "a number such as 0.5")?;
     per_channel("std", std.as_ref(), image.channels, above_0, "a number above 0, such as 0.25")
-}
-
-fn channels_place() -> FaultPlace {
-    let keys = ["image", "channels"].map(str::to_owned).to_vec();
-    FaultPlace::Setting { source: None, keys, entry: None }
 }
 
 fn per_channel(
@@ -212,26 +207,21 @@ fn per_channel(
         let (given, channels) = (each.len(), counted(channels, "channel", "channels"));
         let message = format!("`{key}` has a length of {given}, but images have {channels}");
         let help = "write one number for each channel, or one without brackets for all";
-        return Err(fault(&[key], None, message, help).also(channels_place()));
+        return Err(at(&format!(".{key}"), message, help).also("data.image.channels"));
     }
     match each.iter().position(|number| !fits(*number)) {
         None => Ok(()),
         Some(entry) => {
             let message = format!("`{key}` cannot be {}", each[entry]);
-            Err(fault(&[key], (!of_all).then_some(entry), message, format!("write {wanted}")))
+            let entry = if of_all { String::new() } else { format!("[{entry}]") };
+            Err(at(&format!(".{key}{entry}"), message, format!("write {wanted}")))
         }
     }
 }
 
-fn fault(
-    keys: &[&str],
-    entry: Option<usize>,
-    message: impl Into<String>,
-    help: impl Into<String>,
-) -> Fault {
-    let keys = ["image", "normalize"].iter().chain(keys);
-    let keys = keys.map(|key| (*key).to_owned()).collect();
-    Fault::new(FaultPlace::Setting { source: None, keys, entry }, message, help)
+/// A fault at a key of `[data.image.normalize]`, or at the whole.
+fn at(key: &str, message: impl Into<String>, help: impl Into<String>) -> Fault {
+    fault(format!("data.image.normalize{key}"), message, help)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::config::{ArraysConfig, DataConfig};
 use super::error::DataError;
+use crate::fault::{Fault, fault};
 use crate::model::{HeadConfig, Task};
 use crate::random::stream;
 
@@ -21,43 +22,29 @@ pub struct RandomSettings {
     pub seed: u64,
 }
 
-/// What of a configuration is in the way of random samples.
-#[derive(Debug, PartialEq, Eq)]
-pub struct RandomFault {
-    /// The key.
-    pub key: String,
-    /// What is wrong.
-    pub message: String,
-    /// What to write instead.
-    pub help: &'static str,
-}
-
 /// The arrays of `config` that random samples can be written into.
 ///
 /// # Errors
 /// No `[data.arrays]`, arrays in archives, arrays of patients or splits.
-pub fn check_random(config: &DataConfig) -> Result<&ArraysConfig, RandomFault> {
-    let fault = |key: &str, message: String, help| {
-        let key = format!("data{key}");
-        Err(RandomFault { key, message, help })
-    };
+pub fn check_random(config: &DataConfig) -> Result<&ArraysConfig, Fault> {
     let Some(arrays) = &config.arrays else {
         let message = "random samples are written into `[data.arrays]`, which is not there";
         let help = "add `[data.arrays]` with `images` and `targets` in place of other data; \
                     `trainer data phantom` draws radiographs";
-        return fault("", message.to_owned(), help);
+        return Err(fault("data", message, help));
     };
     for (name, given) in [("patients", &arrays.patients), ("split", &arrays.split)] {
         if given.is_some() {
             let message = format!("random samples have no `{name}`");
-            return fault(&format!(".arrays.{name}"), message, "remove it");
+            return Err(fault(format!("data.arrays.{name}"), message, "remove it"));
         }
     }
     let targets = arrays.targets.iter().map(|(head, name)| (format!("targets.{head}"), name));
     for (key, name) in std::iter::once(("images".to_owned(), &arrays.images)).chain(targets) {
         if Path::new(name).extension().is_none_or(|kind| kind != "npy") {
             let message = format!("random samples cannot be written into {name:?}");
-            return fault(&format!(".arrays.{key}"), message, "name a file that ends in `.npy`");
+            let help = "name a file that ends in `.npy`";
+            return Err(fault(format!("data.arrays.{key}"), message, help));
         }
     }
     Ok(arrays)

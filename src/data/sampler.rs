@@ -5,6 +5,7 @@ use rand::seq::SliceRandom;
 
 use super::config::{BalancedConfig, SamplerConfig, WeightedConfig};
 use super::dataset::Dataset;
+use crate::fault::{Fault, fault};
 use crate::model::{HeadConfig, Task};
 use crate::random::stream;
 
@@ -23,23 +24,12 @@ pub enum Sampler {
     Weighted(Vec<f64>),
 }
 
-/// A sampler that names a head or a label that is not there, or of no use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SamplerFault {
-    /// The key below `data.sampler`.
-    pub key: String,
-    /// What is wrong.
-    pub message: String,
-    /// What to write instead.
-    pub help: String,
-}
-
 impl SamplerConfig {
     /// Checks the names of heads and labels, and the weights.
     ///
     /// # Errors
     /// The first that is wrong.
-    pub fn check(&self, heads: &[HeadConfig]) -> Result<(), SamplerFault> {
+    pub fn check(&self, heads: &[HeadConfig]) -> Result<(), Fault> {
         match self {
             Self::Shuffle(_) | Self::Sequential(_) => Ok(()),
             Self::Balanced(BalancedConfig { head }) => {
@@ -50,21 +40,15 @@ impl SamplerConfig {
                 let (_, head) = named(heads, head.as_deref(), "weighted")?;
                 regression(head, "weighted")?;
                 for (label, weight) in labels {
-                    let fault = |message: String, help: String| SamplerFault {
-                        key: format!("weighted.labels.{label:?}"),
-                        message,
-                        help,
-                    };
+                    let key = format!("weighted.labels.{label:?}");
                     if !head.labels.contains(label) {
                         let message = format!("the head `{}` has no label {label:?}", head.name);
-                        return Err(fault(
-                            message,
-                            format!("write one of {}", head.labels.join(", ")),
-                        ));
+                        let help = format!("write one of {}", head.labels.join(", "));
+                        return Err(fault(key, message, help));
                     }
                     if !(*weight > 0.0 && weight.is_finite()) {
                         let message = format!("an image cannot be drawn {weight} times as often");
-                        return Err(fault(message, "write a number above 0".to_owned()));
+                        return Err(fault(key, message, "write a number above 0"));
                     }
                 }
                 Ok(())
@@ -123,31 +107,28 @@ fn named<'a>(
     heads: &'a [HeadConfig],
     name: Option<&str>,
     sampler: &str,
-) -> Result<(usize, &'a HeadConfig), SamplerFault> {
+) -> Result<(usize, &'a HeadConfig), Fault> {
     let found =
         heads.iter().enumerate().find(|(_, head)| name.is_none_or(|name| name == head.name));
     found.ok_or_else(|| {
         let names: Vec<&str> = heads.iter().map(|head| head.name.as_str()).collect();
-        SamplerFault {
-            key: format!("{sampler}.head"),
-            message: format!("there is no head {:?}", name.unwrap_or_default()),
-            help: format!("the heads are {}", names.join(", ")),
-        }
+        fault(
+            format!("{sampler}.head"),
+            format!("there is no head {:?}", name.unwrap_or_default()),
+            format!("the heads are {}", names.join(", ")),
+        )
     })
 }
 
-fn regression(head: &HeadConfig, sampler: &str) -> Result<(), SamplerFault> {
+fn regression(head: &HeadConfig, sampler: &str) -> Result<(), Fault> {
     if head.task != Task::Regression {
         return Ok(());
     }
-    Err(SamplerFault {
-        key: format!("{sampler}.head"),
-        message: format!(
-            "the head `{}` predicts numbers, which no image has or has not",
-            head.name
-        ),
-        help: "name a head with `multilabel`, `binary` or `multiclass`".to_owned(),
-    })
+    Err(fault(
+        format!("{sampler}.head"),
+        format!("the head `{}` predicts numbers, which no image has or has not", head.name),
+        "name a head with `multilabel`, `binary` or `multiclass`",
+    ))
 }
 
 /// For each image the labels (or the class) that it has.
@@ -322,7 +303,7 @@ mod tests {
         let check = |text: &str| {
             let config: SamplerConfig = toml::from_str(text).expect("reads");
             let fault = config.check(&heads()).expect_err("is refused");
-            format!("{}: {}\n{}", fault.key, fault.message, fault.help)
+            format!("{}: {}\n{}", fault.key, fault.message, fault.help.unwrap_or_default())
         };
         insta::assert_snapshot!(check("balanced = { head = 'views' }"), @r#"
         balanced.head: there is no head "views"

@@ -8,8 +8,9 @@ use super::config::{DataConfig, SourceConfig, ValidationList};
 use super::error::DataError;
 use super::labels::{HeadSource, Offer, bind, nearest};
 use super::layout::{
-    Column, Fault, FaultPlace, Layout, List, Vocabulary, check_policies, check_uncertain_labels,
+    Column, Layout, List, Vocabulary, check_policies, check_uncertain_labels, key_in,
 };
+use crate::fault::{Fault, fault};
 use crate::model::HeadConfig;
 
 /// One data set and what it supplies.
@@ -150,18 +151,14 @@ pub fn check_layouts(config: &DataConfig) -> Result<(), Fault> {
     for table in &tables {
         let policies = table.layout.uncertain().map_or(Ok(()), check_policies);
         let checked = table.layout.check().and(policies);
-        checked.map_err(|fault| fault.below(table.place, table.name))?;
+        checked.map_err(|fault| fault.below(&format!("data.{}", table.name())))?;
     }
     let Some(list) = config.validation.list else { return Ok(()) };
-    let place = |key: &str| FaultPlace::Setting {
-        source: None,
-        keys: vec!["validation".to_owned(), key.to_owned()],
-        entry: None,
-    };
+    let key = "data.validation.list";
     if config.validation.fraction.is_some() {
         let message = "either a share of the patients or a list is validated on, not both";
         let help = "remove `fraction` or `list`";
-        return Err(Fault::new(place("list"), message, help).also(place("fraction")));
+        return Err(fault(key, message, help).also("data.validation.fraction"));
     }
     match tables.iter().find(|table| !table.layout.lists().contains(&list.into())) {
         None => Ok(()),
@@ -175,7 +172,7 @@ pub fn check_layouts(config: &DataConfig) -> Result<(), Fault> {
                 false => format!("write {}, or ", others.join(" or ")),
             };
             let help = format!("{instead}set `fraction` in place of `list`");
-            Err(Fault::new(place("list"), message, help))
+            Err(fault(key, message, help))
         }
     }
 }
@@ -226,7 +223,7 @@ fn bound<'a>(
 ) -> Result<Vec<Source<'a>>, Fault> {
     for table in &tables {
         let checked = table.layout.check_heads(&table.renamed(heads));
-        checked.map_err(|fault| fault.below(table.place, table.name))?;
+        checked.map_err(|fault| fault.below(&format!("data.{}", table.name())))?;
     }
     let offers: Vec<Offer> = tables
         .iter()
@@ -243,7 +240,7 @@ fn bound<'a>(
     for (table, vocabulary) in tables.iter().zip(&vocabularies) {
         let Some(uncertain) = table.layout.uncertain() else { continue };
         check_uncertain_labels(uncertain, vocabulary)
-            .map_err(|fault| fault.below(table.place, table.name))?;
+            .map_err(|fault| fault.below(&format!("data.{}", table.name())))?;
     }
     let sources = tables.into_iter().zip(vocabularies).zip(bound);
     Ok(sources
@@ -287,11 +284,7 @@ fn tables(config: &DataConfig) -> Result<Vec<Table<'_>>, Fault> {
             "write it as one of them: `[[data.sources]]` and below it \
                             `[data.sources.{name}]`"
         );
-        let place =
-            FaultPlace::Setting { source: None, keys: vec![(*name).to_owned()], entry: None };
-        let sources =
-            FaultPlace::Setting { source: None, keys: vec!["sources".to_owned()], entry: None };
-        return Err(Fault::new(place, message, help).also(sources));
+        return Err(fault(key_in(None, &[name]), message, help).also("data.sources"));
     }
     let sources = config.sources.iter().enumerate();
     sources
@@ -307,11 +300,6 @@ fn only<'a>(
     source: Option<usize>,
     given: &[(&'static str, &'a dyn Layout)],
 ) -> Result<(&'static str, &'a dyn Layout), Fault> {
-    let place = |table: Option<&str>| FaultPlace::Setting {
-        source,
-        keys: table.map(str::to_owned).into_iter().collect(),
-        entry: None,
-    };
     let above = if source.is_some() { "data.sources" } else { "data" };
     match given {
         [one] => Ok(*one),
@@ -324,13 +312,13 @@ fn only<'a>(
                 Some(_) => " below it",
             };
             let help = format!("add one of the tables {}{several}", names.join(", "));
-            Err(Fault::new(place(None), "no data set is given", help))
+            Err(fault(key_in(source, &[]), "no data set is given", help))
         }
         [(first, _), (second, _), ..] => {
             let message =
                 format!("two data sets are given: `[{above}.{first}]` and `[{above}.{second}]`");
             let help = "remove one of the two tables, or give each its own `[[data.sources]]`";
-            Err(Fault::new(place(Some(second)), message, help).also(place(Some(first))))
+            Err(fault(key_in(source, &[second]), message, help).also(key_in(source, &[first])))
         }
     }
 }

@@ -1,26 +1,15 @@
 //! What a loss's settings must not say, found before anything is opened.
 
 use super::{ClassWeights, LossConfig};
+use crate::fault::{Fault, fault, require};
 use crate::model::Task;
-
-/// A loss that contradicts its head or itself.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct LossFault {
-    /// The key at fault below `[heads.loss]`, such as `bce.pos_weight`.
-    pub key: &'static str,
-    /// What is wrong.
-    pub message: String,
-    /// What to write instead.
-    pub help: String,
-}
 
 /// Refuses a loss that does not fit the head's task or labels, or is out of range.
 ///
 /// # Errors
 ///
-/// The first [`LossFault`] found.
-pub fn check(config: &LossConfig, task: Task, labels: &[String]) -> Result<(), LossFault> {
+/// The first [`Fault`] found.
+pub fn check(config: &LossConfig, task: Task, labels: &[String]) -> Result<(), Fault> {
     if !fits(config, task) {
         return Err(unfit(config, task));
     }
@@ -35,13 +24,13 @@ pub fn check(config: &LossConfig, task: Task, labels: &[String]) -> Result<(), L
             one_per("class", "cross_entropy.class_weights", weights, labels)
         }
         LossConfig::Focal(focal) => {
-            let in_range = focal.gamma >= 0.0 && finite(focal.gamma);
-            require(in_range, "focal.gamma", focal.gamma, "a number from 0 up, such as 2.0")?;
-            let in_range = focal.alpha <= 1.0 && finite(focal.alpha);
+            let holds = focal.gamma >= 0.0 && finite(focal.gamma);
+            in_range(holds, "focal.gamma", focal.gamma, "a number from 0 up, such as 2.0")?;
+            let holds = focal.alpha <= 1.0 && finite(focal.alpha);
             let help = "a number from 0 to 1, such as 0.25, or -1 to switch it off";
-            require(in_range, "focal.alpha", focal.alpha, help)
+            in_range(holds, "focal.alpha", focal.alpha, help)
         }
-        LossConfig::Huber(huber) => require(
+        LossConfig::Huber(huber) => in_range(
             positive(huber.delta),
             "huber.delta",
             huber.delta,
@@ -62,30 +51,27 @@ pub(super) fn fits(config: &LossConfig, task: Task) -> bool {
     }
 }
 
-fn unfit(config: &LossConfig, task: Task) -> LossFault {
+fn unfit(config: &LossConfig, task: Task) -> Fault {
     let (task, fitting) = match task {
         Task::Multilabel => ("multilabel", "`bce` or `focal`"),
         Task::Binary => ("binary", "`bce` or `focal`"),
         Task::Multiclass => ("multiclass", "`cross_entropy`"),
         Task::Regression => ("regression", "`mse`, `l1` or `huber`"),
     };
-    LossFault {
-        key: config.name(),
-        message: format!("the loss `{}` does not fit a {task} head", config.name()),
-        help: format!("a {task} head takes {fitting}; without a loss it takes the first"),
-    }
+    fault(
+        config.name(),
+        format!("the loss `{}` does not fit a {task} head", config.name()),
+        format!("a {task} head takes {fitting}; without a loss it takes the first"),
+    )
 }
 
-fn smoothing(key: &'static str, value: f64) -> Result<(), LossFault> {
-    require((0.0..1.0).contains(&value), key, value, "a number from 0 to below 1, such as 0.1")
+fn smoothing(key: &str, value: f64) -> Result<(), Fault> {
+    in_range((0.0..1.0).contains(&value), key, value, "a number from 0 to below 1, such as 0.1")
 }
 
-fn require(holds: bool, key: &'static str, value: f64, help: &str) -> Result<(), LossFault> {
-    if holds {
-        return Ok(());
-    }
+fn in_range(holds: bool, key: &str, value: f64, help: &str) -> Result<(), Fault> {
     let message = format!("`{}` is out of range: {value}", last(key));
-    Err(LossFault { key, message, help: format!("write {help}") })
+    require(holds, key, message, format!("write {help}"))
 }
 
 /// Whether the 32-bit number that the loss computes with is finite.
@@ -100,10 +86,10 @@ fn positive(value: f64) -> bool {
 
 fn one_per(
     each: &str,
-    key: &'static str,
+    key: &str,
     weights: Option<&ClassWeights>,
     labels: &[String],
-) -> Result<(), LossFault> {
+) -> Result<(), Fault> {
     let Some(ClassWeights::Numbers(numbers)) = weights else {
         return Ok(());
     };
@@ -120,7 +106,7 @@ fn one_per(
     let help = format!(
         "write one number above 0 per {each}, in the order of `labels` ({order}), or \"balanced\""
     );
-    Err(LossFault { key, message, help })
+    Err(fault(key, message, help))
 }
 
 /// The key without the name of the loss.
@@ -134,7 +120,7 @@ mod tests {
     use super::*;
     use crate::choice::NoSettings;
 
-    fn refused(config: LossConfig, task: Task) -> LossFault {
+    fn refused(config: LossConfig, task: Task) -> Fault {
         check(&config, task, &labels()).expect_err("is refused")
     }
 
@@ -164,8 +150,9 @@ mod tests {
                     Task::Multilabel | Task::Binary => LossConfig::Mse(NoSettings {}),
                 };
                 let help = refused(other, task).help;
-                let named = help.contains(&format!("`{}`", config.name()));
-                assert_eq!(named, fits, "{task:?}: {help}");
+                let named =
+                    help.as_deref().unwrap_or_default().contains(&format!("`{}`", config.name()));
+                assert_eq!(named, fits, "{task:?}: {help:?}");
             }
         }
     }
@@ -181,8 +168,8 @@ mod tests {
     fn a_loss_of_another_task_is_named_with_those_that_fit() {
         let fault = refused(LossConfig::Mse(NoSettings {}), Task::Multiclass);
         assert_eq!(fault.key, "mse");
-        assert_eq!(fault.to_string(), "the loss `mse` does not fit a multiclass head");
-        assert!(fault.help.contains("`cross_entropy`"), "{}", fault.help);
+        assert_eq!(fault.message, "the loss `mse` does not fit a multiclass head");
+        assert!(fault.help.is_some_and(|help| help.contains("`cross_entropy`")));
     }
 
     #[test]
@@ -191,7 +178,7 @@ mod tests {
         let fault = refused(bce(numbers(&[1.0]), 0.0), Task::Multilabel);
         assert_eq!(fault.key, "bce.pos_weight");
         assert_eq!(fault.message, "`pos_weight` has a length of 1, but the head's `labels` of 2");
-        assert!(fault.help.contains("(Edema, Nodule)"), "{}", fault.help);
+        assert!(fault.help.is_some_and(|help| help.contains("(Edema, Nodule)")));
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e39, 1e-50] {
             let fault = refused(bce(numbers(&[1.0, wrong]), 0.0), Task::Multilabel);
             assert!(fault.message.contains("\"Nodule\""), "{}", fault.message);

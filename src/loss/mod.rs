@@ -21,7 +21,7 @@ use crate::choice::NoSettings;
 use crate::data::{LabelCounts, Targets};
 use crate::model::Task;
 
-pub use check::{LossFault, check};
+pub use check::check;
 pub use config::*;
 
 /// One head's loss, split into a sum over known labels and what it is divided by, so that

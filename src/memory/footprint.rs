@@ -96,6 +96,16 @@ pub struct Footprint {
 }
 
 impl Footprint {
+    /// Bytes that it keeps for the backward pass, its output among them.
+    pub fn kept(&self) -> u64 {
+        self.saved + if self.output_in_input { 0 } else { self.output }
+    }
+
+    /// Floating-point operations forward and back.
+    pub fn flops(&self) -> f64 {
+        self.forward_flops + self.backward_flops
+    }
+
     /// Seconds of its work forward.
     pub fn forward_seconds(&self, speed: &Speed) -> f64 {
         let (flops, traffic) = (self.forward_flops, self.forward_traffic);

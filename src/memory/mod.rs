@@ -32,7 +32,7 @@ pub use module::module;
 pub use out_of_memory::{OutOfMemory, catch_out_of_memory, check_allocated, in_payload};
 pub use pack::{Member, Pack, join_scalars, join_tensors, split_scalars, split_tensors};
 pub use pass::{Pass, Purpose};
-pub use policy::{PolicyFault, TradeOff};
+pub use policy::TradeOff;
 pub use schedule::{Aside, Operation, Schedule, Tree};
 pub use simulate::{Simulation, Speed, Surroundings, simulate};
 pub use stage::{Keep, Parameter, Saved, Stage, StageSpec, Statistics};

@@ -1,6 +1,7 @@
 //! A DenseNet's sizes, resolved from a published depth or from numbers given by hand.
 
 use super::{DensenetConfig, Norm};
+use crate::fault::{Fault, fault};
 
 /// The published networks (Huang et al. 2017, table 1; 161 as released with it and in torchvision):
 /// depth, growth, blocks, stem.
@@ -30,28 +31,6 @@ pub struct DensenetArchitecture {
     pub norm: Norm,
 }
 
-/// What is wrong with `[model.densenet]`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {message}")]
-pub struct ArchitectureFault {
-    /// The key, within `[model.densenet]`; empty for the whole table.
-    pub key: String,
-    /// What is wrong with it.
-    pub message: String,
-    /// What to write instead.
-    pub help: String,
-    /// The side of the image that is wrong, 0 for its height and 1 for its width, where the fault is
-    /// there.
-    pub side: Option<usize>,
-}
-
-impl ArchitectureFault {
-    fn new(key: impl Into<String>, message: impl Into<String>, help: impl Into<String>) -> Self {
-        let (key, message, help) = (key.into(), message.into(), help.into());
-        Self { key, message, help, side: None }
-    }
-}
-
 impl DensenetArchitecture {
     /// Channels after each block, before the transition that follows it.
     pub fn channels(&self) -> Vec<usize> {
@@ -72,15 +51,15 @@ impl DensenetArchitecture {
     /// # Errors
     ///
     /// The side that is too small.
-    pub fn check_image(&self, [_, height, width]: [usize; 3]) -> Result<(), ArchitectureFault> {
+    pub fn check_image(&self, [_, height, width]: [usize; 3]) -> Result<(), Fault> {
         // The stem halves twice, rounding up; each transition halves, rounding down.
         let least = (4 << (self.blocks.len() - 1)) - 3;
         let small = [height, width].into_iter().enumerate().find(|(_, side)| *side < least);
         small.map_or(Ok(()), |(place, side)| {
             let message = format!("of {side} pixels nothing is left after the last block");
             let help = format!("write {least} or more, or fewer `blocks`");
-            let fault = ArchitectureFault::new("blocks", message, help);
-            Err(ArchitectureFault { side: Some(place), ..fault })
+            let key = format!("data.image.size[{place}]");
+            Err(fault(key, message, help).also("model.densenet.blocks"))
         })
     }
 
@@ -111,7 +90,7 @@ impl DensenetConfig {
     ///
     /// When `depth` is not a published one or contradicts `growth`, `blocks` or `stem`, when one of
     /// these is missing, or when a number is out of its range.
-    pub fn resolve(&self) -> Result<DensenetArchitecture, ArchitectureFault> {
+    pub fn resolve(&self) -> Result<DensenetArchitecture, Fault> {
         let (growth, blocks, stem) = match self.depth {
             Some(depth) => self.published(depth)?,
             None => self.by_hand()?,
@@ -129,14 +108,25 @@ impl DensenetConfig {
         Ok(architecture)
     }
 
-    fn published(&self, depth: usize) -> Result<(usize, Vec<usize>, usize), ArchitectureFault> {
+    /// The same with each published depth below its own, deepest first; its blocks are given.
+    pub(super) fn shallower(&self) -> impl Iterator<Item = (usize, Self)> + '_ {
+        let own = 2 * self.blocks.iter().flatten().sum::<usize>() + 5;
+        let depths = PUBLISHED.iter().rev().map(|(depth, ..)| *depth);
+        let config = |depth| {
+            let &Self { dropout, norm, .. } = self;
+            (depth, Self { depth: Some(depth), dropout, norm, ..Self::default() })
+        };
+        depths.filter(move |depth| *depth < own).map(config)
+    }
+
+    fn published(&self, depth: usize) -> Result<(usize, Vec<usize>, usize), Fault> {
         let given = [
             ("growth", self.growth.is_some()),
             ("blocks", self.blocks.is_some()),
             ("stem", self.stem.is_some()),
         ];
         if let Some((key, _)) = given.iter().find(|(_, given)| *given) {
-            return Err(ArchitectureFault::new(
+            return Err(fault(
                 *key,
                 format!("`{key}` contradicts `depth`, which sets `growth`, `blocks` and `stem`"),
                 format!("remove `depth` or `{key}`"),
@@ -144,7 +134,7 @@ impl DensenetConfig {
         }
         let known = PUBLISHED.iter().find(|(known, ..)| *known == depth);
         let Some((_, growth, blocks, stem)) = known else {
-            return Err(ArchitectureFault::new(
+            return Err(fault(
                 "depth",
                 format!("there is no published DenseNet of depth {depth}"),
                 "the depths are 121, 161, 169 and 201; \
@@ -154,10 +144,10 @@ impl DensenetConfig {
         Ok((*growth, blocks.to_vec(), *stem))
     }
 
-    fn by_hand(&self) -> Result<(usize, Vec<usize>, usize), ArchitectureFault> {
+    fn by_hand(&self) -> Result<(usize, Vec<usize>, usize), Fault> {
         match (self.growth, &self.blocks, self.stem) {
             (Some(growth), Some(blocks), Some(stem)) => Ok((growth, blocks.clone(), stem)),
-            (None, None, None) => Err(ArchitectureFault::new(
+            (None, None, None) => Err(fault(
                 "",
                 "the network's size is not given",
                 "give `depth = 121` (or 161, 169, 201), or `growth`, `blocks` and `stem`",
@@ -170,7 +160,7 @@ impl DensenetConfig {
                 ];
                 let absent: Vec<&str> =
                     absent.iter().filter(|(_, absent)| *absent).map(|(key, _)| *key).collect();
-                Err(ArchitectureFault::new(
+                Err(fault(
                     absent[0],
                     format!("without `depth`, `{}` must be given too", absent.join("` and `")),
                     "for DenseNet-121 these are `growth = 32`, `blocks = [6, 12, 24, 16]` and \
@@ -182,56 +172,40 @@ impl DensenetConfig {
 }
 
 impl DensenetArchitecture {
-    fn check(&self) -> Result<(), ArchitectureFault> {
+    fn check(&self) -> Result<(), Fault> {
         let positive =
             [("growth", self.growth), ("stem", self.stem), ("bottleneck", self.bottleneck)];
         if let Some((key, _)) = positive.iter().find(|(_, number)| *number == 0) {
-            return Err(ArchitectureFault::new(*key, format!("`{key}` is 0"), "write 1 or more"));
+            return Err(fault(*key, format!("`{key}` is 0"), "write 1 or more"));
         }
         if let Some((key, number)) = positive.iter().find(|(_, number)| *number > LARGEST) {
             let help = format!("write {LARGEST} or less");
-            return Err(ArchitectureFault::new(
-                *key,
-                format!("`{key}` is {number}, which no memory holds"),
-                help,
-            ));
+            return Err(fault(*key, format!("`{key}` is {number}, which no memory holds"), help));
         }
         if self.blocks.is_empty() {
-            return Err(ArchitectureFault::new(
-                "blocks",
-                "`blocks` is empty",
-                "such as `blocks = [6, 12, 24, 16]`",
-            ));
+            return Err(fault("blocks", "`blocks` is empty", "such as `blocks = [6, 12, 24, 16]`"));
         }
         if self.blocks.len() > MOST_BLOCKS {
             let message = format!(
                 "{} blocks halve an image more often than its size allows",
                 self.blocks.len()
             );
-            return Err(ArchitectureFault::new(
-                "blocks",
-                message,
-                format!("write {MOST_BLOCKS} blocks or fewer"),
-            ));
+            return Err(fault("blocks", message, format!("write {MOST_BLOCKS} blocks or fewer")));
         }
         let layers = self.blocks.iter().position(|layers| !(1..=LARGEST).contains(layers));
         if let Some(block) = layers {
             let message = format!("a block has 1 to {LARGEST} layers, not {}", self.blocks[block]);
             let help = "write the number of dense layers of this block";
-            return Err(ArchitectureFault::new(format!("blocks[{block}]"), message, help));
+            return Err(fault(format!("blocks[{block}]"), message, help));
         }
         // NaN fails both comparisons.
         if !(self.compression > 0.0 && self.compression <= 1.0) {
             let message = format!("`compression` is {}, a share of the channels", self.compression);
-            return Err(ArchitectureFault::new(
-                "compression",
-                message,
-                "write a number above 0, at most 1",
-            ));
+            return Err(fault("compression", message, "write a number above 0, at most 1"));
         }
         if !(self.dropout >= 0.0 && self.dropout < 1.0) {
             let message = format!("`dropout` is {}, a probability", self.dropout);
-            return Err(ArchitectureFault::new(
+            return Err(fault(
                 "dropout",
                 message,
                 "write a number from 0 up to but not including 1",
@@ -240,7 +214,7 @@ impl DensenetArchitecture {
         let narrow = self.channels().iter().any(|c| (*c as f64 * self.compression) < 1.0);
         if narrow && self.blocks.len() > 1 {
             let message = format!("with `compression` {} no channel is left", self.compression);
-            return Err(ArchitectureFault::new("compression", message, "write a larger share"));
+            return Err(fault("compression", message, "write a larger share"));
         }
         Ok(())
     }

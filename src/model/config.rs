@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::Choice;
-use crate::loss::LossConfig;
+use crate::loss::{LossConfig, default_loss};
 use crate::model::labels;
 use crate::model::sequential::SequentialConfig;
 
@@ -166,6 +166,13 @@ pub struct HeadConfig {
     /// `cross_entropy` for `multiclass` heads and `mse` for `regression` heads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<Choice<LossConfig>>,
+}
+
+impl HeadConfig {
+    /// The loss; where none is written, the first that is usual for the task.
+    pub fn loss(&self) -> LossConfig {
+        self.loss.as_ref().map_or_else(|| default_loss(self.task), |loss| loss.0.clone())
+    }
 }
 
 fn one() -> f64 {

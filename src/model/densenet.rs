@@ -1,7 +1,8 @@
 //! DenseNet-BC (Huang et al. 2017, arXiv:1608.06993) as layers, with torchvision's names.
 
-use super::layers::{Init, Join, Misfit, Op, Row, Size, StageLayers};
+use super::layers::{Init, Join, Op, Row, Size, StageLayers};
 use super::{DensenetArchitecture, Norm};
+use crate::fault::Fault;
 use crate::ops::Window;
 
 impl DensenetArchitecture {
@@ -11,7 +12,7 @@ impl DensenetArchitecture {
     /// # Errors
     ///
     /// When nothing is left of the image after a pooling.
-    pub fn layers(&self, image: [usize; 3]) -> Result<Vec<StageLayers>, Misfit> {
+    pub fn layers(&self, image: [usize; 3]) -> Result<Vec<StageLayers>, Fault> {
         let mut stages = vec![self.stem(image)?];
         for (index, &layers) in self.blocks.iter().enumerate() {
             let block = self.block(index + 1, layers, output(&stages))?;
@@ -30,18 +31,18 @@ impl DensenetArchitecture {
     }
 
     /// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2.
-    fn stem(&self, image: [usize; 3]) -> Result<StageLayers, Misfit> {
+    fn stem(&self, image: [usize; 3]) -> Result<StageLayers, Fault> {
         let mut stem = Row::new("features.", Size::Map(image));
-        let window = Window { kernel: 7, stride: 2, padding: 3 };
+        let window = Window::same(7, 2);
         stem.push("conv0", convolution([image[0], self.stem], window))?;
         stem.push("norm0", self.norm.op(stem.output()))?;
         stem.push("relu0", Op::Relu)?;
-        stem.push("pool0", Op::MaxPool(Window { kernel: 3, stride: 2, padding: 1 }))?;
+        stem.push("pool0", Op::MaxPool(Window::same(3, 2)))?;
         Ok(stem.stage("stem", true))
     }
 
     /// Layers, each of which puts `growth` channels behind all those before it.
-    fn block(&self, number: usize, layers: usize, input: Size) -> Result<StageLayers, Misfit> {
+    fn block(&self, number: usize, layers: usize, input: Size) -> Result<StageLayers, Fault> {
         let name = format!("denseblock{number}");
         let mut block = Row::new(format!("features.{name}."), input);
         for layer in 1..=layers {
@@ -54,9 +55,9 @@ impl DensenetArchitecture {
     }
 
     /// Norm, ReLU, 1×1 convolution to the bottleneck, norm, ReLU, 3×3 convolution.
-    fn dense_layer(&self, prefix: String, input: Size) -> Result<Row, Misfit> {
+    fn dense_layer(&self, prefix: String, input: Size) -> Result<Row, Fault> {
         let (width, bottleneck) = (input.channels(), self.bottleneck * self.growth);
-        let spatial = Window { kernel: 3, stride: 1, padding: 1 };
+        let spatial = Window::same(3, 1);
         let mut layer = Row::new(prefix, input);
         layer.push("norm1", self.norm.op(layer.output()))?;
         layer.push("relu1", Op::Relu)?;
@@ -71,7 +72,7 @@ impl DensenetArchitecture {
     }
 
     /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
-    fn transition(&self, number: usize, input: Size) -> Result<StageLayers, Misfit> {
+    fn transition(&self, number: usize, input: Size) -> Result<StageLayers, Fault> {
         let name = format!("transition{number}");
         let width = input.channels();
         let reduced = (width as f64 * self.compression) as usize;
@@ -79,7 +80,7 @@ impl DensenetArchitecture {
         transition.push("norm", self.norm.op(transition.output()))?;
         transition.push("relu", Op::Relu)?;
         transition.push("conv", convolution([width, reduced], Window::PIXEL))?;
-        transition.push("pool", Op::AvgPool(Window { kernel: 2, stride: 2, padding: 0 }))?;
+        transition.push("pool", Op::AvgPool(Window::HALF))?;
         Ok(transition.stage(name, false))
     }
 }

@@ -107,8 +107,8 @@ impl ResidualSizes {
 
     /// Batch, height and width of the block's output.
     pub fn output(&self, [batch, height, width]: [usize; 3]) -> [usize; 3] {
-        let side = |side: usize| (side - 1) / self.stride + 1;
-        [batch, side(height), side(width)]
+        let every = Window::same(1, self.stride);
+        [batch, every.output(height), every.output(width)]
     }
 
     /// The convolutions in the order of their parameters: the shortcut's comes last.
@@ -193,17 +193,15 @@ fn matching(stage: &StageLayers) -> Option<FusedStage> {
     match ops[..] {
         [conv, Op::BatchNorm(_), Op::Relu, Op::MaxPool(pool)] if stage.first => {
             let ConvSizes { channels, window } = sizes(conv)?;
-            let stem = Window { kernel: 7, stride: 2, padding: 3 };
-            let pooled = Window { kernel: 3, stride: 2, padding: 1 };
-            let fits = window == stem && *pool == pooled && (1..=3).contains(&channels[0]);
+            let windows = window == Window::same(7, 2) && *pool == Window::same(3, 2);
+            let fits = windows && (1..=3).contains(&channels[0]);
             let labels = [0, 1, 2, 3].map(|place| layers[place].label.clone());
             fits.then_some(FusedStage::Stem { channels, room: channels[1], labels })
         }
         [conv, Op::BatchNorm(_), Op::Relu] if stage.first => sizes(conv).map(FusedStage::PlainStem),
         [Op::BatchNorm(_), Op::Relu, conv, Op::AvgPool(pool)] => {
             let ConvSizes { channels, window } = sizes(conv)?;
-            let halves = Window { kernel: 2, stride: 2, padding: 0 };
-            let fits = window == Window::PIXEL && *pool == halves;
+            let fits = window == Window::PIXEL && *pool == Window::HALF;
             fits.then_some(FusedStage::Transition { channels, room: channels[1] })
         }
         [Op::BatchNorm(_), Op::Relu, Op::GlobalPool] => {
@@ -246,7 +244,7 @@ fn dense_layer(rows: &[Vec<Layer>]) -> Option<[usize; 2]> {
         return None;
     };
     let (first, second) = (sizes(first)?, sizes(second)?);
-    let spatial = Window { kernel: 3, stride: 1, padding: 1 };
+    let spatial = Window::same(3, 1);
     let fits = before.is_empty() && first.window == Window::PIXEL && second.window == spatial;
     fits.then_some(second.channels)
 }
@@ -273,7 +271,7 @@ fn residual(rows: &[Vec<Layer>]) -> Option<ResidualSizes> {
     }
     let stride = convs.iter().map(|conv| conv.window.stride).product();
     let output = convs.last()?.channels[1];
-    let every = Window { stride, ..Window::PIXEL };
+    let every = Window::same(1, stride);
     let input = convs[0].channels[0];
     let ops: Vec<&Op> = shortcut.iter().map(|layer| &layer.op).collect();
     let projection = match ops[..] {

@@ -15,7 +15,7 @@ mod resnet;
 mod sequential;
 mod table;
 
-pub use architecture::{ArchitectureFault, DensenetArchitecture};
+pub use architecture::DensenetArchitecture;
 pub use config::*;
 pub use heads::heads_stage;
 pub use labels::MOST_LABELS;

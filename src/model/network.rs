@@ -2,10 +2,11 @@
 
 use super::layers::{LayerStageSpec, Op, Size, StageLayers, each_layer};
 use super::{
-    ArchitectureFault, DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig,
-    SequentialConfig, fuse, heads_stage,
+    DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig, SequentialConfig, fuse,
+    heads_stage,
 };
-use crate::memory::{MemoryConfig, StageSpec};
+use crate::fault::Fault;
+use crate::memory::{DenseLayers, Precision, StageSpec};
 
 /// The network below the heads: stages of layers, with every size given.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,24 +48,31 @@ impl ModelConfig {
     /// # Errors
     ///
     /// A key that is missing, wrong or contradicts another, or an image of which nothing is left.
-    pub fn resolve(&self, image: [usize; 3]) -> Result<Network, ArchitectureFault> {
+    pub fn resolve(&self, image: [usize; 3]) -> Result<Network, Fault> {
+        let below = |fault: Fault| fault.below(&format!("model.{}", self.name()));
         let (config, stages) = match self {
             Self::Densenet(config) => {
-                let architecture = config.resolve()?;
+                let architecture = config.resolve().map_err(below)?;
                 architecture.check_image(image)?;
                 (Self::Densenet(architecture.to_config()), architecture.layers(image))
             }
             Self::Resnet(config) => {
-                let architecture = config.resolve()?;
+                let architecture = config.resolve().map_err(below)?;
                 (Self::Resnet(architecture.to_config()), architecture.layers(image))
             }
-            Self::Sequential(config) => (self.clone(), Ok(config.resolve(image)?)),
+            Self::Sequential(config) => (self.clone(), config.resolve(image)),
         };
-        let stages = stages.map_err(|misfit| {
-            let key = misfit.key;
-            ArchitectureFault { key, message: misfit.message, help: misfit.help, side: None }
-        })?;
+        let stages = stages.map_err(below)?;
         Ok(Network { config, stages })
+    }
+
+    /// Networks of its kind with fewer layers, deepest first, each after its depth.
+    pub fn shallower(&self) -> Vec<(usize, Self)> {
+        match self {
+            Self::Densenet(own) => own.shallower().map(|(n, config)| (n, config.into())).collect(),
+            Self::Resnet(own) => own.shallower().map(|(n, config)| (n, config.into())).collect(),
+            Self::Sequential(_) => Vec::new(),
+        }
     }
 
     /// How activations are normalised.
@@ -88,10 +96,15 @@ impl Network {
         self.config.norm()
     }
 
-    /// The stages from images to pooled features, to run as `memory` says; with `heads`, to their
-    /// outputs. On CUDA they run fused where there are kernels for that (see [`Self::fusible`]).
-    pub fn stages(&self, memory: &MemoryConfig, heads: &[HeadConfig]) -> Vec<Box<dyn StageSpec>> {
-        let precision = memory.precision;
+    /// The stages from images to pooled features, in this precision; with `heads`, to their outputs.
+    /// On CUDA they run fused where there are kernels for that (see [`Self::fusible`]); dense layers
+    /// then keep what `dense_layers` says.
+    pub fn stages(
+        &self,
+        precision: Precision,
+        dense_layers: DenseLayers,
+        heads: &[HeadConfig],
+    ) -> Vec<Box<dyn StageSpec>> {
         let heads = (!heads.is_empty()).then(|| heads_stage(heads, self.features()));
         let plain = |stage: &StageLayers| -> Box<dyn StageSpec> {
             Box::new(LayerStageSpec::new(stage.clone(), precision))
@@ -100,7 +113,8 @@ impl Network {
             Some(Ok(fused)) => {
                 let spec = |(fused, stage): (Option<fuse::FusedStage>, &StageLayers)| match fused {
                     Some(fused) => {
-                        Box::new(fuse::FusedStageSpec::new(fused, stage.clone(), memory))
+                        let (stage, keep) = (stage.clone(), dense_layers);
+                        Box::new(fuse::FusedStageSpec::new(fused, stage, precision, keep))
                     }
                     None => plain(stage),
                 };
@@ -150,8 +164,8 @@ impl Network {
     }
 
     /// The configuration that resolves to this.
-    pub fn to_config(&self) -> ModelConfig {
-        self.config.clone()
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
     }
 }
 

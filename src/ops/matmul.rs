@@ -183,8 +183,8 @@ mod tests {
     }
 
     const WINDOWS: [Window; 4] = [
-        Window { kernel: 3, stride: 1, padding: 1 },
-        Window { kernel: 7, stride: 2, padding: 3 },
+        Window::same(3, 1),
+        Window::same(7, 2),
         Window::PIXEL,
         Window { kernel: 4, stride: 3, padding: 2 },
     ];

@@ -13,7 +13,14 @@ pub struct Window {
 
 impl Window {
     /// Of one pixel: that of a 1×1 convolution.
-    pub const PIXEL: Self = Self { kernel: 1, stride: 1, padding: 0 };
+    pub const PIXEL: Self = Self::same(1, 1);
+    /// Two by two pixels, side by side: that of a pooling which halves a map.
+    pub const HALF: Self = Self { kernel: 2, stride: 2, padding: 0 };
+
+    /// With an odd kernel so padded that a stride of 1 keeps the size.
+    pub const fn same(kernel: usize, stride: usize) -> Self {
+        Self { kernel, stride, padding: kernel / 2 }
+    }
 
     /// Whether it fits into a map of this height or width.
     pub fn fits(&self, size: usize) -> bool {

@@ -2,22 +2,12 @@
 
 use burn::tensor::f16;
 
+use crate::fault::{Fault, fault};
+
 use super::{
     AdagradConfig, EmaConfig, LionConfig, OneCycleConfig, OptimizerConfig, PlateauConfig,
     RmspropConfig, ScheduleConfig, SgdConfig, StepConfig,
 };
-
-/// A setting that cannot be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Fault {
-    /// The key, below the table that was checked: `sgd.momentum` below `train.optimizer`.
-    pub key: String,
-    /// What is wrong with its value.
-    pub message: String,
-    /// What to write instead.
-    pub help: String,
-}
 
 impl OptimizerConfig {
     /// The first fault; keys are below `train.optimizer`.
@@ -231,7 +221,7 @@ impl Table {
             return Ok(());
         }
         let key = if self.0.is_empty() { key.to_owned() } else { format!("{}.{key}", self.0) };
-        Err(Fault { key, message: message(), help: help.to_owned() })
+        Err(fault(key, message(), help))
     }
 
     fn positive(&self, key: &str, value: f64) -> Result<(), Fault> {

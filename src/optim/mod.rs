@@ -30,7 +30,7 @@ mod restore;
 #[cfg(test)]
 mod oracle;
 
-pub use check::{Fault, check_clip_norm};
+pub use check::check_clip_norm;
 pub use clip::{GradientNorm, norm};
 pub use config::*;
 pub use ema::Ema;

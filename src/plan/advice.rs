@@ -1,50 +1,53 @@
-//! Which lever matters for a model, which would do nothing or harm, and why.
+//! Which change matters for a model, which would do nothing or harm, and why.
 
-use super::levers::{self, Pulled};
+use super::changes::{self, Tried};
 use super::reasons::{Before, Peak};
-use super::{Bytes, Combination, Machine, Plan, Predictor};
+use super::{Estimator, Machine, MemorySettings, Plan};
+use crate::memory::Footprint;
+use crate::screen::Bytes;
 
-/// Shares of the peak above which a lever helps, and below which it does nothing.
+/// Shares of the peak above which a change helps, and below which it does nothing.
 const HELPS: f64 = 0.05;
 const NOTHING: f64 = 0.02;
 
-/// A few sentences on `way`: whether it fits, which lever matters for this model, which would do
+/// A few sentences on `settings`: whether it fits, which change matters for this model, which would do
 /// nothing or harm, and why.
-pub(super) fn advice(plan: &Plan, machine: &Machine, budget: u64, way: &Combination) -> String {
-    let mut predictor = Predictor::within(plan, *machine, budget);
-    let Ok(now) = predictor.predict(way) else { return String::new() };
-    let costs = predictor.costs(way);
-    let gradients: u64 = costs.stages.iter().map(|stage| stage.parameter_gradients).sum();
+pub(super) fn advice(
+    plan: &Plan,
+    machine: &Machine,
+    budget: u64,
+    settings: &MemorySettings,
+) -> String {
+    let mut estimator = Estimator::within(plan, *machine, budget);
+    let Ok(now) = estimator.estimate(settings) else { return String::new() };
+    let costs = estimator.costs(settings);
     let optimizer = costs.optimizer - costs.optimizer_away;
-    let fixed = costs.weights + gradients + optimizer;
-    let kept = costs.stages.iter().map(|stage| match stage.output_in_input {
-        true => stage.saved,
-        false => stage.saved + stage.output,
-    });
-    let (all, kept, at_step, away) = (now.peak, kept.sum(), now.at_step, now.away);
+    let fixed = costs.weights + costs.gradients() + optimizer;
+    let kept = costs.stages.iter().map(Footprint::kept).sum();
+    let (all, at_step, away) = (now.peak, now.at_step, now.away);
     let peak = Peak { all, fixed, optimizer, kept, at_step, away };
-    let before = Before { plan, machine, way, peak };
+    let before = Before { plan, machine, settings, peak };
     let mut sentences = vec![made_of(&before.peak, budget)];
-    let pulled = levers::pull(plan, machine, budget, way);
-    let saved = |pulled: &Pulled| 1.0 - pulled.peak as f64 / all as f64;
-    let mut helps: Vec<&Pulled> = pulled.iter().filter(|p| saved(p) >= HELPS).collect();
-    helps.sort_by_key(|pulled| pulled.peak);
+    let tried = changes::try_each(plan, machine, budget, settings);
+    let saved = |tried: &Tried| 1.0 - tried.peak as f64 / all as f64;
+    let mut helps: Vec<&Tried> = tried.iter().filter(|p| saved(p) >= HELPS).collect();
+    helps.sort_by_key(|tried| tried.peak);
     if !helps.is_empty() {
-        let told = helps.iter().map(|pulled| told(plan, pulled, saved(pulled)));
+        let told = helps.iter().map(|tried| told(plan, tried, saved(tried)));
         sentences.push(format!("What lowers it: {}.", told.collect::<Vec<_>>().join("; ")));
     }
-    let nothing = pulled.iter().filter(|p| saved(p).abs() < NOTHING);
-    for (why, levers) in alike(nothing.map(|pulled| (before.why_nothing(pulled), pulled))) {
-        let names = levers.iter().map(|pulled| format!("`{}`", pulled.lever.written()));
+    let nothing = tried.iter().filter(|p| saved(p).abs() < NOTHING);
+    for (why, changes) in alike(nothing.map(|tried| (before.why_nothing(tried), tried))) {
+        let names = changes.iter().map(|tried| format!("`{}`", tried.change.written()));
         sentences.push(format!("{} would do nothing: {why}.", listed(names.collect())));
     }
-    let more = pulled.iter().filter(|p| saved(p) <= -NOTHING);
-    for (why, levers) in alike(more.map(|pulled| (before.why_more(pulled), pulled))) {
-        let raised = |pulled: &Pulled| times(pulled.peak as f64 / all as f64);
-        let names = |pulled: &&Pulled| format!("`{}` ({})", pulled.lever.written(), raised(pulled));
-        sentences.push(match levers.as_slice() {
+    let more = tried.iter().filter(|p| saved(p) <= -NOTHING);
+    for (why, changes) in alike(more.map(|tried| (before.why_more(tried), tried))) {
+        let raised = |tried: &Tried| times(tried.peak as f64 / all as f64);
+        let names = |tried: &&Tried| format!("`{}` ({})", tried.change.written(), raised(tried));
+        sentences.push(match changes.as_slice() {
             [one] => {
-                let (name, raised) = (one.lever.written(), raised(one));
+                let (name, raised) = (one.change.written(), raised(one));
                 format!("`{name}` would raise the peak {raised}: {why}.")
             }
             several => {
@@ -59,21 +62,21 @@ pub(super) fn advice(plan: &Plan, machine: &Machine, budget: u64, way: &Combinat
     sentences.join(" ")
 }
 
-/// Levers by why they do not help, in the order in which the reasons come.
+/// Changes grouped by the reason why they do not help, in the order of the reasons.
 fn alike<'a, Why: PartialEq>(
-    levers: impl Iterator<Item = (Why, &'a Pulled)>,
-) -> Vec<(Why, Vec<&'a Pulled>)> {
-    let mut all: Vec<(Why, Vec<&Pulled>)> = Vec::new();
-    for (why, pulled) in levers {
+    changes: impl Iterator<Item = (Why, &'a Tried)>,
+) -> Vec<(Why, Vec<&'a Tried>)> {
+    let mut all: Vec<(Why, Vec<&Tried>)> = Vec::new();
+    for (why, tried) in changes {
         match all.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, levers)) => levers.push(pulled),
-            None => all.push((why, vec![pulled])),
+            Some((_, changes)) => changes.push(tried),
+            None => all.push((why, vec![tried])),
         }
     }
     all
 }
 
-/// How much more so many times as much are: `by 12%`, `×2.3`, `×14`.
+/// The increase that a ratio stands for: `by 12%`, `×2.3`, `×14`.
 fn times(ratio: f64) -> String {
     match ratio {
         ..2.0 => format!("by {:.0}%", 100.0 * (ratio - 1.0)),
@@ -105,14 +108,14 @@ fn made_of(peak: &Peak, budget: u64) -> String {
     )
 }
 
-fn told(plan: &Plan, pulled: &Pulled, saved: f64) -> String {
-    let time = match pulled.slowdown {
+fn told(plan: &Plan, tried: &Tried, saved: f64) -> String {
+    let time = match tried.slowdown {
         slower @ 1.05.. => format!(", {slower:.1} × the time"),
         faster @ ..0.95 => format!(", {faster:.1} × the time"),
         _ => String::new(),
     };
-    let other = pulled.lever.changes(plan).map(|what| format!(", {what}")).unwrap_or_default();
-    format!("`{}` (−{:.0}%{time}{other})", pulled.lever.written(), 100.0 * saved)
+    let other = tried.change.changes(plan).map(|what| format!(", {what}")).unwrap_or_default();
+    format!("`{}` (−{:.0}%{time}{other})", tried.change.written(), 100.0 * saved)
 }
 
 fn listed(mut names: Vec<String>) -> String {

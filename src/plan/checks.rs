@@ -3,17 +3,14 @@
 
 use std::collections::HashMap;
 
-use super::{Combination, DevicePlan, HeadPlan, Plan};
-use crate::config::{Config, Fault};
-use crate::data::{
-    self, DataConfig, FaultPlace, ImageConfig, SamplerFault, check_augment, check_labels,
-    check_layouts, check_normalize,
-};
+use super::{DevicePlan, MemorySettings, Plan};
+use crate::config::Config;
+use crate::data::{ImageConfig, check_augment, check_layouts, check_normalize};
+use crate::fault::{Fault, fault, require};
 use crate::loss;
-use crate::memory::{MicroBatch, NoAmount, OffloadConfig, PolicyFault, Precision};
-use crate::model::{ArchitectureFault, HeadConfig, MOST_LABELS, ModelConfig, Network, Task};
-use crate::optim::{self, check_clip_norm};
-use crate::screen::written;
+use crate::memory::{MicroBatch, NoAmount, OffloadConfig, Precision};
+use crate::model::{HeadConfig, MOST_LABELS, ModelConfig, Network, Task};
+use crate::optim::{OptimizerConfig, check_clip_norm};
 
 type Check = fn(&Config) -> Result<(), Fault>;
 
@@ -42,16 +39,6 @@ const CHECKS: [Check; 19] = [
 /// The first fault of a configuration.
 pub(super) fn check(config: &Config) -> Result<(), Fault> {
     CHECKS.iter().try_for_each(|check| check(config))
-}
-
-/// A fault at `key` unless `holds`.
-fn require(
-    holds: bool,
-    key: impl Into<String>,
-    message: impl Into<String>,
-    help: impl Into<String>,
-) -> Result<(), Fault> {
-    if holds { Ok(()) } else { Err(Fault::new(key, message).help(help)) }
 }
 
 /// A fault at `key` unless `value` is in `range`; NaN is in none.
@@ -136,7 +123,7 @@ fn image(config: &Config) -> Result<(), Fault> {
 }
 
 fn layouts(config: &Config) -> Result<(), Fault> {
-    check_layouts(&config.data).map_err(of_data)
+    check_layouts(&config.data)
 }
 
 fn validation(config: &Config) -> Result<(), Fault> {
@@ -149,15 +136,12 @@ fn validation(config: &Config) -> Result<(), Fault> {
 
 fn loading(config: &Config) -> Result<(), Fault> {
     at_least_one("data.prefetch", config.data.prefetch)?;
-    let sampler = config.data.sampler.0.check(&config.heads);
-    sampler.map_err(|SamplerFault { key, message, help }| {
-        Fault::new(format!("data.sampler.{key}"), message).help(help)
-    })
+    config.data.sampler.0.check(&config.heads).map_err(|fault| fault.below("data.sampler"))
 }
 
 fn augment(config: &Config) -> Result<(), Fault> {
     let augment = &config.data.augment;
-    check_normalize(&config.data.image).and(check_augment(augment)).map_err(of_data)?;
+    check_normalize(&config.data.image).and(check_augment(augment))?;
     let mixed = [("mixup", augment.mixup), ("cutmix", augment.cutmix)];
     let Some((key, _)) = mixed.into_iter().find(|(_, alpha)| *alpha > 0.0) else { return Ok(()) };
     let message = format!("`{key}` mixes the images of a batch, and a batch has one image");
@@ -184,8 +168,8 @@ fn heads(config: &Config) -> Result<(), Fault> {
         let help = "it names metrics and weights: use letters, digits, `_` and `-`";
         require(holds, &key, message, help)?;
         if let Some(first) = heads[..place].iter().position(|other| other.name == head.name) {
-            return Err(Fault::new(key, format!("two heads are called {:?}", head.name))
-                .help("give each head its own name")
+            let message = format!("two heads are called {:?}", head.name);
+            return Err(fault(key, message, "give each head its own name")
                 .also(format!("heads[{first}].name")));
         }
         let message = format!("the weight of a head's loss cannot be {}", head.weight);
@@ -209,8 +193,8 @@ fn labels(config: &Config) -> Result<(), Fault> {
             let key = format!("heads[{place}].labels[{index}]");
             require(!label.trim().is_empty(), &key, "this label is empty", help)?;
             if let Some(first) = known.insert(label, index) {
-                return Err(Fault::new(key, format!("the label {label:?} is given twice"))
-                    .help("remove one of the two")
+                let message = format!("the label {label:?} is given twice");
+                return Err(fault(key, message, "remove one of the two")
                     .also(format!("heads[{place}].labels[{first}]")));
             }
         }
@@ -254,14 +238,14 @@ fn head_sizes(config: &Config) -> Result<(), Fault> {
 fn optimizer(config: &Config) -> Result<(), Fault> {
     let train = &config.train;
     let optimizer = &train.optimizer.0;
-    optimizer.check().map_err(|fault| below("train.optimizer", fault))?;
+    optimizer.check().map_err(|fault| fault.below("train.optimizer"))?;
     let schedule = train.schedule.0.check(optimizer.lr());
-    schedule.map_err(|fault| below("train.schedule", fault))?;
+    schedule.map_err(|fault| fault.below("train.schedule"))?;
     if let Some(norm) = train.clip_norm {
-        check_clip_norm(norm).map_err(|fault| below("train", fault))?;
+        check_clip_norm(norm).map_err(|fault| fault.below("train"))?;
     }
     if let Some(ema) = &train.ema {
-        ema.check().map_err(|fault| below("train.ema", fault))?;
+        ema.check().map_err(|fault| fault.below("train.ema"))?;
     }
     Ok(())
 }
@@ -272,19 +256,27 @@ fn early_stopping(config: &Config) -> Result<(), Fault> {
     within("train.early_stopping.min_delta", stop.min_delta, 0.0.., "0 or more")
 }
 
-/// What each precision needs; whether there is a GPU is seen when the device is opened.
 fn precision(config: &Config) -> Result<(), Fault> {
-    if config.memory.precision == Precision::Half {
-        let fault = config.train.optimizer.0.check_half();
-        return fault.map_err(|fault| below("train.optimizer", fault).also("memory.precision"));
-    }
-    if !config.memory.precision.needs_gpu() {
-        return Ok(());
+    let devices = DevicePlan::parse(&config.device.device);
+    let cpu = devices.is_ok_and(|devices| devices.contains(&DevicePlan::Cpu));
+    precision_on(config.memory.precision, &config.train.optimizer.0, cpu)
+}
+
+/// What each precision needs, where it is known whether the device is the CPU; an automatic choice is
+/// seen when the device is opened.
+pub(super) fn precision_on(
+    precision: Precision,
+    optimizer: &OptimizerConfig,
+    cpu: bool,
+) -> Result<(), Fault> {
+    if precision == Precision::Half {
+        let fault = optimizer.check_half();
+        return fault.map_err(|fault| fault.below("train.optimizer").also("memory.precision"));
     }
     let message = "only a GPU multiplies in TF32";
     let help = "write \"fp32\" (or \"bf16\"), or a GPU under `[device]`";
-    let cpu = DevicePlan::parse(&config.device.device)?.contains(&DevicePlan::Cpu);
-    require(!cpu, "memory.precision", message, help).map_err(|fault| fault.also("device.use"))
+    let holds = !(cpu && precision.needs_gpu());
+    require(holds, "memory.precision", message, help).map_err(|fault| fault.also("device.use"))
 }
 
 fn micro_batch(config: &Config) -> Result<(), Fault> {
@@ -296,19 +288,19 @@ fn micro_batch(config: &Config) -> Result<(), Fault> {
 
 fn budget(config: &Config) -> Result<(), Fault> {
     let help = "write such as \"10GiB\", \"800MiB\" or \"90%\" (of the device's memory)";
-    let fault = |no_amount: NoAmount| Fault::new("memory.budget", no_amount.to_string()).help(help);
+    let fault = |no_amount: NoAmount| fault("memory.budget", no_amount.to_string(), help);
     config.memory.budget().map(drop).map_err(fault)
 }
 
 /// What BatchNorm normalises over: as PyTorch has it, more than one number of each channel.
 pub(super) fn normalised(plan: &Plan) -> Result<(), Fault> {
-    let Combination { micro_batch, .. } =
-        Combination::configured(&plan.memory, plan.train.batch_size);
+    let MemorySettings { micro_batch, .. } =
+        MemorySettings::configured(&plan.memory, plan.train.batch_size);
     let (batch, least) = (plan.train.batch_size, plan.least_part(micro_batch));
     if plan.normalises(micro_batch) {
         return Ok(());
     }
-    let without = match plan.model.to_config() {
+    let without = match plan.model.config() {
         ModelConfig::Sequential(_) => "leave out `batch_norm`".to_owned(),
         model => format!("write `norm = \"group\"` under `[model.{}]`", model.name()),
     };
@@ -322,7 +314,7 @@ pub(super) fn normalised(plan: &Plan) -> Result<(), Fault> {
             "write a number that leaves more",
         ),
     };
-    let fault = Fault::new(key, message).help(format!("{write}, take larger images, or {without}"));
+    let fault = fault(key, message, format!("{write}, take larger images, or {without}"));
     Err(if key == "train.batch_size" { fault } else { fault.also("train.batch_size") })
 }
 
@@ -339,24 +331,12 @@ pub(super) fn checkpointing(plan: &Plan) -> Result<(), Fault> {
     let stages = plan.stages();
     let names: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
     let tree = plan.memory.checkpointing().tree(&names);
-    tree.map(drop).map_err(|PolicyFault { key, message, help }| {
-        Fault::new(format!("memory.checkpointing.{key}"), message).help(help)
-    })
+    tree.map(drop).map_err(|fault| fault.below("memory.checkpointing"))
 }
 
 /// The network's sizes, if an image of this size passes through it.
 pub(super) fn network(model: &ModelConfig, image: &ImageConfig) -> Result<Network, Fault> {
-    let table = format!("model.{}", model.name());
-    let shape = [image.channels, image.size[0], image.size[1]];
-    model.resolve(shape).map_err(|ArchitectureFault { key, message, help, side }| {
-        let key = if key.is_empty() { table.clone() } else { format!("{table}.{key}") };
-        match side {
-            Some(place) => {
-                Fault::new(format!("data.image.size[{place}]"), message).help(help).also(key)
-            }
-            None => Fault::new(key, message).help(help),
-        }
-    })
+    model.resolve([image.channels, image.size[0], image.size[1]])
 }
 
 /// Heads that put out the network's features as they are.
@@ -383,50 +363,15 @@ pub(super) fn direct_heads(network: &Network, heads: &[HeadConfig]) -> Result<()
 }
 
 /// Each head's loss, and what is done to its targets before, against its task and labels.
-pub(super) fn losses(heads: &[HeadPlan]) -> Result<(), Fault> {
+pub(super) fn losses(heads: &[HeadConfig]) -> Result<(), Fault> {
     heads.iter().enumerate().try_for_each(|(place, head)| {
         let holds = !head.standardize || head.task == Task::Regression;
         let message = "only the numbers of a `regression` head can be standardised";
         let help = "remove `standardize`, or write `task = \"regression\"`";
         require(holds, format!("heads[{place}].standardize"), message, help)
             .map_err(|fault| fault.also(format!("heads[{place}].task")))?;
-        loss::check(&head.loss, head.task, &head.labels).map_err(|fault| {
-            Fault::new(format!("heads[{place}].loss.{}", fault.key), fault.message)
-                .help(fault.help)
-                .also(format!("heads[{place}].task"))
-        })
+        let loss = loss::check(&head.loss(), head.task, &head.labels);
+        let below = |fault: Fault| fault.below(&format!("heads[{place}].loss"));
+        loss.map_err(|fault| below(fault).also(format!("heads[{place}].task")))
     })
-}
-
-/// The heads' labels against those that the data has.
-pub(super) fn data_labels(data: &DataConfig, heads: &[HeadConfig]) -> Result<(), Fault> {
-    check_labels(data, heads).map_err(of_data)
-}
-
-/// A fault of the data, by the key that it stands at.
-fn of_data(fault: data::Fault) -> Fault {
-    let below = |source: Option<usize>, keys: Vec<String>| -> String {
-        let above = source.map_or("data".to_owned(), |place| format!("data.sources[{place}]"));
-        let below = keys.iter().map(|key| format!(".{}", written(key)));
-        std::iter::once(above).chain(below).collect()
-    };
-    let key = |place| match place {
-        FaultPlace::Head { head } => format!("heads[{head}].labels"),
-        FaultPlace::Label { head, label } => format!("heads[{head}].labels[{label}]"),
-        FaultPlace::Key { source, keys } => below(source, keys),
-        FaultPlace::Setting { source, keys, entry } => {
-            let entry = entry.map_or(String::new(), |entry| format!("[{entry}]"));
-            below(source, keys) + &entry
-        }
-    };
-    let data::Fault { place, also, message, help } = fault;
-    let on_key = matches!(place, FaultPlace::Key { .. });
-    let fault = Fault { on_key, ..Fault::new(key(place), message) };
-    let fault = help.into_iter().fold(fault, Fault::help);
-    also.into_iter().fold(fault, |fault, place| fault.also(key(*place)))
-}
-
-/// An optimizer's or a schedule's fault, whose key counts from `table`.
-fn below(table: &str, fault: optim::Fault) -> Fault {
-    Fault::new(format!("{table}.{}", fault.key), fault.message).help(fault.help)
 }

@@ -1,10 +1,7 @@
 //! What a training step costs, before it runs and before any device is opened.
 
-use super::{Machine, Plan};
-use crate::memory::{
-    ActivationShape, Footprint, MemoryConfig, Precision, Simulation, Speed, Strategy, Surroundings,
-    Target, simulate,
-};
+use super::Plan;
+use crate::memory::{ActivationShape, Footprint, Precision, Speed, Surroundings, Target};
 
 /// What the stages of a plan cost for a micro-batch, and what is in use besides.
 #[derive(Debug, Clone)]
@@ -25,8 +22,15 @@ pub struct Costs {
     pub optimizer_seconds: f64,
     /// Bytes of the largest tensor.
     pub largest_tensor: u64,
-    /// Of which stages what they keep can be moved off the device.
+    /// Whether what each stage keeps can be moved off the device.
     pub moves_saved: Vec<bool>,
+}
+
+impl Costs {
+    /// Bytes of the weights' gradients.
+    pub fn gradients(&self) -> u64 {
+        self.stages.iter().map(|stage| stage.parameter_gradients).sum()
+    }
 }
 
 /// Bytes of a number of an image, or of an output.
@@ -38,15 +42,16 @@ fn weight_bytes(precision: Precision) -> u64 {
 }
 
 impl Plan {
-    /// The shape of so many images.
+    /// The shape of this many images.
     pub fn input(&self, images: usize) -> ActivationShape {
         let [height, width] = self.data.image.size;
         ActivationShape::Map([images, self.data.image.channels, height, width])
     }
 
-    /// What its stages cost, run as `memory` has it on `on`, for `images` images at once.
-    pub fn costs(&self, memory: &MemoryConfig, on: &Target, images: usize) -> Costs {
-        let specs = self.stages_with(memory);
+    /// The costs of the stages on `on`, for `images` images at once. With `offload_optimizer` the
+    /// optimizer's state waits in host memory.
+    pub fn costs(&self, on: &Target, images: usize, offload_optimizer: bool) -> Costs {
+        let specs = self.stages_with(on.precision, on.dense_layers);
         let mut shape = self.input(images);
         let mut stages = Vec::with_capacity(specs.len());
         let weight = weight_bytes(on.precision);
@@ -65,7 +70,7 @@ impl Plan {
         let kept = self.train.optimizer.kept() as u64;
         let optimizer = kept * weights;
         let largest = stages.iter().map(|stage| stage.largest_parameter).max().unwrap_or(0);
-        let optimizer_away = if memory.offload_optimizer && on.cuda { optimizer } else { 0 };
+        let optimizer_away = if offload_optimizer && on.cuda { optimizer } else { 0 };
         // On a GPU the usual optimizers write all new values in one go. Else parameters are replaced
         // one after the other: the new values of one and what they are worked out with are there
         // beside the old ones.
@@ -119,20 +124,6 @@ impl Plan {
         }
     }
 
-    /// What a training step takes, run as `strategy` has it and for the rest as `memory` has.
-    pub fn simulate_strategy(
-        &self,
-        memory: &MemoryConfig,
-        strategy: &Strategy,
-        machine: &Machine,
-    ) -> Simulation {
-        let on = machine.target(memory.precision, memory.dense_layers());
-        let batch = self.train.batch_size;
-        let costs = self.costs(memory, &on, strategy.micro_batch.min(batch));
-        let schedule = strategy.schedule(strategy.parts(batch).len());
-        simulate(&schedule, &costs.stages, &costs.surroundings, &Speed::of(&on))
-    }
-
     /// Bytes of a whole batch of images on a GPU, the rows of which CubeCL lays out so that each
     /// begins at a multiple of 512 bytes, or of the next power of two where that is less.
     pub fn batch_on_gpu(&self) -> u64 {
@@ -151,7 +142,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::plan::{Combination, Predictor};
+    use crate::plan::{Estimator, Machine, MemorySettings};
 
     const ANY_SIZE: u64 = u64::MAX;
     const GPU: Machine = Machine { memory: ANY_SIZE, ..Machine::ASSUMED };
@@ -206,14 +197,14 @@ mod tests {
             let images = plan.train.batch_size;
             let [height, width] = plan.data.image.size;
             let conv1 = (4 * images * 64 * height.div_ceil(2) * width.div_ceil(2)) as u64;
-            let way = Combination::configured(&plan.memory, images);
+            let settings = MemorySettings::configured(&plan.memory, images);
             let fits = |memory| {
                 let machine = Machine { memory, ..GPU };
-                let mut predictor = Predictor::within(&plan, machine, u64::MAX);
-                predictor.predict(&way).expect("a right policy").fits
+                let mut estimator = Estimator::within(&plan, machine, u64::MAX);
+                estimator.estimate(&settings).expect("a right policy").fits
             };
             let target = on.target(plan.memory.precision, plan.memory.dense_layers());
-            let largest = plan.costs(&plan.memory, &target, images).largest_tensor;
+            let largest = plan.costs(&target, images, false).largest_tensor;
             assert!(largest >= conv1, "{set} {}: {largest} of {conv1}", on.cuda);
             if on.cuda {
                 assert!(fits(4 * largest) && !fits(4 * largest - 4), "{set}");

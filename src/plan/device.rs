@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::config::{DeviceUse, Fault};
+use crate::config::DeviceUse;
+use crate::fault::{Fault, fault};
 
 /// A device that a run uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,10 +25,12 @@ impl DevicePlan {
         match device {
             DeviceUse::One(name) => Ok(vec![Self::parse_one(name)?]),
             DeviceUse::Several(names) => match names.as_slice() {
-                [] => Err(Fault::new(KEY, "`device.use` names no device").help(HELP)),
+                [] => Err(fault(KEY, "`device.use` names no device", HELP)),
                 [name] => Ok(vec![Self::parse_one(name)?]),
-                [first, ..] => Err(Fault::new(KEY, "several devices are not supported yet")
-                    .help(format!("write one device: `use = \"{first}\"`"))),
+                [first, ..] => {
+                    let help = format!("write one device: `use = \"{first}\"`");
+                    Err(fault(KEY, "several devices are not supported yet", help))
+                }
             },
         }
     }
@@ -46,7 +49,7 @@ impl DevicePlan {
         digits
             .and_then(|text| text.parse().ok())
             .map(Self::Cuda)
-            .ok_or_else(|| Fault::new(KEY, format!("unknown device {name:?}")).help(HELP))
+            .ok_or_else(|| fault(KEY, format!("unknown device {name:?}"), HELP))
     }
 }
 

@@ -1,7 +1,7 @@
-//! What a plan is to run on, as far as predicting it needs to know.
+//! The machine that a plan is estimated for.
 
-use super::Bytes;
 use crate::memory::{Budget, Cpu, DenseLayers, Precision, Target};
+use crate::screen::Bytes;
 
 /// A device that may not be there yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,14 +14,14 @@ pub struct Machine {
     pub cpu: Cpu,
 }
 
-/// What may be used where no budget is written.
+/// The budget where none is written.
 const SHARE: Budget = Budget::Share(0.9);
 
 impl Machine {
-    /// A card of a size that is common in data centres, where nobody says more.
+    /// A GPU with as much memory as is common in data centres, assumed where nothing is known.
     pub const ASSUMED: Self = Self { cuda: true, memory: 80 << 30, cpu: Cpu::ASSUMED };
 
-    /// What stages are to run on, in this precision.
+    /// The target of stages in this precision.
     pub fn target(&self, precision: Precision, dense_layers: DenseLayers) -> Target {
         let Self { cuda, cpu, .. } = *self;
         Target { cuda, cpu, precision, dense_layers }
@@ -33,7 +33,7 @@ impl Machine {
         budget.unwrap_or(SHARE).bytes(self.memory).min(self.memory)
     }
 
-    /// What is to be said of a budget above its memory.
+    /// The warning about a budget above the machine's memory.
     pub(super) fn beyond(&self, budget: Option<Budget>) -> Option<String> {
         let budget = budget?.bytes(self.memory);
         (budget > self.memory).then(|| {

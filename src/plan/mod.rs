@@ -3,18 +3,17 @@
 //! Pure: opens no device and no file. Nothing after this reads a [`Config`].
 
 mod advice;
-mod bytes;
 mod checks;
-mod combination;
+mod settings;
 mod costs;
 mod device;
-mod levers;
+mod changes;
 mod limits;
 mod machine;
 mod monitor;
-mod outlook;
+mod summary;
 mod planner;
-mod predict;
+mod estimate;
 mod reasons;
 mod saved;
 mod warnings;
@@ -23,22 +22,22 @@ mod tests;
 
 use std::path::PathBuf;
 
-pub use bytes::Bytes;
-pub use combination::Combination;
 pub use costs::Costs;
 pub use device::DevicePlan;
+pub use estimate::{Estimator, StepEstimate};
 pub use machine::Machine;
 pub use monitor::Monitor;
-pub use outlook::{Outlook, StageOutlook, StrategyOutlook};
 pub use planner::{Chosen, NothingFits, Planner};
-pub use predict::{Prediction, Predictor};
+pub use settings::MemorySettings;
+pub use summary::{PlanSummary, StageSummary, StrategySummary};
 
+use crate::choice::Choice;
 pub use crate::config::Mode;
-use crate::config::{Config, Fault, RunConfig};
-use crate::data::{DEFAULT_FRACTION, DataConfig};
-use crate::loss::{LossConfig, default_loss};
-use crate::memory::{MemoryConfig, StageSpec};
-use crate::model::{HeadConfig, Network, Norm, Task};
+use crate::config::{Config, RunConfig};
+use crate::data::{DEFAULT_FRACTION, DataConfig, check_labels};
+use crate::fault::Fault;
+use crate::memory::{DenseLayers, MemoryConfig, Precision, StageSpec};
+use crate::model::{HeadConfig, ModelConfig, Network, Norm};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
 
 /// An experiment with everything decided.
@@ -56,35 +55,13 @@ pub struct Plan {
     pub model: Network,
     /// The file with the weights to start from; drawn at random when absent.
     pub init: Option<PathBuf>,
-    /// What is predicted; at least one, with different names.
-    pub heads: Vec<HeadPlan>,
+    /// What is predicted; at least one, with different names. Each names its loss, which fits its
+    /// task.
+    pub heads: Vec<HeadConfig>,
     /// How it is trained.
     pub train: TrainPlan,
     /// How a step fits in memory.
     pub memory: MemoryConfig,
-}
-
-/// A head with its loss.
-#[derive(Debug, Clone, PartialEq)]
-pub struct HeadPlan {
-    /// Names the head in metrics and weights.
-    pub name: String,
-    /// What its outputs mean.
-    pub task: Task,
-    /// The labels or classes, all different.
-    pub labels: Vec<String>,
-    /// The weight of its loss in the sum over heads; 0 or more.
-    pub weight: f64,
-    /// Widths of hidden layers.
-    pub hidden: Vec<usize>,
-    /// The probability that a feature is dropped, below 1.
-    pub dropout: f64,
-    /// Whether it puts out the network's features as they are; then there are as many.
-    pub direct: bool,
-    /// Whether the numbers of a `regression` head are standardised to be learnt.
-    pub standardize: bool,
-    /// The loss; it fits the task.
-    pub loss: LossConfig,
 }
 
 /// How the network is trained.
@@ -136,6 +113,16 @@ impl Plan {
         self.run.output.join(&self.run.name)
     }
 
+    /// The same with another network or another size of images, where it passes the checks.
+    fn resized(&self, model: &ModelConfig, size: [usize; 2]) -> Option<Self> {
+        let mut plan = self.clone();
+        plan.data.image.size = size;
+        plan.model = checks::network(model, &plan.data.image).ok()?;
+        let heads = checks::direct_heads(&plan.model, &plan.heads);
+        heads.and(checks::checkpointing(&plan)).and(checks::normalised(&plan)).ok()?;
+        Some(plan)
+    }
+
     /// The same for lists of at most `images` images: no batch is larger than that.
     pub fn limited_to(&self, images: usize) -> Self {
         let mut plan = self.clone();
@@ -172,7 +159,7 @@ impl Plan {
         self.model.norm() == Norm::Batch
     }
 
-    /// About the bytes of a saved state: weights, their average and what the optimizer keeps.
+    /// The approximate bytes of a saved state: weights, their average and what the optimizer keeps.
     pub fn state_bytes(&self) -> u64 {
         let numbers: usize = self.stages().iter().map(|stage| stage.parameter_count()).sum();
         let copies = 1 + usize::from(self.train.ema.is_some()) + self.train.optimizer.kept();
@@ -181,13 +168,16 @@ impl Plan {
 
     /// The model's stages, from images to the heads' outputs.
     pub fn stages(&self) -> Vec<Box<dyn StageSpec>> {
-        self.stages_with(&self.memory)
+        self.stages_with(self.memory.precision, self.memory.dense_layers())
     }
 
-    /// The same, to run as `memory` has it.
-    pub fn stages_with(&self, memory: &MemoryConfig) -> Vec<Box<dyn StageSpec>> {
-        let heads: Vec<HeadConfig> = self.heads.iter().map(HeadPlan::to_config).collect();
-        self.model.stages(memory, &heads)
+    /// The same in another precision and with other dense layers.
+    pub fn stages_with(
+        &self,
+        precision: Precision,
+        dense_layers: DenseLayers,
+    ) -> Vec<Box<dyn StageSpec>> {
+        self.model.stages(precision, dense_layers, &self.heads)
     }
 }
 
@@ -202,9 +192,10 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     let devices = DevicePlan::parse(&config.device.device)?;
     let model = checks::network(&config.model.network, &config.data.image)?;
     checks::direct_heads(&model, &config.heads)?;
-    let heads: Vec<HeadPlan> = config.heads.iter().map(head).collect();
-    checks::losses(&heads)?;
-    checks::data_labels(&config.data, &config.heads)?;
+    checks::losses(&config.heads)?;
+    check_labels(&config.data, &config.heads)?;
+    let named = |head: &HeadConfig| HeadConfig { loss: Some(Choice(head.loss())), ..head.clone() };
+    let heads: Vec<HeadConfig> = config.heads.iter().map(named).collect();
     let train = train(&config, &heads)?;
     let mut data = config.data;
     if data.validation.list.is_none() && !data.has_validation_list() {
@@ -221,22 +212,7 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     Ok(plan)
 }
 
-fn head(head: &HeadConfig) -> HeadPlan {
-    let loss = head.loss.as_ref().map(|loss| loss.0.clone());
-    HeadPlan {
-        name: head.name.clone(),
-        task: head.task,
-        labels: head.labels.clone(),
-        weight: head.weight,
-        hidden: head.hidden.clone(),
-        dropout: head.dropout,
-        direct: head.direct,
-        standardize: head.standardize,
-        loss: loss.unwrap_or_else(|| default_loss(head.task)),
-    }
-}
-
-fn train(config: &Config, heads: &[HeadPlan]) -> Result<TrainPlan, Fault> {
+fn train(config: &Config, heads: &[HeadConfig]) -> Result<TrainPlan, Fault> {
     let train = &config.train;
     let plateau = match &train.schedule.0 {
         ScheduleConfig::Plateau(plateau) => {

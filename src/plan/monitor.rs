@@ -1,8 +1,9 @@
 //! A metric that is watched, and which way is better.
 
-use super::HeadPlan;
-use crate::config::{Fault, Mode};
+use crate::config::Mode;
+use crate::fault::{Fault, fault};
 use crate::metric::{higher_is_better, metric_names};
+use crate::model::HeadConfig;
 
 /// A metric that is watched.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +34,7 @@ impl Monitor {
     }
 
     /// Finds `metric`, the value of `key`, among what the heads yield.
-    pub(super) fn new(key: &str, metric: &str, heads: &[HeadPlan]) -> Result<Self, Fault> {
+    pub(super) fn new(key: &str, metric: &str, heads: &[HeadConfig]) -> Result<Self, Fault> {
         let known = metrics(heads);
         let direction = higher_is_better(metric);
         match direction.filter(|_| known.iter().any(|name| name == metric)) {
@@ -41,8 +42,10 @@ impl Monitor {
                 let mode = if higher { Mode::Max } else { Mode::Min };
                 Ok(Self { metric: metric.to_owned(), mode })
             }
-            None => Err(Fault::new(key, format!("no head yields the metric {metric:?}"))
-                .help(advice(metric, &known))),
+            None => {
+                let message = format!("no head yields the metric {metric:?}");
+                Err(fault(key, message, advice(metric, &known)))
+            }
         }
     }
 
@@ -60,14 +63,13 @@ impl Monitor {
             "`mode = \"{wrong}\"` contradicts the metric: of {:?} {better} is better",
             self.metric
         );
-        Err(Fault::new("train.early_stopping.mode", message)
-            .help(format!("write `mode = \"{right}\"` or leave it out"))
-            .also("train.early_stopping.metric"))
+        let help = format!("write `mode = \"{right}\"` or leave it out");
+        Err(fault("train.early_stopping.mode", message, help).also("train.early_stopping.metric"))
     }
 }
 
 /// Everything that may be watched.
-fn metrics(heads: &[HeadPlan]) -> Vec<String> {
+fn metrics(heads: &[HeadConfig]) -> Vec<String> {
     let mut names = vec!["val/loss".to_owned()];
     for head in heads {
         names.push(format!("val/{}/loss", head.name));

@@ -5,23 +5,24 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::limits::what_would_fit;
-use super::{Bytes, Combination, Machine, Plan, Prediction, Predictor};
-use crate::config::Fault;
-use crate::memory::{CheckpointingConfig, DenseLayers, MemoryConfig, OffloadConfig, Strategy};
+use super::{Estimator, Machine, MemorySettings, Plan, StepEstimate};
+use crate::fault::{Fault, fault};
+use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Strategy};
 use crate::ops::gpu::Kernel;
-use crate::screen::counted;
+use crate::screen::{Bytes, counted};
 
 /// How the steps of a run are taken: what a saved state remembers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Chosen {
-    /// The way.
-    pub way: Combination,
+    /// What decides about bytes and seconds.
+    #[serde(rename = "way")]
+    pub settings: MemorySettings,
     /// Bytes that the policy `budget` keeps within.
     pub budget: u64,
 }
 
-/// No way to take a step keeps within the budget.
+/// No settings keep a step within the budget.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{}\n{advice}", self.told())]
 pub struct NothingFits {
@@ -31,9 +32,9 @@ pub struct NothingFits {
     pub written: bool,
     /// Bytes that a step may use.
     pub budget: u64,
-    /// The least peak of the ways allowed.
+    /// The least peak of all settings that are allowed.
     pub least: u64,
-    /// The images at once of that.
+    /// The micro-batch of that peak.
     pub micro_batch: usize,
     /// What would fit.
     pub advice: String,
@@ -57,7 +58,7 @@ impl NothingFits {
 
     /// The same as a fault of the budget, where the user wrote one.
     pub fn fault(&self) -> Option<Fault> {
-        self.written.then(|| Fault::new("memory.budget", self.told()).help(&self.advice))
+        self.written.then(|| fault("memory.budget", self.told(), &self.advice))
     }
 }
 
@@ -72,35 +73,34 @@ pub struct Planner {
     machine: Machine,
     /// Bytes that a step may use; less than at first where memory has not sufficed.
     budget: u64,
-    way: Combination,
+    settings: MemorySettings,
     strategy: Strategy,
-    prediction: Prediction,
+    estimate: StepEstimate,
 }
 
 impl Planner {
-    /// As the configuration has it, the fastest that is predicted to fit where it leaves something
-    /// open.
+    /// As the configuration has it; where it leaves something open, the fastest that is estimated to fit.
     ///
     /// # Errors
     ///
     /// When nothing keeps within the budget that is to be kept within.
     pub fn choose(plan: &Plan, machine: Machine) -> Result<Self, NothingFits> {
-        let budget = Predictor::new(plan, machine).budget();
-        let configured = Combination::configured(&plan.memory, plan.train.batch_size);
-        let of = |way| Self::new(plan.clone(), machine, budget, way);
+        let budget = Estimator::new(plan, machine).budget();
+        let configured = MemorySettings::configured(&plan.memory, plan.train.batch_size);
+        let of = |settings| Self::new(plan.clone(), machine, budget, settings);
         let automatic = plan.memory.is_auto();
         if !automatic && !keeps_within(&configured) {
             let planner = of(configured);
-            // Where no budget is written, what is predicted to be too much may still be tried.
-            let fits = plan.memory.budget.is_none() || planner.prediction.peak <= budget;
+            // Where no budget is written, what is estimated to be too much may still be tried.
+            let fits = plan.memory.budget.is_none() || planner.estimate.peak <= budget;
             return match fits {
                 true => Ok(planner),
                 false => Err(NothingFits {
                     fixed: true,
                     written: true,
                     budget,
-                    least: planner.prediction.peak,
-                    micro_batch: planner.way.micro_batch,
+                    least: planner.estimate.peak,
+                    micro_batch: planner.settings.micro_batch,
                     advice: planner.what_would_fit(),
                 }),
             };
@@ -110,40 +110,36 @@ impl Planner {
             false => vec![configured.clone()],
         };
         match fastest(plan, machine, &eligible) {
-            Some(way) => Ok(of(way)),
+            Some(settings) => Ok(of(settings)),
             None => Err(nothing_fits(plan, machine, budget, &eligible)),
         }
     }
 
-    /// As a saved state remembers it.
+    /// Plans as a saved state remembers it.
     pub fn resumed(plan: &Plan, machine: Machine, chosen: Chosen) -> Self {
-        Self::new(plan.clone(), machine, chosen.budget, chosen.way)
+        Self::new(plan.clone(), machine, chosen.budget, chosen.settings)
     }
 
-    fn new(plan: Plan, machine: Machine, budget: u64, way: Combination) -> Self {
+    fn new(plan: Plan, machine: Machine, budget: u64, settings: MemorySettings) -> Self {
         const CHECKED: &str = "the policy has been checked against the chain";
-        let mut predictor = Predictor::within(&plan, machine, budget);
-        let strategy = predictor.strategy(&way).expect(CHECKED);
-        let prediction = predictor.predict(&way).expect(CHECKED);
-        Self { plan, machine, budget, way, strategy, prediction }
+        let mut estimator = Estimator::within(&plan, machine, budget);
+        let strategy = estimator.strategy(&settings).expect(CHECKED);
+        let estimate = estimator.estimate(&settings).expect(CHECKED);
+        Self { plan, machine, budget, settings, strategy, estimate }
     }
 
-    /// What a saved state is to remember; nothing where the configuration says it all.
+    /// The choice that a saved state remembers; `None` where the configuration already says it.
     pub fn chosen(&self) -> Option<Chosen> {
-        let configured = Combination::configured(&self.plan.memory, self.plan.train.batch_size);
-        let says_all =
-            !self.plan.memory.is_auto() && !keeps_within(&configured) && self.way == configured;
-        (!says_all).then(|| Chosen { way: self.way.clone(), budget: self.budget })
+        let configured = MemorySettings::configured(&self.plan.memory, self.plan.train.batch_size);
+        let says_all = !self.plan.memory.is_auto()
+            && !keeps_within(&configured)
+            && self.settings == configured;
+        (!says_all).then(|| Chosen { settings: self.settings.clone(), budget: self.budget })
     }
 
     /// How steps are taken.
-    pub fn way(&self) -> &Combination {
-        &self.way
-    }
-
-    /// `[memory]` with everything chosen.
-    pub fn memory(&self) -> MemoryConfig {
-        self.way.memory(&self.plan.memory)
+    pub fn settings(&self) -> &MemorySettings {
+        &self.settings
     }
 
     /// How steps are taken, as the executor needs it.
@@ -151,16 +147,16 @@ impl Planner {
         &self.strategy
     }
 
-    /// What a step comes to.
-    pub fn prediction(&self) -> &Prediction {
-        &self.prediction
+    /// What a step takes.
+    pub fn estimate(&self) -> &StepEstimate {
+        &self.estimate
     }
 
     /// The hand-written kernels that steps and evaluations launch on a GPU, each once.
     pub fn kernels(&self) -> Vec<Kernel> {
-        let memory = self.memory();
-        let on = self.machine.target(memory.precision, memory.dense_layers());
-        let specs = self.plan.stages_with(&memory);
+        let MemorySettings { precision, dense_layers, .. } = self.settings;
+        let on = self.machine.target(precision, dense_layers);
+        let specs = self.plan.stages_with(precision, dense_layers);
         let mut shape = self.plan.input(self.strategy.micro_batch.min(self.plan.train.batch_size));
         let mut kernels = BTreeMap::new();
         for spec in &specs {
@@ -178,10 +174,11 @@ impl Planner {
 
     /// One line on how steps are taken.
     pub fn told(&self) -> String {
-        let Combination { micro_batch, checkpointing, offload, dense_layers, .. } = &self.way;
+        let MemorySettings { micro_batch, checkpointing, offload, dense_layers, .. } =
+            &self.settings;
         let mut parts = vec![format!("micro-batch {micro_batch}")];
         parts.push(format!("checkpointing {}", checkpointing.name()));
-        if self.plan.dense_layers(self.machine.cuda, self.way.precision).len() > 1 {
+        if self.plan.dense_layers(self.machine.cuda, self.settings.precision).len() > 1 {
             parts.push(match dense_layers {
                 DenseLayers::Keep => "dense layers kept".to_owned(),
                 DenseLayers::Share => "dense layers shared".to_owned(),
@@ -192,10 +189,10 @@ impl Planner {
             OffloadConfig::Host(_) => parts.push("offloaded to the host".to_owned()),
             OffloadConfig::Disk(_) => parts.push("offloaded to disk".to_owned()),
         }
-        if self.way.offload_optimizer {
+        if self.settings.offload_optimizer {
             parts.push("optimizer's state in host memory".to_owned());
         }
-        let Prediction { peak, recompute_percent, .. } = self.prediction;
+        let StepEstimate { peak, recompute_percent, .. } = self.estimate;
         let recomputed = match recompute_percent {
             0.0 => "nothing recomputed".to_owned(),
             percent if percent < 0.5 => "less than 1% recomputed".to_owned(),
@@ -209,11 +206,11 @@ impl Planner {
         )
     }
 
-    /// What is to be said of fewer images at once than the configuration has, where BatchNorm
-    /// normalises over them.
+    /// The warning about a smaller micro-batch than the configuration has, where BatchNorm normalises
+    /// over it.
     pub fn fewer_normalised(&self) -> Option<String> {
-        let configured = Combination::configured(&self.plan.memory, self.plan.train.batch_size);
-        let (now, then) = (self.way.micro_batch, configured.micro_batch);
+        let configured = MemorySettings::configured(&self.plan.memory, self.plan.train.batch_size);
+        let (now, then) = (self.settings.micro_batch, configured.micro_batch);
         (now < then && self.plan.parts_matter()).then(|| {
             format!(
                 "BatchNorm normalises over {} at once, not over {then}, so that the model trains \
@@ -223,22 +220,22 @@ impl Planner {
         })
     }
 
-    /// What is to be said of a budget above the device's memory.
+    /// The warning about a budget above the device's memory.
     pub fn beyond(&self) -> Option<String> {
         self.machine.beyond(self.plan.memory.budget().ok().flatten())
     }
 
-    /// The next way to try where memory has not sufficed for `images` images at once: half as many,
+    /// The next settings to try where memory has not sufficed for `images` images at once: half as many,
     /// and for one image what needs less than before. `None` where nothing is left.
     pub fn back_off(&mut self, images: usize) -> Option<&Strategy> {
-        let failed = self.prediction.peak;
+        let failed = self.estimate.peak;
         // There is less than was thought. Fewer images must not keep so much that it fails too.
         let budget = self.budget.min(failed - failed / 8);
         let fewest = self.plan.fewest_at_once();
         let micro_batch = images.div_ceil(2).max(fewest);
-        let way = Combination { micro_batch, ..self.way.clone() };
-        let next = Self::new(self.plan.clone(), self.machine, budget, way);
-        if images <= fewest && !(keeps_within(&self.way) && next.prediction.peak < failed) {
+        let settings = MemorySettings { micro_batch, ..self.settings.clone() };
+        let next = Self::new(self.plan.clone(), self.machine, budget, settings);
+        if images <= fewest && !(keeps_within(&self.settings) && next.estimate.peak < failed) {
             return None;
         }
         *self = next;
@@ -247,38 +244,45 @@ impl Planner {
 
     /// What would fit where a step does not.
     pub fn what_would_fit(&self) -> String {
-        what_would_fit(&self.plan, self.machine, self.budget, &self.way)
+        what_would_fit(&self.plan, self.machine, self.budget, &self.settings)
     }
 }
 
 /// Whether the policy is to keep within the budget.
-fn keeps_within(way: &Combination) -> bool {
-    matches!(way.checkpointing.0, CheckpointingConfig::Budget(_))
+fn keeps_within(settings: &MemorySettings) -> bool {
+    matches!(settings.checkpointing.0, CheckpointingConfig::Budget(_))
 }
 
-/// The fastest of `ways` that fits; of equally fast ones, the first.
-fn fastest(plan: &Plan, machine: Machine, ways: &[Combination]) -> Option<Combination> {
-    let mut predictor = Predictor::new(plan, machine);
-    let mut best: Option<(f64, &Combination)> = None;
-    for way in ways {
-        if best.is_some_and(|(seconds, _)| predictor.least_seconds(way) >= seconds) {
+/// The fastest of `candidates` that fits; of equally fast ones, the first.
+fn fastest(plan: &Plan, machine: Machine, candidates: &[MemorySettings]) -> Option<MemorySettings> {
+    let mut estimator = Estimator::new(plan, machine);
+    let mut best: Option<(f64, &MemorySettings)> = None;
+    for settings in candidates {
+        if best.is_some_and(|(seconds, _)| estimator.least_seconds(settings) >= seconds) {
             continue;
         }
-        let Ok(found) = predictor.predict(way) else { continue };
+        let Ok(found) = estimator.estimate(settings) else { continue };
         // Sums in another order differ in the last bits.
         let better = |(seconds, _): &(f64, _)| found.seconds < seconds * (1.0 - 1e-9);
         if found.fits && best.as_ref().is_none_or(better) {
-            best = Some((found.seconds, way));
+            best = Some((found.seconds, settings));
         }
     }
-    best.map(|(_, way)| way.clone())
+    best.map(|(_, settings)| settings.clone())
 }
 
-fn nothing_fits(plan: &Plan, machine: Machine, budget: u64, ways: &[Combination]) -> NothingFits {
-    let mut predictor = Predictor::new(plan, machine);
-    let peaks = ways.iter().filter_map(|way| Some((predictor.predict(way).ok()?.peak, way)));
-    let (least, way) = peaks.min_by_key(|(peak, _)| *peak).expect("there are ways");
-    let advice = what_would_fit(plan, machine, budget, way);
+fn nothing_fits(
+    plan: &Plan,
+    machine: Machine,
+    budget: u64,
+    candidates: &[MemorySettings],
+) -> NothingFits {
+    let mut estimator = Estimator::new(plan, machine);
+    let peaks = candidates
+        .iter()
+        .filter_map(|settings| Some((estimator.estimate(settings).ok()?.peak, settings)));
+    let (least, settings) = peaks.min_by_key(|(peak, _)| *peak).expect("there are candidates");
+    let advice = what_would_fit(plan, machine, budget, settings);
     let written = plan.memory.budget.is_some();
-    NothingFits { fixed: false, written, budget, least, micro_batch: way.micro_batch, advice }
+    NothingFits { fixed: false, written, budget, least, micro_batch: settings.micro_batch, advice }
 }

@@ -1,8 +1,9 @@
 //! Why a setting does not lower the peak of a step.
 
-use super::levers::{Lever, Pulled};
-use super::{Bytes, Combination, Machine, Plan};
+use super::changes::{Change, Tried};
+use super::{Machine, MemorySettings, Plan};
 use crate::memory::Precision;
+use crate::screen::Bytes;
 
 /// Shares of the peak below which there is little to be freed.
 const LITTLE: f64 = 0.05;
@@ -31,47 +32,47 @@ impl Peak {
     }
 }
 
-/// A step as it is taken before a lever is pulled.
+/// A step before a change is tried.
 pub(super) struct Before<'a> {
     pub plan: &'a Plan,
     pub machine: &'a Machine,
-    pub way: &'a Combination,
+    pub settings: &'a MemorySettings,
     pub peak: Peak,
 }
 
 impl Before<'_> {
     /// Whether the model runs fused and no more in these numbers.
-    fn unfuses(&self, lever: &Lever) -> bool {
+    fn unfuses(&self, change: &Change) -> bool {
         let fused = |precision: Precision| {
             self.machine.cuda && precision.fuses() && self.plan.model.fusible().is_ok()
         };
-        let then = match lever {
-            Lever::Precision(precision) => *precision,
-            Lever::HalfWithEps => Precision::Half,
+        let then = match change {
+            Change::Precision(precision) => *precision,
+            Change::HalfWithEps => Precision::Half,
             _ => return false,
         };
-        fused(self.way.precision) && !fused(then)
+        fused(self.settings.precision) && !fused(then)
     }
 
-    /// Why `pulled` changes nothing, to follow "would do nothing:".
-    pub fn why_nothing(&self, pulled: &Pulled) -> String {
+    /// Why `tried` changes nothing, to follow "would do nothing:".
+    pub fn why_nothing(&self, tried: &Tried) -> String {
         let peak = &self.peak;
-        match pulled.lever {
-            Lever::OffloadOptimizer | Lever::Sgd if peak.is_little(peak.optimizer) => {
+        match tried.change {
+            Change::OffloadOptimizer | Change::Sgd if peak.is_little(peak.optimizer) => {
                 format!("the optimizer's state is {:.0}% of the peak", peak.percent(peak.optimizer))
             }
             // It comes back a parameter at a time.
-            Lever::OffloadOptimizer => "nearly all of the optimizer's state belongs to one \
+            Change::OffloadOptimizer => "nearly all of the optimizer's state belongs to one \
                                         parameter, and is back for its step"
                 .to_owned(),
             // Where the state is gone, all new values are written in one go.
-            Lever::Sgd => "its step takes as much as the optimizer's state".to_owned(),
-            _ if self.unfuses(&pulled.lever) => {
+            Change::Sgd => "its step takes as much as the optimizer's state".to_owned(),
+            _ if self.unfuses(&tried.change) => {
                 "`half` does not run fused, which takes as much more as smaller numbers save"
                     .to_owned()
             }
-            Lever::Precision(Precision::Half) | Lever::HalfWithEps
-                if self.way.precision.bytes() == Precision::Half.bytes() =>
+            Change::Precision(Precision::Half) | Change::HalfWithEps
+                if self.settings.precision.bytes() == Precision::Half.bytes() =>
             {
                 format!(
                     "activations are in 16 bits already, and weights, gradients and the \
@@ -79,7 +80,7 @@ impl Before<'_> {
                     peak.percent(peak.fixed)
                 )
             }
-            Lever::Offload if pulled.away == peak.away => "no stage but the last keeps anything, \
+            Change::Offload if tried.away == peak.away => "no stage but the last keeps anything, \
                                                            and that is needed at once"
                 .to_owned(),
             _ => self.why_no_activations(),
@@ -100,14 +101,14 @@ impl Before<'_> {
         }
     }
 
-    /// Why `pulled` raises the peak.
-    pub fn why_more(&self, pulled: &Pulled) -> &'static str {
-        match pulled.lever {
-            _ if self.unfuses(&pulled.lever) => "`half` does not run fused",
-            Lever::MicroBatch(_) => {
+    /// Why `tried` raises the peak.
+    pub fn why_more(&self, tried: &Tried) -> &'static str {
+        match tried.change {
+            _ if self.unfuses(&tried.change) => "`half` does not run fused",
+            Change::MicroBatch(_) => {
                 "a part's gradients are there beside the sum of those before, to which they are added"
             }
-            Lever::Checkpointing(_) => "what is computed again takes more than is freed",
+            Change::Checkpointing(_) => "what is computed again takes more than is freed",
             _ => "computing takes more than is freed",
         }
     }

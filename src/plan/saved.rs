@@ -1,9 +1,9 @@
 //! A plan as a configuration, with every default written out.
 
-use super::{EarlyStopping, HeadPlan, Plan, TrainPlan};
+use super::{EarlyStopping, Plan, TrainPlan};
 use crate::choice::Choice;
 use crate::config::{Config, DeviceConfig, DeviceUse, EarlyStoppingConfig, TrainConfig};
-use crate::model::{HeadConfig, ModelTable};
+use crate::model::ModelTable;
 
 const OPENING: &str = "\
 # The resolved configuration: every default filled in.
@@ -18,8 +18,8 @@ impl Plan {
             run: self.run.clone(),
             device: DeviceConfig { device: DeviceUse::One(self.device().to_string()) },
             data: self.data.clone(),
-            model: ModelTable { init: self.init.clone(), ..self.model.to_config().into() },
-            heads: self.heads.iter().map(HeadPlan::to_config).collect(),
+            model: ModelTable { init: self.init.clone(), ..self.model.config().clone().into() },
+            heads: self.heads.clone(),
             train: self.train.to_config(),
             memory: self.memory.clone(),
         }
@@ -33,23 +33,6 @@ impl Plan {
     /// Neither can be read from a file.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         Ok(format!("{OPENING}{}", toml::to_string(&self.to_config())?))
-    }
-}
-
-impl HeadPlan {
-    /// The head's configuration, for the families.
-    pub fn to_config(&self) -> HeadConfig {
-        HeadConfig {
-            name: self.name.clone(),
-            task: self.task,
-            labels: self.labels.clone(),
-            weight: self.weight,
-            hidden: self.hidden.clone(),
-            dropout: self.dropout,
-            direct: self.direct,
-            standardize: self.standardize,
-            loss: Some(Choice(self.loss.clone())),
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Combination, Machine, NothingFits, Outlook, Plan, Planner, Predictor};
+use super::{Estimator, Machine, MemorySettings, NothingFits, Plan, PlanSummary, Planner};
 use crate::memory::{Precision, Speed, TradeOff};
 use crate::model::Norm;
 
@@ -43,11 +43,11 @@ fn small() -> Vec<(&'static str, Plan)> {
 fn what_is_chosen_is_the_fastest_of_all_that_fit() {
     for (name, plan) in small() {
         let machine = card(8 << 30);
-        let ways = plan.eligible(&machine);
+        let candidates = plan.eligible(&machine);
         let mut peaks: Vec<u64> = Vec::new();
-        let mut predictor = Predictor::new(&plan, machine);
-        for way in &ways {
-            peaks.push(predictor.predict(way).expect("a right policy").peak);
+        let mut estimator = Estimator::new(&plan, machine);
+        for settings in &candidates {
+            peaks.push(estimator.estimate(settings).expect("a right policy").peak);
         }
         peaks.sort_unstable();
         // Between every few of the peaks, and at the ends.
@@ -56,15 +56,17 @@ fn what_is_chosen_is_the_fastest_of_all_that_fit() {
             let mut memory = plan.memory.clone();
             memory.budget = Some(format!("{}kB", budget.div_ceil(1000)));
             let plan = Plan { memory, ..plan.clone() };
-            let mut predictor = Predictor::new(&plan, machine);
-            let found = ways.iter().map(|way| predictor.predict(way).expect("a right policy"));
+            let mut estimator = Estimator::new(&plan, machine);
+            let found = candidates
+                .iter()
+                .map(|settings| estimator.estimate(settings).expect("a right policy"));
             let fastest = found.filter(|found| found.fits).map(|found| found.seconds);
             let fastest = fastest.fold(f64::INFINITY, f64::min);
             match Planner::choose(&plan, machine) {
                 Ok(planner) => {
-                    let ours = planner.prediction();
+                    let ours = planner.estimate();
                     assert!(ours.fits && ours.seconds <= fastest * (1.0 + 1e-8), "{name} {budget}");
-                    assert!(ways.contains(planner.way()), "{name} {budget}");
+                    assert!(candidates.contains(planner.settings()), "{name} {budget}");
                 }
                 Err(fault) => assert!(fastest.is_infinite(), "{name} {budget}: {fault}"),
             }
@@ -76,9 +78,9 @@ fn what_is_chosen_is_the_fastest_of_all_that_fit() {
 fn what_the_user_writes_stays() {
     let written = ["memory.dense_layers=\"share\"", "memory.offload=\"none\""];
     let plan = planned(DENSENET, &[&SMALL[..], &written[..]].concat());
-    for way in plan.eligible(&card(8 << 30)) {
-        assert_eq!((way.dense_layers.name(), way.offload.name()), ("share", "none"));
-        assert_eq!(way.precision, Precision::Bf16);
+    for settings in plan.eligible(&card(8 << 30)) {
+        assert_eq!((settings.dense_layers.name(), settings.offload.name()), ("share", "none"));
+        assert_eq!(settings.precision, Precision::Bf16);
     }
 }
 
@@ -87,9 +89,9 @@ fn a_budget_is_never_slower_than_equal_segments_with_the_same_peak() {
     for path in [DENSENET, RESNET] {
         let plan = planned(path, &["memory.precision=\"bf16\""]);
         let on = Machine::ASSUMED.target(plan.memory.precision, plan.memory.dense_layers());
-        let costs = plan.costs(&plan.memory, &on, plan.train.batch_size);
+        let costs = plan.costs(&on, plan.train.batch_size, plan.memory.offload_optimizer);
         let speed = Speed::of(&on);
-        let ways = TradeOff::new(&costs.stages, &costs.surroundings, &speed, 1);
+        let candidates = TradeOff::new(&costs.stages, &costs.surroundings, &speed, 1);
         let run = |tree: &crate::memory::Tree| {
             let schedule = crate::memory::Schedule::of_tree(tree, costs.stages.len(), 1);
             crate::memory::simulate(&schedule, &costs.stages, &costs.surroundings, &speed)
@@ -105,10 +107,10 @@ fn a_budget_is_never_slower_than_equal_segments_with_the_same_peak() {
             budgets.push(taken.peak);
             segments.push((taken.peak, taken.seconds));
         }
-        let (least, most) = (ways.least(), budgets.iter().max().copied().expect("policies"));
+        let (least, most) = (candidates.least(), budgets.iter().max().copied().expect("policies"));
         budgets.extend((0..=40).map(|step| least + (most - least) * step / 40));
         for budget in budgets {
-            let ours = run(&ways.within(budget).expect("something fits"));
+            let ours = run(&candidates.within(budget).expect("something fits"));
             assert!(ours.peak <= budget, "{path} {budget}");
             for (peak, seconds) in segments.iter().filter(|(peak, _)| *peak <= budget) {
                 let ours = ours.seconds;
@@ -127,7 +129,7 @@ fn a_saved_choice_is_made_again_on_another_card() {
     let read = serde_json::from_str(&json).expect("is read");
     assert_eq!(chosen, read, "{json}");
     let there = Planner::resumed(&plan, card(80 << 30), read);
-    assert_eq!((here.way(), here.budget()), (there.way(), there.budget()));
+    assert_eq!((here.settings(), here.budget()), (there.settings(), there.budget()));
     assert_eq!(here.strategy().tree, there.strategy().tree);
     // Where the configuration says it all, nothing is remembered.
     let plain = planned(DENSENET, &["memory.checkpointing=\"sqrt\""]);
@@ -142,11 +144,11 @@ fn after_running_out_fewer_images_need_less_than_has_failed() {
     let mut images = plan.train.batch_size;
     let mut backoffs = 0;
     loop {
-        let failed = planner.prediction().peak;
+        let failed = planner.estimate().peak;
         let Some(strategy) = planner.back_off(images).cloned() else { break };
         assert_eq!(strategy.micro_batch, images.div_ceil(2).max(1));
-        assert!(planner.prediction().peak < failed, "{images}");
-        assert_eq!(planner.way().micro_batch, strategy.micro_batch);
+        assert!(planner.estimate().peak < failed, "{images}");
+        assert_eq!(planner.settings().micro_batch, strategy.micro_batch);
         images = strategy.micro_batch;
         backoffs += 1;
     }
@@ -168,9 +170,9 @@ fn where_the_optimizers_state_waits_is_told() {
 #[test]
 fn what_is_said_to_fit_does() {
     let plan = planned(DENSENET, &["memory.precision=\"fp32\"", "train.batch_size=8"]);
-    let way = Combination { micro_batch: 1, ..Combination::configured(&plan.memory, 8) };
+    let settings = MemorySettings { micro_batch: 1, ..MemorySettings::configured(&plan.memory, 8) };
     let machine = card(150 << 20);
-    let text = super::limits::what_would_fit(&plan, machine, 140 << 20, &way);
+    let text = super::limits::what_would_fit(&plan, machine, 140 << 20, &settings);
     insta::assert_snapshot!(text);
     let side = text.split("images of ").nth(1).and_then(|rest| rest.split('×').next());
     let side: usize = side.and_then(|side| side.parse().ok()).expect("a side");
@@ -183,7 +185,7 @@ fn what_is_said_to_fit_does() {
                 &format!("data.image.size=[{side},{side}]"),
             ],
         );
-        Predictor::within(&smaller, machine, 140 << 20).predict(&way).expect("predicts").fits
+        Estimator::within(&smaller, machine, 140 << 20).estimate(&settings).expect("predicts").fits
     };
     assert!(fits(side) && !fits(side + 32), "{side}");
 }
@@ -194,27 +196,27 @@ fn where_nothing_fits_the_least_peak_and_what_would_fit_are_told() {
         ["memory.checkpointing=\"budget\"", "memory.budget=\"200MiB\"", "memory.micro_batch=32"];
     let plan = planned(DENSENET, &set);
     let fault: NothingFits = Planner::choose(&plan, card(80 << 30)).expect_err("is too much");
-    let mut predictor = Predictor::within(&plan, card(80 << 30), fault.least);
-    let way = Combination::configured(&plan.memory, plan.train.batch_size);
-    assert_eq!(predictor.predict(&way).expect("predicts").peak, fault.least);
+    let mut estimator = Estimator::within(&plan, card(80 << 30), fault.least);
+    let settings = MemorySettings::configured(&plan.memory, plan.train.batch_size);
+    assert_eq!(estimator.estimate(&settings).expect("predicts").peak, fault.least);
     insta::assert_snapshot!(fault.to_string());
 }
 
 #[test]
 fn checkpointing_is_not_advised_for_a_model_that_is_all_weights() {
     let plan = planned("configs/experiments/11_cnn_regression.toml", &[]);
-    let outlook = Outlook::new(&plan, &card(2 << 30)).expect("a right policy");
-    insta::assert_snapshot!(outlook.advice);
+    let summary = PlanSummary::new(&plan, &card(2 << 30)).expect("a right policy");
+    insta::assert_snapshot!(summary.advice);
     let large = planned("configs/experiments/11_cnn_regression_large.toml", &[]);
-    let outlook = Outlook::new(&large, &card(32 << 30)).expect("a right policy");
-    insta::assert_snapshot!(outlook.advice);
+    let summary = PlanSummary::new(&large, &card(32 << 30)).expect("a right policy");
+    insta::assert_snapshot!(summary.advice);
 }
 
 const LARGE_XRAYS: &str = "configs/experiments/01_large_xrays.toml";
 
-/// Of every lever, once: that it lowers the peak, does nothing or raises it.
+/// Of every change, once: that it lowers the peak, does nothing or raises it.
 #[test]
-fn what_is_said_of_a_lever_is_what_it_does() {
+fn what_is_said_of_a_change_is_what_it_does() {
     for path in [
         LARGE_XRAYS,
         "configs/quickstart.toml",
@@ -225,14 +227,15 @@ fn what_is_said_of_a_lever_is_what_it_does() {
     ] {
         let plan = planned(path, &[]);
         for machine in [card(80 << 30), Machine { cuda: false, ..Machine::ASSUMED }] {
-            let way = Combination::configured(&plan.memory, plan.train.batch_size);
-            let mut predictor = Predictor::new(&plan, machine);
-            let (budget, now) = (predictor.budget(), predictor.predict(&way).expect("predicts"));
-            let advice = super::advice::advice(&plan, &machine, budget, &way);
-            for pulled in super::levers::pull(&plan, &machine, budget, &way) {
-                let name = format!("`{}`", pulled.lever.written());
+            let settings = MemorySettings::configured(&plan.memory, plan.train.batch_size);
+            let mut estimator = Estimator::new(&plan, machine);
+            let (budget, now) =
+                (estimator.budget(), estimator.estimate(&settings).expect("predicts"));
+            let advice = super::advice::advice(&plan, &machine, budget, &settings);
+            for tried in super::changes::try_each(&plan, &machine, budget, &settings) {
+                let name = format!("`{}`", tried.change.written());
                 let said: Vec<&str> = advice.split(". ").filter(|s| s.contains(&name)).collect();
-                let wanted = match pulled.peak as f64 / now.peak as f64 {
+                let wanted = match tried.peak as f64 / now.peak as f64 {
                     ..=0.95 => "What lowers it",
                     ..=0.98 => continue,
                     ..1.02 => "would do nothing",
@@ -240,7 +243,7 @@ fn what_is_said_of_a_lever_is_what_it_does() {
                 };
                 assert_eq!(advice.matches(&name).count(), 1, "{path} {name}: {advice}");
                 assert!(said[0].contains(wanted), "{path} {name}: {advice}");
-                let images = pulled.lever.written().starts_with("micro_batch");
+                let images = tried.change.written().starts_with("micro_batch");
                 if images && wanted == "What lowers it" && plan.model.norm() == Norm::Batch {
                     let after = advice.split(&name).nth(1).and_then(|rest| rest.split(')').next());
                     assert!(
@@ -255,42 +258,43 @@ fn what_is_said_of_a_lever_is_what_it_does() {
 
 #[test]
 fn half_is_said_to_raise_the_peak_where_it_is_not_fused() {
-    let outlook = |set: &[&str]| {
+    let summary = |set: &[&str]| {
         let plan = planned(LARGE_XRAYS, set);
-        Outlook::new(&plan, &card(80 << 30)).expect("a right policy")
+        PlanSummary::new(&plan, &card(80 << 30)).expect("a right policy")
     };
-    insta::assert_snapshot!(outlook(&[]).advice);
+    insta::assert_snapshot!(summary(&[]).advice);
     let half = ["memory.precision=\"half\"", "train.optimizer.adamw.eps=1e-4"];
-    let peak = |outlook: Outlook| outlook.strategies[outlook.chosen.expect("starts")].peak as f64;
-    let ratio = peak(outlook(&half)) / peak(outlook(&[]));
+    let peak =
+        |summary: PlanSummary| summary.strategies[summary.chosen.expect("starts")].peak as f64;
+    let ratio = peak(summary(&half)) / peak(summary(&[]));
     let said = format!("`precision = \"half\" with eps = 1e-4` would raise the peak ×{ratio:.0}");
-    assert!(outlook(&[]).advice.contains(&said), "{said}");
+    assert!(summary(&[]).advice.contains(&said), "{said}");
 }
 
 #[test]
 fn a_step_that_is_predicted_above_a_budget_that_is_written_is_refused() {
     let of = |set: &[&str], machine| Planner::choose(&planned(DENSENET, set), machine);
     let fault = of(&["memory.budget=\"200MiB\""], card(80 << 30)).expect_err("is too much");
-    let way_peak = of(&[], card(80 << 30)).expect("fits").prediction().peak;
-    assert_eq!((fault.least, fault.budget), (way_peak, 200 << 20));
+    let peak = of(&[], card(80 << 30)).expect("fits").estimate().peak;
+    assert_eq!((fault.least, fault.budget), (peak, 200 << 20));
     let said = fault.fault().expect("is written");
     assert_eq!(said.key, "memory.budget");
     insta::assert_snapshot!(fault.to_string());
     // What fits is taken, and without a budget so is what is predicted not to.
-    let budget = format!("memory.budget=\"{}kB\"", way_peak.div_ceil(1000));
+    let budget = format!("memory.budget=\"{}kB\"", peak.div_ceil(1000));
     of(&[&budget], card(80 << 30)).expect("fits");
     let planner = of(&[], card(1 << 30)).expect("is not asked");
-    assert!(!planner.prediction().fits);
+    assert!(!planner.estimate().fits);
 }
 
 #[test]
 fn a_budget_above_the_device_s_memory_is_warned_of_and_the_memory_counts() {
     let plan = planned(DENSENET, &["memory.budget=\"100GiB\""]);
-    let outlook = Outlook::new(&plan, &card(80 << 30)).expect("a right policy");
-    assert_eq!(outlook.budget, 80 << 30);
-    insta::assert_snapshot!(outlook.warning.expect("is warned of"));
-    let outlook = Outlook::new(&plan, &card(100 << 30)).expect("a right policy");
-    assert_eq!((outlook.budget, outlook.warning), (100 << 30, None));
+    let summary = PlanSummary::new(&plan, &card(80 << 30)).expect("a right policy");
+    assert_eq!(summary.budget, 80 << 30);
+    insta::assert_snapshot!(summary.warning.expect("is warned of"));
+    let summary = PlanSummary::new(&plan, &card(100 << 30)).expect("a right policy");
+    assert_eq!((summary.budget, summary.warning), (100 << 30, None));
     let tight = Planner::choose(&plan, card(1 << 30)).expect_err("is too much");
     assert_eq!(tight.budget, 1 << 30);
 }
@@ -306,43 +310,44 @@ fn batch_norm_is_never_left_with_one_number() {
     ];
     let plan = planned(DENSENET, &set);
     let machine = card(8 << 30);
-    for way in plan.eligible(&machine).into_iter().chain(plan.combinations(&machine)) {
+    for settings in plan.eligible(&machine).into_iter().chain(plan.candidates(&machine)) {
         // Of 9 images, parts of 2, 4 or 8 leave one.
-        assert_eq!(way.micro_batch, 9);
+        assert_eq!(settings.micro_batch, 9);
     }
     let plan = Plan { train: super::TrainPlan { batch_size: 6, ..plan.train.clone() }, ..plan };
-    let images: Vec<usize> = plan.eligible(&machine).iter().map(|way| way.micro_batch).collect();
+    let images: Vec<usize> =
+        plan.eligible(&machine).iter().map(|settings| settings.micro_batch).collect();
     assert!(images.contains(&2) && images.contains(&4) && !images.contains(&1), "{images:?}");
     let mut planner = Planner::choose(&plan, machine).expect("fits");
     assert_eq!(planner.back_off(3).map(|strategy| strategy.micro_batch), Some(2));
     assert!(planner.back_off(2).is_none());
     // Of larger images more is left.
     let large = planned(DENSENET, &["memory.micro_batch=\"auto\"", "data.image.size=[64,64]"]);
-    assert!(large.eligible(&machine).iter().any(|way| way.micro_batch == 1));
+    assert!(large.eligible(&machine).iter().any(|settings| settings.micro_batch == 1));
 }
 
 #[test]
 fn the_plan_of_a_densenet_as_json() {
     let plan = planned(DENSENET, &["memory.budget=\"1GiB\""]);
-    let mut outlook = Outlook::new(&plan, &card(80 << 30)).expect("a right policy");
-    assert_eq!(outlook.chosen, None);
-    let fastest = outlook.fastest.map(|place| &outlook.strategies[place]);
+    let mut summary = PlanSummary::new(&plan, &card(80 << 30)).expect("a right policy");
+    assert_eq!(summary.chosen, None);
+    let fastest = summary.fastest.map(|place| &summary.strategies[place]);
     assert!(fastest.is_some_and(|row| row.fits && row.precision == Precision::Bf16));
-    for row in &outlook.strategies {
+    for row in &summary.strategies {
         assert_eq!(row.fits, row.peak <= 1 << 30);
     }
-    outlook.strategies.retain(|row| {
+    summary.strategies.retain(|row| {
         row.precision == Precision::Bf16
             && [16, 64].contains(&row.micro_batch)
             && row.offload == "none"
     });
-    for stage in &mut outlook.stages {
+    for stage in &mut summary.stages {
         stage.flops = stage.flops.round();
     }
-    for row in &mut outlook.strategies {
+    for row in &mut summary.strategies {
         row.recompute_percent = (row.recompute_percent * 10.0).round() / 10.0;
         row.relative_time = (row.relative_time * 100.0).round() / 100.0;
     }
-    let json = serde_json::to_string_pretty(&outlook).expect("is written");
+    let json = serde_json::to_string_pretty(&summary).expect("is written");
     insta::assert_snapshot!(json);
 }

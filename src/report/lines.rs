@@ -9,7 +9,7 @@ use super::{
     End, EndReason, Epoch, Event, Memory, OutOfMemory, Phase, Progress, SaveReason, Start, Watched,
 };
 use crate::data::BadImage;
-use crate::screen::{columns_of, counted, side_by_side, thousands, wrapped};
+use crate::screen::{Bytes, columns_of, counted, side_by_side, thousands, wrapped};
 
 /// Says events in words, and the same images only once.
 #[derive(Debug, Default)]
@@ -208,22 +208,11 @@ fn left_out(epoch: &Epoch) -> Option<String> {
     (epoch.skipped_steps > 0).then(|| format!("{steps} left out{scale}"))
 }
 
-/// `peak 1.9 of 79.2 GiB (predicted 1.8)`, as far as it is known.
+/// `peak 1.90 GiB of 79.2 GiB (predicted 1.80 GiB)`, as far as it is known.
 fn peak(memory: &Memory) -> Option<String> {
-    let peak = memory.peak?;
-    let gibibytes = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1u32 << 30));
-    let predicted = memory.predicted_peak;
-    Some(match memory.total {
-        Some(total) => {
-            let predicted = predicted.map(|b| format!(" (predicted {})", gibibytes(b)));
-            let (peak, total) = (gibibytes(peak), gibibytes(total));
-            format!("peak {peak} of {total} GiB{}", predicted.unwrap_or_default())
-        }
-        None => {
-            let predicted = predicted.map(|b| format!(" (predicted {})", bytes(b)));
-            format!("peak {}{}", bytes(peak), predicted.unwrap_or_default())
-        }
-    })
+    let total = memory.total.map(|total| format!(" of {}", Bytes(total))).unwrap_or_default();
+    let predicted = memory.predicted_peak.map(|peak| format!(" (predicted {})", Bytes(peak)));
+    Some(format!("peak {}{total}{}", Bytes(memory.peak?), predicted.unwrap_or_default()))
 }
 
 fn stopped_early(epoch: usize, metric: &str, best: Option<(f64, usize)>, waited: usize) -> String {
@@ -239,7 +228,7 @@ fn no_memory(out_of_memory: &OutOfMemory) -> String {
     let facts = [("asked for", *requested), ("in use", memory.live), ("reserved", memory.reserved)];
     let known: Vec<String> = facts
         .into_iter()
-        .filter_map(|(what, value)| Some(format!("{} {what}", bytes(value?))))
+        .filter_map(|(what, value)| Some(format!("{} {what}", Bytes(value?))))
         .collect();
     let known = if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) };
     format!("out of memory at step {step} in epoch {epoch}{known}: {advice}")
@@ -271,20 +260,6 @@ fn rate(images_per_second: f64) -> Option<String> {
     }
 }
 
-fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut name = "bytes";
-    for unit in UNITS {
-        // What would print as 1024 of a unit is 1 of the next.
-        if value < 1023.5 {
-            break;
-        }
-        (value, name) = (value / 1024.0, unit);
-    }
-    if name == "bytes" { format!("{bytes} bytes") } else { format!("{value:.1} {name}") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::examples;
@@ -307,7 +282,7 @@ mod tests {
         let lines: Vec<String> = told(&mut teller, &events, LOG);
         insta::assert_snapshot!(lines.join("\n"), @r#"
         xray on CPU: 6,956,298 parameters, 1,000 training and 100 validation images, 20 epochs of 140 steps
-        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  1m03s (at most 17m44s left)  412 img/s  peak 3.0 GiB
+        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  1m03s (at most 17m44s left)  412 img/s  peak 3.00 GiB
         started from densenet121.pth: 604 tensors taken, features.conv0.weight adapted from 3 to 1 channels; 2 not used: classifier.bias, classifier.weight; 3 tensors of heads drawn at random
         warning: checkpoints/xray/last cannot be used (weights.safetensors differs); trying the state before it
         resumed from checkpoints/xray/last in epoch 3 at step 420
@@ -315,7 +290,7 @@ mod tests {
         warning: step 431 in epoch 4 was left out: the gradient is not finite
         warning: data/patient1.png (data/train.csv, line 2) was left out: not a PNG, "JPEG" or other image
         warning: data/patient2.png (data/train.csv, line 3) was left out: not a PNG, "JPEG" or other image
-        out of memory at step 431 in epoch 4 (1.0 GiB asked for, 79.0 GiB reserved): set memory.checkpointing = "sqrt"
+        out of memory at step 431 in epoch 4 (1.00 GiB asked for, 79.0 GiB reserved): set memory.checkpointing = "sqrt"
         warning: the disk is nearly full
         early stopping after epoch 12: val/findings/auroc has not improved on 0.894 of epoch 7 for 5 epochs
         SIGINT: saving, then stopping
@@ -385,7 +360,7 @@ mod tests {
             epoch.val.clear();
             epoch.watched = None;
         });
-        assert_eq!(line, "epoch  3/20  train loss 0.312  1m03s  412 img/s  peak 3.0 GiB");
+        assert_eq!(line, "epoch  3/20  train loss 0.312  1m03s  412 img/s  peak 3.00 GiB");
     }
 
     #[test]
@@ -397,10 +372,13 @@ mod tests {
             let line = peak(memory);
             assert!(line.ends_with(end), "{line}");
         };
-        ends(known, "412 img/s  peak 1.9 GiB");
-        ends(Memory { total, ..known }, "  peak 1.9 of 80.0 GiB");
-        ends(Memory { total, predicted_peak, ..known }, "  peak 1.9 of 80.0 GiB (predicted 1.8)");
-        ends(Memory { predicted_peak, ..known }, "  peak 1.9 GiB (predicted 1.8 GiB)");
+        ends(known, "412 img/s  peak 1.90 GiB");
+        ends(Memory { total, ..known }, "  peak 1.90 GiB of 80.0 GiB");
+        ends(
+            Memory { total, predicted_peak, ..known },
+            "  peak 1.90 GiB of 80.0 GiB (predicted 1.80 GiB)",
+        );
+        ends(Memory { predicted_peak, ..known }, "  peak 1.90 GiB (predicted 1.80 GiB)");
         ends(Memory { total, predicted_peak, ..Memory::default() }, "  412 img/s");
     }
 
@@ -437,16 +415,6 @@ mod tests {
         for (value, expected) in cases {
             assert_eq!(number(Some(value)), expected);
         }
-    }
-
-    #[test]
-    fn bytes_are_in_the_largest_fitting_unit() {
-        let cases = [(1023, "1023 bytes"), (1024, "1.0 KiB"), ((1 << 20) - 1, "1.0 MiB")];
-        for (count, expected) in cases {
-            assert_eq!(bytes(count), expected);
-        }
-        assert_eq!(bytes(79 << 30), "79.0 GiB");
-        assert_eq!(bytes(5000 << 40), "5000.0 TiB");
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use skipped::SkippedImages;
 pub use svg::{Chart, Curve, Shape};
 pub use table::ClosingTable;
 pub use tensorboard::TensorBoard;
-pub use trace::{Fault, StepTrace};
+pub use trace::{StepFailure, StepTrace};
 
 /// One format that a run is told in.
 pub trait Report {

@@ -238,7 +238,7 @@ mod tests {
         epoch  3/20  train  70%  loss 0.346  12 img/s  24s left
         epoch  3/20  train  80%  loss 0.346  12 img/s  16s left
         epoch  3/20  train  90%  loss 0.346  12 img/s  8.0s left
-        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  1m03s (at most 17m44s left)  412 img/s  peak 3.0 GiB
+        epoch  3/20  train loss 0.312  val loss 0.298  findings/auroc 0.871 (best)  1m03s (at most 17m44s left)  412 img/s  peak 3.00 GiB
         ");
     }
 

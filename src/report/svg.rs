@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::memory::measure::{Mark, Timeline};
+use crate::screen::Bytes;
 
 /// A named line, or points.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,8 +30,7 @@ pub enum Shape {
 impl Curve {
     /// The memory over a step, in MiB over milliseconds.
     pub fn memory(name: &str, figure: String, timeline: &Timeline) -> Self {
-        let point =
-            |mark: &Mark| Some((mark.seconds * 1e3, mark.live? as f64 / f64::from(1 << 20)));
+        let point = |mark: &Mark| Some((mark.seconds * 1e3, Bytes(mark.live?).mebibytes()));
         let points = timeline.marks.iter().filter_map(point).collect();
         Self { name: name.to_owned(), figure, shape: Shape::Steps, points }
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Chart, Curve};
 use crate::memory::measure::{Mark, MemoryUse, PeakKind, Timeline};
-use crate::screen::counted;
+use crate::screen::{Bytes, counted};
 
 /// A training step under one strategy, with its memory after every event.
 #[derive(Debug, Clone)]
@@ -28,14 +28,14 @@ pub struct StepTrace {
     /// What was used in the step, between events too.
     pub memory: MemoryUse,
     /// Why the step is not whole, or was begun again with fewer images at once.
-    pub fault: Option<Fault>,
+    pub failure: Option<StepFailure>,
     /// The events.
     pub timeline: Timeline,
 }
 
 /// Why a traced step is not whole, or was begun again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct StepFailure {
     /// Whether memory did not suffice.
     pub out_of_memory: bool,
     /// For the user.
@@ -62,9 +62,9 @@ impl StepTrace {
         line("device", &self.device);
         line("precision", &self.precision);
         line("peak", &self.peak());
-        if let Some(fault) = &self.fault {
-            let message = fault.message.replace('\n', " ");
-            line(if fault.out_of_memory { "memory" } else { "error" }, &message);
+        if let Some(failure) = &self.failure {
+            let message = failure.message.replace('\n', " ");
+            line(if failure.out_of_memory { "memory" } else { "error" }, &message);
         }
         log.push('\n');
         log.push_str(&self.timeline.lines());
@@ -79,7 +79,7 @@ impl StepTrace {
             Some(PeakKind::Launches) => "over every kernel's launch",
             Some(PeakKind::Sampled) | None => "over the events below",
         };
-        format!("{:.1} MiB, {over}", peak as f64 / f64::from(1 << 20))
+        format!("{:.1} MiB, {over}", Bytes(peak).mebibytes())
     }
 
     /// For machines; bytes and seconds.
@@ -96,16 +96,16 @@ impl StepTrace {
             })
         };
         let marks: Vec<Value> = self.timeline.marks.iter().map(mark).collect();
-        let status = match &self.fault {
+        let status = match &self.failure {
             None => "ok",
-            Some(Fault { out_of_memory: true, .. }) => "out_of_memory",
+            Some(StepFailure { out_of_memory: true, .. }) => "out_of_memory",
             Some(_) => "failed",
         };
         json!({
             "strategy": self.strategy,
             "set": self.set,
             "status": status,
-            "message": self.fault.as_ref().map(|fault| &fault.message),
+            "message": self.failure.as_ref().map(|failure| &failure.message),
             "model": self.model,
             "batch_size": self.images[0],
             "micro_batch": self.at_once,
@@ -134,10 +134,10 @@ impl StepTrace {
     fn reached(&self) -> String {
         let marks = &self.timeline.marks;
         let peak = self.memory.peak.max(marks.iter().filter_map(|mark| mark.live).max());
-        let peak = peak.map(|bytes| format!("peak {:.0} MiB", bytes as f64 / f64::from(1 << 20)));
+        let peak = peak.map(|bytes| format!("peak {:.0} MiB", Bytes(bytes).mebibytes()));
         let time = marks.last().map(|mark| format!("{:.0} ms", mark.seconds * 1e3));
-        let end = match &self.fault {
-            Some(Fault { out_of_memory: true, .. }) => Some("out of memory".to_owned()),
+        let end = match &self.failure {
+            Some(StepFailure { out_of_memory: true, .. }) => Some("out of memory".to_owned()),
             Some(_) => Some("failed".to_owned()),
             None => None,
         };

@@ -65,7 +65,7 @@ impl Run {
                 phase,
                 done_images: done,
                 total_images: self.train_loader.dataset().len(),
-                loss: self.state.tally.loss(&self.heads).unwrap_or(f64::NAN),
+                loss: self.state.tally.loss(&self.plan.heads).unwrap_or(f64::NAN),
                 images_per_second: rate(done - images_before, clock.elapsed()),
             }))?;
             if self.state.batch < steps && self.is_save_due() {
@@ -154,7 +154,7 @@ impl Run {
         self.reports.event(&Event::Step {
             epoch: self.state.epoch,
             step: self.state.step,
-            loss: tally.loss(&self.heads),
+            loss: tally.loss(&self.plan.heads),
             learning_rate: self.state.learning_rate,
         })
     }
@@ -191,7 +191,7 @@ impl Run {
         let begin = EpochBegin { epoch, first_step_in_epoch: 0, steps, phase };
         self.reports.event(&Event::EpochBegin(begin))?;
         let clock = Instant::now();
-        let mut validation = Validation::new(&self.heads);
+        let mut validation = Validation::new(&self.plan.heads);
         self.trainer.swap_average();
         let outcome = self.evaluate_all(&mut validation, clock);
         self.trainer.swap_average();
@@ -231,7 +231,7 @@ impl Run {
                 phase: Phase::Validation,
                 done_images: validation.tally.images,
                 total_images: self.validation.len(),
-                loss: validation.tally.loss(&self.heads).unwrap_or(f64::NAN),
+                loss: validation.tally.loss(&self.plan.heads).unwrap_or(f64::NAN),
                 images_per_second: rate(validation.tally.images, clock.elapsed()),
             }))?;
         }
@@ -263,10 +263,10 @@ impl Run {
     /// and saved.
     fn conclude(&mut self, validation: Validation, speed: f64) -> Result<(), RunError> {
         let epoch = self.state.epoch;
-        let train = self.state.tally.values(&self.heads);
-        let mut val = validation.values(&self.heads);
-        val.extend(validation.intervals(&self.heads, self.plan.run.seed));
-        let reasons = validation.reasons(&self.heads, &val);
+        let train = self.state.tally.values(&self.plan.heads);
+        let mut val = validation.values(&self.plan.heads);
+        val.extend(validation.intervals(&self.plan.heads, self.plan.run.seed));
+        let reasons = validation.reasons(&self.plan.heads, &val);
         let find = |metric: &str| find(&train, &val, metric);
         let monitors = undefined::monitors(&self.plan.train);
         let undefined = undefined::warnings(
@@ -300,7 +300,7 @@ impl Run {
             seconds: self.state.epoch_seconds,
             images_per_second: speed,
             memory: Memory {
-                predicted_peak: Some(self.trainer.planner.prediction().peak),
+                predicted_peak: Some(self.trainer.planner.estimate().peak),
                 ..self.meter.read().into()
             },
             best: is_best,

@@ -10,7 +10,7 @@ use super::lock::{LOCK_FILE, LockError, RunLock};
 use super::place::RunPlace;
 use super::state::{BEST, DAMAGED_LAST, Disk, LAST, OLDER, StateError, exists};
 use crate::paths::looked_in;
-use crate::plan::Bytes;
+use crate::screen::Bytes;
 
 /// The resolved configuration of a run, in its folder.
 pub const CONFIG_FILE: &str = "config.toml";

@@ -44,7 +44,6 @@ pub use undefined::undefined_for_good;
 
 use crate::data::{DataError, Dataset, Loader};
 use crate::memory::measure::{Meter, apart_while};
-use crate::model::HeadConfig;
 use crate::optim::Schedule;
 use crate::plan::Plan;
 use crate::report::{End, EndReason, Event, Report, ReportError, Reports, SaveReason};
@@ -55,8 +54,6 @@ use state::{StateError, StateStore, StateTag};
 pub struct Run {
     /// What was asked for.
     pub plan: Plan,
-    /// Its heads, in the order of the configuration.
-    pub heads: Vec<HeadConfig>,
     /// The folder, locked.
     pub folder: RunFolder,
     /// The saved states.

@@ -1,11 +1,13 @@
 //! What a person reads in a terminal: text and tables that fit its width, and counted things.
 
+mod bytes;
 mod count;
 mod key;
 mod lines;
 mod table;
 mod width;
 
+pub use bytes::Bytes;
 pub use count::{counted, thousands};
 pub use key::written;
 pub use lines::{side_by_side, wrapped};

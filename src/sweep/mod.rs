@@ -21,6 +21,7 @@ pub use row::{Row, Status};
 pub use table::{drawn, summary};
 
 use crate::config::{self, Grid};
+use crate::fault::Fault;
 use crate::plan::Plan;
 use crate::run::{Signal, Stop};
 
@@ -101,7 +102,7 @@ impl Sweep {
     /// At the first combination that means nothing.
     pub fn plan(
         grid: Grid,
-        plan: impl Fn(config::Config) -> Result<Plan, config::Fault>,
+        plan: impl Fn(config::Config) -> Result<Plan, Fault>,
     ) -> Result<Self, config::ConfigError> {
         let planned = |combination: config::Combination| {
             let name = combination.name();

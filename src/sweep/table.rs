@@ -2,9 +2,7 @@
 
 use super::row::{Row, Status};
 use crate::metric::higher_is_better;
-use crate::screen::{self, Frame, Table, wrapped};
-
-const MIB: f64 = (1 << 20) as f64;
+use crate::screen::{self, Bytes, Frame, Table, wrapped};
 
 /// A column of figures: its title and its text.
 type Column = (&'static str, fn(&Row) -> Option<String>);
@@ -35,7 +33,7 @@ const FIGURES: [Column; 19] = [
 const WORDS: [&str; 2] = ["status", "metric"];
 
 fn mib(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / MIB)
+    format!("{:.1}", Bytes(bytes).mebibytes())
 }
 
 fn line(cells: impl Iterator<Item = String>) -> String {

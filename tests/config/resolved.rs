@@ -59,7 +59,8 @@ fn the_configurations_of_the_examples_resolve() {
 fn googlenet_has_as_many_weights_as_the_one_released_with_caffe() {
     let (_, text) = committed().into_iter().find(|(name, _)| name.contains("googlenet")).unwrap();
     let plan = resolve(&text, &[]).unwrap();
-    let stages = plan.model.stages(&plan.memory, &[]);
+    let memory = &plan.memory;
+    let stages = plan.model.stages(memory.precision, memory.dense_layers(), &[]);
     let below: usize = stages.iter().map(|stage| stage.parameter_count()).sum();
     // BVLC's bvlc_googlenet without the auxiliary classifiers, for the 1000 classes of ImageNet.
     assert_eq!(below + plan.model.features() * 1000 + 1000, 6_998_552);

@@ -11,7 +11,7 @@ use trainer::model::{ModelConfig, Network, ResnetBlock, ResnetForm};
 use trainer::ops::gpu::Gpu;
 
 use super::resnet::resnet;
-use super::{DenseLayers, MemoryConfig, densenet, network, noise, values};
+use super::{DenseLayers, densenet, network, noise, values};
 
 /// A reproducible choice among so many.
 struct Draw(u64);
@@ -61,21 +61,15 @@ fn held(faults: &mut Vec<String>, name: &str, what: &str, found: i64, counted: i
 fn compare(
     network: &Network,
     shape: [usize; 4],
-    memory: &MemoryConfig,
+    on: &Target,
     device: &Device,
 ) -> (usize, Vec<String>) {
     let mut faults = Vec::new();
-    let on = Target {
-        cuda: true,
-        cpu: Cpu::ASSUMED,
-        precision: memory.precision,
-        dense_layers: memory.dense_layers(),
-    };
     let gpu = Gpu::of(device).expect("a GPU");
     // A tensor made of host values has rows with gaps, of which stages make a copy without.
     let images: Tensor<4> = gpu.tensor(&gpu.upload(&values::<4>(noise(shape, 3, device))), shape);
     let allocator = Allocator { gpu, meter: Meter::open(device) };
-    let specs = network.stages(memory, &[]);
+    let specs = network.stages(on.precision, on.dense_layers, &[]);
     let pass = Pass::new(Purpose::Recompute, 1, 0, 0);
     let mut statistics = Statistics::new();
     let stages: Vec<_> = specs.iter().map(|spec| spec.init(device, 7)).collect();
@@ -90,9 +84,9 @@ fn compare(
     let mut input = Activation::Map(images);
     let mut behind: Vec<(Footprint, Saved)> = Vec::new();
     for (spec, stage) in specs.iter().zip(&stages) {
-        let footprint = spec.footprint(&input.shape(), &on);
+        let footprint = spec.footprint(&input.shape(), on);
         let added = if footprint.output_in_input { 0 } else { footprint.output } as i64;
-        let name = format!("{shape:?} {:?} {}", memory.precision, spec.name());
+        let name = format!("{shape:?} {:?} {}", on.precision, spec.name());
         let ((output, _), taken) =
             allocator.take(|| stage.forward(input.clone(), Keep::Nothing, &pass, &mut statistics));
         held(&mut faults, &name, "the output", taken.stays, added);
@@ -121,7 +115,7 @@ fn compare(
         let (found, taken) = allocator.take(|| stage.backward(saved, given, &mut gradients));
         let most =
             footprint.gradient + footprint.parameter_gradients + footprint.backward_workspace;
-        let name = format!("{shape:?} {:?} {}", memory.precision, spec.name());
+        let name = format!("{shape:?} {:?} {}", on.precision, spec.name());
         held(&mut faults, &name, "backward", taken.most, most as i64);
         gradient = found;
     }
@@ -152,21 +146,22 @@ fn every_fused_stage_takes_the_bytes_of_its_dry_run() {
                 resnet(form, block, &blocks, eight(&mut draw, 8)).into()
             }
         };
-        let memory = MemoryConfig {
+        let on = Target {
+            cuda: true,
+            cpu: Cpu::ASSUMED,
             precision: draw.of(&[
                 Precision::Fp32,
                 Precision::Tf32,
                 Precision::Bf16,
                 Precision::Fp16,
             ]),
-            dense_layers: Some(draw.of(&[DenseLayers::Keep, DenseLayers::Share])),
-            ..MemoryConfig::default()
+            dense_layers: draw.of(&[DenseLayers::Keep, DenseLayers::Share]),
         };
         let network = network(model, shape);
         if network.fusible().is_err() {
             continue;
         }
-        let (count, found) = compare(&network, shape, &memory, &device);
+        let (count, found) = compare(&network, shape, &on, &device);
         stages += count;
         faults.extend(found);
     }

@@ -275,7 +275,7 @@ fn sums_are_the_same_every_time() {
 /// Holds that a model gives on a GPU what it gives on the CPU, and the same twice.
 fn assert_same(name: &str, model: impl Into<ModelConfig>, shape: [usize; 4]) {
     let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
-    let stages = network(model, shape).stages(&MemoryConfig::default(), &[]);
+    let stages = network(model, shape).stages(Precision::Fp32, DenseLayers::Keep, &[]);
     let mut exact = chain(&stages, &cpu);
     let single = train(&exact, shape, &cpu, DType::F32);
     exact.map_parameters(|_, value| value.cast(DType::F64));
@@ -322,7 +322,7 @@ fn a_chain_with_dropout_gives_the_same_bits_twice() {
     let gpu = resolve_device("cuda").expect("a GPU");
     let dropping = DensenetConfig { dropout: 0.2, ..densenet(12, &[2, 2], 24) };
     let shape = [4, 1, 64, 60];
-    let stages = network(dropping, shape).stages(&MemoryConfig::default(), &[]);
+    let stages = network(dropping, shape).stages(Precision::Fp32, DenseLayers::Keep, &[]);
     let chain = chain(&stages, &gpu);
     let [first, second] = [0, 1].map(|_| train(&chain, shape, &gpu, DType::F32));
     assert_same_bits("dropout", &first, &second);

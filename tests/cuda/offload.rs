@@ -16,8 +16,8 @@ use trainer::model::{ResnetBlock, ResnetConfig, ResnetForm};
 use trainer::ops::gpu::{Identity, Transfers};
 
 use super::{
-    Activation, Buffer, Chain, Device, Gpu, MemoryConfig, Schedule, StageSpec, Storage, Tensor,
-    chain, densenet, executor, network, noise, resolve_device, values,
+    Activation, Buffer, Chain, Device, Gpu, Schedule, StageSpec, Storage, Tensor, chain, densenet,
+    executor, network, noise, resolve_device, values,
 };
 
 fn host() -> Store {
@@ -89,10 +89,9 @@ fn policies(count: usize) -> Vec<Tree> {
 fn offload_of_a_fused_densenet_changes_no_bit_of_its_gradients() {
     for precision in [Precision::Fp32, Precision::Bf16] {
         for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
-            let dense_layers = Some(dense_layers);
-            let memory = MemoryConfig { precision, dense_layers, ..MemoryConfig::default() };
             let shape = [4, 3, 193, 224];
-            let stages = network(densenet(32, &[3, 4, 2], 64), shape).stages(&memory, &[]);
+            let network = network(densenet(32, &[3, 4, 2], 64), shape);
+            let stages = network.stages(precision, dense_layers, &[]);
             agree(&format!("{precision:?} {dense_layers:?}"), &stages, shape, policies);
         }
     }
@@ -111,7 +110,7 @@ fn lists_of_layers_that_are_computed_again_give_the_same_bits() {
 fn lists_agree(trees: impl Fn(usize) -> Vec<Tree> + Copy) {
     for (image, layers) in super::general::layer_lists() {
         let shape = [3, image[0], image[1], image[2]];
-        let stages = network(layers, shape).stages(&MemoryConfig::default(), &[]);
+        let stages = network(layers, shape).stages(Precision::Fp32, DenseLayers::Keep, &[]);
         agree(&format!("{image:?}"), &stages, shape, trees);
     }
 }
@@ -124,8 +123,7 @@ fn offload_of_a_fused_resnet_changes_no_bit_of_its_gradients() {
         let (blocks, stem) = (Some(vec![2, 2]), Some(16));
         let config = ResnetConfig { form, block: Some(block), blocks, stem, ..Default::default() };
         let shape = [4, 3, 129, 128];
-        let memory = MemoryConfig { precision: Precision::Bf16, ..MemoryConfig::default() };
-        let stages = network(config, shape).stages(&memory, &[]);
+        let stages = network(config, shape).stages(Precision::Bf16, DenseLayers::Keep, &[]);
         // The mean keeps nothing, and is the last.
         agree(&format!("{form:?} {block:?}"), &stages, shape, policies);
     }
@@ -173,12 +171,9 @@ fn time(gpu: &Gpu, mut work: impl FnMut()) -> Duration {
 
 fn measure(device: &Device, batch: usize, side: usize, dense_layers: DenseLayers) {
     let gpu = Gpu::of(device).expect("a GPU");
-    let dense_layers = Some(dense_layers);
-    let memory =
-        MemoryConfig { precision: Precision::Bf16, dense_layers, ..MemoryConfig::default() };
     let shape = [batch, 3, side, side];
     let network = network(densenet(32, &[6, 12, 24, 16], 64), shape);
-    let chain = chain(&network.stages(&memory, &[]), device);
+    let chain = chain(&network.stages(Precision::Bf16, dense_layers, &[]), device);
     let count = chain.stages().len();
     let images = [noise(shape, 3, device)];
     let (store, nowhere) = (host(), Store::nowhere());
@@ -230,7 +225,7 @@ fn measure(device: &Device, batch: usize, side: usize, dense_layers: DenseLayers
     );
     // Where a single stage's backward pass is what takes most, nothing that is kept adds to it; what
     // comes back early may.
-    let batch_is_large = dense_layers == Some(DenseLayers::Keep) && batch == 64;
+    let batch_is_large = dense_layers == DenseLayers::Keep && batch == 64;
     assert!(after < before + before / 10, "{after} {before}");
     assert!(!batch_is_large || after < before, "{after} {before}");
 }

@@ -8,17 +8,16 @@ fn stages_that_do_not_run_fused_are_as_exact_as_on_the_cpu() {
     let grouped = DensenetConfig { norm: Norm::Group, ..densenet(12, &[2, 2], 20) };
     // 12 and 20 are no multiples of 8, which fused stages need.
     let batched = densenet(12, &[2, 2], 20);
-    let (shape, plain) = ([4, 1, 64, 48], MemoryConfig::default());
+    let shape = [4, 1, 64, 48];
     for config in [batched, grouped] {
         let network = network(config.clone(), shape);
         network.fusible().expect_err("runs on tensors");
-        let mut exact = chain(&network.stages(&plain, &[]), &cpu);
+        let mut exact = chain(&network.stages(Precision::Fp32, DenseLayers::Keep, &[]), &cpu);
         exact.map_parameters(|_, value| value.cast(DType::F64));
         let exact = train(&exact, shape, &cpu, DType::F64);
         for precision in [Precision::Tf32, Precision::Bf16, Precision::Fp16, Precision::Half] {
             let run = |precision: Precision, device: &Device| {
-                let memory = MemoryConfig { precision, ..plain.clone() };
-                let chain = chain(&network.stages(&memory, &[]), device);
+                let chain = chain(&network.stages(precision, DenseLayers::Keep, &[]), device);
                 let chain = chain.in_numbers(precision.parameters());
                 train(&chain, shape, device, precision.activations())
             };

@@ -1,7 +1,7 @@
 //! ResNets on fused stages, beside their definition.
 
 use super::{
-    Activation, Chain, DenseLayers, Device, MemoryConfig, chain, compare, error, evaluate, network,
+    Activation, Chain, DenseLayers, Device, Precision, chain, compare, error, evaluate, network,
     noise, resolve_device, values,
 };
 use trainer::memory::{Keep, Pass, Purpose, Statistics};
@@ -79,7 +79,7 @@ fn a_recomputed_stage_gives_the_same_bits_and_reports_no_statistics_again() {
     let device = resolve_device("cuda").expect("a GPU");
     for form in [ResnetForm::Imagenet, ResnetForm::Cifar] {
         let network = network(resnet(form, ResnetBlock::Bottleneck, &[1, 2], 8), [3, 3, 49, 52]);
-        let chain = chain(&network.stages(&MemoryConfig::default(), &[]), &device);
+        let chain = chain(&network.stages(Precision::Fp32, DenseLayers::Keep, &[]), &device);
         let first = outputs(&chain, Purpose::First, Keep::Nothing, &device);
         let again = outputs(&chain, Purpose::Recompute, Keep::All, &device);
         let evaluated = outputs(&chain, Purpose::Evaluate, Keep::Nothing, &device);

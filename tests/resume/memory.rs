@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use trainer::build::machine_here;
 use trainer::memory::fault::strike_after;
-use trainer::plan::{Combination, DevicePlan, Machine, Planner, Predictor};
+use trainer::plan::{DevicePlan, Estimator, Machine, MemorySettings, Planner};
 
 use super::*;
 
@@ -69,13 +69,13 @@ fn go_on_with(config: &Path, set: &[&str], case: &str) -> Planner {
 /// The peaks of a step with `micro_batch` images at once: with all kept, and with the least.
 fn peaks(run: &Run, micro_batch: usize) -> [u64; 2] {
     let (machine, _): (Machine, _) = machine_here(DevicePlan::Cpu).expect("has memory");
-    let way = |policy: &str| {
+    let settings = |policy: &str| {
         let memory = format!("micro_batch = {micro_batch}\ncheckpointing = {policy:?}");
         let memory = toml::from_str(&memory).expect("settings");
-        Combination::configured(&memory, run.plan.train.batch_size)
+        MemorySettings::configured(&memory, run.plan.train.batch_size)
     };
-    let mut predictor = Predictor::new(&run.plan, machine);
-    ["none", "every"].map(|policy| predictor.predict(&way(policy)).expect("a policy").peak)
+    let mut estimator = Estimator::new(&run.plan, machine);
+    ["none", "every"].map(|policy| estimator.estimate(&settings(policy)).expect("a policy").peak)
 }
 
 fn middle([most, least]: [u64; 2]) -> String {
@@ -102,11 +102,11 @@ fn a_run_resumed_with_another_policy_is_the_one_that_kept_its_own() {
         let config = place.config(name, "");
         kill(open(&config, FolderMode::New), 5);
         let planner = go_on_with(&config, set, name);
-        assert_eq!(planner.way().checkpointing.name(), policy);
-        let recomputes = planner.prediction().recompute_percent > 0.0;
+        assert_eq!(planner.settings().checkpointing.name(), policy);
+        let recomputes = planner.estimate().recompute_percent > 0.0;
         assert_eq!(recomputes, policy != "none", "{name}");
         let moves = set.iter().any(|key| key.starts_with("memory.offload="));
-        assert_eq!(planner.way().offloads(), moves, "{name}");
+        assert_eq!(planner.settings().offloads(), moves, "{name}");
         result(&config).assert_equals(&expected, name);
     }
 }
@@ -136,9 +136,9 @@ fn fewer_images_at_once_stay_when_the_policy_changes() {
         assert!(armed.has_struck());
         drop(armed);
         let planner = go_on_with(&config, set, name);
-        let way = planner.way();
-        assert_eq!((way.micro_batch, way.checkpointing.name()), (2, policy), "{name}");
-        assert_eq!(way.offloads(), set.len() == 2, "{name}");
+        let settings = planner.settings();
+        assert_eq!((settings.micro_batch, settings.checkpointing.name()), (2, policy), "{name}");
+        assert_eq!(settings.offloads(), set.len() == 2, "{name}");
         result(&config).assert_equals(&expected, name);
     }
 }
@@ -149,7 +149,7 @@ fn images_at_once_that_were_chosen_stay_when_the_budget_changes() {
     let auto = "[memory]\nmicro_batch = \"auto\"\nbudget = \"1GiB\"\n";
     let config = place.config("whole", auto);
     let run = open(&config, FolderMode::New);
-    let chosen = run.trainer.planner.way().micro_batch;
+    let chosen = run.trainer.planner.settings().micro_batch;
     let peaks = peaks(&run, chosen);
     finish(run);
     let expected = result(&config);
@@ -157,9 +157,9 @@ fn images_at_once_that_were_chosen_stay_when_the_budget_changes() {
     let config = place.config("tighter", auto);
     kill(open(&config, FolderMode::New), 5);
     let planner = go_on_with(&config, &[&middle(peaks)], "a tighter budget");
-    assert_eq!(planner.way().micro_batch, chosen);
-    assert!(planner.prediction().peak <= planner.budget() && planner.budget() < peaks[0]);
-    assert!(planner.prediction().recompute_percent > 0.0);
+    assert_eq!(planner.settings().micro_batch, chosen);
+    assert!(planner.estimate().peak <= planner.budget() && planner.budget() < peaks[0]);
+    assert!(planner.estimate().recompute_percent > 0.0);
     result(&config).assert_equals(&expected, "a tighter budget");
 
     let config = place.config("too tight", auto);

@@ -11,7 +11,6 @@ use crate::build;
 use crate::cli::overrides::Overrides;
 use crate::cli::{Failure, output, planned};
 use crate::data::{self, Cache, CacheConfig, LoaderConfig, Rates};
-use crate::model::HeadConfig;
 use crate::screen::counted;
 
 /// Times how fast a configuration's training images are loaded
@@ -41,10 +40,9 @@ pub struct Bench {
 /// Measures and prints.
 pub fn execute(bench: &Bench) -> Result<(), Failure> {
     let plan = planned(&bench.config, &bench.overrides.set)?;
-    let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
-    let splits = build::open_data(&plan, &heads).map_err(failure)?;
+    let splits = build::open_data(&plan).map_err(failure)?;
     let train = Arc::new(splits.train);
-    let sampler = plan.data.sampler.0.init(&train, &heads);
+    let sampler = plan.data.sampler.0.init(&train, &plan.heads);
     let (seed, batch) = (plan.run.seed, plan.train.batch_size);
     let config = LoaderConfig::training(&plan.data, batch, seed, sampler);
     let kept = match &plan.data.cache.0 {

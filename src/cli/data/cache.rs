@@ -13,7 +13,7 @@ use crate::cli::{Failure, output, planned};
 use crate::data::{
     BadImage, Cache, CacheConfig, DiskCacheConfig, Loader, LoaderConfig, OnBadImage,
 };
-use crate::model::HeadConfig;
+use crate::screen::Bytes;
 
 /// Decodes and resizes a configuration's images into its disk cache, ahead of a run
 ///
@@ -35,8 +35,7 @@ pub struct Fill {
 /// Fills the cache.
 pub fn execute(fill: &Fill) -> Result<(), Failure> {
     let plan = planned(&fill.config, &fill.overrides.set)?;
-    let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
-    let splits = build::open_data(&plan, &heads).map_err(failure)?;
+    let splits = build::open_data(&plan).map_err(failure)?;
     let disk = match &plan.data.cache.0 {
         CacheConfig::Disk(disk) => disk.clone(),
         CacheConfig::Off(_) | CacheConfig::Memory(_) => DiskCacheConfig::default(),
@@ -79,7 +78,7 @@ pub fn execute(fill: &Fill) -> Result<(), Failure> {
         folder.display(),
         before.kept,
         after.kept - before.kept,
-        after.bytes as f64 / f64::from(1 << 20)
+        Bytes(after.bytes).mebibytes()
     );
     bad.iter().for_each(|image| text += &format!("not cached: {image}\n"));
     output::print(&text)

@@ -49,13 +49,12 @@ const LISTED: usize = 20;
 /// Looks and prints; fails where an image cannot be read.
 pub fn execute(inspect: &Inspect) -> Result<(), Failure> {
     let plan = planned(&inspect.config, &inspect.overrides.set)?;
-    let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
     let bar = ProgressBar::new(0);
     let mut refused = None;
     let mut drawing = Drawing::default();
     let found = data::inspect(
         &plan.data,
-        &heads,
+        &plan.heads,
         plan.run.seed,
         !inspect.tables_only,
         |done, all| drawing.tell(done, all),
@@ -64,7 +63,7 @@ pub fn execute(inspect: &Inspect) -> Result<(), Failure> {
             bar.set_position(at as u64);
         },
         |splits| {
-            build::data_warnings(&plan, &heads, splits).unwrap_or_else(|error| {
+            build::data_warnings(&plan, splits).unwrap_or_else(|error| {
                 refused = Some(failure(error));
                 splits.warnings.clone()
             })
@@ -78,7 +77,7 @@ pub fn execute(inspect: &Inspect) -> Result<(), Failure> {
         value["run"] = seen;
         output::print(&serde_json::to_string_pretty(&value).map_err(Failure::other)?)?;
     } else {
-        output::print(&text(&found, &heads, &seen))?;
+        output::print(&text(&found, &plan.heads, &seen))?;
     }
     readable(&found)?;
     refused.map_or(Ok(()), Err)

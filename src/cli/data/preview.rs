@@ -11,7 +11,6 @@ use super::super::planned;
 use super::{Failure, output};
 use crate::build;
 use crate::data::{self, Cache, CacheConfig, DataError, LoaderConfig, PreviewSettings, Sampler};
-use crate::model::HeadConfig;
 use crate::screen::counted;
 
 /// Draws images with their labels into one PNG, as the model sees them
@@ -75,8 +74,7 @@ pub fn execute(preview: &Preview) -> Result<(), Failure> {
         let help = error.help();
         Failure::data(error).with_help(help)
     };
-    let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
-    let splits = build::open_data(&plan, &heads).map_err(failed)?;
+    let splits = build::open_data(&plan).map_err(failed)?;
     let (batch_size, seed) = (plan.train.batch_size, plan.run.seed);
     let (dataset, loader) = match preview.split {
         Split::Train => (
@@ -94,7 +92,7 @@ pub fn execute(preview: &Preview) -> Result<(), Failure> {
         kept => kept.clone(),
     };
     let cache = Arc::new(Cache::open(&cache, &plan.data.image).map_err(failed)?);
-    let drawn = data::preview(Arc::new(dataset), &heads, cache, &settings).map_err(failed)?;
+    let drawn = data::preview(Arc::new(dataset), &plan.heads, cache, &settings).map_err(failed)?;
     let written = |source| DataError::Io { action: "write", path: out.clone(), source };
     fs::write(out, &drawn.png).map_err(written).map_err(Failure::other)?;
     let images = counted(drawn.images, "image", "images");

@@ -8,9 +8,7 @@ use clap::Args;
 use super::failure;
 use crate::cli::overrides::Overrides;
 use crate::cli::{Failure, output, planned_for};
-use crate::config::Fault;
-use crate::data::{self, RandomFault, RandomSettings};
-use crate::model::HeadConfig;
+use crate::data::{self, RandomSettings};
 
 /// Writes random images and targets into the arrays that a configuration names
 ///
@@ -38,13 +36,10 @@ pub struct Random {
 /// Writes the arrays.
 pub fn execute(random: &Random) -> Result<(), Failure> {
     let Random { config, overrides, samples, seed } = random;
-    let plan = planned_for(config, &overrides.set, |plan| {
-        let fault = |RandomFault { key, message, help }| Fault::new(key, message).help(help);
-        data::check_random(&plan.data).map(drop).map_err(fault)
-    })?;
-    let heads: Vec<HeadConfig> = plan.heads.iter().map(|head| head.to_config()).collect();
+    let plan =
+        planned_for(config, &overrides.set, |plan| data::check_random(&plan.data).map(drop))?;
     let settings = RandomSettings { samples: samples.get(), seed: *seed };
-    let written = data::write_random(&plan.data, &heads, settings).map_err(failure)?;
+    let written = data::write_random(&plan.data, &plan.heads, settings).map_err(failure)?;
     let name = |file: &PathBuf| file.display().to_string();
     let files: Vec<String> = written.iter().map(name).collect();
     output::print(&format!("{samples} random samples in {}", files.join(", ")))

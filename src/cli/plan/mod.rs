@@ -10,7 +10,7 @@ use super::overrides::Overrides;
 use super::{Failure, output};
 use crate::build;
 use crate::memory::Budget;
-use crate::plan::{DevicePlan, Machine, Outlook, Plan};
+use crate::plan::{DevicePlan, Machine, Plan, PlanSummary};
 use crate::screen::{Frame, stdout_columns};
 
 /// Predicts the memory that a configuration takes, and what each strategy would change
@@ -61,12 +61,12 @@ pub fn execute(command: &Command) -> Result<(), Failure> {
     let plan = super::planned(&command.config, &command.overrides.set)?;
     super::warn(&plan);
     let PlannedFor { machine, known, assumed } = planned_for(&plan, command.memory);
-    let outlook = Outlook::new(&plan, &machine).expect("the policy has been checked");
+    let summary = PlanSummary::new(&plan, &machine).expect("the policy has been checked");
     if command.json {
-        return output::print(&serde_json::to_string(&outlook).map_err(Failure::other)?);
+        return output::print(&serde_json::to_string(&summary).map_err(Failure::other)?);
     }
     let page = text::Page { frame: Frame::of_stdout(), columns: stdout_columns() };
-    output::print(&text::text(&outlook, &known, assumed, command.all, page))
+    output::print(&text::text(&summary, &known, assumed, command.all, page))
 }
 
 /// The device that a plan is for.

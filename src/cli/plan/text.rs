@@ -1,7 +1,7 @@
 //! A plan for a person to read.
 
-use crate::plan::{Bytes, Outlook, StageOutlook, StrategyOutlook};
-use crate::screen::{Column, Frame, Table, counted, wrapped};
+use crate::plan::{PlanSummary, StageSummary, StrategySummary};
+use crate::screen::{Bytes, Column, Frame, Table, counted, wrapped};
 
 /// Stages beyond so many are shown as runs of equal ones, or not at all.
 const MOST_STAGES: usize = 24;
@@ -21,9 +21,15 @@ pub(super) struct Page {
 
 /// Bytes, stages, strategies and advice. `known` says how the device's memory is known, `assumed`
 /// whether a run on this machine would use another device.
-pub(super) fn text(outlook: &Outlook, known: &str, assumed: bool, all: bool, page: Page) -> String {
+pub(super) fn text(
+    summary: &PlanSummary,
+    known: &str,
+    assumed: bool,
+    all: bool,
+    page: Page,
+) -> String {
     let prose = |text: &str| wrapped(text, page.columns.min(PROSE), 0);
-    let Outlook { device, memory, budget, bytes, warning, .. } = outlook;
+    let PlanSummary { device, memory, budget, bytes, warning, .. } = summary;
     let mut text = prose(&format!(
         "for {}: {} of memory ({known}), {} for a step",
         if *device == "cuda" { "a CUDA GPU" } else { "the CPU" },
@@ -36,33 +42,33 @@ pub(super) fn text(outlook: &Outlook, known: &str, assumed: bool, all: bool, pag
         ("weights", bytes.weights),
         ("gradients", bytes.gradients),
         ("optimizer", bytes.optimizer),
-        ("largest tensor", outlook.largest_tensor),
+        ("largest tensor", summary.largest_tensor),
     ] {
         text += &format!("{what:<15} {:>10}\n", Bytes(bytes));
     }
-    let images = counted(outlook.micro_batch, "image", "images");
-    let precision = outlook.precision.name();
+    let images = counted(summary.micro_batch, "image", "images");
+    let precision = summary.precision.name();
     text += &prose(&format!("\nactivations of {images} at once in {precision}:"));
     text += "\n";
-    text += &stages(&outlook.stages).draw(page.frame, page.columns);
+    text += &stages(&summary.stages).draw(page.frame, page.columns);
     text += &format!("\n\n{}:\n", if all { "every strategy" } else { "the best strategies" });
-    text += &strategies(outlook, all).draw(page.frame, page.columns);
+    text += &strategies(summary, all).draw(page.frame, page.columns);
     text += "\n";
-    let chosen = match outlook.chosen {
+    let chosen = match summary.chosen {
         Some(_) if assumed => "> what a run would do on that device",
         Some(_) => "> what a run would do",
         None => "a run would not start",
     };
-    let fastest = if outlook.fastest.is_some() { "; * the fastest that fits" } else { "" };
+    let fastest = if summary.fastest.is_some() { "; * the fastest that fits" } else { "" };
     text += &prose(&format!("{chosen}{fastest}"));
-    text + &format!("\n\n{}", prose(&outlook.advice))
+    text + &format!("\n\n{}", prose(&summary.advice))
 }
 
-fn stages(stages: &[StageOutlook]) -> Table {
+fn stages(stages: &[StageSummary]) -> Table {
     let figures = ["kept", "workspace", "GFLOP"].map(|title| Column::numbers(title).always());
     let columns = [Column::words("stage")].into_iter().chain(figures);
     let mut table = Table::new(columns.collect(), 1);
-    let row = |name: String, stage: &StageOutlook| {
+    let row = |name: String, stage: &StageSummary| {
         let bytes = [stage.kept, stage.workspace].map(|bytes| Bytes(bytes).to_string());
         let [kept, workspace] = bytes;
         vec![name, kept, workspace, format!("{:.2}", stage.flops / 1e9)]
@@ -72,7 +78,7 @@ fn stages(stages: &[StageOutlook]) -> Table {
             table.add(row(stage.name.clone(), stage));
         }
     } else {
-        let alike = |a: &StageOutlook, b: &StageOutlook| {
+        let alike = |a: &StageSummary, b: &StageSummary| {
             (a.kept, a.workspace, a.flops.to_bits()) == (b.kept, b.workspace, b.flops.to_bits())
         };
         for run in stages.chunk_by(alike) {
@@ -86,12 +92,12 @@ fn stages(stages: &[StageOutlook]) -> Table {
     let kept = stages.iter().map(|stage| stage.kept).sum();
     let flops = stages.iter().map(|stage| stage.flops).sum();
     let workspace = stages.iter().map(|stage| stage.workspace).max().unwrap_or(0);
-    let all = StageOutlook { name: String::new(), kept, workspace, flops };
+    let all = StageSummary { name: String::new(), kept, workspace, flops };
     table.add(row("all".to_owned(), &all));
     table
 }
 
-fn strategies(outlook: &Outlook, all: bool) -> Table {
+fn strategies(summary: &PlanSummary, all: bool) -> Table {
     let columns = vec![
         Column::words(""),
         Column::words("checkpointing"),
@@ -106,14 +112,14 @@ fn strategies(outlook: &Outlook, all: bool) -> Table {
     ];
     let mut table = Table::new(columns, 4);
     let places: Vec<usize> = match all {
-        true => (0..outlook.strategies.len()).collect(),
-        false => best(outlook),
+        true => (0..summary.strategies.len()).collect(),
+        false => best(summary),
     };
     for place in places {
-        let row = &outlook.strategies[place];
+        let row = &summary.strategies[place];
         let mark = match place {
-            _ if outlook.chosen == Some(place) => ">",
-            _ if outlook.fastest == Some(place) => "*",
+            _ if summary.chosen == Some(place) => ">",
+            _ if summary.fastest == Some(place) => "*",
             _ => "",
         };
         let policy = match row.segments {
@@ -138,11 +144,11 @@ fn strategies(outlook: &Outlook, all: bool) -> Table {
 
 /// The places of strategies than which none is faster and takes no more memory, of all and of those
 /// in the precision of the configuration; and of those that are marked.
-fn best(outlook: &Outlook) -> Vec<usize> {
-    let all = &outlook.strategies;
+fn best(summary: &PlanSummary) -> Vec<usize> {
+    let all = &summary.strategies;
     let every = (0..all.len()).collect();
-    let same = (0..all.len()).filter(|place| all[*place].precision == outlook.precision).collect();
-    let marked = outlook.chosen.into_iter().chain(outlook.fastest);
+    let same = (0..all.len()).filter(|place| all[*place].precision == summary.precision).collect();
+    let marked = summary.chosen.into_iter().chain(summary.fastest);
     let mut shown: Vec<usize> =
         marked.chain(frontier(all, every)).chain(frontier(all, same)).collect();
     shown.sort_by(|a, b| {
@@ -154,7 +160,7 @@ fn best(outlook: &Outlook) -> Vec<usize> {
 }
 
 /// Of `places`, those that take less memory than all that are as fast.
-fn frontier(all: &[StrategyOutlook], mut places: Vec<usize>) -> Vec<usize> {
+fn frontier(all: &[StrategySummary], mut places: Vec<usize>) -> Vec<usize> {
     places.sort_by(|a, b| {
         let (a, b) = (&all[*a], &all[*b]);
         a.relative_time.total_cmp(&b.relative_time).then(a.peak.cmp(&b.peak))
@@ -183,13 +189,13 @@ mod tests {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/configs/xray_densenet.toml");
         let loaded = crate::config::load(file.as_ref(), &[]).expect("a configuration");
         let plan = plan(loaded.config).expect("a plan");
-        let outlook =
-            Outlook::new(&plan, &Machine { cuda: true, memory: 24 << 30, ..Machine::ASSUMED });
-        let outlook = outlook.expect("the policy fits");
+        let summary =
+            PlanSummary::new(&plan, &Machine { cuda: true, memory: 24 << 30, ..Machine::ASSUMED });
+        let summary = summary.expect("the policy fits");
         for columns in [40, 80, 120, 200] {
             for all in [false, true] {
                 let page = Page { frame: Frame::Ascii, columns };
-                let text = text(&outlook, "as --memory says", true, all, page);
+                let text = text(&summary, "as --memory says", true, all, page);
                 let wide = text.lines().find(|line| columns_of(line) > columns);
                 assert_eq!(wide, None, "{columns}\n{text}");
             }

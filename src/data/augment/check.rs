@@ -3,14 +3,14 @@
 use std::ops::RangeInclusive;
 
 use super::super::config::AugmentConfig;
-use super::super::layout::{Fault, FaultPlace};
+use crate::fault::{Fault, fault};
 
 /// Refuses numbers of `[data.augment]` that are out of range.
 ///
 /// # Errors
 /// The first fault found.
 pub fn check(config: &AugmentConfig) -> Result<(), Fault> {
-    let number = |key, value, range: RangeInclusive<f64>, help| within(&[key], value, range, help);
+    let number = |key, value, range: RangeInclusive<f64>, help| within(key, value, range, help);
     let share = "a share from 0 to 0.5";
     let strength = "a number from 0 to 1, such as 0.2";
     number("rotate_degrees", config.rotate_degrees, 0.0..=180.0, "degrees from 0 to 180")?;
@@ -31,33 +31,34 @@ pub fn check(config: &AugmentConfig) -> Result<(), Fault> {
         ratios("random_resized_crop", crop.ratio)?;
     }
     if let Some(clahe) = &config.clahe {
-        within(&["clahe", "probability"], clahe.probability, 0.0..=1.0, PROBABILITY)?;
+        within("clahe.probability", clahe.probability, 0.0..=1.0, PROBABILITY)?;
         let slope = "a slope from 1 to 256, such as 2.0";
-        within(&["clahe", "clip_limit"], clahe.clip_limit, 1.0..=256.0, slope)?;
+        within("clahe.clip_limit", clahe.clip_limit, 1.0..=256.0, slope)?;
         if let Some(entry) = clahe.tiles.iter().position(|count| !(1..=64).contains(count)) {
             let message = format!("an image cannot have {} tiles a side", clahe.tiles[entry]);
             let help = "write two numbers from 1 to 64, down and across: `tiles = [8, 8]`";
-            return Err(fault(&["clahe", "tiles"], Some(entry), message, help));
+            return Err(at(&format!("clahe.tiles[{entry}]"), message, help));
         }
     }
     if let Some(erasing) = &config.random_erasing {
-        within(&["random_erasing", "probability"], erasing.probability, 0.0..=1.0, PROBABILITY)?;
+        within("random_erasing.probability", erasing.probability, 0.0..=1.0, PROBABILITY)?;
         areas("random_erasing", erasing.area)?;
         ratios("random_erasing", erasing.ratio)?;
         let level = "a level from 0 (black) to 1 (white)";
-        within(&["random_erasing", "value"], erasing.value, 0.0..=1.0, level)?;
+        within("random_erasing.value", erasing.value, 0.0..=1.0, level)?;
     }
     Ok(())
 }
 
 const PROBABILITY: &str = "a probability from 0 to 1";
 
-fn within(keys: &[&str], value: f64, range: RangeInclusive<f64>, help: &str) -> Result<(), Fault> {
-    if range.contains(&value) {
-        return Ok(());
+fn within(key: &str, value: f64, range: RangeInclusive<f64>, help: &str) -> Result<(), Fault> {
+    let last = key.rsplit('.').next().unwrap_or(key);
+    let message = format!("`{last}` is out of range: {value}");
+    match range.contains(&value) {
+        true => Ok(()),
+        false => Err(at(key, message, &format!("write {help}"))),
     }
-    let last = keys.last().copied().unwrap_or_default();
-    Err(fault(keys, None, format!("`{last}` is out of range: {value}"), format!("write {help}")))
 }
 
 fn areas(table: &str, [low, high]: [f64; 2]) -> Result<(), Fault> {
@@ -66,7 +67,7 @@ fn areas(table: &str, [low, high]: [f64; 2]) -> Result<(), Fault> {
     }
     let message = format!("no share of the image lies between {low} and {high}");
     let help = "write two numbers above 0 and up to 1, the smaller first: `area = [0.1, 1.0]`";
-    Err(fault(&[table, "area"], None, message, help))
+    Err(at(&format!("{table}.area"), message, help))
 }
 
 fn ratios(table: &str, [low, high]: [f64; 2]) -> Result<(), Fault> {
@@ -75,34 +76,24 @@ fn ratios(table: &str, [low, high]: [f64; 2]) -> Result<(), Fault> {
     }
     let message = format!("no ratio of width to height lies between {low} and {high}");
     let help = "write two numbers from 0.01 to 100, the smaller first: `ratio = [0.75, 1.33]`";
-    Err(fault(&[table, "ratio"], None, message, help))
+    Err(at(&format!("{table}.ratio"), message, help))
 }
 
-fn fault(
-    keys: &[&str],
-    entry: Option<usize>,
-    message: impl Into<String>,
-    help: impl Into<String>,
-) -> Fault {
-    let keys = std::iter::once("augment").chain(keys.iter().copied());
-    let keys = keys.map(str::to_owned).collect();
-    Fault::new(FaultPlace::Setting { source: None, keys, entry }, message, help)
+/// A fault at a key of `[data.augment]`.
+fn at(key: &str, message: String, help: &str) -> Fault {
+    fault(format!("data.augment.{key}"), message, help)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The keys at fault, joined, and the message.
+    /// The key at fault and the message.
     fn refused(text: &str) -> (String, String) {
         let config = toml::from_str(text).expect("reads");
         let fault = check(&config).expect_err(text);
-        let FaultPlace::Setting { source: None, keys, entry } = fault.place else {
-            panic!("{text}: not a setting of `data`");
-        };
         assert!(fault.help.is_some_and(|help| help.starts_with("write ")), "{text}");
-        let entry = entry.map(|entry| format!("[{entry}]")).unwrap_or_default();
-        (keys.join(".") + &entry, fault.message)
+        (fault.key, fault.message)
     }
 
     #[test]
@@ -136,7 +127,7 @@ mod tests {
         ] {
             for value in [above, -0.01, f64::NAN, f64::INFINITY] {
                 let (at, message) = refused(&format!("{key} = {value:?}").to_lowercase());
-                assert_eq!(at, format!("augment.{key}"));
+                assert_eq!(at, format!("data.augment.{key}"));
                 let value = format!("{value}");
                 assert_eq!(message, format!("`{key}` is out of range: {value}"));
             }
@@ -157,7 +148,7 @@ mod tests {
             ("random_erasing = { ratio = [3, 2] }", "random_erasing.ratio"),
             ("random_erasing = { value = 255 }", "random_erasing.value"),
         ] {
-            assert_eq!(refused(text).0, format!("augment.{at}"));
+            assert_eq!(refused(text).0, format!("data.augment.{at}"));
         }
     }
 }

@@ -18,7 +18,7 @@ fn check(task: &str, labels: &[&str]) -> Result<(), Fault> {
 
 fn said(outcome: Result<(), Fault>) -> String {
     let fault = outcome.expect_err("is refused");
-    format!("{:?}: {}\n{}", fault.place, fault.message, fault.help.unwrap_or_default())
+    format!("{}: {}\n{}", fault.key, fault.message, fault.help.unwrap_or_default())
 }
 
 #[test]
@@ -37,39 +37,39 @@ fn every_task_takes_what_is_offered_to_it() {
 #[test]
 fn wrong_labels_are_named_with_what_to_write_instead() {
     insta::assert_snapshot!(said(check("multilabel", &["Edema", "Pneumotorax"])), @r#"
-    Label { head: 0, label: 1 }: the data has no label `Pneumotorax`
+    heads[0].labels[1]: the data has no label `Pneumotorax`
     did you mean `Pneumothorax`? the findings are: No Finding, Enlarged Cardiomediastinum, Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices
     "#);
     insta::assert_snapshot!(said(check("multilabel", &["Edema", "Age"])), @r#"
-    Label { head: 0, label: 1 }: `Age` is a number, for a head with `task = "regression"`
+    heads[0].labels[1]: `Age` is a number, for a head with `task = "regression"`
     the findings are: No Finding, Enlarged Cardiomediastinum, Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices
     "#);
     insta::assert_snapshot!(said(check("multilabel", &["Edema", "Edema"])), @r#"
-    Label { head: 0, label: 1 }: `Edema` stands twice
+    heads[0].labels[1]: `Edema` stands twice
     remove one of the two
     "#);
     insta::assert_snapshot!(said(check("multilabel", &[])), @r#"
-    Head { head: 0 }: a head needs a label
+    heads[0].labels: a head needs a label
     the findings are: No Finding, Enlarged Cardiomediastinum, Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices
     "#);
     insta::assert_snapshot!(said(check("binary", &["Edema", "Fracture"])), @r#"
-    Head { head: 0 }: a `binary` head has one label, not 2
+    heads[0].labels: a `binary` head has one label, not 2
     use `task = "multilabel"`, or one head per label
     "#);
     insta::assert_snapshot!(said(check("multiclass", &["PA", "Female"])), @r#"
-    Head { head: 0 }: `PA`, `Female` are not classes of one kind
+    heads[0].labels: `PA`, `Female` are not classes of one kind
     a `multiclass` head takes classes of one kind: "PA", "AP", "Lateral"; or "Frontal", "Lateral"; or "Female", "Male"
     "#);
     insta::assert_snapshot!(said(check("multiclass", &["PA", "Latral"])), @r#"
-    Label { head: 0, label: 1 }: the data has no label `Latral`
+    heads[0].labels[1]: the data has no label `Latral`
     did you mean `Lateral`? a `multiclass` head takes classes of one kind: "PA", "AP", "Lateral"; or "Frontal", "Lateral"; or "Female", "Male"
     "#);
     insta::assert_snapshot!(said(check("multiclass", &["PA"])), @r#"
-    Head { head: 0 }: a `multiclass` head needs at least two classes
+    heads[0].labels: a `multiclass` head needs at least two classes
     a `multiclass` head takes classes of one kind: "PA", "AP", "Lateral"; or "Frontal", "Lateral"; or "Female", "Male"
     "#);
     insta::assert_snapshot!(said(check("regression", &["Weight"])), @r#"
-    Label { head: 0, label: 0 }: the data has no label `Weight`
+    heads[0].labels[0]: the data has no label `Weight`
     a `regression` head takes "Age"
     "#);
 }
@@ -81,15 +81,15 @@ fn wrong_policies_are_named_by_their_key() {
         said(check_layouts(&config).and_then(|()| check_labels(&config, &[])))
     };
     insta::assert_snapshot!(policies("{ Edma = 'ones' }"), @r#"
-    Key { source: None, keys: ["chexpert", "uncertain", "Edma"] }: there is no finding `Edma`
+    data.chexpert.uncertain.Edma: there is no finding `Edma`
     did you mean `Edema`? write a finding, or `default` for those not named; the findings are: No Finding, Enlarged Cardiomediastinum, Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices
     "#);
     insta::assert_snapshot!(policies("{ Edema = { smooth = [0.8, 0.5] } }"), @r#"
-    Setting { source: None, keys: ["chexpert", "uncertain", "Edema", "smooth"], entry: None }: a soft label cannot be drawn between 0.8 and 0.5
+    data.chexpert.uncertain.Edema.smooth: a soft label cannot be drawn between 0.8 and 0.5
     write two numbers from 0 to 1, the smaller first: `smooth = [0.55, 0.85]`
     "#);
     insta::assert_snapshot!(policies("{ smooth = [0.5, 1.5] }"), @r#"
-    Setting { source: None, keys: ["chexpert", "uncertain", "smooth"], entry: None }: a soft label cannot be drawn between 0.5 and 1.5
+    data.chexpert.uncertain.smooth: a soft label cannot be drawn between 0.5 and 1.5
     write two numbers from 0 to 1, the smaller first: `smooth = [0.55, 0.85]`
     "#);
     let fine = "{ default = 'zeros', Edema = { smooth = [0.5, 0.8] } }";
@@ -168,45 +168,45 @@ fn wrong_bindings_of_sources_are_named() {
         said(check_labels(&sources(chexpert, nih), heads))
     };
     insta::assert_snapshot!(fault("heads = ['a', 'c']", "", &heads), @r#"
-    Setting { source: Some(0), keys: ["heads"], entry: Some(1) }: there is no head `c`
+    data.sources[0].heads[1]: there is no head `c`
     the heads are: a, b
     "#);
     insta::assert_snapshot!(fault("", "labels = { Oedema = 'Edema' }", &heads), @r#"
-    Key { source: Some(1), keys: ["labels", "Oedema"] }: no head that this source supplies has a label `Oedema`
+    data.sources[1].labels.Oedema: no head that this source supplies has a label `Oedema`
     did you mean `Edema`? on the left stands the head's label, on the right what this data set calls it
     "#);
     insta::assert_snapshot!(fault("", "labels = { Edema = 'Oedema' }", &heads), @r#"
-    Setting { source: Some(1), keys: ["labels", "Edema"], entry: None }: this data set has no label `Oedema`
+    data.sources[1].labels.Edema: this data set has no label `Oedema`
     did you mean `Edema`? the findings are: No Finding, Atelectasis, Cardiomegaly, Effusion, Infiltration, Mass, Nodule, Pneumonia, Pneumothorax, Consolidation, Edema, Emphysema, Fibrosis, Pleural_Thickening, Hernia
     "#);
     insta::assert_snapshot!(fault("", "labels = { PA = 'AP' }", &heads), @r#"
-    Setting { source: Some(1), keys: ["labels", "PA"], entry: None }: `AP` would be two classes of one head
+    data.sources[1].labels.PA: `AP` would be two classes of one head
     rename one label to it at most
     "#);
     insta::assert_snapshot!(fault("heads = ['a']", "heads = ['a']", &heads), @r"
-    Head { head: 1 }: no source is for the head `b`
+    heads[1].labels: no source is for the head `b`
     add it to `heads` of one of the `[[data.sources]]`
     ");
     let fracture = [head("a", "multilabel", &["Edema", "Fracture"])];
     insta::assert_snapshot!(fault("heads = []", "", &fracture), @r"
-    Label { head: 0, label: 1 }: the data has no label `Fracture`
+    heads[0].labels[1]: the data has no label `Fracture`
     the findings are: No Finding, Atelectasis, Cardiomegaly, Effusion, Infiltration, Mass, Nodule, Pneumonia, Pneumothorax, Consolidation, Edema, Emphysema, Fibrosis, Pleural_Thickening, Hernia
     ");
     insta::assert_snapshot!(fault("", "", &[head("a", "multilabel", &["Fracture"])]), @r"
-    Setting { source: Some(1), keys: [], entry: None }: this data set has no label of any head
+    data.sources[1]: this data set has no label of any head
     remove the source, or say under `labels` what it calls the heads' labels
     ");
     let heads = [heads[0].clone(), head("c", "multilabel", &["Fracture"])];
     insta::assert_snapshot!(fault("", "heads = ['a', 'c']", &heads), @r#"
-    Setting { source: Some(1), keys: ["heads"], entry: Some(1) }: this data set has no label of the head `c`
+    data.sources[1].heads[1]: this data set has no label of the head `c`
     take the head out of `heads`, or say under `labels` what this data set calls its labels
     "#);
     insta::assert_snapshot!(fault("", "", &[head("a", "multilabel", &["Effusio"])]), @r"
-    Label { head: 0, label: 0 }: the data has no label `Effusio`
+    heads[0].labels[0]: the data has no label `Effusio`
     did you mean `Effusion`? the findings are: No Finding, Enlarged Cardiomediastinum, Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices, Effusion, Infiltration, Mass, Nodule, Emphysema, Fibrosis, Pleural_Thickening, Hernia
     ");
     insta::assert_snapshot!(fault("", "", &[head("a", "multiclass", &["PA", "Female"])]), @r#"
-    Head { head: 0 }: `PA`, `Female` are not classes of one kind
+    heads[0].labels: `PA`, `Female` are not classes of one kind
     a `multiclass` head takes classes of one kind: "PA", "AP", "Lateral"; or "Frontal", "Lateral"; or "Female", "Male"; or "PA", "AP"
     "#);
 }
@@ -228,19 +228,19 @@ fn a_head_without_a_target_is_told_which_targets_there_are() {
     let heads = [head("pressure", "regression", &["p"]), head("kind", "multiclass", &["a", "b"])];
     let said = |sources, targets| said(check_labels(&arrays(sources, targets), &heads));
     insta::assert_snapshot!(said("", "presure = 'p.npy', kind = 'k.npy'"), @r#"
-    Setting { source: None, keys: ["arrays", "targets"], entry: None }: there is no target for the head `pressure`
+    data.arrays.targets: there is no target for the head `pressure`
     did you mean to call `presure` `pressure`? a target has the name of its head; the targets are: kind, presure
     "#);
     insta::assert_snapshot!(said("", "kind = 'k.npy'"), @r#"
-    Setting { source: None, keys: ["arrays", "targets"], entry: None }: there is no target for the head `pressure`
+    data.arrays.targets: there is no target for the head `pressure`
     a target has the name of its head; the targets are: kind
     "#);
     insta::assert_snapshot!(said("", ""), @r#"
-    Setting { source: None, keys: ["arrays", "targets"], entry: None }: there is no target for the head `pressure`
+    data.arrays.targets: there is no target for the head `pressure`
     a target has the name of its head; there are no targets
     "#);
     insta::assert_snapshot!(said("heads = ['kind']", "kind = 'k.npy'"), @r#"
-    Setting { source: Some(1), keys: ["arrays", "targets"], entry: None }: there is no target for the head `pressure`
+    data.sources[1].arrays.targets: there is no target for the head `pressure`
     a target has the name of its head; the targets are: kind
     "#);
     // A target that no head is called like does no harm beside those that are needed.
@@ -254,7 +254,7 @@ fn arrays_have_no_names_that_labels_could_be_renamed_to() {
     let text = "image = { size = [32, 32] }\n[[sources]]\nlabels = { a = 'first' }\n\
                 arrays = { images = 'x.npy', targets = { kind = 'k.npy' } }";
     insta::assert_snapshot!(said(check_labels(&toml::from_str(text).expect("reads"), &heads)), @r#"
-    Setting { source: Some(0), keys: ["labels", "a"], entry: None }: arrays have no names of labels
+    data.sources[0].labels.a: arrays have no names of labels
     remove it: the columns of a target are the labels of its head, in their order
     "#);
 }

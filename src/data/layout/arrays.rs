@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::check::SettingFault;
 use super::{Column, Kind, Layout, List, Row, Vocabulary};
 use crate::data::config::{ArraysConfig, ImageConfig, Normalize, NormalizeKind, Uncertain};
 use crate::data::error::DataError;
 use crate::data::npy::{Array, parts};
 use crate::data::opened::{note_names, note_numbers};
 use crate::data::source::beside;
+use crate::fault::{Fault, fault};
 use crate::model::{HeadConfig, Task};
 use crate::screen::counted;
 
@@ -151,10 +151,10 @@ impl Layout for ArraysConfig {
         None
     }
 
-    fn check(&self) -> Result<(), SettingFault> {
+    fn check(&self) -> Result<(), Fault> {
         if self.images.is_empty() {
             let help = "write the array's file, such as \"images.npy\"";
-            return Err(SettingFault::new("images", "`images` is empty", help));
+            return Err(fault("images", "`images` is empty", help));
         }
         Ok(())
     }

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::check::{SettingFault, check_choice, check_root};
+use super::check::{check_choice, check_root};
 use super::sheet::{Fields, Sheet, expected_folder};
 use super::{Column, Kind, Layout, List, Row, Vocabulary};
 use crate::data::config::{ChexpertConfig, Uncertain, View};
 use crate::data::error::DataError;
+use crate::fault::Fault;
 use crate::model::HeadConfig;
 
 /// CheXpert's label columns, in its order (Irvin et al. 2019, arXiv:1901.07031).
@@ -78,7 +79,7 @@ impl Layout for ChexpertConfig {
         Some(&self.uncertain)
     }
 
-    fn check(&self) -> Result<(), SettingFault> {
+    fn check(&self) -> Result<(), Fault> {
         check_root(&self.root)?;
         check_choice("views", "view", self.views.as_deref(), VIEWS_OFFERED)
     }

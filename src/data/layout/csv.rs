@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::check::SettingFault;
 use super::sheet::one_of;
 use super::{Column, Kind, Layout, List, Row, Vocabulary};
 use crate::data::config::{CsvConfig, Decimal, Uncertain};
 use crate::data::error::DataError;
 use crate::data::labels::nearest;
 use crate::data::table::{Table, TableRow};
+use crate::fault::{Fault, fault};
 use crate::model::{HeadConfig, Task};
 use crate::screen::written;
 
@@ -111,7 +111,7 @@ impl Layout for CsvConfig {
         Some(&self.uncertain)
     }
 
-    fn check_heads(&self, heads: &[HeadConfig]) -> Result<(), SettingFault> {
+    fn check_heads(&self, heads: &[HeadConfig]) -> Result<(), Fault> {
         let mut known: Vec<&str> = Vec::new();
         for head in heads {
             match head.task {
@@ -132,17 +132,17 @@ impl Layout for CsvConfig {
         let meant = nearest(key, &known).map(|known| format!("did you mean `{known}`? "));
         let help = "write `columns = { LABEL = \"column\" }`; for a `multiclass` head its name stands in \
                     place of a label";
-        let fault = SettingFault::new("columns", message, meant.unwrap_or_default() + help);
-        Err(SettingFault { keys: vec!["columns".to_owned(), key.clone()], on_key: true, ..fault })
+        let help = meant.unwrap_or_default() + help;
+        Err(fault(format!("columns.{}", written(key)), message, help).on_key())
     }
 
-    fn check(&self) -> Result<(), SettingFault> {
+    fn check(&self) -> Result<(), Fault> {
         let empty = [
             ("table", self.table.as_os_str().is_empty(), "write the table's path"),
             ("image", self.image.is_empty(), "write the column of the images' paths"),
         ];
         match empty.into_iter().find(|(_, empty, _)| *empty) {
-            Some((key, _, help)) => Err(SettingFault::new(key, format!("`{key}` is empty"), help)),
+            Some((key, _, help)) => Err(fault(key, format!("`{key}` is empty"), help)),
             None => Ok(()),
         }
     }
@@ -554,7 +554,7 @@ e.png,p4,train,0.25,,60
             let config = format!("table = 't.csv'\nimage = 'file'\ncolumns = {{ {columns} }}");
             let config: CsvConfig = toml::from_str(&config).expect("reads");
             let fault = config.check_heads(&heads()).expect_err("is refused");
-            format!("{}: {}\n{}", fault.keys.join("."), fault.message, fault.help)
+            format!("{}: {}\n{}", fault.key, fault.message, fault.help.unwrap_or_default())
         };
         insta::assert_snapshot!(said("Edma = 'x'"), @r#"
         columns.Edma: no head has a label `Edma` here

@@ -5,12 +5,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::check::{SettingFault, check_choice, check_root};
+use super::check::{check_choice, check_root};
 use super::chexpert::{EXPECTED_LABEL, FINDINGS, VIEWS_OFFERED, is_label, view_class};
 use super::sheet::{Fields, Sheet, expected_folder, first_file};
 use super::{Column, Layout, List, Lists, Row, Vocabulary};
 use crate::data::config::{MimicConfig, MimicFormat, MimicLabeler, Uncertain, View};
 use crate::data::error::DataError;
+use crate::fault::Fault;
 use crate::model::HeadConfig;
 
 const SUBJECT: &str = "subject_id";
@@ -58,7 +59,7 @@ impl Layout for MimicConfig {
         Some(&self.uncertain)
     }
 
-    fn check(&self) -> Result<(), SettingFault> {
+    fn check(&self) -> Result<(), Fault> {
         check_root(&self.root)?;
         check_choice("views", "view", self.views.as_deref(), VIEWS_OFFERED)
     }

@@ -21,12 +21,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use check::{Fault, FaultPlace};
-pub(super) use check::{SettingFault, check_policies, check_uncertain_labels};
+pub(super) use check::{check_policies, check_uncertain_labels, key_in};
 pub use chexpert::FINDINGS;
 
 use super::config::{DataConfig, ImageConfig, SourceConfig, Uncertain, UncertainPolicy};
 use super::error::DataError;
+use crate::fault::Fault;
 use crate::model::HeadConfig;
 
 /// A data set's layout: implemented by the configuration of each.
@@ -94,13 +94,13 @@ pub(super) trait Layout {
     }
 
     /// The settings that are about labels, against the heads that there are. Pure.
-    fn check_heads(&self, _heads: &[HeadConfig]) -> Result<(), SettingFault> {
+    fn check_heads(&self, _heads: &[HeadConfig]) -> Result<(), Fault> {
         Ok(())
     }
 
     /// The layout's settings, as far as no file is needed to judge them: an empty folder, the same
     /// view twice. The policies for uncertain labels are checked for every layout elsewhere.
-    fn check(&self) -> Result<(), SettingFault> {
+    fn check(&self) -> Result<(), Fault> {
         Ok(())
     }
 }

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::check::{SettingFault, check_choice, check_root};
+use super::check::{check_choice, check_root};
 use super::sheet::{Fields, Sheet, expected_folder};
 use super::{Column, Kind, Layout, List, Lists, Row, Vocabulary};
 use crate::data::config::{MuraConfig, MuraPart, Uncertain};
 use crate::data::error::DataError;
+use crate::fault::Fault;
 use crate::model::HeadConfig;
 
 /// The folders of body parts.
@@ -80,7 +81,7 @@ impl Layout for MuraConfig {
         None
     }
 
-    fn check(&self) -> Result<(), SettingFault> {
+    fn check(&self) -> Result<(), Fault> {
         check_root(&self.root)?;
         let offered = PARTS.map(|(part, _)| format!("{part:?}")).join(", ");
         check_choice("parts", "part", self.parts.as_deref(), &offered)

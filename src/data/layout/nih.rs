@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::check::{SettingFault, check_choice, check_root};
+use super::check::{check_choice, check_root};
 use super::sheet::{Fields, Sheet, expected_folder, first_file, one_of};
 use super::{Column, Kind, Layout, List, Lists, Row, Vocabulary};
 use crate::data::config::{NihConfig, Uncertain, View};
 use crate::data::error::DataError;
 use crate::data::opened::note_file;
+use crate::fault::{Fault, fault};
 use crate::model::HeadConfig;
 
 /// The findings as the table writes them, in the order of the paper, after `No Finding`.
@@ -109,15 +110,15 @@ impl Layout for NihConfig {
         None
     }
 
-    fn check(&self) -> Result<(), SettingFault> {
+    fn check(&self) -> Result<(), Fault> {
         check_root(&self.root)?;
         let views = self.views.as_deref();
         check_choice("views", "view", views, "\"PA\" and \"AP\"")?;
         match views.and_then(|views| views.iter().position(|view| *view == View::Lateral)) {
             Some(entry) => {
                 let message = "NIH ChestX-ray14 has no lateral images";
-                let fault = SettingFault::new("views", message, "write \"PA\", \"AP\" or both");
-                Err(SettingFault { entry: Some(entry), ..fault })
+                let help = "write \"PA\", \"AP\" or both";
+                Err(fault(format!("views[{entry}]"), message, help))
             }
             None => Ok(()),
         }

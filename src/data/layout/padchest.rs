@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::check::{SettingFault, check_choice, check_root};
+use super::check::{check_choice, check_root};
 use super::padchest_labels::LABELS;
 use super::sheet::{Fields, Sheet, expected_folder, first_file, one_of};
 use super::{Column, Kind, Layout, List, Lists, Row, Vocabulary};
 use crate::data::config::{PadchestConfig, PadchestView, Uncertain};
 use crate::data::error::DataError;
+use crate::fault::Fault;
 use crate::model::HeadConfig;
 
 const IMAGE: &str = "ImageID";
@@ -109,7 +110,7 @@ impl Layout for PadchestConfig {
         None
     }
 
-    fn check(&self) -> Result<(), SettingFault> {
+    fn check(&self) -> Result<(), Fault> {
         check_root(&self.root)?;
         let offered = PROJECTIONS.map(|(name, _)| format!("{name:?}")).join(", ");
         check_choice("views", "view", self.views.as_deref(), &offered)

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::check::{SettingFault, check_choice, check_root};
+use super::check::{check_choice, check_root};
 use super::{Layout, List, Row, Vocabulary, chexpert};
 use crate::data::config::{PhantomConfig, Uncertain};
 use crate::data::error::DataError;
 use crate::data::phantom::{PHANTOM_SIZES, PhantomSettings, ensure_phantom};
+use crate::fault::{Fault, fault};
 use crate::model::HeadConfig;
 
 impl Layout for PhantomConfig {
@@ -40,15 +41,15 @@ impl Layout for PhantomConfig {
         ensure_phantom(&PhantomSettings::from(self), progress).map(drop)
     }
 
-    fn check(&self) -> Result<(), SettingFault> {
+    fn check(&self) -> Result<(), Fault> {
         check_root(&self.root)?;
         if self.patients < 2 {
             let message = format!("{} patients cannot be split in two", self.patients);
-            return Err(SettingFault::new("patients", message, "write 2 or more"));
+            return Err(fault("patients", message, "write 2 or more"));
         }
         if !PHANTOM_SIZES.contains(&self.size) {
             let message = format!("phantoms of {} pixels a side are not drawn", self.size);
-            return Err(SettingFault::new("size", message, "write a side from 32 to 3000"));
+            return Err(fault("size", message, "write a side from 32 to 3000"));
         }
         check_choice("views", "view", self.views.as_deref(), chexpert::VIEWS_OFFERED)
     }

@@ -361,39 +361,39 @@ fn wrong_settings_of_the_layouts_are_named() {
     let fault = |layout: &str, settings: &str, data: &str| {
         let fault =
             check_layouts(&config(Path::new("x"), layout, settings, data)).expect_err("is refused");
-        let also = fault.also.map(|also| format!(" and {also:?}")).unwrap_or_default();
-        format!("{:?}{also}: {}\n{}", fault.place, fault.message, fault.help.unwrap_or_default())
+        let also: String = fault.also.iter().map(|also| format!(" and {also}")).collect();
+        format!("{}{also}: {}\n{}", fault.key, fault.message, fault.help.unwrap_or_default())
     };
     insta::assert_snapshot!(fault("nih", "views = ['PA', 'Lateral']", ""), @r#"
-    Setting { source: None, keys: ["nih", "views"], entry: Some(1) }: NIH ChestX-ray14 has no lateral images
+    data.nih.views[1]: NIH ChestX-ray14 has no lateral images
     write "PA", "AP" or both
     "#);
     insta::assert_snapshot!(fault("padchest", "views = []", ""), @r#"
-    Setting { source: None, keys: ["padchest", "views"], entry: None }: `views` is empty, so no image is left
+    data.padchest.views: `views` is empty, so no image is left
     write some of "PA", "L", "AP", "AP_horizontal", "COSTAL", "EXCLUDE", or leave `views` out for all
     "#);
     insta::assert_snapshot!(fault("mura", "parts = ['XR_HAND', 'XR_HAND']", ""), @r#"
-    Setting { source: None, keys: ["mura", "parts"], entry: Some(1) }: this part is given twice
+    data.mura.parts[1]: this part is given twice
     remove one
     "#);
     insta::assert_snapshot!(fault("nih", "", "validation = { list = 'validation' }"), @r#"
-    Setting { source: None, keys: ["validation", "list"], entry: None }: `[data.nih]` has no validation list
+    data.validation.list: `[data.nih]` has no validation list
     write "test", or set `fraction` in place of `list`
     "#);
     insta::assert_snapshot!(fault("padchest", "", "validation = { list = 'test' }"), @r#"
-    Setting { source: None, keys: ["validation", "list"], entry: None }: `[data.padchest]` has no test list
+    data.validation.list: `[data.padchest]` has no test list
     set `fraction` in place of `list`
     "#);
     insta::assert_snapshot!(fault("nih", "", "validation = { list = 'test', fraction = 0.1 }"), @r#"
-    Setting { source: None, keys: ["validation", "list"], entry: None } and Setting { source: None, keys: ["validation", "fraction"], entry: None }: either a share of the patients or a list is validated on, not both
+    data.validation.list and data.validation.fraction: either a share of the patients or a list is validated on, not both
     remove `fraction` or `list`
     "#);
     insta::assert_snapshot!(fault("mimic", "[chexpert]\nroot = 'y'", ""), @r#"
-    Setting { source: None, keys: ["mimic"], entry: None } and Setting { source: None, keys: ["chexpert"], entry: None }: two data sets are given: `[data.chexpert]` and `[data.mimic]`
+    data.mimic and data.chexpert: two data sets are given: `[data.chexpert]` and `[data.mimic]`
     remove one of the two tables, or give each its own `[[data.sources]]`
     "#);
     insta::assert_snapshot!(fault("mimic", "[[sources]]\nchexpert = { root = 'y' }", ""), @r#"
-    Setting { source: None, keys: ["mimic"], entry: None } and Setting { source: None, keys: ["sources"], entry: None }: a data set is given beside `[[data.sources]]`: `[data.mimic]`
+    data.mimic and data.sources: a data set is given beside `[[data.sources]]`: `[data.mimic]`
     write it as one of them: `[[data.sources]]` and below it `[data.sources.mimic]`
     "#);
 }

@@ -5,11 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::check::{SettingFault, check_root};
+use super::check::check_root;
 use super::sheet::{Fields, Sheet, expected_folder};
 use super::{Column, Layout, List, Row, Vocabulary};
 use crate::data::config::{Uncertain, VindrAgreement, VindrConfig};
 use crate::data::error::DataError;
+use crate::fault::Fault;
 use crate::model::HeadConfig;
 
 /// The columns of `image_labels_train.csv`: 22 findings that the authors also localised, then six
@@ -84,7 +85,7 @@ impl Layout for VindrConfig {
         None
     }
 
-    fn check(&self) -> Result<(), SettingFault> {
+    fn check(&self) -> Result<(), Fault> {
         check_root(&self.root)
     }
 }

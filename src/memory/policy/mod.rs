@@ -5,17 +5,7 @@ mod budget;
 pub use budget::TradeOff;
 
 use super::{CheckpointingConfig, Tree};
-
-/// What a policy cannot do with a chain.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PolicyFault {
-    /// The key within `memory.checkpointing`.
-    pub key: String,
-    /// What is wrong.
-    pub message: String,
-    /// What to write instead.
-    pub help: String,
-}
+use crate::fault::{Fault, fault};
 
 impl CheckpointingConfig {
     /// As a configuration writes it.
@@ -36,16 +26,12 @@ impl CheckpointingConfig {
     /// # Errors
     ///
     /// A setting that does not fit the chain.
-    pub fn tree(&self, names: &[&str]) -> Result<Option<Tree>, PolicyFault> {
+    pub fn tree(&self, names: &[&str]) -> Result<Option<Tree>, Fault> {
         let stages = names.len();
         Ok(Some(match self {
             Self::None(_) => Tree::keep_all(stages),
             Self::Sequential(config) if config.segments == 0 => {
-                return Err(PolicyFault {
-                    key: "sequential.segments".to_owned(),
-                    message: "`segments` is 0".to_owned(),
-                    help: "write 1 or more".to_owned(),
-                });
+                return Err(fault("sequential.segments", "`segments` is 0", "write 1 or more"));
             }
             Self::Sequential(config) => Tree::segments(&equal(stages, config.segments)),
             Self::Sqrt(_) => {
@@ -66,7 +52,7 @@ fn equal(stages: usize, segments: usize) -> Vec<usize> {
 }
 
 /// The lengths of segments that end after the stages `after`.
-fn ends(after: &[String], names: &[&str]) -> Result<Vec<usize>, PolicyFault> {
+fn ends(after: &[String], names: &[&str]) -> Result<Vec<usize>, Fault> {
     let mut ends = Vec::new();
     for (place, name) in after.iter().enumerate() {
         let Some(stage) = names.iter().position(|known| known == name) else {
@@ -74,11 +60,11 @@ fn ends(after: &[String], names: &[&str]) -> Result<Vec<usize>, PolicyFault> {
                 strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name))
             });
             let near = near.map(|near| format!("did you mean {near:?}? ")).unwrap_or_default();
-            return Err(PolicyFault {
-                key: format!("manual.after[{place}]"),
-                message: format!("there is no stage called {name:?}"),
-                help: format!("{near}the stages are {}", names.join(", ")),
-            });
+            return Err(fault(
+                format!("manual.after[{place}]"),
+                format!("there is no stage called {name:?}"),
+                format!("{near}the stages are {}", names.join(", ")),
+            ));
         };
         ends.push(stage + 1);
     }
@@ -130,6 +116,6 @@ mod tests {
         assert_eq!(tree(&manual(&["heads"])), Tree::segments(&[7]));
         let fault = manual(&["stem", "blok1"]).tree(&NAMES).expect_err("no such stage");
         assert_eq!(fault.key, "manual.after[1]");
-        assert!(fault.help.starts_with("did you mean \"block1\"?"), "{}", fault.help);
+        assert!(fault.help.is_some_and(|help| help.starts_with("did you mean \"block1\"?")));
     }
 }

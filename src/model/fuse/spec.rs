@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 
 use super::FusedStage;
-use crate::memory::{ActivationShape, Footprint, MemoryConfig, Stage, StageSpec, Target};
+use crate::memory::{ActivationShape, DenseLayers, Footprint, Precision, Stage, StageSpec, Target};
 use crate::model::fused;
 use crate::model::layers::{LayerStageSpec, ParameterSpec, StageLayers};
 use crate::ops::gpu::Kernel;
@@ -14,16 +14,21 @@ pub struct FusedStageSpec {
     layers: StageLayers,
     parameters: Vec<ParameterSpec>,
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a GPU has a choice"))]
-    memory: MemoryConfig,
+    run: (Precision, DenseLayers),
     unfused: LayerStageSpec,
 }
 
 impl FusedStageSpec {
-    /// `layers`, which are `fused`, run as `memory` says.
-    pub fn new(fused: FusedStage, layers: StageLayers, memory: &MemoryConfig) -> Self {
-        let unfused = LayerStageSpec::new(layers.clone(), memory.precision);
+    /// `layers`, which are `fused`, in this precision; dense layers keep what `dense_layers` says.
+    pub fn new(
+        fused: FusedStage,
+        layers: StageLayers,
+        precision: Precision,
+        dense_layers: DenseLayers,
+    ) -> Self {
+        let unfused = LayerStageSpec::new(layers.clone(), precision);
         let parameters = layers.parameters();
-        Self { fused, layers, parameters, memory: memory.clone(), unfused }
+        Self { fused, layers, parameters, run: (precision, dense_layers), unfused }
     }
 }
 
@@ -67,9 +72,9 @@ impl StageSpec for FusedStageSpec {
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
         #[cfg(feature = "cuda")]
-        if let Some(kernels) = fused::kernels(device, &self.memory) {
+        if let Some(kernels) = fused::kernels(device, self.run.0) {
             let parameters = self.parameters.iter().map(|spec| spec.init(device, seed)).collect();
-            let program = fused::program(&self.fused, self.memory.dense_layers());
+            let program = fused::program(&self.fused, self.run.1);
             return program.stage(&self.layers.name, kernels, parameters);
         }
         self.unfused.init(device, seed)

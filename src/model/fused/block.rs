@@ -64,7 +64,7 @@ impl Block {
 
 /// The two convolutions of a layer on maps of `size`.
 fn convolutions(size: [usize; 3]) -> [Convolution; 2] {
-    let spatial = Window { kernel: 3, stride: 1, padding: 1 };
+    let spatial = Window::same(3, 1);
     [Window::PIXEL, spatial].map(|window| Convolution { size, window })
 }
 

@@ -36,7 +36,7 @@ use super::fuse::FusedStage;
 use super::layers::ParameterSpec;
 use crate::memory::{DenseLayers, Footprint, Target};
 #[cfg(feature = "cuda")]
-use crate::memory::{MemoryConfig, Parameter, Stage};
+use crate::memory::{Parameter, Precision, Stage};
 use crate::ops::gpu::Kernel;
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::Kernels;
@@ -100,7 +100,7 @@ pub(super) fn program(fused: &FusedStage, dense_layers: DenseLayers) -> Box<dyn 
 /// The kernels that fused stages on `device` use; `None` on another device than a GPU, and where
 /// parameters are to be held in 16 bits, which the kernels read in 32.
 #[cfg(feature = "cuda")]
-pub(super) fn kernels(device: &burn::tensor::Device, memory: &MemoryConfig) -> Option<Kernels> {
-    let gpu = crate::ops::gpu::Gpu::of(device).filter(|_| memory.precision.fuses())?;
-    Some(Kernels::new(gpu, memory.precision.element()))
+pub(super) fn kernels(device: &burn::tensor::Device, precision: Precision) -> Option<Kernels> {
+    let gpu = crate::ops::gpu::Gpu::of(device).filter(|_| precision.fuses())?;
+    Some(Kernels::new(gpu, precision.element()))
 }

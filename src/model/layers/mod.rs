@@ -15,7 +15,7 @@ mod spec;
 mod stage;
 mod tensors;
 
-pub use op::{Init, Join, Layer, Misfit, Op};
+pub use op::{Init, Join, Layer, Op};
 pub use ops::Ops;
 pub use parameters::ParameterSpec;
 pub use size::Size;
@@ -23,6 +23,8 @@ pub use spec::LayerStageSpec;
 pub use stage::LayerStage;
 #[cfg(feature = "cuda")]
 pub use tensors::MOMENTUM;
+
+use crate::fault::Fault;
 
 /// The layers of one stage, which is kept or recomputed as a whole.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,7 +89,7 @@ impl Row {
     /// # Errors
     ///
     /// When it does not fit what it is run on.
-    pub fn push(&mut self, label: impl Into<String>, op: Op) -> Result<(), Misfit> {
+    pub fn push(&mut self, label: impl Into<String>, op: Op) -> Result<(), Fault> {
         let label = label.into();
         let output = op.output(self.output())?;
         self.layers.push(Layer { name: format!("{}{label}", self.prefix), label, op, output });

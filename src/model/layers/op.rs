@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Size;
+use crate::fault::{Fault, fault};
 use crate::ops::Window;
 
 /// A layer with its name and what it gives.
@@ -96,28 +97,6 @@ pub enum Init {
     KaimingFanOut,
 }
 
-/// A layer that does not fit what it is run on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Misfit {
-    /// Which setting of the layer is wrong; empty where the layer as a whole is.
-    pub key: String,
-    /// What is wrong.
-    pub message: String,
-    /// What to write instead.
-    pub help: String,
-}
-
-impl Misfit {
-    /// Of the setting `key`.
-    pub fn new(
-        key: impl Into<String>,
-        message: impl Into<String>,
-        help: impl Into<String>,
-    ) -> Self {
-        Self { key: key.into(), message: message.into(), help: help.into() }
-    }
-}
-
 impl Op {
     /// As the configuration calls it.
     pub fn kind(&self) -> &'static str {
@@ -160,7 +139,7 @@ impl Op {
     /// # Errors
     ///
     /// When it does not fit that.
-    pub fn output(&self, input: &Size) -> Result<Size, Misfit> {
+    pub fn output(&self, input: &Size) -> Result<Size, Fault> {
         Ok(match self {
             Self::Conv { channels: [_, output], window, .. } => {
                 let [_, height, width] = map(input, "a convolution")?;
@@ -190,7 +169,7 @@ impl Op {
 }
 
 /// What branches give together.
-fn joined(join: Join, rows: &[Vec<Layer>], input: &Size) -> Result<Size, Misfit> {
+fn joined(join: Join, rows: &[Vec<Layer>], input: &Size) -> Result<Size, Fault> {
     let outputs: Vec<&Size> =
         rows.iter().map(|row| row.last().map_or(input, |last| &last.output)).collect();
     if join == Join::Heads {
@@ -205,7 +184,7 @@ fn joined(join: Join, rows: &[Vec<Layer>], input: &Size) -> Result<Size, Misfit>
                 Join::Concat | Join::Heads => "maps that are joined have the same height and width",
             };
             let message = format!("this branch ends in {output}, the first in {first}");
-            Misfit::new(format!("of[{}]", place + 1), message, help)
+            fault(format!("of[{}]", place + 1), message, help)
         })?;
     }
     Ok(sum)
@@ -225,22 +204,22 @@ fn two_joined(join: Join, first: &Size, second: &Size) -> Option<Size> {
 }
 
 /// The input of `what`, which is to be a map.
-fn map(input: &Size, what: &str) -> Result<[usize; 3], Misfit> {
+fn map(input: &Size, what: &str) -> Result<[usize; 3], Fault> {
     match input {
         Size::Map(map) => Ok(*map),
         other => {
             let message = format!("{what} needs a map, and the input is {other}");
-            Err(Misfit::new("", message, "put it before `\"flatten\"` or `\"global_pool\"`"))
+            Err(fault("", message, "put it before `\"flatten\"` or `\"global_pool\"`"))
         }
     }
 }
 
-fn features(input: &Size) -> Result<usize, Misfit> {
+fn features(input: &Size) -> Result<usize, Fault> {
     match input {
         Size::Features(count) => Ok(*count),
         other => {
             let message = format!("a linear layer needs features, and the input is {other}");
-            Err(Misfit::new("", message, "put `\"flatten\"` or `\"global_pool\"` before it"))
+            Err(fault("", message, "put `\"flatten\"` or `\"global_pool\"` before it"))
         }
     }
 }
@@ -250,14 +229,14 @@ fn windows(
     window: Window,
     input: &Size,
     [channels, height, width]: [usize; 3],
-) -> Result<Size, Misfit> {
+) -> Result<Size, Fault> {
     match [height, width].map(|side| window.fits(side)) {
         [true, true] => Ok(Size::Map([channels, window.output(height), window.output(width)])),
         _ => {
             let message =
                 format!("a kernel of {} does not fit into the input, {input}", window.kernel);
             let help = "make it smaller, add `padding`, or shrink the map less before it";
-            Err(Misfit::new("kernel", message, help))
+            Err(fault("kernel", message, help))
         }
     }
 }

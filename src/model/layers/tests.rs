@@ -55,7 +55,7 @@ fn stages(network: &Network) -> Vec<Box<dyn StageSpec>> {
     let plain = "name = \"a\"\ntask = \"multilabel\"\nlabels = [\"x\", \"y\"]";
     let deep = "name = \"b\"\ntask = \"binary\"\nlabels = [\"z\"]\nhidden = [5]\ndropout = 0.3";
     let heads = [plain, deep].map(|text| toml::from_str::<HeadConfig>(text).expect("a head"));
-    network.stages(&Default::default(), &heads)
+    network.stages(Default::default(), Default::default(), &heads)
 }
 
 fn chain(network: &Network) -> Chain {
@@ -167,7 +167,7 @@ fn target(cuda: bool) -> Target {
 /// What three images cost stage `number` on the CPU.
 fn footprint(network: &Network, number: usize) -> Footprint {
     let StageLayers { input, .. } = &network.layers()[number];
-    let stage = &network.stages(&Default::default(), &[])[number];
+    let stage = &network.stages(Default::default(), Default::default(), &[])[number];
     stage.footprint(&input.of_batch(3), &target(false))
 }
 

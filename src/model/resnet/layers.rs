@@ -1,7 +1,8 @@
 //! ResNet as layers, one stage for each residual block, with torchvision's names.
 
 use super::{EXPANSION, ResnetArchitecture, ResnetBlock, ResnetForm};
-use crate::model::layers::{Init, Join, Layer, Misfit, Op, Row, Size, StageLayers};
+use crate::fault::Fault;
+use crate::model::layers::{Init, Join, Layer, Op, Row, Size, StageLayers};
 use crate::ops::Window;
 
 impl ResnetArchitecture {
@@ -11,7 +12,7 @@ impl ResnetArchitecture {
     /// # Errors
     ///
     /// None for images of a pixel or more: all windows are padded.
-    pub fn layers(&self, image: [usize; 3]) -> Result<Vec<StageLayers>, Misfit> {
+    pub fn layers(&self, image: [usize; 3]) -> Result<Vec<StageLayers>, Fault> {
         let mut stages = vec![self.stem(image)?];
         for (group, &blocks) in self.blocks.iter().enumerate() {
             for index in 0..blocks {
@@ -29,17 +30,14 @@ impl ResnetArchitecture {
 
     /// For ImageNet a 7×7 convolution with stride 2, norm, ReLU and 3×3 max-pooling with stride 2; for
     /// CIFAR a 3×3 convolution, norm and ReLU.
-    fn stem(&self, image: [usize; 3]) -> Result<StageLayers, Misfit> {
+    fn stem(&self, image: [usize; 3]) -> Result<StageLayers, Fault> {
         let imagenet = self.form == ResnetForm::Imagenet;
-        let window = match imagenet {
-            true => Window { kernel: 7, stride: 2, padding: 3 },
-            false => Window { kernel: 3, stride: 1, padding: 1 },
-        };
+        let window = if imagenet { Window::same(7, 2) } else { Window::same(3, 1) };
         let mut stem = Row::new("", Size::Map(image));
         self.convolve(&mut stem, 1, [image[0], self.stem], window)?;
         stem.push("relu", Op::Relu)?;
         if imagenet {
-            stem.push("maxpool", Op::MaxPool(Window { kernel: 3, stride: 2, padding: 1 }))?;
+            stem.push("maxpool", Op::MaxPool(Window::same(3, 2)))?;
         }
         Ok(stem.stage("stem", true))
     }
@@ -52,19 +50,18 @@ impl ResnetArchitecture {
         width: usize,
         stride: usize,
         input: Size,
-    ) -> Result<StageLayers, Misfit> {
+    ) -> Result<StageLayers, Fault> {
         let prefix = format!("{name}.");
         let channels = input.channels();
-        let window = |kernel: usize, stride| Window { kernel, stride, padding: kernel / 2 };
         // A bottleneck strides in its 3×3 convolution, as torchvision has it; in the paper in the first.
         let convolutions = match self.block {
             ResnetBlock::Basic => {
-                vec![([channels, width], window(3, stride)), ([width; 2], window(3, 1))]
+                vec![([channels, width], Window::same(3, stride)), ([width; 2], Window::same(3, 1))]
             }
             ResnetBlock::Bottleneck => vec![
-                ([channels, width], window(1, 1)),
-                ([width; 2], window(3, stride)),
-                ([width, EXPANSION * width], window(1, 1)),
+                ([channels, width], Window::same(1, 1)),
+                ([width; 2], Window::same(3, stride)),
+                ([width, EXPANSION * width], Window::same(1, 1)),
             ],
         };
         let mut path = Row::new(&prefix, input.clone());
@@ -89,9 +86,9 @@ impl ResnetArchitecture {
         output: usize,
         stride: usize,
         input: Size,
-    ) -> Result<Vec<Layer>, Misfit> {
+    ) -> Result<Vec<Layer>, Fault> {
         let channels = input.channels();
-        let window = Window { stride, ..Window::PIXEL };
+        let window = Window::same(1, stride);
         let mut shortcut = Row::new(prefix, input);
         let changes = stride > 1 || channels != output;
         if changes && self.form == ResnetForm::Imagenet {
@@ -115,7 +112,7 @@ impl ResnetArchitecture {
         number: usize,
         channels: [usize; 2],
         window: Window,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), Fault> {
         row.push(format!("conv{number}"), convolution(channels, window))?;
         row.push(format!("bn{number}"), self.norm.op(row.output()))
     }

@@ -2,7 +2,8 @@
 
 mod layers;
 
-use super::{ArchitectureFault, Norm, ResnetBlock, ResnetConfig, ResnetForm};
+use super::{Norm, ResnetBlock, ResnetConfig, ResnetForm};
+use crate::fault::{Fault, fault};
 
 /// The published networks for ImageNet (He et al. 2016, table 1; 200 as in He et al. 2016b,
 /// arXiv:1603.05027): depth, block, blocks in each group.
@@ -69,15 +70,6 @@ impl ResnetArchitecture {
     }
 }
 
-fn fault(key: &str, message: impl Into<String>, help: impl Into<String>) -> ArchitectureFault {
-    ArchitectureFault {
-        key: key.to_owned(),
-        message: message.into(),
-        help: help.into(),
-        side: None,
-    }
-}
-
 impl ResnetBlock {
     /// Several of them, in a message.
     fn plural(self) -> &'static str {
@@ -95,7 +87,7 @@ impl ResnetConfig {
     ///
     /// When no network of the form has the `depth`, when it contradicts `blocks` or `block`, when
     /// one of these is missing, or when a number is out of its range.
-    pub fn resolve(&self) -> Result<ResnetArchitecture, ArchitectureFault> {
+    pub fn resolve(&self) -> Result<ResnetArchitecture, Fault> {
         let (block, blocks) = match (self.depth, self.form) {
             (None, _) => self.by_hand()?,
             (Some(_), _) if self.blocks.is_some() => {
@@ -116,7 +108,26 @@ impl ResnetConfig {
         Ok(ResnetArchitecture { form: self.form, block, blocks, stem, norm: self.norm })
     }
 
-    fn published(&self, depth: usize) -> Result<(ResnetBlock, Vec<usize>), ArchitectureFault> {
+    /// The same with fewer layers, deepest first, and how many it then has; its block and blocks are
+    /// given.
+    pub(super) fn shallower(&self) -> impl Iterator<Item = (usize, Self)> + '_ {
+        let each = if self.block == Some(ResnetBlock::Basic) { 2 } else { 3 };
+        let own = each * self.blocks.iter().flatten().sum::<usize>() + 2;
+        let depths: Vec<usize> = match self.form {
+            ResnetForm::Imagenet => PUBLISHED.iter().rev().map(|(depth, ..)| *depth).collect(),
+            ResnetForm::Cifar => {
+                let most = self.blocks.iter().flatten().max().copied().unwrap_or(1);
+                (1..8).rev().map(|eighths| 3 * each * (most * eighths / 8) + 2).collect()
+            }
+        };
+        let config = |depth| {
+            let block = self.block.filter(|_| self.form == ResnetForm::Cifar);
+            (depth, Self { depth: Some(depth), block, blocks: None, stem: None, ..self.clone() })
+        };
+        depths.into_iter().filter(move |depth| (3..own).contains(depth)).map(config)
+    }
+
+    fn published(&self, depth: usize) -> Result<(ResnetBlock, Vec<usize>), Fault> {
         let Some((_, block, blocks)) = PUBLISHED.iter().find(|(known, ..)| *known == depth) else {
             return Err(fault(
                 "depth",
@@ -135,7 +146,7 @@ impl ResnetConfig {
     }
 
     /// 6n + 2 layers of basic blocks or 9n + 2 of bottlenecks, in three groups of n.
-    fn cifar(&self, depth: usize) -> Result<(ResnetBlock, Vec<usize>), ArchitectureFault> {
+    fn cifar(&self, depth: usize) -> Result<(ResnetBlock, Vec<usize>), Fault> {
         let layers = |block| match block {
             ResnetBlock::Basic => 6,
             ResnetBlock::Bottleneck => 9,
@@ -168,7 +179,7 @@ impl ResnetConfig {
         Err(fault("depth", format!("there is no ResNet of depth {depth}{of} for CIFAR"), help))
     }
 
-    fn by_hand(&self) -> Result<(ResnetBlock, Vec<usize>), ArchitectureFault> {
+    fn by_hand(&self) -> Result<(ResnetBlock, Vec<usize>), Fault> {
         let (block, blocks) = match (self.block, &self.blocks) {
             (Some(block), Some(blocks)) => (block, blocks),
             (Some(_), None) => {
@@ -194,7 +205,7 @@ impl ResnetConfig {
         }
         match blocks.iter().position(|count| !(1..=DEEPEST).contains(count)) {
             Some(group) => Err(fault(
-                &format!("blocks[{group}]"),
+                format!("blocks[{group}]"),
                 format!("a group has 1 to {DEEPEST} blocks, not {}", blocks[group]),
                 "write the number of residual blocks of this group",
             )),
@@ -267,7 +278,8 @@ mod tests {
             for depth in [0, 1, 7, 9, 21, 56, 57, 1001, 999_999] {
                 let config = ResnetConfig { block: Some(block), ..of(depth, ResnetForm::Cifar) };
                 let Err(fault) = config.resolve() else { continue };
-                let proposed = fault.help.rsplit(' ').next().and_then(|word| word.parse().ok());
+                let help = fault.help.unwrap_or_default();
+                let proposed = help.rsplit(' ').next().and_then(|word| word.parse().ok());
                 let proposed = proposed.expect("a depth");
                 ResnetConfig { depth: Some(proposed), ..config }.resolve().expect("is known");
                 assert_ne!(proposed, depth);

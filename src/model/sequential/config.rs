@@ -3,10 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::fault;
 use super::layers::branches;
 use crate::choice::{Choice, NoSettings};
-use crate::model::ArchitectureFault;
+use crate::fault::{Fault, fault};
 use crate::model::layers::{Init, Join, Op, Size};
 use crate::ops::Window;
 
@@ -87,7 +86,7 @@ impl LayerConfig {
     /// # Errors
     ///
     /// A number out of its range, or branches whose layers do not fit what they are run on.
-    pub(super) fn op(&self, input: &Size, key: &str, name: &str) -> Result<Op, ArchitectureFault> {
+    pub(super) fn op(&self, input: &Size, key: &str, name: &str) -> Result<Op, Fault> {
         Ok(match self {
             Self::Conv(config) => config.op(input.channels(), key)?,
             Self::Linear(config) => {
@@ -133,7 +132,7 @@ pub struct ConvConfig {
 }
 
 impl ConvConfig {
-    fn op(&self, input: usize, key: &str) -> Result<Op, ArchitectureFault> {
+    fn op(&self, input: usize, key: &str) -> Result<Op, Fault> {
         let &Self { channels, kernel, stride, padding, bias } = self;
         within(channels, key, "channels")?;
         within(kernel, key, "kernel")?;
@@ -178,7 +177,7 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
-    fn window(&self, key: &str) -> Result<Window, ArchitectureFault> {
+    fn window(&self, key: &str) -> Result<Window, Fault> {
         let &Self { kernel, padding, .. } = self;
         let stride = self.stride.unwrap_or(kernel);
         within(kernel, key, "kernel")?;
@@ -202,7 +201,7 @@ pub struct DropoutConfig {
 }
 
 impl DropoutConfig {
-    fn op(&self, key: &str) -> Result<Op, ArchitectureFault> {
+    fn op(&self, key: &str) -> Result<Op, Fault> {
         // NaN is in no range.
         if !(0.0..1.0).contains(&self.probability) {
             let message = format!("`probability` is {}", self.probability);
@@ -250,7 +249,7 @@ pub struct StageConfig {
 }
 
 /// Refuses a setting that is 0 or far too great.
-fn within(number: usize, key: &str, name: &str) -> Result<(), ArchitectureFault> {
+fn within(number: usize, key: &str, name: &str) -> Result<(), Fault> {
     if (1..=WIDEST).contains(&number) {
         return Ok(());
     }

@@ -1,8 +1,8 @@
 //! The layers of a list, each checked against what it is run on.
 
+use super::BranchesConfig;
 use super::unroll::{Inside, Unrolled, unroll};
-use super::{BranchesConfig, fault};
-use crate::model::ArchitectureFault;
+use crate::fault::{Fault, fault};
 use crate::model::layers::{Layer, Op, Row, Size};
 
 /// `layers` on an input of size `input`. They are called as `torch.nn.Sequential` calls them, by their
@@ -11,19 +11,11 @@ use crate::model::layers::{Layer, Op, Row, Size};
 /// # Errors
 ///
 /// The first layer that does not fit what it is run on.
-pub(super) fn layers(
-    layers: &[Unrolled],
-    input: Size,
-    prefix: &str,
-) -> Result<Vec<Layer>, ArchitectureFault> {
+pub(super) fn layers(layers: &[Unrolled], input: Size, prefix: &str) -> Result<Vec<Layer>, Fault> {
     let mut row = Row::new(prefix, input);
     for (place, Unrolled { key, layer, .. }) in layers.iter().enumerate() {
         let op = layer.op(row.output(), key, &format!("{prefix}{place}"))?;
-        let pushed = row.push(place.to_string(), op);
-        pushed.map_err(|misfit| {
-            let dot = if misfit.key.is_empty() { "" } else { "." };
-            fault(format!("{key}{dot}{}", misfit.key), misfit.message, misfit.help)
-        })?;
+        row.push(place.to_string(), op).map_err(|fault| fault.below(key))?;
     }
     let mut layers = row.layers();
     // In a trace a number alone says little.
@@ -37,7 +29,7 @@ pub(super) fn branches(
     input: &Size,
     key: &str,
     name: &str,
-) -> Result<Op, ArchitectureFault> {
+) -> Result<Op, Fault> {
     if config.of.len() < 2 {
         let message = format!("`of` has {} branches", config.of.len());
         let help = "write two lists of layers or more; `[]` hands on the input as it is";

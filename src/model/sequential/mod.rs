@@ -8,16 +8,9 @@ pub use config::*;
 
 use self::layers::layers;
 use self::unroll::{Inside, Unrolled, unroll};
+use super::Norm;
 use super::layers::{Layer, Op, Size, StageLayers};
-use super::{ArchitectureFault, Norm};
-
-fn fault(
-    key: impl Into<String>,
-    message: impl Into<String>,
-    help: impl Into<String>,
-) -> ArchitectureFault {
-    ArchitectureFault { key: key.into(), message: message.into(), help: help.into(), side: None }
-}
+use crate::fault::{Fault, fault};
 
 impl SequentialConfig {
     /// How activations are normalised: over the batch, if any are.
@@ -31,7 +24,7 @@ impl SequentialConfig {
     ///
     /// A layer that does not fit what it is run on, a number out of its range, or an end that heads
     /// cannot be put on.
-    pub fn resolve(&self, image: [usize; 3]) -> Result<Vec<StageLayers>, ArchitectureFault> {
+    pub fn resolve(&self, image: [usize; 3]) -> Result<Vec<StageLayers>, Fault> {
         if self.layers.is_empty() {
             let help = "write one or more, such as `layers = [\"flatten\", { linear = { features \
                         = 10 } }]`";

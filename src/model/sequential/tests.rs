@@ -88,8 +88,8 @@ fn weights_and_biases_are_uniform_below_one_over_the_root_of_the_fan() {
 fn a_resolved_network_resolves_to_itself_and_reads_back() {
     let config = ModelConfig::Sequential(read(MIXED));
     let network = config.resolve(IMAGE).expect("is right");
-    assert_eq!(network.to_config().resolve(IMAGE).expect("is right"), network);
-    let text = toml::to_string(&network.to_config()).expect("writes");
+    assert_eq!(network.config().resolve(IMAGE).expect("is right"), network);
+    let text = toml::to_string(&network.config()).expect("writes");
     assert_eq!(toml::from_str::<ModelConfig>(&text).expect("reads"), config);
 }
 
@@ -187,6 +187,6 @@ fn layers_that_do_not_fit_are_refused_at_their_key() {
         let fault = read(&layers).resolve(IMAGE).expect_err(&layers);
         assert_eq!(fault.key, key, "{fault}");
         assert!(fault.message.contains(message), "{fault}");
-        assert!(!fault.help.is_empty());
+        assert!(fault.help.is_some_and(|help| !help.is_empty()));
     }
 }

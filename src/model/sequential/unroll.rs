@@ -1,9 +1,8 @@
 //! A list of layers with its repetitions written out.
 
-use super::fault;
 use super::{LayerConfig, RepeatConfig, StageConfig};
 use crate::choice::Choice;
-use crate::model::ArchitectureFault;
+use crate::fault::{Fault, fault};
 
 /// More layers than any network that was trained.
 const MOST: usize = 20_000;
@@ -33,7 +32,7 @@ pub(super) fn unroll<'a>(
     layers: &'a [Choice<LayerConfig>],
     key: &str,
     inside: Inside,
-) -> Result<Vec<Unrolled<'a>>, ArchitectureFault> {
+) -> Result<Vec<Unrolled<'a>>, Fault> {
     let mut unrolled = Unrolling { inside, stage: None, repetition: String::new(), all: vec![] };
     unrolled.add(layers, key)?;
     Ok(unrolled.all)
@@ -48,11 +47,7 @@ struct Unrolling<'a> {
 }
 
 impl<'a> Unrolling<'a> {
-    fn add(
-        &mut self,
-        layers: &'a [Choice<LayerConfig>],
-        key: &str,
-    ) -> Result<(), ArchitectureFault> {
+    fn add(&mut self, layers: &'a [Choice<LayerConfig>], key: &str) -> Result<(), Fault> {
         for (place, layer) in layers.iter().enumerate() {
             let key = format!("{key}[{place}]");
             match &layer.0 {
@@ -68,7 +63,7 @@ impl<'a> Unrolling<'a> {
         Ok(())
     }
 
-    fn repeat(&mut self, repeat: &'a RepeatConfig, key: &str) -> Result<(), ArchitectureFault> {
+    fn repeat(&mut self, repeat: &'a RepeatConfig, key: &str) -> Result<(), Fault> {
         let outer = self.repetition.clone();
         for repetition in 0..repeat.times {
             self.repetition = format!("{outer}.{repetition}");
@@ -91,7 +86,7 @@ impl<'a> Unrolling<'a> {
         Ok(())
     }
 
-    fn stage(&mut self, stage: &'a StageConfig, key: &str) -> Result<(), ArchitectureFault> {
+    fn stage(&mut self, stage: &'a StageConfig, key: &str) -> Result<(), Fault> {
         let within = match (self.inside, &self.stage) {
             (Inside::Branch, _) => Some("a branch"),
             (Inside::Chain, Some(_)) => Some("another stage"),

@@ -4,6 +4,7 @@ use super::columns::{Affine, Columns};
 use super::gpu::{Argument, Arguments};
 use super::kernels::{Entry, Kernels, entry};
 use super::{Buffer, Sizes, Untouched};
+use crate::ops::Window;
 
 const RESIDUAL_FORWARD: Entry = entry!("residual_forward", 256, [TILES, CHANNELS]);
 const SHORTCUT_BACKWARD: Entry = entry!("shortcut_backward", 256, [TILES, CHANNELS]);
@@ -25,7 +26,7 @@ pub struct Shortcut<'a> {
 
 /// Height and width of every `stride`-th pixel of a map.
 fn strided([_, height, width]: [usize; 3], stride: usize) -> [usize; 2] {
-    [height, width].map(|side| (side - 1) / stride + 1)
+    [height, width].map(|side| Window::same(1, stride).output(side))
 }
 
 impl Kernels {

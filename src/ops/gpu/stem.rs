@@ -6,6 +6,7 @@ use super::kernels::{Entry, Kernels, blocks, entry};
 use super::norm::NormBuffers;
 use super::weights::Packed;
 use super::{Buffer, Sizes, Storage};
+use crate::ops::Window;
 
 const STEM_FORWARD: Entry = entry!("stem_forward", 128, [TILES, CHANNELS, GEMM, STEM]);
 const STEM_POOL_FORWARD: Entry = entry!("stem_pool_forward", 256, [TILES, CHANNELS]);
@@ -25,12 +26,12 @@ impl Images {
     /// Height and width after the convolution.
     pub fn convolved(&self) -> [usize; 2] {
         let [_, _, height, width] = self.shape;
-        [height, width].map(|size| (size - 1) / 2 + 1)
+        [height, width].map(|side| Window::same(7, 2).output(side))
     }
 
     /// Height and width after the pooling.
     pub fn pooled(&self) -> [usize; 2] {
-        self.convolved().map(|size| (size - 1) / 2 + 1)
+        self.convolved().map(|side| Window::same(3, 2).output(side))
     }
 
     /// Products of the convolution to so many channels.

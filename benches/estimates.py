@@ -1,11 +1,11 @@
 """The memory predicted for training steps beside that which they take on a GPU.
 
-usage: python benches/prediction.py [--trainer target/release/trainer] [--steps 3] [--out FILE]
+usage: python benches/estimates.py [--trainer target/release/trainer] [--steps 3] [--out FILE]
 
 Each line is a process of `trainer bench`, which says both: `predicted_peak` follows from the
 configuration alone, `peak` is the most bytes in use in a step. Prints a table and writes
-benches/results/<date>-<device>-prediction.json. Exits with 1 if a prediction is off by more than 10%.
-The CPU's table: cargo test --no-default-features --features cpu --test prediction -- --nocapture
+benches/results/<date>-<device>-estimates.json. Exits with 1 if an estimate is off by more than 10%.
+The CPU's table: cargo test --no-default-features --features cpu --test estimates -- --nocapture
 """
 import argparse
 import datetime
@@ -75,7 +75,7 @@ def main():
     if results:
         device = results[0]["device"].split(", ")
         device = re.sub(r"[^a-z0-9]+", "-", device[min(1, len(device) - 1)].lower()).strip("-")
-        out = args.out or HERE / "results" / f"{datetime.date.today()}-{device}-prediction.json"
+        out = args.out or HERE / "results" / f"{datetime.date.today()}-{device}-estimates.json"
         pathlib.Path(out).write_text(json.dumps(results, indent=1) + "\n")
     sys.exit(bool(wrong))
 

@@ -6,17 +6,26 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
-const UNITS: [(f64, &str); 3] =
-    [((1_u64 << 30) as f64, "GiB"), ((1_u64 << 20) as f64, "MiB"), (1024.0, "KiB")];
+impl Bytes {
+    /// Their number in MiB, for columns and axes of one unit.
+    pub fn mebibytes(self) -> f64 {
+        self.0 as f64 / f64::from(1 << 20)
+    }
+}
 
 impl fmt::Display for Bytes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = self.0 as f64;
-        let Some((unit, name)) = UNITS.iter().find(|(unit, _)| bytes >= *unit) else {
-            return formatter.pad(&format!("{} B", self.0));
-        };
-        let amount = bytes / unit;
+        let mut amount = self.0 as f64;
+        let mut name = "B";
+        for unit in ["KiB", "MiB", "GiB"] {
+            // What would print as 1024 of a unit is 1 of the next.
+            if amount < 1023.5 {
+                break;
+            }
+            (amount, name) = (amount / 1024.0, unit);
+        }
         formatter.pad(&match amount {
+            _ if name == "B" => format!("{} B", self.0),
             100.0.. => format!("{amount:.0} {name}"),
             10.0.. => format!("{amount:.1} {name}"),
             _ => format!("{amount:.2} {name}"),
@@ -35,6 +44,7 @@ mod tests {
             (3 << 10, "3.00 KiB"),
             (54_321_000, "51.8 MiB"),
             (218_000_000, "208 MiB"),
+            ((1 << 20) - 1, "1.00 MiB"),
             (80 << 30, "80.0 GiB"),
         ] {
             assert_eq!(Bytes(bytes).to_string(), text);

@@ -1,19 +1,19 @@
-//! The ways to take a training step that there are.
+//! The settings of `[memory]` that a training step can be taken with.
 
 use serde::{Deserialize, Serialize};
 
+use super::checks::precision_on;
 use super::{Machine, Plan};
 use crate::choice::{Choice, NoSettings};
-use crate::config::DeviceUse;
 use crate::memory::{
     CheckpointingConfig, DenseLayers, MemoryConfig, MicroBatch, OffloadConfig, Precision,
     SequentialConfig,
 };
 
-/// A way to take a training step: everything of `[memory]` that decides about bytes and seconds.
+/// The settings of `[memory]` that decide how many bytes and seconds a training step takes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Combination {
+pub struct MemorySettings {
     /// The numbers that activations are held in.
     pub precision: Precision,
     /// Images that go through the network at once; at least 1.
@@ -37,8 +37,8 @@ const HOST: OffloadConfig = OffloadConfig::Host(NoSettings {});
 const PRECISIONS: [Precision; 5] =
     [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16, Precision::Half];
 
-impl Combination {
-    /// As `memory` has it; what is to be chosen as if it were absent.
+impl MemorySettings {
+    /// The settings of `memory`, with defaults for what is to be chosen automatically.
     pub fn configured(memory: &MemoryConfig, batch: usize) -> Self {
         let micro_batch = match memory.micro_batch {
             Some(MicroBatch::Images(images)) => images.clamp(1, batch.max(1)),
@@ -54,19 +54,6 @@ impl Combination {
         }
     }
 
-    /// `memory` with everything as here.
-    pub fn memory(&self, memory: &MemoryConfig) -> MemoryConfig {
-        MemoryConfig {
-            precision: self.precision,
-            micro_batch: Some(MicroBatch::Images(self.micro_batch)),
-            dense_layers: Some(self.dense_layers),
-            checkpointing: Some(self.checkpointing.clone()),
-            offload: Some(self.offload.clone()),
-            offload_optimizer: self.offload_optimizer,
-            ..memory.clone()
-        }
-    }
-
     /// Whether anything waits off the device.
     pub fn offloads(&self) -> bool {
         !matches!(self.offload.0, OffloadConfig::None(_))
@@ -74,14 +61,10 @@ impl Combination {
 }
 
 impl Plan {
-    /// The precisions that the configuration's checks allow on such a device.
+    /// The precisions that the checks allow on a GPU, or on the CPU.
     pub fn precisions(&self, cuda: bool) -> Vec<Precision> {
-        let allowed = |precision: &Precision| {
-            let mut config = self.to_config();
-            config.memory.precision = *precision;
-            config.device.device = DeviceUse::One(if cuda { "cuda" } else { "cpu" }.to_owned());
-            super::plan(config).is_ok()
-        };
+        let optimizer = &self.train.optimizer;
+        let allowed = |precision: &Precision| precision_on(*precision, optimizer, !cuda).is_ok();
         PRECISIONS.into_iter().filter(allowed).collect()
     }
 
@@ -93,9 +76,9 @@ impl Plan {
         }
     }
 
-    /// The ways that are compared: every policy, precision, micro-batch and place to wait.
-    pub fn combinations(&self, machine: &Machine) -> Vec<Combination> {
-        let configured = Combination::configured(&self.memory, self.train.batch_size);
+    /// The settings that are compared: every policy, precision, micro-batch and place of what is kept.
+    pub fn candidates(&self, machine: &Machine) -> Vec<MemorySettings> {
+        let configured = MemorySettings::configured(&self.memory, self.train.batch_size);
         let mut precisions = self.precisions(machine.cuda);
         if !precisions.contains(&configured.precision) {
             precisions.push(configured.precision);
@@ -107,7 +90,7 @@ impl Plan {
             for dense_layers in self.dense_layers(machine.cuda, precision) {
                 for micro_batch in &micro_batches {
                     for offload in places(machine, &configured.offload.0) {
-                        all.extend(policies.iter().map(|checkpointing| Combination {
+                        all.extend(policies.iter().map(|checkpointing| MemorySettings {
                             precision,
                             micro_batch: *micro_batch,
                             checkpointing: Choice(checkpointing.clone()),
@@ -122,11 +105,11 @@ impl Plan {
         all
     }
 
-    /// What is compared where something is chosen automatically: what the user wrote stays. In the
-    /// order in which one is preferred to another as fast.
-    pub fn eligible(&self, machine: &Machine) -> Vec<Combination> {
+    /// The settings that are compared where something is chosen automatically: what the user wrote stays.
+    /// Of two that are equally fast, the first is preferred.
+    pub fn eligible(&self, machine: &Machine) -> Vec<MemorySettings> {
         let memory = &self.memory;
-        let configured = Combination::configured(memory, self.train.batch_size);
+        let configured = MemorySettings::configured(memory, self.train.batch_size);
         let policies = match &memory.checkpointing {
             Some(written) => vec![written.0.clone()],
             None => vec![NONE, BUDGET],
@@ -143,7 +126,7 @@ impl Plan {
         for micro_batch in self.micro_batches(None).into_iter().rev() {
             for offload in &offloads {
                 for dense_layers in &dense_layers {
-                    all.extend(policies.iter().map(|checkpointing| Combination {
+                    all.extend(policies.iter().map(|checkpointing| MemorySettings {
                         micro_batch,
                         checkpointing: Choice(checkpointing.clone()),
                         offload: Choice(offload.clone()),

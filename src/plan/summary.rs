@@ -1,14 +1,15 @@
-//! What `trainer plan` tells: bytes, stages, and every strategy with what it comes to.
+//! What `trainer plan` tells: bytes, stages, and an estimate for every strategy.
 
 use serde::Serialize;
 
-use super::{Combination, Machine, Plan, Planner, Prediction, Predictor, advice};
-use crate::memory::{CheckpointingConfig, DenseLayers, Footprint, PolicyFault, Precision};
+use super::{Estimator, Machine, MemorySettings, Plan, Planner, StepEstimate, advice};
+use crate::fault::Fault;
+use crate::memory::{CheckpointingConfig, DenseLayers, Footprint, Precision};
 
-/// A plan as it is predicted; the names of the fields are those that others' scripts read.
+/// The estimates for a plan; the names of the fields are those that others' scripts read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outlook {
-    /// `cuda` or `cpu`: what it is predicted for.
+pub struct PlanSummary {
+    /// `cuda` or `cpu`: the device that it is estimated for.
     pub device: &'static str,
     /// Bytes of the device's memory.
     pub memory: u64,
@@ -18,39 +19,39 @@ pub struct Outlook {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
     /// Bytes that do not depend on the images.
-    pub bytes: Standing,
+    pub bytes: FixedBytes,
     /// The precision of `bytes` and `stages`.
     pub precision: Precision,
-    /// The images at once of `stages`.
+    /// The micro-batch of `stages`.
     pub micro_batch: usize,
     /// What each stage of the chain costs.
-    pub stages: Vec<StageOutlook>,
+    pub stages: Vec<StageSummary>,
     /// Every strategy.
-    pub strategies: Vec<StrategyOutlook>,
+    pub strategies: Vec<StrategySummary>,
     /// The place of the strategy that a run would take; `None` where it would not start.
     pub chosen: Option<usize>,
     /// The place of the fastest that fits, in the precision of the configuration.
     pub fastest: Option<usize>,
     /// Bytes of the largest tensor.
     pub largest_tensor: u64,
-    /// A few sentences on which lever matters.
+    /// A few sentences on which change matters.
     pub advice: String,
 }
 
 /// Bytes that do not depend on the images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Standing {
-    /// Of the weights.
+pub struct FixedBytes {
+    /// Bytes of the weights.
     pub weights: u64,
-    /// Of their gradients.
+    /// Bytes of their gradients.
     pub gradients: u64,
-    /// Of the optimizer's state.
+    /// Bytes of the optimizer's state.
     pub optimizer: u64,
 }
 
 /// What a stage costs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StageOutlook {
+pub struct StageSummary {
     /// Its name.
     pub name: String,
     /// Bytes that it keeps for the backward pass, its output among them.
@@ -61,17 +62,17 @@ pub struct StageOutlook {
     pub flops: f64,
 }
 
-/// A strategy, and what it comes to.
+/// A strategy and its estimate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StrategyOutlook {
+pub struct StrategySummary {
     /// The policy's name.
     pub checkpointing: &'static str,
-    /// Of `sequential`.
+    /// The segments of `sequential`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub segments: Option<usize>,
     /// The numbers that activations are held in.
     pub precision: Precision,
-    /// Images at once.
+    /// The micro-batch.
     pub micro_batch: usize,
     /// Where what is kept waits.
     pub offload: &'static str,
@@ -83,7 +84,7 @@ pub struct StrategyOutlook {
     pub peak: u64,
     /// Operations done again, in percent of those of a step that keeps everything.
     pub recompute_percent: f64,
-    /// Seconds of a step, in parts of those of whole batches with everything kept.
+    /// Seconds of a step, as a multiple of those of whole batches with everything kept.
     pub relative_time: f64,
     /// Bytes off the device.
     pub away: u64,
@@ -91,30 +92,28 @@ pub struct StrategyOutlook {
     pub fits: bool,
 }
 
-impl StageOutlook {
+impl StageSummary {
     fn new(name: &str, cost: &Footprint) -> Self {
-        let output = if cost.output_in_input { 0 } else { cost.output };
         let workspace =
             cost.forward_workspace.max(cost.saving_workspace).max(cost.backward_workspace);
-        let (kept, flops) = (cost.saved + output, cost.forward_flops + cost.backward_flops);
-        Self { name: name.to_owned(), kept, workspace, flops }
+        Self { name: name.to_owned(), kept: cost.kept(), workspace, flops: cost.flops() }
     }
 }
 
-impl StrategyOutlook {
-    fn new(way: &Combination, found: &Prediction, whole: f64) -> Self {
-        let segments = match &way.checkpointing.0 {
+impl StrategySummary {
+    fn new(settings: &MemorySettings, found: &StepEstimate, whole: f64) -> Self {
+        let segments = match &settings.checkpointing.0 {
             CheckpointingConfig::Sequential(config) => Some(config.segments),
             _ => None,
         };
         Self {
-            checkpointing: way.checkpointing.name(),
+            checkpointing: settings.checkpointing.name(),
             segments,
-            precision: way.precision,
-            micro_batch: way.micro_batch,
-            offload: way.offload.name(),
-            dense_layers: way.dense_layers,
-            offload_optimizer: way.offload_optimizer,
+            precision: settings.precision,
+            micro_batch: settings.micro_batch,
+            offload: settings.offload.name(),
+            dense_layers: settings.dense_layers,
+            offload_optimizer: settings.offload_optimizer,
             peak: found.peak,
             recompute_percent: found.recompute_percent,
             relative_time: found.seconds / whole,
@@ -124,31 +123,32 @@ impl StrategyOutlook {
     }
 }
 
-impl Outlook {
-    /// Of `plan` on `machine`.
+impl PlanSummary {
+    /// The estimates for `plan` on `machine`.
     ///
     /// # Errors
     ///
     /// A policy that does not fit the chain.
-    pub fn new(plan: &Plan, machine: &Machine) -> Result<Self, PolicyFault> {
-        let mut predictor = Predictor::new(plan, *machine);
-        let budget = predictor.budget();
-        let configured = Combination::configured(&plan.memory, plan.train.batch_size);
-        let chosen = Planner::choose(plan, *machine).ok().map(|planner| planner.way().clone());
-        let way = chosen.clone().unwrap_or(configured.clone());
-        let whole = Combination {
+    pub fn new(plan: &Plan, machine: &Machine) -> Result<Self, Fault> {
+        let mut estimator = Estimator::new(plan, *machine);
+        let budget = estimator.budget();
+        let configured = MemorySettings::configured(&plan.memory, plan.train.batch_size);
+        let chosen = Planner::choose(plan, *machine).ok().map(|planner| planner.settings().clone());
+        let settings = chosen.clone().unwrap_or(configured.clone());
+        let whole = MemorySettings {
             micro_batch: plan.train.batch_size,
             checkpointing: Default::default(),
             offload: Default::default(),
             ..configured.clone()
         };
-        let whole = predictor.predict(&whole)?.seconds;
-        let costs = predictor.costs(&way);
-        let ways = plan.combinations(machine);
-        let found = predict_all(plan, machine, &ways)?;
-        let fits =
-            |place: &usize| found[*place].fits && ways[*place].precision == plan.memory.precision;
-        let fastest = (0..ways.len())
+        let whole = estimator.estimate(&whole)?.seconds;
+        let costs = estimator.costs(&settings);
+        let candidates = plan.candidates(machine);
+        let found = estimate_all(plan, machine, &candidates)?;
+        let fits = |place: &usize| {
+            found[*place].fits && candidates[*place].precision == plan.memory.precision
+        };
+        let fastest = (0..candidates.len())
             .filter(fits)
             .min_by(|a, b| found[*a].seconds.total_cmp(&found[*b].seconds));
         let stages = costs.names.iter().zip(&costs.stages);
@@ -157,47 +157,53 @@ impl Outlook {
             memory: machine.memory,
             budget,
             warning: machine.beyond(plan.memory.budget().ok().flatten()),
-            bytes: Standing {
+            bytes: FixedBytes {
                 weights: costs.weights,
-                gradients: costs.stages.iter().map(|stage| stage.parameter_gradients).sum(),
+                gradients: costs.gradients(),
                 optimizer: costs.optimizer,
             },
-            precision: way.precision,
-            micro_batch: way.micro_batch,
-            stages: stages.map(|(name, cost)| StageOutlook::new(name, cost)).collect(),
-            strategies: ways
+            precision: settings.precision,
+            micro_batch: settings.micro_batch,
+            stages: stages.map(|(name, cost)| StageSummary::new(name, cost)).collect(),
+            strategies: candidates
                 .iter()
                 .zip(&found)
-                .map(|(way, found)| StrategyOutlook::new(way, found, whole))
+                .map(|(settings, found)| StrategySummary::new(settings, found, whole))
                 .collect(),
-            chosen: chosen.and_then(|chosen| ways.iter().position(|way| *way == chosen)),
+            chosen: chosen
+                .and_then(|chosen| candidates.iter().position(|settings| *settings == chosen)),
             fastest,
             largest_tensor: costs.largest_tensor,
-            advice: advice::advice(plan, machine, budget, &way),
+            advice: advice::advice(plan, machine, budget, &settings),
         })
     }
 }
 
-/// What each way comes to, those of each precision on a thread of their own.
-fn predict_all(
+/// An estimate for each of the candidates; those of one precision share a thread.
+fn estimate_all(
     plan: &Plan,
     machine: &Machine,
-    ways: &[Combination],
-) -> Result<Vec<Prediction>, PolicyFault> {
-    let alike = |a: &Combination, b: &Combination| {
+    candidates: &[MemorySettings],
+) -> Result<Vec<StepEstimate>, Fault> {
+    let alike = |a: &MemorySettings, b: &MemorySettings| {
         a.precision == b.precision && a.dense_layers == b.dense_layers
     };
-    let predict = |ways: &[Combination]| {
-        let mut predictor = Predictor::new(plan, *machine);
-        ways.iter().map(|way| predictor.predict(way)).collect::<Result<Vec<_>, _>>()
+    let estimate = |candidates: &[MemorySettings]| {
+        let mut estimator = Estimator::new(plan, *machine);
+        candidates
+            .iter()
+            .map(|settings| estimator.estimate(settings))
+            .collect::<Result<Vec<_>, _>>()
     };
     std::thread::scope(|scope| {
-        let predict = &predict;
-        let threads: Vec<_> =
-            ways.chunk_by(alike).map(|ways| scope.spawn(move || predict(ways))).collect();
-        let mut all = Vec::with_capacity(ways.len());
+        let estimate = &estimate;
+        let threads: Vec<_> = candidates
+            .chunk_by(alike)
+            .map(|candidates| scope.spawn(move || estimate(candidates)))
+            .collect();
+        let mut all = Vec::with_capacity(candidates.len());
         for thread in threads {
-            all.extend(thread.join().expect("predicting does not panic")?);
+            all.extend(thread.join().expect("estimating does not panic")?);
         }
         Ok(all)
     })

@@ -1,21 +1,22 @@
-//! What a way to take a step comes to.
+//! Estimates of the memory and time of a training step.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::{Combination, Costs, Machine, Plan};
+use super::{Costs, Machine, MemorySettings, Plan};
+use crate::fault::Fault;
 use crate::memory::{
-    CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, OffloadConfig, PolicyFault,
-    Precision, Schedule, Simulation, Speed, Strategy, TradeOff, Tree, simulate,
+    CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, OffloadConfig, Precision, Schedule,
+    Simulation, Speed, Strategy, TradeOff, Tree, simulate,
 };
 
-/// What a way to take a step comes to.
+/// The estimated memory and time of a step.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Prediction {
+pub struct StepEstimate {
     /// The most bytes in use at once.
     pub peak: u64,
-    /// Seconds of a step, roughly: good for comparing ways.
+    /// Seconds of a step, roughly: good for comparing settings.
     pub seconds: f64,
     /// Floating-point operations done again, in percent of those of a step that keeps everything.
     pub recompute_percent: f64,
@@ -27,9 +28,9 @@ pub struct Prediction {
     pub fits: bool,
 }
 
-/// Predicts steps of a plan on a machine.
+/// Estimates steps of a plan on a machine.
 #[derive(Debug)]
-pub struct Predictor<'a> {
+pub struct Estimator<'a> {
     plan: &'a Plan,
     machine: Machine,
     /// Bytes that a step may use.
@@ -81,7 +82,8 @@ impl Known {
         trade_off.within(budget).or_else(least).unwrap_or(keep_all)
     }
 
-    /// The same with what can wait off the device there, of some that trade time for memory.
+    /// The same among some trees that trade time for memory, with everything that can wait off the
+    /// device waiting there.
     fn within_away(&self, budget: u64) -> Tree {
         let moves = &self.costs.moves_saved;
         let stages = self.costs.stages.len();
@@ -96,7 +98,7 @@ impl Known {
         let names: Vec<&str> = self.costs.names.iter().map(String::as_str).collect();
         let plain = [none, every, sqrt];
         let plain = plain.iter().filter_map(|policy| policy.tree(&names).ok().flatten());
-        let trees = plain.chain(self.trade_off().some(WAYS_AWAY));
+        let trees = plain.chain(self.trade_off().some(OFFLOADED_TREES));
         let taken = trees.map(|tree| {
             let tree = tree.offloaded(moves);
             let taken = self.run(&tree);
@@ -110,11 +112,11 @@ impl Known {
     }
 }
 
-/// Ways that are tried with what they keep off the device.
-const WAYS_AWAY: usize = 24;
+/// How many trees are tried with what they keep off the device.
+const OFFLOADED_TREES: usize = 24;
 
-impl<'a> Predictor<'a> {
-    /// For steps of `plan` on `machine`, within the budget that is configured.
+impl<'a> Estimator<'a> {
+    /// Estimates steps of `plan` on `machine`, within the budget that is configured.
     pub fn new(plan: &'a Plan, machine: Machine) -> Self {
         let budget = plan.memory.budget().ok().flatten();
         Self::within(plan, machine, machine.budget(budget))
@@ -131,29 +133,29 @@ impl<'a> Predictor<'a> {
     }
 
     /// What its stages cost, and what is in use besides.
-    pub fn costs(&mut self, way: &Combination) -> Costs {
-        self.known(way).costs.clone()
+    pub fn costs(&mut self, settings: &MemorySettings) -> Costs {
+        self.known(settings).costs.clone()
     }
 
-    /// What a step taken so comes to.
+    /// The memory and time of a step with these settings.
     ///
     /// # Errors
     ///
     /// A policy that does not fit the chain.
-    pub fn predict(&mut self, way: &Combination) -> Result<Prediction, PolicyFault> {
-        let tree = self.tree(way)?;
-        let known = self.known(way);
+    pub fn estimate(&mut self, settings: &MemorySettings) -> Result<StepEstimate, Fault> {
+        let tree = self.tree(settings)?;
+        let known = self.known(settings);
         let Costs { stages, optimizer_seconds, .. } = &known.costs;
         let taken = known.run(&tree);
         let batch = self.plan.train.batch_size as f64;
-        let parts = (batch / way.micro_batch as f64).max(1.0);
+        let parts = (batch / settings.micro_batch as f64).max(1.0);
         let one = (taken.seconds + taken.waiting) / known.micros as f64;
-        let flops: f64 = stages.iter().map(|s| s.forward_flops + s.backward_flops).sum();
+        let flops: f64 = stages.iter().map(Footprint::flops).sum();
         let again = tree.recomputed(0..stages.len());
         let again = again.into_iter().map(|stage| stages[stage].forward_flops);
         // An empty sum is −0.
         let again = 0.0 + again.sum::<f64>();
-        Ok(Prediction {
+        Ok(StepEstimate {
             peak: taken.peak,
             seconds: one * parts + optimizer_seconds,
             recompute_percent: if flops > 0.0 { 100.0 * again / flops } else { 0.0 },
@@ -165,38 +167,38 @@ impl<'a> Predictor<'a> {
     }
 
     /// Seconds that no policy goes below.
-    pub fn least_seconds(&mut self, way: &Combination) -> f64 {
-        let known = self.known(way);
+    pub fn least_seconds(&mut self, settings: &MemorySettings) -> f64 {
+        let known = self.known(settings);
         let Costs { stages, optimizer_seconds, .. } = &known.costs;
         let work =
             |s: &Footprint| s.forward_seconds(&known.speed) + s.backward_seconds(&known.speed);
-        let parts = self.plan.train.batch_size as f64 / way.micro_batch as f64;
+        let parts = self.plan.train.batch_size as f64 / settings.micro_batch as f64;
         stages.iter().map(work).sum::<f64>() * parts.max(1.0) + optimizer_seconds
     }
 
-    /// How steps are taken so.
+    /// How the executor takes steps with these settings.
     ///
     /// # Errors
     ///
     /// A policy that does not fit the chain.
-    pub fn strategy(&mut self, way: &Combination) -> Result<Strategy, PolicyFault> {
-        let fewest = if self.plan.normalises(1) { 1 } else { way.micro_batch.min(2) };
+    pub fn strategy(&mut self, settings: &MemorySettings) -> Result<Strategy, Fault> {
+        let fewest = if self.plan.normalises(1) { 1 } else { settings.micro_batch.min(2) };
         Ok(Strategy {
             fewest,
-            micro_batch: way.micro_batch,
+            micro_batch: settings.micro_batch,
             batch_norm: self.plan.memory.batch_norm,
-            tree: self.tree(way)?,
-            stages: self.known(way).costs.stages.len(),
+            tree: self.tree(settings)?,
+            stages: self.known(settings).costs.stages.len(),
         })
     }
 
-    fn tree(&mut self, way: &Combination) -> Result<Tree, PolicyFault> {
-        let (budget, known) = (self.budget, self.known(way));
+    fn tree(&mut self, settings: &MemorySettings) -> Result<Tree, Fault> {
+        let (budget, known) = (self.budget, self.known(settings));
         let names: Vec<&str> = known.costs.names.iter().map(String::as_str).collect();
         // The memory of the CPU is the host's.
-        let stays = !self.machine.cuda && matches!(way.offload.0, OffloadConfig::Host(_));
-        let away = way.offloads() && !stays;
-        Ok(match way.checkpointing.tree(&names)? {
+        let stays = !self.machine.cuda && matches!(settings.offload.0, OffloadConfig::Host(_));
+        let away = settings.offloads() && !stays;
+        Ok(match settings.checkpointing.tree(&names)? {
             Some(tree) if away => tree.offloaded(&known.costs.moves_saved),
             Some(tree) => tree,
             None if away => known.within_away(budget),
@@ -204,15 +206,15 @@ impl<'a> Predictor<'a> {
         })
     }
 
-    fn known(&mut self, way: &Combination) -> Rc<Known> {
-        let images = way.micro_batch.min(self.plan.train.batch_size);
-        let &Combination { precision, dense_layers, offload_optimizer, .. } = way;
+    fn known(&mut self, settings: &MemorySettings) -> Rc<Known> {
+        let images = settings.micro_batch.min(self.plan.train.batch_size);
+        let &MemorySettings { precision, dense_layers, offload_optimizer, .. } = settings;
         let key = Key { precision, dense_layers, images, offload_optimizer };
         if let Some(known) = self.known.get(&key) {
             return Rc::clone(known);
         }
         let on = self.machine.target(precision, dense_layers);
-        let costs = self.plan.costs(&way.memory(&self.plan.memory), &on, images);
+        let costs = self.plan.costs(&on, images, offload_optimizer);
         let micros = self.plan.train.batch_size.div_ceil(images).min(2);
         let trade_off = OnceCell::new();
         let known = Rc::new(Known { costs, speed: Speed::of(&on), micros, trade_off });
@@ -222,18 +224,18 @@ impl<'a> Predictor<'a> {
 }
 
 impl Plan {
-    /// What a training step takes, run as `memory` has it.
+    /// Simulates a training step with the settings of `memory`.
     ///
     /// # Errors
     ///
     /// A policy that does not fit the chain.
-    pub fn simulate(
-        &self,
-        memory: &MemoryConfig,
-        machine: Machine,
-    ) -> Result<Simulation, PolicyFault> {
-        let way = Combination::configured(memory, self.train.batch_size);
-        let strategy = Predictor::new(self, machine).strategy(&way)?;
-        Ok(self.simulate_strategy(memory, &strategy, &machine))
+    pub fn simulate(&self, memory: &MemoryConfig, machine: Machine) -> Result<Simulation, Fault> {
+        let settings = MemorySettings::configured(memory, self.train.batch_size);
+        let mut estimator = Estimator::new(self, machine);
+        let strategy = estimator.strategy(&settings)?;
+        let schedule = strategy.schedule(strategy.parts(self.train.batch_size).len());
+        let Known { costs: Costs { stages, surroundings, .. }, speed, .. } =
+            &*estimator.known(&settings);
+        Ok(simulate(&schedule, stages, surroundings, speed))
     }
 }

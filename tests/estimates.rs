@@ -1,4 +1,4 @@
-//! The memory predicted for a training step is that which the step takes: what the allocator of this
+//! The memory estimated for a training step is that which the step takes: what the allocator of this
 //! program counts.
 #![cfg(feature = "cpu")]
 
@@ -110,7 +110,7 @@ fn measured(plan: &Plan, meter: &Meter, predicted: u64) -> u64 {
 
 // One test: all of a process share one allocator.
 #[test]
-#[expect(clippy::print_stdout, reason = "the table of docs/prediction.md")]
+#[expect(clippy::print_stdout, reason = "the table of docs/estimates.md")]
 fn a_step_takes_the_memory_that_was_predicted() {
     println!("| model | image | batch | `[memory]` | predicted, MiB | measured, MiB | off by |");
     println!("|---|---|---|---|---|---|---|");
