@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use trainer::memory::{
-    CheckpointingConfig, Schedule, SequentialConfig, Speed, TradeOff, Tree, simulate,
+    CheckpointPlan, CheckpointingConfig, Schedule, SequentialConfig, Speed, TradeOff, simulate,
 };
 use trainer::plan::{Costs, Machine, Plan};
 use trainer::report::{Chart, Curve, Shape};
@@ -64,12 +64,12 @@ fn compare(model: &str, plan: &Plan) -> Result<(Chart, serde_json::Value), Box<d
     let Costs { names, stages, surroundings, .. } =
         plan.costs(&on, batch, plan.memory.offload_optimizer);
     let speed = Speed::of(&on);
-    let run = |tree: &Tree| {
-        let schedule = Schedule::of_tree(tree, stages.len(), 1);
+    let run = |tree: &CheckpointPlan| {
+        let schedule = Schedule::of_plan(tree, stages.len(), 1);
         let taken = simulate(&schedule, &stages, &surroundings, &speed);
         (taken.peak, taken.seconds)
     };
-    let whole = run(&Tree::keep_all(stages.len())).1;
+    let whole = run(&CheckpointPlan::keep_all(stages.len())).1;
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let policy = |policy: CheckpointingConfig| policy.tree(&names).ok().flatten().map(|t| run(&t));
     let sequential = |segments| CheckpointingConfig::Sequential(SequentialConfig { segments });
@@ -79,7 +79,7 @@ fn compare(model: &str, plan: &Plan) -> Result<(Chart, serde_json::Value), Box<d
     let begin = Instant::now();
     let ways = TradeOff::new(&stages, &surroundings, &speed, 1);
     println!("{model}: {} stages, {:.1} ms", stages.len(), begin.elapsed().as_secs_f64() * 1e3);
-    let (least, most) = (ways.least(), run(&Tree::keep_all(stages.len())).0);
+    let (least, most) = (ways.least(), run(&CheckpointPlan::keep_all(stages.len())).0);
     let budgets = (0..=BUDGETS).map(|step| least + (most - least) * step / BUDGETS);
     let budgets: Vec<(u64, f64)> =
         budgets.filter_map(|budget| Some((budget, run(&ways.within(budget)?).1))).collect();

@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 use trainer::build::resolve_device;
 use trainer::memory::{
-    Activation, Chain, DenseLayers, Member, Precision, Schedule, StageSpec, executor,
+    Activation, BucketMember, Chain, DenseLayers, Precision, Schedule, StageSpec, executor,
 };
 use trainer::model::{DensenetConfig, ModelConfig, Network, Norm};
 use trainer::ops::gpu::{Buffer, Gpu, Kernel, Sizes, Storage};
@@ -143,7 +143,7 @@ fn train(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType) -> Vec
 
 /// A training pass whose loss is Σ direction·features.
 fn pass(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType, draw: u64) -> Outcome {
-    let packs = chain.packs();
+    let buckets = chain.buckets();
     let schedule = Schedule::keep_all(chain.stages().len(), 1);
     let mut features = Vec::new();
     let result = executor::train(
@@ -159,12 +159,13 @@ fn pass(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType, draw: u
         },
     );
     let split = |key: &str, value: Tensor<1>| {
-        let pack = packs.iter().find(|pack| pack.key() == key).expect("a pack of this key");
+        let bucket =
+            buckets.iter().find(|bucket| bucket.key() == key).expect("a bucket of this key");
         let value = values(value);
-        let part = |(member, place): (&Member, std::ops::Range<usize>)| {
+        let part = |(member, place): (&BucketMember, std::ops::Range<usize>)| {
             (member.name.clone(), value[place].to_vec())
         };
-        pack.places().map(part).collect::<Vec<_>>()
+        bucket.places().map(part).collect::<Vec<_>>()
     };
     let gradients = result.gradients.iter().flat_map(|(key, value)| split(key, value.clone()));
     let statistics =

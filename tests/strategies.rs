@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use trainer::choice::NoSettings;
 use trainer::memory::offload::Store;
 use trainer::memory::{
-    Activation, BatchStatistics, Chain, DenseLayers, DiskOffloadConfig, OffloadConfig, Precision,
-    Schedule, Tree, executor, statistics,
+    Activation, BatchStatistics, Chain, CheckpointPlan, DenseLayers, DiskOffloadConfig,
+    OffloadConfig, Precision, Schedule, executor, statistics,
 };
 use trainer::model::{HeadConfig, ModelConfig, Network, Norm};
 
@@ -74,7 +74,7 @@ fn values(of: impl Iterator<Item = (String, Tensor<1>)>) -> Values {
 /// leaves.
 fn step(
     chain: &Chain,
-    tree: &Tree,
+    tree: &CheckpointPlan,
     micro: usize,
     numbers: DType,
     store: &Store,
@@ -85,7 +85,7 @@ fn step(
 /// [`step`] with images of `side` pixels.
 fn step_of(
     chain: &Chain,
-    tree: &Tree,
+    tree: &CheckpointPlan,
     micro: usize,
     numbers: DType,
     side: usize,
@@ -97,7 +97,7 @@ fn step_of(
     let result = executor::train_with(
         store,
         chain,
-        &Schedule::of_tree(tree, chain.stages().len(), parts.len()),
+        &Schedule::of_plan(tree, chain.stages().len(), parts.len()),
         executor::StepKey { seed: 11, step: 4, first_images: &first_images },
         |part| {
             let part = &parts[part];
@@ -119,8 +119,11 @@ fn step_of(
 }
 
 /// A way to take some stages forward and back, whichever.
-fn trees(stages: usize) -> BoxedStrategy<Tree> {
-    let keep = |rest: Option<Tree>, offload| Tree::Keep { offload, rest: rest.map(Box::new) };
+fn trees(stages: usize) -> BoxedStrategy<CheckpointPlan> {
+    let keep = |rest: Option<CheckpointPlan>, offload| CheckpointPlan::Keep {
+        offload,
+        rest: rest.map(Box::new),
+    };
     if stages == 1 {
         return any::<bool>().prop_map(move |offload| keep(None, offload)).boxed();
     }
@@ -128,7 +131,7 @@ fn trees(stages: usize) -> BoxedStrategy<Tree> {
     let kept = kept.prop_map(move |(rest, offload)| keep(Some(rest), offload));
     let aside = (1..stages).prop_flat_map(move |count| {
         let parts = (trees(stages - count), trees(count), any::<bool>());
-        parts.prop_map(move |(later, again, offload)| Tree::Checkpoint {
+        parts.prop_map(move |(later, again, offload)| CheckpointPlan::Checkpoint {
             count,
             offload,
             later: Box::new(later),
@@ -153,7 +156,7 @@ fn every_schedule_agrees(network: &Network, precision: Precision) {
     let chain = chain(network, 0.25, precision);
     let (stages, numbers) = (chain.stages().len(), precision.activations());
     let nowhere = Store::nowhere();
-    let plain = step(&chain, &Tree::keep_all(stages), IMAGES, numbers, &nowhere);
+    let plain = step(&chain, &CheckpointPlan::keep_all(stages), IMAGES, numbers, &nowhere);
     let folder = tempfile::tempdir().expect("a folder");
     let disk = OffloadConfig::Disk(DiskOffloadConfig { path: folder.path().to_owned() });
     let [host, disk] = [OffloadConfig::Host(NoSettings {}), disk]
@@ -171,7 +174,7 @@ fn every_schedule_agrees(network: &Network, precision: Precision) {
         Ok(())
     });
     agrees.expect("every schedule agrees");
-    let every = Tree::segments(&vec![1; stages]);
+    let every = CheckpointPlan::segments(&vec![1; stages]);
     let away = every.clone().offloaded(&chain.moves_saved());
     for (tree, store) in [(every, &nowhere), (away.clone(), &host), (away, &disk)] {
         assert!(step(&chain, &tree, IMAGES, numbers, store) == plain, "{tree:?}");
@@ -184,11 +187,11 @@ fn every_split_agrees(network: &Network) {
     let chain = chain(network, 0.25, Precision::Fp32);
     let stages = chain.stages().len();
     let host = Store::open(&OffloadConfig::Host(NoSettings {})).expect("opens");
-    let (whole, _) = step(&chain, &Tree::keep_all(stages), IMAGES, DType::F32, &host);
+    let (whole, _) = step(&chain, &CheckpointPlan::keep_all(stages), IMAGES, DType::F32, &host);
     for micro in [1, 2, 3, 4, IMAGES, 9] {
-        let every = Tree::segments(&vec![1; stages]);
+        let every = CheckpointPlan::segments(&vec![1; stages]);
         let away = every.clone().offloaded(&chain.moves_saved());
-        for tree in [Tree::keep_all(stages), every, away] {
+        for tree in [CheckpointPlan::keep_all(stages), every, away] {
             let (parts, _) = step(&chain, &tree, micro, DType::F32, &host);
             assert_near(&parts, &whole, 1e-5);
         }
@@ -248,7 +251,7 @@ fn digests_of_gradients() {
         (network("resnet]\ndepth = 18\nstem = 32"), Precision::Fp32),
     ] {
         let chain = chain(&network, 0.0, precision);
-        let tree = Tree::keep_all(chain.stages().len());
+        let tree = CheckpointPlan::keep_all(chain.stages().len());
         let found = step_of(&chain, &tree, IMAGES, precision.activations(), 96, &Store::nowhere());
         println!("digest {:x}", digest(&found));
     }

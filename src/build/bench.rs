@@ -119,7 +119,7 @@ impl Bench {
         let read = read.map_err(|source| self.failed(source))?;
         let chain = &self.trainer.replica.inference.chain;
         let mut read: BTreeMap<String, TensorData> =
-            split_tensors(&chain.packs(), read).into_iter().collect();
+            split_tensors(&chain.buckets(), read).into_iter().collect();
         let named = chain.parameters().into_iter().filter_map(|parameter| {
             let gradient = read.remove(&parameter.name)?;
             let (name, shape) = (parameter.name, parameter.shape);

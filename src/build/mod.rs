@@ -217,15 +217,16 @@ fn trainer(
         .map(|(index, head)| head.loss().init(head.task, head.labels.len(), &counts(index)))
         .collect();
     let store = Store::open(&planner.settings().offload.0)?;
-    let trained: Vec<_> = inference.chain.packs().into_iter().filter(|pack| pack.trained).collect();
-    let sizes = trained.iter().map(|pack| (pack.key().to_owned(), pack.value.dims()[0]));
+    let trained: Vec<_> =
+        inference.chain.buckets().into_iter().filter(|bucket| bucket.trained).collect();
+    let sizes = trained.iter().map(|bucket| (bucket.key().to_owned(), bucket.value.dims()[0]));
     let optimizer = plan.train.optimizer.init(sizes);
     let host = OffloadConfig::Host(NoSettings {});
     let optimizer = match planner.settings().offload_optimizer {
         true => optimizer.wait_in(Store::open(&host)?),
         false => optimizer,
     };
-    let weights = trained.into_iter().map(|pack| (pack.key().to_owned(), pack.value));
+    let weights = trained.into_iter().map(|bucket| (bucket.key().to_owned(), bucket.value));
     let ema = plan.train.ema.as_ref().map(|ema| ema.init(weights));
     let loss_scale = precision.scales_loss().then(LossScale::default);
     let TrainPlan { clip_norm, decay_norms_and_biases, .. } = plan.train;

@@ -20,7 +20,7 @@ impl Loss for Huber {
     fn sum(&self, outputs: Tensor<2>, targets: Tensor<2>, mask: Tensor<2>) -> Tensor<1> {
         let known = Known::new(outputs, targets, mask);
         let error = known.outputs - known.targets;
-        // Both pieces are c·(d − c/2) with c = d held within ±δ, and c is the derivative.
+        // Both tensors are c·(d − c/2) with c = d held within ±δ, and c is the derivative.
         let slope = error.clone().inner().clamp(-self.delta, self.delta);
         Known::sum(known.mask, (error - slope.clone().mul_scalar(0.5)) * slope)
     }

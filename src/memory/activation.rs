@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use super::offload::Piece;
+use super::offload::OffloadTensor;
 
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::DeviceMap;
@@ -95,15 +95,15 @@ impl Activation {
     }
 
     /// What of it can be moved off the device.
-    pub fn pieces(&mut self) -> Vec<Piece<'_>> {
+    pub fn offload_tensors(&mut self) -> Vec<OffloadTensor<'_>> {
         match self {
-            Self::Map(map) => vec![Piece::Map(map)],
-            Self::Features(features) => vec![Piece::Features(features)],
-            Self::Outputs(outputs) => outputs.iter_mut().map(Piece::Features).collect(),
+            Self::Map(map) => vec![OffloadTensor::Map(map)],
+            Self::Features(features) => vec![OffloadTensor::Features(features)],
+            Self::Outputs(outputs) => outputs.iter_mut().map(OffloadTensor::Features).collect(),
             #[cfg(feature = "cuda")]
             Self::Device(map) => {
                 let gpu = map.gpu.clone();
-                vec![Piece::Buffer(gpu, map.columns.buffer_mut())]
+                vec![OffloadTensor::Buffer(gpu, map.columns.buffer_mut())]
             }
         }
     }

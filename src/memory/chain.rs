@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::stage::Statistics;
-use super::{Pack, Parameter, Stage, StageSpec};
+use super::{Bucket, Parameter, Stage, StageSpec};
 
 /// A model: stages from the images to the heads' outputs.
 pub struct Chain {
@@ -44,14 +44,14 @@ impl Chain {
     }
 
     /// Every parameter and running statistic as they lie in memory, in the order of the stages.
-    pub fn packs(&self) -> Vec<Pack> {
-        self.stages.iter().flat_map(|stage| stage.packs()).collect()
+    pub fn buckets(&self) -> Vec<Bucket> {
+        self.stages.iter().flat_map(|stage| stage.buckets()).collect()
     }
 
-    /// Replaces each pack by what `change` makes of its key and values.
-    pub fn map_packs(&mut self, mut change: impl FnMut(&str, Tensor<1>) -> Tensor<1>) {
+    /// Replaces each bucket by what `change` makes of its key and values.
+    pub fn map_buckets(&mut self, mut change: impl FnMut(&str, Tensor<1>) -> Tensor<1>) {
         for stage in &mut self.stages {
-            stage.map_packs(&mut change);
+            stage.map_buckets(&mut change);
         }
     }
 
@@ -62,7 +62,7 @@ impl Chain {
 
     /// Moves the running statistics towards those of a step's batch, computed as these were.
     pub fn move_statistics(&mut self, statistics: &Statistics) {
-        self.map_packs(|key, value| match statistics.get(key) {
+        self.map_buckets(|key, value| match statistics.get(key) {
             Some((batch, momentum)) => {
                 let numbers = value.dtype();
                 let value = value.cast(batch.dtype()).mul_scalar(1.0 - momentum);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::measure;
-use super::offload::{OffloadError, Parcel, Piece, Store};
+use super::offload::{OffloadError, OffloadTensor, OffloadTicket, Store};
 use super::schedule::{Aside, Operation, Schedule};
 use super::stage::Statistics;
 use super::{Activation, Chain, Gradients, Pass, Purpose, Saved, fault};
@@ -54,7 +54,7 @@ struct Places {
     /// What stages keep, by micro-batch and stage.
     saved: BTreeMap<(usize, usize), Saved>,
     /// What has been moved off the device, by micro-batch and stage.
-    away: BTreeMap<(usize, usize, Aside), Parcel>,
+    away: BTreeMap<(usize, usize, Aside), OffloadTicket>,
 }
 
 /// Runs a training `schedule` that moves nothing off the device. `input` gives each micro-batch, `loss`
@@ -62,7 +62,7 @@ struct Places {
 ///
 /// # Panics
 ///
-/// When the schedule asks for what is not there: [`Schedule::of_tree`] makes none that does.
+/// When the schedule asks for what is not there: [`Schedule::of_plan`] makes none that does.
 pub fn train(
     chain: &Chain,
     schedule: &Schedule,
@@ -126,18 +126,18 @@ pub fn train_with(
             Operation::Restore { stage, micro } => {
                 let input = places.inputs.remove(&(micro, stage));
                 let mut input = input.expect("the input is put aside");
-                if let Some(parcel) = places.away.remove(&(micro, stage, Aside::Input)) {
-                    store.land(parcel, input.pieces())?;
+                if let Some(ticket) = places.away.remove(&(micro, stage, Aside::Input)) {
+                    store.restore(ticket, input.offload_tensors())?;
                 }
                 places.forward.insert(micro, input);
             }
             Operation::Offload { stage, micro, what } => {
-                let parcel = store.send(places.pieces(chain, stage, micro, what))?;
-                places.away.insert((micro, stage, what), parcel);
+                let ticket = store.send(places.offload_tensors(chain, stage, micro, what))?;
+                places.away.insert((micro, stage, what), ticket);
             }
             Operation::Prefetch { stage, micro, what } => {
-                let parcel = places.away.get_mut(&(micro, stage, what));
-                store.fetch(parcel.expect("it was moved away"))?;
+                let ticket = places.away.get_mut(&(micro, stage, what));
+                store.fetch(ticket.expect("it was moved away"))?;
             }
             Operation::Loss { micro } => {
                 let outputs = places.forward.remove(&micro).expect("the last stage has run");
@@ -148,8 +148,8 @@ pub fn train_with(
                 places.forward.remove(&micro);
                 let gradient = places.back.remove(&micro).expect("a gradient has come this far");
                 let mut kept = places.saved.remove(&(micro, stage)).expect("the stage has kept");
-                if let Some(parcel) = places.away.remove(&(micro, stage, Aside::Saved)) {
-                    store.land(parcel, chain.stages()[stage].pieces(&mut kept))?;
+                if let Some(ticket) = places.away.remove(&(micro, stage, Aside::Saved)) {
+                    store.restore(ticket, chain.stages()[stage].offload_tensors(&mut kept))?;
                 }
                 let gradient =
                     chain.stages()[stage].backward(kept, gradient, &mut result.gradients);
@@ -175,15 +175,21 @@ fn begin(chain: &Chain, operation: &Operation) {
 
 impl Places {
     /// What of what is put aside for a stage can be moved.
-    fn pieces(&mut self, chain: &Chain, stage: usize, micro: usize, what: Aside) -> Vec<Piece<'_>> {
+    fn offload_tensors(
+        &mut self,
+        chain: &Chain,
+        stage: usize,
+        micro: usize,
+        what: Aside,
+    ) -> Vec<OffloadTensor<'_>> {
         match what {
             Aside::Input => {
                 let input = self.inputs.get_mut(&(micro, stage));
-                input.expect("the input is put aside").pieces()
+                input.expect("the input is put aside").offload_tensors()
             }
             Aside::Saved => {
                 let kept = self.saved.get_mut(&(micro, stage)).expect("the stage has kept");
-                chain.stages()[stage].pieces(kept)
+                chain.stages()[stage].offload_tensors(kept)
             }
         }
     }

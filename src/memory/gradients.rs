@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 
-/// The gradient of each [pack](super::Pack) of parameters, by its key (where a parameter lies alone,
+/// The gradient of each [bucket](super::Bucket) of parameters, by its key (where a parameter lies alone,
 /// its name), flattened to one dimension.
 #[derive(Debug, Clone, Default)]
 pub struct Gradients {

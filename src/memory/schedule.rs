@@ -90,13 +90,13 @@ pub struct Schedule {
 
 /// How some stages in a row are taken forward and back, given the input of the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tree {
+pub enum CheckpointPlan {
     /// The first keeps what its backward pass needs; then come those behind it, if there are any.
     Keep {
         /// Whether what it keeps waits off the device.
         offload: bool,
         /// The stages behind the first.
-        rest: Option<Box<Tree>>,
+        rest: Option<Box<CheckpointPlan>>,
     },
     /// The input of the first is put aside. The first `count` stages run and keep nothing, those
     /// behind them are taken forward and back, then the first ones from the input put aside.
@@ -106,13 +106,13 @@ pub enum Tree {
         /// Whether the input waits off the device.
         offload: bool,
         /// The stages behind them.
-        later: Box<Tree>,
+        later: Box<CheckpointPlan>,
         /// The first ones.
-        again: Box<Tree>,
+        again: Box<CheckpointPlan>,
     },
 }
 
-impl Tree {
+impl CheckpointPlan {
     /// `stages` stages that all keep what they need; at least 1.
     pub fn keep_all(stages: usize) -> Self {
         let rest = (stages > 1).then(|| Box::new(Self::keep_all(stages - 1)));
@@ -186,11 +186,11 @@ impl Schedule {
 
     /// Everything is kept and nothing recomputed: the policy `none`.
     pub fn keep_all(stages: usize, micros: usize) -> Self {
-        Self::of_tree(&Tree::keep_all(stages), stages, micros)
+        Self::of_plan(&CheckpointPlan::keep_all(stages), stages, micros)
     }
 
     /// A training step over `stages` stages: each of `micros` micro-batches in turn as `tree` says.
-    pub fn of_tree(tree: &Tree, stages: usize, micros: usize) -> Self {
+    pub fn of_plan(tree: &CheckpointPlan, stages: usize, micros: usize) -> Self {
         let mut operations = Vec::new();
         for micro in 0..micros {
             let mut writer =
@@ -212,10 +212,10 @@ struct Writer {
 }
 
 impl Writer {
-    fn write(&mut self, tree: &Tree, stages: std::ops::Range<usize>) {
+    fn write(&mut self, tree: &CheckpointPlan, stages: std::ops::Range<usize>) {
         let (stage, micro) = (stages.start, self.micro);
         match tree {
-            Tree::Keep { offload, rest } => {
+            CheckpointPlan::Keep { offload, rest } => {
                 self.forward(stage, Keep::All);
                 if *offload {
                     self.push(Operation::Offload { stage, micro, what: Aside::Saved });
@@ -229,7 +229,7 @@ impl Writer {
                 }
                 self.push(Operation::Backward { stage, micro });
             }
-            Tree::Checkpoint { count, offload, later, again } => {
+            CheckpointPlan::Checkpoint { count, offload, later, again } => {
                 let middle = stage + count;
                 assert!(stage < middle && middle < stages.end, "{count} of {stages:?}");
                 self.push(Operation::Checkpoint { stage, micro });
@@ -319,32 +319,32 @@ mod tests {
 
     #[test]
     fn all_that_is_kept_runs_once_forward_and_once_back() {
-        let schedule = Schedule::of_tree(&Tree::keep_all(3), 3, 1);
+        let schedule = Schedule::of_plan(&CheckpointPlan::keep_all(3), 3, 1);
         assert_eq!(words(&schedule), "F0 F1 F2 L B2 B1 B0");
-        let twice = Schedule::of_tree(&Tree::keep_all(3), 3, 2);
+        let twice = Schedule::of_plan(&CheckpointPlan::keep_all(3), 3, 2);
         assert_eq!(twice.operations.len(), 14);
         assert_eq!(twice.operations[..7], schedule.operations);
     }
 
     #[test]
     fn segments_run_again_from_their_inputs() {
-        let tree = Tree::segments(&[2, 1, 2]);
-        let schedule = Schedule::of_tree(&tree, 5, 1);
+        let tree = CheckpointPlan::segments(&[2, 1, 2]);
+        let schedule = Schedule::of_plan(&tree, 5, 1);
         assert_eq!(words(&schedule), "C0 f0 f1 C2 f2 F3 F4 L B4 B3 T2 R2 B2 T0 R0 R1 B1 B0");
         assert_eq!(tree.recomputed(0..5), [0, 1, 2]);
     }
 
     #[test]
     fn a_stage_may_run_many_times() {
-        let again = Tree::segments(&[1, 1]);
-        let tree = Tree::Checkpoint {
+        let again = CheckpointPlan::segments(&[1, 1]);
+        let tree = CheckpointPlan::Checkpoint {
             count: 2,
             offload: false,
-            later: Box::new(Tree::keep_all(1)),
+            later: Box::new(CheckpointPlan::keep_all(1)),
             again: Box::new(again),
         };
         assert_eq!(
-            words(&Schedule::of_tree(&tree, 3, 1)),
+            words(&Schedule::of_plan(&tree, 3, 1)),
             "C0 f0 f1 F2 L B2 T0 C0 r0 R1 B1 T0 R0 B0"
         );
         assert_eq!(tree.recomputed(0..3), [0, 0, 1]);
@@ -352,12 +352,12 @@ mod tests {
 
     #[test]
     fn what_was_moved_away_is_back_a_stage_before_it_is_needed() {
-        let kept = Schedule::of_tree(&Tree::keep_all(3).offloaded(&[true; 3]), 3, 1);
+        let kept = Schedule::of_plan(&CheckpointPlan::keep_all(3).offloaded(&[true; 3]), 3, 1);
         assert_eq!(words(&kept), "F0 O0 F1 O1 F2 L P1 B2 P0 B1 B0");
-        let some = Tree::keep_all(3).offloaded(&[false, true, true]);
-        assert_eq!(words(&Schedule::of_tree(&some, 3, 1)), "F0 F1 O1 F2 L P1 B2 B1 B0");
-        let segments = Tree::segments(&[1, 1, 1]).offloaded(&[false; 3]);
-        let segments = Schedule::of_tree(&segments, 3, 1);
+        let some = CheckpointPlan::keep_all(3).offloaded(&[false, true, true]);
+        assert_eq!(words(&Schedule::of_plan(&some, 3, 1)), "F0 F1 O1 F2 L P1 B2 B1 B0");
+        let segments = CheckpointPlan::segments(&[1, 1, 1]).offloaded(&[false; 3]);
+        let segments = Schedule::of_plan(&segments, 3, 1);
         assert_eq!(words(&segments), "C0 O0 f0 C1 O1 f1 F2 L P1 B2 T1 R1 P0 B1 T0 R0 B0");
     }
 

@@ -75,7 +75,7 @@ struct Value {
 }
 
 /// What is put aside, by micro-batch and stage.
-type Parcel = (usize, usize, Aside);
+type OffloadTicket = (usize, usize, Aside);
 
 /// Memory that is off the device.
 struct Away {
@@ -87,7 +87,7 @@ struct Away {
 }
 
 /// Adds up bytes and seconds.
-struct Meter {
+struct SimulatedMemory {
     live: Rc<std::cell::Cell<u64>>,
     peak: u64,
     /// The most within the operation under way.
@@ -96,7 +96,7 @@ struct Meter {
     blocks: usize,
 }
 
-impl Meter {
+impl SimulatedMemory {
     fn allocate(&mut self, bytes: u64) -> Rc<Block> {
         self.live.set(self.live.get() + bytes);
         self.use_more(0);
@@ -112,7 +112,7 @@ impl Meter {
 }
 
 /// Notes that what lies in the blocks `numbers` is where it is used.
-fn land(away: &mut BTreeMap<usize, Away>, numbers: &[usize]) {
+fn restore(away: &mut BTreeMap<usize, Away>, numbers: &[usize]) {
     for number in numbers {
         if let Some(block) = away.get_mut(number) {
             block.users -= 1;
@@ -135,22 +135,23 @@ pub fn simulate(
     speed: &Speed,
 ) -> Simulation {
     let live = Rc::new(std::cell::Cell::new(surroundings.standing));
-    let mut meter = Meter { live: Rc::clone(&live), peak: live.get(), most: live.get(), blocks: 0 };
+    let mut meter =
+        SimulatedMemory { live: Rc::clone(&live), peak: live.get(), most: live.get(), blocks: 0 };
     let mut forward: BTreeMap<usize, Value> = BTreeMap::new();
     let mut back: BTreeMap<usize, Rc<Block>> = BTreeMap::new();
     let mut inputs: BTreeMap<(usize, usize), Option<Value>> = BTreeMap::new();
     let mut saved: BTreeMap<(usize, usize), Vec<Rc<Block>>> = BTreeMap::new();
     // What was moved away, by block, and in which blocks each of it lies.
     let mut away: BTreeMap<usize, Away> = BTreeMap::new();
-    let mut parcels: BTreeMap<Parcel, Vec<usize>> = BTreeMap::new();
+    let mut tickets: BTreeMap<OffloadTicket, Vec<usize>> = BTreeMap::new();
     // What was sent last still takes its memory.
-    let mut leaving: Option<(Parcel, Vec<Rc<Block>>)> = None;
+    let mut leaving: Option<(OffloadTicket, Vec<Rc<Block>>)> = None;
     let mut gradients: BTreeMap<usize, Rc<Block>> = BTreeMap::new();
     let (mut work, mut recomputation, mut waiting) = (0.0, 0.0, 0.0);
     // When the device has done its work and each direction of the link is free.
     let (mut out_free, mut in_free) = (0.0_f64, 0.0_f64);
     let (mut outside, mut most_away) = (0, 0);
-    let mut arrives: BTreeMap<Parcel, f64> = BTreeMap::new();
+    let mut arrives: BTreeMap<OffloadTicket, f64> = BTreeMap::new();
     let mut course = Vec::with_capacity(schedule.operations.len());
     for operation in &schedule.operations {
         meter.most = live.get();
@@ -202,7 +203,7 @@ pub fn simulate(
                 let key = (micro, stage, Aside::Input);
                 if let Some(time) = arrives.remove(&key) {
                     waiting += (time - now).max(0.0);
-                    land(&mut away, &parcels.remove(&key).unwrap_or_default());
+                    restore(&mut away, &tickets.remove(&key).unwrap_or_default());
                 }
                 let value = inputs.remove(&(micro, stage)).flatten();
                 forward.insert(micro, value.expect("the input is there"));
@@ -231,7 +232,7 @@ pub fn simulate(
                 most_away = most_away.max(outside);
                 out_free = out_free.max(now) + moved as f64 / speed.link;
                 let key = (micro, stage, what);
-                parcels.insert(key, blocks.iter().map(|block| block.number).collect());
+                tickets.insert(key, blocks.iter().map(|block| block.number).collect());
                 leaving = Some((key, blocks));
             }
             Operation::Prefetch { stage, micro, what } => {
@@ -247,7 +248,7 @@ pub fn simulate(
                     });
                     Rc::clone(back)
                 };
-                let mut blocks: Vec<_> = parcels[&key].iter().map(&mut bring).collect();
+                let mut blocks: Vec<_> = tickets[&key].iter().map(&mut bring).collect();
                 outside -= moved;
                 in_free = in_free.max(now).max(out_free) + moved as f64 / speed.link;
                 arrives.insert(key, in_free);
@@ -273,7 +274,7 @@ pub fn simulate(
                 let key = (micro, stage, Aside::Saved);
                 if let Some(time) = arrives.remove(&key) {
                     waiting += (time - now).max(0.0);
-                    land(&mut away, &parcels.remove(&key).unwrap_or_default());
+                    restore(&mut away, &tickets.remove(&key).unwrap_or_default());
                 }
                 forward.remove(&micro);
                 let gradient = back.remove(&micro).expect("a gradient has come this far");
@@ -304,7 +305,7 @@ pub fn simulate(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Tree;
+    use crate::memory::CheckpointPlan;
 
     const NOTHING: Surroundings = Surroundings {
         standing: 0,
@@ -327,22 +328,22 @@ mod tests {
         }
     }
 
-    fn run(tree: &Tree, stages: &[Footprint]) -> Simulation {
-        let schedule = Schedule::of_tree(tree, stages.len(), 1);
+    fn run(tree: &CheckpointPlan, stages: &[Footprint]) -> Simulation {
+        let schedule = Schedule::of_plan(tree, stages.len(), 1);
         simulate(&schedule, stages, &NOTHING, &SPEED)
     }
 
     #[test]
     fn segments_trade_time_for_memory() {
         let stages = [stage(10); 9];
-        let all = run(&Tree::keep_all(9), &stages);
+        let all = run(&CheckpointPlan::keep_all(9), &stages);
         // Everything kept, the last output, the gradient.
         assert_eq!(all.peak, 9 * 10 + 9 + 2);
         assert_eq!((all.seconds, all.recomputation), (27.0, 0.0));
-        let three = run(&Tree::segments(&[3, 3, 3]), &stages);
+        let three = run(&CheckpointPlan::segments(&[3, 3, 3]), &stages);
         assert!(three.peak < 9 * 10 / 2, "{}", three.peak);
         assert_eq!((three.seconds, three.recomputation), (33.0, 6.0));
-        let every = run(&Tree::segments(&[1; 9]), &stages);
+        let every = run(&CheckpointPlan::segments(&[1; 9]), &stages);
         assert_eq!(every.peak, 10 + 9 + 2);
     }
 
@@ -356,10 +357,13 @@ mod tests {
             saves_output: true,
             ..stage(5)
         };
-        let all = run(&Tree::keep_all(2), &[maker, block]);
+        let all = run(&CheckpointPlan::keep_all(2), &[maker, block]);
         assert_eq!(all.peak, 1 + 8 + 5 + 2);
         // The block's input is put aside without the room; its second run makes the memory anew.
-        let tree = Tree::Keep { offload: false, rest: Some(Box::new(Tree::segments(&[1, 1]))) };
+        let tree = CheckpointPlan::Keep {
+            offload: false,
+            rest: Some(Box::new(CheckpointPlan::segments(&[1, 1]))),
+        };
         let again = run(&tree, &[maker, block, stage(0)]);
         assert_eq!(again.course[2].0, 1 + 3 + 8);
     }
@@ -375,13 +379,13 @@ mod tests {
     #[test]
     fn what_is_away_is_waited_for_where_the_link_is_slow() {
         let stages = [stage(10); 4];
-        let tree = Tree::keep_all(4).offloaded(&[true; 4]);
-        let schedule = Schedule::of_tree(&tree, 4, 1);
+        let tree = CheckpointPlan::keep_all(4).offloaded(&[true; 4]);
+        let schedule = Schedule::of_plan(&tree, 4, 1);
         let fast = simulate(&schedule, &stages, &NOTHING, &Speed { link: 1e9, ..SPEED });
         assert!(fast.waiting < 1e-6);
         let slow = simulate(&schedule, &stages, &NOTHING, &Speed { link: 1.0, ..SPEED });
         assert!(slow.waiting > 10.0);
         assert_eq!(slow.away, 3 * 11);
-        assert!(slow.peak < run(&Tree::keep_all(4), &stages).peak);
+        assert!(slow.peak < run(&CheckpointPlan::keep_all(4), &stages).peak);
     }
 }

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Tensor};
 
-use super::offload::Piece;
-use super::{Activation, ActivationShape, Footprint, Gradients, Member, Pack, Pass, Target};
+use super::offload::OffloadTensor;
+use super::{
+    Activation, ActivationShape, Bucket, BucketMember, Footprint, Gradients, Pass, Target,
+};
 use crate::ops::gpu::Kernel;
 
 /// Whether a stage keeps what its backward pass needs.
@@ -43,7 +45,7 @@ impl Saved {
     }
 }
 
-/// The statistics of a step's batches, by the key of the pack of running statistics they move.
+/// The statistics of a step's batches, by the key of the bucket of running statistics they move.
 pub type Statistics = BTreeMap<String, (Tensor<1>, f64)>;
 
 /// A parameter or running statistic of a stage.
@@ -89,13 +91,13 @@ pub trait Stage: Send {
         gradients: &mut Gradients,
     ) -> Option<Activation>;
 
-    /// Whether [`Stage::pieces`] gives most of what the stage keeps.
+    /// Whether [`Stage::offload_tensors`] gives most of what the stage keeps.
     fn moves_saved(&self) -> bool {
         false
     }
 
     /// What of `saved` can be moved off the device until it is needed, in a fixed order.
-    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
+    fn offload_tensors<'a>(&self, saved: &'a mut Saved) -> Vec<OffloadTensor<'a>> {
         let _ = saved;
         Vec::new()
     }
@@ -107,19 +109,19 @@ pub trait Stage: Send {
     fn map_parameters(&mut self, change: &mut dyn FnMut(&str, Tensor<1>) -> Tensor<1>);
 
     /// Every parameter and running statistic as they lie in memory: what goes by parameter in
-    /// [`Stage::backward`], [`Stage::forward`] and [`Stage::map_packs`] goes by these packs' keys.
+    /// [`Stage::backward`], [`Stage::forward`] and [`Stage::map_buckets`] goes by these buckets' keys.
     /// Each on its own, unless the stage lays them out together.
-    fn packs(&self) -> Vec<Pack> {
-        let pack = |parameter: Parameter| {
-            let member = Member { name: parameter.name, shape: parameter.shape };
+    fn buckets(&self) -> Vec<Bucket> {
+        let bucket = |parameter: Parameter| {
+            let member = BucketMember { name: parameter.name, shape: parameter.shape };
             let (trained, value) = (parameter.trained, parameter.value);
-            Pack { members: [member].into(), trained, value }
+            Bucket { members: [member].into(), trained, value }
         };
-        self.parameters().into_iter().map(pack).collect()
+        self.parameters().into_iter().map(bucket).collect()
     }
 
-    /// Replaces each pack by what `change` makes of its key and values.
-    fn map_packs(&mut self, change: &mut dyn FnMut(&str, Tensor<1>) -> Tensor<1>) {
+    /// Replaces each bucket by what `change` makes of its key and values.
+    fn map_buckets(&mut self, change: &mut dyn FnMut(&str, Tensor<1>) -> Tensor<1>) {
         self.map_parameters(change);
     }
 }

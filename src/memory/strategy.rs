@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{BatchStatistics, Schedule, Tree};
+use super::{BatchStatistics, CheckpointPlan, Schedule};
 
 /// How the steps of a run are taken.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub struct Strategy {
     /// What running statistics move towards.
     pub batch_norm: BatchStatistics,
     /// What each stage keeps.
-    pub tree: Tree,
+    pub tree: CheckpointPlan,
     /// How many stages there are.
     pub stages: usize,
 }
@@ -28,7 +28,7 @@ impl Strategy {
             micro_batch: batch.max(1),
             fewest: 1,
             batch_norm,
-            tree: Tree::keep_all(stages),
+            tree: CheckpointPlan::keep_all(stages),
             stages,
         }
     }
@@ -50,7 +50,7 @@ impl Strategy {
 
     /// The schedule of a step over `parts` parts.
     pub fn schedule(&self, parts: usize) -> Schedule {
-        Schedule::of_tree(&self.tree, self.stages, parts)
+        Schedule::of_plan(&self.tree, self.stages, parts)
     }
 }
 

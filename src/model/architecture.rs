@@ -93,7 +93,7 @@ impl DensenetConfig {
     pub fn resolve(&self) -> Result<DensenetArchitecture, Fault> {
         let (growth, blocks, stem) = match self.depth {
             Some(depth) => self.published(depth)?,
-            None => self.by_hand()?,
+            None => self.custom()?,
         };
         let architecture = DensenetArchitecture {
             growth,
@@ -144,7 +144,7 @@ impl DensenetConfig {
         Ok((*growth, blocks.to_vec(), *stem))
     }
 
-    fn by_hand(&self) -> Result<(usize, Vec<usize>, usize), Fault> {
+    fn custom(&self) -> Result<(usize, Vec<usize>, usize), Fault> {
         match (self.growth, &self.blocks, self.stem) {
             (Some(growth), Some(blocks), Some(stem)) => Ok((growth, blocks.clone(), stem)),
             (None, None, None) => Err(fault(

@@ -37,8 +37,8 @@ pub fn convolution(
 ) -> Tensor<4> {
     let dtype = map.dtype();
     #[cfg(feature = "cuda")]
-    if let Some(general) = super::gpu::General::of(&map, precision, window) {
-        return general.forward_tensors(map, weight.cast(dtype));
+    if let Some(conv) = super::gpu::Conv2d::of(&map, precision, window) {
+        return conv.forward_tensors(map, weight.cast(dtype));
     }
     // Burn adds up 16-bit products in 16 bits for some shapes; a GPU's tensor cores use 32.
     let computed = accumulation_dtype(dtype);
@@ -59,8 +59,8 @@ pub fn convolution_gradients(
     let (shapes, dtype) = ([map.dims(), weight.dims()], weight.dtype());
     let weight = asked.then(|| weight.cast(gradient.dtype()));
     #[cfg(feature = "cuda")]
-    if let Some(general) = super::gpu::General::of(&map, precision, window) {
-        let (of_map, of_weight) = general.backward_tensors(shapes, map, weight, gradient);
+    if let Some(conv) = super::gpu::Conv2d::of(&map, precision, window) {
+        let (of_map, of_weight) = conv.backward_tensors(shapes, map, weight, gradient);
         return (of_map, of_weight.cast(dtype));
     }
     #[cfg(feature = "cpu")]

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 
 use super::AdagradConfig;
-use super::rule::{Kept, Rule, Step};
+use super::rule::{ParameterState, Rule, Step};
 
 const SUM: &str = "sum";
 
@@ -20,7 +20,7 @@ impl Rule for Adagrad {
         step: Step,
         value: Tensor<1>,
         gradient: Tensor<1>,
-        kept: &mut Kept,
+        kept: &mut ParameterState,
     ) -> Tensor<1> {
         let AdagradConfig { lr_decay, eps, weight_decay, .. } = self.0;
         let gradient = step.regularised(gradient, &value, weight_decay);

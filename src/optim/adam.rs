@@ -3,9 +3,9 @@
 use burn::tensor::Tensor;
 
 use super::AdamConfig;
+use super::fused_step::FusedStep;
 use super::lerp::lerp;
-use super::rule::{Kept, Rule, Step};
-use super::together::Together;
+use super::rule::{ParameterState, Rule, Step};
 
 pub(super) const MEAN: &str = "exp_avg";
 pub(super) const SQUARE: &str = "exp_avg_sq";
@@ -24,16 +24,16 @@ impl Rule for Adam {
         step: Step,
         value: Tensor<1>,
         gradient: Tensor<1>,
-        kept: &mut Kept,
+        kept: &mut ParameterState,
     ) -> Tensor<1> {
         let AdamConfig { betas, eps, weight_decay, amsgrad, .. } = self.0;
         let gradient = step.regularised(gradient, &value, weight_decay);
         Moments { betas, eps, amsgrad }.step(step, value, gradient, kept)
     }
 
-    fn together(&self) -> Option<Together> {
+    fn fused_step(&self) -> Option<FusedStep> {
         let AdamConfig { betas, eps, weight_decay, amsgrad, .. } = self.0;
-        (!amsgrad).then_some(Together::Adam { betas, eps, weight_decay, decoupled: false })
+        (!amsgrad).then_some(FusedStep::Adam { betas, eps, weight_decay, decoupled: false })
     }
 }
 
@@ -55,7 +55,7 @@ impl Moments {
         step: Step,
         value: Tensor<1>,
         gradient: Tensor<1>,
-        kept: &mut Kept,
+        kept: &mut ParameterState,
     ) -> Tensor<1> {
         let [beta1, beta2] = self.betas;
         let mean = kept.take_or_zeros(MEAN, &gradient);

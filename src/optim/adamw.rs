@@ -4,8 +4,8 @@ use burn::tensor::Tensor;
 
 use super::AdamWConfig;
 use super::adam::Moments;
-use super::rule::{Kept, Rule, Step};
-use super::together::Together;
+use super::fused_step::FusedStep;
+use super::rule::{ParameterState, Rule, Step};
 
 /// `torch.optim.AdamW`: the value shrinks by `lr · weight_decay` before Adam's update.
 pub(super) struct AdamW(pub(super) AdamWConfig);
@@ -20,16 +20,16 @@ impl Rule for AdamW {
         step: Step,
         value: Tensor<1>,
         gradient: Tensor<1>,
-        kept: &mut Kept,
+        kept: &mut ParameterState,
     ) -> Tensor<1> {
         let AdamWConfig { betas, eps, weight_decay, amsgrad, .. } = self.0;
         let value = step.decayed(value, weight_decay);
         Moments { betas, eps, amsgrad }.step(step, value, gradient, kept)
     }
 
-    fn together(&self) -> Option<Together> {
+    fn fused_step(&self) -> Option<FusedStep> {
         let AdamWConfig { betas, eps, weight_decay, amsgrad, .. } = self.0;
-        (!amsgrad).then_some(Together::Adam { betas, eps, weight_decay, decoupled: true })
+        (!amsgrad).then_some(FusedStep::Adam { betas, eps, weight_decay, decoupled: true })
     }
 }
 

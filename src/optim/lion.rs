@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 
 use super::LionConfig;
-use super::rule::{Kept, Rule, Step};
+use super::rule::{ParameterState, Rule, Step};
 
 const MEAN: &str = "exp_avg";
 
@@ -20,7 +20,7 @@ impl Rule for Lion {
         step: Step,
         value: Tensor<1>,
         gradient: Tensor<1>,
-        kept: &mut Kept,
+        kept: &mut ParameterState,
     ) -> Tensor<1> {
         let LionConfig { betas: [beta1, beta2], weight_decay, .. } = self.0;
         let value = step.decayed(value, weight_decay);

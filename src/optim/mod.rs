@@ -11,7 +11,7 @@ mod error;
 
 mod optimizer;
 mod rule;
-mod together;
+mod fused_step;
 mod sgd;
 mod adam;
 mod adamw;

@@ -10,10 +10,10 @@ use super::adamw::AdamW;
 use super::lion::Lion;
 use super::restore::{complete, take};
 use super::rmsprop::Rmsprop;
-use super::rule::{Kept, Rule, Step};
+use super::rule::{ParameterState, Rule, Step};
 use super::sgd::Sgd;
 use super::{OptimError, OptimizerConfig};
-use crate::memory::offload::{Parcel, Store};
+use crate::memory::offload::{OffloadTicket, Store};
 
 const WHAT: &str = "optimizer state";
 const STEP: &str = "step";
@@ -104,14 +104,14 @@ pub struct OptimizerState {
 struct Parameter {
     length: usize,
     steps: u64,
-    kept: Kept,
+    kept: ParameterState,
     /// What is kept, while it is off the device.
-    away: Option<Parcel>,
+    away: Option<OffloadTicket>,
 }
 
 impl Parameter {
     fn new(length: usize) -> Self {
-        Self { length, steps: 0, kept: Kept::default(), away: None }
+        Self { length, steps: 0, kept: ParameterState::default(), away: None }
     }
 }
 
@@ -137,15 +137,15 @@ impl Optimizer {
     pub fn fetch(&mut self, name: &str) -> Result<(), OptimError> {
         let Some(Waiting { store, order }) = &self.waiting else { return Ok(()) };
         if let Some(parameter) = self.parameters.get_mut(name)
-            && let Some(parcel) = parameter.away.take()
+            && let Some(ticket) = parameter.away.take()
         {
-            store.land(parcel, parameter.kept.pieces())?;
+            store.restore(ticket, parameter.kept.offload_tensors())?;
         }
         let next = order.iter().position(|known| known == name).and_then(|at| order.get(at + 1));
         if let Some(next) = next.and_then(|next| self.parameters.get_mut(next))
-            && let Some(parcel) = &mut next.away
+            && let Some(ticket) = &mut next.away
         {
-            store.fetch(parcel)?;
+            store.fetch(ticket)?;
         }
         Ok(())
     }
@@ -161,7 +161,7 @@ impl Optimizer {
             order.push(name.to_owned());
         }
         if let Some(parameter) = self.parameters.get_mut(name) {
-            parameter.away = Some(store.send(parameter.kept.pieces())?);
+            parameter.away = Some(store.send(parameter.kept.offload_tensors())?);
         }
         Ok(())
     }
@@ -189,29 +189,29 @@ impl Optimizer {
     /// Takes a step with those of `updates` that kernels can step together, their gradients
     /// multiplied by `factor`, and returns their new values by name. The others (parameters on the CPU,
     /// numbers of other than 32 bits, optimizers without a kernel) are left to [`Optimizer::step`].
-    pub fn step_together(
+    pub fn step_fused(
         &mut self,
         lr: f64,
         factor: f64,
         updates: Vec<Update>,
     ) -> BTreeMap<String, Tensor<1>> {
         #[cfg(feature = "cuda")]
-        if let Some(rule) = self.rule.together() {
+        if let Some(rule) = self.rule.fused_step() {
             return self.step_on_gpu(&rule, lr, factor, updates);
         }
         let _ = (lr, factor, updates);
         BTreeMap::new()
     }
 
-    /// The kernel that [`Optimizer::step_together`] launches, where it has one.
+    /// The kernel that [`Optimizer::step_fused`] launches, where it has one.
     pub fn kernel(&self) -> Option<crate::ops::gpu::Kernel> {
-        self.rule.together().map(|rule| rule.kernel())
+        self.rule.fused_step().map(|rule| rule.kernel())
     }
 
     #[cfg(feature = "cuda")]
     fn step_on_gpu(
         &mut self,
-        rule: &super::together::Together,
+        rule: &super::fused_step::FusedStep,
         lr: f64,
         factor: f64,
         updates: Vec<Update>,
@@ -219,7 +219,7 @@ impl Optimizer {
         let mut gpu = None;
         let mut known: BTreeMap<String, Update> = BTreeMap::new();
         for update in updates {
-            let Some(found) = super::together::gpu_of(&update) else { continue };
+            let Some(found) = super::fused_step::gpu_of(&update) else { continue };
             gpu = gpu.or(Some(found));
             let new = || Parameter::new(update.value.dims()[0]);
             self.parameters.entry(update.name.clone()).or_insert_with(new);
@@ -227,7 +227,7 @@ impl Optimizer {
         }
         let Some(gpu) = gpu else { return BTreeMap::new() };
         // Corrections go by the number of steps, which is one for all but in odd cases.
-        let mut groups: BTreeMap<u64, Vec<(Update, &mut Kept)>> = BTreeMap::new();
+        let mut groups: BTreeMap<u64, Vec<(Update, &mut ParameterState)>> = BTreeMap::new();
         for (name, parameter) in &mut self.parameters {
             let Some(update) = known.remove(name) else { continue };
             parameter.steps += 1;
@@ -246,9 +246,9 @@ impl Optimizer {
         let mut transaction = Transaction::default();
         for (name, parameter) in &self.parameters {
             scalars.insert(format!("{name}/{STEP}"), parameter.steps);
-            if let (Some(parcel), Some(Waiting { store, .. })) = (&parameter.away, &self.waiting) {
+            if let (Some(ticket), Some(Waiting { store, .. })) = (&parameter.away, &self.waiting) {
                 let named = parameter.kept.leaves().map(|leaf| format!("{name}/{leaf}"));
-                tensors.extend(named.zip(store.read(parcel)?));
+                tensors.extend(named.zip(store.read(ticket)?));
                 continue;
             }
             for (leaf, tensor) in parameter.kept.iter() {
@@ -284,7 +284,7 @@ impl Optimizer {
                 }
             }
             if let Some(Waiting { store, .. }) = &self.waiting {
-                parameter.away = Some(store.send(parameter.kept.pieces())?);
+                parameter.away = Some(store.send(parameter.kept.offload_tensors())?);
             }
             loaded.insert(name.clone(), parameter);
         }

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 
 use super::RmspropConfig;
 use super::lerp::lerp;
-use super::rule::{Kept, Rule, Step};
+use super::rule::{ParameterState, Rule, Step};
 
 const SQUARE: &str = "square_avg";
 const MEAN: &str = "grad_avg";
@@ -31,7 +31,7 @@ impl Rule for Rmsprop {
         step: Step,
         value: Tensor<1>,
         gradient: Tensor<1>,
-        kept: &mut Kept,
+        kept: &mut ParameterState,
     ) -> Tensor<1> {
         let RmspropConfig { alpha, eps, momentum, centered, weight_decay, .. } = self.0;
         let gradient = step.regularised(gradient, &value, weight_decay);

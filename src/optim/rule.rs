@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 
-use super::together::Together;
-use crate::memory::offload::Piece;
+use super::fused_step::FusedStep;
+use crate::memory::offload::OffloadTensor;
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::{Buffer, Gpu};
 
@@ -16,11 +16,16 @@ pub(super) trait Rule: Send {
 
     /// The parameter's new value. `kept` is empty on the first step and holds [`Rule::leaves`]
     /// after every step.
-    fn step(&self, step: Step, value: Tensor<1>, gradient: Tensor<1>, kept: &mut Kept)
-    -> Tensor<1>;
+    fn step(
+        &self,
+        step: Step,
+        value: Tensor<1>,
+        gradient: Tensor<1>,
+        kept: &mut ParameterState,
+    ) -> Tensor<1>;
 
     /// The same arithmetic as a kernel that steps many parameters at once, where there is one.
-    fn together(&self) -> Option<Together> {
+    fn fused_step(&self) -> Option<FusedStep> {
         None
     }
 }
@@ -61,14 +66,14 @@ impl Step {
 /// The tensors kept of one parameter. Rules take them out and put new ones in, so that Burn may
 /// write in place.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct ParameterState {
     tensors: BTreeMap<&'static str, Tensor<1>>,
     /// What kernels write over; nothing else points to it.
     #[cfg(feature = "cuda")]
     buffers: BTreeMap<&'static str, (Gpu, Buffer)>,
 }
 
-impl Kept {
+impl ParameterState {
     pub(super) fn take(&mut self, leaf: &'static str) -> Option<Tensor<1>> {
         #[cfg(feature = "cuda")]
         if let Some((gpu, buffer)) = self.buffers.remove(leaf) {
@@ -95,14 +100,16 @@ impl Kept {
         }
     }
 
-    /// Everything kept, to be moved off the device; in the order of [`Kept::iter`].
-    pub(super) fn pieces(&mut self) -> Vec<Piece<'_>> {
-        let pieces = self.tensors.values_mut().map(Piece::Flat);
+    /// Everything kept, to be moved off the device; in the order of [`ParameterState::iter`].
+    pub(super) fn offload_tensors(&mut self) -> Vec<OffloadTensor<'_>> {
+        let tensors = self.tensors.values_mut().map(OffloadTensor::Flat);
         #[cfg(feature = "cuda")]
-        let pieces = pieces.chain(
-            self.buffers.values_mut().map(|(gpu, buffer)| Piece::Buffer(gpu.clone(), buffer)),
+        let tensors = tensors.chain(
+            self.buffers
+                .values_mut()
+                .map(|(gpu, buffer)| OffloadTensor::Buffer(gpu.clone(), buffer)),
         );
-        pieces.collect()
+        tensors.collect()
     }
 
     /// The leaves in this order.

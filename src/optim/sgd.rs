@@ -3,8 +3,8 @@
 use burn::tensor::Tensor;
 
 use super::SgdConfig;
-use super::rule::{Kept, Rule, Step};
-use super::together::Together;
+use super::fused_step::FusedStep;
+use super::rule::{ParameterState, Rule, Step};
 
 const BUFFER: &str = "momentum_buffer";
 
@@ -21,7 +21,7 @@ impl Rule for Sgd {
         step: Step,
         value: Tensor<1>,
         gradient: Tensor<1>,
-        kept: &mut Kept,
+        kept: &mut ParameterState,
     ) -> Tensor<1> {
         let SgdConfig { momentum, dampening, nesterov, weight_decay, .. } = self.0;
         let gradient = step.regularised(gradient, &value, weight_decay);
@@ -39,8 +39,8 @@ impl Rule for Sgd {
         value - direction.mul_scalar(step.lr)
     }
 
-    fn together(&self) -> Option<Together> {
-        Some(Together::Sgd(self.0.clone()))
+    fn fused_step(&self) -> Option<FusedStep> {
+        Some(FusedStep::Sgd(self.0.clone()))
     }
 }
 

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use super::{Costs, Machine, MemorySettings, Plan};
 use crate::fault::Fault;
 use crate::memory::{
-    CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, OffloadConfig, Precision, Schedule,
-    Simulation, Speed, Strategy, TradeOff, Tree, simulate,
+    CheckpointPlan, CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, OffloadConfig,
+    Precision, Schedule, Simulation, Speed, Strategy, TradeOff, simulate,
 };
 
 /// The estimated memory and time of a step.
@@ -64,15 +64,15 @@ impl Known {
         })
     }
 
-    fn run(&self, tree: &Tree) -> Simulation {
+    fn run(&self, tree: &CheckpointPlan) -> Simulation {
         let Costs { stages, surroundings, .. } = &self.costs;
-        let schedule = Schedule::of_tree(tree, stages.len(), self.micros);
+        let schedule = Schedule::of_plan(tree, stages.len(), self.micros);
         simulate(&schedule, stages, surroundings, &self.speed)
     }
 
     /// The fastest tree that keeps within `budget`; else the one that needs least.
-    fn within(&self, budget: u64) -> Tree {
-        let keep_all = Tree::keep_all(self.costs.stages.len());
+    fn within(&self, budget: u64) -> CheckpointPlan {
+        let keep_all = CheckpointPlan::keep_all(self.costs.stages.len());
         // Nothing is faster, and the trade-off takes long to make.
         if self.run(&keep_all).peak <= budget {
             return keep_all;
@@ -84,10 +84,10 @@ impl Known {
 
     /// The same among some trees that trade time for memory, with everything that can wait off the
     /// device waiting there.
-    fn within_away(&self, budget: u64) -> Tree {
+    fn within_away(&self, budget: u64) -> CheckpointPlan {
         let moves = &self.costs.moves_saved;
         let stages = self.costs.stages.len();
-        let all = Tree::keep_all(stages).offloaded(moves);
+        let all = CheckpointPlan::keep_all(stages).offloaded(moves);
         let taken = self.run(&all);
         if taken.peak <= budget && taken.waiting == 0.0 {
             return all;
@@ -104,7 +104,7 @@ impl Known {
             let taken = self.run(&tree);
             (taken.peak, taken.seconds + taken.waiting, tree)
         });
-        let taken: Vec<(u64, f64, Tree)> = taken.collect();
+        let taken: Vec<(u64, f64, CheckpointPlan)> = taken.collect();
         let fits = taken.iter().filter(|(peak, ..)| *peak <= budget);
         let fastest = fits.min_by(|a, b| a.1.total_cmp(&b.1));
         let least = || taken.iter().min_by_key(|(peak, ..)| *peak);
@@ -192,7 +192,7 @@ impl<'a> Estimator<'a> {
         })
     }
 
-    fn tree(&mut self, settings: &MemorySettings) -> Result<Tree, Fault> {
+    fn tree(&mut self, settings: &MemorySettings) -> Result<CheckpointPlan, Fault> {
         let (budget, known) = (self.budget, self.known(settings));
         let names: Vec<&str> = known.costs.names.iter().map(String::as_str).collect();
         // The memory of the CPU is the host's.

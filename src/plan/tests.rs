@@ -92,8 +92,8 @@ fn a_budget_is_never_slower_than_equal_segments_with_the_same_peak() {
         let costs = plan.costs(&on, plan.train.batch_size, plan.memory.offload_optimizer);
         let speed = Speed::of(&on);
         let candidates = TradeOff::new(&costs.stages, &costs.surroundings, &speed, 1);
-        let run = |tree: &crate::memory::Tree| {
-            let schedule = crate::memory::Schedule::of_tree(tree, costs.stages.len(), 1);
+        let run = |tree: &crate::memory::CheckpointPlan| {
+            let schedule = crate::memory::Schedule::of_plan(tree, costs.stages.len(), 1);
             crate::memory::simulate(&schedule, &costs.stages, &costs.surroundings, &speed)
         };
         let stages = costs.stages.len();

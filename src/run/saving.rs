@@ -74,7 +74,7 @@ pub(super) fn files(
     let (inference, updater) = (&trainer.replica.inference, &trainer.updater);
     let numbers = inference.precision().parameters();
     let parameters = inference.chain.parameters();
-    let packs = inference.chain.packs();
+    let buckets = inference.chain.buckets();
     let read = parameters
         .iter()
         .fold(Transaction::default(), |all, parameter| all.register(parameter.value.clone()));
@@ -93,7 +93,7 @@ pub(super) fn files(
     let mut files = vec![(WEIGHTS.to_owned(), write(&model)?)];
     if let Some(ema) = &updater.ema {
         let mut averages: BTreeMap<String, TensorData> =
-            split_tensors(&packs, ema.state()?).into_iter().collect();
+            split_tensors(&buckets, ema.state()?).into_iter().collect();
         let averaged = model.into_iter().map(|tensor| match averages.remove(&tensor.name) {
             Some(data) => named(&tensor.name, tensor.shape, data),
             None => tensor,
@@ -101,10 +101,10 @@ pub(super) fn files(
         files.push((AVERAGE.to_owned(), write(&averaged.collect::<Vec<_>>())?));
     }
     let OptimizerState { tensors, scalars } = updater.optimizer.state()?;
-    let tensors = split_tensors(&packs, tensors).into_iter();
+    let tensors = split_tensors(&buckets, tensors).into_iter();
     let tensors = tensors.map(|(name, data)| named(&name, data.shape().to_vec(), data));
     files.push((OPTIMIZER.to_owned(), weights::write_in(numbers, &tensors.collect::<Vec<_>>())?));
-    train_state.optimizer = split_scalars(&packs, scalars);
+    train_state.optimizer = split_scalars(&buckets, scalars);
     train_state.loss_scale = updater.loss_scale;
     let json = serde_json::to_vec_pretty(train_state).expect("it has only finite numbers");
     files.push((TRAIN_STATE.to_owned(), json));
@@ -137,15 +137,15 @@ pub fn restore(
     restore_model(state, &train_state, WEIGHTS, inference)?;
     let (device, numbers) = (inference.device().clone(), inference.precision().parameters());
     let data = |tensor| data(tensor, numbers);
-    let packs = inference.chain.packs();
+    let buckets = inference.chain.buckets();
     if let Some(ema) = &mut updater.ema {
         let averages = tensors(state, AVERAGE)?.into_values().map(data).collect();
-        let averages = join_tensors(&packs, averages).into_iter();
+        let averages = join_tensors(&buckets, averages).into_iter();
         let averages = averages.filter(|(name, _)| ema.get(name).is_some());
         ema.load(averages.collect(), &device)?;
     }
-    let kept = join_tensors(&packs, tensors(state, OPTIMIZER)?.into_values().map(data).collect());
-    let scalars = join_scalars(&packs, train_state.optimizer.clone());
+    let kept = join_tensors(&buckets, tensors(state, OPTIMIZER)?.into_values().map(data).collect());
+    let scalars = join_scalars(&buckets, train_state.optimizer.clone());
     updater.optimizer.load(OptimizerState { tensors: kept, scalars }, &device)?;
     schedule.load(train_state.schedule.clone())?;
     updater.loss_scale = updater.loss_scale.map(|first| train_state.loss_scale.unwrap_or(first));

@@ -39,7 +39,7 @@ pub struct Share<'a> {
 /// What a share of a step gives before any weight is changed.
 #[derive(Debug)]
 pub struct StepGradients {
-    /// The gradient of the scaled loss, by pack of parameters.
+    /// The gradient of the scaled loss, by bucket of parameters.
     pub gradients: Gradients,
     /// What running statistics move towards.
     pub statistics: Statistics,

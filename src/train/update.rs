@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use burn::tensor::Tensor;
 
 use super::{HeadLoss, Inference, StepGradients, TrainError};
-use crate::memory::{Chain, Gradients, Pack, Statistics, check_allocated, fault, measure};
+use crate::memory::{Bucket, Chain, Gradients, Statistics, check_allocated, fault, measure};
 use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, norm};
 
 /// Turns the gradients of a global batch into new weights.
@@ -150,20 +150,21 @@ impl Updater {
         learning_rate: f64,
     ) -> Result<(), OptimError> {
         let Self { optimizer, ema, decay_norms_and_biases, .. } = self;
-        let packs = chain.packs();
-        let decay = |pack: &Pack| *decay_norms_and_biases || decays(pack.rank());
+        let buckets = chain.buckets();
+        let decay = |bucket: &Bucket| *decay_norms_and_biases || decays(bucket.rank());
         let decaying: BTreeMap<String, bool> =
-            packs.iter().map(|pack| (pack.key().to_owned(), decay(pack))).collect();
+            buckets.iter().map(|bucket| (bucket.key().to_owned(), decay(bucket))).collect();
         let update = |name: &str, value: Tensor<1>| {
             let gradient = gradients.get(name)?.clone();
             Some(Update { name: name.to_owned(), decay: decaying[name], value, gradient })
         };
         // One after the other where the states come and go.
-        let together = packs.into_iter().filter(|_| !optimizer.waits_away());
-        let updates = together.filter_map(|pack| update(pack.key(), pack.value.clone())).collect();
-        let mut stepped = optimizer.step_together(learning_rate, factor, updates);
+        let together = buckets.into_iter().filter(|_| !optimizer.waits_away());
+        let updates =
+            together.filter_map(|bucket| update(bucket.key(), bucket.value.clone())).collect();
+        let mut stepped = optimizer.step_fused(learning_rate, factor, updates);
         let mut failed = Ok(());
-        chain.map_packs(|name, value| {
+        chain.map_buckets(|name, value| {
             let Some(gradient) = gradients.get(name) else { return value };
             if failed.is_ok() {
                 failed = optimizer.fetch(name);
@@ -173,7 +174,7 @@ impl Updater {
             }
             if optimizer.waits_away() {
                 let alone = update(name, value.clone()).into_iter().collect();
-                stepped = optimizer.step_together(learning_rate, factor, alone);
+                stepped = optimizer.step_fused(learning_rate, factor, alone);
             }
             let value = match stepped.remove(name) {
                 Some(stepped) => stepped,
@@ -195,7 +196,7 @@ impl Updater {
     /// changed.
     pub fn swap_average(&mut self, chain: &mut Chain) {
         let Some(ema) = &mut self.ema else { return };
-        chain.map_packs(|name, value| ema.exchange(name, value));
+        chain.map_buckets(|name, value| ema.exchange(name, value));
     }
 }
 
@@ -230,18 +231,18 @@ fn overflow(
     Ok((!finite).then(|| Overflow("the mean or variance of a map".to_owned())))
 }
 
-/// The parameters whose gradients are not finite in the packs `keys`.
+/// The parameters whose gradients are not finite in the buckets `keys`.
 fn names_of(
     keys: &[String],
     chain: &Chain,
     gradients: &Gradients,
 ) -> Result<Vec<String>, TrainError> {
     let mut names = Vec::new();
-    for pack in chain.packs().iter().filter(|pack| keys.iter().any(|k| k == pack.key())) {
-        let Some(gradient) = gradients.get(pack.key()) else { continue };
+    for bucket in chain.buckets().iter().filter(|bucket| keys.iter().any(|k| k == bucket.key())) {
+        let Some(gradient) = gradients.get(bucket.key()) else { continue };
         let values: Vec<f32> = gradient.clone().try_into_data()?.iter().collect();
         let finite = |place: std::ops::Range<usize>| values[place].iter().all(|v| v.is_finite());
-        let broken = pack.places().filter(|(_, place)| !finite(place.clone()));
+        let broken = bucket.places().filter(|(_, place)| !finite(place.clone()));
         names.extend(broken.map(|(member, _)| member.name.clone()));
     }
     // A sum of squares may overflow where no number does.

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use burn::tensor::DType;
 use trainer::choice::NoSettings;
 use trainer::memory::executor::StepResult;
-use trainer::memory::offload::{Piece, Store};
+use trainer::memory::offload::{OffloadTensor, Store};
 use trainer::memory::{
-    DenseLayers, DiskOffloadConfig, Keep, OffloadConfig, Pass, Precision, Purpose, Statistics, Tree,
+    CheckpointPlan, DenseLayers, DiskOffloadConfig, Keep, OffloadConfig, Pass, Precision, Purpose,
+    Statistics,
 };
 use trainer::model::{ResnetBlock, ResnetConfig, ResnetForm};
 use trainer::ops::gpu::{Identity, Transfers};
@@ -25,11 +26,11 @@ fn host() -> Store {
 }
 
 /// A training pass of a chain up to its features, with Σ features for a loss.
-fn pass(chain: &Chain, tree: &Tree, images: &[Tensor<4>], store: &Store) -> StepResult {
+fn pass(chain: &Chain, tree: &CheckpointPlan, images: &[Tensor<4>], store: &Store) -> StepResult {
     let result = executor::train_with(
         store,
         chain,
-        &Schedule::of_tree(tree, chain.stages().len(), images.len()),
+        &Schedule::of_plan(tree, chain.stages().len(), images.len()),
         executor::StepKey { seed: 1, step: 0, first_images: &[0, 16] },
         |part| Activation::Map(images[part].clone()),
         |_, outputs| {
@@ -53,13 +54,13 @@ fn agree(
     name: &str,
     stages: &[Box<dyn StageSpec>],
     shape: [usize; 4],
-    trees: impl Fn(usize) -> Vec<Tree>,
+    trees: impl Fn(usize) -> Vec<CheckpointPlan>,
 ) {
     let device = resolve_device("cuda").expect("a GPU");
     let chain = chain(stages, &device);
     let count = chain.stages().len();
     let images: Vec<Tensor<4>> = (0..2).map(|part| noise(shape, 3 + part, &device)).collect();
-    let plain = bits(pass(&chain, &Tree::keep_all(count), &images, &Store::nowhere()));
+    let plain = bits(pass(&chain, &CheckpointPlan::keep_all(count), &images, &Store::nowhere()));
     assert!(plain.iter().all(|(_, bits)| bits.iter().any(|bits| *bits != 0)), "{name}");
     let folder = tempfile::tempdir().expect("a folder");
     let disk = DiskOffloadConfig { path: folder.path().to_owned() };
@@ -80,9 +81,13 @@ fn agree(
 }
 
 /// Everything kept, recomputed in three segments, and stage by stage.
-fn policies(count: usize) -> Vec<Tree> {
+fn policies(count: usize) -> Vec<CheckpointPlan> {
     let thirds = [count / 3, count / 3, count - 2 * (count / 3)];
-    vec![Tree::keep_all(count), Tree::segments(&thirds), Tree::segments(&vec![1; count])]
+    vec![
+        CheckpointPlan::keep_all(count),
+        CheckpointPlan::segments(&thirds),
+        CheckpointPlan::segments(&vec![1; count]),
+    ]
 }
 
 #[test]
@@ -99,7 +104,7 @@ fn offload_of_a_fused_densenet_changes_no_bit_of_its_gradients() {
 
 #[test]
 fn offload_of_lists_of_layers_changes_no_bit_of_their_gradients() {
-    lists_agree(|count| vec![Tree::keep_all(count)]);
+    lists_agree(|count| vec![CheckpointPlan::keep_all(count)]);
 }
 
 #[test]
@@ -107,7 +112,7 @@ fn lists_of_layers_that_are_computed_again_give_the_same_bits() {
     lists_agree(policies);
 }
 
-fn lists_agree(trees: impl Fn(usize) -> Vec<Tree> + Copy) {
+fn lists_agree(trees: impl Fn(usize) -> Vec<CheckpointPlan> + Copy) {
     for (image, layers) in super::general::layer_lists() {
         let shape = [3, image[0], image[1], image[2]];
         let stages = network(layers, shape).stages(Precision::Fp32, DenseLayers::Keep, &[]);
@@ -139,8 +144,10 @@ fn kept(chain: &Chain, images: &Tensor<4>) -> Vec<Buffer> {
         let (output, saved) = stage.forward(flowing, Keep::All, &pass, &mut Statistics::new());
         flowing = output;
         let mut saved = saved.expect("keeps");
-        for piece in stage.pieces(&mut saved) {
-            let Piece::Buffer(_, buffer) = piece else { panic!("a fused stage keeps buffers") };
+        for tensor in stage.offload_tensors(&mut saved) {
+            let OffloadTensor::Buffer(_, buffer) = tensor else {
+                panic!("a fused stage keeps buffers")
+            };
             let identity = buffer.identity();
             if found.iter().all(|(known, _)| *known != identity) {
                 found.push((identity, buffer.clone()));
@@ -177,7 +184,7 @@ fn measure(device: &Device, batch: usize, side: usize, dense_layers: DenseLayers
     let count = chain.stages().len();
     let images = [noise(shape, 3, device)];
     let (store, nowhere) = (host(), Store::nowhere());
-    let all = Tree::keep_all(count);
+    let all = CheckpointPlan::keep_all(count);
     let away = all.clone().offloaded(&chain.moves_saved());
 
     let (moved, copies) = {
@@ -201,10 +208,10 @@ fn measure(device: &Device, batch: usize, side: usize, dense_layers: DenseLayers
         (moved, copies)
     };
     device.memory_cleanup();
-    let run = |tree: &Tree, store: &Store| drop(pass(&chain, tree, &images, store));
+    let run = |tree: &CheckpointPlan, store: &Store| drop(pass(&chain, tree, &images, store));
     let plain = time(&gpu, || run(&all, &nowhere));
     let ours = time(&gpu, || run(&away, &store));
-    let peak = |tree: &Tree, store: &Store| {
+    let peak = |tree: &CheckpointPlan, store: &Store| {
         gpu.wait().expect("runs");
         gpu.most_bytes_in(|| {
             run(tree, store);
@@ -250,11 +257,12 @@ fn offload_brings_back_many_odd_sizes_bit_for_bit_while_kernels_run() {
             .map(|index| noise([1, index, 33 + 7 * index, 50 + round], index as u64, &device))
             .collect();
         let before: Vec<Vec<f32>> = maps.iter().map(|map| values(map.clone())).collect();
-        let mut parcel = store.send(maps.iter_mut().map(Piece::Map).collect()).expect("leaves");
+        let mut ticket =
+            store.send(maps.iter_mut().map(OffloadTensor::Map).collect()).expect("leaves");
         let more = busy.clone().mul_scalar(1.5).add_scalar(round as f32);
-        store.fetch(&mut parcel).expect("begins");
+        store.fetch(&mut ticket).expect("begins");
         let more = more.mul_scalar(0.5);
-        store.land(parcel, maps.iter_mut().map(Piece::Map).collect()).expect("lands");
+        store.restore(ticket, maps.iter_mut().map(OffloadTensor::Map).collect()).expect("lands");
         let after: Vec<Vec<f32>> = maps.into_iter().map(values).collect();
         assert!(before == after, "round {round}");
         assert_eq!(more.cast(DType::F32).dims(), [2048, 2048]);

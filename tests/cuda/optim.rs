@@ -85,7 +85,7 @@ fn walk(
             value: value.clone(),
             gradient: gradients.get(&name(place)).expect("is there").clone(),
         });
-        let mut stepped = optimizer.step_together(lr, factor, updates.collect());
+        let mut stepped = optimizer.step_fused(lr, factor, updates.collect());
         together += stepped.len();
         for (place, value) in values.iter_mut().enumerate() {
             let name = name(place);

@@ -15,7 +15,7 @@ thread_local! {
 
 /// Bytes in counted blocks.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct AllocationCounts {
     live: AtomicU64,
     peak: AtomicU64,
     /// Whether an allocator has written anything here.
@@ -24,9 +24,9 @@ pub(super) struct Ledger {
 
 /// The ledger of the process, which has one allocator. Replicas on the CPU share it as they share its
 /// memory.
-pub(super) static PROCESS: Ledger = Ledger::new();
+pub(super) static PROCESS: AllocationCounts = AllocationCounts::new();
 
-impl Ledger {
+impl AllocationCounts {
     const fn new() -> Self {
         let (live, peak) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { live, peak, used: AtomicBool::new(false) }
@@ -81,7 +81,7 @@ impl Ledger {
 #[derive(Debug)]
 pub struct Counting<A> {
     blocks: A,
-    ledger: &'static Ledger,
+    ledger: &'static AllocationCounts,
 }
 
 impl<A> Counting<A> {
@@ -234,7 +234,7 @@ pub fn hand_over<T>(values: &mut Vec<T>) {
 ///
 /// `block` was allocated with `bytes` bytes by a `Counting` of `ledger`.
 #[expect(unsafe_code, reason = "the byte behind the block is ours")]
-unsafe fn hand_over_to(ledger: &Ledger, block: *mut u8, bytes: usize) {
+unsafe fn hand_over_to(ledger: &AllocationCounts, block: *mut u8, bytes: usize) {
     if !is_large(bytes) {
         return;
     }

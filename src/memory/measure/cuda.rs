@@ -11,7 +11,7 @@ use crate::ops::gpu::Gpu;
 
 /// A GPU and the most bytes that were seen in use on it.
 #[derive(Clone)]
-pub(super) struct Card {
+pub(super) struct CudaMemory {
     device: Device,
     gpu: Gpu,
     nvml: Option<Arc<Nvml>>,
@@ -25,13 +25,13 @@ struct Most {
     watched: AtomicBool,
 }
 
-impl std::fmt::Debug for Card {
+impl std::fmt::Debug for CudaMemory {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Card({:?})", self.gpu)
+        write!(formatter, "CudaMemory({:?})", self.gpu)
     }
 }
 
-impl Card {
+impl CudaMemory {
     /// The GPU that `device` is; `None` for another device.
     pub fn open(device: &Device) -> Option<Self> {
         let gpu = Gpu::of(device)?;

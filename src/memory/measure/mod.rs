@@ -25,7 +25,7 @@ pub use counting::{Counting, apart, apart_while, hand_over};
 pub(crate) use timeline::backward_note;
 pub use timeline::{Mark, Timeline, again, begin, broken_off, end, ended, mark, record, within};
 
-use counting::{Ledger, PROCESS};
+use counting::{AllocationCounts, PROCESS};
 
 /// Bytes in use, where they are known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -65,9 +65,9 @@ pub struct Meter(Source);
 #[derive(Debug, Clone)]
 enum Source {
     /// The allocator of the process, and the live bytes when the meter was opened.
-    Host(&'static Ledger, u64),
+    Host(&'static AllocationCounts, u64),
     #[cfg(feature = "cuda")]
-    Card(Box<cuda::Card>),
+    CudaMemory(Box<cuda::CudaMemory>),
     /// Nothing is known.
     Unknown,
 }
@@ -79,8 +79,8 @@ impl Meter {
     /// Everything is unknown on the CPU where the program's allocator is not [`Counting`].
     pub fn open(device: &Device) -> Self {
         #[cfg(feature = "cuda")]
-        if let Some(card) = cuda::Card::open(device) {
-            return Self(Source::Card(Box::new(card)));
+        if let Some(card) = cuda::CudaMemory::open(device) {
+            return Self(Source::CudaMemory(Box::new(card)));
         }
         let _ = device;
         if !PROCESS.is_counting() {
@@ -101,7 +101,7 @@ impl Meter {
                 ..MemoryUse::default()
             },
             #[cfg(feature = "cuda")]
-            Source::Card(card) => card.read(),
+            Source::CudaMemory(card) => card.read(),
             Source::Unknown => MemoryUse::default(),
         }
     }
@@ -111,7 +111,7 @@ impl Meter {
         match &self.0 {
             Source::Host(ledger, before) => Some(ledger.live().saturating_sub(*before)),
             #[cfg(feature = "cuda")]
-            Source::Card(card) => card.live(),
+            Source::CudaMemory(card) => card.live(),
             Source::Unknown => None,
         }
     }
@@ -121,7 +121,7 @@ impl Meter {
         match &self.0 {
             Source::Host(ledger, _) => ledger.reset_peak(),
             #[cfg(feature = "cuda")]
-            Source::Card(card) => card.reset_peak(),
+            Source::CudaMemory(card) => card.reset_peak(),
             Source::Unknown => {}
         }
     }
@@ -132,7 +132,7 @@ impl Meter {
     pub fn watch<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.0 {
             #[cfg(feature = "cuda")]
-            Source::Card(card) => card.watch(work),
+            Source::CudaMemory(card) => card.watch(work),
             Source::Host(..) | Source::Unknown => work(),
         }
     }

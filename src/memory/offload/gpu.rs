@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use super::item::{Away, Item};
-use super::piece::{Form, Values};
+use super::tensor::{Form, Values};
 use super::{OffloadError, Shelf};
 use crate::ops::gpu::{Buffer, Gpu, Identity, Storage, Transfers};
 

@@ -1,4 +1,4 @@
-//! One piece off the device.
+//! One tensor off the device.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -6,9 +6,9 @@ use burn::tensor::{Bytes, TensorData};
 
 use super::OffloadError;
 use super::disk::Slot;
-use super::piece::{Form, Values};
+use super::tensor::{Form, Values};
 
-/// A piece off the device, of one stage or of several that keep the same.
+/// A tensor off the device, of one stage or of several that keep the same.
 #[derive(Debug)]
 pub(super) struct Item {
     form: Form,
@@ -23,7 +23,7 @@ struct State {
     /// Whether it has been asked for.
     wanted: bool,
     /// Parcels that it is in and that have not landed.
-    parcels: usize,
+    tickets: usize,
 }
 
 /// Where it is.
@@ -44,7 +44,7 @@ pub(super) enum Away {
 impl Item {
     /// On its way off the device.
     pub fn leaving(form: Form) -> Self {
-        let state = State { away: Away::Leaving, back: None, wanted: false, parcels: 1 };
+        let state = State { away: Away::Leaving, back: None, wanted: false, tickets: 1 };
         Self { form, state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -62,10 +62,10 @@ impl Item {
         }
     }
 
-    /// Notes that it is in one more parcel.
+    /// Notes that it is in one more ticket.
     #[cfg(feature = "cuda")]
     pub fn is_shared(&self) {
-        self.state().parcels += 1;
+        self.state().tickets += 1;
     }
 
     /// Notes that it is wanted; whether nobody has before, so that it has to be brought.
@@ -121,12 +121,12 @@ impl Item {
         &self.form
     }
 
-    /// Waits until it is back and gives it to one of the parcels that it is in.
+    /// Waits until it is back and gives it to one of the tickets that it is in.
     pub fn take(&self) -> Result<Values, OffloadError> {
         let mut state =
             self.wait(|state| state.back.is_some() || matches!(state.away, Away::Failed(_)));
-        state.parcels -= 1;
-        let values = match state.parcels {
+        state.tickets -= 1;
+        let values = match state.tickets {
             0 => state.back.take(),
             _ => state.back.clone(),
         };

@@ -1,9 +1,9 @@
 //! Moves what is put aside for the backward pass off the device, and back ahead of its use.
 //!
-//! A [`Store`] takes [`Piece`]s and gives a [`Parcel`]; the parcel is fetched a while before it lands
-//! in the same pieces. Copies run beside the computation: on a GPU on a stream of their own (see
+//! A [`Store`] takes [`OffloadTensor`]s and gives a [`OffloadTicket`]; the ticket is fetched a while before it lands
+//! in the same tensors. Copies run beside the computation: on a GPU on a stream of their own (see
 //! [`crate::ops::gpu::Transfers`]), and the thread of the store waits for them, writes and reads the
-//! file. One parcel at a time is on its way out: sending the next waits for the memory of the one
+//! file. One ticket at a time is on its way out: sending the next waits for the memory of the one
 //! before it, without which all of them would be on the device still when the last one is sent.
 //!
 //! A buffer that two stages keep leaves once and comes back once.
@@ -11,7 +11,7 @@
 mod disk;
 mod error;
 mod item;
-mod piece;
+mod tensor;
 mod worker;
 
 #[cfg(feature = "cuda")]
@@ -26,12 +26,12 @@ use std::sync::{Arc, Weak};
 use burn::tensor::{Bytes, TensorData};
 
 pub use error::OffloadError;
-pub use piece::Piece;
+pub use tensor::OffloadTensor;
 
 use super::OffloadConfig;
 use disk::Disk;
 use item::{Away, Item};
-use piece::{Form, Values};
+use tensor::{Form, Values};
 use worker::Worker;
 
 /// Where what is put aside waits for the backward pass.
@@ -41,7 +41,7 @@ pub struct Store(Option<Shelf>);
 /// Pieces off the device; what they take there is free again when this is dropped.
 #[derive(Debug)]
 #[must_use = "what was moved away is lost without it"]
-pub struct Parcel {
+pub struct OffloadTicket {
     items: Vec<Arc<Item>>,
     fetched: bool,
 }
@@ -83,54 +83,60 @@ impl Store {
         })))
     }
 
-    /// Begins to move `pieces` away, and waits until those sent before have left the device.
+    /// Begins to move `tensors` away, and waits until those sent before have left the device.
     ///
     /// # Errors
     ///
     /// When those before could not be moved.
-    pub fn send(&self, pieces: Vec<Piece<'_>>) -> Result<Parcel, OffloadError> {
-        let Some(shelf) = &self.0 else { return Ok(Parcel { items: Vec::new(), fetched: false }) };
+    pub fn send(&self, tensors: Vec<OffloadTensor<'_>>) -> Result<OffloadTicket, OffloadError> {
+        let Some(shelf) = &self.0 else {
+            return Ok(OffloadTicket { items: Vec::new(), fetched: false });
+        };
         for item in shelf.leaving.take().iter().filter_map(Weak::upgrade) {
             item.wait_until_left()?;
         }
-        let taken = pieces.into_iter().map(Piece::take).collect();
+        let taken = tensors.into_iter().map(OffloadTensor::take).collect();
         let items = shelf.send(taken);
         shelf.leaving.replace(items.iter().map(Arc::downgrade).collect());
-        Ok(Parcel { items, fetched: false })
+        Ok(OffloadTicket { items, fetched: false })
     }
 
-    /// Begins to bring `parcel` back.
+    /// Begins to bring `ticket` back.
     ///
     /// # Errors
     ///
     /// When the device has no room, by unwinding as [`OutOfMemory`](super::OutOfMemory); other
     /// failures of the device.
-    pub fn fetch(&self, parcel: &mut Parcel) -> Result<(), OffloadError> {
+    pub fn fetch(&self, ticket: &mut OffloadTicket) -> Result<(), OffloadError> {
         let Some(shelf) = &self.0 else { return Ok(()) };
-        match std::mem::replace(&mut parcel.fetched, true) {
+        match std::mem::replace(&mut ticket.fetched, true) {
             true => Ok(()),
-            false => shelf.fetch(&parcel.items),
+            false => shelf.fetch(&ticket.items),
         }
     }
 
-    /// What is in `parcel`, each piece flat, which stays away.
+    /// What is in `ticket`, each tensor flat, which stays away.
     ///
     /// # Errors
     ///
     /// When it could not be moved away or cannot be read.
-    pub fn read(&self, parcel: &Parcel) -> Result<Vec<TensorData>, OffloadError> {
-        parcel.items.iter().map(|item| item.read()).collect()
+    pub fn read(&self, ticket: &OffloadTicket) -> Result<Vec<TensorData>, OffloadError> {
+        ticket.items.iter().map(|item| item.read()).collect()
     }
 
-    /// Waits for `parcel` and puts what is in it back into `pieces`: those it was sent from.
+    /// Waits for `ticket` and puts what is in it back into `tensors`: those it was sent from.
     ///
     /// # Errors
     ///
     /// When it could not be moved away or brought back.
-    pub fn land(&self, mut parcel: Parcel, pieces: Vec<Piece<'_>>) -> Result<(), OffloadError> {
-        self.fetch(&mut parcel)?;
-        for (item, piece) in parcel.items.into_iter().zip(pieces) {
-            piece.put(item.take()?);
+    pub fn restore(
+        &self,
+        mut ticket: OffloadTicket,
+        tensors: Vec<OffloadTensor<'_>>,
+    ) -> Result<(), OffloadError> {
+        self.fetch(&mut ticket)?;
+        for (item, tensor) in ticket.items.into_iter().zip(tensors) {
+            tensor.put(item.take()?);
         }
         Ok(())
     }

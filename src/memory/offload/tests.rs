@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::choice::NoSettings;
 use crate::memory::{
-    Activation, Chain, DiskOffloadConfig, Gradients, Keep, Parameter, Pass, Saved, Schedule, Stage,
-    Statistics, Tree, executor,
+    Activation, Chain, CheckpointPlan, DiskOffloadConfig, Gradients, Keep, Parameter, Pass, Saved,
+    Schedule, Stage, Statistics, executor,
 };
 
 /// y = scale·x + x², which keeps x and, of no use but to be moved, y.
@@ -55,9 +55,9 @@ impl Stage for Curve {
         true
     }
 
-    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
+    fn offload_tensors<'a>(&self, saved: &'a mut Saved) -> Vec<OffloadTensor<'a>> {
         let kept = saved.look::<Kept>(&self.name);
-        vec![Piece::Map(&mut kept.input), Piece::Map(&mut kept._output)]
+        vec![OffloadTensor::Map(&mut kept.input), OffloadTensor::Map(&mut kept._output)]
     }
 
     fn parameters(&self) -> Vec<Parameter> {
@@ -101,13 +101,14 @@ fn what_was_sent_is_gone_until_it_lands_bit_for_bit() {
     for store in [host(), disk(&folder)] {
         let (mut map, mut row) = (wave([2, 3, 5, 7], 0.7), wave([11], 1.3).cast(DType::F16));
         let before = (bits(&map), bits(&row));
-        let mut parcel =
-            store.send(vec![Piece::Map(&mut map), Piece::Flat(&mut row)]).expect("leaves");
+        let mut ticket = store
+            .send(vec![OffloadTensor::Map(&mut map), OffloadTensor::Flat(&mut row)])
+            .expect("leaves");
         assert_eq!((map.dims(), row.dims()), ([2, 3, 5, 7], [11]));
         assert!(bits(&map) != before.0 && bits(&row) != before.1, "they are away");
-        store.fetch(&mut parcel).expect("begins");
-        let pieces = vec![Piece::Map(&mut map), Piece::Flat(&mut row)];
-        store.land(parcel, pieces).expect("lands");
+        store.fetch(&mut ticket).expect("begins");
+        let tensors = vec![OffloadTensor::Map(&mut map), OffloadTensor::Flat(&mut row)];
+        store.restore(ticket, tensors).expect("lands");
         assert_eq!((bits(&map), bits(&row), row.dtype()), (before.0, before.1, DType::F16));
     }
 }
@@ -118,7 +119,7 @@ fn what_was_sent_and_dropped_leaves_room_on_the_disk() {
     let store = disk(&folder);
     for _ in 0..3 {
         let mut map = wave([1, 1, 64, 64], 0.7);
-        drop(store.send(vec![Piece::Map(&mut map)]).expect("leaves"));
+        drop(store.send(vec![OffloadTensor::Map(&mut map)]).expect("leaves"));
     }
     let shelf = store.0.as_ref().expect("moves things");
     for item in shelf.leaving.take().iter().filter_map(Weak::upgrade) {
@@ -137,13 +138,13 @@ fn a_full_disk_ends_the_step_with_an_error() {
     let store = host();
     let full = disk::Disk::full();
     let store = Store(store.0.map(|shelf| Shelf { disk: Some(full), ..shelf }));
-    let tree = Tree::keep_all(4).offloaded(&[true; 4]);
+    let tree = CheckpointPlan::keep_all(4).offloaded(&[true; 4]);
     let chain = chain(4);
     let images = || Activation::Map(wave([1, 1, 4, 4], 0.7));
     let outcome = executor::train_with(
         &store,
         &chain,
-        &Schedule::of_tree(&tree, 4, 1),
+        &Schedule::of_plan(&tree, 4, 1),
         executor::StepKey { seed: 1, step: 0, first_images: &[0; 8] },
         |_| images(),
         |_, outputs| outputs,
@@ -152,11 +153,16 @@ fn a_full_disk_ends_the_step_with_an_error() {
     assert!(matches!(error, OffloadError::Full { .. }), "{error}");
 }
 
-fn gradients(chain: &Chain, tree: &Tree, parts: usize, store: &Store) -> Vec<(String, Vec<u32>)> {
+fn gradients(
+    chain: &Chain,
+    tree: &CheckpointPlan,
+    parts: usize,
+    store: &Store,
+) -> Vec<(String, Vec<u32>)> {
     let result = executor::train_with(
         store,
         chain,
-        &Schedule::of_tree(tree, chain.stages().len(), parts),
+        &Schedule::of_plan(tree, chain.stages().len(), parts),
         executor::StepKey { seed: 1, step: 0, first_images: &[0; 8] },
         |part| Activation::Map(wave([2, 1, 3, 3], 0.7 + part as f64)),
         |_, outputs| Activation::Map(outputs.into_map().mul_scalar(0.5)),
@@ -165,8 +171,11 @@ fn gradients(chain: &Chain, tree: &Tree, parts: usize, store: &Store) -> Vec<(St
     gradients.iter().map(|(name, value)| (name.to_owned(), bits(value))).collect()
 }
 
-fn trees(stages: usize) -> BoxedStrategy<Tree> {
-    let keep = |rest: Option<Tree>, offload| Tree::Keep { offload, rest: rest.map(Box::new) };
+fn trees(stages: usize) -> BoxedStrategy<CheckpointPlan> {
+    let keep = |rest: Option<CheckpointPlan>, offload| CheckpointPlan::Keep {
+        offload,
+        rest: rest.map(Box::new),
+    };
     if stages == 1 {
         return any::<bool>().prop_map(move |offload| keep(None, offload)).boxed();
     }
@@ -174,7 +183,7 @@ fn trees(stages: usize) -> BoxedStrategy<Tree> {
     let kept = kept.prop_map(move |(rest, offload)| keep(Some(rest), offload));
     let aside = (1..stages).prop_flat_map(move |count| {
         let parts = (trees(stages - count), trees(count), any::<bool>());
-        parts.prop_map(move |(later, again, offload)| Tree::Checkpoint {
+        parts.prop_map(move |(later, again, offload)| CheckpointPlan::Checkpoint {
             count,
             offload,
             later: Box::new(later),
@@ -191,7 +200,7 @@ proptest! {
     fn whatever_is_moved_away_gives_the_same_gradients(tree in trees(5), parts in 1_usize..4) {
         let folder = tempfile::tempdir().expect("a folder");
         let chain = chain(5);
-        let plain = gradients(&chain, &Tree::keep_all(5), parts, &Store::nowhere());
+        let plain = gradients(&chain, &CheckpointPlan::keep_all(5), parts, &Store::nowhere());
         prop_assert_eq!(plain.len(), 5);
         for store in [host(), disk(&folder)] {
             prop_assert_eq!(&gradients(&chain, &tree, parts, &store), &plain);

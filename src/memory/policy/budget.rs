@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::equal;
-use crate::memory::{Footprint, Schedule, Speed, Surroundings, Tree, simulate};
+use crate::memory::{CheckpointPlan, Footprint, Schedule, Speed, Surroundings, simulate};
 
 /// Chains of more stages are taken in groups of neighbours.
 const MOST_STAGES: usize = 32;
@@ -33,7 +33,7 @@ pub struct TradeOff {
     stages: Vec<Footprint>,
     speed: Speed,
     /// Peaks and seconds of equal segments, where the points are not exact.
-    segments: Vec<(u64, f64, Tree)>,
+    segments: Vec<(u64, f64, CheckpointPlan)>,
 }
 
 /// A way to take some stages forward and back.
@@ -193,7 +193,7 @@ impl TradeOff {
     }
 
     /// The fastest way whose peak is at most `budget` bytes; `None` where there is none.
-    pub fn within(&self, budget: u64) -> Option<Tree> {
+    pub fn within(&self, budget: u64) -> Option<CheckpointPlan> {
         let fits = |point: &Point| self.standing() + point.need <= budget;
         let fastest = self.root.iter().rposition(fits);
         // What groups cost is not exactly what stages do, and needs are rounded up.
@@ -218,7 +218,7 @@ impl TradeOff {
     }
 
     /// About `most` of the ways, from the one that needs least to the fastest.
-    pub fn some(&self, most: usize) -> Vec<Tree> {
+    pub fn some(&self, most: usize) -> Vec<CheckpointPlan> {
         let last = self.root.len() - 1;
         let steps = most.clamp(2, self.root.len().max(2)) - 1;
         let mut places: Vec<usize> = (0..=steps).map(|step| step * last / steps).collect();
@@ -232,22 +232,22 @@ impl TradeOff {
     }
 
     /// The way at a place of the trade-off.
-    fn tree(&self, place: usize) -> Tree {
+    fn tree(&self, place: usize) -> CheckpointPlan {
         let last = self.groups.len() - 1;
         let part = Part { first: 0, last, held: false, roomy: false };
         self.expand(&self.solver.tree(part, place), 0)
     }
 
     /// The peak and the seconds of a micro-batch taken so.
-    fn run(&self, tree: &Tree) -> (u64, f64) {
+    fn run(&self, tree: &CheckpointPlan) -> (u64, f64) {
         let micros = if self.solver.several { 2 } else { 1 };
-        let schedule = Schedule::of_tree(tree, self.stages.len(), micros);
+        let schedule = Schedule::of_plan(tree, self.stages.len(), micros);
         let taken = simulate(&schedule, &self.stages, &self.solver.surroundings, &self.speed);
         (taken.peak, taken.seconds / micros as f64)
     }
 
-    fn equal_segments(&self, segments: usize) -> Tree {
-        Tree::segments(&equal(self.stages.len(), segments))
+    fn equal_segments(&self, segments: usize) -> CheckpointPlan {
+        CheckpointPlan::segments(&equal(self.stages.len(), segments))
     }
 
     fn standing(&self) -> u64 {
@@ -255,16 +255,16 @@ impl TradeOff {
     }
 
     /// The tree of groups `tree`, the first of which is `group`, as one of stages.
-    fn expand(&self, tree: &Tree, group: usize) -> Tree {
+    fn expand(&self, tree: &CheckpointPlan, group: usize) -> CheckpointPlan {
         match tree {
-            Tree::Keep { rest, .. } => {
+            CheckpointPlan::Keep { rest, .. } => {
                 let mut rest = rest.as_ref().map(|rest| Box::new(self.expand(rest, group + 1)));
                 for _ in 1..self.groups[group] {
-                    rest = Some(Box::new(Tree::Keep { offload: false, rest }));
+                    rest = Some(Box::new(CheckpointPlan::Keep { offload: false, rest }));
                 }
-                Tree::Keep { offload: false, rest }
+                CheckpointPlan::Keep { offload: false, rest }
             }
-            Tree::Checkpoint { count, later, again, .. } => Tree::Checkpoint {
+            CheckpointPlan::Checkpoint { count, later, again, .. } => CheckpointPlan::Checkpoint {
                 count: self.groups[group..group + count].iter().sum(),
                 offload: false,
                 later: Box::new(self.expand(later, group + count)),
@@ -419,12 +419,12 @@ impl Solver {
         }
     }
 
-    fn tree(&self, part: Part, place: usize) -> Tree {
+    fn tree(&self, part: Part, place: usize) -> CheckpointPlan {
         match self.solved[&part][place].choice {
             Choice::Keep(rest) => {
                 let (.., next) = self.kept(part);
                 let rest = rest.map(|place| Box::new(self.tree(next, place)));
-                Tree::Keep { offload: false, rest }
+                CheckpointPlan::Keep { offload: false, rest }
             }
             Choice::Checkpoint { count, later, again } => {
                 let (aside, flowing) = match self.stages[part.first].checkpoint {
@@ -440,7 +440,7 @@ impl Solver {
                 }
                 let behind = Part { first: middle, last: part.last, held, roomy: true };
                 let again_part = Part { last: middle - 1, ..aside };
-                Tree::Checkpoint {
+                CheckpointPlan::Checkpoint {
                     count,
                     offload: false,
                     later: Box::new(self.tree(behind, later)),
@@ -519,19 +519,24 @@ mod tests {
     use super::*;
 
     /// Every tree over `count` stages.
-    fn trees(count: usize) -> Vec<Tree> {
-        let mut all: Vec<Tree> = match count {
-            1 => vec![Tree::keep_all(1)],
+    fn trees(count: usize) -> Vec<CheckpointPlan> {
+        let mut all: Vec<CheckpointPlan> = match count {
+            1 => vec![CheckpointPlan::keep_all(1)],
             _ => trees(count - 1)
                 .into_iter()
-                .map(|rest| Tree::Keep { offload: false, rest: Some(Box::new(rest)) })
+                .map(|rest| CheckpointPlan::Keep { offload: false, rest: Some(Box::new(rest)) })
                 .collect(),
         };
         for run in 1..count {
             for later in trees(count - run) {
                 for again in trees(run) {
                     let (later, again) = (Box::new(later.clone()), Box::new(again));
-                    all.push(Tree::Checkpoint { count: run, offload: false, later, again });
+                    all.push(CheckpointPlan::Checkpoint {
+                        count: run,
+                        offload: false,
+                        later,
+                        again,
+                    });
                 }
             }
         }
@@ -599,8 +604,8 @@ mod tests {
                 loss_gradient: 2,
                 step_workspace: 0,
             };
-            let run = |tree: &Tree| {
-                let schedule = Schedule::of_tree(tree, stages.len(), micros);
+            let run = |tree: &CheckpointPlan| {
+                let schedule = Schedule::of_plan(tree, stages.len(), micros);
                 let result = simulate(&schedule, &stages, &surroundings, &SPEED);
                 (result.peak, result.seconds / micros as f64)
             };
@@ -642,12 +647,12 @@ mod tests {
             loss_gradient: 2,
             step_workspace: 0,
         };
-        let run = |tree: &Tree| {
-            let schedule = Schedule::of_tree(tree, stages.len(), 1);
+        let run = |tree: &CheckpointPlan| {
+            let schedule = Schedule::of_plan(tree, stages.len(), 1);
             simulate(&schedule, &stages, &surroundings, &SPEED)
         };
-        let everything = run(&Tree::keep_all(stages.len()));
-        let sqrt = run(&Tree::segments(&equal(stages.len(), stages.len().isqrt())));
+        let everything = run(&CheckpointPlan::keep_all(stages.len()));
+        let sqrt = run(&CheckpointPlan::segments(&equal(stages.len(), stages.len().isqrt())));
         let trade_off = TradeOff::new(&stages, &surroundings, &SPEED, 1);
         let all = trade_off.within(everything.peak).expect("everything fits");
         assert!(run(&all).seconds <= everything.seconds * 1.02);

@@ -4,7 +4,7 @@ mod budget;
 
 pub use budget::TradeOff;
 
-use super::{CheckpointingConfig, Tree};
+use super::{CheckpointPlan, CheckpointingConfig};
 use crate::fault::{Fault, fault};
 
 impl CheckpointingConfig {
@@ -26,19 +26,19 @@ impl CheckpointingConfig {
     /// # Errors
     ///
     /// A setting that does not fit the chain.
-    pub fn tree(&self, names: &[&str]) -> Result<Option<Tree>, Fault> {
+    pub fn tree(&self, names: &[&str]) -> Result<Option<CheckpointPlan>, Fault> {
         let stages = names.len();
         Ok(Some(match self {
-            Self::None(_) => Tree::keep_all(stages),
+            Self::None(_) => CheckpointPlan::keep_all(stages),
             Self::Sequential(config) if config.segments == 0 => {
                 return Err(fault("sequential.segments", "`segments` is 0", "write 1 or more"));
             }
-            Self::Sequential(config) => Tree::segments(&equal(stages, config.segments)),
+            Self::Sequential(config) => CheckpointPlan::segments(&equal(stages, config.segments)),
             Self::Sqrt(_) => {
-                Tree::segments(&equal(stages, (stages as f64).sqrt().round() as usize))
+                CheckpointPlan::segments(&equal(stages, (stages as f64).sqrt().round() as usize))
             }
-            Self::Every(_) => Tree::segments(&equal(stages, stages)),
-            Self::Manual(config) => Tree::segments(&ends(&config.after, names)?),
+            Self::Every(_) => CheckpointPlan::segments(&equal(stages, stages)),
+            Self::Manual(config) => CheckpointPlan::segments(&ends(&config.after, names)?),
             Self::Budget(_) => return Ok(None),
         }))
     }
@@ -85,7 +85,7 @@ mod tests {
 
     const NAMES: [&str; 7] = ["stem", "block1", "transition1", "block2", "norm5", "pool", "heads"];
 
-    fn tree(config: &CheckpointingConfig) -> Tree {
+    fn tree(config: &CheckpointingConfig) -> CheckpointPlan {
         config.tree(&NAMES).expect("fits").expect("needs no bytes")
     }
 
@@ -101,7 +101,7 @@ mod tests {
             (CheckpointingConfig::Sqrt(none), vec![3, 2, 2]),
             (CheckpointingConfig::Every(none), vec![1; 7]),
         ] {
-            assert_eq!(tree(&config), Tree::segments(&lengths), "{config:?}");
+            assert_eq!(tree(&config), CheckpointPlan::segments(&lengths), "{config:?}");
         }
     }
 
@@ -111,9 +111,9 @@ mod tests {
             let after = after.iter().map(|name| (*name).to_owned()).collect();
             CheckpointingConfig::Manual(ManualConfig { after })
         };
-        assert_eq!(tree(&manual(&["block2", "block1"])), Tree::segments(&[2, 2, 3]));
-        assert_eq!(tree(&manual(&[])), Tree::segments(&[7]));
-        assert_eq!(tree(&manual(&["heads"])), Tree::segments(&[7]));
+        assert_eq!(tree(&manual(&["block2", "block1"])), CheckpointPlan::segments(&[2, 2, 3]));
+        assert_eq!(tree(&manual(&[])), CheckpointPlan::segments(&[7]));
+        assert_eq!(tree(&manual(&["heads"])), CheckpointPlan::segments(&[7]));
         let fault = manual(&["stem", "blok1"]).tree(&NAMES).expect_err("no such stage");
         assert_eq!(fault.key, "manual.after[1]");
         assert!(fault.help.is_some_and(|help| help.starts_with("did you mean \"block1\"?")));

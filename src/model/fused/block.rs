@@ -6,7 +6,8 @@ use crate::memory::measure::{ended, within};
 use crate::model::fuse::DenseBlockSizes;
 use crate::ops::Window;
 use crate::ops::gpu::{
-    Affine, Buffer, Columns, Convolution, DeviceMap, Form, Kernels, Moments, Normalised, Sums,
+    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels, Normalised,
+    Sums,
 };
 
 /// Layers, each of which adds `growth` channels to all those before it.
@@ -25,15 +26,15 @@ pub(super) struct Block {
 pub(super) struct Kept {
     /// All of the block's maps.
     map: DeviceMap,
-    moments: Moments,
+    stats: ChannelStats,
     layers: Vec<KeptLayer>,
 }
 
 /// What a layer needs for its backward pass besides the block's maps.
 struct KeptLayer {
     /// The outputs of the 1×1 convolution; `None` where they are recomputed.
-    bottleneck: Option<Columns>,
-    moments: Moments,
+    bottleneck: Option<ChannelsLast>,
+    stats: ChannelStats,
     affines: [Affine; 2],
 }
 
@@ -50,13 +51,13 @@ impl Block {
     }
 
     /// The statistics of the input's channels, with room for those of the block's.
-    fn moments(&self, kernels: &Kernels, map: &DeviceMap) -> Moments {
-        match &map.moments {
-            Some(moments) if moments.channels() >= self.sizes.output() => moments.clone(),
+    fn stats(&self, kernels: &Kernels, map: &DeviceMap) -> ChannelStats {
+        match &map.stats {
+            Some(stats) if stats.channels() >= self.sizes.output() => stats.clone(),
             _ => {
-                let moments = kernels.moments(self.sizes.output());
-                kernels.map_statistics(&map.columns, &moments.slice(0..self.sizes.input));
-                moments
+                let stats = kernels.stats(self.sizes.output());
+                kernels.map_statistics(&map.columns, &stats.slice(0..self.sizes.input));
+                stats
             }
         }
     }
@@ -84,7 +85,7 @@ impl Program for Block {
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
         let (kernels, values) = (run.kernels, run.values);
         let map = self.with_room(kernels, input.into_map());
-        let moments = run.trains.then(|| self.moments(kernels, &map));
+        let stats = run.trains.then(|| self.stats(kernels, &map));
         let all = map.columns.with_channels(self.sizes.output());
         let [_, spatial] = convolutions(map.size);
         let (pixels, growth) = (all.pixels(), self.sizes.growth);
@@ -92,8 +93,8 @@ impl Program for Block {
         let evaluated =
             |norm: usize| run.norm(norm, pixels, || unreachable!("running statistics are used")).1;
         let mut kept = Vec::new();
-        let mut next = match &moments {
-            Some(moments) => run.norm(0, pixels, || moments.slice(0..self.sizes.input)).1,
+        let mut next = match &stats {
+            Some(stats) => run.norm(0, pixels, || stats.slice(0..self.sizes.input)).1,
             None => evaluated(0),
         };
         for layer in 0..self.sizes.layers {
@@ -114,12 +115,12 @@ impl Program for Block {
                 let part =
                     within("conv2", || kernels.conv_forward(&spatial, &normal, weight, &added));
                 let last = layer + 1 == self.sizes.layers;
-                match &moments {
-                    Some(moments) if last => {
-                        kernels.channel_statistics(&part, &moments.slice(width..width + growth));
+                match &stats {
+                    Some(stats) if last => {
+                        kernels.channel_statistics(&part, &stats.slice(width..width + growth));
                     }
-                    Some(moments) => {
-                        let read = moments.slice(0..width + growth);
+                    Some(stats) => {
+                        let read = stats.slice(0..width + growth);
                         next = run.channel_norm(norm + 1, &part, &read, pixels);
                     }
                     None if last => {}
@@ -128,33 +129,33 @@ impl Program for Block {
                 if run.keeps {
                     let bottleneck = (self.keep == DenseLayers::Keep).then_some(bottleneck);
                     let affines = [affine1, affine2];
-                    kept.push(KeptLayer { bottleneck, moments: between, affines });
+                    kept.push(KeptLayer { bottleneck, stats: between, affines });
                 }
             });
         }
-        let output = DeviceMap { columns: all, moments: moments.clone(), ..map };
-        let saved = moments.filter(|_| run.keeps);
-        let saved = saved.map(|moments| Kept { map: output.clone(), moments, layers: kept });
+        let output = DeviceMap { columns: all, stats: stats.clone(), ..map };
+        let saved = stats.filter(|_| run.keeps);
+        let saved = saved.map(|stats| Kept { map: output.clone(), stats, layers: kept });
         (Value::Map(output), saved)
     }
 
     fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
-        let Kept { map, moments, mut layers } = kept;
-        let moments = moments.slice(0..self.sizes.output());
+        let Kept { map, stats, mut layers } = kept;
+        let stats = stats.slice(0..self.sizes.output());
         let DeviceMap { columns: summed, pending, .. } = gradient.into_map();
         let pending = (summed, pending.expect("the gradient of a block comes as S"));
         for layer in (0..self.sizes.layers).rev() {
             let kept = layers.pop().expect("one for each layer");
             within(format_args!("denselayer{}", layer + 1), || {
-                self.backward_layer(layer, back, &map, &moments, kept, &pending);
+                self.backward_layer(layer, back, &map, &stats, kept, &pending);
             });
         }
         let (summed, sums) = pending;
         let input = 0..self.sizes.input;
         let columns = summed.slice(input.clone());
-        let (read, of_input) = (map.columns.slice(input.clone()), moments.slice(input.clone()));
+        let (read, of_input) = (map.columns.slice(input.clone()), stats.slice(input.clone()));
         back.kernels.input_gradient(&columns, &read, &of_input, &sums.slice(input), &columns);
-        Some(DeviceMap { columns, moments: None, pending: None, ..map })
+        Some(DeviceMap { columns, stats: None, pending: None, ..map })
     }
 
     fn checkpoint(&self, kernels: &Kernels, map: &DeviceMap) -> Option<DeviceMap> {
@@ -165,14 +166,14 @@ impl Program for Block {
         let compact = kernels.columns(columns.pixels(), columns.channels());
         kernels.copy(columns, &compact);
         // The first run goes on to write the statistics of its own channels behind these.
-        let moments = map.moments.as_ref().map(|moments| moments.copied(&map.gpu));
-        Some(DeviceMap { columns: compact, moments, ..map.clone() })
+        let stats = map.stats.as_ref().map(|stats| stats.copied(&map.gpu));
+        Some(DeviceMap { columns: compact, stats, ..map.clone() })
     }
 
     fn buffers<'a>(&self, kept: &'a mut Kept) -> Vec<&'a mut Buffer> {
         let bottlenecks = kept.layers.iter_mut().filter_map(|layer| layer.bottleneck.as_mut());
         let maps = std::iter::once(&mut kept.map.columns).chain(bottlenecks);
-        maps.map(Columns::buffer_mut).collect()
+        maps.map(ChannelsLast::buffer_mut).collect()
     }
 }
 
@@ -185,9 +186,9 @@ impl Block {
         layer: usize,
         back: &Back<'_>,
         map: &DeviceMap,
-        moments: &Moments,
+        stats: &ChannelStats,
         kept: KeptLayer,
-        (summed, sums): &(Columns, Sums),
+        (summed, sums): &(ChannelsLast, Sums),
     ) {
         let Back { kernels, values, room } = *back;
         let [pointwise, spatial] = convolutions(map.size);
@@ -199,7 +200,7 @@ impl Block {
         let written = width..width + growth;
         let added = summed.slice(written.clone());
         let (values_of, moments_of) =
-            (map.columns.slice(written.clone()), moments.slice(written.clone()));
+            (map.columns.slice(written.clone()), stats.slice(written.clone()));
         kernels.input_gradient(&added, &values_of, &moments_of, &sums.slice(written), &added);
 
         let bottleneck = kept.bottleneck.unwrap_or_else(|| {
@@ -218,14 +219,14 @@ impl Block {
             &added,
             &values.packed[4 * layer + 3],
             &bottleneck,
-            Normalised { moments: &kept.moments, affine: affine2, norm },
+            Normalised { stats: &kept.stats, affine: affine2, norm },
             &room.norms[2 * layer + 1],
             (&between.0, &between.1),
             true,
         );
         ended("conv2");
         let (between, missing) = between;
-        kernels.input_gradient(&between, &bottleneck, &kept.moments, &missing, &between);
+        kernels.input_gradient(&between, &bottleneck, &kept.stats, &missing, &between);
         ended("norm2, relu2");
 
         kernels.layer_weight(&input, affine1, &between, &room.weights[2 * layer]);
@@ -235,7 +236,7 @@ impl Block {
             &between,
             &values.packed[4 * layer + 1],
             &input,
-            Normalised { moments: &moments.slice(0..width), affine: affine1, norm },
+            Normalised { stats: &stats.slice(0..width), affine: affine1, norm },
             &room.norms[2 * layer],
             (&summed.slice(0..width), &sums.slice(0..width)),
             false,

@@ -5,7 +5,7 @@ use super::program::layout;
 use super::{Back, Layout, Program, Records, Run, Value, Values};
 use crate::memory::{DryAllocator, DryBuffer, Footprint, Target};
 use crate::model::layers::ParameterSpec;
-use crate::ops::gpu::{Buffer, DeviceMap, DryGpu, Gpu, Kernel, Kernels, Moments, Work};
+use crate::ops::gpu::{Buffer, ChannelStats, DeviceMap, DryGpu, Gpu, Kernel, Kernels, Work};
 
 /// A program on a GPU that only counts.
 pub(super) struct DryRun<'a, P> {
@@ -154,8 +154,8 @@ fn counted(value: &Value) -> &DryBuffer {
 /// Bytes of all memory that `value` holds.
 fn bytes(value: &Value) -> u64 {
     let mut all = vec![value.elements()];
-    if let Value::Map(DeviceMap { moments, pending, .. }) = value {
-        all.extend(moments.iter().flat_map(Moments::buffers));
+    if let Value::Map(DeviceMap { stats, pending, .. }) = value {
+        all.extend(stats.iter().flat_map(ChannelStats::buffers));
         all.extend(pending.iter().flat_map(|sums| sums.buffers()));
     }
     all.into_iter().map(Buffer::counted).map(DryBuffer::bytes).sum()

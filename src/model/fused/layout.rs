@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::ops::gpu::{
-    Buffer, Form, Kernels, Moments, NormBuffers, Packed, Packing, Record, Segment,
+    Buffer, ChannelStats, Form, Kernels, NormBuffers, Packed, Packing, Record, Segment,
 };
 
 /// The kinds of parameters.
@@ -23,7 +23,7 @@ pub(in crate::model) struct Values {
     /// Each norm's scale and shift.
     pub norms: Vec<NormBuffers>,
     /// Each norm's running statistics.
-    pub running: Vec<Moments>,
+    pub running: Vec<ChannelStats>,
     /// The weights in each of the forms asked for.
     pub packed: Vec<Packed>,
 }
@@ -107,7 +107,7 @@ impl Layout {
     ) -> Values {
         let packed = packing.map(|packing| kernels.pack(&all(WEIGHTS), packing));
         let running =
-            self.pairs(RUNNING, &all).map(|(mean, variance)| Moments::running(mean, variance));
+            self.pairs(RUNNING, &all).map(|(mean, variance)| ChannelStats::running(mean, variance));
         Values {
             running: running.collect(),
             norms: self.norms(&all),

@@ -27,7 +27,7 @@ use layout::{Layout, Records, Room, Values};
 use mean::Mean;
 use plain_stem::PlainStem;
 use pool::NormPool;
-use program::{Back, Program, Run, Value, input_gradient, moments};
+use program::{Back, Program, Run, Value, input_gradient, stats};
 use residual::Residual;
 use stem::Stem;
 use transition::Transition;

@@ -4,7 +4,7 @@ use super::{Back, Program, Run, Value};
 use crate::memory::measure::{ended, within};
 use crate::model::fuse::ConvSizes;
 use crate::ops::gpu::{
-    Affine, Buffer, Columns, Convolution, DeviceMap, Form, Kernels, Moments, Normalised,
+    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels, Normalised,
 };
 
 /// A convolution, norm, ReLU.
@@ -15,8 +15,8 @@ pub(super) struct PlainStem {
 
 pub(super) struct Kept {
     images: DeviceMap,
-    convolved: Columns,
-    moments: Moments,
+    convolved: ChannelsLast,
+    stats: ChannelStats,
     affine: Affine,
 }
 
@@ -48,18 +48,18 @@ impl Program for PlainStem {
             let part = kernels.conv_forward(&convolution, &images.columns, weight, &convolved);
             (convolved, part)
         });
-        let (moments, affine) = within("bn1", || run.norm_of(0, &convolved, &part));
+        let (stats, affine) = within("bn1", || run.norm_of(0, &convolved, &part));
         let columns = within("bn1, relu", || kernels.normalised(&convolved, &affine));
-        let kept = run.keeps.then_some(Kept { images, convolved, moments, affine });
+        let kept = run.keeps.then_some(Kept { images, convolved, stats, affine });
         (Value::Map(DeviceMap::new(kernels, columns, size)), kept)
     }
 
     fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
         let (kernels, room) = (back.kernels, back.room);
-        let Kept { images, convolved, moments, affine } = kept;
+        let Kept { images, convolved, stats, affine } = kept;
         let gradient = gradient.into_map().columns;
         let norm = &back.values.norms[0];
-        let normalised = Normalised { moments: &moments, affine: &affine, norm };
+        let normalised = Normalised { stats: &stats, affine: &affine, norm };
         kernels.norm_backward(&gradient, &convolved, normalised, &room.norms[0], true);
         ended("bn1, relu");
         let convolution = self.convolution(images.size);

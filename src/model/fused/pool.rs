@@ -1,15 +1,15 @@
 //! The last norm and the mean over each map.
 
-use super::{Back, Program, Run, Value, input_gradient, moments};
+use super::{Back, Program, Run, Value, input_gradient, stats};
 use crate::memory::measure::{ended, within};
-use crate::ops::gpu::{Affine, Buffer, DeviceMap, Kernels, Moments};
+use crate::ops::gpu::{Affine, Buffer, ChannelStats, DeviceMap, Kernels};
 
 /// Norm, ReLU, the mean over each feature map.
 pub(super) struct NormPool;
 
 pub(super) struct Kept {
     map: DeviceMap,
-    moments: Moments,
+    stats: ChannelStats,
     affine: Affine,
 }
 
@@ -22,26 +22,26 @@ impl Program for NormPool {
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
         let (kernels, map) = (run.kernels, input.into_map());
-        let (moments, affine) =
-            within("norm5", || run.norm(0, map.columns.pixels(), || moments(kernels, &map)));
+        let (stats, affine) =
+            within("norm5", || run.norm(0, map.columns.pixels(), || stats(kernels, &map)));
         let features = within("norm5, relu, mean", || {
             kernels.global_pool_forward(&map.columns, map.size[0], &affine)
         });
-        (Value::Features(features), run.keeps.then_some(Kept { map, moments, affine }))
+        (Value::Features(features), run.keeps.then_some(Kept { map, stats, affine }))
     }
 
     fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
         let (kernels, gradient) = (back.kernels, gradient.into_features());
-        let Kept { map, moments, affine } = kept;
+        let Kept { map, stats, affine } = kept;
         let columns = &map.columns;
         let summed = kernels.columns(columns.pixels(), columns.channels());
         let (norm, batch) = (&back.values.norms[0], map.size[0]);
-        let part = kernels
-            .global_pool_backward(&gradient, columns, batch, &moments, &affine, norm, &summed);
+        let part =
+            kernels.global_pool_backward(&gradient, columns, batch, &stats, &affine, norm, &summed);
         let sums = kernels.sums(columns.channels());
         kernels.channel_sums(&part, norm, &back.room.norms[0], &sums, true);
         ended("norm5, relu, mean");
-        Some(input_gradient(kernels, map, &moments, summed, sums))
+        Some(input_gradient(kernels, map, &stats, summed, sums))
     }
 
     fn buffers<'a>(&self, kept: &'a mut Kept) -> Vec<&'a mut Buffer> {

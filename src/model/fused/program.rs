@@ -2,7 +2,8 @@
 
 use super::{Layout, Records, Room, Values};
 use crate::ops::gpu::{
-    Affine, Argument, Buffer, Columns, DeviceMap, Form, Images, Kernels, Moments, Partials, Sums,
+    Affine, Argument, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, Images, Kernels,
+    Partials, Sums,
 };
 
 /// What a fused stage computes. The same code runs on a device and on sizes alone.
@@ -72,8 +73,8 @@ impl Value {
     pub fn map(kernels: &Kernels, shape: [usize; 4], room: usize, known: bool) -> Self {
         let [batch, channels, height, width] = shape;
         let columns = kernels.columns(batch * height * width, room).slice(0..channels);
-        let moments = known.then(|| kernels.moments(room));
-        Self::Map(DeviceMap { moments, ..DeviceMap::new(kernels, columns, [batch, height, width]) })
+        let stats = known.then(|| kernels.stats(room));
+        Self::Map(DeviceMap { stats, ..DeviceMap::new(kernels, columns, [batch, height, width]) })
     }
 
     /// The images.
@@ -141,57 +142,62 @@ impl Run<'_> {
         &self,
         norm: usize,
         pixels: usize,
-        batch: impl FnOnce() -> Moments,
-    ) -> (Moments, Affine) {
-        let moments = if self.trains { batch() } else { self.values.running[norm].clone() };
+        batch: impl FnOnce() -> ChannelStats,
+    ) -> (ChannelStats, Affine) {
+        let stats = if self.trains { batch() } else { self.values.running[norm].clone() };
         let record = self.records.map(|records| &records.norms[norm]);
-        let affine = self.kernels.affine(&moments, &self.values.norms[norm], pixels, record);
-        (moments, affine)
+        let affine = self.kernels.affine(&stats, &self.values.norms[norm], pixels, record);
+        (stats, affine)
     }
 
     /// [`Run::norm`] of `map`, of which the kernel that wrote it left `part`.
-    pub fn norm_of(&self, norm: usize, map: &Columns, part: &Partials) -> (Moments, Affine) {
+    pub fn norm_of(
+        &self,
+        norm: usize,
+        map: &ChannelsLast,
+        part: &Partials,
+    ) -> (ChannelStats, Affine) {
         if !self.trains {
             return self.norm(norm, map.pixels(), || unreachable!("running statistics are used"));
         }
-        let moments = self.kernels.moments(map.channels());
-        let affine = self.channel_norm(norm, part, &moments, map.pixels());
-        (moments, affine)
+        let stats = self.kernels.stats(map.channels());
+        let affine = self.channel_norm(norm, part, &stats, map.pixels());
+        (stats, affine)
     }
 
-    /// Puts together what a kernel left of the last channels of `moments`, and says what norm `norm`
+    /// Puts together what a kernel left of the last channels of `stats`, and says what norm `norm`
     /// does to all of them.
     pub fn channel_norm(
         &self,
         norm: usize,
         part: &Partials,
-        moments: &Moments,
+        stats: &ChannelStats,
         pixels: usize,
     ) -> Affine {
         let record = self.records.map(|records| &records.norms[norm]);
-        self.kernels.channel_norm(part, moments, &self.values.norms[norm], pixels, record)
+        self.kernels.channel_norm(part, stats, &self.values.norms[norm], pixels, record)
     }
 
     /// The statistics of the output, of which its kernel left `part`, with room for those of `room`
     /// channels: what the dense block behind needs.
-    pub fn next(&self, part: &Partials, channels: usize, room: usize) -> Option<Moments> {
+    pub fn next(&self, part: &Partials, channels: usize, room: usize) -> Option<ChannelStats> {
         self.trains.then(|| {
-            let moments = self.kernels.moments(room);
-            self.kernels.channel_statistics(part, &moments.slice(0..channels));
-            moments
+            let stats = self.kernels.stats(room);
+            self.kernels.channel_statistics(part, &stats.slice(0..channels));
+            stats
         })
     }
 }
 
 /// The statistics of a map's channels, computed where nobody has.
-pub(super) fn moments(kernels: &Kernels, map: &DeviceMap) -> Moments {
+pub(super) fn stats(kernels: &Kernels, map: &DeviceMap) -> ChannelStats {
     let channels = map.columns.channels();
-    match &map.moments {
-        Some(moments) => moments.slice(0..channels),
+    match &map.stats {
+        Some(stats) => stats.slice(0..channels),
         None => {
-            let moments = kernels.moments(channels);
-            kernels.map_statistics(&map.columns, &moments);
-            moments
+            let stats = kernels.stats(channels);
+            kernels.map_statistics(&map.columns, &stats);
+            stats
         }
     }
 }
@@ -201,18 +207,18 @@ pub(super) fn moments(kernels: &Kernels, map: &DeviceMap) -> Moments {
 pub(super) fn input_gradient(
     kernels: &Kernels,
     map: DeviceMap,
-    moments: &Moments,
-    columns: Columns,
+    stats: &ChannelStats,
+    columns: ChannelsLast,
     sums: Sums,
 ) -> DeviceMap {
-    let pending = match map.moments {
+    let pending = match map.stats {
         Some(_) => Some(sums),
         None => {
-            kernels.input_gradient(&columns, &map.columns, moments, &sums, &columns);
+            kernels.input_gradient(&columns, &map.columns, stats, &sums, &columns);
             None
         }
     };
-    DeviceMap { columns, moments: None, pending, ..map }
+    DeviceMap { columns, stats: None, pending, ..map }
 }
 
 /// What is made ready of a program before it runs.

@@ -8,9 +8,10 @@ use burn::tensor::{DType, Tensor};
 use super::layout::{Layout, RUNNING, Records, Room, Values, kind};
 use super::program::layout;
 use super::{Back, Program, Run, Value};
-use crate::memory::offload::Piece;
+use crate::memory::offload::OffloadTensor;
 use crate::memory::{
-    Activation, Gradients, Keep, Member, Pack, Parameter, Pass, Purpose, Saved, Stage, Statistics,
+    Activation, Bucket, BucketMember, Gradients, Keep, Parameter, Pass, Purpose, Saved, Stage,
+    Statistics,
 };
 use crate::model::layers::MOMENTUM;
 use crate::ops::gpu::{Buffer, DeviceMap, Images, Kernels, Packing};
@@ -21,7 +22,7 @@ pub(super) struct ProgramStage<P> {
     kernels: Kernels,
     program: P,
     layout: Layout,
-    packs: [Option<Pack>; 3],
+    buckets: [Option<Bucket>; 3],
     packing: Option<Packing>,
     /// What the kernels read; made again when a parameter has changed.
     values: RefCell<Option<Arc<Values>>>,
@@ -44,16 +45,16 @@ impl<P: Program> ProgramStage<P> {
         for parameter in parameters {
             kinds[kind(&parameter.shape, parameter.trained)].push(parameter);
         }
-        let packs = kinds.map(pack);
+        let buckets = kinds.map(bucket);
         let packing = layout.packing(&kernels);
         let (name, values) = (name.to_owned(), RefCell::default());
-        Self { name, kernels, program, layout, packs, packing, values }
+        Self { name, kernels, program, layout, buckets, packing, values }
     }
 
     /// The parameters as the kernels read them.
     fn values(&self) -> Arc<Values> {
         let read = || {
-            let all = |kind: usize| Buffer::of_tensor(self.pack(kind).value.clone());
+            let all = |kind: usize| Buffer::of_tensor(self.bucket(kind).value.clone());
             Arc::new(self.layout.values(&self.kernels, self.packing.as_ref(), all))
         };
         Arc::clone(self.values.borrow_mut().get_or_insert_with(read))
@@ -99,33 +100,33 @@ impl<P: Program> ProgramStage<P> {
 
     /// Adds the gradients in `room` to `gradients`.
     fn add_gradients(&self, room: Room, gradients: &mut Gradients) {
-        for (all, pack) in room.all.iter().zip(&self.packs) {
-            if let Some(pack) = pack {
-                gradients.add(pack.key(), self.kernels.gpu().tensor(all, [all.len()]));
+        for (all, bucket) in room.all.iter().zip(&self.buckets) {
+            if let Some(bucket) = bucket {
+                gradients.add(bucket.key(), self.kernels.gpu().tensor(all, [all.len()]));
             }
         }
     }
 
-    fn pack(&self, kind: usize) -> &Pack {
-        self.packs[kind].as_ref().expect("the stage has such parameters")
+    fn bucket(&self, kind: usize) -> &Bucket {
+        self.buckets[kind].as_ref().expect("the stage has such parameters")
     }
 
-    /// Its packs, to be changed. What the kernels have read of them is held no longer, so that it may
+    /// Its buckets, to be changed. What the kernels have read of them is held no longer, so that it may
     /// be written over.
-    fn packs_mut(&mut self) -> impl Iterator<Item = &mut Pack> {
+    fn buckets_mut(&mut self) -> impl Iterator<Item = &mut Bucket> {
         self.values.take();
-        self.packs.iter_mut().flatten()
+        self.buckets.iter_mut().flatten()
     }
 }
 
 /// Parameters of one kind in one tensor; `None` where there are none.
-fn pack(parameters: Vec<Parameter>) -> Option<Pack> {
+fn bucket(parameters: Vec<Parameter>) -> Option<Bucket> {
     let trained = parameters.first()?.trained;
     let (members, values): (Vec<_>, Vec<_>) = parameters
         .into_iter()
-        .map(|Parameter { name, shape, value, .. }| (Member { name, shape }, value))
+        .map(|Parameter { name, shape, value, .. }| (BucketMember { name, shape }, value))
         .unzip();
-    Some(Pack { members: members.into(), trained, value: Tensor::cat(values, 0) })
+    Some(Bucket { members: members.into(), trained, value: Tensor::cat(values, 0) })
 }
 
 impl<P: Program> Stage for ProgramStage<P> {
@@ -156,7 +157,7 @@ impl<P: Program> Stage for ProgramStage<P> {
         let gpu = self.kernels.gpu();
         if let Some(Records { all, .. }) = records {
             let moving = (gpu.tensor(&all, [all.len()]), MOMENTUM);
-            statistics.insert(self.pack(RUNNING).key().to_owned(), moving);
+            statistics.insert(self.bucket(RUNNING).key().to_owned(), moving);
         }
         let output = match output {
             Value::Features(features) => {
@@ -198,43 +199,43 @@ impl<P: Program> Stage for ProgramStage<P> {
         P::KEEPS
     }
 
-    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
+    fn offload_tensors<'a>(&self, saved: &'a mut Saved) -> Vec<OffloadTensor<'a>> {
         let gpu = self.kernels.gpu();
         let buffers = self.program.buffers(&mut saved.look::<Kept<P::Kept>>(&self.name).kept);
-        buffers.into_iter().map(|buffer| Piece::Buffer(gpu.clone(), buffer)).collect()
+        buffers.into_iter().map(|buffer| OffloadTensor::Buffer(gpu.clone(), buffer)).collect()
     }
 
     fn parameters(&self) -> Vec<Parameter> {
-        let of_pack = |pack: &Pack| {
-            let parameter = |(member, place): (&Member, std::ops::Range<usize>)| Parameter {
+        let of_bucket = |bucket: &Bucket| {
+            let parameter = |(member, place): (&BucketMember, std::ops::Range<usize>)| Parameter {
                 name: member.name.clone(),
                 shape: member.shape.clone(),
-                trained: pack.trained,
-                value: pack.value.clone().narrow(0, place.start, place.len()),
+                trained: bucket.trained,
+                value: bucket.value.clone().narrow(0, place.start, place.len()),
             };
-            pack.places().map(parameter).collect::<Vec<_>>()
+            bucket.places().map(parameter).collect::<Vec<_>>()
         };
-        self.packs.iter().flatten().flat_map(of_pack).collect()
+        self.buckets.iter().flatten().flat_map(of_bucket).collect()
     }
 
     fn map_parameters(&mut self, change: &mut dyn FnMut(&str, Tensor<1>) -> Tensor<1>) {
-        for pack in self.packs_mut() {
-            let changed = pack.places().map(|(member, place)| {
-                change(&member.name, pack.value.clone().narrow(0, place.start, place.len()))
+        for bucket in self.buckets_mut() {
+            let changed = bucket.places().map(|(member, place)| {
+                change(&member.name, bucket.value.clone().narrow(0, place.start, place.len()))
             });
-            pack.value = Tensor::cat(changed.collect(), 0);
+            bucket.value = Tensor::cat(changed.collect(), 0);
         }
     }
 
-    fn packs(&self) -> Vec<Pack> {
-        self.packs.iter().flatten().cloned().collect()
+    fn buckets(&self) -> Vec<Bucket> {
+        self.buckets.iter().flatten().cloned().collect()
     }
 
-    fn map_packs(&mut self, change: &mut dyn FnMut(&str, Tensor<1>) -> Tensor<1>) {
-        for pack in self.packs_mut() {
-            let empty = Tensor::empty([0], &pack.value.device());
-            let value = std::mem::replace(&mut pack.value, empty);
-            pack.value = change(&pack.members[0].name, value);
+    fn map_buckets(&mut self, change: &mut dyn FnMut(&str, Tensor<1>) -> Tensor<1>) {
+        for bucket in self.buckets_mut() {
+            let empty = Tensor::empty([0], &bucket.value.device());
+            let value = std::mem::replace(&mut bucket.value, empty);
+            bucket.value = change(&bucket.members[0].name, value);
         }
     }
 }

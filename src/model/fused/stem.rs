@@ -2,7 +2,7 @@
 
 use super::{Back, Program, Run, Value};
 use crate::memory::measure::{ended, within};
-use crate::ops::gpu::{Buffer, Columns, DeviceMap, Form, Images, Kernels, Moments};
+use crate::ops::gpu::{Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, Images, Kernels};
 
 /// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2.
 pub(super) struct Stem {
@@ -16,8 +16,8 @@ pub(super) struct Stem {
 
 pub(super) struct Kept {
     images: Images,
-    convolved: Columns,
-    moments: Moments,
+    convolved: ChannelsLast,
+    stats: ChannelStats,
     index: Buffer,
 }
 
@@ -39,11 +39,11 @@ impl Program for Stem {
         let weight = &run.values.packed[0];
         let (convolved, part) =
             within(conv, || kernels.stem_forward(&images, weight, self.channels));
-        let (moments, affine) = within(norm, || {
+        let (stats, affine) = within(norm, || {
             run.norm(0, convolved.pixels(), || {
-                let moments = kernels.moments(self.channels);
-                kernels.channel_statistics(&part, &moments);
-                moments
+                let stats = kernels.stats(self.channels);
+                kernels.channel_statistics(&part, &stats);
+                stats
             })
         });
         let [height, width] = images.pooled();
@@ -54,15 +54,15 @@ impl Program for Stem {
             (columns, pooled)
         });
         let next = run.next(&part, self.channels, self.room);
-        let output = DeviceMap { moments: next, ..DeviceMap::new(kernels, columns, size) };
-        (Value::Map(output), run.keeps.then_some(Kept { images, convolved, moments, index }))
+        let output = DeviceMap { stats: next, ..DeviceMap::new(kernels, columns, size) };
+        (Value::Map(output), run.keeps.then_some(Kept { images, convolved, stats, index }))
     }
 
     fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
         back.kernels.stem_backward(
             &kept.images,
             &kept.convolved,
-            &kept.moments,
+            &kept.stats,
             &back.values.norms[0],
             &kept.index,
             &gradient.into_map().columns,

@@ -1,9 +1,11 @@
 //! A transition.
 
-use super::{Back, Program, Run, Value, input_gradient, moments};
+use super::{Back, Program, Run, Value, input_gradient, stats};
 use crate::memory::measure::{ended, within};
 use crate::ops::Window;
-use crate::ops::gpu::{Affine, Buffer, Columns, Convolution, DeviceMap, Form, Kernels, Moments};
+use crate::ops::gpu::{
+    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels,
+};
 
 /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
 pub(super) struct Transition {
@@ -15,12 +17,12 @@ pub(super) struct Transition {
 
 pub(super) struct Kept {
     map: DeviceMap,
-    moments: Moments,
+    stats: ChannelStats,
     affine: Affine,
 }
 
 /// A 1×1 convolution of maps whose pixels lie in one line.
-fn pointwise(map: &Columns) -> Convolution {
+fn pointwise(map: &ChannelsLast) -> Convolution {
     Convolution { size: [1, 1, map.pixels()], window: Window::PIXEL }
 }
 
@@ -37,8 +39,8 @@ impl Program for Transition {
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
         let (kernels, map) = (run.kernels, input.into_map());
-        let (moments, affine) =
-            within("norm", || run.norm(0, map.columns.pixels(), || moments(kernels, &map)));
+        let (stats, affine) =
+            within("norm", || run.norm(0, map.columns.pixels(), || stats(kernels, &map)));
         let [batch, height, width] = map.size;
         let size = [batch, height / 2, width / 2];
         let columns = kernels.columns(size.iter().product(), self.room).slice(0..self.channels);
@@ -48,13 +50,13 @@ impl Program for Transition {
         let part =
             within("conv", || kernels.conv_forward(&pointwise(&pooled), &pooled, weight, &columns));
         let next = run.next(&part, self.channels, self.room);
-        let output = DeviceMap { moments: next, ..DeviceMap::new(kernels, columns, size) };
-        (Value::Map(output), run.keeps.then_some(Kept { map, moments, affine }))
+        let output = DeviceMap { stats: next, ..DeviceMap::new(kernels, columns, size) };
+        (Value::Map(output), run.keeps.then_some(Kept { map, stats, affine }))
     }
 
     fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
         let (kernels, gradient) = (back.kernels, gradient.into_map().columns);
-        let Kept { map, moments, affine } = kept;
+        let Kept { map, stats, affine } = kept;
         let columns = &map.columns;
         let summed = kernels.columns(columns.pixels(), columns.channels());
         let norm = &back.values.norms[0];
@@ -63,7 +65,7 @@ impl Program for Transition {
             &back.values.packed[1],
             columns,
             map.size,
-            &moments,
+            &stats,
             &affine,
             norm,
             &summed,
@@ -74,7 +76,7 @@ impl Program for Transition {
         let weight = &back.room.weights[0];
         kernels.conv_backward_weight(&pointwise(&pooled), &pooled, &gradient, weight);
         ended("conv");
-        Some(input_gradient(kernels, map, &moments, summed, sums))
+        Some(input_gradient(kernels, map, &stats, summed, sums))
     }
 
     fn buffers<'a>(&self, kept: &'a mut Kept) -> Vec<&'a mut Buffer> {

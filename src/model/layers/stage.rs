@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use super::segment::{self, KeptValues, Runner, Segment};
 use super::tensors::TensorOps;
 use super::{Join, Layer, Op, Ops, Size, StageLayers};
-use crate::memory::offload::Piece;
+use crate::memory::offload::OffloadTensor;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::ops::MatmulPrecision;
 
@@ -241,13 +241,13 @@ impl Stage for LayerStage {
         true
     }
 
-    fn pieces<'a>(&self, saved: &'a mut Saved) -> Vec<Piece<'a>> {
+    fn offload_tensors<'a>(&self, saved: &'a mut Saved) -> Vec<OffloadTensor<'a>> {
         let Kept { stage: KeptStage { input, values }, .. } = saved.look::<Kept>(self.name());
         // Images are held elsewhere too.
         let mut found: Vec<&mut Activation> =
             input.iter_mut().filter(|_| !self.layers.first).collect();
         values.collect(&mut found);
-        found.into_iter().flat_map(Activation::pieces).collect()
+        found.into_iter().flat_map(Activation::offload_tensors).collect()
     }
 
     fn parameters(&self) -> Vec<Parameter> {

@@ -89,7 +89,7 @@ impl ResnetConfig {
     /// one of these is missing, or when a number is out of its range.
     pub fn resolve(&self) -> Result<ResnetArchitecture, Fault> {
         let (block, blocks) = match (self.depth, self.form) {
-            (None, _) => self.by_hand()?,
+            (None, _) => self.custom()?,
             (Some(_), _) if self.blocks.is_some() => {
                 let message = "`blocks` contradicts `depth`, which sets it";
                 return Err(fault("blocks", message, "remove `depth` or `blocks`"));
@@ -179,7 +179,7 @@ impl ResnetConfig {
         Err(fault("depth", format!("there is no ResNet of depth {depth}{of} for CIFAR"), help))
     }
 
-    fn by_hand(&self) -> Result<(ResnetBlock, Vec<usize>), Fault> {
+    fn custom(&self) -> Result<(ResnetBlock, Vec<usize>), Fault> {
         let (block, blocks) = match (self.block, &self.blocks) {
             (Some(block), Some(blocks)) => (block, blocks),
             (Some(_), None) => {

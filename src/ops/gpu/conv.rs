@@ -1,6 +1,6 @@
 //! Convolutions of any size.
 
-use super::columns::{Columns, Partials};
+use super::channels_last::{ChannelsLast, Partials};
 use super::gpu::{Argument, Arguments};
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::weights::Packed;
@@ -30,12 +30,12 @@ impl Convolution {
     }
 
     /// Numbers of `map` that one number of the output is made of.
-    pub(super) fn taps(&self, map: &Columns) -> usize {
+    pub(super) fn taps(&self, map: &ChannelsLast) -> usize {
         self.window.kernel * self.window.kernel * map.channels()
     }
 
     /// The fields that all of its kernels take.
-    pub(super) fn sizes(&self, map: &Columns, out: &Columns) -> Sizes {
+    pub(super) fn sizes(&self, map: &ChannelsLast, out: &ChannelsLast) -> Sizes {
         let [batch, height, width] = self.size;
         let [out_height, out_width] = self.output();
         let sizes = Sizes::new().int(batch).int(height).int(width).int(map.channels());
@@ -62,9 +62,9 @@ pub(super) fn tile(columns: usize) -> usize {
 }
 
 impl Kernels {
-    fn chunked(&self, columns: &[&Columns]) -> usize {
+    fn chunked(&self, columns: &[&ChannelsLast]) -> usize {
         let vector = self.vector();
-        let whole = |columns: &&Columns| {
+        let whole = |columns: &&ChannelsLast| {
             columns.channels().is_multiple_of(vector) && columns.stride().is_multiple_of(vector)
         };
         usize::from(columns.iter().all(whole))
@@ -79,9 +79,9 @@ impl Kernels {
     pub fn conv_forward(
         &self,
         convolution: &Convolution,
-        map: &Columns,
+        map: &ChannelsLast,
         weight: &Packed,
-        out: &Columns,
+        out: &ChannelsLast,
     ) -> Partials {
         let part = self.partials(blocks(out.pixels(), 128), out.channels());
         self.convolve(convolution, map, weight, out, Some(&part.buffer));
@@ -92,9 +92,9 @@ impl Kernels {
     pub fn conv_forward_alone(
         &self,
         convolution: &Convolution,
-        map: &Columns,
+        map: &ChannelsLast,
         weight: &Packed,
-        out: &Columns,
+        out: &ChannelsLast,
     ) {
         self.convolve(convolution, map, weight, out, None);
     }
@@ -102,9 +102,9 @@ impl Kernels {
     fn convolve(
         &self,
         convolution: &Convolution,
-        map: &Columns,
+        map: &ChannelsLast,
         weight: &Packed,
-        out: &Columns,
+        out: &ChannelsLast,
         part: Option<&Buffer>,
     ) {
         let sizes = convolution.sizes(map, out).int(weight.row).int(part.is_some().into());
@@ -125,9 +125,9 @@ impl Kernels {
     pub fn conv_backward_input(
         &self,
         convolution: &Convolution,
-        gradient: &Columns,
+        gradient: &ChannelsLast,
         weight: &Packed,
-        map: &Columns,
+        map: &ChannelsLast,
     ) {
         self.backward_input(convolution, gradient, weight, map, false);
     }
@@ -136,9 +136,9 @@ impl Kernels {
     pub fn conv_backward_input_added(
         &self,
         convolution: &Convolution,
-        gradient: &Columns,
+        gradient: &ChannelsLast,
         weight: &Packed,
-        map: &Columns,
+        map: &ChannelsLast,
     ) {
         self.backward_input(convolution, gradient, weight, map, true);
     }
@@ -146,9 +146,9 @@ impl Kernels {
     fn backward_input(
         &self,
         convolution: &Convolution,
-        gradient: &Columns,
+        gradient: &ChannelsLast,
         weight: &Packed,
-        map: &Columns,
+        map: &ChannelsLast,
         added: bool,
     ) {
         let classes = convolution.classes();
@@ -166,8 +166,8 @@ impl Kernels {
     pub fn conv_backward_weight(
         &self,
         convolution: &Convolution,
-        map: &Columns,
-        gradient: &Columns,
+        map: &ChannelsLast,
+        gradient: &ChannelsLast,
         weight_gradient: &Buffer,
     ) {
         let (input, output) = (map.channels(), gradient.channels());
@@ -183,8 +183,8 @@ impl Kernels {
     pub(super) fn weight_gradient_parts(
         &self,
         convolution: &Convolution,
-        map: &Columns,
-        gradient: &Columns,
+        map: &ChannelsLast,
+        gradient: &ChannelsLast,
         chunked: bool,
     ) -> (usize, Buffer) {
         let (input, output) = (map.channels(), gradient.channels());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "cuda")]
 use super::cuda::Cuda;
-use super::{Buffer, Columns, DryGpu, Kernel, Storage};
+use super::{Buffer, ChannelsLast, DryGpu, Kernel, Storage};
 
 /// A GPU: its memory and its stream of work. One of a dry run has neither, and takes note of what it
 /// is asked for.
@@ -64,7 +64,7 @@ impl Argument for Buffer {
     }
 }
 
-impl Argument for Columns {
+impl Argument for ChannelsLast {
     fn memory(&self) -> &Buffer {
         self.buffer()
     }

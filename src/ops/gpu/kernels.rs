@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::columns::{Affine, Columns};
+use super::channels_last::{Affine, ChannelsLast};
 use super::{Buffer, Element, Gpu, Kernel, Sizes, Storage};
 
 /// As PyTorch has it.
@@ -93,8 +93,8 @@ impl Kernels {
     }
 
     /// Room for a map.
-    pub fn columns(&self, pixels: usize, channels: usize) -> Columns {
-        Columns::new(self.elements(pixels * channels), pixels, channels)
+    pub fn columns(&self, pixels: usize, channels: usize) -> ChannelsLast {
+        ChannelsLast::new(self.elements(pixels * channels), pixels, channels)
     }
 
     /// Room for activations.

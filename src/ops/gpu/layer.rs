@@ -1,6 +1,6 @@
 //! A dense layer's two convolutions with the norms before them.
 
-use super::columns::{Affine, Columns, Moments, Partials, Sums};
+use super::channels_last::{Affine, ChannelStats, ChannelsLast, Partials, Sums};
 use super::conv::{Convolution, tile};
 use super::gpu::{Argument, Arguments};
 use super::kernels::{Entry, Kernels, blocks, entry};
@@ -16,7 +16,7 @@ const LAYER_BACKWARD: Entry = entry!("layer_backward", 256, [TILES, CHANNELS, GE
 #[derive(Debug, Clone, Copy)]
 pub struct Normalised<'a> {
     /// The statistics of its input.
-    pub moments: &'a Moments,
+    pub stats: &'a ChannelStats,
     /// What it did to each channel.
     pub affine: &'a Affine,
     /// Its parameters.
@@ -28,10 +28,10 @@ impl Kernels {
     /// channels.
     pub fn layer_forward(
         &self,
-        map: &Columns,
+        map: &ChannelsLast,
         affine: &Affine,
         weight: &Packed,
-        out: &Columns,
+        out: &ChannelsLast,
     ) -> Partials {
         let part = self.partials(blocks(map.pixels(), 128), out.channels());
         self.layer(map, affine, weight, out, Some(&part.buffer));
@@ -41,20 +41,20 @@ impl Kernels {
     /// Writes norm, ReLU and 1×1 convolution of `map` into `out`, and nothing else.
     pub fn layer_forward_alone(
         &self,
-        map: &Columns,
+        map: &ChannelsLast,
         affine: &Affine,
         weight: &Packed,
-        out: &Columns,
+        out: &ChannelsLast,
     ) {
         self.layer(map, affine, weight, out, None);
     }
 
     fn layer(
         &self,
-        map: &Columns,
+        map: &ChannelsLast,
         affine: &Affine,
         weight: &Packed,
-        out: &Columns,
+        out: &ChannelsLast,
         part: Option<&Buffer>,
     ) {
         let sizes = Sizes::new().int(map.pixels()).int(map.channels()).int(out.channels());
@@ -76,9 +76,9 @@ impl Kernels {
     /// Writes the gradient of the weight of [`Kernels::layer_forward`], `[output, input]`.
     pub fn layer_weight(
         &self,
-        map: &Columns,
+        map: &ChannelsLast,
         affine: &Affine,
-        gradient: &Columns,
+        gradient: &ChannelsLast,
         weight_gradient: &Buffer,
     ) {
         let (input, output) = (map.channels(), gradient.channels());
@@ -103,15 +103,15 @@ impl Kernels {
     pub fn layer_backward(
         &self,
         convolution: &Convolution,
-        gradient: &Columns,
+        gradient: &ChannelsLast,
         weight: &Packed,
-        map: &Columns,
+        map: &ChannelsLast,
         normalised: Normalised<'_>,
         norm_gradients: &NormBuffers,
-        (summed, sums): (&Columns, &Sums),
+        (summed, sums): (&ChannelsLast, &Sums),
         first: bool,
     ) {
-        let Normalised { moments, affine, norm } = normalised;
+        let Normalised { stats, affine, norm } = normalised;
         let rows = blocks(map.pixels(), 128);
         let part = self.partials(rows, map.channels());
         let sizes = convolution.sizes(map, gradient);
@@ -120,8 +120,8 @@ impl Kernels {
             gradient,
             &weight.buffer,
             map,
-            &moments.mean,
-            &moments.deviation,
+            &stats.mean,
+            &stats.inverse_std,
             &affine.scale,
             &affine.shift,
             &norm.scale,

@@ -1,6 +1,6 @@
 //! Feature maps between fused stages.
 
-use super::columns::{Columns, Moments, Sums};
+use super::channels_last::{ChannelStats, ChannelsLast, Sums};
 use super::gpu::{Arguments, Backend};
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::{Gpu, Images, Sizes, Storage};
@@ -13,19 +13,19 @@ pub struct DeviceMap {
     /// Where they are.
     pub gpu: Gpu,
     /// The values: a row for each pixel, image by image. Rows may have room behind the channels.
-    pub columns: Columns,
+    pub columns: ChannelsLast,
     /// Batch, height, width.
     pub size: [usize; 3],
     /// The statistics of the channels, where they are known; perhaps with room for more.
-    pub moments: Option<Moments>,
+    pub stats: Option<ChannelStats>,
     /// Of a gradient: the values are S, and this is what is missing of it (see [`Sums`]).
     pub pending: Option<Sums>,
 }
 
 impl DeviceMap {
     /// Maps of `size` (batch, height, width) whose statistics nobody knows.
-    pub fn new(kernels: &Kernels, columns: Columns, size: [usize; 3]) -> Self {
-        Self { gpu: kernels.gpu.clone(), columns, size, moments: None, pending: None }
+    pub fn new(kernels: &Kernels, columns: ChannelsLast, size: [usize; 3]) -> Self {
+        Self { gpu: kernels.gpu.clone(), columns, size, stats: None, pending: None }
     }
 
     /// The values of `images`, rounded to the kernels' element.
@@ -40,7 +40,7 @@ impl DeviceMap {
                 let pixels = batch * height * width;
                 // Images of one channel are in this order already.
                 let columns = match channels == 1 && kernels.element.storage() == Storage::F32 {
-                    true => Columns::new(images.buffer, pixels, channels),
+                    true => ChannelsLast::new(images.buffer, pixels, channels),
                     false => kernels.columns(pixels, channels),
                 };
                 Self::new(kernels, columns, [batch, height, width])
@@ -57,7 +57,7 @@ impl DeviceMap {
 
 impl Kernels {
     /// The statistics of a map that no kernel has left any of.
-    pub fn map_statistics(&self, map: &Columns, out: &Moments) {
+    pub fn map_statistics(&self, map: &ChannelsLast, out: &ChannelStats) {
         let (pixels, channels) = (map.pixels(), map.channels());
         let rows = blocks(pixels, 64).min(4 * self.multiprocessors);
         let part = self.partials(rows, channels);

@@ -12,14 +12,14 @@
 
 mod arrays;
 mod buffer;
-mod columns;
+mod channels_last;
 mod conv;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod dropout;
 mod dry;
 mod element;
-mod general;
+mod conv2d;
 #[expect(clippy::module_inception, reason = "the GPU itself")]
 mod gpu;
 mod kernel;
@@ -35,14 +35,14 @@ mod transition;
 mod weights;
 
 pub use buffer::Buffer;
-pub use columns::{Affine, Columns, Moments, Partials, Sums};
+pub use channels_last::{Affine, ChannelStats, ChannelsLast, Partials, Sums};
 pub use conv::Convolution;
+pub use conv2d::{Conv2d, Nchw};
 #[cfg(feature = "cuda")]
 pub use cuda::{Compiler, Download, Identity, Transfers, sums_of_squares_kernel};
 pub use dropout::dropout_mask;
 pub use dry::{DryGpu, Work};
 pub use element::{Element, Storage};
-pub use general::{Array4, General};
 pub use gpu::{Argument, Gpu, Sizes, Untouched};
 pub use kernel::Kernel;
 pub use kernels::Kernels;

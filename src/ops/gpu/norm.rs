@@ -1,6 +1,6 @@
 //! Statistics of channels, and what norms make of them.
 
-use super::columns::{Affine, Columns, Moments, Partials, Sums};
+use super::channels_last::{Affine, ChannelStats, ChannelsLast, Partials, Sums};
 use super::gpu::{Argument, Arguments};
 use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
 use super::layer::Normalised;
@@ -23,7 +23,7 @@ enum Mask<'a> {
     /// The norm's input: the ReLU follows the norm.
     Input,
     /// The ReLU's output.
-    Output(&'a Columns),
+    Output(&'a ChannelsLast),
 }
 
 /// Where the statistics of a batch go that running statistics move towards: its mean and its
@@ -54,10 +54,10 @@ fn recorded<'a>(record: Option<&'a Record>, unwritten: &'a Untouched<'a>) -> [&'
 }
 
 impl Kernels {
-    /// Room for the moments of `channels` channels.
-    pub fn moments(&self, channels: usize) -> Moments {
+    /// Room for the stats of `channels` channels.
+    pub fn stats(&self, channels: usize) -> ChannelStats {
         let room = || self.floats(channels);
-        Moments { mean: room(), variance: room(), deviation: room() }
+        ChannelStats { mean: room(), variance: room(), inverse_std: room() }
     }
 
     /// Room for the sums of `channels` channels.
@@ -71,23 +71,23 @@ impl Kernels {
     }
 
     /// Puts together what a forward kernel left.
-    pub fn channel_statistics(&self, part: &Partials, out: &Moments) {
+    pub fn channel_statistics(&self, part: &Partials, out: &ChannelStats) {
         let sizes = Sizes::new().int(part.rows).int(part.channels).float(EPSILON);
-        let buffers: Arguments<'_> = &[&part.buffer, &out.mean, &out.variance, &out.deviation];
+        let buffers: Arguments<'_> = &[&part.buffer, &out.mean, &out.variance, &out.inverse_std];
         let grid = [blocks(part.channels, 8), 1, 1];
         self.gpu.launch(&self.get(CHANNEL_STATISTICS), grid, buffers, &sizes);
     }
 
-    /// What a norm with parameters `norm` does to channels with these `moments` over `pixels` pixels.
+    /// What a norm with parameters `norm` does to channels with these `stats` over `pixels` pixels.
     /// The statistics go into `record` as well, if it is given.
     pub fn affine(
         &self,
-        moments: &Moments,
+        stats: &ChannelStats,
         norm: &NormBuffers,
         pixels: usize,
         record: Option<&Record>,
     ) -> Affine {
-        let channels = moments.channels();
+        let channels = stats.channels();
         let (scale, shift) = (self.floats(channels), self.floats(channels));
         let unbias = pixels as f32 / pixels.saturating_sub(1).max(1) as f32;
         let sizes = Sizes::new().int(channels).int(usize::from(record.is_some()));
@@ -96,8 +96,8 @@ impl Kernels {
         let unwritten = Untouched(&scale);
         let [mean, variance] = recorded(record, &unwritten);
         let buffers: Arguments<'_> = &[
-            &moments.mean,
-            &moments.variance,
+            &stats.mean,
+            &stats.variance,
             &norm.scale,
             &norm.shift,
             &scale,
@@ -109,17 +109,17 @@ impl Kernels {
         Affine { scale, shift }
     }
 
-    /// [`Kernels::channel_statistics`] of the last channels of `moments`, which a kernel has just
+    /// [`Kernels::channel_statistics`] of the last channels of `stats`, which a kernel has just
     /// written, and [`Kernels::affine`] of a norm over all of them.
     pub fn channel_norm(
         &self,
         part: &Partials,
-        moments: &Moments,
+        stats: &ChannelStats,
         norm: &NormBuffers,
         pixels: usize,
         record: Option<&Record>,
     ) -> Affine {
-        let (written, channels) = (part.channels, moments.channels());
+        let (written, channels) = (part.channels, stats.channels());
         let (scale, shift) = (self.floats(channels), self.floats(channels));
         let unbias = pixels as f32 / pixels.saturating_sub(1).max(1) as f32;
         let sizes = Sizes::new().int(part.rows).int(written).int(channels);
@@ -128,9 +128,9 @@ impl Kernels {
         let [mean, variance] = recorded(record, &unwritten);
         let buffers: Arguments<'_> = &[
             &part.buffer,
-            &moments.mean,
-            &moments.variance,
-            &moments.deviation,
+            &stats.mean,
+            &stats.variance,
+            &stats.inverse_std,
             &norm.scale,
             &norm.shift,
             &scale,
@@ -167,28 +167,28 @@ impl Kernels {
     }
 
     /// scale·x + shift of the channels `map`, after ReLU.
-    pub fn normalised(&self, map: &Columns, affine: &Affine) -> Columns {
+    pub fn normalised(&self, map: &ChannelsLast, affine: &Affine) -> ChannelsLast {
         let out = self.columns(map.pixels(), map.channels());
         self.norm_apply(map, affine, &out, None, 2);
         out
     }
 
     /// Adds `addend` to `sum`.
-    pub fn add(&self, addend: &Columns, sum: &Columns) {
+    pub fn add(&self, addend: &ChannelsLast, sum: &ChannelsLast) {
         self.norm_apply(addend, &self.identity(addend.channels()), sum, Some(sum), 1);
     }
 
     /// Copies channels.
-    pub fn copy(&self, map: &Columns, out: &Columns) {
+    pub fn copy(&self, map: &ChannelsLast, out: &ChannelsLast) {
         self.norm_apply(map, &self.identity(map.channels()), out, None, 0);
     }
 
     fn norm_apply(
         &self,
-        map: &Columns,
+        map: &ChannelsLast,
         affine: &Affine,
-        out: &Columns,
-        residual: Option<&Columns>,
+        out: &ChannelsLast,
+        residual: Option<&ChannelsLast>,
         mode: usize,
     ) {
         let (pixels, channels) = (map.pixels(), map.channels());
@@ -218,8 +218,8 @@ impl Kernels {
     /// in place, and writes the gradients of its parameters.
     pub fn norm_backward(
         &self,
-        gradient: &Columns,
-        map: &Columns,
+        gradient: &ChannelsLast,
+        map: &ChannelsLast,
         normalised: Normalised<'_>,
         norm_gradients: &NormBuffers,
         relu: bool,
@@ -234,9 +234,9 @@ impl Kernels {
     /// sum. Writes the gradients of the norm's parameters.
     pub fn residual_backward(
         &self,
-        gradient: &Columns,
-        map: &Columns,
-        output: &Columns,
+        gradient: &ChannelsLast,
+        map: &ChannelsLast,
+        output: &ChannelsLast,
         normalised: Normalised<'_>,
         norm_gradients: &NormBuffers,
     ) {
@@ -248,10 +248,10 @@ impl Kernels {
     /// `gradient`.
     fn norm_sums(
         &self,
-        gradient: &Columns,
-        map: &Columns,
+        gradient: &ChannelsLast,
+        map: &ChannelsLast,
         mask: Mask<'_>,
-        Normalised { moments, affine, norm }: Normalised<'_>,
+        Normalised { stats, affine, norm }: Normalised<'_>,
         norm_gradients: &NormBuffers,
     ) {
         let (pixels, channels) = (map.pixels(), map.channels());
@@ -269,8 +269,8 @@ impl Kernels {
             gradient,
             map,
             output,
-            &moments.mean,
-            &moments.deviation,
+            &stats.mean,
+            &stats.inverse_std,
             &affine.scale,
             &affine.shift,
             &part.buffer,
@@ -284,12 +284,12 @@ impl Kernels {
     /// [`Kernels::norm_sums`].
     fn norm_input(
         &self,
-        gradient: &Columns,
-        map: &Columns,
+        gradient: &ChannelsLast,
+        map: &ChannelsLast,
         mask: Mask<'_>,
-        Normalised { moments, affine, .. }: Normalised<'_>,
+        Normalised { stats, affine, .. }: Normalised<'_>,
         norm_gradients: &NormBuffers,
-        out: &Columns,
+        out: &ChannelsLast,
     ) {
         let (pixels, channels) = (map.pixels(), map.channels());
         let masked = usize::from(matches!(mask, Mask::Input));
@@ -300,8 +300,8 @@ impl Kernels {
             gradient,
             map,
             &Untouched(map.buffer()),
-            &moments.mean,
-            &moments.deviation,
+            &stats.mean,
+            &stats.inverse_std,
             &affine.scale,
             &affine.shift,
             &norm_gradients.scale,
@@ -316,18 +316,18 @@ impl Kernels {
     /// The gradient of the channels `map` from S and what is missing of it; `out` may be S itself.
     pub fn input_gradient(
         &self,
-        summed: &Columns,
-        map: &Columns,
-        moments: &Moments,
+        summed: &ChannelsLast,
+        map: &ChannelsLast,
+        stats: &ChannelStats,
         sums: &Sums,
-        out: &Columns,
+        out: &ChannelsLast,
     ) {
         let (pixels, channels) = (map.pixels(), map.channels());
         let sizes = Sizes::new().int(pixels).int(channels);
         let sizes = sizes.int(summed.stride()).int(map.stride()).int(out.stride());
         let sizes = sizes.float(1.0 / pixels as f32);
         let buffers: Arguments<'_> =
-            &[summed, map, &moments.mean, &moments.deviation, &sums.shift, &sums.scale, out];
+            &[summed, map, &stats.mean, &stats.inverse_std, &sums.shift, &sums.scale, out];
         let grid = [self.streaming(pixels), self.lanes(channels), 1];
         self.gpu.launch(&self.get(INPUT_GRADIENT), grid, buffers, &sizes);
     }

@@ -1,6 +1,6 @@
 //! The last BatchNorm, ReLU, and the mean over each map.
 
-use super::columns::{Affine, Columns, Moments, Partials};
+use super::channels_last::{Affine, ChannelStats, ChannelsLast, Partials};
 use super::gpu::Arguments;
 use super::kernels::{Entry, Kernels, entry};
 use super::norm::NormBuffers;
@@ -11,7 +11,7 @@ const GLOBAL_POOL_BACKWARD: Entry = entry!("global_pool_backward", 256, [TILES, 
 
 impl Kernels {
     /// The features of `batch` images, `[batch, channels]` in 32 bits.
-    pub fn global_pool_forward(&self, map: &Columns, batch: usize, affine: &Affine) -> Buffer {
+    pub fn global_pool_forward(&self, map: &ChannelsLast, batch: usize, affine: &Affine) -> Buffer {
         let channels = map.channels();
         let features = self.floats(batch * channels);
         let sizes =
@@ -28,12 +28,12 @@ impl Kernels {
     pub fn global_pool_backward(
         &self,
         gradient: &Buffer,
-        map: &Columns,
+        map: &ChannelsLast,
         batch: usize,
-        moments: &Moments,
+        stats: &ChannelStats,
         affine: &Affine,
         norm: &NormBuffers,
-        summed: &Columns,
+        summed: &ChannelsLast,
     ) -> Partials {
         let channels = map.channels();
         let part = self.partials(batch, channels);
@@ -42,8 +42,8 @@ impl Kernels {
         let buffers: Arguments<'_> = &[
             gradient,
             map,
-            &moments.mean,
-            &moments.deviation,
+            &stats.mean,
+            &stats.inverse_std,
             &affine.scale,
             &affine.shift,
             &norm.scale,

@@ -1,6 +1,6 @@
 //! What ends a residual network's blocks, and the mean that ends the network.
 
-use super::columns::{Affine, Columns};
+use super::channels_last::{Affine, ChannelsLast};
 use super::gpu::{Argument, Arguments};
 use super::kernels::{Entry, Kernels, entry};
 use super::{Buffer, Sizes, Untouched};
@@ -15,7 +15,7 @@ const MEAN_BACKWARD: Entry = entry!("mean_backward", 256, [TILES, CHANNELS]);
 #[derive(Debug, Clone, Copy)]
 pub struct Shortcut<'a> {
     /// The block's input, or its projection.
-    pub map: &'a Columns,
+    pub map: &'a ChannelsLast,
     /// Batch, height and width of `map`.
     pub size: [usize; 3],
     /// Step in both directions.
@@ -33,10 +33,10 @@ impl Kernels {
     /// ReLU of scale·x + shift + shortcut.
     pub fn residual_forward(
         &self,
-        map: &Columns,
+        map: &ChannelsLast,
         affine: &Affine,
         shortcut: &Shortcut<'_>,
-    ) -> Columns {
+    ) -> ChannelsLast {
         let (pixels, channels) = (map.pixels(), map.channels());
         let [_, height, width] = shortcut.size;
         let [out_height, out_width] = strided(shortcut.size, shortcut.stride);
@@ -63,11 +63,11 @@ impl Kernels {
     /// output.
     pub fn shortcut_backward(
         &self,
-        gradient: &Columns,
+        gradient: &ChannelsLast,
         size: [usize; 3],
         channels: usize,
         stride: usize,
-    ) -> Columns {
+    ) -> ChannelsLast {
         let [_, height, width] = size;
         let [out_height, out_width] = strided(size, stride);
         let pixels = size.iter().product();
@@ -84,12 +84,12 @@ impl Kernels {
 
     /// The mean over each feature map of `batch` images, `[batch, channels]` in 32 bits. The maps
     /// must have been through ReLU.
-    pub fn mean_forward(&self, map: &Columns, batch: usize) -> Buffer {
+    pub fn mean_forward(&self, map: &ChannelsLast, batch: usize) -> Buffer {
         self.global_pool_forward(map, batch, &self.identity(map.channels()))
     }
 
     /// The gradient of maps of `size` from that of their means.
-    pub fn mean_backward(&self, gradient: &Buffer, size: [usize; 3]) -> Columns {
+    pub fn mean_backward(&self, gradient: &Buffer, size: [usize; 3]) -> ChannelsLast {
         let [batch, height, width] = size;
         let channels = gradient.len() / batch;
         let out = self.columns(batch * height * width, channels);

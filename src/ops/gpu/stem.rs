@@ -1,6 +1,6 @@
 //! 7×7 convolution with stride 2, BatchNorm, ReLU and 3×3 max-pooling with stride 2.
 
-use super::columns::{Affine, Columns, Moments, Partials};
+use super::channels_last::{Affine, ChannelStats, ChannelsLast, Partials};
 use super::gpu::Arguments;
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::norm::NormBuffers;
@@ -58,14 +58,14 @@ impl Kernels {
         images: &Images,
         weight: &Packed,
         output: usize,
-    ) -> (Columns, Partials) {
+    ) -> (ChannelsLast, Partials) {
         let [batch, _, height, width] = images.shape;
         let [out_height, out_width] = images.convolved();
         let pixels = batch * out_height * out_width;
         let tile_channels = if self.element.storage() == Storage::F32 { 32 } else { 64 };
         let [tiles_y, tiles_x] = [blocks(out_height, 8), blocks(out_width, 16)];
         let rows = (batch * tiles_y * tiles_x).min(4 * self.multiprocessors);
-        let out = Columns::new(self.elements(pixels * output), pixels, output);
+        let out = ChannelsLast::new(self.elements(pixels * output), pixels, output);
         let part = self.partials(rows, output);
         let sizes = Sizes::new().int(batch).int(height).int(width).int(out_height).int(out_width);
         let sizes = sizes.int(output).int(out.stride()).int(tiles_y).int(tiles_x);
@@ -82,9 +82,9 @@ impl Kernels {
     pub fn stem_pool_forward(
         &self,
         images: &Images,
-        convolved: &Columns,
+        convolved: &ChannelsLast,
         affine: &Affine,
-        out: &Columns,
+        out: &ChannelsLast,
     ) -> (Buffer, Partials) {
         let batch = images.shape[0];
         let ([height, width], [out_height, out_width]) = (images.convolved(), images.pooled());
@@ -108,11 +108,11 @@ impl Kernels {
     pub fn stem_backward(
         &self,
         images: &Images,
-        convolved: &Columns,
-        moments: &Moments,
+        convolved: &ChannelsLast,
+        stats: &ChannelStats,
         norm: &NormBuffers,
         index: &Buffer,
-        gradient: &Columns,
+        gradient: &ChannelsLast,
         weight_gradient: &Buffer,
         norm_gradients: &NormBuffers,
     ) {
@@ -130,7 +130,7 @@ impl Kernels {
         let sizes = sizes.int(convolved.stride()).int(gradient.stride()).int(tiles_y).int(tiles_x);
         let sizes = images.strides().into_iter().fold(sizes, Sizes::int);
         let buffers: Arguments<'_> =
-            &[&images.buffer, convolved, &moments.mean, &moments.deviation, gradient, index, &work];
+            &[&images.buffer, convolved, &stats.mean, &stats.inverse_std, gradient, index, &work];
         let kernel = self.stem_kernel(STEM_BACKWARD, images);
         // The convolution is computed once more beside the gradient of its weight.
         let products = 2 * images.products(channels);
@@ -141,7 +141,7 @@ impl Kernels {
         let buffers: Arguments<'_> = &[
             &work,
             &norm.scale,
-            &moments.deviation,
+            &stats.inverse_std,
             weight_gradient,
             &norm_gradients.scale,
             &norm_gradients.shift,

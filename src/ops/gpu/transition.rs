@@ -3,7 +3,7 @@
 //! Pooling commutes with the convolution, so the kernels pool first: a quarter of the products.
 
 use super::Sizes;
-use super::columns::{Affine, Columns, Moments, Partials};
+use super::channels_last::{Affine, ChannelStats, ChannelsLast, Partials};
 use super::gpu::Arguments;
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::norm::NormBuffers;
@@ -15,7 +15,12 @@ const TRANSITION_BACKWARD_INPUT: Entry =
 
 impl Kernels {
     /// The norm, ReLU and pooling of `map`, of `[batch, height, width]` pixels.
-    pub fn transition_pool(&self, map: &Columns, size: [usize; 3], affine: &Affine) -> Columns {
+    pub fn transition_pool(
+        &self,
+        map: &ChannelsLast,
+        size: [usize; 3],
+        affine: &Affine,
+    ) -> ChannelsLast {
         let [batch, height, width] = size;
         let pixels = batch * (height / 2) * (width / 2);
         let out = self.columns(pixels, map.channels());
@@ -32,15 +37,15 @@ impl Kernels {
     #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
     pub fn transition_backward_input(
         &self,
-        gradient: &Columns,
+        gradient: &ChannelsLast,
         weight: &Packed,
-        map: &Columns,
+        map: &ChannelsLast,
         size: [usize; 3],
-        moments: &Moments,
+        stats: &ChannelStats,
         affine: &Affine,
         norm: &NormBuffers,
-        summed: &Columns,
-    ) -> (Columns, Partials) {
+        summed: &ChannelsLast,
+    ) -> (ChannelsLast, Partials) {
         let tiles = blocks(gradient.pixels(), 128);
         let part = self.partials(tiles, map.channels());
         let pooled = self.columns(gradient.pixels(), map.channels());
@@ -52,8 +57,8 @@ impl Kernels {
             gradient,
             &weight.buffer,
             map,
-            &moments.mean,
-            &moments.deviation,
+            &stats.mean,
+            &stats.inverse_std,
             &affine.scale,
             &affine.shift,
             &norm.scale,

@@ -2,12 +2,12 @@
 
 use super::{Back, Kept, Layer, Residual, Values, convolution};
 use crate::memory::measure::ended;
-use crate::ops::gpu::{Columns, DeviceMap, Normalised};
+use crate::ops::gpu::{ChannelsLast, DeviceMap, Normalised};
 
 /// Norm `index` with the statistics it was given.
 fn normalised<'a>(values: &'a Values, layers: &'a [Layer], index: usize) -> Normalised<'a> {
-    let Layer { moments, affine, .. } = &layers[index];
-    Normalised { moments, affine, norm: &values.norms[index] }
+    let Layer { stats, affine, .. } = &layers[index];
+    Normalised { stats, affine, norm: &values.norms[index] }
 }
 
 impl Residual {
@@ -16,7 +16,7 @@ impl Residual {
         &self,
         back: &Back<'_>,
         kept: Kept,
-        gradient: Columns,
+        gradient: ChannelsLast,
     ) -> DeviceMap {
         let Back { kernels, values, room } = *back;
         let Kept { input, output, mut layers } = kept;
@@ -41,7 +41,7 @@ impl Residual {
         kernels.conv_backward_weight(&first, &input.columns, &flowing, &room.weights[0]);
         kernels.conv_backward_input_added(&first, &flowing, &values.packed[1], &columns);
         ended("conv1");
-        DeviceMap { columns, moments: None, pending: None, ..input }
+        DeviceMap { columns, stats: None, pending: None, ..input }
     }
 
     /// The shortcut's part of the input's gradient, from that of the sum, whose memory it may take.
@@ -50,8 +50,8 @@ impl Residual {
         back: &Back<'_>,
         input: &DeviceMap,
         layers: &[Layer],
-        gradient: Columns,
-    ) -> Columns {
+        gradient: ChannelsLast,
+    ) -> ChannelsLast {
         let Back { kernels, values, room } = *back;
         let (map, channels) = (&input.columns, input.columns.channels());
         let Some(projection) = &self.sizes.projection else {
@@ -81,10 +81,10 @@ impl Residual {
         &self,
         back: &Back<'_>,
         index: usize,
-        (map, size): (&Columns, [usize; 3]),
+        (map, size): (&ChannelsLast, [usize; 3]),
         layers: &[Layer],
-        gradient: &Columns,
-    ) -> Columns {
+        gradient: &ChannelsLast,
+    ) -> ChannelsLast {
         let Back { kernels, values, room } = *back;
         let conv = self.sizes.convs[index];
         let convolution = convolution(&conv, size);
@@ -121,7 +121,7 @@ impl Residual {
             true,
         );
         ended(name);
-        kernels.input_gradient(summed, map, normalised.moments, missing, summed);
+        kernels.input_gradient(summed, map, normalised.stats, missing, summed);
         norm_ended();
         out
     }

@@ -6,7 +6,8 @@ use super::{Back, Program, Run, Value, Values};
 use crate::memory::measure::within;
 use crate::model::fuse::{ConvSizes, ResidualSizes};
 use crate::ops::gpu::{
-    Affine, Buffer, Columns, Convolution, DeviceMap, Form, Kernels, Moments, Partials, Shortcut,
+    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels, Partials,
+    Shortcut,
 };
 
 /// Convolutions, each followed by a norm; ReLU between them and after the shortcut is added.
@@ -21,15 +22,15 @@ pub(super) struct Residual {
 
 pub(super) struct Kept {
     input: DeviceMap,
-    output: Columns,
+    output: ChannelsLast,
     layers: Vec<Layer>,
 }
 
 /// A convolution and its norm, after the forward pass.
 pub(super) struct Layer {
     /// The convolution's output; `None` where it is computed again.
-    map: Option<Columns>,
-    moments: Moments,
+    map: Option<ChannelsLast>,
+    stats: ChannelStats,
     affine: Affine,
 }
 
@@ -46,7 +47,7 @@ impl Residual {
     }
 
     /// Room for the output of convolution `index` of maps of `size`.
-    fn output(&self, kernels: &Kernels, index: usize, size: [usize; 3]) -> Columns {
+    fn output(&self, kernels: &Kernels, index: usize, size: [usize; 3]) -> ChannelsLast {
         let conv = self.sizes.all()[index];
         kernels.columns(conv.output(size).iter().product(), conv.channels[1])
     }
@@ -57,13 +58,13 @@ impl Residual {
         &self,
         run: &Run<'_>,
         index: usize,
-        (map, size): (&Columns, [usize; 3]),
+        (map, size): (&ChannelsLast, [usize; 3]),
         before: Option<&Affine>,
-    ) -> (Columns, Partials) {
+    ) -> (ChannelsLast, Partials) {
         let (kernels, conv) = (run.kernels, self.sizes.all()[index]);
         let (convolution, weight) = (convolution(&conv, size), &run.values.packed[2 * index]);
         let name = self.names(index)[0];
-        let convolved = |map: &Columns| {
+        let convolved = |map: &ChannelsLast| {
             let out = self.output(kernels, index, size);
             let part = kernels.conv_forward(&convolution, map, weight, &out);
             (out, part)
@@ -87,9 +88,9 @@ impl Residual {
         kernels: &Kernels,
         values: &Values,
         index: usize,
-        (map, size): (&Columns, [usize; 3]),
+        (map, size): (&ChannelsLast, [usize; 3]),
         before: Option<&Affine>,
-    ) -> Columns {
+    ) -> ChannelsLast {
         let conv = self.sizes.all()[index];
         debug_assert_eq!(conv.window.kernel, 1, "other convolutions' outputs are kept");
         let (out, weight) = (self.output(kernels, index, size), &values.packed[2 * index]);
@@ -101,7 +102,13 @@ impl Residual {
     }
 
     /// The output of convolution `index` on the path, whether it was kept or not.
-    fn map(&self, back: &Back<'_>, input: &DeviceMap, layers: &[Layer], index: usize) -> Columns {
+    fn map(
+        &self,
+        back: &Back<'_>,
+        input: &DeviceMap,
+        layers: &[Layer],
+        index: usize,
+    ) -> ChannelsLast {
         if let Some(map) = &layers[index].map {
             return map.clone();
         }
@@ -136,19 +143,17 @@ impl Program for Residual {
             let before = layers.last().map(|layer| &layer.affine);
             let (out, part) = self.convolve(run, index, (&map, size), before);
             map = out;
-            let (moments, affine) =
-                within(self.names(index)[1], || run.norm_of(index, &map, &part));
+            let (stats, affine) = within(self.names(index)[1], || run.norm_of(index, &map, &part));
             let kept = run.keeps && self.sizes.convs[index].window.kernel > 1;
-            layers.push(Layer { map: kept.then(|| map.clone()), moments, affine });
+            layers.push(Layer { map: kept.then(|| map.clone()), stats, affine });
         }
         let last = layers.len() - 1;
         let size = self.sizes.output(input.size);
         if self.sizes.projection.is_some() {
             let index = layers.len();
             let (map, part) = self.convolve(run, index, (&input.columns, input.size), None);
-            let (moments, affine) =
-                within(self.names(index)[1], || run.norm_of(index, &map, &part));
-            layers.push(Layer { map: Some(map), moments, affine });
+            let (stats, affine) = within(self.names(index)[1], || run.norm_of(index, &map, &part));
+            layers.push(Layer { map: Some(map), stats, affine });
         }
         let columns = {
             let shortcut = match layers.get(last + 1) {
@@ -181,6 +186,6 @@ impl Program for Residual {
         let Kept { input, output, layers } = kept;
         let maps = layers.iter_mut().filter_map(|layer| layer.map.as_mut());
         let maps = [&mut input.columns, output].into_iter().chain(maps);
-        maps.map(Columns::buffer_mut).collect()
+        maps.map(ChannelsLast::buffer_mut).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::array::Array;
 use crate::memory::{DryAllocator, DryBuffer, Precision};
 use crate::ops::gpu::{
-    Array4, Buffer, DryGpu, Element, General, Gpu, Kernel, Kernels, Storage, dropout_mask,
+    Buffer, Conv2d, DryGpu, Element, Gpu, Kernel, Kernels, Nchw, Storage, dropout_mask,
 };
 use crate::ops::{DropoutKey, Window};
 
@@ -44,26 +44,26 @@ impl Convolver {
         self.dry.take_work().traffic
     }
 
-    fn array4(&self, array: Array, shape: [usize; 4]) -> Array4 {
+    fn nchw(&self, array: Array, shape: [usize; 4]) -> Nchw {
         let buffer = Buffer::dry(array.buffer, self.storage, array.elements);
-        Array4 { buffer, shape }
+        Nchw { buffer, shape }
     }
 
     /// A weight in the activations' precision.
-    fn weight(&self, weight: Array, shape: [usize; 4]) -> Array4 {
+    fn weight(&self, weight: Array, shape: [usize; 4]) -> Nchw {
         let rounded =
             self.rounds_weights.then(|| self.kernels.gpu().empty(weight.elements, self.storage));
         match rounded {
-            Some(buffer) => Array4 { buffer, shape },
-            None => self.array4(weight, shape),
+            Some(buffer) => Nchw { buffer, shape },
+            None => self.nchw(weight, shape),
         }
     }
 
     /// A convolution of a map and a weight of these shapes.
     pub fn forward(&self, [map, weight]: [(Array, [usize; 4]); 2], window: Window) -> Array {
         let weight = self.weight(weight.0, weight.1);
-        let map = self.array4(map.0, map.1);
-        array(&General::new(self.kernels.clone(), window).forward(map, weight).buffer)
+        let map = self.nchw(map.0, map.1);
+        array(&Conv2d::new(self.kernels.clone(), window).forward(map, weight).buffer)
     }
 
     /// The gradients of a map, where that is asked for, and of a weight of these shapes.
@@ -76,9 +76,9 @@ impl Convolver {
     ) -> (Option<Array>, Array) {
         let shapes = [map.1, weight.1];
         let weight = asked.then(|| self.weight(weight.0, weight.1));
-        let (map, gradient) = (self.array4(map.0, map.1), self.array4(gradient, shape));
-        let general = General::new(self.kernels.clone(), window);
-        let (of_map, of_weight) = general.backward(shapes, map, weight, gradient);
+        let (map, gradient) = (self.nchw(map.0, map.1), self.nchw(gradient, shape));
+        let conv = Conv2d::new(self.kernels.clone(), window);
+        let (of_map, of_weight) = conv.backward(shapes, map, weight, gradient);
         (of_map.map(|found| array(&found.buffer)), array(&of_weight.buffer))
     }
 

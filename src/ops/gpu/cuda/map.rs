@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Tensor};
 
-use crate::ops::gpu::{Buffer, Columns, DeviceMap, Kernels};
+use crate::ops::gpu::{Buffer, ChannelsLast, DeviceMap, Kernels};
 
 impl DeviceMap {
     /// The values of `map`, `[batch, channels, height, width]`, rounded to the kernels' element.
@@ -10,9 +10,9 @@ impl DeviceMap {
         let [batch, channels, height, width] = map.dims();
         let rows = map.permute([0, 2, 3, 1]).cast(kernels.element.storage().dtype());
         let buffer = Buffer::of_tensor(rows.reshape([-1]));
-        let columns = Columns::new(buffer, batch * height * width, channels);
+        let columns = ChannelsLast::new(buffer, batch * height * width, channels);
         let (gpu, size) = (kernels.gpu.clone(), [batch, height, width]);
-        Self { gpu, columns, size, moments: None, pending: None }
+        Self { gpu, columns, size, stats: None, pending: None }
     }
 
     /// The values in 32 bits, `[batch, channels, height, width]`.

@@ -3,7 +3,7 @@
 mod ahead;
 mod buffer;
 mod device;
-mod general;
+mod conv2d;
 mod launchable;
 mod map;
 mod squares;

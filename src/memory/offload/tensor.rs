@@ -10,7 +10,7 @@ use crate::ops::gpu::{Buffer, Gpu};
 /// A part of what is put aside that is worth moving off the device. Nothing writes to it from when it
 /// is put aside. While it is away next to nothing is in its place.
 #[derive(Debug)]
-pub enum Piece<'a> {
+pub enum OffloadTensor<'a> {
     /// Numbers in a row.
     Flat(&'a mut Tensor<1>),
     /// Features or outputs.
@@ -22,7 +22,7 @@ pub enum Piece<'a> {
     Buffer(Gpu, &'a mut Buffer),
 }
 
-/// The values of a piece.
+/// The values of a tensor.
 #[derive(Debug, Clone)]
 pub(super) enum Values {
     /// On the host.
@@ -32,7 +32,7 @@ pub(super) enum Values {
     Buffer(Gpu, Buffer),
 }
 
-/// What the bytes of a piece mean.
+/// What the bytes of a tensor mean.
 #[derive(Debug, Clone)]
 pub(super) enum Form {
     /// A tensor that is on the host.
@@ -42,7 +42,7 @@ pub(super) enum Form {
     Buffer(Gpu, crate::ops::gpu::Storage, usize),
 }
 
-impl Piece<'_> {
+impl OffloadTensor<'_> {
     /// Takes the values out.
     pub(super) fn take(self) -> Values {
         match self {
@@ -58,7 +58,7 @@ impl Piece<'_> {
         }
     }
 
-    /// Puts values back that were taken out of the same piece.
+    /// Puts values back that were taken out of the same tensor.
     pub(super) fn put(self, values: Values) {
         match (self, values) {
             #[cfg(feature = "cuda")]
@@ -72,7 +72,7 @@ impl Piece<'_> {
     }
 }
 
-/// The shape stays with the piece: on the GPU the values are flat.
+/// The shape stays with the tensor: on the GPU the values are flat.
 fn take<const D: usize>(tensor: &mut Tensor<D>) -> Values {
     let (device, dtype, shape) = (tensor.device(), tensor.dtype(), tensor.dims());
     // As many axes with as much room, and no memory but for the first element.

@@ -7,7 +7,7 @@ use super::SgdConfig;
 #[cfg(feature = "cuda")]
 use super::Update;
 #[cfg(feature = "cuda")]
-use super::rule::Kept;
+use super::rule::ParameterState;
 use crate::ops::gpu::{AdamStep, Kernel, SgdStep};
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::{Buffer, Gpu, Stepped};
@@ -15,7 +15,7 @@ use crate::ops::gpu::{Buffer, Gpu, Stepped};
 /// A rule that a kernel knows.
 #[derive(Debug, Clone)]
 #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a GPU takes its steps"))]
-pub(super) enum Together {
+pub(super) enum FusedStep {
     /// Adam, or AdamW where the weight decay is decoupled.
     Adam { betas: [f64; 2], eps: f64, weight_decay: f64, decoupled: bool },
     /// SGD.
@@ -32,7 +32,7 @@ pub(super) fn gpu_of(update: &Update) -> Option<Gpu> {
     Gpu::of(&update.value.device())
 }
 
-impl Together {
+impl FusedStep {
     /// What its steps launch.
     pub(super) fn kernel(&self) -> Kernel {
         match self {
@@ -43,7 +43,7 @@ impl Together {
 }
 
 #[cfg(feature = "cuda")]
-impl Together {
+impl FusedStep {
     /// The new values of parameters that take step `number`, counted from 1, at learning rate `lr`;
     /// `leaves` are what is kept of each.
     pub(super) fn step(
@@ -51,9 +51,9 @@ impl Together {
         gpu: &Gpu,
         (lr, factor, number): (f64, f64, u64),
         leaves: &[&'static str],
-        parameters: Vec<(Update, &mut Kept)>,
+        parameters: Vec<(Update, &mut ParameterState)>,
     ) -> Vec<(String, Buffer)> {
-        let (names, each): (Vec<String>, Vec<(Stepped, &mut Kept)>) = parameters
+        let (names, each): (Vec<String>, Vec<(Stepped, &mut ParameterState)>) = parameters
             .into_iter()
             .map(|(Update { name, value, gradient, decay }, kept)| {
                 let (value, gradient) = (Buffer::of_tensor(value), Buffer::of_tensor(gradient));
@@ -63,7 +63,7 @@ impl Together {
                 (name, (Stepped { value, gradient, decays: decay, kept: taken }, kept))
             })
             .unzip();
-        let (stepped, kept): (Vec<Stepped>, Vec<&mut Kept>) = each.into_iter().unzip();
+        let (stepped, kept): (Vec<Stepped>, Vec<&mut ParameterState>) = each.into_iter().unzip();
         let values = self.launch(gpu, (lr, factor, number), &stepped);
         for (stepped, kept) in stepped.into_iter().zip(kept) {
             for (leaf, buffer) in leaves.iter().zip(stepped.kept) {

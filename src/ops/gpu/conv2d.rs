@@ -3,7 +3,7 @@
 //! The kernels want the channels of a pixel side by side, as many as fill whole vectors. So a map
 //! is transposed, and channels of zeros are added, before it is read; results are transposed back.
 
-use super::columns::Columns;
+use super::channels_last::ChannelsLast;
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::weights::Packed;
 use super::{Buffer, Convolution, Element, Gpu, Sizes};
@@ -14,7 +14,7 @@ const REDUCE_PADDED: Entry = entry!("reduce_padded", 256, []);
 
 /// A square convolution on a GPU, with its gradients.
 #[derive(Debug, Clone)]
-pub struct General {
+pub struct Conv2d {
     kernels: Kernels,
     window: Window,
 }
@@ -22,14 +22,14 @@ pub struct General {
 /// Elements of four dimensions in row-major order: a map, `[batch, channels, height, width]`, or a
 /// weight, `[output, input, kernel, kernel]`.
 #[derive(Debug, Clone)]
-pub struct Array4 {
+pub struct Nchw {
     /// The elements.
     pub buffer: Buffer,
     /// How many in each dimension.
     pub shape: [usize; 4],
 }
 
-impl General {
+impl Conv2d {
     /// On these kernels.
     pub fn new(kernels: Kernels, window: Window) -> Self {
         Self { kernels, window }
@@ -50,7 +50,7 @@ impl General {
     }
 
     /// `[batch, output, height, width]` of a map and a weight of the same type.
-    pub fn forward(&self, map: Array4, weight: Array4) -> Array4 {
+    pub fn forward(&self, map: Nchw, weight: Nchw) -> Nchw {
         let (kernels, shape) = (&self.kernels, map.shape);
         let [output, input, kernel, wide] = weight.shape;
         let window = self.window.kernel;
@@ -70,10 +70,10 @@ impl General {
     pub fn backward(
         &self,
         [shape, weight_shape]: [[usize; 4]; 2],
-        map: Array4,
-        weight: Option<Array4>,
-        gradient: Array4,
-    ) -> (Option<Array4>, Array4) {
+        map: Nchw,
+        weight: Option<Nchw>,
+        gradient: Nchw,
+    ) -> (Option<Nchw>, Nchw) {
         let kernels = &self.kernels;
         let convolution = self.sizes(shape);
         let gradient = kernels.padded(gradient);
@@ -86,7 +86,7 @@ impl General {
         });
         let map = kernels.padded(map);
         let buffer = kernels.padded_weight_gradient(&convolution, &map, &gradient, weight_shape);
-        (of_map, Array4 { buffer, shape: weight_shape })
+        (of_map, Nchw { buffer, shape: weight_shape })
     }
 }
 
@@ -113,31 +113,31 @@ impl Kernels {
     }
 
     /// `map`, `[batch, channels, height, width]`, with channels of zeros up to whole vectors.
-    fn padded(&self, map: Array4) -> Columns {
-        let Array4 { buffer, shape: [batch, channels, height, width] } = map;
+    fn padded(&self, map: Nchw) -> ChannelsLast {
+        let Nchw { buffer, shape: [batch, channels, height, width] } = map;
         let (pixels, room) = (height * width, channels.next_multiple_of(self.vector()));
         let ready = pixels == 1 && room == channels;
         let rows = match ready {
             true => buffer,
             false => self.transposed(&buffer, [batch, channels, pixels], pixels, room),
         };
-        Columns::new(rows, batch * pixels, room)
+        ChannelsLast::new(rows, batch * pixels, room)
     }
 
     /// The values of `map` in the order of `shape`.
-    fn array_of(&self, map: Columns, shape: [usize; 4]) -> Array4 {
+    fn array_of(&self, map: ChannelsLast, shape: [usize; 4]) -> Nchw {
         let [batch, channels, height, width] = shape;
         let pixels = height * width;
         let buffer = match pixels == 1 || channels == 1 {
             true => map.buffer().clone(),
             false => self.transposed(map.buffer(), [batch, pixels, channels], channels, pixels),
         };
-        Array4 { buffer, shape }
+        Nchw { buffer, shape }
     }
 
     /// `weight`, `[output, input, kernel, kernel]`, as `[output, kernel, kernel, input]` with input
     /// channels of zeros up to whole vectors.
-    fn forward_weight(&self, weight: Array4) -> Packed {
+    fn forward_weight(&self, weight: Nchw) -> Packed {
         let [output, ..] = weight.shape;
         let rows = self.padded(weight);
         let row = rows.pixels() / output * rows.channels();
@@ -145,7 +145,7 @@ impl Kernels {
     }
 
     /// `weight` as `[input, kernel, kernel, room]`: output channels last, and zeros behind them.
-    fn input_gradient_weight(&self, weight: Array4, room: usize) -> Packed {
+    fn input_gradient_weight(&self, weight: Nchw, room: usize) -> Packed {
         let [output, input, height, width] = weight.shape;
         let (row, taps) = (input * height * width, height * width);
         let buffer = self.transposed(&weight.buffer, [1, output, row], row, room);
@@ -157,8 +157,8 @@ impl Kernels {
     fn padded_weight_gradient(
         &self,
         convolution: &Convolution,
-        map: &Columns,
-        gradient: &Columns,
+        map: &ChannelsLast,
+        gradient: &ChannelsLast,
         [output, input, height, width]: [usize; 4],
     ) -> Buffer {
         let gradient = gradient.with_channels(output);

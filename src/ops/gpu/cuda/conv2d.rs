@@ -2,10 +2,10 @@
 
 use burn::tensor::Tensor;
 
-use crate::ops::gpu::{Array4, Buffer, Element, General, Gpu};
+use crate::ops::gpu::{Buffer, Conv2d, Element, Gpu, Nchw};
 use crate::ops::{MatmulPrecision, Window};
 
-impl Array4 {
+impl Nchw {
     fn of_tensor(tensor: Tensor<4>) -> Self {
         Self { shape: tensor.dims(), buffer: Buffer::of_tensor(tensor) }
     }
@@ -15,20 +15,20 @@ impl Array4 {
     }
 }
 
-impl General {
+impl Conv2d {
     /// That of maps like `map`; `None` where it is on another device than a GPU.
     pub fn of(map: &Tensor<4>, precision: MatmulPrecision, window: Window) -> Option<Self> {
         let gpu = Gpu::of(&map.device())?;
         Some(Self::shared(gpu, Element::of(map.dtype(), precision), window))
     }
 
-    /// [`General::forward`] of tensors of the same dtype.
+    /// [`Conv2d::forward`] of tensors of the same dtype.
     pub fn forward_tensors(&self, map: Tensor<4>, weight: Tensor<4>) -> Tensor<4> {
-        let [map, weight] = [map, weight].map(Array4::of_tensor);
+        let [map, weight] = [map, weight].map(Nchw::of_tensor);
         self.forward(map, weight).to_tensor(self.gpu())
     }
 
-    /// [`General::backward`] of tensors.
+    /// [`Conv2d::backward`] of tensors.
     pub fn backward_tensors(
         &self,
         shapes: [[usize; 4]; 2],
@@ -36,8 +36,8 @@ impl General {
         weight: Option<Tensor<4>>,
         gradient: Tensor<4>,
     ) -> (Option<Tensor<4>>, Tensor<4>) {
-        let [map, gradient] = [map, gradient].map(Array4::of_tensor);
-        let weight = weight.map(Array4::of_tensor);
+        let [map, gradient] = [map, gradient].map(Nchw::of_tensor);
+        let weight = weight.map(Nchw::of_tensor);
         let (of_map, of_weight) = self.backward(shapes, map, weight, gradient);
         let of_map = of_map.map(|found| found.to_tensor(self.gpu()));
         (of_map, of_weight.to_tensor(self.gpu()))

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use burn::tensor::{Tensor, TensorData};
 
-/// A parameter or running statistic in a [`Pack`].
+/// A parameter or running statistic in a [`Bucket`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct BucketMember {
     /// Its name, unique in the model, as torchvision names it.
     pub name: String,
     /// Its shape, as PyTorch has it.
     pub shape: Vec<usize>,
 }
 
-impl Member {
+impl BucketMember {
     /// How many numbers it has.
     pub fn length(&self) -> usize {
         self.shape.iter().product()
@@ -26,16 +26,16 @@ impl Member {
 ///
 /// All of them are trained or none is, and weight decay acts on all of them or on none.
 #[derive(Debug, Clone)]
-pub struct Pack {
+pub struct Bucket {
     /// What it holds, in order; never empty.
-    pub members: Arc<[Member]>,
+    pub members: Arc<[BucketMember]>,
     /// Whether the optimizer changes it.
     pub trained: bool,
     /// All values, `[n]`, without autodiff.
     pub value: Tensor<1>,
 }
 
-impl Pack {
+impl Bucket {
     /// What its gradient, its statistics and the optimizer's state of it go by: the name of its first
     /// member.
     pub fn key(&self) -> &str {
@@ -48,7 +48,7 @@ impl Pack {
     }
 
     /// Each member's name, shape and place.
-    pub fn places(&self) -> impl Iterator<Item = (&Member, std::ops::Range<usize>)> {
+    pub fn places(&self) -> impl Iterator<Item = (&BucketMember, std::ops::Range<usize>)> {
         self.members.iter().scan(0, |start, member| {
             let range = *start..*start + member.length();
             *start = range.end;
@@ -57,24 +57,25 @@ impl Pack {
     }
 }
 
-/// What is kept of each pack (`<key>` or `<key>/<what>`) as what is kept of each parameter, under
-/// the parameters' names: saved states know nothing of packs.
+/// What is kept of each bucket (`<key>` or `<key>/<what>`) as what is kept of each parameter, under
+/// the parameters' names: saved states know nothing of buckets.
 pub fn split_tensors(
-    packs: &[Pack],
+    buckets: &[Bucket],
     tensors: Vec<(String, TensorData)>,
 ) -> Vec<(String, TensorData)> {
-    let by_key: BTreeMap<&str, &Pack> = packs.iter().map(|pack| (pack.key(), pack)).collect();
+    let by_key: BTreeMap<&str, &Bucket> =
+        buckets.iter().map(|bucket| (bucket.key(), bucket)).collect();
     let split = |(name, data): (String, TensorData)| {
         let (key, rest) = split_name(&name);
         match by_key.get(key) {
-            Some(pack) if pack.members.len() > 1 => {
+            Some(bucket) if bucket.members.len() > 1 => {
                 let values: Vec<f32> = data.iter().collect();
-                let part = |(member, range): (&Member, std::ops::Range<usize>)| {
+                let part = |(member, range): (&BucketMember, std::ops::Range<usize>)| {
                     let length = range.len();
                     let part = TensorData::new(values[range].to_vec(), [length]);
                     (format!("{}{rest}", member.name), part)
                 };
-                pack.places().map(part).collect()
+                bucket.places().map(part).collect()
             }
             _ => vec![(name, data)],
         }
@@ -85,38 +86,40 @@ pub fn split_tensors(
 /// The reverse of [`split_tensors`]. What is incomplete stays as it is, for the one who loads it to
 /// refuse.
 pub fn join_tensors(
-    packs: &[Pack],
+    buckets: &[Bucket],
     tensors: Vec<(String, TensorData)>,
 ) -> Vec<(String, TensorData)> {
     let mut tensors: BTreeMap<String, TensorData> = tensors.into_iter().collect();
-    for pack in packs.iter().filter(|pack| pack.members.len() > 1) {
-        for rest in suffixes(pack, tensors.keys()) {
+    for bucket in buckets.iter().filter(|bucket| bucket.members.len() > 1) {
+        for rest in suffixes(bucket, tensors.keys()) {
             let names: Vec<String> =
-                pack.members.iter().map(|member| format!("{}{rest}", member.name)).collect();
-            let fits = |(name, member): (&String, &Member)| {
+                bucket.members.iter().map(|member| format!("{}{rest}", member.name)).collect();
+            let fits = |(name, member): (&String, &BucketMember)| {
                 tensors.get(name).is_some_and(|data| data.num_elements() == member.length())
             };
-            if names.iter().zip(pack.members.iter()).all(fits) {
+            if names.iter().zip(bucket.members.iter()).all(fits) {
                 let parts = names.iter().filter_map(|name| tensors.remove(name));
                 let values: Vec<f32> =
                     parts.flat_map(|data| data.iter().collect::<Vec<f32>>()).collect();
                 let length = values.len();
-                tensors.insert(format!("{}{rest}", pack.key()), TensorData::new(values, [length]));
+                tensors
+                    .insert(format!("{}{rest}", bucket.key()), TensorData::new(values, [length]));
             }
         }
     }
     tensors.into_iter().collect()
 }
 
-/// [`split_tensors`] for numbers: each parameter of a pack has the pack's.
-pub fn split_scalars(packs: &[Pack], scalars: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
-    let by_key: BTreeMap<&str, &Pack> = packs.iter().map(|pack| (pack.key(), pack)).collect();
+/// [`split_tensors`] for numbers: each parameter of a bucket has the bucket's.
+pub fn split_scalars(buckets: &[Bucket], scalars: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let by_key: BTreeMap<&str, &Bucket> =
+        buckets.iter().map(|bucket| (bucket.key(), bucket)).collect();
     let split = |(name, value): (String, u64)| {
         let (key, rest) = split_name(&name);
         match by_key.get(key) {
-            Some(pack) => {
-                let named = |member: &Member| (format!("{}{rest}", member.name), value);
-                pack.members.iter().map(named).collect()
+            Some(bucket) => {
+                let named = |member: &BucketMember| (format!("{}{rest}", member.name), value);
+                bucket.members.iter().map(named).collect()
             }
             None => vec![(name, value)],
         }
@@ -124,13 +127,16 @@ pub fn split_scalars(packs: &[Pack], scalars: BTreeMap<String, u64>) -> BTreeMap
     scalars.into_iter().flat_map(split).collect()
 }
 
-/// The reverse of [`split_scalars`], where the numbers of a pack's parameters are all there and
+/// The reverse of [`split_scalars`], where the numbers of a bucket's parameters are all there and
 /// equal.
-pub fn join_scalars(packs: &[Pack], mut scalars: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
-    for pack in packs.iter().filter(|pack| pack.members.len() > 1) {
-        for rest in suffixes(pack, scalars.keys()) {
+pub fn join_scalars(
+    buckets: &[Bucket],
+    mut scalars: BTreeMap<String, u64>,
+) -> BTreeMap<String, u64> {
+    for bucket in buckets.iter().filter(|bucket| bucket.members.len() > 1) {
+        for rest in suffixes(bucket, scalars.keys()) {
             let names: Vec<String> =
-                pack.members.iter().map(|member| format!("{}{rest}", member.name)).collect();
+                bucket.members.iter().map(|member| format!("{}{rest}", member.name)).collect();
             let first = scalars.get(&names[0]).copied();
             if first.is_some() && names.iter().all(|name| scalars.get(name).copied() == first) {
                 names[1..].iter().for_each(|name| {
@@ -147,9 +153,9 @@ fn split_name(name: &str) -> (&str, &str) {
     name.split_at(name.find('/').unwrap_or(name.len()))
 }
 
-/// What is kept of a pack's first member.
-fn suffixes<'a>(pack: &Pack, names: impl Iterator<Item = &'a String>) -> Vec<String> {
-    let of_key = names.filter_map(|name| name.strip_prefix(pack.key()));
+/// What is kept of a bucket's first member.
+fn suffixes<'a>(bucket: &Bucket, names: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let of_key = names.filter_map(|name| name.strip_prefix(bucket.key()));
     of_key.filter(|rest| rest.is_empty() || rest.starts_with('/')).map(str::to_owned).collect()
 }
 
@@ -159,17 +165,20 @@ mod tests {
 
     use super::*;
 
-    fn packs() -> Vec<Pack> {
-        let pack = |names: &[(&str, &[usize])]| {
-            let members: Vec<Member> = names
+    fn buckets() -> Vec<Bucket> {
+        let bucket = |names: &[(&str, &[usize])]| {
+            let members: Vec<BucketMember> = names
                 .iter()
-                .map(|(name, shape)| Member { name: (*name).to_owned(), shape: shape.to_vec() })
+                .map(|(name, shape)| BucketMember {
+                    name: (*name).to_owned(),
+                    shape: shape.to_vec(),
+                })
                 .collect();
-            let length: usize = members.iter().map(Member::length).sum();
+            let length: usize = members.iter().map(BucketMember::length).sum();
             let value = Tensor::zeros([length], &Device::flex());
-            Pack { members: members.into(), trained: true, value }
+            Bucket { members: members.into(), trained: true, value }
         };
-        vec![pack(&[("a", &[2, 1]), ("b", &[1, 3])]), pack(&[("c", &[2])])]
+        vec![bucket(&[("a", &[2, 1]), ("b", &[1, 3])]), bucket(&[("c", &[2])])]
     }
 
     fn data(values: &[f32]) -> TensorData {
@@ -182,25 +191,25 @@ mod tests {
             ("a/exp_avg".to_owned(), data(&[1.0, 2.0, 3.0, 4.0, 5.0])),
             ("c/exp_avg".to_owned(), data(&[6.0, 7.0])),
         ];
-        let split = split_tensors(&packs(), kept.clone());
+        let split = split_tensors(&buckets(), kept.clone());
         let expected = [
             ("a/exp_avg".to_owned(), data(&[1.0, 2.0])),
             ("b/exp_avg".to_owned(), data(&[3.0, 4.0, 5.0])),
             ("c/exp_avg".to_owned(), data(&[6.0, 7.0])),
         ];
         assert_eq!(split, expected);
-        assert_eq!(join_tensors(&packs(), split), kept);
+        assert_eq!(join_tensors(&buckets(), split), kept);
         let steps = BTreeMap::from([("a/step".to_owned(), 3), ("c/step".to_owned(), 4)]);
-        let split = split_scalars(&packs(), steps.clone());
+        let split = split_scalars(&buckets(), steps.clone());
         assert_eq!(split.len(), 3);
-        assert_eq!(join_scalars(&packs(), split), steps);
+        assert_eq!(join_scalars(&buckets(), split), steps);
     }
 
     #[test]
     fn what_is_incomplete_is_left_to_be_refused() {
         let kept = vec![("a/exp_avg".to_owned(), data(&[1.0, 2.0]))];
-        assert_eq!(join_tensors(&packs(), kept.clone()), kept);
+        assert_eq!(join_tensors(&buckets(), kept.clone()), kept);
         let steps = BTreeMap::from([("a/step".to_owned(), 3), ("b/step".to_owned(), 4)]);
-        assert_eq!(join_scalars(&packs(), steps.clone()), steps);
+        assert_eq!(join_scalars(&buckets(), steps.clone()), steps);
     }
 }

@@ -7,14 +7,14 @@ use super::{Buffer, Gpu};
 /// Some channels of a map in memory: `[pixels, channels]` with the channels of a pixel side by side,
 /// a row of `stride` elements for each pixel.
 #[derive(Debug, Clone)]
-pub struct Columns {
+pub struct ChannelsLast {
     buffer: Buffer,
     pixels: usize,
     channels: usize,
     stride: usize,
 }
 
-impl Columns {
+impl ChannelsLast {
     /// All of a buffer of `pixels × channels` elements.
     pub fn new(buffer: Buffer, pixels: usize, channels: usize) -> Self {
         assert_eq!(buffer.len(), pixels * channels);
@@ -62,20 +62,20 @@ impl Columns {
 
 /// Mean, variance (divided by the number of pixels) and 1/√(variance + ε) of each channel.
 #[derive(Debug, Clone)]
-pub struct Moments {
+pub struct ChannelStats {
     pub(super) mean: Buffer,
     pub(super) variance: Buffer,
-    pub(super) deviation: Buffer,
+    pub(super) inverse_std: Buffer,
 }
 
-impl Moments {
+impl ChannelStats {
     /// Those of some of the channels.
     pub fn slice(&self, channels: Range<usize>) -> Self {
         let part = |buffer: &Buffer| buffer.range(channels.clone());
         Self {
             mean: part(&self.mean),
             variance: part(&self.variance),
-            deviation: part(&self.deviation),
+            inverse_std: part(&self.inverse_std),
         }
     }
 
@@ -84,13 +84,13 @@ impl Moments {
         Self {
             mean: gpu.copied(&self.mean),
             variance: gpu.copied(&self.variance),
-            deviation: gpu.copied(&self.deviation),
+            inverse_std: gpu.copied(&self.inverse_std),
         }
     }
 
     /// Those of a whole data set, as BatchNorm's running statistics give them; for evaluation only.
     pub fn running(mean: Buffer, variance: Buffer) -> Self {
-        Self { deviation: variance.clone(), mean, variance }
+        Self { inverse_std: variance.clone(), mean, variance }
     }
 
     /// How many channels.
@@ -100,12 +100,12 @@ impl Moments {
 
     /// Their memory.
     pub fn buffers(&self) -> [&Buffer; 3] {
-        [&self.mean, &self.variance, &self.deviation]
+        [&self.mean, &self.variance, &self.inverse_std]
     }
 
     /// 1/√(variance + ε) of each channel.
-    pub fn deviation(&self) -> &Buffer {
-        &self.deviation
+    pub fn inverse_std(&self) -> &Buffer {
+        &self.inverse_std
     }
 }
 
