@@ -52,6 +52,10 @@ pub(in crate::model) trait Program: Send + 'static {
 
 /// What flows between fused stages, or the gradient with respect to it.
 #[derive(Debug, Clone)]
+#[cfg_attr(
+    feature = "cuda",
+    expect(clippy::large_enum_variant, reason = "a step has a handful of them")
+)]
 pub(in crate::model) enum Value {
     /// Images in 32 bits.
     Images(Images),
