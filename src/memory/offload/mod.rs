@@ -1,6 +1,6 @@
 //! Moves what is put aside for the backward pass off the device, and back ahead of its use.
 //!
-//! A [`Store`] takes [`OffloadTensor`]s and gives a [`OffloadTicket`]; the ticket is fetched a while before it lands
+//! A [`Store`] takes [`OffloadTensor`]s and gives an [`OffloadTicket`]; the ticket is fetched a while before it lands
 //! in the same tensors. Copies run beside the computation: on a GPU on a stream of their own (see
 //! [`crate::ops::gpu::Transfers`]), and the thread of the store waits for them, writes and reads the
 //! file. One ticket at a time is on its way out: sending the next waits for the memory of the one

@@ -98,8 +98,7 @@ impl<'a, P: Program> DryRun<'a, P> {
         let backward_workspace = allocator.peak().saturating_sub(taken);
         drop(found);
         Footprint {
-            // Norms are parameters, which the caller counts; so are weights, which only their packed
-            // forms are held of.
+            // The caller counts the parameters. Of weights only the packed forms are held here.
             standing: standing - parameters[1],
             largest_parameter: parameters.into_iter().max().unwrap_or(0),
             largest_array: allocator.largest(),
