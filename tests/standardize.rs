@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use serde_json::Value;
-use trainer::build::{Options, build, open_inference};
+use trainer::build::{Options, build, open_trained};
 use trainer::model::weights;
 use trainer::run::FolderMode;
 
@@ -173,7 +173,8 @@ fn the_model_of_a_saved_state_gives_the_outputs_that_validation_has_measured() {
     let run = run(&configure(folder.path(), "saved", "years", "standardize = true"), &[]);
     let loaded = trainer::config::load(&run.join("config.toml"), &[]).expect("a configuration");
     let plan = trainer::plan::plan(loaded.config).expect("a plan");
-    let inference = open_inference(&plan, &run.join("last")).expect("opens");
+    let trained = open_trained(&plan, &run.join("last")).expect("opens");
+    let inference = &trained.inference;
     let mut resumed = build(plan, &Options { mode: FolderMode::Resume }).expect("goes on");
     let batch = resumed.validation_loader.epoch(0, 0).next().expect("a batch").expect("reads");
     resumed.trainer.swap_average();
@@ -181,6 +182,9 @@ fn the_model_of_a_saved_state_gives_the_outputs_that_validation_has_measured() {
         resumed.trainer.evaluate((&batch).into(), &batch.targets).expect("evaluates");
     let outputs = inference.outputs((&batch).into(), 3).expect("infers");
     assert_eq!(outputs, expected);
+    let saved = trained.validation().expect("reads").expect("was saved");
+    assert_eq!(saved.heads["age"].outputs[..outputs[0].len()], outputs[0]);
+    assert_eq!(saved.images(), resumed.validation.len());
     let errors = outputs[0].iter().zip(&batch.targets[0].values);
     let errors = errors.map(|(ours, years)| f64::from((ours - years).abs()));
     let mae = errors.sum::<f64>() / outputs[0].len() as f64;
@@ -191,7 +195,7 @@ fn the_model_of_a_saved_state_gives_the_outputs_that_validation_has_measured() {
     for (alone, together) in alone[0].iter().zip(&outputs[0]) {
         assert!((alone / together - 1.0).abs() < 1e-5, "{alone}, {together}");
     }
-    let other = open_inference(&resumed.plan, &run.join("step-0")).map(drop);
+    let other = open_trained(&resumed.plan, &run.join("step-0")).map(drop);
     assert!(other.expect_err("is not there").to_string().contains("step-0"));
 }
 

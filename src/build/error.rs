@@ -63,6 +63,16 @@ pub enum BuildError {
         /// The plan's batch, channels, height and width.
         shape: [usize; 4],
     },
+    /// A trained model is asked for where nothing was saved.
+    #[error(
+        "there is no saved state in {}\nName the folder of a run, <run.output>/<run.name>, that has \
+         finished an epoch, or one of the states in it, such as best.",
+        path.display()
+    )]
+    NoState {
+        /// The folder named.
+        path: PathBuf,
+    },
     /// No saved state can be used.
     #[error(transparent)]
     State(#[from] StateError),

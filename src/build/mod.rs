@@ -8,13 +8,13 @@ mod differences;
 mod drawing;
 mod error;
 mod here;
-mod inference;
 mod initial;
 mod machine;
 mod open_data;
 mod resume;
 mod saved;
 mod trace;
+mod trained;
 mod warm;
 
 use std::time::Instant;
@@ -26,11 +26,11 @@ pub(crate) use differences::differences;
 pub use drawing::Drawing;
 pub use error::BuildError;
 pub use here::check_here;
-pub use inference::open_inference;
 pub use machine::machine_here;
 pub use open_data::{data_warnings, open_data};
 pub use resume::{ChangedData, ChangedKeys};
 pub use trace::{Traced, Tracer};
+pub use trained::{Trained, TrainedFolder, open_trained};
 
 use burn::tensor::Device;
 

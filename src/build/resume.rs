@@ -15,7 +15,7 @@ use crate::screen::counted;
 
 /// Keys that may differ when a run is resumed, each with all keys below it: none changes what was
 /// done so far, and those of `[memory]` no bit of what will be.
-const FREE: [&str; 18] = [
+const FREE: [&str; 19] = [
     "run.name",
     "run.output",
     "run.log_every",
@@ -34,6 +34,7 @@ const FREE: [&str; 18] = [
     "memory.offload",
     "memory.offload_optimizer",
     "memory.budget",
+    "evaluate",
 ];
 
 /// The configuration is not the one that the run was started with.

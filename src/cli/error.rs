@@ -134,7 +134,9 @@ impl From<BuildError> for Failure {
             | BuildError::Weights(_)
             | BuildError::Initial(InitialError::Weights(_)) => Kind::Data,
             BuildError::State(state) if state.exit_code() == 5 => Kind::State,
-            BuildError::Restore { .. } | BuildError::StatesGone { .. } => Kind::State,
+            BuildError::Restore { .. }
+            | BuildError::StatesGone { .. }
+            | BuildError::NoState { .. } => Kind::State,
             BuildError::NothingFits(_) => Kind::OutOfMemory,
             _ => Kind::Other,
         };

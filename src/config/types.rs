@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::choice::Choice;
 use crate::data::DataConfig;
+use crate::evaluate::EvaluateConfig;
 use crate::memory::MemoryConfig;
 use crate::model::{HeadConfig, ModelTable};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
@@ -33,6 +34,9 @@ pub struct Config {
     /// How a training step is made to fit in memory.
     #[serde(default)]
     pub memory: MemoryConfig,
+    /// How the trained model is judged.
+    #[serde(default)]
+    pub evaluate: EvaluateConfig,
 }
 
 /// `[run]`: the run's name, its folder and its seed.

@@ -237,6 +237,26 @@ impl Dataset {
         &self.samples
     }
 
+    /// The name of each image: its file and, where that is an array, its number there.
+    pub fn names(&self) -> Vec<String> {
+        let name = |sample: &Sample| match sample.item {
+            Some(item) => format!("{}[{item}]", sample.path.display()),
+            None => sample.path.display().to_string(),
+        };
+        self.samples.iter().map(name).collect()
+    }
+
+    /// The patient of each image; where there are several sources with the source's number before it,
+    /// since they may have patients of the same name.
+    pub fn patients(&self) -> Vec<String> {
+        let several = self.samples.iter().any(|sample| sample.source > 0);
+        let patient = |sample: &Sample| match several {
+            true => format!("{}:{}", sample.source, sample.patient),
+            false => sample.patient.clone(),
+        };
+        self.samples.iter().map(patient).collect()
+    }
+
     /// The targets of head `head` for all images.
     pub(super) fn head_targets(&self, head: usize) -> &Targets {
         &self.labels[head]

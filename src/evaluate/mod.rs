@@ -16,11 +16,12 @@
 //! what they say, [`Temperature`] and [`Platt`] correct them. What is fitted on validation is a
 //! [`Fitted`], which is saved and later applied to other images; [`evaluate()`] brings everything
 //! together in an [`Evaluation`]. [`PredictionWriter`] and [`PredictionReader`] are for the table of
-//! predictions that people look at.
+//! predictions that people look at; a [`PredictionTable`] holds what a model said of a list of images.
 
 pub mod bootstrap;
 
 mod calibration;
+mod config;
 mod confusion;
 mod delong;
 mod estimate;
@@ -35,10 +36,12 @@ mod regression;
 mod reliability;
 mod settings;
 mod subgroups;
+mod table;
 mod temperature;
 mod undefined;
 
 pub use calibration::{Calibration, CalibrationMethod};
+pub use config::{CalibrationUse, EvaluateConfig, OperatingPointsConfig};
 pub use confusion::{Confusion, ConfusionMatrix, DecisionMeasures};
 pub use delong::{Comparison, Delong, Scale, compare};
 pub use estimate::{Estimate, Range, wilson};
@@ -57,5 +60,6 @@ pub use regression::r2;
 pub use reliability::{Bin, Reliability, brier, multiclass_brier};
 pub use settings::{AurocMethod, Settings};
 pub use subgroups::{Bands, Group, groups, part};
+pub use table::PredictionTable;
 pub use temperature::Temperature;
 pub use undefined::Undefined;

@@ -115,8 +115,12 @@ pub enum PredictionError {
         /// What may stand there.
         expected: &'static str,
     },
-    /// An image that has two rows.
-    #[error("`{}`, line {line}: image `{path}` is predicted in line {first} already", file.display())]
+    /// An image that has two rows with different patients or truths. The same row again is no error: a
+    /// data set may list an image twice.
+    #[error(
+        "`{}`, line {line}: image `{path}` has another patient or another truth than in line {first}",
+        file.display()
+    )]
     Twice {
         /// The file.
         file: PathBuf,
@@ -191,14 +195,21 @@ impl<W: Write> PredictionWriter<W> {
     }
 }
 
+/// What the first row of an image says, and its line.
+struct First {
+    line: u64,
+    patient: String,
+    truth: Vec<Option<f64>>,
+}
+
 /// Reads predictions row by row; after an error there are no more.
 pub struct PredictionReader<R: Read> {
     reader: csv::Reader<UnixLines<R>>,
     header: StringRecord,
     columns: Vec<PredictionColumns>,
     file: PathBuf,
-    /// The line of each image.
-    lines: HashMap<String, u64>,
+    /// The first row of each image.
+    first: HashMap<String, First>,
     ended: bool,
 }
 
@@ -211,8 +222,8 @@ impl<R: Read> PredictionReader<R> {
         let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(UnixLines::new(from));
         let header = reader.headers().map_err(|error| malformed(file, &error))?.clone();
         let columns = columns_of(&header, file)?;
-        let (file, lines) = (file.to_owned(), HashMap::new());
-        Ok(Self { reader, header, columns, file, lines, ended: false })
+        let (file, first) = (file.to_owned(), HashMap::new());
+        Ok(Self { reader, header, columns, file, first, ended: false })
     }
 
     /// The labels that the table has.
@@ -227,10 +238,7 @@ impl<R: Read> PredictionReader<R> {
             return Err(PredictionError::WrongRowLength { file, line, expected, found });
         }
         let row = Row { record, header: &self.header, file: &self.file, line };
-        let path = row.text(0)?.to_owned();
-        if let Some(first) = self.lines.insert(path.clone(), line) {
-            return Err(PredictionError::Twice { file, line, path, first });
-        }
+        let (path, patient) = (row.text(0)?.to_owned(), row.text(1)?.to_owned());
         let mut place = 2;
         let mut next = || {
             place += 1;
@@ -243,7 +251,18 @@ impl<R: Read> PredictionReader<R> {
             let truth = columns.truth.then(|| row.truth(next())).transpose()?.flatten();
             labels.push(PredictedLabel { value, decision, truth });
         }
-        Ok(Prediction { path, patient: row.text(1)?.to_owned(), labels })
+        let truth: Vec<_> = labels.iter().map(|label| label.truth).collect();
+        match self.first.get(&path) {
+            Some(first) if first.patient != patient || first.truth != truth => {
+                return Err(PredictionError::Twice { file, line, path, first: first.line });
+            }
+            Some(_) => {}
+            None => {
+                let first = First { line, patient: patient.clone(), truth };
+                self.first.insert(path.clone(), first);
+            }
+        }
+        Ok(Prediction { path, patient, labels })
     }
 }
 

@@ -1,10 +1,14 @@
 //! How an evaluation is made.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::Scale;
 use crate::metric::RESAMPLES;
 
 /// Where the interval of a label's AUROC comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum AurocMethod {
     /// DeLong's with images of a patient taken together (Obuchowski 1997).
     #[default]

@@ -14,7 +14,7 @@ use crate::optim::{OptimizerConfig, check_clip_norm};
 
 type Check = fn(&Config) -> Result<(), Fault>;
 
-const CHECKS: [Check; 19] = [
+const CHECKS: [Check; 20] = [
     run_name,
     saving,
     epochs,
@@ -34,6 +34,7 @@ const CHECKS: [Check; 19] = [
     micro_batch,
     budget,
     offload,
+    evaluate,
 ];
 
 /// The first fault of a configuration.
@@ -77,6 +78,10 @@ fn saving(config: &Config) -> Result<(), Fault> {
     let save = &config.run.save;
     at_least_one("run.save.keep", save.keep)?;
     within("run.save.every_minutes", save.every_minutes, 0.0.., "0 (never) or more")
+}
+
+fn evaluate(config: &Config) -> Result<(), Fault> {
+    config.evaluate.check().map_err(|fault| fault.below("evaluate"))
 }
 
 fn epochs(config: &Config) -> Result<(), Fault> {

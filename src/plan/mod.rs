@@ -35,6 +35,7 @@ use crate::choice::Choice;
 pub use crate::config::Mode;
 use crate::config::{Config, RunConfig};
 use crate::data::{DEFAULT_FRACTION, DataConfig, check_labels};
+use crate::evaluate::EvaluateConfig;
 use crate::fault::Fault;
 use crate::memory::{DenseLayers, MemoryConfig, Precision, StageSpec};
 use crate::model::{HeadConfig, ModelConfig, Network, Norm};
@@ -62,6 +63,8 @@ pub struct Plan {
     pub train: TrainPlan,
     /// How a step fits in memory.
     pub memory: MemoryConfig,
+    /// How the trained model is judged.
+    pub evaluate: EvaluateConfig,
 }
 
 /// How the network is trained.
@@ -205,8 +208,8 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
         true => config.memory,
         false => config.memory.with_defaults(),
     };
-    let init = config.model.init;
-    let plan = Plan { run: config.run, devices, data, model, init, heads, train, memory };
+    let (run, init, evaluate) = (config.run, config.model.init, config.evaluate);
+    let plan = Plan { run, devices, data, model, init, heads, train, memory, evaluate };
     checks::checkpointing(&plan)?;
     checks::normalised(&plan)?;
     Ok(plan)

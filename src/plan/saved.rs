@@ -22,6 +22,7 @@ impl Plan {
             heads: self.heads.clone(),
             train: self.train.to_config(),
             memory: self.memory.clone(),
+            evaluate: self.evaluate.clone(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::tally::Tally;
 use super::undefined;
 use super::validation::Validation;
-use super::{Backoff, Run, RunError, Signal};
+use super::{Backoff, Run, RunError, Signal, saving};
 use crate::data::{BadImage, Batch};
 use crate::report::{
     EndReason, Epoch, EpochBegin, EpochValues, Event, Memory, OutOfMemory, Phase, Progress, Report,
@@ -69,7 +69,7 @@ impl Run {
                 images_per_second: rate(done - images_before, clock.elapsed()),
             }))?;
             if self.state.batch < steps && self.is_save_due() {
-                self.save(SaveReason::Interval, false)?;
+                self.save(SaveReason::Interval, false, Vec::new())?;
             }
         }
         match had_images {
@@ -191,7 +191,7 @@ impl Run {
         let begin = EpochBegin { epoch, first_step_in_epoch: 0, steps, phase };
         self.reports.event(&Event::EpochBegin(begin))?;
         let clock = Instant::now();
-        let mut validation = Validation::new(&self.plan.heads);
+        let mut validation = Validation::new(&self.plan.heads, &self.validation);
         self.trainer.swap_average();
         let outcome = self.evaluate_all(&mut validation, clock);
         self.trainer.swap_average();
@@ -220,13 +220,7 @@ impl Run {
             let evaluated = if number == 0 { self.meter.watch(evaluate) } else { evaluate() };
             self.tell_backoffs()?;
             let (rows, losses) = evaluated.map_err(|source| self.step_error(source))?;
-            let Batch { targets, indices, .. } = batch;
-            for ((head, outputs), targets) in validation.heads.iter_mut().zip(rows).zip(&targets) {
-                head.extend(&outputs, targets);
-            }
-            validation.tally.add(&losses, indices.len());
-            let samples = self.validation.samples();
-            validation.patients.extend(indices.iter().map(|&index| samples[index].patient.clone()));
+            validation.add(&self.plan.heads, &batch, &rows, &losses);
             self.reports.event(&Event::Progress(Progress {
                 phase: Phase::Validation,
                 done_images: validation.tally.images,
@@ -319,7 +313,8 @@ impl Run {
         early.map_or(Ok(()), |event| self.reports.event(&event))?;
         self.state.schedule = self.schedule.state();
         self.state.next_epoch();
-        self.save(SaveReason::EpochEnd, is_best)
+        let judged = saving::judged(&self.plan.evaluate, &validation.predictions);
+        self.save(SaveReason::EpochEnd, is_best, judged.map_err(RunError::Unsaved)?)
     }
 }
 

@@ -36,7 +36,7 @@ use std::time::Instant;
 pub use folder::{CONFIG_FILE, FolderError, METRICS_FILE, Mode as FolderMode, RunFolder};
 pub use lock::{LockError, RunLock};
 pub use place::RunPlace;
-pub use saving::{GatherError, RestoreError, restore, restore_inference};
+pub use saving::{FITTED, GatherError, RestoreError, VALIDATION, restore, restore_inference};
 pub use signals::{Signal, Stop};
 pub use train_state::TrainState;
 pub use trainer::{Backoff, Trainer};
@@ -154,7 +154,7 @@ impl Run {
         while self.state.ended.is_none() {
             if let Some(signal) = self.epoch()? {
                 self.reports.event(&Event::Interrupted { signal: signal.name().to_owned() })?;
-                self.save(SaveReason::Interrupted, false)?;
+                self.save(SaveReason::Interrupted, false, Vec::new())?;
                 return Ok(Outcome::Stopped(signal));
             }
         }
@@ -163,11 +163,19 @@ impl Run {
         Ok(Outcome::Ended(reason))
     }
 
-    fn save(&mut self, reason: SaveReason, is_best: bool) -> Result<(), RunError> {
+    /// Saves the state of the run, and with it the files in `judged`: what validation found of exactly
+    /// these weights.
+    fn save(
+        &mut self,
+        reason: SaveReason,
+        is_best: bool,
+        judged: Vec<(String, Vec<u8>)>,
+    ) -> Result<(), RunError> {
         self.state.metrics_bytes = self.reports.position();
         // None of it is the model's memory.
         let files = apart_while(|| saving::files(&self.trainer, &mut self.state));
-        let files = files.map_err(RunError::Unsaved)?;
+        let mut files = files.map_err(RunError::Unsaved)?;
+        files.extend(judged);
         let tag = StateTag {
             epoch: self.state.epoch as u64 - 1,
             step: self.state.step as u64,

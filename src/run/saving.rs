@@ -4,6 +4,10 @@
 //! with averaged weights, `optimizer.safetensors` the optimizer's tensors, `state.json` the
 //! [`TrainState`]. Where numbers are standardised, the weights' metadata say how (`standardize`), since
 //! the outputs mean nothing without.
+//!
+//! States that are saved at the end of an epoch also hold what validation found of these weights:
+//! `validation.csv`, a [`PredictionTable`], and `fitted.json`, the calibration and the thresholds fitted
+//! on it.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +16,7 @@ use burn::tensor::{DType, ExecutionError, Tensor, TensorData, Transaction};
 use super::state::SavedState;
 use super::train_state::TrainState;
 use super::trainer::Trainer;
+use crate::evaluate::{EvaluateConfig, PredictionError, PredictionTable};
 use crate::memory::{join_scalars, join_tensors, split_scalars, split_tensors};
 use crate::model::weights::{self, NamedTensor, WeightsError};
 use crate::optim::{OptimError, OptimizerState, Schedule};
@@ -22,6 +27,13 @@ pub const WEIGHTS: &str = "weights.safetensors";
 const AVERAGE: &str = "average.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const TRAIN_STATE: &str = "state.json";
+/// The outputs for the validation images.
+pub const VALIDATION: &str = "validation.csv";
+/// Calibration and thresholds.
+pub const FITTED: &str = "fitted.json";
+/// The most numbers that `validation.csv` has. A larger table would take more room than the weights; it
+/// is left out, and made anew when it is needed.
+const MOST_OUTPUTS: usize = 10_000_000;
 /// The key of the weights' metadata.
 const STANDARDIZE: &str = "standardize";
 
@@ -37,6 +49,9 @@ pub enum GatherError {
     /// No file can hold the tensors.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    /// No table can hold the predictions.
+    #[error(transparent)]
+    Predictions(#[from] PredictionError),
 }
 
 /// A state whose files are intact but do not belong to this run.
@@ -108,6 +123,19 @@ pub(super) fn files(
     train_state.loss_scale = updater.loss_scale;
     let json = serde_json::to_vec_pretty(train_state).expect("it has only finite numbers");
     files.push((TRAIN_STATE.to_owned(), json));
+    Ok(files)
+}
+
+/// The files that tell what validation found: the outputs, and what is fitted on them.
+pub(super) fn judged(
+    config: &EvaluateConfig,
+    validation: &PredictionTable,
+) -> Result<Vec<(String, Vec<u8>)>, GatherError> {
+    let mut files = vec![(FITTED.to_owned(), config.fit(validation).to_json().into_bytes())];
+    let outputs: usize = validation.heads.values().map(|head| head.outputs.len()).sum();
+    if outputs <= MOST_OUTPUTS {
+        files.push((VALIDATION.to_owned(), validation.to_csv()?));
+    }
     Ok(files)
 }
 

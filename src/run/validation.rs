@@ -3,30 +3,62 @@
 use std::collections::BTreeMap;
 
 use super::tally::Tally;
+use crate::data::{Batch, Dataset};
+use crate::evaluate::PredictionTable;
 use crate::metric::{HeadPredictions, INTERVAL, RESAMPLES};
 use crate::model::HeadConfig;
 use crate::report::Values;
+use crate::train::HeadLoss;
 
 /// What evaluation has gathered.
 pub(super) struct Validation {
     /// The outputs of each head.
-    pub heads: Vec<HeadPredictions>,
+    pub predictions: PredictionTable,
     /// The losses.
     pub tally: Tally,
-    /// The patient of each image.
-    pub patients: Vec<String>,
+    /// Of every image of the list.
+    names: Vec<String>,
+    patients: Vec<String>,
 }
 
 impl Validation {
-    pub fn new(heads: &[HeadConfig]) -> Self {
-        let heads = heads.iter().map(HeadPredictions::new).collect();
-        Self { heads, tally: Tally::default(), patients: Vec::new() }
+    pub fn new(heads: &[HeadConfig], dataset: &Dataset) -> Self {
+        Self {
+            predictions: PredictionTable::new(heads),
+            tally: Tally::default(),
+            names: dataset.names(),
+            patients: dataset.patients(),
+        }
+    }
+
+    /// Adds a batch: the outputs of each head, in the order of `heads`, and the losses.
+    pub fn add(
+        &mut self,
+        heads: &[HeadConfig],
+        batch: &Batch,
+        outputs: &[Vec<f32>],
+        losses: &[HeadLoss],
+    ) {
+        self.predictions.add(heads, outputs, &batch.targets);
+        for &index in &batch.indices {
+            self.predictions.paths.push(self.names[index].clone());
+            self.predictions.patients.push(self.patients[index].clone());
+        }
+        self.tally.add(losses, batch.indices.len());
+    }
+
+    /// Each head with its predictions.
+    fn heads<'a>(
+        &'a self,
+        heads: &'a [HeadConfig],
+    ) -> impl Iterator<Item = (&'a HeadConfig, &'a HeadPredictions)> {
+        heads.iter().filter_map(|head| Some((head, self.predictions.heads.get(&head.name)?)))
     }
 
     /// Losses and metrics, by `loss`, `<head>/loss`, `<head>/<metric>`, `<head>/<metric>/<label>`.
     pub fn values(&self, heads: &[HeadConfig]) -> Values {
         let mut values = self.tally.values(heads);
-        for (head, predictions) in heads.iter().zip(&self.heads) {
+        for (head, predictions) in self.heads(heads) {
             let metrics = predictions.metrics().into_iter();
             values.extend(metrics.map(|(name, value)| (format!("{}/{name}", head.name), value)));
         }
@@ -36,13 +68,8 @@ impl Validation {
     /// The 95% interval of each head's AUROC, as `<head>/auroc_low` and `<head>/auroc_high`.
     pub fn intervals(&self, heads: &[HeadConfig], seed: u64) -> Values {
         let mut values = Values::new();
-        let mut numbers = BTreeMap::new();
-        let patients = self.patients.iter().map(|patient| {
-            let next = numbers.len();
-            *numbers.entry(patient).or_insert(next)
-        });
-        let patients: Vec<usize> = patients.collect();
-        for (head, predictions) in heads.iter().zip(&self.heads) {
+        let patients = self.predictions.patient_numbers();
+        for (head, predictions) in self.heads(heads) {
             let mut found = predictions.intervals(seed, RESAMPLES, Some(&patients));
             if let Some(interval) = found.remove("auroc") {
                 let ends = [interval.map(|found| found.low), interval.map(|found| found.high)];
@@ -59,7 +86,7 @@ impl Validation {
         if values.get("loss") == Some(&None) {
             reasons.insert("loss".to_owned(), "no known label".to_owned());
         }
-        for (head, predictions) in heads.iter().zip(&self.heads) {
+        for (head, predictions) in self.heads(heads) {
             let prefix = format!("{}/", head.name);
             let own = values
                 .iter()

@@ -57,6 +57,11 @@ pub fn any_in(folder: &Path) -> bool {
     names.into_iter().any(|name| is_state(&name.to_string_lossy()))
 }
 
+/// Whether a complete state is in `folder`, intact or not.
+pub fn is_state(folder: &Path) -> bool {
+    folder.join(MANIFEST).is_file()
+}
+
 /// A state read back, every byte of it as it was saved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedState {

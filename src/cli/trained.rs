@@ -1,0 +1,20 @@
+//! A trained model that a command is given.
+
+use std::path::Path;
+
+use super::{Failure, located_for};
+use crate::build::{self, Trained, TrainedFolder};
+use crate::config::Source;
+use crate::plan::Plan;
+
+/// Opens the model at `path`, the folder of a run or of one of its states, on the device that its
+/// configuration names, which `set` may change. Returns its plan and where that was written too.
+///
+/// # Errors
+/// When no state is there, or the configuration, the state or the device cannot be used.
+pub(super) fn open(path: &Path, set: &[String]) -> Result<(Trained, Plan, Source), Failure> {
+    let TrainedFolder { config, state } = TrainedFolder::find(path)?;
+    let (plan, source) = located_for(&config, set, build::check_here)?;
+    let trained = build::open_trained(&plan, &state)?;
+    Ok((trained, plan, source))
+}
