@@ -180,7 +180,13 @@ mod tests {
             EvaluateConfig { bins: 0, ..Default::default() },
         ];
         let said = said.map(|config| config.check().expect_err("wrong").to_string());
-        insta::assert_snapshot!(said.join("\n"), @"");
+        insta::assert_snapshot!(said.join("\n"), @r"
+        operating_points.sensitivity[1]: `sensitivity` is out of range: 0
+        operating_points.specificity[0]: `specificity` is out of range: NaN
+        operating_points.threshold[1]: 0.5 is there twice
+        resamples: 99 resamples give no interval
+        bins: `bins` is out of range: 0
+        ");
         let right = [points(none()), EvaluateConfig::default()];
         assert!(right.iter().all(|config| config.check().is_ok()));
     }

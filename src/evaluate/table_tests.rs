@@ -90,7 +90,10 @@ fn a_table_of_another_model_is_refused() {
     let text = String::from_utf8(bytes).expect("text");
     let others = [text.replace("Mass", "Nodule"), text.replace("age/Years,age/Years/truth,", "")];
     let said = others.map(|text| read(text.as_bytes()).expect_err("refused").to_string());
-    insta::assert_snapshot!(said.join("\n"), @"");
+    insta::assert_snapshot!(said.join("\n"), @r"
+    `validation.csv`, line 1, column `Nodule`: `findings/Mass` with its truth is expected, and `findings/Nodule` is there
+    `validation.csv`, line 1, column `Edema`: `age/Years` with its truth is expected, and `findings/Edema` is there
+    ");
 }
 
 #[test]

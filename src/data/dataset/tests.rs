@@ -1,7 +1,7 @@
 //! Rows to labels: unknown ones, uncertain ones, and those of several sources.
 
 use super::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 const TABLE: &str = "\
@@ -388,4 +388,19 @@ fn a_folder_that_is_not_there_is_named_with_its_key() {
     };
     let here = std::env::current_dir().expect("is there").display().to_string();
     insta::assert_snapshot!(relative.to_string().replace(&here, "[here]"), @"there is no folder `scans/imges` (looked in [here])");
+}
+
+#[test]
+fn patients_of_the_same_name_in_two_sources_are_two() {
+    let table = |image: &str| {
+        let rows = (1..=4).map(|row| format!("{image}{row},patient{row},1\n"));
+        format!("image,patient,Edema\n{}", rows.collect::<String>())
+    };
+    let columns = "image = 'image'\npatient = 'patient'";
+    let (a, b) = (table("a"), table("b"));
+    let heads = [named("findings", "multilabel", &["Edema"])];
+    let splits = two_tables([&a, "", columns], [&b, "", columns], &heads).expect("opens");
+    let both = [&splits.train, &splits.validation].into_iter();
+    let patients: BTreeSet<String> = both.flat_map(Dataset::patients).collect();
+    assert_eq!(patients.len(), 8, "{patients:?}");
 }
