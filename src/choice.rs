@@ -18,6 +18,11 @@ use serde::{Serialize, Serializer};
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}
 
+/// The name of a variant, as a configuration writes it.
+pub fn name_of(variant: &impl Serialize) -> &'static str {
+    serde_variant::to_variant_name(variant).expect("an enum of the configuration")
+}
+
 /// A choice `T`, read from a table with one key or from the bare name of a variant.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Choice<T>(pub T);

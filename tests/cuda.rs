@@ -5,8 +5,10 @@
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 use trainer::build::resolve_device;
+use trainer::memory::offload::Store;
 use trainer::memory::{
-    Activation, BucketMember, Chain, DenseLayers, Precision, Schedule, StageSpec, executor,
+    Activation, BucketMember, Chain, CheckpointPlan, DenseLayers, Precision, Schedule, StageSpec,
+    executor,
 };
 use trainer::model::{DensenetConfig, ModelConfig, Network, Norm};
 use trainer::ops::gpu::{Buffer, Gpu, Kernel, Sizes, Storage};
@@ -144,12 +146,14 @@ fn train(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType) -> Vec
 /// A training pass whose loss is Σ direction·features.
 fn pass(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType, draw: u64) -> Outcome {
     let buckets = chain.buckets();
-    let schedule = Schedule::keep_all(chain.stages().len(), 1);
+    let stages = chain.stages().len();
+    let schedule = Schedule::of_plan(&CheckpointPlan::keep_all(stages), stages, 1);
     let mut features = Vec::new();
     let result = executor::train(
+        &Store::nowhere(),
         chain,
         &schedule,
-        executor::StepKey::whole(1, 0),
+        executor::StepKey { seed: 1, step: 0, first_images: &[0] },
         |_| Activation::Map(noise(shape, 10 * draw + 3, device).cast(dtype)),
         |_, output| {
             let output = output.into_features();
@@ -158,6 +162,7 @@ fn pass(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType, draw: u
             Activation::Features(direction)
         },
     );
+    let result = result.expect("nothing is moved");
     let split = |key: &str, value: Tensor<1>| {
         let bucket =
             buckets.iter().find(|bucket| bucket.key() == key).expect("a bucket of this key");

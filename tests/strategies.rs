@@ -94,7 +94,7 @@ fn step_of(
     let parts: Vec<_> = (0..IMAGES).step_by(micro).map(|at| at..(at + micro).min(IMAGES)).collect();
     let first_images: Vec<u64> = parts.iter().map(|part| part.start as u64).collect();
     let (images, direction) = (wave([IMAGES, 1, side, side], 0.7), wave([IMAGES, 2], 1.3));
-    let result = executor::train_with(
+    let result = executor::train(
         store,
         chain,
         &Schedule::of_plan(tree, chain.stages().len(), parts.len()),

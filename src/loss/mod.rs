@@ -17,7 +17,7 @@ mod weights;
 
 use burn::tensor::Tensor;
 
-use crate::choice::NoSettings;
+use crate::choice::{NoSettings, name_of};
 use crate::data::{LabelCounts, Targets};
 use crate::model::Task;
 
@@ -74,14 +74,7 @@ impl LossConfig {
 
     /// As a configuration writes it, such as `cross_entropy`.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Bce(_) => "bce",
-            Self::Focal(_) => "focal",
-            Self::CrossEntropy(_) => "cross_entropy",
-            Self::Mse(_) => "mse",
-            Self::L1(_) => "l1",
-            Self::Huber(_) => "huber",
-        }
+        name_of(self)
     }
 }
 

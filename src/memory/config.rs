@@ -7,7 +7,7 @@ use burn::tensor::DType;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::choice::{Choice, NoSettings};
+use crate::choice::{Choice, NoSettings, name_of};
 use crate::ops::MatmulPrecision;
 use crate::ops::gpu::Element;
 
@@ -92,13 +92,7 @@ pub enum Precision {
 impl Precision {
     /// As a configuration writes it.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Fp32 => "fp32",
-            Self::Tf32 => "tf32",
-            Self::Bf16 => "bf16",
-            Self::Fp16 => "fp16",
-            Self::Half => "half",
-        }
+        name_of(&self)
     }
 
     /// What maps and features are held in, between stages and for the backward pass.
@@ -201,10 +195,7 @@ pub enum DenseLayers {
 impl DenseLayers {
     /// As a configuration writes it.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Keep => "keep",
-            Self::Share => "share",
-        }
+        name_of(&self)
     }
 }
 
@@ -269,11 +260,7 @@ pub enum OffloadConfig {
 impl OffloadConfig {
     /// As a configuration writes it.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::None(_) => "none",
-            Self::Host(_) => "host",
-            Self::Disk(_) => "disk",
-        }
+        name_of(self)
     }
 }
 

@@ -29,13 +29,6 @@ pub struct StepKey<'a> {
     pub first_images: &'a [u64],
 }
 
-impl StepKey<'static> {
-    /// Of a step that takes the whole batch at once.
-    pub fn whole(seed: u64, step: u64) -> Self {
-        Self { seed, step, first_images: &[0] }
-    }
-}
-
 impl StepKey<'_> {
     fn pass(&self, purpose: Purpose, micro: usize) -> Pass {
         Pass::new(purpose, self.seed, self.step, self.first_images[micro])
@@ -57,34 +50,17 @@ struct Places {
     away: BTreeMap<(usize, usize, Aside), OffloadTicket>,
 }
 
-/// Runs a training `schedule` that moves nothing off the device. `input` gives each micro-batch, `loss`
-/// takes the outputs of one and returns the gradient with respect to them.
+/// Runs a training `schedule`. `store` takes what the schedule moves off the device, `input` gives each
+/// micro-batch, and `loss` takes the outputs of one and returns the gradient with respect to them.
+///
+/// # Errors
+///
+/// When something could not be moved off the device or back.
 ///
 /// # Panics
 ///
 /// When the schedule asks for what is not there: [`Schedule::of_plan`] makes none that does.
 pub fn train(
-    chain: &Chain,
-    schedule: &Schedule,
-    key: StepKey<'_>,
-    input: impl FnMut(usize) -> Activation,
-    loss: impl FnMut(usize, Activation) -> Activation,
-) -> StepResult {
-    let store = Store::nowhere();
-    let result = train_with(&store, chain, schedule, key, input, loss);
-    result.expect("nothing is moved off the device")
-}
-
-/// As [`train`], with `store` for what the schedule moves off the device.
-///
-/// # Errors
-///
-/// When something could not be moved there or back.
-///
-/// # Panics
-///
-/// As there.
-pub fn train_with(
     store: &Store,
     chain: &Chain,
     schedule: &Schedule,

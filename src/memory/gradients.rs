@@ -36,14 +36,4 @@ impl Gradients {
         let changed = self.by_name.into_iter().map(|(name, gradient)| (name, change(gradient)));
         Self { by_name: changed.collect() }
     }
-
-    /// How many parameters have a gradient.
-    pub fn len(&self) -> usize {
-        self.by_name.len()
-    }
-
-    /// Whether no parameter has a gradient.
-    pub fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
-    }
 }

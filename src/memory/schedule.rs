@@ -184,11 +184,6 @@ impl Schedule {
         Self { operations: (0..stages).map(forward).collect() }
     }
 
-    /// Everything is kept and nothing recomputed: the policy `none`.
-    pub fn keep_all(stages: usize, micros: usize) -> Self {
-        Self::of_plan(&CheckpointPlan::keep_all(stages), stages, micros)
-    }
-
     /// A training step over `stages` stages: each of `micros` micro-batches in turn as `tree` says.
     pub fn of_plan(tree: &CheckpointPlan, stages: usize, micros: usize) -> Self {
         let mut operations = Vec::new();

@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn after_a_step_only_gradients_are_left() {
         let with = Footprint { parameter_gradients: 7, ..stage(3) };
-        let schedule = Schedule::keep_all(2, 3);
+        let schedule = Schedule::of_plan(&CheckpointPlan::keep_all(2), 2, 3);
         let result = simulate(&schedule, &[with; 2], &NOTHING, &SPEED);
         assert_eq!(result.course.last().expect("operations").0, 14);
     }

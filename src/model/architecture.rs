@@ -63,11 +63,6 @@ impl DensenetArchitecture {
         })
     }
 
-    /// Channels that the heads see.
-    pub fn features(&self) -> usize {
-        self.channels().last().copied().unwrap_or(self.stem)
-    }
-
     /// The configuration that resolves to this.
     pub fn to_config(&self) -> DensenetConfig {
         DensenetConfig {
@@ -248,7 +243,8 @@ mod tests {
     fn published_depths_give_the_features_of_torchvisions_classifiers() {
         // `torchvision.models.densenetNNN().classifier.in_features`
         for (depth, features) in [(121, 1024), (161, 2208), (169, 1664), (201, 1920)] {
-            assert_eq!(by_depth(depth).resolve().expect("is published").features(), features);
+            let architecture = by_depth(depth).resolve().expect("is published");
+            assert_eq!(architecture.channels().last(), Some(&features));
         }
     }
 

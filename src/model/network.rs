@@ -5,6 +5,7 @@ use super::{
     DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig, SequentialConfig, fuse,
     heads_stage,
 };
+use crate::choice::name_of;
 use crate::fault::Fault;
 use crate::memory::{DenseLayers, Precision, StageSpec};
 
@@ -36,11 +37,7 @@ impl From<SequentialConfig> for ModelConfig {
 impl ModelConfig {
     /// The network's name, as its table has it.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Densenet(_) => "densenet",
-            Self::Resnet(_) => "resnet",
-            Self::Sequential(_) => "sequential",
-        }
+        name_of(self)
     }
 
     /// The network for images of these channels, height and width.

@@ -87,7 +87,7 @@ impl Replica {
             parts.iter().map(|part| (first_image + part.start) as u64).collect();
         let key = StepKey { seed: self.seed, step: step as u64, first_images: &first_images };
         let mut losses = LossSums::new(normalizers);
-        let result = executor::train_with(
+        let result = executor::train(
             &self.store,
             &self.inference.chain,
             &self.strategy.schedule(parts.len()),

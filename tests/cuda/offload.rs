@@ -27,7 +27,7 @@ fn host() -> Store {
 
 /// A training pass of a chain up to its features, with Σ features for a loss.
 fn pass(chain: &Chain, tree: &CheckpointPlan, images: &[Tensor<4>], store: &Store) -> StepResult {
-    let result = executor::train_with(
+    let result = executor::train(
         store,
         chain,
         &Schedule::of_plan(tree, chain.stages().len(), images.len()),

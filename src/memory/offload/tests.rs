@@ -141,7 +141,7 @@ fn a_full_disk_ends_the_step_with_an_error() {
     let tree = CheckpointPlan::keep_all(4).offloaded(&[true; 4]);
     let chain = chain(4);
     let images = || Activation::Map(wave([1, 1, 4, 4], 0.7));
-    let outcome = executor::train_with(
+    let outcome = executor::train(
         &store,
         &chain,
         &Schedule::of_plan(&tree, 4, 1),
@@ -159,7 +159,7 @@ fn gradients(
     parts: usize,
     store: &Store,
 ) -> Vec<(String, Vec<u32>)> {
-    let result = executor::train_with(
+    let result = executor::train(
         store,
         chain,
         &Schedule::of_plan(tree, chain.stages().len(), parts),

@@ -5,19 +5,13 @@ mod budget;
 pub use budget::TradeOff;
 
 use super::{CheckpointPlan, CheckpointingConfig};
+use crate::choice::name_of;
 use crate::fault::{Fault, fault};
 
 impl CheckpointingConfig {
     /// As a configuration writes it.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::None(_) => "none",
-            Self::Sequential(_) => "sequential",
-            Self::Sqrt(_) => "sqrt",
-            Self::Every(_) => "every",
-            Self::Manual(_) => "manual",
-            Self::Budget(_) => "budget",
-        }
+        name_of(self)
     }
 
     /// How the stages with these names are taken forward and back; `None` for `budget`, which needs

@@ -44,19 +44,6 @@ impl ResnetArchitecture {
         self.stem << group
     }
 
-    /// Channels after a group.
-    fn channels(&self, group: usize) -> usize {
-        match self.block {
-            ResnetBlock::Basic => self.width(group),
-            ResnetBlock::Bottleneck => EXPANSION * self.width(group),
-        }
-    }
-
-    /// Channels that the heads see.
-    pub fn features(&self) -> usize {
-        self.channels(self.blocks.len() - 1)
-    }
-
     /// The configuration that resolves to this.
     pub fn to_config(&self) -> ResnetConfig {
         ResnetConfig {
@@ -242,12 +229,15 @@ mod tests {
 
     #[test]
     fn published_depths_give_the_features_of_torchvisions_classifiers() {
+        let features = |config: ResnetConfig| {
+            let stages = config.resolve().expect("is known").layers([3, 32, 32]).expect("fits");
+            stages.last().expect("has stages").output().channels()
+        };
         // `torchvision.models.resnetNNN().fc.in_features`
-        for (depth, features) in [(18, 512), (34, 512), (50, 2048), (101, 2048), (152, 2048)] {
-            let architecture = of(depth, ResnetForm::Imagenet).resolve().expect("is published");
-            assert_eq!(architecture.features(), features);
+        for (depth, theirs) in [(18, 512), (34, 512), (50, 2048), (101, 2048), (152, 2048)] {
+            assert_eq!(features(of(depth, ResnetForm::Imagenet)), theirs);
         }
-        assert_eq!(of(110, ResnetForm::Cifar).resolve().expect("is known").features(), 64);
+        assert_eq!(features(of(110, ResnetForm::Cifar)), 64);
     }
 
     #[test]

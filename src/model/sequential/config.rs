@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::branches;
-use crate::choice::{Choice, NoSettings};
+use crate::choice::{Choice, NoSettings, name_of};
 use crate::fault::{Fault, fault};
 use crate::model::layers::{Init, Join, Op, Size};
 use crate::ops::Window;
@@ -63,21 +63,7 @@ pub enum LayerConfig {
 impl LayerConfig {
     /// As a configuration writes it, such as `batch_norm`.
     pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Conv(_) => "conv",
-            Self::Linear(_) => "linear",
-            Self::Relu(_) => "relu",
-            Self::Sigmoid(_) => "sigmoid",
-            Self::BatchNorm(_) => "batch_norm",
-            Self::MaxPool(_) => "max_pool",
-            Self::MeanPool(_) => "mean_pool",
-            Self::GlobalPool(_) => "global_pool",
-            Self::Flatten(_) => "flatten",
-            Self::Dropout(_) => "dropout",
-            Self::Branches(_) => "branches",
-            Self::Repeat(_) => "repeat",
-            Self::Stage(_) => "stage",
-        }
+        name_of(self)
     }
 
     /// The operation of the layer called `name`, whose settings are at `key`, on an input of size

@@ -102,11 +102,6 @@ impl ChannelStats {
     pub fn buffers(&self) -> [&Buffer; 3] {
         [&self.mean, &self.variance, &self.inverse_std]
     }
-
-    /// 1/√(variance + ε) of each channel.
-    pub fn inverse_std(&self) -> &Buffer {
-        &self.inverse_std
-    }
 }
 
 /// What a norm does to each channel once its statistics are known: x ↦ scale·x + shift.

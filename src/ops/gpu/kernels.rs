@@ -82,11 +82,6 @@ impl Kernels {
         &self.gpu
     }
 
-    /// What they compute with.
-    pub fn element(&self) -> Element {
-        self.element
-    }
-
     /// How many elements 16 bytes are.
     pub(super) fn vector(&self) -> usize {
         16 / self.element.storage().bytes()

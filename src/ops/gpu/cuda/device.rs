@@ -150,11 +150,6 @@ impl Gpu {
         (outcome, watcher.most.load(Ordering::Relaxed))
     }
 
-    /// Gives memory that nothing uses back to the device.
-    pub fn release_unused(&self) {
-        let _ = self.client().memory_cleanup();
-    }
-
     /// A tensor of `shape` over the memory of `buffer`.
     pub fn tensor<const D: usize>(&self, buffer: &Buffer, shape: [usize; D]) -> Tensor<D> {
         buffer.to_tensor(&self.cuda().device, shape)
