@@ -2,6 +2,7 @@
 
 use super::layers::{Join, Layer, Op, Size, StageLayers, each_layer};
 use crate::ops::Window;
+use crate::ops::gpu::Convolution;
 
 mod spec;
 
@@ -51,6 +52,11 @@ pub struct ConvSizes {
 }
 
 impl ConvSizes {
+    /// The convolution of maps of batch, height and width `size`, as kernels take it.
+    pub fn on(&self, size: [usize; 3]) -> Convolution {
+        Convolution { size, window: self.window }
+    }
+
     /// Batch, height and width of the output for maps of batch, height and width `size`.
     pub fn output(&self, [batch, height, width]: [usize; 3]) -> [usize; 3] {
         [batch, self.window.output(height), self.window.output(width)]

@@ -1,6 +1,6 @@
 //! A dense block.
 
-use super::{Back, Program, Run, Value};
+use super::{Back, Program, Run, Value, stats};
 use crate::memory::DenseLayers;
 use crate::memory::measure::{ended, within};
 use crate::model::fuse::DenseBlockSizes;
@@ -49,18 +49,6 @@ impl Block {
         kernels.copy(&map.columns, &columns);
         DeviceMap { columns, ..map }
     }
-
-    /// The statistics of the input's channels, with room for those of the block's.
-    fn stats(&self, kernels: &Kernels, map: &DeviceMap) -> ChannelStats {
-        match &map.stats {
-            Some(stats) if stats.channels() >= self.sizes.output() => stats.clone(),
-            _ => {
-                let stats = kernels.stats(self.sizes.output());
-                kernels.map_statistics(&map.columns, &stats.slice(0..self.sizes.input));
-                stats
-            }
-        }
-    }
 }
 
 /// The two convolutions of a layer on maps of `size`.
@@ -74,8 +62,7 @@ impl Program for Block {
     const TAKES_SUMS: bool = true;
 
     fn forms(&self) -> Vec<(usize, Form)> {
-        let forms = |weight| [(weight, Form::Forward), (weight, Form::InputGradient)];
-        (0..2 * self.sizes.layers).flat_map(forms).collect()
+        Form::both_passes(2 * self.sizes.layers)
     }
 
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
@@ -85,7 +72,7 @@ impl Program for Block {
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
         let (kernels, values) = (run.kernels, run.values);
         let map = self.with_room(kernels, input.into_map());
-        let stats = run.trains.then(|| self.stats(kernels, &map));
+        let stats = run.trains.then(|| stats(kernels, &map, self.sizes.output()));
         let all = map.columns.with_channels(self.sizes.output());
         let [_, spatial] = convolutions(map.size);
         let (pixels, growth) = (all.pixels(), self.sizes.growth);
@@ -141,7 +128,6 @@ impl Program for Block {
 
     fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
         let Kept { map, stats, mut layers } = kept;
-        let stats = stats.slice(0..self.sizes.output());
         let DeviceMap { columns: summed, pending, .. } = gradient.into_map();
         let pending = (summed, pending.expect("the gradient of a block comes as S"));
         for layer in (0..self.sizes.layers).rev() {
@@ -205,7 +191,8 @@ impl Block {
 
         let bottleneck = kept.bottleneck.unwrap_or_else(|| {
             let bottleneck = kernels.columns(pixels, middle);
-            kernels.layer_forward_alone(&input, affine1, &values.packed[4 * layer], &bottleneck);
+            let weight = &values.packed[4 * layer];
+            kernels.normed_convolve(&input, affine1, weight, &bottleneck, None);
             bottleneck
         });
         let normal = kernels.normalised(&bottleneck, affine2);

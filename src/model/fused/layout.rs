@@ -95,7 +95,7 @@ impl Layout {
 
     /// How the weights are packed for the kernels.
     pub fn packing(&self, kernels: &Kernels) -> Option<Packing> {
-        (!self.segments.is_empty()).then(|| kernels.packing(kernels.gpu(), &self.segments))
+        (!self.segments.is_empty()).then(|| kernels.packing(&self.segments))
     }
 
     /// The parameters, of which `all` gives each kind, as the kernels read them.

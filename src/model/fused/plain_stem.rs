@@ -4,7 +4,7 @@ use super::{Back, Program, Run, Value};
 use crate::memory::measure::{ended, within};
 use crate::model::fuse::ConvSizes;
 use crate::ops::gpu::{
-    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels, Normalised,
+    Affine, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, Kernels, Normalised,
 };
 
 /// A convolution, norm, ReLU.
@@ -18,12 +18,6 @@ pub(super) struct Kept {
     convolved: ChannelsLast,
     stats: ChannelStats,
     affine: Affine,
-}
-
-impl PlainStem {
-    fn convolution(&self, size: [usize; 3]) -> Convolution {
-        Convolution { size, window: self.conv.window }
-    }
 }
 
 impl Program for PlainStem {
@@ -42,7 +36,7 @@ impl Program for PlainStem {
         let (kernels, weight) = (run.kernels, &run.values.packed[0]);
         let images = DeviceMap::of_images(kernels, input.into_images());
         let size = self.conv.output(images.size);
-        let convolution = self.convolution(images.size);
+        let convolution = self.conv.on(images.size);
         let (convolved, part) = within("conv1", || {
             let convolved = kernels.columns(size.iter().product(), self.conv.channels[1]);
             let part = kernels.conv_forward(&convolution, &images.columns, weight, &convolved);
@@ -62,7 +56,7 @@ impl Program for PlainStem {
         let normalised = Normalised { stats: &stats, affine: &affine, norm };
         kernels.norm_backward(&gradient, &convolved, normalised, &room.norms[0], true);
         ended("bn1, relu");
-        let convolution = self.convolution(images.size);
+        let convolution = self.conv.on(images.size);
         kernels.conv_backward_weight(&convolution, &images.columns, &gradient, &room.weights[0]);
         ended("conv1");
         None

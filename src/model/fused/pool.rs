@@ -2,7 +2,7 @@
 
 use super::{Back, Program, Run, Value, input_gradient, stats};
 use crate::memory::measure::{ended, within};
-use crate::ops::gpu::{Affine, Buffer, ChannelStats, DeviceMap, Kernels};
+use crate::ops::gpu::{Affine, Buffer, ChannelStats, DeviceMap, Kernels, Normalised};
 
 /// Norm, ReLU, the mean over each feature map.
 pub(super) struct NormPool;
@@ -22,8 +22,9 @@ impl Program for NormPool {
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
         let (kernels, map) = (run.kernels, input.into_map());
-        let (stats, affine) =
-            within("norm5", || run.norm(0, map.columns.pixels(), || stats(kernels, &map)));
+        let (stats, affine) = within("norm5", || {
+            run.norm(0, map.columns.pixels(), || stats(kernels, &map, map.columns.channels()))
+        });
         let features = within("norm5, relu, mean", || {
             kernels.global_pool_forward(&map.columns, map.size[0], &affine)
         });
@@ -35,9 +36,10 @@ impl Program for NormPool {
         let Kept { map, stats, affine } = kept;
         let columns = &map.columns;
         let summed = kernels.columns(columns.pixels(), columns.channels());
-        let (norm, batch) = (&back.values.norms[0], map.size[0]);
+        let norm = &back.values.norms[0];
+        let normalised = Normalised { stats: &stats, affine: &affine, norm };
         let part =
-            kernels.global_pool_backward(&gradient, columns, batch, &stats, &affine, norm, &summed);
+            kernels.global_pool_backward(&gradient, columns, map.size[0], normalised, &summed);
         let sums = kernels.sums(columns.channels());
         kernels.channel_sums(&part, norm, &back.room.norms[0], &sums, true);
         ended("norm5, relu, mean");

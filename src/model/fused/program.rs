@@ -193,14 +193,13 @@ impl Run<'_> {
     }
 }
 
-/// The statistics of a map's channels, computed where nobody has.
-pub(super) fn stats(kernels: &Kernels, map: &DeviceMap) -> ChannelStats {
-    let channels = map.columns.channels();
+/// The statistics of a map's channels, computed where nobody has, with room for those of `room` channels.
+pub(super) fn stats(kernels: &Kernels, map: &DeviceMap, room: usize) -> ChannelStats {
     match &map.stats {
-        Some(stats) => stats.slice(0..channels),
-        None => {
-            let stats = kernels.stats(channels);
-            kernels.map_statistics(&map.columns, &stats);
+        Some(stats) if stats.channels() >= room => stats.slice(0..room),
+        _ => {
+            let stats = kernels.stats(room);
+            kernels.map_statistics(&map.columns, &stats.slice(0..map.columns.channels()));
             stats
         }
     }

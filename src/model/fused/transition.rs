@@ -4,7 +4,7 @@ use super::{Back, Program, Run, Value, input_gradient, stats};
 use crate::memory::measure::{ended, within};
 use crate::ops::Window;
 use crate::ops::gpu::{
-    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels,
+    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels, Normalised,
 };
 
 /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
@@ -30,7 +30,7 @@ impl Program for Transition {
     type Kept = Kept;
 
     fn forms(&self) -> Vec<(usize, Form)> {
-        vec![(0, Form::Forward), (0, Form::InputGradient)]
+        Form::both_passes(1)
     }
 
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
@@ -39,8 +39,9 @@ impl Program for Transition {
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
         let (kernels, map) = (run.kernels, input.into_map());
-        let (stats, affine) =
-            within("norm", || run.norm(0, map.columns.pixels(), || stats(kernels, &map)));
+        let (stats, affine) = within("norm", || {
+            run.norm(0, map.columns.pixels(), || stats(kernels, &map, map.columns.channels()))
+        });
         let [batch, height, width] = map.size;
         let size = [batch, height / 2, width / 2];
         let columns = kernels.columns(size.iter().product(), self.room).slice(0..self.channels);
@@ -60,16 +61,10 @@ impl Program for Transition {
         let columns = &map.columns;
         let summed = kernels.columns(columns.pixels(), columns.channels());
         let norm = &back.values.norms[0];
-        let (pooled, part) = kernels.transition_backward_input(
-            &gradient,
-            &back.values.packed[1],
-            columns,
-            map.size,
-            &stats,
-            &affine,
-            norm,
-            &summed,
-        );
+        let normalised = Normalised { stats: &stats, affine: &affine, norm };
+        let (packed, size) = (&back.values.packed[1], map.size);
+        let (pooled, part) = kernels
+            .transition_backward_input(&gradient, packed, columns, size, normalised, &summed);
         let sums = kernels.sums(columns.channels());
         kernels.channel_sums(&part, norm, &back.room.norms[0], &sums, true);
         ended("norm, relu, pool");

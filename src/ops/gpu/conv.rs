@@ -84,66 +84,34 @@ impl Kernels {
         out: &ChannelsLast,
     ) -> Partials {
         let part = self.partials(blocks(out.pixels(), 128), out.channels());
-        self.convolve(convolution, map, weight, out, Some(&part.buffer));
+        self.convolve(convolution, map, weight, out, Some(&part));
         part
     }
 
-    /// Writes the convolution of `map` into `out`, and nothing else.
-    pub fn conv_forward_alone(
+    /// Writes the convolution of `map` into `out`, and what it leaves of its channels into `part`, where
+    /// that is wanted.
+    pub fn convolve(
         &self,
         convolution: &Convolution,
         map: &ChannelsLast,
         weight: &Packed,
         out: &ChannelsLast,
-    ) {
-        self.convolve(convolution, map, weight, out, None);
-    }
-
-    fn convolve(
-        &self,
-        convolution: &Convolution,
-        map: &ChannelsLast,
-        weight: &Packed,
-        out: &ChannelsLast,
-        part: Option<&Buffer>,
+        part: Option<&Partials>,
     ) {
         let sizes = convolution.sizes(map, out).int(weight.row).int(part.is_some().into());
         let width = tile(out.channels());
         let kernel = self.conv(CONV_FORWARD, self.chunked(&[map]), 128, width);
-        let part: &dyn Argument = match part {
-            Some(part) => part,
-            None => &Untouched(out.buffer()),
-        };
+        let unwritten = Untouched(out.buffer());
+        let part: &dyn Argument = part.map_or(&unwritten, |part| &part.buffer);
         let buffers: Arguments<'_> = &[map, &weight.buffer, out, part];
         let grid = [blocks(out.pixels(), 128) * blocks(out.channels(), width), 1, 1];
         let products = out.pixels() * out.channels() * convolution.taps(map);
         self.gpu.multiply(&kernel, grid, buffers, &sizes, products);
     }
 
-    /// Writes the gradient of a convolution's input into `map` from that of its output; `weight` is in
-    /// the form for it.
+    /// Writes the gradient of a convolution's input into `map` from that of its output, or adds it to what
+    /// `map` has; `weight` is in the form for it.
     pub fn conv_backward_input(
-        &self,
-        convolution: &Convolution,
-        gradient: &ChannelsLast,
-        weight: &Packed,
-        map: &ChannelsLast,
-    ) {
-        self.backward_input(convolution, gradient, weight, map, false);
-    }
-
-    /// [`Kernels::conv_backward_input`], added to what `map` has.
-    pub fn conv_backward_input_added(
-        &self,
-        convolution: &Convolution,
-        gradient: &ChannelsLast,
-        weight: &Packed,
-        map: &ChannelsLast,
-    ) {
-        self.backward_input(convolution, gradient, weight, map, true);
-    }
-
-    fn backward_input(
         &self,
         convolution: &Convolution,
         gradient: &ChannelsLast,

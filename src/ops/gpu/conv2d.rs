@@ -61,7 +61,7 @@ impl Conv2d {
         let map = kernels.padded(map);
         let [height, width] = convolution.output();
         let out = kernels.columns(shape[0] * height * width, output);
-        kernels.conv_forward_alone(&convolution, &map, &weight, &out);
+        kernels.convolve(&convolution, &map, &weight, &out, None);
         kernels.array_of(out, [shape[0], output, height, width])
     }
 
@@ -81,7 +81,7 @@ impl Conv2d {
             let weight = kernels.input_gradient_weight(weight, gradient.channels());
             let pixels = convolution.size.iter().product();
             let found = kernels.columns(pixels, shape[1]);
-            kernels.conv_backward_input(&convolution, &gradient, &weight, &found);
+            kernels.conv_backward_input(&convolution, &gradient, &weight, &found, false);
             kernels.array_of(found, shape)
         });
         let map = kernels.padded(map);

@@ -23,6 +23,14 @@ pub struct Normalised<'a> {
     pub norm: &'a NormBuffers,
 }
 
+impl<'a> Normalised<'a> {
+    /// What kernels of a backward pass read of it: mean, 1/√(variance + ε), scale, shift, γ.
+    pub(super) fn arguments(&self) -> [&'a dyn Argument; 5] {
+        let Self { stats, affine, norm } = *self;
+        [&stats.mean, &stats.inverse_std, &affine.scale, &affine.shift, &norm.scale]
+    }
+}
+
 impl Kernels {
     /// Writes norm, ReLU and 1×1 convolution of `map` into `out`; returns what it leaves of its
     /// channels.
@@ -34,38 +42,27 @@ impl Kernels {
         out: &ChannelsLast,
     ) -> Partials {
         let part = self.partials(blocks(map.pixels(), 128), out.channels());
-        self.layer(map, affine, weight, out, Some(&part.buffer));
+        self.normed_convolve(map, affine, weight, out, Some(&part));
         part
     }
 
-    /// Writes norm, ReLU and 1×1 convolution of `map` into `out`, and nothing else.
-    pub fn layer_forward_alone(
+    /// Writes norm, ReLU and 1×1 convolution of `map` into `out`, and what it leaves of its channels into
+    /// `part`, where that is wanted.
+    pub fn normed_convolve(
         &self,
         map: &ChannelsLast,
         affine: &Affine,
         weight: &Packed,
         out: &ChannelsLast,
-    ) {
-        self.layer(map, affine, weight, out, None);
-    }
-
-    fn layer(
-        &self,
-        map: &ChannelsLast,
-        affine: &Affine,
-        weight: &Packed,
-        out: &ChannelsLast,
-        part: Option<&Buffer>,
+        part: Option<&Partials>,
     ) {
         let sizes = Sizes::new().int(map.pixels()).int(map.channels()).int(out.channels());
         let sizes = sizes.int(map.stride()).int(out.stride()).int(weight.row);
         let sizes = sizes.int(part.is_some().into()).int(0);
         let width = tile(out.channels());
         let kernel = self.variant(LAYER_FORWARD, width, &[("TILE_N", width)]);
-        let part: &dyn Argument = match part {
-            Some(part) => part,
-            None => &Untouched(out.buffer()),
-        };
+        let unwritten = Untouched(out.buffer());
+        let part: &dyn Argument = part.map_or(&unwritten, |part| &part.buffer);
         let buffers: Arguments<'_> =
             &[map, &affine.scale, &affine.shift, &weight.buffer, out, part];
         let grid = [blocks(map.pixels(), 128) * blocks(out.channels(), width), 1, 1];
@@ -111,28 +108,19 @@ impl Kernels {
         (summed, sums): (&ChannelsLast, &Sums),
         first: bool,
     ) {
-        let Normalised { stats, affine, norm } = normalised;
+        let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
         let rows = blocks(map.pixels(), 128);
         let part = self.partials(rows, map.channels());
         let sizes = convolution.sizes(map, gradient);
         let sizes = sizes.int(weight.row).int(summed.stride()).int(usize::from(!first)).int(0);
-        let buffers: Arguments<'_> = &[
-            gradient,
-            &weight.buffer,
-            map,
-            &stats.mean,
-            &stats.inverse_std,
-            &affine.scale,
-            &affine.shift,
-            &norm.scale,
-            summed,
-            &part.buffer,
-        ];
+        let (packed, part_out) = (&weight.buffer, &part.buffer);
+        let buffers: Arguments<'_> =
+            &[gradient, packed, map, mean, inverse_std, scale, shift, gamma, summed, part_out];
         let width = tile(map.channels());
         let kernel = self.variant(LAYER_BACKWARD, width, &[("TILE_N", width)]);
         let grid = [rows * blocks(map.channels(), width), 1, 1];
         let products = gradient.pixels() * gradient.channels() * convolution.taps(map);
         self.gpu.multiply(&kernel, grid, buffers, &sizes, products);
-        self.channel_sums(&part, norm, norm_gradients, sums, first);
+        self.channel_sums(&part, normalised.norm, norm_gradients, sums, first);
     }
 }

@@ -169,37 +169,23 @@ impl Kernels {
     /// scale·x + shift of the channels `map`, after ReLU.
     pub fn normalised(&self, map: &ChannelsLast, affine: &Affine) -> ChannelsLast {
         let out = self.columns(map.pixels(), map.channels());
-        self.norm_apply(map, affine, &out, None, 2);
+        self.norm_apply(map, affine, &out, true);
         out
-    }
-
-    /// Adds `addend` to `sum`.
-    pub fn add(&self, addend: &ChannelsLast, sum: &ChannelsLast) {
-        self.norm_apply(addend, &self.identity(addend.channels()), sum, Some(sum), 1);
     }
 
     /// Copies channels.
     pub fn copy(&self, map: &ChannelsLast, out: &ChannelsLast) {
-        self.norm_apply(map, &self.identity(map.channels()), out, None, 0);
+        self.norm_apply(map, &self.identity(map.channels()), out, false);
     }
 
-    fn norm_apply(
-        &self,
-        map: &ChannelsLast,
-        affine: &Affine,
-        out: &ChannelsLast,
-        residual: Option<&ChannelsLast>,
-        mode: usize,
-    ) {
+    fn norm_apply(&self, map: &ChannelsLast, affine: &Affine, out: &ChannelsLast, relu: bool) {
         let (pixels, channels) = (map.pixels(), map.channels());
-        let other: &dyn Argument = match residual {
-            Some(residual) => residual,
-            None => &Untouched(map.buffer()),
-        };
-        let stride = residual.unwrap_or(map).stride();
+        // The kernel can add a residual as well, which nobody asks for.
+        let unread = Untouched(map.buffer());
+        let mode = if relu { 2 } else { 0 };
         let sizes = Sizes::new().int(pixels).int(channels).int(map.stride());
-        let sizes = sizes.int(stride).int(out.stride()).int(mode);
-        let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, other, out];
+        let sizes = sizes.int(map.stride()).int(out.stride()).int(mode);
+        let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, &unread, out];
         let grid = [self.streaming(pixels), self.lanes(channels), 1];
         self.gpu.launch(&self.get(NORM_APPLY), grid, buffers, &sizes);
     }
@@ -251,9 +237,10 @@ impl Kernels {
         gradient: &ChannelsLast,
         map: &ChannelsLast,
         mask: Mask<'_>,
-        Normalised { stats, affine, norm }: Normalised<'_>,
+        normalised: Normalised<'_>,
         norm_gradients: &NormBuffers,
     ) {
+        let [mean, inverse_std, scale, shift, _] = normalised.arguments();
         let (pixels, channels) = (map.pixels(), map.channels());
         let rows = blocks(pixels, 64).min(4 * self.multiprocessors);
         let part = self.partials(rows, channels);
@@ -265,19 +252,12 @@ impl Kernels {
         };
         let sizes = Sizes::new().int(pixels).int(channels).int(gradient.stride());
         let sizes = sizes.int(map.stride()).int(stride).int(mask);
-        let buffers: Arguments<'_> = &[
-            gradient,
-            map,
-            output,
-            &stats.mean,
-            &stats.inverse_std,
-            &affine.scale,
-            &affine.shift,
-            &part.buffer,
-        ];
+        let buffers: Arguments<'_> =
+            &[gradient, map, output, mean, inverse_std, scale, shift, &part.buffer];
         let kernel = self.variant(NORM_BACKWARD_SUMS, mask, &[("MASK", mask)]);
         self.gpu.launch(&kernel, [rows, self.lanes(channels), 1], buffers, &sizes);
-        self.channel_sums(&part, norm, norm_gradients, &self.sums(channels), true);
+        let sums = self.sums(channels);
+        self.channel_sums(&part, normalised.norm, norm_gradients, &sums, true);
     }
 
     /// Writes the gradient of a norm's input into `out`, which may be `gradient` or `map`, after
@@ -287,7 +267,7 @@ impl Kernels {
         gradient: &ChannelsLast,
         map: &ChannelsLast,
         mask: Mask<'_>,
-        Normalised { stats, affine, .. }: Normalised<'_>,
+        normalised: Normalised<'_>,
         norm_gradients: &NormBuffers,
         out: &ChannelsLast,
     ) {
@@ -296,18 +276,21 @@ impl Kernels {
         let sizes = Sizes::new().int(pixels).int(channels).int(gradient.stride());
         let sizes = sizes.int(map.stride()).int(0).int(out.stride()).int(0).int(masked);
         let sizes = sizes.float(1.0 / pixels as f32).int(0);
+        let [mean, inverse_std, scale, shift, _] = normalised.arguments();
+        let (unread, unwritten) = (Untouched(map.buffer()), Untouched(out.buffer()));
+        let NormBuffers { scale: of_scale, shift: of_shift } = norm_gradients;
         let buffers: Arguments<'_> = &[
             gradient,
             map,
-            &Untouched(map.buffer()),
-            &stats.mean,
-            &stats.inverse_std,
-            &affine.scale,
-            &affine.shift,
-            &norm_gradients.scale,
-            &norm_gradients.shift,
+            &unread,
+            mean,
+            inverse_std,
+            scale,
+            shift,
+            of_scale,
+            of_shift,
             out,
-            &Untouched(out.buffer()),
+            &unwritten,
         ];
         let grid = [self.streaming(pixels), self.lanes(channels), 1];
         self.gpu.launch(&self.get(NORM_BACKWARD_APPLY), grid, buffers, &sizes);

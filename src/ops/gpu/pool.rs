@@ -1,9 +1,9 @@
 //! The last BatchNorm, ReLU, and the mean over each map.
 
-use super::channels_last::{Affine, ChannelStats, ChannelsLast, Partials};
+use super::channels_last::{Affine, ChannelsLast, Partials};
 use super::gpu::Arguments;
 use super::kernels::{Entry, Kernels, entry};
-use super::norm::NormBuffers;
+use super::layer::Normalised;
 use super::{Buffer, Sizes};
 
 const GLOBAL_POOL_FORWARD: Entry = entry!("global_pool_forward", 256, [TILES, CHANNELS]);
@@ -24,32 +24,21 @@ impl Kernels {
 
     /// Writes the first contribution to S, the gradient of `map` without what its statistics add,
     /// into `summed`; returns what it leaves of the norm.
-    #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
     pub fn global_pool_backward(
         &self,
         gradient: &Buffer,
         map: &ChannelsLast,
         batch: usize,
-        stats: &ChannelStats,
-        affine: &Affine,
-        norm: &NormBuffers,
+        normalised: Normalised<'_>,
         summed: &ChannelsLast,
     ) -> Partials {
         let channels = map.channels();
         let part = self.partials(batch, channels);
         let sizes = Sizes::new().int(batch).int(map.pixels() / batch).int(channels);
         let sizes = sizes.int(map.stride()).int(summed.stride()).int(0);
-        let buffers: Arguments<'_> = &[
-            gradient,
-            map,
-            &stats.mean,
-            &stats.inverse_std,
-            &affine.scale,
-            &affine.shift,
-            &norm.scale,
-            summed,
-            &part.buffer,
-        ];
+        let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
+        let buffers: Arguments<'_> =
+            &[gradient, map, mean, inverse_std, scale, shift, gamma, summed, &part.buffer];
         let grid = [batch, self.lanes(channels), 1];
         self.gpu.launch(&self.get(GLOBAL_POOL_BACKWARD), grid, buffers, &sizes);
         part

@@ -3,10 +3,10 @@
 //! Pooling commutes with the convolution, so the kernels pool first: a quarter of the products.
 
 use super::Sizes;
-use super::channels_last::{Affine, ChannelStats, ChannelsLast, Partials};
+use super::channels_last::{Affine, ChannelsLast, Partials};
 use super::gpu::Arguments;
 use super::kernels::{Entry, Kernels, blocks, entry};
-use super::norm::NormBuffers;
+use super::layer::Normalised;
 use super::weights::Packed;
 
 const TRANSITION_POOL: Entry = entry!("transition_pool", 256, [TILES, CHANNELS, POOLED]);
@@ -34,16 +34,13 @@ impl Kernels {
 
     /// Writes the first contribution to S, the gradient of `map` without what its statistics add,
     /// into `summed`; returns the pooled map once more, and what it leaves of the norm.
-    #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
     pub fn transition_backward_input(
         &self,
         gradient: &ChannelsLast,
         weight: &Packed,
         map: &ChannelsLast,
         size: [usize; 3],
-        stats: &ChannelStats,
-        affine: &Affine,
-        norm: &NormBuffers,
+        normalised: Normalised<'_>,
         summed: &ChannelsLast,
     ) -> (ChannelsLast, Partials) {
         let tiles = blocks(gradient.pixels(), 128);
@@ -53,19 +50,10 @@ impl Kernels {
         let sizes = sizes.int(map.channels()).int(gradient.channels());
         let sizes = sizes.int(gradient.stride()).int(map.stride()).int(summed.stride());
         let sizes = sizes.int(weight.row).int(1);
-        let buffers: Arguments<'_> = &[
-            gradient,
-            &weight.buffer,
-            map,
-            &stats.mean,
-            &stats.inverse_std,
-            &affine.scale,
-            &affine.shift,
-            &norm.scale,
-            summed,
-            &pooled,
-            &part.buffer,
-        ];
+        let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
+        let (packed, out) = (&weight.buffer, &part.buffer);
+        let buffers: Arguments<'_> =
+            &[gradient, packed, map, mean, inverse_std, scale, shift, gamma, summed, &pooled, out];
         let grid = [tiles * blocks(map.channels(), 64), 1, 1];
         let products = gradient.pixels() * gradient.channels() * map.channels();
         let kernel = self.get(TRANSITION_BACKWARD_INPUT);

@@ -2,7 +2,7 @@
 
 use super::gpu::Arguments;
 use super::kernels::{Entry, Kernels, blocks, entry};
-use super::{Buffer, Gpu, Sizes};
+use super::{Buffer, Sizes};
 
 const PACK_WEIGHTS: Entry = entry!("pack_weights", 256, [TILES]);
 const REDUCE_PARTIALS: Entry = entry!("reduce_partials", 256, [TILES]);
@@ -16,6 +16,14 @@ pub enum Form {
     InputGradient,
     /// `[output, input, 7, 8]`, for the stem.
     Stem,
+}
+
+impl Form {
+    /// The first `weights` weights, each in the forms for both passes.
+    pub fn both_passes(weights: usize) -> Vec<(usize, Self)> {
+        let forms = |weight| [(weight, Self::Forward), (weight, Self::InputGradient)];
+        (0..weights).flat_map(forms).collect()
+    }
 }
 
 /// One convolution's weights in one form.
@@ -61,7 +69,7 @@ pub struct Packed {
 
 impl Kernels {
     /// How `segments` are packed; the order is kept.
-    pub fn packing(&self, gpu: &Gpu, segments: &[Segment]) -> Packing {
+    pub fn packing(&self, segments: &[Segment]) -> Packing {
         let unit = 4 * self.vector();
         let (mut start, mut first) = (0, 0);
         let (mut table, mut places) = (Vec::new(), Vec::new());
@@ -82,7 +90,7 @@ impl Kernels {
             start += (rows * row).next_multiple_of(8);
             first += blocks(rows * row, 256);
         }
-        let table = gpu.upload_integers(&table);
+        let table = self.gpu.upload_integers(&table);
         Packing { table, segments: segments.len(), blocks: first, length: start, places }
     }
 

@@ -1,6 +1,6 @@
 //! A residual block's backward pass.
 
-use super::{Back, Kept, Layer, Residual, Values, convolution};
+use super::{Back, Kept, Layer, Residual, Values};
 use crate::memory::measure::ended;
 use crate::ops::gpu::{ChannelsLast, DeviceMap, Normalised};
 
@@ -37,9 +37,9 @@ impl Residual {
             layers[index - 1].map = None;
             flowing = self.backward_layer(back, index, (&map, sizes[index]), &layers, &flowing);
         }
-        let first = convolution(&self.sizes.convs[0], input.size);
+        let first = self.sizes.convs[0].on(input.size);
         kernels.conv_backward_weight(&first, &input.columns, &flowing, &room.weights[0]);
-        kernels.conv_backward_input_added(&first, &flowing, &values.packed[1], &columns);
+        kernels.conv_backward_input(&first, &flowing, &values.packed[1], &columns, true);
         ended("conv1");
         DeviceMap { columns, stats: None, pending: None, ..input }
     }
@@ -66,11 +66,11 @@ impl Residual {
         kernels.norm_backward(&gradient, &projected, normalised, &room.norms[index], false);
         drop(projected);
         ended("downsample.1");
-        let projection = convolution(projection, input.size);
+        let projection = projection.on(input.size);
         kernels.conv_backward_weight(&projection, map, &gradient, &room.weights[index]);
         let columns = kernels.columns(map.pixels(), channels);
         let weight = &values.packed[2 * index + 1];
-        kernels.conv_backward_input(&projection, &gradient, weight, &columns);
+        kernels.conv_backward_input(&projection, &gradient, weight, &columns, false);
         ended("downsample.0");
         columns
     }
@@ -87,7 +87,7 @@ impl Residual {
     ) -> ChannelsLast {
         let Back { kernels, values, room } = *back;
         let conv = self.sizes.convs[index];
-        let convolution = convolution(&conv, size);
+        let convolution = conv.on(size);
         let normalised = normalised(values, layers, index - 1);
         let (weight, name) = (&room.weights[index], self.names(index)[0]);
         let norm_ended = || ended(format_args!("{}, relu", self.names(index - 1)[1]));
@@ -102,7 +102,7 @@ impl Residual {
         };
         let (packed, norm) = (&values.packed[2 * index + 1], &room.norms[index - 1]);
         if conv.window.stride > 1 {
-            kernels.conv_backward_input(&convolution, gradient, packed, &out);
+            kernels.conv_backward_input(&convolution, gradient, packed, &out, false);
             ended(name);
             kernels.norm_backward(&out, map, normalised, norm, true);
             norm_ended();

@@ -4,10 +4,9 @@ mod backward;
 
 use super::{Back, Program, Run, Value, Values};
 use crate::memory::measure::within;
-use crate::model::fuse::{ConvSizes, ResidualSizes};
+use crate::model::fuse::ResidualSizes;
 use crate::ops::gpu::{
-    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels, Partials,
-    Shortcut,
+    Affine, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, Kernels, Partials, Shortcut,
 };
 
 /// Convolutions, each followed by a norm; ReLU between them and after the shortcut is added.
@@ -34,11 +33,6 @@ pub(super) struct Layer {
     affine: Affine,
 }
 
-/// The convolution of maps of `size`: batch, height and width.
-fn convolution(conv: &ConvSizes, size: [usize; 3]) -> Convolution {
-    Convolution { size, window: conv.window }
-}
-
 impl Residual {
     /// What convolution `index` and the norm behind it are called.
     fn names(&self, index: usize) -> [&'static str; 2] {
@@ -62,7 +56,7 @@ impl Residual {
         before: Option<&Affine>,
     ) -> (ChannelsLast, Partials) {
         let (kernels, conv) = (run.kernels, self.sizes.all()[index]);
-        let (convolution, weight) = (convolution(&conv, size), &run.values.packed[2 * index]);
+        let (convolution, weight) = (conv.on(size), &run.values.packed[2 * index]);
         let name = self.names(index)[0];
         let convolved = |map: &ChannelsLast| {
             let out = self.output(kernels, index, size);
@@ -95,8 +89,8 @@ impl Residual {
         debug_assert_eq!(conv.window.kernel, 1, "other convolutions' outputs are kept");
         let (out, weight) = (self.output(kernels, index, size), &values.packed[2 * index]);
         match before {
-            Some(affine) => kernels.layer_forward_alone(map, affine, weight, &out),
-            None => kernels.conv_forward_alone(&convolution(&conv, size), map, weight, &out),
+            Some(affine) => kernels.normed_convolve(map, affine, weight, &out, None),
+            None => kernels.convolve(&conv.on(size), map, weight, &out, None),
         }
         out
     }
@@ -127,8 +121,7 @@ impl Program for Residual {
     type Kept = Kept;
 
     fn forms(&self) -> Vec<(usize, Form)> {
-        let forms = |weight| [(weight, Form::Forward), (weight, Form::InputGradient)];
-        (0..self.sizes.all().len()).flat_map(forms).collect()
+        Form::both_passes(self.sizes.all().len())
     }
 
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
