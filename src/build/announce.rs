@@ -1,7 +1,7 @@
 //! What a run tells before it begins.
 
 use super::{describe, is_gpu};
-use crate::memory::{OffloadConfig, Operation};
+use crate::memory::{Action, OffloadConfig, Operation};
 use crate::model::weights::Initial;
 use crate::plan::{Plan, Planner};
 use crate::report::{Event, HeadLabels, Place, Report, ReportError, Start, StartMemory, Watched};
@@ -10,7 +10,7 @@ use crate::run::{Run, Trainer};
 
 /// What is to be said of offloads that do nothing.
 fn idle_offload(plan: &Plan, trainer: &Trainer) -> impl Iterator<Item = &'static str> {
-    let is_moved = |operation: &Operation| matches!(operation, Operation::Offload { .. });
+    let is_moved = |operation: &Operation| matches!(operation.action, Action::Offload(_));
     let on_cpu = !is_gpu(trainer.replica.inference.device());
     let activations = match plan.memory.offload() {
         OffloadConfig::None(_) => None,

@@ -3,8 +3,8 @@
 //! Where a step's memory is estimated, the code of the step runs on buffers without memory behind
 //! them. A buffer counts as in use for as long as anyone holds it, as one on a device does.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 
 /// Counts the bytes in use and the most there were at once.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +16,8 @@ struct Counts {
     peak: AtomicU64,
     /// The most taken at once.
     largest: AtomicU64,
+    /// How often memory was taken.
+    taken: AtomicU64,
 }
 
 impl DryAllocator {
@@ -24,7 +26,8 @@ impl DryAllocator {
         self.0.live.fetch_add(bytes, Relaxed);
         self.0.largest.fetch_max(bytes, Relaxed);
         self.touch(0);
-        DryBuffer(Arc::new(Block { bytes, allocator: self.clone() }))
+        let number = self.0.taken.fetch_add(1, Relaxed);
+        DryBuffer(Arc::new(Block { number, bytes, allocator: self.clone() }))
     }
 
     /// So many bytes more are in use for a moment.
@@ -57,19 +60,10 @@ impl DryAllocator {
 #[derive(Debug, Clone)]
 pub struct DryBuffer(Arc<Block>);
 
-/// Names a buffer without holding it.
-#[derive(Debug)]
-pub struct DryId(Weak<Block>);
-
-impl DryId {
-    /// Whether `buffer` is that one.
-    pub fn is(&self, buffer: &DryBuffer) -> bool {
-        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&buffer.0))
-    }
-}
-
 #[derive(Debug)]
 struct Block {
+    /// Of those that were taken.
+    number: u64,
     bytes: u64,
     allocator: DryAllocator,
 }
@@ -91,9 +85,9 @@ impl DryBuffer {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Its name, which does not hold it.
-    pub fn id(&self) -> DryId {
-        DryId(Arc::downgrade(&self.0))
+    /// What tells its memory from all others of its allocator, those that are gone included.
+    pub fn number(&self) -> u64 {
+        self.0.number
     }
 
     /// How many hold it.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::measure;
 use super::offload::{OffloadError, OffloadTensor, OffloadTicket, Store};
-use super::schedule::{Aside, Operation, Schedule};
+use super::schedule::{Action, Aside, Operation, Schedule};
 use super::stage::Statistics;
-use super::{Activation, Chain, Gradients, Pass, Purpose, Saved, fault};
+use super::{Activation, Chain, Gradients, Keep, Pass, Purpose, Saved, fault};
 
 /// What a training step's schedule gives before any weight is changed.
 #[derive(Debug, Default)]
@@ -73,33 +73,33 @@ pub fn train(
     for operation in &schedule.operations {
         fault::check();
         begin(chain, operation);
-        match *operation {
-            Operation::Forward { stage, micro, keep } => {
+        let Operation { stage, micro, action } = *operation;
+        let runs = &chain.stages()[stage];
+        match action {
+            Action::Forward(keep) => {
                 let given = places.value(stage, micro, &mut input);
                 let pass = key.pass(Purpose::First, micro);
                 let mut found = Statistics::new();
-                let (output, kept) = chain.stages()[stage].forward(given, keep, &pass, &mut found);
+                let (output, kept) = runs.forward(given, keep, &pass, &mut found);
                 if result.statistics.len() <= micro {
                     result.statistics.resize_with(micro + 1, Statistics::new);
                 }
                 result.statistics[micro].extend(found);
                 places.after(stage, micro, output, kept);
             }
-            Operation::Recompute { stage, micro, keep } => {
+            Action::Recompute(keep) => {
                 let given = places.value(stage, micro, &mut input);
                 let pass = key.pass(Purpose::Recompute, micro);
-                let mut none = Statistics::new();
-                let (output, kept) = chain.stages()[stage].forward(given, keep, &pass, &mut none);
+                let (output, kept) = runs.forward(given, keep, &pass, &mut Statistics::new());
                 // What the last of the stages computed again gives is known to have been used.
                 places.after(stage, micro, output, kept);
             }
-            Operation::Checkpoint { stage, micro } => {
+            Action::Checkpoint => {
                 let given = places.value(stage, micro, &mut input);
-                let aside = chain.stages()[stage].checkpoint(&given);
-                places.inputs.insert((micro, stage), aside);
+                places.inputs.insert((micro, stage), runs.checkpoint(&given));
                 places.forward.insert(micro, given);
             }
-            Operation::Restore { stage, micro } => {
+            Action::Restore => {
                 let input = places.inputs.remove(&(micro, stage));
                 let mut input = input.expect("the input is put aside");
                 if let Some(ticket) = places.away.remove(&(micro, stage, Aside::Input)) {
@@ -107,28 +107,27 @@ pub fn train(
                 }
                 places.forward.insert(micro, input);
             }
-            Operation::Offload { stage, micro, what } => {
+            Action::Offload(what) => {
                 let ticket = store.send(places.offload_tensors(chain, stage, micro, what))?;
                 places.away.insert((micro, stage, what), ticket);
             }
-            Operation::Prefetch { stage, micro, what } => {
+            Action::Prefetch(what) => {
                 let ticket = places.away.get_mut(&(micro, stage, what));
                 store.fetch(ticket.expect("it was moved away"))?;
             }
-            Operation::Loss { micro } => {
+            Action::Loss => {
                 let outputs = places.forward.remove(&micro).expect("the last stage has run");
                 places.back.insert(micro, loss(micro, outputs));
             }
-            Operation::Backward { stage, micro } => {
+            Action::Backward => {
                 // Of stages computed again nothing but what they keep is needed.
                 places.forward.remove(&micro);
                 let gradient = places.back.remove(&micro).expect("a gradient has come this far");
                 let mut kept = places.saved.remove(&(micro, stage)).expect("the stage has kept");
                 if let Some(ticket) = places.away.remove(&(micro, stage, Aside::Saved)) {
-                    store.restore(ticket, chain.stages()[stage].offload_tensors(&mut kept))?;
+                    store.restore(ticket, runs.offload_tensors(&mut kept))?;
                 }
-                let gradient =
-                    chain.stages()[stage].backward(kept, gradient, &mut result.gradients);
+                let gradient = runs.backward(kept, gradient, &mut result.gradients);
                 places.back.extend(gradient.map(|gradient| (micro, gradient)));
             }
         }
@@ -139,12 +138,12 @@ pub fn train(
 
 /// Notes the memory before a stage's work, where somebody asks.
 fn begin(chain: &Chain, operation: &Operation) {
-    let name = |stage: &usize| chain.stages()[*stage].name().to_owned();
-    match operation {
-        Operation::Forward { stage, .. } => measure::begin("forward", || name(stage)),
-        Operation::Recompute { stage, .. } => measure::begin("recomputation", || name(stage)),
-        Operation::Backward { stage, .. } => measure::begin("backward", || name(stage)),
-        Operation::Loss { .. } => measure::begin("computation", || "loss".to_owned()),
+    let name = || chain.stages()[operation.stage].name().to_owned();
+    match operation.action {
+        Action::Forward(_) => measure::begin("forward", name),
+        Action::Recompute(_) => measure::begin("recomputation", name),
+        Action::Backward => measure::begin("backward", name),
+        Action::Loss => measure::begin("computation", || "loss".to_owned()),
         _ => {}
     }
 }
@@ -193,12 +192,7 @@ impl Places {
 /// The outputs of the chain for `input`, with running statistics and without dropout.
 pub fn evaluate(chain: &Chain, input: Activation) -> Activation {
     let pass = Pass::evaluation();
-    let mut flowing = input;
-    for operation in Schedule::evaluation(chain.stages().len()).operations {
-        if let Operation::Forward { stage, keep, .. } = operation {
-            let stage = &chain.stages()[stage];
-            (flowing, _) = stage.forward(flowing, keep, &pass, &mut Statistics::new());
-        }
-    }
-    flowing
+    chain.stages().iter().fold(input, |flowing, stage| {
+        stage.forward(flowing, Keep::Nothing, &pass, &mut Statistics::new()).0
+    })
 }

@@ -7,69 +7,34 @@ use super::Keep;
 /// Each micro-batch has one value on its way forward and one gradient on its way back; what else is
 /// there has been put aside by an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    /// Runs `stage` on the value on its way (the batch itself for stage 0), for the first time.
-    Forward {
-        /// Which stage, from 0.
-        stage: usize,
-        /// Which micro-batch, from 0.
-        micro: usize,
-        /// Whether what backward needs is kept.
-        keep: Keep,
-    },
-    /// As [`Operation::Forward`], once more: statistics are not reported again.
-    Recompute {
-        /// Which stage, from 0.
-        stage: usize,
-        /// Which micro-batch, from 0.
-        micro: usize,
-        /// Whether what backward needs is kept.
-        keep: Keep,
-    },
-    /// Puts the value on its way aside as the input of `stage`.
-    Checkpoint {
-        /// Which stage, from 0.
-        stage: usize,
-        /// Which micro-batch, from 0.
-        micro: usize,
-    },
-    /// Sends the input of `stage` on its way again; it is no longer put aside.
-    Restore {
-        /// Which stage, from 0.
-        stage: usize,
-        /// Which micro-batch, from 0.
-        micro: usize,
-    },
-    /// Moves what is put aside for `stage` off the device.
-    Offload {
-        /// Which stage, from 0.
-        stage: usize,
-        /// Which micro-batch, from 0.
-        micro: usize,
-        /// Which of the two.
-        what: Aside,
-    },
+pub struct Operation {
+    /// Which stage, from 0.
+    pub stage: usize,
+    /// Which micro-batch, from 0.
+    pub micro: usize,
+    /// What is done.
+    pub action: Action,
+}
+
+/// What is done to a stage and a micro-batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Runs the stage on the value on its way (the batch itself for stage 0), for the first time.
+    Forward(Keep),
+    /// As [`Action::Forward`], once more: statistics are not reported again.
+    Recompute(Keep),
+    /// Puts the value on its way aside as the input of the stage.
+    Checkpoint,
+    /// Sends the input of the stage on its way again; it is no longer put aside.
+    Restore,
+    /// Moves what is put aside for the stage off the device.
+    Offload(Aside),
     /// Begins to bring what was moved off the device back.
-    Prefetch {
-        /// Which stage, from 0.
-        stage: usize,
-        /// Which micro-batch, from 0.
-        micro: usize,
-        /// Which of the two.
-        what: Aside,
-    },
-    /// Computes the losses of the last stage's outputs and their gradients.
-    Loss {
-        /// Which micro-batch, from 0.
-        micro: usize,
-    },
-    /// Turns the gradient of `stage`'s output into that of its input.
-    Backward {
-        /// Which stage, from 0.
-        stage: usize,
-        /// Which micro-batch, from 0.
-        micro: usize,
-    },
+    Prefetch(Aside),
+    /// Computes the losses of the outputs of the stage, which is the last, and their gradients.
+    Loss,
+    /// Turns the gradient of the stage's output into that of its input.
+    Backward,
 }
 
 /// What is put aside for a stage.
@@ -178,12 +143,6 @@ impl CheckpointPlan {
 }
 
 impl Schedule {
-    /// One pass forward that keeps nothing: evaluation.
-    pub fn evaluation(stages: usize) -> Self {
-        let forward = |stage| Operation::Forward { stage, micro: 0, keep: Keep::Nothing };
-        Self { operations: (0..stages).map(forward).collect() }
-    }
-
     /// A training step over `stages` stages: each of `micros` micro-batches in turn as `tree` says.
     pub fn of_plan(tree: &CheckpointPlan, stages: usize, micros: usize) -> Self {
         let mut operations = Vec::new();
@@ -208,48 +167,46 @@ struct Writer {
 
 impl Writer {
     fn write(&mut self, tree: &CheckpointPlan, stages: std::ops::Range<usize>) {
-        let (stage, micro) = (stages.start, self.micro);
+        let stage = stages.start;
         match tree {
             CheckpointPlan::Keep { offload, rest } => {
                 self.forward(stage, Keep::All);
                 if *offload {
-                    self.push(Operation::Offload { stage, micro, what: Aside::Saved });
+                    self.push(stage, Action::Offload(Aside::Saved));
                 }
                 match rest {
                     Some(rest) => self.write(rest, stage + 1..stages.end),
                     None => assert_eq!(stage + 1, stages.end, "a tree ends with its stages"),
                 }
                 if stage + 1 == self.stages {
-                    self.push(Operation::Loss { micro });
+                    self.push(stage, Action::Loss);
                 }
-                self.push(Operation::Backward { stage, micro });
+                self.push(stage, Action::Backward);
             }
             CheckpointPlan::Checkpoint { count, offload, later, again } => {
                 let middle = stage + count;
                 assert!(stage < middle && middle < stages.end, "{count} of {stages:?}");
-                self.push(Operation::Checkpoint { stage, micro });
+                self.push(stage, Action::Checkpoint);
                 if *offload {
-                    self.push(Operation::Offload { stage, micro, what: Aside::Input });
+                    self.push(stage, Action::Offload(Aside::Input));
                 }
                 (stage..middle).for_each(|stage| self.forward(stage, Keep::Nothing));
                 self.write(later, middle..stages.end);
-                self.push(Operation::Restore { stage, micro });
+                self.push(stage, Action::Restore);
                 self.write(again, stage..middle);
             }
         }
     }
 
     fn forward(&mut self, stage: usize, keep: Keep) {
-        let micro = self.micro;
-        let operation = match std::mem::replace(&mut self.run[stage], true) {
-            false => Operation::Forward { stage, micro, keep },
-            true => Operation::Recompute { stage, micro, keep },
-        };
-        self.push(operation);
+        match std::mem::replace(&mut self.run[stage], true) {
+            false => self.push(stage, Action::Forward(keep)),
+            true => self.push(stage, Action::Recompute(keep)),
+        }
     }
 
-    fn push(&mut self, operation: Operation) {
-        self.operations.push(operation);
+    fn push(&mut self, stage: usize, action: Action) {
+        self.operations.push(Operation { stage, micro: self.micro, action });
     }
 }
 
@@ -258,32 +215,31 @@ fn prefetched(operations: Vec<Operation>) -> Vec<Operation> {
     let mut out: Vec<Operation> = Vec::with_capacity(operations.len());
     let mut away: Vec<(usize, Aside)> = Vec::new();
     for operation in operations {
-        let needed = match operation {
-            Operation::Offload { stage, what, .. } => {
+        let stage = operation.stage;
+        let needed = match operation.action {
+            Action::Offload(what) => {
                 away.push((stage, what));
                 None
             }
-            Operation::Restore { stage, micro } => Some((stage, micro, Aside::Input)),
-            Operation::Backward { stage, micro } => Some((stage, micro, Aside::Saved)),
+            Action::Restore => Some(Aside::Input),
+            Action::Backward => Some(Aside::Saved),
             _ => None,
         };
-        if let Some((stage, micro, what)) = needed
+        if let Some(what) = needed
             && let Some(place) = away.iter().rposition(|moved| *moved == (stage, what))
         {
             away.remove(place);
             let works = |operation: &Operation| {
                 matches!(
-                    operation,
-                    Operation::Forward { .. }
-                        | Operation::Recompute { .. }
-                        | Operation::Backward { .. }
+                    operation.action,
+                    Action::Forward(_) | Action::Recompute(_) | Action::Backward
                 )
             };
-            let moved = Operation::Offload { stage, micro, what };
+            let moved = Operation { action: Action::Offload(what), ..operation };
             // Behind where it was moved away, however near that is.
             let left = out.iter().rposition(|operation| *operation == moved).map_or(0, |at| at + 1);
             let before = out.iter().rposition(works).unwrap_or(out.len());
-            out.insert(before.max(left), Operation::Prefetch { stage, micro, what });
+            out.insert(before.max(left), Operation { action: Action::Prefetch(what), ..operation });
         }
         out.push(operation);
     }
@@ -297,17 +253,17 @@ mod tests {
     /// Operations of micro-batch 0 as short words: F forward, R recompute (lower case where nothing
     /// is kept), C checkpoint, T restore, L loss, B backward, O offload, P prefetch.
     fn words(schedule: &Schedule) -> String {
-        let word = |operation: &Operation| match *operation {
-            Operation::Forward { stage, keep: Keep::All, .. } => format!("F{stage}"),
-            Operation::Forward { stage, .. } => format!("f{stage}"),
-            Operation::Recompute { stage, keep: Keep::All, .. } => format!("R{stage}"),
-            Operation::Recompute { stage, .. } => format!("r{stage}"),
-            Operation::Checkpoint { stage, .. } => format!("C{stage}"),
-            Operation::Restore { stage, .. } => format!("T{stage}"),
-            Operation::Loss { .. } => "L".to_owned(),
-            Operation::Backward { stage, .. } => format!("B{stage}"),
-            Operation::Offload { stage, .. } => format!("O{stage}"),
-            Operation::Prefetch { stage, .. } => format!("P{stage}"),
+        let word = |&Operation { stage, action, .. }: &Operation| match action {
+            Action::Forward(Keep::All) => format!("F{stage}"),
+            Action::Forward(Keep::Nothing) => format!("f{stage}"),
+            Action::Recompute(Keep::All) => format!("R{stage}"),
+            Action::Recompute(Keep::Nothing) => format!("r{stage}"),
+            Action::Checkpoint => format!("C{stage}"),
+            Action::Restore => format!("T{stage}"),
+            Action::Loss => "L".to_owned(),
+            Action::Backward => format!("B{stage}"),
+            Action::Offload(_) => format!("O{stage}"),
+            Action::Prefetch(_) => format!("P{stage}"),
         };
         schedule.operations.iter().map(word).collect::<Vec<_>>().join(" ")
     }
@@ -354,10 +310,5 @@ mod tests {
         let segments = CheckpointPlan::segments(&[1, 1, 1]).offloaded(&[false; 3]);
         let segments = Schedule::of_plan(&segments, 3, 1);
         assert_eq!(words(&segments), "C0 O0 f0 C1 O1 f1 F2 L P1 B2 T1 R1 P0 B1 T0 R0 B0");
-    }
-
-    #[test]
-    fn evaluation_keeps_nothing() {
-        assert_eq!(words(&Schedule::evaluation(4)), "f0 f1 f2 f3");
     }
 }

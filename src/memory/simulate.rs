@@ -1,10 +1,9 @@
 //! Runs any schedule over what stages cost instead of over stages.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
-use super::schedule::{Aside, Operation, Schedule};
-use super::{Footprint, Keep};
+use super::schedule::{Action, Aside, Operation, Schedule};
+use super::{DryAllocator, DryBuffer, Footprint, Keep};
 
 /// What takes memory and time besides the stages.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,25 +51,10 @@ pub struct Simulation {
     pub away: u64,
 }
 
-/// Memory that several values may lie in.
-#[derive(Debug)]
-struct Block {
-    /// Of those allocated.
-    number: usize,
-    bytes: u64,
-    live: Rc<std::cell::Cell<u64>>,
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        self.live.set(self.live.get() - self.bytes);
-    }
-}
-
 /// A value: the memory it lies in, and whether that has room for what the next stage writes.
 #[derive(Clone)]
 struct Value {
-    block: Rc<Block>,
+    block: DryBuffer,
     roomy: bool,
 }
 
@@ -83,36 +67,11 @@ struct Away {
     /// How many of what was moved away lie in it.
     users: usize,
     /// There again.
-    back: Option<Rc<Block>>,
-}
-
-/// Adds up bytes and seconds.
-struct SimulatedMemory {
-    live: Rc<std::cell::Cell<u64>>,
-    peak: u64,
-    /// The most within the operation under way.
-    most: u64,
-    /// Blocks so far.
-    blocks: usize,
-}
-
-impl SimulatedMemory {
-    fn allocate(&mut self, bytes: u64) -> Rc<Block> {
-        self.live.set(self.live.get() + bytes);
-        self.use_more(0);
-        self.blocks += 1;
-        Rc::new(Block { number: self.blocks, bytes, live: Rc::clone(&self.live) })
-    }
-
-    /// So many bytes are in use for a while.
-    fn use_more(&mut self, bytes: u64) {
-        self.most = self.most.max(self.live.get() + bytes);
-        self.peak = self.peak.max(self.most);
-    }
+    back: Option<DryBuffer>,
 }
 
 /// Notes that what lies in the blocks `numbers` is where it is used.
-fn restore(away: &mut BTreeMap<usize, Away>, numbers: &[usize]) {
+fn restore(away: &mut BTreeMap<u64, Away>, numbers: &[u64]) {
     for number in numbers {
         if let Some(block) = away.get_mut(number) {
             block.users -= 1;
@@ -134,19 +93,18 @@ pub fn simulate(
     surroundings: &Surroundings,
     speed: &Speed,
 ) -> Simulation {
-    let live = Rc::new(std::cell::Cell::new(surroundings.standing));
-    let mut meter =
-        SimulatedMemory { live: Rc::clone(&live), peak: live.get(), most: live.get(), blocks: 0 };
+    let memory = DryAllocator::default();
+    let _standing = memory.take(surroundings.standing);
     let mut forward: BTreeMap<usize, Value> = BTreeMap::new();
-    let mut back: BTreeMap<usize, Rc<Block>> = BTreeMap::new();
+    let mut back: BTreeMap<usize, DryBuffer> = BTreeMap::new();
     let mut inputs: BTreeMap<(usize, usize), Option<Value>> = BTreeMap::new();
-    let mut saved: BTreeMap<(usize, usize), Vec<Rc<Block>>> = BTreeMap::new();
+    let mut saved: BTreeMap<(usize, usize), Vec<DryBuffer>> = BTreeMap::new();
     // What was moved away, by block, and in which blocks each of it lies.
-    let mut away: BTreeMap<usize, Away> = BTreeMap::new();
-    let mut tickets: BTreeMap<OffloadTicket, Vec<usize>> = BTreeMap::new();
+    let mut away: BTreeMap<u64, Away> = BTreeMap::new();
+    let mut tickets: BTreeMap<OffloadTicket, Vec<u64>> = BTreeMap::new();
     // What was sent last still takes its memory.
-    let mut leaving: Option<(OffloadTicket, Vec<Rc<Block>>)> = None;
-    let mut gradients: BTreeMap<usize, Rc<Block>> = BTreeMap::new();
+    let mut leaving: Option<(OffloadTicket, Vec<DryBuffer>)> = None;
+    let mut gradients: BTreeMap<usize, DryBuffer> = BTreeMap::new();
     let (mut work, mut recomputation, mut waiting) = (0.0, 0.0, 0.0);
     // When the device has done its work and each direction of the link is free.
     let (mut out_free, mut in_free) = (0.0_f64, 0.0_f64);
@@ -154,52 +112,52 @@ pub fn simulate(
     let mut arrives: BTreeMap<OffloadTicket, f64> = BTreeMap::new();
     let mut course = Vec::with_capacity(schedule.operations.len());
     for operation in &schedule.operations {
-        meter.most = live.get();
+        memory.restart();
         let now = work + waiting;
-        match *operation {
-            Operation::Forward { stage, micro, keep }
-            | Operation::Recompute { stage, micro, keep } => {
-                let footprint = &stages[stage];
-                let given = forward.remove(&micro).unwrap_or_else(|| {
-                    assert_eq!(stage, 0, "nothing is on its way");
-                    Value { block: meter.allocate(surroundings.input), roomy: false }
-                });
+        let Operation { stage, micro, action } = *operation;
+        let footprint = &stages[stage];
+        let given = |forward: &mut BTreeMap<usize, Value>| {
+            forward.remove(&micro).unwrap_or_else(|| {
+                assert_eq!(stage, 0, "nothing is on its way");
+                Value { block: memory.take(surroundings.input), roomy: false }
+            })
+        };
+        match action {
+            Action::Forward(keep) | Action::Recompute(keep) => {
+                let given = given(&mut forward);
                 let output = match footprint.output_in_input && given.roomy {
-                    true => Value { block: Rc::clone(&given.block), roomy: true },
-                    false => Value { block: meter.allocate(footprint.output), roomy: true },
+                    true => Value { block: given.block.clone(), roomy: true },
+                    false => Value { block: memory.take(footprint.output), roomy: true },
                 };
                 if keep == Keep::All {
-                    let own = meter.allocate(footprint.saved);
-                    meter.use_more(footprint.saving_workspace);
+                    let own = memory.take(footprint.saved);
+                    memory.touch(footprint.saving_workspace);
                     let kept = [
                         Some(own),
-                        footprint.saves_input.then(|| Rc::clone(&given.block)),
-                        footprint.saves_output.then(|| Rc::clone(&output.block)),
+                        footprint.saves_input.then(|| given.block.clone()),
+                        footprint.saves_output.then(|| output.block.clone()),
                     ];
                     saved.insert((micro, stage), kept.into_iter().flatten().collect());
                 } else {
-                    meter.use_more(footprint.forward_workspace);
+                    memory.touch(footprint.forward_workspace);
                 }
                 forward.insert(micro, output);
                 let taken = footprint.forward_seconds(speed);
                 work += taken;
-                if matches!(operation, Operation::Recompute { .. }) {
+                if matches!(action, Action::Recompute(_)) {
                     recomputation += taken;
                 }
             }
-            Operation::Checkpoint { stage, micro } => {
-                let given = forward.remove(&micro).unwrap_or_else(|| {
-                    assert_eq!(stage, 0, "nothing is on its way");
-                    Value { block: meter.allocate(surroundings.input), roomy: false }
-                });
-                let aside = match stages[stage].checkpoint {
+            Action::Checkpoint => {
+                let given = given(&mut forward);
+                let aside = match footprint.checkpoint {
                     0 => given.clone(),
-                    bytes => Value { block: meter.allocate(bytes), roomy: false },
+                    bytes => Value { block: memory.take(bytes), roomy: false },
                 };
                 inputs.insert((micro, stage), Some(aside));
                 forward.insert(micro, given);
             }
-            Operation::Restore { stage, micro } => {
+            Action::Restore => {
                 let key = (micro, stage, Aside::Input);
                 if let Some(time) = arrives.remove(&key) {
                     waiting += (time - now).max(0.0);
@@ -208,7 +166,7 @@ pub fn simulate(
                 let value = inputs.remove(&(micro, stage)).flatten();
                 forward.insert(micro, value.expect("the input is there"));
             }
-            Operation::Offload { stage, micro, what } => {
+            Action::Offload(what) => {
                 let blocks = match what {
                     Aside::Input => {
                         let place = inputs.get_mut(&(micro, stage)).expect("is put aside");
@@ -221,32 +179,32 @@ pub fn simulate(
                 waiting += (out_free - now).max(0.0);
                 let mut moved = 0;
                 for block in &blocks {
-                    let bytes = block.bytes;
+                    let bytes = block.bytes();
                     let new = || {
                         moved += bytes;
                         Away { bytes, users: 0, back: None }
                     };
-                    away.entry(block.number).or_insert_with(new).users += 1;
+                    away.entry(block.number()).or_insert_with(new).users += 1;
                 }
                 outside += moved;
                 most_away = most_away.max(outside);
                 out_free = out_free.max(now) + moved as f64 / speed.link;
                 let key = (micro, stage, what);
-                tickets.insert(key, blocks.iter().map(|block| block.number).collect());
+                tickets.insert(key, blocks.iter().map(DryBuffer::number).collect());
                 leaving = Some((key, blocks));
             }
-            Operation::Prefetch { stage, micro, what } => {
+            Action::Prefetch(what) => {
                 let key = (micro, stage, what);
                 leaving = leaving.filter(|(left, _)| *left != key);
                 let mut moved = 0;
-                let mut bring = |number: &usize| {
+                let mut bring = |number: &u64| {
                     let block = away.get_mut(number).expect("was moved away");
                     let bytes = block.bytes;
                     let back = block.back.get_or_insert_with(|| {
                         moved += bytes;
-                        meter.allocate(bytes)
+                        memory.take(bytes)
                     });
-                    Rc::clone(back)
+                    back.clone()
                 };
                 let mut blocks: Vec<_> = tickets[&key].iter().map(&mut bring).collect();
                 outside -= moved;
@@ -262,15 +220,14 @@ pub fn simulate(
                     }
                 }
             }
-            Operation::Loss { micro } => {
+            Action::Loss => {
                 let outputs = forward.remove(&micro).expect("the last stage has run");
-                let gradient = meter.allocate(surroundings.loss_gradient);
-                meter.use_more(surroundings.loss_workspace);
+                let gradient = memory.take(surroundings.loss_gradient);
+                memory.touch(surroundings.loss_workspace);
                 drop(outputs);
                 back.insert(micro, gradient);
             }
-            Operation::Backward { stage, micro } => {
-                let footprint = &stages[stage];
+            Action::Backward => {
                 let key = (micro, stage, Aside::Saved);
                 if let Some(time) = arrives.remove(&key) {
                     waiting += (time - now).max(0.0);
@@ -280,11 +237,11 @@ pub fn simulate(
                 let gradient = back.remove(&micro).expect("a gradient has come this far");
                 let kept = saved.remove(&(micro, stage)).expect("the stage has kept");
                 let given = match footprint.gradient_in_gradient {
-                    true => Rc::clone(&gradient),
-                    false => meter.allocate(footprint.gradient),
+                    true => gradient.clone(),
+                    false => memory.take(footprint.gradient),
                 };
-                let parameters = meter.allocate(footprint.parameter_gradients);
-                meter.use_more(footprint.backward_workspace);
+                let parameters = memory.take(footprint.parameter_gradients);
+                memory.touch(footprint.backward_workspace);
                 // A second gradient is added to the first in its memory.
                 gradients.entry(stage).or_insert(parameters);
                 drop((gradient, kept));
@@ -294,12 +251,12 @@ pub fn simulate(
                 work += footprint.backward_seconds(speed);
             }
         }
-        course.push((live.get(), meter.most));
+        course.push((memory.live(), memory.peak()));
     }
     drop((forward, back, inputs, saved, leaving));
-    meter.most = live.get();
-    meter.use_more(surroundings.step_workspace);
-    Simulation { peak: meter.peak, course, seconds: work, recomputation, waiting, away: most_away }
+    let at_step = memory.live() + surroundings.step_workspace;
+    let peak = course.iter().map(|(_, most)| *most).fold(at_step, u64::max);
+    Simulation { peak, course, seconds: work, recomputation, waiting, away: most_away }
 }
 
 #[cfg(test)]

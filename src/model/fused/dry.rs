@@ -80,7 +80,7 @@ impl<'a, P: Program> DryRun<'a, P> {
 
         // When it goes back, the stage behind it holds its output no more.
         let gradient = self.gradient_of(&output);
-        let of_output = counted(&gradient).id();
+        let of_output = counted(&gradient).number();
         drop(output);
         let parameters: [u64; 2] = [WEIGHTS, NORMS].map(|kind| 4 * self.layout.length(kind) as u64);
         let parameter_gradients = parameters.iter().sum::<u64>();
@@ -89,7 +89,8 @@ impl<'a, P: Program> DryRun<'a, P> {
         let start = allocator.live();
         let found = self.backward(kept, gradient).map(Value::Map);
         let Work { flops: backward_flops, traffic: backward_traffic } = self.dry.take_work();
-        let gradient_in_gradient = found.as_ref().is_some_and(|found| of_output.is(counted(found)));
+        let gradient_in_gradient =
+            found.as_ref().is_some_and(|found| counted(found).number() == of_output);
         let gradient = match &found {
             Some(found) if !gradient_in_gradient => bytes(found),
             _ => 0,

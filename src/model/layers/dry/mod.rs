@@ -136,13 +136,13 @@ pub(super) fn footprint(stage: &StageLayers, input: &ActivationShape, on: &Targe
     let backward_flops = ops.backward_flops.get();
 
     let gradient = ops.gradient_of(&output);
-    let of_output = gradient.tensors()[0].array.buffer.id();
+    let of_output = gradient.tensors()[0].array.buffer.number();
     drop(output);
     allocator.restart();
     ops.arrays.traffic.set(0.0);
     let start = allocator.live();
     let found = backward(&mut ops, stage, kept, gradient).map(DryValue::one);
-    let in_gradient = found.as_ref().is_some_and(|found| of_output.is(&found.array.buffer));
+    let in_gradient = found.as_ref().is_some_and(|found| found.array.buffer.number() == of_output);
     let gradient = match &found {
         Some(found) if !in_gradient => found.array.buffer.bytes(),
         _ => 0,
