@@ -281,7 +281,7 @@ fn what_this_machine_lacks_is_found_before_the_first_row() {
     if !cfg!(feature = "cuda") {
         let auto = ["--set", "device.use=auto"];
         insta::assert_snapshot!(refused("memory.precision=fp32,tf32", &auto), @r#"
-        error: the precision "tf32" needs a GPU, and there is none here
+        error: the precision "tf32" needs a GPU, and this runs on the CPU
          |
          | --grid memory.precision=fp32,tf32
          |                              ^^^^

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::device::DeviceError;
 use super::resume::{ChangedData, ChangedKeys};
 use crate::data::DataError;
+use crate::fault::Fault;
 use crate::memory::offload::OffloadError;
 use crate::model::weights::{InitialError, WeightsError};
 use crate::plan::NothingFits;
@@ -19,14 +20,8 @@ pub enum BuildError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The device does not have the precision.
-    #[error(
-        "the precision \"tf32\" under [memory] needs a GPU, and the device is {device}\nWrite \
-         `precision = \"fp32\"` (or \"bf16\") under [memory], or name a GPU under [device]."
-    )]
-    Precision {
-        /// The device.
-        device: String,
-    },
+    #[error(transparent)]
+    Precision(#[from] Fault),
     /// No way to take a step keeps within the budget.
     #[error(transparent)]
     NothingFits(#[from] NothingFits),

@@ -11,11 +11,7 @@ use crate::plan::{DevicePlan, Plan};
 /// What is not.
 pub fn check_here(plan: &Plan) -> Result<(), Fault> {
     let chooses = plan.device() == DevicePlan::Auto;
-    if plan.memory.precision.needs_gpu() && chooses && find_devices().cards.is_err() {
-        let name = plan.memory.precision.name();
-        let message = format!("the precision \"{name}\" needs a GPU, and there is none here");
-        return Err(fault("memory.precision", message, "write \"fp32\" (or \"bf16\")"));
-    }
+    plan.memory.precision.check_device(|| chooses && find_devices().cards.is_err())?;
     Store::open(&plan.memory.offload()).map(drop).map_err(|error| {
         let message = match error {
             OffloadError::Open { folder, source } => {

@@ -184,10 +184,8 @@ impl Ready {
 /// The plan's device, which must have kernels for the plan's precision.
 fn device(plan: &Plan) -> Result<Device, BuildError> {
     let device = resolve_device(&plan.device().to_string())?;
-    match plan.memory.precision.needs_gpu() && !is_gpu(&device) {
-        true => Err(BuildError::Precision { device: describe(&device) }),
-        false => Ok(device),
-    }
+    plan.memory.precision.check_device(|| !is_gpu(&device))?;
+    Ok(device)
 }
 
 /// The learning rate over time, for epochs of so many steps.

@@ -123,7 +123,7 @@ impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
         let kind = match &error {
             BuildError::Device(_)
-            | BuildError::Precision { .. }
+            | BuildError::Precision(_)
             | BuildError::Offload(OffloadError::Open { .. })
             | BuildError::Changed(_)
             | BuildError::Initial(InitialError::OtherModel { .. })

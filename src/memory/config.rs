@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::{Choice, NoSettings, name_of};
+use crate::fault::{Fault, require};
 use crate::ops::MatmulPrecision;
 use crate::ops::gpu::Element;
 
@@ -138,6 +139,19 @@ impl Precision {
     /// Whether only a GPU has it.
     pub fn needs_gpu(self) -> bool {
         self == Self::Tf32
+    }
+
+    /// Refuses a run on the CPU in a precision that needs a GPU. `on_cpu` is asked for these only.
+    ///
+    /// # Errors
+    ///
+    /// The fault, at the key `memory.precision`.
+    pub fn check_device(self, on_cpu: impl FnOnce() -> bool) -> Result<(), Fault> {
+        let name = self.name();
+        let message = format!("the precision \"{name}\" needs a GPU, and this runs on the CPU");
+        let help = "write \"fp32\" (or \"bf16\"), or use a GPU";
+        let fault = require(!self.needs_gpu() || !on_cpu(), "memory.precision", message, help);
+        fault.map_err(|fault| fault.also("device.use"))
     }
 
     /// Bytes of a number of an activation.

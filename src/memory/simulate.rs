@@ -59,7 +59,7 @@ struct Value {
 }
 
 /// What is put aside, by micro-batch and stage.
-type OffloadTicket = (usize, usize, Aside);
+type AsideKey = (usize, usize, Aside);
 
 /// Memory that is off the device.
 struct Away {
@@ -101,15 +101,15 @@ pub fn simulate(
     let mut saved: BTreeMap<(usize, usize), Vec<DryBuffer>> = BTreeMap::new();
     // What was moved away, by block, and in which blocks each of it lies.
     let mut away: BTreeMap<u64, Away> = BTreeMap::new();
-    let mut tickets: BTreeMap<OffloadTicket, Vec<u64>> = BTreeMap::new();
+    let mut tickets: BTreeMap<AsideKey, Vec<u64>> = BTreeMap::new();
     // What was sent last still takes its memory.
-    let mut leaving: Option<(OffloadTicket, Vec<DryBuffer>)> = None;
+    let mut leaving: Option<(AsideKey, Vec<DryBuffer>)> = None;
     let mut gradients: BTreeMap<usize, DryBuffer> = BTreeMap::new();
     let (mut work, mut recomputation, mut waiting) = (0.0, 0.0, 0.0);
     // When the device has done its work and each direction of the link is free.
     let (mut out_free, mut in_free) = (0.0_f64, 0.0_f64);
     let (mut outside, mut most_away) = (0, 0);
-    let mut arrives: BTreeMap<OffloadTicket, f64> = BTreeMap::new();
+    let mut arrives: BTreeMap<AsideKey, f64> = BTreeMap::new();
     let mut course = Vec::with_capacity(schedule.operations.len());
     for operation in &schedule.operations {
         memory.restart();

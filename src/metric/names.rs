@@ -1,11 +1,46 @@
-//! What the metrics are called, and which way is better.
+//! The metrics: what each is called, which way is better, and the function that computes it.
 
+use super::Example;
+use super::accuracy::accuracy;
+use super::auprc::auprc;
+use super::auroc::auroc;
+use super::f1::f1;
+use super::regression::{mae, rmse};
 use crate::model::Task;
 
+/// A metric of one label or class, computed from what is known of it.
+pub(super) struct Metric<T> {
+    pub name: &'static str,
+    higher_is_better: bool,
+    pub compute: fn(&[T]) -> Option<f64>,
+}
+
+const fn metric<T>(
+    name: &'static str,
+    higher_is_better: bool,
+    compute: fn(&[T]) -> Option<f64>,
+) -> Metric<T> {
+    Metric { name, higher_is_better, compute }
+}
+
 /// The metrics of a decision per label or class.
-pub(super) const CLASSIFICATION: [&str; 4] = ["auroc", "auprc", "accuracy", "f1"];
-/// The metrics of a number per label.
-pub(super) const REGRESSION: [&str; 2] = ["mae", "rmse"];
+pub(super) const CLASSIFICATION: [Metric<Example>; 4] = [
+    metric("auroc", true, auroc),
+    metric("auprc", true, auprc),
+    metric("accuracy", true, accuracy),
+    metric("f1", true, f1),
+];
+
+/// The metrics of a number per label, computed from its errors.
+pub(super) const REGRESSION: [Metric<f64>; 2] =
+    [metric("mae", false, mae), metric("rmse", false, rmse)];
+
+/// Every metric and whether more of it is better.
+fn directions() -> impl Iterator<Item = (&'static str, bool)> {
+    let classification = CLASSIFICATION.map(|metric| (metric.name, metric.higher_is_better));
+    let regression = REGRESSION.map(|metric| (metric.name, metric.higher_is_better));
+    classification.into_iter().chain(regression)
+}
 
 /// The ends of the interval of `auroc`: values beside the metrics, which cannot be watched.
 pub const INTERVAL: [&str; 2] = ["auroc_low", "auroc_high"];
@@ -17,9 +52,11 @@ const MOST_NUMBERS: usize = 100;
 /// for each label or class where there are several (for `multiclass` all but `accuracy`; for
 /// `regression` up to 100).
 pub fn metric_names(task: Task, labels: &[String]) -> Vec<String> {
-    let metrics: &[&str] = match task {
-        Task::Regression => &REGRESSION,
-        Task::Multilabel | Task::Binary | Task::Multiclass => &CLASSIFICATION,
+    let metrics = match task {
+        Task::Regression => REGRESSION.map(|metric| metric.name).to_vec(),
+        Task::Multilabel | Task::Binary | Task::Multiclass => {
+            CLASSIFICATION.map(|metric| metric.name).to_vec()
+        }
     };
     let mut names: Vec<String> = metrics.iter().map(|&metric| metric.to_owned()).collect();
     for metric in metrics.iter().filter(|metric| is_per_label(task, labels.len(), metric)) {
@@ -57,10 +94,8 @@ pub fn higher_is_better(metric_name: &str) -> Option<bool> {
 }
 
 fn direction(metric: &str) -> Option<bool> {
-    match metric {
-        "loss" | "mae" | "rmse" => Some(false),
-        _ => CLASSIFICATION.contains(&metric).then_some(true),
-    }
+    let mut all = directions().chain([("loss", false)]);
+    all.find(|(name, _)| *name == metric).map(|(_, higher)| higher)
 }
 
 #[cfg(test)]
@@ -102,7 +137,7 @@ mod tests {
                 (title.trim_matches('`'), text.split("\n## ").next().unwrap_or_default())
             })
             .collect();
-        let names = ["loss"].into_iter().chain(CLASSIFICATION).chain(REGRESSION).chain(INTERVAL);
+        let names = directions().map(|(name, _)| name).chain(["loss"]).chain(INTERVAL);
         let mut names: Vec<&str> = names.collect();
         names.sort_unstable();
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), names);

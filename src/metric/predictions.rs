@@ -2,14 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::accuracy::{accuracy, multiclass_accuracy};
-use super::auprc::auprc;
-use super::auroc::auroc;
+use super::accuracy::multiclass_accuracy;
 use super::bootstrap::{Interval, Resampler};
-use super::f1::f1;
-use super::names::{CLASSIFICATION, REGRESSION, is_per_label};
+use super::names::{CLASSIFICATION, Metric, REGRESSION, is_per_label};
 use super::ranking::Ranking;
-use super::regression::{mae, rmse};
 use super::{Example, mean};
 use crate::data::Targets;
 use crate::model::{HeadConfig, Task};
@@ -64,17 +60,17 @@ impl HeadPredictions {
         let mut metrics = BTreeMap::new();
         if self.task == Task::Regression {
             let errors: Vec<Vec<f64>> = (0..self.labels.len()).map(|l| self.errors(l)).collect();
-            for (name, metric) in REGRESSION.into_iter().zip([mae, rmse]) {
-                let values: Vec<Option<f64>> = errors.iter().map(|e| metric(e)).collect();
+            for metric in REGRESSION {
+                let values: Vec<Option<f64>> = errors.iter().map(|e| (metric.compute)(e)).collect();
                 let broken = errors.iter().flatten().any(|error| !error.is_finite());
-                self.insert(&mut metrics, name, &values, head_mean(&values, broken));
+                self.insert(&mut metrics, metric.name, &values, head_mean(&values, broken));
             }
             return metrics;
         }
         let examples = self.examples();
         let broken = examples.iter().any(|label| is_broken(label));
-        for (name, metric) in CLASSIFICATION.into_iter().zip([auroc, auprc, accuracy, f1]) {
-            let of_label = |label: &Vec<Example>| metric(label).filter(|_| !is_broken(label));
+        for Metric { name, compute, .. } in CLASSIFICATION {
+            let of_label = |label: &Vec<Example>| compute(label).filter(|_| !is_broken(label));
             let values: Vec<Option<f64>> = examples.iter().map(of_label).collect();
             let of_head = if self.task == Task::Multiclass && name == "accuracy" {
                 multiclass_accuracy(&examples).filter(|_| !broken)

@@ -278,10 +278,7 @@ pub(super) fn precision_on(
         let fault = optimizer.check_half();
         return fault.map_err(|fault| fault.below("train.optimizer").also("memory.precision"));
     }
-    let message = "only a GPU multiplies in TF32";
-    let help = "write \"fp32\" (or \"bf16\"), or a GPU under `[device]`";
-    let holds = !(cpu && precision.needs_gpu());
-    require(holds, "memory.precision", message, help).map_err(|fault| fault.also("device.use"))
+    precision.check_device(|| cpu)
 }
 
 fn micro_batch(config: &Config) -> Result<(), Fault> {
