@@ -8,7 +8,6 @@ mod event;
 mod jsonl;
 mod lines;
 mod progress;
-mod protobuf;
 mod remaining;
 mod skipped;
 mod svg;

@@ -2,16 +2,21 @@
 //!
 //! Each process writes its own file. Its first records are the version and a session start at the
 //! first step that is told (again); TensorBoard drops what earlier files say from that step on.
-//! The messages are those of `event.proto`, `summary.proto` and `tensor.proto` in
-//! <https://github.com/tensorflow/tensorboard/tree/master/tensorboard/compat/proto>.
+
+mod proto;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use prost::Message;
+
+use self::proto::{
+    Dimension, PluginData, SESSION_START, STRING_TENSOR, SessionLog, Summary, SummaryMetadata,
+    Tensor, TensorShape, Value,
+};
 use super::append::Appended;
-use super::protobuf::Message;
 use super::tfrecord::frame;
 use super::{Epoch, Event, Memory, Report, ReportError, Values};
 
@@ -81,10 +86,11 @@ fn seconds() -> f64 {
 /// The version record and the session start, from whose step on TensorBoard drops what it read
 /// before. It takes the first start it reads for that of the run, so a new run writes one too.
 fn opening(first_step: usize, wall_time: f64) -> Vec<u8> {
-    let version = Message::default().double(1, wall_time).bytes(3, "brain.Event:2");
-    // SessionLog { status: START }
-    let start = stamped(first_step, wall_time).message(7, Message::default().integer(1, 1));
-    [frame(&version.encode()), frame(&start.encode())].concat()
+    let version =
+        proto::Event { file_version: Some("brain.Event:2".to_owned()), ..stamped(0, wall_time) };
+    let session_log = Some(SessionLog { status: SESSION_START });
+    let start = proto::Event { session_log, ..stamped(first_step, wall_time) };
+    [frame(&version.encode_to_vec()), frame(&start.encode_to_vec())].concat()
 }
 
 /// The record that `event` gives, if any.
@@ -92,7 +98,7 @@ fn record(event: &Event, wall_time: f64) -> Option<Vec<u8>> {
     let (step, summary) = match event {
         Event::Start(start) if !start.config.is_empty() => {
             let step = start.resumed_from.map_or(0, |place| place.step);
-            (step, text(Message::default(), "config", &toml_block(&start.config)))
+            (step, text("config", &toml_block(&start.config)))
         }
         Event::Epoch(epoch) => (epoch.step, scalars(epoch_values(epoch))),
         Event::Step { step, loss, learning_rate, .. } => {
@@ -101,13 +107,13 @@ fn record(event: &Event, wall_time: f64) -> Option<Vec<u8>> {
         }
         _ => return None,
     };
-    Some(frame(&stamped(step, wall_time).message(5, summary).encode()))
+    let event = proto::Event { summary: Some(summary), ..stamped(step, wall_time) };
+    Some(frame(&event.encode_to_vec()))
 }
 
-/// An `Event` with its time and, unless 0, its step.
-fn stamped(step: usize, wall_time: f64) -> Message {
-    let event = Message::default().double(1, wall_time);
-    if step == 0 { event } else { event.integer(2, step as u64) }
+/// An `Event` with its time and step.
+fn stamped(step: usize, wall_time: f64) -> proto::Event {
+    proto::Event { wall_time, step: step as i64, ..proto::Event::default() }
 }
 
 /// Every value of an epoch by its tag.
@@ -130,14 +136,13 @@ fn epoch_values(epoch: &Epoch) -> impl Iterator<Item = (String, Option<f64>)> + 
 }
 
 /// A `Summary` with the values that are defined.
-fn scalars(values: impl IntoIterator<Item = (String, Option<f64>)>) -> Message {
-    values
+fn scalars(values: impl IntoIterator<Item = (String, Option<f64>)>) -> Summary {
+    let defined = values
         .into_iter()
         .filter_map(|(tag, value)| Some((tag, value? as f32)))
-        .filter(|(_, value)| value.is_finite())
-        .fold(Message::default(), |summary, (tag, value)| {
-            summary.message(1, Message::default().bytes(1, tag).float(2, value))
-        })
+        .filter(|(_, value)| value.is_finite());
+    let value = |(tag, value)| Value { tag, simple_value: Some(value), ..Value::default() };
+    Summary { value: defined.map(value).collect() }
 }
 
 fn named<'a>(
@@ -147,14 +152,21 @@ fn named<'a>(
     values.iter().map(move |(name, value)| (format!("{phase}/{name}"), *value))
 }
 
-/// Adds to a `Summary` what TensorBoard's text page shows, as Markdown.
-fn text(summary: Message, tag: &str, markdown: &str) -> Message {
-    // TensorProto { dtype: DT_STRING, tensor_shape: [1], string_val: [markdown] }
-    let shape = Message::default().message(2, Message::default().integer(1, 1));
-    let tensor = Message::default().integer(1, 7).message(2, shape).bytes(8, markdown);
-    let plugin = Message::default().message(1, Message::default().bytes(1, "text"));
-    let value = Message::default().bytes(1, tag).message(8, tensor).message(9, plugin);
-    summary.message(1, value)
+/// A `Summary` with what TensorBoard's text page shows, as Markdown.
+fn text(tag: &str, markdown: &str) -> Summary {
+    let tensor = Tensor {
+        dtype: STRING_TENSOR,
+        tensor_shape: Some(TensorShape { dim: vec![Dimension { size: 1 }] }),
+        string_val: vec![markdown.as_bytes().to_vec()],
+    };
+    let plugin_data = Some(PluginData { plugin_name: "text".to_owned() });
+    let value = Value {
+        tag: tag.to_owned(),
+        simple_value: None,
+        tensor: Some(tensor),
+        metadata: Some(SummaryMetadata { plugin_data }),
+    };
+    Summary { value: vec![value] }
 }
 
 fn toml_block(config: &str) -> String {
