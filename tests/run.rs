@@ -3,6 +3,8 @@
 
 #[path = "run/checks.rs"]
 mod checks;
+#[path = "run/export.rs"]
+mod export;
 #[path = "run/labels.rs"]
 mod labels;
 #[path = "run/resume.rs"]

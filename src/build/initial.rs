@@ -10,7 +10,7 @@ use crate::plan::Plan;
 /// Puts the weights that the plan names, if it names any, into the chain; says what was taken.
 ///
 /// # Errors
-/// When the file cannot be read or holds the weights of another model.
+/// When the file cannot be read, or holds the weights of another model or for images of another scale.
 pub(super) fn start_from(
     plan: &Plan,
     chain: &mut Chain,
@@ -19,7 +19,8 @@ pub(super) fn start_from(
     let Some(path) = &plan.init else { return Ok(None) };
     let wanted: Vec<(String, Vec<usize>)> =
         chain.parameters().into_iter().map(|p| (p.name, p.shape)).collect();
-    let (initial, mut values) = initial(path, &wanted)?;
+    let (initial, mut values) = initial(path, &wanted, &plan.heads)?;
+    initial.check_scale(&plan.data.image.normalize, plan.data.image.channels)?;
     chain.map_parameters(|name, value| match values.remove(name) {
         Some(numbers) => {
             let shape = [numbers.len()];

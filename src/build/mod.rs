@@ -7,6 +7,7 @@ mod device;
 mod differences;
 mod drawing;
 mod error;
+mod export;
 mod here;
 mod initial;
 mod machine;
@@ -25,6 +26,7 @@ pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_dev
 pub(crate) use differences::differences;
 pub use drawing::Drawing;
 pub use error::BuildError;
+pub use export::{Export, ExportError};
 pub use here::check_here;
 pub use machine::machine_here;
 pub use open_data::{data_warnings, open_data};

@@ -126,7 +126,9 @@ impl From<BuildError> for Failure {
             | BuildError::Precision(_)
             | BuildError::Offload(OffloadError::Open { .. })
             | BuildError::Changed(_)
-            | BuildError::Initial(InitialError::OtherModel { .. })
+            | BuildError::Initial(
+                InitialError::OtherModel { .. } | InitialError::OtherScale { .. },
+            )
             | BuildError::OtherImages { .. } => Kind::Configuration,
             BuildError::Folder(folder) if folder.exit_code() == 2 => Kind::Configuration,
             BuildError::Data(_)

@@ -10,6 +10,8 @@ mod colour;
 mod data;
 mod devices;
 mod error;
+mod export;
+mod import;
 mod output;
 mod overrides;
 mod panic;
@@ -19,6 +21,7 @@ mod run;
 mod schema;
 mod sweep;
 mod trace;
+mod trained;
 
 use std::path::Path;
 
@@ -68,6 +71,8 @@ enum Command {
     Plan(plan::Command),
     Sweep(sweep::Sweep),
     Trace(trace::Trace),
+    Import(import::Import),
+    Export(export::Export),
     Schema(schema::Schema),
     Devices(devices::Devices),
     Data(data::Data),
@@ -129,6 +134,8 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Plan(plan) => plan::execute(&plan),
         Command::Sweep(sweep) => sweep::execute(&sweep),
         Command::Trace(trace) => trace::execute(&trace),
+        Command::Import(import) => import::execute(&import),
+        Command::Export(export) => export::execute(&export),
         Command::Schema(schema) => schema::execute(&schema),
         Command::Devices(devices) => devices::execute(&devices),
         Command::Data(data) => data::execute(&data),

@@ -53,7 +53,7 @@ pub use inspect::*;
 pub use known::check_known;
 pub use layout::FINDINGS;
 pub use loader::{Epoch, Loader, LoaderConfig};
-pub use normalize::check as check_normalize;
+pub use normalize::{check as check_normalize, constant_scale};
 pub use opened::TableSeal;
 pub use phantom::{PHANTOM_SIZES, PhantomSettings, PhantomState, ensure_phantom};
 pub use prepare::{Place, Resized, prepare};

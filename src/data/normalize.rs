@@ -70,6 +70,15 @@ fn fixed(normalize: &Normalize, channels: usize) -> Option<Vec<[f32; 2]>> {
     }
 }
 
+/// What is taken off levels and then multiplied, for each channel or once for all, where that is the same
+/// for all images and nothing else is done.
+pub fn constant_scale(normalize: &Normalize, channels: usize) -> Option<Vec<[f32; 2]>> {
+    match normalize {
+        Normalize::Numbers(NormalizeNumbers { percentile: Some(_), .. }) => None,
+        normalize => fixed(normalize, channels),
+    }
+}
+
 /// What black and white become in the first channel, where that is the same for all images.
 pub(super) fn fixed_levels(normalize: &Normalize, channels: usize) -> Option<[f32; 2]> {
     let [black, gain] = fixed(normalize, channels)?[0];

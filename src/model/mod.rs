@@ -11,6 +11,7 @@ mod heads;
 mod labels;
 pub mod layers;
 mod network;
+pub mod onnx;
 mod resnet;
 mod sequential;
 mod table;

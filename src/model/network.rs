@@ -1,6 +1,6 @@
 //! The network below the heads.
 
-use super::layers::{LayerStageSpec, Op, Size, StageLayers, each_layer};
+use super::layers::{LayerStageSpec, Op, ParameterSpec, Size, StageLayers, each_layer};
 use super::{
     DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig, SequentialConfig, fuse,
     heads_stage,
@@ -15,6 +15,10 @@ pub struct Network {
     config: ModelConfig,
     stages: Vec<StageLayers>,
 }
+
+/// Images of up to so many pixels more are tried, where it is asked whether other sizes fit: strides come
+/// to less together, as a rule.
+const MORE_PIXELS: usize = 64;
 
 impl From<DensenetConfig> for ModelConfig {
     fn from(config: DensenetConfig) -> Self {
@@ -122,6 +126,13 @@ impl Network {
         stages.into_iter().chain(heads.as_ref().map(plain)).collect()
     }
 
+    /// The parameters and running statistics of the network and of `heads` on it, in the order in which
+    /// images pass them.
+    pub fn parameters(&self, heads: &[HeadConfig]) -> Vec<ParameterSpec> {
+        let heads = heads_stage(heads, self.features());
+        self.stages.iter().chain([&heads]).flat_map(StageLayers::parameters).collect()
+    }
+
     /// The fewest numbers of a channel that BatchNorm normalises for one image; `None` where nothing
     /// is normalised over the batch.
     pub fn least_normalised(&self) -> Option<usize> {
@@ -153,6 +164,23 @@ impl Network {
     pub fn has_fused_dense_blocks(&self) -> bool {
         let fused = fuse::fuse(&self.stages).unwrap_or_default();
         fused.iter().flatten().any(fuse::FusedStage::is_dense_block)
+    }
+
+    /// Whether it takes images of other sizes too, with the same parameters. Layers may ask for one size:
+    /// `flatten` before a linear layer, or branches whose maps differ in size for other images.
+    pub fn takes_other_sizes(&self) -> bool {
+        let Some(Size::Map([channels, height, width])) = self.stages.first().map(|s| &s.input)
+        else {
+            return false;
+        };
+        let parameters = |stages: &[StageLayers]| -> Vec<_> {
+            stages.iter().flat_map(StageLayers::parameters).collect()
+        };
+        let own = parameters(&self.stages);
+        // What differs between sizes does so for a few pixels more, or when maps shrink to a pixel here.
+        let more = (1..=MORE_PIXELS).chain([*height.max(width)]);
+        more.map(|more| self.config.resolve([*channels, height + more, width + more]))
+            .all(|other| other.is_ok_and(|other| parameters(&other.stages) == own))
     }
 
     /// Channels that the heads see.

@@ -23,7 +23,7 @@ pub use matmul::{
     MatmulPrecision, bias_gradient, biased, convolution, convolution_gradients, linear,
     linear_gradients,
 };
-pub use norm::{batch_norm, batch_norm_evaluation, group_norm};
+pub use norm::{EPSILON, batch_norm, batch_norm_evaluation, group_norm};
 pub use pool::{avg_pool, global_pool};
 pub use sum::sum;
 pub use window::Window;

@@ -18,7 +18,7 @@ use super::dtype::{accumulation_dtype, is_16bit};
 use super::primitives::{primitive, tensor};
 
 /// As `torch.nn.BatchNorm2d` and `torch.nn.GroupNorm` have it by default.
-const EPSILON: f64 = 1e-5;
+pub const EPSILON: f64 = 1e-5;
 
 /// BatchNorm with the statistics of the batch: less the mean, over the standard deviation, times
 /// `weight`, plus `bias`, `[channels]` both. Beside it mean and biased variance, `[channels]` each, in

@@ -49,6 +49,9 @@ pub fn initialized() -> Event {
         file: "densenet121.pth".into(),
         tensors: 604,
         adapted: vec![Adapted { name: "features.conv0.weight".to_owned(), from: 3, to: 1 }],
+        torchxrayvision: false,
+        by_label: Vec::new(),
+        unknown_labels: Vec::new(),
         unused: vec![name("bias"), name("weight")],
         missing: vec![name("view.weight"), name("view.bias")],
         mismatched: vec![Mismatch {

@@ -36,7 +36,9 @@ use std::time::Instant;
 pub use folder::{CONFIG_FILE, FolderError, METRICS_FILE, Mode as FolderMode, RunFolder};
 pub use lock::{LockError, RunLock};
 pub use place::RunPlace;
-pub use saving::{FITTED, GatherError, RestoreError, VALIDATION, restore, restore_inference};
+pub use saving::{
+    FITTED, GatherError, RestoreError, VALIDATION, chain_tensors, restore, restore_inference,
+};
 pub use signals::{Signal, Stop};
 pub use train_state::TrainState;
 pub use trainer::{Backoff, Trainer};

@@ -17,7 +17,7 @@ use super::state::SavedState;
 use super::train_state::TrainState;
 use super::trainer::Trainer;
 use crate::evaluate::{EvaluateConfig, PredictionError, PredictionTable};
-use crate::memory::{join_scalars, join_tensors, split_scalars, split_tensors};
+use crate::memory::{Chain, Parameter, join_scalars, join_tensors, split_scalars, split_tensors};
 use crate::model::weights::{self, NamedTensor, WeightsError};
 use crate::optim::{OptimError, OptimizerState, Schedule};
 use crate::train::Inference;
@@ -88,23 +88,18 @@ pub(super) fn files(
 ) -> Result<Vec<(String, Vec<u8>)>, GatherError> {
     let (inference, updater) = (&trainer.replica.inference, &trainer.updater);
     let numbers = inference.precision().parameters();
-    let parameters = inference.chain.parameters();
     let buckets = inference.chain.buckets();
-    let read = parameters
-        .iter()
-        .fold(Transaction::default(), |all, parameter| all.register(parameter.value.clone()));
-    let values = read.try_execute()?;
-    let model: Vec<NamedTensor> = (parameters.iter().zip(values))
-        .map(|(parameter, data)| named(&parameter.name, parameter.shape.clone(), data))
-        .collect();
+    let model = chain_tensors(&inference.chain)?;
     let heads = inference.heads.iter();
     train_state.standardize = heads
         .filter_map(|head| Some((head.config.name.clone(), head.standardizer.clone()?)))
         .collect();
-    let note = (!train_state.standardize.is_empty())
+    let note: BTreeMap<String, String> = (!train_state.standardize.is_empty())
         .then(|| serde_json::to_string(&train_state.standardize).expect("finite numbers"))
-        .map(|standardize| (STANDARDIZE, standardize));
-    let write = |tensors: &[NamedTensor]| weights::write_noted(numbers, tensors, note.clone());
+        .map(|standardize| (STANDARDIZE.to_owned(), standardize))
+        .into_iter()
+        .collect();
+    let write = |tensors: &[NamedTensor]| weights::write_with(numbers, tensors, &note);
     let mut files = vec![(WEIGHTS.to_owned(), write(&model)?)];
     if let Some(ema) = &updater.ema {
         let mut averages: BTreeMap<String, TensorData> =
@@ -137,6 +132,22 @@ pub(super) fn judged(
         files.push((VALIDATION.to_owned(), validation.to_csv()?));
     }
     Ok(files)
+}
+
+/// Every parameter and running statistic of `chain`, in host memory.
+///
+/// # Errors
+/// When the device fails.
+pub fn chain_tensors(chain: &Chain) -> Result<Vec<NamedTensor>, ExecutionError> {
+    let parameters = chain.parameters();
+    let read = parameters
+        .iter()
+        .fold(Transaction::default(), |all, parameter| all.register(parameter.value.clone()));
+    let values = read.try_execute()?;
+    let named = |(parameter, data): (&Parameter, TensorData)| {
+        named(&parameter.name, parameter.shape.clone(), data)
+    };
+    Ok(parameters.iter().zip(values).map(named).collect())
 }
 
 impl TrainState {

@@ -147,7 +147,7 @@ pub trait Ops {
 const GROUPS: usize = 32;
 
 /// The most groups, up to 32, that divide the channels evenly into two or more each.
-fn group_count(channels: usize) -> usize {
+pub fn group_count(channels: usize) -> usize {
     let divides = |groups: &usize| channels.is_multiple_of(*groups) && channels / groups >= 2;
     (1..=GROUPS).rev().find(divides).unwrap_or(1)
 }

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::{Mismatch, NamedTensor, WeightsError, match_names, read};
+use super::xrv::{Outputs, Shared};
+use super::{Mismatch, NamedTensor, Weights, WeightsError, match_names, read};
+use crate::data::{Normalize, NormalizeKind, constant_scale};
+use crate::model::HeadConfig;
 
 /// Names that a person is told one by one; more are counted.
 const NAMED: usize = 3;
@@ -24,6 +27,15 @@ pub struct Initial {
     pub tensors: usize,
     /// Of these, the ones that were adapted to the channels of the images.
     pub adapted: Vec<Adapted>,
+    /// Whether it is a model of torchxrayvision's, for levels from −1024 to 1024.
+    #[serde(skip_serializing_if = "is_false")]
+    pub torchxrayvision: bool,
+    /// The heads that have their outputs from it by their labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub by_label: Vec<String>,
+    /// Labels that it was not trained on, of heads that could have had their outputs from it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown_labels: Vec<String>,
     /// Tensors of the file that the model has no use for, by their names there.
     pub unused: Vec<String>,
     /// Tensors of heads that the file does not have: their weights are random.
@@ -61,21 +73,39 @@ pub enum InitialError {
         /// What does not fit.
         why: String,
     },
+    /// Its model saw images of another scale.
+    #[error(
+        "{} is a model of torchxrayvision's, which sees levels from −1024 (black) to 1024 (white), and \
+         `normalize` of `image` under [data] is {normalize}\nWrite `normalize = \"xrv\"` there.",
+        path.display()
+    )]
+    OtherScale {
+        /// The file.
+        path: PathBuf,
+        /// What the configuration has.
+        normalize: String,
+    },
 }
 
 /// The values that the file at `path` has for a model whose tensors are `wanted` (name and shape, in
 /// the order in which images pass them), by name.
 ///
-/// A first convolution of 1 or 3 channels is adapted to images of another number, see [`adapt`].
+/// A first convolution of 1 or 3 channels is adapted to images of another number, see [`adapt`]. The
+/// `heads` have their outputs by their labels where the file is a model of torchxrayvision's.
 ///
 /// # Errors
 /// When the file cannot be read, or does not have all that the model needs but its heads.
 pub fn initial(
     path: &Path,
     wanted: &[(String, Vec<usize>)],
+    heads: &[HeadConfig],
 ) -> Result<(Initial, BTreeMap<String, Vec<f32>>), InitialError> {
     let other = |why| InitialError::OtherModel { path: path.to_owned(), why };
-    let mut file = read(path)?.tensors;
+    let weights = read(path)?;
+    let xrv = Outputs::of(&weights);
+    let Weights { tensors: mut file, .. } = weights;
+    let shared = xrv.as_ref().map(|outputs| outputs.share_out(&mut file, heads));
+    let Shared { by_label, unknown, unused } = shared.unwrap_or_default();
     let first = wanted.iter().find(|(_, shape)| shape.len() == 4);
     let mut matched = match_names(&file, wanted);
     let mut adapted = Vec::new();
@@ -106,7 +136,10 @@ pub fn initial(
         file: path.to_owned(),
         tensors: values.len(),
         adapted,
-        unused: matched.unexpected,
+        torchxrayvision: xrv.is_some(),
+        by_label,
+        unknown_labels: unknown,
+        unused: [unused, matched.unexpected].concat(),
         missing: matched.missing,
         mismatched: matched.mismatched,
     };
@@ -146,7 +179,26 @@ fn adapt(tensor: &NamedTensor, channels: usize) -> Vec<f32> {
     adapted
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 impl Initial {
+    /// Refuses images of another scale than the file's model was trained on, where that is known.
+    ///
+    /// # Errors
+    /// When they are.
+    pub fn check_scale(&self, normalize: &Normalize, channels: usize) -> Result<(), InitialError> {
+        let xrv = Normalize::Named(NormalizeKind::Xrv);
+        let scale = |normalize| constant_scale(normalize, channels);
+        if !self.torchxrayvision || scale(normalize) == scale(&xrv) {
+            return Ok(());
+        }
+        let normalize = serde_json::json!(normalize).to_string();
+        Err(InitialError::OtherScale { path: self.file.clone(), normalize })
+    }
+
     /// The names of the tensors whose weights are random.
     pub fn random(&self) -> Vec<String> {
         let mismatched = self.mismatched.iter().map(|mismatch| &mismatch.name);
@@ -157,6 +209,10 @@ impl Initial {
     pub fn warnings(&self) -> Vec<String> {
         let file = self.file.display();
         let mut warnings = Vec::new();
+        if !self.unknown_labels.is_empty() {
+            let unknown = names(&self.unknown_labels);
+            warnings.push(format!("{file} has no outputs for the labels {unknown}"));
+        }
         if !self.missing.is_empty() {
             let missing = names(&self.missing);
             warnings.push(format!("drawn at random, because {file} does not have them: {missing}"));
@@ -184,6 +240,9 @@ impl fmt::Display for Initial {
         write!(formatter, "started from {}: {} taken", self.file.display(), count(self.tensors))?;
         for Adapted { name, from, to } in &self.adapted {
             write!(formatter, ", {name} adapted from {from} to {to} channels")?;
+        }
+        if !self.by_label.is_empty() {
+            write!(formatter, ", outputs of {} by their labels", names(&self.by_label))?;
         }
         if !self.unused.is_empty() {
             write!(formatter, "; {} not used: {}", self.unused.len(), names(&self.unused))?;

@@ -4,9 +4,12 @@
 
 mod decode;
 mod initial;
+mod legacy;
 mod names;
 mod pytorch;
 mod safe;
+mod torchvision;
+mod xrv;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +20,8 @@ use crate::paths::looked_in;
 
 pub use initial::{Adapted, Initial, InitialError, initial};
 pub use names::{Matched, Mismatch, match_names};
-pub use safe::{parse, write, write_in, write_noted};
+pub use safe::{parse, write, write_in, write_with};
+pub use torchvision::{NoTorchvision, Renamed, to_torchvision};
 
 /// A tensor and its name, in host memory.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +42,8 @@ pub struct Weights {
     /// The names of integer and boolean tensors, such as `num_batches_tracked`: no weights, and not
     /// read.
     pub skipped: Vec<String>,
+    /// Whether it is a whole model that torchxrayvision saved.
+    pub torchxrayvision: bool,
 }
 
 /// A file of weights could not be read or written.
@@ -98,8 +104,8 @@ pub enum WeightsError {
 }
 
 /// Reads the weights in a `.safetensors` file, or in a `.pth`, `.pt`, `.ckpt` or `.bin` file as
-/// PyTorch writes it: a state dict, or a checkpoint that holds one under `state_dict`,
-/// `model_state_dict` or `model`.
+/// PyTorch writes it: a state dict, a checkpoint that holds one under `state_dict`, `model_state_dict` or
+/// `model`, or a whole model.
 ///
 /// f32, f16, bf16 and f64 are read, all as f32.
 ///

@@ -40,7 +40,7 @@ pub struct Mismatch {
 ///
 /// A name in the file counts without `module.`, `model.` and `backbone.` when all names begin so;
 /// as torchvision renames it, where it is an old name of its DenseNets (`norm.1.weight` for
-/// `norm1.weight`); and `classifier.weight` and `.bias` are those of a model's only head
+/// `norm1.weight`); `fc.`, `head.fc.` and `head.` count as `classifier.`; and `classifier.weight` and `.bias` are those of a model's only head
 /// (`classifier.<head>.weight`), or the other way round, when that is one linear layer of the same
 /// shape.
 pub fn match_names(file: &[NamedTensor], wanted: &[(String, Vec<usize>)]) -> Matched {
@@ -90,7 +90,9 @@ fn plain_names(file: &[NamedTensor], wanted: &[(String, Vec<usize>)]) -> Vec<Str
             *name = &name[prefix.len()..];
         }
     }
-    names.into_iter().map(modern_name).collect()
+    let mut names: Vec<String> = names.into_iter().map(modern_name).collect();
+    call_classifier(&mut names, wanted);
+    names
 }
 
 /// torchvision's name for a key of its DenseNets before module names could hold no dots; its
@@ -134,6 +136,24 @@ fn rename_classifier(
         }
     }
     renamed
+}
+
+/// What a file may call its classifier: torchvision's and timm's ResNets, timm's other networks.
+const OTHER_CLASSIFIERS: [&str; 3] = ["fc.", "head.fc.", "head."];
+
+/// Calls the file's classifier `classifier.`, as the models do, unless they have such a name themselves.
+fn call_classifier(names: &mut [String], wanted: &[(String, Vec<usize>)]) {
+    let begins = |prefix: &str| names.iter().any(|name| name.starts_with(prefix));
+    let Some(other) = OTHER_CLASSIFIERS.into_iter().find(|other| begins(other)) else { return };
+    let classifier = format!("{TORCHVISION}.");
+    if begins(&classifier) || wanted.iter().any(|(name, _)| name.starts_with(other)) {
+        return;
+    }
+    for name in names {
+        if let Some(rest) = name.strip_prefix(other) {
+            *name = format!("{classifier}{rest}");
+        }
+    }
 }
 
 const TORCHVISION: &str = "classifier";
@@ -259,6 +279,22 @@ mod tests {
             assert_eq!(matched.missing.len(), other.len());
             assert_eq!(matched.unexpected, ["classifier.bias", "classifier.weight"]);
         }
+    }
+
+    #[test]
+    fn the_classifiers_of_resnets_and_of_timm_are_classifiers() {
+        let model =
+            wanted(&[("classifier.findings.weight", &[5, 8]), ("classifier.findings.bias", &[5])]);
+        for called in ["fc", "head.fc", "head", "module.fc"] {
+            let file = [("bias", &[5][..]), ("weight", &[5, 8])]
+                .map(|(of, shape)| tensor(&format!("{called}.{of}"), shape));
+            assert_eq!(match_names(&file, &model).assignments, [(0, 1), (1, 0)], "{called}");
+        }
+        let several = wanted(&[("classifier.a.weight", &[5, 8]), ("classifier.b.weight", &[5, 8])]);
+        let file = [tensor("fc.b.weight", &[5, 8]), tensor("fc.a.weight", &[5, 8])];
+        assert_eq!(match_names(&file, &several).assignments, [(0, 1), (1, 0)]);
+        let own = wanted(&[("fc.weight", &[5, 8])]);
+        assert_eq!(match_names(&[tensor("fc.weight", &[5, 8])], &own).assignments, [(0, 0)]);
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! Files that `torch.save` wrote.
 
+use std::fs::File;
+use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use pytorch_reader::{DType, PytorchError, PytorchReader, Tensor};
+use tempfile::NamedTempFile;
 
 use super::decode::{Float, to_f32};
-use super::{NamedTensor, Weights, WeightsError};
+use super::{NamedTensor, Weights, WeightsError, legacy};
 
 /// Where checkpoints hold their state dict, if not at the top.
 const NESTED: [&str; 3] = ["state_dict", "model_state_dict", "model"];
@@ -14,6 +17,12 @@ const NESTED: [&str; 3] = ["state_dict", "model_state_dict", "model"];
 /// Views may repeat one stored number, so a few bytes may claim to be a tensor of any size. No real
 /// checkpoint repeats itself as often as this.
 const MOST_REPETITION: u64 = 16;
+
+/// The package that a model's class is from.
+const TORCHXRAYVISION: &[u8] = b"torchxrayvision.models";
+
+/// The bytes that are searched for it.
+const BEGINNING: usize = 4096;
 
 pub(super) fn read(path: &Path) -> Result<Weights, WeightsError> {
     // The file is a stranger's, and the program that its pickle is, is interpreted.
@@ -24,7 +33,9 @@ pub(super) fn read(path: &Path) -> Result<Weights, WeightsError> {
 fn read_inner(path: &Path) -> Result<Weights, WeightsError> {
     let failed = |source| WeightsError::Io { path: path.to_owned(), source };
     let file_bytes = std::fs::metadata(path).map_err(failed)?.len();
-    let mut tensors: Vec<Tensor> = open(path)?.into_tensors().into_values().collect();
+    let plain = plain_file(path).map_err(failed)?;
+    let opened = open(plain.as_ref().map_or(path, NamedTempFile::path), path)?;
+    let mut tensors: Vec<Tensor> = opened.into_tensors().into_values().collect();
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     let claimed =
         tensors.iter().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.byte_len() as u64));
@@ -32,7 +43,8 @@ fn read_inner(path: &Path) -> Result<Weights, WeightsError> {
         let why = format!("it has {file_bytes} bytes and claims to hold {claimed}");
         return Err(damaged(path, &why));
     }
-    let mut weights = Weights::default();
+    let torchxrayvision = names_torchxrayvision(path).map_err(failed)?;
+    let mut weights = Weights { torchxrayvision, ..Weights::default() };
     for tensor in tensors {
         let kind = match tensor.dtype() {
             DType::F64 => Float::F64,
@@ -55,16 +67,45 @@ fn read_inner(path: &Path) -> Result<Weights, WeightsError> {
     Ok(weights)
 }
 
-fn open(path: &Path) -> Result<PytorchReader, WeightsError> {
+/// Whether the file holds a whole model of torchxrayvision's: the class stands at the beginning of its
+/// pickle, which is not compressed.
+fn names_torchxrayvision(path: &Path) -> std::io::Result<bool> {
+    let beginning = beginning(path, BEGINNING)?;
+    Ok(beginning.windows(TORCHXRAYVISION.len()).any(|bytes| bytes == TORCHXRAYVISION))
+}
+
+/// The first bytes of the file, at most so many.
+fn beginning(path: &Path, bytes: usize) -> std::io::Result<Vec<u8>> {
+    let mut beginning = Vec::new();
+    File::open(path)?.take(bytes as u64).read_to_end(&mut beginning)?;
+    Ok(beginning)
+}
+
+/// A copy of the file at `path` that names classes as the reader knows them, where that one does not.
+/// Tensors are read from it, so it stays as long as they are.
+fn plain_file(path: &Path) -> std::io::Result<Option<NamedTempFile>> {
+    let mut copy = None;
+    if beginning(path, legacy::MAGIC.len())? == legacy::MAGIC
+        && let Some(bytes) = legacy::with_plain_classes(&std::fs::read(path)?)
+    {
+        let mut file = NamedTempFile::new()?;
+        file.write_all(&bytes)?;
+        copy = Some(file);
+    }
+    Ok(copy)
+}
+
+/// Opens `file`, which is called `path` in errors.
+fn open(file: &Path, path: &Path) -> Result<PytorchReader, WeightsError> {
     for key in NESTED {
-        match PytorchReader::with_top_level_key(path, key) {
+        match PytorchReader::with_top_level_key(file, key) {
             Ok(reader) if !reader.is_empty() => return Ok(reader),
             // Something else may be called `model`; and what is wrong with a file that cannot be
             // read at all is said below.
             Ok(_) | Err(_) => {}
         }
     }
-    PytorchReader::new(path).map_err(|error| match error {
+    PytorchReader::new(file).map_err(|error| match error {
         PytorchError::Io(source)
             if !matches!(
                 source.kind(),

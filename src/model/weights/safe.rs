@@ -1,7 +1,7 @@
 //! SafeTensors files.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use burn::tensor::{DType, f16};
@@ -26,17 +26,17 @@ pub fn write(tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
 /// # Errors
 /// When two tensors have one name, or a tensor's numbers do not fit its shape.
 pub fn write_in(numbers: DType, tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
-    write_noted(numbers, tensors, None)
+    write_with(numbers, tensors, &BTreeMap::new())
 }
 
-/// [`write_in`] with a key and a text in the file's metadata.
+/// [`write_in`] with these texts in the file's metadata.
 ///
 /// # Errors
 /// As there.
-pub fn write_noted(
+pub fn write_with(
     numbers: DType,
     tensors: &[NamedTensor],
-    note: Option<(&str, String)>,
+    metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>, WeightsError> {
     let halves = numbers == DType::F16;
     let mut seen = BTreeSet::new();
@@ -54,14 +54,15 @@ pub fn write_noted(
         }
     }
     let views = tensors.iter().map(|tensor| (tensor.name.as_str(), Written { tensor, halves }));
-    let note = note.map(|(key, text)| (key.to_owned(), text));
-    let metadata = in_order(std::iter::once(("format".to_owned(), "pt".to_owned())).chain(note));
+    let format = std::iter::once(("format".to_owned(), "pt".to_owned()));
+    let notes = metadata.iter().map(|(key, text)| (key.clone(), text.clone()));
+    let metadata = in_order(format.chain(notes));
     safetensors::serialize(views, Some(metadata))
         .map_err(|error| WeightsError::Write(error.to_string()))
 }
 
 /// A map that goes by its keys' order. Each map has a random order of its own, in which it is written;
-/// with the few keys of metadata, the next one or two have the right one.
+/// with the few keys of metadata, one of the next has the right one.
 fn in_order(entries: impl Iterator<Item = (String, String)> + Clone) -> HashMap<String, String> {
     loop {
         let map: HashMap<String, String> = entries.clone().collect();
@@ -182,10 +183,10 @@ mod tests {
     #[test]
     fn a_note_stands_in_the_metadata_and_the_same_note_gives_the_same_bytes() {
         let tensors = [tensor("a", &[1], &[1.0])];
-        let note = || Some(("standardize", "{\"age\":{}}".to_owned()));
-        let bytes = write_noted(DType::F32, &tensors, note()).expect("writes");
+        let note = BTreeMap::from([("standardize".to_owned(), "{\"age\":{}}".to_owned())]);
+        let bytes = write_with(DType::F32, &tensors, &note).expect("writes");
         for _ in 0..20 {
-            assert_eq!(write_noted(DType::F32, &tensors, note()).expect("writes"), bytes);
+            assert_eq!(write_with(DType::F32, &tensors, &note).expect("writes"), bytes);
         }
         let (_, header) = SafeTensors::read_metadata(&bytes).expect("reads");
         let metadata = header.metadata().clone().expect("is there");

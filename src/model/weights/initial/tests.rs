@@ -104,7 +104,7 @@ fn told(tensors: &[(&str, &[usize])], wanted: &[(&str, &[usize])]) -> String {
     let path = file(&folder, tensors);
     let wanted: Vec<(String, Vec<usize>)> =
         wanted.iter().map(|(name, shape)| ((*name).to_owned(), shape.to_vec())).collect();
-    let said = match initial(&path, &wanted) {
+    let said = match initial(&path, &wanted, &[]) {
         Ok((initial, values)) => {
             assert_eq!(initial.tensors, values.len());
             for (name, shape) in wanted {

@@ -1,0 +1,141 @@
+//! A trained model as files for other programs.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::{DType, ExecutionError};
+use serde::Serialize;
+
+use crate::data::{Normalize, constant_scale};
+use crate::evaluate::Fitted;
+use crate::model::onnx::{OnnxError, OnnxModel};
+use crate::model::weights::{self, NamedTensor, NoTorchvision, WeightsError};
+use crate::model::{HeadConfig, Task};
+use crate::plan::Plan;
+use crate::run::chain_tensors;
+use crate::train::Inference;
+
+/// A model to be exported.
+pub struct Export<'a> {
+    /// The resolved configuration that it was trained with.
+    pub plan: &'a Plan,
+    /// Its weights.
+    pub inference: &'a Inference,
+    /// Its calibration and thresholds, where there are any.
+    pub fitted: Option<&'a Fitted>,
+}
+
+/// A model cannot be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The device failed.
+    #[error("the device failed: {0:?}")]
+    Device(#[from] ExecutionError),
+    /// It cannot be ONNX.
+    #[error(transparent)]
+    Onnx(#[from] OnnxError),
+    /// torchvision has no such model.
+    #[error(transparent)]
+    Torchvision(#[from] NoTorchvision),
+    /// No file can hold its tensors.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// Its images are scaled by what is in each image.
+    #[error(
+        "`data.image.normalize` is {0}, which follows each image's own levels without the bars of a \
+         letterbox: the graph cannot do that. Export without `--normalize-inside` and give the model \
+         normalised images."
+    )]
+    ScaleOfImage(String),
+}
+
+/// What a head's outputs are, in a file's metadata.
+#[derive(Debug, Serialize)]
+struct HeadNote<'a> {
+    name: &'a str,
+    task: Task,
+    labels: &'a [String],
+    /// What makes probabilities of the outputs: `sigmoid` or `softmax`; none for `regression`.
+    activation: Option<&'static str>,
+}
+
+impl Export<'_> {
+    /// A SafeTensors file with the names that this program gives its weights, which
+    /// [`initial`](crate::model::weights::initial) reads.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn safetensors(&self) -> Result<Vec<u8>, ExportError> {
+        Ok(weights::write_with(DType::F32, &self.tensors()?, &self.metadata(false))?)
+    }
+
+    /// A SafeTensors file with the names of torchvision's model.
+    ///
+    /// # Errors
+    /// When torchvision has no such model, or the device fails.
+    pub fn torchvision(&self) -> Result<Vec<u8>, ExportError> {
+        let renamed = weights::to_torchvision(self.plan.model.config(), &self.plan.heads)?;
+        let mut tensors = self.tensors()?;
+        tensors.iter_mut().for_each(|tensor| tensor.name = renamed.name(&tensor.name));
+        Ok(weights::write_with(DType::F32, &tensors, &self.metadata(false))?)
+    }
+
+    /// An ONNX file; see [`OnnxModel`]. With `normalize_inside` its input are grey levels from 0 to 1.
+    ///
+    /// # Errors
+    /// When the graph cannot do what is asked for, or the device fails.
+    pub fn onnx(&self, normalize_inside: bool) -> Result<Vec<u8>, ExportError> {
+        let values = self.tensors()?.into_iter().map(|tensor| (tensor.name, tensor.data)).collect();
+        let heads = self.inference.heads.iter();
+        let scale = normalize_inside.then(|| self.scale()).transpose()?;
+        let model = OnnxModel {
+            name: &self.plan.run.name,
+            network: &self.plan.model,
+            heads: heads.map(|head| (&head.config, head.standardizer.as_ref())).collect(),
+            values: &values,
+            scale: scale.as_deref(),
+            metadata: &self.metadata(normalize_inside),
+        };
+        Ok(model.encode()?)
+    }
+
+    fn scale(&self) -> Result<Vec<[f32; 2]>, ExportError> {
+        let image = &self.plan.data.image;
+        constant_scale(&image.normalize, image.channels)
+            .ok_or_else(|| ExportError::ScaleOfImage(written(&image.normalize)))
+    }
+
+    fn tensors(&self) -> Result<Vec<NamedTensor>, ExportError> {
+        Ok(chain_tensors(&self.inference.chain)?)
+    }
+
+    /// What travels with the weights, as JSON by key: `heads`, `preprocessing` (`data.image`, and as
+    /// `input` whether the model takes `levels` from 0 to 1 or levels that are `normalized`) and, where
+    /// there is one, `fitted`.
+    fn metadata(&self, takes_levels: bool) -> BTreeMap<String, String> {
+        let note = |head: &HeadConfig| {
+            serde_json::json!(HeadNote {
+                name: &head.name,
+                task: head.task,
+                labels: &head.labels,
+                activation: match head.task {
+                    Task::Multilabel | Task::Binary => Some("sigmoid"),
+                    Task::Multiclass => Some("softmax"),
+                    Task::Regression => None,
+                },
+            })
+        };
+        let heads: Vec<_> = self.plan.heads.iter().map(note).collect();
+        let mut preprocessing = serde_json::json!(self.plan.data.image);
+        preprocessing["input"] = if takes_levels { "levels" } else { "normalized" }.into();
+        let fitted = self.fitted.map(|fitted| serde_json::json!(fitted));
+        [("heads", Some(heads.into())), ("preprocessing", Some(preprocessing)), ("fitted", fitted)]
+            .into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())))
+            .collect()
+    }
+}
+
+/// As a configuration has it.
+fn written(normalize: &Normalize) -> String {
+    serde_json::json!(normalize).to_string()
+}
