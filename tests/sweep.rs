@@ -287,7 +287,7 @@ fn what_this_machine_lacks_is_found_before_the_first_row() {
          |                              ^^^^
          |
          = note: in the combination memory.precision=tf32
-         = help: write "fp32" (or "bf16")
+         = help: write "fp32" (or "bf16"), or use a GPU
         "#);
     }
 }
