@@ -1,11 +1,16 @@
 //! `trainer sweep`: every combination is a row, whatever becomes of it, and a sweep that was cut
 //! off goes on.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+#[path = "support/sweep.rs"]
+mod sweep;
+
+use sweep::SweepFolder;
 
 const CONFIG: &str = r#"
 [run]
@@ -37,45 +42,6 @@ batch_size = 4
 lr = 3e-3
 weight_decay = 0.0
 "#;
-
-/// A folder with a configuration, in which sweeps run.
-struct Place {
-    folder: tempfile::TempDir,
-}
-
-impl Place {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("tiny.toml"), CONFIG).expect("is written");
-        Self { folder }
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
-        command.current_dir(self.folder.path()).args(["sweep", "tiny.toml"]).args(arguments);
-        // Wide enough for every column.
-        command.stdin(Stdio::null()).env_remove("RUST_BACKTRACE").env("COLUMNS", "300");
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let Output { status, stdout, stderr } = self.command(arguments).output().expect("starts");
-        let text = |bytes| String::from_utf8(bytes).expect("is UTF-8");
-        (status.code(), text(stdout), text(stderr))
-    }
-
-    fn sweep(&self) -> PathBuf {
-        self.folder.path().join("out/tiny-sweep")
-    }
-
-    fn file(&self, name: &str) -> String {
-        std::fs::read_to_string(self.sweep().join(name)).expect(name)
-    }
-
-    fn rows(&self) -> Vec<Value> {
-        serde_json::from_str(&self.file("sweep.json")).expect("is JSON")
-    }
-}
 
 /// The table without what differs from machine to machine: the figures of rows that were measured.
 fn redacted(table: Vec<Vec<String>>) -> String {
@@ -117,7 +83,7 @@ const GRIDS: [&str; 7] = [
 
 #[test]
 fn rows_come_in_the_product_s_order_whatever_becomes_of_them() {
-    let place = Place::new();
+    let place = SweepFolder::new(CONFIG);
     let (code, told, shown) = place.run(&GRIDS);
     // A learning rate without bounds makes a loss that is no number, and 40 petabytes of images fit
     // nowhere: each is a row, and the program says at the end that one failed.
@@ -159,7 +125,7 @@ fn rows_come_in_the_product_s_order_whatever_becomes_of_them() {
 
 #[test]
 fn a_combination_above_its_budget_is_a_row() {
-    let place = Place::new();
+    let place = SweepFolder::new(CONFIG);
     let grid = "memory.budget=\"1KiB\",\"1GiB\"";
     let (code, _, shown) = place.run(&["--grid", grid, "--steps", "1", "--synthetic"]);
     assert_eq!(code, Some(0), "{shown}");
@@ -175,7 +141,7 @@ fn a_combination_above_its_budget_is_a_row() {
 
 #[test]
 fn the_peak_is_that_of_a_full_batch_however_many_steps_were_taken() {
-    let place = Place::new();
+    let place = SweepFolder::new(CONFIG);
     let peaks: Vec<f64> = ["1", "2", "3", "4"]
         .into_iter()
         .map(|steps| {
@@ -191,7 +157,7 @@ fn the_peak_is_that_of_a_full_batch_however_many_steps_were_taken() {
 
 #[test]
 fn the_steps_are_those_that_a_run_begins_with() {
-    let place = Place::new();
+    let place = SweepFolder::new(CONFIG);
     // One batch an epoch, so that the run tells the loss of each step.
     let same = ["--set=train.batch_size=10", "--set=data.drop_last=true"];
     let grid = ["--grid", "train.optimizer.adamw.lr=3e-3,3e-4", "--steps", "3", "--json"];
@@ -203,14 +169,14 @@ fn the_steps_are_those_that_a_run_begins_with() {
         let log = format!("logs/train.optimizer.adamw.lr={lr}.json");
         let printed: Value = serde_json::from_str(&place.file(&log)).expect("is JSON");
         let run = Command::new(env!("CARGO_BIN_EXE_trainer"))
-            .current_dir(place.folder.path())
+            .current_dir(place.0.path())
             .args(["run", "tiny.toml", "--set", &format!("run.name=\"run{lr}\"")])
             .args(same)
             .args(["--set", &format!("train.optimizer.adamw.lr={lr}")])
             .output()
             .expect("runs");
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-        let metrics = place.folder.path().join(format!("out/run{lr}/metrics.jsonl"));
+        let metrics = place.0.path().join(format!("out/run{lr}/metrics.jsonl"));
         let lines = std::fs::read_to_string(metrics).expect("metrics");
         let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
         let losses: Vec<Value> = events
@@ -226,7 +192,7 @@ fn the_steps_are_those_that_a_run_begins_with() {
 
 #[test]
 fn all_percentages_are_of_one_row_which_is_named() {
-    let place = Place::new();
+    let place = SweepFolder::new(CONFIG);
     let sweep = |grid: &[&str]| {
         let (code, told, shown) = place.run(&[grid, &["--steps", "2", "--synthetic"]].concat());
         assert_eq!(code, Some(0), "{shown}");
@@ -261,11 +227,11 @@ fn all_percentages_are_of_one_row_which_is_named() {
 
 #[test]
 fn what_this_machine_lacks_is_found_before_the_first_row() {
-    let place = Place::new();
+    let place = SweepFolder::new(CONFIG);
     let refused = |grid: &str, more: &[&str]| {
         let (code, told, shown) = place.run(&[&["--grid", grid], more].concat());
         assert_eq!((code, told.as_str()), (Some(2), ""), "{shown}");
-        assert!(!place.sweep().exists() && !place.folder.path().join("data").exists());
+        assert!(!place.sweep().exists() && !place.0.path().join("data").exists());
         shown
     };
     insta::assert_snapshot!(refused("memory.offload=none,{disk={path=\"absent\"}}", &[]), @r#"
@@ -294,7 +260,7 @@ fn what_this_machine_lacks_is_found_before_the_first_row() {
 
 #[test]
 fn a_wrong_combination_is_found_before_anything_runs() {
-    let place = Place::new();
+    let place = SweepFolder::new(CONFIG);
     let (code, told, shown) = place.run(&["--grid", "train.batch_size=4,2,0"]);
     assert_eq!((code, told.as_str()), (Some(2), ""));
     assert!(shown.contains("--grid train.batch_size=4,2,0"), "{shown}");
@@ -305,7 +271,7 @@ fn a_wrong_combination_is_found_before_anything_runs() {
 }
 
 /// Waits until the sweep has saved `rows` rows.
-fn wait_for(place: &Place, rows: usize, file: &Path) {
+fn wait_for(place: &SweepFolder, rows: usize, file: &Path) {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(300) {
         if file.exists() && place.rows().len() >= rows {
@@ -319,7 +285,7 @@ fn wait_for(place: &Place, rows: usize, file: &Path) {
 #[cfg(unix)]
 #[test]
 fn a_sweep_that_was_cut_off_goes_on_and_another_is_refused() {
-    let place = Place::new();
+    let place = SweepFolder::new(CONFIG);
     // Enough steps that the sweep is still at work when the signal comes.
     let grid = "train.batch_size=4,2,3,5,6";
     let arguments = ["--grid", grid, "--steps", "200", "--synthetic", "--json"];
@@ -361,15 +327,10 @@ fn a_sweep_that_was_cut_off_goes_on_and_another_is_refused() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_child_whose_parent_has_ended_measures_nothing() {
-    let place = Place::new();
+    let place = SweepFolder::new(CONFIG);
     let another = (std::process::id() + 1).to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
-    command.current_dir(place.folder.path()).args([
-        "bench",
-        "tiny.toml",
-        "--with-parent",
-        &another,
-    ]);
+    command.current_dir(place.0.path()).args(["bench", "tiny.toml", "--with-parent", &another]);
     let output = command.stdin(Stdio::null()).output().expect("starts");
     let shown = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{shown}");

@@ -2,10 +2,15 @@
 //! the sweep was stopped.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+#[path = "support/sweep.rs"]
+mod sweep;
+
+use sweep::SweepFolder;
 
 const CONFIG: &str = r#"
 [run]
@@ -39,44 +44,9 @@ lr = 3e-3
 weight_decay = 0.0
 "#;
 
-/// A folder with a configuration, in which sweeps run.
-struct Place {
-    folder: tempfile::TempDir,
-}
-
-impl Place {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("tiny.toml"), CONFIG).expect("is written");
-        Self { folder }
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
-        command.current_dir(self.folder.path()).args(["sweep", "tiny.toml"]).args(arguments);
-        command.stdin(Stdio::null()).env_remove("RUST_BACKTRACE").env("COLUMNS", "200");
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let Output { status, stdout, stderr } = self.command(arguments).output().expect("starts");
-        let text = |bytes| String::from_utf8(bytes).expect("is UTF-8");
-        (status.code(), text(stdout), text(stderr))
-    }
-
-    fn sweep(&self) -> PathBuf {
-        self.folder.path().join("out/tiny-sweep")
-    }
-
-    fn rows(&self) -> Vec<Value> {
-        let rows = std::fs::read(self.sweep().join("sweep.json")).expect("has rows");
-        serde_json::from_slice(&rows).expect("is JSON")
-    }
-
-    /// The run folder of a row.
-    fn run_folder(&self, row: &Value) -> PathBuf {
-        self.folder.path().join(row["run"].as_str().expect("a run folder"))
-    }
+/// The run folder of a row.
+fn run_folder(place: &SweepFolder, row: &Value) -> PathBuf {
+    place.0.path().join(row["run"].as_str().expect("a run folder"))
 }
 
 /// The events of one kind in a run folder.
@@ -88,7 +58,7 @@ fn events(run: &Path, kind: &str) -> Vec<Value> {
 
 #[test]
 fn each_combination_is_trained_and_its_row_has_what_validation_said() {
-    let place = Place::new();
+    let place = SweepFolder::new(CONFIG);
     let grid = ["--epochs", "2", "--grid", "train.optimizer.adamw.lr=3e-3,1e38"];
     let (code, told, shown) = place.run(&grid);
     assert_eq!(code, Some(1), "{shown}");
@@ -97,7 +67,7 @@ fn each_combination_is_trained_and_its_row_has_what_validation_said() {
     assert_eq!((&rows[0]["status"], &rows[1]["status"]), (&"ok".into(), &"failed".into()));
     assert!(rows[1]["message"].as_str().expect("says why").contains("not a finite number"));
 
-    let run = place.run_folder(&rows[0]);
+    let run = run_folder(&place, &rows[0]);
     let (epochs, end) = (events(&run, "epoch"), events(&run, "end"));
     assert_eq!((epochs.len(), end.len()), (2, 1));
     assert_eq!(rows[0]["metric"], "val/view/auroc");
@@ -117,7 +87,7 @@ fn each_combination_is_trained_and_its_row_has_what_validation_said() {
 
 #[test]
 fn how_long_to_train_is_said_once() {
-    let place = Place::new();
+    let place = SweepFolder::new(CONFIG);
     let refused = |arguments: &[&str]| {
         let (code, told, shown) = place.run(arguments);
         assert_eq!((code, told.as_str()), (Some(2), ""), "{shown}");
@@ -157,11 +127,11 @@ fn validated(rows: &[Value]) -> Vec<Value> {
 #[test]
 fn a_sweep_that_was_stopped_goes_on_inside_the_training_of_a_combination() {
     let grid = ["--epochs", "12", "--grid", "train.batch_size=4,3"];
-    let whole = Place::new();
+    let whole = SweepFolder::new(CONFIG);
     let (code, _, shown) = whole.run(&grid);
     assert_eq!(code, Some(0), "{shown}");
 
-    let place = Place::new();
+    let place = SweepFolder::new(CONFIG);
     let runs = place.sweep().join("runs");
     let saved = |least: usize| {
         let entries = std::fs::read_dir(&runs).into_iter().flatten().flatten();
@@ -186,7 +156,7 @@ fn a_sweep_that_was_stopped_goes_on_inside_the_training_of_a_combination() {
     let rows = place.rows();
     assert_eq!(validated(&rows), validated(&whole.rows()));
     // It did not start anew.
-    assert_eq!(events(&place.run_folder(&rows[0]), "resumed").len(), 2);
+    assert_eq!(events(&run_folder(&place, &rows[0]), "resumed").len(), 2);
 
     // Done is done: nothing is trained again, and another number of epochs is another sweep.
     let (code, _, shown) = place.run(&grid);

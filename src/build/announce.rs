@@ -42,7 +42,7 @@ fn memory(planner: &Planner) -> StartMemory {
         budget: planner.budget(),
         predicted_peak: estimate.peak,
         recompute_percent: estimate.recompute_percent,
-        told: planner.told(),
+        told: planner.summary(),
     }
 }
 

@@ -103,7 +103,7 @@ impl Activation {
             #[cfg(feature = "cuda")]
             Self::Device(map) => {
                 let gpu = map.gpu.clone();
-                vec![OffloadTensor::Buffer(gpu, map.columns.buffer_mut())]
+                vec![OffloadTensor::Buffer(gpu, map.data.buffer_mut())]
             }
         }
     }

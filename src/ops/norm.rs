@@ -222,7 +222,7 @@ where
     let [scale, shift] =
         [&weight, &bias].map(|values| tensor::<B, 1>(values.clone().into_primitive()));
     let statistics = norm.statistics(values.clone());
-    let told = statistics.clone().flat();
+    let flat = statistics.clone().flat();
     let output = primitive::<B, 4>(norm.apply(values, &statistics, scale, shift));
     let step = Step::<B>(PhantomData).prepare::<NoCheckpointing>(parents);
     let output = match step.compute_bound().stateful() {
@@ -232,7 +232,7 @@ where
         }
         OpsKind::UnTracked(prep) => prep.finish(output),
     };
-    (tensor::<Autodiff<B>, 4>(output), told)
+    (tensor::<Autodiff<B>, 4>(output), flat)
 }
 
 struct Step<B>(PhantomData<B>);

@@ -33,8 +33,9 @@ pub(super) fn advice(
     let mut helps: Vec<&Tried> = tried.iter().filter(|p| saved(p) >= HELPS).collect();
     helps.sort_by_key(|tried| tried.peak);
     if !helps.is_empty() {
-        let told = helps.iter().map(|tried| told(plan, tried, saved(tried)));
-        sentences.push(format!("What lowers it: {}.", told.collect::<Vec<_>>().join("; ")));
+        let described = helps.iter().map(|tried| described(plan, tried, saved(tried)));
+        let described: Vec<String> = described.collect();
+        sentences.push(format!("What lowers it: {}.", described.join("; ")));
     }
     let nothing = tried.iter().filter(|p| saved(p).abs() < NOTHING);
     for (why, changes) in alike(nothing.map(|tried| (before.why_nothing(tried), tried))) {
@@ -108,7 +109,7 @@ fn made_of(peak: &Peak, budget: u64) -> String {
     )
 }
 
-fn told(plan: &Plan, tried: &Tried, saved: f64) -> String {
+fn described(plan: &Plan, tried: &Tried, saved: f64) -> String {
     let time = match tried.slowdown {
         slower @ 1.05.. => format!(", {slower:.1} × the time"),
         faster @ ..0.95 => format!(", {faster:.1} × the time"),

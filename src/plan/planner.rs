@@ -24,7 +24,7 @@ pub struct Chosen {
 
 /// No settings keep a step within the budget.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("{}\n{advice}", self.told())]
+#[error("{}\n{advice}", self.message())]
 pub struct NothingFits {
     /// Whether nothing was left to be chosen.
     pub fixed: bool,
@@ -41,7 +41,7 @@ pub struct NothingFits {
 }
 
 impl NothingFits {
-    fn told(&self) -> String {
+    fn message(&self) -> String {
         let (budget, least) = (Bytes(self.budget), Bytes(self.least));
         let images = images(self.micro_batch);
         match self.fixed {
@@ -58,7 +58,7 @@ impl NothingFits {
 
     /// The same as a fault of the budget, where the user wrote one.
     pub fn fault(&self) -> Option<Fault> {
-        self.written.then(|| fault("memory.budget", self.told(), &self.advice))
+        self.written.then(|| fault("memory.budget", self.message(), &self.advice))
     }
 }
 
@@ -173,7 +173,7 @@ impl Planner {
     }
 
     /// One line on how steps are taken.
-    pub fn told(&self) -> String {
+    pub fn summary(&self) -> String {
         let MemorySettings { micro_batch, checkpointing, offload, dense_layers, .. } =
             &self.settings;
         let mut parts = vec![format!("micro-batch {micro_batch}")];

@@ -160,7 +160,7 @@ fn after_running_out_fewer_images_need_less_than_has_failed() {
 fn where_the_optimizers_state_waits_is_told() {
     let told = |set: &[&str]| {
         let plan = planned(DENSENET, set);
-        Planner::choose(&plan, card(80 << 30)).expect("fits").told()
+        Planner::choose(&plan, card(80 << 30)).expect("fits").summary()
     };
     let place = "optimizer's state in host memory";
     assert!(told(&["memory.offload_optimizer=true"]).contains(place));

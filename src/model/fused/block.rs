@@ -6,15 +6,15 @@ use crate::memory::measure::{ended, within};
 use crate::model::fuse::DenseBlockSizes;
 use crate::ops::Window;
 use crate::ops::gpu::{
-    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels, Normalised,
-    Sums,
+    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, GradientSums,
+    Kernels, Normalised,
 };
 
 /// Layers, each of which adds `growth` channels to all those before it.
 ///
 /// All maps of the block lie in one buffer, of which each layer writes a slice. The statistics of a
 /// channel are computed once, where it is written, and every later norm uses them. Going back, every
-/// norm adds its share of a channel's gradient to S and to two sums (see [`Sums`]),
+/// norm adds its share of a channel's gradient to S and to two sums (see [`GradientSums`]),
 /// from which the channel's gradient is made once, where it was written.
 pub(super) struct Block {
     /// Its sizes.
@@ -23,15 +23,15 @@ pub(super) struct Block {
     pub keep: DenseLayers,
 }
 
-pub(super) struct Kept {
+pub(super) struct Saved {
     /// All of the block's maps.
     map: DeviceMap,
     stats: ChannelStats,
-    layers: Vec<KeptLayer>,
+    layers: Vec<SavedLayer>,
 }
 
 /// What a layer needs for its backward pass besides the block's maps.
-struct KeptLayer {
+struct SavedLayer {
     /// The outputs of the 1×1 convolution; `None` where they are recomputed.
     bottleneck: Option<ChannelsLast>,
     stats: ChannelStats,
@@ -42,12 +42,12 @@ impl Block {
     /// The input in a buffer with room for the block's channels: its own, where it has that.
     fn with_room(&self, kernels: &Kernels, map: DeviceMap) -> DeviceMap {
         let output = self.sizes.output();
-        if map.columns.stride() >= output {
+        if map.data.stride() >= output {
             return map;
         }
-        let columns = kernels.columns(map.columns.pixels(), output).slice(0..self.sizes.input);
-        kernels.copy(&map.columns, &columns);
-        DeviceMap { columns, ..map }
+        let data = kernels.empty_map(map.data.pixels(), output).slice(0..self.sizes.input);
+        kernels.copy(&map.data, &data);
+        DeviceMap { data, ..map }
     }
 }
 
@@ -58,7 +58,7 @@ fn convolutions(size: [usize; 3]) -> [Convolution; 2] {
 }
 
 impl Program for Block {
-    type Kept = Kept;
+    type Saved = Saved;
     const TAKES_SUMS: bool = true;
 
     fn forms(&self) -> Vec<(usize, Form)> {
@@ -69,11 +69,11 @@ impl Program for Block {
         Value::map(kernels, shape, self.sizes.output(), true)
     }
 
-    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
+    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
         let (kernels, values) = (run.kernels, run.values);
         let map = self.with_room(kernels, input.into_map());
         let stats = run.trains.then(|| stats(kernels, &map, self.sizes.output()));
-        let all = map.columns.with_channels(self.sizes.output());
+        let all = map.data.with_channels(self.sizes.output());
         let [_, spatial] = convolutions(map.size);
         let (pixels, growth) = (all.pixels(), self.sizes.growth);
         // Of the norms that have running statistics to use.
@@ -90,7 +90,7 @@ impl Program for Block {
                 let weight = &values.packed[4 * layer];
                 let (bottleneck, part) = within("norm1, relu1, conv1", || {
                     let (read, out) =
-                        (all.slice(0..width), kernels.columns(pixels, self.sizes.bottleneck));
+                        (all.slice(0..width), kernels.empty_map(pixels, self.sizes.bottleneck));
                     let part = kernels.layer_forward(&read, &affine1, weight, &out);
                     (out, part)
                 });
@@ -116,19 +116,19 @@ impl Program for Block {
                 if run.keeps {
                     let bottleneck = (self.keep == DenseLayers::Keep).then_some(bottleneck);
                     let affines = [affine1, affine2];
-                    kept.push(KeptLayer { bottleneck, stats: between, affines });
+                    kept.push(SavedLayer { bottleneck, stats: between, affines });
                 }
             });
         }
-        let output = DeviceMap { columns: all, stats: stats.clone(), ..map };
+        let output = DeviceMap { data: all, stats: stats.clone(), ..map };
         let saved = stats.filter(|_| run.keeps);
-        let saved = saved.map(|stats| Kept { map: output.clone(), stats, layers: kept });
+        let saved = saved.map(|stats| Saved { map: output.clone(), stats, layers: kept });
         (Value::Map(output), saved)
     }
 
-    fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
-        let Kept { map, stats, mut layers } = kept;
-        let DeviceMap { columns: summed, pending, .. } = gradient.into_map();
+    fn backward(&self, back: &Back<'_>, kept: Saved, gradient: Value) -> Option<DeviceMap> {
+        let Saved { map, stats, mut layers } = kept;
+        let DeviceMap { data: summed, pending, .. } = gradient.into_map();
         let pending = (summed, pending.expect("the gradient of a block comes as S"));
         for layer in (0..self.sizes.layers).rev() {
             let kept = layers.pop().expect("one for each layer");
@@ -138,27 +138,27 @@ impl Program for Block {
         }
         let (summed, sums) = pending;
         let input = 0..self.sizes.input;
-        let columns = summed.slice(input.clone());
-        let (read, of_input) = (map.columns.slice(input.clone()), stats.slice(input.clone()));
-        back.kernels.input_gradient(&columns, &read, &of_input, &sums.slice(input), &columns);
-        Some(DeviceMap { columns, stats: None, pending: None, ..map })
+        let data = summed.slice(input.clone());
+        let (read, of_input) = (map.data.slice(input.clone()), stats.slice(input.clone()));
+        back.kernels.input_gradient(&data, &read, &of_input, &sums.slice(input), &data);
+        Some(DeviceMap { data, stats: None, pending: None, ..map })
     }
 
     fn checkpoint(&self, kernels: &Kernels, map: &DeviceMap) -> Option<DeviceMap> {
-        let columns = &map.columns;
-        if columns.stride() == columns.channels() {
+        let data = &map.data;
+        if data.stride() == data.channels() {
             return None;
         }
-        let compact = kernels.columns(columns.pixels(), columns.channels());
-        kernels.copy(columns, &compact);
+        let compact = kernels.empty_map(data.pixels(), data.channels());
+        kernels.copy(data, &compact);
         // The first run goes on to write the statistics of its own channels behind these.
         let stats = map.stats.as_ref().map(|stats| stats.copied(&map.gpu));
-        Some(DeviceMap { columns: compact, stats, ..map.clone() })
+        Some(DeviceMap { data: compact, stats, ..map.clone() })
     }
 
-    fn buffers<'a>(&self, kept: &'a mut Kept) -> Vec<&'a mut Buffer> {
+    fn buffers<'a>(&self, kept: &'a mut Saved) -> Vec<&'a mut Buffer> {
         let bottlenecks = kept.layers.iter_mut().filter_map(|layer| layer.bottleneck.as_mut());
-        let maps = std::iter::once(&mut kept.map.columns).chain(bottlenecks);
+        let maps = std::iter::once(&mut kept.map.data).chain(bottlenecks);
         maps.map(ChannelsLast::buffer_mut).collect()
     }
 }
@@ -173,24 +173,24 @@ impl Block {
         back: &Back<'_>,
         map: &DeviceMap,
         stats: &ChannelStats,
-        kept: KeptLayer,
-        (summed, sums): &(ChannelsLast, Sums),
+        kept: SavedLayer,
+        (summed, sums): &(ChannelsLast, GradientSums),
     ) {
         let Back { kernels, values, room } = *back;
         let [pointwise, spatial] = convolutions(map.size);
         let (width, growth) = (self.sizes.width(layer), self.sizes.growth);
-        let (pixels, middle) = (map.columns.pixels(), self.sizes.bottleneck);
+        let (pixels, middle) = (map.data.pixels(), self.sizes.bottleneck);
         let [affine1, affine2] = &kept.affines;
-        let input = map.columns.slice(0..width);
+        let input = map.data.slice(0..width);
 
         let written = width..width + growth;
         let added = summed.slice(written.clone());
         let (values_of, moments_of) =
-            (map.columns.slice(written.clone()), stats.slice(written.clone()));
+            (map.data.slice(written.clone()), stats.slice(written.clone()));
         kernels.input_gradient(&added, &values_of, &moments_of, &sums.slice(written), &added);
 
         let bottleneck = kept.bottleneck.unwrap_or_else(|| {
-            let bottleneck = kernels.columns(pixels, middle);
+            let bottleneck = kernels.empty_map(pixels, middle);
             let weight = &values.packed[4 * layer];
             kernels.normed_convolve(&input, affine1, weight, &bottleneck, None);
             bottleneck

@@ -45,7 +45,7 @@ impl<'a, P: Program> DryRun<'a, P> {
         self.dry.kernels()
     }
 
-    fn backward(&self, kept: Option<P::Kept>, gradient: Value) -> Option<DeviceMap> {
+    fn backward(&self, kept: Option<P::Saved>, gradient: Value) -> Option<DeviceMap> {
         let room = self.layout.room(&self.kernels);
         let back = Back { kernels: &self.kernels, values: &self.values, room: &room };
         self.program.backward(&back, kept.expect("was to be kept"), gradient)
@@ -129,9 +129,9 @@ impl<'a, P: Program> DryRun<'a, P> {
         let kernels = &self.kernels;
         match output {
             Value::Map(map) => {
-                let (shape, room) = (map.shape(), map.columns.stride());
+                let (shape, room) = (map.shape(), map.data.stride());
                 let mut gradient = Value::map(kernels, shape, room, false).into_map();
-                gradient.pending = P::TAKES_SUMS.then(|| kernels.sums(map.columns.channels()));
+                gradient.pending = P::TAKES_SUMS.then(|| kernels.sums(map.data.channels()));
                 Value::Map(gradient)
             }
             Value::Features(features) => Value::Features(kernels.gpu().floats(features.len())),

@@ -9,22 +9,22 @@ pub(super) struct Mean;
 
 impl Program for Mean {
     /// Batch, height and width of the maps.
-    type Kept = [usize; 3];
+    type Saved = [usize; 3];
     const KEEPS: bool = false;
 
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
         Value::map(kernels, shape, shape[1], false)
     }
 
-    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Self::Kept>) {
-        let DeviceMap { columns, size, .. } = input.into_map();
-        let features = within("mean", || run.kernels.mean_forward(&columns, size[0]));
+    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Self::Saved>) {
+        let DeviceMap { data, size, .. } = input.into_map();
+        let features = within("mean", || run.kernels.mean_forward(&data, size[0]));
         (Value::Features(features), run.keeps.then_some(size))
     }
 
-    fn backward(&self, back: &Back<'_>, size: Self::Kept, gradient: Value) -> Option<DeviceMap> {
-        let columns = back.kernels.mean_backward(&gradient.into_features(), size);
+    fn backward(&self, back: &Back<'_>, size: Self::Saved, gradient: Value) -> Option<DeviceMap> {
+        let data = back.kernels.mean_backward(&gradient.into_features(), size);
         ended("mean");
-        Some(DeviceMap::new(back.kernels, columns, size))
+        Some(DeviceMap::new(back.kernels, data, size))
     }
 }

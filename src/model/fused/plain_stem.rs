@@ -13,7 +13,7 @@ pub(super) struct PlainStem {
     pub conv: ConvSizes,
 }
 
-pub(super) struct Kept {
+pub(super) struct Saved {
     images: DeviceMap,
     convolved: ChannelsLast,
     stats: ChannelStats,
@@ -21,7 +21,7 @@ pub(super) struct Kept {
 }
 
 impl Program for PlainStem {
-    type Kept = Kept;
+    type Saved = Saved;
     const TAKES_IMAGES: bool = true;
 
     fn forms(&self) -> Vec<(usize, Form)> {
@@ -32,37 +32,37 @@ impl Program for PlainStem {
         Value::images(kernels, shape)
     }
 
-    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
+    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
         let (kernels, weight) = (run.kernels, &run.values.packed[0]);
         let images = DeviceMap::of_images(kernels, input.into_images());
         let size = self.conv.output(images.size);
         let convolution = self.conv.on(images.size);
         let (convolved, part) = within("conv1", || {
-            let convolved = kernels.columns(size.iter().product(), self.conv.channels[1]);
-            let part = kernels.conv_forward(&convolution, &images.columns, weight, &convolved);
+            let convolved = kernels.empty_map(size.iter().product(), self.conv.channels[1]);
+            let part = kernels.conv_forward(&convolution, &images.data, weight, &convolved);
             (convolved, part)
         });
         let (stats, affine) = within("bn1", || run.norm_of(0, &convolved, &part));
-        let columns = within("bn1, relu", || kernels.normalised(&convolved, &affine));
-        let kept = run.keeps.then_some(Kept { images, convolved, stats, affine });
-        (Value::Map(DeviceMap::new(kernels, columns, size)), kept)
+        let data = within("bn1, relu", || kernels.normalised(&convolved, &affine));
+        let kept = run.keeps.then_some(Saved { images, convolved, stats, affine });
+        (Value::Map(DeviceMap::new(kernels, data, size)), kept)
     }
 
-    fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
+    fn backward(&self, back: &Back<'_>, kept: Saved, gradient: Value) -> Option<DeviceMap> {
         let (kernels, room) = (back.kernels, back.room);
-        let Kept { images, convolved, stats, affine } = kept;
-        let gradient = gradient.into_map().columns;
+        let Saved { images, convolved, stats, affine } = kept;
+        let gradient = gradient.into_map().data;
         let norm = &back.values.norms[0];
         let normalised = Normalised { stats: &stats, affine: &affine, norm };
         kernels.norm_backward(&gradient, &convolved, normalised, &room.norms[0], true);
         ended("bn1, relu");
         let convolution = self.conv.on(images.size);
-        kernels.conv_backward_weight(&convolution, &images.columns, &gradient, &room.weights[0]);
+        kernels.conv_backward_weight(&convolution, &images.data, &gradient, &room.weights[0]);
         ended("conv1");
         None
     }
 
-    fn buffers<'a>(&self, kept: &'a mut Kept) -> Vec<&'a mut Buffer> {
-        vec![kept.images.columns.buffer_mut(), kept.convolved.buffer_mut()]
+    fn buffers<'a>(&self, kept: &'a mut Saved) -> Vec<&'a mut Buffer> {
+        vec![kept.images.data.buffer_mut(), kept.convolved.buffer_mut()]
     }
 }

@@ -7,46 +7,45 @@ use crate::ops::gpu::{Affine, Buffer, ChannelStats, DeviceMap, Kernels, Normalis
 /// Norm, ReLU, the mean over each feature map.
 pub(super) struct NormPool;
 
-pub(super) struct Kept {
+pub(super) struct Saved {
     map: DeviceMap,
     stats: ChannelStats,
     affine: Affine,
 }
 
 impl Program for NormPool {
-    type Kept = Kept;
+    type Saved = Saved;
 
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
         Value::map(kernels, shape, shape[1], true)
     }
 
-    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
+    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
         let (kernels, map) = (run.kernels, input.into_map());
         let (stats, affine) = within("norm5", || {
-            run.norm(0, map.columns.pixels(), || stats(kernels, &map, map.columns.channels()))
+            run.norm(0, map.data.pixels(), || stats(kernels, &map, map.data.channels()))
         });
         let features = within("norm5, relu, mean", || {
-            kernels.global_pool_forward(&map.columns, map.size[0], &affine)
+            kernels.global_pool_forward(&map.data, map.size[0], &affine)
         });
-        (Value::Features(features), run.keeps.then_some(Kept { map, stats, affine }))
+        (Value::Features(features), run.keeps.then_some(Saved { map, stats, affine }))
     }
 
-    fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
+    fn backward(&self, back: &Back<'_>, kept: Saved, gradient: Value) -> Option<DeviceMap> {
         let (kernels, gradient) = (back.kernels, gradient.into_features());
-        let Kept { map, stats, affine } = kept;
-        let columns = &map.columns;
-        let summed = kernels.columns(columns.pixels(), columns.channels());
+        let Saved { map, stats, affine } = kept;
+        let data = &map.data;
+        let summed = kernels.empty_map(data.pixels(), data.channels());
         let norm = &back.values.norms[0];
         let normalised = Normalised { stats: &stats, affine: &affine, norm };
-        let part =
-            kernels.global_pool_backward(&gradient, columns, map.size[0], normalised, &summed);
-        let sums = kernels.sums(columns.channels());
+        let part = kernels.global_pool_backward(&gradient, data, map.size[0], normalised, &summed);
+        let sums = kernels.sums(data.channels());
         kernels.channel_sums(&part, norm, &back.room.norms[0], &sums, true);
         ended("norm5, relu, mean");
         Some(input_gradient(kernels, map, &stats, summed, sums))
     }
 
-    fn buffers<'a>(&self, kept: &'a mut Kept) -> Vec<&'a mut Buffer> {
-        vec![kept.map.columns.buffer_mut()]
+    fn buffers<'a>(&self, kept: &'a mut Saved) -> Vec<&'a mut Buffer> {
+        vec![kept.map.data.buffer_mut()]
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{Layout, Records, Room, Values};
 use crate::ops::gpu::{
-    Affine, Argument, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, Images, Kernels,
-    Partials, Sums,
+    Affine, Argument, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, GradientSums, Images,
+    Kernels, Partials,
 };
 
 /// What a fused stage computes. The same code runs on a device and on sizes alone.
@@ -13,10 +13,10 @@ use crate::ops::gpu::{
 )]
 pub(in crate::model) trait Program: Send + 'static {
     /// What its backward pass needs.
-    type Kept: 'static;
+    type Saved: 'static;
     /// Whether its input are images in 32 bits, and not maps.
     const TAKES_IMAGES: bool = false;
-    /// Whether the gradient of its output comes as S and what is missing of it (see [`Sums`]).
+    /// Whether the gradient of its output comes as S and what is missing of it (see [`GradientSums`]).
     const TAKES_SUMS: bool = false;
     /// Whether its backward pass needs any memory of the forward pass.
     const KEEPS: bool = true;
@@ -31,11 +31,11 @@ pub(in crate::model) trait Program: Send + 'static {
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value;
 
     /// The forward pass: the output, and what the backward pass needs where it is to be kept.
-    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Self::Kept>);
+    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Self::Saved>);
 
     /// The backward pass: the gradient of the input from that of the output, whose memory it may take.
     /// `None` for images, whose gradient nobody needs.
-    fn backward(&self, back: &Back<'_>, kept: Self::Kept, gradient: Value) -> Option<DeviceMap>;
+    fn backward(&self, back: &Back<'_>, kept: Self::Saved, gradient: Value) -> Option<DeviceMap>;
 
     /// `input` as it is put aside to run the stage on once more, where that is not the input itself.
     fn checkpoint(&self, kernels: &Kernels, input: &DeviceMap) -> Option<DeviceMap> {
@@ -44,7 +44,7 @@ pub(in crate::model) trait Program: Send + 'static {
     }
 
     /// What of `kept` can be moved off the device until it is needed, in a fixed order.
-    fn buffers<'a>(&self, kept: &'a mut Self::Kept) -> Vec<&'a mut Buffer> {
+    fn buffers<'a>(&self, kept: &'a mut Self::Saved) -> Vec<&'a mut Buffer> {
         let _ = kept;
         Vec::new()
     }
@@ -76,9 +76,9 @@ impl Value {
     /// channels where they are `known`.
     pub fn map(kernels: &Kernels, shape: [usize; 4], room: usize, known: bool) -> Self {
         let [batch, channels, height, width] = shape;
-        let columns = kernels.columns(batch * height * width, room).slice(0..channels);
+        let data = kernels.empty_map(batch * height * width, room).slice(0..channels);
         let stats = known.then(|| kernels.stats(room));
-        Self::Map(DeviceMap { stats, ..DeviceMap::new(kernels, columns, [batch, height, width]) })
+        Self::Map(DeviceMap { stats, ..DeviceMap::new(kernels, data, [batch, height, width]) })
     }
 
     /// The images.
@@ -109,7 +109,7 @@ impl Value {
     pub fn elements(&self) -> &Buffer {
         match self {
             Self::Images(images) => &images.buffer,
-            Self::Map(map) => map.columns.memory(),
+            Self::Map(map) => map.data.memory(),
             Self::Features(features) => features,
         }
     }
@@ -199,7 +199,7 @@ pub(super) fn stats(kernels: &Kernels, map: &DeviceMap, room: usize) -> ChannelS
         Some(stats) if stats.channels() >= room => stats.slice(0..room),
         _ => {
             let stats = kernels.stats(room);
-            kernels.map_statistics(&map.columns, &stats.slice(0..map.columns.channels()));
+            kernels.map_statistics(&map.data, &stats.slice(0..map.data.channels()));
             stats
         }
     }
@@ -211,17 +211,17 @@ pub(super) fn input_gradient(
     kernels: &Kernels,
     map: DeviceMap,
     stats: &ChannelStats,
-    columns: ChannelsLast,
-    sums: Sums,
+    data: ChannelsLast,
+    sums: GradientSums,
 ) -> DeviceMap {
     let pending = match map.stats {
         Some(_) => Some(sums),
         None => {
-            kernels.input_gradient(&columns, &map.columns, stats, &sums, &columns);
+            kernels.input_gradient(&data, &map.data, stats, &sums, &data);
             None
         }
     };
-    DeviceMap { columns, stats: None, pending, ..map }
+    DeviceMap { data, stats: None, pending, ..map }
 }
 
 /// What is made ready of a program before it runs.

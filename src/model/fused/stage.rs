@@ -29,7 +29,7 @@ pub(super) struct ProgramStage<P> {
 }
 
 /// What a stage keeps of a pass.
-struct Kept<K> {
+struct SavedPass<K> {
     kept: K,
     /// Whether the input came as a tensor, as which its gradient is to go.
     as_tensor: bool,
@@ -84,9 +84,9 @@ impl<P: Program> ProgramStage<P> {
             }
             other => {
                 let map = DeviceMap::of_tensor(kernels, other.into_map());
-                let columns = kernels.columns(map.columns.pixels(), map.columns.channels());
-                kernels.copy(&map.columns, &columns);
-                DeviceMap { columns, ..map }
+                let data = kernels.empty_map(map.data.pixels(), map.data.channels());
+                kernels.copy(&map.data, &data);
+                DeviceMap { data, ..map }
             }
         };
         assert_eq!(
@@ -165,7 +165,7 @@ impl<P: Program> Stage for ProgramStage<P> {
             }
             other => Activation::Device(Box::new(other.into_map())),
         };
-        (output, kept.map(|kept| Saved(Box::new(Kept { kept, as_tensor }))))
+        (output, kept.map(|kept| Saved(Box::new(SavedPass { kept, as_tensor }))))
     }
 
     fn checkpoint(&self, input: &Activation) -> Activation {
@@ -183,7 +183,7 @@ impl<P: Program> Stage for ProgramStage<P> {
         gradients: &mut Gradients,
     ) -> Option<Activation> {
         let values = self.values();
-        let Kept { kept, as_tensor } = *saved.open::<Kept<P::Kept>>(&self.name);
+        let SavedPass { kept, as_tensor } = *saved.open::<SavedPass<P::Saved>>(&self.name);
         let gradient = self.gradient(gradient);
         let room = self.layout.room(&self.kernels);
         let back = Back { kernels: &self.kernels, values: &values, room: &room };
@@ -201,7 +201,7 @@ impl<P: Program> Stage for ProgramStage<P> {
 
     fn offload_tensors<'a>(&self, saved: &'a mut Saved) -> Vec<OffloadTensor<'a>> {
         let gpu = self.kernels.gpu();
-        let buffers = self.program.buffers(&mut saved.look::<Kept<P::Kept>>(&self.name).kept);
+        let buffers = self.program.buffers(&mut saved.look::<SavedPass<P::Saved>>(&self.name).kept);
         buffers.into_iter().map(|buffer| OffloadTensor::Buffer(gpu.clone(), buffer)).collect()
     }
 

@@ -14,7 +14,7 @@ pub(super) struct Stem {
     pub labels: [String; 4],
 }
 
-pub(super) struct Kept {
+pub(super) struct Saved {
     images: Images,
     convolved: ChannelsLast,
     stats: ChannelStats,
@@ -22,7 +22,7 @@ pub(super) struct Kept {
 }
 
 impl Program for Stem {
-    type Kept = Kept;
+    type Saved = Saved;
     const TAKES_IMAGES: bool = true;
 
     fn forms(&self) -> Vec<(usize, Form)> {
@@ -33,7 +33,7 @@ impl Program for Stem {
         Value::images(kernels, shape)
     }
 
-    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
+    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
         let (kernels, images) = (run.kernels, input.into_images());
         let [conv, norm, relu, pool] = &self.labels;
         let weight = &run.values.packed[0];
@@ -48,24 +48,24 @@ impl Program for Stem {
         });
         let [height, width] = images.pooled();
         let size = [images.shape[0], height, width];
-        let (columns, (index, part)) = within(format_args!("{norm}, {relu}, {pool}"), || {
-            let columns = kernels.columns(size.iter().product(), self.room).slice(0..self.channels);
-            let pooled = kernels.stem_pool_forward(&images, &convolved, &affine, &columns);
-            (columns, pooled)
+        let (data, (index, part)) = within(format_args!("{norm}, {relu}, {pool}"), || {
+            let data = kernels.empty_map(size.iter().product(), self.room).slice(0..self.channels);
+            let pooled = kernels.stem_pool_forward(&images, &convolved, &affine, &data);
+            (data, pooled)
         });
         let next = run.next(&part, self.channels, self.room);
-        let output = DeviceMap { stats: next, ..DeviceMap::new(kernels, columns, size) };
-        (Value::Map(output), run.keeps.then_some(Kept { images, convolved, stats, index }))
+        let output = DeviceMap { stats: next, ..DeviceMap::new(kernels, data, size) };
+        (Value::Map(output), run.keeps.then_some(Saved { images, convolved, stats, index }))
     }
 
-    fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
+    fn backward(&self, back: &Back<'_>, kept: Saved, gradient: Value) -> Option<DeviceMap> {
         back.kernels.stem_backward(
             &kept.images,
             &kept.convolved,
             &kept.stats,
             &back.values.norms[0],
             &kept.index,
-            &gradient.into_map().columns,
+            &gradient.into_map().data,
             &back.room.weights[0],
             &back.room.norms[0],
         );
@@ -74,8 +74,8 @@ impl Program for Stem {
         None
     }
 
-    fn buffers<'a>(&self, kept: &'a mut Kept) -> Vec<&'a mut Buffer> {
-        let Kept { images, convolved, index, .. } = kept;
+    fn buffers<'a>(&self, kept: &'a mut Saved) -> Vec<&'a mut Buffer> {
+        let Saved { images, convolved, index, .. } = kept;
         vec![&mut images.buffer, convolved.buffer_mut(), index]
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct Transition {
     pub room: usize,
 }
 
-pub(super) struct Kept {
+pub(super) struct Saved {
     map: DeviceMap,
     stats: ChannelStats,
     affine: Affine,
@@ -27,7 +27,7 @@ fn pointwise(map: &ChannelsLast) -> Convolution {
 }
 
 impl Program for Transition {
-    type Kept = Kept;
+    type Saved = Saved;
 
     fn forms(&self) -> Vec<(usize, Form)> {
         Form::both_passes(1)
@@ -37,35 +37,35 @@ impl Program for Transition {
         Value::map(kernels, shape, shape[1], true)
     }
 
-    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
+    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
         let (kernels, map) = (run.kernels, input.into_map());
         let (stats, affine) = within("norm", || {
-            run.norm(0, map.columns.pixels(), || stats(kernels, &map, map.columns.channels()))
+            run.norm(0, map.data.pixels(), || stats(kernels, &map, map.data.channels()))
         });
         let [batch, height, width] = map.size;
         let size = [batch, height / 2, width / 2];
-        let columns = kernels.columns(size.iter().product(), self.room).slice(0..self.channels);
+        let data = kernels.empty_map(size.iter().product(), self.room).slice(0..self.channels);
         let weight = &run.values.packed[0];
         let pooled =
-            within("norm, relu, pool", || kernels.transition_pool(&map.columns, map.size, &affine));
+            within("norm, relu, pool", || kernels.transition_pool(&map.data, map.size, &affine));
         let part =
-            within("conv", || kernels.conv_forward(&pointwise(&pooled), &pooled, weight, &columns));
+            within("conv", || kernels.conv_forward(&pointwise(&pooled), &pooled, weight, &data));
         let next = run.next(&part, self.channels, self.room);
-        let output = DeviceMap { stats: next, ..DeviceMap::new(kernels, columns, size) };
-        (Value::Map(output), run.keeps.then_some(Kept { map, stats, affine }))
+        let output = DeviceMap { stats: next, ..DeviceMap::new(kernels, data, size) };
+        (Value::Map(output), run.keeps.then_some(Saved { map, stats, affine }))
     }
 
-    fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
-        let (kernels, gradient) = (back.kernels, gradient.into_map().columns);
-        let Kept { map, stats, affine } = kept;
-        let columns = &map.columns;
-        let summed = kernels.columns(columns.pixels(), columns.channels());
+    fn backward(&self, back: &Back<'_>, kept: Saved, gradient: Value) -> Option<DeviceMap> {
+        let (kernels, gradient) = (back.kernels, gradient.into_map().data);
+        let Saved { map, stats, affine } = kept;
+        let data = &map.data;
+        let summed = kernels.empty_map(data.pixels(), data.channels());
         let norm = &back.values.norms[0];
         let normalised = Normalised { stats: &stats, affine: &affine, norm };
         let (packed, size) = (&back.values.packed[1], map.size);
-        let (pooled, part) = kernels
-            .transition_backward_input(&gradient, packed, columns, size, normalised, &summed);
-        let sums = kernels.sums(columns.channels());
+        let (pooled, part) =
+            kernels.transition_backward_input(&gradient, packed, data, size, normalised, &summed);
+        let sums = kernels.sums(data.channels());
         kernels.channel_sums(&part, norm, &back.room.norms[0], &sums, true);
         ended("norm, relu, pool");
         let weight = &back.room.weights[0];
@@ -74,7 +74,7 @@ impl Program for Transition {
         Some(input_gradient(kernels, map, &stats, summed, sums))
     }
 
-    fn buffers<'a>(&self, kept: &'a mut Kept) -> Vec<&'a mut Buffer> {
-        vec![kept.map.columns.buffer_mut()]
+    fn buffers<'a>(&self, kept: &'a mut Saved) -> Vec<&'a mut Buffer> {
+        vec![kept.map.data.buffer_mut()]
     }
 }

@@ -30,7 +30,7 @@ pub type SegmentOf<R> = Segment<<R as Runner>::Matmul, <R as Runner>::Cheap, <R 
 
 /// What is kept of a row of segments until its backward pass.
 #[derive(Debug)]
-pub struct KeptValues<V> {
+pub struct SavedValues<V> {
     /// The input of each segment, and the output of the last, where that is kept.
     values: Vec<Option<V>>,
     /// What is kept of each segment's branches.
@@ -109,7 +109,7 @@ pub trait Runner {
     fn add(&mut self, left: Self::Value, right: Self::Value) -> Self::Value;
 }
 
-impl<V> KeptValues<V> {
+impl<V> SavedValues<V> {
     /// Every value that is kept, in a fixed order.
     pub fn collect<'a>(&'a mut self, values: &mut Vec<&'a mut V>) {
         values.extend(self.values.iter_mut().flatten());
@@ -146,9 +146,9 @@ pub fn forward<R: Runner>(
     row: &[SegmentOf<R>],
     input: R::Value,
     keep: bool,
-) -> (R::Value, KeptValues<R::Value>) {
+) -> (R::Value, SavedValues<R::Value>) {
     let mut value = input;
-    let mut kept = KeptValues { values: vec![None], branches: Vec::new() };
+    let mut kept = SavedValues { values: vec![None], branches: Vec::new() };
     for (place, segment) in row.iter().enumerate() {
         let mut branches = Vec::new();
         value = match segment {
@@ -177,7 +177,7 @@ pub fn forward<R: Runner>(
 pub fn backward<R: Runner>(
     runner: &mut R,
     row: &[SegmentOf<R>],
-    kept: KeptValues<R::Value>,
+    kept: SavedValues<R::Value>,
     input: Option<R::Value>,
     gradient: R::Value,
     asked: bool,
@@ -189,7 +189,7 @@ pub fn backward<R: Runner>(
             Some(std::mem::replace(before, *before || trains(runner, segment)))
         })
         .collect();
-    let KeptValues { mut values, mut branches } = kept;
+    let SavedValues { mut values, mut branches } = kept;
     if input.is_some() {
         values[0] = input;
     }
@@ -575,7 +575,7 @@ mod tests {
         Segment::Cheap(Cheap::Square(None))
     }
 
-    fn kept(row: &[SegmentOf<Arithmetic>], runner: &mut Arithmetic) -> KeptValues<Numbers> {
+    fn kept(row: &[SegmentOf<Arithmetic>], runner: &mut Arithmetic) -> SavedValues<Numbers> {
         forward(runner, row, vec![Dual(11, 0)], true).1
     }
 

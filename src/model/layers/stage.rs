@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 
-use super::segment::{self, KeptValues, Runner, Segment};
+use super::segment::{self, Runner, SavedValues, Segment};
 use super::tensors::TensorOps;
 use super::{Join, Layer, Op, Ops, Size, StageLayers};
 use crate::memory::offload::OffloadTensor;
@@ -51,10 +51,10 @@ fn segments<'a>(layers: &'a [Layer], input: &Size) -> Vec<LayerSegment<'a>> {
 }
 
 /// What is kept of a stage until its backward pass.
-pub(super) struct KeptStage<V> {
+pub(super) struct SavedStage<V> {
     /// The input, where the backward pass needs it.
     input: Option<V>,
-    values: KeptValues<V>,
+    values: SavedValues<V>,
 }
 
 /// Runs the layers of `stage` on `input`. Beside the output there is what [`backward`] needs, where
@@ -64,13 +64,13 @@ pub(super) fn forward<O: Ops>(
     stage: &StageLayers,
     input: O::Value,
     keep: bool,
-) -> (O::Value, KeptStage<O::Value>) {
+) -> (O::Value, SavedStage<O::Value>) {
     let segments = segments(&stage.layers, &stage.input);
     let mut runner = LayerRunner { ops, layers: PhantomData };
     let needed = keep && segment::needs_input(&runner, &segments);
     let kept = needed.then(|| input.clone());
     let (output, values) = segment::forward(&mut runner, &segments, input, keep);
-    (output, KeptStage { input: kept, values })
+    (output, SavedStage { input: kept, values })
 }
 
 /// Takes the layers of `stage` back: from the gradient of the output to that of the input, which the
@@ -78,12 +78,12 @@ pub(super) fn forward<O: Ops>(
 pub(super) fn backward<O: Ops>(
     ops: &mut O,
     stage: &StageLayers,
-    kept: KeptStage<O::Value>,
+    kept: SavedStage<O::Value>,
     gradient: O::Value,
 ) -> Option<O::Value> {
     let segments = segments(&stage.layers, &stage.input);
     let mut runner = LayerRunner { ops, layers: PhantomData };
-    let KeptStage { input, values } = kept;
+    let SavedStage { input, values } = kept;
     segment::backward(&mut runner, &segments, values, input, gradient, !stage.first)
 }
 
@@ -185,8 +185,8 @@ pub struct LayerStage {
 }
 
 /// What a [`LayerStage`] keeps.
-struct Kept {
-    stage: KeptStage<Activation>,
+struct SavedPass {
+    stage: SavedStage<Activation>,
     pass: Pass,
 }
 
@@ -221,7 +221,7 @@ impl Stage for LayerStage {
         let mut none = Gradients::default();
         let mut ops = TensorOps::new(self.values(), self.matmul, pass, statistics, &mut none);
         let (output, stage) = forward(&mut ops, &self.layers, input, keep == Keep::All);
-        let kept = || Saved(Box::new(Kept { stage, pass: pass.again() }));
+        let kept = || Saved(Box::new(SavedPass { stage, pass: pass.again() }));
         (output, (keep == Keep::All).then(kept))
     }
 
@@ -231,7 +231,7 @@ impl Stage for LayerStage {
         gradient: Activation,
         gradients: &mut Gradients,
     ) -> Option<Activation> {
-        let Kept { stage, pass } = *saved.open::<Kept>(self.name());
+        let SavedPass { stage, pass } = *saved.open::<SavedPass>(self.name());
         let mut none = Statistics::new();
         let mut ops = TensorOps::new(self.values(), self.matmul, &pass, &mut none, gradients);
         backward(&mut ops, &self.layers, stage, gradient)
@@ -242,7 +242,8 @@ impl Stage for LayerStage {
     }
 
     fn offload_tensors<'a>(&self, saved: &'a mut Saved) -> Vec<OffloadTensor<'a>> {
-        let Kept { stage: KeptStage { input, values }, .. } = saved.look::<Kept>(self.name());
+        let SavedPass { stage: SavedStage { input, values }, .. } =
+            saved.look::<SavedPass>(self.name());
         // Images are held elsewhere too.
         let mut found: Vec<&mut Activation> =
             input.iter_mut().filter(|_| !self.layers.first).collect();

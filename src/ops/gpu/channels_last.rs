@@ -114,12 +114,12 @@ pub struct Affine {
 /// Σ γ·dβ and Σ γ·dγ of each channel over the norms that read it: what is missing from
 /// S = Σ γ·g for the gradient, rstd·(S − s1/m − x̂·s2/m), of a channel of m pixels.
 #[derive(Debug, Clone)]
-pub struct Sums {
+pub struct GradientSums {
     pub(super) shift: Buffer,
     pub(super) scale: Buffer,
 }
 
-impl Sums {
+impl GradientSums {
     /// Those of some of the channels.
     pub fn slice(&self, channels: Range<usize>) -> Self {
         Self { shift: self.shift.range(channels.clone()), scale: self.scale.range(channels) }

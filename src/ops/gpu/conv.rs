@@ -62,12 +62,12 @@ pub(super) fn tile(columns: usize) -> usize {
 }
 
 impl Kernels {
-    fn chunked(&self, columns: &[&ChannelsLast]) -> usize {
+    fn chunked(&self, maps: &[&ChannelsLast]) -> usize {
         let vector = self.vector();
-        let whole = |columns: &&ChannelsLast| {
-            columns.channels().is_multiple_of(vector) && columns.stride().is_multiple_of(vector)
+        let whole = |map: &&ChannelsLast| {
+            map.channels().is_multiple_of(vector) && map.stride().is_multiple_of(vector)
         };
-        usize::from(columns.iter().all(whole))
+        usize::from(maps.iter().all(whole))
     }
 
     fn conv(&self, entry: Entry, chunked: usize, rows: usize, columns: usize) -> super::Kernel {

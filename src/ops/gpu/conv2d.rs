@@ -60,7 +60,7 @@ impl Conv2d {
         let weight = kernels.forward_weight(weight);
         let map = kernels.padded(map);
         let [height, width] = convolution.output();
-        let out = kernels.columns(shape[0] * height * width, output);
+        let out = kernels.empty_map(shape[0] * height * width, output);
         kernels.convolve(&convolution, &map, &weight, &out, None);
         kernels.array_of(out, [shape[0], output, height, width])
     }
@@ -80,7 +80,7 @@ impl Conv2d {
         let of_map = weight.map(|weight| {
             let weight = kernels.input_gradient_weight(weight, gradient.channels());
             let pixels = convolution.size.iter().product();
-            let found = kernels.columns(pixels, shape[1]);
+            let found = kernels.empty_map(pixels, shape[1]);
             kernels.conv_backward_input(&convolution, &gradient, &weight, &found, false);
             kernels.array_of(found, shape)
         });

@@ -32,7 +32,7 @@ pub struct Work {
 }
 
 impl DryGpu {
-    /// Those of an H100. Sums over pixels are split into more parts the more there are, which decides
+    /// Those of an H100. GradientSums over pixels are split into more parts the more there are, which decides
     /// the size of some buffers.
     pub const MULTIPROCESSORS: usize = 132;
 

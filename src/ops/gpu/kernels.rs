@@ -88,7 +88,7 @@ impl Kernels {
     }
 
     /// Room for a map.
-    pub fn columns(&self, pixels: usize, channels: usize) -> ChannelsLast {
+    pub fn empty_map(&self, pixels: usize, channels: usize) -> ChannelsLast {
         ChannelsLast::new(self.elements(pixels * channels), pixels, channels)
     }
 

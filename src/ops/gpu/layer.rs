@@ -1,6 +1,6 @@
 //! A dense layer's two convolutions with the norms before them.
 
-use super::channels_last::{Affine, ChannelStats, ChannelsLast, Partials, Sums};
+use super::channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Partials};
 use super::conv::{Convolution, tile};
 use super::gpu::{Argument, Arguments};
 use super::kernels::{Entry, Kernels, blocks, entry};
@@ -105,7 +105,7 @@ impl Kernels {
         map: &ChannelsLast,
         normalised: Normalised<'_>,
         norm_gradients: &NormBuffers,
-        (summed, sums): (&ChannelsLast, &Sums),
+        (summed, sums): (&ChannelsLast, &GradientSums),
         first: bool,
     ) {
         let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();

@@ -1,6 +1,6 @@
 //! Feature maps between fused stages.
 
-use super::channels_last::{ChannelStats, ChannelsLast, Sums};
+use super::channels_last::{ChannelStats, ChannelsLast, GradientSums};
 use super::gpu::{Arguments, Backend};
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::{Gpu, Images, Sizes, Storage};
@@ -13,19 +13,19 @@ pub struct DeviceMap {
     /// Where they are.
     pub gpu: Gpu,
     /// The values: a row for each pixel, image by image. Rows may have room behind the channels.
-    pub columns: ChannelsLast,
+    pub data: ChannelsLast,
     /// Batch, height, width.
     pub size: [usize; 3],
     /// The statistics of the channels, where they are known; perhaps with room for more.
     pub stats: Option<ChannelStats>,
-    /// Of a gradient: the values are S, and this is what is missing of it (see [`Sums`]).
-    pub pending: Option<Sums>,
+    /// Of a gradient: the values are S, and this is what is missing of it (see [`GradientSums`]).
+    pub pending: Option<GradientSums>,
 }
 
 impl DeviceMap {
     /// Maps of `size` (batch, height, width) whose statistics nobody knows.
-    pub fn new(kernels: &Kernels, columns: ChannelsLast, size: [usize; 3]) -> Self {
-        Self { gpu: kernels.gpu.clone(), columns, size, stats: None, pending: None }
+    pub fn new(kernels: &Kernels, data: ChannelsLast, size: [usize; 3]) -> Self {
+        Self { gpu: kernels.gpu.clone(), data, size, stats: None, pending: None }
     }
 
     /// The values of `images`, rounded to the kernels' element.
@@ -39,11 +39,11 @@ impl DeviceMap {
                 let [batch, channels, height, width] = images.shape;
                 let pixels = batch * height * width;
                 // Images of one channel are in this order already.
-                let columns = match channels == 1 && kernels.element.storage() == Storage::F32 {
+                let data = match channels == 1 && kernels.element.storage() == Storage::F32 {
                     true => ChannelsLast::new(images.buffer, pixels, channels),
-                    false => kernels.columns(pixels, channels),
+                    false => kernels.empty_map(pixels, channels),
                 };
-                Self::new(kernels, columns, [batch, height, width])
+                Self::new(kernels, data, [batch, height, width])
             }
         }
     }
@@ -51,7 +51,7 @@ impl DeviceMap {
     /// `[batch, channels, height, width]`.
     pub fn shape(&self) -> [usize; 4] {
         let [batch, height, width] = self.size;
-        [batch, self.columns.channels(), height, width]
+        [batch, self.data.channels(), height, width]
     }
 }
 

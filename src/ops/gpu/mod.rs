@@ -35,7 +35,7 @@ mod transition;
 mod weights;
 
 pub use buffer::Buffer;
-pub use channels_last::{Affine, ChannelStats, ChannelsLast, Partials, Sums};
+pub use channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Partials};
 pub use conv::Convolution;
 pub use conv2d::{Conv2d, Nchw};
 #[cfg(feature = "cuda")]

@@ -1,6 +1,6 @@
 //! Statistics of channels, and what norms make of them.
 
-use super::channels_last::{Affine, ChannelStats, ChannelsLast, Partials, Sums};
+use super::channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Partials};
 use super::gpu::{Argument, Arguments};
 use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
 use super::layer::Normalised;
@@ -61,8 +61,8 @@ impl Kernels {
     }
 
     /// Room for the sums of `channels` channels.
-    pub fn sums(&self, channels: usize) -> Sums {
-        Sums { shift: self.floats(channels), scale: self.floats(channels) }
+    pub fn sums(&self, channels: usize) -> GradientSums {
+        GradientSums { shift: self.floats(channels), scale: self.floats(channels) }
     }
 
     /// Room for what a forward kernel leaves in `rows` parts.
@@ -150,7 +150,7 @@ impl Kernels {
         part: &Partials,
         norm: &NormBuffers,
         gradients: &NormBuffers,
-        sums: &Sums,
+        sums: &GradientSums,
         first: bool,
     ) {
         let sizes = Sizes::new().int(part.rows).int(part.channels).int(usize::from(!first)).int(0);
@@ -168,7 +168,7 @@ impl Kernels {
 
     /// scale·x + shift of the channels `map`, after ReLU.
     pub fn normalised(&self, map: &ChannelsLast, affine: &Affine) -> ChannelsLast {
-        let out = self.columns(map.pixels(), map.channels());
+        let out = self.empty_map(map.pixels(), map.channels());
         self.norm_apply(map, affine, &out, true);
         out
     }
@@ -302,7 +302,7 @@ impl Kernels {
         summed: &ChannelsLast,
         map: &ChannelsLast,
         stats: &ChannelStats,
-        sums: &Sums,
+        sums: &GradientSums,
         out: &ChannelsLast,
     ) {
         let (pixels, channels) = (map.pixels(), map.channels());

@@ -41,7 +41,7 @@ impl Kernels {
         let [_, height, width] = shortcut.size;
         let [out_height, out_width] = strided(shortcut.size, shortcut.stride);
         assert_eq!(pixels, shortcut.size[0] * out_height * out_width);
-        let out = self.columns(pixels, channels);
+        let out = self.empty_map(pixels, channels);
         let sizes = Sizes::new().int(pixels).int(channels).int(shortcut.map.channels());
         let sizes = sizes.int(map.stride()).int(shortcut.map.stride()).int(out.stride());
         let sizes = sizes.int(shortcut.stride).int(height).int(width);
@@ -72,7 +72,7 @@ impl Kernels {
         let [out_height, out_width] = strided(size, stride);
         let pixels = size.iter().product();
         assert_eq!(gradient.pixels(), size[0] * out_height * out_width);
-        let out = self.columns(pixels, channels);
+        let out = self.empty_map(pixels, channels);
         let sizes = Sizes::new().int(pixels).int(channels);
         let sizes = sizes.int(gradient.stride()).int(out.stride()).int(stride);
         let sizes = sizes.int(height).int(width).int(out_height).int(out_width).int(0);
@@ -92,7 +92,7 @@ impl Kernels {
     pub fn mean_backward(&self, gradient: &Buffer, size: [usize; 3]) -> ChannelsLast {
         let [batch, height, width] = size;
         let channels = gradient.len() / batch;
-        let out = self.columns(batch * height * width, channels);
+        let out = self.empty_map(batch * height * width, channels);
         let sizes = Sizes::new().int(batch).int(height * width).int(channels).int(out.stride());
         let grid = [self.streaming(out.pixels()), self.lanes(channels), 1];
         self.gpu.launch(&self.get(MEAN_BACKWARD), grid, &[gradient, &out], &sizes);

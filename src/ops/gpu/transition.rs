@@ -23,7 +23,7 @@ impl Kernels {
     ) -> ChannelsLast {
         let [batch, height, width] = size;
         let pixels = batch * (height / 2) * (width / 2);
-        let out = self.columns(pixels, map.channels());
+        let out = self.empty_map(pixels, map.channels());
         let sizes = size.into_iter().fold(Sizes::new(), Sizes::int);
         let sizes = sizes.int(map.channels()).int(map.stride()).int(out.stride());
         let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, &out];
@@ -45,7 +45,7 @@ impl Kernels {
     ) -> (ChannelsLast, Partials) {
         let tiles = blocks(gradient.pixels(), 128);
         let part = self.partials(tiles, map.channels());
-        let pooled = self.columns(gradient.pixels(), map.channels());
+        let pooled = self.empty_map(gradient.pixels(), map.channels());
         let sizes = size.into_iter().fold(Sizes::new(), Sizes::int);
         let sizes = sizes.int(map.channels()).int(gradient.channels());
         let sizes = sizes.int(gradient.stride()).int(map.stride()).int(summed.stride());

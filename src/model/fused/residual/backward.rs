@@ -1,6 +1,6 @@
 //! A residual block's backward pass.
 
-use super::{Back, Kept, Layer, Residual, Values};
+use super::{Back, Layer, Residual, Saved, Values};
 use crate::memory::measure::ended;
 use crate::ops::gpu::{ChannelsLast, DeviceMap, Normalised};
 
@@ -15,11 +15,11 @@ impl Residual {
     pub(super) fn backward_block(
         &self,
         back: &Back<'_>,
-        kept: Kept,
+        kept: Saved,
         gradient: ChannelsLast,
     ) -> DeviceMap {
         let Back { kernels, values, room } = *back;
-        let Kept { input, output, mut layers } = kept;
+        let Saved { input, output, mut layers } = kept;
         let sizes = self.sizes.inputs(input.size);
         let last = sizes.len() - 1;
 
@@ -30,7 +30,7 @@ impl Residual {
         drop(output);
         layers[last].map = None;
         ended(format_args!("{}, add, relu", self.names(last)[1]));
-        let columns = self.backward_shortcut(back, &input, &layers, gradient);
+        let data = self.backward_shortcut(back, &input, &layers, gradient);
 
         for index in (1..=last).rev() {
             let map = self.map(back, &input, &layers, index - 1);
@@ -38,10 +38,10 @@ impl Residual {
             flowing = self.backward_layer(back, index, (&map, sizes[index]), &layers, &flowing);
         }
         let first = self.sizes.convs[0].on(input.size);
-        kernels.conv_backward_weight(&first, &input.columns, &flowing, &room.weights[0]);
-        kernels.conv_backward_input(&first, &flowing, &values.packed[1], &columns, true);
+        kernels.conv_backward_weight(&first, &input.data, &flowing, &room.weights[0]);
+        kernels.conv_backward_input(&first, &flowing, &values.packed[1], &data, true);
         ended("conv1");
-        DeviceMap { columns, stats: None, pending: None, ..input }
+        DeviceMap { data, stats: None, pending: None, ..input }
     }
 
     /// The shortcut's part of the input's gradient, from that of the sum, whose memory it may take.
@@ -53,7 +53,7 @@ impl Residual {
         gradient: ChannelsLast,
     ) -> ChannelsLast {
         let Back { kernels, values, room } = *back;
-        let (map, channels) = (&input.columns, input.columns.channels());
+        let (map, channels) = (&input.data, input.data.channels());
         let Some(projection) = &self.sizes.projection else {
             if self.sizes.stride == 1 && gradient.channels() == channels {
                 return gradient;
@@ -68,11 +68,11 @@ impl Residual {
         ended("downsample.1");
         let projection = projection.on(input.size);
         kernels.conv_backward_weight(&projection, map, &gradient, &room.weights[index]);
-        let columns = kernels.columns(map.pixels(), channels);
+        let data = kernels.empty_map(map.pixels(), channels);
         let weight = &values.packed[2 * index + 1];
-        kernels.conv_backward_input(&projection, &gradient, weight, &columns, false);
+        kernels.conv_backward_input(&projection, &gradient, weight, &data, false);
         ended("downsample.0");
-        columns
+        data
     }
 
     /// Takes the gradient of the output of convolution `index` back through it and the norm and ReLU
@@ -93,7 +93,7 @@ impl Residual {
         let norm_ended = || ended(format_args!("{}, relu", self.names(index - 1)[1]));
         let out = if conv.window.kernel == 1 {
             kernels.layer_weight(map, normalised.affine, gradient, weight);
-            kernels.columns(map.pixels(), map.channels())
+            kernels.empty_map(map.pixels(), map.channels())
         } else {
             // What has been normalised is no longer needed then, and the gradient takes its place.
             let normal = kernels.normalised(map, normalised.affine);

@@ -19,7 +19,7 @@ pub(super) struct Residual {
     pub sizes: ResidualSizes,
 }
 
-pub(super) struct Kept {
+pub(super) struct Saved {
     input: DeviceMap,
     output: ChannelsLast,
     layers: Vec<Layer>,
@@ -43,7 +43,7 @@ impl Residual {
     /// Room for the output of convolution `index` of maps of `size`.
     fn output(&self, kernels: &Kernels, index: usize, size: [usize; 3]) -> ChannelsLast {
         let conv = self.sizes.all()[index];
-        kernels.columns(conv.output(size).iter().product(), conv.channels[1])
+        kernels.empty_map(conv.output(size).iter().product(), conv.channels[1])
     }
 
     /// What convolution `index` makes of `map`, of `size`, after the norm and ReLU before it; and what
@@ -109,7 +109,7 @@ impl Residual {
         let (kernels, values) = (back.kernels, back.values);
         let size = self.sizes.inputs(input.size)[index];
         let Some(before) = index.checked_sub(1) else {
-            return self.convolve_again(kernels, values, 0, (&input.columns, size), None);
+            return self.convolve_again(kernels, values, 0, (&input.data, size), None);
         };
         let map = self.map(back, input, layers, before);
         let affine = &layers[before].affine;
@@ -118,7 +118,7 @@ impl Residual {
 }
 
 impl Program for Residual {
-    type Kept = Kept;
+    type Saved = Saved;
 
     fn forms(&self) -> Vec<(usize, Form)> {
         Form::both_passes(self.sizes.all().len())
@@ -128,10 +128,10 @@ impl Program for Residual {
         Value::map(kernels, shape, shape[1], false)
     }
 
-    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Kept>) {
+    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
         let (kernels, input) = (run.kernels, input.into_map());
         let mut layers: Vec<Layer> = Vec::new();
-        let mut map = input.columns.clone();
+        let mut map = input.data.clone();
         for (index, size) in self.sizes.inputs(input.size).into_iter().enumerate() {
             let before = layers.last().map(|layer| &layer.affine);
             let (out, part) = self.convolve(run, index, (&map, size), before);
@@ -144,17 +144,17 @@ impl Program for Residual {
         let size = self.sizes.output(input.size);
         if self.sizes.projection.is_some() {
             let index = layers.len();
-            let (map, part) = self.convolve(run, index, (&input.columns, input.size), None);
+            let (map, part) = self.convolve(run, index, (&input.data, input.size), None);
             let (stats, affine) = within(self.names(index)[1], || run.norm_of(index, &map, &part));
             layers.push(Layer { map: Some(map), stats, affine });
         }
-        let columns = {
+        let data = {
             let shortcut = match layers.get(last + 1) {
                 Some(Layer { map: Some(map), affine, .. }) => {
                     Shortcut { map, size, stride: 1, affine: Some(affine) }
                 }
                 _ => {
-                    let (map, stride) = (&input.columns, self.sizes.stride);
+                    let (map, stride) = (&input.data, self.sizes.stride);
                     Shortcut { map, size: input.size, stride, affine: None }
                 }
             };
@@ -167,18 +167,18 @@ impl Program for Residual {
         if let Some(projection) = layers.get_mut(last + 1) {
             projection.map = None;
         }
-        let kept = run.keeps.then(|| Kept { input, output: columns.clone(), layers });
-        (Value::Map(DeviceMap::new(kernels, columns, size)), kept)
+        let kept = run.keeps.then(|| Saved { input, output: data.clone(), layers });
+        (Value::Map(DeviceMap::new(kernels, data, size)), kept)
     }
 
-    fn backward(&self, back: &Back<'_>, kept: Kept, gradient: Value) -> Option<DeviceMap> {
-        Some(self.backward_block(back, kept, gradient.into_map().columns))
+    fn backward(&self, back: &Back<'_>, kept: Saved, gradient: Value) -> Option<DeviceMap> {
+        Some(self.backward_block(back, kept, gradient.into_map().data))
     }
 
-    fn buffers<'a>(&self, kept: &'a mut Kept) -> Vec<&'a mut Buffer> {
-        let Kept { input, output, layers } = kept;
+    fn buffers<'a>(&self, kept: &'a mut Saved) -> Vec<&'a mut Buffer> {
+        let Saved { input, output, layers } = kept;
         let maps = layers.iter_mut().filter_map(|layer| layer.map.as_mut());
-        let maps = [&mut input.columns, output].into_iter().chain(maps);
+        let maps = [&mut input.data, output].into_iter().chain(maps);
         maps.map(ChannelsLast::buffer_mut).collect()
     }
 }
