@@ -407,5 +407,4 @@ fn class(row: &Row, column: usize, classes: &[Option<usize>]) -> Option<f32> {
 }
 
 #[cfg(test)]
-#[path = "dataset/tests.rs"]
 mod tests;

@@ -245,5 +245,4 @@ impl Fingerprint {
 }
 
 #[cfg(test)]
-#[path = "fingerprint/tests.rs"]
 mod tests;

@@ -133,5 +133,4 @@ fn named(mut names: impl ExactSizeIterator<Item = String>) -> String {
 }
 
 #[cfg(test)]
-#[path = "known/tests.rs"]
 mod tests;

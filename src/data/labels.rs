@@ -353,5 +353,4 @@ fn not_offered(
 }
 
 #[cfg(test)]
-#[path = "labels/tests.rs"]
 mod tests;

@@ -315,5 +315,4 @@ impl Drop for Epoch {
 }
 
 #[cfg(test)]
-#[path = "loader/tests.rs"]
 mod tests;

@@ -305,5 +305,4 @@ fn listed(arrays: &[String]) -> String {
 }
 
 #[cfg(test)]
-#[path = "npy_tests.rs"]
 mod tests;

@@ -259,5 +259,4 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
 }
 
 #[cfg(test)]
-#[path = "phantom/tests.rs"]
 mod tests;

@@ -273,5 +273,4 @@ impl Axis {
 }
 
 #[cfg(test)]
-#[path = "resize_tests.rs"]
 mod tests;

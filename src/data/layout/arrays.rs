@@ -319,5 +319,4 @@ fn target(number: f64, kind: &Kind) -> Result<f32, &'static str> {
 }
 
 #[cfg(test)]
-#[path = "arrays_tests.rs"]
 mod tests;

@@ -17,7 +17,7 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 fn expected() -> BTreeMap<String, Expected> {
-    let text = include_str!("../../tests/fixtures/arrays/expected.json");
+    let text = include_str!("../../../tests/fixtures/arrays/expected.json");
     serde_json::from_str(text).expect("reads")
 }
 

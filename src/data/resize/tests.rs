@@ -39,7 +39,8 @@ fn wide(samples: &Samples) -> Vec<f64> {
 #[test]
 fn images_are_resized_as_opencv_resizes_them() {
     let cases: Vec<Case> =
-        serde_json::from_str(include_str!("../../tests/fixtures/data_resize.json")).expect("reads");
+        serde_json::from_str(include_str!("../../../tests/fixtures/data_resize.json"))
+            .expect("reads");
     assert!(cases.len() >= 12);
     for case in cases {
         let resized = resize(&pattern(case.source, case.bits), case.size, case.fit);

@@ -263,5 +263,4 @@ fn refused(path: &Path, error: std::io::Error, missing: impl FnOnce() -> String)
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -264,5 +264,4 @@ fn names(all: &[String]) -> String {
 }
 
 #[cfg(test)]
-#[path = "initial/tests.rs"]
 mod tests;
