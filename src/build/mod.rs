@@ -215,10 +215,13 @@ fn trainer(
         .map(|(index, head)| head.loss().init(head.task, head.labels.len(), &counts(index)))
         .collect();
     let store = Store::open(&planner.settings().offload.0)?;
+    let strategy = planner.strategy().clone();
+    let replica = Replica::new(inference, losses, strategy, store, plan.run.seed);
+    let inference = &replica.inference;
     let trained: Vec<_> =
         inference.chain.buckets().into_iter().filter(|bucket| bucket.trained).collect();
     let sizes = trained.iter().map(|bucket| (bucket.key().to_owned(), bucket.value.dims()[0]));
-    let optimizer = plan.train.optimizer.init(sizes);
+    let optimizer = plan.train.optimizer.init(sizes.chain(replica.centre_sizes()));
     let host = OffloadConfig::Host(NoSettings {});
     let optimizer = match planner.settings().offload_optimizer {
         true => optimizer.wait_in(Store::open(&host)?),
@@ -228,9 +231,8 @@ fn trainer(
     let ema = plan.train.ema.as_ref().map(|ema| ema.init(weights));
     let loss_scale = precision.scales_loss().then(LossScale::default);
     let TrainPlan { clip_norm, decay_norms_and_biases, .. } = plan.train;
-    let strategy = planner.strategy().clone();
     Ok(Trainer {
-        replica: Replica::new(inference, losses, strategy, store, plan.run.seed),
+        replica,
         updater: Updater::new(optimizer, ema, loss_scale, clip_norm, decay_norms_and_biases),
         planner,
         backoffs: Vec::new(),

@@ -43,7 +43,7 @@ impl Trainer {
         learning_rate: f64,
     ) -> Result<Vec<HeadLoss>, TrainError> {
         let checked = self.gradients(images, targets, step, learning_rate)?;
-        self.updater.apply(&mut self.replica.inference.chain, checked, learning_rate)
+        self.updater.apply(&mut self.replica, checked, learning_rate)
     }
 
     /// The gradients of the step that [`Trainer::step`] takes. Nothing changes but the scale of the

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 
-use super::{HeadLoss, Inference, StepGradients, TrainError};
+use super::{HeadLoss, Inference, Replica, StepGradients, TrainError};
 use crate::memory::{Bucket, Chain, Gradients, Statistics, check_allocated, fault, measure};
 use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, norm};
 
@@ -35,6 +35,8 @@ pub struct CheckedGradients {
     clip: f64,
     statistics: Statistics,
     losses: Vec<HeadLoss>,
+    /// [`StepGradients::centres`].
+    centres: Vec<Option<Tensor<1>>>,
 }
 
 /// What of a step is not finite in fp16.
@@ -70,7 +72,7 @@ impl Updater {
         found: StepGradients,
         learning_rate: f64,
     ) -> Result<Assessed, TrainError> {
-        let StepGradients { gradients, statistics, losses } = found;
+        let StepGradients { gradients, statistics, losses, centres } = found;
         // Waits for the device, and the losses after it no more.
         let size = norm(&gradients)?;
         let losses = losses.read()?;
@@ -96,7 +98,14 @@ impl Updater {
         let loss_scale = self.scale();
         let size = size.divided(loss_scale);
         let clip = self.clip_norm.map_or(1.0, |most| size.factor(most));
-        Ok(Assessed(Ok(CheckedGradients { gradients, loss_scale, clip, statistics, losses })))
+        Ok(Assessed(Ok(CheckedGradients {
+            gradients,
+            loss_scale,
+            clip,
+            statistics,
+            losses,
+            centres,
+        })))
     }
 
     /// Lets the scale of the loss take note of a step, and returns its gradients where it is to be
@@ -122,21 +131,23 @@ impl Updater {
         })
     }
 
-    /// Takes the step: changes the weights of `chain`, their average and the running statistics.
-    /// Returns each head's loss.
+    /// Takes the step: changes the weights of `replica`, their average, the running statistics and what
+    /// losses learn. Returns each head's loss.
     ///
     /// # Errors
-    /// When the optimizer's state cannot be moved to the device or off it.
+    /// When the optimizer's state cannot be moved to the device or off it, or the device fails.
     pub fn apply(
         &mut self,
-        chain: &mut Chain,
+        replica: &mut Replica,
         checked: CheckedGradients,
         learning_rate: f64,
     ) -> Result<Vec<HeadLoss>, TrainError> {
-        let CheckedGradients { gradients, loss_scale, clip, statistics, losses } = checked;
+        let CheckedGradients { gradients, loss_scale, clip, statistics, losses, centres } = checked;
         measure::begin("step", || "optimizer".to_owned());
+        let chain = &mut replica.inference.chain;
         self.step(chain, gradients, clip / loss_scale, learning_rate)?;
         chain.move_statistics(&statistics);
+        self.step_losses(replica, &losses, centres, learning_rate)?;
         measure::end();
         Ok(losses)
     }
@@ -190,6 +201,37 @@ impl Updater {
             value
         });
         failed
+    }
+
+    /// Changes the numbers that losses learn; `centres` are the gradients of the losses' sums.
+    fn step_losses(
+        &mut self,
+        replica: &mut Replica,
+        losses: &[HeadLoss],
+        mut centres: Vec<Option<Tensor<1>>>,
+        learning_rate: f64,
+    ) -> Result<(), TrainError> {
+        let weights: Vec<f64> =
+            replica.inference.heads.iter().map(|head| head.config.weight).collect();
+        let numbers = replica.inference.precision().parameters();
+        let device = replica.inference.device().clone();
+        for (place, key, loss) in replica.learning() {
+            let normalizer = losses[place].normalizer;
+            // No label of the head is known.
+            let Some(gradient) = centres[place].take().filter(|_| normalizer > 0.0) else {
+                continue;
+            };
+            let values = loss.centres();
+            let data = TensorData::new(values.clone(), [values.len()]);
+            let value = Tensor::from_data(data.convert_dtype(numbers), (&device, numbers));
+            let gradient = gradient.mul_scalar(weights[place] / normalizer).cast(numbers);
+            self.optimizer.fetch(&key)?;
+            let value = self.optimizer.step(&key, learning_rate, false, value, gradient);
+            self.optimizer.park(&key)?;
+            let values: Vec<f32> = value.try_into_data()?.iter().collect();
+            loss.learn(&values, learning_rate);
+        }
+        Ok(())
     }
 
     /// Exchanges the weights of `chain` and their average, when there is one; done twice, nothing has
