@@ -218,8 +218,15 @@ fn trainer(
     let strategy = planner.strategy().clone();
     let replica = Replica::new(inference, losses, strategy, store, plan.run.seed);
     let inference = &replica.inference;
-    let trained: Vec<_> =
-        inference.chain.buckets().into_iter().filter(|bucket| bucket.trained).collect();
+    let stages = inference.chain.stages();
+    let of_stages = stages.iter().skip(plan.frozen()).flat_map(|stage| stage.buckets());
+    let trained: Vec<_> = of_stages.filter(|bucket| bucket.trained).collect();
+    let factors = stages.iter().zip(plan.lr_factors()).filter(|(_, factor)| *factor != 1.0);
+    let lr_factors = factors
+        .flat_map(|(stage, factor)| {
+            stage.buckets().into_iter().map(move |bucket| (bucket.key().to_owned(), factor))
+        })
+        .collect();
     let sizes = trained.iter().map(|bucket| (bucket.key().to_owned(), bucket.value.dims()[0]));
     let optimizer = plan.train.optimizer.init(sizes.chain(replica.centre_sizes()));
     let host = OffloadConfig::Host(NoSettings {});
@@ -233,7 +240,14 @@ fn trainer(
     let TrainPlan { clip_norm, decay_norms_and_biases, .. } = plan.train;
     Ok(Trainer {
         replica,
-        updater: Updater::new(optimizer, ema, loss_scale, clip_norm, decay_norms_and_biases),
+        updater: Updater {
+            optimizer,
+            ema,
+            loss_scale,
+            clip_norm,
+            decay_norms_and_biases,
+            lr_factors,
+        },
         planner,
         backoffs: Vec::new(),
     })

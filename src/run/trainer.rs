@@ -30,6 +30,12 @@ pub struct Backoff {
 }
 
 impl Trainer {
+    /// Steps are from now on those of `epoch`, counted from 1.
+    pub fn begin_epoch(&mut self, epoch: usize) {
+        self.planner.begin_epoch(epoch);
+        self.replica.strategy = self.planner.strategy().clone();
+    }
+
     /// Takes optimizer step number `step` (from 0) with a batch, and returns each head's loss. On an
     /// error nothing has changed, but for the scale of the loss where it says so.
     ///

@@ -17,9 +17,11 @@ pub struct Updater {
     /// The scale of the loss, where the precision asks for one.
     pub loss_scale: Option<LossScale>,
     /// The norm above which gradients are scaled down.
-    clip_norm: Option<f64>,
+    pub clip_norm: Option<f64>,
     /// Whether weight decay also acts on norms and biases.
-    decay_norms_and_biases: bool,
+    pub decay_norms_and_biases: bool,
+    /// What the learning rate of single buckets is multiplied by, by their keys.
+    pub lr_factors: BTreeMap<String, f64>,
 }
 
 /// Gradients that have been looked at: of a step to be taken, or of one to be left out because
@@ -43,18 +45,6 @@ pub struct CheckedGradients {
 struct Overflow(String);
 
 impl Updater {
-    /// An updater that clips gradients to `clip_norm` and, where `decay_norms_and_biases` is set, lets
-    /// weight decay act on all parameters.
-    pub fn new(
-        optimizer: Optimizer,
-        ema: Option<Ema>,
-        loss_scale: Option<LossScale>,
-        clip_norm: Option<f64>,
-        decay_norms_and_biases: bool,
-    ) -> Self {
-        Self { optimizer, ema, loss_scale, clip_norm, decay_norms_and_biases }
-    }
-
     /// What the loss is multiplied by.
     pub fn scale(&self) -> f64 {
         self.loss_scale.map_or(1.0, |scale| scale.scale())
@@ -160,7 +150,9 @@ impl Updater {
         factor: f64,
         learning_rate: f64,
     ) -> Result<(), OptimError> {
-        let Self { optimizer, ema, decay_norms_and_biases, .. } = self;
+        let Self { optimizer, ema, decay_norms_and_biases, lr_factors, .. } = self;
+        let of = |name: &str| lr_factors.get(name).copied().unwrap_or(1.0);
+        let rate = |name: &str| learning_rate * of(name);
         let buckets = chain.buckets();
         let decay = |bucket: &Bucket| *decay_norms_and_biases || decays(bucket.rank());
         let decaying: BTreeMap<String, bool> =
@@ -171,9 +163,15 @@ impl Updater {
         };
         // One after the other where the states come and go.
         let together = buckets.into_iter().filter(|_| !optimizer.waits_away());
-        let updates =
+        let mut updates: Vec<Update> =
             together.filter_map(|bucket| update(bucket.key(), bucket.value.clone())).collect();
-        let mut stepped = optimizer.step_fused(learning_rate, factor, updates);
+        // Those of one learning rate at a time.
+        let mut stepped = BTreeMap::new();
+        while let Some(first) = updates.first() {
+            let (own, lr) = (of(&first.name), rate(&first.name));
+            let alike = updates.extract_if(.., |update| of(&update.name) == own).collect();
+            stepped.extend(optimizer.step_fused(lr, factor, alike));
+        }
         let mut failed = Ok(());
         chain.map_buckets(|name, value| {
             let Some(gradient) = gradients.get(name) else { return value };
@@ -185,13 +183,13 @@ impl Updater {
             }
             if optimizer.waits_away() {
                 let alone = update(name, value.clone()).into_iter().collect();
-                stepped = optimizer.step_fused(learning_rate, factor, alone);
+                stepped = optimizer.step_fused(rate(name), factor, alone);
             }
             let value = match stepped.remove(name) {
                 Some(stepped) => stepped,
                 None => {
                     let gradient = scaled(gradient.clone(), factor);
-                    optimizer.step(name, learning_rate, decaying[name], value, gradient)
+                    optimizer.step(name, rate(name), decaying[name], value, gradient)
                 }
             };
             failed = optimizer.park(name);
