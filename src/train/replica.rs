@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use burn::tensor::{Tensor, TensorData};
 
-use super::{Head, HeadLoss, Images, Inference, LossSums, TrainError};
+use super::{HeadLoss, Images, Inference, LossSums, TrainError};
 use crate::data::Targets;
 use crate::loss::{AucMargin, AucVariables, Loss};
 use crate::memory::executor::StepKey;
@@ -175,20 +175,18 @@ impl Replica {
 
     /// What the optimizer knows the numbers of losses by that it changes, and how many there are.
     pub fn centre_sizes(&self) -> Vec<(String, usize)> {
-        let heads = self.inference.heads.iter().zip(&self.losses);
-        let size = |(head, loss): (&Head, &Box<dyn Loss>)| {
-            Some((centres_key(&head.config.name), loss.auc_margin()?.centres().len()))
-        };
-        heads.filter_map(size).collect()
+        self.learned().map(|(head, loss)| (centres_key(head), loss.centres().len())).collect()
     }
 
     /// What the heads' losses have learned, by the names of the heads.
     pub fn variables(&self) -> BTreeMap<String, AucVariables> {
+        self.learned().map(|(head, loss)| (head.to_owned(), loss.variables().clone())).collect()
+    }
+
+    /// The names of the heads whose losses learn numbers of their own, and these losses.
+    fn learned(&self) -> impl Iterator<Item = (&str, &AucMargin)> {
         let heads = self.inference.heads.iter().zip(&self.losses);
-        let named = |(head, loss): (&Head, &Box<dyn Loss>)| {
-            Some((head.config.name.clone(), loss.auc_margin()?.variables().clone()))
-        };
-        heads.filter_map(named).collect()
+        heads.filter_map(|(head, loss)| Some((head.config.name.as_str(), loss.auc_margin()?)))
     }
 
     /// Lets the heads' losses go on from what they have learned; the first head that `variables` do
