@@ -18,6 +18,11 @@ const DENSE_GROUP: &str = "[model.densenet]\ngrowth = 12\nblocks = [3, 4, 3]\nst
 const DENSE_121: &str = "[model.densenet]\ndepth = 121\n";
 const RES_18: &str = "[model.resnet]\ndepth = 18\n";
 const RES_50: &str = "[model.resnet]\ndepth = 50\n";
+/// Nothing is kept of what is frozen.
+const RES_18_FROZEN: &str =
+    "[model]\nfreeze = [\"stem\", \"layer1\", \"layer2\"]\n[model.resnet]\ndepth = 18\n";
+const DENSE_FROZEN: &str = "[model]\nfreeze = [\"stem\", \"denseblock1\"]\n\
+                            [model.densenet]\ngrowth = 12\nblocks = [3, 4, 3]\nstem = 24\n";
 const CIFAR_20: &str = "[model.resnet]\nform = \"cifar\"\ndepth = 20\n";
 const CIFAR_GROUP: &str = "[model.resnet]\nform = \"cifar\"\ndepth = 29\n\
                            block = \"bottleneck\"\nnorm = \"group\"\n";
@@ -42,7 +47,7 @@ const EVERY: &str = "checkpointing = \"every\"";
 const TWO: &str = "checkpointing = { sequential = { segments = 2 } }";
 
 /// Model, hidden widths of its head, side, batch, memory.
-const CASES: [(&str, &str, &str, usize, usize, &str); 28] = [
+const CASES: [(&str, &str, &str, usize, usize, &str); 31] = [
     ("small DenseNet", DENSE, "", 96, 8, ""),
     ("small DenseNet", DENSE, "", 96, 8, EVERY),
     ("small DenseNet", DENSE, "", 96, 8, "micro_batch = 4\ncheckpointing = \"sqrt\""),
@@ -55,6 +60,9 @@ const CASES: [(&str, &str, &str, usize, usize, &str); 28] = [
     ("ResNet-18", RES_18, "", 64, 32, ""),
     ("ResNet-18", RES_18, "", 96, 16, SQRT),
     ("ResNet-18", RES_18, "", 64, 32, "micro_batch = 16"),
+    ("ResNet-18, half frozen", RES_18_FROZEN, "", 96, 16, ""),
+    ("ResNet-18, half frozen", RES_18_FROZEN, "", 96, 16, EVERY),
+    ("small DenseNet, a block frozen", DENSE_FROZEN, "", 96, 8, "micro_batch = 4"),
     ("ResNet-50", RES_50, "", 64, 8, EVERY),
     ("ResNet-20, CIFAR", CIFAR_20, "", 32, 64, ""),
     ("ResNet-20, CIFAR", CIFAR_20, "", 32, 64, SQRT),

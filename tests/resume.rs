@@ -175,3 +175,40 @@ fn a_run_that_cannot_be_built_does_not_cost_the_one_it_should_replace() {
     open(&config, FolderMode::Overwrite).execute().expect("trains");
     Result::of(&run).assert_equals(&before, "after --overwrite");
 }
+
+/// What a loss learns beside the weights is in the saved states, and so is what the optimizer keeps of it.
+#[test]
+fn a_loss_that_learns_goes_on_as_if_it_had_not_been_cut() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let write = |name: &str| {
+        let place = folder.path().join(name);
+        std::fs::create_dir(&place).expect("is made");
+        let config = support::write_config(&place, &data);
+        let text = std::fs::read_to_string(&config).expect("reads");
+        let text = text.replace("{ bce = { pos_weight = \"balanced\" } }", "\"auc_margin\"");
+        assert!(text.contains("auc_margin"));
+        std::fs::write(&config, text).expect("is written");
+        (config, place.join("tiny"))
+    };
+    let (config, whole) = write("whole");
+    open(&config, FolderMode::New).execute().expect("trains");
+    let state = std::fs::read_to_string(whole.join("last/state.json")).expect("is there");
+    let state: serde_json::Value = serde_json::from_str(&state).expect("JSON");
+    for variable in ["a", "b", "alpha"] {
+        let values = state["losses"]["findings"][variable].as_array().expect("one per label");
+        assert_eq!(values.len(), 3);
+        assert!(values.iter().all(|value| value != 0.0), "{variable}: {values:?}");
+    }
+    let expected = Result::of(&whole);
+    for (name, at) in [("first epoch", 3), ("second epoch", 8)] {
+        let (config, run) = write(name);
+        let mut killed = open(&config, FolderMode::New);
+        let stop = killed.stop.clone();
+        killed.reports.add(Cutter { here: trains, at, cut: Cut::Kill, stop });
+        assert!(killed.execute().is_err(), "{name}");
+        drop(killed);
+        open(&config, FolderMode::Resume).execute().expect("trains on");
+        Result::of(&run).assert_equals(&expected, name);
+    }
+}

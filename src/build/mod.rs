@@ -217,10 +217,20 @@ fn trainer(
         .map(|(index, head)| head.loss().init(head.task, head.labels.len(), &counts(index)))
         .collect();
     let store = Store::open(&planner.settings().offload.0)?;
-    let trained: Vec<_> =
-        inference.chain.buckets().into_iter().filter(|bucket| bucket.trained).collect();
+    let strategy = planner.strategy().clone();
+    let replica = Replica::new(inference, losses, strategy, store, plan.run.seed);
+    let inference = &replica.inference;
+    let stages = inference.chain.stages();
+    let of_stages = stages.iter().skip(plan.frozen()).flat_map(|stage| stage.buckets());
+    let trained: Vec<_> = of_stages.filter(|bucket| bucket.trained).collect();
+    let factors = stages.iter().zip(plan.lr_factors()).filter(|(_, factor)| *factor != 1.0);
+    let lr_factors = factors
+        .flat_map(|(stage, factor)| {
+            stage.buckets().into_iter().map(move |bucket| (bucket.key().to_owned(), factor))
+        })
+        .collect();
     let sizes = trained.iter().map(|bucket| (bucket.key().to_owned(), bucket.value.dims()[0]));
-    let optimizer = plan.train.optimizer.init(sizes);
+    let optimizer = plan.train.optimizer.init(sizes.chain(replica.centre_sizes()));
     let host = OffloadConfig::Host(NoSettings {});
     let optimizer = match planner.settings().offload_optimizer {
         true => optimizer.wait_in(Store::open(&host)?),
@@ -230,10 +240,16 @@ fn trainer(
     let ema = plan.train.ema.as_ref().map(|ema| ema.init(weights));
     let loss_scale = precision.scales_loss().then(LossScale::default);
     let TrainPlan { clip_norm, decay_norms_and_biases, .. } = plan.train;
-    let strategy = planner.strategy().clone();
     Ok(Trainer {
-        replica: Replica::new(inference, losses, strategy, store, plan.run.seed),
-        updater: Updater::new(optimizer, ema, loss_scale, clip_norm, decay_norms_and_biases),
+        replica,
+        updater: Updater {
+            optimizer,
+            ema,
+            loss_scale,
+            clip_norm,
+            decay_norms_and_biases,
+            lr_factors,
+        },
         planner,
         backoffs: Vec::new(),
     })

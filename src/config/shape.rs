@@ -348,7 +348,7 @@ mod tests {
                 _ => None,
             })
             .collect();
-        assert_eq!(beside, [("model", vec!["init"])]);
+        assert_eq!(beside, [("model", vec!["freeze", "init"])]);
         let mut found = Vec::new();
         all(&config, &mut found);
         assert_eq!(found.iter().filter(|shape| matches!(shape, Shape::Beside { .. })).count(), 1);

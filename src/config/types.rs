@@ -1,5 +1,6 @@
 //! The whole configuration, composed from the families' parts.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -137,6 +138,11 @@ pub struct TrainConfig {
     pub batch_size: usize,
     /// The optimizer. Its name, settings and defaults are those of `torch.optim`.
     pub optimizer: Choice<OptimizerConfig>,
+    /// What the learning rate of single stages is multiplied by, by the names that `trainer plan` prints
+    /// or by torchvision's (`layer1`, `features.denseblock1`); above 0. That of the others is 1.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(example = serde_json::json!({ "stem": 0.1 }))]
+    pub lr_factors: BTreeMap<String, f64>,
     /// How the learning rate changes over the training.
     #[serde(default)]
     pub schedule: Choice<ScheduleConfig>,

@@ -1,6 +1,6 @@
 //! What a loss's settings must not say, found before anything is opened.
 
-use super::{ClassWeights, LossConfig};
+use super::{AsymmetricConfig, AucMarginConfig, ClassWeights, LossConfig};
 use crate::fault::{Fault, fault, require};
 use crate::model::Task;
 
@@ -24,12 +24,24 @@ pub fn check(config: &LossConfig, task: Task, labels: &[String]) -> Result<(), F
             one_per("class", "cross_entropy.class_weights", weights, labels)
         }
         LossConfig::Focal(focal) => {
-            let holds = focal.gamma >= 0.0 && finite(focal.gamma);
-            in_range(holds, "focal.gamma", focal.gamma, "a number from 0 up, such as 2.0")?;
+            not_negative("focal.gamma", focal.gamma)?;
             let holds = focal.alpha <= 1.0 && finite(focal.alpha);
             let help = "a number from 0 to 1, such as 0.25, or -1 to switch it off";
             in_range(holds, "focal.alpha", focal.alpha, help)
         }
+        LossConfig::Asymmetric(AsymmetricConfig { gamma_neg, gamma_pos, clip }) => {
+            not_negative("asymmetric.gamma_neg", *gamma_neg)?;
+            not_negative("asymmetric.gamma_pos", *gamma_pos)?;
+            let holds = (0.0..1.0).contains(&(*clip as f32));
+            let help = "a number from 0 to below 1, such as 0.05";
+            in_range(holds, "asymmetric.clip", *clip, help)
+        }
+        LossConfig::AucMargin(AucMarginConfig { margin }) => in_range(
+            positive(*margin) && *margin <= 1.0,
+            "auc_margin.margin",
+            *margin,
+            "a number above 0 and at most 1, such as 1.0",
+        ),
         LossConfig::Huber(huber) => in_range(
             positive(huber.delta),
             "huber.delta",
@@ -43,7 +55,10 @@ pub fn check(config: &LossConfig, task: Task, labels: &[String]) -> Result<(), F
 /// Whether the loss compares what the task's outputs mean.
 pub(super) fn fits(config: &LossConfig, task: Task) -> bool {
     match config {
-        LossConfig::Bce(_) | LossConfig::Focal(_) => {
+        LossConfig::Bce(_)
+        | LossConfig::Focal(_)
+        | LossConfig::Asymmetric(_)
+        | LossConfig::AucMargin(_) => {
             matches!(task, Task::Multilabel | Task::Binary)
         }
         LossConfig::CrossEntropy(_) => task == Task::Multiclass,
@@ -53,8 +68,8 @@ pub(super) fn fits(config: &LossConfig, task: Task) -> bool {
 
 fn unfit(config: &LossConfig, task: Task) -> Fault {
     let (task, fitting) = match task {
-        Task::Multilabel => ("multilabel", "`bce` or `focal`"),
-        Task::Binary => ("binary", "`bce` or `focal`"),
+        Task::Multilabel => ("multilabel", "`bce`, `focal`, `asymmetric` or `auc_margin`"),
+        Task::Binary => ("binary", "`bce`, `focal`, `asymmetric` or `auc_margin`"),
         Task::Multiclass => ("multiclass", "`cross_entropy`"),
         Task::Regression => ("regression", "`mse`, `l1` or `huber`"),
     };
@@ -63,6 +78,10 @@ fn unfit(config: &LossConfig, task: Task) -> Fault {
         format!("the loss `{}` does not fit a {task} head", config.name()),
         format!("a {task} head takes {fitting}; without a loss it takes the first"),
     )
+}
+
+fn not_negative(key: &str, value: f64) -> Result<(), Fault> {
+    in_range(value >= 0.0 && finite(value), key, value, "a number from 0 up, such as 2.0")
 }
 
 fn smoothing(key: &str, value: f64) -> Result<(), Fault> {
@@ -138,6 +157,8 @@ mod tests {
         for (config, fitting) in [
             (bce(None, 0.0), [true, true, false, false]),
             (LossConfig::Focal(FocalConfig::default()), [true, true, false, false]),
+            (LossConfig::Asymmetric(AsymmetricConfig::default()), [true, true, false, false]),
+            (LossConfig::AucMargin(AucMarginConfig::default()), [true, true, false, false]),
             (LossConfig::CrossEntropy(CrossEntropyConfig::default()), [false, false, true, false]),
             (LossConfig::Mse(NoSettings {}), [false, false, false, true]),
             (LossConfig::L1(NoSettings {}), [false, false, false, true]),
@@ -209,11 +230,34 @@ mod tests {
             assert_eq!(refused(focal(wrong, 0.5), Task::Binary).key, "focal.gamma");
             assert_eq!(refused(huber(wrong), Task::Regression).key, "huber.delta");
         }
+        let asymmetric = |gamma_neg, gamma_pos, clip| {
+            LossConfig::Asymmetric(AsymmetricConfig { gamma_neg, gamma_pos, clip })
+        };
+        for wrong in [-0.5, f64::INFINITY, f64::NAN] {
+            for (config, key) in [
+                (asymmetric(wrong, 1.0, 0.05), "asymmetric.gamma_neg"),
+                (asymmetric(4.0, wrong, 0.05), "asymmetric.gamma_pos"),
+                (asymmetric(4.0, 1.0, wrong), "asymmetric.clip"),
+            ] {
+                assert_eq!(refused(config, Task::Binary).key, key);
+            }
+        }
+        assert_eq!(refused(asymmetric(4.0, 1.0, 1.0), Task::Binary).key, "asymmetric.clip");
+        for wrong in [0.0, -0.5, 1.5, f64::NAN] {
+            let margin = LossConfig::AucMargin(AucMarginConfig { margin: wrong });
+            assert_eq!(refused(margin, Task::Binary).key, "auc_margin.margin");
+        }
         for wrong in [1.5, f64::NEG_INFINITY, f64::NAN] {
             assert_eq!(refused(focal(2.0, wrong), Task::Binary).key, "focal.alpha");
         }
         assert_eq!(refused(huber(0.0), Task::Regression).key, "huber.delta");
-        for right in [focal(0.0, -1.0), focal(0.0, 1.0), bce(None, 0.999)] {
+        for right in [
+            focal(0.0, -1.0),
+            focal(0.0, 1.0),
+            bce(None, 0.999),
+            asymmetric(0.0, 0.0, 0.0),
+            asymmetric(0.5, 3.0, 0.9),
+        ] {
             check(&right, Task::Binary, &labels()).expect("is accepted");
         }
     }

@@ -14,6 +14,15 @@ pub enum LossConfig {
     /// Focal loss on logits, for each label on its own (Lin et al. 2017, arXiv:1708.02002):
     /// examples that are easy count less.
     Focal(FocalConfig),
+    /// Asymmetric loss on logits, for each label on its own (Ridnik et al. 2021, arXiv:2009.14119):
+    /// easy negatives count much less than easy positives, and very easy ones not at all. It is meant
+    /// for many labels of which most are absent.
+    Asymmetric(AsymmetricConfig),
+    /// AUC-margin loss, for each label on its own (Yuan et al. 2021, arXiv:2012.03173; LibAUC's
+    /// `AUCMLoss`): how far each positive lies above each negative, which raises AUROC itself. It
+    /// learns three numbers for each label beside the weights: two by the optimizer, without weight
+    /// decay, and one by gradient ascent at the learning rate.
+    AucMargin(AucMarginConfig),
     /// Cross-entropy over the classes, after a softmax.
     CrossEntropy(CrossEntropyConfig),
     /// The squared error.
@@ -55,6 +64,45 @@ pub struct FocalConfig {
 impl Default for FocalConfig {
     fn default() -> Self {
         Self { gamma: 2.0, alpha: 0.25 }
+    }
+}
+
+/// `[heads.loss.asymmetric]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AsymmetricConfig {
+    /// How strongly easy negatives are discounted; 0 does not discount them.
+    #[schemars(example = 2.0)]
+    pub gamma_neg: f64,
+    /// How strongly easy positives are discounted; 0 does not discount them. With all three settings
+    /// at 0 this is binary cross-entropy.
+    #[schemars(example = 1.0)]
+    pub gamma_pos: f64,
+    /// What is subtracted from the probability of a negative: one with a lower probability has no loss
+    /// and no gradient. From 0 to below 1.
+    #[schemars(example = 0.1)]
+    pub clip: f64,
+}
+
+impl Default for AsymmetricConfig {
+    fn default() -> Self {
+        Self { gamma_neg: 4.0, gamma_pos: 0.0, clip: 0.05 }
+    }
+}
+
+/// `[heads.loss.auc_margin]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AucMarginConfig {
+    /// How far the probability of a positive should lie above that of a negative; above 0 and at most
+    /// 1.
+    #[schemars(example = 0.6)]
+    pub margin: f64,
+}
+
+impl Default for AucMarginConfig {
+    fn default() -> Self {
+        Self { margin: 1.0 }
     }
 }
 

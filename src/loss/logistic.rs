@@ -35,4 +35,15 @@ impl Logistic {
             tail,
         }
     }
+    /// σ(x) and 1 − σ(x), each exact where it is small.
+    pub fn probabilities(&self) -> [Tensor<2>; 2] {
+        let negative = self.positive.clone().neg().add_scalar(1.0);
+        let whole = self.decay.clone().add_scalar(1.0);
+        let small = self.decay.clone() / whole.clone();
+        let large = whole.recip();
+        [
+            large.clone() * self.positive.clone() + small.clone() * negative.clone(),
+            small * self.positive.clone() + large * negative,
+        ]
+    }
 }

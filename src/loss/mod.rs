@@ -3,6 +3,8 @@
 //! A loss is a sum over known labels and a number to divide by, kept apart: the gradient of a batch
 //! is then the sum of its micro-batches' gradients, each divided by the whole batch's number.
 
+mod asymmetric;
+mod auc_margin;
 mod bce;
 mod check;
 mod config;
@@ -21,6 +23,7 @@ use crate::choice::{NoSettings, name_of};
 use crate::data::{LabelCounts, Targets};
 use crate::model::Task;
 
+pub use auc_margin::{AucMargin, AucVariables};
 pub use check::check;
 pub use config::*;
 
@@ -43,6 +46,16 @@ pub trait Loss: Send + Sync {
     /// `targets` and `mask` are `[images, width]` on the same device, as [`Targets`] holds them;
     /// cross-entropy takes shares of classes too.
     fn sum(&self, outputs: Tensor<2>, targets: Tensor<2>, mask: Tensor<2>) -> Tensor<1>;
+
+    /// The loss that learns numbers of its own, where it is that one.
+    fn auc_margin(&self) -> Option<&AucMargin> {
+        None
+    }
+
+    /// The same, to be changed.
+    fn auc_margin_mut(&mut self) -> Option<&mut AucMargin> {
+        None
+    }
 }
 
 /// The loss of a head that names none.
@@ -63,6 +76,8 @@ impl LossConfig {
         match self {
             Self::Bce(config) => Box::new(bce::Bce::new(config, labels, counts)),
             Self::Focal(config) => Box::new(focal::Focal::new(config)),
+            Self::Asymmetric(config) => Box::new(asymmetric::Asymmetric::new(config)),
+            Self::AucMargin(config) => Box::new(AucMargin::new(config, counts)),
             Self::CrossEntropy(config) => {
                 Box::new(cross_entropy::CrossEntropy::new(config, labels, counts))
             }

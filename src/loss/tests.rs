@@ -4,10 +4,12 @@ use burn::tensor::{DType, Device, FloatDType, TensorData};
 use proptest::prelude::*;
 
 use super::*;
+use crate::optim::{OptimizerConfig, SgdConfig};
 
 #[derive(serde::Deserialize)]
 struct Fixture {
     cases: Vec<Case>,
+    saddle: Vec<Course>,
 }
 
 /// One batch of a head, and what PyTorch makes of it (tests/fixtures/losses.py).
@@ -25,17 +27,60 @@ struct Case {
     normalizer: f64,
     /// Of the sum divided by the normalizer.
     gradient: Vec<f64>,
+    /// The share of positives of each label, where the loss asks for it.
+    #[serde(default)]
+    share: Vec<f64>,
+    /// What the loss has learned, where it learns.
+    #[serde(default)]
+    variables: Option<AucVariables>,
+    /// The gradient with respect to what it learns, of the sum divided by the normalizer.
+    #[serde(default)]
+    centres: Vec<f64>,
+}
+
+/// Steps of LibAUC's optimizer with logits as weights.
+#[derive(serde::Deserialize)]
+struct Course {
+    margin: f64,
+    share: Vec<f64>,
+    lr: f64,
+    start: Vec<f32>,
+    targets: Vec<f32>,
+    /// The first, the second and the twelfth.
+    steps: Vec<CourseStep>,
+}
+
+#[derive(serde::Deserialize)]
+struct CourseStep {
+    loss: f64,
+    logits: Vec<f64>,
+    a: Vec<f64>,
+    b: Vec<f64>,
+    alpha: Vec<f64>,
+}
+
+fn fixture() -> Fixture {
+    let text = include_str!("../../tests/fixtures/losses.json");
+    serde_json::from_str(text).expect("the fixture reads")
 }
 
 fn cases() -> Vec<Case> {
-    let text = include_str!("../../tests/fixtures/losses.json");
-    serde_json::from_str::<Fixture>(text).expect("the fixture reads").cases
+    fixture().cases
+}
+
+/// A training set with these shares of positives.
+fn counts(share: &[f64]) -> LabelCounts {
+    let negatives = share.iter().map(|share| 1.0 - share).collect();
+    LabelCounts { positives: share.to_vec(), negatives }
 }
 
 impl Case {
     fn init(&self) -> Box<dyn Loss> {
-        let counts = LabelCounts { positives: vec![], negatives: vec![] };
-        self.loss.init(self.task, self.shape[1], &counts)
+        let mut loss = self.loss.init(self.task, self.shape[1], &counts(&self.share));
+        if let (Some(learning), Some(variables)) = (loss.auc_margin_mut(), &self.variables) {
+            assert!(learning.set_variables(variables.clone()), "{}", self.name);
+        }
+        loss
     }
 
     fn width(&self) -> usize {
@@ -61,8 +106,20 @@ impl Case {
             targets: rows(&self.targets),
             mask: rows(&self.mask),
             gradient: vec![],
+            share: self.share.clone(),
+            variables: self.variables.clone(),
+            centres: vec![],
             ..*self
         }
+    }
+
+    /// Outputs, targets and mask, `[images, width]` each.
+    fn tensors(&self) -> [Tensor<2>; 3] {
+        [&self.outputs, &self.targets, &self.mask].map(|values| {
+            let shape = [self.shape[0], values.len() / self.shape[0]];
+            let data = TensorData::new(values.clone(), shape);
+            Tensor::from_data(data, (&Device::flex(), DType::F32))
+        })
     }
 
     /// The sum over known labels, and the gradient of the sum divided by `normalizer`.
@@ -72,14 +129,9 @@ impl Case {
     }
 
     fn run_in(&self, normalizer: f64, dtype: FloatDType) -> (f32, TensorData) {
-        let device = Device::flex();
-        let tensor = |values: &[f32]| {
-            let shape = [self.shape[0], values.len() / self.shape[0]];
-            let data = TensorData::new(values.to_vec(), shape);
-            Tensor::<2>::from_data(data, (&device, DType::F32))
-        };
-        let outputs = tensor(&self.outputs).cast(dtype).autodiff().require_grad();
-        let sum = self.init().sum(outputs.clone(), tensor(&self.targets), tensor(&self.mask));
+        let [outputs, targets, mask] = self.tensors();
+        let outputs = outputs.cast(dtype).autodiff().require_grad();
+        let sum = self.init().sum(outputs.clone(), targets, mask);
         assert_eq!(sum.dtype(), DType::F32);
         let gradients = sum.clone().div_scalar(normalizer).backward();
         let gradient = outputs.grad(&gradients).expect("the outputs have a gradient");
@@ -95,7 +147,7 @@ fn assert_close(ours: f32, theirs: f64, what: &str) {
 #[test]
 fn values_normalizers_and_gradients_are_those_of_pytorch() {
     let cases = cases();
-    assert_eq!(cases.len(), 37);
+    assert_eq!(cases.len(), 57);
     for case in cases {
         let normalizer = case.init().normalizer(&case.targets());
         assert!((normalizer - case.normalizer).abs() < 1e-12 * normalizer, "{}", case.name);
@@ -218,6 +270,88 @@ fn one_label(loss: LossConfig, output: f32, target: f32) -> Case {
         sum: 0.0,
         normalizer: 1.0,
         gradient: vec![],
+        share: vec![],
+        variables: None,
+        centres: vec![],
+    }
+}
+
+#[test]
+fn what_a_loss_learns_has_the_gradient_of_libauc_whatever_the_micro_batch() {
+    let learning: Vec<Case> = cases().into_iter().filter(|case| case.variables.is_some()).collect();
+    assert_eq!(learning.len(), 2);
+    for case in learning {
+        let loss = case.init();
+        let loss = loss.auc_margin().expect("learns");
+        for size in 1..=case.shape[0] {
+            let mut sum = vec![0.0; case.centres.len()];
+            for first in (0..case.shape[0]).step_by(size) {
+                let part = case.images(first, (first + size).min(case.shape[0]));
+                let [outputs, targets, mask] = part.tensors();
+                let part: Vec<f32> =
+                    loss.gradient(outputs, targets, mask).into_data().iter().collect();
+                sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+            }
+            for (ours, theirs) in sum.iter().zip(&case.centres) {
+                assert_close(ours / case.normalizer as f32, *theirs, &case.name);
+            }
+        }
+    }
+}
+
+/// LibAUC divides by the images of each label and by the labels, which is the same where all labels are
+/// known.
+#[test]
+fn logits_and_variables_go_the_course_of_libauc_s_optimizer() {
+    for Course { margin, share, lr, start, targets, steps } in fixture().saddle {
+        let labels = share.len();
+        let shape = [start.len() / labels, labels];
+        let config = LossConfig::AucMargin(AucMarginConfig { margin });
+        let mut case = Case {
+            task: Task::Multilabel,
+            shape,
+            outputs: start,
+            mask: vec![1.0; targets.len()],
+            targets,
+            share: share.clone(),
+            ..one_label(config.clone(), 0.0, 0.0)
+        };
+        let sgd = SgdConfig { lr, momentum: 0.0, ..SgdConfig::default() };
+        let mut optimizer = OptimizerConfig::Sgd(sgd).init([("centres".to_owned(), 2 * labels)]);
+        let mut loss = config.init(case.task, labels, &counts(&share));
+        let flat = |values: Vec<f32>| {
+            let data = TensorData::new(values.clone(), [values.len()]);
+            Tensor::<1>::from_data(data, (&Device::flex(), DType::F32))
+        };
+        for number in 1..=12 {
+            let learning = loss.auc_margin_mut().expect("learns");
+            case.variables = Some(learning.variables().clone());
+            let normalizer = case.init().normalizer(&case.targets());
+            let (sum, gradient) = case.run(normalizer);
+            let [outputs, targets, mask] = case.tensors();
+            let of_centres = learning.gradient(outputs, targets, mask).div_scalar(normalizer);
+            let centres =
+                optimizer.step("centres", lr, false, flat(learning.centres()), of_centres);
+            learning.learn(&centres.into_data().iter::<f32>().collect::<Vec<_>>(), lr);
+            let moved = case.outputs.iter_mut().zip(gradient);
+            moved.for_each(|(logit, gradient)| *logit -= lr as f32 * gradient);
+            let Some(place) = [1, 2, 12].iter().position(|known| *known == number) else {
+                continue;
+            };
+            let (theirs, ours) = (&steps[place], learning.variables());
+            assert_close(sum / normalizer as f32, theirs.loss, &format!("the loss {number}"));
+            for (ours, theirs, what) in [
+                (&case.outputs, &theirs.logits, "logits"),
+                (&ours.a, &theirs.a, "a"),
+                (&ours.b, &theirs.b, "b"),
+                (&ours.alpha, &theirs.alpha, "alpha"),
+            ] {
+                assert_eq!(ours.len(), theirs.len());
+                for (ours, theirs) in ours.iter().zip(theirs) {
+                    assert_close(*ours, *theirs, &format!("{what} after step {number}"));
+                }
+            }
+        }
     }
 }
 
@@ -229,6 +363,21 @@ proptest! {
         let output = 10f32.powf(size) * if negative { -1.0 } else { 1.0 };
         let target = f32::from(target);
         let loss = LossConfig::Focal(FocalConfig { gamma, alpha: 0.25 });
+        let (sum, gradient) = one_label(loss, output, target).run(1.0);
+        prop_assert!(sum.is_finite() && sum >= 0.0, "{sum}");
+        prop_assert!(gradient[0].is_finite(), "{}", gradient[0]);
+        prop_assert!(gradient[0] * (target - 0.5) <= 0.0, "{}", gradient[0]);
+    }
+
+    #[test]
+    fn asymmetric_loss_is_finite_and_pulls_towards_the_label(
+        size in -3.0..36.0f32, negative: bool, target in 0..=1u8,
+        gamma_neg in 0.0..5.0f64, gamma_pos in 0.0..5.0f64, clip in 0.0..0.9f64, clips: bool,
+    ) {
+        let output = 10f32.powf(size) * if negative { -1.0 } else { 1.0 };
+        let target = f32::from(target);
+        let clip = if clips { clip } else { 0.0 };
+        let loss = LossConfig::Asymmetric(AsymmetricConfig { gamma_neg, gamma_pos, clip });
         let (sum, gradient) = one_label(loss, output, target).run(1.0);
         prop_assert!(sum.is_finite() && sum >= 0.0, "{sum}");
         prop_assert!(gradient[0].is_finite(), "{}", gradient[0]);

@@ -78,7 +78,10 @@ pub fn train(
         match action {
             Action::Forward(keep) => {
                 let given = places.value(stage, micro, &mut input);
-                let pass = key.pass(Purpose::First, micro);
+                let pass = match stage < schedule.frozen {
+                    true => Pass::evaluation(),
+                    false => key.pass(Purpose::First, micro),
+                };
                 let mut found = Statistics::new();
                 let (output, kept) = runs.forward(given, keep, &pass, &mut found);
                 if result.statistics.len() <= micro {
@@ -128,6 +131,8 @@ pub fn train(
                     store.restore(ticket, runs.offload_tensors(&mut kept))?;
                 }
                 let gradient = runs.backward(kept, gradient, &mut result.gradients);
+                // What is frozen has no use for it.
+                let gradient = gradient.filter(|_| stage > schedule.frozen);
                 places.back.extend(gradient.map(|gradient| (micro, gradient)));
             }
         }

@@ -96,6 +96,22 @@ pub struct Footprint {
 }
 
 impl Footprint {
+    /// What it costs where it is frozen: it runs forward and keeps nothing.
+    pub fn forward_only(self) -> Self {
+        Self {
+            saved: 0,
+            saves_input: false,
+            saves_output: false,
+            saving_workspace: 0,
+            gradient: 0,
+            backward_workspace: 0,
+            parameter_gradients: 0,
+            backward_flops: 0.0,
+            backward_traffic: 0.0,
+            ..self
+        }
+    }
+
     /// Bytes that it keeps for the backward pass, its output among them.
     pub fn kept(&self) -> u64 {
         self.saved + if self.output_in_input { 0 } else { self.output }

@@ -51,6 +51,9 @@ pub enum Aside {
 pub struct Schedule {
     /// The operations.
     pub operations: Vec<Operation>,
+    /// How many stages, from the first on, are frozen: they run forward alone, once, as they do where
+    /// they evaluate.
+    pub frozen: usize,
 }
 
 /// How some stages in a row are taken forward and back, given the input of the first.
@@ -145,14 +148,26 @@ impl CheckpointPlan {
 impl Schedule {
     /// A training step over `stages` stages: each of `micros` micro-batches in turn as `tree` says.
     pub fn of_plan(tree: &CheckpointPlan, stages: usize, micros: usize) -> Self {
+        Self::behind_frozen(0, tree, stages, micros)
+    }
+
+    /// The same where the first `frozen` stages are frozen, fewer than there are; `tree` is of those
+    /// behind them.
+    pub fn behind_frozen(
+        frozen: usize,
+        tree: &CheckpointPlan,
+        stages: usize,
+        micros: usize,
+    ) -> Self {
         let mut operations = Vec::new();
         for micro in 0..micros {
             let mut writer =
                 Writer { stages, micro, run: vec![false; stages], operations: Vec::new() };
-            writer.write(tree, 0..stages);
+            (0..frozen).for_each(|stage| writer.forward(stage, Keep::Nothing));
+            writer.write(tree, frozen..stages);
             operations.extend(prefetched(writer.operations));
         }
-        Self { operations }
+        Self { operations, frozen }
     }
 }
 
@@ -283,6 +298,17 @@ mod tests {
         let schedule = Schedule::of_plan(&tree, 5, 1);
         assert_eq!(words(&schedule), "C0 f0 f1 C2 f2 F3 F4 L B4 B3 T2 R2 B2 T0 R0 R1 B1 B0");
         assert_eq!(tree.recomputed(0..5), [0, 1, 2]);
+    }
+
+    #[test]
+    fn frozen_stages_run_forward_once_and_keep_nothing() {
+        let kept = Schedule::behind_frozen(2, &CheckpointPlan::keep_all(2), 4, 1);
+        assert_eq!(words(&kept), "f0 f1 F2 F3 L B3 B2");
+        let tree = CheckpointPlan::segments(&[2, 1]);
+        let segments = Schedule::behind_frozen(1, &tree, 4, 1);
+        assert_eq!(words(&segments), "f0 C1 f1 f2 F3 L B3 T1 R1 R2 B2 B1");
+        let away = Schedule::behind_frozen(1, &tree.offloaded(&[true; 3]), 4, 1);
+        assert_eq!(words(&away), "f0 C1 O1 f1 f2 F3 L P1 B3 T1 R1 R2 B2 B1");
     }
 
     #[test]

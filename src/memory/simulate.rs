@@ -245,7 +245,7 @@ pub fn simulate(
                 // A second gradient is added to the first in its memory.
                 gradients.entry(stage).or_insert(parameters);
                 drop((gradient, kept));
-                if stage > 0 {
+                if stage > schedule.frozen {
                     back.insert(micro, given);
                 }
                 work += footprint.backward_seconds(speed);

@@ -14,7 +14,9 @@ pub struct Strategy {
     pub fewest: usize,
     /// What running statistics move towards.
     pub batch_norm: BatchStatistics,
-    /// What each stage keeps.
+    /// How many stages, from the first on, are frozen.
+    pub frozen: usize,
+    /// What each stage behind the frozen ones keeps.
     pub tree: CheckpointPlan,
     /// How many stages there are.
     pub stages: usize,
@@ -28,6 +30,7 @@ impl Strategy {
             micro_batch: batch.max(1),
             fewest: 1,
             batch_norm,
+            frozen: 0,
             tree: CheckpointPlan::keep_all(stages),
             stages,
         }
@@ -50,7 +53,7 @@ impl Strategy {
 
     /// The schedule of a step over `parts` parts.
     pub fn schedule(&self, parts: usize) -> Schedule {
-        Schedule::of_plan(&self.tree, self.stages, parts)
+        Schedule::behind_frozen(self.frozen, &self.tree, self.stages, parts)
     }
 }
 

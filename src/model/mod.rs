@@ -5,6 +5,7 @@ pub mod weights;
 mod architecture;
 mod config;
 mod densenet;
+mod freeze;
 mod fused;
 mod fuse;
 mod heads;
@@ -18,6 +19,7 @@ mod table;
 
 pub use architecture::DensenetArchitecture;
 pub use config::*;
+pub use freeze::{FreezeAtFirst, FreezeConfig, stages_called};
 pub use heads::heads_stage;
 pub use labels::MOST_LABELS;
 pub use network::Network;

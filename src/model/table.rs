@@ -8,22 +8,32 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde::{Serialize, de};
 
-use super::ModelConfig;
+use super::{FreezeConfig, ModelConfig};
 use crate::choice::Choice;
 
-/// The key beside the network.
+/// The keys beside the network.
 const INIT: &str = "init";
 const ABOUT_INIT: &str = "The file of weights to start from: SafeTensors, or a PyTorch state dict with \
      torchvision's names. Heads that it does not have, or has with another number of outputs, keep \
      their random weights. A first convolution of another number of channels is adapted. Relative \
      paths count from the folder in which the program is started.";
 
-/// `[model]`: one network, and the weights to start from.
+const FREEZE: &str = "freeze";
+const ABOUT_FREEZE: &str = "Stages whose weights stay as they are, by the names that `trainer plan` prints \
+     or by torchvision's (`layer1`, `features.denseblock1`): those from the first on, without a gap. \
+     Their norms use and keep their running statistics, nothing of them is dropped out, and nothing is \
+     kept for a backward pass. A list holds for the whole training; `{ stages = [\"stem\"], epochs = 2 }` \
+     for the first epochs, after which all stages are trained.";
+
+/// `[model]`: one network, the weights to start from and what stays of them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModelTable {
     /// The file with the weights to start from; drawn at random when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init: Option<PathBuf>,
+    /// The stages whose weights stay as they are; none when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub freeze: Option<FreezeConfig>,
     /// The network below the heads.
     #[serde(flatten)]
     pub network: Choice<ModelConfig>,
@@ -31,7 +41,7 @@ pub struct ModelTable {
 
 impl From<ModelConfig> for ModelTable {
     fn from(network: ModelConfig) -> Self {
-        Self { init: None, network: Choice(network) }
+        Self { init: None, freeze: None, network: Choice(network) }
     }
 }
 
@@ -53,24 +63,28 @@ impl<'de> Visitor<'de> for TableVisitor {
 
     fn visit_str<E: Error>(self, name: &str) -> Result<ModelTable, E> {
         let network = Choice::deserialize(de::value::StrDeserializer::new(name))?;
-        Ok(ModelTable { init: None, network })
+        Ok(ModelTable { init: None, freeze: None, network })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ModelTable, A::Error> {
-        let mut beside = Beside { map, init: None };
+        let mut beside = Beside { map, init: None, freeze: None };
         let network = ModelConfig::deserialize(MapAccessDeserializer::new(&mut beside))?;
-        // What follows the network; `init` is noted on the way.
+        // What follows the network; what stands beside it is noted on the way.
         match beside.next_key::<String>()? {
-            None => Ok(ModelTable { init: beside.init, network: Choice(network) }),
+            None => {
+                let Beside { init, freeze, .. } = beside;
+                Ok(ModelTable { init, freeze, network: Choice(network) })
+            }
             Some(key) => Err(A::Error::custom(format!("`{key}` beside another network"))),
         }
     }
 }
 
-/// The entries of a table without `init`, which is noted instead.
+/// The entries of a table without `init` and `freeze`, which are noted instead.
 struct Beside<A> {
     map: A,
     init: Option<PathBuf>,
+    freeze: Option<FreezeConfig>,
 }
 
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for Beside<A> {
@@ -80,15 +94,14 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Beside<A> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, A::Error> {
-        let Some(mut key) = self.map.next_key::<String>()? else { return Ok(None) };
-        if key == INIT {
-            self.init = Some(self.map.next_value()?);
-            match self.map.next_key::<String>()? {
-                Some(next) => key = next,
-                None => return Ok(None),
+        while let Some(key) = self.map.next_key::<String>()? {
+            match key.as_str() {
+                INIT => self.init = Some(self.map.next_value()?),
+                FREEZE => self.freeze = Some(self.map.next_value()?),
+                _ => return seed.deserialize(de::value::StringDeserializer::new(key)).map(Some),
             }
         }
-        seed.deserialize(de::value::StringDeserializer::new(key)).map(Some)
+        Ok(None)
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
@@ -105,8 +118,11 @@ impl JsonSchema for ModelTable {
         "ModelTable".into()
     }
 
-    /// The choice of a network with `init` beside each.
+    /// The choice of a network with `init` and `freeze` beside each.
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut freeze = FreezeConfig::json_schema(generator);
+        freeze.insert("description".to_owned(), ABOUT_FREEZE.into());
+        freeze.insert("examples".to_owned(), serde_json::json!([["stem", "denseblock1"]]));
         let mut schema = Choice::<ModelConfig>::json_schema(generator);
         let tables = schema.pointer_mut("/anyOf/1/oneOf").and_then(|tables| tables.as_array_mut());
         for table in tables.into_iter().flatten() {
@@ -116,7 +132,10 @@ impl JsonSchema for ModelTable {
                 "type": "string",
                 "examples": ["weights/densenet121.safetensors"],
             });
-            keys.map(|keys| keys.insert(INIT.to_owned(), init));
+            if let Some(keys) = keys {
+                keys.insert(INIT.to_owned(), init);
+                keys.insert(FREEZE.to_owned(), freeze.clone().into());
+            }
         }
         schema
     }
@@ -156,7 +175,12 @@ mod tests {
 
     #[test]
     fn a_table_reads_back_as_written() {
-        for text in ["[model.resnet]\ndepth = 18", "[model]\ninit = 'w.pth'\n[model.densenet]"] {
+        for text in [
+            "[model.resnet]\ndepth = 18",
+            "[model]\ninit = 'w.pth'\n[model.densenet]",
+            "[model]\nfreeze = ['stem']\ninit = 'w.pth'\n[model.densenet]",
+            "[model.densenet]\n[model.freeze]\nstages = ['stem']\nepochs = 2",
+        ] {
             let config = Config { model: read(text) };
             let written = toml::to_string(&config).expect("writes");
             assert_eq!(read(&written), config.model, "{written}");
@@ -170,6 +194,7 @@ mod tests {
         assert!(refused("[model]\ninit = 'w.pth'").contains("model"));
         assert!(refused("[model.resnet]\n[model.densenet]").contains("beside another network"));
         assert!(refused("[model]\ninit = 3\n[model.resnet]").contains("init"));
+        assert!(refused("[model]\nfreeze = 3\n[model.resnet]").contains("FreezeConfig"));
         assert!(refused("[model.resnett]").contains("resnett"));
     }
 }

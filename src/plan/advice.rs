@@ -23,7 +23,7 @@ pub(super) fn advice(
     let costs = estimator.costs(settings);
     let optimizer = costs.optimizer - costs.optimizer_away;
     let fixed = costs.weights + costs.gradients() + optimizer;
-    let kept = costs.stages.iter().map(Footprint::kept).sum();
+    let kept = costs.stages[costs.frozen..].iter().map(Footprint::kept).sum();
     let (all, at_step, away) = (now.peak, now.at_step, now.away);
     let peak = Peak { all, fixed, optimizer, kept, at_step, away };
     let before = Before { plan, machine, settings, peak };

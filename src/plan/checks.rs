@@ -9,7 +9,9 @@ use crate::data::{ImageConfig, check_augment, check_layouts, check_normalize};
 use crate::fault::{Fault, fault, require};
 use crate::loss;
 use crate::memory::{MicroBatch, NoAmount, OffloadConfig, Precision};
-use crate::model::{HeadConfig, MOST_LABELS, ModelConfig, Network, Task};
+use crate::model::{
+    HeadConfig, MOST_LABELS, ModelConfig, Network, Task, heads_stage, stages_called,
+};
 use crate::optim::{OptimizerConfig, check_clip_norm};
 
 type Check = fn(&Config) -> Result<(), Fault>;
@@ -328,11 +330,48 @@ fn offload(config: &Config) -> Result<(), Fault> {
     require(given, "memory.offload.disk.path", "`path` is empty", help)
 }
 
+/// What the learning rate of each stage is multiplied by.
+pub(super) fn lr_factors(plan: &Plan) -> Result<Vec<f64>, Fault> {
+    let mut stages = plan.model.layers().to_vec();
+    stages.push(heads_stage(&plan.heads, plan.model.features()));
+    let mut factors = vec![None; stages.len()];
+    for (name, &factor) in &plan.train.lr_factors {
+        let key = format!("train.lr_factors.{}", quoted(name));
+        let found = stages_called(name, &stages).map_err(|fault| fault.below(&key).on_key())?;
+        let message = format!("the factor of `{name}` is out of range: {factor}");
+        let help =
+            "write a number above 0, such as 0.1; `[model] freeze` keeps weights as they are";
+        require(factor > 0.0 && factor.is_finite(), &key, message, help)?;
+        for stage in found {
+            if stage < plan.frozen() {
+                let message =
+                    format!("`{}` is frozen and has no learning rate", stages[stage].name);
+                let fault = fault(key, message, "remove it here, or from `freeze`");
+                return Err(fault.also("model.freeze"));
+            }
+            if factors[stage].replace(factor).is_some() {
+                let message = format!("`{}` has two factors", stages[stage].name);
+                return Err(fault(key, message, "name each stage once"));
+            }
+        }
+    }
+    Ok(factors.into_iter().map(|factor| factor.unwrap_or(1.0)).collect())
+}
+
+/// A key of a table as a fault names it.
+fn quoted(key: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if key.chars().all(plain) { key.to_owned() } else { format!("{key:?}") }
+}
+
 /// The checkpointing policy against the stages it is for.
 pub(super) fn checkpointing(plan: &Plan) -> Result<(), Fault> {
     let stages = plan.stages();
     let names: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
-    let tree = plan.memory.checkpointing().tree(&names);
+    // With all stages trained, as they may be later, and with those behind the frozen ones.
+    let policy = plan.memory.checkpointing();
+    let later = if plan.frozen() > 0 { Ok(None) } else { policy.tree(&names) };
+    let tree = later.and_then(|_| policy.tree(&names[plan.freeze_stages..]));
     tree.map(drop).map_err(|fault| fault.below("memory.checkpointing"))
 }
 

@@ -8,8 +8,10 @@ use crate::memory::{ActivationShape, Footprint, Precision, Speed, Surroundings, 
 pub struct Costs {
     /// The stages' names, first to last.
     pub names: Vec<String>,
-    /// What each stage costs.
+    /// What each stage costs; of a frozen one, what it costs forward.
     pub stages: Vec<Footprint>,
+    /// How many stages, from the first on, are frozen.
+    pub frozen: usize,
     /// What is in use besides.
     pub surroundings: Surroundings,
     /// Bytes of weights.
@@ -27,6 +29,11 @@ pub struct Costs {
 }
 
 impl Costs {
+    /// The names of the stages that are trained.
+    pub fn trained(&self) -> Vec<&str> {
+        self.names[self.frozen..].iter().map(String::as_str).collect()
+    }
+
     /// Bytes of the weights' gradients.
     pub fn gradients(&self) -> u64 {
         self.stages.iter().map(|stage| stage.parameter_gradients).sum()
@@ -52,6 +59,7 @@ impl Plan {
     /// optimizer's state waits in host memory.
     pub fn costs(&self, on: &Target, images: usize, offload_optimizer: bool) -> Costs {
         let specs = self.stages_with(on.precision, on.dense_layers);
+        let frozen = self.frozen();
         let mut shape = self.input(images);
         let mut stages = Vec::with_capacity(specs.len());
         let weight = weight_bytes(on.precision);
@@ -62,30 +70,35 @@ impl Plan {
             // They are held as the weights are, whatever activations are held in.
             let parameter_gradients = found.parameter_gradients.max(gradients);
             largest_tensor = largest_tensor.max(found.largest_array).max(found.largest_parameter);
-            stages.push(Footprint { parameter_gradients, layers: spec.layers() as f64, ..found });
+            let layers = spec.layers() as f64;
+            let found = Footprint { parameter_gradients, layers, ..found };
+            let is_frozen = stages.len() < frozen;
+            stages.push(if is_frozen { found.forward_only() } else { found });
             shape = spec.output(&shape);
         }
         let counts: Vec<u64> = specs.iter().map(|spec| spec.parameter_count() as u64).collect();
         let weights = weight * counts.iter().sum::<u64>();
+        let (counts, of_trained) = (&counts[frozen..], &stages[frozen..]);
+        let trained = weight * counts.iter().sum::<u64>();
         let kept = self.train.optimizer.kept() as u64;
-        let optimizer = kept * weights;
-        let largest = stages.iter().map(|stage| stage.largest_parameter).max().unwrap_or(0);
+        let optimizer = kept * trained;
+        let largest = of_trained.iter().map(|stage| stage.largest_parameter).max().unwrap_or(0);
         let optimizer_away = if offload_optimizer && on.cuda { optimizer } else { 0 };
         // On a GPU the usual optimizers write all new values in one go. Else parameters are replaced
         // one after the other: the new values of one and what they are worked out with are there
         // beside the old ones.
         let has_kernel = self.train.optimizer.has_kernel();
         let step = match (on.cuda && weight == 4 && has_kernel, optimizer_away) {
-            (true, 0) => weights,
+            (true, 0) => trained,
             (true, _) => weight * counts.iter().max().copied().unwrap_or(0),
             (false, _) => 2 * largest,
         };
         // What waits off the device comes back a parameter at a time.
         let back = (kept * largest).min(optimizer_away);
         let speed = Speed::of(on);
-        let passes = (3 * weights + 2 * optimizer) as f64 / speed.bandwidth;
+        let passes = (3 * trained + 2 * optimizer) as f64 / speed.bandwidth;
         let optimizer_seconds = passes + 2.0 * optimizer_away as f64 / speed.link;
-        let average = if self.train.ema.is_some() { weights } else { 0 };
+        let average = if self.train.ema.is_some() { trained } else { 0 };
         let [height, width] = self.data.image.size;
         let one = NUMBER * (self.data.image.channels * height * width) as u64;
         // On the CPU the batch lies in the same memory, and so do the buffers of products.
@@ -114,6 +127,7 @@ impl Plan {
         Costs {
             names,
             stages,
+            frozen,
             surroundings,
             weights,
             optimizer,

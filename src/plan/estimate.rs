@@ -8,7 +8,7 @@ use super::{Costs, Machine, MemorySettings, Plan};
 use crate::fault::Fault;
 use crate::memory::{
     CheckpointPlan, CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, OffloadConfig,
-    Precision, Schedule, Simulation, Speed, Strategy, TradeOff, simulate,
+    Precision, Schedule, Simulation, Speed, Strategy, Surroundings, TradeOff, simulate,
 };
 
 /// The estimated memory and time of a step.
@@ -59,20 +59,24 @@ struct Known {
 impl Known {
     fn trade_off(&self) -> &TradeOff {
         self.trade_off.get_or_init(|| {
-            let Costs { stages, surroundings, .. } = &self.costs;
-            TradeOff::new(stages, surroundings, &self.speed, self.micros)
+            let Costs { stages, surroundings, frozen, .. } = &self.costs;
+            // What is trained is given what the last frozen stage puts out.
+            let before = stages[..*frozen].last();
+            let input = before.map_or(surroundings.input, |stage| stage.output);
+            let surroundings = Surroundings { input, ..*surroundings };
+            TradeOff::new(&stages[*frozen..], &surroundings, &self.speed, self.micros)
         })
     }
 
     fn run(&self, tree: &CheckpointPlan) -> Simulation {
-        let Costs { stages, surroundings, .. } = &self.costs;
-        let schedule = Schedule::of_plan(tree, stages.len(), self.micros);
+        let Costs { stages, surroundings, frozen, .. } = &self.costs;
+        let schedule = Schedule::behind_frozen(*frozen, tree, stages.len(), self.micros);
         simulate(&schedule, stages, surroundings, &self.speed)
     }
 
     /// The fastest tree that keeps within `budget`; else the one that needs least.
     fn within(&self, budget: u64) -> CheckpointPlan {
-        let keep_all = CheckpointPlan::keep_all(self.costs.stages.len());
+        let keep_all = CheckpointPlan::keep_all(self.costs.stages.len() - self.costs.frozen);
         // Nothing is faster, and the trade-off takes long to make.
         if self.run(&keep_all).peak <= budget {
             return keep_all;
@@ -85,9 +89,8 @@ impl Known {
     /// The same among some trees that trade time for memory, with everything that can wait off the
     /// device waiting there.
     fn within_away(&self, budget: u64) -> CheckpointPlan {
-        let moves = &self.costs.moves_saved;
-        let stages = self.costs.stages.len();
-        let all = CheckpointPlan::keep_all(stages).offloaded(moves);
+        let moves = &self.costs.moves_saved[self.costs.frozen..];
+        let all = CheckpointPlan::keep_all(moves.len()).offloaded(moves);
         let taken = self.run(&all);
         if taken.peak <= budget && taken.waiting == 0.0 {
             return all;
@@ -95,7 +98,7 @@ impl Known {
         let none = CheckpointingConfig::default();
         let every = CheckpointingConfig::Every(Default::default());
         let sqrt = CheckpointingConfig::Sqrt(Default::default());
-        let names: Vec<&str> = self.costs.names.iter().map(String::as_str).collect();
+        let names = self.costs.trained();
         let plain = [none, every, sqrt];
         let plain = plain.iter().filter_map(|policy| policy.tree(&names).ok().flatten());
         let trees = plain.chain(self.trade_off().some(OFFLOADED_TREES));
@@ -151,7 +154,7 @@ impl<'a> Estimator<'a> {
         let parts = (batch / settings.micro_batch as f64).max(1.0);
         let one = (taken.seconds + taken.waiting) / known.micros as f64;
         let flops: f64 = stages.iter().map(Footprint::flops).sum();
-        let again = tree.recomputed(0..stages.len());
+        let again = tree.recomputed(known.costs.frozen..stages.len());
         let again = again.into_iter().map(|stage| stages[stage].forward_flops);
         // An empty sum is −0.
         let again = 0.0 + again.sum::<f64>();
@@ -169,11 +172,11 @@ impl<'a> Estimator<'a> {
     /// Seconds that no policy goes below.
     pub fn least_seconds(&mut self, settings: &MemorySettings) -> f64 {
         let known = self.known(settings);
-        let Costs { stages, optimizer_seconds, .. } = &known.costs;
-        let work =
-            |s: &Footprint| s.forward_seconds(&known.speed) + s.backward_seconds(&known.speed);
+        let Costs { stages, optimizer_seconds, frozen, .. } = &known.costs;
+        let forward = stages.iter().map(|stage| stage.forward_seconds(&known.speed));
+        let back = stages[*frozen..].iter().map(|stage| stage.backward_seconds(&known.speed));
         let parts = self.plan.train.batch_size as f64 / settings.micro_batch as f64;
-        stages.iter().map(work).sum::<f64>() * parts.max(1.0) + optimizer_seconds
+        (forward.sum::<f64>() + back.sum::<f64>()) * parts.max(1.0) + optimizer_seconds
     }
 
     /// How the executor takes steps with these settings.
@@ -187,6 +190,7 @@ impl<'a> Estimator<'a> {
             fewest,
             micro_batch: settings.micro_batch,
             batch_norm: self.plan.memory.batch_norm,
+            frozen: self.plan.frozen(),
             tree: self.tree(settings)?,
             stages: self.known(settings).costs.stages.len(),
         })
@@ -194,12 +198,12 @@ impl<'a> Estimator<'a> {
 
     fn tree(&mut self, settings: &MemorySettings) -> Result<CheckpointPlan, Fault> {
         let (budget, known) = (self.budget, self.known(settings));
-        let names: Vec<&str> = known.costs.names.iter().map(String::as_str).collect();
+        let names = known.costs.trained();
         // The memory of the CPU is the host's.
         let stays = !self.machine.cuda && matches!(settings.offload.0, OffloadConfig::Host(_));
         let away = settings.offloads() && !stays;
         Ok(match settings.checkpointing.tree(&names)? {
-            Some(tree) if away => tree.offloaded(&known.costs.moves_saved),
+            Some(tree) if away => tree.offloaded(&known.costs.moves_saved[known.costs.frozen..]),
             Some(tree) => tree,
             None if away => known.within_away(budget),
             None => known.within(budget),

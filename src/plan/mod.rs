@@ -20,6 +20,7 @@ mod warnings;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use costs::Costs;
@@ -29,7 +30,7 @@ pub use machine::Machine;
 pub use monitor::Monitor;
 pub use planner::{Chosen, NothingFits, Planner};
 pub use settings::MemorySettings;
-pub use summary::{PlanSummary, StageSummary, StrategySummary};
+pub use summary::{AtFirstSummary, PlanSummary, StageSummary, StrategySummary};
 
 use crate::choice::Choice;
 pub use crate::config::Mode;
@@ -38,7 +39,7 @@ use crate::data::{DEFAULT_FRACTION, DataConfig, check_labels};
 use crate::evaluate::EvaluateConfig;
 use crate::fault::Fault;
 use crate::memory::{DenseLayers, MemoryConfig, Precision, StageSpec};
-use crate::model::{HeadConfig, ModelConfig, Network, Norm};
+use crate::model::{FreezeAtFirst, FreezeConfig, HeadConfig, ModelConfig, Network, Norm};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
 
 /// An experiment with everything decided.
@@ -56,6 +57,10 @@ pub struct Plan {
     pub model: Network,
     /// The file with the weights to start from; drawn at random when absent.
     pub init: Option<PathBuf>,
+    /// The stages whose weights stay as they are, as the configuration has them.
+    pub freeze: Option<FreezeConfig>,
+    /// How many stages those are, from the first on.
+    pub freeze_stages: usize,
     /// What is predicted; at least one, with different names. Each names its loss, which fits its
     /// task.
     pub heads: Vec<HeadConfig>,
@@ -76,6 +81,9 @@ pub struct TrainPlan {
     pub batch_size: usize,
     /// The optimizer with all its settings.
     pub optimizer: OptimizerConfig,
+    /// What the learning rate of stages is multiplied by, as the configuration names them; 1 for the
+    /// others.
+    pub lr_factors: BTreeMap<String, f64>,
     /// The learning rate over time.
     pub schedule: ScheduleConfig,
     /// The metric that a `plateau` schedule watches; none for other schedules.
@@ -121,6 +129,9 @@ impl Plan {
         let mut plan = self.clone();
         plan.data.image.size = size;
         plan.model = checks::network(model, &plan.data.image).ok()?;
+        let freeze = plan.freeze.as_ref();
+        plan.freeze_stages = freeze.map_or(Ok(0), |f| f.stages(plan.model.layers())).ok()?;
+        checks::lr_factors(&plan).ok()?;
         let heads = checks::direct_heads(&plan.model, &plan.heads);
         heads.and(checks::checkpointing(&plan)).and(checks::normalised(&plan)).ok()?;
         Some(plan)
@@ -162,11 +173,43 @@ impl Plan {
         self.model.norm() == Norm::Batch
     }
 
+    /// How many stages, from the first on, are never trained.
+    pub fn frozen(&self) -> usize {
+        match &self.freeze {
+            Some(freeze) if freeze.epochs().is_none() => self.freeze_stages,
+            _ => 0,
+        }
+    }
+
+    /// The epochs in which stages are frozen that are trained later; 0 where none are.
+    pub fn frozen_epochs(&self) -> usize {
+        self.freeze.as_ref().and_then(FreezeConfig::epochs).unwrap_or(0)
+    }
+
+    /// The plan of the steps of these epochs, where there are any.
+    pub fn at_first(&self) -> Option<Self> {
+        match self.freeze.clone()? {
+            FreezeConfig::Always(_) => None,
+            FreezeConfig::AtFirst(FreezeAtFirst { stages, .. }) => {
+                Some(Self { freeze: Some(FreezeConfig::Always(stages)), ..self.clone() })
+            }
+        }
+    }
+
+    /// What the learning rate of each stage is multiplied by, the heads included.
+    pub fn lr_factors(&self) -> Vec<f64> {
+        // They have been checked.
+        checks::lr_factors(self).unwrap_or_default()
+    }
+
     /// The approximate bytes of a saved state: weights, their average and what the optimizer keeps.
     pub fn state_bytes(&self) -> u64 {
-        let numbers: usize = self.stages().iter().map(|stage| stage.parameter_count()).sum();
-        let copies = 1 + usize::from(self.train.ema.is_some()) + self.train.optimizer.kept();
-        (numbers * copies * self.memory.precision.parameters().size()) as u64
+        let counts: Vec<usize> =
+            self.stages().iter().map(|stage| stage.parameter_count()).collect();
+        let copies = 1 + usize::from(self.train.ema.is_some());
+        let numbers = copies * counts.iter().sum::<usize>()
+            + self.train.optimizer.kept() * counts[self.frozen()..].iter().sum::<usize>();
+        (numbers * self.memory.precision.parameters().size()) as u64
     }
 
     /// The model's stages, from images to the heads' outputs.
@@ -208,8 +251,23 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
         true => config.memory,
         false => config.memory.with_defaults(),
     };
+    let freeze = config.model.freeze;
+    let freeze_stages = freeze.as_ref().map_or(Ok(0), |freeze| freeze.stages(model.layers()))?;
     let (run, init, evaluate) = (config.run, config.model.init, config.evaluate);
-    let plan = Plan { run, devices, data, model, init, heads, train, memory, evaluate };
+    let plan = Plan {
+        run,
+        devices,
+        data,
+        model,
+        init,
+        freeze,
+        freeze_stages,
+        heads,
+        train,
+        memory,
+        evaluate,
+    };
+    checks::lr_factors(&plan)?;
     checks::checkpointing(&plan)?;
     checks::normalised(&plan)?;
     Ok(plan)
@@ -245,6 +303,7 @@ fn train(config: &Config, heads: &[HeadConfig]) -> Result<TrainPlan, Fault> {
         epochs: train.epochs,
         batch_size: train.batch_size,
         optimizer: train.optimizer.0.clone(),
+        lr_factors: train.lr_factors.clone(),
         schedule: train.schedule.0.clone(),
         plateau,
         decay_norms_and_biases: train.decay_norms_and_biases,

@@ -76,6 +76,10 @@ pub struct Planner {
     settings: MemorySettings,
     strategy: Strategy,
     estimate: StepEstimate,
+    /// The same for the first epochs, where stages are frozen in them that are trained later.
+    at_first: Option<(Strategy, StepEstimate)>,
+    /// Whether one of these epochs is under way.
+    is_first: bool,
 }
 
 impl Planner {
@@ -122,10 +126,28 @@ impl Planner {
 
     fn new(plan: Plan, machine: Machine, budget: u64, settings: MemorySettings) -> Self {
         const CHECKED: &str = "the policy has been checked against the chain";
-        let mut estimator = Estimator::within(&plan, machine, budget);
-        let strategy = estimator.strategy(&settings).expect(CHECKED);
-        let estimate = estimator.estimate(&settings).expect(CHECKED);
-        Self { plan, machine, budget, settings, strategy, estimate }
+        let found = |plan: &Plan| {
+            let mut estimator = Estimator::within(plan, machine, budget);
+            let strategy = estimator.strategy(&settings).expect(CHECKED);
+            (strategy, estimator.estimate(&settings).expect(CHECKED))
+        };
+        let (strategy, estimate) = found(&plan);
+        let at_first = plan.at_first().as_ref().map(found);
+        Self { plan, machine, budget, settings, strategy, estimate, at_first, is_first: false }
+    }
+
+    /// Steps are from now on those of `epoch`, counted from 1: in the first ones stages may be frozen
+    /// that are trained later.
+    pub fn begin_epoch(&mut self, epoch: usize) {
+        self.is_first = epoch <= self.plan.frozen_epochs();
+    }
+
+    /// What holds for the epoch under way.
+    fn now(&self) -> (&Strategy, &StepEstimate) {
+        match self.at_first.as_ref().filter(|_| self.is_first) {
+            Some((strategy, estimate)) => (strategy, estimate),
+            None => (&self.strategy, &self.estimate),
+        }
     }
 
     /// The choice that a saved state remembers; `None` where the configuration already says it.
@@ -144,12 +166,12 @@ impl Planner {
 
     /// How steps are taken, as the executor needs it.
     pub fn strategy(&self) -> &Strategy {
-        &self.strategy
+        self.now().0
     }
 
     /// What a step takes.
     pub fn estimate(&self) -> &StepEstimate {
-        &self.estimate
+        self.now().1
     }
 
     /// The hand-written kernels that steps and evaluations launch on a GPU, each once.
@@ -198,10 +220,15 @@ impl Planner {
             percent if percent < 0.5 => "less than 1% recomputed".to_owned(),
             percent => format!("{percent:.0}% recomputed"),
         };
+        let at_first = self.at_first.as_ref().map(|(_, first)| {
+            let epochs = counted(self.plan.frozen_epochs(), "epoch", "epochs");
+            format!(" ({} for {epochs}, with stages frozen)", Bytes(first.peak))
+        });
         format!(
-            "memory: {}; predicted peak {} of {}, {recomputed}",
+            "memory: {}; predicted peak {}{} of {}, {recomputed}",
             parts.join(", "),
             Bytes(peak),
+            at_first.unwrap_or_default(),
             Bytes(self.budget)
         )
     }
@@ -228,18 +255,20 @@ impl Planner {
     /// The next settings to try where memory has not sufficed for `images` images at once: half as many,
     /// and for one image what needs less than before. `None` where nothing is left.
     pub fn back_off(&mut self, images: usize) -> Option<&Strategy> {
-        let failed = self.estimate.peak;
+        let failed = self.estimate().peak;
         // There is less than was thought. Fewer images must not keep so much that it fails too.
         let budget = self.budget.min(failed - failed / 8);
         let fewest = self.plan.fewest_at_once();
         let micro_batch = images.div_ceil(2).max(fewest);
         let settings = MemorySettings { micro_batch, ..self.settings.clone() };
-        let next = Self::new(self.plan.clone(), self.machine, budget, settings);
-        if images <= fewest && !(keeps_within(&self.settings) && next.estimate.peak < failed) {
+        let is_first = self.is_first;
+        let next =
+            Self { is_first, ..Self::new(self.plan.clone(), self.machine, budget, settings) };
+        if images <= fewest && !(keeps_within(&self.settings) && next.estimate().peak < failed) {
             return None;
         }
         *self = next;
-        Some(&self.strategy)
+        Some(self.strategy())
     }
 
     /// What would fit where a step does not.

@@ -18,7 +18,11 @@ impl Plan {
             run: self.run.clone(),
             device: DeviceConfig { device: DeviceUse::One(self.device().to_string()) },
             data: self.data.clone(),
-            model: ModelTable { init: self.init.clone(), ..self.model.config().clone().into() },
+            model: ModelTable {
+                init: self.init.clone(),
+                freeze: self.freeze.clone(),
+                ..self.model.config().clone().into()
+            },
             heads: self.heads.clone(),
             train: self.train.to_config(),
             memory: self.memory.clone(),
@@ -43,6 +47,7 @@ impl TrainPlan {
             epochs: self.epochs,
             batch_size: self.batch_size,
             optimizer: Choice(self.optimizer.clone()),
+            lr_factors: self.lr_factors.clone(),
             schedule: Choice(self.schedule.clone()),
             decay_norms_and_biases: self.decay_norms_and_biases,
             clip_norm: self.clip_norm,

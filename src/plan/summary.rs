@@ -26,6 +26,9 @@ pub struct PlanSummary {
     pub micro_batch: usize,
     /// What each stage of the chain costs.
     pub stages: Vec<StageSummary>,
+    /// What the first epochs take, where stages are frozen then; the rest is of the epochs behind them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_first: Option<AtFirstSummary>,
     /// Every strategy.
     pub strategies: Vec<StrategySummary>,
     /// The place of the strategy that a run would take; `None` where it would not start.
@@ -54,12 +57,35 @@ pub struct FixedBytes {
 pub struct StageSummary {
     /// Its name.
     pub name: String,
+    /// Whether it is frozen: it keeps nothing and is not taken back.
+    #[serde(skip_serializing_if = "is_false")]
+    pub frozen: bool,
     /// Bytes that it keeps for the backward pass, its output among them.
     pub kept: u64,
     /// The most bytes in use besides while it runs, forward or back.
     pub workspace: u64,
     /// Floating-point operations forward and back.
     pub flops: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// The steps of the first epochs, in which stages are frozen that are trained later.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AtFirstSummary {
+    /// How many epochs those are.
+    pub epochs: usize,
+    /// The stages that are frozen.
+    pub frozen: Vec<String>,
+    /// The predicted peak, bytes.
+    pub peak: u64,
+    /// The peak with the same settings once all stages are trained.
+    pub peak_later: u64,
+    /// Seconds of a step, as a multiple of those once all stages are trained.
+    pub relative_time: f64,
 }
 
 /// A strategy and its estimate.
@@ -93,10 +119,11 @@ pub struct StrategySummary {
 }
 
 impl StageSummary {
-    fn new(name: &str, cost: &Footprint) -> Self {
+    fn new(name: &str, cost: &Footprint, frozen: bool) -> Self {
         let workspace =
             cost.forward_workspace.max(cost.saving_workspace).max(cost.backward_workspace);
-        Self { name: name.to_owned(), kept: cost.kept(), workspace, flops: cost.flops() }
+        let kept = if frozen { 0 } else { cost.kept() };
+        Self { name: name.to_owned(), frozen, kept, workspace, flops: cost.flops() }
     }
 }
 
@@ -120,6 +147,28 @@ impl StrategySummary {
             away: found.away,
             fits: found.fits,
         }
+    }
+}
+
+impl AtFirstSummary {
+    /// The estimates for the first epochs with `settings`, where stages are frozen in them.
+    fn new(
+        plan: &Plan,
+        machine: Machine,
+        settings: &MemorySettings,
+    ) -> Result<Option<Self>, Fault> {
+        let Some(first) = plan.at_first() else { return Ok(None) };
+        let later = Estimator::new(plan, machine).estimate(settings)?;
+        let mut estimator = Estimator::new(&first, machine);
+        let found = estimator.estimate(settings)?;
+        let names = estimator.costs(settings).names;
+        Ok(Some(Self {
+            epochs: plan.frozen_epochs(),
+            frozen: names[..plan.freeze_stages].to_vec(),
+            peak: found.peak,
+            peak_later: later.peak,
+            relative_time: found.seconds / later.seconds,
+        }))
     }
 }
 
@@ -151,7 +200,7 @@ impl PlanSummary {
         let fastest = (0..candidates.len())
             .filter(fits)
             .min_by(|a, b| found[*a].seconds.total_cmp(&found[*b].seconds));
-        let stages = costs.names.iter().zip(&costs.stages);
+        let stages = costs.names.iter().zip(&costs.stages).enumerate();
         Ok(Self {
             device: if machine.cuda { "cuda" } else { "cpu" },
             memory: machine.memory,
@@ -164,7 +213,10 @@ impl PlanSummary {
             },
             precision: settings.precision,
             micro_batch: settings.micro_batch,
-            stages: stages.map(|(name, cost)| StageSummary::new(name, cost)).collect(),
+            stages: stages
+                .map(|(place, (name, cost))| StageSummary::new(name, cost, place < costs.frozen))
+                .collect(),
+            at_first: AtFirstSummary::new(plan, *machine, &settings)?,
             strategies: candidates
                 .iter()
                 .zip(&found)

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::{Estimator, Machine, MemorySettings, NothingFits, Plan, PlanSummary, Planner};
-use crate::memory::{Precision, Speed, TradeOff};
+use crate::choice::{Choice, NoSettings};
+use crate::memory::{CheckpointingConfig, Precision, Speed, TradeOff};
 use crate::model::Norm;
 
 fn planned(path: &str, set: &[&str]) -> Plan {
@@ -350,4 +351,65 @@ fn the_plan_of_a_densenet_as_json() {
     }
     let json = serde_json::to_string_pretty(&summary).expect("is written");
     insta::assert_snapshot!(json);
+}
+
+/// Frozen stages keep nothing and are not taken back: a step takes less memory and time.
+#[test]
+fn a_step_with_frozen_stages_takes_less_than_one_with_all_trained() {
+    const FREEZE: &str = "model.freeze=[\"stem\",\"denseblock1\"]";
+    const AT_FIRST: &str = "model.freeze={stages=[\"stem\",\"denseblock1\"],epochs=2}";
+    let machine = card(80 << 30);
+    let summary =
+        |set: &[&str]| PlanSummary::new(&planned(DENSENET, set), &machine).expect("a right policy");
+    let estimate = |set: &[&str]| {
+        let planner = Planner::choose(&planned(DENSENET, set), machine).expect("fits");
+        planner.estimate().clone()
+    };
+    for memory in ["memory.checkpointing=\"none\"", "memory.checkpointing=\"sqrt\""] {
+        let (all, some) = (estimate(&[memory]), estimate(&[memory, FREEZE]));
+        assert!(some.peak < all.peak && some.seconds < all.seconds, "{memory}: {some:?} {all:?}");
+    }
+    const ADAMW: &str = "train.optimizer=\"adamw\"";
+    let (all, some) = (summary(&[ADAMW]), summary(&[ADAMW, FREEZE]));
+    assert_eq!(some.bytes.weights, all.bytes.weights);
+    assert!(some.bytes.gradients < all.bytes.gradients);
+    assert!(some.bytes.optimizer < all.bytes.optimizer);
+    for (stage, before) in some.stages.iter().zip(&all.stages) {
+        let frozen = ["stem", "denseblock1"].contains(&stage.name.as_str());
+        assert_eq!(stage.frozen, frozen, "{}", stage.name);
+        assert_eq!(stage.kept, if frozen { 0 } else { before.kept }, "{}", stage.name);
+        assert_eq!(stage.flops < before.flops, frozen, "{}", stage.name);
+    }
+    // Where they thaw, what is told is of all stages, and of the first epochs beside it.
+    let first = summary(&[ADAMW, AT_FIRST]);
+    assert_eq!((&first.bytes, &first.stages), (&all.bytes, &all.stages));
+    let at_first = first.at_first.expect("is told");
+    assert_eq!((at_first.epochs, at_first.frozen.len()), (2, 2));
+    assert!(at_first.peak < at_first.peak_later && at_first.relative_time < 1.0, "{at_first:?}");
+    let mut planner =
+        Planner::choose(&planned(DENSENET, &[ADAMW, AT_FIRST]), machine).expect("fits");
+    planner.begin_epoch(2);
+    assert_eq!((planner.estimate().peak, planner.strategy().frozen), (at_first.peak, 2));
+    planner.begin_epoch(3);
+    assert_eq!((planner.estimate().peak, planner.strategy().frozen), (at_first.peak_later, 0));
+}
+
+#[test]
+fn a_budget_is_kept_within_behind_frozen_stages() {
+    let set = ["memory.precision=\"bf16\"", "model.freeze=[\"stem\",\"denseblock1\"]"];
+    let plan = planned(DENSENET, &set);
+    let machine = card(80 << 30);
+    let mut settings = MemorySettings::configured(&plan.memory, plan.train.batch_size);
+    let mut estimator = Estimator::new(&plan, machine);
+    let most = estimator.estimate(&settings).expect("predicts").peak;
+    settings.checkpointing = Choice(CheckpointingConfig::Every(NoSettings {}));
+    let least = estimator.estimate(&settings).expect("predicts").peak;
+    settings.checkpointing = Choice(CheckpointingConfig::Budget(NoSettings {}));
+    assert!(least < most);
+    for step in 0..=8 {
+        let budget = least + (most - least) * step / 8;
+        let found = Estimator::within(&plan, machine, budget).estimate(&settings);
+        let found = found.expect("predicts");
+        assert!(found.fits && found.peak <= budget, "{budget}: {found:?}");
+    }
 }

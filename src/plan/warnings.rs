@@ -6,7 +6,13 @@ use crate::screen::counted;
 impl Plan {
     /// What is worth a warning before the training begins, a sentence each.
     pub fn warnings(&self) -> Vec<String> {
-        self.all_warm_up().into_iter().chain(self.stops_too_late()).collect()
+        let each = [
+            self.all_warm_up(),
+            self.stops_too_late(),
+            self.never_thaws(),
+            self.freezes_random_weights(),
+        ];
+        each.into_iter().flatten().collect()
     }
 
     /// A training shorter than its warm-up, as a first try with one epoch is.
@@ -30,6 +36,26 @@ impl Plan {
                  under [train.early_stopping]), and there is no more than {}",
                 self.epochs(),
             )
+        })
+    }
+
+    fn never_thaws(&self) -> Option<String> {
+        let epochs = self.frozen_epochs();
+        (epochs >= self.train.epochs && epochs > 0).then(|| {
+            format!(
+                "what is frozen is never trained: it is frozen for {} (`epochs` under \
+                 [model.freeze]), and there is no more than {}",
+                counted(epochs, "epoch", "epochs"),
+                self.epochs(),
+            )
+        })
+    }
+
+    fn freezes_random_weights(&self) -> Option<String> {
+        (self.freeze.is_some() && self.init.is_none()).then(|| {
+            "stages are frozen (`freeze` under [model]) whose weights are drawn at random: no file to \
+             start from is named (`init`)"
+                .to_owned()
         })
     }
 

@@ -48,6 +48,7 @@ impl Run {
         let phase = Phase::Train;
         let begin = EpochBegin { epoch, first_step_in_epoch: first, steps, phase };
         self.reports.event(&Event::EpochBegin(begin))?;
+        self.trainer.begin_epoch(epoch);
         let clock = Instant::now();
         let images_before = self.state.tally.images;
         self.meter.reset_peak();

@@ -76,6 +76,12 @@ pub enum RestoreError {
         /// The shape it should have.
         shape: Vec<usize>,
     },
+    /// What the loss of a head has learned is missing, or of other labels.
+    #[error("it does not say what the loss of head `{head}` has learned for each of its labels")]
+    Loss {
+        /// The head.
+        head: String,
+    },
     /// The state of optimizer, average or schedule is of another one.
     #[error(transparent)]
     Optim(#[from] OptimError),
@@ -116,6 +122,7 @@ pub(super) fn files(
     files.push((OPTIMIZER.to_owned(), weights::write_in(numbers, &tensors.collect::<Vec<_>>())?));
     train_state.optimizer = split_scalars(&buckets, scalars);
     train_state.loss_scale = updater.loss_scale;
+    train_state.losses = trainer.replica.variables();
     let json = serde_json::to_vec_pretty(train_state).expect("it has only finite numbers");
     files.push((TRAIN_STATE.to_owned(), json));
     Ok(files)
@@ -186,6 +193,9 @@ pub fn restore(
     let kept = join_tensors(&buckets, tensors(state, OPTIMIZER)?.into_values().map(data).collect());
     let scalars = join_scalars(&buckets, train_state.optimizer.clone());
     updater.optimizer.load(OptimizerState { tensors: kept, scalars }, &device)?;
+    if let Some(head) = replica.set_variables(&train_state.losses) {
+        return Err(RestoreError::Loss { head });
+    }
     schedule.load(train_state.schedule.clone())?;
     updater.loss_scale = updater.loss_scale.map(|first| train_state.loss_scale.unwrap_or(first));
     Ok(train_state)

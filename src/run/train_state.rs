@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::Fingerprint;
 use crate::data::Standardizer;
+use crate::loss::AucVariables;
 use crate::memory::MemoryConfig;
 use crate::optim::{LossScale, ScheduleState};
 use crate::plan::{Chosen, Planner};
@@ -72,6 +73,9 @@ pub struct TrainState {
     /// How the numbers of heads are standardised, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub standardize: BTreeMap<String, Standardizer>,
+    /// What losses have learned beside the weights, by the names of their heads.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub losses: BTreeMap<String, AucVariables>,
     /// Steps taken by each parameter, as the optimizer counts them.
     pub optimizer: BTreeMap<String, u64>,
 }

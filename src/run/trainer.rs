@@ -30,6 +30,12 @@ pub struct Backoff {
 }
 
 impl Trainer {
+    /// Steps are from now on those of `epoch`, counted from 1.
+    pub fn begin_epoch(&mut self, epoch: usize) {
+        self.planner.begin_epoch(epoch);
+        self.replica.strategy = self.planner.strategy().clone();
+    }
+
     /// Takes optimizer step number `step` (from 0) with a batch, and returns each head's loss. On an
     /// error nothing has changed, but for the scale of the loss where it says so.
     ///
@@ -43,7 +49,7 @@ impl Trainer {
         learning_rate: f64,
     ) -> Result<Vec<HeadLoss>, TrainError> {
         let checked = self.gradients(images, targets, step, learning_rate)?;
-        self.updater.apply(&mut self.replica.inference.chain, checked, learning_rate)
+        self.updater.apply(&mut self.replica, checked, learning_rate)
     }
 
     /// The gradients of the step that [`Trainer::step`] takes. Nothing changes but the scale of the

@@ -1,12 +1,13 @@
 //! Gradients of a share of a batch, on one device.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use burn::tensor::{Tensor, TensorData};
 
 use super::{HeadLoss, Images, Inference, LossSums, TrainError};
 use crate::data::Targets;
-use crate::loss::Loss;
+use crate::loss::{AucMargin, AucVariables, Loss};
 use crate::memory::executor::StepKey;
 use crate::memory::offload::Store;
 use crate::memory::{Activation, Gradients, Statistics, Strategy, executor, statistics};
@@ -45,6 +46,9 @@ pub struct StepGradients {
     pub statistics: Statistics,
     /// The heads' losses, not scaled.
     pub losses: LossSums,
+    /// For each head whose loss learns numbers of its own ([`AucMargin::centres`]), the gradient of its
+    /// sum with respect to them, not scaled.
+    pub centres: Vec<Option<Tensor<1>>>,
 }
 
 impl Replica {
@@ -87,6 +91,7 @@ impl Replica {
             parts.iter().map(|part| (first_image + part.start) as u64).collect();
         let key = StepKey { seed: self.seed, step: step as u64, first_images: &first_images };
         let mut losses = LossSums::new(normalizers);
+        let mut centres: Vec<Option<Tensor<1>>> = vec![None; self.losses.len()];
         let result = executor::train(
             &self.store,
             &self.inference.chain,
@@ -96,6 +101,10 @@ impl Replica {
             |micro, outputs| {
                 let outputs = outputs.into_outputs();
                 let targets = part_of(&targets, parts[micro].clone());
+                for (place, sum) in centres.iter_mut().enumerate() {
+                    let part = self.centres(place, &outputs[place], &targets[place]);
+                    *sum = add(sum.take(), part);
+                }
                 let each = self.backward(outputs, &targets, normalizers, loss_scale);
                 let (gradients, sums): (Vec<_>, Vec<_>) = each.into_iter().unzip();
                 losses.add(sums);
@@ -105,7 +114,7 @@ impl Replica {
         let statistics = result.statistics.into_iter().zip(&parts);
         let statistics = statistics.map(|(found, part)| (found, part.len())).collect();
         let statistics = statistics::combine(statistics, self.strategy.batch_norm);
-        Ok(StepGradients { gradients: result.gradients, statistics, losses })
+        Ok(StepGradients { gradients: result.gradients, statistics, losses, centres })
     }
 
     /// For each head, the gradient of the scaled loss with respect to its outputs for a part of a
@@ -136,11 +145,60 @@ impl Replica {
 
     /// `[1]`: the sum of a head's loss over some images.
     fn loss(&self, loss: &dyn Loss, outputs: Tensor<2>, targets: &Targets) -> Tensor<1> {
+        let [values, mask] = self.upload(targets);
+        loss.sum(outputs, values, mask)
+    }
+
+    /// The gradient of the loss of the head at `place` with respect to the numbers that it learns.
+    fn centres(&self, place: usize, outputs: &Tensor<2>, targets: &Targets) -> Option<Tensor<1>> {
+        let loss = self.losses[place].auc_margin()?;
+        let [values, mask] = self.upload(targets);
+        Some(loss.gradient(outputs.clone(), values, mask))
+    }
+
+    /// Values and mask, `[images, width]`.
+    fn upload(&self, targets: &Targets) -> [Tensor<2>; 2] {
         let shape = [targets.values.len() / targets.width, targets.width];
-        let upload = |numbers: &[f32]| {
-            Tensor::from_data(TensorData::new(numbers.to_vec(), shape), self.inference.device())
+        [&targets.values, &targets.mask].map(|numbers| {
+            Tensor::from_data(TensorData::new(numbers.clone(), shape), self.inference.device())
+        })
+    }
+
+    /// The losses that learn numbers of their own, each with the place of its head and what the
+    /// optimizer knows its numbers by.
+    pub(super) fn learning(&mut self) -> impl Iterator<Item = (usize, String, &mut AucMargin)> {
+        let heads = self.inference.heads.iter().zip(&mut self.losses).enumerate();
+        heads.filter_map(|(place, (head, loss))| {
+            Some((place, centres_key(&head.config.name), loss.auc_margin_mut()?))
+        })
+    }
+
+    /// What the optimizer knows the numbers of losses by that it changes, and how many there are.
+    pub fn centre_sizes(&self) -> Vec<(String, usize)> {
+        self.learned().map(|(head, loss)| (centres_key(head), loss.centres().len())).collect()
+    }
+
+    /// What the heads' losses have learned, by the names of the heads.
+    pub fn variables(&self) -> BTreeMap<String, AucVariables> {
+        self.learned().map(|(head, loss)| (head.to_owned(), loss.variables().clone())).collect()
+    }
+
+    /// The names of the heads whose losses learn numbers of their own, and these losses.
+    fn learned(&self) -> impl Iterator<Item = (&str, &AucMargin)> {
+        let heads = self.inference.heads.iter().zip(&self.losses);
+        heads.filter_map(|(head, loss)| Some((head.config.name.as_str(), loss.auc_margin()?)))
+    }
+
+    /// Lets the heads' losses go on from what they have learned; the first head that `variables` do
+    /// not fit.
+    pub fn set_variables(&mut self, variables: &BTreeMap<String, AucVariables>) -> Option<String> {
+        let heads = self.inference.heads.iter().zip(&mut self.losses);
+        let mut learning =
+            heads.filter_map(|(head, loss)| Some((&head.config.name, loss.auc_margin_mut()?)));
+        let fits = |(name, loss): &mut (&String, &mut AucMargin)| {
+            variables.get(*name).is_some_and(|found| loss.set_variables(found.clone()))
         };
-        loss.sum(outputs, upload(&targets.values), upload(&targets.mask))
+        learning.find_map(|mut each| (!fits(&mut each)).then(|| each.0.clone()))
     }
 
     /// Each head's outputs as [`Inference::outputs`] gives them, and its loss.
@@ -165,6 +223,18 @@ impl Replica {
             losses.add(sums.collect());
         })?;
         Ok((rows, losses.read()?))
+    }
+}
+
+/// What the optimizer knows the numbers by that the loss of a head learns.
+fn centres_key(head: &str) -> String {
+    format!("loss.{head}.centres")
+}
+
+fn add(sum: Option<Tensor<1>>, part: Option<Tensor<1>>) -> Option<Tensor<1>> {
+    match (sum, part) {
+        (Some(sum), Some(part)) => Some(sum + part),
+        (sum, part) => sum.or(part),
     }
 }
 

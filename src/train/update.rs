@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 
-use super::{HeadLoss, Inference, StepGradients, TrainError};
+use super::{HeadLoss, Inference, Replica, StepGradients, TrainError};
 use crate::memory::{Bucket, Chain, Gradients, Statistics, check_allocated, fault, measure};
 use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, norm};
 
@@ -17,9 +17,11 @@ pub struct Updater {
     /// The scale of the loss, where the precision asks for one.
     pub loss_scale: Option<LossScale>,
     /// The norm above which gradients are scaled down.
-    clip_norm: Option<f64>,
+    pub clip_norm: Option<f64>,
     /// Whether weight decay also acts on norms and biases.
-    decay_norms_and_biases: bool,
+    pub decay_norms_and_biases: bool,
+    /// What the learning rate of single buckets is multiplied by, by their keys.
+    pub lr_factors: BTreeMap<String, f64>,
 }
 
 /// Gradients that have been looked at: of a step to be taken, or of one to be left out because
@@ -35,24 +37,14 @@ pub struct CheckedGradients {
     clip: f64,
     statistics: Statistics,
     losses: Vec<HeadLoss>,
+    /// [`StepGradients::centres`].
+    centres: Vec<Option<Tensor<1>>>,
 }
 
 /// What of a step is not finite in fp16.
 struct Overflow(String);
 
 impl Updater {
-    /// An updater that clips gradients to `clip_norm` and, where `decay_norms_and_biases` is set, lets
-    /// weight decay act on all parameters.
-    pub fn new(
-        optimizer: Optimizer,
-        ema: Option<Ema>,
-        loss_scale: Option<LossScale>,
-        clip_norm: Option<f64>,
-        decay_norms_and_biases: bool,
-    ) -> Self {
-        Self { optimizer, ema, loss_scale, clip_norm, decay_norms_and_biases }
-    }
-
     /// What the loss is multiplied by.
     pub fn scale(&self) -> f64 {
         self.loss_scale.map_or(1.0, |scale| scale.scale())
@@ -70,7 +62,7 @@ impl Updater {
         found: StepGradients,
         learning_rate: f64,
     ) -> Result<Assessed, TrainError> {
-        let StepGradients { gradients, statistics, losses } = found;
+        let StepGradients { gradients, statistics, losses, centres } = found;
         // Waits for the device, and the losses after it no more.
         let size = norm(&gradients)?;
         let losses = losses.read()?;
@@ -96,7 +88,14 @@ impl Updater {
         let loss_scale = self.scale();
         let size = size.divided(loss_scale);
         let clip = self.clip_norm.map_or(1.0, |most| size.factor(most));
-        Ok(Assessed(Ok(CheckedGradients { gradients, loss_scale, clip, statistics, losses })))
+        Ok(Assessed(Ok(CheckedGradients {
+            gradients,
+            loss_scale,
+            clip,
+            statistics,
+            losses,
+            centres,
+        })))
     }
 
     /// Lets the scale of the loss take note of a step, and returns its gradients where it is to be
@@ -122,21 +121,23 @@ impl Updater {
         })
     }
 
-    /// Takes the step: changes the weights of `chain`, their average and the running statistics.
-    /// Returns each head's loss.
+    /// Takes the step: changes the weights of `replica`, their average, the running statistics and what
+    /// losses learn. Returns each head's loss.
     ///
     /// # Errors
-    /// When the optimizer's state cannot be moved to the device or off it.
+    /// When the optimizer's state cannot be moved to the device or off it, or the device fails.
     pub fn apply(
         &mut self,
-        chain: &mut Chain,
+        replica: &mut Replica,
         checked: CheckedGradients,
         learning_rate: f64,
     ) -> Result<Vec<HeadLoss>, TrainError> {
-        let CheckedGradients { gradients, loss_scale, clip, statistics, losses } = checked;
+        let CheckedGradients { gradients, loss_scale, clip, statistics, losses, centres } = checked;
         measure::begin("step", || "optimizer".to_owned());
+        let chain = &mut replica.inference.chain;
         self.step(chain, gradients, clip / loss_scale, learning_rate)?;
         chain.move_statistics(&statistics);
+        self.step_losses(replica, &losses, centres, learning_rate)?;
         measure::end();
         Ok(losses)
     }
@@ -149,7 +150,9 @@ impl Updater {
         factor: f64,
         learning_rate: f64,
     ) -> Result<(), OptimError> {
-        let Self { optimizer, ema, decay_norms_and_biases, .. } = self;
+        let Self { optimizer, ema, decay_norms_and_biases, lr_factors, .. } = self;
+        let of = |name: &str| lr_factors.get(name).copied().unwrap_or(1.0);
+        let rate = |name: &str| learning_rate * of(name);
         let buckets = chain.buckets();
         let decay = |bucket: &Bucket| *decay_norms_and_biases || decays(bucket.rank());
         let decaying: BTreeMap<String, bool> =
@@ -160,9 +163,15 @@ impl Updater {
         };
         // One after the other where the states come and go.
         let together = buckets.into_iter().filter(|_| !optimizer.waits_away());
-        let updates =
+        let mut updates: Vec<Update> =
             together.filter_map(|bucket| update(bucket.key(), bucket.value.clone())).collect();
-        let mut stepped = optimizer.step_fused(learning_rate, factor, updates);
+        // Those of one learning rate at a time.
+        let mut stepped = BTreeMap::new();
+        while let Some(first) = updates.first() {
+            let (own, lr) = (of(&first.name), rate(&first.name));
+            let alike = updates.extract_if(.., |update| of(&update.name) == own).collect();
+            stepped.extend(optimizer.step_fused(lr, factor, alike));
+        }
         let mut failed = Ok(());
         chain.map_buckets(|name, value| {
             let Some(gradient) = gradients.get(name) else { return value };
@@ -174,13 +183,13 @@ impl Updater {
             }
             if optimizer.waits_away() {
                 let alone = update(name, value.clone()).into_iter().collect();
-                stepped = optimizer.step_fused(learning_rate, factor, alone);
+                stepped = optimizer.step_fused(rate(name), factor, alone);
             }
             let value = match stepped.remove(name) {
                 Some(stepped) => stepped,
                 None => {
                     let gradient = scaled(gradient.clone(), factor);
-                    optimizer.step(name, learning_rate, decaying[name], value, gradient)
+                    optimizer.step(name, rate(name), decaying[name], value, gradient)
                 }
             };
             failed = optimizer.park(name);
@@ -190,6 +199,37 @@ impl Updater {
             value
         });
         failed
+    }
+
+    /// Changes the numbers that losses learn; `centres` are the gradients of the losses' sums.
+    fn step_losses(
+        &mut self,
+        replica: &mut Replica,
+        losses: &[HeadLoss],
+        mut centres: Vec<Option<Tensor<1>>>,
+        learning_rate: f64,
+    ) -> Result<(), TrainError> {
+        let weights: Vec<f64> =
+            replica.inference.heads.iter().map(|head| head.config.weight).collect();
+        let numbers = replica.inference.precision().parameters();
+        let device = replica.inference.device().clone();
+        for (place, key, loss) in replica.learning() {
+            let normalizer = losses[place].normalizer;
+            // No label of the head is known.
+            let Some(gradient) = centres[place].take().filter(|_| normalizer > 0.0) else {
+                continue;
+            };
+            let values = loss.centres();
+            let data = TensorData::new(values.clone(), [values.len()]);
+            let value = Tensor::from_data(data.convert_dtype(numbers), (&device, numbers));
+            let gradient = gradient.mul_scalar(weights[place] / normalizer).cast(numbers);
+            self.optimizer.fetch(&key)?;
+            let value = self.optimizer.step(&key, learning_rate, false, value, gradient);
+            self.optimizer.park(&key)?;
+            let values: Vec<f32> = value.try_into_data()?.iter().collect();
+            loss.learn(&values, learning_rate);
+        }
+        Ok(())
     }
 
     /// Exchanges the weights of `chain` and their average, when there is one; done twice, nothing has

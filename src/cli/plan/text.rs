@@ -1,6 +1,6 @@
 //! A plan for a person to read.
 
-use crate::plan::{PlanSummary, StageSummary, StrategySummary};
+use crate::plan::{AtFirstSummary, PlanSummary, StageSummary, StrategySummary};
 use crate::screen::{Bytes, Column, Frame, Table, counted, wrapped};
 
 /// Stages beyond so many are shown as runs of equal ones, or not at all.
@@ -51,6 +51,7 @@ pub(super) fn text(
     text += &prose(&format!("\nactivations of {images} at once in {precision}:"));
     text += "\n";
     text += &stages(&summary.stages).draw(page.frame, page.columns);
+    text += &summary.at_first.as_ref().map(|first| prose(&at_first(first))).unwrap_or_default();
     text += &format!("\n\n{}:\n", if all { "every strategy" } else { "the best strategies" });
     text += &strategies(summary, all).draw(page.frame, page.columns);
     text += "\n";
@@ -75,26 +76,43 @@ fn stages(stages: &[StageSummary]) -> Table {
     };
     if stages.len() <= MOST_STAGES {
         for stage in stages {
-            table.add(row(stage.name.clone(), stage));
+            let mark = if stage.frozen { " (frozen)" } else { "" };
+            table.add(row(format!("{}{mark}", stage.name), stage));
         }
     } else {
         let alike = |a: &StageSummary, b: &StageSummary| {
-            (a.kept, a.workspace, a.flops.to_bits()) == (b.kept, b.workspace, b.flops.to_bits())
+            let key = |s: &StageSummary| (s.frozen, s.kept, s.workspace, s.flops.to_bits());
+            key(a) == key(b)
         };
         for run in stages.chunk_by(alike) {
             let name = match run {
                 [one] => one.name.clone(),
                 run => format!("{} … {}, each", run[0].name, run[run.len() - 1].name),
             };
-            table.add(row(name, &run[0]));
+            let mark = if run[0].frozen { " (frozen)" } else { "" };
+            table.add(row(format!("{name}{mark}"), &run[0]));
         }
     }
     let kept = stages.iter().map(|stage| stage.kept).sum();
     let flops = stages.iter().map(|stage| stage.flops).sum();
     let workspace = stages.iter().map(|stage| stage.workspace).max().unwrap_or(0);
-    let all = StageSummary { name: String::new(), kept, workspace, flops };
+    let all = StageSummary { name: String::new(), frozen: false, kept, workspace, flops };
     table.add(row("all".to_owned(), &all));
     table
+}
+
+/// What the first epochs take, in which stages are frozen that are trained later.
+fn at_first(first: &AtFirstSummary) -> String {
+    let AtFirstSummary { epochs, frozen, peak, peak_later, relative_time } = first;
+    format!(
+        "\n\nIn the first {}, with {} frozen, a step takes {} and {:.2} of the time: all else here is \
+         of the epochs behind, where it takes {}.",
+        if *epochs == 1 { "epoch".to_owned() } else { format!("{epochs} epochs") },
+        frozen.join(", "),
+        Bytes(*peak),
+        relative_time,
+        Bytes(*peak_later),
+    )
 }
 
 fn strategies(summary: &PlanSummary, all: bool) -> Table {

@@ -122,7 +122,7 @@ fn add<'s>(shape: &'s Shape, place: Place, about: &'s str, sections: &mut Vec<Se
     }
 }
 
-/// Adds the section of a choice with these keys beside it, and those of its variants.
+/// Adds the section of a choice with these keys beside it, and those of its variants and of these keys.
 fn add_choice<'s>(
     variants: &'s [Variant],
     beside: &'s [Key],
@@ -135,6 +135,9 @@ fn add_choice<'s>(
     for variant in variants {
         let Some(settings) = &variant.settings else { continue };
         add(settings, place.key(&variant.name), &variant.about, sections);
+    }
+    for key in beside {
+        add(&key.shape, place.key(&key.name), &key.about, sections);
     }
 }
 
