@@ -12,6 +12,7 @@ mod devices;
 mod error;
 mod export;
 mod import;
+mod list;
 mod output;
 mod overrides;
 mod panic;
@@ -73,6 +74,7 @@ enum Command {
     Trace(trace::Trace),
     Import(import::Import),
     Export(export::Export),
+    List(list::List),
     Schema(schema::Schema),
     Devices(devices::Devices),
     Data(data::Data),
@@ -136,6 +138,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Trace(trace) => trace::execute(&trace),
         Command::Import(import) => import::execute(&import),
         Command::Export(export) => export::execute(&export),
+        Command::List(list) => list::execute(&list),
         Command::Schema(schema) => schema::execute(&schema),
         Command::Devices(devices) => devices::execute(&devices),
         Command::Data(data) => data::execute(&data),

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use event::*;
 pub use jsonl::JsonLines;
+pub use lines::{duration, number};
 pub use progress::{Bar, Plain, progress};
 pub use skipped::SkippedImages;
 pub use svg::{Chart, Curve, Shape};
