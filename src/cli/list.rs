@@ -120,8 +120,8 @@ fn table(runs: &[ListedRun], now: u64) -> Table {
         Column::numbers("epochs").always(),
         Column::words("metric"),
         Column::numbers("best").always(),
-        Column::numbers("in epoch").always(),
-        Column::numbers("last written").always(),
+        Column::numbers("epoch").always(),
+        Column::numbers("written").always(),
         Column::numbers("size").always(),
         Column::words("problem"),
     ];

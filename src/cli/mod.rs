@@ -7,12 +7,14 @@
 mod bench;
 mod check;
 mod colour;
+mod completions;
 mod data;
 mod devices;
 mod error;
 mod export;
 mod import;
 mod list;
+mod man;
 mod output;
 mod overrides;
 mod panic;
@@ -63,6 +65,11 @@ Exit codes:
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Shows no progress: only warnings, errors and what was asked for
+    ///
+    /// `run` then ends with one line in place of its table.
+    #[arg(long, short, global = true, display_order = 1000)]
+    quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -79,6 +86,8 @@ enum Command {
     Devices(devices::Devices),
     Data(data::Data),
     Bench(bench::Bench),
+    Completions(completions::Completions),
+    Man(man::Man),
 }
 
 /// The plan of the configuration at `path` with the changes of `--set`.
@@ -130,6 +139,9 @@ fn unopened(error: BuildError, source: &Source) -> Failure {
 /// # Errors
 /// Whatever ends it, with its exit code.
 pub fn execute(cli: Cli) -> Result<(), Failure> {
+    if cli.quiet {
+        crate::screen::be_quiet();
+    }
     match cli.command {
         Command::Run(run) => run::execute(run),
         Command::Check(check) => check::execute(&check),
@@ -143,6 +155,8 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Devices(devices) => devices::execute(&devices),
         Command::Data(data) => data::execute(&data),
         Command::Bench(bench) => bench::execute(&bench),
+        Command::Completions(completions) => completions::execute(&completions),
+        Command::Man(man) => man::execute(&man),
     }
 }
 
