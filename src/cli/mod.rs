@@ -13,6 +13,7 @@ mod devices;
 mod error;
 mod export;
 mod import;
+mod init;
 mod list;
 mod man;
 mod output;
@@ -81,6 +82,7 @@ enum Command {
     Trace(trace::Trace),
     Import(import::Import),
     Export(export::Export),
+    Init(init::Init),
     List(list::List),
     Schema(schema::Schema),
     Devices(devices::Devices),
@@ -150,6 +152,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Trace(trace) => trace::execute(&trace),
         Command::Import(import) => import::execute(&import),
         Command::Export(export) => export::execute(&export),
+        Command::Init(init) => init::execute(&init),
         Command::List(list) => list::execute(&list),
         Command::Schema(schema) => schema::execute(&schema),
         Command::Devices(devices) => devices::execute(&devices),
