@@ -70,7 +70,7 @@ fn a_run_is_what_it_told_last_and_what_it_saved() {
     let done = end(5, EndReason::Epochs);
     let cases: [(&[Event], ListedState, ListedState, usize); 7] = [
         (&[], NoState, Failed, 0),
-        (&[begin.clone()], NoState, Failed, 0),
+        (std::slice::from_ref(&begin), NoState, Failed, 0),
         (&[begin.clone(), first.clone()], NoState, Failed, 1),
         (&[begin.clone(), first.clone(), interrupted()], NoState, Interrupted, 1),
         (&[begin.clone(), first.clone(), early.clone()], StoppedEarly, StoppedEarly, 2),
@@ -178,12 +178,14 @@ fn pipes_folders_and_links_in_place_of_files_are_reasons_and_nothing_waits() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     use std::os::unix::fs::symlink;
 
+    type Change<'a> = &'a dyn Fn(&Path);
+
     let pipe = |path: &Path| {
         let _ = fs::remove_file(path);
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("is made");
     };
     let parent = tempfile::tempdir().expect("a folder");
-    let problem = |name: &str, change: &dyn Fn(&Path)| {
+    let problem = |name: &str, change: Change<'_>| {
         let folder = told(parent.path(), name, &[start(5), interrupted()]);
         save(&folder);
         change(&folder);
@@ -191,7 +193,7 @@ fn pipes_folders_and_links_in_place_of_files_are_reasons_and_nothing_waits() {
         (run.state, run.problem.expect(name))
     };
     let metrics = |folder: &Path| folder.join(METRICS_FILE);
-    let cases: [(&str, &dyn Fn(&Path)); 5] = [
+    let cases: [(&str, Change<'_>); 5] = [
         ("metrics pipe", &|folder| pipe(&metrics(folder))),
         ("metrics folder", &|folder| {
             fs::remove_file(metrics(folder)).expect("is there");
