@@ -32,6 +32,15 @@ fn the_help_of_run_explains_every_flag() {
 #[test]
 fn every_command_is_in_the_help_and_in_the_readme() {
     let readme = include_str!("../README.md");
+    let all = commands();
+    assert!(all.contains(&"bench".to_owned()) && all.len() > 12, "{all:?}");
+    for command in all {
+        assert!(readme.contains(&format!("| `trainer {command}")), "{command} is not in README.md");
+    }
+}
+
+/// Every command of the help, such as `run` and `data inspect`.
+fn commands() -> Vec<String> {
     let mut all = Vec::new();
     for above in ["", "data "] {
         let (_, help, _) = outcome(&above.split_whitespace().chain(["--help"]).collect::<Vec<_>>());
@@ -43,10 +52,7 @@ fn every_command_is_in_the_help_and_in_the_readme() {
                 .map(|name| format!("{above}{name}")),
         );
     }
-    assert!(all.contains(&"bench".to_owned()) && all.len() > 12, "{all:?}");
-    for command in all {
-        assert!(readme.contains(&format!("| `trainer {command}")), "{command} is not in README.md");
-    }
+    all
 }
 
 #[test]
@@ -406,6 +412,83 @@ fn devices_are_listed_on_every_machine() {
     assert_eq!((code, shown.as_str()), (Some(0), ""), "{listed}");
     assert!(cfg!(not(feature = "cpu")) || listed.contains("cpu "), "{listed}");
     assert!(listed.contains("cuda:0") || listed.contains("no GPU: "), "{listed}");
+}
+
+#[test]
+fn devices_are_listed_for_scripts_by_the_names_that_configurations_take() {
+    let (code, printed, _) = outcome(&["devices", "--json"]);
+    assert_eq!(code, Some(0));
+    let found: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
+    assert_eq!(found["devices"][0]["name"], "cpu");
+    assert!(found["devices"][0]["threads"].as_u64() > Some(0), "{found}");
+}
+
+#[test]
+fn a_checked_configuration_is_the_same_in_json() {
+    let (_, toml, _) = outcome(&["check", "configs/quickstart.toml"]);
+    let (code, json, _) = outcome(&["check", "configs/quickstart.toml", "--json"]);
+    assert_eq!(code, Some(0));
+    let toml: serde_json::Value = toml::from_str(&toml).expect("TOML");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&json).expect("JSON"), toml);
+}
+
+#[test]
+fn bash_completes_commands_flags_and_values() {
+    let (code, script, _) = outcome(&["completions", "bash"]);
+    assert_eq!(code, Some(0));
+    // What bash itself would offer behind these words.
+    let offered = |words: &[&str]| {
+        let ask = format!(
+            "{script}\nCOMP_WORDS=({}); COMP_CWORD={}; _trainer trainer '{}' '{}'\n\
+             printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            words.join(" "),
+            words.len() - 1,
+            words[words.len() - 1],
+            words[words.len() - 2],
+        );
+        let output = std::process::Command::new("bash").args(["-c", &ask]).output();
+        let output = output.expect("bash starts");
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let lines = |text: String| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(lines(offered(&["trainer", "dev"])), ["devices"]);
+    assert_eq!(lines(offered(&["trainer", "data", "insp"])), ["inspect"]);
+    assert_eq!(lines(offered(&["trainer", "run", "--ov"])), ["--overwrite"]);
+    assert_eq!(lines(offered(&["trainer", "list", "--sort", "na"])), ["name"]);
+}
+
+#[test]
+fn every_shell_has_completions_that_know_every_command() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let (code, script, _) = outcome(&["completions", shell]);
+        assert_eq!(code, Some(0), "{shell}");
+        for word in ["devices", "inspect", "overwrite"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    let (code, _, shown) = outcome(&["completions", "tcsh"]);
+    assert_eq!(code, Some(2));
+    assert!(shown.contains("[possible values: bash, elvish, fish, powershell, zsh]"), "{shown}");
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("man1").display().to_string();
+    let (code, _, shown) = outcome(&["man", "--out", &out]);
+    assert_eq!(code, Some(0), "{shown}");
+    let mut names = vec!["trainer".to_owned()];
+    names.extend(commands().iter().map(|command| format!("trainer-{}", command.replace(' ', "-"))));
+    for name in names {
+        let path = folder.path().join(format!("man1/{name}.1"));
+        let page = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for part in [".TH ", ".SH NAME", ".SH SYNOPSIS", ".SH DESCRIPTION"] {
+            assert!(page.contains(part), "{name}: {part}");
+        }
+    }
+    let (code, page, _) = outcome(&["man"]);
+    assert_eq!((code, page.contains(".TH trainer 1")), (Some(0), true));
 }
 
 #[test]

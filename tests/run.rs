@@ -5,6 +5,8 @@
 mod checks;
 #[path = "run/export.rs"]
 mod export;
+#[path = "run/habits.rs"]
+mod habits;
 #[path = "run/labels.rs"]
 mod labels;
 #[path = "run/resume.rs"]
@@ -60,6 +62,8 @@ struct Told {
     code: Option<i32>,
     /// Standard error.
     text: String,
+    /// Standard output.
+    printed: String,
 }
 
 impl Told {
@@ -112,15 +116,17 @@ impl Experiment {
 
     /// Runs the configuration with these arguments after `run a.toml`.
     fn run(&self, arguments: &[&str]) -> Told {
+        self.told(&[&["run", "a.toml"], arguments].concat())
+    }
+
+    /// What the program tells, started with these arguments.
+    fn told(&self, arguments: &[&str]) -> Told {
         let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
-        let output = command
-            .current_dir(self.folder.path())
-            .args(["run", "a.toml"])
-            .args(arguments)
-            .output()
-            .expect("the program starts");
-        let text = String::from_utf8(output.stderr).expect("is UTF-8");
-        Told { code: output.status.code(), text }
+        let output = command.current_dir(self.folder.path()).args(arguments).output();
+        let output = output.expect("the program starts");
+        let text = |bytes| String::from_utf8(bytes).expect("is UTF-8");
+        let (text, printed) = (text(output.stderr), text(output.stdout));
+        Told { code: output.status.code(), text, printed }
     }
 
     /// Runs it to its end.

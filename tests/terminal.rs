@@ -87,7 +87,8 @@ fn nothing_is_coloured_where_no_colours_are_wanted() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("phantom").display().to_string();
     let phantom = ["data", "phantom", "--out", &out, "--patients", "3", "--size", "32"];
-    let more: [&[&str]; 4] = [&phantom, &["--help"], &["run"], &["devices"]];
+    let list = ["list", &out];
+    let more: [&[&str]; 5] = [&phantom, &["--help"], &["run"], &["devices"], &list];
     for arguments in WRONG.iter().chain(&more) {
         let unwanted = [
             &[TERMINAL, ("NO_COLOR", "1")][..],
@@ -101,6 +102,16 @@ fn nothing_is_coloured_where_no_colours_are_wanted() {
         let shown = to_a_pipe(arguments, &[TERMINAL]);
         assert!(!shown.contains('\u{1b}'), "{arguments:?}: {shown}");
     }
+}
+
+#[test]
+fn nothing_but_what_was_asked_for_is_shown_where_quiet_is_wanted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("phantom").display().to_string();
+    let phantom = ["data", "phantom", "--out", &out, "--patients", "3", "--size", "32", "--quiet"];
+    let shown = on_terminal(&phantom, &[TERMINAL]);
+    assert_eq!(shown.lines().count(), 1, "{shown}");
+    assert!(shown.starts_with("3 patients drawn in "), "{shown}");
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::io::IsTerminal;
 use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::screen::{counted, stderr_columns, wrapped};
+use crate::screen::{bar_target, counted, stderr_columns, tell_progress, wrapped};
 
 /// Tells on standard error that a phantom is drawn: with a bar on a terminal, else with a line at its
 /// beginning and one at its end.
@@ -31,7 +31,7 @@ impl Drawing {
             say(&format!("drawing the radiographs of {}, once", patients_told()));
             if terminal {
                 self.bar.set_length(patients as u64);
-                self.bar.set_draw_target(ProgressDrawTarget::stderr());
+                self.bar.set_draw_target(bar_target());
             }
             Instant::now()
         });
@@ -49,7 +49,7 @@ impl Drawing {
 }
 
 fn say(text: &str) {
-    eprintln!("{}", wrapped(text, stderr_columns().unwrap_or(usize::MAX), 2));
+    tell_progress(&wrapped(text, stderr_columns().unwrap_or(usize::MAX), 2));
 }
 
 impl Drop for Drawing {

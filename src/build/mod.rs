@@ -22,7 +22,9 @@ use std::time::Instant;
 
 pub use bench::{Bench, Taken};
 pub use cpu::{cpu, meter};
-pub use device::{DeviceError, Found, describe, find_devices, is_gpu, resolve_device};
+pub use device::{
+    Card, CardDetails, DeviceError, Found, NoCuda, describe, find_devices, is_gpu, resolve_device,
+};
 pub(crate) use differences::differences;
 pub use drawing::Drawing;
 pub use error::BuildError;

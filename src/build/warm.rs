@@ -5,11 +5,12 @@ use std::io::IsTerminal;
 use std::time::Instant;
 
 use burn::tensor::Device;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::{Compiler, Gpu, Kernel, sums_of_squares_kernel};
 use crate::plan::{Plan, Planner};
+use crate::screen::{bar_target, tell_progress};
 
 /// Compiles what the plan's steps on a GPU launch and no earlier process has compiled, with a bar
 /// while it does.
@@ -54,9 +55,9 @@ impl Progress {
     fn tell(&self, done: usize, all: usize) {
         if done == 0 && self.terminal {
             self.bar.set_length(all as u64);
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.bar.set_draw_target(bar_target());
         } else if done == 0 {
-            eprintln!("compiling {all} kernels, once");
+            tell_progress(&format!("compiling {all} kernels, once"));
         }
         self.bar.set_position(done as u64);
     }
@@ -64,7 +65,8 @@ impl Progress {
     fn end(&self, compiled: usize) {
         self.bar.finish_and_clear();
         if compiled > 0 && !self.terminal {
-            eprintln!("compiled {compiled} kernels in {:.1} s", self.start.elapsed().as_secs_f64());
+            let seconds = self.start.elapsed().as_secs_f64();
+            tell_progress(&format!("compiled {compiled} kernels in {seconds:.1} s"));
         }
     }
 }

@@ -26,11 +26,19 @@ pub struct Check {
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    /// Prints the same keys as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Prints the resolved configuration.
 pub fn execute(check: &Check) -> Result<(), Failure> {
     let plan = super::planned(&check.config, &check.overrides.set)?;
     super::warn(&plan);
-    output::print(&plan.to_toml().map_err(Failure::configuration)?)
+    let toml = plan.to_toml().map_err(Failure::configuration)?;
+    if !check.json {
+        return output::print(&toml);
+    }
+    let value: serde_json::Value = toml::from_str(&toml).map_err(Failure::other)?;
+    output::print(&serde_json::to_string_pretty(&value).map_err(Failure::other)?)
 }

@@ -7,11 +7,15 @@
 mod bench;
 mod check;
 mod colour;
+mod completions;
 mod data;
 mod devices;
 mod error;
 mod export;
 mod import;
+mod init;
+mod list;
+mod man;
 mod output;
 mod overrides;
 mod panic;
@@ -62,6 +66,11 @@ Exit codes:
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Shows no progress: only warnings, errors and what was asked for
+    ///
+    /// `run` then ends with one line in place of its table.
+    #[arg(long, short, global = true, display_order = 1000)]
+    quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -73,10 +82,14 @@ enum Command {
     Trace(trace::Trace),
     Import(import::Import),
     Export(export::Export),
+    Init(init::Init),
+    List(list::List),
     Schema(schema::Schema),
     Devices(devices::Devices),
     Data(data::Data),
     Bench(bench::Bench),
+    Completions(completions::Completions),
+    Man(man::Man),
 }
 
 /// The plan of the configuration at `path` with the changes of `--set`.
@@ -128,6 +141,9 @@ fn unopened(error: BuildError, source: &Source) -> Failure {
 /// # Errors
 /// Whatever ends it, with its exit code.
 pub fn execute(cli: Cli) -> Result<(), Failure> {
+    if cli.quiet {
+        crate::screen::be_quiet();
+    }
     match cli.command {
         Command::Run(run) => run::execute(run),
         Command::Check(check) => check::execute(&check),
@@ -136,10 +152,14 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Trace(trace) => trace::execute(&trace),
         Command::Import(import) => import::execute(&import),
         Command::Export(export) => export::execute(&export),
+        Command::Init(init) => init::execute(&init),
+        Command::List(list) => list::execute(&list),
         Command::Schema(schema) => schema::execute(&schema),
         Command::Devices(devices) => devices::execute(&devices),
         Command::Data(data) => data::execute(&data),
         Command::Bench(bench) => bench::execute(&bench),
+        Command::Completions(completions) => completions::execute(&completions),
+        Command::Man(man) => man::execute(&man),
     }
 }
 

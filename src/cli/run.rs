@@ -53,6 +53,9 @@ pub struct Run {
     /// convolution is adapted to another number of channels. The program says what it took.
     #[arg(long, value_name = "WEIGHTS", conflicts_with = "resume")]
     init: Option<PathBuf>,
+    /// Prints JSON in place of the closing table: the last event of metrics.jsonl
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     parent: Parent,
 }
@@ -72,6 +75,9 @@ pub fn execute(run: Run) -> Result<(), Failure> {
     };
     let training = build::build(plan, &Options { mode });
     let mut training = training.map_err(|error| super::unopened(error, &source))?;
+    if run.json {
+        training.reports.close_in_json();
+    }
     match training.execute()? {
         Outcome::Ended(_) => Ok(()),
         Outcome::Stopped(signal) => {

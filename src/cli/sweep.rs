@@ -13,7 +13,9 @@ use crate::build;
 use crate::config;
 use crate::plan;
 use crate::run::Stop;
-use crate::screen::{Frame, counted, stderr_columns, stdout_columns, wrapped};
+use crate::screen::{
+    Frame, bar_target, counted, stderr_columns, stdout_columns, tell_progress, wrapped,
+};
 use crate::sweep::{self, Outcome, Row, Status, Sweep as Measurement, SweepFolder, Told, Work};
 
 /// Measures a configuration in many combinations of values, each in a process of its own
@@ -175,6 +177,7 @@ struct Screen {
 impl Screen {
     fn new(sweep: &Measurement, logs: &Path) -> Self {
         let bar = ProgressBar::new_spinner();
+        bar.set_draw_target(bar_target());
         // Cut off where the terminal ends.
         if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
             bar.set_style(style);
@@ -194,7 +197,7 @@ impl Screen {
                 };
                 // A log says what takes so long.
                 if self.logs.is_some() && self.bar.is_hidden() {
-                    eprintln!("{doing}");
+                    tell_progress(&doing);
                 }
                 self.bar.set_message(doing);
             }
@@ -204,7 +207,7 @@ impl Screen {
                 let shown = sweep::summary(row);
                 let line = format!("{}/{count}  {:width$}  {shown}{kept}", number + 1, of.name);
                 let line = wrapped(&line, stderr_columns().unwrap_or(usize::MAX), 5);
-                self.bar.suspend(|| eprintln!("{line}"));
+                self.bar.suspend(|| tell_progress(&line));
                 self.compare(row);
             }
         }

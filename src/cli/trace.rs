@@ -11,6 +11,7 @@ use crate::build::{self, BuildError, Tracer};
 use crate::config::{self, Combination, Loaded, Source};
 use crate::plan::{self, Plan};
 use crate::report::StepTrace;
+use crate::screen::tell_progress;
 
 /// Takes one training step and shows its memory, module by module
 ///
@@ -94,7 +95,8 @@ pub fn execute(command: &Trace) -> Result<(), Failure> {
     }
     if !traces.is_empty() {
         output::print(&if command.json { to_json(&run.name, &traces)? } else { shown })?;
-        eprintln!("written to {}: trace.svg, trace.json and the lines", folder.display());
+        let written = folder.display();
+        tell_progress(&format!("written to {written}: trace.svg, trace.json and the lines"));
     }
     failure.map_or(Ok(()), Err)
 }

@@ -166,8 +166,9 @@ impl Reading<'_> {
             Some("string") => Shape::String,
             Some("boolean") => Shape::Boolean,
             Some("integer") => {
+                // Of a bound above 0 the checks of the plan say more.
                 let min = schema.get("minimum").and_then(Json::as_i64);
-                Shape::Integer { min: min.unwrap_or(i64::MIN) }
+                Shape::Integer { min: min.map_or(i64::MIN, |min| min.min(0)) }
             }
             Some("number") => Shape::Number,
             Some("array") => self.array(schema),

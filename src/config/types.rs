@@ -90,6 +90,7 @@ pub struct SaveConfig {
     pub every_steps: usize,
     /// How many saved states are kept to fall back on, besides `last` and `best`; at least 1.
     #[schemars(example = 3)]
+    #[schemars(range(min = 1))]
     pub keep: usize,
 }
 
@@ -132,9 +133,11 @@ impl Default for DeviceUse {
 pub struct TrainConfig {
     /// How many times the training goes through the training images, at most; at least 1.
     #[schemars(example = 20)]
+    #[schemars(range(min = 1))]
     pub epochs: usize,
     /// How many images a step of the optimizer is taken over; at least 1.
     #[schemars(example = 64)]
+    #[schemars(range(min = 1))]
     pub batch_size: usize,
     /// The optimizer. Its name, settings and defaults are those of `torch.optim`.
     pub optimizer: Choice<OptimizerConfig>,
@@ -190,6 +193,7 @@ pub struct EarlyStoppingConfig {
     /// metric is undefined does not count.
     #[serde(default = "default_patience")]
     #[schemars(example = 10)]
+    #[schemars(range(min = 1))]
     pub patience: usize,
     /// The least change that counts as an improvement.
     #[serde(default)]

@@ -26,9 +26,11 @@ pub struct EvaluateConfig {
     pub auroc_interval: AurocMethod,
     /// How many resamples a bootstrap interval is taken over; at least 100.
     #[schemars(example = 2000)]
+    #[schemars(range(min = 100))]
     pub resamples: usize,
     /// How many bins a reliability curve and the expected calibration error have; from 1 to 1000.
     #[schemars(example = 10)]
+    #[schemars(range(min = 1, max = 1000))]
     pub bins: usize,
 }
 

@@ -247,6 +247,7 @@ pub struct SequentialConfig {
     /// How many segments there are; at least 1. More than there are stages are as many as there
     /// are.
     #[schemars(example = 4)]
+    #[schemars(range(min = 1))]
     pub segments: usize,
 }
 

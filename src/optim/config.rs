@@ -251,6 +251,7 @@ pub struct CosineConfig {
 pub struct StepConfig {
     /// How many epochs lie between two drops of the rate; at least 1.
     #[schemars(example = 30)]
+    #[schemars(range(min = 1))]
     pub every_epochs: usize,
     /// What the rate is multiplied by at each drop; above 0 and at most 1.
     #[schemars(example = 0.5)]

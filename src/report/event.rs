@@ -207,7 +207,7 @@ pub struct HeadLabels {
 }
 
 /// A metric watched for the best epoch.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Watched {
     /// Its name, such as `val/findings/auroc`.
     pub metric: String,

@@ -247,6 +247,24 @@ fn ended(end: &End) -> String {
     )
 }
 
+/// Why there is no best state, where there is none.
+pub fn no_best(end: &End, watched: Option<&str>) -> Option<String> {
+    let watched = watched.filter(|_| end.best.is_none())?;
+    Some(format!("no best state: {watched} had no value in any epoch"))
+}
+
+/// `: best findings/auroc 0.894 (epoch 7), weights in …`, or why there is no best state.
+pub fn at_end(end: &End, watched: Option<&str>) -> String {
+    let best = end.best.as_ref().map(|best| {
+        let (metric, value) = (metric(&best.metric), number(Some(best.value)));
+        format!("best {metric} {value} (epoch {})", best.values.epoch)
+    });
+    let best = best.or_else(|| no_best(end, watched));
+    let weights = end.weights.as_ref().map(|file| format!("weights in {}", file.display()));
+    let parts: Vec<String> = best.into_iter().chain(weights).collect();
+    if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) }
+}
+
 /// A metric's name without the `val/` that nearly all have.
 fn metric(name: &str) -> &str {
     name.strip_prefix("val/").unwrap_or(name)

@@ -23,12 +23,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::screen::is_quiet;
 pub use event::*;
 pub use jsonl::JsonLines;
-pub use progress::{Bar, Plain, progress};
+pub use lines::{duration, number};
+pub use progress::{Bar, Plain, Quiet, progress};
 pub use skipped::SkippedImages;
 pub use svg::{Chart, Curve, Shape};
-pub use table::ClosingTable;
+pub use table::{ClosingJson, ClosingTable};
 pub use tensorboard::TensorBoard;
 pub use trace::{StepFailure, StepTrace};
 
@@ -91,11 +93,14 @@ pub struct ResumePoint {
 pub struct Reports {
     metrics: Option<JsonLines>,
     others: Vec<Box<dyn Report>>,
+    /// What is written to standard output at the end.
+    closing: Option<Box<dyn Report>>,
 }
 
 impl Reports {
     /// All reports of the run in `folder`, which exists: `metrics.jsonl`, TensorBoard events,
-    /// `skipped_images.csv`, progress on standard error and the closing table on standard output.
+    /// `skipped_images.csv`, progress on standard error and the closing table on standard output; with
+    /// `--quiet` no table, and of progress only warnings and the last line.
     ///
     /// # Errors
     ///
@@ -107,11 +112,14 @@ impl Reports {
             Some(point) => JsonLines::open_resumed(&file, point.metrics_bytes)?,
         };
         let first_step = resumed.map_or(0, |point| point.first_step);
-        let mut reports = Self { metrics: Some(metrics), others: Vec::new() };
+        let closing: Option<Box<dyn Report>> = match is_quiet() {
+            true => None,
+            false => Some(Box::new(ClosingTable::on_stdout())),
+        };
+        let mut reports = Self { metrics: Some(metrics), others: Vec::new(), closing };
         reports.add(progress());
         reports.add(TensorBoard::create(folder, first_step)?);
         reports.add(SkippedImages::open(&folder.join("skipped_images.csv"))?);
-        reports.add(ClosingTable::on_stdout());
         if let Some(message) = warning {
             reports.event(&Event::Warning { message })?;
         }
@@ -121,6 +129,11 @@ impl Reports {
     /// Adds a format.
     pub fn add(&mut self, report: impl Report + 'static) {
         self.others.push(Box::new(report));
+    }
+
+    /// Ends with the [`Event::End`] on standard output, as `metrics.jsonl` has it, and no table.
+    pub fn close_in_json(&mut self) {
+        self.closing = Some(Box::new(ClosingJson(io::stdout())));
     }
 
     /// The length of `metrics.jsonl` in bytes, for [`ResumePoint`]; 0 without that file.
@@ -133,7 +146,8 @@ impl Report for Reports {
     /// Tells every format, also those after one that fails; the first error is returned.
     fn event(&mut self, event: &Event) -> Result<(), ReportError> {
         let metrics = self.metrics.as_mut().map_or(Ok(()), |metrics| metrics.event(event));
-        self.others.iter_mut().map(|report| report.event(event)).fold(metrics, Result::and)
+        let others = self.others.iter_mut().chain(&mut self.closing);
+        others.map(|report| report.event(event)).fold(metrics, Result::and)
     }
 }
 

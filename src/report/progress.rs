@@ -7,12 +7,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::lines::{self, Teller};
 use super::{Event, Phase, Progress, Report, ReportError, Watched};
-use crate::screen::{PAGE, columns_of, stderr_columns};
+use crate::screen::{PAGE, columns_of, is_quiet, stderr_columns};
 
 /// Progress on standard error, as fits what it is connected to.
 pub fn progress() -> Box<dyn Report> {
     let terminal = ProgressDrawTarget::stderr();
-    if terminal.is_hidden() {
+    if is_quiet() {
+        Box::new(Quiet::new(io::stderr()))
+    } else if terminal.is_hidden() {
         Box::new(Plain::new(io::stderr()))
     } else {
         Box::new(Bar::new(terminal, io::stderr(), || stderr_columns().unwrap_or(PAGE)))
@@ -88,6 +90,41 @@ fn unless_closed(said: io::Result<()>) -> Result<(), ReportError> {
     match said {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         said => said.map_err(ReportError::at("write to", "standard error".as_ref())),
+    }
+}
+
+/// Warnings and how the run ended, in a line with the best value.
+#[derive(Debug)]
+pub struct Quiet<W> {
+    to: W,
+    teller: Teller,
+    watched: Option<String>,
+}
+
+impl<W: Write> Quiet<W> {
+    /// Lines written to `to`.
+    pub fn new(to: W) -> Self {
+        Self { to, teller: Teller::default(), watched: None }
+    }
+}
+
+impl<W: Write> Report for Quiet<W> {
+    fn event(&mut self, event: &Event) -> Result<(), ReportError> {
+        let best = match event {
+            Event::Start(start) => {
+                self.watched = start.watched.as_ref().map(|watched| watched.metric.clone());
+                return Ok(());
+            }
+            Event::End(end) => lines::at_end(end, self.watched.as_deref()),
+            Event::Warning { .. }
+            | Event::DamagedState { .. }
+            | Event::SkippedStep { .. }
+            | Event::SkippedImages { .. }
+            | Event::OutOfMemory(_) => String::new(),
+            _ => return Ok(()),
+        };
+        let line = self.teller.line(event, usize::MAX, Instant::now());
+        unless_closed(line.map_or(Ok(()), |line| writeln!(self.to, "{line}{best}")))
     }
 }
 
@@ -269,6 +306,24 @@ mod tests {
         assert!(said(io::ErrorKind::BrokenPipe).is_ok());
         let full = said(io::ErrorKind::StorageFull).unwrap_err();
         assert!(full.to_string().contains("standard error; free space"), "{full}");
+    }
+
+    #[test]
+    fn a_quiet_run_says_what_is_wrong_and_how_it_ended() {
+        let mut quiet = Quiet::new(Vec::new());
+        let events = [examples::start(), examples::begin(), examples::epoch()];
+        for event in events.iter().chain(&examples::all_but_epoch()) {
+            quiet.event(event).unwrap();
+        }
+        insta::assert_snapshot!(String::from_utf8(quiet.to).unwrap(), @r#"
+        warning: checkpoints/xray/last cannot be used (weights.safetensors differs); trying the state before it
+        warning: step 431 in epoch 4 was left out: the gradient is not finite
+        warning: data/patient1.png (data/train.csv, line 2) was left out: not a PNG, "JPEG" or other image
+        warning: data/patient2.png (data/train.csv, line 3) was left out: not a PNG, "JPEG" or other image
+        out of memory at step 431 in epoch 4 (1.00 GiB asked for, 79.0 GiB reserved): set memory.checkpointing = "sqrt"
+        warning: the disk is nearly full
+        stopped early after 12 epochs and 1,680 steps in 1h02m: best findings/auroc 0.894 (epoch 7), weights in checkpoints/xray/best/weights.safetensors
+        "#);
     }
 
     /// A terminal that remembers what is drawn.

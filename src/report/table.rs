@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::{End, EpochValues, Event, HeadLabels, Report, ReportError};
+use super::{End, EpochValues, Event, HeadLabels, Report, ReportError, lines};
 use crate::screen::{Column, Frame, Table, stdout_columns, wrapped};
 
 /// Writes the table at the end of a run.
@@ -14,6 +14,8 @@ pub struct ClosingTable<W> {
     /// How wide the page is then.
     columns: fn() -> usize,
     heads: Vec<HeadLabels>,
+    /// The metric watched.
+    watched: Option<String>,
 }
 
 impl ClosingTable<io::Stdout> {
@@ -26,27 +28,48 @@ impl ClosingTable<io::Stdout> {
 impl<W: Write> ClosingTable<W> {
     /// Written to `to`.
     pub fn new(to: W, frame: Frame, columns: fn() -> usize) -> Self {
-        Self { to, frame, columns, heads: Vec::new() }
+        Self { to, frame, columns, heads: Vec::new(), watched: None }
     }
 }
 
 impl<W: Write> Report for ClosingTable<W> {
     fn event(&mut self, event: &Event) -> Result<(), ReportError> {
         match event {
-            Event::Start(start) => self.heads.clone_from(&start.heads),
+            Event::Start(start) => {
+                self.heads.clone_from(&start.heads);
+                self.watched = start.watched.as_ref().map(|watched| watched.metric.clone());
+            }
             Event::End(end) => {
-                let text = closing(end, &self.heads, self.frame, (self.columns)());
-                let written = self.to.write_all(text.as_bytes()).and_then(|()| self.to.flush());
-                return match written {
-                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-                    written => {
-                        written.map_err(ReportError::at("write to", "standard output".as_ref()))
-                    }
-                };
+                let mut text = closing(end, &self.heads, self.frame, (self.columns)());
+                if let Some(line) = lines::no_best(end, self.watched.as_deref()) {
+                    text += &format!("{}\n", wrapped(&line, (self.columns)(), 2));
+                }
+                return write(&mut self.to, &text);
             }
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// Writes the last event as JSON, a line as in `metrics.jsonl`.
+#[derive(Debug)]
+pub struct ClosingJson<W>(pub W);
+
+impl<W: Write> Report for ClosingJson<W> {
+    fn event(&mut self, event: &Event) -> Result<(), ReportError> {
+        let Event::End(_) = event else { return Ok(()) };
+        let line = serde_json::to_string(event).map_err(io::Error::from);
+        let line = line.map_err(ReportError::at("write to", "standard output".as_ref()))?;
+        write(&mut self.0, &format!("{line}\n"))
+    }
+}
+
+/// Nobody need read it to its end.
+fn write(to: &mut impl Write, text: &str) -> Result<(), ReportError> {
+    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(ReportError::at("write to", "standard output".as_ref())),
     }
 }
 
@@ -145,7 +168,7 @@ fn shown(value: Option<f64>) -> String {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
-    use super::super::examples;
+    use super::super::{Watched, examples};
     use super::*;
     use crate::screen::columns_of;
 
@@ -198,6 +221,32 @@ mod tests {
         +----------+------------+--------------+-----------------+
         undefined (one class only): findings/auroc/Edema
         ");
+    }
+
+    #[test]
+    fn that_no_best_state_was_written_is_said_with_its_reason() {
+        let (Event::Start(mut start), Event::End(mut end)) = (examples::start(), examples::end())
+        else {
+            panic!("a start and an end")
+        };
+        let (metric, value) = ("val/findings/auroc".to_owned(), None);
+        start.watched = Some(Watched { metric, value, best: None, best_epoch: None });
+        let said = "no best state: val/findings/auroc had no value in any epoch";
+        let told =
+            |end: &End| told(Frame::Ascii, &[Event::Start(start.clone()), Event::End(end.clone())]);
+        assert!(!told(&end).contains(said), "{}", told(&end));
+        end.best = None;
+        assert!(told(&end).contains(said), "{}", told(&end));
+    }
+
+    #[test]
+    fn a_script_gets_the_last_event_alone() {
+        let mut json = ClosingJson(Vec::new());
+        for event in [examples::start(), examples::epoch(), examples::end()] {
+            json.event(&event).unwrap();
+        }
+        let written: serde_json::Value = serde_json::from_slice(&json.0).unwrap();
+        assert_eq!(written, serde_json::to_value(examples::end()).unwrap());
     }
 
     #[test]

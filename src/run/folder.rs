@@ -240,7 +240,7 @@ fn foreign(path: &Path, names: &[String]) -> Option<String> {
 }
 
 /// Whether this is a configuration at all, however old: it has `run.name`.
-fn is_config_of_a_run(text: &str) -> bool {
+pub(super) fn is_config_of_a_run(text: &str) -> bool {
     let table = text.parse::<toml::Table>().ok();
     table.and_then(|table| table.get("run")?.get("name")?.as_str().map(str::to_owned)).is_some()
 }
@@ -267,7 +267,7 @@ fn is_of_a_run(name: &str) -> bool {
 }
 
 /// Bytes of a file, or of all files in a folder; links are not followed.
-fn bytes_of(path: &Path) -> u64 {
+pub(super) fn bytes_of(path: &Path) -> u64 {
     let Ok(about) = fs::symlink_metadata(path) else { return 0 };
     if !about.is_dir() {
         return about.len();

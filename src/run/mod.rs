@@ -17,6 +17,7 @@
 
 mod epoch;
 mod folder;
+mod listing;
 mod lock;
 mod monitor;
 mod place;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use folder::{CONFIG_FILE, FolderError, METRICS_FILE, Mode as FolderMode, RunFolder};
+pub use listing::{ListedRun, ListedState, list_runs};
 pub use lock::{LockError, RunLock};
 pub use place::RunPlace;
 pub use saving::{

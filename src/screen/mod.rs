@@ -4,6 +4,7 @@ mod bytes;
 mod count;
 mod key;
 mod lines;
+mod quiet;
 mod table;
 mod width;
 
@@ -11,6 +12,7 @@ pub use bytes::Bytes;
 pub use count::{counted, thousands};
 pub use key::written;
 pub use lines::{side_by_side, wrapped};
+pub use quiet::{bar_target, be_quiet, is_quiet, tell_progress};
 pub use table::{Column, Frame, Table};
 pub use width::{PAGE, stderr_columns, stdout_columns};
 

@@ -9,7 +9,16 @@ use crate::{BASE, resolve};
 /// Every configuration below `configs/`, by name.
 pub fn committed() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
-    let mut files: Vec<_> = [root.clone(), root.join("experiments")]
+    files_in(&[root.clone(), root.join("experiments")])
+}
+
+/// Those to begin with, one for each layout: alike but for their data.
+fn for_layouts() -> Vec<(String, String)> {
+    files_in(&[Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/layouts")])
+}
+
+fn files_in(folders: &[std::path::PathBuf]) -> Vec<(String, String)> {
+    let mut files: Vec<_> = folders
         .iter()
         .flat_map(|folder| std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()))
         .filter(|path| path.is_file())
@@ -23,7 +32,7 @@ pub fn committed() -> Vec<(String, String)> {
 fn the_committed_configurations_resolve_as_before() {
     let files = committed();
     assert!(files.len() >= 2);
-    for (name, text) in files {
+    for (name, text) in files.into_iter().chain(for_layouts()) {
         let plan = resolve(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(plan.run.name, name, "a run is named after its file");
         insta::assert_snapshot!(name, plan.to_toml().unwrap());
@@ -31,8 +40,21 @@ fn the_committed_configurations_resolve_as_before() {
 }
 
 #[test]
+fn every_layout_has_a_configuration_to_begin_with() {
+    let schema = schema();
+    let tables = schema["definitions"]["SourceConfig"]["properties"].as_object().unwrap();
+    let layouts = tables.keys().filter(|key| !["heads", "labels"].contains(&key.as_str()));
+    for layout in layouts {
+        let table = format!("\n[data.{layout}]");
+        let begins =
+            committed().iter().chain(&for_layouts()).any(|(_, text)| text.contains(&table));
+        assert!(begins, "{layout}");
+    }
+}
+
+#[test]
 fn the_committed_configurations_open_with_what_they_cost() {
-    for (name, text) in committed() {
+    for (name, text) in committed().into_iter().chain(for_layouts()) {
         for line in ["#:schema ", "# Command: ", "# Hardware: ", "# Takes: ", "# Reaches: "] {
             let head = text.lines().take_while(|line| line.starts_with('#'));
             assert!(head.into_iter().any(|one| one.starts_with(line)), "{name}: {line}");
@@ -117,6 +139,30 @@ fn assert_fresh(name: &str, fresh: &str) {
         committed == fresh,
         "{name} is stale; refresh it with: REFRESH=1 cargo test --test config committed"
     );
+}
+
+#[test]
+fn the_least_that_the_schema_allows_is_the_least_that_is_taken() {
+    let schema = schema();
+    for (table, key, path) in [
+        ("TrainConfig", "epochs", "train.epochs"),
+        ("TrainConfig", "batch_size", "train.batch_size"),
+        ("EarlyStoppingConfig", "patience", "train.early_stopping.patience"),
+        ("DataConfig", "prefetch", "data.prefetch"),
+        ("SaveConfig", "keep", "run.save.keep"),
+        ("EvaluateConfig", "bins", "evaluate.bins"),
+        ("EvaluateConfig", "resamples", "evaluate.resamples"),
+        ("SequentialConfig", "segments", "memory.checkpointing.sequential.segments"),
+        ("StepConfig", "every_epochs", "train.schedule.step.every_epochs"),
+    ] {
+        let property = &schema["definitions"][table]["properties"][key];
+        // A key that may be left out says its type beside.
+        let least = property["minimum"].as_u64().unwrap_or_else(|| panic!("{path}: {property}"));
+        assert!(least > 0, "{path}");
+        let set = |value: u64| resolve(BASE, &[format!("{path}={value}")]);
+        set(least).unwrap_or_else(|error| panic!("{path} = {least}: {error}"));
+        set(least - 1).expect_err(path);
+    }
 }
 
 #[test]

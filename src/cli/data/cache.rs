@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
 
 use super::failure;
 use crate::build;
@@ -13,7 +14,7 @@ use crate::cli::{Failure, output, planned};
 use crate::data::{
     BadImage, Cache, CacheConfig, DiskCacheConfig, Loader, LoaderConfig, OnBadImage,
 };
-use crate::screen::Bytes;
+use crate::screen::{Bytes, bar_target};
 
 /// Decodes and resizes a configuration's images into its disk cache, ahead of a run
 ///
@@ -30,6 +31,9 @@ pub struct Fill {
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Fills the cache.
@@ -48,7 +52,7 @@ pub fn execute(fill: &Fill) -> Result<(), Failure> {
     let all: Vec<_> = samples().collect();
     let before = cache.filling(&all);
     cache.check_room(before.missing).map_err(failure)?;
-    let bar = ProgressBar::new(all.len() as u64);
+    let bar = ProgressBar::with_draw_target(Some(all.len() as u64), bar_target());
     bar.set_style(
         ProgressStyle::with_template("{bar:40} {pos}/{len} images, {per_sec}, {eta} left")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
@@ -71,6 +75,24 @@ pub fn execute(fill: &Fill) -> Result<(), Failure> {
     }
     bar.finish_and_clear();
     let after = cache.filling(&all);
+    if fill.json {
+        let bad = bad.iter().map(|image| {
+            let (path, table) = (image.path.display(), image.table.display());
+            json!({
+                "path": path.to_string(), "table": table.to_string(), "line": image.line,
+                "reason": image.reason,
+            })
+        });
+        let filled = json!({
+            "folder": folder.display().to_string(),
+            "images": all.len(),
+            "kept": after.kept,
+            "added": after.kept - before.kept,
+            "bytes": after.bytes,
+            "not_cached": bad.collect::<Vec<_>>(),
+        });
+        return output::print(&serde_json::to_string_pretty(&filled).map_err(Failure::other)?);
+    }
     let mut text = format!(
         "{} of {} images in the cache at {}: {} were there, {} added, {:.1} MiB in all\n",
         after.kept,

@@ -15,7 +15,7 @@ use crate::data::{
 };
 use crate::model::{HeadConfig, Task};
 use crate::plan::Plan;
-use crate::screen::{counted, stdout_columns, wrapped};
+use crate::screen::{bar_target, counted, stdout_columns, wrapped};
 
 /// Counts what a configuration's data hold, and says what a run sees of them
 ///
@@ -49,7 +49,7 @@ const LISTED: usize = 20;
 /// Looks and prints; fails where an image cannot be read.
 pub fn execute(inspect: &Inspect) -> Result<(), Failure> {
     let plan = planned(&inspect.config, &inspect.overrides.set)?;
-    let bar = ProgressBar::new(0);
+    let bar = ProgressBar::with_draw_target(Some(0), bar_target());
     let mut refused = None;
     let mut drawing = Drawing::default();
     let found = data::inspect(

@@ -39,6 +39,7 @@ pub struct PhantomConfig {
     pub patients: usize,
     /// The height and width of the images in pixels; from 32 to 3000.
     #[schemars(example = 128)]
+    #[schemars(range(min = 32, max = 3000))]
     pub size: usize,
     /// The number that the drawing follows from: the same settings give the same files, byte for
     /// byte.
@@ -298,7 +299,8 @@ pub struct CsvConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"mrn")]
     pub patient: Option<String>,
-    /// The column that says `train`, `valid` (or `validation`, `val`, `validate`, `dev`) or `test`.
+    /// The column that says `train` (or `training`), `valid` (or `validation`, `val`, `validate`, `dev`)
+    /// or `test`.
     /// All rows are for training when this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"use")]

@@ -95,6 +95,7 @@ pub struct DataConfig {
     /// How many batches are prepared ahead of the model, at most; at least 1.
     #[serde(default = "default_prefetch")]
     #[schemars(example = 8)]
+    #[schemars(range(min = 1))]
     pub prefetch: usize,
     /// Whether every image gets the labels of another one. A model that is trained so must not beat
     /// chance, which shows that labels do not leak.

@@ -9,6 +9,7 @@ use super::sheet::{Fields, Sheet, expected_folder};
 use super::{Column, Kind, Layout, List, Row, Vocabulary};
 use crate::data::config::{ChexpertConfig, Uncertain, View};
 use crate::data::error::DataError;
+use crate::data::table::Table;
 use crate::fault::Fault;
 use crate::model::HeadConfig;
 
@@ -52,6 +53,12 @@ const COLUMNS: &str = "CheXpert does: Path, Sex, Age, Frontal/Lateral, AP/PA and
 pub(super) const VIEWS_OFFERED: &str = "\"PA\", \"AP\" and \"Lateral\"";
 /// How CheXpert and MIMIC-CXR write a finding.
 pub(super) const EXPECTED_LABEL: &str = "1 (positive), 0 (negative), -1 (uncertain) or nothing";
+
+/// Whether a table with CheXpert's columns is in `root`.
+pub(super) fn is_in(root: &Path) -> bool {
+    let header = Table::header(&root.join(TRAIN), String::new).unwrap_or_default();
+    [PATH, SEX, AGE, SIDE, PROJECTION].iter().all(|name| header.iter().any(|column| column == name))
+}
 
 impl Layout for ChexpertConfig {
     fn vocabulary(&self, _heads: &[HeadConfig]) -> Vocabulary {

@@ -15,7 +15,8 @@ use crate::screen::written;
 
 const EXPECTED_LABEL: &str =
     "1 or true (positive), 0 or false (negative), a number between, -1 (uncertain) or nothing";
-const EXPECTED_SPLIT: &str = "train, valid (or validation, val, validate, dev) or test";
+const EXPECTED_SPLIT: &str =
+    "train (or training), valid (or validation, val, validate, dev) or test";
 
 impl Layout for CsvConfig {
     fn vocabulary(&self, heads: &[HeadConfig]) -> Vocabulary {
@@ -149,7 +150,7 @@ impl Layout for CsvConfig {
 }
 
 /// Whether a column of that name is likely to tell patients apart.
-fn names_patients(column: &str) -> bool {
+pub(in crate::data) fn names_patients(column: &str) -> bool {
     let plain: String = column.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
     let who = ["patient", "subject", "participant", "person"];
     let rest = who.iter().find_map(|who| plain.strip_prefix(who));
@@ -269,6 +270,16 @@ fn one_column(
     ))
 }
 
+/// The list that a table calls so.
+pub(in crate::data) fn list_named(text: &str) -> Option<List> {
+    match text.to_lowercase().as_str() {
+        "train" | "training" => Some(List::Train),
+        "valid" | "validation" | "val" | "validate" | "dev" => Some(List::Validation),
+        "test" => Some(List::Test),
+        _ => None,
+    }
+}
+
 /// Where the columns stand in the table.
 struct Columns<'a> {
     image: usize,
@@ -282,15 +293,13 @@ struct Columns<'a> {
 impl Columns<'_> {
     fn list(&self, row: &TableRow<'_>) -> Result<List, DataError> {
         let Some(column) = self.split else { return Ok(List::Train) };
-        match row.at(column).to_lowercase().as_str() {
-            "train" | "training" => Ok(List::Train),
-            "valid" | "validation" | "val" | "validate" | "dev" => Ok(List::Validation),
-            "test" => Ok(List::Test),
-            "" => {
+        match list_named(row.at(column)) {
+            Some(list) => Ok(list),
+            None if row.at(column).is_empty() => {
                 let help = "fill it in for every row, or remove `split` from the configuration";
                 Err(row.bad(column, EXPECTED_SPLIT).helped(help))
             }
-            _ => Err(row.bad(column, EXPECTED_SPLIT)),
+            None => Err(row.bad(column, EXPECTED_SPLIT)),
         }
     }
 

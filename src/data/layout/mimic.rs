@@ -27,6 +27,16 @@ const EXPECTED: &str = "expected a folder in MIMIC-CXR-JPG's layout: `files/` an
 /// The findings of a study, by its number.
 type Studies = HashMap<u64, [f32; FINDINGS.len()]>;
 
+/// Whether MIMIC-CXR's table of all images is in `root`.
+pub(super) fn is_in(root: &Path) -> bool {
+    let table = table_name("metadata");
+    [format!("{table}.gz"), table].iter().any(|table| root.join(table).is_file())
+}
+
+fn table_name(table: &str) -> String {
+    format!("mimic-cxr-2.0.0-{table}.csv")
+}
+
 impl Layout for MimicConfig {
     fn vocabulary(&self, _heads: &[HeadConfig]) -> Vocabulary {
         let mut columns: Vec<Column> = FINDINGS.map(Column::finding).into();
@@ -67,7 +77,7 @@ impl Layout for MimicConfig {
 
 impl MimicConfig {
     fn open(&self, table: &str) -> Result<Sheet, DataError> {
-        let name = format!("mimic-cxr-2.0.0-{table}.csv");
+        let name = table_name(table);
         let packed = format!("{name}.gz");
         let path = first_file(&self.root, &[&packed, &name]);
         Sheet::open(&path, || expected_folder(&self.root, EXPECTED, &packed))

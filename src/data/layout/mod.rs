@@ -14,6 +14,7 @@ mod nih;
 mod padchest;
 mod padchest_labels;
 mod phantom;
+mod published;
 mod sheet;
 mod vindr;
 
@@ -23,6 +24,8 @@ use std::sync::Arc;
 
 pub(super) use check::{check_policies, check_uncertain_labels, key_in};
 pub use chexpert::FINDINGS;
+pub(super) use csv::{list_named, names_patients};
+pub(super) use published::published;
 
 use super::config::{DataConfig, ImageConfig, SourceConfig, Uncertain, UncertainPolicy};
 use super::error::DataError;

@@ -33,6 +33,11 @@ const EXPECTED: &str = "expected a folder in MURA's layout: `train_image_paths.c
 const EXPECTED_PATH: &str =
     "a path such as MURA-v1.1/train/XR_WRIST/patient00001/study1_positive/image1.png";
 
+/// Whether MURA's table of training images is in `root`.
+pub(super) fn is_in(root: &Path) -> bool {
+    root.join(TRAIN).is_file()
+}
+
 impl Layout for MuraConfig {
     /// Whether the study is abnormal, for all parts and for each alone, and the part.
     fn vocabulary(&self, _heads: &[HeadConfig]) -> Vocabulary {

@@ -51,6 +51,11 @@ const EXPECTED: &str = "expected a folder in NIH ChestX-ray14's layout: \
     `Data_Entry_2017_v2020.csv` (or `Data_Entry_2017.csv`), `train_val_list.txt`, \
     `test_list.txt`, and `images/` or `images_001/images/` and so on";
 
+/// Whether the table of NIH ChestX-ray14 is in `root`.
+pub(super) fn is_in(root: &Path) -> bool {
+    TABLES.iter().any(|table| root.join(table).is_file())
+}
+
 impl Layout for NihConfig {
     fn vocabulary(&self, _heads: &[HeadConfig]) -> Vocabulary {
         let finding = |label| Column::new(label, &[LABELS], Kind::Finding);

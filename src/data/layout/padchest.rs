@@ -50,6 +50,11 @@ const PROJECTIONS: [(&str, PadchestView); 6] = [
     ("EXCLUDE", PadchestView::Exclude),
 ];
 
+/// Whether PadChest's table is in `root`.
+pub(super) fn is_in(root: &Path) -> bool {
+    [TABLE, PACKED].iter().any(|table| root.join(table).is_file())
+}
+
 impl Layout for PadchestConfig {
     fn vocabulary(&self, _heads: &[HeadConfig]) -> Vocabulary {
         let finding = |label| Column::new(label, &[FINDINGS], Kind::Finding);

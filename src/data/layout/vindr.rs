@@ -56,6 +56,11 @@ const EXPECTED: &str = "expected a folder in VinDr-CXR's layout: \
 /// How images are named: as published, and as they are often converted.
 const EXTENSIONS: [&str; 5] = ["dicom", "dcm", "png", "jpg", "jpeg"];
 
+/// Whether VinDr-CXR's table of training images is in `root`.
+pub(super) fn is_in(root: &Path) -> bool {
+    root.join("annotations/image_labels_train.csv").is_file()
+}
+
 impl Layout for VindrConfig {
     fn vocabulary(&self, _heads: &[HeadConfig]) -> Vocabulary {
         Vocabulary::of(FINDINGS.map(Column::finding).into())

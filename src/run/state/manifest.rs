@@ -72,6 +72,13 @@ pub struct Damage {
     pub fault: String,
 }
 
+impl Damage {
+    /// `file` of the state in `folder` is what `fault` says.
+    pub(super) fn new(folder: &Path, file: &str, fault: &str) -> Self {
+        Self { folder: folder.to_owned(), file: file.to_owned(), fault: fault.to_owned() }
+    }
+}
+
 impl std::fmt::Display for Damage {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} {}", self.folder.join(&self.file).display(), self.fault)

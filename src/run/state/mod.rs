@@ -62,6 +62,41 @@ pub fn is_state(folder: &Path) -> bool {
     folder.join(MANIFEST).is_file()
 }
 
+/// Whether the run folder at `folder` holds a state to go on from that looks sound; contents of files
+/// other than manifests are not read, and nothing is changed.
+///
+/// # Errors
+/// What is wrong with the first of its states, where none looks sound.
+pub(super) fn glance(folder: &Path) -> Result<bool, Damage> {
+    /// No manifest is longer, in bytes.
+    const LONGEST: u64 = 16 << 20;
+    let sound = |state: &Path| {
+        let damage = |fault: &str| Damage::new(state, MANIFEST, fault);
+        let about = fs::metadata(state.join(MANIFEST)).map_err(|_| damage("is missing"))?;
+        if !about.is_file() || about.len() > LONGEST {
+            return Err(damage("is no file that was saved"));
+        }
+        match Manifest::read(state)?.faults_at_a_glance(state).into_iter().next() {
+            Some(fault) => Err(fault),
+            None => Ok(()),
+        }
+    };
+    let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let names = names.filter_map(|name| name.into_string().ok());
+    let mut names: Vec<String> =
+        names.filter(|name| name == LAST || name.starts_with(OLDER)).collect();
+    // `last`, then the newest of the others.
+    names.sort_unstable_by_key(|name| (name != LAST, std::cmp::Reverse(name.clone())));
+    let mut first = None;
+    for name in names {
+        match sound(&folder.join(name)) {
+            Ok(()) => return Ok(true),
+            Err(damage) => drop(first.get_or_insert(damage)),
+        }
+    }
+    first.map_or(Ok(false), Err)
+}
+
 /// A state read back, every byte of it as it was saved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedState {

@@ -131,7 +131,7 @@ fn wrong_columns_and_values_are_named_where_they_stand() {
     insta::assert_snapshot!(with("1,PA", "1,oblique"), @"`t.csv`, line 2, column `view`: `oblique` is not one of the head's labels (`AP`, `PA`) or nothing");
     insta::assert_snapshot!(with("31.5", "\"31,5\""), @"`t.csv`, line 2, column `Age`: `31,5` is not a number or nothing; numbers are written with a decimal point: `31.5`");
     insta::assert_snapshot!(with("31.5", "inf"), @"`t.csv`, line 2, column `Age`: `inf` is not a number or nothing");
-    insta::assert_snapshot!(with("VAL", "later"), @"`t.csv`, line 4, column `part`: `later` is not train, valid (or validation, val, validate, dev) or test");
+    insta::assert_snapshot!(with("VAL", "later"), @"`t.csv`, line 4, column `part`: `later` is not train (or training), valid (or validation, val, validate, dev) or test");
     insta::assert_snapshot!(with("a.png", ""), @"`t.csv`, line 2, column `file`: `` is not the path of an image");
     insta::assert_snapshot!(with("p4", ""), @"`t.csv`, line 6, column `who`: `` is not a patient's name or number");
 }
