@@ -17,6 +17,7 @@ mod overrides;
 mod panic;
 mod parent;
 mod plan;
+mod report;
 mod run;
 mod schema;
 mod sweep;
@@ -73,6 +74,7 @@ enum Command {
     Trace(trace::Trace),
     Import(import::Import),
     Export(export::Export),
+    Report(report::Report),
     Schema(schema::Schema),
     Devices(devices::Devices),
     Data(data::Data),
@@ -136,6 +138,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Trace(trace) => trace::execute(&trace),
         Command::Import(import) => import::execute(&import),
         Command::Export(export) => export::execute(&export),
+        Command::Report(report) => report::execute(&report),
         Command::Schema(schema) => schema::execute(&schema),
         Command::Devices(devices) => devices::execute(&devices),
         Command::Data(data) => data::execute(&data),
