@@ -80,6 +80,8 @@ pub(super) fn announce(
             best: state.best.best,
             best_epoch: state.best.best_epoch,
         }),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        data: state.data.clone(),
         may_stop_early: run.plan.train.early_stopping.is_some(),
         config,
     };

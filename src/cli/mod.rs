@@ -21,6 +21,7 @@ mod overrides;
 mod panic;
 mod parent;
 mod plan;
+mod report;
 mod run;
 mod schema;
 mod sweep;
@@ -84,6 +85,7 @@ enum Command {
     Export(export::Export),
     Init(init::Init),
     List(list::List),
+    Report(report::Report),
     Schema(schema::Schema),
     Devices(devices::Devices),
     Data(data::Data),
@@ -154,6 +156,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Export(export) => export::execute(&export),
         Command::Init(init) => init::execute(&init),
         Command::List(list) => list::execute(&list),
+        Command::Report(report) => report::execute(&report),
         Command::Schema(schema) => schema::execute(&schema),
         Command::Devices(devices) => devices::execute(&devices),
         Command::Data(data) => data::execute(&data),

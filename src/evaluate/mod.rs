@@ -23,6 +23,7 @@ pub mod bootstrap;
 mod calibration;
 mod config;
 mod confusion;
+mod curves;
 mod delong;
 mod estimate;
 mod evaluation;
@@ -43,6 +44,7 @@ mod undefined;
 pub use calibration::{Calibration, CalibrationMethod};
 pub use config::{CalibrationUse, EvaluateConfig, OperatingPointsConfig};
 pub use confusion::{Confusion, ConfusionMatrix, DecisionMeasures};
+pub use curves::{CurvePoint, curve_points};
 pub use delong::{Comparison, Delong, Scale, compare};
 pub use estimate::{Estimate, Range, wilson};
 pub use evaluation::{

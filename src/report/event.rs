@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::ser::{SerializeSeq, Serializer};
 use serde::{Deserialize, Serialize};
 
-use crate::data::BadImage;
+use crate::data::{BadImage, Fingerprint};
 use crate::memory::measure::{MemoryUse, PeakKind};
 use crate::model::weights::Initial;
 
@@ -156,6 +156,10 @@ pub struct Start {
     pub heads: Vec<HeadLabels>,
     /// The metric watched and its best so far.
     pub watched: Option<Watched>,
+    /// The version of this program.
+    pub version: String,
+    /// What the run learns from.
+    pub data: Option<Fingerprint>,
     /// Whether early stopping may end the run before its last epoch. On screens only.
     #[serde(skip)]
     pub may_stop_early: bool,
@@ -198,7 +202,7 @@ pub struct Place {
 }
 
 /// A head and its labels, in the order of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadLabels {
     /// The head's name.
     pub name: String,
@@ -284,6 +288,10 @@ pub struct Epoch {
     pub loss_scale: Option<f64>,
     /// The metric watched.
     pub watched: Option<Watched>,
+    /// Why validation metrics of this or of the best epoch have no value, by their names without
+    /// `val/`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub undefined: BTreeMap<String, String>,
 }
 
 /// Bytes of device memory.

@@ -38,6 +38,8 @@ pub fn start() -> Event {
         memory: None,
         heads: vec![head("view", &["PA", "AP"]), head("findings", &["Edema", "Cardiomegaly"])],
         watched: None,
+        version: "0.1.0".to_owned(),
+        data: None,
         may_stop_early: true,
         config: "[run]\nname = \"xray\"\n".to_owned(),
     })
@@ -103,6 +105,10 @@ pub fn epoch_at(epoch: usize, step: usize) -> Event {
             best: Some(0.871),
             best_epoch: Some(epoch),
         }),
+        undefined: BTreeMap::from([(
+            "findings/auroc/Edema".to_owned(),
+            "one class only".to_owned(),
+        )]),
     })
 }
 

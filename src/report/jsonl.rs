@@ -101,14 +101,14 @@ mod tests {
 
     #[test]
     fn an_epoch_line_has_the_keys_of_the_contract_and_null_where_undefined() {
-        insta::assert_snapshot!(line(&examples::epoch()), @r#"{"event":"epoch","epoch":3,"step":420,"train":{"findings/loss":0.25,"loss":0.3125},"val":{"findings/auroc":0.871,"findings/auroc/Cardiomegaly":0.871,"findings/auroc/Edema":null,"findings/loss":0.149,"loss":0.298,"view/accuracy":0.9375},"learning_rate":0.0003,"seconds":62.6,"images_per_second":412.25,"memory":{"live":1048576,"peak":3221225472,"reserved":null,"smi":null,"predicted_peak":null,"peak_kind":null,"total":null},"best":true,"skipped_steps":0,"loss_scale":null,"watched":{"metric":"val/findings/auroc","value":0.871,"best":0.871,"best_epoch":3}}"#);
+        insta::assert_snapshot!(line(&examples::epoch()), @r#"{"event":"epoch","epoch":3,"step":420,"train":{"findings/loss":0.25,"loss":0.3125},"val":{"findings/auroc":0.871,"findings/auroc/Cardiomegaly":0.871,"findings/auroc/Edema":null,"findings/loss":0.149,"loss":0.298,"view/accuracy":0.9375},"learning_rate":0.0003,"seconds":62.6,"images_per_second":412.25,"memory":{"live":1048576,"peak":3221225472,"reserved":null,"smi":null,"predicted_peak":null,"peak_kind":null,"total":null},"best":true,"skipped_steps":0,"loss_scale":null,"watched":{"metric":"val/findings/auroc","value":0.871,"best":0.871,"best_epoch":3},"undefined":{"findings/auroc/Edema":"one class only"}}"#);
     }
 
     #[test]
     fn every_other_event_keeps_its_keys() {
         let lines: Vec<String> = examples::all_but_epoch().iter().map(line).collect();
         insta::assert_snapshot!(lines.join("\n"), @r#"
-        {"event":"start","name":"xray","device":"CPU","parameters":6956298,"train_images":1000,"validation_images":100,"epochs":20,"steps_per_epoch":140,"resumed_from":null,"memory":null,"heads":[{"name":"view","labels":["PA","AP"]},{"name":"findings","labels":["Edema","Cardiomegaly"]}],"watched":null}
+        {"event":"start","name":"xray","device":"CPU","parameters":6956298,"train_images":1000,"validation_images":100,"epochs":20,"steps_per_epoch":140,"resumed_from":null,"memory":null,"heads":[{"name":"view","labels":["PA","AP"]},{"name":"findings","labels":["Edema","Cardiomegaly"]}],"watched":null,"version":"0.1.0","data":null}
         {"event":"initialized","file":"densenet121.pth","tensors":604,"adapted":[{"name":"features.conv0.weight","from":3,"to":1}],"unused":["classifier.bias","classifier.weight"],"missing":["classifier.view.weight","classifier.view.bias"],"mismatched":[{"name":"classifier.findings.weight","found":[14,1024],"wanted":[5,1024]}]}
         {"event":"damaged_state","folder":"checkpoints/xray/last","reason":"weights.safetensors differs"}
         {"event":"resumed","folder":"checkpoints/xray/last","epoch":3,"step":420}

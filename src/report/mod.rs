@@ -1,16 +1,17 @@
-//! What a run tells: progress, JSONL, TensorBoard, the closing table; one file a format.
+//! What a run tells: progress, JSONL, TensorBoard, a page, the closing table; one file a format.
 //!
 //! The loop tells [`Event`]s to one [`Report`], which is [`Reports`]: all formats at once. Every
 //! format writes an event through before it returns, so that a kill loses nothing already told.
 
 mod append;
+mod chart;
 mod event;
 mod jsonl;
 mod lines;
+mod page;
 mod progress;
 mod remaining;
 mod skipped;
-mod svg;
 mod table;
 mod tensorboard;
 mod tfrecord;
@@ -24,12 +25,15 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::screen::is_quiet;
+pub use chart::{Chart, Curve, Shape};
 pub use event::*;
 pub use jsonl::JsonLines;
 pub use lines::{duration, number};
+pub use page::{
+    Judged, REPORT_FILE, Record, RecordError, RunPage, comparison, page, write as write_page,
+};
 pub use progress::{Bar, Plain, Quiet, progress};
 pub use skipped::SkippedImages;
-pub use svg::{Chart, Curve, Shape};
 pub use table::{ClosingJson, ClosingTable};
 pub use tensorboard::TensorBoard;
 pub use trace::{StepFailure, StepTrace};
@@ -95,12 +99,14 @@ pub struct Reports {
     others: Vec<Box<dyn Report>>,
     /// What is written to standard output at the end.
     closing: Option<Box<dyn Report>>,
+    /// Made from what the others have written.
+    page: Option<RunPage>,
 }
 
 impl Reports {
     /// All reports of the run in `folder`, which exists: `metrics.jsonl`, TensorBoard events,
-    /// `skipped_images.csv`, progress on standard error and the closing table on standard output; with
-    /// `--quiet` no table, and of progress only warnings and the last line.
+    /// `skipped_images.csv`, `report.html`, progress on standard error and the closing table on standard
+    /// output; with `--quiet` no table, and of progress only warnings and the last line.
     ///
     /// # Errors
     ///
@@ -116,7 +122,8 @@ impl Reports {
             true => None,
             false => Some(Box::new(ClosingTable::on_stdout())),
         };
-        let mut reports = Self { metrics: Some(metrics), others: Vec::new(), closing };
+        let page = Some(RunPage::of(folder));
+        let mut reports = Self { metrics: Some(metrics), others: Vec::new(), closing, page };
         reports.add(progress());
         reports.add(TensorBoard::create(folder, first_step)?);
         reports.add(SkippedImages::open(&folder.join("skipped_images.csv"))?);
@@ -143,8 +150,17 @@ impl Reports {
 }
 
 impl Report for Reports {
-    /// Tells every format, also those after one that fails; the first error is returned.
+    /// Tells every format, also those after one that fails; the first error is returned. A page that
+    /// cannot be written is a warning.
     fn event(&mut self, event: &Event) -> Result<(), ReportError> {
+        let told = self.tell(event);
+        let warning = self.page.as_mut().and_then(|page| page.refresh_after(event));
+        told.and(warning.map_or(Ok(()), |message| self.tell(&Event::Warning { message })))
+    }
+}
+
+impl Reports {
+    fn tell(&mut self, event: &Event) -> Result<(), ReportError> {
         let metrics = self.metrics.as_mut().map_or(Ok(()), |metrics| metrics.event(event));
         let others = self.others.iter_mut().chain(&mut self.closing);
         others.map(|report| report.event(event)).fold(metrics, Result::and)

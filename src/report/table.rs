@@ -121,16 +121,19 @@ fn table(end: &End, heads: &[HeadLabels]) -> Table {
 
 /// One line of the table; `key` names its value among those of an epoch.
 #[derive(Debug)]
-struct Row<'a> {
-    train: bool,
-    key: String,
-    head: &'a str,
-    metric: &'a str,
-    label: &'a str,
+pub(super) struct Row<'a> {
+    pub train: bool,
+    pub key: String,
+    pub head: &'a str,
+    pub metric: &'a str,
+    pub label: &'a str,
 }
 
 /// The losses, then the heads in their order with their metrics, each of the head and of its labels.
-fn rows<'a>(columns: &[(String, &'a EpochValues)], heads: &'a [HeadLabels]) -> Vec<Row<'a>> {
+pub(super) fn rows<'a>(
+    columns: &[(String, &'a EpochValues)],
+    heads: &'a [HeadLabels],
+) -> Vec<Row<'a>> {
     let loss = |train, metric| Row { train, key: "loss".to_owned(), head: "", metric, label: "" };
     let has_loss = |train: bool| {
         columns
@@ -161,7 +164,7 @@ fn rows<'a>(columns: &[(String, &'a EpochValues)], heads: &'a [HeadLabels]) -> V
     rows
 }
 
-fn shown(value: Option<f64>) -> String {
+pub(super) fn shown(value: Option<f64>) -> String {
     value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"))
 }
 

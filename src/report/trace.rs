@@ -125,6 +125,7 @@ impl StepTrace {
             title: title.to_owned(),
             x: "time, ms".to_owned(),
             y: "memory in use, MiB".to_owned(),
+            from_zero: false,
             curves: traces.iter().map(curve).collect(),
         }
         .to_svg()

@@ -307,6 +307,7 @@ impl Run {
                 best: self.state.best.best,
                 best_epoch: self.state.best.best_epoch,
             }),
+            undefined: self.state.undefined.clone(),
         }))?;
         for message in undefined {
             self.reports.event(&Event::Warning { message })?;

@@ -247,7 +247,7 @@ pub(super) fn is_config_of_a_run(text: &str) -> bool {
 
 /// Whether a run puts a file or folder of this name into its folder.
 fn is_of_a_run(name: &str) -> bool {
-    const NAMES: [&str; 12] = [
+    const NAMES: [&str; 13] = [
         SPLIT_FILE,
         "split.csv.new",
         LABELS_FILE,
@@ -260,6 +260,7 @@ fn is_of_a_run(name: &str) -> bool {
         ".best-old",
         METRICS_FILE,
         "report.html",
+        "report.html.new",
     ];
     const BEGINNINGS: [&str; 6] =
         [OLDER, ".saving-", ".removing-", "events.", "skipped_images", "config.toml."];

@@ -1,0 +1,41 @@
+//! Pages for people who would rather look than read: `report.html` of a run, and several runs side by
+//! side.
+//!
+//! A page is made from what a run folder holds and nothing else, so that it is the same whether the run
+//! writes it, a resumed run does, or `trainer report` later. It is one file: styles and pictures are
+//! within, and it loads nothing. Templates (`templates/` at the crate's root) escape every text.
+
+mod comparison;
+mod curves;
+mod figure;
+mod judged;
+mod record;
+mod refresh;
+mod run;
+mod samples;
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+pub use comparison::comparison;
+pub use judged::Judged;
+pub use record::{Record, RecordError};
+pub use refresh::RunPage;
+pub use run::page;
+
+/// The page of a run, in its folder.
+pub const REPORT_FILE: &str = "report.html";
+
+/// Writes a page to `path`: all of the old one or all of the new one is there whenever the process ends.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(path: &Path, page: &str) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let mut file = File::create(&new)?;
+    file.write_all(page.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}
