@@ -17,11 +17,13 @@
 //! [`Fitted`], which is saved and later applied to other images; [`evaluate()`] brings everything
 //! together in an [`Evaluation`]. [`PredictionWriter`] and [`PredictionReader`] are for the table of
 //! predictions that people look at; a [`PredictionTable`] holds what a model said of a list of images.
+//! A [`ConformalHead`] says which decisions cannot be ruled out.
 
 pub mod bootstrap;
 
 mod calibration;
 mod config;
+mod conformal;
 mod confusion;
 mod delong;
 mod estimate;
@@ -42,6 +44,7 @@ mod undefined;
 
 pub use calibration::{Calibration, CalibrationMethod};
 pub use config::{CalibrationUse, EvaluateConfig, OperatingPointsConfig};
+pub use conformal::{ConformalHead, ConformalLabel, Coverage, DecisionSet, coverage};
 pub use confusion::{Confusion, ConfusionMatrix, DecisionMeasures};
 pub use delong::{Comparison, Delong, Scale, compare};
 pub use estimate::{Estimate, Range, wilson};
