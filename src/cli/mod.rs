@@ -17,6 +17,7 @@ mod overrides;
 mod panic;
 mod parent;
 mod plan;
+mod predict;
 mod run;
 mod schema;
 mod sweep;
@@ -69,6 +70,7 @@ enum Command {
     Run(run::Run),
     Check(check::Check),
     Plan(plan::Command),
+    Predict(predict::Predict),
     Sweep(sweep::Sweep),
     Trace(trace::Trace),
     Import(import::Import),
@@ -132,6 +134,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Run(run) => run::execute(run),
         Command::Check(check) => check::execute(&check),
         Command::Plan(plan) => plan::execute(&plan),
+        Command::Predict(predict) => predict::execute(predict),
         Command::Sweep(sweep) => sweep::execute(&sweep),
         Command::Trace(trace) => trace::execute(&trace),
         Command::Import(import) => import::execute(&import),

@@ -40,7 +40,7 @@ mod standardize;
 mod table;
 
 pub use area::Area;
-pub use augment::check as check_augment;
+pub use augment::{View, check as check_augment};
 pub use batch::*;
 pub use bench::{Rates, bench};
 pub use cache::{Cache, Filling};

@@ -25,6 +25,7 @@ mod calibration;
 mod config;
 mod conformal;
 mod confusion;
+mod decider;
 mod delong;
 mod estimate;
 mod evaluation;
@@ -33,6 +34,7 @@ mod head;
 mod midranks;
 mod operating_point;
 mod platt;
+mod predicted;
 mod predictions;
 mod regression;
 mod reliability;
@@ -46,6 +48,7 @@ pub use calibration::{Calibration, CalibrationMethod};
 pub use config::{CalibrationUse, EvaluateConfig, OperatingPointsConfig};
 pub use conformal::{ConformalHead, ConformalLabel, Coverage, DecisionSet, coverage};
 pub use confusion::{Confusion, ConfusionMatrix, DecisionMeasures};
+pub use decider::{Decider, UnknownPoint};
 pub use delong::{Comparison, Delong, Scale, compare};
 pub use estimate::{Estimate, Range, wilson};
 pub use evaluation::{
@@ -55,6 +58,7 @@ pub use fitted::{Fitted, FittedError, FittedHead, FittedPoint};
 pub use head::{evaluate, evaluate_subgroups};
 pub use operating_point::Criterion;
 pub use platt::Platt;
+pub use predicted::{PredictedImage, PredictedTable, PredictedValue, PredictedWriter, TableFormat};
 pub use predictions::{
     PredictedLabel, Prediction, PredictionColumns, PredictionError, PredictionReader,
     PredictionWriter,
