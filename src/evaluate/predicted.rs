@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::DecisionSet;
 use super::predictions::DECISION;
@@ -102,17 +102,15 @@ impl PredictedTable {
     }
 
     /// A label as JSON.
-    fn object(&self, of: &Column<'_>, value: &PredictedValue) -> Value {
-        let mut object = Map::new();
-        let decision = value.decision.map(u8::from);
-        if of.task == Task::Regression {
-            object.insert("value".to_owned(), json!(value.value));
-        } else {
-            object.insert("probability".to_owned(), json!(value.value));
-            object.insert("decision".to_owned(), json!(decision));
+    fn object(&self, of: &Column<'_>, value: &PredictedValue) -> String {
+        let decides = of.task != Task::Regression;
+        let name = if decides { "probability" } else { "value" };
+        let mut members = vec![(name, json!(value.value))];
+        if decides {
+            members.push(("decision", json!(value.decision.map(u8::from))));
         }
         if self.spread {
-            object.insert("spread".to_owned(), json!(value.spread));
+            members.push(("spread", json!(value.spread)));
         }
         if let (Some(set), true) = (value.set, self.sets) {
             let of_decisions = [(set.negative, 0), (set.positive, 1)].into_iter();
@@ -120,10 +118,38 @@ impl PredictedTable {
                 Task::Multiclass => json!(u8::from(set.positive)),
                 _ => of_decisions.filter(|(is, _)| *is).map(|(_, decision)| decision).collect(),
             };
-            object.insert("conformal".to_owned(), set);
+            members.push(("conformal", set));
         }
-        Value::Object(object)
+        object(members.into_iter().map(|(name, value)| (name, value.to_string())))
     }
+
+    /// An image as JSON, its heads and labels in the order of the configuration.
+    fn line(&self, image: &PredictedImage) -> String {
+        let (name, told) = match &image.labels {
+            Err(reason) => ("error", json!(reason).to_string()),
+            Ok(values) => {
+                let mut labels = self.columns().zip(values).peekable();
+                let mut heads = Vec::new();
+                for head in &self.heads {
+                    let of_head = std::iter::from_fn(|| {
+                        labels.next_if(|(column, _)| column.head == head.name)
+                    });
+                    let of_head = of_head.map(|(of, value)| (of.label, self.object(&of, value)));
+                    heads.push((head.name.as_str(), object(of_head)));
+                }
+                ("heads", object(heads.into_iter()))
+            }
+        };
+        let [path, patient] = [&image.path, &image.patient].map(|text| json!(text).to_string());
+        object([("path", path), ("patient", patient), (name, told)].into_iter())
+    }
+}
+
+/// A JSON object of members whose values are JSON already, in their order.
+fn object<'a>(members: impl Iterator<Item = (&'a str, String)>) -> String {
+    let members: Vec<String> =
+        members.map(|(name, value)| format!("{}:{value}", json!(name))).collect();
+    format!("{{{}}}", members.join(","))
 }
 
 /// Writes predictions row by row.
@@ -170,20 +196,7 @@ impl<W: Write> PredictedWriter<W> {
         let table = &self.table;
         match &mut self.to {
             To::Csv(writer) => writer.write_record(record(table, image)).map_err(io::Error::from),
-            To::Jsonl(to) => {
-                let mut object = json!({ "path": image.path, "patient": image.patient });
-                match &image.labels {
-                    Err(reason) => object["error"] = json!(reason),
-                    Ok(values) => {
-                        object["heads"] = json!({});
-                        for (column, value) in table.columns().zip(values) {
-                            object["heads"][column.head][column.label] =
-                                table.object(&column, value);
-                        }
-                    }
-                }
-                writeln!(to, "{object}")
-            }
+            To::Jsonl(to) => writeln!(to, "{}", table.line(image)),
         }
     }
 

@@ -158,7 +158,8 @@ fn tell(predictor: &Predictor, passed_over: usize, repeated: usize, error: Optio
         );
     }
     if passed_over > 0 {
-        eprintln!("{} passed over, no image", counted(passed_over, "file is", "files are"));
+        let files = counted(passed_over, "file is no image and", "files are no images and");
+        eprintln!("{files} passed over");
     }
     if repeated > 0 {
         let times =

@@ -46,9 +46,14 @@ impl Pictures {
             let Heatmap { image, head, label, png } = heatmap;
             let name = format!("{}.{}.{}.png", self.names[image], plain(head), plain(label));
             let path = self.folder.join(name);
-            let png = png.map_err(|reason| {
-                Failure::data(format!("image `{}`: {reason}", samples[image].path.display()))
-            })?;
+            let png = match png {
+                Ok(png) => png,
+                Err(reason) => {
+                    let image = samples[image].path.display();
+                    eprintln!("warning: image `{image}` has no heatmap: {reason}");
+                    return Ok(());
+                }
+            };
             fs::write(&path, png).map_err(|error| unwritten(&path, &error))
         })
     }
