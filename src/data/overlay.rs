@@ -8,6 +8,8 @@ use super::resize::placed;
 
 /// How much of the colour covers the image where the heat is greatest.
 const MOST_COVER: f64 = 0.65;
+/// Where in the colours those of heat begin.
+const DARKEST: f64 = 0.3;
 
 /// The image of `sample`, in grey and in its own size, with `heat` over it, as a PNG. `heat`, `[height,
 /// width]` of any size, lies over what the model sees of the image under `config`; it is interpolated
@@ -122,7 +124,8 @@ fn between(heat: &[f32], width: usize, row: Place, column: Place) -> f64 {
 /// A grey pixel under the colour of so much heat, from 0 to 1.
 fn blended(grey: u8, heat: f64) -> [u8; 3] {
     let cover = MOST_COVER * heat;
-    let colour = colorous::INFERNO.eval_continuous(heat).into_array();
+    // What is darker hides what is below more than it colours it.
+    let colour = colorous::INFERNO.eval_continuous(DARKEST + (1.0 - DARKEST) * heat).into_array();
     colour.map(|part| ((1.0 - cover) * f64::from(grey) + cover * f64::from(part)).round() as u8)
 }
 
@@ -197,8 +200,10 @@ mod tests {
         let ramp: Vec<f32> = (0..4).map(|at| at as f32).collect();
         let pixels = drawn("size = [16, 16]\nfit = 'stretch'", &ramp, [1, 4]);
         let row: Vec<u32> = pixels[..WIDTH].iter().map(|pixel| u32::from(pixel[0])).collect();
-        // Number k lies over pixel 10 k + 4.5; red grows with the heat from there on.
-        assert!(row[4..35].is_sorted() && row[5] < row[15] && row[15] < row[25], "{row:?}");
+        // Number k lies over pixel 10 k + 4.5. Every step between changes the colour, in which red grows
+        // with the heat, and beyond the outermost it stays.
+        assert!(row[10..35].is_sorted() && row[15] < row[25] && row[25] < row[34], "{row:?}");
         assert!(row[35..].iter().all(|&red| red == row[39]), "{row:?}");
+        assert!(pixels[..5].iter().all(|pixel| *pixel == [100; 3]), "no heat, no colour");
     }
 }

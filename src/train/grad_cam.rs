@@ -6,7 +6,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::{DType, ExecutionError, Tensor};
 
 use super::{Images, Inference};
-use crate::memory::{Activation, Chain, Gradients, Keep, Pass, Stage, StageSpec, Statistics};
+use crate::memory::{Activation, Chain, Gradients, Keep, Pass, StageSpec, Statistics};
 use crate::model::layers::{LayerStageSpec, Op, Size, StageLayers};
 use crate::model::{Network, heads_stage};
 
@@ -72,11 +72,11 @@ impl GradCam {
         let input = inference.input(images, 0..images.count());
         let before = &inference.chain.stages()[..self.before];
         let stages = before.iter().chain(self.body.stages());
-        let run = |flowing, stage: &Box<dyn Stage>| {
+        let map = stages.fold(input, |flowing, stage| {
             let pass = Pass::evaluation();
             stage.forward(flowing, Keep::Nothing, &pass, &mut Statistics::new()).0
-        };
-        let map = stages.fold(input, run).into_map();
+        });
+        let map = map.into_map();
         outputs.iter().map(|&output| self.map(map.clone(), output)).collect()
     }
 

@@ -1,6 +1,6 @@
 //! `--heatmap`: pictures in a folder.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -69,21 +69,54 @@ fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
     Failure::other(format!("cannot write {}: {error}", path.display()))
 }
 
-/// The name of each image's file; where several have one, those after the first are numbered.
+/// What the pictures of each image are called: the name of its file, with as many of the folders above
+/// before it as tell all images apart.
 fn names(samples: &[Sample]) -> Vec<String> {
-    let mut times: BTreeMap<String, usize> = BTreeMap::new();
-    let name = |sample: &Sample| {
-        let name = sample.path.file_name().unwrap_or_default().to_string_lossy();
-        let name = plain(&name);
-        let times = times.entry(name.clone()).or_default();
-        *times += 1;
-        if *times == 1 { name } else { format!("{name}-{times}") }
+    let depth = |sample: &Sample| sample.path.components().count();
+    let deepest = samples.iter().map(depth).max().unwrap_or(1).max(1);
+    let named = |count: usize| -> Vec<String> {
+        let name = |sample: &Sample| {
+            let parts = sample.path.iter().skip(depth(sample).saturating_sub(count));
+            let parts: Vec<_> = parts.map(|part| plain(&part.to_string_lossy())).collect();
+            parts.join("_")
+        };
+        samples.iter().map(name).collect()
     };
-    samples.iter().map(name).collect()
+    let differ = |names: &Vec<String>| names.iter().collect::<BTreeSet<_>>().len() == names.len();
+    (1..=deepest).map(named).find(differ).unwrap_or_else(|| {
+        let numbered = named(1).into_iter().enumerate();
+        numbered.map(|(place, name)| format!("{}-{name}", place + 1)).collect()
+    })
 }
 
 /// With nothing in it that has a meaning in a path.
 fn plain(name: &str) -> String {
     let allowed = |sign: char| sign.is_alphanumeric() || matches!(sign, '-' | '_' | '.');
     name.chars().map(|sign| if allowed(sign) { sign } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(paths: &[&str]) -> Vec<String> {
+        let sample = |path: &&str| Sample {
+            path: path.into(),
+            item: None,
+            table: Path::new("list.csv").into(),
+            line: 1,
+            patient: String::new(),
+            source: 0,
+        };
+        names(&paths.iter().map(sample).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn pictures_have_the_name_of_the_file_and_of_the_folders_that_tell_it_from_others() {
+        assert_eq!(named(&["a/1.png", "b/2 x.png"]), ["1.png", "2_x.png"]);
+        assert_eq!(named(&["p1/s1/v.png", "p1/s2/v.png"]), ["s1_v.png", "s2_v.png"]);
+        assert_eq!(named(&["p1/s1/v.png", "p2/s1/v.png"]), ["p1_s1_v.png", "p2_s1_v.png"]);
+        assert_eq!(named(&["a/v.png", "v.png"]), ["a_v.png", "v.png"]);
+        assert_eq!(named(&["/a/v!.png", "/a/v?.png"]), ["1-v_.png", "2-v_.png"]);
+    }
 }
