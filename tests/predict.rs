@@ -317,3 +317,20 @@ fn a_heatmap_is_a_picture_of_the_size_of_its_image_for_each_label_asked_for() {
     let wrong: Vec<&str> = wrong.iter().map(String::as_str).collect();
     trainer(&[&["predict", text(&run), image], &wrong[..]].concat()).assert().code(2);
 }
+
+#[test]
+fn the_weights_of_a_state_say_what_goes_in_and_what_comes_out() {
+    let run = EXAMPLE.run();
+    for file in ["weights.safetensors", "average.safetensors"] {
+        let bytes = fs::read(run.join("best").join(file)).expect("is there");
+        let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).expect("reads");
+        let metadata = header.metadata().clone().expect("is there");
+        let read = |key: &str| -> Value { serde_json::from_str(&metadata[key]).expect("JSON") };
+        let heads = read("heads");
+        assert_eq!(heads[0]["labels"][1], "Pleural Effusion");
+        assert_eq!(heads[1]["activation"], "softmax");
+        let preprocessing = read("preprocessing");
+        assert_eq!(preprocessing["size"], serde_json::json!([32, 32]));
+        assert_eq!(preprocessing["input"], "normalized");
+    }
+}
