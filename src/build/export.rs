@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::{DType, ExecutionError};
-use serde::Serialize;
 
 use crate::data::{Normalize, constant_scale};
 use crate::evaluate::Fitted;
 use crate::model::onnx::{OnnxError, OnnxModel};
 use crate::model::weights::{self, NamedTensor, NoTorchvision, WeightsError};
-use crate::model::{HeadConfig, Task};
 use crate::plan::Plan;
-use crate::run::chain_tensors;
+use crate::run::{chain_tensors, notes};
 use crate::train::Inference;
 
 /// A model to be exported.
@@ -46,16 +44,6 @@ pub enum ExportError {
          normalised images."
     )]
     ScaleOfImage(String),
-}
-
-/// What a head's outputs are, in a file's metadata.
-#[derive(Debug, Serialize)]
-struct HeadNote<'a> {
-    name: &'a str,
-    task: Task,
-    labels: &'a [String],
-    /// What makes probabilities of the outputs: `sigmoid` or `softmax`; none for `regression`.
-    activation: Option<&'static str>,
 }
 
 impl Export<'_> {
@@ -108,30 +96,12 @@ impl Export<'_> {
         Ok(chain_tensors(&self.inference.chain)?)
     }
 
-    /// What travels with the weights, as JSON by key: `heads`, `preprocessing` (`data.image`, and as
-    /// `input` whether the model takes `levels` from 0 to 1 or levels that are `normalized`) and, where
-    /// there is one, `fitted`.
+    /// What travels with the weights: the [`notes`] of a saved state and, where there is one, `fitted`.
     fn metadata(&self, takes_levels: bool) -> BTreeMap<String, String> {
-        let note = |head: &HeadConfig| {
-            serde_json::json!(HeadNote {
-                name: &head.name,
-                task: head.task,
-                labels: &head.labels,
-                activation: match head.task {
-                    Task::Multilabel | Task::Binary => Some("sigmoid"),
-                    Task::Multiclass => Some("softmax"),
-                    Task::Regression => None,
-                },
-            })
-        };
-        let heads: Vec<_> = self.plan.heads.iter().map(note).collect();
-        let mut preprocessing = serde_json::json!(self.plan.data.image);
-        preprocessing["input"] = if takes_levels { "levels" } else { "normalized" }.into();
-        let fitted = self.fitted.map(|fitted| serde_json::json!(fitted));
-        [("heads", Some(heads.into())), ("preprocessing", Some(preprocessing)), ("fitted", fitted)]
-            .into_iter()
-            .filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())))
-            .collect()
+        let mut notes = notes(&self.plan.heads, &self.plan.data.image, takes_levels);
+        let fitted = self.fitted.map(|fitted| serde_json::json!(fitted).to_string());
+        notes.extend(fitted.map(|fitted| ("fitted".to_owned(), fitted)));
+        notes
     }
 }
 

@@ -12,6 +12,7 @@ mod here;
 mod initial;
 mod machine;
 mod open_data;
+mod predict;
 mod resume;
 mod saved;
 mod trace;
@@ -32,6 +33,10 @@ pub use export::{Export, ExportError};
 pub use here::check_here;
 pub use machine::machine_here;
 pub use open_data::{data_warnings, open_data};
+pub use predict::{
+    Heatmap, Heatmaps, LabelCoverage, PredictError, PredictOptions, PredictedBatch, Predictions,
+    Predictor,
+};
 pub use resume::{ChangedData, ChangedKeys};
 pub use trace::{Traced, Tracer};
 pub use trained::{Trained, TrainedFolder, open_trained};

@@ -22,6 +22,7 @@ mod panic;
 mod parent;
 mod plan;
 mod report;
+mod predict;
 mod run;
 mod schema;
 mod sweep;
@@ -79,6 +80,7 @@ enum Command {
     Run(run::Run),
     Check(check::Check),
     Plan(plan::Command),
+    Predict(predict::Predict),
     Sweep(sweep::Sweep),
     Trace(trace::Trace),
     Import(import::Import),
@@ -150,6 +152,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Run(run) => run::execute(run),
         Command::Check(check) => check::execute(&check),
         Command::Plan(plan) => plan::execute(&plan),
+        Command::Predict(predict) => predict::execute(predict),
         Command::Sweep(sweep) => sweep::execute(&sweep),
         Command::Trace(trace) => trace::execute(&trace),
         Command::Import(import) => import::execute(&import),

@@ -200,6 +200,11 @@ impl Dataset {
         }
     }
 
+    /// Images of which no label is known, for no head.
+    pub fn unlabelled(samples: Vec<Sample>) -> Self {
+        Self { samples, ..Self::empty(&[]) }
+    }
+
     /// Adds the rows of a source, uncertain labels by `policy`.
     fn extend(&mut self, rows: Vec<Row>, bound: &Bound, policy: impl Fn(&str) -> UncertainPolicy) {
         for (head, origin) in bound.source.heads.iter().enumerate() {

@@ -18,6 +18,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 pub(super) use self::worker::prepared;
 use self::worker::{Job, Pending};
+use super::augment::View;
 use super::batch::Batch;
 use super::cache::Cache;
 use super::config::{AugmentConfig, DataConfig, ImageConfig, OnBadImage};
@@ -35,6 +36,8 @@ pub struct LoaderConfig {
     pub image: ImageConfig,
     /// Random changes; none in validation.
     pub augment: Option<AugmentConfig>,
+    /// A fixed change in their place.
+    pub view: View,
     /// Images per batch, 1 or more; fewer in the last.
     pub batch_size: usize,
     /// Which images an epoch is made of.
@@ -74,6 +77,7 @@ impl LoaderConfig {
         Self {
             image: config.image.clone(),
             augment: None,
+            view: View::default(),
             batch_size,
             sampler: Sampler::Sequential,
             drop_last: false,

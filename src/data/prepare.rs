@@ -10,7 +10,7 @@
 //! image with little contrast, and the bars would outweigh what it shows.
 
 use super::area::Area;
-use super::augment;
+use super::augment::{self, View};
 use super::config::{AugmentConfig, ImageConfig};
 use super::image::Samples;
 use super::normalize::{self, Scale};
@@ -133,19 +133,34 @@ impl Place {
 /// # Panics
 /// If the levels are not whole planes of the image's size, or the content lies outside.
 pub fn prepare(
-    mut image: Resized,
+    image: Resized,
     config: &ImageConfig,
     augment: Option<&AugmentConfig>,
     place: Place,
+) -> Vec<f32> {
+    changed(image, config, |image| {
+        if let Some(augment) = augment {
+            augment::apply(image, augment, place);
+        }
+    })
+}
+
+/// [`prepare`] without random changes, of an image that is looked at in another way.
+pub(super) fn prepare_view(image: Resized, config: &ImageConfig, view: View) -> Vec<f32> {
+    changed(image, config, |image| view.apply(image))
+}
+
+fn changed(
+    mut image: Resized,
+    config: &ImageConfig,
+    change: impl FnOnce(&mut Resized),
 ) -> Vec<f32> {
     normalize::stretch(&mut image, &config.normalize);
     let scale = Scale::of(&image, &config.normalize, config.channels);
     if let Some(level) = scale.padding() {
         image.pad(level);
     }
-    if let Some(augment) = augment {
-        augment::apply(&mut image, augment, place);
-    }
+    change(&mut image);
     scale.apply(image, config.channels)
 }
 

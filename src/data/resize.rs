@@ -23,6 +23,20 @@ pub struct Fitted {
 /// Where it gets smaller, each pixel is the mean over the area it covers, as OpenCV's `INTER_AREA`,
 /// so no pixel of the source is skipped; where it gets larger, it is interpolated linearly.
 pub fn resize(image: &RawImage, size: [usize; 2], fit: Fit) -> Fitted {
+    let (part, content) = placed(image, size, fit);
+    let inner = [content.height, content.width];
+    let scaling = Scaling::new(image, part, inner);
+    let samples = match &image.samples {
+        Samples::U8(values) => Samples::U8(scaling.planes(values, size)),
+        Samples::U16(values) => Samples::U16(scaling.planes(values, size)),
+        Samples::F32(values) => Samples::F32(scaling.planes(values, size)),
+    };
+    Fitted { size, planes: image.planes, samples, content }
+}
+
+/// The part `[left, top, width, height]` of the image that is seen, in its pixels, and what that fills
+/// of a plane of `size`.
+pub(super) fn placed(image: &RawImage, size: [usize; 2], fit: Fit) -> ([f64; 4], Area) {
     let [height, width] = size;
     let across = width as f64 / image.width as f64;
     let down = height as f64 / image.height as f64;
@@ -38,15 +52,8 @@ pub fn resize(image: &RawImage, size: [usize; 2], fit: Fit) -> Fitted {
         }
         Fit::Letterbox => (whole, letterboxed(image, size)),
     };
-    let scaling = Scaling::new(image, part, inner);
-    let samples = match &image.samples {
-        Samples::U8(values) => Samples::U8(scaling.planes(values, size)),
-        Samples::U16(values) => Samples::U16(scaling.planes(values, size)),
-        Samples::F32(values) => Samples::F32(scaling.planes(values, size)),
-    };
     let [top, left] = [(height - inner[0]) / 2, (width - inner[1]) / 2];
-    let content = Area { top, left, height: inner[0], width: inner[1] };
-    Fitted { size, planes: image.planes, samples, content }
+    (part, Area { top, left, height: inner[0], width: inner[1] })
 }
 
 /// The least height and width of a source from which nothing is lost at `size`: what a decoder may

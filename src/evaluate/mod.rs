@@ -17,13 +17,16 @@
 //! [`Fitted`], which is saved and later applied to other images; [`evaluate()`] brings everything
 //! together in an [`Evaluation`]. [`PredictionWriter`] and [`PredictionReader`] are for the table of
 //! predictions that people look at; a [`PredictionTable`] holds what a model said of a list of images.
+//! A [`ConformalHead`] says which decisions cannot be ruled out.
 
 pub mod bootstrap;
 
 mod calibration;
 mod config;
+mod conformal;
 mod confusion;
 mod curves;
+mod decider;
 mod delong;
 mod estimate;
 mod evaluation;
@@ -32,6 +35,7 @@ mod head;
 mod midranks;
 mod operating_point;
 mod platt;
+mod predicted;
 mod predictions;
 mod regression;
 mod reliability;
@@ -43,8 +47,10 @@ mod undefined;
 
 pub use calibration::{Calibration, CalibrationMethod};
 pub use config::{CalibrationUse, EvaluateConfig, OperatingPointsConfig};
+pub use conformal::{ConformalHead, ConformalLabel, Coverage, DecisionSet, coverage};
 pub use confusion::{Confusion, ConfusionMatrix, DecisionMeasures};
 pub use curves::{CurvePoint, curve_points};
+pub use decider::{Decider, UnknownPoint};
 pub use delong::{Comparison, Delong, Scale, compare};
 pub use estimate::{Estimate, Range, wilson};
 pub use evaluation::{
@@ -54,6 +60,7 @@ pub use fitted::{Fitted, FittedError, FittedHead, FittedPoint};
 pub use head::{evaluate, evaluate_subgroups};
 pub use operating_point::Criterion;
 pub use platt::Platt;
+pub use predicted::{PredictedImage, PredictedTable, PredictedValue, PredictedWriter, TableFormat};
 pub use predictions::{
     PredictedLabel, Prediction, PredictionColumns, PredictionError, PredictionReader,
     PredictionWriter,

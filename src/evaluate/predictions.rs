@@ -13,7 +13,7 @@ use csv::StringRecord;
 
 use crate::data::{UnixLines, line_of};
 
-const DECISION: &str = "/decision";
+pub(super) const DECISION: &str = "/decision";
 const TRUTH: &str = "/truth";
 
 /// What is told of one label.

@@ -20,6 +20,7 @@ mod folder;
 mod listing;
 mod lock;
 mod monitor;
+mod notes;
 mod place;
 mod saving;
 mod signals;
@@ -37,6 +38,7 @@ use std::time::Instant;
 pub use folder::{CONFIG_FILE, FolderError, METRICS_FILE, Mode as FolderMode, RunFolder};
 pub use listing::{ListedRun, ListedState, list_runs};
 pub use lock::{LockError, RunLock};
+pub use notes::notes;
 pub use place::RunPlace;
 pub use saving::{
     FITTED, GatherError, RestoreError, VALIDATION, chain_tensors, restore, restore_inference,
@@ -177,7 +179,7 @@ impl Run {
     ) -> Result<(), RunError> {
         self.state.metrics_bytes = self.reports.position();
         // None of it is the model's memory.
-        let files = apart_while(|| saving::files(&self.trainer, &mut self.state));
+        let files = apart_while(|| saving::files(&self.plan, &self.trainer, &mut self.state));
         let mut files = files.map_err(RunError::Unsaved)?;
         files.extend(judged);
         let tag = StateTag {

@@ -2,8 +2,9 @@
 //!
 //! `weights.safetensors` holds every parameter and running statistic, `average.safetensors` the same
 //! with averaged weights, `optimizer.safetensors` the optimizer's tensors, `state.json` the
-//! [`TrainState`]. Where numbers are standardised, the weights' metadata say how (`standardize`), since
-//! the outputs mean nothing without.
+//! [`TrainState`]. The weights' metadata say what the outputs are and what images become before the model
+//! sees them ([`notes`]) and, where numbers are standardised, how (`standardize`): the outputs mean nothing
+//! without.
 //!
 //! States that are saved at the end of an epoch also hold what validation found of these weights:
 //! `validation.csv`, a [`PredictionTable`], and `fitted.json`, the calibration and the thresholds fitted
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{DType, ExecutionError, Tensor, TensorData, Transaction};
 
+use super::notes::notes;
 use super::state::SavedState;
 use super::train_state::TrainState;
 use super::trainer::Trainer;
@@ -20,6 +22,7 @@ use crate::evaluate::{EvaluateConfig, PredictionError, PredictionTable};
 use crate::memory::{Chain, Parameter, join_scalars, join_tensors, split_scalars, split_tensors};
 use crate::model::weights::{self, NamedTensor, WeightsError};
 use crate::optim::{OptimError, OptimizerState, Schedule};
+use crate::plan::Plan;
 use crate::train::Inference;
 
 /// The weights of a state, which other programs can read.
@@ -87,8 +90,9 @@ pub enum RestoreError {
     Optim(#[from] OptimError),
 }
 
-/// Every file of the state that `trainer` and `train_state` are in.
+/// Every file of the state that `trainer` and `train_state` are in, in a run of `plan`.
 pub(super) fn files(
+    plan: &Plan,
     trainer: &Trainer,
     train_state: &mut TrainState,
 ) -> Result<Vec<(String, Vec<u8>)>, GatherError> {
@@ -100,12 +104,12 @@ pub(super) fn files(
     train_state.standardize = heads
         .filter_map(|head| Some((head.config.name.clone(), head.standardizer.clone()?)))
         .collect();
-    let note: BTreeMap<String, String> = (!train_state.standardize.is_empty())
-        .then(|| serde_json::to_string(&train_state.standardize).expect("finite numbers"))
-        .map(|standardize| (STANDARDIZE.to_owned(), standardize))
-        .into_iter()
-        .collect();
-    let write = |tensors: &[NamedTensor]| weights::write_with(numbers, tensors, &note);
+    let mut notes = notes(&plan.heads, &plan.data.image, false);
+    if !train_state.standardize.is_empty() {
+        let standardize = serde_json::to_string(&train_state.standardize).expect("finite numbers");
+        notes.insert(STANDARDIZE.to_owned(), standardize);
+    }
+    let write = |tensors: &[NamedTensor]| weights::write_with(numbers, tensors, &notes);
     let mut files = vec![(WEIGHTS.to_owned(), write(&model)?)];
     if let Some(ema) = &updater.ema {
         let mut averages: BTreeMap<String, TensorData> =

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use burn::tensor::{Device, ExecutionError, Tensor};
 
-use super::Images;
+use super::{Images, TrainError};
 use crate::data::{Dataset, Standardizer, Targets};
-use crate::memory::{Activation, Chain, Precision, Strategy, executor};
+use crate::memory::{Activation, Chain, Precision, Strategy, catch_out_of_memory, executor};
 use crate::model::HeadConfig;
 
 /// A head of the model.
@@ -61,6 +61,35 @@ impl Inference {
     ) -> Result<Vec<Vec<f32>>, ExecutionError> {
         let strategy = Strategy::plain(self.chain.stages().len(), micro_batch);
         self.outputs_of_parts(images, &strategy.parts(images.count()), |_, _| {})
+    }
+
+    /// [`Inference::outputs`] with `at_once` images at most, of which there are half as many from then on
+    /// whenever memory does not suffice.
+    ///
+    /// # Errors
+    /// When memory does not suffice for one image, or the device fails.
+    pub fn outputs_within_memory(
+        &self,
+        images: Images<'_>,
+        at_once: &mut usize,
+    ) -> Result<Vec<Vec<f32>>, TrainError> {
+        loop {
+            let together = (*at_once).clamp(1, images.count().max(1));
+            match catch_out_of_memory(|| self.outputs(images, together)) {
+                Ok(outputs) => return Ok(outputs?),
+                Err(out_of_memory) if together == 1 => {
+                    let advice = "Smaller images or another device are all that is left: see \
+                                  `data.image.size` and `device.use`."
+                        .to_owned();
+                    return Err(TrainError::OutOfMemory { at_once: 1, out_of_memory, advice });
+                }
+                Err(_) => {
+                    // Pages as large as what did not fit are of no more use.
+                    self.device.memory_cleanup();
+                    *at_once = together / 2;
+                }
+            }
+        }
     }
 
     /// [`Inference::outputs`] for images that are taken in `parts`, which together are all of them in

@@ -14,6 +14,7 @@
 //! replica take another [`Strategy`](crate::memory::Strategy) and try again.
 
 mod error;
+mod grad_cam;
 mod images;
 mod inference;
 mod loss;
@@ -21,6 +22,7 @@ mod replica;
 mod update;
 
 pub use error::TrainError;
+pub use grad_cam::{ActivationMap, GradCam, NoFeatureMap};
 pub use images::Images;
 pub use inference::{Head, Inference};
 pub use loss::{HeadLoss, LossSums};

@@ -15,6 +15,7 @@ mod erasing;
 mod gamma;
 mod noise;
 mod resized_crop;
+mod view;
 mod warp;
 
 use std::ops::Range;
@@ -23,9 +24,11 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 pub use check::check;
+pub use view::View;
 
 use self::affine::Affine;
 use self::warp::Warp;
+use super::area::Area;
 use super::config::AugmentConfig;
 use super::prepare::{Place, Resized};
 
@@ -58,8 +61,12 @@ pub(super) fn apply(image: &mut Resized, config: &AugmentConfig, place: Place) {
 /// Crops and warps; for each row of the result, the columns that the image fills.
 fn move_pixels(image: &mut Resized, config: &AugmentConfig, place: Place) -> Vec<Range<usize>> {
     let part = resized_crop::draw(image.content, config, place);
-    let affine = Affine::draw(config, place);
-    let warp = Warp::new(&affine, part, image.size);
+    move_by(image, &Affine::draw(config, place), part)
+}
+
+/// Warps an image, of which a crop leaves `part`; for each row of the result, the columns that it fills.
+fn move_by(image: &mut Resized, affine: &Affine, part: Option<Area>) -> Vec<Range<usize>> {
+    let warp = Warp::new(affine, part, image.size);
     if warp.moves_nothing() {
         let (content, columns) = (image.content, image.content.left..);
         let columns = columns.start..columns.start + content.width;

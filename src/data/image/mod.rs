@@ -144,6 +144,18 @@ pub fn decode_image(
     Ok(orient(image, orientation))
 }
 
+/// Whether a file begins as an image does, or is called like one.
+pub(super) fn is_image(path: &Path) -> bool {
+    const ENDINGS: [&str; 7] = ["png", "jpg", "jpeg", "tif", "tiff", "dcm", "dicom"];
+    let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    if ENDINGS.contains(&ending.as_str()) {
+        return true;
+    }
+    let mut begins = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(1024).read_to_end(&mut begins));
+    read.is_ok() && Format::of(&begins).is_ok()
+}
+
 /// A file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {

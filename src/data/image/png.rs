@@ -27,6 +27,14 @@ pub fn encode_deep(pixels: &[u16], size: [usize; 2]) -> Result<Vec<u8>, Encoding
     })
 }
 
+/// A PNG in colour of 8 bits, whose pixels are row by row; written fast.
+pub fn encode_rgb(pixels: &[[u8; 3]], size: [usize; 2]) -> Result<Vec<u8>, EncodingError> {
+    written(pixels.as_flattened(), size, BitDepth::Eight, |encoder| {
+        encoder.set_color(ColorType::Rgb);
+        encoder.set_compression(Compression::Fast);
+    })
+}
+
 fn written(
     bytes: &[u8],
     [height, width]: [usize; 2],

@@ -40,6 +40,7 @@ fn settings() -> LoaderConfig {
     LoaderConfig {
         image: toml::from_str("size = [32, 36]").expect("reads"),
         augment: Some(toml::from_str("rotate_degrees = 10\ntranslate = 0.1\nnoise = 0.1\nmixup = 1.0\ncutmix = 1.0\nrandom_erasing = {}").expect("reads")),
+        view: View::default(),
         batch_size: 8,
         sampler: Sampler::Shuffle,
         drop_last: false,

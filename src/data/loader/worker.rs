@@ -11,11 +11,12 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::{LoaderConfig, Shared};
 use crate::contain::contained;
+use crate::data::augment::View;
 use crate::data::batch::{BadImage, Batch};
 use crate::data::config::OnBadImage;
 use crate::data::error::DataError;
 use crate::data::mix::mix;
-use crate::data::prepare::{Place, Resized, prepare};
+use crate::data::prepare::{Place, Resized, prepare, prepare_view};
 use crate::data::resize::{Fitted, resize};
 
 /// What became of an image.
@@ -159,7 +160,11 @@ pub(super) fn load(shared: &Shared, epoch: u64, index: usize) -> Result<Vec<f32>
 /// What the model sees of an image.
 pub fn prepared(image: Fitted, config: &LoaderConfig, epoch: u64, index: usize) -> Vec<f32> {
     let place = Place { seed: config.seed, epoch, number: index };
-    prepare(Resized::of(image), &config.image, config.augment.as_ref(), place)
+    let image = Resized::of(image);
+    match config.view == View::default() {
+        true => prepare(image, &config.image, config.augment.as_ref(), place),
+        false => prepare_view(image, &config.image, config.view),
+    }
 }
 
 fn assemble(shared: &Shared, pending: &Pending, mut parts: Vec<Part>) -> Result<Batch, DataError> {

@@ -88,6 +88,11 @@ impl Table {
         Self { decimal_comma: comma && is_text, ..self }
     }
 
+    /// Whether a file of that name is a table.
+    pub fn is_one(path: &Path) -> bool {
+        Format::of(path).is_some()
+    }
+
     /// The names of a table's columns; its rows are not read.
     ///
     /// # Errors

@@ -1,0 +1,276 @@
+//! `trainer predict`.
+
+mod pictures;
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use self::pictures::Pictures;
+use super::overrides::Overrides;
+use super::trained;
+use super::{Failure, Kind};
+use crate::build::{LabelCoverage, PredictError, PredictOptions, Predictor};
+use crate::data::{Dataset, Listing, list_images};
+use crate::evaluate::{PredictedWriter, TableFormat};
+use crate::memory::OutOfMemory;
+use crate::screen::counted;
+use crate::train::TrainError;
+
+/// Predicts images with a trained model
+///
+/// Images are prepared as in training, and go through the weights that validation found best.
+/// Probabilities are calibrated, and decided at the threshold of an operating point, both as they were
+/// fitted on the validation images. Each image has a row, which is written as soon as it is known, in
+/// the order in which images are named. An image that cannot be read has a row that says why.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  trainer predict checkpoints/xray scans/ > predictions.csv
+  trainer predict checkpoints/xray 0001.dcm 0002.png --format jsonl
+  trainer predict checkpoints/xray list.csv --out predictions.csv --heatmap heatmaps --label findings/Edema
+  trainer predict checkpoints/fold0 scans/ --ensemble checkpoints/fold1 --ensemble checkpoints/fold2
+  trainer predict checkpoints/xray scans/ --conformal 0.1")]
+pub struct Predict {
+    /// The run's folder, of which the best state is taken (else the last), or the folder of a state
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+    /// Images (PNG, JPEG, TIFF or DICOM), folders with all below them, and tables with a column of paths
+    ///
+    /// The files of a folder are taken by their paths, and what is no image is passed over. In a table
+    /// (CSV, TSV or Parquet) the column is the one that the run's [data.csv] names, else `path`; paths
+    /// count from the table's folder.
+    #[arg(value_name = "IMAGE|DIR|CSV", required = true)]
+    images: Vec<PathBuf>,
+    /// How predictions are written: as a table, or as a JSON object on each line
+    #[arg(long, value_enum, default_value_t = Format::Csv)]
+    format: Format,
+    /// Writes the predictions to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Runs on this device instead of the configuration's `device.use`: auto, cpu, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// Images of a batch; those of training when this is left out
+    ///
+    /// As many of them as memory allows go through the network at once. Predictions do not depend on it.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    batch: Option<u32>,
+    /// Decides at this operating point, such as `youden` or `sensitivity_0.9`; at the first when this is
+    /// left out
+    #[arg(long, value_name = "NAME")]
+    point: Option<String>,
+    /// Another run, whose probabilities count as much; may be given several times
+    ///
+    /// The mean is told, and the standard deviation in the columns `<head>/<label>/spread`. Each model
+    /// prepares images as it was trained, and is calibrated by its own fit; thresholds are the mean.
+    #[arg(long, value_name = "RUN")]
+    ensemble: Vec<PathBuf>,
+    /// Looks at each image mirrored and shifted too, as far as training did
+    ///
+    /// The mean is told, and the standard deviation in the columns `<head>/<label>/spread`.
+    #[arg(long)]
+    tta: bool,
+    /// Tells which decisions are not ruled out, where a share ERROR of them may be wrong, such as 0.1
+    ///
+    /// The columns `<head>/<label>/conformal` hold {0}, {1}, {0,1} or {}. Sets are fitted on the run's
+    /// validation images; what they cover of such images is measured and said.
+    #[arg(long, value_name = "ERROR", value_parser = share, conflicts_with_all = ["ensemble", "tta"])]
+    conformal: Option<f64>,
+    /// Writes a picture of where each label is seen (Grad-CAM) into this folder
+    #[arg(long, value_name = "DIR", conflicts_with = "ensemble")]
+    heatmap: Option<PathBuf>,
+    /// Makes heatmaps of this label only; may be given several times
+    #[arg(long, value_name = "HEAD/LABEL", requires = "heatmap")]
+    label: Vec<String>,
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
+/// How predictions are written.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// A table with a row for each image
+    Csv,
+    /// A JSON object on each line, one for each image
+    Jsonl,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|share| *share > 0.0 && *share < 1.0);
+    number.ok_or_else(|| "write a number between 0 and 1, such as 0.1".to_owned())
+}
+
+/// Predicts and writes.
+pub fn execute(predict: Predict) -> Result<(), Failure> {
+    let mut set = predict.overrides.set.clone();
+    let device = predict.device.iter().map(|device| toml::Value::String(device.clone()));
+    set.extend(device.map(|device| format!("device.use={device}")));
+    let (first, plan, _) = trained::open(&predict.run, &set)?;
+    let listing = list_images(&predict.images, &plan.data);
+    let Listing { images, passed_over, repeated } = listing.map_err(|error| data(error.into()))?;
+    let mut models = vec![(first, plan)];
+    for run in &predict.ensemble {
+        let (trained, plan, _) = trained::open(run, &set)?;
+        models.push((trained, plan));
+    }
+    let options = PredictOptions {
+        batch: predict.batch.map(|batch| batch as usize),
+        point: predict.point.clone(),
+        views: predict.tta,
+        error: predict.conformal,
+    };
+    let predictor = Predictor::new(models, &options).map_err(failure)?;
+    tell(&predictor, passed_over, repeated, predict.conformal);
+    let images = Arc::new(images);
+    let pictures = predict.heatmap.as_deref();
+    let pictures =
+        pictures.map(|folder| Pictures::open(folder, &predictor, &predict.label, &images));
+    let bad = written(&predict, predictor, &images, pictures.transpose()?)?;
+    match bad {
+        0 => Ok(()),
+        bad if bad == images.len() => {
+            Err(Failure::data(format!("none of {} could be read", of_images(bad))))
+        }
+        bad => {
+            let is = if bad == 1 { "its row says" } else { "their rows say" };
+            eprintln!("warning: {bad} of {} could not be read; {is} why", of_images(images.len()));
+            Ok(())
+        }
+    }
+}
+
+fn of_images(count: usize) -> String {
+    counted(count, "image", "images")
+}
+
+/// Says what a person should know before the first row.
+fn tell(predictor: &Predictor, passed_over: usize, repeated: usize, error: Option<f64>) {
+    for state in predictor.unfitted() {
+        eprintln!(
+            "warning: {} has no calibration and no thresholds: probabilities are as the model gives \
+             them, and decisions are made at 0.5. States saved at the end of an epoch have them.",
+            state.display()
+        );
+    }
+    if passed_over > 0 {
+        let files = counted(passed_over, "file is no image and", "files are no images and");
+        eprintln!("{files} passed over");
+    }
+    if repeated > 0 {
+        let times =
+            counted(repeated, "image is named again and has", "images are named again and have");
+        eprintln!("{times} one row");
+    }
+    if let Some(error) = error {
+        eprintln!(
+            "sets at an error of {error}, fitted on half of the validation patients, cover of the other half:"
+        );
+        predictor.coverage().iter().for_each(|label| eprintln!("  {}", covered(label)));
+    }
+}
+
+fn covered((head, label, coverage): &LabelCoverage) -> String {
+    let share = |[right, all]: [usize; 2]| match all {
+        0 => "none".to_owned(),
+        all => format!("{:.1}% of {all}", 100.0 * right as f64 / all as f64),
+    };
+    let positives = share(coverage.positives);
+    match coverage.decided {
+        [_, 0] => format!("{head}/{label}: {positives} images of the class"),
+        decided => format!(
+            "{head}/{label}: {positives} positives, {} negatives; a set has one decision for {}",
+            share(coverage.negatives),
+            share(decided),
+        ),
+    }
+}
+
+/// Writes the rows; how many images could not be read.
+fn written(
+    predict: &Predict,
+    mut predictor: Predictor,
+    images: &Arc<Dataset>,
+    mut pictures: Option<Pictures>,
+) -> Result<usize, Failure> {
+    let at = |error| unwritten(predict.out.as_deref(), error);
+    let to: Box<dyn Write> = match &predict.out {
+        Some(file) => Box::new(File::create(file).map_err(at)?),
+        None => Box::new(io::stdout()),
+    };
+    let format = match predict.format {
+        Format::Csv => TableFormat::Csv,
+        Format::Jsonl => TableFormat::Jsonl,
+    };
+    let bar = bar(images.len());
+    let mut writer = PredictedWriter::new(to, format, predictor.table()).map_err(at)?;
+    let mut bad = 0;
+    let mut predictions = predictor.predict(images.clone());
+    while let Some(batch) = predictions.next() {
+        let batch = batch.map_err(failure)?;
+        bad += batch.images.iter().filter(|image| image.labels.is_err()).count();
+        let write = || {
+            batch.images.iter().try_for_each(|image| writer.write(image))?;
+            writer.flush()
+        };
+        match bar.suspend(write) {
+            // A reader that has gone has what it wanted.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(0),
+            wrote => wrote.map_err(at)?,
+        }
+        if let Some(pictures) = &mut pictures {
+            pictures.draw(predictions.predictor(), &batch, images.samples())?;
+        }
+        bar.inc(batch.images.len() as u64);
+    }
+    bar.finish_and_clear();
+    Ok(bad)
+}
+
+fn unwritten(file: Option<&Path>, error: io::Error) -> Failure {
+    let place =
+        file.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string());
+    Failure::other(format!("cannot write the predictions to {place}: {error}"))
+}
+
+fn bar(images: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} images, {per_sec}, {eta} left");
+    let bar = ProgressBar::new(images as u64);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// What ends the program where images cannot be predicted.
+fn failure(error: PredictError) -> Failure {
+    let kind = match &error {
+        PredictError::OtherHeads { .. }
+        | PredictError::NoViews
+        | PredictError::NoLabel { .. }
+        | PredictError::NoFeatureMap(_)
+        | PredictError::Point(_) => Kind::Configuration,
+        PredictError::NoValidation { .. }
+        | PredictError::Fitted(_)
+        | PredictError::Validation(_) => Kind::State,
+        PredictError::Data(_) => return data(error),
+        PredictError::Train(TrainError::OutOfMemory { .. }) => Kind::OutOfMemory,
+        PredictError::Train(TrainError::Device(device)) | PredictError::Device(device)
+            if OutOfMemory::in_text(&format!("{device:?}")).is_some() =>
+        {
+            Kind::OutOfMemory
+        }
+        PredictError::Train(_) | PredictError::Device(_) => Kind::Other,
+    };
+    Failure::new(kind, error)
+}
+
+/// Images that cannot be found or loaded.
+fn data(error: PredictError) -> Failure {
+    let help = match &error {
+        PredictError::Data(error) => error.help(),
+        _ => None,
+    };
+    Failure::data(error).with_help(help)
+}

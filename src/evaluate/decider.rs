@@ -1,0 +1,191 @@
+//! From a head's outputs to its probabilities and decisions, by what was fitted on validation.
+
+use super::{Calibration, FittedHead};
+use crate::model::{HeadConfig, Task};
+
+/// What is decided where no threshold was fitted.
+const HALF: f64 = 0.5;
+
+/// What turns a head's outputs into probabilities and decisions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decider {
+    task: Task,
+    labels: Vec<String>,
+    calibration: Option<Calibration>,
+    /// One for each label; `None` where none is defined.
+    thresholds: Vec<Option<f64>>,
+}
+
+/// An operating point that was not fitted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no operating point `{point}` was fitted for `{head}/{label}`{}", there_are(known))]
+pub struct UnknownPoint {
+    /// The point asked for.
+    pub point: String,
+    /// The head.
+    pub head: String,
+    /// The label.
+    pub label: String,
+    /// The points that there are.
+    pub known: Vec<String>,
+}
+
+fn there_are(names: &[String]) -> String {
+    match names.is_empty() {
+        true => ": the saved state has none".to_owned(),
+        false => format!(": there are `{}`", names.join("`, `")),
+    }
+}
+
+impl Decider {
+    /// For a head with what was `fitted` to it. Labels are decided at the fitted point called `point`
+    /// ([`Criterion::name`](super::Criterion::name)), the first where none is asked for, and at 0.5
+    /// where nothing was fitted.
+    ///
+    /// # Errors
+    /// When the point asked for was not fitted.
+    pub fn new(
+        head: &HeadConfig,
+        fitted: Option<&FittedHead>,
+        point: Option<&str>,
+    ) -> Result<Self, UnknownPoint> {
+        let decides = matches!(head.task, Task::Multilabel | Task::Binary);
+        let labels = if decides { &head.labels[..] } else { &[] };
+        let threshold = |label: &String| {
+            let points = fitted.and_then(|fitted| fitted.operating_points.get(label));
+            let points = points.map_or(&[][..], Vec::as_slice);
+            let Some(wanted) = point else {
+                return Ok(points.first().map_or(Some(HALF), |point| point.threshold));
+            };
+            let found = points.iter().find(|point| point.criterion.name() == wanted);
+            found.map(|found| found.threshold).ok_or_else(|| UnknownPoint {
+                point: wanted.to_owned(),
+                head: head.name.clone(),
+                label: label.clone(),
+                known: points.iter().map(|point| point.criterion.name()).collect(),
+            })
+        };
+        Ok(Self {
+            task: head.task,
+            labels: head.labels.clone(),
+            calibration: fitted.and_then(|fitted| fitted.calibration.clone()),
+            thresholds: labels.iter().map(threshold).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The probabilities of `outputs`, `[images, labels]`; for `regression` the numbers themselves.
+    pub fn probabilities(&self, outputs: &[f32]) -> Vec<f64> {
+        Calibration::probabilities(self.calibration.as_ref(), self.task, &self.labels, outputs)
+    }
+
+    /// Decides on probabilities that are the mean of those of several models: at the mean of their
+    /// thresholds, and not where one of them has none. Its own calibration is that of the first.
+    ///
+    /// # Panics
+    /// If there is none, or they are of other labels.
+    pub fn of_ensemble(models: &[&Self]) -> Self {
+        let mean = |place: usize| {
+            let thresholds = models.iter().map(|model| model.thresholds[place]);
+            let sum = thresholds.sum::<Option<f64>>();
+            sum.map(|sum| sum / models.len() as f64)
+        };
+        let first = models[0];
+        Self { thresholds: (0..first.thresholds.len()).map(mean).collect(), ..first.clone() }
+    }
+
+    /// What is decided of an image: for each label whether it is there, and of the classes of a
+    /// `multiclass` head which one (the most probable, the first of equal ones). `None` where no
+    /// threshold is defined, and for `regression`.
+    pub fn decisions(&self, probabilities: &[f64]) -> Vec<Option<bool>> {
+        match self.task {
+            Task::Regression => vec![None; probabilities.len()],
+            Task::Multiclass => {
+                let above = |best: usize, class: usize| {
+                    if probabilities[class] > probabilities[best] { class } else { best }
+                };
+                let decided = (0..probabilities.len()).fold(0, above);
+                (0..probabilities.len()).map(|class| Some(class == decided)).collect()
+            }
+            Task::Multilabel | Task::Binary => {
+                let decide = |(&probability, threshold): (&f64, &Option<f64>)| {
+                    threshold.map(|threshold| probability >= threshold)
+                };
+                probabilities.iter().zip(&self.thresholds).map(decide).collect()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Criterion, FittedPoint};
+    use super::*;
+
+    fn head(task: Task) -> HeadConfig {
+        let task = serde_json::to_value(task).expect("a task");
+        let head = serde_json::json!({ "name": "findings", "task": task, "labels": ["a", "b"] });
+        serde_json::from_value(head).expect("reads")
+    }
+
+    fn fitted(thresholds: [Option<f64>; 2]) -> FittedHead {
+        let point = |threshold| FittedPoint {
+            criterion: Criterion::Sensitivity(0.9),
+            threshold,
+            undefined: None,
+        };
+        let first =
+            FittedPoint { criterion: Criterion::Youden, threshold: Some(0.3), undefined: None };
+        let points = |threshold| vec![first.clone(), point(threshold)];
+        let labels = ["a", "b"].into_iter().zip(thresholds);
+        let operating_points =
+            labels.map(|(label, threshold)| (label.to_owned(), points(threshold))).collect();
+        FittedHead { operating_points, ..FittedHead::default() }
+    }
+
+    fn decided(decider: &Decider, probabilities: [f64; 2]) -> [Option<bool>; 2] {
+        decider.decisions(&probabilities).try_into().expect("two labels")
+    }
+
+    #[test]
+    fn labels_are_decided_at_the_point_asked_for_or_the_first_or_half() {
+        let head = head(Task::Multilabel);
+        let fitted = fitted([Some(0.6), None]);
+        let new = |fitted, point| Decider::new(&head, fitted, point);
+        let [yes, no] = [Some(true), Some(false)];
+        let half = new(None, None).expect("decides");
+        assert_eq!(decided(&half, [0.5, 0.4]), [yes, no]);
+        let first = new(Some(&fitted), None).expect("decides");
+        assert_eq!(decided(&first, [0.3, 0.29]), [yes, no]);
+        let asked = new(Some(&fitted), Some("sensitivity_0.9")).expect("decides");
+        assert_eq!(decided(&asked, [0.5, 0.9]), [no, None]);
+        let unknown = new(Some(&fitted), Some("sensitivity_0.8")).expect_err("is not fitted");
+        let told = "no operating point `sensitivity_0.8` was fitted for `findings/a`: there are \
+                    `youden`, `sensitivity_0.9`";
+        assert_eq!(unknown.to_string(), told);
+        let none = new(None, Some("youden")).expect_err("nothing is fitted").to_string();
+        assert!(none.ends_with("the saved state has none"), "{none}");
+    }
+
+    #[test]
+    fn an_ensemble_decides_at_the_mean_threshold() {
+        let head = head(Task::Multilabel);
+        let decider = |thresholds| {
+            let fitted = fitted(thresholds);
+            Decider::new(&head, Some(&fitted), Some("sensitivity_0.9")).expect("decides")
+        };
+        let models = [decider([Some(0.2), Some(0.5)]), decider([Some(0.6), None])];
+        let both = Decider::of_ensemble(&[&models[0], &models[1]]);
+        assert_eq!(decided(&both, [0.41, 0.9]), [Some(true), None]);
+        assert_eq!(decided(&both, [0.39, 0.9]), [Some(false), None]);
+    }
+
+    #[test]
+    fn one_class_is_decided_and_of_numbers_nothing() {
+        let classes = Decider::new(&head(Task::Multiclass), None, Some("youden")).expect("decides");
+        assert_eq!(decided(&classes, [0.4, 0.6]), [Some(false), Some(true)]);
+        assert_eq!(decided(&classes, [0.5, 0.5]), [Some(true), Some(false)]);
+        let numbers = Decider::new(&head(Task::Regression), None, None).expect("decides");
+        assert_eq!(decided(&numbers, [7.0, 8.0]), [None, None]);
+        assert_eq!(numbers.probabilities(&[7.0, 8.0]), [7.0, 8.0]);
+    }
+}

@@ -1,0 +1,336 @@
+//! `trainer predict`: what it says of an image is what the run has found, whatever is beside the image.
+
+#[expect(dead_code, reason = "other tests use the rest")]
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use assert_cmd::Command;
+use serde_json::Value;
+use trainer::build::{TrainedFolder, open_trained};
+use trainer::config;
+use trainer::evaluate::{Calibration, Fitted, PredictionTable};
+use trainer::plan::{Plan, plan};
+
+const LABELS: [&str; 6] = [
+    "findings/Cardiomegaly",
+    "findings/Pleural Effusion",
+    "findings/Support Devices",
+    "view/PA",
+    "view/AP",
+    "view/Lateral",
+];
+
+/// A run that has ended.
+struct Example {
+    folder: tempfile::TempDir,
+    fitted: Fitted,
+    validation: PredictionTable,
+}
+
+static EXAMPLE: LazyLock<Example> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = support::write_config(folder.path(), &folder.path().join("data"));
+    trainer(&["run", text(&config)]).assert().success();
+    let (plan, state) = opened(&folder.path().join("tiny"));
+    let trained = open_trained(&plan, &state).expect("opens");
+    let validation = trained.validation().expect("reads").expect("is there");
+    let fitted = trained.fitted().expect("reads").expect("is there");
+    Example { folder, fitted, validation }
+});
+
+fn opened(run: &Path) -> (Plan, PathBuf) {
+    let TrainedFolder { config, state } = TrainedFolder::find(run).expect("a state");
+    let config = config::load(&config, &[]).expect("reads").config;
+    (plan(config).expect("is right"), state)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+fn trainer(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("trainer").expect("the program");
+    command.args(arguments);
+    command
+}
+
+impl Example {
+    fn run(&self) -> PathBuf {
+        self.folder.path().join("tiny")
+    }
+
+    /// What `trainer predict RUN` prints, and says on standard error.
+    fn predict(&self, arguments: &[&str]) -> (String, String) {
+        let run = self.run();
+        let output = trainer(&[&["predict", text(&run)], arguments].concat()).assert().success();
+        let output = output.get_output();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+        (text(&output.stdout), text(&output.stderr))
+    }
+
+    /// A table in a folder of its own, which is kept.
+    fn table(&self, name: &str, images: &[&str]) -> PathBuf {
+        let path = self.folder.path().join(name);
+        fs::write(&path, format!("path\n{}\n", images.join("\n"))).expect("is written");
+        path
+    }
+
+    /// The probabilities of the validation images, by the image and then in the order of [`LABELS`].
+    fn known(&self) -> BTreeMap<String, Vec<f64>> {
+        let mut known: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for head in ["findings", "view"] {
+            let of = &self.validation.heads[head];
+            let calibration = self.fitted.heads[head].calibration.as_ref();
+            let all = Calibration::probabilities(calibration, of.task, &of.labels, &of.outputs);
+            for (path, values) in self.validation.paths.iter().zip(all.chunks_exact(3)) {
+                known.entry(path.clone()).or_default().extend(values);
+            }
+        }
+        known
+    }
+}
+
+/// The rows of a CSV table, each by its columns.
+fn rows(table: &str) -> Vec<BTreeMap<String, String>> {
+    let mut reader = csv::Reader::from_reader(table.as_bytes());
+    reader.deserialize().collect::<Result<_, _>>().expect("a table")
+}
+
+fn numbers(row: &BTreeMap<String, String>, ending: &str) -> Vec<f64> {
+    let number = |label| row[&format!("{label}{ending}")].parse().expect("a number");
+    LABELS.map(number).to_vec()
+}
+
+#[test]
+fn validation_images_have_the_bits_that_the_run_has_found_in_any_order_and_any_batch() {
+    let example = &*EXAMPLE;
+    let known = example.known();
+    let images: Vec<&str> = known.keys().rev().map(String::as_str).collect();
+    let list = example.table("reversed.csv", &images);
+    let points = &example.fitted.heads["findings"].operating_points;
+    for batch in ["1", "3", "64"] {
+        let (table, told) = example.predict(&[text(&list), "--batch", batch]);
+        assert_eq!(told, "", "nothing is wrong");
+        let rows = rows(&table);
+        assert_eq!(rows.len(), images.len());
+        for (row, image) in rows.iter().zip(&images) {
+            assert_eq!(row["path"], *image, "rows are in the order of the list");
+            let probabilities = numbers(row, "");
+            assert_eq!(probabilities, known[*image], "{image} in batches of {batch}");
+            let decision = |label: &str| row[&format!("{label}/decision")].as_str();
+            for (place, label) in LABELS[..3].iter().enumerate() {
+                let name = label.strip_prefix("findings/").expect("a finding");
+                let decided = points[name][0].threshold.map(|cut| probabilities[place] >= cut);
+                let decided = decided.map_or("", |is| if is { "1" } else { "0" });
+                assert_eq!(decision(label), decided, "{label}");
+            }
+            let classes: Vec<&str> = LABELS[3..].iter().map(|class| decision(class)).collect();
+            assert_eq!(classes.iter().filter(|decision| **decision == "1").count(), 1);
+            assert_eq!(row["error"], "");
+        }
+    }
+}
+
+#[test]
+fn a_folder_and_json_lines_give_the_same_numbers() {
+    let example = &*EXAMPLE;
+    let data = example.folder.path().join("data");
+    let (lines, told) = example.predict(&[text(&data), "--format", "jsonl"]);
+    assert_eq!(told, "2 files are no images and passed over\n");
+    let lines: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let paths: Vec<&str> = lines.iter().filter_map(|line| line["path"].as_str()).collect();
+    assert!(paths.is_sorted() && paths.len() == lines.len(), "{paths:?}");
+    let known = example.known();
+    let found: BTreeMap<&str, &Value> = paths.into_iter().zip(&lines).collect();
+    for (image, probabilities) in &known {
+        let heads = &found[image.as_str()]["heads"];
+        for (label, probability) in LABELS.iter().zip(probabilities) {
+            let (head, label) = label.split_once('/').expect("a head");
+            assert_eq!(heads[head][label]["probability"].as_f64(), Some(*probability));
+        }
+    }
+}
+
+#[test]
+fn a_bad_image_has_a_row_that_says_why_and_others_are_predicted() {
+    let example = &*EXAMPLE;
+    let folder = example.folder.path().join("bad");
+    fs::create_dir_all(&folder).expect("is made");
+    let image = &example.validation.paths[0];
+    fs::copy(image, folder.join("b.png")).expect("is copied");
+    fs::write(folder.join("a.png"), b"").expect("is written");
+    fs::write(folder.join("c.dcm"), b"no image").expect("is written");
+    let out = example.folder.path().join("bad.csv");
+    let (printed, told) = example.predict(&[text(&folder), "--batch", "2", "--out", text(&out)]);
+    assert_eq!(printed, "");
+    assert_eq!(told, "warning: 2 of 3 images could not be read; their rows say why\n");
+    let rows = rows(&fs::read_to_string(&out).expect("is there"));
+    let errors: Vec<&str> = rows.iter().map(|row| row["error"].as_str()).collect();
+    assert_eq!(errors, ["the file is empty", "", "it is neither PNG, JPEG, TIFF nor DICOM"]);
+    assert_eq!(numbers(&rows[1], ""), example.known()[image]);
+    assert!(LABELS.iter().all(|label| rows[0][*label].is_empty()));
+    let run = example.run();
+    let only = folder.join("a.png");
+    trainer(&["predict", text(&run), text(&only)]).assert().code(3);
+    trainer(&["predict", text(&run), "nowhere.png"]).assert().code(3);
+    trainer(&["predict", text(example.folder.path()), text(&only)]).assert().code(5);
+}
+
+#[test]
+fn an_ensemble_tells_mean_and_spread() {
+    let example = &*EXAMPLE;
+    let image = &*example.validation.paths[0];
+    let last = example.run().join("last");
+    let first = example.run().join("best");
+    let of = |arguments: &[&str]| {
+        let (table, _) = example.predict(&[&[image], arguments].concat());
+        rows(&table).remove(0)
+    };
+    let alone = |state: &Path| {
+        let table = trainer(&["predict", text(state), image]).assert().success();
+        let table = String::from_utf8(table.get_output().stdout.clone()).expect("UTF-8");
+        numbers(&rows(&table)[0], "")
+    };
+    let (ours, theirs) = (alone(&first), alone(&last));
+    let both = of(&["--ensemble", text(&last)]);
+    let (means, spreads) = (numbers(&both, ""), numbers(&both, "/spread"));
+    for place in 0..LABELS.len() {
+        let mean = (ours[place] + theirs[place]) / 2.0;
+        assert!((means[place] - mean).abs() < 1e-12);
+        assert!((spreads[place] - (ours[place] - theirs[place]).abs() / 2.0).abs() < 1e-12);
+    }
+    let twice = of(&["--ensemble", text(&first)]);
+    assert_eq!((numbers(&twice, ""), numbers(&twice, "/spread")), (ours, vec![0.0; 6]));
+}
+
+/// Writes the image mirrored left to right.
+fn mirrored(image: &Path, to: &Path) {
+    let decoder = png::Decoder::new(std::io::BufReader::new(fs::File::open(image).expect("opens")));
+    let mut reader = decoder.read_info().expect("reads");
+    let mut pixels = vec![0; reader.output_buffer_size().expect("a size")];
+    let info = reader.next_frame(&mut pixels).expect("reads");
+    assert_eq!(info.color_type, png::ColorType::Grayscale);
+    pixels.truncate(info.buffer_size());
+    for row in pixels.chunks_exact_mut(info.line_size) {
+        row.reverse();
+        if info.bit_depth == png::BitDepth::Sixteen {
+            row.chunks_exact_mut(2).for_each(<[u8]>::reverse);
+        }
+    }
+    let mut encoder =
+        png::Encoder::new(fs::File::create(to).expect("opens"), info.width, info.height);
+    encoder.set_color(info.color_type);
+    encoder.set_depth(info.bit_depth);
+    let mut writer = encoder.write_header().expect("writes");
+    writer.write_image_data(&pixels).expect("writes");
+}
+
+#[test]
+fn an_image_and_its_mirror_image_are_one_where_images_are_looked_at_mirrored_too() {
+    let example = &*EXAMPLE;
+    let image = &*example.validation.paths[0];
+    let mirror = example.folder.path().join("mirror.png");
+    mirrored(Path::new(image), &mirror);
+    let of = |arguments: &[&str]| {
+        let (table, _) = example.predict(&[&[image, text(&mirror)], arguments].concat());
+        rows(&table)
+    };
+    let plain = of(&[]);
+    let apart = |rows: &[BTreeMap<String, String>]| {
+        let (a, b) = (numbers(&rows[0], ""), numbers(&rows[1], ""));
+        a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+    };
+    assert!(apart(&plain) > 1e-4, "the model tells them apart: {}", apart(&plain));
+    let both = of(&["--tta", "--set", "data.augment.translate=0.0"]);
+    assert!(apart(&both) < 1e-6, "{}", apart(&both));
+    let mean = (numbers(&plain[0], "")[0] + numbers(&plain[1], "")[0]) / 2.0;
+    assert!((numbers(&both[0], "")[0] - mean).abs() < 1e-6);
+    let shifted = of(&["--tta"]);
+    assert!(numbers(&shifted[0], "/spread").iter().all(|spread| *spread > 0.0));
+    assert!(apart(&shifted) < apart(&plain));
+    let run = example.run();
+    let none = ["--tta", "--set", "data.augment={rotate_degrees=5.0}"];
+    trainer(&[&["predict", text(&run), image], &none[..]].concat()).assert().code(2);
+}
+
+#[test]
+fn sets_of_decisions_stand_beside_them_and_their_coverage_is_said() {
+    let example = &*EXAMPLE;
+    let image = &*example.validation.paths[0];
+    let (table, told) = example.predict(&[image, "--conformal", "0.2"]);
+    let row = rows(&table).remove(0);
+    for label in &LABELS[..3] {
+        let set = &row[&format!("{label}/conformal")];
+        assert!(["{0}", "{1}", "{0,1}", "{}"].contains(&set.as_str()), "{set}");
+        assert!(told.contains(label), "{told}");
+    }
+    for class in &LABELS[3..] {
+        assert!(["0", "1"].contains(&row[&format!("{class}/conformal")].as_str()));
+    }
+    let run = example.run();
+    for wrong in [["--conformal", "1.5"], ["--tta", "--conformal=0.1"]] {
+        trainer(&[&["predict", text(&run), image], &wrong[..]].concat()).assert().code(2);
+    }
+    // One saved within an epoch.
+    let states = fs::read_dir(&run).expect("a run").map(|entry| entry.expect("a state").path());
+    let within = |state: &PathBuf| {
+        state.join("manifest.json").exists() && !state.join("validation.csv").exists()
+    };
+    let bare = states.into_iter().find(within).expect("states are saved every two steps");
+    trainer(&["predict", text(&bare), image, "--conformal", "0.1"]).assert().code(5);
+    let plain = trainer(&["predict", text(&bare), image]).assert().success();
+    let told = String::from_utf8(plain.get_output().stderr.clone()).expect("UTF-8");
+    assert!(told.contains("has no calibration and no thresholds"), "{told}");
+}
+
+#[test]
+fn a_heatmap_is_a_picture_of_the_size_of_its_image_for_each_label_asked_for() {
+    let example = &*EXAMPLE;
+    let image = &*example.validation.paths[0];
+    let folder = example.folder.path().join("heatmaps");
+    let of = |label: &str| {
+        ["--heatmap".to_owned(), text(&folder).to_owned(), "--label".to_owned(), label.to_owned()]
+    };
+    let asked = of("findings/Pleural Effusion");
+    let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
+    example.predict(&[&[image], &asked[..]].concat());
+    let file = Path::new(image).file_name().expect("a name").to_str().expect("UTF-8");
+    let files: Vec<PathBuf> = fs::read_dir(&folder)
+        .expect("is there")
+        .map(|entry| entry.expect("a file").path())
+        .collect();
+    assert_eq!(files, [folder.join(format!("{file}.findings.Pleural_Effusion.png"))]);
+    let size = |path: &Path| {
+        let file = std::io::BufReader::new(fs::File::open(path).expect("opens"));
+        let reader = png::Decoder::new(file).read_info().expect("a PNG");
+        (reader.info().width, reader.info().height, reader.info().color_type)
+    };
+    let (width, height, _) = size(Path::new(image));
+    assert_eq!(size(&files[0]), (width, height, png::ColorType::Rgb));
+    let run = example.run();
+    let wrong = of("findings/Fracture");
+    let wrong: Vec<&str> = wrong.iter().map(String::as_str).collect();
+    trainer(&[&["predict", text(&run), image], &wrong[..]].concat()).assert().code(2);
+}
+
+#[test]
+fn the_weights_of_a_state_say_what_goes_in_and_what_comes_out() {
+    let run = EXAMPLE.run();
+    for file in ["weights.safetensors", "average.safetensors"] {
+        let bytes = fs::read(run.join("best").join(file)).expect("is there");
+        let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).expect("reads");
+        let metadata = header.metadata().clone().expect("is there");
+        let read = |key: &str| -> Value { serde_json::from_str(&metadata[key]).expect("JSON") };
+        let heads = read("heads");
+        assert_eq!(heads[0]["labels"][1], "Pleural Effusion");
+        assert_eq!(heads[1]["activation"], "softmax");
+        let preprocessing = read("preprocessing");
+        assert_eq!(preprocessing["size"], serde_json::json!([32, 32]));
+        assert_eq!(preprocessing["input"], "normalized");
+    }
+}
