@@ -4,6 +4,7 @@
 //! format writes an event through before it returns, so that a kill loses nothing already told.
 
 mod append;
+mod evaluation;
 mod chart;
 mod event;
 mod jsonl;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use evaluation::evaluation_text;
 use crate::screen::is_quiet;
 pub use chart::{Chart, Curve, Shape};
 pub use event::*;
