@@ -29,8 +29,10 @@ mod estimate;
 mod evaluation;
 mod fitted;
 mod head;
+mod measured;
 mod midranks;
 mod operating_point;
+mod paired;
 mod platt;
 mod predictions;
 mod regression;
@@ -52,7 +54,9 @@ pub use evaluation::{
 };
 pub use fitted::{Fitted, FittedError, FittedHead, FittedPoint};
 pub use head::{evaluate, evaluate_subgroups};
+pub use measured::{Measured, MeasuredTable, in_common};
 pub use operating_point::Criterion;
+pub use paired::{ComparisonTable, HeadComparison, MetricComparison, PairError, compare_heads};
 pub use platt::Platt;
 pub use predictions::{
     PredictedLabel, Prediction, PredictionColumns, PredictionError, PredictionReader,
