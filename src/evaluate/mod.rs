@@ -23,8 +23,10 @@ pub mod bootstrap;
 mod calibration;
 mod config;
 mod confusion;
+mod decided;
 mod curves;
 mod delong;
+mod ensemble;
 mod estimate;
 mod evaluation;
 mod fitted;
@@ -48,6 +50,7 @@ pub use config::{CalibrationUse, EvaluateConfig, OperatingPointsConfig};
 pub use confusion::{Confusion, ConfusionMatrix, DecisionMeasures};
 pub use curves::{CurvePoint, curve_points};
 pub use delong::{Comparison, Delong, Scale, compare};
+pub use ensemble::ensemble;
 pub use estimate::{Estimate, Range, wilson};
 pub use evaluation::{
     Evaluation, HeadEvaluation, MetricTable, PointEvaluation, SubgroupEvaluation,
