@@ -7,10 +7,12 @@
 mod bench;
 mod check;
 mod colour;
+mod compare;
 mod completions;
 mod data;
 mod devices;
 mod error;
+mod eval;
 mod export;
 mod import;
 mod init;
@@ -77,6 +79,8 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Run),
+    Eval(eval::Eval),
+    Compare(compare::Compare),
     Check(check::Check),
     Plan(plan::Command),
     Sweep(sweep::Sweep),
@@ -148,6 +152,8 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
     }
     match cli.command {
         Command::Run(run) => run::execute(run),
+        Command::Eval(eval) => eval::execute(&eval),
+        Command::Compare(compare) => compare::execute(&compare),
         Command::Check(check) => check::execute(&check),
         Command::Plan(plan) => plan::execute(&plan),
         Command::Sweep(sweep) => sweep::execute(&sweep),

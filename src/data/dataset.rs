@@ -128,7 +128,7 @@ pub fn open_with_test(
 }
 
 /// [`open_with_test`] for a model to be measured on any of the lists: labels that are uncertain count
-/// as missing in all of them.
+/// as missing in all of them, as do those that the data lack.
 ///
 /// # Errors
 /// As [`open_with_test`].
@@ -176,7 +176,7 @@ impl Purpose {
 
     /// Whether a data set may lack labels of the heads.
     pub fn may_lack_labels(self) -> bool {
-        self == Self::External
+        matches!(self, Self::Evaluation | Self::External)
     }
 }
 
@@ -214,7 +214,7 @@ fn open_lists(
             .extend(odd.map(|odd| format!("the images of `data.{}` {odd}", source.name)));
         let bound = Bound { place, source, seed };
         splits.train.extend(train, &bound, |finding| match source.layout.uncertain() {
-            Some(uncertain) if purpose != Purpose::Evaluation => uncertain.policy(finding),
+            Some(uncertain) if !purpose.may_lack_labels() => uncertain.policy(finding),
             _ => UncertainPolicy::Ignore,
         });
         splits.validation.extend(validation, &bound, |_| UncertainPolicy::Ignore);

@@ -39,7 +39,7 @@ pub fn evaluation_text(
 }
 
 /// `value (low to high)`, as far as they are there.
-pub(super) fn estimate_text(estimate: &Estimate) -> String {
+fn estimate_text(estimate: &Estimate) -> String {
     match (estimate.value, estimate.low.zip(estimate.high)) {
         (None, _) => "undefined".to_owned(),
         (Some(value), None) => figure(value),
@@ -50,18 +50,18 @@ pub(super) fn estimate_text(estimate: &Estimate) -> String {
 }
 
 /// Three decimals; more of a number so small that they would not tell it, fewer of a large one.
-fn figure(value: f64) -> String {
+pub(super) fn figure(value: f64) -> String {
     let size = value.abs();
     match size {
         _ if size == 0.0 || (0.01..1000.0).contains(&size) => format!("{value:.3}"),
-        _ if size < 0.01 && size >= 1e-5 => format!("{value:.5}"),
+        _ if (1e-5..0.01).contains(&size) => format!("{value:.5}"),
         _ if size < 1e-5 => format!("{value:.1e}"),
         _ => format!("{value:.0}"),
     }
 }
 
 /// `names` in the order of `first`, the others after them.
-fn ordered<'a>(
+pub(super) fn ordered<'a>(
     names: impl Iterator<Item = &'a String>,
     first: impl Iterator<Item = &'a String>,
 ) -> Vec<&'a String> {
@@ -293,10 +293,13 @@ impl Page {
     fn text(self) -> String {
         let Self { columns, parts, undefined, .. } = self;
         let mut text = parts.join("\n") + "\n";
+        if !undefined.is_empty() {
+            text.push('\n');
+        }
         for (reason, mut names) in undefined {
             names.dedup();
             let line = format!("{reason}: {}", names.join(", "));
-            text.push_str(&format!("\n{}\n", wrapped(&line, columns, 2)));
+            text.push_str(&format!("{}\n", wrapped(&line, columns, 2)));
         }
         text
     }
@@ -353,7 +356,7 @@ mod tests {
     fn evaluation() -> (Evaluation, Vec<HeadLabels>) {
         let sick = |image: usize, label: usize| match label {
             2 => (1.0, f32::from(u8::from(image < 4))),
-            label => (f32::from(u8::from((image / 2 + label) % 3 == 0)), 1.0),
+            label => (f32::from(u8::from((image / 2 + label).is_multiple_of(3))), 1.0),
         };
         let findings = ["Pleural Effusion", "Edema", "Rare"];
         let heads = BTreeMap::from([

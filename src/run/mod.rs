@@ -20,6 +20,7 @@ mod folder;
 mod listing;
 mod lock;
 mod monitor;
+mod outputs;
 mod place;
 mod saving;
 mod signals;
@@ -34,9 +35,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use folder::{CONFIG_FILE, FolderError, METRICS_FILE, Mode as FolderMode, RunFolder};
+pub use folder::{
+    CONFIG_FILE, EVALUATION, FolderError, METRICS_FILE, Mode as FolderMode, RunFolder,
+};
 pub use listing::{ListedRun, ListedState, list_runs};
 pub use lock::{LockError, RunLock};
+pub use outputs::{ListOutputs, OutputsError, list_outputs};
 pub use place::RunPlace;
 pub use saving::{
     FITTED, GatherError, RestoreError, VALIDATION, chain_tensors, restore, restore_inference,
