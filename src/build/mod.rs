@@ -7,6 +7,7 @@ mod device;
 mod differences;
 mod drawing;
 mod error;
+mod evaluate;
 mod export;
 mod here;
 mod initial;
@@ -29,6 +30,7 @@ pub use device::{
 pub(crate) use differences::differences;
 pub use drawing::Drawing;
 pub use error::BuildError;
+pub use evaluate::{EvaluationList, List, open_list};
 pub use export::{Export, ExportError};
 pub use here::check_here;
 pub use machine::machine_here;

@@ -8,7 +8,7 @@ use crate::config::ConfigError;
 use crate::memory::OutOfMemory;
 use crate::memory::offload::OffloadError;
 use crate::model::weights::InitialError;
-use crate::run::{RunError, Signal};
+use crate::run::{OutputsError, RunError, Signal};
 use crate::train::TrainError;
 
 /// An error from anywhere in the program, with what it means for whoever started it.
@@ -166,6 +166,21 @@ impl From<RunError> for Failure {
         };
         let help = match &error {
             RunError::Data(error) => error.help(),
+            _ => None,
+        };
+        Self::new(kind, error).with_help(help)
+    }
+}
+
+impl From<OutputsError> for Failure {
+    fn from(error: OutputsError) -> Self {
+        let kind = match &error {
+            OutputsError::Device(TrainError::OutOfMemory { .. }) => Kind::OutOfMemory,
+            OutputsError::Device(_) => Kind::Other,
+            _ => Kind::Data,
+        };
+        let help = match &error {
+            OutputsError::Data(error) => error.help(),
             _ => None,
         };
         Self::new(kind, error).with_help(help)

@@ -7,10 +7,12 @@
 mod bench;
 mod check;
 mod colour;
+mod compare;
 mod completions;
 mod data;
 mod devices;
 mod error;
+mod eval;
 mod export;
 mod import;
 mod init;
@@ -78,6 +80,8 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Run),
+    Eval(eval::Eval),
+    Compare(compare::Compare),
     Check(check::Check),
     Plan(plan::Command),
     Predict(predict::Predict),
@@ -150,6 +154,8 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
     }
     match cli.command {
         Command::Run(run) => run::execute(run),
+        Command::Eval(eval) => eval::execute(&eval),
+        Command::Compare(compare) => compare::execute(&compare),
         Command::Check(check) => check::execute(&check),
         Command::Plan(plan) => plan::execute(&plan),
         Command::Predict(predict) => predict::execute(predict),

@@ -111,7 +111,7 @@ pub fn open(
     seed: u64,
     progress: impl FnMut(usize, usize),
 ) -> Result<Splits, DataError> {
-    open_lists(config, heads, seed, false, progress)
+    open_lists(config, heads, seed, Purpose::Training, progress)
 }
 
 /// [`open`], and the official test lists too: what `inspect` shows, and no run reads.
@@ -124,17 +124,70 @@ pub fn open_with_test(
     seed: u64,
     progress: impl FnMut(usize, usize),
 ) -> Result<Splits, DataError> {
-    open_lists(config, heads, seed, true, progress)
+    open_lists(config, heads, seed, Purpose::Inspection, progress)
+}
+
+/// [`open_with_test`] for a model to be measured on any of the lists: labels that are uncertain count
+/// as missing in all of them, as do those that the data lack.
+///
+/// # Errors
+/// As [`open_with_test`].
+pub fn open_for_evaluation(
+    config: &DataConfig,
+    heads: &[HeadConfig],
+    seed: u64,
+    progress: impl FnMut(usize, usize),
+) -> Result<Splits, DataError> {
+    open_lists(config, heads, seed, Purpose::Evaluation, progress)
+}
+
+/// Data that a model never saw, to be measured on as a whole: the images of all lists are in
+/// [`Splits::validation`], and none is in another list. Labels that the data lack are masked.
+///
+/// # Errors
+/// As [`open`], but for those of a split; also data without a label of any head.
+pub fn open_in_full(
+    config: &DataConfig,
+    heads: &[HeadConfig],
+    seed: u64,
+    progress: impl FnMut(usize, usize),
+) -> Result<Splits, DataError> {
+    open_lists(config, heads, seed, Purpose::External, progress)
+}
+
+/// What data are opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To train on one side and to validate on the other.
+    Training,
+    /// To look at, the test list too.
+    Inspection,
+    /// To measure a model on any of the lists.
+    Evaluation,
+    /// To measure a model on all images of other data.
+    External,
+}
+
+impl Purpose {
+    /// Whether the official test list is read too.
+    pub fn has_test(self) -> bool {
+        matches!(self, Self::Inspection | Self::Evaluation)
+    }
+
+    /// Whether a data set may lack labels of the heads.
+    pub fn may_lack_labels(self) -> bool {
+        matches!(self, Self::Evaluation | Self::External)
+    }
 }
 
 fn open_lists(
     config: &DataConfig,
     heads: &[HeadConfig],
     seed: u64,
-    with_test: bool,
+    purpose: Purpose,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Splits, DataError> {
-    let sources = open_sources(config, heads)?;
+    let sources = open_sources(config, heads, purpose.may_lack_labels())?;
     let mut splits = Splits {
         train: Dataset::empty(heads),
         validation: Dataset::empty(heads),
@@ -148,19 +201,21 @@ fn open_lists(
         source.check_root()?;
         source.layout.check_images(&config.image)?;
         source.layout.prepare(&mut progress)?;
-        let (sides, tables) = recorded(|| split::read(source, &config.validation, seed, with_test));
+        let (sides, tables) = recorded(|| split::read(source, &config.validation, seed, purpose));
         let Sides { train, validation, test, warnings } = sides?;
         splits.tables.extend(tables);
         splits.warnings.extend(warnings);
-        splits.warnings.extend(split::unused_list(source, &config.validation));
+        if purpose != Purpose::External {
+            splits.warnings.extend(split::unused_list(source, &config.validation));
+        }
         let odd = source.layout.odd_images(&config.image);
         splits
             .warnings
             .extend(odd.map(|odd| format!("the images of `data.{}` {odd}", source.name)));
         let bound = Bound { place, source, seed };
         splits.train.extend(train, &bound, |finding| match source.layout.uncertain() {
-            Some(uncertain) => uncertain.policy(finding),
-            None => UncertainPolicy::Ignore,
+            Some(uncertain) if !purpose.may_lack_labels() => uncertain.policy(finding),
+            _ => UncertainPolicy::Ignore,
         });
         splits.validation.extend(validation, &bound, |_| UncertainPolicy::Ignore);
         if let Some(test) = test {

@@ -215,6 +215,9 @@ pub enum DataError {
         /// The list's name.
         list: &'static str,
     },
+    /// The test list is asked for, and no data set has one.
+    #[error("the data have no test list")]
+    NoTestList,
     /// A table of which no row is left.
     #[error("`{}` leaves no image: {reason}", table.display())]
     NoImages {
@@ -357,6 +360,11 @@ impl DataError {
             Self::EmptyList { list, .. } if *list != "training" => {
                 "set `data.validation.fraction` (such as 0.1) to set patients of the training \
                  list aside"
+                    .to_owned()
+            }
+            Self::NoTestList => {
+                "name another list (--split validation), or other data with --data, \
+                                 a configuration whose images are all measured on"
                     .to_owned()
             }
             Self::NoBatch { .. } => {

@@ -44,7 +44,7 @@ impl HeadSource {
     }
 
     /// Whether it supplies the head's label (or class) of that number.
-    fn supplies(&self, label: usize) -> bool {
+    pub fn supplies(&self, label: usize) -> bool {
         match self {
             Self::Each(origins) => origins[label].is_some(),
             Self::OneOf { classes, .. } => classes.contains(&Some(label)),
@@ -161,20 +161,21 @@ impl Offer<'_> {
 ///
 /// `multilabel` and `binary` heads take findings (`binary` also a class of two), `multiclass` heads
 /// classes of one kind, `regression` heads numbers. Every label must be offered by one of the data
-/// sets at least.
+/// sets at least, unless they `may_lack_labels`.
 ///
 /// # Errors
 /// The first fault.
 pub(super) fn bind(
     offers: &[Offer],
     heads: &[HeadConfig],
+    may_lack_labels: bool,
 ) -> Result<Vec<Vec<Option<HeadSource>>>, Fault> {
     for offer in offers {
         check_offer(offer, heads)?;
     }
     let bound: Vec<Vec<Option<HeadSource>>> =
         offers.iter().map(|offer| heads.iter().map(|head| offer.source(head)).collect()).collect();
-    for (place, head) in heads.iter().enumerate() {
+    for (place, head) in heads.iter().enumerate().filter(|_| !may_lack_labels) {
         let sources: Vec<&HeadSource> =
             bound.iter().filter_map(|heads| heads[place].as_ref()).collect();
         check_head(place, head, offers, &sources)?;

@@ -9,6 +9,7 @@ mod augment;
 mod batch;
 mod bench;
 mod cache;
+mod columns;
 mod config;
 mod dataset;
 mod error;
@@ -45,8 +46,11 @@ pub use augment::{View, check as check_augment};
 pub use batch::*;
 pub use bench::{Rates, bench};
 pub use cache::{Cache, Filling};
+pub use columns::column;
 pub use config::*;
-pub use dataset::{Dataset, Sample, Splits, open, open_with_test};
+pub use dataset::{
+    Dataset, Sample, Splits, open, open_for_evaluation, open_in_full, open_with_test,
+};
 pub(crate) use error::meant_file;
 pub use error::{DataError, TwoRows};
 pub use files::check_files;

@@ -194,32 +194,61 @@ pub(super) fn sources<'a>(
 ) -> Result<Vec<Source<'a>>, Fault> {
     let tables = tables(config)?;
     let vocabularies = tables.iter().map(|table| table.vocabulary(heads)).collect();
-    bound(tables, vocabularies, heads)
+    bound(tables, vocabularies, heads, false)
 }
 
-/// The same by what the headers of their tables say.
+/// The same by what the headers of their tables say. Where they `may_lack_labels`, labels that no
+/// data set supplies are unknown for all images, and this is told.
 ///
 /// # Errors
 /// Also a header that cannot be read.
 pub(super) fn open_sources<'a>(
     config: &'a DataConfig,
     heads: &[HeadConfig],
+    may_lack_labels: bool,
 ) -> Result<Vec<Source<'a>>, DataError> {
     let tables = tables(config)?;
     let found = tables.iter().map(|table| table.vocabulary_in_file(heads));
     let (vocabularies, warnings): (Vec<_>, Vec<_>) =
         found.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
-    let mut sources = bound(tables, vocabularies, heads)?;
+    let mut sources = bound(tables, vocabularies, heads, may_lack_labels)?;
     for (source, warnings) in sources.iter_mut().zip(warnings) {
         source.warnings = warnings;
     }
+    let lacking = lacking(&sources, heads);
+    if let Some(first) = sources.first_mut() {
+        first.warnings.extend(lacking);
+    }
     Ok(sources)
+}
+
+/// What is said of labels that no data set supplies.
+fn lacking(sources: &[Source], heads: &[HeadConfig]) -> Option<String> {
+    let supplied = |head: usize, label: usize| {
+        let origins = sources.iter().filter_map(|source| source.heads[head].as_ref());
+        origins.into_iter().any(|origin| origin.supplies(label))
+    };
+    let heads = heads.iter().enumerate();
+    let lacking = heads.flat_map(|(place, head)| {
+        let labels = head.labels.iter().enumerate();
+        let lacking = labels.filter(move |(label, _)| !supplied(place, *label));
+        lacking.map(|(_, label)| format!("`{label}` of the head `{}`", head.name))
+    });
+    let lacking: Vec<String> = lacking.collect();
+    (!lacking.is_empty()).then(|| {
+        format!(
+            "the data have no label {}, so nothing is measured of it; where they call it otherwise, \
+             say how under `labels` of the data set",
+            lacking.join(", ")
+        )
+    })
 }
 
 fn bound<'a>(
     tables: Vec<Table<'a>>,
     vocabularies: Vec<Vocabulary>,
     heads: &[HeadConfig],
+    may_lack_labels: bool,
 ) -> Result<Vec<Source<'a>>, Fault> {
     for table in &tables {
         let checked = table.layout.check_heads(&table.renamed(heads));
@@ -236,7 +265,7 @@ fn bound<'a>(
             renames: table.config.map(|config| &config.labels),
         })
         .collect();
-    let bound = bind(&offers, heads)?;
+    let bound = bind(&offers, heads, may_lack_labels)?;
     for (table, vocabulary) in tables.iter().zip(&vocabularies) {
         let Some(uncertain) = table.layout.uncertain() else { continue };
         check_uncertain_labels(uncertain, vocabulary)

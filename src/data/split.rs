@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rand::Rng;
 
 use super::config::ValidationConfig;
+use super::dataset::Purpose;
 use super::error::DataError;
 use super::layout::{List, Row};
 use super::same_image;
@@ -33,9 +34,13 @@ pub(super) fn read(
     source: &Source,
     config: &ValidationConfig,
     seed: u64,
-    with_test: bool,
+    purpose: Purpose,
 ) -> Result<Sides, DataError> {
     let own = source.layout.lists();
+    if purpose == Purpose::External {
+        return read_all(source, own);
+    }
+    let with_test = purpose.has_test();
     let asked = config.list.map(List::from);
     let default = || own.contains(&List::Validation).then_some(List::Validation);
     let list = if config.fraction.is_some() { None } else { asked.or_else(default) };
@@ -73,6 +78,17 @@ pub(super) fn read(
     }
     warnings.extend(untold_patients(source));
     Ok(Sides { train: stay, validation: aside, test, warnings })
+}
+
+/// The images of all lists, only looked at. They are not split, so a patient may be in several lists.
+fn read_all(source: &Source, own: &[List]) -> Result<Sides, DataError> {
+    let lists = source.layout.read(&source.vocabulary, &source.needed(), own)?;
+    let warnings = Vec::from_iter(same_image::check_within(source, &lists)?);
+    let validation: Vec<Row> = lists.into_values().flatten().collect();
+    match validation.is_empty() {
+        true => Err(DataError::EmptyList { place: source.name.clone(), list: List::Train.name() }),
+        false => Ok(Sides { train: Vec::new(), validation, test: None, warnings }),
+    }
 }
 
 /// What is said where a share of the patients is set aside and nothing tells them apart.

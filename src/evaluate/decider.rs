@@ -1,6 +1,8 @@
 //! From a head's outputs to its probabilities and decisions, by what was fitted on validation.
 
-use super::{Calibration, FittedHead};
+use std::convert::Infallible;
+
+use super::{Calibration, FittedHead, FittedPoint};
 use crate::model::{HeadConfig, Task};
 
 /// What is decided where no threshold was fitted.
@@ -49,27 +51,46 @@ impl Decider {
         fitted: Option<&FittedHead>,
         point: Option<&str>,
     ) -> Result<Self, UnknownPoint> {
-        let decides = matches!(head.task, Task::Multilabel | Task::Binary);
-        let labels = if decides { &head.labels[..] } else { &[] };
-        let threshold = |label: &String| {
-            let points = fitted.and_then(|fitted| fitted.operating_points.get(label));
-            let points = points.map_or(&[][..], Vec::as_slice);
-            let Some(wanted) = point else {
-                return Ok(points.first().map_or(Some(HALF), |point| point.threshold));
-            };
+        let Some(wanted) = point else { return Ok(Self::first(head.task, &head.labels, fitted)) };
+        Self::at(head.task, &head.labels, fitted, |label, points| {
             let found = points.iter().find(|point| point.criterion.name() == wanted);
             found.map(|found| found.threshold).ok_or_else(|| UnknownPoint {
                 point: wanted.to_owned(),
                 head: head.name.clone(),
-                label: label.clone(),
+                label: label.to_owned(),
                 known: points.iter().map(|point| point.criterion.name()).collect(),
             })
+        })
+    }
+
+    /// For a head of this task and these labels with what was `fitted` to it. Labels are decided at the
+    /// first fitted point, and at 0.5 where nothing was fitted.
+    pub fn first(task: Task, labels: &[String], fitted: Option<&FittedHead>) -> Self {
+        let first = |_: &str, points: &[FittedPoint]| {
+            Ok::<_, Infallible>(points.first().map_or(Some(HALF), |point| point.threshold))
+        };
+        let Ok(decider) = Self::at(task, labels, fitted, first);
+        decider
+    }
+
+    /// With the threshold that `choose` takes of each label's points.
+    fn at<E>(
+        task: Task,
+        labels: &[String],
+        fitted: Option<&FittedHead>,
+        choose: impl Fn(&str, &[FittedPoint]) -> Result<Option<f64>, E>,
+    ) -> Result<Self, E> {
+        let decides = matches!(task, Task::Multilabel | Task::Binary);
+        let decided = if decides { labels } else { &[] };
+        let threshold = |label: &String| {
+            let points = fitted.and_then(|fitted| fitted.operating_points.get(label));
+            choose(label, points.map_or(&[], Vec::as_slice))
         };
         Ok(Self {
-            task: head.task,
-            labels: head.labels.clone(),
+            task,
+            labels: labels.to_vec(),
             calibration: fitted.and_then(|fitted| fitted.calibration.clone()),
-            thresholds: labels.iter().map(threshold).collect::<Result<_, _>>()?,
+            thresholds: decided.iter().map(threshold).collect::<Result<_, _>>()?,
         })
     }
 
@@ -118,7 +139,7 @@ impl Decider {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Criterion, FittedPoint};
+    use super::super::Criterion;
     use super::*;
 
     fn head(task: Task) -> HeadConfig {

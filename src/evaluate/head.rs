@@ -129,16 +129,19 @@ impl<'a> Head<'a> {
             auroc::of_groups(&rankings[label].tied(|image| times[image]))
         };
         let once = vec![1; self.predictions.images()];
-        let value = |label: usize| {
+        let value = |label: usize, metric: &dyn Fn(usize, &[u64]) -> Option<f64>| {
             let defined = delong[label].as_ref().map_err(|reason| *reason);
-            defined.and_then(|_| auprc_of(label, &once).ok_or(Undefined::NoKnownLabel))
+            defined.and_then(|_| metric(label, &once).ok_or(Undefined::NoKnownLabel))
         };
-        found.auprc = Some(self.bootstrapped((0..examples.len()).map(value).collect(), auprc_of));
-        let areas = delong.iter().map(|delong| delong.as_ref().map(Delong::auroc).map_err(|r| *r));
-        let mut table = self.bootstrapped(areas.collect(), auroc_of);
+        let auprc = (0..examples.len()).map(|label| value(label, &auprc_of)).collect();
+        found.auprc = Some(self.bootstrapped(auprc, auprc_of));
+        // To the last digit those that training tells, which DeLong's sums are not.
+        let areas: Vec<Result<f64, Undefined>> =
+            (0..examples.len()).map(|label| value(label, &auroc_of)).collect();
+        let mut table = self.bootstrapped(areas.clone(), auroc_of);
         if self.settings.auroc != AurocMethod::Bootstrap {
-            for (label, delong) in self.predictions.labels.iter().zip(delong) {
-                let area = delong.as_ref().map(Delong::auroc).map_err(|reason| *reason);
+            let labels = self.predictions.labels.iter().zip(areas);
+            for ((label, area), delong) in labels.zip(delong) {
                 let range = delong.and_then(|delong| delong.range(self.settings.scale));
                 table.labels.insert(label.clone(), Estimate::new(area, range));
             }

@@ -25,15 +25,19 @@ mod calibration;
 mod config;
 mod conformal;
 mod confusion;
+mod decided;
 mod curves;
 mod decider;
 mod delong;
+mod ensemble;
 mod estimate;
 mod evaluation;
 mod fitted;
 mod head;
+mod measured;
 mod midranks;
 mod operating_point;
+mod paired;
 mod platt;
 mod predicted;
 mod predictions;
@@ -52,13 +56,16 @@ pub use confusion::{Confusion, ConfusionMatrix, DecisionMeasures};
 pub use curves::{CurvePoint, curve_points};
 pub use decider::{Decider, UnknownPoint};
 pub use delong::{Comparison, Delong, Scale, compare};
+pub use ensemble::ensemble;
 pub use estimate::{Estimate, Range, wilson};
 pub use evaluation::{
     Evaluation, HeadEvaluation, MetricTable, PointEvaluation, SubgroupEvaluation,
 };
 pub use fitted::{Fitted, FittedError, FittedHead, FittedPoint};
 pub use head::{evaluate, evaluate_subgroups};
+pub use measured::{Measured, MeasuredTable, in_common};
 pub use operating_point::Criterion;
+pub use paired::{ComparisonTable, HeadComparison, MetricComparison, PairError, compare_heads};
 pub use platt::Platt;
 pub use predicted::{PredictedImage, PredictedTable, PredictedValue, PredictedWriter, TableFormat};
 pub use predictions::{

@@ -71,7 +71,7 @@ impl PredictionTable {
         writer.finish()
     }
 
-    fn columns(&self) -> Vec<PredictionColumns> {
+    pub(super) fn columns(&self) -> Vec<PredictionColumns> {
         let column = |(name, label): (&String, &String)| PredictionColumns {
             head: name.clone(),
             label: label.clone(),
@@ -130,7 +130,7 @@ impl PredictionTable {
 }
 
 /// A head's part of an image's row.
-fn row(head: &HeadPredictions, image: usize) -> Vec<PredictedLabel> {
+pub(super) fn row(head: &HeadPredictions, image: usize) -> Vec<PredictedLabel> {
     let (labels, width) = (head.labels.len(), head.targets.width);
     let outputs = &head.outputs[image * labels..(image + 1) * labels];
     let (values, mask) =

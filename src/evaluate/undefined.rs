@@ -74,6 +74,9 @@ pub enum Undefined {
     /// A mean over labels none of which has a value.
     #[error("undefined for every label")]
     EveryLabel,
+    /// A difference of two values, of which one or both are not there.
+    #[error("one of the two values, or both, are undefined")]
+    OneOfTwo,
     /// No resample of the bootstrap has a value.
     #[error("undefined in every resample")]
     EveryResample,

@@ -4,6 +4,9 @@
 //! format writes an event through before it returns, so that a kill loses nothing already told.
 
 mod append;
+mod comparison;
+mod counting;
+mod evaluation;
 mod chart;
 mod event;
 mod jsonl;
@@ -26,6 +29,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::screen::is_quiet;
 pub use chart::{Chart, Curve, Shape};
+pub use comparison::comparison_text;
+pub use counting::Counting;
+pub use evaluation::evaluation_text;
 pub use event::*;
 pub use jsonl::JsonLines;
 pub use lines::{duration, number};

@@ -16,6 +16,8 @@ use crate::screen::Bytes;
 pub const CONFIG_FILE: &str = "config.toml";
 /// The events of a run, in its folder.
 pub const METRICS_FILE: &str = "metrics.jsonl";
+/// What the folders of evaluations, in a run's folder, begin with; the list's name follows.
+pub const EVALUATION: &str = "eval-";
 /// The images of a run, each with its patient and list.
 const SPLIT_FILE: &str = "split.csv";
 /// What stands for the labels of each of them.
@@ -262,8 +264,8 @@ fn is_of_a_run(name: &str) -> bool {
         "report.html",
         "report.html.new",
     ];
-    const BEGINNINGS: [&str; 6] =
-        [OLDER, ".saving-", ".removing-", "events.", "skipped_images", "config.toml."];
+    const BEGINNINGS: [&str; 7] =
+        [OLDER, ".saving-", ".removing-", "events.", "skipped_images", "config.toml.", EVALUATION];
     NAMES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
 }
 

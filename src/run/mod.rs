@@ -21,6 +21,7 @@ mod listing;
 mod lock;
 mod monitor;
 mod notes;
+mod outputs;
 mod place;
 mod saving;
 mod signals;
@@ -35,10 +36,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use folder::{CONFIG_FILE, FolderError, METRICS_FILE, Mode as FolderMode, RunFolder};
+pub use folder::{
+    CONFIG_FILE, EVALUATION, FolderError, METRICS_FILE, Mode as FolderMode, RunFolder,
+};
 pub use listing::{ListedRun, ListedState, list_runs};
 pub use lock::{LockError, RunLock};
 pub use notes::notes;
+pub use outputs::{ListOutputs, OutputsError, list_outputs};
 pub use place::RunPlace;
 pub use saving::{
     FITTED, GatherError, RestoreError, VALIDATION, chain_tensors, restore, restore_inference,

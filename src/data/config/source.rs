@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::DataConfig;
 use super::layouts::*;
 
 /// `[[data.sources]]`: one of several data sets; exactly one layout table must be given in it.
@@ -51,4 +52,34 @@ pub struct SourceConfig {
     /// data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phantom: Option<PhantomConfig>,
+}
+
+impl DataConfig {
+    /// The same data with `labels`: what they call a head's label where the names differ. A layout
+    /// that stands directly below `[data]` becomes the only one of `[[data.sources]]`.
+    ///
+    /// `None` where there are several data sets, which each have names of their own.
+    pub fn with_labels(mut self, labels: BTreeMap<String, String>) -> Option<Self> {
+        if let [source] = &mut self.sources[..] {
+            source.labels.extend(labels);
+            return Some(self);
+        }
+        if !self.sources.is_empty() {
+            return labels.is_empty().then_some(self);
+        }
+        self.sources.push(SourceConfig {
+            heads: None,
+            labels,
+            chexpert: self.chexpert.take(),
+            mimic: self.mimic.take(),
+            nih: self.nih.take(),
+            padchest: self.padchest.take(),
+            vindr: self.vindr.take(),
+            mura: self.mura.take(),
+            csv: self.csv.take(),
+            arrays: self.arrays.take(),
+            phantom: self.phantom.take(),
+        });
+        Some(self)
+    }
 }

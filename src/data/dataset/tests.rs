@@ -404,3 +404,66 @@ fn patients_of_the_same_name_in_two_sources_are_two() {
     let patients: BTreeSet<String> = both.flat_map(Dataset::patients).collect();
     assert_eq!(patients.len(), 8, "{patients:?}");
 }
+
+#[test]
+fn a_column_is_found_whatever_its_case_and_a_missing_one_is_answered_with_the_nearest() {
+    let folder = tempfile::tempdir().expect("is made");
+    fs::write(folder.path().join("train.csv"), TABLE).expect("is written");
+    fs::write(folder.path().join("valid.csv"), VALID).expect("is written");
+    let text = format!("image = {{ size = [32, 32] }}\n[chexpert]\nroot = {:?}", folder.path());
+    let config: DataConfig = toml::from_str(&text).expect("reads");
+    let splits = open(&config, &heads(), 3, |_, _| {}).expect("opens");
+    let fields = |name| super::super::column(&splits.train, name);
+    assert_eq!(fields("age").expect("is there"), ["61", "61", "30", ""]);
+    assert_eq!(fields("Sex").expect("is there"), ["Female", "Female", "Male", "Unknown"]);
+    let error = fields("Sexe").expect_err("is not there");
+    let help = error.help().expect("has one");
+    assert!(help.starts_with("did you mean `Sex`? "), "{help}");
+}
+
+/// For evaluation nothing is measured on a label that a policy made up.
+#[test]
+fn uncertain_labels_are_missing_in_every_list_that_a_model_is_measured_on() {
+    let folder = tempfile::tempdir().expect("is made");
+    fs::write(folder.path().join("train.csv"), TABLE).expect("is written");
+    fs::write(folder.path().join("valid.csv"), VALID).expect("is written");
+    let text = format!(
+        "image = {{ size = [32, 32] }}\n[chexpert]\nroot = {:?}\nuncertain = 'ones'",
+        folder.path()
+    );
+    let config: DataConfig = toml::from_str(&text).expect("reads");
+    let trained = open(&config, &heads(), 3, |_, _| {}).expect("opens");
+    let measured = open_for_evaluation(&config, &heads(), 3, |_, _| {}).expect("opens");
+    assert_eq!(measured.validation, trained.validation);
+    assert_eq!(measured.train.samples, trained.train.samples);
+    assert_eq!(trained.train.labels[0].mask, [1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+    assert_eq!(measured.train.labels[0].mask, [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0]);
+}
+
+#[test]
+fn other_data_are_opened_whole_with_their_own_names_and_without_what_they_lack() {
+    let folder = tempfile::tempdir().expect("is made");
+    let table = folder.path().join("t.csv");
+    fs::write(&table, "file,oedema,list\na.png,1,train\nb.png,0,test\nc.png,-1,valid\n")
+        .expect("is written");
+    let text = format!(
+        "image = {{ size = [32, 32] }}\n[csv]\ntable = {table:?}\nimage = 'file'\nsplit = 'list'"
+    );
+    let config: DataConfig = toml::from_str(&text).expect("reads");
+    let names = BTreeMap::from([("Edema".to_owned(), "oedema".to_owned())]);
+    let config = config.with_labels(names).expect("one data set");
+    let heads = &heads()[..1];
+    let splits = open_in_full(&config, heads, 3, |_, _| {}).expect("opens");
+    assert!(splits.train.is_empty() && splits.test.is_none());
+    let labels = &splits.validation.labels[0];
+    assert_eq!(labels.mask, [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+    assert_eq!((labels.values[0], labels.values[4]), (1.0, 0.0));
+    assert_eq!(splits.warnings.len(), 1, "{:?}", splits.warnings);
+    let said = "the data have no label `Fracture` of the head `h`";
+    assert!(splits.warnings[0].starts_with(said), "{:?}", splits.warnings);
+    let wrong = BTreeMap::from([("Oedema".to_owned(), "oedema".to_owned())]);
+    let config: DataConfig = toml::from_str(&text).expect("reads");
+    let config = config.with_labels(wrong).expect("one data set");
+    let error = open_in_full(&config, heads, 3, |_, _| {}).expect_err("is refused");
+    assert!(error.to_string().contains("`Oedema`"), "{error}");
+}

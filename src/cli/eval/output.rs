@@ -1,0 +1,187 @@
+//! What an evaluation prints and writes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::model::Model;
+use super::{Asked, measured};
+use crate::cli::{Failure, output};
+use crate::data::BadImage;
+use crate::evaluate::{Evaluation, Fitted, PredictionTable, PredictionWriter};
+use crate::report::{Event, HeadLabels, Report, SkippedImages, evaluation_text};
+use crate::screen::{Frame, counted, stdout_columns, tell_progress};
+
+/// The columns of the tables in a file.
+const FILE_COLUMNS: usize = 120;
+
+/// The files of an evaluation.
+pub(in crate::cli) const EVALUATION_FILE: &str = "evaluation.json";
+pub(in crate::cli) const PREDICTIONS_FILE: &str = "predictions.csv";
+const TABLES: &str = "tables.txt";
+const FITTED: &str = "fitted.json";
+const SKIPPED: &str = "skipped_images.csv";
+
+/// What was found, in the form that `--json` prints. Keys may be added, not renamed.
+#[derive(Debug, Serialize)]
+pub(super) struct Evaluated {
+    #[serde(flatten)]
+    evaluation: Evaluation,
+    /// Which images these are.
+    split: String,
+    /// The configuration of other data.
+    data: Option<PathBuf>,
+    images: usize,
+    patients: usize,
+    /// Images that could not be read.
+    skipped: usize,
+    /// One, or the members of an ensemble.
+    models: Vec<ModelTold>,
+    /// What calibration and thresholds were fitted on.
+    fitted_on: Option<&'static str>,
+    warnings: Vec<String>,
+    /// Each member of an ensemble by itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    each: Vec<Evaluated>,
+    #[serde(skip)]
+    heads: Vec<HeadLabels>,
+    #[serde(skip)]
+    predictions: PredictionTable,
+    #[serde(skip)]
+    fitted: Option<Fitted>,
+    #[serde(skip)]
+    skipped_images: Vec<BadImage>,
+    #[serde(skip)]
+    told: String,
+}
+
+/// Which model it was.
+#[derive(Debug, Serialize)]
+struct ModelTold {
+    run: PathBuf,
+    state: PathBuf,
+    epoch: u64,
+    step: u64,
+}
+
+impl Evaluated {
+    /// A model by itself.
+    pub fn of_one(model: &Model, asked: &Asked) -> Self {
+        let Model { predictions, fitted, warnings, .. } = model;
+        let groups = model.groups_of(predictions);
+        let evaluation = measured(predictions, fitted.as_ref(), model, &groups);
+        let models = std::slice::from_ref(model);
+        let (predictions, fitted, warnings) =
+            (predictions.clone(), fitted.clone(), warnings.clone());
+        Self::new(models, asked, predictions, fitted, evaluation, warnings, Vec::new())
+    }
+
+    /// What was found of `models`, of which there is one, or an ensemble.
+    pub fn new(
+        models: &[Model],
+        asked: &Asked,
+        predictions: PredictionTable,
+        fitted: Option<Fitted>,
+        evaluation: Evaluation,
+        mut warnings: Vec<String>,
+        each: Vec<Self>,
+    ) -> Self {
+        let mut seen = std::collections::BTreeSet::new();
+        warnings.retain(|warning| seen.insert(warning.clone()));
+        let told = models.iter().map(|model| ModelTold {
+            run: model.run.clone(),
+            state: model.state.clone(),
+            epoch: model.epoch,
+            step: model.step,
+        });
+        let skipped_images: Vec<BadImage> =
+            models.iter().flat_map(|model| model.skipped.clone()).collect();
+        Self {
+            evaluation,
+            split: asked.list.name().to_owned(),
+            data: asked.data.clone(),
+            images: predictions.images(),
+            patients: predictions.patient_numbers().iter().max().map_or(0, |last| last + 1),
+            skipped: skipped_images.len(),
+            models: told.collect(),
+            fitted_on: fitted.is_some().then_some("validation"),
+            warnings,
+            each,
+            heads: models.first().map(Model::heads).unwrap_or_default(),
+            predictions,
+            fitted,
+            skipped_images,
+            told: asked.told(),
+        }
+    }
+
+    /// Writes the files into `folder`, if there is one, and prints the tables, or the JSON.
+    pub fn tell(&self, folder: Option<&Path>, json: bool) -> Result<(), Failure> {
+        self.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        let as_json = serde_json::to_string_pretty(self).map_err(Failure::other)?;
+        if let Some(folder) = folder {
+            self.write(folder, &as_json)?;
+            tell_progress(&format!(
+                "written to {}: {TABLES}, {EVALUATION_FILE}, {PREDICTIONS_FILE}",
+                folder.display()
+            ));
+        }
+        match json {
+            true => output::print(&as_json),
+            false => output::print(&self.text(Frame::of_stdout(), stdout_columns())),
+        }
+    }
+
+    /// The tables, and above them whose they are.
+    fn text(&self, frame: Frame, columns: usize) -> String {
+        let mut text = String::new();
+        for model in &self.models {
+            let (state, epoch, step) = (model.state.display(), model.epoch, model.step);
+            text += &format!("model   {state}, epoch {epoch}, step {step}\n");
+        }
+        let images = counted(self.images, "image", "images");
+        text += &format!("images  {}: {images}\n\n", self.told);
+        text += &evaluation_text(&self.evaluation, &self.heads, frame, columns);
+        for each in &self.each {
+            text += &format!("\n{}", each.text(frame, columns));
+        }
+        text
+    }
+
+    fn write(&self, folder: &Path, json: &str) -> Result<(), Failure> {
+        fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
+        let write = |name: &str, bytes: &[u8]| {
+            let file = folder.join(name);
+            fs::write(&file, bytes).map_err(|error| unwritable(&file, &error))
+        };
+        write(TABLES, self.text(Frame::Ascii, FILE_COLUMNS).as_bytes())?;
+        let (columns, rows) = self.predictions.decided(self.fitted.as_ref(), true);
+        let file = folder.join(PREDICTIONS_FILE);
+        let mut writer =
+            PredictionWriter::new(Vec::new(), &columns, &file).map_err(Failure::other)?;
+        rows.iter().try_for_each(|row| writer.write(row)).map_err(Failure::other)?;
+        write(PREDICTIONS_FILE, &writer.finish().map_err(Failure::other)?)?;
+        let skipped = folder.join(SKIPPED);
+        if skipped.exists() {
+            fs::remove_file(&skipped).map_err(|error| unwritable(&skipped, &error))?;
+        }
+        if !self.skipped_images.is_empty() {
+            let images = self.skipped_images.clone();
+            let list = SkippedImages::open(&skipped);
+            let listed = list.and_then(|mut list| list.event(&Event::SkippedImages { images }));
+            listed.map_err(Failure::other)?;
+        }
+        if let Some(fitted) = &self.fitted {
+            write(FITTED, fitted.to_json().as_bytes())?;
+        }
+        // Last: where it is there, the others are of the same evaluation.
+        write(EVALUATION_FILE, json.as_bytes())
+    }
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    let shown = path.display();
+    Failure::other(format!("cannot write {shown}: {error}"))
+        .with_help(Some("--out names another folder".to_owned()))
+}
