@@ -3,12 +3,18 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use thiserror::Error;
 
 /// The lock's file in a run folder. It stays when the run ends: removing it would let two processes
 /// lock two files of the same name.
 pub const LOCK_FILE: &str = ".lock";
+
+/// How often a folder is asked for, with a pause between: whoever lists runs asks for the lock too, and
+/// gives it back at once.
+const TRIES: usize = 10;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The right to change a run folder.
 ///
@@ -54,6 +60,11 @@ impl RunLock {
     /// # Errors
     /// When another process holds it (named by its id and host), or the file cannot be written.
     pub fn acquire(folder: &Path) -> Result<Self, LockError> {
+        Self::acquire_after(folder, || std::thread::sleep(PAUSE))
+    }
+
+    /// The same with `pause` called before each further try.
+    fn acquire_after(folder: &Path, mut pause: impl FnMut()) -> Result<Self, LockError> {
         let path = folder.join(LOCK_FILE);
         let failed = |source| LockError::File { path: path.clone(), source };
         let mut file = OpenOptions::new()
@@ -63,12 +74,18 @@ impl RunLock {
             .truncate(false) // What it holds is the other process's until the lock is ours.
             .open(&path)
             .map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(LockError::Held { folder: folder.to_owned(), holder: holder(&file) });
+        let mut tries = 1;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if tries < TRIES => pause(),
+                Err(TryLockError::WouldBlock) => {
+                    let holder = holder(&file);
+                    return Err(LockError::Held { folder: folder.to_owned(), holder });
+                }
+                Err(TryLockError::Error(source)) => return Err(failed(source)),
             }
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
+            tries += 1;
         }
         let line = format!("process {} on {}\n", std::process::id(), host());
         file.set_len(0).and_then(|()| file.write_all(line.as_bytes())).map_err(failed)?;
@@ -110,6 +127,17 @@ mod tests {
         assert!(error.contains(&process), "{error}");
         drop(first);
         RunLock::acquire(folder.path()).expect("is free again");
+    }
+
+    #[test]
+    fn who_only_looks_whether_a_folder_is_locked_does_not_keep_a_run_from_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        drop(RunLock::acquire(folder.path()).expect("is free"));
+        let looking = File::open(folder.path().join(LOCK_FILE)).expect("opens");
+        looking.try_lock_shared().expect("is free");
+        let mut looking = Some(looking);
+        let lock = RunLock::acquire_after(folder.path(), || drop(looking.take()));
+        lock.expect("is free after a pause");
     }
 
     #[test]
