@@ -81,10 +81,17 @@ impl Example {
 
     /// The probabilities of the validation images, by the image and then in the order of [`LABELS`].
     fn known(&self) -> BTreeMap<String, Vec<f64>> {
+        self.calibrated(|head| self.fitted.heads[head].calibration.as_ref())
+    }
+
+    fn calibrated<'a>(
+        &self,
+        calibration: impl Fn(&str) -> Option<&'a Calibration>,
+    ) -> BTreeMap<String, Vec<f64>> {
         let mut known: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for head in ["findings", "view"] {
             let of = &self.validation.heads[head];
-            let calibration = self.fitted.heads[head].calibration.as_ref();
+            let calibration = calibration(head);
             let all = Calibration::probabilities(calibration, of.task, &of.labels, &of.outputs);
             for (path, values) in self.validation.paths.iter().zip(all.chunks_exact(3)) {
                 known.entry(path.clone()).or_default().extend(values);
@@ -133,6 +140,21 @@ fn validation_images_have_the_bits_that_the_run_has_found_in_any_order_and_any_b
             assert_eq!(row["error"], "");
         }
     }
+}
+
+#[test]
+fn calibration_and_thresholds_are_those_that_are_asked_for() {
+    let example = &*EXAMPLE;
+    let plain = example.calibrated(|_| None);
+    assert_ne!(plain, example.known(), "the run has calibrated");
+    let image = plain.keys().next().expect("an image");
+    let asked = ["--set", "evaluate.calibration=none", "--set"];
+    let point =
+        "evaluate.operating_points={youden=false,sensitivity=[],specificity=[],threshold=[1]}";
+    let (table, _) = example.predict(&[&[image.as_str()][..], &asked, &[point]].concat());
+    let row = &rows(&table)[0];
+    assert_eq!(numbers(row, ""), plain[image]);
+    assert_eq!(row["findings/Support Devices/decision"], "0", "no probability is 1");
 }
 
 #[test]

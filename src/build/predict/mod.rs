@@ -26,7 +26,8 @@ use crate::data::{
     Batch, Cache, Dataset, Epoch, ImageConfig, Loader, LoaderConfig, OnBadImage, View,
 };
 use crate::evaluate::{
-    ConformalHead, Coverage, Decider, PredictedImage, PredictedTable, PredictedValue, coverage,
+    ConformalHead, Coverage, Decider, Fitted, PredictedImage, PredictedTable, PredictedValue,
+    coverage,
 };
 use crate::model::HeadConfig;
 use crate::plan::{Plan, Planner};
@@ -170,7 +171,7 @@ impl Model {
         point: Option<&str>,
         batch: usize,
     ) -> Result<Self, PredictError> {
-        let fitted = trained.fitted()?;
+        let fitted = fitted(&trained, &plan)?;
         let of_head = |head: &HeadConfig| {
             let fitted = fitted.as_ref().and_then(|fitted| fitted.heads.get(&head.name));
             Decider::new(head, fitted, point)
@@ -208,6 +209,15 @@ fn same_labels(ours: &[HeadConfig], theirs: &[HeadConfig]) -> bool {
     ours.len() == theirs.len() && ours.iter().zip(theirs).all(same)
 }
 
+/// Calibration and thresholds as the plan's `[evaluate]` asks for them, fitted on the outputs for the
+/// validation images; those of the saved state where it does not have these outputs.
+fn fitted(trained: &Trained, plan: &Plan) -> Result<Option<Fitted>, PredictError> {
+    match trained.validation()? {
+        Some(validation) => Ok(Some(plan.evaluate.fit(&validation))),
+        None => Ok(trained.fitted()?),
+    }
+}
+
 /// What sets cover, by the head, the label and the counts.
 pub type LabelCoverage = (String, String, Coverage);
 
@@ -219,7 +229,7 @@ fn conformal(
     let folder = &trained.state.folder;
     let none = || PredictError::NoValidation { state: folder.clone() };
     let validation = trained.validation()?.ok_or_else(none)?;
-    let fitted = trained.fitted()?;
+    let fitted = Some(plan.evaluate.fit(&validation));
     let (mut conformal, mut measured) = (Vec::new(), Vec::new());
     for head in &plan.heads {
         let fitted = fitted.as_ref().and_then(|fitted| fitted.heads.get(&head.name));
