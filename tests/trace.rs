@@ -129,7 +129,8 @@ fn lines_of_every_model_are_balanced_and_add_up() {
             assert!(line.trim_start().starts_with(label(mark)), "{line}");
         }
         let svg = std::fs::read_to_string(place.file("trace.svg")).expect("trace.svg");
-        assert!(svg.starts_with("<svg") && svg.contains(">tiny<"), "{svg}");
+        let title = "\ntiny: memory over a training step\n";
+        assert!(svg.starts_with("<svg") && svg.contains(title), "{svg}");
     }
 }
 
