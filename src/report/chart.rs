@@ -188,6 +188,8 @@ impl Chart {
         let mut chart = ChartBuilder::on(area)
             .margin_top(layout.above)
             .margin_right(layout.beside)
+            // The letters of the left axis's name are taller than the room that they are given.
+            .margin_left(4)
             .set_label_area_size(LabelAreaPosition::Left, layout.left)
             .set_label_area_size(LabelAreaPosition::Bottom, layout.below)
             .build_cartesian_2d(x.clone(), y.clone())?;
