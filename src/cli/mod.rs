@@ -56,6 +56,7 @@ pub use panic::{caught, install_panic_hook};
     after_help = "\
 First steps:
   trainer run configs/quickstart.toml       draws its own images and trains on them
+  trainer init FOLDER                       looks at your data and writes a configuration
   trainer check configs/xray_densenet.toml  shows a configuration with its defaults filled in
   trainer help run                          explains all of `run`
 
@@ -79,23 +80,23 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Run(run::Run),
-    Eval(eval::Eval),
-    Compare(compare::Compare),
+    Init(init::Init),
     Check(check::Check),
     Plan(plan::Command),
+    Run(run::Run),
+    List(list::List),
+    Eval(eval::Eval),
+    Compare(compare::Compare),
+    Report(report::Report),
     Predict(predict::Predict),
-    Sweep(sweep::Sweep),
-    Trace(trace::Trace),
     Import(import::Import),
     Export(export::Export),
-    Init(init::Init),
-    List(list::List),
-    Report(report::Report),
-    Schema(schema::Schema),
-    Devices(devices::Devices),
-    Data(data::Data),
+    Sweep(sweep::Sweep),
+    Trace(trace::Trace),
     Bench(bench::Bench),
+    Data(data::Data),
+    Devices(devices::Devices),
+    Schema(schema::Schema),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -153,23 +154,23 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         crate::screen::be_quiet();
     }
     match cli.command {
-        Command::Run(run) => run::execute(run),
-        Command::Eval(eval) => eval::execute(&eval),
-        Command::Compare(compare) => compare::execute(&compare),
+        Command::Init(init) => init::execute(&init),
         Command::Check(check) => check::execute(&check),
         Command::Plan(plan) => plan::execute(&plan),
+        Command::Run(run) => run::execute(run),
+        Command::List(list) => list::execute(&list),
+        Command::Eval(eval) => eval::execute(&eval),
+        Command::Compare(compare) => compare::execute(&compare),
+        Command::Report(report) => report::execute(&report),
         Command::Predict(predict) => predict::execute(predict),
-        Command::Sweep(sweep) => sweep::execute(&sweep),
-        Command::Trace(trace) => trace::execute(&trace),
         Command::Import(import) => import::execute(&import),
         Command::Export(export) => export::execute(&export),
-        Command::Init(init) => init::execute(&init),
-        Command::List(list) => list::execute(&list),
-        Command::Report(report) => report::execute(&report),
-        Command::Schema(schema) => schema::execute(&schema),
-        Command::Devices(devices) => devices::execute(&devices),
-        Command::Data(data) => data::execute(&data),
+        Command::Sweep(sweep) => sweep::execute(&sweep),
+        Command::Trace(trace) => trace::execute(&trace),
         Command::Bench(bench) => bench::execute(&bench),
+        Command::Data(data) => data::execute(&data),
+        Command::Devices(devices) => devices::execute(&devices),
+        Command::Schema(schema) => schema::execute(&schema),
         Command::Completions(completions) => completions::execute(&completions),
         Command::Man(man) => man::execute(&man),
     }

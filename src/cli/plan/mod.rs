@@ -13,7 +13,7 @@ use crate::memory::Budget;
 use crate::plan::{DevicePlan, Machine, Plan, PlanSummary};
 use crate::screen::{Frame, stdout_columns};
 
-/// Predicts the memory that a configuration takes, and what each strategy would change
+/// Estimates the memory that a configuration takes, and what each strategy would change
 ///
 /// It opens neither the data nor a device. It prints the bytes of weights, gradients, optimizer state
 /// and each stage's activations, and a table of strategies: policy, precision, micro-batch and
