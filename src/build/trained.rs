@@ -7,7 +7,7 @@ use crate::evaluate::{Fitted, FittedError, PredictionError, PredictionTable};
 use crate::memory::Chain;
 use crate::plan::Plan;
 use crate::run::state::{BEST, LAST, SavedState, is_state, read_state};
-use crate::run::{CONFIG_FILE, FITTED, VALIDATION, restore_inference};
+use crate::run::{CONFIG_FILE, restore_inference};
 use crate::train::Inference;
 
 /// Where a trained model is.
@@ -60,8 +60,8 @@ impl Trained {
     /// # Errors
     /// When the file is of another version.
     pub fn fitted(&self) -> Result<Option<Fitted>, FittedError> {
-        let file = self.state.folder.join(FITTED);
-        let text = self.state.files.get(FITTED).map(|bytes| String::from_utf8_lossy(bytes));
+        let file = self.state.folder.join(Fitted::FILE);
+        let text = self.state.files.get(Fitted::FILE).map(|bytes| String::from_utf8_lossy(bytes));
         text.map(|text| Fitted::from_json(&text, &file)).transpose()
     }
 
@@ -71,9 +71,9 @@ impl Trained {
     /// # Errors
     /// When an output is not finite.
     pub fn validation(&self) -> Result<Option<PredictionTable>, PredictionError> {
-        let file = self.state.folder.join(VALIDATION);
+        let file = self.state.folder.join(PredictionTable::FILE);
         let heads: Vec<_> = self.inference.heads.iter().map(|head| head.config.clone()).collect();
-        let bytes = self.state.files.get(VALIDATION);
+        let bytes = self.state.files.get(PredictionTable::FILE);
         bytes.map(|bytes| PredictionTable::from_csv(bytes, &heads, &file)).transpose()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::table::row;
 use super::{
-    Calibration, Decider, Fitted, FittedHead, Measured, MeasuredTable, PredictedLabel, Prediction,
+    Decider, Fitted, FittedHead, Measured, MeasuredTable, PredictedLabel, Prediction,
     PredictionColumns, PredictionTable,
 };
 use crate::metric::HeadPredictions;
@@ -18,7 +18,8 @@ impl PredictionTable {
             let measured = Measured {
                 task: head.task,
                 labels: head.labels.clone(),
-                values: probabilities(head, fitted),
+                values: Decider::first(head.task, &head.labels, fitted)
+                    .probabilities(&head.outputs),
                 truth: labels.map(|label| label.truth).collect(),
             };
             (name.clone(), measured)
@@ -53,12 +54,6 @@ impl PredictionTable {
         });
         (columns, rows.collect())
     }
-}
-
-/// `[images, labels]`, calibrated.
-fn probabilities(head: &HeadPredictions, fitted: Option<&FittedHead>) -> Vec<f64> {
-    let calibration = fitted.and_then(|fitted| fitted.calibration.as_ref());
-    Calibration::probabilities(calibration, head.task, &head.labels, &head.outputs)
 }
 
 /// A head and what its decisions are made by.

@@ -88,6 +88,9 @@ fn without_place(error: &serde_json::Error) -> String {
 }
 
 impl Fitted {
+    /// Its name in a saved state.
+    pub const FILE: &str = "fitted.json";
+
     /// That of these heads, by name.
     pub fn new(heads: BTreeMap<String, FittedHead>) -> Self {
         Self { version: VERSION, heads }

@@ -24,6 +24,9 @@ pub struct PredictionTable {
 }
 
 impl PredictionTable {
+    /// The name, in a saved state, of that of the validation images.
+    pub const FILE: &str = "validation.csv";
+
     /// No images yet, of a model with these heads.
     pub fn new(heads: &[HeadConfig]) -> Self {
         let heads = heads.iter().map(|head| (head.name.clone(), HeadPredictions::new(head)));

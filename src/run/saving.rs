@@ -18,7 +18,7 @@ use super::notes::notes;
 use super::state::SavedState;
 use super::train_state::TrainState;
 use super::trainer::Trainer;
-use crate::evaluate::{EvaluateConfig, PredictionError, PredictionTable};
+use crate::evaluate::{EvaluateConfig, Fitted, PredictionError, PredictionTable};
 use crate::memory::{Chain, Parameter, join_scalars, join_tensors, split_scalars, split_tensors};
 use crate::model::weights::{self, NamedTensor, WeightsError};
 use crate::optim::{OptimError, OptimizerState, Schedule};
@@ -30,11 +30,7 @@ pub const WEIGHTS: &str = "weights.safetensors";
 const AVERAGE: &str = "average.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const TRAIN_STATE: &str = "state.json";
-/// The outputs for the validation images.
-pub const VALIDATION: &str = "validation.csv";
-/// Calibration and thresholds.
-pub const FITTED: &str = "fitted.json";
-/// The most numbers that `validation.csv` has. A larger table would take more room than the weights; it
+/// The most numbers that [`PredictionTable::FILE`] has. A larger table would take more room than the weights; it
 /// is left out, and made anew when it is needed.
 const MOST_OUTPUTS: usize = 10_000_000;
 /// The key of the weights' metadata.
@@ -137,10 +133,10 @@ pub(super) fn judged(
     config: &EvaluateConfig,
     validation: &PredictionTable,
 ) -> Result<Vec<(String, Vec<u8>)>, GatherError> {
-    let mut files = vec![(FITTED.to_owned(), config.fit(validation).to_json().into_bytes())];
+    let mut files = vec![(Fitted::FILE.to_owned(), config.fit(validation).to_json().into_bytes())];
     let outputs: usize = validation.heads.values().map(|head| head.outputs.len()).sum();
     if outputs <= MOST_OUTPUTS {
-        files.push((VALIDATION.to_owned(), validation.to_csv()?));
+        files.push((PredictionTable::FILE.to_owned(), validation.to_csv()?));
     }
     Ok(files)
 }

@@ -15,8 +15,8 @@ use crate::evaluate::{
 };
 use crate::model::{HeadConfig, Task};
 use crate::report::HeadLabels;
+use crate::run::EVALUATION;
 use crate::run::state::{SavedState, read_state};
-use crate::run::{EVALUATION, FITTED, VALIDATION};
 
 /// A run's predictions.
 pub(super) struct Compared {
@@ -125,13 +125,14 @@ fn of_state(
     split: &str,
     heads: &[HeadConfig],
 ) -> Result<Option<(MeasuredTable, PathBuf)>, Failure> {
-    let Some(bytes) = state.files.get(VALIDATION).filter(|_| split == "validation") else {
+    let Some(bytes) = state.files.get(PredictionTable::FILE).filter(|_| split == "validation")
+    else {
         return Ok(None);
     };
-    let file = state.folder.join(VALIDATION);
+    let file = state.folder.join(PredictionTable::FILE);
     let table = PredictionTable::from_csv(bytes, heads, &file).map_err(Failure::data)?;
-    let fitted = state.files.get(FITTED).map(|bytes| {
-        Fitted::from_json(&String::from_utf8_lossy(bytes), &state.folder.join(FITTED))
+    let fitted = state.files.get(Fitted::FILE).map(|bytes| {
+        Fitted::from_json(&String::from_utf8_lossy(bytes), &state.folder.join(Fitted::FILE))
     });
     let fitted = fitted.transpose().map_err(Failure::state)?;
     Ok(Some((table.measured(fitted.as_ref()), file)))

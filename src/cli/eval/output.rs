@@ -20,7 +20,6 @@ const FILE_COLUMNS: usize = 120;
 pub(in crate::cli) const EVALUATION_FILE: &str = "evaluation.json";
 pub(in crate::cli) const PREDICTIONS_FILE: &str = "predictions.csv";
 const TABLES: &str = "tables.txt";
-const FITTED: &str = "fitted.json";
 const SKIPPED: &str = "skipped_images.csv";
 
 /// What was found, in the form that `--json` prints. Keys may be added, not renamed.
@@ -173,7 +172,7 @@ impl Evaluated {
             listed.map_err(Failure::other)?;
         }
         if let Some(fitted) = &self.fitted {
-            write(FITTED, fitted.to_json().as_bytes())?;
+            write(Fitted::FILE, fitted.to_json().as_bytes())?;
         }
         // Last: where it is there, the others are of the same evaluation.
         write(EVALUATION_FILE, json.as_bytes())

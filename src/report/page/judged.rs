@@ -74,7 +74,7 @@ impl Judged {
     /// When a file cannot be read or used, in words.
     pub fn read(folder: &Path, config: &str) -> Result<Option<Self>, String> {
         let state = folder.join("best");
-        let (outputs, fitted) = (state.join("validation.csv"), state.join("fitted.json"));
+        let (outputs, fitted) = (state.join(PredictionTable::FILE), state.join(Fitted::FILE));
         if !outputs.exists() {
             return Ok(None);
         }
