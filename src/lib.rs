@@ -45,6 +45,7 @@ pub mod metric;
 pub mod model;
 pub mod ops;
 pub mod optim;
+pub mod parallel;
 pub mod train;
 
 #[cfg(test)]

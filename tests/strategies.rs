@@ -92,13 +92,13 @@ fn step_of(
     store: &Store,
 ) -> (Values, Values) {
     let parts: Vec<_> = (0..IMAGES).step_by(micro).map(|at| at..(at + micro).min(IMAGES)).collect();
-    let first_images: Vec<u64> = parts.iter().map(|part| part.start as u64).collect();
+    let alone: Vec<Part> = parts.iter().cloned().map(Part::alone).collect();
     let (images, direction) = (wave([IMAGES, 1, side, side], 0.7), wave([IMAGES, 2], 1.3));
     let result = executor::train(
         store,
         chain,
         &Schedule::of_plan(tree, chain.stages().len(), parts.len()),
-        executor::StepKey { seed: 11, step: 4, first_images: &first_images },
+        executor::StepKey { seed: 11, step: 4, parts: &alone, synced: None },
         |part| {
             let part = &parts[part];
             Activation::Map(images.clone().narrow(0, part.start, part.len()).cast(numbers))

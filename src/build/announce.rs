@@ -11,14 +11,14 @@ use crate::run::{Run, Trainer};
 /// What is to be said of offloads that do nothing.
 fn idle_offload(plan: &Plan, trainer: &Trainer) -> impl Iterator<Item = &'static str> {
     let is_moved = |operation: &Operation| matches!(operation.action, Action::Offload(_));
-    let on_cpu = !is_gpu(trainer.replica.inference.device());
+    let on_cpu = !is_gpu(trainer.first().replica.inference.device());
     let activations = match plan.memory.offload() {
         OffloadConfig::None(_) => None,
         OffloadConfig::Host(_) if on_cpu => Some(
             "`offload = \"host\"` under [memory] frees nothing: the memory of the CPU is the host's. \
              `[memory.offload.disk]` does.",
         ),
-        _ if trainer.replica.strategy.schedule(1).operations.iter().any(is_moved) => None,
+        _ if trainer.first().replica.strategy.schedule(1).operations.iter().any(is_moved) => None,
         _ => Some(
             "`offload` under [memory] moves nothing: no stage but the last keeps anything, and that is \
              needed at once.",
@@ -57,10 +57,10 @@ pub(super) fn announce(
     let state = &run.state;
     let place = Place { epoch: state.epoch_shown(), step: state.step };
     let parameters =
-        run.trainer.replica.inference.chain.parameters().into_iter().filter(|p| p.trained);
+        run.trainer.first().replica.inference.chain.parameters().into_iter().filter(|p| p.trained);
     let start = Start {
         name: run.plan.run.name.clone(),
-        device: describe(run.trainer.replica.inference.device()),
+        device: describe(run.trainer.first().replica.inference.device()),
         parameters: parameters.map(|p| p.shape.iter().product::<usize>()).sum(),
         train_images,
         validation_images: run.validation.len(),

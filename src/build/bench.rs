@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 
-use super::initial::start_from;
 use super::open_data::{open_data, train_loader};
-use super::{BuildError, device, meter, schedule, trainer};
+use super::{BuildError, devices, meter, schedule, trainer};
 use crate::data::{Batch, Cache, DataError, Epoch, LabelCounts, Loader, Targets};
 use crate::memory::measure::{MemoryUse, Meter};
 use crate::memory::split_tensors;
@@ -34,7 +33,7 @@ pub struct Bench {
 /// What the steps are taken on.
 #[cfg_attr(feature = "cuda", expect(clippy::large_enum_variant, reason = "there is one"))]
 enum Batches {
-    Kept { images: Tensor<4>, shape: [usize; 4], targets: Vec<Targets>, learning_rate: f64 },
+    Kept { images: Vec<Tensor<4>>, shape: [usize; 4], targets: Vec<Targets>, learning_rate: f64 },
     Loaded { loader: Loader, epoch: u64, ahead: Epoch, schedule: Schedule },
 }
 
@@ -55,31 +54,30 @@ impl Bench {
     /// # Errors
     /// When the device cannot be opened, or the weights to start from not be read.
     pub fn new(plan: &Plan) -> Result<Self, BuildError> {
-        let device = device(plan)?;
-        let meter = meter(&device);
-        Self::on(plan, device, meter)
+        let devices = devices(plan)?;
+        let meter = meter(&devices[0]);
+        Self::on(plan, devices, meter)
     }
 
     /// The same on a device that is open, measured by a meter that is.
     ///
     /// # Errors
     /// When no way to take a step fits, or there is nowhere to offload to.
-    pub(super) fn on(plan: &Plan, device: Device, meter: Meter) -> Result<Self, BuildError> {
+    pub(super) fn on(plan: &Plan, devices: Vec<Device>, meter: Meter) -> Result<Self, BuildError> {
         let image = &plan.data.image;
         let shape = [plan.train.batch_size, image.channels, image.size[0], image.size[1]];
         let wave = |pixel: usize| ((pixel as f64 * 0.37).sin() * 0.5 + 0.5) as f32;
         let values: Vec<f32> = (0..shape.iter().product()).map(wave).collect();
-        let images = Tensor::from_data(TensorData::new(values, shape), &device);
+        let data = TensorData::new(values, shape);
+        let upload = |device: &Device| Tensor::from_data(data.clone(), device);
+        let images = devices.iter().map(upload).collect();
         let targets = plan.heads.iter().map(|head| targets(head, shape[0])).collect();
         let counts = |head: usize| {
             let labels = plan.heads[head].labels.len();
             LabelCounts { positives: vec![1.0; labels], negatives: vec![1.0; labels] }
         };
-        let planner = planner(plan, &device)?;
-        super::warm::compile_kernels(plan, &planner, &device);
-        let mut chain = super::chain(plan, &planner, &device);
-        let initial = start_from(plan, &mut chain, &device)?;
-        let trainer = trainer(plan, planner, chain, device, counts)?;
+        let planner = planner(plan, &devices[0])?;
+        let (trainer, initial) = trainer(plan, planner, devices, counts, true)?;
         let learning_rate = plan.train.optimizer.lr();
         let batches = Batches::Kept { images, shape, targets, learning_rate };
         Ok(Self { meter, trainer, initial, batches, steps: 0 })
@@ -100,7 +98,9 @@ impl Bench {
             return Err(BuildError::OtherImages { path: path.to_owned(), shape: *shape });
         };
         let data = TensorData::new(data, *shape);
-        *images = Tensor::from_data(data, self.trainer.replica.inference.device());
+        for images in images {
+            *images = Tensor::from_data(data.clone(), &images.device());
+        }
         Ok(())
     }
 
@@ -110,15 +110,15 @@ impl Bench {
     /// # Errors
     /// As [`Bench::step`].
     pub fn gradients(mut self) -> Result<(Vec<NamedTensor>, f64), RunError> {
-        let (checked, _) = self.on_batch(1, Trainer::gradients)?;
-        let (gradients, losses) = checked.into_parts();
+        let (mut checked, _) = self.on_batch(1, Trainer::gradients)?;
+        let (gradients, losses) = checked.swap_remove(0).into_parts();
         let loss = self.loss(&losses);
         let read = |(name, gradient): (&str, &Tensor<1>)| {
             Ok((name.to_owned(), gradient.clone().try_into_data().map_err(TrainError::from)?))
         };
         let read: Result<Vec<_>, TrainError> = gradients.iter().map(read).collect();
         let read = read.map_err(|source| self.failed(source))?;
-        let chain = &self.trainer.replica.inference.chain;
+        let chain = &self.trainer.first().replica.inference.chain;
         let mut read: BTreeMap<String, TensorData> =
             split_tensors(&chain.buckets(), read).into_iter().collect();
         let named = chain.parameters().into_iter().filter_map(|parameter| {
@@ -134,16 +134,15 @@ impl Bench {
     /// # Errors
     /// When device or data cannot be opened.
     pub fn on_data(plan: &Plan) -> Result<Self, BuildError> {
-        let device = device(plan)?;
+        let devices = devices(plan)?;
         let train = Arc::new(open_data(plan)?.train);
         let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
         let loader = train_loader(plan, Arc::clone(&train), cache)?;
-        let meter = meter(&device);
-        let planner = planner(&plan.limited_to(train.len()), &device)?;
-        let mut chain = super::chain(plan, &planner, &device);
-        let initial = start_from(plan, &mut chain, &device)?;
-        let mut trainer = trainer(plan, planner, chain, device, |head| train.label_counts(head))?;
-        trainer.replica.inference.fit_standardizers(&train);
+        let meter = meter(&devices[0]);
+        let planner = planner(&plan.limited_to(train.len()), &devices[0])?;
+        let counts = |head| train.label_counts(head);
+        let (mut trainer, initial) = trainer(plan, planner, devices, counts, true)?;
+        trainer.fit_standardizers(&train);
         let schedule = schedule(plan, loader.batches_per_epoch());
         // A run counts its epochs from 1.
         let ahead = loader.epoch(1, 0);
@@ -177,7 +176,7 @@ impl Bench {
         let (done, images) = loop {
             let (done, images) = match &mut self.batches {
                 Batches::Kept { images, shape, targets, learning_rate } => {
-                    let images = Images::from(&*images);
+                    let images = Images::Devices(images);
                     (work(trainer, images, targets, *step, *learning_rate), shape[0])
                 }
                 Batches::Loaded { loader, epoch, ahead, schedule } => {
@@ -200,7 +199,7 @@ impl Bench {
 
     /// The heads' mean losses, each times its head's weight.
     fn loss(&self, losses: &[HeadLoss]) -> f64 {
-        let heads = self.trainer.replica.inference.heads.iter();
+        let heads = self.trainer.first().replica.inference.heads.iter();
         let known = losses.iter().zip(heads);
         known.filter_map(|(loss, head)| Some(loss.mean()? * head.config.weight)).sum()
     }
@@ -228,7 +227,7 @@ impl Bench {
     pub fn evaluate(&mut self) -> Result<(), TrainError> {
         match &self.batches {
             Batches::Kept { images, targets, .. } => {
-                self.trainer.evaluate(images.into(), targets).map(drop)
+                self.trainer.evaluate(Images::Devices(images), targets).map(drop)
             }
             Batches::Loaded { .. } => Ok(()),
         }
@@ -236,14 +235,16 @@ impl Bench {
 
     /// Waits until the device has done everything.
     pub fn wait(&self) {
-        let _ = self.trainer.replica.inference.device().sync();
+        for rank in &self.trainer.ranks {
+            let _ = rank.replica.inference.device().sync();
+        }
     }
 
     /// What was predicted for a step of `plan`, whose this is.
     pub fn estimate(&self, plan: &Plan) -> StepEstimate {
         let mut estimate = self.trainer.planner.estimate().clone();
         if matches!(self.batches, Batches::Kept { .. })
-            && super::is_gpu(self.trainer.replica.inference.device())
+            && super::is_gpu(self.trainer.first().replica.inference.device())
         {
             estimate.peak += plan.batch_on_gpu();
         }
@@ -265,7 +266,7 @@ impl Bench {
 
     /// The device as a person knows it.
     pub fn device(&self) -> String {
-        super::describe(self.trainer.replica.inference.device())
+        super::describe(self.trainer.first().replica.inference.device())
     }
 }
 

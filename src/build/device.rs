@@ -175,6 +175,10 @@ fn choose(text: &str, found: &Found) -> Option<Chosen> {
             Err(_) => Chosen::Card(0),
         }),
         "cpu" => Some(Chosen::Cpu),
+        // One of several devices that the CPU stands for.
+        _ if text.strip_prefix("cpu:").is_some_and(|number| number.parse::<usize>().is_ok()) => {
+            Some(Chosen::Cpu)
+        }
         "cuda" => Some(Chosen::Card(0)),
         _ => text.strip_prefix("cuda:")?.parse().ok().map(Chosen::Card),
     }

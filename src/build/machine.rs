@@ -9,7 +9,7 @@ use crate::plan::{DevicePlan, Machine};
 /// What a plan would run on here and what it is called, where that is here.
 pub fn machine_here(device: DevicePlan) -> Option<(Machine, String)> {
     match device {
-        DevicePlan::Cpu => {
+        DevicePlan::Cpu(_) => {
             let memory = host_memory()?;
             Some((Machine { cuda: false, memory, cpu: cpu() }, "this machine".to_owned()))
         }
@@ -32,7 +32,7 @@ pub(super) fn machine(plan: DevicePlan, device: &Device) -> Machine {
     let cuda = is_gpu(device);
     let here = match cuda {
         true => machine_here(plan),
-        false => machine_here(DevicePlan::Cpu),
+        false => machine_here(DevicePlan::Cpu(None)),
     };
     here.map_or(Machine { cuda, cpu: cpu(), ..Machine::ASSUMED }, |(machine, _)| machine)
 }

@@ -52,10 +52,10 @@ use crate::memory::offload::{OffloadError, Store};
 use crate::memory::{Chain, OffloadConfig};
 use crate::model::weights::Initial;
 use crate::optim::{LossScale, Schedule};
-use crate::plan::{Plan, Planner, TrainPlan};
+use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
-use crate::run::{FolderMode, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, restore};
+use crate::run::{FolderMode, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, restore};
 use crate::train::{Inference, Replica, Updater};
 use announce::announce;
 use initial::start_from;
@@ -106,7 +106,7 @@ struct Ready {
 impl Ready {
     /// Opens everything; no run is made or removed.
     fn new(mut plan: Plan, place: &RunPlace, mode: FolderMode) -> Result<Self, BuildError> {
-        let device = device(&plan)?;
+        let devices = devices(&plan)?;
         place.check_room(plan.state_bytes())?;
         let saved = match (mode, place.folder()) {
             (FolderMode::Resume, Some(folder)) => Some(Saved::open(&mut plan, folder)?),
@@ -119,18 +119,13 @@ impl Ready {
             resume::check_data(folder, resumed.data.as_ref(), &data)?;
         }
         data.check_files(plan.data.on_bad_image)?;
-        let machine = machine::machine(plan.device(), &device);
+        let machine = machine::machine(plan.device(), &devices[0]);
         let planner = resume::planner(&plan.limited_to(data.most_images()), machine, resumed)?;
-        warm::compile_kernels(&plan, &planner, &device);
-        let meter = meter(&device);
-        let mut chain = chain(&plan, &planner, &device);
-        let initial = match resumed {
-            Some(_) => None,
-            None => start_from(&plan, &mut chain, &device)?,
-        };
+        let meter = meter(&devices[0]);
         let counts = |head| data.train.label_counts(head);
-        let mut trainer = trainer(&plan, planner, chain, device, counts)?;
-        data.warnings.extend(trainer.replica.inference.fit_standardizers(&data.train));
+        let starts = resumed.is_none();
+        let (mut trainer, initial) = trainer(&plan, planner, devices, counts, starts)?;
+        data.warnings.extend(trainer.fit_standardizers(&data.train));
         let schedule = schedule(&plan, data.train_loader.batches_per_epoch());
         Ok(Self { plan, config, data, saved, trainer, schedule, meter, initial })
     }
@@ -192,9 +187,18 @@ impl Ready {
     }
 }
 
-/// The plan's device, which must have kernels for the plan's precision.
+/// The plan's devices, which must have kernels for the plan's precision.
+fn devices(plan: &Plan) -> Result<Vec<Device>, BuildError> {
+    plan.devices.iter().map(|device| open_device(plan, *device)).collect()
+}
+
+/// The first of them.
 fn device(plan: &Plan) -> Result<Device, BuildError> {
-    let device = resolve_device(&plan.device().to_string())?;
+    open_device(plan, plan.device())
+}
+
+fn open_device(plan: &Plan, device: DevicePlan) -> Result<Device, BuildError> {
+    let device = resolve_device(&device.to_string())?;
     plan.memory.precision.check_device(|| !is_gpu(&device))?;
     Ok(device)
 }
@@ -212,13 +216,36 @@ fn chain(plan: &Plan, planner: &Planner, device: &Device) -> Chain {
     Chain::init(&plan.stages_with(settings.precision, settings.dense_layers), device, plan.run.seed)
 }
 
+/// The plan's model on its devices, and what was taken of the weights that it `starts` from, where it does
+/// not go on from a saved state.
 fn trainer(
     plan: &Plan,
     planner: Planner,
+    devices: Vec<Device>,
+    counts: impl Fn(usize) -> LabelCounts,
+    starts: bool,
+) -> Result<(Trainer, Option<Initial>), BuildError> {
+    let (mut ranks, mut initial) = (Vec::with_capacity(devices.len()), None);
+    for device in devices {
+        warm::compile_kernels(plan, &planner, &device);
+        let mut chain = chain(plan, &planner, &device);
+        if starts {
+            initial = start_from(plan, &mut chain, &device)?;
+        }
+        ranks.push(rank(plan, &planner, chain, device, &counts)?);
+    }
+    let batch_norm = plan.batch_norm;
+    Ok((Trainer { ranks, batch_norm, planner, backoffs: Vec::new() }, initial))
+}
+
+/// The plan's model on one device, and what changes it.
+fn rank(
+    plan: &Plan,
+    planner: &Planner,
     chain: Chain,
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
-) -> Result<Trainer, OffloadError> {
+) -> Result<Rank, OffloadError> {
     let precision = plan.memory.precision;
     let inference = Inference::new(chain, &plan.heads, device, precision);
     let losses = plan.heads.iter().enumerate();
@@ -249,17 +276,7 @@ fn trainer(
     let ema = plan.train.ema.as_ref().map(|ema| ema.init(weights));
     let loss_scale = precision.scales_loss().then(LossScale::default);
     let TrainPlan { clip_norm, decay_norms_and_biases, .. } = plan.train;
-    Ok(Trainer {
-        replica,
-        updater: Updater {
-            optimizer,
-            ema,
-            loss_scale,
-            clip_norm,
-            decay_norms_and_biases,
-            lr_factors,
-        },
-        planner,
-        backoffs: Vec::new(),
-    })
+    let updater =
+        Updater { optimizer, ema, loss_scale, clip_norm, decay_norms_and_biases, lr_factors };
+    Ok(Rank { replica, updater })
 }

@@ -25,7 +25,8 @@ pub struct Tracer {
 impl Tracer {
     /// Takes two steps of `plan` on one made-up batch and traces the second: kernels are ready by
     /// then and the optimizer has its state. Where memory does not suffice for the first, or it
-    /// fails, that is the one traced. `strategy` names the trace, `set` says what makes it.
+    /// fails, that is the one traced. Of several devices it is the first, with its part of the batch.
+    /// `strategy` names the trace, `set` says what makes it.
     ///
     /// # Errors
     /// When the device cannot be opened.
@@ -35,13 +36,14 @@ impl Tracer {
         strategy: String,
         set: serde_json::Map<String, serde_json::Value>,
     ) -> Result<Traced, BuildError> {
-        let device = device(plan)?;
+        let plan = plan.on_first_device();
+        let device = device(&plan)?;
         if !self.meters.iter().any(|(known, _)| *known == device) {
             self.meters.push((device.clone(), meter(&device)));
         }
         let known = self.meters.iter().find(|(known, _)| *known == device);
         let meter = known.expect("was just seen or added").1.clone();
-        trace(Bench::on(plan, device, meter)?, plan, strategy, set)
+        trace(Bench::on(&plan, vec![device], meter)?, &plan, strategy, set)
     }
 }
 
@@ -51,7 +53,7 @@ fn trace(
     strategy: String,
     set: serde_json::Map<String, serde_json::Value>,
 ) -> Result<Traced, BuildError> {
-    let mut at_once = bench.trainer.replica.strategy.micro_batch.min(plan.train.batch_size);
+    let mut at_once = bench.trainer.first().replica.strategy.micro_batch.min(plan.train.batch_size);
     let (mut outcome, mut timeline) = step(&mut bench);
     if outcome.is_ok() && bench.trainer.backoffs.is_empty() {
         (outcome, timeline) = step(&mut bench);
@@ -69,10 +71,18 @@ fn trace(
             matches!(error, RunError::Step { source: TrainError::OutOfMemory { .. }, .. });
         StepFailure { out_of_memory, message: error.to_string() }
     });
-    let trained =
-        bench.trainer.replica.inference.chain.parameters().into_iter().filter(|p| p.trained);
+    let trained = bench
+        .trainer
+        .first()
+        .replica
+        .inference
+        .chain
+        .parameters()
+        .into_iter()
+        .filter(|p| p.trained);
     let parameters: usize = trained.map(|p| p.shape.iter().product::<usize>()).sum();
-    let (stages, image) = (bench.trainer.replica.inference.chain.stages().len(), &plan.data.image);
+    let (stages, image) =
+        (bench.trainer.first().replica.inference.chain.stages().len(), &plan.data.image);
     let trace = StepTrace {
         strategy,
         set,

@@ -191,7 +191,7 @@ lr = 1.0
             let data = parameter.value.into_data().iter::<f32>().collect();
             NamedTensor { name: parameter.name, shape: parameter.shape, data }
         };
-        bench.trainer.replica.inference.chain.parameters().into_iter().map(read).collect()
+        bench.trainer.first().replica.inference.chain.parameters().into_iter().map(read).collect()
     }
 
     #[test]
@@ -228,8 +228,16 @@ lr = 1.0
         let mut asked = bench(&overrides::init(&weights));
         assert_eq!(asked.initial.as_ref().expect("is read").random(), [""; 0]);
         asked.take_images(&images).expect("fit");
-        let trained =
-            asked.trainer.replica.inference.chain.parameters().iter().filter(|p| p.trained).count();
+        let trained = asked
+            .trainer
+            .first()
+            .replica
+            .inference
+            .chain
+            .parameters()
+            .iter()
+            .filter(|p| p.trained)
+            .count();
         let (gradients, asked_loss) = asked.gradients().expect("gradients");
         assert_eq!(asked_loss.to_bits(), loss.loss.to_bits());
         assert_eq!(gradients.len(), trained);

@@ -12,6 +12,7 @@ use crate::evaluate::EvaluateConfig;
 use crate::memory::MemoryConfig;
 use crate::model::{HeadConfig, ModelTable};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
+use crate::parallel::ParallelConfig;
 
 /// An experiment, as the user wrote it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,6 +23,9 @@ pub struct Config {
     /// The device that the run computes on.
     #[serde(default)]
     pub device: DeviceConfig,
+    /// How several devices share the run.
+    #[serde(default)]
+    pub parallel: ParallelConfig,
     /// The images and their labels.
     pub data: DataConfig,
     /// The network that turns an image into features, on which the heads stand, and the weights that it
@@ -100,18 +104,21 @@ impl Default for SaveConfig {
     }
 }
 
-/// `[device]`: the device that the run computes on.
+/// `[device]`: the device that the run computes on, or several.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceConfig {
     /// `"auto"` is the first GPU, or the CPU where there is none. The others are `"cpu"`, `"cuda"`
-    /// (the first GPU) and `"cuda:1"` (the second GPU); `trainer devices` lists what there is.
+    /// (the first GPU) and `"cuda:1"` (the second GPU); `trainer devices` lists what there is. Several
+    /// devices are a list, such as `["cuda:0", "cuda:1"]`, or `"all"`, which is every GPU of the
+    /// machine: each has a copy of the model and computes a part of every batch. `["cpu:0", "cpu:1"]`
+    /// does so on the CPU, to try it out.
     #[serde(rename = "use")]
     #[schemars(example = &"cuda:1")]
     pub device: DeviceUse,
 }
 
-/// One device, or several that share the work (which is refused so far, by a message of its own).
+/// One device, or several that share the work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum DeviceUse {

@@ -5,6 +5,9 @@ use burn::tensor::{DType, Device, Tensor};
 use super::stage::Statistics;
 use super::{Bucket, Parameter, Stage, StageSpec};
 
+/// The share of a batch's statistics in the running ones, as `torch.nn.BatchNorm2d` has it.
+const MOMENTUM: f64 = 0.1;
+
 /// A model: stages from the images to the heads' outputs.
 pub struct Chain {
     stages: Vec<Box<dyn Stage>>,
@@ -63,10 +66,10 @@ impl Chain {
     /// Moves the running statistics towards those of a step's batch, computed as these were.
     pub fn move_statistics(&mut self, statistics: &Statistics) {
         self.map_buckets(|key, value| match statistics.get(key) {
-            Some((batch, momentum)) => {
+            Some(batch) => {
                 let numbers = value.dtype();
-                let value = value.cast(batch.dtype()).mul_scalar(1.0 - momentum);
-                (value + batch.clone().mul_scalar(*momentum)).cast(numbers)
+                let value = value.cast(batch.dtype()).mul_scalar(1.0 - MOMENTUM);
+                (value + batch.clone().mul_scalar(MOMENTUM)).cast(numbers)
             }
             None => value,
         });

@@ -1,12 +1,14 @@
 //! Runs any schedule over a chain.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::measure;
 use super::offload::{OffloadError, OffloadTensor, OffloadTicket, Store};
 use super::schedule::{Action, Aside, Operation, Schedule};
 use super::stage::Statistics;
 use super::{Activation, Chain, Gradients, Keep, Pass, Purpose, Saved, fault};
+use crate::parallel::{Member, Part};
 
 /// What a training step's schedule gives before any weight is changed.
 #[derive(Debug, Default)]
@@ -24,14 +26,22 @@ pub struct StepKey<'a> {
     pub seed: u64,
     /// The number of the step, from 0.
     pub step: u64,
-    /// For each micro-batch the place of its first image in the global batch. Dropout masks go by an
+    /// For each micro-batch its images, by their places in the global batch. Dropout masks go by an
     /// image's place, so they do not depend on how the batch is split.
-    pub first_images: &'a [u64],
+    pub parts: &'a [Part],
+    /// This device's place among those over whose images norms are taken; none where norms are taken over
+    /// its own.
+    pub synced: Option<&'a Arc<Member>>,
 }
 
 impl StepKey<'_> {
     fn pass(&self, purpose: Purpose, micro: usize) -> Pass {
-        Pass::new(purpose, self.seed, self.step, self.first_images[micro])
+        let part = &self.parts[micro];
+        let pass = Pass::new(purpose, self.seed, self.step, part.images.start as u64);
+        match self.synced {
+            Some(member) => pass.synced(member, part),
+            None => pass,
+        }
     }
 }
 

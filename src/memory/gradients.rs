@@ -11,6 +11,12 @@ pub struct Gradients {
     by_name: BTreeMap<String, Tensor<1>>,
 }
 
+impl From<BTreeMap<String, Tensor<1>>> for Gradients {
+    fn from(by_name: BTreeMap<String, Tensor<1>>) -> Self {
+        Self { by_name }
+    }
+}
+
 impl Gradients {
     /// Adds `gradient`, of any shape, to what is there for `name`.
     pub fn add<const D: usize>(&mut self, name: &str, gradient: Tensor<D>) {
@@ -29,6 +35,11 @@ impl Gradients {
     /// Every parameter's name and flattened gradient, in the order of names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor<1>)> {
         self.by_name.iter().map(|(name, gradient)| (name.as_str(), gradient))
+    }
+
+    /// Every parameter's name and flattened gradient, in the order of names.
+    pub fn into_iter(self) -> impl Iterator<Item = (String, Tensor<1>)> {
+        self.by_name.into_iter()
     }
 
     /// Replaces each gradient by `change` of it.

@@ -1,6 +1,9 @@
 //! What a stage needs to know about the pass it is part of.
 
+use std::sync::Arc;
+
 use crate::ops::DropoutKey;
+use crate::parallel::{Across, Member, Part};
 use crate::random;
 
 /// Why a stage is run.
@@ -20,19 +23,26 @@ pub enum Purpose {
 /// Layers never change themselves. BatchNorm reports the statistics of the batch in the first pass of a
 /// step, and they move the running ones once, when the step is taken: however often a stage is
 /// recomputed, and not at all when the step is skipped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Pass {
     purpose: Purpose,
     seed: u64,
     step: u64,
     first_image: u64,
+    synced: Option<(Arc<Member>, Part)>,
 }
 
 impl Pass {
     /// A pass for `purpose` in step `step` of a run with `seed`, over images of which the first has the
     /// place `first_image` in the global batch.
     pub fn new(purpose: Purpose, seed: u64, step: u64, first_image: u64) -> Self {
-        Self { purpose, seed, step, first_image }
+        Self { purpose, seed, step, first_image, synced: None }
+    }
+
+    /// The same over the images of `part`, where norms are taken over those of all devices. `member` is
+    /// this device's place among them.
+    pub fn synced(self, member: &Arc<Member>, part: &Part) -> Self {
+        Self { synced: Some((Arc::clone(member), part.clone())), ..self }
     }
 
     /// A pass that predicts.
@@ -46,7 +56,13 @@ impl Pass {
             Purpose::First => Purpose::Recompute,
             other => other,
         };
-        Self { purpose, ..*self }
+        Self { purpose, ..self.clone() }
+    }
+
+    /// The images that the norm of `layer` is taken over, where other devices have some of them.
+    pub fn across(&self, layer: &str) -> Option<Across> {
+        let (member, part) = self.synced.as_ref()?;
+        (part.ranks > 1).then(|| Across::new(member, layer, part))
     }
 
     /// Why the stage is run.

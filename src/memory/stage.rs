@@ -46,7 +46,7 @@ impl Saved {
 }
 
 /// The statistics of a step's batches, by the key of the bucket of running statistics they move.
-pub type Statistics = BTreeMap<String, (Tensor<1>, f64)>;
+pub type Statistics = BTreeMap<String, Tensor<1>>;
 
 /// A parameter or running statistic of a stage.
 #[derive(Debug, Clone)]

@@ -16,12 +16,12 @@ pub fn combine(parts: Vec<(Statistics, usize)>, rule: BatchStatistics) -> Statis
         return rest.last().map_or(combined, |(last, _)| last);
     }
     let share = |images: usize| images as f64 / total as f64;
-    for (value, _) in combined.values_mut() {
+    for value in combined.values_mut() {
         *value = value.clone().mul_scalar(share(images));
     }
     for (part, images) in rest {
-        for (key, (value, _)) in part {
-            let (sum, _) = combined.get_mut(&key).expect("every part has the same statistics");
+        for (key, value) in part {
+            let sum = combined.get_mut(&key).expect("every part has the same statistics");
             *sum = sum.clone() + value.mul_scalar(share(images));
         }
     }
@@ -36,11 +36,11 @@ mod tests {
 
     fn part(value: f32, images: usize) -> (Statistics, usize) {
         let value = Tensor::from_data([value], &Device::flex());
-        (Statistics::from([("norm.running_mean".to_owned(), (value, 0.1))]), images)
+        (Statistics::from([("norm.running_mean".to_owned(), value)]), images)
     }
 
     fn read(statistics: &Statistics) -> f32 {
-        statistics["norm.running_mean"].0.clone().into_scalar::<f32>()
+        statistics["norm.running_mean"].clone().into_scalar::<f32>()
     }
 
     #[test]

@@ -51,6 +51,13 @@ impl Strategy {
         starts.iter().copied().zip(ends).map(|(start, end)| start..end).collect()
     }
 
+    /// [`Strategy::parts`] of a batch that `devices` devices compute together, each of which takes
+    /// `micro_batch` images at once.
+    pub fn parts_over(&self, images: usize, devices: usize) -> Vec<Range<usize>> {
+        let micro_batch = self.micro_batch.saturating_mul(devices);
+        Self { micro_batch, ..self.clone() }.parts(images)
+    }
+
     /// The schedule of a step over `parts` parts.
     pub fn schedule(&self, parts: usize) -> Schedule {
         Schedule::behind_frozen(self.frozen, &self.tree, self.stages, parts)

@@ -16,20 +16,23 @@ use burn::tensor::{DType, Tensor};
 
 use super::dtype::{accumulation_dtype, is_16bit};
 use super::primitives::{primitive, tensor};
+use crate::parallel::Across;
 
 /// As `torch.nn.BatchNorm2d` and `torch.nn.GroupNorm` have it by default.
 pub const EPSILON: f64 = 1e-5;
 
 /// BatchNorm with the statistics of the batch: less the mean, over the standard deviation, times
 /// `weight`, plus `bias`, `[channels]` both. Beside it mean and biased variance, `[channels]` each, in
-/// 32 bits or more.
+/// 32 bits or more. Where other devices have a part of the batch, the statistics are those of the whole,
+/// and so is the gradient of the map; those of `weight` and `bias` are this device's share.
 pub fn batch_norm(
     map: Tensor<4>,
     weight: Tensor<1>,
     bias: Tensor<1>,
+    across: Option<Across>,
 ) -> (Tensor<4>, [Tensor<1>; 2]) {
-    if is_16bit(map.dtype()) {
-        return norm_16bit(Over::Batch, EPSILON, map, weight, bias);
+    if is_16bit(map.dtype()) || across.is_some() {
+        return norm_in_32_bits(Over::Batch(across), EPSILON, map, weight, bias);
     }
     let result = batch_norm_train(map, weight, bias, EPSILON);
     (result.output, [result.mean, result.variance])
@@ -55,7 +58,7 @@ pub fn batch_norm_evaluation(
 pub fn group_norm(map: Tensor<4>, weight: Tensor<1>, bias: Tensor<1>, groups: usize) -> Tensor<4> {
     let [batch, channels, height, width] = map.dims();
     if is_16bit(map.dtype()) {
-        return norm_16bit(Over::Groups(groups), EPSILON, map, weight, bias).0;
+        return norm_in_32_bits(Over::Groups(groups), EPSILON, map, weight, bias).0;
     }
     let grouped = map.reshape([batch, groups, channels / groups * height * width]);
     let centred = grouped.clone() - grouped.mean_dim(2);
@@ -66,10 +69,10 @@ pub fn group_norm(map: Tensor<4>, weight: Tensor<1>, bias: Tensor<1>, groups: us
 }
 
 /// What mean and variance are taken over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 enum Over {
-    /// Each channel of all images.
-    Batch,
+    /// Each channel of all images, of which other devices may have some.
+    Batch(Option<Across>),
     /// So many groups of channels, in each image on its own.
     Groups(usize),
 }
@@ -79,7 +82,7 @@ enum Over {
 ///
 /// Sums, statistics and the arithmetic between are 32-bit, forward and backward; what is kept for
 /// the backward pass is the map as it came.
-fn norm_16bit(
+fn norm_in_32_bits(
     over: Over,
     epsilon: f64,
     map: Tensor<4>,
@@ -132,9 +135,9 @@ impl Norm {
     }
 
     fn groups(&self) -> usize {
-        match self.over {
-            Over::Batch => self.shape[1],
-            Over::Groups(groups) => groups,
+        match &self.over {
+            Over::Batch(_) => self.shape[1],
+            Over::Groups(groups) => *groups,
         }
     }
 
@@ -144,20 +147,36 @@ impl Norm {
         values.cast(DType::F32).reshape([1, groups, self.shape[1] / groups, 1])
     }
 
-    /// One number for each group. All parts that means are taken of are equally large.
-    fn mean(&self, map: Tensor<4>) -> Tensor<4> {
+    /// One number for each group; `what` it is the mean of. All parts that means are taken of are equally
+    /// large.
+    fn mean(&self, what: &str, map: Tensor<4>) -> Tensor<4> {
         let mean = map.mean_dim(3).mean_dim(2);
-        match self.over {
-            Over::Batch => mean.mean_dim(0),
+        match &self.over {
+            Over::Batch(None) => mean.mean_dim(0),
+            Over::Batch(Some(across)) => {
+                let mean = mean.mean_dim(0);
+                let shape = mean.dims();
+                across.mean(what, self.shape[0], mean.reshape([-1])).reshape(shape)
+            }
             Over::Groups(_) => mean,
         }
     }
 
     fn statistics(&self, map: Tensor<4>) -> Statistics {
-        let map = self.grouped(map);
-        let mean = self.mean(map.clone());
-        let variance = self.mean((map - mean.clone()).square());
-        Statistics { mean, variance }
+        let compute = || {
+            let map = self.grouped(map);
+            let mean = self.mean("mean", map.clone());
+            let variance = self.mean("variance", (map - mean.clone()).square());
+            Statistics { mean, variance }
+        };
+        match &self.over {
+            Over::Batch(Some(across)) => {
+                let shape = [1, self.shape[1], 1, 1];
+                let [mean, variance] = across.remember(|| compute().flat());
+                Statistics { mean: mean.reshape(shape), variance: variance.reshape(shape) }
+            }
+            _ => compute(),
+        }
     }
 
     /// Mean 0 and variance 1, and the factor that made it so.
@@ -197,8 +216,9 @@ impl Norm {
         let of_weight = of_channels(gradient.clone() * normal.clone());
         let of_bias = of_channels(gradient.clone());
         let gradient = gradient * self.by_channel(weight);
-        let projected = normal.clone() * self.mean(gradient.clone() * normal);
-        let centred = gradient.clone() - self.mean(gradient);
+        let product = gradient.clone() * normal.clone();
+        let projected = normal * self.mean("gradient times map", product);
+        let centred = gradient.clone() - self.mean("gradient", gradient);
         let of_map = (centred - projected) * factor;
         (of_map.reshape(self.shape).cast(self.dtype), [of_weight, of_bias])
     }
@@ -348,8 +368,9 @@ mod tests {
             (found.output, [found.mean, found.variance].map(Tensor::without_autodiff))
         });
         for (dtype, unit) in HALVES {
-            let ours =
-                run(dtype, |map, weight, bias| norm_16bit(Over::Batch, EPSILON, map, weight, bias));
+            let ours = run(dtype, |map, weight, bias| {
+                norm_in_32_bits(Over::Batch(None), EPSILON, map, weight, bias)
+            });
             agrees(dtype, unit, &ours, &exact);
         }
     }
@@ -370,7 +391,7 @@ mod tests {
         });
         for (dtype, unit) in HALVES {
             let ours = run(dtype, |map, weight, bias| {
-                norm_16bit(Over::Groups(2), EPSILON, map, weight, bias)
+                norm_in_32_bits(Over::Groups(2), EPSILON, map, weight, bias)
             });
             agrees(dtype, unit, &ours, &exact);
         }

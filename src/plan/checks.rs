@@ -265,7 +265,8 @@ fn early_stopping(config: &Config) -> Result<(), Fault> {
 
 fn precision(config: &Config) -> Result<(), Fault> {
     let devices = DevicePlan::parse(&config.device.device);
-    let cpu = devices.is_ok_and(|devices| devices.contains(&DevicePlan::Cpu));
+    let is_cpu = |device: &DevicePlan| matches!(device, DevicePlan::Cpu(_));
+    let cpu = devices.is_ok_and(|devices| devices.iter().any(is_cpu));
     precision_on(config.memory.precision, &config.train.optimizer.0, cpu)
 }
 
@@ -299,7 +300,7 @@ fn budget(config: &Config) -> Result<(), Fault> {
 /// What BatchNorm normalises over: as PyTorch has it, more than one number of each channel.
 pub(super) fn normalised(plan: &Plan) -> Result<(), Fault> {
     let MemorySettings { micro_batch, .. } =
-        MemorySettings::configured(&plan.memory, plan.train.batch_size);
+        MemorySettings::configured(&plan.memory, plan.device_batch());
     let (batch, least) = (plan.train.batch_size, plan.least_part(micro_batch));
     if plan.normalises(micro_batch) {
         return Ok(());

@@ -150,7 +150,7 @@ impl<'a> Estimator<'a> {
         let known = self.known(settings);
         let Costs { stages, optimizer_seconds, .. } = &known.costs;
         let taken = known.run(&tree);
-        let batch = self.plan.train.batch_size as f64;
+        let batch = self.plan.device_batch() as f64;
         let parts = (batch / settings.micro_batch as f64).max(1.0);
         let one = (taken.seconds + taken.waiting) / known.micros as f64;
         let flops: f64 = stages.iter().map(Footprint::flops).sum();
@@ -175,7 +175,7 @@ impl<'a> Estimator<'a> {
         let Costs { stages, optimizer_seconds, frozen, .. } = &known.costs;
         let forward = stages.iter().map(|stage| stage.forward_seconds(&known.speed));
         let back = stages[*frozen..].iter().map(|stage| stage.backward_seconds(&known.speed));
-        let parts = self.plan.train.batch_size as f64 / settings.micro_batch as f64;
+        let parts = self.plan.device_batch() as f64 / settings.micro_batch as f64;
         (forward.sum::<f64>() + back.sum::<f64>()) * parts.max(1.0) + optimizer_seconds
     }
 
@@ -211,7 +211,7 @@ impl<'a> Estimator<'a> {
     }
 
     fn known(&mut self, settings: &MemorySettings) -> Rc<Known> {
-        let images = settings.micro_batch.min(self.plan.train.batch_size);
+        let images = settings.micro_batch.min(self.plan.device_batch());
         let &MemorySettings { precision, dense_layers, offload_optimizer, .. } = settings;
         let key = Key { precision, dense_layers, images, offload_optimizer };
         if let Some(known) = self.known.get(&key) {
@@ -219,7 +219,7 @@ impl<'a> Estimator<'a> {
         }
         let on = self.machine.target(precision, dense_layers);
         let costs = self.plan.costs(&on, images, offload_optimizer);
-        let micros = self.plan.train.batch_size.div_ceil(images).min(2);
+        let micros = self.plan.device_batch().div_ceil(images).min(2);
         let trade_off = OnceCell::new();
         let known = Rc::new(Known { costs, speed: Speed::of(&on), micros, trade_off });
         self.known.insert(key, Rc::clone(&known));
@@ -234,10 +234,10 @@ impl Plan {
     ///
     /// A policy that does not fit the chain.
     pub fn simulate(&self, memory: &MemoryConfig, machine: Machine) -> Result<Simulation, Fault> {
-        let settings = MemorySettings::configured(memory, self.train.batch_size);
+        let settings = MemorySettings::configured(memory, self.device_batch());
         let mut estimator = Estimator::new(self, machine);
         let strategy = estimator.strategy(&settings)?;
-        let schedule = strategy.schedule(strategy.parts(self.train.batch_size).len());
+        let schedule = strategy.schedule(strategy.parts(self.device_batch()).len());
         let Known { costs: Costs { stages, surroundings, .. }, speed, .. } =
             &*estimator.known(&settings);
         Ok(simulate(&schedule, stages, surroundings, speed))

@@ -41,14 +41,17 @@ use crate::fault::Fault;
 use crate::memory::{DenseLayers, MemoryConfig, Precision, StageSpec};
 use crate::model::{FreezeAtFirst, FreezeConfig, HeadConfig, ModelConfig, Network, Norm};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
+use crate::parallel::BatchNormOver;
 
 /// An experiment with everything decided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// Name, output folder, seed and when to save.
     pub run: RunConfig,
-    /// The devices, of which there is one.
+    /// The devices, all of one kind; at least one. Each batch is shared out over all of them.
     pub devices: Vec<DevicePlan>,
+    /// What BatchNorm normalises over where there are several devices.
+    pub batch_norm: BatchNormOver,
     /// Images, labels and the split. Exactly one layout is given, or sources with one each, and a
     /// share for validation where none has a list of its own; what is still absent means "all"
     /// (`views`, `workers`).
@@ -144,12 +147,32 @@ impl Plan {
         plan
     }
 
-    /// The images of the smallest part of a batch that is taken `micro_batch` at once.
+    /// The images of a batch that a device has, at most.
+    pub fn device_batch(&self) -> usize {
+        self.train.batch_size.div_ceil(self.devices.len())
+    }
+
+    /// The same on its first device alone, which has the batch that it has among all devices.
+    pub fn on_first_device(&self) -> Self {
+        let mut plan = self.clone();
+        plan.train.batch_size = self.device_batch();
+        plan.devices.truncate(1);
+        plan
+    }
+
+    /// The images of the smallest part of a batch that BatchNorm normalises over, where a device takes
+    /// `micro_batch` at once.
     pub(crate) fn least_part(&self, micro_batch: usize) -> usize {
         let batch = self.train.batch_size;
-        match batch % micro_batch.clamp(1, batch) {
-            0 => micro_batch.min(batch),
+        let together = micro_batch.saturating_mul(self.devices.len()).clamp(1, batch);
+        let least = match batch % together {
+            0 => together,
             left => left,
+        };
+        match self.batch_norm {
+            BatchNormOver::Sync => least,
+            // Of what is left, devices that would have too few have none.
+            BatchNormOver::Local => least.min(micro_batch),
         }
     }
 
@@ -164,7 +187,7 @@ impl Plan {
 
     /// The fewest images that may go through the network at once.
     pub(crate) fn fewest_at_once(&self) -> usize {
-        let batch = self.train.batch_size;
+        let batch = self.device_batch();
         (1..batch).find(|images| self.normalises(*images)).unwrap_or(batch)
     }
 
@@ -257,6 +280,7 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     let plan = Plan {
         run,
         devices,
+        batch_norm: config.parallel.data.batch_norm,
         data,
         model,
         init,

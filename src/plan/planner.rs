@@ -90,7 +90,7 @@ impl Planner {
     /// When nothing keeps within the budget that is to be kept within.
     pub fn choose(plan: &Plan, machine: Machine) -> Result<Self, NothingFits> {
         let budget = Estimator::new(plan, machine).budget();
-        let configured = MemorySettings::configured(&plan.memory, plan.train.batch_size);
+        let configured = MemorySettings::configured(&plan.memory, plan.device_batch());
         let of = |settings| Self::new(plan.clone(), machine, budget, settings);
         let automatic = plan.memory.is_auto();
         if !automatic && !keeps_within(&configured) {
@@ -152,7 +152,7 @@ impl Planner {
 
     /// The choice that a saved state remembers; `None` where the configuration already says it.
     pub fn chosen(&self) -> Option<Chosen> {
-        let configured = MemorySettings::configured(&self.plan.memory, self.plan.train.batch_size);
+        let configured = MemorySettings::configured(&self.plan.memory, self.plan.device_batch());
         let says_all = !self.plan.memory.is_auto()
             && !keeps_within(&configured)
             && self.settings == configured;
@@ -179,7 +179,7 @@ impl Planner {
         let MemorySettings { precision, dense_layers, .. } = self.settings;
         let on = self.machine.target(precision, dense_layers);
         let specs = self.plan.stages_with(precision, dense_layers);
-        let mut shape = self.plan.input(self.strategy.micro_batch.min(self.plan.train.batch_size));
+        let mut shape = self.plan.input(self.strategy.micro_batch.min(self.plan.device_batch()));
         let mut kernels = BTreeMap::new();
         for spec in &specs {
             let launched = spec.kernels(&shape, &on).into_iter();
@@ -236,7 +236,7 @@ impl Planner {
     /// The warning about a smaller micro-batch than the configuration has, where BatchNorm normalises
     /// over it.
     pub fn fewer_normalised(&self) -> Option<String> {
-        let configured = MemorySettings::configured(&self.plan.memory, self.plan.train.batch_size);
+        let configured = MemorySettings::configured(&self.plan.memory, self.plan.device_batch());
         let (now, then) = (self.settings.micro_batch, configured.micro_batch);
         (now < then && self.plan.parts_matter()).then(|| {
             format!(

@@ -4,6 +4,7 @@ use super::{EarlyStopping, Plan, TrainPlan};
 use crate::choice::Choice;
 use crate::config::{Config, DeviceConfig, DeviceUse, EarlyStoppingConfig, TrainConfig};
 use crate::model::ModelTable;
+use crate::parallel::{DataParallelConfig, ParallelConfig};
 
 const OPENING: &str = "\
 # The resolved configuration: every default filled in.
@@ -16,7 +17,8 @@ impl Plan {
     pub fn to_config(&self) -> Config {
         Config {
             run: self.run.clone(),
-            device: DeviceConfig { device: DeviceUse::One(self.device().to_string()) },
+            device: DeviceConfig { device: self.device_use() },
+            parallel: ParallelConfig { data: DataParallelConfig { batch_norm: self.batch_norm } },
             data: self.data.clone(),
             model: ModelTable {
                 init: self.init.clone(),
@@ -27,6 +29,13 @@ impl Plan {
             train: self.train.to_config(),
             memory: self.memory.clone(),
             evaluate: self.evaluate.clone(),
+        }
+    }
+
+    fn device_use(&self) -> DeviceUse {
+        match self.devices.as_slice() {
+            [device] => DeviceUse::One(device.to_string()),
+            devices => DeviceUse::Several(devices.iter().map(ToString::to_string).collect()),
         }
     }
 

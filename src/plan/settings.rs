@@ -78,7 +78,7 @@ impl Plan {
 
     /// The settings that are compared: every policy, precision, micro-batch and place of what is kept.
     pub fn candidates(&self, machine: &Machine) -> Vec<MemorySettings> {
-        let configured = MemorySettings::configured(&self.memory, self.train.batch_size);
+        let configured = MemorySettings::configured(&self.memory, self.device_batch());
         let mut precisions = self.precisions(machine.cuda);
         if !precisions.contains(&configured.precision) {
             precisions.push(configured.precision);
@@ -109,7 +109,7 @@ impl Plan {
     /// Of two that are equally fast, the first is preferred.
     pub fn eligible(&self, machine: &Machine) -> Vec<MemorySettings> {
         let memory = &self.memory;
-        let configured = MemorySettings::configured(memory, self.train.batch_size);
+        let configured = MemorySettings::configured(memory, self.device_batch());
         let policies = match &memory.checkpointing {
             Some(written) => vec![written.0.clone()],
             None => vec![NONE, BUDGET],
@@ -141,7 +141,7 @@ impl Plan {
 
     /// 1, 2, 4 and so on, up to the whole batch, and the one that is configured.
     fn micro_batches(&self, configured: Option<usize>) -> Vec<usize> {
-        let batch = self.train.batch_size.max(1);
+        let batch = self.device_batch().max(1);
         let powers = std::iter::successors(Some(1_usize), |images| Some(images * 2));
         let mut all: Vec<usize> = powers.take_while(|images| *images < batch).collect();
         all.push(batch);

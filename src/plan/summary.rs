@@ -181,11 +181,11 @@ impl PlanSummary {
     pub fn new(plan: &Plan, machine: &Machine) -> Result<Self, Fault> {
         let mut estimator = Estimator::new(plan, *machine);
         let budget = estimator.budget();
-        let configured = MemorySettings::configured(&plan.memory, plan.train.batch_size);
+        let configured = MemorySettings::configured(&plan.memory, plan.device_batch());
         let chosen = Planner::choose(plan, *machine).ok().map(|planner| planner.settings().clone());
         let settings = chosen.clone().unwrap_or(configured.clone());
         let whole = MemorySettings {
-            micro_batch: plan.train.batch_size,
+            micro_batch: plan.device_batch(),
             checkpointing: Default::default(),
             offload: Default::default(),
             ..configured.clone()

@@ -300,7 +300,7 @@ impl Run {
             },
             best: is_best,
             skipped_steps: self.state.skipped_steps,
-            loss_scale: self.trainer.updater.loss_scale.map(|scale| scale.scale()),
+            loss_scale: self.trainer.first().updater.loss_scale.map(|scale| scale.scale()),
             watched: Some(Watched {
                 metric: self.plan.train.best.metric.clone(),
                 value: monitored,

@@ -47,7 +47,7 @@ pub use place::RunPlace;
 pub use saving::{GatherError, RestoreError, chain_tensors, restore, restore_inference};
 pub use signals::{Signal, Stop};
 pub use train_state::TrainState;
-pub use trainer::{Backoff, Trainer};
+pub use trainer::{Backoff, Rank, Trainer};
 pub use undefined::undefined_for_good;
 
 use crate::data::{DataError, Dataset, Loader};

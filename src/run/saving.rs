@@ -17,7 +17,7 @@ use burn::tensor::{DType, ExecutionError, Tensor, TensorData, Transaction};
 use super::notes::notes;
 use super::state::SavedState;
 use super::train_state::TrainState;
-use super::trainer::Trainer;
+use super::trainer::{Rank, Trainer};
 use crate::evaluate::{EvaluateConfig, Fitted, PredictionError, PredictionTable};
 use crate::memory::{Chain, Parameter, join_scalars, join_tensors, split_scalars, split_tensors};
 use crate::model::weights::{self, NamedTensor, WeightsError};
@@ -92,7 +92,8 @@ pub(super) fn files(
     trainer: &Trainer,
     train_state: &mut TrainState,
 ) -> Result<Vec<(String, Vec<u8>)>, GatherError> {
-    let (inference, updater) = (&trainer.replica.inference, &trainer.updater);
+    let Rank { replica, updater } = trainer.first();
+    let inference = &replica.inference;
     let numbers = inference.precision().parameters();
     let buckets = inference.chain.buckets();
     let model = chain_tensors(&inference.chain)?;
@@ -122,7 +123,7 @@ pub(super) fn files(
     files.push((OPTIMIZER.to_owned(), weights::write_in(numbers, &tensors.collect::<Vec<_>>())?));
     train_state.optimizer = split_scalars(&buckets, scalars);
     train_state.loss_scale = updater.loss_scale;
-    train_state.losses = trainer.replica.variables();
+    train_state.losses = replica.variables();
     let json = serde_json::to_vec_pretty(train_state).expect("it has only finite numbers");
     files.push((TRAIN_STATE.to_owned(), json));
     Ok(files)
@@ -178,9 +179,21 @@ pub fn restore(
     schedule: &mut Schedule,
 ) -> Result<TrainState, RestoreError> {
     let train_state = TrainState::of(state)?;
-    let Trainer { replica, updater, .. } = trainer;
+    for rank in &mut trainer.ranks {
+        restore_rank(state, &train_state, rank)?;
+    }
+    schedule.load(train_state.schedule.clone())?;
+    Ok(train_state)
+}
+
+/// Puts the model on one device into the saved state.
+fn restore_rank(
+    state: &SavedState,
+    train_state: &TrainState,
+    Rank { replica, updater }: &mut Rank,
+) -> Result<(), RestoreError> {
     let inference = &mut replica.inference;
-    restore_model(state, &train_state, WEIGHTS, inference)?;
+    restore_model(state, train_state, WEIGHTS, inference)?;
     let (device, numbers) = (inference.device().clone(), inference.precision().parameters());
     let data = |tensor| data(tensor, numbers);
     let buckets = inference.chain.buckets();
@@ -196,9 +209,8 @@ pub fn restore(
     if let Some(head) = replica.set_variables(&train_state.losses) {
         return Err(RestoreError::Loss { head });
     }
-    schedule.load(train_state.schedule.clone())?;
     updater.loss_scale = updater.loss_scale.map(|first| train_state.loss_scale.unwrap_or(first));
-    Ok(train_state)
+    Ok(())
 }
 
 /// Puts the weights of the saved state that validation has measured into `inference`: the averaged ones

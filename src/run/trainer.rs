@@ -1,21 +1,33 @@
-//! Training steps and evaluation, with fewer images at once where the device runs out of memory.
+//! Training steps and evaluation on one device or several, with fewer images at once where a device runs
+//! out of memory.
 
-use crate::data::Targets;
+use std::sync::Arc;
+
+use crate::data::{Dataset, Targets};
 use crate::memory::measure::broken_off;
-use crate::memory::{OutOfMemory, catch_out_of_memory};
+use crate::memory::{OutOfMemory, Strategy};
+use crate::parallel::{BatchNormOver, Failure, Member, Part, shares, together};
 use crate::plan::Planner;
 use crate::train::{CheckedGradients, HeadLoss, Images, Replica, Share, TrainError, Updater};
 
-/// Trains one replica of a model, and evaluates it.
+/// Trains a model, and evaluates it.
 pub struct Trainer {
-    /// The model and its gradients.
-    pub replica: Replica,
-    /// What changes its weights.
-    pub updater: Updater,
+    /// The model on each device. All have the same weights; the first is what is saved.
+    pub ranks: Vec<Rank>,
+    /// What norms are taken over.
+    pub batch_norm: BatchNormOver,
     /// What has chosen how steps are taken, and does again where memory does not suffice.
     pub planner: Planner,
     /// Where memory has not sufficed since somebody asked.
     pub backoffs: Vec<Backoff>,
+}
+
+/// The model on one device.
+pub struct Rank {
+    /// The model and its gradients.
+    pub replica: Replica,
+    /// What changes its weights.
+    pub updater: Updater,
 }
 
 /// Memory did not suffice for so many images at once.
@@ -30,10 +42,22 @@ pub struct Backoff {
 }
 
 impl Trainer {
+    /// The model on the first device.
+    pub fn first(&self) -> &Rank {
+        &self.ranks[0]
+    }
+
     /// Steps are from now on those of `epoch`, counted from 1.
     pub fn begin_epoch(&mut self, epoch: usize) {
         self.planner.begin_epoch(epoch);
-        self.replica.strategy = self.planner.strategy().clone();
+        let strategy = self.planner.strategy().clone();
+        self.set_strategy(&strategy);
+    }
+
+    fn set_strategy(&mut self, strategy: &Strategy) {
+        for rank in &mut self.ranks {
+            rank.replica.strategy = strategy.clone();
+        }
     }
 
     /// Takes optimizer step number `step` (from 0) with a batch, and returns each head's loss. On an
@@ -49,11 +73,20 @@ impl Trainer {
         learning_rate: f64,
     ) -> Result<Vec<HeadLoss>, TrainError> {
         let checked = self.gradients(images, targets, step, learning_rate)?;
-        self.updater.apply(&mut self.replica, checked, learning_rate)
+        let mut ranks: Vec<_> = self.ranks.iter_mut().zip(checked.into_iter().map(Some)).collect();
+        let applied = together(&mut ranks, |(rank, checked), _| {
+            let checked = checked.take().expect("is applied once");
+            rank.updater.apply(&mut rank.replica, checked, learning_rate)
+        });
+        match applied {
+            Ok(mut losses) => Ok(losses.swap_remove(0)),
+            Err(Failure::Error(error)) => Err(error),
+            Err(Failure::OutOfMemory(out_of_memory)) => out_of_memory.throw(),
+        }
     }
 
-    /// The gradients of the step that [`Trainer::step`] takes. Nothing changes but the scale of the
-    /// loss.
+    /// The gradients of the step that [`Trainer::step`] takes, which are the same on every device. Nothing
+    /// changes but the scale of the loss.
     ///
     /// # Errors
     /// As there.
@@ -63,14 +96,20 @@ impl Trainer {
         targets: &[Targets],
         step: usize,
         learning_rate: f64,
-    ) -> Result<CheckedGradients, TrainError> {
-        let share = Share { images, targets, first_image: 0 };
-        let normalizers = self.replica.normalizers(targets);
-        let assessed = self.within_memory(images.count(), |replica, updater| {
+    ) -> Result<Vec<CheckedGradients>, TrainError> {
+        let normalizers = self.first().replica.normalizers(targets);
+        let (count, over) = (images.count(), self.batch_norm);
+        let assessed = self.within_memory(count, |rank, member, parts| {
+            let Rank { replica, updater } = rank;
+            let synced = Some(member).filter(|_| over == BatchNormOver::Sync);
+            let share = Share { images, targets, parts, synced };
             let found = replica.gradients(share, &normalizers, step, updater.scale())?;
+            let own: usize = parts.iter().map(|part| part.images.len()).sum();
+            let found = found.of_all(member, over, own as f64 / count as f64);
             updater.assess(&replica.inference, found, learning_rate)
         })?;
-        self.updater.accept(assessed, learning_rate)
+        let ranks = self.ranks.iter_mut().zip(assessed);
+        ranks.map(|(rank, assessed)| rank.updater.accept(assessed, learning_rate)).collect()
     }
 
     /// Each head's outputs for a batch, row by row and in the labels' own units, and its loss; with
@@ -83,27 +122,66 @@ impl Trainer {
         images: Images<'_>,
         targets: &[Targets],
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadLoss>), TrainError> {
-        self.within_memory(images.count(), |replica, _| replica.evaluate(images, targets))
+        let (count, ranks) = (images.count(), self.ranks.len());
+        let each = self.within_memory(count, |rank, member, _| {
+            let place = |rank: usize| count * rank / ranks;
+            let share = place(member.rank())..place(member.rank() + 1);
+            rank.replica.evaluate(images, targets, share)
+        })?;
+        let mut each = each.into_iter();
+        let (mut rows, mut losses) = each.next().expect("there is a device");
+        for (more_rows, more_losses) in each {
+            rows.iter_mut().zip(more_rows).for_each(|(rows, more)| rows.extend(more));
+            losses.iter_mut().zip(more_losses).for_each(|(loss, more)| loss.sum += more.sum);
+        }
+        Ok((rows, losses))
+    }
+
+    /// Standardises the numbers of the heads that ask for it by the labels in `train`. Returns what a
+    /// person should know of labels that have one value only.
+    pub fn fit_standardizers(&mut self, train: &Dataset) -> Vec<String> {
+        let ranks = self.ranks.iter_mut();
+        let notes = ranks.map(|rank| rank.replica.inference.fit_standardizers(train));
+        // All say the same.
+        notes.reduce(|first, _| first).unwrap_or_default()
     }
 
     /// Exchanges the weights and their average, when there is one; done twice, nothing has changed.
     pub fn swap_average(&mut self) {
-        self.updater.swap_average(&mut self.replica.inference.chain);
+        for Rank { replica, updater } in &mut self.ranks {
+            updater.swap_average(&mut replica.inference.chain);
+        }
     }
 
-    /// What `attempt` at a batch of `images` images gives, which changes nothing: tried again with
-    /// fewer images at once for as long as memory does not suffice.
-    fn within_memory<T>(
+    /// What `attempt` at a batch of `images` images gives on each device, which is given its place among
+    /// the devices and its parts of the batch, and changes nothing: tried again with fewer images at once
+    /// for as long as memory does not suffice on one of them.
+    fn within_memory<T: Send>(
         &mut self,
         images: usize,
-        attempt: impl Fn(&Replica, &Updater) -> Result<T, TrainError>,
-    ) -> Result<T, TrainError> {
+        attempt: impl Fn(&mut Rank, &Arc<Member>, &[Part]) -> Result<T, TrainError> + Sync,
+    ) -> Result<Vec<T>, TrainError> {
         loop {
-            match catch_out_of_memory(|| attempt(&self.replica, &self.updater)) {
-                Ok(done) => return done,
-                Err(out_of_memory) => self.back_off(images, out_of_memory)?,
+            let shares = self.shares(images);
+            let outcome = together(&mut self.ranks, |rank, member| {
+                attempt(rank, member, &shares[member.rank()])
+            });
+            match outcome {
+                Ok(done) => return Ok(done),
+                Err(Failure::Error(error)) => return Err(error),
+                Err(Failure::OutOfMemory(out_of_memory)) => self.back_off(images, out_of_memory)?,
             }
         }
+    }
+
+    /// The parts of a batch of `images` images that each device takes.
+    fn shares(&self, images: usize) -> Vec<Vec<Part>> {
+        let (strategy, ranks) = (&self.first().replica.strategy, self.ranks.len());
+        let fewest = match self.batch_norm {
+            BatchNormOver::Sync => 1,
+            BatchNormOver::Local => strategy.fewest,
+        };
+        shares(&strategy.parts_over(images, ranks), ranks, fewest)
     }
 
     /// Decides how a batch of `images` images, for which memory has not sufficed, is tried again: with
@@ -113,15 +191,19 @@ impl Trainer {
     /// When memory has not sufficed for the fewest images that may be taken at once.
     fn back_off(&mut self, images: usize, out_of_memory: OutOfMemory) -> Result<(), TrainError> {
         // Pages as large as what did not fit are of no more use.
-        self.replica.inference.device().memory_cleanup();
-        let from = self.replica.strategy.micro_batch.min(images);
+        for rank in &self.ranks {
+            rank.replica.inference.device().memory_cleanup();
+        }
+        let images = images.div_ceil(self.ranks.len());
+        let from = self.first().replica.strategy.micro_batch.min(images);
         broken_off(|| format!("{out_of_memory}, with {from} images at once"));
         let Some(strategy) = self.planner.back_off(from) else {
             let advice = self.planner.what_would_fit();
             return Err(TrainError::OutOfMemory { at_once: from, out_of_memory, advice });
         };
-        self.replica.strategy = strategy.clone();
-        let to = self.replica.strategy.micro_batch;
+        let strategy = strategy.clone();
+        self.set_strategy(&strategy);
+        let to = strategy.micro_batch;
         self.backoffs.push(Backoff { from, to, wanted: out_of_memory.wanted });
         Ok(())
     }

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::data::Batch;
 
-/// Images in host memory or on a device, all of one size.
+/// Images in host memory or on devices, all of one size.
 #[derive(Debug, Clone, Copy)]
 pub enum Images<'a> {
     /// In host memory.
@@ -16,8 +16,8 @@ pub enum Images<'a> {
         /// `[images, channels, height, width]`.
         shape: [usize; 4],
     },
-    /// `[images, channels, height, width]`, on the device that they are used on.
-    Device(&'a Tensor<4>),
+    /// `[images, channels, height, width]`, the same on each device that they are used on.
+    Devices(&'a [Tensor<4>]),
 }
 
 impl<'a> From<&'a Batch> for Images<'a> {
@@ -28,7 +28,7 @@ impl<'a> From<&'a Batch> for Images<'a> {
 
 impl<'a> From<&'a Tensor<4>> for Images<'a> {
     fn from(images: &'a Tensor<4>) -> Self {
-        Self::Device(images)
+        Self::Devices(std::slice::from_ref(images))
     }
 }
 
@@ -37,7 +37,7 @@ impl Images<'_> {
     pub fn count(&self) -> usize {
         match self {
             Self::Host { shape, .. } => shape[0],
-            Self::Device(images) => images.dims()[0],
+            Self::Devices(images) => images[0].dims()[0],
         }
     }
 
@@ -50,8 +50,14 @@ impl Images<'_> {
                 let shape = [part.len(), channels, height, width];
                 Tensor::from_data(TensorData::new(values, shape), device)
             }
-            Self::Device(images) if part.len() == images.dims()[0] => images.clone(),
-            Self::Device(images) => images.clone().narrow(0, part.start, part.len()),
+            Self::Devices(images) => {
+                let here = images.iter().find(|images| images.device() == *device);
+                let images = here.expect("they are on each device").clone();
+                match part.len() == images.dims()[0] {
+                    true => images,
+                    false => images.narrow(0, part.start, part.len()),
+                }
+            }
         }
     }
 }

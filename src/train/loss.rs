@@ -33,6 +33,16 @@ impl LossSums {
         Self { sums: vec![None; normalizers.len()], normalizers: normalizers.to_vec() }
     }
 
+    /// The sums, and the normalizers of the batch that they are parts of.
+    pub(super) fn into_parts(self) -> (Vec<Option<Tensor<1>>>, Vec<f64>) {
+        (self.sums, self.normalizers)
+    }
+
+    /// Of these sums and normalizers, one of each for each head.
+    pub(super) fn of_parts(sums: Vec<Option<Tensor<1>>>, normalizers: Vec<f64>) -> Self {
+        Self { sums, normalizers }
+    }
+
     /// Adds each head's sum over one more part of the batch.
     pub(super) fn add(&mut self, part: Vec<Option<Tensor<1>>>) {
         for (sum, more) in self.sums.iter_mut().zip(part) {

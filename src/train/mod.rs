@@ -14,6 +14,7 @@
 //! replica take another [`Strategy`](crate::memory::Strategy) and try again.
 
 mod error;
+mod exchange;
 mod grad_cam;
 mod images;
 mod inference;

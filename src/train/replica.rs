@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use burn::tensor::{Tensor, TensorData};
 
@@ -11,6 +12,7 @@ use crate::loss::{AucMargin, AucVariables, Loss};
 use crate::memory::executor::StepKey;
 use crate::memory::offload::Store;
 use crate::memory::{Activation, Gradients, Statistics, Strategy, executor, statistics};
+use crate::parallel::{Member, Part};
 
 /// A model on one device with its losses: computes gradients, and evaluates. It changes no weights.
 pub struct Replica {
@@ -26,15 +28,19 @@ pub struct Replica {
     seed: u64,
 }
 
-/// The part of a global batch that one replica takes.
+/// The images of a global batch that one replica takes.
 #[derive(Debug, Clone, Copy)]
 pub struct Share<'a> {
-    /// Its images.
+    /// The images of the global batch.
     pub images: Images<'a>,
     /// Their targets, one for each head, in the labels' own units.
     pub targets: &'a [Targets],
-    /// The place of its first image in the global batch: what randomness follows from.
-    pub first_image: usize,
+    /// Which images the replica takes, in the parts in which it computes them. Randomness follows from
+    /// their places in the batch.
+    pub parts: &'a [Part],
+    /// The replica's place among those over whose images norms are taken; none where norms are taken over
+    /// its own.
+    pub synced: Option<&'a Arc<Member>>,
 }
 
 /// What a share of a step gives before any weight is changed.
@@ -84,12 +90,9 @@ impl Replica {
         step: usize,
         loss_scale: f64,
     ) -> Result<StepGradients, TrainError> {
-        let Share { images, targets, first_image } = share;
+        let Share { images, targets, parts, synced } = share;
         let targets = self.inference.standardized(targets);
-        let parts = self.strategy.parts(images.count());
-        let first_images: Vec<u64> =
-            parts.iter().map(|part| (first_image + part.start) as u64).collect();
-        let key = StepKey { seed: self.seed, step: step as u64, first_images: &first_images };
+        let key = StepKey { seed: self.seed, step: step as u64, parts, synced };
         let mut losses = LossSums::new(normalizers);
         let mut centres: Vec<Option<Tensor<1>>> = vec![None; self.losses.len()];
         let result = executor::train(
@@ -97,10 +100,10 @@ impl Replica {
             &self.inference.chain,
             &self.strategy.schedule(parts.len()),
             key,
-            |micro| self.inference.input(images, parts[micro].clone()),
+            |micro| self.inference.input(images, parts[micro].images.clone()),
             |micro, outputs| {
                 let outputs = outputs.into_outputs();
-                let targets = part_of(&targets, parts[micro].clone());
+                let targets = part_of(&targets, parts[micro].images.clone());
                 for (place, sum) in centres.iter_mut().enumerate() {
                     let part = self.centres(place, &outputs[place], &targets[place]);
                     *sum = add(sum.take(), part);
@@ -111,8 +114,12 @@ impl Replica {
                 Activation::Outputs(gradients)
             },
         )?;
-        let statistics = result.statistics.into_iter().zip(&parts);
-        let statistics = statistics.map(|(found, part)| (found, part.len())).collect();
+        let normalised = |part: &Part| match synced {
+            Some(_) => part.together.len(),
+            None => part.images.len(),
+        };
+        let statistics = result.statistics.into_iter().zip(parts);
+        let statistics = statistics.map(|(found, part)| (found, normalised(part))).collect();
         let statistics = statistics::combine(statistics, self.strategy.batch_norm);
         Ok(StepGradients { gradients: result.gradients, statistics, losses, centres })
     }
@@ -201,7 +208,8 @@ impl Replica {
         learning.find_map(|mut each| (!fits(&mut each)).then(|| each.0.clone()))
     }
 
-    /// Each head's outputs as [`Inference::outputs`] gives them, and its loss.
+    /// Each head's outputs for the images `share` of a batch, as [`Inference::outputs`] gives them, and the
+    /// sum of its loss over them, with the normalizers of the batch.
     ///
     /// # Errors
     /// When the device fails.
@@ -209,11 +217,14 @@ impl Replica {
         &self,
         images: Images<'_>,
         targets: &[Targets],
+        share: Range<usize>,
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadLoss>), TrainError> {
         let targets = self.inference.standardized(targets);
         let normalizers = self.normalizers(&targets);
         let mut losses = LossSums::new(&normalizers);
-        let parts = self.strategy.parts(images.count());
+        let parts = self.strategy.parts(share.len()).into_iter();
+        let parts: Vec<Range<usize>> =
+            parts.map(|part| share.start + part.start..share.start + part.end).collect();
         let rows = self.inference.outputs_of_parts(images, &parts, |part, outputs| {
             let targets = part_of(&targets, part);
             let heads = self.losses.iter().zip(outputs).zip(&targets).zip(&normalizers);

@@ -81,7 +81,7 @@ impl Updater {
             return Err(TrainError::gradient(&names, learning_rate));
         }
         // A failed allocation shows where something is read, and statistics are not.
-        let read = statistics.values().map(|(value, _)| value.clone());
+        let read = statistics.values().cloned();
         check_allocated(read).unwrap_or_else(|out_of_memory| out_of_memory.throw());
         // The step itself takes little beside what has been freed by now.
         fault::check();
@@ -266,7 +266,7 @@ fn overflow(
     }
     // A map that overflows may leave loss and gradients finite: of NaN, ReLU can make 0.
     let mut moving = Gradients::default();
-    statistics.iter().for_each(|(key, (value, _))| moving.add(key, value.clone()));
+    statistics.iter().for_each(|(key, value)| moving.add(key, value.clone()));
     let finite = norm(&moving)?.is_finite();
     Ok((!finite).then(|| Overflow("the mean or variance of a map".to_owned())))
 }

@@ -83,7 +83,7 @@ struct PlannedFor {
 fn planned_for(plan: &Plan, memory: Option<u64>) -> PlannedFor {
     let cpu = build::cpu();
     if let Some(memory) = memory {
-        let cuda = plan.device() != DevicePlan::Cpu;
+        let cuda = !matches!(plan.device(), DevicePlan::Cpu(_));
         let known = "as --memory says".to_owned();
         return PlannedFor { machine: Machine { cuda, memory, cpu }, known, assumed: true };
     }
@@ -92,11 +92,11 @@ fn planned_for(plan: &Plan, memory: Option<u64>) -> PlannedFor {
     }
     // As a run does, `auto` takes the CPU, unless the precision needs a GPU.
     let takes_cpu = plan.device() == DevicePlan::Auto && !plan.memory.precision.needs_gpu();
-    if takes_cpu && let Some((machine, _)) = build::machine_here(DevicePlan::Cpu) {
+    if takes_cpu && let Some((machine, _)) = build::machine_here(DevicePlan::Cpu(None)) {
         let known = "this machine, which has no GPU; --set device.use=cuda plans for one";
         return PlannedFor { machine, known: known.to_owned(), assumed: false };
     }
-    let cuda = !takes_cpu && plan.device() != DevicePlan::Cpu;
+    let cuda = !takes_cpu && !matches!(plan.device(), DevicePlan::Cpu(_));
     let known = match cuda {
         true => "assumed, as there is no such GPU here; --memory sets another size",
         false => "assumed; --memory sets another size",

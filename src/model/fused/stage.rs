@@ -13,7 +13,6 @@ use crate::memory::{
     Activation, Bucket, BucketMember, Gradients, Keep, Parameter, Pass, Purpose, Saved, Stage,
     Statistics,
 };
-use crate::model::layers::MOMENTUM;
 use crate::ops::gpu::{Buffer, DeviceMap, Images, Kernels, Packing};
 
 /// A program with its parameters, each kind of which lies in one tensor.
@@ -156,7 +155,7 @@ impl<P: Program> Stage for ProgramStage<P> {
         let (output, kept) = self.program.forward(&run, input);
         let gpu = self.kernels.gpu();
         if let Some(Records { all, .. }) = records {
-            let moving = (gpu.tensor(&all, [all.len()]), MOMENTUM);
+            let moving = gpu.tensor(&all, [all.len()]);
             statistics.insert(self.bucket(RUNNING).key().to_owned(), moving);
         }
         let output = match output {

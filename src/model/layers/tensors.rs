@@ -15,9 +15,7 @@ use crate::ops::{
     self, MatmulPrecision, Window, avg_pool, bias_gradient, biased, convolution,
     convolution_gradients, global_pool, inner_product, linear, linear_gradients,
 };
-
-/// The share of a batch's statistics in the running ones, as `torch.nn.BatchNorm2d` has it.
-pub const MOMENTUM: f64 = 0.1;
+use crate::parallel::Across;
 
 /// Runs layers on tensors in a training step or an evaluation.
 pub(super) struct TensorOps<'a> {
@@ -74,8 +72,7 @@ impl<'a> TensorOps<'a> {
     /// Lets the running statistic move towards that of the batch.
     fn report(&mut self, layer: &str, what: &str, value: Tensor<1>) {
         if self.pass.purpose() == Purpose::First {
-            let value = value.without_autodiff();
-            self.statistics.insert(format!("{layer}.{what}"), (value, MOMENTUM));
+            self.statistics.insert(format!("{layer}.{what}"), value.without_autodiff());
         }
     }
 
@@ -157,8 +154,10 @@ impl Ops for TensorOps<'_> {
             return Activation::Map(ops::batch_norm_evaluation(map, weight, bias, mean, variance));
         }
         let [batch, _, height, width] = map.dims();
-        let count = (batch * height * width) as f64;
-        let (output, [mean, variance]) = ops::batch_norm(map, weight, bias);
+        let across = self.pass.across(layer);
+        let images = across.as_ref().map_or(batch, Across::images);
+        let count = (images * height * width) as f64;
+        let (output, [mean, variance]) = ops::batch_norm(map, weight, bias, across);
         // PyTorch normalises by the biased variance and keeps the unbiased one.
         let unbiased = variance.mul_scalar(count / (count - 1.0).max(1.0));
         self.report(layer, "running_mean", mean);

@@ -1,0 +1,124 @@
+//! One device among those that compute a batch.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn::tensor::Tensor;
+
+use super::Part;
+use super::group::Group;
+
+/// One device's place among those that compute a batch together, for one piece of work.
+#[derive(Debug)]
+pub struct Member {
+    rank: usize,
+    ranks: usize,
+    group: Arc<Group>,
+    /// What is remembered of this piece of work.
+    remembered: Mutex<HashMap<String, Vec<Tensor<1>>>>,
+}
+
+impl Member {
+    pub(super) fn new(rank: usize, ranks: usize, group: Arc<Group>) -> Self {
+        Self { rank, ranks, group, remembered: Mutex::default() }
+    }
+
+    /// Its place among the devices, from 0.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many devices there are.
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// The sum over the first `ranks` devices, which all call this with the same `name`, of tensors of one
+    /// length: added up in the order of the devices, so that all get the same bits.
+    ///
+    /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
+    pub fn sum(&self, name: &str, ranks: usize, value: Tensor<1>) -> Tensor<1> {
+        let add = |values: Vec<Tensor<1>>| values.into_iter().reduce(|sum, value| sum + value);
+        self.group.meet(name, (self.rank, ranks), value, add).expect("of one or more devices")
+    }
+
+    /// The sums over all devices of the tensors of each name. A device that has no tensor of a name adds
+    /// nothing to its sum, and gets it all the same.
+    ///
+    /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
+    pub fn sum_all<K: Ord + Clone + Send + 'static>(
+        &self,
+        values: BTreeMap<K, Tensor<1>>,
+    ) -> BTreeMap<K, Tensor<1>> {
+        let add = |all: Vec<BTreeMap<K, Tensor<1>>>| {
+            let mut sums = BTreeMap::<K, Tensor<1>>::new();
+            for (name, value) in all.into_iter().flatten() {
+                let sum = match sums.remove(&name) {
+                    Some(sum) => sum + value,
+                    None => value,
+                };
+                sums.insert(name, sum);
+            }
+            sums
+        };
+        self.group.meet("sums", (self.rank, self.ranks), values, add)
+    }
+
+    /// What `make` gives when it is first asked for under `name`: asked again, nothing is computed or
+    /// exchanged.
+    pub fn remember(&self, name: &str, make: impl FnOnce() -> Vec<Tensor<1>>) -> Vec<Tensor<1>> {
+        if let Some(found) = self.remembered().get(name) {
+            return found.clone();
+        }
+        let made = make();
+        self.remembered().insert(name.to_owned(), made.clone());
+        made
+    }
+
+    fn remembered(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<Tensor<1>>>> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The images that a norm is taken over, where several devices have some of them, in one pass of one
+/// layer.
+#[derive(Debug, Clone)]
+pub struct Across {
+    member: Arc<Member>,
+    /// Of the layer and the images.
+    name: String,
+    /// How many devices, from the first on, have images.
+    ranks: usize,
+    /// The images of all of them.
+    images: usize,
+}
+
+impl Across {
+    /// `layer`, run on the images of `part`.
+    pub fn new(member: &Arc<Member>, layer: &str, part: &Part) -> Self {
+        let name = format!("{layer}/{}", part.together.start);
+        let (ranks, images) = (part.ranks, part.together.len());
+        Self { member: Arc::clone(member), name, ranks, images }
+    }
+
+    /// How many images there are on all devices.
+    pub fn images(&self) -> usize {
+        self.images
+    }
+
+    /// The mean over all images, given that over the `images` images of this device; `what` tells means of
+    /// one layer apart.
+    pub fn mean(&self, what: &str, images: usize, own: Tensor<1>) -> Tensor<1> {
+        let own = own.mul_scalar(images as f64 / self.images as f64);
+        self.member.sum(&format!("{}/{what}", self.name), self.ranks, own)
+    }
+
+    /// What `make` gives in the first pass of the layer over these images; the same in every later one.
+    pub fn remember<const N: usize>(
+        &self,
+        make: impl FnOnce() -> [Tensor<1>; N],
+    ) -> [Tensor<1>; N] {
+        let found = self.member.remember(&self.name, || make().into());
+        found.try_into().expect("as many as were remembered")
+    }
+}

@@ -1,0 +1,18 @@
+//! Several devices that compute one batch together: data parallelism with the numbers of one device.
+//!
+//! Every device has a replica of the model and a thread of its own. [`together`] runs a piece of work
+//! on all of them and gives each a [`Member`], by which they exchange sums: of gradients, and of what
+//! BatchNorm normalises by. Sums are taken in the order of the devices, so that all of them hold the
+//! same bits. Where one device fails, none waits for it.
+
+mod config;
+mod group;
+mod member;
+mod shares;
+mod together;
+
+pub use config::{DataParallelConfig, ParallelConfig};
+pub use group::Abandoned;
+pub use member::{Across, Member};
+pub use shares::{BatchNormOver, Part, shares};
+pub use together::{Failure, together};

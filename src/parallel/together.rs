@@ -1,0 +1,152 @@
+//! A piece of work on several devices at once.
+
+use std::any::Any;
+use std::error::Error;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::thread;
+
+use super::group::{Abandoned, Group};
+use super::member::Member;
+use crate::memory::{OutOfMemory, catch_out_of_memory};
+
+/// Why no device has done its work.
+#[derive(Debug)]
+pub enum Failure<E> {
+    /// A device had no memory left.
+    OutOfMemory(OutOfMemory),
+    /// The error of the first device that has one.
+    Error(E),
+}
+
+/// How the work of one device has ended.
+enum Ended<T, E> {
+    Done(T),
+    OutOfMemory(OutOfMemory),
+    Error(E),
+    /// It waited for another one, which has failed.
+    Abandoned,
+    Panicked(Box<dyn Any + Send>),
+}
+
+/// Runs `work` on each of `devices`, at once and on a thread for each, with its place among them; of one
+/// device on this thread. Returns what they give in the order of the devices. Either all have done it, or
+/// none: what those have changed that did not fail must be put back by the caller.
+///
+/// # Errors
+/// When a device runs out of memory, or its work gives an error. A panic of another kind is passed on.
+pub fn together<D: Send, T: Send, E: Error + Send>(
+    devices: &mut [D],
+    work: impl Fn(&mut D, &Arc<Member>) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, Failure<E>> {
+    let group = Arc::new(Group::default());
+    let ranks = devices.len();
+    let run = |rank: usize, device: &mut D| {
+        let member = Arc::new(Member::new(rank, ranks, Arc::clone(&group)));
+        let attempt = || catch_out_of_memory(|| work(device, &member));
+        let ended = match panic::catch_unwind(AssertUnwindSafe(attempt)) {
+            Ok(Ok(Ok(done))) => return Ended::Done(done),
+            Ok(Ok(Err(error))) => Ended::Error(error),
+            Ok(Err(out_of_memory)) => Ended::OutOfMemory(out_of_memory),
+            Err(payload) if payload.is::<Abandoned>() => Ended::Abandoned,
+            Err(payload) => Ended::Panicked(payload),
+        };
+        group.fail();
+        ended
+    };
+    let all: Vec<Ended<T, E>> = match devices {
+        [device] => vec![run(0, device)],
+        devices => thread::scope(|scope| {
+            let run = &run;
+            let ranked = devices.iter_mut().enumerate();
+            let threads: Vec<_> =
+                ranked.map(|(rank, device)| scope.spawn(move || run(rank, device))).collect();
+            let joined = threads.into_iter().map(|thread| thread.join());
+            joined.map(|ended| ended.unwrap_or_else(Ended::Panicked)).collect()
+        }),
+    };
+    decide(all)
+}
+
+fn decide<T, E>(all: Vec<Ended<T, E>>) -> Result<Vec<T>, Failure<E>> {
+    let (mut done, mut error, mut out_of_memory) = (Vec::with_capacity(all.len()), None, None);
+    for ended in all {
+        match ended {
+            Ended::Done(value) => done.push(value),
+            Ended::Panicked(payload) => panic::resume_unwind(payload),
+            Ended::Error(found) => error = error.or(Some(found)),
+            Ended::OutOfMemory(found) => out_of_memory = out_of_memory.or(Some(found)),
+            Ended::Abandoned => {}
+        }
+    }
+    match (error, out_of_memory) {
+        (Some(error), _) => Err(Failure::Error(error)),
+        (None, Some(out_of_memory)) => Err(Failure::OutOfMemory(out_of_memory)),
+        (None, None) => Ok(done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use super::*;
+
+    fn met(member: &Member) -> Vec<usize> {
+        use burn::tensor::Tensor;
+        let device = burn::tensor::Device::flex();
+        let own = Tensor::from_data([member.rank() as f32 + 1.0], &device);
+        let sum = member.sum("value", member.ranks(), own);
+        vec![sum.into_scalar::<f32>() as usize]
+    }
+
+    #[test]
+    fn all_work_at_once_and_their_outcomes_are_in_order() {
+        for ranks in 1..5 {
+            let mut devices: Vec<usize> = (0..ranks).collect();
+            let outcome = together(&mut devices, |device, member| {
+                assert_eq!((*device, member.ranks()), (member.rank(), ranks));
+                *device += 10;
+                Ok::<_, fmt::Error>((*device, met(member)))
+            });
+            let sum = ranks * (ranks + 1) / 2;
+            let expected: Vec<_> = (0..ranks).map(|rank| (rank + 10, vec![sum])).collect();
+            assert_eq!(outcome.expect("is done"), expected);
+        }
+    }
+
+    #[test]
+    fn one_device_without_memory_stops_all_of_them() {
+        let outcome = together(&mut [0; 4], |_, member| {
+            if member.rank() == 2 {
+                OutOfMemory { wanted: Some(64) }.throw();
+            }
+            Ok::<_, fmt::Error>(met(member))
+        });
+        let wanted = OutOfMemory { wanted: Some(64) };
+        assert!(matches!(outcome, Err(Failure::OutOfMemory(found)) if found == wanted));
+    }
+
+    #[test]
+    fn an_error_comes_before_what_it_has_caused() {
+        let outcome = together(&mut [0; 3], |_, member| match member.rank() {
+            1 => Err(fmt::Error),
+            _ => Ok(met(member)),
+        });
+        assert!(matches!(outcome, Err(Failure::Error(fmt::Error))));
+    }
+
+    #[test]
+    fn a_panic_is_passed_on() {
+        let all = || {
+            together(&mut [0; 3], |_, member| {
+                if member.rank() == 1 {
+                    panic::resume_unwind(Box::new("index"));
+                }
+                Ok::<_, fmt::Error>(met(member))
+            })
+        };
+        let payload = panic::catch_unwind(AssertUnwindSafe(all)).expect_err("panics");
+        assert_eq!(payload.downcast_ref::<&str>(), Some(&"index"));
+    }
+}
