@@ -12,6 +12,7 @@ use trainer::memory::{
 };
 use trainer::model::{DensenetConfig, ModelConfig, Network, Norm};
 use trainer::ops::gpu::{Buffer, Gpu, Kernel, Sizes, Storage};
+use trainer::parallel::Part;
 
 #[path = "cuda/ahead.rs"]
 mod ahead;

@@ -98,14 +98,14 @@ fn a_step_that_ran_out_of_memory_can_be_taken_once_there_is_some() {
     device.memory_cleanup();
 
     let mut disturbed = bench();
-    let images = disturbed.trainer.replica.strategy.micro_batch;
+    let images = disturbed.trainer.ranks[0].replica.strategy.micro_batch;
     let held = ballast(&gpu, 0);
     for _ in 0..2 {
         let failed = disturbed.step().expect_err("not one image fits");
         println!("without memory: {failed:?}");
         assert!(format!("{failed:?}").contains("OutOfMemory"));
-        assert_eq!(disturbed.trainer.replica.strategy.micro_batch, 1);
-        disturbed.trainer.replica.strategy.micro_batch = images;
+        assert_eq!(disturbed.trainer.ranks[0].replica.strategy.micro_batch, 1);
+        disturbed.trainer.ranks[0].replica.strategy.micro_batch = images;
     }
     drop(held);
     device.memory_cleanup();
@@ -121,7 +121,7 @@ fn a_step_that_does_not_fit_goes_on_as_one_that_began_with_fewer_images_at_once(
     let held = ballast(&gpu, 3);
     let first = disturbed.step().expect("fits in parts");
     drop(held);
-    let images = disturbed.trainer.replica.strategy.micro_batch;
+    let images = disturbed.trainer.ranks[0].replica.strategy.micro_batch;
     println!("{:?}", disturbed.trainer.backoffs);
     assert!(images < 128, "{images}");
     let losses = [first, disturbed.step().expect("fits")];
@@ -129,6 +129,6 @@ fn a_step_that_does_not_fit_goes_on_as_one_that_began_with_fewer_images_at_once(
     device.memory_cleanup();
 
     let mut expected = bench();
-    expected.trainer.replica.strategy.micro_batch = images;
+    expected.trainer.ranks[0].replica.strategy.micro_batch = images;
     assert_eq!(losses, [expected.step().expect("fits"), expected.step().expect("fits")]);
 }

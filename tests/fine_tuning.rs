@@ -15,6 +15,7 @@ use trainer::memory::offload::Store;
 use trainer::memory::{Chain, CheckpointPlan, DenseLayers, Precision, Strategy};
 use trainer::model::{HeadConfig, ModelConfig};
 use trainer::optim::OptimizerConfig;
+use trainer::parallel::Part;
 use trainer::report::{Event, Phase, Report, ReportError};
 use trainer::run::{FolderMode, Run};
 use trainer::train::{Inference, Replica, Share, StepGradients, Updater};
@@ -81,7 +82,8 @@ fn gradients(replica: &Replica, step: usize) -> StepGradients {
         (0..BATCH * OUTPUTS).map(|i| f32::from((i * 7 + i / 3).is_multiple_of(3))).collect();
     let mask = vec![1.0; values.len()];
     let targets = [Targets { values, mask, width: OUTPUTS }];
-    let share = Share { images: (&images).into(), targets: &targets, first_image: 0 };
+    let parts = [Part::alone(0..BATCH)];
+    let share = Share { images: (&images).into(), targets: &targets, parts: &parts, synced: None };
     let normalizers = replica.normalizers(&targets);
     replica.gradients(share, &normalizers, step, 1.0).expect("computes")
 }
@@ -279,7 +281,7 @@ fn no_bit_of_what_is_frozen_changes() {
         let config = write(folder.path(), &data, name, epochs);
         let mut run = open(&config, FolderMode::New);
         let bytes = |value: Tensor<1>| value.into_data().as_bytes().to_vec();
-        let parameters = run.trainer.replica.inference.chain.parameters();
+        let parameters = run.trainer.ranks[0].replica.inference.chain.parameters();
         let start: Tensors = parameters.into_iter().map(|p| (p.name, bytes(p.value))).collect();
         assert!(start.keys().any(|name| is_frozen(name)));
         run.execute().expect("trains");

@@ -13,6 +13,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use trainer::memory::offload::Store;
 use trainer::memory::{Activation, Chain, CheckpointPlan, Schedule, executor};
 use trainer::model::{HeadConfig, ModelConfig, Network, Task};
+use trainer::parallel::Part;
 
 const BATCH: usize = 4;
 const SIZE: usize = 64;

@@ -2,6 +2,8 @@
 
 mod support;
 
+#[path = "resume/devices.rs"]
+mod devices;
 #[path = "resume/memory.rs"]
 mod memory;
 #[path = "resume/precision.rs"]

@@ -48,9 +48,9 @@ fn plan(micro: usize) -> Plan {
 /// Weights, running statistics, averages and the optimizer's state.
 fn state(bench: &Bench) -> BTreeMap<String, Vec<u32>> {
     let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
-    let parameters = bench.trainer.replica.inference.chain.parameters().into_iter();
+    let parameters = bench.trainer.ranks[0].replica.inference.chain.parameters().into_iter();
     let weights = parameters.map(|p| (p.name, bits(p.value.into_data().iter().collect())));
-    let optimizer = bench.trainer.updater.optimizer.state().expect("is read");
+    let optimizer = bench.trainer.ranks[0].updater.optimizer.state().expect("is read");
     let kept = optimizer.tensors.into_iter();
     let kept = kept.map(|(name, data)| (format!("optimizer/{name}"), bits(data.iter().collect())));
     let counts = optimizer.scalars.into_iter();
@@ -75,7 +75,7 @@ fn operations(micro: usize) -> usize {
 #[test]
 fn a_step_that_does_not_fit_is_taken_as_with_fewer_images_at_once() {
     let mut expected = started(6);
-    expected.trainer.replica.strategy.micro_batch = 3;
+    expected.trainer.ranks[0].replica.strategy.micro_batch = 3;
     let loss = expected.step().expect("a step").loss;
     let count = operations(6);
     assert!(count > 10, "{count}");

@@ -16,6 +16,7 @@ use trainer::memory::{
     OffloadConfig, Precision, Schedule, executor, statistics,
 };
 use trainer::model::{HeadConfig, ModelConfig, Network, Norm};
+use trainer::parallel::Part;
 
 /// Images of a batch; odd, so that the last part is smaller.
 const IMAGES: usize = 5;

@@ -13,6 +13,7 @@ use trainer::loss::default_loss;
 use trainer::memory::offload::Store;
 use trainer::memory::{Chain, DenseLayers, Precision, Strategy};
 use trainer::model::{HeadConfig, ModelConfig};
+use trainer::parallel::Part;
 use trainer::train::{HeadLoss, Inference, Replica, Share, StepGradients};
 
 const IMAGES: usize = 6;
@@ -79,17 +80,30 @@ fn targets() -> Vec<Targets> {
     vec![findings, years]
 }
 
-/// The gradients of some images of the batch, which stand at `first_image` in it.
-fn gradients(
-    replica: &Replica,
-    part: Range<usize>,
-    first_image: usize,
-    normalizers: &[f64],
-) -> StepGradients {
+/// The gradients of some images of the batch.
+fn gradients(replica: &Replica, images: Range<usize>, normalizers: &[f64]) -> StepGradients {
+    gradients_of(replica, &self::images(), &targets(), images, normalizers)
+}
+
+/// The same of images that are taken for the first of a batch.
+fn misplaced(replica: &Replica, part: Range<usize>, normalizers: &[f64]) -> StepGradients {
     let images = images().narrow(0, part.start, part.len());
     let targets: Vec<Targets> =
         targets().iter().map(|targets| targets.part(part.clone())).collect();
-    let share = Share { images: (&images).into(), targets: &targets, first_image };
+    gradients_of(replica, &images, &targets, 0..part.len(), normalizers)
+}
+
+fn gradients_of(
+    replica: &Replica,
+    images: &Tensor<4>,
+    targets: &[Targets],
+    share: Range<usize>,
+    normalizers: &[f64],
+) -> StepGradients {
+    let parts = replica.strategy.parts(share.len()).into_iter();
+    let parts: Vec<Part> =
+        parts.map(|part| Part::alone(share.start + part.start..share.start + part.end)).collect();
+    let share = Share { images: images.into(), targets, parts: &parts, synced: None };
     replica.gradients(share, normalizers, STEP, 1.0).expect("computes")
 }
 
@@ -130,23 +144,20 @@ fn distance(ours: &Values, exact: &Values) -> f64 {
 fn the_gradients_of_two_halves_of_a_batch_add_up_to_those_of_the_whole() {
     let normalizers = replica(IMAGES).normalizers(&targets());
     assert_eq!(normalizers, [7.0, 2.0]);
-    let whole = values(gradients(&replica(IMAGES), 0..IMAGES, 0, &normalizers));
+    let whole = values(gradients(&replica(IMAGES), 0..IMAGES, &normalizers));
     let trained = replica(IMAGES).inference.chain.parameters();
     assert_eq!(whole.0.len(), trained.iter().filter(|parameter| parameter.trained).count());
-    let half = |part: Range<usize>, first_image| {
-        gradients(&replica(IMAGES), part, first_image, &normalizers)
-    };
     // Two replicas of one process, each on a thread of its own.
     let replicas = [replica(IMAGES), replica(IMAGES)];
     let halves = std::thread::scope(|scope| {
         let [first, second] = replicas;
-        let first = scope.spawn(move || gradients(&first, 0..3, 0, &[7.0, 2.0]));
-        let second = scope.spawn(move || gradients(&second, 3..6, 3, &[7.0, 2.0]));
+        let first = scope.spawn(move || gradients(&first, 0..3, &[7.0, 2.0]));
+        let second = scope.spawn(move || gradients(&second, 3..6, &[7.0, 2.0]));
         sum([first, second].map(|half| half.join().expect("computes")))
     });
 
     // One replica that takes the halves one after the other adds the same two numbers.
-    let in_turn = values(gradients(&replica(3), 0..IMAGES, 0, &normalizers));
+    let in_turn = values(gradients(&replica(3), 0..IMAGES, &normalizers));
     assert!(halves.0 == in_turn.0, "other bits than in two micro-batches");
 
     // The whole adds its at most 6·36·36 products in another order. Rounding each sum to 24 bits, that
@@ -159,13 +170,15 @@ fn the_gradients_of_two_halves_of_a_batch_add_up_to_those_of_the_whole() {
     }
 
     // Masks go by the place in the batch, and losses by the labels of the whole batch.
-    let misplaced = sum([half(0..3, 0), half(3..6, 0)]);
-    assert!(distance(&misplaced.0, &whole.0) > 0.1);
+    let wrong = sum([0..3, 3..6].map(|part| misplaced(&replica(IMAGES), part, &normalizers)));
+    assert!(distance(&wrong.0, &whole.0) > 0.1);
     let of_half = |part: Range<usize>| {
         let replica = replica(IMAGES);
         let known: Vec<Targets> = targets().iter().map(|all| all.part(part.clone())).collect();
         let normalizers = replica.normalizers(&known);
-        values(gradients(&replica, part.clone(), part.start, &normalizers)).0
+        values(gradients(&replica, part.clone(), &normalizers)).0
     };
-    assert!(distance(&of_half(0..3), &values(half(0..3, 0)).0) > 0.1);
+    assert!(
+        distance(&of_half(0..3), &values(gradients(&replica(IMAGES), 0..3, &normalizers)).0) > 0.1
+    );
 }

@@ -4,7 +4,9 @@ use super::{describe, is_gpu};
 use crate::memory::{Action, OffloadConfig, Operation};
 use crate::model::weights::Initial;
 use crate::plan::{Plan, Planner};
-use crate::report::{Event, HeadLabels, Place, Report, ReportError, Start, StartMemory, Watched};
+use crate::report::{
+    Event, HeadLabels, Place, Report, ReportError, SharedBatch, Start, StartMemory, Watched,
+};
 use crate::run::state::Resumable;
 use crate::run::{Run, Trainer};
 
@@ -28,6 +30,19 @@ fn idle_offload(plan: &Plan, trainer: &Trainer) -> impl Iterator<Item = &'static
         "`offload_optimizer = true` under [memory] frees nothing: the memory of the CPU is the host's.",
     );
     activations.into_iter().chain(optimizer)
+}
+
+/// The devices as a person knows them.
+fn described(trainer: &Trainer) -> String {
+    let ranks = trainer.ranks.iter().map(|rank| describe(rank.replica.inference.device()));
+    let mut names: Vec<String> = ranks.collect();
+    let count = names.len();
+    names.dedup();
+    match (count, names.as_slice()) {
+        (1, [name]) => name.clone(),
+        (_, [name]) => format!("{name}, as {count} devices"),
+        _ => format!("{count} devices ({})", names.join("; ")),
+    }
 }
 
 /// How steps are taken.
@@ -60,7 +75,13 @@ pub(super) fn announce(
         run.trainer.first().replica.inference.chain.parameters().into_iter().filter(|p| p.trained);
     let start = Start {
         name: run.plan.run.name.clone(),
-        device: describe(run.trainer.first().replica.inference.device()),
+        device: described(&run.trainer),
+        parallel: (run.plan.devices.len() > 1).then(|| SharedBatch {
+            devices: run.plan.devices.len(),
+            batch_size: run.plan.train.batch_size,
+            device_batch_size: run.plan.device_batch(),
+            batch_norm: run.plan.batch_norm,
+        }),
         parameters: parameters.map(|p| p.shape.iter().product::<usize>()).sum(),
         train_images,
         validation_images: run.validation.len(),

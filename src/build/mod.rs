@@ -147,6 +147,7 @@ impl Ready {
                 data.warnings.insert(0, resume::unknown_data(&state.folder));
             }
         }
+        data.warnings.extend(resume::other_parts(&plan, &trainer.planner, &train_state));
         train_state.remember(&trainer.planner, &plan.memory);
         train_state.data = Some(data.fingerprint);
         folder.write_config(&config)?;

@@ -8,6 +8,7 @@ use super::{BuildError, OpenData, differences};
 use crate::choice::{Choice, NoSettings};
 use crate::data::{Fingerprint, SplitList};
 use crate::memory::{CheckpointingConfig, MemoryConfig};
+use crate::parallel::BatchNormOver;
 use crate::plan::{Chosen, Estimator, Machine, MemorySettings, NothingFits, Plan, Planner};
 use crate::report::EndReason;
 use crate::run::{CONFIG_FILE, METRICS_FILE, RunFolder, TrainState};
@@ -155,6 +156,32 @@ fn is_free(key: &str) -> bool {
 /// # Errors
 /// When nothing keeps within a budget that is to be kept within.
 pub(super) fn planner(
+    plan: &Plan,
+    machine: Machine,
+    saved: Option<&TrainState>,
+) -> Result<Planner, NothingFits> {
+    let planner = remembered(plan, machine, saved)?;
+    // What BatchNorm normalises over stays the same on another number of devices.
+    let together = saved.and_then(|saved| saved.images_together);
+    let together = together.filter(|_| plan.batch_norm == BatchNormOver::Sync);
+    Ok(match together.filter(|images| *images != planner.images_together()) {
+        Some(images) if plan.parts_matter() => planner.with_images_together(images),
+        _ => planner,
+    })
+}
+
+/// What is said where a run goes on with other numbers, as another number of devices computes at once.
+pub(super) fn other_parts(plan: &Plan, planner: &Planner, saved: &TrainState) -> Option<String> {
+    let (before, now) = (saved.images_together?, planner.images_together());
+    (before != now && plan.parts_matter()).then(|| {
+        format!(
+            "BatchNorm normalised over {before} images at once, and does over {now} from here on, as the \
+             devices are others: the model trains with other numbers than without the change"
+        )
+    })
+}
+
+fn remembered(
     plan: &Plan,
     machine: Machine,
     saved: Option<&TrainState>,

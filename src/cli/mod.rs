@@ -18,6 +18,7 @@ mod import;
 mod init;
 mod list;
 mod man;
+mod named_devices;
 mod output;
 mod overrides;
 mod panic;
@@ -121,7 +122,8 @@ fn located_for(
     set: &[String],
     check: impl Fn(&Plan) -> Result<(), Fault>,
 ) -> Result<(Plan, Source), Failure> {
-    let Loaded { config, source } = config::load(path, set)?;
+    let Loaded { mut config, source } = config::load(path, set)?;
+    named_devices::name_devices(&mut config.device.device);
     let plan = crate::plan::plan(config).and_then(|plan| check(&plan).map(|()| plan));
     let plan = plan.map_err(|fault| source.error(fault))?;
     Ok((plan, source))

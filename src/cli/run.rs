@@ -31,11 +31,12 @@ pub struct Run {
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// Runs on this device instead of the configuration's `device.use`: auto, cpu, cuda or cuda:N
+    /// Runs on this device instead of the configuration's `device.use`: auto, cpu, cuda, cuda:N or all
     ///
+    /// Several devices that share each batch are written with commas: `--device cuda:0,cuda:1`.
     /// `trainer devices` lists the devices that there are.
-    #[arg(long, value_name = "DEVICE")]
-    device: Option<String>,
+    #[arg(long, value_name = "DEVICE", value_delimiter = ',')]
+    device: Vec<String>,
     /// Goes on with the run in the run folder
     ///
     /// It goes on from the newest intact state. The configuration must be that of the run's start. A
@@ -65,7 +66,14 @@ pub fn execute(run: Run) -> Result<(), Failure> {
     run.parent.watch()?;
     // The same as `--set`, so that the resolved configuration has them.
     let mut set = run.overrides.set;
-    set.extend(run.device.map(|device| format!("device.use={}", toml::Value::String(device))));
+    set.extend(match run.device.len() {
+        0 => None,
+        1 => run
+            .device
+            .first()
+            .map(|name| format!("device.use={}", toml::Value::from(name.as_str()))),
+        _ => Some(format!("device.use={}", toml::Value::from(run.device))),
+    });
     set.extend(run.init.as_deref().map(super::overrides::init));
     let (plan, source) = super::located_for(&run.config, &set, build::check_here)?;
     let mode = match (run.resume, run.overwrite) {

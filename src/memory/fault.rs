@@ -12,6 +12,8 @@ thread_local! {
     /// has its own, so that one replica of several can be made to fail.
     static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
     static ASKED: Cell<usize> = const { Cell::new(0) };
+    /// Which of several devices is to fail, where their threads are started by this one.
+    static RANK: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Fails, when its turn has come, as an allocation of this operation would: by unwinding with
@@ -40,6 +42,30 @@ pub fn strike_after(operations: usize) -> Armed {
     Armed(())
 }
 
+/// [`strike_after`] on the thread that device `rank` of several will have, which this thread starts.
+pub fn strike_rank_after(rank: usize, operations: usize) -> Armed {
+    RANK.set(rank);
+    strike_after(operations)
+}
+
+/// What waits on a thread, on its way to that of a device, and back.
+#[derive(Debug, Clone, Copy)]
+pub struct Handed {
+    left: Option<usize>,
+    asked: usize,
+}
+
+/// What waits on this thread, and for which device.
+pub fn hand_over() -> (usize, Handed) {
+    (RANK.get(), Handed { left: LEFT.take(), asked: ASKED.take() })
+}
+
+/// Lets what waited on another thread wait on this one.
+pub fn take_over(handed: Handed) {
+    LEFT.set(handed.left);
+    ASKED.set(handed.asked);
+}
+
 impl Armed {
     /// Whether the failure has come.
     pub fn has_struck(&self) -> bool {
@@ -56,6 +82,7 @@ impl Armed {
 impl Drop for Armed {
     fn drop(&mut self) {
         LEFT.set(None);
+        RANK.set(0);
     }
 }
 

@@ -3,12 +3,12 @@
 use std::any::Any;
 use std::error::Error;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::group::{Abandoned, Group};
 use super::member::Member;
-use crate::memory::{OutOfMemory, catch_out_of_memory};
+use crate::memory::{OutOfMemory, catch_out_of_memory, fault};
 
 /// Why no device has done its work.
 #[derive(Debug)]
@@ -56,16 +56,38 @@ pub fn together<D: Send, T: Send, E: Error + Send>(
     };
     let all: Vec<Ended<T, E>> = match devices {
         [device] => vec![run(0, device)],
-        devices => thread::scope(|scope| {
-            let run = &run;
-            let ranked = devices.iter_mut().enumerate();
-            let threads: Vec<_> =
-                ranked.map(|(rank, device)| scope.spawn(move || run(rank, device))).collect();
-            let joined = threads.into_iter().map(|thread| thread.join());
-            joined.map(|ended| ended.unwrap_or_else(Ended::Panicked)).collect()
-        }),
+        devices => {
+            let armed = Mutex::new(fault::hand_over());
+            let on_thread = |rank: usize, device: &mut D| {
+                let is_armed = lock(&armed).0 == rank;
+                if is_armed {
+                    fault::take_over(lock(&armed).1);
+                }
+                let ended = run(rank, device);
+                if is_armed {
+                    lock(&armed).1 = fault::hand_over().1;
+                }
+                ended
+            };
+            let all = thread::scope(|scope| {
+                let on_thread = &on_thread;
+                let ranked = devices.iter_mut().enumerate();
+                let threads: Vec<_> = ranked
+                    .map(|(rank, device)| scope.spawn(move || on_thread(rank, device)))
+                    .collect();
+                let joined = threads.into_iter().map(|thread| thread.join());
+                joined.map(|ended| ended.unwrap_or_else(Ended::Panicked)).collect()
+            });
+            let (_, handed) = *lock(&armed);
+            fault::take_over(handed);
+            all
+        }
     };
     decide(all)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn decide<T, E>(all: Vec<Ended<T, E>>) -> Result<Vec<T>, Failure<E>> {

@@ -25,8 +25,9 @@ impl DevicePlan {
     pub(super) fn parse(device: &DeviceUse) -> Result<Vec<Self>, Fault> {
         let names = match device {
             DeviceUse::One(name) if name == "all" => {
-                let help = "name them, such as `use = [\"cuda:0\", \"cuda:1\"]`";
-                return Err(fault(KEY, "which GPUs there are is not known here", help));
+                let help = "write \"auto\" or \"cpu\", or name the GPUs of another machine, such as \
+                            [\"cuda:0\", \"cuda:1\"]";
+                return Err(fault(KEY, "\"all\" is every GPU, and there is none here", help));
             }
             DeviceUse::One(name) => return Ok(vec![Self::parse_one(name)?]),
             DeviceUse::Several(names) => names,

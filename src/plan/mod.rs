@@ -30,7 +30,7 @@ pub use machine::Machine;
 pub use monitor::Monitor;
 pub use planner::{Chosen, NothingFits, Planner};
 pub use settings::MemorySettings;
-pub use summary::{AtFirstSummary, PlanSummary, StageSummary, StrategySummary};
+pub use summary::{AtFirstSummary, ParallelSummary, PlanSummary, StageSummary, StrategySummary};
 
 use crate::choice::Choice;
 pub use crate::config::Mode;
@@ -150,6 +150,20 @@ impl Plan {
     /// The images of a batch that a device has, at most.
     pub fn device_batch(&self) -> usize {
         self.train.batch_size.div_ceil(self.devices.len())
+    }
+
+    /// The same on `count` devices of the kind of its first.
+    ///
+    /// # Errors
+    /// When BatchNorm has nothing to normalise over then.
+    pub fn on_devices(&self, count: usize) -> Result<Self, Fault> {
+        let device = |number: usize| match self.device() {
+            device if count == 1 => device,
+            DevicePlan::Cpu(_) => DevicePlan::Cpu(Some(number)),
+            DevicePlan::Auto | DevicePlan::Cuda(_) => DevicePlan::Cuda(number),
+        };
+        let plan = Self { devices: (0..count).map(device).collect(), ..self.clone() };
+        checks::normalised(&plan).map(|()| plan)
     }
 
     /// The same on its first device alone, which has the batch that it has among all devices.

@@ -9,6 +9,7 @@ use super::{Estimator, Machine, MemorySettings, Plan, StepEstimate};
 use crate::fault::{Fault, fault};
 use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Strategy};
 use crate::ops::gpu::Kernel;
+use crate::parallel::BatchNormOver;
 use crate::screen::{Bytes, counted};
 
 /// How the steps of a run are taken: what a saved state remembers.
@@ -233,12 +234,30 @@ impl Planner {
         )
     }
 
+    /// The images of a full batch that all devices compute at once.
+    pub fn images_together(&self) -> usize {
+        let Plan { devices, train, .. } = &self.plan;
+        self.settings.micro_batch.saturating_mul(devices.len()).min(train.batch_size)
+    }
+
+    /// The same with so many images on all devices at once, or as few more as there can be.
+    pub fn with_images_together(self, images: usize) -> Self {
+        let micro_batch = images.div_ceil(self.plan.devices.len());
+        let settings = MemorySettings { micro_batch, ..self.settings };
+        Self::new(self.plan, self.machine, self.budget, settings)
+    }
+
     /// The warning about a smaller micro-batch than the configuration has, where BatchNorm normalises
     /// over it.
     pub fn fewer_normalised(&self) -> Option<String> {
         let configured = MemorySettings::configured(&self.plan.memory, self.plan.device_batch());
         let (now, then) = (self.settings.micro_batch, configured.micro_batch);
+        let devices = match self.plan.batch_norm {
+            BatchNormOver::Sync => self.plan.devices.len(),
+            BatchNormOver::Local => 1,
+        };
         (now < then && self.plan.parts_matter()).then(|| {
+            let (now, then) = (now * devices, then * devices);
             format!(
                 "BatchNorm normalises over {} at once, not over {then}, so that the model trains \
                  with other numbers than with {then}",

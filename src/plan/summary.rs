@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::{Estimator, Machine, MemorySettings, Plan, Planner, StepEstimate, advice};
 use crate::fault::Fault;
 use crate::memory::{CheckpointingConfig, DenseLayers, Footprint, Precision};
+use crate::parallel::BatchNormOver;
 
 /// The estimates for a plan; the names of the fields are those that others' scripts read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -26,6 +27,9 @@ pub struct PlanSummary {
     pub micro_batch: usize,
     /// What each stage of the chain costs.
     pub stages: Vec<StageSummary>,
+    /// How the batch is shared, where there are several devices; the rest is of each of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallel: Option<ParallelSummary>,
     /// What the first epochs take, where stages are frozen then; the rest is of the epochs behind them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_first: Option<AtFirstSummary>,
@@ -39,6 +43,23 @@ pub struct PlanSummary {
     pub largest_tensor: u64,
     /// A few sentences on which change matters.
     pub advice: String,
+}
+
+/// How several devices share a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ParallelSummary {
+    /// How many devices there are.
+    pub devices: usize,
+    /// Images of a batch, on all of them.
+    pub batch_size: usize,
+    /// Images of a batch that a device has, at most.
+    pub device_batch_size: usize,
+    /// What BatchNorm normalises over.
+    pub batch_norm: BatchNormOver,
+    /// Whether the network has a BatchNorm.
+    pub has_batch_norm: bool,
+    /// Bytes of gradients that each device adds to those of the others in a step.
+    pub gradient_bytes: u64,
 }
 
 /// Bytes that do not depend on the images.
@@ -216,6 +237,14 @@ impl PlanSummary {
             stages: stages
                 .map(|(place, (name, cost))| StageSummary::new(name, cost, place < costs.frozen))
                 .collect(),
+            parallel: (plan.devices.len() > 1).then(|| ParallelSummary {
+                devices: plan.devices.len(),
+                batch_size: plan.train.batch_size,
+                device_batch_size: plan.device_batch(),
+                batch_norm: plan.batch_norm,
+                has_batch_norm: plan.parts_matter(),
+                gradient_bytes: costs.gradients(),
+            }),
             at_first: AtFirstSummary::new(plan, *machine, &settings)?,
             strategies: candidates
                 .iter()

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::{BadImage, Fingerprint};
 use crate::memory::measure::{MemoryUse, PeakKind};
 use crate::model::weights::Initial;
+use crate::parallel::BatchNormOver;
 
 /// Values by name, such as `loss`, `findings/auroc` (head, metric) or `findings/auroc/Edema` (head,
 /// metric, label); `None` where undefined.
@@ -138,6 +139,9 @@ pub struct Start {
     pub name: String,
     /// The device, as a person knows it.
     pub device: String,
+    /// How several devices share each batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallel: Option<SharedBatch>,
     /// Numbers that training changes.
     pub parameters: usize,
     /// Images trained on.
@@ -166,6 +170,19 @@ pub struct Start {
     /// The resolved configuration, as TOML. In TensorBoard only: `config.toml` stands beside.
     #[serde(skip)]
     pub config: String,
+}
+
+/// How several devices share each batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SharedBatch {
+    /// How many devices there are.
+    pub devices: usize,
+    /// Images of a batch, on all of them.
+    pub batch_size: usize,
+    /// Images of a batch that a device has, at most.
+    pub device_batch_size: usize,
+    /// What BatchNorm normalises over.
+    pub batch_norm: BatchNormOver,
 }
 
 /// How steps are taken.

@@ -6,9 +6,11 @@ use std::time::Instant;
 
 use super::remaining::Remaining;
 use super::{
-    End, EndReason, Epoch, Event, Memory, OutOfMemory, Phase, Progress, SaveReason, Start, Watched,
+    End, EndReason, Epoch, Event, Memory, OutOfMemory, Phase, Progress, SaveReason, SharedBatch,
+    Start, Watched,
 };
 use crate::data::BadImage;
+use crate::parallel::BatchNormOver;
 use crate::screen::{Bytes, columns_of, counted, side_by_side, thousands, wrapped};
 
 /// Says events in words, and the same images only once.
@@ -159,15 +161,29 @@ pub fn number(value: Option<f64>) -> String {
 
 fn started(start: &Start) -> String {
     let Start { name, device, parameters, epochs, steps_per_epoch, .. } = start;
+    let shared = start.parallel.as_ref().map(|shared| format!("\n{}", told(shared)));
     let memory = start.memory.as_ref().map(|memory| format!("\n{}", memory.told));
     format!(
-        "{name} on {device}: {}, {} training and {}, {} of {}{}",
+        "{name} on {device}: {}, {} training and {}, {} of {}{}{}",
         counted(*parameters, "parameter", "parameters"),
         thousands(start.train_images),
         counted(start.validation_images, "validation image", "validation images"),
         counted(*epochs, "epoch", "epochs"),
         counted(*steps_per_epoch, "step", "steps"),
+        shared.unwrap_or_default(),
         memory.unwrap_or_default(),
+    )
+}
+
+fn told(shared: &SharedBatch) -> String {
+    let SharedBatch { devices, batch_size, device_batch_size, batch_norm } = shared;
+    format!(
+        "data parallel: a batch of {batch_size} over {devices} devices, {device_batch_size} each; BatchNorm \
+         over {}",
+        match batch_norm {
+            BatchNormOver::Sync => "the images of all devices",
+            BatchNormOver::Local => "the images of each device",
+        }
     )
 }
 

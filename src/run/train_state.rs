@@ -67,6 +67,10 @@ pub struct TrainState {
     /// `[memory]` as it was then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_config: Option<MemoryConfig>,
+    /// The images of a full batch that all devices computed at once; unknown in states of versions that
+    /// knew one device only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub images_together: Option<usize>,
     /// What the run learns from; unknown in states of versions that did not note it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Fingerprint>,
@@ -94,6 +98,7 @@ impl TrainState {
     /// Notes how steps are taken under `config`, where a resumed run could not know.
     pub fn remember(&mut self, planner: &Planner, config: &MemoryConfig) {
         self.memory = planner.chosen();
+        self.images_together = Some(planner.images_together());
         self.memory_config = self.memory.is_some().then(|| config.clone());
     }
 

@@ -122,10 +122,10 @@ impl Trainer {
         images: Images<'_>,
         targets: &[Targets],
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadLoss>), TrainError> {
-        let (count, ranks) = (images.count(), self.ranks.len());
+        let count = images.count();
+        let runs = shares(std::slice::from_ref(&(0..count)), self.ranks.len(), 1);
         let each = self.within_memory(count, |rank, member, _| {
-            let place = |rank: usize| count * rank / ranks;
-            let share = place(member.rank())..place(member.rank() + 1);
+            let share = runs[member.rank()].first().map_or(0..0, |part| part.images.clone());
             rank.replica.evaluate(images, targets, share)
         })?;
         let mut each = each.into_iter();

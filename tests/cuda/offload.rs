@@ -15,6 +15,7 @@ use trainer::memory::{
 };
 use trainer::model::{ResnetBlock, ResnetConfig, ResnetForm};
 use trainer::ops::gpu::{Identity, Transfers};
+use trainer::parallel::Part;
 
 use super::{
     Activation, Buffer, Chain, Device, Gpu, Schedule, StageSpec, Storage, Tensor, chain, densenet,

@@ -25,7 +25,8 @@ fn write(folder: &Path, data: &Path, precision: &str) -> std::path::PathBuf {
 
 /// Everything that a step may change, bit for bit.
 fn state(run: &Run) -> BTreeMap<String, Vec<u8>> {
-    let (chain, updater) = (&run.trainer.replica.inference.chain, &run.trainer.updater);
+    let (chain, updater) =
+        (&run.trainer.ranks[0].replica.inference.chain, &run.trainer.ranks[0].updater);
     let mut state = BTreeMap::new();
     for parameter in chain.parameters() {
         state.insert(parameter.name, parameter.value.into_data().bytes().to_vec());
@@ -56,7 +57,7 @@ fn a_step_that_overflows_leaves_everything_as_it_was() {
     take(&mut run, 0, 0).expect("the first scale is not too large for this network");
     let before = state(&run);
     let scale = 2f64.powi(40);
-    run.trainer.updater.loss_scale = Some(LossScale::starting_at(scale));
+    run.trainer.ranks[0].updater.loss_scale = Some(LossScale::starting_at(scale));
     let refused = take(&mut run, 1, 1).expect_err("overflows");
     assert!(matches!(refused, TrainError::Skipped { scale: now, .. } if now == scale / 2.0));
     assert_eq!(
@@ -70,7 +71,7 @@ fn a_step_that_overflows_leaves_everything_as_it_was() {
         assert!(state(&run) == before);
         skipped += 1;
     }
-    let left = run.trainer.updater.loss_scale.expect("there is one");
+    let left = run.trainer.ranks[0].updater.loss_scale.expect("there is one");
     assert_eq!((left.skipped(), left.scale()), (skipped, scale / 2f64.powi(skipped as i32)));
     let after = state(&run);
     assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
@@ -124,8 +125,8 @@ fn a_resumed_run_goes_on_with_the_scale_and_counts_of_the_one_that_never_stopped
         let config = write(&place, &data, precision);
         let mut run = open(&config, FolderMode::New);
         // As many halvings away from what fits that the run is cut among them.
-        run.trainer.updater.loss_scale =
-            run.trainer.updater.loss_scale.map(|_| LossScale::starting_at(2f64.powi(26)));
+        run.trainer.ranks[0].updater.loss_scale =
+            run.trainer.ranks[0].updater.loss_scale.map(|_| LossScale::starting_at(2f64.powi(26)));
         (place, config, run)
     };
     for precision in ["fp16", "half", "bf16"] {
@@ -136,7 +137,7 @@ fn a_resumed_run_goes_on_with_the_scale_and_counts_of_the_one_that_never_stopped
         let expected = Result::of(&place.join("tiny"));
         let (reasons, counts) = told.0.lock().expect("no panic").clone();
         let scaled = precision == "fp16";
-        let skipped = run.trainer.updater.loss_scale.map_or(0, |scale| scale.skipped());
+        let skipped = run.trainer.ranks[0].updater.loss_scale.map_or(0, |scale| scale.skipped());
         assert_eq!(counts.iter().sum::<usize>(), reasons.len());
         assert_eq!((reasons.len() as u64, skipped > 1), (skipped, scaled), "{reasons:?}");
         for cut in 1..=2 {

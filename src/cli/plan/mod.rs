@@ -24,6 +24,7 @@ use crate::screen::{Frame, stdout_columns};
 Examples:
   trainer plan configs/xray_densenet.toml
   trainer plan configs/xray_densenet.toml --memory 24GiB
+  trainer plan configs/xray_densenet.toml --memory 24GiB --devices 4
   trainer plan configs/experiments/01_large_xrays.toml --set 'memory.budget=\"11GiB\"' --all
   trainer plan configs/xray_densenet.toml --json
 
@@ -41,6 +42,9 @@ pub struct Command {
     /// there is none.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
+    /// Plans for so many devices that share each batch, whatever `device.use` says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    devices: Option<u16>,
     /// Shows every strategy, not only those that are best at something
     #[arg(long)]
     all: bool,
@@ -58,7 +62,11 @@ fn size(text: &str) -> Result<u64, String> {
 
 /// Prints what the plan comes to.
 pub fn execute(command: &Command) -> Result<(), Failure> {
-    let plan = super::planned(&command.config, &command.overrides.set)?;
+    let (mut plan, source) =
+        super::located_for(&command.config, &command.overrides.set, |_| Ok(()))?;
+    if let Some(count) = command.devices {
+        plan = plan.on_devices(count.into()).map_err(|fault| source.error(fault))?;
+    }
     super::warn(&plan);
     let PlannedFor { machine, known, assumed } = planned_for(&plan, command.memory);
     let summary = PlanSummary::new(&plan, &machine).expect("the policy has been checked");

@@ -1,6 +1,7 @@
 //! A plan for a person to read.
 
-use crate::plan::{AtFirstSummary, PlanSummary, StageSummary, StrategySummary};
+use crate::parallel::BatchNormOver;
+use crate::plan::{AtFirstSummary, ParallelSummary, PlanSummary, StageSummary, StrategySummary};
 use crate::screen::{Bytes, Column, Frame, Table, counted, wrapped};
 
 /// Stages beyond so many are shown as runs of equal ones, or not at all.
@@ -32,10 +33,16 @@ pub(super) fn text(
     let PlanSummary { device, memory, budget, bytes, warning, .. } = summary;
     let mut text = prose(&format!(
         "for {}: {} of memory ({known}), {} for a step",
-        if *device == "cuda" { "a CUDA GPU" } else { "the CPU" },
+        match (*device, &summary.parallel) {
+            ("cuda", None) => "a CUDA GPU".to_owned(),
+            ("cuda", Some(shared)) => format!("each of {} CUDA GPUs", shared.devices),
+            (_, None) => "the CPU".to_owned(),
+            (_, Some(shared)) => format!("each of {} devices on the CPU", shared.devices),
+        },
         Bytes(*memory),
         Bytes(*budget),
     ));
+    text.extend(summary.parallel.iter().map(|shared| prose(&parallel(shared))));
     text.extend(warning.iter().map(|warning| prose(&format!("\nwarning: {warning}"))));
     text += "\n\n";
     for (what, bytes) in [
@@ -99,6 +106,23 @@ fn stages(stages: &[StageSummary]) -> Table {
     let all = StageSummary { name: String::new(), frozen: false, kept, workspace, flops };
     table.add(row("all".to_owned(), &all));
     table
+}
+
+/// How several devices share a batch.
+fn parallel(shared: &ParallelSummary) -> String {
+    let norm = match (shared.has_batch_norm, shared.batch_norm) {
+        (false, _) => "",
+        (true, BatchNormOver::Sync) => "; BatchNorm normalises over the images of all devices",
+        (true, BatchNormOver::Local) => "; BatchNorm normalises over the images of each device",
+    };
+    format!(
+        "\na batch of {} is shared over {} devices, {} each; in a step each adds {} of gradients to those of \
+         the others{norm}. Everything below is of one device.",
+        counted(shared.batch_size, "image", "images"),
+        shared.devices,
+        counted(shared.device_batch_size, "image", "images"),
+        Bytes(shared.gradient_bytes),
+    )
 }
 
 /// What the first epochs take, in which stages are frozen that are trained later.
