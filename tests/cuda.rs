@@ -174,8 +174,7 @@ fn pass(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType, draw: u
         bucket.places().map(part).collect::<Vec<_>>()
     };
     let gradients = result.gradients.iter().flat_map(|(key, value)| split(key, value.clone()));
-    let statistics =
-        result.statistics[0].iter().flat_map(|(key, (value, _))| split(key, value.clone()));
+    let statistics = result.statistics[0].iter().flat_map(|(key, value)| split(key, value.clone()));
     Outcome { features, gradients: gradients.collect(), statistics: statistics.collect() }
 }
 

@@ -170,8 +170,7 @@ fn what_is_trained_has_the_same_gradients_under_every_policy() {
     let read = |found: &StepGradients| -> BTreeMap<String, Vec<f32>> {
         let gradients =
             found.gradients.iter().map(|(name, value)| (name.to_owned(), value.clone()));
-        let moving =
-            found.statistics.iter().map(|(name, (value, _))| (name.clone(), value.clone()));
+        let moving = found.statistics.iter().map(|(name, value)| (name.clone(), value.clone()));
         gradients.chain(moving).map(|(name, v)| (name, v.into_data().iter().collect())).collect()
     };
     let expected = read(&gradients(&replica, 0));

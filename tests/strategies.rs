@@ -116,7 +116,7 @@ fn step_of(
     let found = result.statistics.into_iter().zip(&parts).map(|(s, part)| (s, part.len()));
     let found = statistics::combine(found.collect(), BatchStatistics::Mean);
     let gradients = result.gradients.iter().map(|(name, value)| (name.to_owned(), value.clone()));
-    (values(gradients), values(found.into_iter().map(|(name, (value, _))| (name, value))))
+    (values(gradients), values(found.into_iter()))
 }
 
 /// A way to take some stages forward and back, whichever.

@@ -24,7 +24,7 @@ pub struct Config {
     #[serde(default)]
     pub device: DeviceConfig,
     /// How several devices share the run.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "ParallelConfig::is_default")]
     pub parallel: ParallelConfig,
     /// The images and their labels.
     pub data: DataConfig,

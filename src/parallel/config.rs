@@ -13,6 +13,13 @@ pub struct ParallelConfig {
     pub data: DataParallelConfig,
 }
 
+impl ParallelConfig {
+    /// Whether it says nothing. Configurations of one device are then written without it.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// `[parallel.data]`: a copy of the model on every device, each of which computes a part of every batch.
 /// `train.batch_size` is that of all devices together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -27,6 +27,7 @@ pub fn start() -> Event {
         labels: labels.iter().map(|label| (*label).to_owned()).collect(),
     };
     Event::Start(Start {
+        parallel: None,
         name: "xray".to_owned(),
         device: "CPU".to_owned(),
         parameters: 6_956_298,

@@ -417,7 +417,8 @@ fn contradictions_show_what_contradicts() {
              targets = { findings = \"f.npy\", view = \"v.npy\" }",
             "\"imagenet\"",
         ),
-        ("several devices", "\"cpu\"", "[\"cuda:0\", \"cuda:1\"]", "[\"cuda:0\", \"cuda:1\"]"),
+        ("a device twice", "\"cpu\"", "[\"cuda:0\", \"cuda:0\"]", "[\"cuda:0\", \"cuda:0\"]"),
+        ("a GPU and the CPU", "\"cpu\"", "[\"cuda:0\", \"cpu\"]", "[\"cuda:0\", \"cpu\"]"),
     ];
     insta::assert_snapshot!(messages(mistakes));
 }
