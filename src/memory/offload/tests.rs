@@ -7,6 +7,7 @@ use crate::memory::{
     Activation, Chain, CheckpointPlan, DiskOffloadConfig, Gradients, Keep, Parameter, Pass, Saved,
     Schedule, Stage, Statistics, executor,
 };
+use crate::parallel::Part;
 
 /// y = scale·x + x², which keeps x and, of no use but to be moved, y.
 struct Curve {

@@ -9,6 +9,7 @@ use crate::memory::{
     Purpose, Schedule, StageSpec, Statistics, Target, executor,
 };
 use crate::model::{HeadConfig, ModelConfig, Network};
+use crate::parallel::Part;
 use crate::wave::wave;
 
 const IMAGE: [usize; 3] = [2, 40, 36];
