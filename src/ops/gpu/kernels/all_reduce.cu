@@ -31,6 +31,7 @@ all_reduce(const float* __restrict__ in, const unsigned long long* __restrict__ 
            const __grid_constant__ all_reduce_sizes s) {
     constexpr int EACH = CHUNK / 512 / 4;  // vectors of a thread
     int rank = s.part.rank, ranks = s.part.ranks, tid = threadIdx.x;
+    bool aligned = (unsigned long long)in % 16 == 0;
     for (int t = 0; t < s.turns; t++) {
         unsigned number = s.part.sequence + t, half = number & 1;
         long long begin = ((long long)t * gridDim.x + blockIdx.x) * CHUNK;
@@ -41,13 +42,13 @@ all_reduce(const float* __restrict__ in, const unsigned long long* __restrict__ 
         for (int i = 0; i < EACH; i++) {
             int local = (i * 512 + tid) * 4;
             long long at = begin + local;
-            if (at + 4 <= s.length) {
+            if (aligned && at + 4 <= s.length) {
                 own[i] = *(const float4*)(in + at);
             } else {
                 own[i].x = at < s.length ? in[at] : 0.f;
                 own[i].y = at + 1 < s.length ? in[at + 1] : 0.f;
                 own[i].z = at + 2 < s.length ? in[at + 2] : 0.f;
-                own[i].w = 0.f;
+                own[i].w = at + 3 < s.length ? in[at + 3] : 0.f;
             }
             if (at < s.length) *(float4*)(staging + local) = own[i];
         }
