@@ -19,6 +19,9 @@ pub enum BuildError {
     /// The device is not there.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The cards cannot work together.
+    #[error("the cards cannot compute one batch together: {0}")]
+    Cards(String),
     /// The device does not have the precision.
     #[error(transparent)]
     Precision(#[from] Fault),

@@ -51,6 +51,9 @@ use crate::memory::measure::Meter;
 use crate::memory::offload::{OffloadError, Store};
 use crate::memory::{Chain, OffloadConfig};
 use crate::model::weights::Initial;
+use crate::ops::gpu::Exchanges;
+#[cfg(feature = "cuda")]
+use crate::ops::gpu::Gpu;
 use crate::optim::{LossScale, Schedule};
 use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
@@ -125,6 +128,7 @@ impl Ready {
         let counts = |head| data.train.label_counts(head);
         let starts = resumed.is_none();
         let (mut trainer, initial) = trainer(&plan, planner, devices, counts, starts)?;
+        data.warnings.extend(trainer.exchanges.iter().filter_map(|cards| cards.warning.clone()));
         data.warnings.extend(trainer.fit_standardizers(&data.train));
         let schedule = schedule(&plan, data.train_loader.batches_per_epoch());
         Ok(Self { plan, config, data, saved, trainer, schedule, meter, initial })
@@ -226,6 +230,7 @@ fn trainer(
     counts: impl Fn(usize) -> LabelCounts,
     starts: bool,
 ) -> Result<(Trainer, Option<Initial>), BuildError> {
+    let exchanges = exchanges(&devices)?;
     let (mut ranks, mut initial) = (Vec::with_capacity(devices.len()), None);
     for device in devices {
         warm::compile_kernels(plan, &planner, &device);
@@ -236,7 +241,23 @@ fn trainer(
         ranks.push(rank(plan, &planner, chain, device, &counts)?);
     }
     let batch_norm = plan.batch_norm;
-    Ok((Trainer { ranks, batch_norm, planner, backoffs: Vec::new() }, initial))
+    Ok((Trainer { ranks, exchanges, batch_norm, planner, backoffs: Vec::new() }, initial))
+}
+
+/// What cards exchange sums by, where there are several.
+#[cfg(feature = "cuda")]
+fn exchanges(devices: &[Device]) -> Result<Option<Exchanges>, BuildError> {
+    let cards: Vec<Gpu> = devices.iter().filter_map(Gpu::of).collect();
+    if cards.len() < 2 {
+        return Ok(None);
+    }
+    Exchanges::open(&cards).map(Some).map_err(BuildError::Cards)
+}
+
+/// There are no cards without CUDA.
+#[cfg(not(feature = "cuda"))]
+fn exchanges(_: &[Device]) -> Result<Option<Exchanges>, BuildError> {
+    Ok(None)
 }
 
 /// The plan's model on one device, and what changes it.

@@ -8,7 +8,7 @@ use burn::tensor::Device;
 use indicatif::{ProgressBar, ProgressStyle};
 
 #[cfg(feature = "cuda")]
-use crate::ops::gpu::{Compiler, Gpu, Kernel, sums_of_squares_kernel};
+use crate::ops::gpu::{Compiler, Gpu, Kernel, Kernels, sums_of_squares_kernel};
 use crate::plan::{Plan, Planner};
 use crate::screen::{bar_target, tell_progress};
 
@@ -19,7 +19,8 @@ pub(super) fn compile_kernels(plan: &Plan, planner: &Planner, device: &Device) {
     let Some(gpu) = Gpu::of(device) else { return };
     let Some(compiler) = Compiler::new(&gpu) else { return };
     let progress = Progress::new();
-    let compiled = compiler.compile(&kernels(plan, planner), |done, all| progress.tell(done, all));
+    let compiled =
+        compiler.compile(&kernels(plan, planner, &gpu), |done, all| progress.tell(done, all));
     progress.end(compiled);
 }
 
@@ -29,10 +30,15 @@ pub(super) fn compile_kernels(_: &Plan, _: &Planner, _: &Device) {}
 
 /// The hand-written kernels that the plan's steps and evaluations launch.
 #[cfg(feature = "cuda")]
-fn kernels(plan: &Plan, planner: &Planner) -> Vec<Kernel> {
+fn kernels(plan: &Plan, planner: &Planner, gpu: &Gpu) -> Vec<Kernel> {
     let mut kernels = planner.kernels();
     kernels.extend(plan.train.optimizer.init([]).kernel());
     kernels.push(sums_of_squares_kernel());
+    if plan.devices.len() > 1 {
+        let element = planner.settings().precision.element();
+        let image_channels = plan.data.image.channels;
+        kernels.extend(Kernels::new(gpu.clone(), element).of_several_cards(image_channels));
+    }
     kernels
 }
 

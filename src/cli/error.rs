@@ -123,6 +123,7 @@ impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
         let kind = match &error {
             BuildError::Device(_)
+            | BuildError::Cards(_)
             | BuildError::Precision(_)
             | BuildError::Offload(OffloadError::Open { .. })
             | BuildError::Changed(_)

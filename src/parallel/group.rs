@@ -68,10 +68,11 @@ impl Group {
         outcome
     }
 
-    /// Says that a rank has failed: whoever waits, or will, unwinds.
-    pub fn fail(&self) {
-        self.lock().failed = true;
+    /// Says that a rank has failed: whoever waits, or will, unwinds. Returns whether it is the first.
+    pub fn fail(&self) -> bool {
+        let first = !std::mem::replace(&mut self.lock().failed, true);
         self.changed.notify_all();
+        first
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

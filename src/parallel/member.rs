@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use super::Part;
 use super::group::Group;
+use crate::memory::check_allocated;
+use crate::ops::gpu::{Exchange, Rows, Synced};
 
 /// One device's place among those that compute a batch together, for one piece of work.
 #[derive(Debug)]
@@ -14,13 +16,22 @@ pub struct Member {
     rank: usize,
     ranks: usize,
     group: Arc<Group>,
+    /// What cards exchange by.
+    exchange: Option<Exchange>,
     /// What is remembered of this piece of work.
     remembered: Mutex<HashMap<String, Vec<Tensor<1>>>>,
+    /// What kernels have put together of all cards in it.
+    rows: Rows,
 }
 
 impl Member {
-    pub(super) fn new(rank: usize, ranks: usize, group: Arc<Group>) -> Self {
-        Self { rank, ranks, group, remembered: Mutex::default() }
+    pub(super) fn new(
+        [rank, ranks]: [usize; 2],
+        group: Arc<Group>,
+        exchange: Option<Exchange>,
+    ) -> Self {
+        let (remembered, rows) = (Mutex::default(), Rows::default());
+        Self { rank, ranks, group, exchange, remembered, rows }
     }
 
     /// Its place among the devices, from 0.
@@ -38,6 +49,9 @@ impl Member {
     ///
     /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
     pub fn sum(&self, name: &str, ranks: usize, value: Tensor<1>) -> Tensor<1> {
+        if let Some(exchange) = &self.exchange {
+            return exchange.sum_of(ranks, value);
+        }
         let add = |values: Vec<Tensor<1>>| values.into_iter().reduce(|sum, value| sum + value);
         self.group.meet(name, (self.rank, ranks), value, add).expect("of one or more devices")
     }
@@ -50,6 +64,9 @@ impl Member {
         &self,
         values: BTreeMap<K, Tensor<1>>,
     ) -> BTreeMap<K, Tensor<1>> {
+        if let Some(exchange) = &self.exchange {
+            return self.sum_all_by(exchange, values);
+        }
         let add = |all: Vec<BTreeMap<K, Tensor<1>>>| {
             let mut sums = BTreeMap::<K, Tensor<1>>::new();
             for (name, value) in all.into_iter().flatten() {
@@ -62,6 +79,28 @@ impl Member {
             sums
         };
         self.group.meet("sums", (self.rank, self.ranks), values, add)
+    }
+
+    /// [`Member::sum_all`] of cards. What a device lacks counts as zeros.
+    fn sum_all_by<K: Ord + Clone + Send + 'static>(
+        &self,
+        exchange: &Exchange,
+        mut values: BTreeMap<K, Tensor<1>>,
+    ) -> BTreeMap<K, Tensor<1>> {
+        // A card that has failed may not keep the others waiting for what it cannot launch.
+        let allocated = check_allocated(values.values().cloned());
+        allocated.unwrap_or_else(|out_of_memory| out_of_memory.throw());
+        let of = |(name, value): (&K, &Tensor<1>)| (name.clone(), (value.dims()[0], value.dtype()));
+        let known: BTreeMap<K, (usize, DType)> = values.iter().map(of).collect();
+        let merge = |all: Vec<BTreeMap<K, (usize, DType)>>| -> BTreeMap<_, _> {
+            all.into_iter().flatten().collect()
+        };
+        let known = self.group.meet("names", (self.rank, self.ranks), known, merge);
+        let sum = |(name, (length, dtype)): (K, (usize, DType))| {
+            let value = values.remove(&name);
+            (name, exchange.sum_of_all(value, length, dtype))
+        };
+        known.into_iter().map(sum).collect()
     }
 
     /// What `make` gives when it is first asked for under `name`: asked again, nothing is computed or
@@ -89,27 +128,34 @@ pub struct Across {
     name: String,
     /// How many devices, from the first on, have images.
     ranks: usize,
-    /// The images of all of them.
-    images: usize,
+    /// The images of all of them, and of this one.
+    images: [usize; 2],
 }
 
 impl Across {
     /// `layer`, run on the images of `part`.
     pub fn new(member: &Arc<Member>, layer: &str, part: &Part) -> Self {
         let name = format!("{layer}/{}", part.together.start);
-        let (ranks, images) = (part.ranks, part.together.len());
+        let (ranks, images) = (part.ranks, [part.together.len(), part.images.len()]);
         Self { member: Arc::clone(member), name, ranks, images }
     }
 
     /// How many images there are on all devices.
     pub fn images(&self) -> usize {
-        self.images
+        self.images[0]
+    }
+
+    /// The same for kernels, where the devices are cards that exchange sums.
+    pub fn cards(&self) -> Option<Synced> {
+        let Member { exchange, rows, .. } = &*self.member;
+        let exchange = exchange.as_ref()?;
+        Some(Synced::new(exchange, &self.name, self.ranks, self.images, rows))
     }
 
     /// The mean over all images, given that over the `images` images of this device; `what` tells means of
     /// one layer apart.
     pub fn mean(&self, what: &str, images: usize, own: Tensor<1>) -> Tensor<1> {
-        let own = own.mul_scalar(images as f64 / self.images as f64);
+        let own = own.mul_scalar(images as f64 / self.images() as f64);
         self.member.sum(&format!("{}/{what}", self.name), self.ranks, own)
     }
 

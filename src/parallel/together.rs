@@ -9,6 +9,7 @@ use std::thread;
 use super::group::{Abandoned, Group};
 use super::member::Member;
 use crate::memory::{OutOfMemory, catch_out_of_memory, fault};
+use crate::ops::gpu::Exchanges;
 
 /// Why no device has done its work.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub enum Failure<E> {
     OutOfMemory(OutOfMemory),
     /// The error of the first device that has one.
     Error(E),
+    /// A device has waited in vain for the sums of another one.
+    Stalled(String),
 }
 
 /// How the work of one device has ended.
@@ -33,16 +36,21 @@ enum Ended<T, E> {
 /// device on this thread. Returns what they give in the order of the devices. Either all have done it, or
 /// none: what those have changed that did not fail must be put back by the caller.
 ///
+/// Cards exchange sums by `exchanges`, of which an attempt has [begun](Exchanges::begin). Then `work` must
+/// wait for its card after the last of them.
+///
 /// # Errors
 /// When a device runs out of memory, or its work gives an error. A panic of another kind is passed on.
 pub fn together<D: Send, T: Send, E: Error + Send>(
     devices: &mut [D],
+    exchanges: Option<&Exchanges>,
     work: impl Fn(&mut D, &Arc<Member>) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, Failure<E>> {
     let group = Arc::new(Group::default());
     let ranks = devices.len();
     let run = |rank: usize, device: &mut D| {
-        let member = Arc::new(Member::new(rank, ranks, Arc::clone(&group)));
+        let exchange = exchanges.map(|exchanges| exchanges.side(rank).clone());
+        let member = Arc::new(Member::new([rank, ranks], Arc::clone(&group), exchange));
         let attempt = || catch_out_of_memory(|| work(device, &member));
         let ended = match panic::catch_unwind(AssertUnwindSafe(attempt)) {
             Ok(Ok(Ok(done))) => return Ended::Done(done),
@@ -51,9 +59,16 @@ pub fn together<D: Send, T: Send, E: Error + Send>(
             Err(payload) if payload.is::<Abandoned>() => Ended::Abandoned,
             Err(payload) => Ended::Panicked(payload),
         };
-        group.fail();
+        let first = group.fail();
+        match exchanges {
+            Some(exchanges) if first => exchanges.stop(),
+            // What the others' cards go on with is of no use, and may look like an error of its own.
+            Some(_) if matches!(ended, Ended::Error(_)) => return Ended::Abandoned,
+            _ => {}
+        }
         ended
     };
+    let run = on_this_stream(run);
     let all: Vec<Ended<T, E>> = match devices {
         [device] => vec![run(0, device)],
         devices => {
@@ -83,7 +98,25 @@ pub fn together<D: Send, T: Send, E: Error + Send>(
             all
         }
     };
-    decide(all)
+    let failed = all.iter().any(|ended| !matches!(ended, Ended::Done(_)));
+    let over = exchanges.map_or(Ok(()), |exchanges| exchanges.end(failed));
+    let done = decide(all)?;
+    over.map(|()| done).map_err(Failure::Stalled)
+}
+
+/// `run` on threads of their own as if on this one: CubeCL gives every thread a stream of work of its own,
+/// and all that is computed on a device is to be on one.
+fn on_this_stream<D, T>(
+    run: impl Fn(usize, &mut D) -> T + Sync,
+) -> impl Fn(usize, &mut D) -> T + Sync {
+    #[cfg(feature = "cuda")]
+    let stream = burn::backend::StreamId::current();
+    move |rank, device| {
+        #[cfg(feature = "cuda")]
+        return stream.executes(|| run(rank, device));
+        #[cfg(not(feature = "cuda"))]
+        run(rank, device)
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -126,7 +159,7 @@ mod tests {
     fn all_work_at_once_and_their_outcomes_are_in_order() {
         for ranks in 1..5 {
             let mut devices: Vec<usize> = (0..ranks).collect();
-            let outcome = together(&mut devices, |device, member| {
+            let outcome = together(&mut devices, None, |device, member| {
                 assert_eq!((*device, member.ranks()), (member.rank(), ranks));
                 *device += 10;
                 Ok::<_, fmt::Error>((*device, met(member)))
@@ -139,7 +172,7 @@ mod tests {
 
     #[test]
     fn one_device_without_memory_stops_all_of_them() {
-        let outcome = together(&mut [0; 4], |_, member| {
+        let outcome = together(&mut [0; 4], None, |_, member| {
             if member.rank() == 2 {
                 OutOfMemory { wanted: Some(64) }.throw();
             }
@@ -151,7 +184,7 @@ mod tests {
 
     #[test]
     fn an_error_comes_before_what_it_has_caused() {
-        let outcome = together(&mut [0; 3], |_, member| match member.rank() {
+        let outcome = together(&mut [0; 3], None, |_, member| match member.rank() {
             1 => Err(fmt::Error),
             _ => Ok(met(member)),
         });
@@ -161,7 +194,7 @@ mod tests {
     #[test]
     fn a_panic_is_passed_on() {
         let all = || {
-            together(&mut [0; 3], |_, member| {
+            together(&mut [0; 3], None, |_, member| {
                 if member.rank() == 1 {
                     panic::resume_unwind(Box::new("index"));
                 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::data::{Dataset, Targets};
 use crate::memory::measure::broken_off;
 use crate::memory::{OutOfMemory, Strategy};
+use crate::ops::gpu::Exchanges;
 use crate::parallel::{BatchNormOver, Failure, Member, Part, shares, together};
 use crate::plan::Planner;
 use crate::train::{CheckedGradients, HeadLoss, Images, Replica, Share, TrainError, Updater};
@@ -14,6 +15,8 @@ use crate::train::{CheckedGradients, HeadLoss, Images, Replica, Share, TrainErro
 pub struct Trainer {
     /// The model on each device. All have the same weights; the first is what is saved.
     pub ranks: Vec<Rank>,
+    /// What cards exchange sums by.
+    pub exchanges: Option<Exchanges>,
     /// What norms are taken over.
     pub batch_norm: BatchNormOver,
     /// What has chosen how steps are taken, and does again where memory does not suffice.
@@ -74,7 +77,7 @@ impl Trainer {
     ) -> Result<Vec<HeadLoss>, TrainError> {
         let checked = self.gradients(images, targets, step, learning_rate)?;
         let mut ranks: Vec<_> = self.ranks.iter_mut().zip(checked.into_iter().map(Some)).collect();
-        let applied = together(&mut ranks, |(rank, checked), _| {
+        let applied = together(&mut ranks, None, |(rank, checked), _| {
             let checked = checked.take().expect("is applied once");
             rank.updater.apply(&mut rank.replica, checked, learning_rate)
         });
@@ -82,6 +85,7 @@ impl Trainer {
             Ok(mut losses) => Ok(losses.swap_remove(0)),
             Err(Failure::Error(error)) => Err(error),
             Err(Failure::OutOfMemory(out_of_memory)) => out_of_memory.throw(),
+            Err(Failure::Stalled(what)) => Err(TrainError::Stalled(what)),
         }
     }
 
@@ -163,12 +167,16 @@ impl Trainer {
     ) -> Result<Vec<T>, TrainError> {
         loop {
             let shares = self.shares(images);
-            let outcome = together(&mut self.ranks, |rank, member| {
+            if let Some(exchanges) = &self.exchanges {
+                exchanges.begin(format!("{:?} {shares:?}", self.first().replica.strategy));
+            }
+            let outcome = together(&mut self.ranks, self.exchanges.as_ref(), |rank, member| {
                 attempt(rank, member, &shares[member.rank()])
             });
             match outcome {
                 Ok(done) => return Ok(done),
                 Err(Failure::Error(error)) => return Err(error),
+                Err(Failure::Stalled(what)) => return Err(TrainError::Stalled(what)),
                 Err(Failure::OutOfMemory(out_of_memory)) => self.back_off(images, out_of_memory)?,
             }
         }

@@ -73,6 +73,9 @@ pub enum TrainError {
     /// What is kept for the backward pass could not be moved off the device.
     #[error(transparent)]
     Offload(#[from] OffloadError),
+    /// A card has waited in vain for another one.
+    #[error("the cards do not go on together: {0}")]
+    Stalled(String),
     /// The device failed.
     #[error("the device failed: {0:?}")]
     Device(#[from] ExecutionError),

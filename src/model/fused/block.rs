@@ -1,6 +1,6 @@
 //! A dense block.
 
-use super::{Back, Program, Run, Value, stats};
+use super::{Back, Program, Run, Value};
 use crate::memory::DenseLayers;
 use crate::memory::measure::{ended, within};
 use crate::model::fuse::DenseBlockSizes;
@@ -72,7 +72,7 @@ impl Program for Block {
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
         let (kernels, values) = (run.kernels, run.values);
         let map = self.with_room(kernels, input.into_map());
-        let stats = run.trains.then(|| stats(kernels, &map, self.sizes.output()));
+        let stats = run.trains.then(|| run.stats(&map, self.sizes.output()));
         let all = map.data.with_channels(self.sizes.output());
         let [_, spatial] = convolutions(map.size);
         let (pixels, growth) = (all.pixels(), self.sizes.growth);
@@ -104,7 +104,8 @@ impl Program for Block {
                 let last = layer + 1 == self.sizes.layers;
                 match &stats {
                     Some(stats) if last => {
-                        kernels.channel_statistics(&part, &stats.slice(width..width + growth));
+                        let out = stats.slice(width..width + growth);
+                        run.statistics("last", || part.clone(), &out);
                     }
                     Some(stats) => {
                         let read = stats.slice(0..width + growth);
@@ -140,7 +141,8 @@ impl Program for Block {
         let input = 0..self.sizes.input;
         let data = summed.slice(input.clone());
         let (read, of_input) = (map.data.slice(input.clone()), stats.slice(input.clone()));
-        back.kernels.input_gradient(&data, &read, &of_input, &sums.slice(input), &data);
+        let missing = sums.slice(input);
+        back.kernels.input_gradient(&data, &read, &of_input, &missing, &data, back.synced);
         Some(DeviceMap { data, stats: None, pending: None, ..map })
     }
 
@@ -176,7 +178,7 @@ impl Block {
         kept: SavedLayer,
         (summed, sums): &(ChannelsLast, GradientSums),
     ) {
-        let Back { kernels, values, room } = *back;
+        let Back { kernels, values, room, synced } = *back;
         let [pointwise, spatial] = convolutions(map.size);
         let (width, growth) = (self.sizes.width(layer), self.sizes.growth);
         let (pixels, middle) = (map.data.pixels(), self.sizes.bottleneck);
@@ -187,7 +189,8 @@ impl Block {
         let added = summed.slice(written.clone());
         let (values_of, moments_of) =
             (map.data.slice(written.clone()), stats.slice(written.clone()));
-        kernels.input_gradient(&added, &values_of, &moments_of, &sums.slice(written), &added);
+        let missing = sums.slice(written);
+        kernels.input_gradient(&added, &values_of, &moments_of, &missing, &added, synced);
 
         let bottleneck = kept.bottleneck.unwrap_or_else(|| {
             let bottleneck = kernels.empty_map(pixels, middle);
@@ -206,14 +209,14 @@ impl Block {
             &added,
             &values.packed[4 * layer + 3],
             &bottleneck,
-            Normalised { stats: &kept.stats, affine: affine2, norm },
+            Normalised { stats: &kept.stats, affine: affine2, norm, synced },
             &room.norms[2 * layer + 1],
             (&between.0, &between.1),
             true,
         );
         ended("conv2");
         let (between, missing) = between;
-        kernels.input_gradient(&between, &bottleneck, &kept.stats, &missing, &between);
+        kernels.input_gradient(&between, &bottleneck, &kept.stats, &missing, &between, synced);
         ended("norm2, relu2");
 
         kernels.layer_weight(&input, affine1, &between, &room.weights[2 * layer]);
@@ -223,7 +226,7 @@ impl Block {
             &between,
             &values.packed[4 * layer + 1],
             &input,
-            Normalised { stats: &stats.slice(0..width), affine: affine1, norm },
+            Normalised { stats: &stats.slice(0..width), affine: affine1, norm, synced },
             &room.norms[2 * layer],
             (&summed.slice(0..width), &sums.slice(0..width)),
             false,

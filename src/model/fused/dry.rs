@@ -6,6 +6,8 @@ use super::{Back, Layout, Program, Records, Run, Value, Values};
 use crate::memory::{DryAllocator, DryBuffer, Footprint, Target};
 use crate::model::layers::ParameterSpec;
 use crate::ops::gpu::{Buffer, ChannelStats, DeviceMap, DryGpu, Gpu, Kernel, Kernels, Work};
+#[cfg(test)]
+use crate::ops::gpu::{Exchange, Rows, Synced};
 
 /// A program on a GPU that only counts.
 pub(super) struct DryRun<'a, P> {
@@ -33,7 +35,8 @@ impl<'a, P: Program> DryRun<'a, P> {
 
     fn run(&self, trains: bool, keeps: bool) -> Run<'_> {
         let (kernels, values) = (&self.kernels, &self.values);
-        Run { kernels, values, records: self.records.as_ref().filter(|_| trains), trains, keeps }
+        let records = self.records.as_ref().filter(|_| trains);
+        Run { kernels, values, records, trains, keeps, synced: None }
     }
 
     /// The kernels launched in training and in evaluation on an input of `shape`.
@@ -45,9 +48,27 @@ impl<'a, P: Program> DryRun<'a, P> {
         self.dry.kernels()
     }
 
+    /// The kernels launched in training by one of two cards that have an equal share of the images of
+    /// `shape`, where `rows` are remembered; with the backward pass, or without.
+    #[cfg(test)]
+    pub fn of_two_cards(&self, shape: [usize; 4], rows: &Rows, back: bool) -> Vec<Kernel> {
+        let exchange = Exchange::dry(self.kernels.gpu(), 2);
+        let synced = Synced::new(&exchange, "stage", 2, [2 * shape[0], shape[0]], rows);
+        let run = Run { synced: Some(&synced), ..self.run(true, true) };
+        let (output, kept) = self.program.forward(&run, self.program.input(&self.kernels, shape));
+        if back {
+            let gradient = self.gradient_of(&output);
+            let room = self.layout.room(&self.kernels);
+            let (kernels, values) = (&self.kernels, &self.values);
+            let back = Back { kernels, values, room: &room, synced: Some(&synced) };
+            self.program.backward(&back, kept.expect("was to be kept"), gradient);
+        }
+        self.dry.kernels()
+    }
+
     fn backward(&self, kept: Option<P::Saved>, gradient: Value) -> Option<DeviceMap> {
         let room = self.layout.room(&self.kernels);
-        let back = Back { kernels: &self.kernels, values: &self.values, room: &room };
+        let back = Back { kernels: &self.kernels, values: &self.values, room: &room, synced: None };
         self.program.backward(&back, kept.expect("was to be kept"), gradient)
     }
 

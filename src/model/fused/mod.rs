@@ -19,6 +19,8 @@ mod residual;
 #[cfg(feature = "cuda")]
 mod stage;
 mod stem;
+#[cfg(test)]
+mod tests;
 mod transition;
 
 use block::Block;
@@ -27,7 +29,7 @@ use layout::{Layout, Records, Room, Values};
 use mean::Mean;
 use plain_stem::PlainStem;
 use pool::NormPool;
-use program::{Back, Program, Run, Value, input_gradient, stats};
+use program::{Back, Program, Run, Value, input_gradient};
 use residual::Residual;
 use stem::Stem;
 use transition::Transition;
@@ -40,6 +42,8 @@ use crate::memory::{Parameter, Precision, Stage};
 use crate::ops::gpu::Kernel;
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::Kernels;
+#[cfg(test)]
+use crate::ops::gpu::Rows;
 
 /// A program, whatever it keeps.
 pub(super) trait AnyProgram {
@@ -49,6 +53,17 @@ pub(super) trait AnyProgram {
 
     /// The kernels that it launches in training and in evaluation.
     fn kernels(&self, parameters: &[ParameterSpec], shape: [usize; 4], on: &Target) -> Vec<Kernel>;
+
+    /// See [`DryRun::of_two_cards`].
+    #[cfg(test)]
+    fn of_two_cards(
+        &self,
+        parameters: &[ParameterSpec],
+        shape: [usize; 4],
+        on: &Target,
+        rows: &Rows,
+        back: bool,
+    ) -> Vec<Kernel>;
 
     /// The stage on a GPU.
     #[cfg(feature = "cuda")]
@@ -67,6 +82,18 @@ impl<P: Program> AnyProgram for P {
 
     fn kernels(&self, parameters: &[ParameterSpec], shape: [usize; 4], on: &Target) -> Vec<Kernel> {
         DryRun::new(self, parameters, on).kernels(shape)
+    }
+
+    #[cfg(test)]
+    fn of_two_cards(
+        &self,
+        parameters: &[ParameterSpec],
+        shape: [usize; 4],
+        on: &Target,
+        rows: &Rows,
+        back: bool,
+    ) -> Vec<Kernel> {
+        DryRun::new(self, parameters, on).of_two_cards(shape, rows, back)
     }
 
     #[cfg(feature = "cuda")]

@@ -53,7 +53,7 @@ impl Program for PlainStem {
         let Saved { images, convolved, stats, affine } = kept;
         let gradient = gradient.into_map().data;
         let norm = &back.values.norms[0];
-        let normalised = Normalised { stats: &stats, affine: &affine, norm };
+        let normalised = Normalised { stats: &stats, affine: &affine, norm, synced: back.synced };
         kernels.norm_backward(&gradient, &convolved, normalised, &room.norms[0], true);
         ended("bn1, relu");
         let convolution = self.conv.on(images.size);

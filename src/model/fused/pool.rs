@@ -1,6 +1,6 @@
 //! The last norm and the mean over each map.
 
-use super::{Back, Program, Run, Value, input_gradient, stats};
+use super::{Back, Program, Run, Value, input_gradient};
 use crate::memory::measure::{ended, within};
 use crate::ops::gpu::{Affine, Buffer, ChannelStats, DeviceMap, Kernels, Normalised};
 
@@ -23,7 +23,7 @@ impl Program for NormPool {
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
         let (kernels, map) = (run.kernels, input.into_map());
         let (stats, affine) = within("norm5", || {
-            run.norm(0, map.data.pixels(), || stats(kernels, &map, map.data.channels()))
+            run.norm(0, map.data.pixels(), || run.stats(&map, map.data.channels()))
         });
         let features = within("norm5, relu, mean", || {
             kernels.global_pool_forward(&map.data, map.size[0], &affine)
@@ -37,12 +37,13 @@ impl Program for NormPool {
         let data = &map.data;
         let summed = kernels.empty_map(data.pixels(), data.channels());
         let norm = &back.values.norms[0];
-        let normalised = Normalised { stats: &stats, affine: &affine, norm };
+        let normalised = Normalised { stats: &stats, affine: &affine, norm, synced: back.synced };
         let part = kernels.global_pool_backward(&gradient, data, map.size[0], normalised, &summed);
         let sums = kernels.sums(data.channels());
-        kernels.channel_sums(&part, norm, &back.room.norms[0], &sums, true);
+        let gradients = &back.room.norms[0];
+        kernels.channel_sums(&part, norm, gradients, &sums, true, back.synced);
         ended("norm5, relu, mean");
-        Some(input_gradient(kernels, map, &stats, summed, sums))
+        Some(input_gradient(back, map, &stats, summed, sums))
     }
 
     fn buffers<'a>(&self, kept: &'a mut Saved) -> Vec<&'a mut Buffer> {

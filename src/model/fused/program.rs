@@ -3,7 +3,7 @@
 use super::{Layout, Records, Room, Values};
 use crate::ops::gpu::{
     Affine, Argument, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, GradientSums, Images,
-    Kernels, Partials,
+    Kernels, Partials, Synced,
 };
 
 /// What a fused stage computes. The same code runs on a device and on sizes alone.
@@ -127,6 +127,8 @@ pub(in crate::model) struct Run<'a> {
     pub trains: bool,
     /// Whether it keeps what the backward pass needs.
     pub keeps: bool,
+    /// What norms are taken over, where several cards have some of the images.
+    pub synced: Option<&'a Synced>,
 }
 
 /// A backward pass of a program.
@@ -137,6 +139,8 @@ pub(in crate::model) struct Back<'a> {
     pub values: &'a Values,
     /// Where the gradients of its parameters go.
     pub room: &'a Room,
+    /// What norms were taken over, where several cards have some of the images.
+    pub synced: Option<&'a Synced>,
 }
 
 impl Run<'_> {
@@ -150,6 +154,7 @@ impl Run<'_> {
     ) -> (ChannelStats, Affine) {
         let stats = if self.trains { batch() } else { self.values.running[norm].clone() };
         let record = self.records.map(|records| &records.norms[norm]);
+        let pixels = self.pixels(pixels);
         let affine = self.kernels.affine(&stats, &self.values.norms[norm], pixels, record);
         (stats, affine)
     }
@@ -179,7 +184,58 @@ impl Run<'_> {
         pixels: usize,
     ) -> Affine {
         let record = self.records.map(|records| &records.norms[norm]);
-        self.kernels.channel_norm(part, stats, &self.values.norms[norm], pixels, record)
+        let (values, pixels) = (&self.values.norms[norm], self.pixels(pixels));
+        self.put_together(
+            &format!("norm {norm}"),
+            || part.clone(),
+            |part, synced| self.kernels.channel_norm(part, stats, values, pixels, record, synced),
+        )
+    }
+
+    /// Puts together what a kernel left of channels, into `out`; `what` tells these channels from others of
+    /// the stage.
+    pub fn statistics(&self, what: &str, part: impl FnOnce() -> Partials, out: &ChannelStats) {
+        self.put_together(what, part, |part, synced| {
+            ((), self.kernels.channel_statistics(part, out, synced))
+        });
+    }
+
+    /// Runs `launch` on what a kernel left of channels, and with what it is to be put together with. Where
+    /// cards have put it together in an earlier pass, on what they have found then.
+    fn put_together<T>(
+        &self,
+        what: &str,
+        part: impl FnOnce() -> Partials,
+        launch: impl FnOnce(&Partials, Option<&Synced>) -> (T, Option<Partials>),
+    ) -> T {
+        let Some(synced) = self.synced else { return launch(&part(), None).0 };
+        if let Some(row) = synced.recall(what) {
+            return launch(&row, None).0;
+        }
+        let (made, row) = launch(&part(), Some(synced));
+        if let Some(row) = row {
+            synced.keep(what, row);
+        }
+        made
+    }
+
+    /// The pixels that norms are taken over, of which this device has `pixels`.
+    fn pixels(&self, pixels: usize) -> usize {
+        self.synced.map_or(pixels, |synced| synced.pixels(pixels))
+    }
+
+    /// The statistics of a map's channels, computed where nobody has, with room for those of `room`
+    /// channels.
+    pub fn stats(&self, map: &DeviceMap, room: usize) -> ChannelStats {
+        match &map.stats {
+            Some(stats) if stats.channels() >= room => stats.slice(0..room),
+            _ => {
+                let stats = self.kernels.stats(room);
+                let out = stats.slice(0..map.data.channels());
+                self.statistics("input", || self.kernels.map_partials(&map.data), &out);
+                stats
+            }
+        }
     }
 
     /// The statistics of the output, of which its kernel left `part`, with room for those of `room`
@@ -187,28 +243,16 @@ impl Run<'_> {
     pub fn next(&self, part: &Partials, channels: usize, room: usize) -> Option<ChannelStats> {
         self.trains.then(|| {
             let stats = self.kernels.stats(room);
-            self.kernels.channel_statistics(part, &stats.slice(0..channels));
+            self.statistics("output", || part.clone(), &stats.slice(0..channels));
             stats
         })
-    }
-}
-
-/// The statistics of a map's channels, computed where nobody has, with room for those of `room` channels.
-pub(super) fn stats(kernels: &Kernels, map: &DeviceMap, room: usize) -> ChannelStats {
-    match &map.stats {
-        Some(stats) if stats.channels() >= room => stats.slice(0..room),
-        _ => {
-            let stats = kernels.stats(room);
-            kernels.map_statistics(&map.data, &stats.slice(0..map.data.channels()));
-            stats
-        }
     }
 }
 
 /// The gradient of a norm's input `map` from S and what is missing of it. It stays so where the
 /// channels' statistics came with the map: the block that knows them makes the gradient of it.
 pub(super) fn input_gradient(
-    kernels: &Kernels,
+    back: &Back<'_>,
     map: DeviceMap,
     stats: &ChannelStats,
     data: ChannelsLast,
@@ -217,7 +261,7 @@ pub(super) fn input_gradient(
     let pending = match map.stats {
         Some(_) => Some(sums),
         None => {
-            kernels.input_gradient(&data, &map.data, stats, &sums, &data);
+            back.kernels.input_gradient(&data, &map.data, stats, &sums, &data, back.synced);
             None
         }
     };

@@ -13,7 +13,7 @@ use crate::memory::{
     Activation, Bucket, BucketMember, Gradients, Keep, Parameter, Pass, Purpose, Saved, Stage,
     Statistics,
 };
-use crate::ops::gpu::{Buffer, DeviceMap, Images, Kernels, Packing};
+use crate::ops::gpu::{Buffer, DeviceMap, Images, Kernels, Packing, Synced};
 
 /// A program with its parameters, each kind of which lies in one tensor.
 pub(super) struct ProgramStage<P> {
@@ -32,6 +32,8 @@ struct SavedPass<K> {
     kept: K,
     /// Whether the input came as a tensor, as which its gradient is to go.
     as_tensor: bool,
+    /// What norms were taken over, where several cards have some of the images.
+    synced: Option<Synced>,
 }
 
 impl<P: Program> ProgramStage<P> {
@@ -145,12 +147,14 @@ impl<P: Program> Stage for ProgramStage<P> {
         let (input, as_tensor) = self.value(input);
         let reports = pass.purpose() == Purpose::First;
         let records = reports.then(|| self.layout.records(&self.kernels)).flatten();
+        let synced = pass.across(&self.name).and_then(|across| across.cards());
         let run = Run {
             kernels: &self.kernels,
             values: &values,
             records: records.as_ref(),
             trains: pass.trains(),
             keeps: keep == Keep::All,
+            synced: synced.as_ref(),
         };
         let (output, kept) = self.program.forward(&run, input);
         let gpu = self.kernels.gpu();
@@ -164,7 +168,7 @@ impl<P: Program> Stage for ProgramStage<P> {
             }
             other => Activation::Device(Box::new(other.into_map())),
         };
-        (output, kept.map(|kept| Saved(Box::new(SavedPass { kept, as_tensor }))))
+        (output, kept.map(|kept| Saved(Box::new(SavedPass { kept, as_tensor, synced }))))
     }
 
     fn checkpoint(&self, input: &Activation) -> Activation {
@@ -182,10 +186,11 @@ impl<P: Program> Stage for ProgramStage<P> {
         gradients: &mut Gradients,
     ) -> Option<Activation> {
         let values = self.values();
-        let SavedPass { kept, as_tensor } = *saved.open::<SavedPass<P::Saved>>(&self.name);
+        let SavedPass { kept, as_tensor, synced } = *saved.open::<SavedPass<P::Saved>>(&self.name);
         let gradient = self.gradient(gradient);
         let room = self.layout.room(&self.kernels);
-        let back = Back { kernels: &self.kernels, values: &values, room: &room };
+        let synced = synced.as_ref();
+        let back = Back { kernels: &self.kernels, values: &values, room: &room, synced };
         let found = self.program.backward(&back, kept, gradient);
         self.add_gradients(room, gradients);
         found.map(|found| match as_tensor {

@@ -42,7 +42,7 @@ impl Program for Stem {
         let (stats, affine) = within(norm, || {
             run.norm(0, convolved.pixels(), || {
                 let stats = kernels.stats(self.channels);
-                kernels.channel_statistics(&part, &stats);
+                run.statistics("norm 0", || part, &stats);
                 stats
             })
         });
@@ -68,6 +68,7 @@ impl Program for Stem {
             &gradient.into_map().data,
             &back.room.weights[0],
             &back.room.norms[0],
+            back.synced,
         );
         let [conv, norm, relu, pool] = &self.labels;
         ended(format_args!("{conv}, {norm}, {relu}, {pool}"));

@@ -1,6 +1,6 @@
 //! A transition.
 
-use super::{Back, Program, Run, Value, input_gradient, stats};
+use super::{Back, Program, Run, Value, input_gradient};
 use crate::memory::measure::{ended, within};
 use crate::ops::Window;
 use crate::ops::gpu::{
@@ -40,7 +40,7 @@ impl Program for Transition {
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
         let (kernels, map) = (run.kernels, input.into_map());
         let (stats, affine) = within("norm", || {
-            run.norm(0, map.data.pixels(), || stats(kernels, &map, map.data.channels()))
+            run.norm(0, map.data.pixels(), || run.stats(&map, map.data.channels()))
         });
         let [batch, height, width] = map.size;
         let size = [batch, height / 2, width / 2];
@@ -61,17 +61,18 @@ impl Program for Transition {
         let data = &map.data;
         let summed = kernels.empty_map(data.pixels(), data.channels());
         let norm = &back.values.norms[0];
-        let normalised = Normalised { stats: &stats, affine: &affine, norm };
+        let normalised = Normalised { stats: &stats, affine: &affine, norm, synced: back.synced };
         let (packed, size) = (&back.values.packed[1], map.size);
         let (pooled, part) =
             kernels.transition_backward_input(&gradient, packed, data, size, normalised, &summed);
         let sums = kernels.sums(data.channels());
-        kernels.channel_sums(&part, norm, &back.room.norms[0], &sums, true);
+        let gradients = &back.room.norms[0];
+        kernels.channel_sums(&part, norm, gradients, &sums, true, back.synced);
         ended("norm, relu, pool");
         let weight = &back.room.weights[0];
         kernels.conv_backward_weight(&pointwise(&pooled), &pooled, &gradient, weight);
         ended("conv");
-        Some(input_gradient(kernels, map, &stats, summed, sums))
+        Some(input_gradient(back, map, &stats, summed, sums))
     }
 
     fn buffers<'a>(&self, kept: &'a mut Saved) -> Vec<&'a mut Buffer> {

@@ -21,8 +21,6 @@ pub use parameters::ParameterSpec;
 pub use size::Size;
 pub use spec::LayerStageSpec;
 pub use stage::LayerStage;
-#[cfg(feature = "cuda")]
-pub use tensors::MOMENTUM;
 
 use crate::fault::Fault;
 

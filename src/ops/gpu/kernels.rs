@@ -19,6 +19,7 @@ pub(super) const GEMM: Header = Header(include_str!("kernels/gemm.cuh"));
 pub(super) const CONV: Header = Header(include_str!("kernels/conv.cuh"));
 pub(super) const STEM: Header = Header(include_str!("kernels/stem.cuh"));
 pub(super) const NORMED: Header = Header(include_str!("kernels/normed.cuh"));
+pub(super) const EXCHANGE: Header = Header(include_str!("kernels/exchange.cuh"));
 pub(super) const POOLED: Header = Header(include_str!("kernels/pooled.cuh"));
 
 /// One entry: its name, threads a block, headers and text.

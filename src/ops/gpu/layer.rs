@@ -2,6 +2,7 @@
 
 use super::channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Partials};
 use super::conv::{Convolution, tile};
+use super::exchange::Synced;
 use super::gpu::{Argument, Arguments};
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::norm::NormBuffers;
@@ -21,12 +22,14 @@ pub struct Normalised<'a> {
     pub affine: &'a Affine,
     /// Its parameters.
     pub norm: &'a NormBuffers,
+    /// What it is taken over, where several cards have some of the images.
+    pub synced: Option<&'a Synced>,
 }
 
 impl<'a> Normalised<'a> {
     /// What kernels of a backward pass read of it: mean, 1/√(variance + ε), scale, shift, γ.
     pub(super) fn arguments(&self) -> [&'a dyn Argument; 5] {
-        let Self { stats, affine, norm } = *self;
+        let Self { stats, affine, norm, .. } = *self;
         [&stats.mean, &stats.inverse_std, &affine.scale, &affine.shift, &norm.scale]
     }
 }
@@ -121,6 +124,7 @@ impl Kernels {
         let grid = [rows * blocks(map.channels(), width), 1, 1];
         let products = gradient.pixels() * gradient.channels() * convolution.taps(map);
         self.gpu.multiply(&kernel, grid, buffers, &sizes, products);
-        self.channel_sums(&part, normalised.norm, norm_gradients, sums, first);
+        let Normalised { norm, synced, .. } = normalised;
+        self.channel_sums(&part, norm, norm_gradients, sums, first, synced);
     }
 }

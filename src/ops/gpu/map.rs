@@ -1,6 +1,6 @@
 //! Feature maps between fused stages.
 
-use super::channels_last::{ChannelStats, ChannelsLast, GradientSums};
+use super::channels_last::{ChannelStats, ChannelsLast, GradientSums, Partials};
 use super::gpu::{Arguments, Backend};
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::{Gpu, Images, Sizes, Storage};
@@ -56,8 +56,8 @@ impl DeviceMap {
 }
 
 impl Kernels {
-    /// The statistics of a map that no kernel has left any of.
-    pub fn map_statistics(&self, map: &ChannelsLast, out: &ChannelStats) {
+    /// What a kernel would have left of the channels of a map of which none has.
+    pub fn map_partials(&self, map: &ChannelsLast) -> Partials {
         let (pixels, channels) = (map.pixels(), map.channels());
         let rows = blocks(pixels, 64).min(4 * self.multiprocessors);
         let part = self.partials(rows, channels);
@@ -65,6 +65,6 @@ impl Kernels {
         let grid = [rows, self.lanes(channels), 1];
         let buffers: Arguments<'_> = &[map, &part.buffer];
         self.gpu.launch(&self.get(NORM_STATISTICS), grid, buffers, &sizes);
-        self.channel_statistics(&part, out);
+        part
     }
 }

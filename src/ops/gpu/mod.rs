@@ -19,6 +19,7 @@ mod cuda;
 mod dropout;
 mod dry;
 mod element;
+mod exchange;
 mod conv2d;
 #[expect(clippy::module_inception, reason = "the GPU itself")]
 mod gpu;
@@ -43,6 +44,7 @@ pub use cuda::{Compiler, Download, Identity, Transfers, sums_of_squares_kernel};
 pub use dropout::dropout_mask;
 pub use dry::{DryGpu, Work};
 pub use element::{Element, Storage};
+pub use exchange::{Exchange, Exchanges, Rows, Synced};
 pub use gpu::{Argument, Gpu, Sizes, Untouched};
 pub use kernel::Kernel;
 pub use kernels::Kernels;

@@ -1,10 +1,18 @@
 //! Statistics of channels, and what norms make of them.
 
 use super::channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Partials};
+use super::exchange::{Synced, pixels_of_all, sum_kernels};
 use super::gpu::{Argument, Arguments};
 use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
 use super::layer::Normalised;
-use super::{Buffer, Sizes, Untouched};
+use super::{Buffer, Kernel, Sizes, Untouched};
+
+/// The variants that put together what several cards have.
+const SYNCED: [(&str, usize); 1] = [("SYNCED", 1)];
+const CHANNEL_STATISTICS_SYNCED: Entry =
+    entry!("channel_statistics", 1024, [TILES, CHANNELS, EXCHANGE]);
+const CHANNEL_NORM_SYNCED: Entry = entry!("channel_norm", 1024, [TILES, CHANNELS, EXCHANGE]);
+const CHANNEL_SUMS_SYNCED: Entry = entry!("channel_sums", 1024, [TILES, CHANNELS, EXCHANGE]);
 
 const CHANNEL_STATISTICS: Entry = entry!("channel_statistics", 1024, [TILES, CHANNELS]);
 const NORM_AFFINE: Entry = entry!("norm_affine", 256, [TILES]);
@@ -70,12 +78,47 @@ impl Kernels {
         Partials { buffer: self.floats(rows * (2 * channels + 1)), rows, channels }
     }
 
-    /// Puts together what a forward kernel left.
-    pub fn channel_statistics(&self, part: &Partials, out: &ChannelStats) {
-        let sizes = Sizes::new().int(part.rows).int(part.channels).float(EPSILON);
-        let buffers: Arguments<'_> = &[&part.buffer, &out.mean, &out.variance, &out.inverse_std];
+    /// The kernels by which several cards compute a batch together, for images of `image_channels`
+    /// channels.
+    pub fn of_several_cards(&self, image_channels: usize) -> Vec<Kernel> {
+        let entries = [CHANNEL_STATISTICS_SYNCED, CHANNEL_NORM_SYNCED, CHANNEL_SUMS_SYNCED];
+        let mut kernels: Vec<Kernel> = entries.map(|entry| self.synced(entry)).into();
+        kernels.extend(sum_kernels());
+        // The stem's kernels are made for so many.
+        if image_channels <= 3 {
+            kernels.push(self.stem_finish_synced(image_channels));
+        }
+        kernels
+    }
+
+    fn synced(&self, entry: Entry) -> Kernel {
+        self.variant(entry, 1, &SYNCED)
+    }
+
+    /// Puts together what a forward kernel left; where it is `synced` with what it left on other cards,
+    /// that of all is returned as partials of one row.
+    pub fn channel_statistics(
+        &self,
+        part: &Partials,
+        out: &ChannelStats,
+        synced: Option<&Synced>,
+    ) -> Option<Partials> {
+        let sizes = Sizes::new().int(part.rows).int(part.channels).float(EPSILON).int(0);
         let grid = [blocks(part.channels, 8), 1, 1];
-        self.gpu.launch(&self.get(CHANNEL_STATISTICS), grid, buffers, &sizes);
+        let ChannelStats { mean, variance, inverse_std } = out;
+        let Some(synced) = synced else {
+            let buffers: Arguments<'_> = &[&part.buffer, mean, variance, inverse_std];
+            self.gpu.launch(&self.get(CHANNEL_STATISTICS), grid, buffers, &sizes);
+            return None;
+        };
+        let (kernel, row) =
+            (self.synced(CHANNEL_STATISTICS_SYNCED), self.partials(1, part.channels));
+        synced.exchange(3 * part.channels, sizes, &row.buffer, |table, sizes| {
+            let buffers: Arguments<'_> =
+                &[&part.buffer, mean, variance, inverse_std, &row.buffer, table];
+            self.gpu.launch(&kernel, grid, buffers, sizes);
+        });
+        Some(row)
     }
 
     /// What a norm with parameters `norm` does to channels with these `stats` over `pixels` pixels.
@@ -118,7 +161,8 @@ impl Kernels {
         norm: &NormBuffers,
         pixels: usize,
         record: Option<&Record>,
-    ) -> Affine {
+        synced: Option<&Synced>,
+    ) -> (Affine, Option<Partials>) {
         let (written, channels) = (part.channels, stats.channels());
         let (scale, shift) = (self.floats(channels), self.floats(channels));
         let unbias = pixels as f32 / pixels.saturating_sub(1).max(1) as f32;
@@ -139,12 +183,24 @@ impl Kernels {
             variance,
         ];
         let grid = [blocks(written, 8) + blocks(channels - written, 1024), 1, 1];
-        self.gpu.launch(&self.get(CHANNEL_NORM), grid, buffers, &sizes);
-        Affine { scale, shift }
+        let row = synced.map(|synced| {
+            let (kernel, row) = (self.synced(CHANNEL_NORM_SYNCED), self.partials(1, written));
+            synced.exchange(3 * written, sizes.clone(), &row.buffer, |table, sizes| {
+                let behind: [&dyn Argument; 2] = [&row.buffer, table];
+                let buffers: Vec<_> = buffers.iter().copied().chain(behind).collect();
+                self.gpu.launch(&kernel, grid, &buffers, sizes);
+            });
+            row
+        });
+        if row.is_none() {
+            self.gpu.launch(&self.get(CHANNEL_NORM), grid, buffers, &sizes);
+        }
+        (Affine { scale, shift }, row)
     }
 
     /// Puts together what a backward kernel left of a norm: the gradients of its parameters, and its
-    /// part in `sums`, which it is the first to write or adds to.
+    /// part in `sums`, which it is the first to write or adds to. Where it is `synced` with what it left on
+    /// other cards, `sums` are of all cards and the gradients of this one.
     pub fn channel_sums(
         &self,
         part: &Partials,
@@ -152,18 +208,62 @@ impl Kernels {
         gradients: &NormBuffers,
         sums: &GradientSums,
         first: bool,
+        synced: Option<&Synced>,
     ) {
-        let sizes = Sizes::new().int(part.rows).int(part.channels).int(usize::from(!first)).int(0);
-        let buffers: Arguments<'_> = &[
-            &part.buffer,
-            &norm.scale,
-            &gradients.scale,
-            &gradients.shift,
-            &sums.shift,
-            &sums.scale,
-        ];
-        let grid = [blocks(part.channels, 8), 1, 1];
-        self.gpu.launch(&self.get(CHANNEL_SUMS), grid, buffers, &sizes);
+        match synced {
+            None => {
+                let accumulate = usize::from(!first);
+                let sizes = Sizes::new().int(part.rows).int(part.channels).int(accumulate).int(0);
+                let buffers: Arguments<'_> = &[
+                    &part.buffer,
+                    &norm.scale,
+                    &gradients.scale,
+                    &gradients.shift,
+                    &sums.shift,
+                    &sums.scale,
+                ];
+                let grid = [blocks(part.channels, 8), 1, 1];
+                self.gpu.launch(&self.get(CHANNEL_SUMS), grid, buffers, &sizes);
+            }
+            Some(synced) => {
+                self.channel_sums_of_all(part, norm, gradients, (sums, first), None, synced);
+            }
+        }
+    }
+
+    /// [`Kernels::channel_sums`] of several cards. What the gradients of the norm's parameters are on all
+    /// cards together goes to `all`, if it is given.
+    fn channel_sums_of_all(
+        &self,
+        part: &Partials,
+        norm: &NormBuffers,
+        gradients: &NormBuffers,
+        (sums, first): (&GradientSums, bool),
+        all: Option<&NormBuffers>,
+        synced: &Synced,
+    ) {
+        let sizes = Sizes::new().int(part.rows).int(part.channels).int(usize::from(!first));
+        let sizes = sizes.int(usize::from(all.is_some()));
+        let kernel = self.synced(CHANNEL_SUMS_SYNCED);
+        let unwritten = Untouched(&sums.shift);
+        let [of_scale, of_shift]: [&dyn Argument; 2] = match all {
+            Some(NormBuffers { scale, shift }) => [scale, shift],
+            None => [&unwritten, &unwritten],
+        };
+        synced.exchange(2 * part.channels, sizes, &gradients.scale, |table, sizes| {
+            let buffers: Arguments<'_> = &[
+                &part.buffer,
+                &norm.scale,
+                &gradients.scale,
+                &gradients.shift,
+                &sums.shift,
+                &sums.scale,
+                of_scale,
+                of_shift,
+                table,
+            ];
+            self.gpu.launch(&kernel, [blocks(part.channels, 8), 1, 1], buffers, sizes);
+        });
     }
 
     /// scale·x + shift of the channels `map`, after ReLU.
@@ -211,8 +311,8 @@ impl Kernels {
         relu: bool,
     ) {
         let mask = if relu { Mask::Input } else { Mask::None };
-        self.norm_sums(gradient, map, mask, normalised, norm_gradients);
-        self.norm_input(gradient, map, mask, normalised, norm_gradients, gradient);
+        let sums = self.norm_sums(gradient, map, mask, normalised, norm_gradients);
+        self.norm_input(gradient, map, mask, normalised, &sums, gradient);
     }
 
     /// Turns the input of a norm, `map`, whose output was added to a shortcut before ReLU gave
@@ -226,12 +326,13 @@ impl Kernels {
         normalised: Normalised<'_>,
         norm_gradients: &NormBuffers,
     ) {
-        self.norm_sums(gradient, map, Mask::Output(output), normalised, norm_gradients);
-        self.norm_input(gradient, map, Mask::None, normalised, norm_gradients, map);
+        let mask = Mask::Output(output);
+        let sums = self.norm_sums(gradient, map, mask, normalised, norm_gradients);
+        self.norm_input(gradient, map, Mask::None, normalised, &sums, map);
     }
 
-    /// Writes the gradients of a norm's parameters. A mask by the ReLU's output is applied to
-    /// `gradient`.
+    /// Writes the gradients of a norm's parameters; returns those over the pixels of all cards that the norm
+    /// is taken over. A mask by the ReLU's output is applied to `gradient`.
     fn norm_sums(
         &self,
         gradient: &ChannelsLast,
@@ -239,7 +340,7 @@ impl Kernels {
         mask: Mask<'_>,
         normalised: Normalised<'_>,
         norm_gradients: &NormBuffers,
-    ) {
+    ) -> NormBuffers {
         let [mean, inverse_std, scale, shift, _] = normalised.arguments();
         let (pixels, channels) = (map.pixels(), map.channels());
         let rows = blocks(pixels, 64).min(4 * self.multiprocessors);
@@ -257,28 +358,35 @@ impl Kernels {
         let kernel = self.variant(NORM_BACKWARD_SUMS, mask, &[("MASK", mask)]);
         self.gpu.launch(&kernel, [rows, self.lanes(channels), 1], buffers, &sizes);
         let sums = self.sums(channels);
-        self.channel_sums(&part, normalised.norm, norm_gradients, &sums, true);
+        let Some(synced) = normalised.synced else {
+            self.channel_sums(&part, normalised.norm, norm_gradients, &sums, true, None);
+            return norm_gradients.clone();
+        };
+        let all = NormBuffers { scale: self.floats(channels), shift: self.floats(channels) };
+        let norm = normalised.norm;
+        self.channel_sums_of_all(&part, norm, norm_gradients, (&sums, true), Some(&all), synced);
+        all
     }
 
-    /// Writes the gradient of a norm's input into `out`, which may be `gradient` or `map`, after
-    /// [`Kernels::norm_sums`].
+    /// Writes the gradient of a norm's input into `out`, which may be `gradient` or `map`, given what
+    /// [`Kernels::norm_sums`] returns.
     fn norm_input(
         &self,
         gradient: &ChannelsLast,
         map: &ChannelsLast,
         mask: Mask<'_>,
         normalised: Normalised<'_>,
-        norm_gradients: &NormBuffers,
+        of_all: &NormBuffers,
         out: &ChannelsLast,
     ) {
         let (pixels, channels) = (map.pixels(), map.channels());
         let masked = usize::from(matches!(mask, Mask::Input));
         let sizes = Sizes::new().int(pixels).int(channels).int(gradient.stride());
         let sizes = sizes.int(map.stride()).int(0).int(out.stride()).int(0).int(masked);
-        let sizes = sizes.float(1.0 / pixels as f32).int(0);
+        let sizes = sizes.float(1.0 / pixels_of_all(normalised.synced, pixels) as f32).int(0);
         let [mean, inverse_std, scale, shift, _] = normalised.arguments();
         let (unread, unwritten) = (Untouched(map.buffer()), Untouched(out.buffer()));
-        let NormBuffers { scale: of_scale, shift: of_shift } = norm_gradients;
+        let NormBuffers { scale: of_scale, shift: of_shift } = of_all;
         let buffers: Arguments<'_> = &[
             gradient,
             map,
@@ -296,7 +404,8 @@ impl Kernels {
         self.gpu.launch(&self.get(NORM_BACKWARD_APPLY), grid, buffers, &sizes);
     }
 
-    /// The gradient of the channels `map` from S and what is missing of it; `out` may be S itself.
+    /// The gradient of the channels `map` from S and what is missing of it; `out` may be S itself. Where
+    /// their norms are `synced`, what is missing is of all cards.
     pub fn input_gradient(
         &self,
         summed: &ChannelsLast,
@@ -304,11 +413,12 @@ impl Kernels {
         stats: &ChannelStats,
         sums: &GradientSums,
         out: &ChannelsLast,
+        synced: Option<&Synced>,
     ) {
         let (pixels, channels) = (map.pixels(), map.channels());
         let sizes = Sizes::new().int(pixels).int(channels);
         let sizes = sizes.int(summed.stride()).int(map.stride()).int(out.stride());
-        let sizes = sizes.float(1.0 / pixels as f32);
+        let sizes = sizes.float(1.0 / pixels_of_all(synced, pixels) as f32);
         let buffers: Arguments<'_> =
             &[summed, map, &stats.mean, &stats.inverse_std, &sums.shift, &sums.scale, out];
         let grid = [self.streaming(pixels), self.lanes(channels), 1];

@@ -1,7 +1,8 @@
 //! 7×7 convolution with stride 2, BatchNorm, ReLU and 3×3 max-pooling with stride 2.
 
 use super::channels_last::{Affine, ChannelStats, ChannelsLast, Partials};
-use super::gpu::Arguments;
+use super::exchange::{Synced, pixels_of_all};
+use super::gpu::{Argument, Arguments};
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::norm::NormBuffers;
 use super::weights::Packed;
@@ -11,6 +12,8 @@ use crate::ops::Window;
 const STEM_FORWARD: Entry = entry!("stem_forward", 128, [TILES, CHANNELS, GEMM, STEM]);
 const STEM_POOL_FORWARD: Entry = entry!("stem_pool_forward", 256, [TILES, CHANNELS]);
 const STEM_BACKWARD: Entry = entry!("stem_backward", 384, [TILES, CHANNELS, GEMM, STEM]);
+const STEM_BACKWARD_FINISH_SYNCED: Entry =
+    entry!("stem_backward_finish", 1024, [TILES, CHANNELS, EXCHANGE]);
 const STEM_BACKWARD_FINISH: Entry = entry!("stem_backward_finish", 1024, [TILES, CHANNELS]);
 
 /// Images in 32 bits, `[batch, channels, height, width]`, and the sizes that follow from theirs.
@@ -50,6 +53,13 @@ impl Kernels {
     fn stem_kernel(&self, entry: Entry, images: &Images) -> super::Kernel {
         let channels = images.shape[1];
         self.variant(entry, channels, &[("STEM_CHANNELS", channels)])
+    }
+
+    /// What [`Kernels::stem_backward`] ends with for images of `channels` channels where several cards have
+    /// some of them.
+    pub fn stem_finish_synced(&self, channels: usize) -> super::Kernel {
+        let macros = [("STEM_CHANNELS", channels), ("SYNCED", 1)];
+        self.variant(STEM_BACKWARD_FINISH_SYNCED, 100 + channels, &macros)
     }
 
     /// The convolution of `images`, `[pixels, output]`, and what it leaves of its channels.
@@ -103,7 +113,7 @@ impl Kernels {
     }
 
     /// The gradients of the weight, `[output, input, 7, 7]`, and of the norm's parameters, from the
-    /// gradient of the pooled output.
+    /// gradient of the pooled output. Where the norm is `synced`, they are this card's share.
     #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
     pub fn stem_backward(
         &self,
@@ -115,6 +125,7 @@ impl Kernels {
         gradient: &ChannelsLast,
         weight_gradient: &Buffer,
         norm_gradients: &NormBuffers,
+        synced: Option<&Synced>,
     ) {
         let [batch, input, height, width] = images.shape;
         let ([out_height, out_width], [pooled_height, pooled_width]) =
@@ -135,7 +146,7 @@ impl Kernels {
         // The convolution is computed once more beside the gradient of its weight.
         let products = 2 * images.products(channels);
         self.gpu.multiply(&kernel, [rows, columns, 1], buffers, &sizes, products);
-        let pixels = batch * out_height * out_width;
+        let pixels = pixels_of_all(synced, batch * out_height * out_width);
         let sizes = Sizes::new().int(rows).int(channels).int(input).float(1.0 / pixels as f32);
         let sizes = sizes.int(0).int(0);
         let buffers: Arguments<'_> = &[
@@ -146,7 +157,15 @@ impl Kernels {
             &norm_gradients.scale,
             &norm_gradients.shift,
         ];
-        let kernel = self.stem_kernel(STEM_BACKWARD_FINISH, images);
-        self.gpu.launch(&kernel, [channels, 1, 1], buffers, &sizes);
+        let Some(synced) = synced else {
+            let kernel = self.stem_kernel(STEM_BACKWARD_FINISH, images);
+            return self.gpu.launch(&kernel, [channels, 1, 1], buffers, &sizes);
+        };
+        let kernel = self.stem_finish_synced(input);
+        synced.exchange(2 * channels, sizes, weight_gradient, |table, sizes| {
+            let table: &dyn Argument = table;
+            let buffers: Vec<_> = buffers.iter().copied().chain([table]).collect();
+            self.gpu.launch(&kernel, [channels, 1, 1], &buffers, sizes);
+        });
     }
 }

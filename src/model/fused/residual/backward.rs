@@ -1,13 +1,13 @@
 //! A residual block's backward pass.
 
-use super::{Back, Layer, Residual, Saved, Values};
+use super::{Back, Layer, Residual, Saved};
 use crate::memory::measure::ended;
 use crate::ops::gpu::{ChannelsLast, DeviceMap, Normalised};
 
 /// Norm `index` with the statistics it was given.
-fn normalised<'a>(values: &'a Values, layers: &'a [Layer], index: usize) -> Normalised<'a> {
+fn normalised<'a>(back: &Back<'a>, layers: &'a [Layer], index: usize) -> Normalised<'a> {
     let Layer { stats, affine, .. } = &layers[index];
-    Normalised { stats, affine, norm: &values.norms[index] }
+    Normalised { stats, affine, norm: &back.values.norms[index], synced: back.synced }
 }
 
 impl Residual {
@@ -18,14 +18,14 @@ impl Residual {
         kept: Saved,
         gradient: ChannelsLast,
     ) -> DeviceMap {
-        let Back { kernels, values, room } = *back;
+        let Back { kernels, values, room, .. } = *back;
         let Saved { input, output, mut layers } = kept;
         let sizes = self.sizes.inputs(input.size);
         let last = sizes.len() - 1;
 
         // Nothing else needs the last convolution's output: its gradient takes its place.
         let mut flowing = self.map(back, &input, &layers, last);
-        let (normalised, norm) = (normalised(values, &layers, last), &room.norms[last]);
+        let (normalised, norm) = (normalised(back, &layers, last), &room.norms[last]);
         kernels.residual_backward(&gradient, &flowing, &output, normalised, norm);
         drop(output);
         layers[last].map = None;
@@ -52,7 +52,7 @@ impl Residual {
         layers: &[Layer],
         gradient: ChannelsLast,
     ) -> ChannelsLast {
-        let Back { kernels, values, room } = *back;
+        let Back { kernels, values, room, .. } = *back;
         let (map, channels) = (&input.data, input.data.channels());
         let Some(projection) = &self.sizes.projection else {
             if self.sizes.stride == 1 && gradient.channels() == channels {
@@ -62,7 +62,7 @@ impl Residual {
         };
         let index = self.sizes.convs.len();
         let projected = self.convolve_again(kernels, values, index, (map, input.size), None);
-        let normalised = normalised(values, layers, index);
+        let normalised = normalised(back, layers, index);
         kernels.norm_backward(&gradient, &projected, normalised, &room.norms[index], false);
         drop(projected);
         ended("downsample.1");
@@ -85,10 +85,10 @@ impl Residual {
         layers: &[Layer],
         gradient: &ChannelsLast,
     ) -> ChannelsLast {
-        let Back { kernels, values, room } = *back;
+        let Back { kernels, values, room, .. } = *back;
         let conv = self.sizes.convs[index];
         let convolution = conv.on(size);
-        let normalised = normalised(values, layers, index - 1);
+        let normalised = normalised(back, layers, index - 1);
         let (weight, name) = (&room.weights[index], self.names(index)[0]);
         let norm_ended = || ended(format_args!("{}, relu", self.names(index - 1)[1]));
         let out = if conv.window.kernel == 1 {
@@ -121,7 +121,7 @@ impl Residual {
             true,
         );
         ended(name);
-        kernels.input_gradient(summed, map, normalised.stats, missing, summed);
+        kernels.input_gradient(summed, map, normalised.stats, missing, summed, back.synced);
         norm_ended();
         out
     }

@@ -54,7 +54,10 @@ fn uses(text: &str, entry: &str) -> Vec<BufferIOAttr> {
         return Vec::new();
     };
     let end = arguments.find(')').unwrap_or(arguments.len());
-    let pointers = arguments[..end].split(',').filter(|argument| argument.contains('*'));
+    // Those of a variant stand behind all others.
+    let lines = arguments[..end].lines().filter(|line| !line.starts_with('#'));
+    let written = lines.collect::<Vec<_>>().join(" ");
+    let pointers = written.split(',').filter(|argument| argument.contains('*'));
     let used = |pointer: &str| match pointer.trim_start().starts_with("const ") {
         true => BufferIOAttr::ReadOnly,
         false => BufferIOAttr::ReadWrite,
@@ -104,9 +107,9 @@ mod tests {
     fn a_kernel_says_which_buffers_it_only_reads() {
         let text = "// adds(x)\nextern \"C\" __global__ void __launch_bounds__(256)\n\
                     adds(const float* __restrict__ x, const E* y,\n     E* __restrict__ out,\n\
-                    const __grid_constant__ adds_sizes s) { f(x); }";
+                    #if SYNCED\n     const float* table,\n#endif\n     const __grid_constant__ adds_sizes s) { f(x); }";
         use BufferIOAttr::{ReadOnly, ReadWrite};
-        assert_eq!(uses(text, "adds"), [ReadOnly, ReadOnly, ReadWrite]);
+        assert_eq!(uses(text, "adds"), [ReadOnly, ReadOnly, ReadWrite, ReadOnly]);
         assert_eq!(
             uses("extern \"C\" __global__ void\nmany(EACH(ARGUMENTS) const S s) {}", "many"),
             []

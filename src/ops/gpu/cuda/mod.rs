@@ -6,6 +6,7 @@ mod device;
 mod conv2d;
 mod launchable;
 mod map;
+mod peers;
 mod squares;
 mod transfer;
 
@@ -14,5 +15,6 @@ pub(super) use buffer::DeviceMemory;
 pub use buffer::Identity;
 pub(super) use device::Cuda;
 pub(super) use launchable::Identity as KernelIdentity;
+pub(super) use peers::Peers;
 pub use squares::sums_of_squares_kernel;
 pub use transfer::{Download, Transfers};

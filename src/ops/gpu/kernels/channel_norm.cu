@@ -5,16 +5,25 @@
 // are written, the others read; scale, shift: [channels]. With record = 1 the mean and the unbiased variance (var·unbias) of
 // every channel go to batch_mean and batch_var. Headers: tiles.cuh channels.cuh.
 // Grid ceil(written/8) + ceil((channels − written)/1024), block 1024.
+//
+// SYNCED = 1 (header exchange.cuh as well): part is what this card has; everything else is over the pixels of all cards. What was
+// put together of all goes to `row`, partials of one row: launched on that without SYNCED, the kernel gives the same bits.
 
 struct channel_norm_sizes {
     int rows, written, channels, record;
     float eps, unbias;
+#if SYNCED
+    exchange_part cards;
+#endif
 };
 
 extern "C" __global__ void __launch_bounds__(1024)
 channel_norm(const float* __restrict__ part, float* mean, float* var, float* rstd, const float* __restrict__ gamma,
              const float* __restrict__ beta, float* __restrict__ scale, float* __restrict__ shift,
              float* __restrict__ batch_mean, float* __restrict__ batch_var,
+#if SYNCED
+             float* __restrict__ all, const unsigned long long* __restrict__ table,
+#endif
              const __grid_constant__ channel_norm_sizes s) {
     __shared__ float shared[32][8][3];
     int fresh = (s.written + 7) / 8, known = s.channels - s.written, channel;
@@ -47,10 +56,36 @@ channel_norm(const float* __restrict__ part, float* mean, float* var, float* rst
             shared[warp][lane][2] = m.deviations;
         }
         __syncthreads();
+#if SYNCED
+        // Lanes eight apart have the same channel, and each speaks with another card.
+        if (threadIdx.x >= 32) return;
+        m = {0.f, 0.f, 0.f};
+        for (int w = 0; w < 32; w++)
+            m = combine(m, moments{shared[w][lane & 7][0], shared[w][lane & 7][1], shared[w][lane & 7][2]});
+        float own[3] = {m.count, m.mean, m.deviations};
+        m = {0.f, 0.f, 0.f};
+        for (int first = 0; first < s.cards.ranks; first += 4) {
+            float values[3] = {own[0], own[1], own[2]};
+            int peer = first + (lane >> 3);
+            if (peer < s.cards.ranks && c < s.written) exchange(s.cards, table, peer, 3 * c, values);
+            __syncwarp();
+            for (int p = 0; p < 4 && first + p < s.cards.ranks; p++) {
+                int from = p * 8 + (lane & 7);
+                moments other = {__shfl_sync(~0u, values[0], from), __shfl_sync(~0u, values[1], from),
+                                 __shfl_sync(~0u, values[2], from)};
+                m = combine(m, other);
+            }
+        }
+        if (threadIdx.x >= 8 || c >= s.written) return;
+        all[c] = m.mean;
+        all[s.written + c] = m.deviations;
+        if (c == 0) all[2 * s.written] = m.count;
+#else
         if (threadIdx.x >= 8 || c >= s.written) return;
         m = {0.f, 0.f, 0.f};
         for (int w = 0; w < 32; w++)
             m = combine(m, moments{shared[w][threadIdx.x][0], shared[w][threadIdx.x][1], shared[w][threadIdx.x][2]});
+#endif
         channel = known + c;
         mu = m.mean;
         variance = m.deviations / m.count;

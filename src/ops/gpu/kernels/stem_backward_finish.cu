@@ -1,16 +1,25 @@
 // From the rows of `stem_backward`, in order: dbeta = Σ g, dgamma = Σ g·x̂,
 // dw[o, c, ky, kx] = gamma·rstd·(Σ g⊗patch − dbeta/m·Σ patch − dgamma/m·Σ x̂⊗patch), m = N·Ho·Wo, laid out as PyTorch's weight.
 // No headers. Grid C, block 1024.
+//
+// SYNCED = 1 (headers tiles.cuh channels.cuh exchange.cuh): dbeta and dgamma are those of this card's pixels, dw is this card's
+// share with the sums over all cards in its place, and m are the pixels of all.
 
 struct stem_backward_finish_sizes {
     int rows, channels, in;
     float inv_m;
     int accumulate, zero;
+#if SYNCED
+    exchange_part cards;
+#endif
 };
 
 extern "C" __global__ void __launch_bounds__(1024)
 stem_backward_finish(const float* __restrict__ ws, const float* __restrict__ gamma, const float* __restrict__ rstd,
                      float* __restrict__ dw, float* __restrict__ dgamma, float* __restrict__ dbeta,
+#if SYNCED
+                     const unsigned long long* __restrict__ table,
+#endif
                      const __grid_constant__ stem_backward_finish_sizes s) {
     __shared__ float shared[1024][3];
     __shared__ float sums[2];
@@ -35,10 +44,17 @@ stem_backward_finish(const float* __restrict__ ws, const float* __restrict__ gam
         float sum = 0.f;
         for (int r = lane; r < s.rows; r += 32) sum += __ldg(base + r * size + 129 * k8 + warp * 64 + o % 64);
         for (int mask = 16; mask; mask >>= 1) sum += __shfl_down_sync(~0u, sum, mask);
+#if SYNCED
+        if (lane == 0) (warp ? dgamma : dbeta)[o] = sum;
+        float all[1] = {sum};
+        sum_over_cards(s.cards, table, 2 * o + warp, all);
+        if (lane == 0) sums[warp] = all[0];
+#else
         if (lane == 0) {
             sums[warp] = sum;
             (warp ? dgamma : dbeta)[o] = sum;
         }
+#endif
     }
     __syncthreads();
     if (tid < k8 && (tid & 7) > 0) {

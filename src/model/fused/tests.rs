@@ -1,0 +1,58 @@
+use super::*;
+use crate::memory::{Cpu, DryAllocator, Precision};
+use crate::model::ModelConfig;
+use crate::model::fuse::fuse;
+use crate::ops::gpu::{DryGpu, Gpu, Kernels};
+
+const MODELS: [&str; 4] = [
+    "[densenet]\ngrowth = 16\nblocks = [1, 2, 2]\nstem = 16",
+    "[resnet]\ndepth = 18",
+    "[resnet]\ndepth = 50",
+    "[resnet]\nform = \"cifar\"\ndepth = 20",
+];
+
+/// Those that put together what was left of channels.
+const TOGETHER: [&str; 4] =
+    ["channel_norm", "channel_statistics", "channel_sums", "stem_backward_finish"];
+
+fn is_synced(kernel: &Kernel) -> bool {
+    kernel.variant().1.contains("#define SYNCED 1")
+}
+
+#[test]
+fn a_card_of_several_exchanges_for_every_norm_once_and_never_when_it_computes_again() {
+    let dense_layers = DenseLayers::Share;
+    let target = Target { cuda: true, cpu: Cpu::ASSUMED, precision: Precision::Bf16, dense_layers };
+    let gpu = Gpu::dry(&DryGpu::new(DryAllocator::default()));
+    let ahead = Kernels::new(gpu, target.precision.element()).of_several_cards(1);
+    let ahead: Vec<_> = ahead.iter().map(Kernel::variant).collect();
+    for model in MODELS {
+        let config: ModelConfig = toml::from_str(model).expect("a model");
+        let network = config.resolve([1, 64, 64]).expect("a network");
+        let stages = fuse(network.layers()).expect("fuses");
+        for (layers, fused) in network.layers().iter().zip(stages) {
+            let program = program(&fused.expect("is fused"), dense_layers);
+            let (parameters, name) = (layers.parameters(), &layers.name);
+            let crate::memory::ActivationShape::Map(shape) = layers.input.of_batch(2) else {
+                panic!("{model}: {name} takes no maps");
+            };
+            let rows = Rows::default();
+            let run = |back| program.of_two_cards(&parameters, shape, &target, &rows, back);
+            let (first, again) = (run(true), run(false));
+            let together = |kernel: &&Kernel| TOGETHER.contains(&kernel.entry());
+            for kernel in first.iter().filter(together) {
+                let variant = kernel.variant();
+                assert!(is_synced(kernel), "{model}: {name} launches {variant:?}");
+                assert!(ahead.contains(&variant), "{model}: {name} launches {variant:?}");
+            }
+            assert!(!again.iter().any(is_synced), "{model}: {name}");
+            let norms = parameters.iter().any(|parameter| !parameter.trained);
+            assert_eq!(first.iter().any(|kernel| together(&kernel)), norms, "{model}: {name}");
+            let forward = |kernels: &[Kernel]| {
+                let entries = kernels.iter().map(Kernel::entry);
+                entries.filter(|entry| TOGETHER[..2].contains(entry)).collect::<Vec<_>>()
+            };
+            assert_eq!(forward(&first), forward(&again), "{model}: {name}");
+        }
+    }
+}

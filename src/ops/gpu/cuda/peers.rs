@@ -1,0 +1,251 @@
+//! Memory that several cards of one process reach.
+#![expect(
+    unsafe_code,
+    reason = "the driver maps memory into several cards by its C interface alone"
+)]
+
+use std::ffi::c_void;
+use std::mem;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cudarc::driver::sys::{
+    self, CUdevice, CUmemAccess_flags_enum, CUmemAccessDesc, CUmemAllocationGranularity_flags_enum,
+    CUmemAllocationProp, CUmemAllocationType_enum, CUmemLocation, CUmemLocationType_enum,
+};
+use cudarc::driver::{CudaContext, DriverError, result};
+
+/// Memory for the exchanges between cards: a part for each, and a word of the host's.
+///
+/// Each card maps the parts of the others and nothing else of them. `cuCtxEnablePeerAccess` would map all
+/// that CubeCL allocates, too: the driver would then wait for every card when one of them frees memory, and
+/// a card that waits in a kernel for another one would wait for ever.
+pub(in crate::ops::gpu) struct Peers {
+    parts: Vec<Part>,
+    /// Not 0 when nobody is to wait any longer: 1 when a card has failed, 2 when one has given up.
+    word: Host,
+}
+
+/// One card's part.
+enum Part {
+    /// In its memory.
+    Card(Mapped),
+    /// In the host's, where cards do not reach each other's.
+    Host(Host),
+}
+
+impl Peers {
+    /// `bytes` zeros for each of the cards `indices`; and what a person should know where these lie in the
+    /// host's memory.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub(in crate::ops::gpu) fn open(
+        indices: &[usize],
+        bytes: usize,
+    ) -> Result<(Self, Option<String>), String> {
+        let opened = indices.iter().map(|index| CudaContext::new(*index));
+        let contexts: Vec<_> = opened.collect::<Result<_, _>>().map_err(|error| told(&error))?;
+        contexts[0].bind_to_thread().map_err(|error| told(&error))?;
+        let word = Host::new(mem::size_of::<u32>()).map_err(|error| told(&error))?;
+        let mapped = reach_each_other(&contexts).and_then(|()| {
+            let parts = contexts.iter().map(|context| Mapped::new(context, &contexts, bytes));
+            parts.collect::<Result<Vec<_>, _>>().map_err(|error| told(&error))
+        });
+        match mapped {
+            Ok(parts) => {
+                let parts = parts.into_iter().map(Part::Card).collect();
+                Ok((Self { parts, word }, None))
+            }
+            Err(reason) => {
+                let parts = indices.iter().map(|_| Host::new(bytes).map(Part::Host));
+                let parts = parts.collect::<Result<_, _>>().map_err(|error| told(&error))?;
+                let warning = format!(
+                    "the cards cannot write into each other's memory ({reason}); sums over them go \
+                     through the host's, which is slower"
+                );
+                Ok((Self { parts, word }, Some(warning)))
+            }
+        }
+    }
+
+    /// Where each card's part begins.
+    pub(in crate::ops::gpu) fn addresses(&self) -> Vec<u64> {
+        let address = |part: &Part| match part {
+            Part::Card(mapped) => mapped.address,
+            Part::Host(host) => host.address,
+        };
+        self.parts.iter().map(address).collect()
+    }
+
+    /// Where the word is.
+    pub(in crate::ops::gpu) fn word(&self) -> u64 {
+        self.word.address
+    }
+
+    /// Ends all waiting.
+    pub(in crate::ops::gpu) fn stop(&self) {
+        self.value().store(1, Ordering::SeqCst);
+    }
+
+    /// Lets cards wait again; whether one had given up.
+    pub(in crate::ops::gpu) fn clear(&self) -> bool {
+        self.value().swap(0, Ordering::SeqCst) == 2
+    }
+
+    fn value(&self) -> &AtomicU32 {
+        // SAFETY: the host's memory lives as long as this does and is aligned to a page; cards write it
+        // by whole words.
+        unsafe { AtomicU32::from_ptr(self.word.address as *mut u32) }
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        // Kernels of all cards use the parts of all.
+        self.stop();
+        for part in &self.parts {
+            if let Part::Card(mapped) = part {
+                let _ = mapped.context.synchronize();
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Peers {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Peers({:x?})", self.addresses())
+    }
+}
+
+fn told(error: &DriverError) -> String {
+    error.to_string()
+}
+
+/// Whether each card can map the memory of every other one.
+fn reach_each_other(contexts: &[Arc<CudaContext>]) -> Result<(), String> {
+    for one in contexts {
+        for other in contexts.iter().filter(|other| other.ordinal() != one.ordinal()) {
+            let mut can = 0;
+            // SAFETY: `can` outlives the call; both devices are the driver's.
+            let asked =
+                unsafe { sys::cuDeviceCanAccessPeer(&mut can, one.cu_device(), other.cu_device()) };
+            asked.result().map_err(|error| told(&error))?;
+            if can == 0 {
+                return Err(format!(
+                    "card {} does not reach card {}",
+                    one.ordinal(),
+                    other.ordinal()
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Memory of one card that all of them have mapped.
+struct Mapped {
+    context: Arc<CudaContext>,
+    address: u64,
+    size: usize,
+    handle: sys::CUmemGenericAllocationHandle,
+}
+
+impl Mapped {
+    fn new(
+        context: &Arc<CudaContext>,
+        all: &[Arc<CudaContext>],
+        bytes: usize,
+    ) -> Result<Self, DriverError> {
+        context.bind_to_thread()?;
+        // SAFETY: all fields may be zero; those that may not are set.
+        let mut wanted: CUmemAllocationProp = unsafe { mem::zeroed() };
+        wanted.type_ = CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED;
+        wanted.location = location(context.cu_device());
+        let mut step = 0;
+        let kind = CUmemAllocationGranularity_flags_enum::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
+        // SAFETY: both pointers outlive the call.
+        unsafe { sys::cuMemGetAllocationGranularity(&mut step, &wanted, kind) }.result()?;
+        let size = bytes.next_multiple_of(step.max(1));
+        let (mut handle, mut address) = (0, 0);
+        // SAFETY: as above.
+        unsafe { sys::cuMemCreate(&mut handle, size, &wanted, 0) }.result()?;
+        // SAFETY: as above; any address does.
+        let reserved = unsafe { sys::cuMemAddressReserve(&mut address, size, 0, 0, 0) };
+        if let Err(error) = reserved.result() {
+            // SAFETY: it was created above and is mapped nowhere.
+            let _ = unsafe { sys::cuMemRelease(handle) };
+            return Err(error);
+        }
+        // From here on it is given back when it is dropped.
+        let mapped = Self { context: Arc::clone(context), address, size, handle };
+        // SAFETY: the addresses are reserved and free, and as many as the memory has bytes.
+        unsafe { sys::cuMemMap(address, size, 0, handle, 0) }.result()?;
+        let access: Vec<CUmemAccessDesc> =
+            all.iter().map(|card| access(card.cu_device())).collect();
+        // SAFETY: the addresses are mapped; `access` outlives the call.
+        unsafe { sys::cuMemSetAccess(address, size, access.as_ptr(), access.len()) }.result()?;
+        // SAFETY: all of it is mapped for this card.
+        unsafe { result::memset_d8_sync(address, 0, size) }?;
+        context.synchronize()?;
+        Ok(mapped)
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // What fails here leaves memory behind, and no more.
+        let _ = self.context.bind_to_thread();
+        // SAFETY: nothing runs that uses the memory, and nobody has the addresses after this.
+        unsafe {
+            let _ = sys::cuMemUnmap(self.address, self.size);
+            let _ = sys::cuMemAddressFree(self.address, self.size);
+            let _ = sys::cuMemRelease(self.handle);
+        }
+    }
+}
+
+fn location(device: CUdevice) -> CUmemLocation {
+    // SAFETY: all fields may be zero.
+    let mut location: CUmemLocation = unsafe { mem::zeroed() };
+    location.type_ = CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE;
+    // The number lies behind the type; since CUDA 13.2 the bindings have it in a union.
+    let fields = ptr::from_mut(&mut location).cast::<i32>();
+    // SAFETY: the structure has two fields of 32 bits.
+    unsafe { fields.add(1).write(device) };
+    location
+}
+
+fn access(device: CUdevice) -> CUmemAccessDesc {
+    // SAFETY: all fields may be zero.
+    let mut access: CUmemAccessDesc = unsafe { mem::zeroed() };
+    access.location = location(device);
+    access.flags = CUmemAccess_flags_enum::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    access
+}
+
+/// Memory of the host that all cards have mapped, at the same addresses.
+struct Host {
+    address: u64,
+}
+
+impl Host {
+    /// `bytes` zeros.
+    fn new(bytes: usize) -> Result<Self, DriverError> {
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: a context is current.
+        let memory: *mut c_void = unsafe { result::malloc_host(bytes, flags) }?;
+        // SAFETY: it has so many bytes.
+        unsafe { ptr::write_bytes(memory.cast::<u8>(), 0, bytes) };
+        Ok(Self { address: memory as u64 })
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated by `malloc_host`, and nobody has its address after this.
+        let _ = unsafe { result::free_host(self.address as *mut c_void) };
+    }
+}

@@ -1,0 +1,517 @@
+//! Sums over several cards of one process, by kernels that write into each other's memory.
+//!
+//! `kernels/exchange.cuh` says how values travel. Sums are taken in the order of the cards, so that all
+//! of them get the same bits. What a card waits for is told by numbers, which every card counts by itself:
+//! all run the same program. Nothing else is launched for a norm, whose kernels exchange on their way.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burn::tensor::{DType, Tensor};
+
+use super::channels_last::Partials;
+#[cfg(feature = "cuda")]
+use super::cuda::Peers;
+use super::kernels::{EXCHANGE, blocks};
+use super::{Buffer, Gpu, Kernel, Sizes};
+
+/// The most cards that exchange: `table` in `kernels/exchange.cuh`.
+pub(super) const MOST_CARDS: usize = 8;
+/// Values of one card in one exchange, as in `kernels/exchange.cuh`.
+const SLOTS: usize = 12288;
+/// Blocks of `kernels/all_reduce.cu`, and the values that one takes in a turn.
+const BLOCKS: usize = 128;
+const CHUNK: usize = 8192;
+/// Values of one launch of it, whose sizes are counted in 31 bits.
+const LAUNCH: usize = 1 << 30;
+/// So often a piece of work is done with care before it is known.
+const REHEARSALS: usize = 2;
+
+/// One card's side of the exchanges between several.
+#[derive(Debug, Clone)]
+pub struct Exchange(Arc<Side>);
+
+#[derive(Debug)]
+struct Side {
+    gpu: Gpu,
+    rank: usize,
+    ranks: usize,
+    /// Where each card's memory begins, and where the word is that ends all waiting.
+    table: Buffer,
+    /// Blocks that run at once on every card.
+    blocks: usize,
+    /// The numbers of the last exchanges: among the first two cards, the first three, …, and the last
+    /// turn of the sums over all.
+    numbers: Vec<AtomicU32>,
+    /// Whether the device stands still before and after each exchange.
+    careful: AtomicBool,
+    sum: Kernel,
+    all_reduce: Kernel,
+    #[cfg(feature = "cuda")]
+    peers: Option<Arc<Peers>>,
+}
+
+/// 64-bit words in front of those of the exchanges among the first `ranks` cards.
+fn first(ranks: usize) -> usize {
+    SLOTS * (ranks * (ranks - 1) - 2)
+}
+
+/// Bytes of memory of one of `ranks` cards that the others reach.
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a device has memory"))]
+pub(super) fn bytes(ranks: usize) -> usize {
+    8 * first(ranks + 1) + 4 * 2 * BLOCKS * (MOST_CARDS + CHUNK)
+}
+
+/// The kernels that add up values and do nothing else: few, and many.
+pub(super) fn sum_kernels() -> [Kernel; 2] {
+    let kernel = |entry, threads, text| Kernel::new(entry, threads, &[], &[EXCHANGE.0, text]);
+    [
+        kernel("exchange_sum", 256, include_str!("kernels/exchange_sum.cu")),
+        kernel("all_reduce", 512, include_str!("kernels/all_reduce.cu")),
+    ]
+}
+
+impl Exchange {
+    fn new(gpu: &Gpu, [rank, ranks]: [usize; 2], table: Buffer, blocks: usize) -> Side {
+        let [sum, all_reduce] = sum_kernels();
+        Side {
+            gpu: gpu.clone(),
+            rank,
+            ranks,
+            table,
+            blocks: blocks.min(BLOCKS),
+            numbers: (0..ranks).map(|_| AtomicU32::new(0)).collect(),
+            careful: AtomicBool::new(false),
+            sum,
+            all_reduce,
+            #[cfg(feature = "cuda")]
+            peers: None,
+        }
+    }
+
+    /// One of a dry run, among `ranks` cards.
+    pub fn dry(gpu: &Gpu, ranks: usize) -> Self {
+        let table = gpu.upload_integers(&[0; 2 * (MOST_CARDS + 1)]);
+        Self(Arc::new(Self::new(gpu, [0, ranks], table, gpu.multiprocessors())))
+    }
+
+    /// Launches a kernel that exchanges up to `values` values among the first `ranks` cards: `launch` is
+    /// given the table, and `sizes` with what such a kernel needs besides. It writes into `written`.
+    ///
+    /// # Panics
+    ///
+    /// When there are too many values.
+    pub(super) fn among(
+        &self,
+        ranks: usize,
+        values: usize,
+        sizes: Sizes,
+        written: &Buffer,
+        launch: impl FnOnce(&Buffer, &Sizes),
+    ) {
+        assert!(values <= SLOTS, "{values} values are exchanged at once, and {SLOTS} can be");
+        assert!((2..=self.0.ranks).contains(&ranks), "{ranks} of {} cards", self.0.ranks);
+        let number = self.0.next(ranks - 2, 1);
+        let sizes = self.0.part(sizes, ranks, first(ranks), number);
+        self.0.with_care(written, || launch(&self.0.table, &sizes));
+    }
+
+    /// The sums over the first `ranks` cards of `values`, which are as many on all of them.
+    pub fn sum(&self, ranks: usize, values: &Buffer) -> Buffer {
+        let out = self.0.gpu.floats(values.len());
+        for start in (0..values.len()).step_by(SLOTS) {
+            let part = start..values.len().min(start + SLOTS);
+            let (from, to) = (values.range(part.clone()), out.range(part.clone()));
+            let sizes = Sizes::new().int(part.len()).int(0);
+            self.among(ranks, part.len(), sizes, &to, |table, sizes| {
+                let grid = [blocks(part.len(), 256), 1, 1];
+                self.0.gpu.launch(&self.0.sum, grid, &[&from, table, &to], sizes);
+            });
+        }
+        out
+    }
+
+    /// [`Exchange::sum`] of tensors.
+    #[cfg(feature = "cuda")]
+    pub fn sum_of(&self, ranks: usize, values: Tensor<1>) -> Tensor<1> {
+        let dtype = values.dtype();
+        let sum = self.sum(ranks, &Buffer::of_tensor(values.cast(DType::F32)));
+        self.0.gpu.tensor(&sum, [sum.len()]).cast(dtype)
+    }
+
+    /// [`Exchange::sum_over_all`] of tensors of `length` numbers `dtype`, which are added in 32 bits. A card
+    /// without one adds zeros.
+    #[cfg(feature = "cuda")]
+    pub fn sum_of_all(&self, values: Option<Tensor<1>>, length: usize, dtype: DType) -> Tensor<1> {
+        let gpu = &self.0.gpu;
+        let values = match values {
+            Some(values) => Buffer::of_tensor(values.cast(DType::F32)),
+            None => gpu.upload(&vec![0.0; length]),
+        };
+        let sum = self.sum_over_all(&values);
+        gpu.tensor(&sum, [length]).cast(dtype)
+    }
+
+    /// There is no card without CUDA.
+    #[cfg(not(feature = "cuda"))]
+    pub fn sum_of(&self, _: usize, values: Tensor<1>) -> Tensor<1> {
+        values
+    }
+
+    /// There is no card without CUDA.
+    #[cfg(not(feature = "cuda"))]
+    pub fn sum_of_all(&self, values: Option<Tensor<1>>, length: usize, dtype: DType) -> Tensor<1> {
+        values.unwrap_or_else(|| Tensor::zeros([length], (&Default::default(), dtype)))
+    }
+
+    /// The sums over all cards of `values`, which may be many and are as many on all of them.
+    pub fn sum_over_all(&self, values: &Buffer) -> Buffer {
+        let side = &self.0;
+        let out = side.gpu.floats(values.len());
+        for start in (0..values.len()).step_by(LAUNCH) {
+            let part = start..values.len().min(start + LAUNCH);
+            let (from, to) = (values.range(part.clone()), out.range(part.clone()));
+            let grid = blocks(part.len(), CHUNK).min(side.blocks);
+            let turns = blocks(part.len(), CHUNK * grid);
+            let number = side.next(side.ranks - 1, turns as u32);
+            let sizes = Sizes::new().int(part.len()).int(turns);
+            let sizes = side.part(sizes, side.ranks, first(side.ranks + 1), number);
+            side.with_care(&to, || {
+                side.gpu.launch(&side.all_reduce, [grid, 1, 1], &[&from, &side.table, &to], &sizes);
+            });
+        }
+        out
+    }
+}
+
+impl Side {
+    /// The first of the next `count` numbers of a kind.
+    fn next(&self, kind: usize, count: u32) -> u32 {
+        self.numbers[kind].fetch_add(count, Ordering::Relaxed).wrapping_add(1)
+    }
+
+    fn part(&self, sizes: Sizes, ranks: usize, first: usize, number: u32) -> Sizes {
+        sizes.int(self.rank).int(ranks).int(first).bits(number)
+    }
+
+    /// Launches a kernel that waits for other cards. The first times that a piece of work is done,
+    /// nothing else happens on the card while it waits: kernels are loaded then, and memory is taken, for
+    /// which the driver may wait for the card.
+    fn with_care(&self, written: &Buffer, launch: impl FnOnce()) {
+        if !self.careful.load(Ordering::Relaxed) {
+            return launch();
+        }
+        self.settle();
+        launch();
+        self.check(written);
+        self.settle();
+    }
+
+    /// Waits until everything launched so far has run. What has failed is told where it is read.
+    fn settle(&self) {
+        #[cfg(feature = "cuda")]
+        if self.peers.is_some() {
+            let _ = self.gpu.wait();
+        }
+    }
+
+    /// Unwinds where the kernel that was to write `written` could not be launched: the other cards would
+    /// wait for it.
+    fn check(&self, written: &Buffer) {
+        #[cfg(feature = "cuda")]
+        if self.peers.is_some()
+            && let Err(text) = self.gpu.check(std::slice::from_ref(written))
+        {
+            match crate::memory::OutOfMemory::in_text(&text) {
+                Some(out_of_memory) => out_of_memory.throw(),
+                None => panic!("a card cannot exchange sums: {text}"),
+            }
+        }
+        #[cfg(not(feature = "cuda"))]
+        let _ = written;
+    }
+}
+
+/// The sides of all cards of a run.
+#[derive(Debug)]
+pub struct Exchanges {
+    sides: Vec<Exchange>,
+    /// What a person should know of the way that sums go.
+    pub warning: Option<String>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The work under way, and the numbers that it began with.
+    work: String,
+    begun: Vec<u32>,
+    /// How often each piece of work has been done.
+    rehearsed: HashMap<String, usize>,
+}
+
+impl Exchanges {
+    /// Those between `gpus`, one process's cards in the order of the ranks. Where cards do not reach each
+    /// other's memory, values go through the host's.
+    ///
+    /// # Errors
+    ///
+    /// When there are more than eight cards, and what the driver says.
+    #[cfg(feature = "cuda")]
+    pub fn open(gpus: &[Gpu]) -> Result<Self, String> {
+        let ranks = gpus.len();
+        if !(2..=MOST_CARDS).contains(&ranks) {
+            return Err(format!("{ranks} cards cannot compute together; 2 to {MOST_CARDS} can"));
+        }
+        let indices: Vec<usize> = gpus.iter().map(Gpu::index).collect();
+        if let Some(twice) = (1..ranks).find(|place| indices[..*place].contains(&indices[*place])) {
+            return Err(format!("`cuda:{}` is named twice", indices[twice]));
+        }
+        let (peers, warning) = Peers::open(&indices, bytes(ranks))?;
+        let peers = Arc::new(peers);
+        let blocks = gpus.iter().map(Gpu::multiprocessors).min().unwrap_or(1);
+        let mut table = peers.addresses();
+        table.resize(MOST_CARDS, 0);
+        table.push(peers.word());
+        let words: Vec<u32> =
+            table.into_iter().flat_map(|at| [at as u32, (at >> 32) as u32]).collect();
+        let side = |(rank, gpu): (usize, &Gpu)| {
+            let side = Exchange::new(gpu, [rank, ranks], gpu.upload_integers(&words), blocks);
+            Exchange(Arc::new(Side { peers: Some(Arc::clone(&peers)), ..side }))
+        };
+        let sides = gpus.iter().enumerate().map(side).collect();
+        Ok(Self { warning, ..Self::of_sides(sides) })
+    }
+
+    fn of_sides(sides: Vec<Exchange>) -> Self {
+        Self { sides, warning: None, state: Mutex::default() }
+    }
+
+    /// That of card `rank`.
+    pub fn side(&self, rank: usize) -> &Exchange {
+        &self.sides[rank]
+    }
+
+    /// Begins an attempt at a piece of work, which `work` tells from others: all cards count from the same
+    /// numbers. None of them may be at work.
+    pub fn begin(&self, work: String) {
+        let mut state = self.state();
+        let careful = state.rehearsed.get(&work).is_none_or(|times| *times < REHEARSALS);
+        let kinds = 0..self.sides.len();
+        let last = |kind: usize| {
+            let numbers = self.sides.iter().map(|side| &side.0.numbers[kind]);
+            numbers.map(|number| number.load(Ordering::Relaxed)).max().unwrap_or(0)
+        };
+        state.work = work;
+        state.begun = kinds.map(last).collect();
+        for Exchange(side) in &self.sides {
+            side.careful.store(careful, Ordering::Relaxed);
+            for (number, begun) in side.numbers.iter().zip(&state.begun) {
+                number.store(*begun, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Ends all waiting, because a card has failed: what is computed from then on is of no use.
+    pub fn stop(&self) {
+        #[cfg(feature = "cuda")]
+        for peers in self.peers() {
+            peers.stop();
+        }
+    }
+
+    /// Ends the attempt, whose work all cards have launched, or which has `failed`.
+    ///
+    /// # Errors
+    ///
+    /// When a card has given up waiting for another one.
+    pub fn end(&self, failed: bool) -> Result<(), String> {
+        let mut state = self.state();
+        if failed {
+            self.sides.iter().for_each(|side| side.0.settle());
+        }
+        #[cfg(feature = "cuda")]
+        for peers in self.peers() {
+            if peers.clear() && !failed {
+                return Err("a card has waited two minutes for the sums of another one".to_owned());
+            }
+        }
+        let number = |kind: usize| self.sides[0].0.numbers[kind].load(Ordering::Relaxed);
+        let exchanged = state.begun.iter().enumerate().any(|(kind, begun)| *begun != number(kind));
+        if exchanged && !failed {
+            let work = std::mem::take(&mut state.work);
+            *state.rehearsed.entry(work).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn peers(&self) -> impl Iterator<Item = &Arc<Peers>> {
+        // All have the same.
+        self.sides.iter().take(1).filter_map(|side| side.0.peers.as_ref())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What cards have put together of their channels, by the pass and the norm: kept for the passes that
+/// compute the same again.
+#[derive(Debug, Clone, Default)]
+pub struct Rows(Arc<Mutex<HashMap<String, Partials>>>);
+
+/// The images of several cards that norms are taken over, in one pass of one stage.
+#[derive(Debug, Clone)]
+pub struct Synced {
+    exchange: Exchange,
+    /// How many cards, from the first on, have images.
+    ranks: usize,
+    /// The images of all of them, and of this one.
+    images: [usize; 2],
+    /// Of the stage and the images.
+    name: String,
+    rows: Rows,
+}
+
+impl Synced {
+    /// The stage and images that `name` tells from others: of `images` (of all the first `ranks` cards,
+    /// and of this one). `rows` is what is remembered of this step.
+    pub fn new(
+        exchange: &Exchange,
+        name: &str,
+        ranks: usize,
+        images: [usize; 2],
+        rows: &Rows,
+    ) -> Self {
+        let (exchange, rows) = (exchange.clone(), rows.clone());
+        Self { exchange, ranks, images, name: name.to_owned(), rows }
+    }
+
+    /// The pixels of all cards, of which this one has `pixels`.
+    pub fn pixels(&self, pixels: usize) -> usize {
+        let [all, here] = self.images;
+        pixels / here * all
+    }
+
+    /// What all cards have put together for `norm` in an earlier pass over these images.
+    pub fn recall(&self, norm: &str) -> Option<Partials> {
+        self.rows().get(&self.key(norm)).cloned()
+    }
+
+    /// Keeps what they have put together.
+    pub fn keep(&self, norm: &str, row: Partials) {
+        self.rows().insert(self.key(norm), row);
+    }
+
+    /// [`Exchange::among`] the cards that have images.
+    pub(super) fn exchange(
+        &self,
+        values: usize,
+        sizes: Sizes,
+        written: &Buffer,
+        launch: impl FnOnce(&Buffer, &Sizes),
+    ) {
+        self.exchange.among(self.ranks, values, sizes, written, launch);
+    }
+
+    fn key(&self, norm: &str) -> String {
+        format!("{}/{norm}", self.name)
+    }
+
+    fn rows(&self) -> MutexGuard<'_, HashMap<String, Partials>> {
+        self.rows.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The pixels that a norm is taken over, of which this device has `pixels`.
+pub(super) fn pixels_of_all(synced: Option<&Synced>, pixels: usize) -> usize {
+    synced.map_or(pixels, |synced| synced.pixels(pixels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::DryAllocator;
+    use crate::ops::gpu::DryGpu;
+
+    fn dry() -> Gpu {
+        Gpu::dry(&DryGpu::new(DryAllocator::default()))
+    }
+
+    fn number(exchange: &Exchange, kind: usize) -> u32 {
+        exchange.0.numbers[kind].load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn the_words_of_each_number_of_cards_lie_behind_one_another() {
+        let mut end = 0;
+        for ranks in 2..=MOST_CARDS {
+            assert_eq!(first(ranks), end);
+            end += 2 * ranks * SLOTS;
+        }
+        let flags_and_values = 4 * (2 * BLOCKS * MOST_CARDS + 2 * BLOCKS * CHUNK);
+        assert_eq!(bytes(MOST_CARDS), 8 * end + flags_and_values);
+    }
+
+    #[test]
+    fn the_sizes_here_are_those_of_the_kernels() {
+        let defined = |text: &str, name: &str| -> usize {
+            let line = text.lines().find_map(|line| line.strip_prefix(&format!("#define {name} ")));
+            line.expect("is defined").parse().expect("a number")
+        };
+        let all_reduce = include_str!("kernels/all_reduce.cu");
+        assert_eq!(defined(EXCHANGE.0, "SLOTS"), SLOTS);
+        assert_eq!([defined(all_reduce, "BLOCKS"), defined(all_reduce, "CHUNK")], [BLOCKS, CHUNK]);
+    }
+
+    #[test]
+    fn cards_that_have_done_less_count_on_from_the_numbers_of_the_others() {
+        let gpu = dry();
+        let all = Exchanges::of_sides((0..3).map(|_| Exchange::dry(&gpu, 3)).collect());
+        let values = gpu.floats(2 * SLOTS + 4);
+        all.begin("batch".to_owned());
+        all.side(0).sum(2, &values);
+        all.side(1).sum(2, &values);
+        for rank in 0..3 {
+            all.side(rank).sum(3, &values.range(0..8));
+            all.side(rank).sum_over_all(&gpu.floats(BLOCKS * CHUNK + 1));
+        }
+        let numbers = |rank| [0, 1, 2].map(|kind| number(all.side(rank), kind));
+        assert_eq!([numbers(0), numbers(2)], [[3, 1, 2], [0, 1, 2]]);
+        all.end(false).expect("nobody waits");
+        all.begin("batch".to_owned());
+        assert_eq!([numbers(0), numbers(2)], [[3, 1, 2]; 2]);
+    }
+
+    #[test]
+    fn work_is_done_with_care_until_it_has_been_done_twice() {
+        let gpu = dry();
+        let all = Exchanges::of_sides(vec![Exchange::dry(&gpu, 2)]);
+        let attempt = |work: &str, exchanges: bool, failed: bool| {
+            all.begin(work.to_owned());
+            if exchanges {
+                all.side(0).sum(2, &gpu.floats(4));
+            }
+            let careful = all.side(0).0.careful.load(Ordering::Relaxed);
+            all.end(failed).expect("nobody waits");
+            careful
+        };
+        let found = [
+            attempt("batch", true, true),
+            attempt("batch", false, false),
+            attempt("batch", true, false),
+            attempt("batch", true, false),
+            attempt("batch", true, false),
+            attempt("rest", true, false),
+        ];
+        assert_eq!(found, [true, true, true, true, false, true]);
+    }
+
+    #[test]
+    fn pixels_are_those_of_the_images_of_all() {
+        let synced = Synced::new(&Exchange::dry(&dry(), 2), "stage", 2, [5, 2], &Rows::default());
+        assert_eq!(synced.pixels(2 * 49), 5 * 49);
+    }
+}

@@ -1,0 +1,399 @@
+//! What several GPUs of one host do together: `cargo test --features cuda-tests --test cuda_parallel -- --nocapture`.
+//! Where there is one card, each test says so and passes.
+#![cfg(feature = "cuda-tests")]
+#![expect(clippy::print_stdout, reason = "the figures are read with --nocapture")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
+use trainer::build::{Bench, find_devices, resolve_device};
+use trainer::data::Targets;
+use trainer::memory::OutOfMemory;
+use trainer::ops::gpu::{Exchanges, Gpu};
+use trainer::parallel::{Failure, Member, together};
+use trainer::plan::Plan;
+use trainer::train::Images;
+
+/// Tests take turns: a card that waits for another one is not to wait for another test.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The test's turn, and how many cards there are; none where there are too few.
+fn cards(test: &str) -> Option<(MutexGuard<'static, ()>, usize)> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = find_devices().cards.map_or(0, |cards| cards.len());
+    if count < 2 {
+        println!("{test}: left out, there are {count} cards");
+        return None;
+    }
+    Some((turn, count.min(4)))
+}
+
+/// Numbers between −1 and 1 that follow no pattern, the same everywhere.
+fn noise(length: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d;
+    let mut draw = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    };
+    (0..length).map(|_| draw()).collect()
+}
+
+/// Devices and what they exchange sums by.
+fn open(count: usize) -> (Vec<Device>, Exchanges) {
+    let device = |index: usize| resolve_device(&format!("cuda:{index}")).expect("a GPU");
+    let devices: Vec<Device> = (0..count).map(device).collect();
+    let gpus: Vec<Gpu> = devices.iter().filter_map(Gpu::of).collect();
+    let exchanges = Exchanges::open(&gpus).expect("cards that work together");
+    println!("{count} cards, {}", exchanges.warning.as_deref().unwrap_or("which reach each other"));
+    (devices, exchanges)
+}
+
+fn at_once<T: Send>(
+    devices: &mut [Device],
+    exchanges: &Exchanges,
+    work: impl Fn(&Device, &Arc<Member>) -> T + Sync,
+) -> Vec<T> {
+    exchanges.begin("work".to_owned());
+    let done = together(devices, Some(exchanges), |device, member| {
+        Ok::<_, ExecutionError>(work(device, member))
+    });
+    done.expect("is done")
+}
+
+fn tensor(values: Vec<f32>, device: &Device) -> Tensor<1> {
+    let length = values.len();
+    Tensor::from_data(TensorData::new(values, [length]), device)
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+fn read(tensor: Tensor<1>) -> Vec<f32> {
+    tensor.into_data().iter().collect()
+}
+
+/// The values of all ranks, added in their order.
+fn sum_in_order(ranks: usize, values: impl Fn(usize) -> Vec<f32>) -> Vec<f32> {
+    let all = (0..ranks).map(values);
+    let add = |sum: Vec<f32>, more: Vec<f32>| sum.iter().zip(more).map(|(a, b)| a + b).collect();
+    all.reduce(add).expect("there are some")
+}
+
+const SIZES: [usize; 12] =
+    [1, 3, 4, 5, 63, 1000, 8192, 8193, 40_001, 131_072, 1_048_577, 3 * 1_048_576 + 2];
+
+#[test]
+fn sums_over_cards_are_those_of_the_host_in_their_order() {
+    let Some((_turn, count)) = cards("sums") else { return };
+    for ranks in 2..=count {
+        let (mut devices, exchanges) = open(ranks);
+        let values = |rank: usize, size: usize| noise(size, (rank * 100 + size) as u64);
+        let found = at_once(&mut devices, &exchanges, |device, member| {
+            let own = SIZES.map(|size| (size, tensor(values(member.rank(), size), device)));
+            let sums = member.sum_all(BTreeMap::from(own));
+            sums.into_iter().map(|(size, sum)| (size, bits(&read(sum)))).collect::<Vec<_>>()
+        });
+        for (rank, found) in found.into_iter().enumerate() {
+            for (size, found) in found {
+                let exact = sum_in_order(ranks, |rank| values(rank, size));
+                assert!(found == bits(&exact), "{size} values on card {rank} of {ranks}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_thousand_sums_in_a_row_are_right_however_far_cards_run_ahead_of_each_other() {
+    let Some((_turn, ranks)) = cards("a thousand sums") else { return };
+    let (mut devices, exchanges) = open(ranks);
+    const SIZE: usize = 20_011;
+    let drawn = |rank: usize| {
+        let turn = |turn: usize| noise(SIZE, (rank * 10_000 + turn) as u64);
+        (0..1000).map(turn).collect::<Vec<_>>()
+    };
+    let drawn: Vec<Vec<Vec<f32>>> = (0..ranks).map(drawn).collect();
+    let values = |rank: usize, turn: usize| drawn[rank][turn].clone();
+    let exact = |turn: usize| bits(&sum_in_order(ranks, |rank| values(rank, turn)));
+    let exact: Vec<Vec<u32>> = (0..1000).map(exact).collect();
+    for round in 0..4 {
+        let start = Instant::now();
+        let found = at_once(&mut devices, &exchanges, |device, member| {
+            let own: Vec<Tensor<1>> =
+                (0..1000).map(|turn| tensor(values(member.rank(), turn), device)).collect();
+            let sum = |(turn, own): (usize, Tensor<1>)| {
+                // Few values and many by turns, and one card or another late.
+                if turn % 97 == 31 * member.rank() {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+                match turn % 3 {
+                    0 => member.sum("few", ranks, own.narrow(0, 0, 300 + turn)),
+                    1 => member.sum("many", ranks, own),
+                    _ => member.sum_all(BTreeMap::from([(turn, own)])).remove(&turn).expect("it"),
+                }
+            };
+            let sums: Vec<Tensor<1>> = own.into_iter().enumerate().map(sum).collect();
+            sums.into_iter().map(|sum| bits(&read(sum))).collect::<Vec<_>>()
+        });
+        println!("round {round}: {:?}", start.elapsed());
+        for (rank, found) in found.iter().enumerate() {
+            for (turn, (found, exact)) in found.iter().zip(&exact).enumerate() {
+                assert!(*found == exact[..found.len()], "sum {turn} on card {rank}, round {round}");
+            }
+        }
+    }
+}
+
+#[test]
+fn cards_without_a_part_are_not_waited_for() {
+    let Some((_turn, ranks)) = cards("parts of the cards") else { return };
+    let (mut devices, exchanges) = open(ranks);
+    let values = |rank: usize| noise(777, rank as u64);
+    for _ in 0..4 {
+        let found = at_once(&mut devices, &exchanges, |device, member| {
+            let own = || tensor(values(member.rank()), device);
+            let all = member.sum("all", ranks, own());
+            let some = (member.rank() < 2).then(|| member.sum("two", 2, own()));
+            let again = member.sum("all", ranks, own());
+            [Some(all), some, Some(again)].map(|sum| sum.map(|sum| bits(&read(sum))))
+        });
+        let exact = [ranks, 2, ranks].map(|ranks| bits(&sum_in_order(ranks, values)));
+        for (rank, found) in found.into_iter().enumerate() {
+            for (place, found) in found.into_iter().enumerate() {
+                assert_eq!(found.is_some(), place != 1 || rank < 2);
+                assert!(found.is_none_or(|found| found == exact[place]), "{place} on card {rank}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_card_that_fails_ends_the_waiting_of_the_others_and_the_next_attempt_works() {
+    let Some((_turn, ranks)) = cards("a failure") else { return };
+    let (mut devices, exchanges) = open(ranks);
+    let values = |rank: usize| noise(5000, rank as u64);
+    let exact = bits(&sum_in_order(ranks, values));
+    let attempt = |devices: &mut [Device], fails: Option<usize>| {
+        exchanges.begin("attempt".to_owned());
+        together(devices, Some(&exchanges), |device, member| {
+            let own = tensor(values(member.rank()), device);
+            let mut sum = member.sum("before", ranks, own.clone());
+            for turn in 0..60 {
+                if turn == 30 && fails == Some(member.rank()) {
+                    // The others wait in a kernel by then.
+                    std::thread::sleep(std::time::Duration::from_millis(300));
+                    OutOfMemory { wanted: Some(77) }.throw();
+                }
+                sum = member.sum("turn", ranks, own.clone());
+            }
+            Ok::<_, ExecutionError>(bits(&read(sum)))
+        })
+    };
+    for fails in [None, Some(0), Some(1), None, None, Some(ranks - 1), None] {
+        let start = Instant::now();
+        let outcome = attempt(&mut devices, fails);
+        println!("card {fails:?} fails: {:?}", start.elapsed());
+        match (fails, outcome) {
+            (None, Ok(found)) => assert!(found.iter().all(|found| *found == exact)),
+            (Some(_), Err(Failure::OutOfMemory(found))) => assert_eq!(found.wanted, Some(77)),
+            (fails, outcome) => panic!("{fails:?}: {:?}", outcome.map(drop)),
+        }
+        assert!(start.elapsed().as_secs() < 20);
+    }
+}
+
+const SIDE: usize = 64;
+const STEPS: usize = 6;
+
+const CONFIG: &str = r#"
+[run]
+name = "cuda-parallel"
+[data]
+image = { size = [64, 64], channels = 1 }
+[data.phantom]
+root = "unused"
+patients = 8
+size = 64
+MODEL
+[[heads]]
+name = "findings"
+task = "multilabel"
+labels = ["Cardiomegaly", "Pleural Effusion"]
+[[heads]]
+name = "edema"
+task = "binary"
+labels = ["Edema"]
+[train]
+epochs = 1
+batch_size = 8
+[train.optimizer.sgd]
+lr = 0.05
+momentum = 0.9
+"#;
+
+const MODELS: [(&str, &str); 3] = [
+    ("DenseNet", "[model.densenet]\ngrowth = 16\nblocks = [1, 2, 2]\nstem = 16"),
+    ("ResNet-50", "[model.resnet]\ndepth = 50"),
+    ("ResNet for small images", "[model.resnet]\nform = \"cifar\"\ndepth = 20"),
+];
+
+fn plan(model: &str, devices: usize, memory: &str) -> Plan {
+    let names: Vec<String> = (0..devices).map(|number| format!("\"cuda:{number}\"")).collect();
+    let text = CONFIG.replace("MODEL", model);
+    let text = format!("{text}\n[device]\nuse = [{}]\n[memory]\n{memory}", names.join(", "));
+    trainer::plan::plan(toml::from_str(&text).expect("a configuration")).expect("a plan")
+}
+
+/// The images of a step: some batches are uneven, and some have fewer images than there are cards.
+fn count(step: usize) -> usize {
+    [8, 5, 8, 1, 3, 8][step % 6]
+}
+
+fn step(bench: &mut Bench, step: usize) -> Vec<f64> {
+    let count = count(step);
+    let values = noise(count * SIDE * SIDE, step as u64);
+    let targets = |width: usize| {
+        let values = (0..count * width).map(|at| ((at + step) % 2) as f32).collect();
+        let mask = (0..count * width).map(|at| f32::from(u8::from((at + step) % 5 != 0))).collect();
+        Targets { values, mask, width }
+    };
+    let images = Images::Host { values: &values, shape: [count, 1, SIDE, SIDE] };
+    let losses = bench.trainer.step(images, &[targets(2), targets(1)], step, 0.05);
+    losses.expect("a step").into_iter().map(|loss| loss.sum).collect()
+}
+
+type Values = BTreeMap<String, Vec<f32>>;
+
+/// Weights, running statistics and the optimizer's state on a device.
+fn state(bench: &Bench, rank: usize) -> Values {
+    let rank = &bench.trainer.ranks[rank];
+    let parameters = rank.replica.inference.chain.parameters().into_iter();
+    let weights = parameters.map(|p| (p.name, p.value.into_data().iter().collect()));
+    let optimizer = rank.updater.optimizer.state().expect("is read").tensors.into_iter();
+    let kept = optimizer.map(|(name, data)| (format!("optimizer/{name}"), data.iter().collect()));
+    weights.chain(kept).collect()
+}
+
+fn all_bits(values: &Values) -> BTreeMap<&str, Vec<u32>> {
+    values.iter().map(|(name, values)| (name.as_str(), bits(values))).collect()
+}
+
+/// What `steps` steps lead to, and their losses. All cards end with the same bits.
+fn train(plan: &Plan, steps: usize) -> (Values, Vec<f64>) {
+    let mut bench = Bench::new(plan).expect("opens");
+    let losses = (0..steps).flat_map(|number| step(&mut bench, number)).collect();
+    let first = state(&bench, 0);
+    for rank in 1..plan.devices.len() {
+        assert!(all_bits(&state(&bench, rank)) == all_bits(&first), "card {rank} has other bits");
+    }
+    (first, losses)
+}
+
+/// ‖ours − theirs‖ / ‖theirs‖ of what `part` chooses, and the largest of single tensors.
+fn error(ours: &Values, exact: &Values, part: impl Fn(&str) -> bool) -> (f64, (f64, String)) {
+    let square = |values: &[f32]| values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>();
+    let (mut far, mut size, mut worst) = (0.0, 0.0, (0.0, String::new()));
+    for (name, exact) in exact.iter().filter(|(name, _)| part(name)) {
+        let difference: Vec<f32> = ours[name].iter().zip(exact).map(|(a, b)| a - b).collect();
+        let (d, s) = (square(&difference), square(exact));
+        (far, size) = (far + d, size + s);
+        let own = (d / s.max(1e-20)).sqrt();
+        if own > worst.0 {
+            worst = (own, name.clone());
+        }
+    }
+    ((far / size.max(1e-20)).sqrt(), worst)
+}
+
+/// After the first step the momentum is the gradient.
+#[test]
+fn cards_with_synchronised_batch_norm_give_the_gradients_and_statistics_of_one() {
+    let Some((_turn, count)) = cards("gradients") else { return };
+    let mut failures = Vec::new();
+    for (name, model) in MODELS {
+        for (precision, tolerance) in [("fp32", 1e-5), ("bf16", 2e-2)] {
+            let memory = format!("precision = \"{precision}\"");
+            let (one, one_losses) = train(&plan(model, 1, &memory), 1);
+            for cards in 2..=count {
+                let (ours, losses) = train(&plan(model, cards, &memory), 1);
+                let (gradients, worst) = error(&ours, &one, |name| name.starts_with("optimizer/"));
+                let (statistics, _) = error(&ours, &one, |name| name.contains("running_"));
+                println!(
+                    "{name}, {precision}, {cards} cards: gradients {gradients:.1e} (worst {:.1e} \
+                     {}), statistics {statistics:.1e}, losses {losses:?} {one_losses:?}",
+                    worst.0, worst.1
+                );
+                if !(gradients < tolerance && statistics < tolerance) {
+                    failures.push(format!("{name}, {precision}, {cards} cards"));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn cards_train_as_one_does_uneven_batches_and_single_images_included() {
+    let Some((_turn, count)) = cards("steps") else { return };
+    for (name, model) in &MODELS[..2] {
+        let memory = "precision = \"fp32\"";
+        let (one, _) = train(&plan(model, 1, memory), STEPS);
+        for cards in 2..=count {
+            let (ours, _) = train(&plan(model, cards, memory), STEPS);
+            let (weights, worst) = error(&ours, &one, |name| !name.starts_with("optimizer/"));
+            println!("{name}, {cards} cards: after {STEPS} steps {weights:.1e}, {worst:?}");
+            assert!(weights < 1e-3, "{name}, {cards} cards");
+        }
+    }
+}
+
+const WAYS: [&str; 4] = [
+    "checkpointing = \"every\"",
+    "[memory.checkpointing.sequential]\nsegments = 2",
+    "checkpointing = \"sqrt\"",
+    "offload = \"host\"",
+];
+
+#[test]
+fn on_several_cards_every_strategy_gives_the_same_bits_and_so_does_another_run() {
+    let Some((_turn, _)) = cards("strategies") else { return };
+    for (name, model) in MODELS {
+        for precision in ["precision = \"fp32\"\n", "precision = \"bf16\"\n"] {
+            let plain = train(&plan(model, 2, precision), STEPS);
+            for way in WAYS.iter().copied().chain([""]) {
+                let found = train(&plan(model, 2, &format!("{precision}{way}")), STEPS);
+                assert_eq!(found.1, plain.1, "{name}, {precision}{way}: losses");
+                assert!(all_bits(&found.0) == all_bits(&plain.0), "{name}, {precision}{way}");
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_of_a_share_give_the_same_bits_when_they_are_computed_again() {
+    let Some((_turn, count)) = cards("parts") else { return };
+    let (_, model) = MODELS[0];
+    let parts = "precision = \"bf16\"\nmicro_batch = 2\n";
+    let plain = train(&plan(model, count, parts), STEPS);
+    let again = train(&plan(model, count, &format!("{parts}checkpointing = \"every\"")), STEPS);
+    assert_eq!(again.1, plain.1);
+    assert!(all_bits(&again.0) == all_bits(&plain.0));
+}
+
+/// What only some cards compute fused, and what none does.
+#[test]
+fn layers_without_fused_kernels_are_synchronised_too() {
+    let Some((_turn, count)) = cards("layers") else { return };
+    // Widths that are no multiples of 8.
+    let model = "[model.densenet]\ngrowth = 12\nblocks = [2, 1]\nstem = 20";
+    let memory = "precision = \"fp32\"";
+    let (one, _) = train(&plan(model, 1, memory), 1);
+    let (ours, _) = train(&plan(model, count, memory), 1);
+    let (gradients, worst) = error(&ours, &one, |name| name.starts_with("optimizer/"));
+    println!("{count} cards, layer by layer: gradients {gradients:.1e}, {worst:?}");
+    assert!(gradients < 1e-5);
+    let again = train(&plan(model, count, memory), 1);
+    assert!(all_bits(&again.0) == all_bits(&ours));
+}
