@@ -122,9 +122,20 @@ impl Plan {
         self.devices[0]
     }
 
-    /// The run's folder.
+    /// The run's folder; that of a fold is in the folder of all of them.
     pub fn folder(&self) -> PathBuf {
-        self.run.output.join(&self.run.name)
+        let folder = self.run.output.join(&self.run.name);
+        match self.data.validation.fold {
+            Some(fold) => folder.join(fold_folder(fold)),
+            None => folder,
+        }
+    }
+
+    /// The same, validated on fold `fold`, counted from 1.
+    pub fn of_fold(&self, fold: usize) -> Self {
+        let mut plan = self.clone();
+        plan.data.validation.fold = Some(fold);
+        plan
     }
 
     /// The same with another network or another size of images, where it passes the checks.
@@ -264,6 +275,14 @@ impl Plan {
     }
 }
 
+/// What the run folder of fold `fold`, counted from 1, is called.
+pub fn fold_folder(fold: usize) -> String {
+    format!("{FOLD}{fold}")
+}
+
+/// What the folders of folds begin with; the fold's number follows.
+pub const FOLD: &str = "fold-";
+
 /// Makes every check and fills in every default.
 ///
 /// # Errors
@@ -281,7 +300,8 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     let heads: Vec<HeadConfig> = config.heads.iter().map(named).collect();
     let train = train(&config, &heads)?;
     let mut data = config.data;
-    if data.validation.list.is_none() && !data.has_validation_list() {
+    let chosen = data.validation.list.is_some() || data.validation.folds.is_some();
+    if !chosen && !data.has_validation_list() {
         data.validation.fraction.get_or_insert(DEFAULT_FRACTION);
     }
     let memory = match config.memory.is_auto() {
