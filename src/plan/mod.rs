@@ -37,7 +37,7 @@ pub use crate::config::Mode;
 use crate::config::{Config, RunConfig};
 use crate::data::{DEFAULT_FRACTION, DataConfig, check_labels};
 use crate::evaluate::EvaluateConfig;
-use crate::fault::Fault;
+use crate::fault::{Fault, fault};
 use crate::memory::{DenseLayers, MemoryConfig, Precision, StageSpec};
 use crate::model::{FreezeAtFirst, FreezeConfig, HeadConfig, ModelConfig, Network, Norm};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
@@ -129,6 +129,21 @@ impl Plan {
             Some(fold) => folder.join(fold_folder(fold)),
             None => folder,
         }
+    }
+
+    /// Refuses folds of which none is named, where one of them is to be trained.
+    ///
+    /// # Errors
+    /// The fault, with what to do.
+    pub fn check_fold_named(&self) -> Result<(), Fault> {
+        let validation = &self.data.validation;
+        let Some(folds) = validation.folds.filter(|_| validation.fold.is_none()) else {
+            return Ok(());
+        };
+        let message = format!("a run trains one of the {folds} folds, and none is named");
+        let help = "`trainer run CONFIG --fold 1` trains the first, `--fold all` one after another; \
+                    elsewhere write `--set data.validation.fold=1`";
+        Err(fault("data.validation.folds", message, help))
     }
 
     /// The same, validated on fold `fold`, counted from 1.

@@ -215,7 +215,7 @@ fn read(path: &Path) -> Result<Vec<Row>, SweepError> {
 }
 
 /// Puts `bytes` at `path` so that a reader finds all of the old file or all of the new one.
-fn replace(path: &Path, bytes: &[u8]) -> Result<(), SweepError> {
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), SweepError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
