@@ -95,9 +95,11 @@ pub fn fold_plans(plan: &Plan, mode: FolderMode) -> Result<Vec<Plan>, BuildError
     let begun: Vec<PathBuf> =
         plans.iter().map(Plan::folder).filter(|folder| folder.exists()).collect();
     let above = plan.run.output.join(&plan.run.name);
-    match (mode, begun.is_empty()) {
-        (FolderMode::New, false) => return Err(FolderError::Exists(above).into()),
-        (FolderMode::Resume, true) => return Err(FolderError::NothingToResume(above).into()),
+    match mode {
+        FolderMode::New if !begun.is_empty() => return Err(FolderError::Exists(above).into()),
+        FolderMode::Resume if !above.exists() => {
+            return Err(FolderError::NothingToResume(above).into());
+        }
         _ => {}
     }
     if mode == FolderMode::Resume {

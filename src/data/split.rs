@@ -144,7 +144,8 @@ pub(super) fn unused_list(source: &Source, config: &ValidationConfig) -> Option<
 pub(super) fn unnamed_fold(config: &ValidationConfig) -> Option<String> {
     let folds = config.folds.filter(|_| config.fold.is_none())?;
     Some(format!(
-        "the patients are cut into {folds} folds, and none is named, so validation is fold 1;          `--set data.validation.fold=2` takes another"
+        "the patients are cut into {folds} folds, and none is named, so validation is fold 1; \
+         `--set data.validation.fold=2` takes another"
     ))
 }
 

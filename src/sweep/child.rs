@@ -63,7 +63,7 @@ pub(super) fn measure(
     if let Some(signal) = stop.requested() {
         return Ok(Ended::Stopped(signal));
     }
-    let files = folder.files(&of.name);
+    let files = folder.files(of);
     let plan = match sweep.work {
         Work::Steps { .. } => of.plan.clone(),
         Work::Epochs(_) => {

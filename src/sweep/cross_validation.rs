@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::folder::SweepError;
+use crate::metric::INTERVAL;
 use crate::report::{EpochValues, Values, duration, number};
 use crate::run::METRICS_FILE;
 use crate::screen::{Column, Frame, Table};
@@ -142,9 +143,12 @@ impl CrossValidation {
     /// and the ends of intervals are in the file only.
     pub fn drawn(&self, frame: Frame, columns: usize) -> String {
         let watched = self.metric.strip_prefix("val/").unwrap_or(&self.metric);
+        let losses = self.metrics.keys().filter(|metric| metric.ends_with("/loss")).count();
         let is_shown = |metric: &&String| {
-            let interval = crate::metric::INTERVAL.iter().any(|end| metric.ends_with(end));
-            metric.as_str() == watched || metric.matches('/').count() < 2 && !interval
+            let interval = INTERVAL.iter().any(|end| metric.ends_with(end));
+            // Of one head it is the loss.
+            let again = losses == 1 && metric.ends_with("/loss");
+            metric.as_str() == watched || metric.matches('/').count() < 2 && !interval && !again
         };
         let mut metrics: Vec<&String> = self.metrics.keys().filter(is_shown).collect();
         // The sort is stable: the metric watched comes first.
