@@ -136,6 +136,22 @@ fn every_image_is_validated_on_in_one_fold_and_trained_on_in_the_others() {
 }
 
 #[test]
+fn inspecting_counts_the_folds_that_are_trained() {
+    let place = &*TRAINED;
+    let found: Value =
+        serde_json::from_str(&place.done("data inspect tiny.toml --tables-only --json"))
+            .expect("JSON");
+    let folds = found["folds"].as_array().expect("folds");
+    assert_eq!(folds.len(), 3);
+    let patients = folds.iter().map(|fold| fold["patients"].as_u64().expect("a count"));
+    assert_eq!(patients.clone().sum::<u64>(), 31);
+    assert!(patients.clone().max() <= patients.min().map(|least| least + 1));
+    for (counts, fold) in folds.iter().zip(FOLDS) {
+        assert_eq!(counts["images"], images(place, fold, "validation").len());
+    }
+}
+
+#[test]
 fn the_summary_has_what_each_run_found_last_with_means_and_deviations() {
     let place = &*TRAINED;
     let found = json(&place.path("out/tiny/folds.json"));
@@ -270,7 +286,7 @@ fn what_has_no_meaning_for_folds_says_what_to_name() {
     let errors = place.refused("sweep tiny.toml --epochs 1 --grid train.batch_size=4,8", 2);
     assert!(errors.contains("--set data.validation.fold=1"), "{errors}");
     let shown = place.done("data inspect tiny.toml --tables-only");
-    assert!(shown.contains("validation is fold 1"), "{shown}");
+    assert!(shown.contains("validation is fold 1") && shown.contains("[3 folds]"), "{shown}");
     assert!(place.done("check tiny.toml").contains("folds = 3"));
 }
 

@@ -7,10 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::folder::SweepError;
-use crate::metric::INTERVAL;
-use crate::report::{EpochValues, Values, duration, number};
 use crate::run::METRICS_FILE;
-use crate::screen::{Column, Frame, Table};
 
 /// The folds that were trained so far, in the form that `folds.json` has. Keys may be added, not renamed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -41,10 +38,10 @@ pub struct FoldRow {
     /// Seconds of training and evaluation.
     pub seconds: f64,
     /// The validation metrics of that epoch.
-    pub val: Values,
-    /// The metric watched.
+    pub val: BTreeMap<String, Option<f64>>,
+    /// The metric that decided which epoch that is.
     #[serde(skip)]
-    metric: Option<String>,
+    pub metric: Option<String>,
 }
 
 /// A metric over the folds where it has a value.
@@ -77,7 +74,7 @@ enum Line {
         epochs: usize,
         seconds: f64,
         best: Option<Best>,
-        last: EpochValues,
+        last: Last,
     },
     #[serde(other)]
     Other,
@@ -87,7 +84,13 @@ enum Line {
 struct Best {
     metric: String,
     epoch: usize,
-    val: Values,
+    val: BTreeMap<String, Option<f64>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Last {
+    epoch: usize,
+    val: BTreeMap<String, Option<f64>>,
 }
 
 impl FoldRow {
@@ -121,7 +124,7 @@ impl CrossValidation {
     pub const FILE: &str = "folds.json";
 
     /// What `rows` have found, of a run in the folder `run` with so many folds.
-    pub(super) fn new(run: &Path, folds: usize, rows: Vec<FoldRow>) -> Self {
+    pub fn new(run: &Path, folds: usize, rows: Vec<FoldRow>) -> Self {
         let mut values: BTreeMap<&String, Vec<f64>> = BTreeMap::new();
         for (metric, value) in rows.iter().flat_map(|row| &row.val) {
             values.entry(metric).or_default().extend(*value);
@@ -137,51 +140,6 @@ impl CrossValidation {
     /// As JSON.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default()
-    }
-
-    /// The table: a row for each fold, the mean and the standard deviation. Metrics of single labels
-    /// and the ends of intervals are in the file only.
-    pub fn drawn(&self, frame: Frame, columns: usize) -> String {
-        let watched = self.metric.strip_prefix("val/").unwrap_or(&self.metric);
-        let losses = self.metrics.keys().filter(|metric| metric.ends_with("/loss")).count();
-        let is_shown = |metric: &&String| {
-            let interval = INTERVAL.iter().any(|end| metric.ends_with(end));
-            // Of one head it is the loss.
-            let again = losses == 1 && metric.ends_with("/loss");
-            metric.as_str() == watched || metric.matches('/').count() < 2 && !interval && !again
-        };
-        let mut metrics: Vec<&String> = self.metrics.keys().filter(is_shown).collect();
-        // The sort is stable: the metric watched comes first.
-        metrics.sort_by_key(|metric| metric.as_str() != watched);
-        let titles = [
-            Column::words("fold").always(),
-            Column::numbers("epoch").always(),
-            Column::numbers("time"),
-        ];
-        let titles =
-            titles.into_iter().chain(metrics.iter().map(|m| Column::numbers(m.as_str()).always()));
-        let mut table = Table::new(titles.collect(), 1);
-        for row in &self.rows {
-            let first = [
-                row.fold.to_string(),
-                format!("{}/{}", row.epoch, row.epochs),
-                duration(row.seconds),
-            ];
-            let values =
-                metrics.iter().map(|metric| number(row.val.get(*metric).copied().flatten()));
-            table.add(first.into_iter().chain(values).collect());
-        }
-        let mut add = |name: &str, of: fn(&Spread) -> Option<f64>| {
-            let first = [name, "", ""].map(str::to_owned);
-            let values = metrics.iter().map(|metric| match of(&self.metrics[*metric]) {
-                Some(value) => number(Some(value)),
-                None => String::new(),
-            });
-            table.add(first.into_iter().chain(values).collect());
-        };
-        add("mean", |spread| Some(spread.mean));
-        add("std", |spread| spread.std);
-        table.draw(frame, columns)
     }
 }
 
@@ -212,7 +170,6 @@ mod tests {
         assert_eq!((auroc.folds, auroc.mean), (2, 0.775));
         assert!((auroc.std.expect("two values") - 0.035_355_339_059_327_41).abs() < 1e-15);
         assert_eq!(found.metrics["loss"], Spread { mean: 0.5, std: Some(0.25), folds: 3 });
-        insta::assert_snapshot!(found.drawn(Frame::Ascii, 80));
         assert_eq!(Spread::of(&[2.0]), Some(Spread { mean: 2.0, std: None, folds: 1 }));
         assert_eq!(Spread::of(&[]), None);
     }
