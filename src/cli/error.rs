@@ -39,16 +39,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What the exit code of another process of this program means.
+    /// What the exit code of another process of this program means, which was not asked to stop.
     pub fn of_code(code: Option<i32>) -> Self {
-        let kinds = [
-            Self::Configuration,
-            Self::Data,
-            Self::OutOfMemory,
-            Self::State,
-            Self::Stopped(Signal::Interrupt),
-            Self::Stopped(Signal::Terminate),
-        ];
+        let kinds = [Self::Configuration, Self::Data, Self::OutOfMemory, Self::State];
         let same = |kind: &Self| code == Some(i32::from(kind.exit_code()));
         kinds.into_iter().find(same).unwrap_or(Self::Other)
     }
@@ -266,7 +259,8 @@ mod tests {
         ];
         for (kind, code) in codes {
             assert_eq!(kind.exit_code(), code, "{kind:?}");
-            assert_eq!(Kind::of_code(Some(code.into())), kind);
+            let stopped = matches!(kind, Kind::Stopped(_));
+            assert_eq!(Kind::of_code(Some(code.into())), if stopped { Kind::Other } else { kind });
         }
     }
 }

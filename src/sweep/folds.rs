@@ -118,9 +118,18 @@ impl Folds {
         Ok(match waited.map_err(SweepError::at("wait for", &self.program))? {
             Err(signal) => Err(FoldsEnded::Stopped(fold, signal)),
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(FoldsEnded::Failed(fold, status.code())),
+            Ok(status) => Err(match status.code().and_then(asked) {
+                Some(signal) => FoldsEnded::Stopped(fold, signal),
+                None => FoldsEnded::Failed(fold, status.code()),
+            }),
         })
     }
+}
+
+/// The signal that asked a child of this exit code to stop, where one did.
+fn asked(code: i32) -> Option<Signal> {
+    let signals = [Signal::Interrupt, Signal::Terminate];
+    signals.into_iter().find(|signal| i32::from(signal.exit_code()) == code)
 }
 
 /// Whether the run of `plan` has come to its end, and would not go on if it were resumed.

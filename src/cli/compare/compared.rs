@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::build::{FoldFolders, TrainedFolder};
-use crate::cli::eval::{EVALUATION_FILE, PREDICTIONS_FILE};
+use crate::cli::eval::{EVALUATION_FILE, PREDICTIONS_FILE, apart};
 use crate::cli::{Failure, planned};
 use crate::evaluate::{
     Fitted, Measured, MeasuredTable, Prediction, PredictionColumns, PredictionReader,
@@ -113,7 +113,7 @@ fn of_folds(path: &Path, runs: &[PathBuf], split: &str) -> Result<Compared, Fail
             });
             let tables = tables.collect::<Result<Vec<PredictionTable>, Failure>>()?;
             let all = pooled(&tables.iter().collect::<Vec<_>>());
-            let all = all.ok_or_else(|| Failure::data("the folds have other heads or labels"))?;
+            let all = all.map_err(apart)?;
             let fitted = plan.evaluate.fit(&all);
             (all.measured(Some(&fitted)), path.join("fold-*"))
         }

@@ -7,7 +7,7 @@ use super::output::Evaluated;
 use super::{Asked, measured};
 use crate::build::{FoldFolders, List};
 use crate::cli::Failure;
-use crate::evaluate::{Group, pooled};
+use crate::evaluate::{Group, PoolError, pooled};
 
 /// The folder whose folds are measured on the images that each was validated on, where `runs` name such
 /// a folder and these images are asked for.
@@ -38,8 +38,7 @@ pub(super) fn out_of_fold<'a>(
 /// thresholds are fitted on these outputs.
 pub(super) fn evaluated(models: &[Model], asked: &Asked, each: bool) -> Result<Evaluated, Failure> {
     let tables: Vec<_> = models.iter().map(|model| &model.predictions).collect();
-    let other = || Failure::configuration("the folds have other heads or labels");
-    let predictions = pooled(&tables).ok_or_else(other)?;
+    let predictions = pooled(&tables).map_err(apart)?;
     let first = &models[0];
     let fitted = Some(first.plan.evaluate.fit(&predictions));
     let evaluation = measured(&predictions, fitted.as_ref(), first, &groups(models));
@@ -48,6 +47,14 @@ pub(super) fn evaluated(models: &[Model], asked: &Asked, each: bool) -> Result<E
         models.iter().filter(|_| each).map(|model| Evaluated::of_one(model, asked)).collect();
     let found = Evaluated::new(models, asked, predictions, fitted, evaluation, warnings, parts);
     Ok(found.of_folds())
+}
+
+/// What ends the program where folds do not go together.
+pub(in crate::cli) fn apart(error: PoolError) -> Failure {
+    let help = "the data may have changed between two of them: `trainer run CONFIG --fold all --overwrite` \
+                trains them on the same data";
+    Failure::data(format!("the predictions of the folds do not go together: {error}"))
+        .with_help(Some(help.to_owned()))
 }
 
 /// The groups of the images of all models, which stand one after another.

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use self::by::By;
+pub(super) use self::folds::apart;
 use self::model::Model;
 use self::output::Evaluated;
 pub(super) use self::output::{EVALUATION_FILE, PREDICTIONS_FILE};
@@ -37,7 +38,8 @@ Examples:
   trainer eval checkpoints/xray --split test
   trainer eval checkpoints/xray --split test --by sex,age:40,60,source
   trainer eval checkpoints/xray --data other_hospital.toml --map 'Edema=Oedema'
-  trainer eval checkpoints/fold-* --split test --each --out checkpoints/ensemble-test
+  trainer eval checkpoints/adamw checkpoints/sgd --split test --out checkpoints/ensemble-test
+  trainer eval checkpoints/folds --each
   trainer eval checkpoints/xray --set evaluate.calibration=platt --json")]
 pub struct Eval {
     /// The folder of a run, of its folds or of a saved state; of several, the ensemble is measured
@@ -186,7 +188,11 @@ fn of_several(models: &[Model], asked: &Asked, each: bool) -> Result<Evaluated, 
     let pairs: Vec<_> = pairs.collect();
     let predictions = ensemble(&pairs).ok_or_else(other)?;
     if predictions.images() == 0 {
-        return Err(Failure::data("the runs have no image in common, so no ensemble"));
+        let are_folds = models.iter().all(|model| model.plan.data.validation.fold.is_some());
+        let help =
+            "of folds name the folder that they are in: each image is then measured by its fold";
+        return Err(Failure::data("the runs have no image in common, so no ensemble")
+            .with_help(are_folds.then(|| help.to_owned())));
     }
     let mut warnings: Vec<String> =
         models.iter().flat_map(|model| model.warnings.clone()).collect();

@@ -33,7 +33,8 @@ Examples:
   trainer predict checkpoints/xray scans/ > predictions.csv
   trainer predict checkpoints/xray 0001.dcm 0002.png --format jsonl
   trainer predict checkpoints/xray list.csv --out predictions.csv --heatmap heatmaps --label findings/Edema
-  trainer predict checkpoints/fold0 scans/ --ensemble checkpoints/fold1 --ensemble checkpoints/fold2
+  trainer predict checkpoints/adamw scans/ --ensemble checkpoints/sgd
+  trainer predict checkpoints/folds scans/
   trainer predict checkpoints/xray scans/ --conformal 0.1")]
 pub struct Predict {
     /// The run's folder, of which the best state is taken (else the last), or the folder of a state
