@@ -104,6 +104,17 @@ fn how_long_to_train_is_said_once() {
     }
 }
 
+#[test]
+fn a_fold_is_swept_in_the_folder_of_its_combination() {
+    let place = SweepFolder::new(&CONFIG.replace("fraction = 0.3", "folds = 2"));
+    let (code, _, shown) = place.run(&["--epochs", "1", "--grid", "data.validation.fold=2,1"]);
+    assert_eq!(code, Some(0), "{shown}");
+    for (row, fold) in place.rows().iter().zip(["fold-2", "fold-1"]) {
+        assert_eq!((&row["status"], &row["epochs"]), (&"ok".into(), &1.into()));
+        assert!(run_folder(&place, row).ends_with(fold), "{row}");
+    }
+}
+
 /// Waits until `done` of the sweep's folder.
 fn wait(what: &str, done: impl Fn() -> bool) {
     let begin = Instant::now();

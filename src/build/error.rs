@@ -71,6 +71,48 @@ pub enum BuildError {
         /// The folder named.
         path: PathBuf,
     },
+    /// A model is asked for, and there are the folds of a run.
+    #[error(
+        "{} holds the folds of a run, and one model is asked for\nName one of them, such as {}/fold-1.",
+        .0.display(), .0.display()
+    )]
+    Folds(PathBuf),
+    /// The folder of folds holds a run that has none.
+    #[error(
+        "{} holds a run without folds\nGive the folds another name with --set run.name=<other>.",
+        path.display()
+    )]
+    NoFolds {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Some of the folds were not trained.
+    #[error(
+        "{} has no saved state of fold {} of {folds}\n`trainer run CONFIG --fold all --resume` trains \
+         them. Those that are there may be named by themselves.",
+        path.display(),
+        missing.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    FoldsMissing {
+        /// The folder that the folds are in.
+        path: PathBuf,
+        /// The missing ones, counted from 1.
+        missing: Vec<usize>,
+        /// How many there are.
+        folds: usize,
+    },
+    /// Two folds do not belong together.
+    #[error(
+        "{} and {} were trained with different configurations, so they are no folds of one run:\n{}\n\
+         Train one of them again with --overwrite, or name them by themselves.",
+        folders[0].display(), folders[1].display(), changes.join("\n")
+    )]
+    OtherFolds {
+        /// Their folders.
+        folders: Box<[PathBuf; 2]>,
+        /// What differs, a line each.
+        changes: Vec<String>,
+    },
     /// No saved state can be used.
     #[error(transparent)]
     State(#[from] StateError),

@@ -9,6 +9,7 @@ mod drawing;
 mod error;
 mod evaluate;
 mod export;
+mod folds;
 mod here;
 mod initial;
 mod machine;
@@ -32,6 +33,7 @@ pub use drawing::Drawing;
 pub use error::BuildError;
 pub use evaluate::{EvaluationList, List, open_list};
 pub use export::{Export, ExportError};
+pub use folds::{FoldFolders, fold_plans};
 pub use here::check_here;
 pub use machine::machine_here;
 pub use open_data::{data_warnings, open_data};
@@ -82,6 +84,7 @@ pub struct Options {
 /// where there was none, there is none.
 pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let stop = Stop::install().map_err(BuildError::Signals)?;
+    folds::check_above(&plan)?;
     let place = RunPlace::find(&plan.folder(), options.mode)?;
     let ready = Ready::new(plan, &place, options.mode)?;
     // From here on the folder changes.

@@ -140,7 +140,7 @@ pub(super) fn check_unchanged(
     }
 }
 
-fn is_free(key: &str) -> bool {
+pub(super) fn is_free(key: &str) -> bool {
     // Data may move.
     if key.starts_with("data.") && key.ends_with(".root") {
         return true;

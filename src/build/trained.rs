@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{BuildError, device};
+use super::{BuildError, FoldFolders, device};
 use crate::evaluate::{Fitted, FittedError, PredictionError, PredictionTable};
 use crate::memory::Chain;
 use crate::plan::Plan;
@@ -26,7 +26,10 @@ impl TrainedFolder {
     /// # Errors
     /// When no state is there.
     pub fn find(path: &Path) -> Result<Self, BuildError> {
-        let none = || BuildError::NoState { path: path.to_owned() };
+        let none = || match FoldFolders::find(path) {
+            Some(_) => BuildError::Folds(path.to_owned()),
+            None => BuildError::NoState { path: path.to_owned() },
+        };
         if is_state(path) {
             let run = match path.parent() {
                 Some(run) if run != Path::new("") => run.to_owned(),

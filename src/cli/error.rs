@@ -39,6 +39,13 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// What the exit code of another process of this program means, which was not asked to stop.
+    pub fn of_code(code: Option<i32>) -> Self {
+        let kinds = [Self::Configuration, Self::Data, Self::OutOfMemory, Self::State];
+        let same = |kind: &Self| code == Some(i32::from(kind.exit_code()));
+        kinds.into_iter().find(same).unwrap_or(Self::Other)
+    }
+
     /// The exit code; scripts are written against these numbers.
     pub fn exit_code(self) -> u8 {
         match self {
@@ -130,7 +137,10 @@ impl From<BuildError> for Failure {
             | BuildError::Initial(
                 InitialError::OtherModel { .. } | InitialError::OtherScale { .. },
             )
-            | BuildError::OtherImages { .. } => Kind::Configuration,
+            | BuildError::OtherImages { .. }
+            | BuildError::Folds(_)
+            | BuildError::NoFolds { .. }
+            | BuildError::OtherFolds { .. } => Kind::Configuration,
             BuildError::Folder(folder) if folder.exit_code() == 2 => Kind::Configuration,
             BuildError::Data(_)
             | BuildError::ChangedData(_)
@@ -139,7 +149,8 @@ impl From<BuildError> for Failure {
             BuildError::State(state) if state.exit_code() == 5 => Kind::State,
             BuildError::Restore { .. }
             | BuildError::StatesGone { .. }
-            | BuildError::NoState { .. } => Kind::State,
+            | BuildError::NoState { .. }
+            | BuildError::FoldsMissing { .. } => Kind::State,
             BuildError::NothingFits(_) => Kind::OutOfMemory,
             _ => Kind::Other,
         };
@@ -248,6 +259,8 @@ mod tests {
         ];
         for (kind, code) in codes {
             assert_eq!(kind.exit_code(), code, "{kind:?}");
+            let stopped = matches!(kind, Kind::Stopped(_));
+            assert_eq!(Kind::of_code(Some(code.into())), if stopped { Kind::Other } else { kind });
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{Failure, output};
+use crate::build::FoldFolders;
 use crate::paths::looked_in;
 use crate::report::{Judged, REPORT_FILE, Record, RecordError, comparison, page, write_page};
 
@@ -13,8 +14,8 @@ use crate::report::{Judged, REPORT_FILE, Record, RecordError, comparison, page, 
 /// A run keeps its page, <run folder>/report.html, up to date by itself: learning curves, learning rate,
 /// speed, memory, what was left out, and the configuration. This command writes it anew from what the
 /// run folder holds. With several runs it writes one page with their learning curves in the same
-/// pictures, their best values, and where their configurations differ. A page is one file that loads
-/// nothing. Its path goes to standard output.
+/// pictures, their best values, and where their configurations differ; so it does of the folder of a
+/// run's folds. A page is one file that loads nothing. Its path goes to standard output.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -22,7 +23,7 @@ Examples:
   trainer report checkpoints/quickstart --out quickstart.html
   trainer report checkpoints/adamw checkpoints/sgd --out optimizers.html")]
 pub struct Report {
-    /// Run folders, such as checkpoints/quickstart
+    /// Run folders, such as checkpoints/quickstart, or folders of folds
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
     /// The file to write, instead of RUN/report.html, or comparison.html of several runs
@@ -32,15 +33,19 @@ pub struct Report {
 
 /// Writes the page.
 pub fn execute(command: &Report) -> Result<(), Failure> {
-    let records = command.runs.iter().map(|run| read(run)).collect::<Result<Vec<_>, _>>()?;
+    let runs: Vec<PathBuf> = command.runs.iter().flat_map(|run| members(run)).collect();
+    let records = runs.iter().map(|run| read(run)).collect::<Result<Vec<_>, _>>()?;
     let (file, text) = match (&records[..], &command.runs[..]) {
         ([record], [run]) => {
             (run.join(REPORT_FILE), page(record, &Judged::read(run, &record.config)))
         }
-        _ => {
-            let runs: Vec<(String, Record)> =
-                names(&command.runs).into_iter().zip(records).collect();
-            (PathBuf::from("comparison.html"), comparison(&runs))
+        (_, given) => {
+            let runs: Vec<(String, Record)> = names(&runs).into_iter().zip(records).collect();
+            let file = match given {
+                [folds] => folds.join(REPORT_FILE),
+                _ => PathBuf::from("comparison.html"),
+            };
+            (file, comparison(&runs))
         }
     };
     let file = command.out.clone().unwrap_or(file);
@@ -49,6 +54,14 @@ pub fn execute(command: &Report) -> Result<(), Failure> {
             .with_help(Some("--out FILE writes it elsewhere".to_owned()))
     })?;
     output::print(&file.display().to_string())
+}
+
+/// The run itself; of a folder with folds, those that were begun.
+fn members(run: &Path) -> Vec<PathBuf> {
+    match FoldFolders::find(run) {
+        Some(folds) => folds.begun.into_iter().map(|(_, run)| run).collect(),
+        None => vec![run.to_owned()],
+    }
 }
 
 fn read(run: &Path) -> Result<Record, Failure> {

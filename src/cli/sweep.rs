@@ -120,7 +120,11 @@ fn planned(command: &Sweep) -> Result<Measurement, Failure> {
         set.push(format!("train.epochs={epochs}"));
     }
     let grid = config::load_grid(&command.config, &set, &command.grid);
-    let plan = |config| plan::plan(config).and_then(|plan| build::check_here(&plan).map(|()| plan));
+    let plan = |config| {
+        let plan = plan::plan(config)?;
+        command.epochs.map_or(Ok(()), |_| plan.check_fold_named())?;
+        build::check_here(&plan).map(|()| plan)
+    };
     let sweep = Measurement::plan(grid?, plan)?;
     let reference = command.reference.map(|row| row.get() - 1);
     let count = sweep.combinations.len();

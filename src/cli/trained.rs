@@ -1,9 +1,9 @@
 //! A trained model that a command is given.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Failure, located_for};
-use crate::build::{self, Trained, TrainedFolder};
+use crate::build::{self, FoldFolders, Trained, TrainedFolder};
 use crate::config::Source;
 use crate::plan::Plan;
 
@@ -17,4 +17,16 @@ pub(super) fn open(path: &Path, set: &[String]) -> Result<(Trained, Plan, Source
     let (plan, source) = located_for(&config, set, build::check_here)?;
     let trained = build::open_trained(&plan, &state)?;
     Ok((trained, plan, source))
+}
+
+/// The models that `paths` name: of a folder with the folds of a run those of all folds, in their place.
+///
+/// # Errors
+/// Folds of which some were not trained, or that do not belong together.
+pub(super) fn members(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let members = paths.iter().map(|path| match FoldFolders::find(path) {
+        Some(folds) => folds.complete(),
+        None => Ok(vec![path.clone()]),
+    });
+    Ok(members.collect::<Result<Vec<_>, _>>()?.concat())
 }

@@ -201,7 +201,14 @@ fn open_lists(
         source.check_root()?;
         source.layout.check_images(&config.image)?;
         source.layout.prepare(&mut progress)?;
-        let (sides, tables) = recorded(|| split::read(source, &config.validation, seed, purpose));
+        let bound = Bound { place, source, seed };
+        let strata = |rows: &[Row]| {
+            let mut dataset = Dataset::empty(heads);
+            dataset.extend(rows.to_vec(), &bound, |_| UncertainPolicy::Ignore);
+            dataset.strata()
+        };
+        let (sides, tables) =
+            recorded(|| split::read(source, &config.validation, seed, purpose, strata));
         let Sides { train, validation, test, warnings } = sides?;
         splits.tables.extend(tables);
         splits.warnings.extend(warnings);
@@ -212,7 +219,6 @@ fn open_lists(
         splits
             .warnings
             .extend(odd.map(|odd| format!("the images of `data.{}` {odd}", source.name)));
-        let bound = Bound { place, source, seed };
         splits.train.extend(train, &bound, |finding| match source.layout.uncertain() {
             Some(uncertain) if !purpose.may_lack_labels() => uncertain.policy(finding),
             _ => UncertainPolicy::Ignore,
@@ -222,6 +228,9 @@ fn open_lists(
             let all = splits.test.get_or_insert_with(|| Dataset::empty(heads));
             all.extend(test, &bound, |_| UncertainPolicy::Ignore);
         }
+    }
+    if purpose != Purpose::External {
+        splits.warnings.extend(split::unnamed_fold(&config.validation));
     }
     if sources.len() > 1 {
         same_image::check_apart(&splits.train, &splits.validation)?;
@@ -384,6 +393,35 @@ impl Dataset {
             }
         }
         LabelCounts { positives, negatives }
+    }
+
+    /// For each image what folds are to have alike: the numbers of its strata, ascending. A stratum is
+    /// the images that have a label, or that have it not (a soft label of 0.5 counts as one that they
+    /// have), or that are of a class. Numbers and unknown labels make none.
+    pub(super) fn strata(&self) -> Vec<Vec<usize>> {
+        let mut strata = vec![Vec::new(); self.len()];
+        let mut first = 0;
+        for (labels, shape) in self.labels.iter().zip(&self.outputs) {
+            let rows = labels
+                .values
+                .chunks_exact(labels.width)
+                .zip(labels.mask.chunks_exact(labels.width));
+            for (image, (values, mask)) in strata.iter_mut().zip(rows) {
+                let known =
+                    values.iter().zip(mask).enumerate().filter(|(_, (_, mask))| **mask != 0.0);
+                image.extend(known.filter_map(|(label, (&value, _))| match shape {
+                    HeadShape::Labels(_) => Some(first + 2 * label + usize::from(value >= 0.5)),
+                    HeadShape::Classes(_) => Some(first + value as usize),
+                    HeadShape::Numbers(_) => None,
+                }));
+            }
+            first += match shape {
+                HeadShape::Labels(count) => 2 * count,
+                HeadShape::Classes(count) => *count,
+                HeadShape::Numbers(_) => 0,
+            };
+        }
+        strata
     }
 
     /// How the numbers of head `head` are standardised, and the labels (by their place) of which all

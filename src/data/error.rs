@@ -241,6 +241,19 @@ pub enum DataError {
         /// The side that is empty: "training" or "validation".
         side: &'static str,
     },
+    /// Folds of which some would have no patient.
+    #[error(
+        "the {} of `data.{place}` cannot be cut into {folds} folds",
+        counted(*patients, "patient", "patients")
+    )]
+    FewPatients {
+        /// The layout's table, such as `nih` or `sources[1].nih`.
+        place: String,
+        /// How many patients there are.
+        patients: usize,
+        /// How many folds are asked for.
+        folds: usize,
+    },
     /// An image that cannot be read, with `on_bad_image = "stop"`.
     #[error(transparent)]
     BadImage(#[from] BadImage),
@@ -341,6 +354,9 @@ impl DataError {
             Self::BadImage(_) => REPAIR.to_owned(),
             Self::EmptySplit { .. } => {
                 "change `data.validation.fraction`, or use more patients".to_owned()
+            }
+            Self::FewPatients { .. } => {
+                "lower `data.validation.folds`, or use more patients".to_owned()
             }
             Self::SharedPatient { lists: ["training", "validation"], .. } => "take the patient \
                  out of one list, or set `data.validation.fraction` to split the training list \

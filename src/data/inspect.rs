@@ -11,7 +11,7 @@ use std::thread;
 use serde::Serialize;
 
 use super::config::{DataConfig, Uncertain, UncertainPolicy};
-use super::dataset::{Dataset, Sample, Splits, open_with_test};
+use super::dataset::{Dataset, Sample, Splits, open, open_with_test};
 use super::error::DataError;
 use super::image::{Colour, RawImage, Samples, read_image};
 use super::spread::Numbers;
@@ -23,6 +23,9 @@ use crate::screen::counted;
 pub struct Inspection {
     /// `train`, `validation` and, where the layout has one, `test`.
     pub splits: Vec<SplitCounts>,
+    /// Every fold, in their order, where patients are cut into folds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub folds: Vec<SplitCounts>,
     /// What was found in the files; none where they were not to be read.
     pub images: Option<ImageCounts>,
     /// What a run would say of the data when it starts.
@@ -32,7 +35,7 @@ pub struct Inspection {
 /// What a split holds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SplitCounts {
-    /// `train`, `validation` or `test`.
+    /// `train`, `validation` or `test`; of a fold `validation`, as the fold is in its turn.
     pub split: &'static str,
     /// Rows of the tables.
     pub images: usize,
@@ -194,22 +197,17 @@ pub fn inspect(
 ) -> Result<Inspection, DataError> {
     let used = open_with_test(config, heads, seed, drawing)?;
     let written = open_with_test(&config.ignoring_uncertain(), heads, seed, |_, _| {})?;
-    let splits = sides(&used).zip(sides(&written)).map(|((split, used), (_, written))| {
-        let patients: std::collections::BTreeSet<(usize, &str)> =
-            used.samples().iter().map(|one| (one.source, one.patient.as_str())).collect();
-        SplitCounts {
-            split,
-            images: used.len(),
-            patients: patients.len(),
-            heads: heads
-                .iter()
-                .enumerate()
-                .map(|(place, head)| (head.name.clone(), counts(written, used, place, head)))
-                .collect(),
-            sources: Vec::new(),
-        }
-    });
+    let splits = sides(&used).zip(sides(&written));
+    let splits =
+        splits.map(|((split, used), (_, written))| split_counts(split, used, written, heads));
     let mut splits: Vec<SplitCounts> = splits.collect();
+    let folds = (1..=config.validation.folds.unwrap_or(0)).map(|fold| {
+        let mut config = config.clone();
+        config.validation.fold = Some(fold);
+        let splits = open(&config, heads, seed, |_, _| {})?;
+        Ok(split_counts("validation", &splits.validation, &splits.validation, heads))
+    });
+    let folds = folds.collect::<Result<Vec<SplitCounts>, DataError>>()?;
     if used.sources.len() > 1 {
         for (counts, (_, dataset)) in splits.iter_mut().zip(sides(&written)) {
             counts.sources = of_sources(&written.sources, dataset, heads);
@@ -225,7 +223,27 @@ pub fn inspect(
     });
     let mut warnings = told(&used);
     warnings.extend(images.iter().flat_map(|images| copies(&images.duplicates)));
-    Ok(Inspection { splits, images, warnings })
+    Ok(Inspection { splits, folds, images, warnings })
+}
+
+/// What a split holds, its labels as they are `used` by a run and as they are `written`.
+fn split_counts(
+    split: &'static str,
+    used: &Dataset,
+    written: &Dataset,
+    heads: &[HeadConfig],
+) -> SplitCounts {
+    let patients: std::collections::BTreeSet<(usize, &str)> =
+        used.samples().iter().map(|one| (one.source, one.patient.as_str())).collect();
+    let heads = heads.iter().enumerate();
+    let heads = heads.map(|(place, head)| (head.name.clone(), counts(written, used, place, head)));
+    SplitCounts {
+        split,
+        images: used.len(),
+        patients: patients.len(),
+        heads: heads.collect(),
+        sources: Vec::new(),
+    }
 }
 
 /// An image and what the tables say of it.

@@ -15,6 +15,7 @@ mod dataset;
 mod error;
 mod files;
 mod fingerprint;
+mod folds;
 mod image;
 mod inspect;
 mod known;

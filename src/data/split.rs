@@ -7,6 +7,7 @@ use rand::Rng;
 use super::config::ValidationConfig;
 use super::dataset::Purpose;
 use super::error::DataError;
+use super::folds;
 use super::layout::{List, Row};
 use super::same_image;
 use super::source::Source;
@@ -27,14 +28,16 @@ pub(super) struct Sides {
     pub warnings: Vec<String>,
 }
 
-/// Reads a data set's lists and splits them: validation has the share of patients asked for, or the
-/// list asked for; else the layout's own validation list; else [`DEFAULT_FRACTION`] of the patients.
-/// A share is of the training list only, so that no image of another list is ever trained on.
+/// Reads a data set's lists and splits them: validation has the share of patients asked for, the fold
+/// or the list asked for; else the layout's own validation list; else [`DEFAULT_FRACTION`] of the patients.
+/// A share or a fold is of the training list only, so that no image of another list is ever trained on.
+/// `strata` says what folds are to have alike of each row.
 pub(super) fn read(
     source: &Source,
     config: &ValidationConfig,
     seed: u64,
     purpose: Purpose,
+    strata: impl FnOnce(&[Row]) -> Vec<Vec<usize>>,
 ) -> Result<Sides, DataError> {
     let own = source.layout.lists();
     if purpose == Purpose::External {
@@ -43,7 +46,8 @@ pub(super) fn read(
     let with_test = purpose.has_test();
     let asked = config.list.map(List::from);
     let default = || own.contains(&List::Validation).then_some(List::Validation);
-    let list = if config.fraction.is_some() { None } else { asked.or_else(default) };
+    let parted = config.fraction.is_some() || config.folds.is_some();
+    let list = if parted { None } else { asked.or_else(default) };
     let mut wanted: Vec<List> = [List::Train].into_iter().chain(list).collect();
     if with_test && own.contains(&List::Test) && !wanted.contains(&List::Test) {
         wanted.push(List::Test);
@@ -66,12 +70,23 @@ pub(super) fn read(
     if let Some(validation) = validation {
         return Ok(Sides { train, validation, test, warnings });
     }
-    let fraction = config.fraction.unwrap_or(DEFAULT_FRACTION);
-    let empty = |patients, side| {
-        let place = source.name.clone();
-        DataError::EmptySplit { place, fraction, patients, side }
+    let sides = match config.fold() {
+        Some((fold, folds)) => {
+            let few = |patients| {
+                let place = source.name.clone();
+                DataError::FewPatients { place, patients, folds }
+            };
+            folds::in_fold(&train, &strata(&train), fold, folds, seed).map_err(few)?
+        }
+        None => {
+            let fraction = config.fraction.unwrap_or(DEFAULT_FRACTION);
+            let empty = |patients, side| {
+                let place = source.name.clone();
+                DataError::EmptySplit { place, fraction, patients, side }
+            };
+            by_patient(&train, fraction, seed, empty)?
+        }
     };
-    let sides = by_patient(&train, fraction, seed, empty)?;
     let (mut stay, mut aside) = (Vec::new(), Vec::new());
     for (row, set_aside) in train.into_iter().zip(sides) {
         if set_aside { aside.push(row) } else { stay.push(row) }
@@ -105,19 +120,33 @@ fn untold_patients(source: &Source) -> Option<String> {
 ///
 /// A list that cannot be read is not there to be missed.
 pub(super) fn unused_list(source: &Source, config: &ValidationConfig) -> Option<String> {
-    config.fraction.filter(|_| source.layout.lists().contains(&List::Validation))?;
+    let key = match (config.fraction, config.folds) {
+        (Some(_), _) => "fraction",
+        (None, Some(_)) => "folds",
+        (None, None) => return None,
+    };
+    source.layout.lists().contains(&List::Validation).then_some(())?;
     let read = source.layout.read(&source.vocabulary, &source.needed(), &[List::Validation]);
     let images = read.ok()?.remove(&List::Validation)?.len();
     (images > 0).then(|| {
         format!(
             "{} of the validation list of `data.{}` {} neither trained on nor validated on, since \
-             `fraction` under [data.validation] sets patients of the training list aside; remove it \
+             `{key}` under [data.validation] sets patients of the training list aside; remove it \
              to validate on that list",
             counted(images, "image", "images"),
             source.name,
             if images == 1 { "is" } else { "are" },
         )
     })
+}
+
+/// What is said where patients are cut into folds and it is not said which is meant.
+pub(super) fn unnamed_fold(config: &ValidationConfig) -> Option<String> {
+    let folds = config.folds.filter(|_| config.fold.is_none())?;
+    Some(format!(
+        "the patients are cut into {folds} folds, and none is named, so validation is fold 1; \
+         `--set data.validation.fold=2` takes another"
+    ))
 }
 
 /// For each row whether it is for validation: `fraction` of the patients, whole, chosen by `seed`
@@ -152,7 +181,7 @@ fn by_patient<E>(
         .collect())
 }
 
-fn lot(seed: u64, patient: &str) -> u64 {
+pub(super) fn lot(seed: u64, patient: &str) -> u64 {
     stream(seed, &format!("split/{patient}"), &[]).next_u64()
 }
 

@@ -39,6 +39,7 @@ mod midranks;
 mod operating_point;
 mod paired;
 mod platt;
+mod pooled;
 mod predicted;
 mod predictions;
 mod regression;
@@ -67,6 +68,7 @@ pub use measured::{Measured, MeasuredTable, in_common};
 pub use operating_point::Criterion;
 pub use paired::{ComparisonTable, HeadComparison, MetricComparison, PairError, compare_heads};
 pub use platt::Platt;
+pub use pooled::{PoolError, pooled};
 pub use predicted::{PredictedImage, PredictedTable, PredictedValue, PredictedWriter, TableFormat};
 pub use predictions::{
     PredictedLabel, Prediction, PredictionColumns, PredictionError, PredictionReader,

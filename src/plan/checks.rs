@@ -13,6 +13,7 @@ use crate::model::{
     HeadConfig, MOST_LABELS, ModelConfig, Network, Task, heads_stage, stages_called,
 };
 use crate::optim::{OptimizerConfig, check_clip_norm};
+use crate::screen::counted;
 
 type Check = fn(&Config) -> Result<(), Fault>;
 
@@ -134,11 +135,39 @@ fn layouts(config: &Config) -> Result<(), Fault> {
 }
 
 fn validation(config: &Config) -> Result<(), Fault> {
+    folds(config)?;
     let Some(fraction) = config.data.validation.fraction else { return Ok(()) };
     let message = format!("a share of {fraction} leaves no patients on one side of the split");
     let help = "write a number between 0 and 1, such as 0.1";
     let holds = fraction > 0.0 && fraction < 1.0;
     require(holds, "data.validation.fraction", message, help)
+}
+
+/// More folds than anyone has the time for.
+const MOST_FOLDS: usize = 100;
+
+fn folds(config: &Config) -> Result<(), Fault> {
+    let validation = &config.data.validation;
+    let key = |name: &str| format!("data.validation.{name}");
+    let Some(folds) = validation.folds else {
+        let help = "write `folds = 5` beside it, or remove it";
+        let message = "`fold` names a fold, and the patients are not cut into folds";
+        return require(validation.fold.is_none(), key("fold"), message, help);
+    };
+    let others = [("fraction", validation.fraction.is_some()), ("list", validation.list.is_some())];
+    if let Some((other, _)) = others.into_iter().find(|(_, given)| *given) {
+        let message = format!("each fold is validated on in turn, so there is no `{other}`");
+        let help = format!("remove `{other}` or `folds`");
+        return Err(fault(key(other), message, help).also(key("folds")));
+    }
+    let message = format!("the patients cannot be cut into {}", counted(folds, "fold", "folds"));
+    let help = format!("write a number from 2 to {MOST_FOLDS}, such as 5");
+    require((2..=MOST_FOLDS).contains(&folds), key("folds"), message, help)?;
+    let fold = validation.fold.unwrap_or(1);
+    let message = format!("there is no fold {fold}: the patients are cut into {folds}");
+    let help = format!("write a number from 1 to {folds}");
+    let fault = require((1..=folds).contains(&fold), key("fold"), message, help);
+    fault.map_err(|fault| fault.also(key("folds")))
 }
 
 fn loading(config: &Config) -> Result<(), Fault> {

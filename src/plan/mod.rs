@@ -37,7 +37,7 @@ pub use crate::config::Mode;
 use crate::config::{Config, RunConfig};
 use crate::data::{DEFAULT_FRACTION, DataConfig, check_labels};
 use crate::evaluate::EvaluateConfig;
-use crate::fault::Fault;
+use crate::fault::{Fault, fault};
 use crate::memory::{DenseLayers, MemoryConfig, Precision, StageSpec};
 use crate::model::{FreezeAtFirst, FreezeConfig, HeadConfig, ModelConfig, Network, Norm};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
@@ -122,9 +122,35 @@ impl Plan {
         self.devices[0]
     }
 
-    /// The run's folder.
+    /// The run's folder; that of a fold is in the folder of all of them.
     pub fn folder(&self) -> PathBuf {
-        self.run.output.join(&self.run.name)
+        let folder = self.run.output.join(&self.run.name);
+        match self.data.validation.fold {
+            Some(fold) => folder.join(fold_folder(fold)),
+            None => folder,
+        }
+    }
+
+    /// Refuses folds of which none is named, where one of them is to be trained.
+    ///
+    /// # Errors
+    /// The fault, with what to do.
+    pub fn check_fold_named(&self) -> Result<(), Fault> {
+        let validation = &self.data.validation;
+        let Some(folds) = validation.folds.filter(|_| validation.fold.is_none()) else {
+            return Ok(());
+        };
+        let message = format!("a run trains one of the {folds} folds, and none is named");
+        let help = "`trainer run CONFIG --fold 1` trains the first, `--fold all` one after another; \
+                    elsewhere write `--set data.validation.fold=1`";
+        Err(fault("data.validation.folds", message, help))
+    }
+
+    /// The same, validated on fold `fold`, counted from 1.
+    pub fn of_fold(&self, fold: usize) -> Self {
+        let mut plan = self.clone();
+        plan.data.validation.fold = Some(fold);
+        plan
     }
 
     /// The same with another network or another size of images, where it passes the checks.
@@ -264,6 +290,14 @@ impl Plan {
     }
 }
 
+/// What the run folder of fold `fold`, counted from 1, is called.
+pub fn fold_folder(fold: usize) -> String {
+    format!("{FOLD}{fold}")
+}
+
+/// What the folders of folds begin with; the fold's number follows.
+pub const FOLD: &str = "fold-";
+
 /// Makes every check and fills in every default.
 ///
 /// # Errors
@@ -281,7 +315,8 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     let heads: Vec<HeadConfig> = config.heads.iter().map(named).collect();
     let train = train(&config, &heads)?;
     let mut data = config.data;
-    if data.validation.list.is_none() && !data.has_validation_list() {
+    let chosen = data.validation.list.is_some() || data.validation.folds.is_some();
+    if !chosen && !data.has_validation_list() {
         data.validation.fraction.get_or_insert(DEFAULT_FRACTION);
     }
     let memory = match config.memory.is_auto() {

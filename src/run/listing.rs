@@ -17,8 +17,8 @@ use super::state;
 use crate::report::{EndReason, Watched};
 
 /// Folders so far below the one asked for are looked at: the runs of a sweep are in
-/// `<output>/<name>-sweep/runs/<combination>/`.
-const DEPTH: usize = 3;
+/// `<output>/<name>-sweep/runs/<combination>/`, or one folder below where they are of folds.
+const DEPTH: usize = 4;
 
 /// No line of a run's events is longer, in bytes.
 const LONGEST_LINE: u64 = 16 << 20;

@@ -63,7 +63,7 @@ pub(super) fn measure(
     if let Some(signal) = stop.requested() {
         return Ok(Ended::Stopped(signal));
     }
-    let files = folder.files(&of.name);
+    let files = folder.files(of);
     let plan = match sweep.work {
         Work::Steps { .. } => of.plan.clone(),
         Work::Epochs(_) => {
@@ -111,7 +111,7 @@ fn fresh(path: &Path) -> std::io::Result<File> {
 
 /// Waits for the child, or ends it when a signal asks the sweep to stop. One that `saves` is asked to
 /// end, and given the time to save.
-fn wait(
+pub(super) fn wait(
     child: &mut Child,
     stop: &Stop,
     saves: bool,

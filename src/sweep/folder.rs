@@ -156,11 +156,11 @@ impl SweepFolder {
         replace(&self.path.join("sweep.md"), table::markdown(keys, &all).as_bytes())
     }
 
-    /// Where the combination called `name` leaves its files.
-    pub(super) fn files(&self, name: &str) -> Files {
-        let stem = stem(name);
+    /// Where the combination `of` leaves its files.
+    pub(super) fn files(&self, of: &Planned) -> Files {
+        let stem = stem(&of.name);
         let file = |kind: &str| self.path.join(LOGS).join(format!("{stem}.{kind}"));
-        let run = self.path.join(RUNS).join(run_name(name));
+        let run = self.trained_plan(of).folder();
         Files { config: file("toml"), log: file("log"), printed: file("json"), run }
     }
 
@@ -215,7 +215,7 @@ fn read(path: &Path) -> Result<Vec<Row>, SweepError> {
 }
 
 /// Puts `bytes` at `path` so that a reader finds all of the old file or all of the new one.
-fn replace(path: &Path, bytes: &[u8]) -> Result<(), SweepError> {
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), SweepError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);

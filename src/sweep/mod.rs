@@ -9,14 +9,18 @@
 //! ```
 
 mod child;
+mod cross_validation;
 mod folder;
+mod folds;
 mod row;
 mod table;
 mod trained;
 
 use std::path::PathBuf;
 
+pub use cross_validation::{CrossValidation, FoldRow, Spread};
 pub use folder::{SweepError, SweepFolder};
+pub use folds::{Folds, FoldsEnded};
 pub use row::{Row, Status};
 pub use table::{drawn, summary};
 

@@ -55,7 +55,8 @@ fn needed(key: &str) -> Vec<String> {
     let sets: &[&str] = match key {
         "data.image.normalize.mean" => &["data.image.normalize.std=0.25", "data.image.channels=3"],
         "data.image.normalize.std" => &["data.image.normalize.mean=0.5"],
-        "data.validation.list" => &["data.validation={}"],
+        "data.validation.list" | "data.validation.folds" => &["data.validation={}"],
+        "data.validation.fold" => &["data.validation={folds=3}"],
         "model.densenet.growth" | "model.densenet.blocks" | "model.densenet.stem" => &[by_hand],
         "model.resnet.depth" => &[],
         "train.optimizer.sgd.dampening" | "train.optimizer.sgd.nesterov" => {

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::build::TrainedFolder;
-use crate::cli::eval::{EVALUATION_FILE, PREDICTIONS_FILE};
+use crate::build::{FoldFolders, TrainedFolder};
+use crate::cli::eval::{EVALUATION_FILE, PREDICTIONS_FILE, apart};
 use crate::cli::{Failure, planned};
 use crate::evaluate::{
     Fitted, Measured, MeasuredTable, Prediction, PredictionColumns, PredictionReader,
-    PredictionTable, Settings,
+    PredictionTable, Settings, pooled,
 };
 use crate::model::{HeadConfig, Task};
+use crate::plan::Plan;
 use crate::report::HeadLabels;
 use crate::run::EVALUATION;
 use crate::run::state::{SavedState, read_state};
@@ -61,6 +62,9 @@ impl Compared {
             let (run, settings) = (path.to_owned(), Settings::default());
             return Ok(Self { run, file, table, heads, config: None, settings });
         }
+        if let Some(folds) = FoldFolders::find(path) {
+            return of_folds(path, &folds.complete()?, split);
+        }
         let TrainedFolder { config, state } = TrainedFolder::find(path)?;
         let plan = planned(&config, &[])?;
         let text = fs::read_to_string(&config).map_err(Failure::other)?;
@@ -69,27 +73,70 @@ impl Compared {
         let folder = folder.join(format!("{EVALUATION}{split}"));
         let (table, file) = match folder.join(EVALUATION_FILE).is_file() {
             true => of_folder(&folder, &state, split, &plan.heads)?,
-            false => of_state(&state, split, &plan.heads).and_then(|found| {
-                found.ok_or_else(|| {
-                    let run = path.display();
-                    let message = format!("{run} has no predictions for `{split}`");
-                    let help = format!("`trainer eval {run} --split {split}` makes them");
-                    Failure::data(message).with_help(Some(help))
-                })
-            })?,
+            false => of_state(&state, split, &plan.heads)
+                .and_then(|found| found.ok_or_else(|| unpredicted(path, split)))?,
         };
-        let heads = plan.heads.iter();
-        let heads =
-            heads.map(|head| HeadLabels { name: head.name.clone(), labels: head.labels.clone() });
         Ok(Self {
             run: path.to_owned(),
             file,
             table,
-            heads: heads.collect(),
+            heads: heads_of(&plan),
             config: Some(text),
             settings: plan.evaluate.settings(plan.run.seed),
         })
     }
+}
+
+/// The predictions of the folds in the folder `path`, whose run folders are `runs`: what an evaluation has
+/// written there, where that was of these states; else, of the validation images, what each fold has
+/// saved with its own.
+fn of_folds(path: &Path, runs: &[PathBuf], split: &str) -> Result<Compared, Failure> {
+    let found = runs.iter().map(|run| TrainedFolder::find(run));
+    let found = found.collect::<Result<Vec<_>, _>>()?;
+    let plan = planned(&found[0].config, &[])?;
+    let text = fs::read_to_string(&found[0].config).map_err(Failure::other)?;
+    let states = found.iter().map(|found| read_state(&found.state).map_err(Failure::state));
+    let states = states.collect::<Result<Vec<SavedState>, _>>()?;
+    let folder = path.join(format!("{EVALUATION}{split}"));
+    let written = folder.join(EVALUATION_FILE).is_file().then(|| evaluated(&folder)).transpose()?;
+    let is_of = |model: &EvaluatedModel, state: &SavedState| {
+        (model.epoch, model.step) == (state.tag.epoch, state.tag.step)
+    };
+    let is_current = |models: &[EvaluatedModel]| {
+        models.len() == states.len() && models.iter().zip(&states).all(|(m, s)| is_of(m, s))
+    };
+    let (table, file) = match written.filter(|(_, models)| is_current(models)) {
+        Some((table, _)) => (table, folder.join(PREDICTIONS_FILE)),
+        None => {
+            let tables = states.iter().map(|state| {
+                saved(state, split, &plan.heads)?.ok_or_else(|| unpredicted(path, split))
+            });
+            let tables = tables.collect::<Result<Vec<PredictionTable>, Failure>>()?;
+            let all = pooled(&tables.iter().collect::<Vec<_>>());
+            let all = all.map_err(apart)?;
+            let fitted = plan.evaluate.fit(&all);
+            (all.measured(Some(&fitted)), path.join("fold-*"))
+        }
+    };
+    Ok(Compared {
+        run: path.to_owned(),
+        file,
+        table,
+        heads: heads_of(&plan),
+        config: Some(text),
+        settings: plan.evaluate.settings(plan.run.seed),
+    })
+}
+
+fn heads_of(plan: &Plan) -> Vec<HeadLabels> {
+    let heads = plan.heads.iter();
+    heads.map(|head| HeadLabels { name: head.name.clone(), labels: head.labels.clone() }).collect()
+}
+
+fn unpredicted(run: &Path, split: &str) -> Failure {
+    let run = run.display();
+    let help = format!("`trainer eval {run} --split {split}` makes them");
+    Failure::data(format!("{run} has no predictions for `{split}`")).with_help(Some(help))
 }
 
 /// What an evaluation of the run has written, where that was of this state; of another state, what was
@@ -125,17 +172,25 @@ fn of_state(
     split: &str,
     heads: &[HeadConfig],
 ) -> Result<Option<(MeasuredTable, PathBuf)>, Failure> {
-    let Some(bytes) = state.files.get(PredictionTable::FILE).filter(|_| split == "validation")
-    else {
-        return Ok(None);
-    };
+    let Some(table) = saved(state, split, heads)? else { return Ok(None) };
     let file = state.folder.join(PredictionTable::FILE);
-    let table = PredictionTable::from_csv(bytes, heads, &file).map_err(Failure::data)?;
     let fitted = state.files.get(Fitted::FILE).map(|bytes| {
         Fitted::from_json(&String::from_utf8_lossy(bytes), &state.folder.join(Fitted::FILE))
     });
     let fitted = fitted.transpose().map_err(Failure::state)?;
     Ok(Some((table.measured(fitted.as_ref()), file)))
+}
+
+/// The outputs that were saved with a state, where these are the images `split`.
+fn saved(
+    state: &SavedState,
+    split: &str,
+    heads: &[HeadConfig],
+) -> Result<Option<PredictionTable>, Failure> {
+    let bytes = state.files.get(PredictionTable::FILE).filter(|_| split == "validation");
+    let file = state.folder.join(PredictionTable::FILE);
+    let table = bytes.map(|bytes| PredictionTable::from_csv(bytes, heads, &file));
+    table.transpose().map_err(Failure::data)
 }
 
 /// The files of an evaluation, read back.

@@ -148,7 +148,7 @@ fn configuration(first: &Compared, second: &Compared) -> Vec<String> {
     let Some((first, second)) = first.config.as_ref().zip(second.config.as_ref()) else {
         return Vec::new();
     };
-    let free = |key: &str| ["run.name", "run.output"].contains(&key);
+    let free = |key: &str| ["run.name", "run.output", "data.validation.fold"].contains(&key);
     let found = differences(first, second, free).into_iter();
     found.map(|line| line.trim().to_owned()).collect()
 }

@@ -125,6 +125,11 @@ fn text(found: &Inspection, heads: &[HeadConfig], seen: &serde_json::Value) -> S
         heads.iter().for_each(|head| text += &table(&head_rows(split, head)));
         text += "\n";
     }
+    if !found.folds.is_empty() {
+        text += "folds, each validated on in its turn:\n";
+        text += &table(&fold_rows(&found.folds, heads));
+        text += "\n";
+    }
     let decided = |head: &HeadConfig| matches!(head.task, Task::Multilabel | Task::Binary);
     if heads.iter().any(decided) {
         text += "* as the loss counts them, uncertain labels by their policy\n\n";
@@ -215,6 +220,39 @@ fn head_rows(split: &SplitCounts, head: &HeadConfig) -> Vec<Vec<String>> {
                 let counted = [known, missing].map(|count| count.to_string());
                 Some(row(label, counted.into_iter().chain(numbers.iter().flat_map(shown))))
             }));
+        }
+    }
+    rows
+}
+
+/// Images and patients of the smallest and of the largest fold; then for each label or class the least and
+/// the greatest share of images that have it.
+fn fold_rows(folds: &[SplitCounts], heads: &[HeadConfig]) -> Vec<Vec<String>> {
+    let ends = |values: Vec<f64>| {
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        [least, values.iter().copied().fold(f64::NEG_INFINITY, f64::max)]
+    };
+    let sizes = |size: fn(&SplitCounts) -> usize| {
+        ends(folds.iter().map(|fold| size(fold) as f64).collect()).map(|size| size.to_string())
+    };
+    let title = format!("[{}]", counted(folds.len(), "fold", "folds"));
+    let mut rows = vec![
+        row(&title, ["least", "most"]),
+        row("images", sizes(|fold| fold.images)),
+        row("patients", sizes(|fold| fold.patients)),
+    ];
+    for head in heads.iter().filter(|head| head.task != Task::Regression) {
+        rows.push(row(&format!("[{}]", head.name), ["", ""]));
+        for label in &head.labels {
+            let counts = folds.iter().map(|fold| fold.heads.get(&head.name)?.get(label));
+            let share = |counts: &Counts| match counts {
+                Counts::Class(ClassCounts { positive, negative, .. }) => {
+                    100.0 * *positive as f64 / (positive + negative).max(1) as f64
+                }
+                Counts::Number { .. } => 0.0,
+            };
+            let shares = ends(counts.flatten().map(share).collect());
+            rows.push(row(label, shares.map(|share| format!("{share:.1}%"))));
         }
     }
     rows

@@ -2,6 +2,7 @@
 
 mod by;
 mod external;
+mod folds;
 mod model;
 mod output;
 
@@ -11,11 +12,13 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use self::by::By;
+pub(super) use self::folds::apart;
 use self::model::Model;
 use self::output::Evaluated;
 pub(super) use self::output::{EVALUATION_FILE, PREDICTIONS_FILE};
 use super::Failure;
 use super::overrides::Overrides;
+use super::trained;
 use crate::build::List;
 use crate::evaluate::{
     Evaluation, Fitted, Group, PredictionTable, ensemble, evaluate, evaluate_subgroups,
@@ -25,7 +28,9 @@ use crate::evaluate::{
 ///
 /// RUN is the folder of a run, of which the best state is taken, or the folder of one of its states.
 /// Calibration and thresholds are those that were fitted on the validation images. Several runs are
-/// measured as one ensemble, by the mean of their probabilities. The tables go to standard output; they
+/// measured as one ensemble, by the mean of their probabilities. Of the folder of folds (`trainer run
+/// --fold all`) each validation image is measured by the fold that was not trained on it, and other
+/// images by the ensemble of the folds. The tables go to standard output; they
 /// are also written to RUN/eval-<split>/, with evaluation.json and predictions.csv.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -33,10 +38,11 @@ Examples:
   trainer eval checkpoints/xray --split test
   trainer eval checkpoints/xray --split test --by sex,age:40,60,source
   trainer eval checkpoints/xray --data other_hospital.toml --map 'Edema=Oedema'
-  trainer eval checkpoints/fold-* --split test --each --out checkpoints/ensemble-test
+  trainer eval checkpoints/adamw checkpoints/sgd --split test --out checkpoints/ensemble-test
+  trainer eval checkpoints/folds --each
   trainer eval checkpoints/xray --set evaluate.calibration=platt --json")]
 pub struct Eval {
-    /// The folder of a run or of a saved state; of several, the ensemble is measured
+    /// The folder of a run, of its folds or of a saved state; of several, the ensemble is measured
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
     /// The images: validation when it is left out, or all with --data
@@ -122,16 +128,23 @@ pub fn execute(command: &Eval) -> Result<(), Failure> {
         labels: external::labels(&command.map)?,
         by: by::read(&command.by)?,
     };
-    let models = command.runs.iter().map(|run| Model::open(run, &asked));
+    let out_of_fold = folds::out_of_fold(&command.runs, &asked)?;
+    let members = trained::members(&command.runs)?;
+    let models = members.iter().map(|run| Model::open(run, &asked));
     let models = models.collect::<Result<Vec<Model>, Failure>>()?;
     let evaluated = match &models[..] {
+        models if out_of_fold.is_some() => folds::evaluated(models, &asked, command.each)?,
         [model] => Evaluated::of_one(model, &asked),
         models => of_several(models, &asked, command.each)?,
     };
     let folder = match (&command.out, &models[..]) {
         (Some(folder), _) => Some(folder.clone()),
         (None, [model]) => Some(model.folder.join(asked.name())),
-        (None, _) => None,
+        (None, _) => match &command.runs[..] {
+            // All models are of this folder.
+            [folds] => Some(folds.join(asked.name())),
+            _ => None,
+        },
     };
     evaluated.tell(folder.as_deref(), command.json)
 }
@@ -175,7 +188,11 @@ fn of_several(models: &[Model], asked: &Asked, each: bool) -> Result<Evaluated, 
     let pairs: Vec<_> = pairs.collect();
     let predictions = ensemble(&pairs).ok_or_else(other)?;
     if predictions.images() == 0 {
-        return Err(Failure::data("the runs have no image in common, so no ensemble"));
+        let are_folds = models.iter().all(|model| model.plan.data.validation.fold.is_some());
+        let help =
+            "of folds name the folder that they are in: each image is then measured by its fold";
+        return Err(Failure::data("the runs have no image in common, so no ensemble")
+            .with_help(are_folds.then(|| help.to_owned())));
     }
     let mut warnings: Vec<String> =
         models.iter().flat_map(|model| model.warnings.clone()).collect();

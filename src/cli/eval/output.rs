@@ -37,6 +37,8 @@ pub(super) struct Evaluated {
     skipped: usize,
     /// One, or the members of an ensemble.
     models: Vec<ModelTold>,
+    /// Whether each image is predicted by the fold that was not trained on it.
+    out_of_fold: bool,
     /// What calibration and thresholds were fitted on.
     fitted_on: Option<&'static str>,
     warnings: Vec<String>,
@@ -104,6 +106,7 @@ impl Evaluated {
             patients: predictions.patient_numbers().iter().max().map_or(0, |last| last + 1),
             skipped: skipped_images.len(),
             models: told.collect(),
+            out_of_fold: false,
             fitted_on: fitted.is_some().then_some("validation"),
             warnings,
             each,
@@ -113,6 +116,11 @@ impl Evaluated {
             skipped_images,
             told: asked.told(),
         }
+    }
+
+    /// The same, of folds that each predict the images that they were not trained on.
+    pub fn of_folds(self) -> Self {
+        Self { out_of_fold: true, ..self }
     }
 
     /// Writes the files into `folder`, if there is one, and prints the tables, or the JSON.
@@ -140,7 +148,9 @@ impl Evaluated {
             text += &format!("model   {state}, epoch {epoch}, step {step}\n");
         }
         let images = counted(self.images, "image", "images");
-        text += &format!("images  {}: {images}\n\n", self.told);
+        let by =
+            if self.out_of_fold { ", each by the fold that was not trained on it" } else { "" };
+        text += &format!("images  {}: {images}{by}\n\n", self.told);
         text += &evaluation_text(&self.evaluation, &self.heads, frame, columns);
         for each in &self.each {
             text += &format!("\n{}", each.text(frame, columns));

@@ -33,10 +33,13 @@ Examples:
   trainer predict checkpoints/xray scans/ > predictions.csv
   trainer predict checkpoints/xray 0001.dcm 0002.png --format jsonl
   trainer predict checkpoints/xray list.csv --out predictions.csv --heatmap heatmaps --label findings/Edema
-  trainer predict checkpoints/fold0 scans/ --ensemble checkpoints/fold1 --ensemble checkpoints/fold2
+  trainer predict checkpoints/adamw scans/ --ensemble checkpoints/sgd
+  trainer predict checkpoints/folds scans/
   trainer predict checkpoints/xray scans/ --conformal 0.1")]
 pub struct Predict {
     /// The run's folder, of which the best state is taken (else the last), or the folder of a state
+    ///
+    /// The folder of a run's folds (`trainer run --fold all`) is the ensemble of all of them.
     #[arg(value_name = "RUN")]
     run: PathBuf,
     /// Images (PNG, JPEG, TIFF or DICOM), folders with all below them, and tables with a column of paths
@@ -110,11 +113,14 @@ pub fn execute(predict: Predict) -> Result<(), Failure> {
     let mut set = predict.overrides.set.clone();
     let device = predict.device.iter().map(|device| toml::Value::String(device.clone()));
     set.extend(device.map(|device| format!("device.use={device}")));
-    let (first, plan, _) = trained::open(&predict.run, &set)?;
+    let runs: Vec<PathBuf> = [&predict.run].into_iter().chain(&predict.ensemble).cloned().collect();
+    let members = trained::members(&runs)?;
+    one_model(predict.conformal.is_some(), predict.heatmap.is_some(), &members)?;
+    let (first, plan, _) = trained::open(&members[0], &set)?;
     let listing = list_images(&predict.images, &plan.data);
     let Listing { images, passed_over, repeated } = listing.map_err(|error| data(error.into()))?;
     let mut models = vec![(first, plan)];
-    for run in &predict.ensemble {
+    for run in &members[1..] {
         let (trained, plan, _) = trained::open(run, &set)?;
         models.push((trained, plan));
     }
@@ -142,6 +148,19 @@ pub fn execute(predict: Predict) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// Refuses several models for what is known of one only.
+fn one_model(conformal: bool, heatmap: bool, members: &[PathBuf]) -> Result<(), Failure> {
+    let option = match (conformal, heatmap) {
+        _ if members.len() == 1 => return Ok(()),
+        (true, _) => "--conformal",
+        (_, true) => "--heatmap",
+        _ => return Ok(()),
+    };
+    let message = format!("{option} is for one model, and the run has {}", members.len());
+    let help = format!("name one of its folds, such as {}", members[0].display());
+    Err(Failure::configuration(message).with_help(Some(help)))
 }
 
 fn of_images(count: usize) -> String {

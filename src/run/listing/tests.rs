@@ -121,7 +121,14 @@ fn a_folder_whose_lock_is_held_is_running_and_listing_changes_nothing() {
 #[test]
 fn runs_of_a_sweep_are_found_and_what_is_no_run_is_not() {
     let parent = tempfile::tempdir().expect("a folder");
-    for name in ["b", "a", "x-sweep/runs/lr-1", "x-sweep/runs/lr-2", "1/2/3/4/too-deep"] {
+    for name in [
+        "b",
+        "a",
+        "x-sweep/runs/lr-1",
+        "x-sweep/runs/lr-2",
+        "y-sweep/runs/lr/fold-1",
+        "1/2/3/4/too-deep",
+    ] {
         told(parent.path(), name, &[start(5)]);
     }
     fs::write(parent.path().join("x-sweep/.lock"), "").expect("is written");
@@ -133,7 +140,7 @@ fn runs_of_a_sweep_are_found_and_what_is_no_run_is_not() {
     let runs = list_runs(parent.path()).expect("is read");
     let names: Vec<_> =
         runs.iter().map(|run| run.folder.strip_prefix(parent.path()).expect("below")).collect();
-    let expected = ["a", "b", "x-sweep/runs/lr-1", "x-sweep/runs/lr-2"];
+    let expected = ["a", "b", "x-sweep/runs/lr-1", "x-sweep/runs/lr-2", "y-sweep/runs/lr/fold-1"];
     assert_eq!(names, expected.map(Path::new));
 }
 

@@ -1,13 +1,17 @@
 //! `trainer run`.
 
+mod folds;
+
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::overrides::Overrides;
+use self::folds::Fold;
+use super::overrides::{self, Overrides};
 use super::parent::Parent;
-use super::{Failure, Kind};
+use super::{Failure, Kind, located_for, unopened};
 use crate::build::{self, Options};
+use crate::plan::Plan;
 use crate::run::{FolderMode, Outcome};
 
 /// Trains what a configuration describes
@@ -15,7 +19,7 @@ use crate::run::{FolderMode, Outcome};
 /// The run folder, <run.output>/<run.name>/, receives the resolved configuration, the metrics of
 /// every epoch (metrics.jsonl and TensorBoard events) and saved states: `best`, `last` and a few older
 /// ones. Ctrl-C saves the state and ends the run. --resume goes on from there; the result is the same
-/// as without the pause.
+/// as without the pause. Of folds (`data.validation.folds`), --fold says which are trained.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -24,7 +28,8 @@ Examples:
   trainer run configs/xray_densenet.toml --set 'run.name=\"sgd\"' \\
       --set 'train.optimizer={sgd={lr=0.1,momentum=0.9}}'
   trainer run configs/xray_densenet.toml --resume
-  trainer run configs/xray_densenet.toml --init densenet121.pth --device cuda:1")]
+  trainer run configs/xray_densenet.toml --init densenet121.pth --device cuda:1
+  trainer run configs/xray_densenet.toml --set data.validation.folds=5 --fold all")]
 pub struct Run {
     /// The configuration, a TOML file
     #[arg(value_name = "CONFIG")]
@@ -44,6 +49,13 @@ pub struct Run {
     /// `offload_optimizer` and `budget` under [memory]; README.md lists them all.
     #[arg(long)]
     resume: bool,
+    /// Trains one fold of `data.validation.folds`, counted from 1, or `all`, one after another
+    ///
+    /// Each fold has a run folder of its own in <run.output>/<run.name>/: fold-1, fold-2 and so on. With
+    /// `all` a table tells the metrics of each, their mean and standard deviation at the end, as does
+    /// folds.json; --resume goes on in the fold that was stopped, and leaves those that have ended.
+    #[arg(long, value_name = "N|all", value_parser = folds::which)]
+    fold: Option<Fold>,
     /// Deletes what the run folder holds and starts anew
     #[arg(long, conflicts_with = "resume")]
     overwrite: bool,
@@ -54,7 +66,7 @@ pub struct Run {
     /// convolution is adapted to another number of channels. The program says what it took.
     #[arg(long, value_name = "WEIGHTS", conflicts_with = "resume")]
     init: Option<PathBuf>,
-    /// Prints JSON in place of the closing table: the last event of metrics.jsonl
+    /// Prints JSON in place of the closing table: the last event of metrics.jsonl, or folds.json
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -74,15 +86,21 @@ pub fn execute(run: Run) -> Result<(), Failure> {
             .map(|name| format!("device.use={}", toml::Value::from(name.as_str()))),
         _ => Some(format!("device.use={}", toml::Value::from(run.device))),
     });
-    set.extend(run.init.as_deref().map(super::overrides::init));
-    let (plan, source) = super::located_for(&run.config, &set, build::check_here)?;
+    set.extend(run.init.as_deref().map(overrides::init));
     let mode = match (run.resume, run.overwrite) {
         (true, _) => FolderMode::Resume,
         (_, true) => FolderMode::Overwrite,
         _ => FolderMode::New,
     };
+    match run.fold {
+        Some(Fold::All) => return folds::execute(&run.config, &set, mode, run.json),
+        Some(Fold::One(fold)) => set.push(format!("data.validation.fold={fold}")),
+        None => {}
+    }
+    let check = |plan: &Plan| plan.check_fold_named().and_then(|()| build::check_here(plan));
+    let (plan, source) = located_for(&run.config, &set, check)?;
     let training = build::build(plan, &Options { mode });
-    let mut training = training.map_err(|error| super::unopened(error, &source))?;
+    let mut training = training.map_err(|error| unopened(error, &source))?;
     if run.json {
         training.reports.close_in_json();
     }
