@@ -3,6 +3,8 @@
 
 #[path = "eval/compare.rs"]
 mod compare;
+#[path = "eval/ensemble.rs"]
+mod ensemble;
 #[path = "eval/external.rs"]
 mod external;
 #[expect(dead_code, reason = "resumed runs are compared by more of it")]
@@ -351,5 +353,5 @@ fn an_ensemble_of_a_model_with_itself_is_that_model() {
     // Of another seed, other patients were set aside.
     let told = trained.told(&["eval", "tiny", "other"]);
     assert!(told.contains("the ensemble is measured on the"), "{told}");
-    assert!(told.contains("decisions are made at 0.5"), "{told}");
+    assert!(told.contains("thresholds are the mean of theirs"), "{told}");
 }

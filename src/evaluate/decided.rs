@@ -59,37 +59,25 @@ impl PredictionTable {
 /// A head and what its decisions are made by.
 struct Decided<'a> {
     head: &'a HeadPredictions,
-    probabilities: Vec<f64>,
     decider: Decider,
 }
 
 impl<'a> Decided<'a> {
     fn new(head: &'a HeadPredictions, fitted: Option<&FittedHead>) -> Self {
-        let decider = Decider::first(head.task, &head.labels, fitted);
-        Self { head, probabilities: decider.probabilities(&head.outputs), decider }
+        Self { head, decider: Decider::first(head.task, &head.labels, fitted) }
     }
 
     /// What is told of an image.
     fn row(&self, image: usize, with_truth: bool) -> Vec<PredictedLabel> {
         let labels = self.head.labels.len();
-        let place = image * labels..(image + 1) * labels;
-        let values = &self.probabilities[place.clone()];
-        let decisions = match self.head.task {
-            // By the outputs, which do not round to the same 1.
-            Task::Multiclass => {
-                let outputs = self.head.outputs[place].iter();
-                self.decider
-                    .decisions(&outputs.map(|&output| f64::from(output)).collect::<Vec<_>>())
-            }
-            _ => self.decider.decisions(values),
-        };
-        let told = row(self.head, image).into_iter().zip(values).zip(decisions);
-        told.map(|((told, &value), decision)| PredictedLabel {
+        let told = self.decider.told(&self.head.outputs[image * labels..(image + 1) * labels]);
+        let truth = row(self.head, image).into_iter().map(|label| label.truth);
+        let told = truth.zip(told).map(|(truth, (value, decision))| PredictedLabel {
             value,
             decision,
-            truth: told.truth.filter(|_| with_truth),
-        })
-        .collect()
+            truth: truth.filter(|_| with_truth),
+        });
+        told.collect()
     }
 }
 

@@ -25,11 +25,12 @@ mod calibration;
 mod config;
 mod conformal;
 mod confusion;
-mod decided;
 mod curves;
+mod decided;
 mod decider;
 mod delong;
 mod ensemble;
+mod ensemble_fit;
 mod estimate;
 mod evaluation;
 mod fitted;
@@ -56,7 +57,8 @@ pub use confusion::{Confusion, ConfusionMatrix, DecisionMeasures};
 pub use curves::{CurvePoint, curve_points};
 pub use decider::{Decider, UnknownPoint};
 pub use delong::{Comparison, Delong, Scale, compare};
-pub use ensemble::ensemble;
+pub use ensemble::{ensemble, mean_outputs};
+pub use ensemble_fit::{EnsembleBasis, EnsembleFit, fit_ensemble};
 pub use estimate::{Estimate, Range, wilson};
 pub use evaluation::{
     Evaluation, HeadEvaluation, MetricTable, PointEvaluation, SubgroupEvaluation,

@@ -18,7 +18,8 @@ use super::Failure;
 use super::overrides::Overrides;
 use crate::build::List;
 use crate::evaluate::{
-    Evaluation, Fitted, Group, PredictionTable, ensemble, evaluate, evaluate_subgroups,
+    EnsembleFit, Evaluation, Fitted, Group, PredictionTable, ensemble, evaluate,
+    evaluate_subgroups, fit_ensemble,
 };
 
 /// Measures a trained model on a list of images
@@ -187,32 +188,15 @@ fn of_several(models: &[Model], asked: &Asked, each: bool) -> Result<Evaluated, 
         ));
     }
     let first = &models[0];
-    let fitted = fitted_together(models);
-    if fitted.is_none() {
-        warnings.push(
-            "the runs were not validated on the same images, so no thresholds are fitted for the \
-             ensemble: decisions are made at 0.5"
-                .to_owned(),
-        );
-    }
+    let members = models.iter().map(|model| (model.validation.as_ref(), model.fitted.as_ref()));
+    let members: Vec<_> = members.collect();
+    let EnsembleFit { fitted, basis } = fit_ensemble(&members, &first.plan.evaluate);
+    warnings.extend(basis.warning().map(str::to_owned));
     let groups = first.groups_of(&predictions);
     let evaluation = measured(&predictions, fitted.as_ref(), first, &groups);
     let parts =
         models.iter().filter(|_| each).map(|model| Evaluated::of_one(model, asked)).collect();
     Ok(Evaluated::new(models, asked, predictions, fitted, evaluation, warnings, parts))
-}
-
-/// What is fitted on the ensemble's own outputs for the validation images, where all models have the
-/// same ones.
-fn fitted_together(models: &[Model]) -> Option<Fitted> {
-    let pairs: Option<Vec<_>> = models
-        .iter()
-        .map(|model| Some((model.validation.as_ref()?, model.fitted.as_ref())))
-        .collect();
-    let pairs = pairs?;
-    let together = ensemble(&pairs)?;
-    let same = pairs.iter().all(|(table, _)| table.images() == together.images());
-    same.then(|| models[0].plan.evaluate.fit(&together))
 }
 
 /// The evaluation of `predictions`, and of each group of their images by itself.

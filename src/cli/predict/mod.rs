@@ -66,8 +66,10 @@ pub struct Predict {
     point: Option<String>,
     /// Another run, whose probabilities count as much; may be given several times
     ///
-    /// The mean is told, and the standard deviation in the columns `<head>/<label>/spread`. Each model
-    /// prepares images as it was trained, and is calibrated by its own fit; thresholds are the mean.
+    /// The mean of their calibrated probabilities is calibrated and decided by what is fitted on the mean
+    /// for the validation images, as `trainer eval` of these runs does. Where the runs were validated
+    /// on different images, it is told as it is and decided at the mean of their thresholds, and a
+    /// warning says so. The columns `<head>/<label>/spread` tell the standard deviation of the runs.
     #[arg(long, value_name = "RUN")]
     ensemble: Vec<PathBuf>,
     /// Looks at each image mirrored and shifted too, as far as training did
@@ -156,6 +158,9 @@ fn tell(predictor: &Predictor, passed_over: usize, repeated: usize, error: Optio
              them, and decisions are made at 0.5. States saved at the end of an epoch have them.",
             state.display()
         );
+    }
+    if let Some(warning) = predictor.warning() {
+        eprintln!("warning: {warning}");
     }
     if passed_over > 0 {
         let files = counted(passed_over, "file is no image and", "files are no images and");
