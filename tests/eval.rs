@@ -212,19 +212,20 @@ fn decisions_follow_the_first_threshold_of_each_label() {
     {
         let point = &points[label]["youden"];
         let Some(threshold) = point["threshold"].as_f64() else {
-            assert!(rows.iter().all(|row| row.labels[place].decision.is_none()), "{label}");
+            assert!(rows.iter().all(|row| row.labels()[place].decision.is_none()), "{label}");
             continue;
         };
-        let decided = |row: &&Prediction| row.labels[place].decision == Some(true);
+        let decided = |row: &&Prediction| row.labels()[place].decision == Some(true);
         for row in &rows {
-            let of = row.labels[place];
+            let of = row.labels()[place];
             assert_eq!(of.decision, Some(of.value >= threshold), "{label} of {}", row.path);
         }
-        let right = rows.iter().filter(decided).filter(|row| row.labels[place].truth == Some(1.0));
+        let right =
+            rows.iter().filter(decided).filter(|row| row.labels()[place].truth == Some(1.0));
         assert_eq!(point["tp"], right.count(), "{label}");
     }
     for row in &rows {
-        let classes = row.labels[3..].iter().filter(|label| label.decision == Some(true));
+        let classes = row.labels()[3..].iter().filter(|label| label.decision == Some(true));
         assert_eq!(classes.count(), 1, "one class of {}", row.path);
     }
 }
@@ -285,7 +286,7 @@ fn what_is_fitted_follows_the_settings() {
     for (image, row) in rows(&folder).iter().enumerate() {
         for label in 0..3 {
             let sigmoid = 1.0 / (1.0 + (-f64::from(outputs[image * 3 + label])).exp());
-            assert_eq!(row.labels[label].value, sigmoid, "{}", row.path);
+            assert_eq!(row.labels()[label].value, sigmoid, "{}", row.path);
         }
     }
     let points = &found["heads"]["findings"]["operating_points"]["Cardiomegaly"];

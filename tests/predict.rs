@@ -12,7 +12,9 @@ use assert_cmd::Command;
 use serde_json::Value;
 use trainer::build::{TrainedFolder, open_trained};
 use trainer::config;
-use trainer::evaluate::{Calibration, Fitted, PredictionTable};
+use trainer::evaluate::{
+    Calibration, Fitted, Prediction, PredictionReader, PredictionTable, PredictionWriter,
+};
 use trainer::plan::{Plan, plan};
 
 const LABELS: [&str; 6] = [
@@ -155,6 +157,37 @@ fn calibration_and_thresholds_are_those_that_are_asked_for() {
     let row = &rows(&table)[0];
     assert_eq!(numbers(row, ""), plain[image]);
     assert_eq!(row["findings/Support Devices/decision"], "0", "no probability is 1");
+}
+
+/// The same reader reads what `trainer eval` writes.
+#[test]
+fn every_column_of_the_table_is_read_back() {
+    let example = &*EXAMPLE;
+    let folder = example.folder.path().join("read-back");
+    fs::create_dir_all(&folder).expect("is made");
+    fs::write(folder.join("a.png"), b"").expect("is written");
+    fs::copy(&example.validation.paths[0], folder.join("b.png")).expect("is copied");
+    for (option, spread) in [("--conformal=0.2", false), ("--tta", true)] {
+        let (table, _) = example.predict(&[text(&folder), option]);
+        let fields = rows(&table);
+        let reader = PredictionReader::new(table.as_bytes(), Path::new("p.csv")).expect("reads");
+        let header = reader.header().clone();
+        assert_eq!(header.labels.len(), LABELS.len());
+        assert!(header.error && header.labels.iter().all(|label| label.spread == spread));
+        let read: Vec<Prediction> = reader.collect::<Result<_, _>>().expect("every row");
+        assert_eq!(read[0].told, Err("the file is empty".to_owned()));
+        for (name, label) in LABELS.iter().zip(read[1].labels()) {
+            let field = |ending: &str| fields[1].get(&format!("{name}{ending}")).cloned();
+            assert_eq!(field(""), Some(label.value.to_string()));
+            assert_eq!(field("/spread"), label.spread.map(|spread| spread.to_string()));
+            assert_eq!(field("/conformal"), label.conformal.map(|set| set.to_string()), "{name}");
+            let decision = label.decision.map_or(String::new(), |is| u8::from(is).to_string());
+            assert_eq!(field("/decision"), Some(decision));
+        }
+        let mut again = PredictionWriter::new(Vec::new(), &header).expect("writes");
+        read.iter().for_each(|row| again.write(row).expect("writes"));
+        assert_eq!(again.finish().expect("writes"), table.as_bytes());
+    }
 }
 
 #[test]

@@ -40,7 +40,6 @@ mod midranks;
 mod operating_point;
 mod paired;
 mod platt;
-mod predicted;
 mod predictions;
 mod regression;
 mod reliability;
@@ -69,10 +68,9 @@ pub use measured::{Measured, MeasuredTable, in_common};
 pub use operating_point::Criterion;
 pub use paired::{ComparisonTable, HeadComparison, MetricComparison, PairError, compare_heads};
 pub use platt::Platt;
-pub use predicted::{PredictedImage, PredictedTable, PredictedValue, PredictedWriter, TableFormat};
 pub use predictions::{
-    PredictedLabel, Prediction, PredictionColumns, PredictionError, PredictionReader,
-    PredictionWriter,
+    PredictedLabel, PredictedSet, Prediction, PredictionColumns, PredictionError, PredictionHeader,
+    PredictionLines, PredictionReader, PredictionWriter,
 };
 pub use regression::r2;
 pub use reliability::{Bin, Reliability, brier, multiclass_brier};

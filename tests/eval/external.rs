@@ -76,7 +76,7 @@ fn the_same_images_under_other_names_have_the_same_figures() {
     let warnings = found["warnings"].to_string();
     assert!(warnings.contains("the data have no label `Pleural Effusion`"), "{warnings}");
     assert!(warnings.contains("validation images of the run"), "{warnings}");
-    assert!(rows(&folder).iter().all(|row| row.labels[1].truth.is_none()));
+    assert!(rows(&folder).iter().all(|row| row.labels()[1].truth.is_none()));
     let name = |groups: &Value| groups["subgroups"]["sex"][0]["group"].clone();
     assert_eq!(name(&found), name(&own));
 }

@@ -28,10 +28,11 @@ use crate::data::{
     Batch, Cache, Dataset, Epoch, ImageConfig, Loader, LoaderConfig, OnBadImage, View,
 };
 use crate::evaluate::{
-    Calibration, ConformalHead, Coverage, Decider, EnsembleFit, Fitted, PredictedImage,
-    PredictedTable, PredictedValue, PredictionTable, coverage, fit_ensemble, mean_outputs,
+    Calibration, ConformalHead, Coverage, Decider, EnsembleFit, Fitted, PredictedLabel,
+    PredictedSet, Prediction, PredictionColumns, PredictionHeader, PredictionTable, coverage,
+    fit_ensemble, mean_outputs,
 };
-use crate::model::HeadConfig;
+use crate::model::{HeadConfig, Task};
 use crate::plan::{Plan, Planner};
 
 /// What is asked for besides the models.
@@ -113,13 +114,27 @@ impl Predictor {
         Ok(Self { models, heads, deciders, warning, conformal, coverage, batch, views })
     }
 
+    /// The heads, in the order of the configuration.
+    pub fn heads(&self) -> &[HeadConfig] {
+        &self.heads
+    }
+
     /// What is told of each image.
-    pub fn table(&self) -> PredictedTable {
-        PredictedTable {
-            heads: self.heads.clone(),
-            spread: self.views || self.models.len() > 1,
-            sets: !self.conformal.is_empty(),
-        }
+    pub fn header(&self) -> PredictionHeader {
+        let of_head = |head: &HeadConfig| {
+            let decides = head.task != Task::Regression;
+            let columns = PredictionColumns {
+                head: head.name.clone(),
+                decision: decides,
+                spread: self.views || self.models.len() > 1,
+                conformal: decides && !self.conformal.is_empty(),
+                ..Default::default()
+            };
+            let label =
+                |label: &String| PredictionColumns { label: label.clone(), ..columns.clone() };
+            head.labels.iter().map(label).collect::<Vec<_>>()
+        };
+        PredictionHeader { labels: self.heads.iter().flat_map(of_head).collect(), error: true }
     }
 
     /// The folders of states that have no calibration and no thresholds.
@@ -298,7 +313,7 @@ pub struct Predictions<'a> {
 /// Some images in a row.
 pub struct PredictedBatch {
     /// Their predictions.
-    pub images: Vec<PredictedImage>,
+    pub images: Vec<Prediction>,
     /// The place of the first in the list.
     pub first: usize,
     /// What the first model saw of those that could be read.
@@ -337,10 +352,10 @@ impl Predictions<'_> {
             }
             first.get_or_insert(batch);
         }
-        let image = |index: usize| PredictedImage {
+        let image = |index: usize| Prediction {
             path: self.names[index].clone(),
             patient: self.patients[index].clone(),
-            labels: match (bad.remove(&index), said.remove(&index)) {
+            told: match (bad.remove(&index), said.remove(&index)) {
                 (None, Some(said)) => Ok(self.predictor.together(&said)),
                 (reason, _) => Err(reason.unwrap_or_else(|| "it was lost".to_owned())),
             },
@@ -367,17 +382,25 @@ impl Iterator for Predictions<'_> {
 
 impl Predictor {
     /// What is predicted of an image, of which each model has `said` something for each view.
-    fn together(&self, said: &[Said]) -> Vec<PredictedValue> {
+    fn together(&self, said: &[Said]) -> Vec<PredictedLabel> {
         let mut all = Vec::new();
         for (place, head) in self.heads.iter().enumerate() {
             let told = self.deciders[place].told(&self.outputs(place, said));
             let spreads = (said.len() > 1).then(|| self.spreads(place, said));
             let conformal = self.conformal.get(place).and_then(Option::as_ref);
-            let label = |(at, (value, decision)): (usize, (f64, Option<bool>))| PredictedValue {
+            let set = |at: usize, value| {
+                let set = conformal?.labels[at].set(value);
+                Some(match head.task {
+                    Task::Multiclass => PredictedSet::Class(set.positive),
+                    _ => PredictedSet::Decisions(set),
+                })
+            };
+            let label = |(at, (value, decision)): (usize, (f64, Option<bool>))| PredictedLabel {
                 value,
                 decision,
+                truth: None,
                 spread: spreads.as_ref().map(|spreads| spreads[at]),
-                set: conformal.map(|head| head.labels[at].set(value)),
+                conformal: set(at, value),
             };
             debug_assert_eq!(told.len(), head.outputs());
             all.extend(told.into_iter().enumerate().map(label));

@@ -175,7 +175,9 @@ fn measured(
         table.heads.entry(head.clone()).or_insert(empty).labels.push(label.clone());
     }
     for prediction in reader {
-        let Prediction { path, patient, labels } = prediction.map_err(Failure::data)?;
+        let Prediction { path, patient, told } = prediction.map_err(Failure::data)?;
+        let labels =
+            told.map_err(|reason| wrong(format!("nothing is predicted of `{path}`: {reason}")))?;
         table.paths.push(path);
         table.patients.push(patient);
         for (column, label) in columns.iter().zip(labels) {

@@ -155,10 +155,8 @@ impl Evaluated {
             fs::write(&file, bytes).map_err(|error| unwritable(&file, &error))
         };
         write(TABLES, self.text(Frame::Ascii, FILE_COLUMNS).as_bytes())?;
-        let (columns, rows) = self.predictions.decided(self.fitted.as_ref(), true);
-        let file = folder.join(PREDICTIONS_FILE);
-        let mut writer =
-            PredictionWriter::new(Vec::new(), &columns, &file).map_err(Failure::other)?;
+        let (header, rows) = self.predictions.decided(self.fitted.as_ref(), true);
+        let mut writer = PredictionWriter::new(Vec::new(), &header).map_err(Failure::other)?;
         rows.iter().try_for_each(|row| writer.write(row)).map_err(Failure::other)?;
         write(PREDICTIONS_FILE, &writer.finish().map_err(Failure::other)?)?;
         let skipped = folder.join(SKIPPED);
