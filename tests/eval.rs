@@ -1,6 +1,8 @@
 //! Protects what `trainer eval` and `trainer compare` say of trained models: that it is what training
 //! found, that it follows from what was fitted, and that nothing is left out or made up in silence.
 
+#[path = "eval/card.rs"]
+mod card;
 #[path = "eval/compare.rs"]
 mod compare;
 #[path = "eval/ensemble.rs"]

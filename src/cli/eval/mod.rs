@@ -21,13 +21,15 @@ use crate::evaluate::{
     EnsembleFit, Evaluation, Fitted, Group, PredictionTable, ensemble, evaluate,
     evaluate_subgroups, fit_ensemble,
 };
+use crate::report::refresh_card;
 
 /// Measures a trained model on a list of images
 ///
 /// RUN is the folder of a run, of which the best state is taken, or the folder of one of its states.
 /// Calibration and thresholds are those that were fitted on the validation images. Several runs are
 /// measured as one ensemble, by the mean of their probabilities. The tables go to standard output; they
-/// are also written to RUN/eval-<split>/, with evaluation.json and predictions.csv.
+/// are also written to RUN/eval-<split>/, with evaluation.json and predictions.csv, and RUN/MODEL.md, the
+/// model card, tells of them.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -134,7 +136,13 @@ pub fn execute(command: &Eval) -> Result<(), Failure> {
         (None, [model]) => Some(model.folder.join(asked.name())),
         (None, _) => None,
     };
-    evaluated.tell(folder.as_deref(), command.json)
+    evaluated.tell(folder.as_deref(), command.json)?;
+    if let (None, [model]) = (&command.out, &models[..])
+        && let Err(error) = refresh_card(&model.folder)
+    {
+        eprintln!("warning: the model card is not up to date: {error}");
+    }
+    Ok(())
 }
 
 impl Asked {
