@@ -9,6 +9,8 @@ mod compare;
 mod ensemble;
 #[path = "eval/external.rs"]
 mod external;
+#[path = "eval/weights.rs"]
+mod weights;
 #[expect(dead_code, reason = "resumed runs are compared by more of it")]
 mod support;
 
@@ -179,6 +181,7 @@ fn the_json_has_the_keys_that_scripts_are_written_against() {
         "skipped",
         "split",
         "subgroups",
+        "tta",
         "warnings",
     ];
     assert_eq!(keys(&found), expected);

@@ -71,6 +71,14 @@ pub enum BuildError {
         /// The folder named.
         path: PathBuf,
     },
+    /// A file of weights that is not the whole of a trained model.
+    #[error("{} is no trained model of this configuration: {why}", file.display())]
+    NotTrained {
+        /// The file.
+        file: PathBuf,
+        /// What it lacks.
+        why: String,
+    },
     /// No saved state can be used.
     #[error(transparent)]
     State(#[from] StateError),

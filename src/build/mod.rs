@@ -41,7 +41,7 @@ pub use predict::{
 };
 pub use resume::{ChangedData, ChangedKeys};
 pub use trace::{Traced, Tracer};
-pub use trained::{Trained, TrainedFolder, open_trained};
+pub use trained::{Trained, TrainedFolder, open_trained, open_weights};
 
 use burn::tensor::Device;
 

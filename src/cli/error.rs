@@ -130,6 +130,7 @@ impl From<BuildError> for Failure {
             | BuildError::Initial(
                 InitialError::OtherModel { .. } | InitialError::OtherScale { .. },
             )
+            | BuildError::NotTrained { .. }
             | BuildError::OtherImages { .. } => Kind::Configuration,
             BuildError::Folder(folder) if folder.exit_code() == 2 => Kind::Configuration,
             BuildError::Data(_)

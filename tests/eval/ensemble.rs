@@ -13,15 +13,10 @@ fn table(bytes: &[u8]) -> Vec<Row> {
 
 /// What `eval` and `predict` say of the validation images by these runs, which must be the same, each with
 /// what it warns of.
-fn both(
-    trained: &Trained,
-    name: &str,
-    runs: [&str; 2],
-    options: &[&str],
-) -> (Vec<Row>, [String; 2]) {
+fn both(trained: &Trained, name: &str, runs: &[&str], options: &[&str]) -> (Vec<Row>, [String; 2]) {
     let out = trained.path(name);
     let out = out.to_str().expect("UTF-8");
-    let eval = [&["eval", runs[0], runs[1], "--out", out], options].concat();
+    let eval = [&["eval", "--out", out], runs, options].concat();
     let measured = trained.told(&eval);
     let file = fs::read(Path::new(out).join("predictions.csv")).expect("is written");
     let evaluated = table(&file);
@@ -29,7 +24,8 @@ fn both(
     let paths: Vec<&str> = evaluated.iter().map(|row| row["path"].as_str()).collect();
     fs::write(&list, format!("path\n{}\n", paths.join("\n"))).expect("is written");
     let list = list.to_str().expect("UTF-8");
-    let predict = [&["predict", runs[0], list, "--ensemble", runs[1]], options].concat();
+    let others = runs[1..].iter().flat_map(|run| ["--ensemble", run]);
+    let predict = [&["predict", runs[0], list], &others.collect::<Vec<_>>()[..], options].concat();
     let predicted = trained.trainer(&predict);
     let told = String::from_utf8(predicted.stderr).expect("UTF-8");
     assert_eq!(predicted.status.code(), Some(0), "{told}");
@@ -62,7 +58,7 @@ fn decided(rows: &[Row]) -> BTreeMap<&str, usize> {
 fn an_ensemble_validated_on_the_same_images_predicts_what_is_measured_bit_for_bit() {
     let trained = Trained::runs();
     let runs = ["tiny/best", "tiny/last"];
-    let (rows, [_, told]) = both(trained, "same-validation", runs, &[]);
+    let (rows, [_, told]) = both(trained, "same-validation", &runs, &[]);
     assert_eq!(told, "", "nothing is to be warned of");
     assert!(decided(&rows)["0"] > 0 && decided(&rows)["1"] > 0, "{:?}", decided(&rows));
     // The thresholds are those of the ensemble's own fit.
@@ -79,14 +75,14 @@ fn an_ensemble_validated_on_the_same_images_predicts_what_is_measured_bit_for_bi
         }
     }
     let platt = ["--set", "evaluate.calibration=platt"];
-    let (scaled, _) = both(trained, "same-validation-platt", runs, &platt);
+    let (scaled, _) = both(trained, "same-validation-platt", &runs, &platt);
     assert_ne!(scaled, rows);
 }
 
 #[test]
 fn an_ensemble_validated_on_other_images_decides_at_the_mean_of_the_thresholds_and_says_so() {
     let trained = Trained::runs();
-    let (rows, told) = both(trained, "other-validation", ["tiny", "other"], &[]);
+    let (rows, told) = both(trained, "other-validation", &["tiny", "other"], &[]);
     for told in told {
         assert!(told.contains("warning: the runs were not validated on the same images"), "{told}");
     }
@@ -105,4 +101,31 @@ fn an_ensemble_validated_on_other_images_decides_at_the_mean_of_the_thresholds_a
             assert_eq!(row[&format!("findings/{label}/decision")], expected, "{label}");
         }
     }
+}
+
+#[test]
+fn several_views_are_measured_as_they_are_predicted() {
+    let trained = Trained::runs();
+    let tta = ["--tta"];
+    let (plain, _) = both(trained, "one-view", &["tiny"], &[]);
+    let (views, _) = both(trained, "views", &["tiny"], &tta);
+    assert_ne!(plain, views);
+    // An ensemble of views: the mean of each run's views, then of the runs.
+    both(trained, "views-of-two", &["tiny/best", "tiny/last"], &tta);
+    both(trained, "views-of-others", &["tiny", "other"], &tta);
+    // Thresholds are those that were fitted on the images as they are.
+    let found = |name: &str| -> Value {
+        let text = fs::read_to_string(trained.path(name).join("evaluation.json")).expect("reads");
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let (plain, views) = (found("one-view"), found("views"));
+    assert_eq!((&plain["tta"], &views["tta"]), (&false.into(), &true.into()));
+    let threshold = |found: &Value| {
+        found["heads"]["findings"]["operating_points"]["Cardiomegaly"]["youden"]["threshold"]
+            .clone()
+    };
+    assert_eq!(threshold(&plain), threshold(&views));
+    let none = ["eval", "tiny", "--tta", "--set", "data.augment={rotate_degrees=5.0}"];
+    let told = trained.refused(2, &none);
+    assert!(told.contains("`horizontal_flip`"), "{told}");
 }

@@ -47,8 +47,8 @@ struct EvaluatedHead {
 
 #[derive(Debug, Deserialize)]
 struct EvaluatedModel {
-    epoch: u64,
-    step: u64,
+    epoch: Option<u64>,
+    step: Option<u64>,
 }
 
 impl Compared {
@@ -102,6 +102,9 @@ fn of_folder(
 ) -> Result<(MeasuredTable, PathBuf), Failure> {
     let (table, models) = evaluated(folder)?;
     let [EvaluatedModel { epoch, step }] = models[..] else {
+        return Ok((table, folder.join(PREDICTIONS_FILE)));
+    };
+    let (Some(epoch), Some(step)) = (epoch, step) else {
         return Ok((table, folder.join(PREDICTIONS_FILE)));
     };
     if (epoch, step) == (state.tag.epoch, state.tag.step) {

@@ -16,7 +16,7 @@ use self::output::Evaluated;
 pub(super) use self::output::{EVALUATION_FILE, PREDICTIONS_FILE};
 use super::Failure;
 use super::overrides::Overrides;
-use crate::build::List;
+use crate::build::{List, PredictError};
 use crate::evaluate::{
     EnsembleFit, Evaluation, Fitted, Group, PredictionTable, ensemble, evaluate,
     evaluate_subgroups, fit_ensemble,
@@ -25,7 +25,8 @@ use crate::report::refresh_card;
 
 /// Measures a trained model on a list of images
 ///
-/// RUN is the folder of a run, of which the best state is taken, or the folder of one of its states.
+/// RUN is the folder of a run, of which the best state is taken, or the folder of one of its states, or
+/// with --config a file of weights.
 /// Calibration and thresholds are those that were fitted on the validation images. Several runs are
 /// measured as one ensemble, by the mean of their probabilities. The tables go to standard output; they
 /// are also written to RUN/eval-<split>/, with evaluation.json and predictions.csv, and RUN/MODEL.md, the
@@ -37,11 +38,19 @@ Examples:
   trainer eval checkpoints/xray --split test --by sex,age:40,60,source
   trainer eval checkpoints/xray --data other_hospital.toml --map 'Edema=Oedema'
   trainer eval checkpoints/fold-* --split test --each --out checkpoints/ensemble-test
+  trainer eval checkpoints/xray --split test --tta
+  trainer eval densenet121.safetensors --config my.toml --split test --out results
   trainer eval checkpoints/xray --set evaluate.calibration=platt --json")]
 pub struct Eval {
-    /// The folder of a run or of a saved state; of several, the ensemble is measured
-    #[arg(value_name = "RUN", required = true)]
+    /// The folder of a run or of a saved state, or a file of weights; of several, the ensemble is measured
+    #[arg(value_name = "RUN|WEIGHTS", required = true)]
     runs: Vec<PathBuf>,
+    /// The configuration of a file of weights
+    ///
+    /// The file is SafeTensors, or what PyTorch saved (.pth, .pt, .ckpt, .bin), with all weights of the
+    /// configuration's model, such as `trainer export` writes it.
+    #[arg(long, value_name = "CONFIG")]
+    config: Option<PathBuf>,
     /// The images: validation when it is left out, or all with --data
     #[arg(long, value_name = "LIST")]
     split: Option<Split>,
@@ -54,6 +63,11 @@ pub struct Eval {
     /// What the other data call a label: OURS=THEIRS, with commas between several
     #[arg(long, value_name = "OURS=THEIRS", requires = "data", value_delimiter = ',')]
     map: Vec<String>,
+    /// Looks at each image mirrored and shifted too, as far as training did (test-time augmentation)
+    ///
+    /// What is measured is the mean, which `trainer predict --tta` tells.
+    #[arg(long)]
+    tta: bool,
     /// Measures parts of the images too: by columns of their table, `source`, or a head of classes
     ///
     /// A number is cut into bands at the edges that follow it: `sex,age:40,60` has the ages below 40,
@@ -70,7 +84,7 @@ pub struct Eval {
     each: bool,
     /// The folder of the files, instead of RUN/eval-<split>/
     ///
-    /// For several runs files are only written where this is given.
+    /// For several runs, and for files of weights, files are only written where this is given.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Prints the content of evaluation.json instead of the tables
@@ -110,6 +124,10 @@ struct Asked {
     data: Option<PathBuf>,
     labels: BTreeMap<String, String>,
     by: Vec<By>,
+    /// The configuration of files of weights.
+    config: Option<PathBuf>,
+    /// Whether images are looked at in several ways.
+    tta: bool,
 }
 
 /// Evaluates.
@@ -124,21 +142,26 @@ pub fn execute(command: &Eval) -> Result<(), Failure> {
         data: command.data.clone(),
         labels: external::labels(&command.map)?,
         by: by::read(&command.by)?,
+        config: command.config.clone(),
+        tta: command.tta,
     };
     let models = command.runs.iter().map(|run| Model::open(run, &asked));
     let models = models.collect::<Result<Vec<Model>, Failure>>()?;
+    if command.tta && models.iter().all(|model| model.views == 1) {
+        return Err(Failure::configuration(PredictError::NoViews));
+    }
     let evaluated = match &models[..] {
         [model] => Evaluated::of_one(model, &asked),
         models => of_several(models, &asked, command.each)?,
     };
     let folder = match (&command.out, &models[..]) {
         (Some(folder), _) => Some(folder.clone()),
-        (None, [model]) => Some(model.folder.join(asked.name())),
+        (None, [model]) => model.folder.as_ref().map(|folder| folder.join(asked.name())),
         (None, _) => None,
     };
     evaluated.tell(folder.as_deref(), command.json)?;
-    if let (None, [model]) = (&command.out, &models[..])
-        && let Err(error) = refresh_card(&model.folder)
+    if let (None, [Model { folder: Some(folder), .. }]) = (&command.out, &models[..])
+        && let Err(error) = refresh_card(folder)
     {
         eprintln!("warning: the model card is not up to date: {error}");
     }
@@ -148,8 +171,15 @@ pub fn execute(command: &Eval) -> Result<(), Failure> {
 impl Asked {
     /// The validation list of a run, and nothing else.
     fn validation() -> Self {
-        let (set, by, labels) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self { set, list: List::Validation, data: None, labels, by }
+        Self {
+            set: Vec::new(),
+            list: List::Validation,
+            data: None,
+            labels: BTreeMap::new(),
+            by: Vec::new(),
+            config: None,
+            tta: false,
+        }
     }
 
     /// The name of the folder of this evaluation in the run's folder.
@@ -161,7 +191,7 @@ impl Asked {
             Some(stem) => format!("{stem}-{list}"),
             None => list.to_owned(),
         };
-        format!("{}{name}", crate::run::EVALUATION)
+        format!("{}{name}{}", crate::run::EVALUATION, if self.tta { "-tta" } else { "" })
     }
 
     /// The images in words.
@@ -170,9 +200,10 @@ impl Asked {
             List::All => "all images",
             other => other.name(),
         };
+        let views = if self.tta { ", each in several views" } else { "" };
         match &self.data {
-            Some(path) => format!("{list} of {}", path.display()),
-            None => list.to_owned(),
+            Some(path) => format!("{list} of {}{views}", path.display()),
+            None => format!("{list}{views}"),
         }
     }
 }
@@ -196,7 +227,7 @@ fn of_several(models: &[Model], asked: &Asked, each: bool) -> Result<Evaluated, 
         ));
     }
     let first = &models[0];
-    let members = models.iter().map(|model| (model.validation.as_ref(), model.fitted.as_ref()));
+    let members = models.iter().map(|model| (model.validation.as_ref(), model.own_fit.as_ref()));
     let members: Vec<_> = members.collect();
     let EnsembleFit { fitted, basis } = fit_ensemble(&members, &first.plan.evaluate);
     warnings.extend(basis.warning().map(str::to_owned));

@@ -31,6 +31,8 @@ pub(super) struct Evaluated {
     split: String,
     /// The configuration of other data.
     data: Option<PathBuf>,
+    /// Whether each image was looked at in several ways.
+    tta: bool,
     images: usize,
     patients: usize,
     /// Images that could not be read.
@@ -60,8 +62,9 @@ pub(super) struct Evaluated {
 struct ModelTold {
     run: PathBuf,
     state: PathBuf,
-    epoch: u64,
-    step: u64,
+    /// Where they are known.
+    epoch: Option<u64>,
+    step: Option<u64>,
 }
 
 impl Evaluated {
@@ -100,6 +103,7 @@ impl Evaluated {
             evaluation,
             split: asked.list.name().to_owned(),
             data: asked.data.clone(),
+            tta: asked.tta,
             images: predictions.images(),
             patients: predictions.patient_numbers().iter().max().map_or(0, |last| last + 1),
             skipped: skipped_images.len(),
@@ -136,8 +140,10 @@ impl Evaluated {
     fn text(&self, frame: Frame, columns: usize) -> String {
         let mut text = String::new();
         for model in &self.models {
-            let (state, epoch, step) = (model.state.display(), model.epoch, model.step);
-            text += &format!("model   {state}, epoch {epoch}, step {step}\n");
+            let trained = model.epoch.zip(model.step);
+            let trained = trained.map(|(epoch, step)| format!(", epoch {epoch}, step {step}"));
+            let state = model.state.display();
+            text += &format!("model   {state}{}\n", trained.unwrap_or_default());
         }
         let images = counted(self.images, "image", "images");
         text += &format!("images  {}: {images}\n\n", self.told);
