@@ -53,6 +53,17 @@ impl EvaluationList {
     }
 }
 
+/// The images that the plan's run trains on, and those that it is validated on.
+///
+/// # Errors
+/// Those of opening data.
+pub fn open_own(plan: &Plan) -> Result<[Dataset; 2], DataError> {
+    let mut drawing = Drawing::default();
+    let (data, heads, seed) = (&plan.data, &plan.heads, plan.run.seed);
+    let splits = data::open_for_evaluation(data, heads, seed, |done, all| drawing.tell(done, all))?;
+    Ok([splits.train, splits.validation])
+}
+
 /// Opens a list of the plan's data for a trained model to be measured on, in the plan's batches. Labels
 /// that are uncertain count as missing.
 ///

@@ -30,7 +30,7 @@ pub use device::{
 pub(crate) use differences::differences;
 pub use drawing::Drawing;
 pub use error::BuildError;
-pub use evaluate::{EvaluationList, List, open_list};
+pub use evaluate::{EvaluationList, List, open_list, open_own};
 pub use export::{Export, ExportError};
 pub use here::check_here;
 pub use machine::machine_here;

@@ -4,6 +4,7 @@ mod by;
 mod external;
 mod model;
 mod output;
+mod overlap;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

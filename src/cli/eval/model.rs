@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Asked;
 use super::by::Fields;
-use super::external;
+use super::{external, overlap};
 use crate::build::{self, EvaluationList, List, Trained, open_list};
 use crate::cli::{Failure, trained};
 use crate::data::{BadImage, View};
@@ -117,8 +117,8 @@ impl Model {
                 (together, own_fit.as_ref().map(Fitted::of_calibrated))
             }
         };
-        if let Some(validation) = validation.as_ref().filter(|_| asked.data.is_some()) {
-            warnings.extend(told_of_overlap(&predictions, validation));
+        if asked.data.is_some() {
+            warnings.extend(overlap::told(&plan, &list.dataset, validation.as_ref()));
         }
         if !skipped.is_empty() {
             let images = counted(skipped.len(), "image", "images");
@@ -205,16 +205,6 @@ fn told_of_list(asked: &Asked, is_run: bool) -> Option<String> {
         List::All => "the model was trained on some of these images: it does better on them",
     };
     Some(told.to_owned())
-}
-
-/// What is to be said of other data that have images of the validation list.
-fn told_of_overlap(predictions: &PredictionTable, validation: &PredictionTable) -> Option<String> {
-    let both = in_common(&[&predictions.paths, &validation.paths]);
-    let count = both.first().map_or(0, Vec::len);
-    (count > 0).then(|| {
-        let images = counted(count, "image", "images");
-        format!("{images} of these data are validation images of the run, which it was fitted on")
-    })
 }
 
 /// What the model says of a list.
