@@ -9,6 +9,8 @@ mod compare;
 mod ensemble;
 #[path = "eval/external.rs"]
 mod external;
+#[path = "eval/matrix.rs"]
+mod matrix;
 #[path = "eval/weights.rs"]
 mod weights;
 #[expect(dead_code, reason = "resumed runs are compared by more of it")]

@@ -33,7 +33,7 @@ pub use card::{CARD_FILE, refresh_card, write_card};
 pub use chart::{Chart, Curve, Shape};
 pub use comparison::comparison_text;
 pub use counting::Counting;
-pub use evaluation::evaluation_text;
+pub use evaluation::{estimate_text, evaluation_text};
 pub use event::*;
 pub use jsonl::JsonLines;
 pub use lines::{duration, number};

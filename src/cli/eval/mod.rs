@@ -2,6 +2,7 @@
 
 mod by;
 mod external;
+mod matrix;
 mod model;
 mod output;
 mod overlap;
@@ -40,6 +41,7 @@ Examples:
   trainer eval checkpoints/xray --data other_hospital.toml --map 'Edema=Oedema'
   trainer eval checkpoints/fold-* --split test --each --out checkpoints/ensemble-test
   trainer eval checkpoints/xray --split test --tta
+  trainer eval checkpoints/a checkpoints/b --matrix --data hospital_c.toml --out matrix
   trainer eval densenet121.safetensors --config my.toml --split test --out results
   trainer eval checkpoints/xray --set evaluate.calibration=platt --json")]
 pub struct Eval {
@@ -60,7 +62,7 @@ pub struct Eval {
     /// The file is a configuration, or holds [data] alone. What its images become (`data.image`) is as
     /// in the run. Labels that it lacks are not measured.
     #[arg(long, value_name = "CONFIG")]
-    data: Option<PathBuf>,
+    data: Vec<PathBuf>,
     /// What the other data call a label: OURS=THEIRS, with commas between several
     #[arg(long, value_name = "OURS=THEIRS", requires = "data", value_delimiter = ',')]
     map: Vec<String>,
@@ -83,6 +85,13 @@ pub struct Eval {
     /// Shows each of several runs by itself too
     #[arg(long)]
     each: bool,
+    /// Measures each run on the data of each, and on all --data: trained on × tested on
+    ///
+    /// The images of a run's data are its validation images, or the list of --split; of --data all images,
+    /// or that list. --data may be given several times. Files (matrix.txt, .csv and .json) are only
+    /// written where --out is given.
+    #[arg(long, conflicts_with_all = ["map", "each", "config"])]
+    matrix: bool,
     /// The folder of the files, instead of RUN/eval-<split>/
     ///
     /// For several runs, and for files of weights, files are only written where this is given.
@@ -118,7 +127,7 @@ impl From<Split> for List {
 }
 
 /// What is asked for, read from the command line.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Asked {
     set: Vec<String>,
     list: List,
@@ -136,21 +145,27 @@ pub fn execute(command: &Eval) -> Result<(), Failure> {
     let mut set = command.overrides.set.clone();
     let device = command.device.clone().map(toml::Value::String);
     set.extend(device.map(|device| format!("device.use={device}")));
-    let default = if command.data.is_some() { List::All } else { List::Validation };
+    let default = if command.data.is_empty() { List::Validation } else { List::All };
     let asked = Asked {
         set,
         list: command.split.map_or(default, List::from),
-        data: command.data.clone(),
+        data: command.data.first().cloned(),
         labels: external::labels(&command.map)?,
         by: by::read(&command.by)?,
         config: command.config.clone(),
         tta: command.tta,
     };
+    if command.matrix {
+        return matrix::execute(command, &asked);
+    }
+    if command.data.len() > 1 {
+        let message = "--data names several, and figures are of one";
+        let help = "--matrix measures on each of them";
+        return Err(Failure::configuration(message).with_help(Some(help.to_owned())));
+    }
     let models = command.runs.iter().map(|run| Model::open(run, &asked));
     let models = models.collect::<Result<Vec<Model>, Failure>>()?;
-    if command.tta && models.iter().all(|model| model.views == 1) {
-        return Err(Failure::configuration(PredictError::NoViews));
-    }
+    check_views(&asked, &models)?;
     let evaluated = match &models[..] {
         [model] => Evaluated::of_one(model, &asked),
         models => of_several(models, &asked, command.each)?,
@@ -167,6 +182,14 @@ pub fn execute(command: &Eval) -> Result<(), Failure> {
         eprintln!("warning: the model card is not up to date: {error}");
     }
     Ok(())
+}
+
+/// Refuses several views where there is only one.
+fn check_views(asked: &Asked, models: &[Model]) -> Result<(), Failure> {
+    match asked.tta && models.iter().all(|model| model.views == 1) {
+        true => Err(Failure::configuration(PredictError::NoViews)),
+        false => Ok(()),
+    }
 }
 
 impl Asked {

@@ -1,5 +1,6 @@
 //! What an evaluation prints and writes.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use super::model::Model;
 use super::{Asked, measured};
 use crate::cli::{Failure, output};
 use crate::data::BadImage;
-use crate::evaluate::{Evaluation, Fitted, PredictionTable, PredictionWriter};
+use crate::evaluate::{Evaluation, Fitted, HeadEvaluation, PredictionTable, PredictionWriter};
 use crate::report::{Event, HeadLabels, Report, SkippedImages, evaluation_text};
 use crate::screen::{Frame, counted, stdout_columns, tell_progress};
 
@@ -28,13 +29,13 @@ pub(super) struct Evaluated {
     #[serde(flatten)]
     evaluation: Evaluation,
     /// Which images these are.
-    split: String,
+    pub split: String,
     /// The configuration of other data.
     data: Option<PathBuf>,
     /// Whether each image was looked at in several ways.
     tta: bool,
-    images: usize,
-    patients: usize,
+    pub images: usize,
+    pub patients: usize,
     /// Images that could not be read.
     skipped: usize,
     /// One, or the members of an ensemble.
@@ -46,7 +47,7 @@ pub(super) struct Evaluated {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     each: Vec<Evaluated>,
     #[serde(skip)]
-    heads: Vec<HeadLabels>,
+    pub heads: Vec<HeadLabels>,
     #[serde(skip)]
     predictions: PredictionTable,
     #[serde(skip)]
@@ -54,7 +55,7 @@ pub(super) struct Evaluated {
     #[serde(skip)]
     skipped_images: Vec<BadImage>,
     #[serde(skip)]
-    told: String,
+    pub told: String,
 }
 
 /// Which model it was.
@@ -117,6 +118,21 @@ impl Evaluated {
             skipped_images,
             told: asked.told(),
         }
+    }
+
+    /// What a person should know, a sentence each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// What was found of the head of this name.
+    pub fn head(&self, name: &str) -> Option<&HeadEvaluation> {
+        self.evaluation.heads.get(name)
+    }
+
+    /// What was found of each head, by its name.
+    pub fn evaluated(&self) -> &BTreeMap<String, HeadEvaluation> {
+        &self.evaluation.heads
     }
 
     /// Writes the files into `folder`, if there is one, and prints the tables, or the JSON.
@@ -183,7 +199,7 @@ impl Evaluated {
     }
 }
 
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     let shown = path.display();
     Failure::other(format!("cannot write {shown}: {error}"))
         .with_help(Some("--out names another folder".to_owned()))
