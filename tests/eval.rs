@@ -1,10 +1,18 @@
 //! Protects what `trainer eval` and `trainer compare` say of trained models: that it is what training
 //! found, that it follows from what was fitted, and that nothing is left out or made up in silence.
 
+#[path = "eval/card.rs"]
+mod card;
 #[path = "eval/compare.rs"]
 mod compare;
+#[path = "eval/ensemble.rs"]
+mod ensemble;
 #[path = "eval/external.rs"]
 mod external;
+#[path = "eval/matrix.rs"]
+mod matrix;
+#[path = "eval/weights.rs"]
+mod weights;
 #[expect(dead_code, reason = "resumed runs are compared by more of it")]
 mod support;
 
@@ -175,6 +183,7 @@ fn the_json_has_the_keys_that_scripts_are_written_against() {
         "skipped",
         "split",
         "subgroups",
+        "tta",
         "warnings",
     ];
     assert_eq!(keys(&found), expected);
@@ -210,19 +219,20 @@ fn decisions_follow_the_first_threshold_of_each_label() {
     {
         let point = &points[label]["youden"];
         let Some(threshold) = point["threshold"].as_f64() else {
-            assert!(rows.iter().all(|row| row.labels[place].decision.is_none()), "{label}");
+            assert!(rows.iter().all(|row| row.labels()[place].decision.is_none()), "{label}");
             continue;
         };
-        let decided = |row: &&Prediction| row.labels[place].decision == Some(true);
+        let decided = |row: &&Prediction| row.labels()[place].decision == Some(true);
         for row in &rows {
-            let of = row.labels[place];
+            let of = row.labels()[place];
             assert_eq!(of.decision, Some(of.value >= threshold), "{label} of {}", row.path);
         }
-        let right = rows.iter().filter(decided).filter(|row| row.labels[place].truth == Some(1.0));
+        let right =
+            rows.iter().filter(decided).filter(|row| row.labels()[place].truth == Some(1.0));
         assert_eq!(point["tp"], right.count(), "{label}");
     }
     for row in &rows {
-        let classes = row.labels[3..].iter().filter(|label| label.decision == Some(true));
+        let classes = row.labels()[3..].iter().filter(|label| label.decision == Some(true));
         assert_eq!(classes.count(), 1, "one class of {}", row.path);
     }
 }
@@ -283,7 +293,7 @@ fn what_is_fitted_follows_the_settings() {
     for (image, row) in rows(&folder).iter().enumerate() {
         for label in 0..3 {
             let sigmoid = 1.0 / (1.0 + (-f64::from(outputs[image * 3 + label])).exp());
-            assert_eq!(row.labels[label].value, sigmoid, "{}", row.path);
+            assert_eq!(row.labels()[label].value, sigmoid, "{}", row.path);
         }
     }
     let points = &found["heads"]["findings"]["operating_points"]["Cardiomegaly"];
@@ -351,5 +361,5 @@ fn an_ensemble_of_a_model_with_itself_is_that_model() {
     // Of another seed, other patients were set aside.
     let told = trained.told(&["eval", "tiny", "other"]);
     assert!(told.contains("the ensemble is measured on the"), "{told}");
-    assert!(told.contains("decisions are made at 0.5"), "{told}");
+    assert!(told.contains("thresholds are the mean of theirs"), "{told}");
 }

@@ -251,3 +251,38 @@ fn only_numbers_are_standardised() {
        = help: remove `standardize`, or write `task = "regression"`
     "#);
 }
+
+/// What the program prints; it must not fail.
+fn printed(arguments: &[&str]) -> String {
+    let output = Command::cargo_bin("trainer").expect("is built").args(arguments).output();
+    let output = output.expect("starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("is UTF-8")
+}
+
+#[test]
+fn exported_weights_say_how_numbers_were_standardised() {
+    let folder = example();
+    let config = configure(folder.path(), "exported", "years", "standardize = true");
+    let run = run(&config, &[]);
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    let (run, config) = (text(&run), text(&config));
+    let [file, bare] =
+        ["whole.safetensors", "bare.safetensors"].map(|name| folder.path().join(name));
+    let [file, bare] = [text(&file), text(&bare)];
+    printed(&["export", &run, "--format", "safetensors", "--out", &file]);
+    let heads = |arguments: &[&str]| {
+        let found: Value = serde_json::from_str(&printed(arguments)).expect("JSON");
+        found["heads"].clone()
+    };
+    let of_file = heads(&["eval", &file, "--config", &config, "--json"]);
+    assert_eq!(of_file, heads(&["eval", &run, "--json"]));
+    // What other programs write does not say it.
+    printed(&["import", &file, "--config", &config, "--out", &bare]);
+    let eval = ["eval", &bare, "--config", &config];
+    let output = Command::cargo_bin("trainer").expect("is built").args(eval).output();
+    let output = output.expect("starts");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("does not say how the numbers of `age` were standardised"), "{told}");
+}

@@ -1,11 +1,14 @@
 //! What a run tells before it begins.
 
 use super::{describe, is_gpu};
+use crate::data::{Dataset, LabelCounts};
 use crate::memory::{Action, OffloadConfig, Operation};
+use crate::model::HeadConfig;
 use crate::model::weights::Initial;
 use crate::plan::{Plan, Planner};
 use crate::report::{
-    Event, HeadLabels, Place, Report, ReportError, SharedBatch, Start, StartMemory, Watched,
+    Event, HeadCounts, HeadLabels, LabelCount, Place, Report, ReportError, SharedBatch, Start,
+    StartMemory, Watched,
 };
 use crate::run::state::Resumable;
 use crate::run::{Run, Trainer};
@@ -61,6 +64,18 @@ fn memory(planner: &Planner) -> StartMemory {
     }
 }
 
+/// How often each label of the plan's heads is known and positive.
+fn label_counts(plan: &Plan, dataset: &Dataset) -> HeadCounts {
+    let head = |(place, head): (usize, &HeadConfig)| {
+        let LabelCounts { positives, negatives } = dataset.label_counts(place);
+        let counts = positives.into_iter().zip(negatives);
+        let counts = counts
+            .map(|(positives, negatives)| LabelCount { positives, known: positives + negatives });
+        (head.name.clone(), head.labels.iter().cloned().zip(counts).collect())
+    };
+    plan.heads.iter().enumerate().map(head).collect()
+}
+
 /// Tells the reports what has been opened, and what a person should know of it.
 pub(super) fn announce(
     run: &mut Run,
@@ -103,6 +118,9 @@ pub(super) fn announce(
         }),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         data: state.data.clone(),
+        labels: [("train", run.train_loader.dataset()), ("validation", &*run.validation)]
+            .map(|(list, dataset)| (list.to_owned(), label_counts(&run.plan, dataset)))
+            .into(),
         may_stop_early: run.plan.train.early_stopping.is_some(),
         config,
     };

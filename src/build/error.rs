@@ -113,6 +113,14 @@ pub enum BuildError {
         /// What differs, a line each.
         changes: Vec<String>,
     },
+    /// A file of weights that is not the whole of a trained model.
+    #[error("{} is no trained model of this configuration: {why}", file.display())]
+    NotTrained {
+        /// The file.
+        file: PathBuf,
+        /// What it lacks.
+        why: String,
+    },
     /// No saved state can be used.
     #[error(transparent)]
     State(#[from] StateError),

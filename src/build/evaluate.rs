@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Drawing;
 use crate::data::{
-    self, Cache, DataError, Dataset, Loader, LoaderConfig, OnBadImage, Splits, check_files,
+    self, Cache, DataError, Dataset, Loader, LoaderConfig, OnBadImage, Splits, View, check_files,
 };
 use crate::plan::Plan;
 
@@ -35,14 +35,33 @@ impl List {
 
 /// A list of images, opened to be measured on.
 pub struct EvaluationList {
-    /// Batches of the images, each as it is and in the table's order.
-    pub loader: Loader,
     /// The images.
     pub dataset: Arc<Dataset>,
     /// The data sets' tables below `data`.
     pub sources: Vec<String>,
     /// What a person should know of the tables, a sentence each.
     pub warnings: Vec<String>,
+    config: LoaderConfig,
+    cache: Arc<Cache>,
+}
+
+impl EvaluationList {
+    /// Batches of the images in the table's order, each looked at so.
+    pub fn loader(&self, view: View) -> Loader {
+        let config = LoaderConfig { view, ..self.config.clone() };
+        Loader::new(Arc::clone(&self.dataset), config, Arc::clone(&self.cache))
+    }
+}
+
+/// The images that the plan's run trains on, and those that it is validated on.
+///
+/// # Errors
+/// Those of opening data.
+pub fn open_own(plan: &Plan) -> Result<[Dataset; 2], DataError> {
+    let mut drawing = Drawing::default();
+    let (data, heads, seed) = (&plan.data, &plan.heads, plan.run.seed);
+    let splits = data::open_for_evaluation(data, heads, seed, |done, all| drawing.tell(done, all))?;
+    Ok([splits.train, splits.validation])
 }
 
 /// Opens a list of the plan's data for a trained model to be measured on, in the plan's batches. Labels
@@ -70,7 +89,7 @@ pub fn open_list(plan: &Plan, list: List) -> Result<EvaluationList, DataError> {
     let dataset = Arc::new(dataset);
     let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
     let config = LoaderConfig::evaluation(&plan.data, plan.train.batch_size, plan.run.seed);
-    let loader = Loader::new(Arc::clone(&dataset), config, cache);
-    loader.check_first(&sources, plan.data.bad_image_limit)?;
-    Ok(EvaluationList { loader, dataset, sources, warnings })
+    let list = EvaluationList { dataset, sources, warnings, config, cache };
+    list.loader(View::default()).check_first(&list.sources, plan.data.bad_image_limit)?;
+    Ok(list)
 }

@@ -9,7 +9,7 @@ use crate::evaluate::Fitted;
 use crate::model::onnx::{OnnxError, OnnxModel};
 use crate::model::weights::{self, NamedTensor, NoTorchvision, WeightsError};
 use crate::plan::Plan;
-use crate::run::{chain_tensors, notes};
+use crate::run::{STANDARDIZE, chain_tensors, notes};
 use crate::train::Inference;
 
 /// A model to be exported.
@@ -53,7 +53,7 @@ impl Export<'_> {
     /// # Errors
     /// When the device fails.
     pub fn safetensors(&self) -> Result<Vec<u8>, ExportError> {
-        Ok(weights::write_with(DType::F32, &self.tensors()?, &self.metadata(false))?)
+        Ok(weights::write_with(DType::F32, &self.tensors()?, &self.of_weights())?)
     }
 
     /// A SafeTensors file with the names of torchvision's model.
@@ -64,7 +64,7 @@ impl Export<'_> {
         let renamed = weights::to_torchvision(self.plan.model.config(), &self.plan.heads)?;
         let mut tensors = self.tensors()?;
         tensors.iter_mut().for_each(|tensor| tensor.name = renamed.name(&tensor.name));
-        Ok(weights::write_with(DType::F32, &tensors, &self.metadata(false))?)
+        Ok(weights::write_with(DType::F32, &tensors, &self.of_weights())?)
     }
 
     /// An ONNX file; see [`OnnxModel`]. With `normalize_inside` its input are grey levels from 0 to 1.
@@ -94,6 +94,20 @@ impl Export<'_> {
 
     fn tensors(&self) -> Result<Vec<NamedTensor>, ExportError> {
         Ok(chain_tensors(&self.inference.chain)?)
+    }
+
+    /// What travels with weights alone: also how numbers are standardised, which a graph does itself.
+    fn of_weights(&self) -> BTreeMap<String, String> {
+        let mut metadata = self.metadata(false);
+        let heads = self.inference.heads.iter();
+        let standardized: BTreeMap<&String, _> = heads
+            .filter_map(|head| Some((&head.config.name, head.standardizer.as_ref()?)))
+            .collect();
+        if !standardized.is_empty() {
+            let standardized = serde_json::json!(standardized).to_string();
+            metadata.insert(STANDARDIZE.to_owned(), standardized);
+        }
+        metadata
     }
 
     /// What travels with the weights: the [`notes`] of a saved state and, where there is one, `fitted`.

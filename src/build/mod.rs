@@ -31,7 +31,7 @@ pub use device::{
 pub(crate) use differences::differences;
 pub use drawing::Drawing;
 pub use error::BuildError;
-pub use evaluate::{EvaluationList, List, open_list};
+pub use evaluate::{EvaluationList, List, open_list, open_own};
 pub use export::{Export, ExportError};
 pub use folds::{FoldFolders, fold_plans};
 pub use here::check_here;
@@ -43,7 +43,7 @@ pub use predict::{
 };
 pub use resume::{ChangedData, ChangedKeys};
 pub use trace::{Traced, Tracer};
-pub use trained::{Trained, TrainedFolder, open_trained};
+pub use trained::{Trained, TrainedFolder, open_trained, open_weights};
 
 use burn::tensor::Device;
 

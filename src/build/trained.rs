@@ -1,13 +1,17 @@
 //! A trained model, opened from what its run has saved.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::initial::start_from;
 use super::{BuildError, FoldFolders, device};
+use crate::data::Standardizer;
 use crate::evaluate::{Fitted, FittedError, PredictionError, PredictionTable};
 use crate::memory::Chain;
+use crate::model::weights;
 use crate::plan::Plan;
-use crate::run::state::{BEST, LAST, SavedState, is_state, read_state};
-use crate::run::{CONFIG_FILE, restore_inference};
+use crate::run::state::{BEST, LAST, SavedState, StateTag, is_state, read_state};
+use crate::run::{CONFIG_FILE, STANDARDIZE, restore_inference};
 use crate::train::Inference;
 
 /// Where a trained model is.
@@ -96,4 +100,47 @@ pub fn open_trained(plan: &Plan, state: &Path) -> Result<Trained, BuildError> {
     restore_inference(&state, &mut inference)
         .map_err(|source| BuildError::Restore { folder: state.folder.clone(), source })?;
     Ok(Trained { inference, state })
+}
+
+/// Opens the model whose weights are in `file`, one that [`initial`](weights::initial) reads, as `plan`
+/// describes it, on the plan's device; with it what a person should know, a sentence each. Calibration
+/// and thresholds are those in the file's metadata, where `trainer export` has put them.
+///
+/// # Errors
+/// When the device cannot be opened, or the file is damaged, of another model or without some weights.
+pub fn open_weights(plan: &Plan, file: &Path) -> Result<(Trained, Vec<String>), BuildError> {
+    let not_trained = |why| BuildError::NotTrained { file: file.to_owned(), why };
+    let device = device(plan)?;
+    let mut chain = Chain::init(&plan.stages(), &device, plan.run.seed);
+    let plan = Plan { init: Some(file.to_owned()), ..plan.clone() };
+    let initial = start_from(&plan, &mut chain, &device)?;
+    if let Some(name) = initial.as_ref().and_then(|initial| initial.random().into_iter().next()) {
+        let why = format!(
+            "it has no weights for `{name}`, so that the outputs of that head would be random"
+        );
+        return Err(not_trained(why));
+    }
+    let notes = weights::notes(file)?;
+    let mut inference = Inference::new(chain, &plan.heads, device, plan.memory.precision);
+    let standardize = notes.get(STANDARDIZE).map(|text| serde_json::from_str(text));
+    let mut standardize: BTreeMap<String, Standardizer> = match standardize.transpose() {
+        Ok(found) => found.unwrap_or_default(),
+        Err(error) => {
+            return Err(not_trained(format!("its `{STANDARDIZE}` is unreadable: {error}")));
+        }
+    };
+    for head in inference.heads.iter_mut().filter(|head| head.config.standardize) {
+        let (name, labels) = (&head.config.name, head.config.labels.len());
+        let found = standardize.remove(name);
+        let found = found.filter(|of| of.mean.len() == labels && of.std.len() == labels);
+        head.standardizer = Some(found.ok_or_else(|| {
+            not_trained(format!("it does not say how the numbers of `{name}` were standardised"))
+        })?);
+    }
+    let fitted = notes.get("fitted").map(|text| text.clone().into_bytes());
+    let files = fitted.map(|fitted| (Fitted::FILE.to_owned(), fitted)).into_iter().collect();
+    let tag = StateTag { epoch: 0, step: 0, batch: 0, reason: "weights".to_owned() };
+    let state = SavedState { folder: file.to_owned(), tag, files };
+    let warnings = initial.map(|initial| initial.warnings()).unwrap_or_default();
+    Ok((Trained { inference, state }, warnings))
 }

@@ -137,6 +137,7 @@ impl From<BuildError> for Failure {
             | BuildError::Initial(
                 InitialError::OtherModel { .. } | InitialError::OtherScale { .. },
             )
+            | BuildError::NotTrained { .. }
             | BuildError::OtherImages { .. }
             | BuildError::Folds(_)
             | BuildError::NoFolds { .. }

@@ -77,7 +77,7 @@ fn read(run: &Path) -> Result<Record, Failure> {
 }
 
 /// The last part of each path, or the whole where two would be called the same.
-fn names(runs: &[PathBuf]) -> Vec<String> {
+pub(super) fn names(runs: &[PathBuf]) -> Vec<String> {
     let last = |run: &PathBuf| run.file_name().map(|name| name.to_string_lossy().into_owned());
     let is_alone =
         |name: &Option<String>| runs.iter().filter(|run| last(run) == *name).count() == 1;

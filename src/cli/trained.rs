@@ -30,3 +30,18 @@ pub(super) fn members(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     });
     Ok(members.collect::<Result<Vec<_>, _>>()?.concat())
 }
+
+/// Opens the model whose weights are in the file at `path`, as the configuration `config` describes it.
+/// Returns its plan too, and what a person should know, a sentence each.
+///
+/// # Errors
+/// When the configuration, the file or the device cannot be used.
+pub(super) fn open_weights(
+    path: &Path,
+    config: &Path,
+    set: &[String],
+) -> Result<(Trained, Plan, Vec<String>), Failure> {
+    let (plan, _) = located_for(config, set, build::check_here)?;
+    let (trained, warnings) = build::open_weights(&plan, path)?;
+    Ok((trained, plan, warnings))
+}

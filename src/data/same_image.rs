@@ -91,7 +91,7 @@ pub(super) fn check_apart(train: &Dataset, validation: &Dataset) -> Result<(), D
 }
 
 /// The same path for the same file, however it is written (links are not followed).
-fn plain(path: &Path) -> PathBuf {
+pub(super) fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in std::path::absolute(path).as_deref().unwrap_or(path).components() {
         match part {

@@ -3,7 +3,7 @@
 use super::table::row;
 use super::{
     Decider, Fitted, FittedHead, Measured, MeasuredTable, PredictedLabel, Prediction,
-    PredictionColumns, PredictionTable,
+    PredictionHeader, PredictionTable,
 };
 use crate::metric::HeadPredictions;
 use crate::model::Task;
@@ -28,16 +28,16 @@ impl PredictionTable {
         MeasuredTable { paths: self.paths.clone(), patients: self.patients.clone(), heads }
     }
 
-    /// The rows of a table for people, and its columns: calibrated probabilities (or numbers), the
+    /// The rows of a table for people, and its header: calibrated probabilities (or numbers), the
     /// decision at the first fitted threshold of each label (at 0.5 where nothing was fitted; of classes
     /// the one with the greatest output), and the truth where `with_truth` is set.
     pub fn decided(
         &self,
         fitted: Option<&Fitted>,
         with_truth: bool,
-    ) -> (Vec<PredictionColumns>, Vec<Prediction>) {
-        let mut columns = self.columns();
-        for column in &mut columns {
+    ) -> (PredictionHeader, Vec<Prediction>) {
+        let mut header = self.header();
+        for column in &mut header.labels {
             let task = self.heads.get(&column.head).map(|head| head.task);
             column.decision = task != Some(Task::Regression);
             column.truth = with_truth;
@@ -50,46 +50,35 @@ impl PredictionTable {
         let rows = (0..self.images()).map(|image| Prediction {
             path: self.paths[image].clone(),
             patient: self.patients[image].clone(),
-            labels: heads.iter().flat_map(|head| head.row(image, with_truth)).collect(),
+            told: Ok(heads.iter().flat_map(|head| head.row(image, with_truth)).collect()),
         });
-        (columns, rows.collect())
+        (header, rows.collect())
     }
 }
 
 /// A head and what its decisions are made by.
 struct Decided<'a> {
     head: &'a HeadPredictions,
-    probabilities: Vec<f64>,
     decider: Decider,
 }
 
 impl<'a> Decided<'a> {
     fn new(head: &'a HeadPredictions, fitted: Option<&FittedHead>) -> Self {
-        let decider = Decider::first(head.task, &head.labels, fitted);
-        Self { head, probabilities: decider.probabilities(&head.outputs), decider }
+        Self { head, decider: Decider::first(head.task, &head.labels, fitted) }
     }
 
     /// What is told of an image.
     fn row(&self, image: usize, with_truth: bool) -> Vec<PredictedLabel> {
         let labels = self.head.labels.len();
-        let place = image * labels..(image + 1) * labels;
-        let values = &self.probabilities[place.clone()];
-        let decisions = match self.head.task {
-            // By the outputs, which do not round to the same 1.
-            Task::Multiclass => {
-                let outputs = self.head.outputs[place].iter();
-                self.decider
-                    .decisions(&outputs.map(|&output| f64::from(output)).collect::<Vec<_>>())
-            }
-            _ => self.decider.decisions(values),
-        };
-        let told = row(self.head, image).into_iter().zip(values).zip(decisions);
-        told.map(|((told, &value), decision)| PredictedLabel {
+        let told = self.decider.told(&self.head.outputs[image * labels..(image + 1) * labels]);
+        let truth = row(self.head, image).into_iter().map(|label| label.truth);
+        let told = truth.zip(told).map(|(truth, (value, decision))| PredictedLabel {
             value,
             decision,
-            truth: told.truth.filter(|_| with_truth),
-        })
-        .collect()
+            truth: truth.filter(|_| with_truth),
+            ..Default::default()
+        });
+        told.collect()
     }
 }
 
@@ -133,12 +122,12 @@ mod tests {
         let fit = |head| FittedHead::fit(head, Some(CalibrationMethod::Temperature), &criteria);
         let fitted = table.heads.iter().map(|(name, head)| (name.clone(), fit(head)));
         let fitted = Fitted::new(fitted.collect());
-        let (columns, rows) = table.decided(Some(&fitted), true);
-        assert!(columns.iter().all(|column| column.decision && column.truth));
-        let decided = |place: usize| rows.iter().map(|row| row.labels[place].decision).collect();
+        let (header, rows) = table.decided(Some(&fitted), true);
+        assert!(header.labels.iter().all(|column| column.decision && column.truth));
+        let decided = |place: usize| rows.iter().map(|row| row.labels()[place].decision).collect();
         let edema: Vec<Option<bool>> = decided(0);
         let threshold = fitted.heads["findings"].operating_points["Edema"][0].threshold;
-        let expected = rows.iter().map(|row| threshold.map(|cut| row.labels[0].value >= cut));
+        let expected = rows.iter().map(|row| threshold.map(|cut| row.labels()[0].value >= cut));
         assert_eq!(edema, expected.collect::<Vec<_>>());
         assert_eq!(edema, [Some(true); 4], "all are needed for a sensitivity of 1");
         // A label of one class has no threshold, and so no decision.
@@ -147,7 +136,7 @@ mod tests {
         let measured = table.measured(Some(&fitted));
         let values: Vec<f64> = rows
             .iter()
-            .flat_map(|row| [row.labels[0], row.labels[1]])
+            .flat_map(|row| [row.labels()[0], row.labels()[1]])
             .map(|label| label.value)
             .collect();
         assert_eq!(measured.heads["findings"].values, values);
@@ -156,9 +145,9 @@ mod tests {
 
     #[test]
     fn where_nothing_was_fitted_the_threshold_is_one_half() {
-        let (columns, rows) = table().decided(None, false);
-        assert!(columns.iter().all(|column| !column.truth));
-        for label in rows.iter().flat_map(|row| &row.labels[..2]) {
+        let (header, rows) = table().decided(None, false);
+        assert!(header.labels.iter().all(|column| !column.truth));
+        for label in rows.iter().flat_map(|row| &row.labels()[..2]) {
             assert_eq!((label.decision, label.truth), (Some(label.value >= 0.5), None));
         }
     }

@@ -99,25 +99,23 @@ impl Decider {
         Calibration::probabilities(self.calibration.as_ref(), self.task, &self.labels, outputs)
     }
 
-    /// Decides on probabilities that are the mean of those of several models: at the mean of their
-    /// thresholds, and not where one of them has none. Its own calibration is that of the first.
-    ///
-    /// # Panics
-    /// If there is none, or they are of other labels.
-    pub fn of_ensemble(models: &[&Self]) -> Self {
-        let mean = |place: usize| {
-            let thresholds = models.iter().map(|model| model.thresholds[place]);
-            let sum = thresholds.sum::<Option<f64>>();
-            sum.map(|sum| sum / models.len() as f64)
+    /// What is told of an image with these outputs: for each label its probability, and whether it is
+    /// decided to be there. Of the classes of a `multiclass` head the one of the greatest output is
+    /// (the first of equal ones). `None` where no threshold is defined, and for `regression`.
+    pub fn told(&self, outputs: &[f32]) -> Vec<(f64, Option<bool>)> {
+        let probabilities = self.probabilities(outputs);
+        let decisions = match self.task {
+            // By the outputs, which do not round to the same 1.
+            Task::Multiclass => {
+                let outputs: Vec<f64> = outputs.iter().map(|&output| f64::from(output)).collect();
+                self.decisions(&outputs)
+            }
+            _ => self.decisions(&probabilities),
         };
-        let first = models[0];
-        Self { thresholds: (0..first.thresholds.len()).map(mean).collect(), ..first.clone() }
+        probabilities.into_iter().zip(decisions).collect()
     }
 
-    /// What is decided of an image: for each label whether it is there, and of the classes of a
-    /// `multiclass` head which one (the most probable, the first of equal ones). `None` where no
-    /// threshold is defined, and for `regression`.
-    pub fn decisions(&self, probabilities: &[f64]) -> Vec<Option<bool>> {
+    fn decisions(&self, probabilities: &[f64]) -> Vec<Option<bool>> {
         match self.task {
             Task::Regression => vec![None; probabilities.len()],
             Task::Multiclass => {
@@ -188,23 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn an_ensemble_decides_at_the_mean_threshold() {
-        let head = head(Task::Multilabel);
-        let decider = |thresholds| {
-            let fitted = fitted(thresholds);
-            Decider::new(&head, Some(&fitted), Some("sensitivity_0.9")).expect("decides")
-        };
-        let models = [decider([Some(0.2), Some(0.5)]), decider([Some(0.6), None])];
-        let both = Decider::of_ensemble(&[&models[0], &models[1]]);
-        assert_eq!(decided(&both, [0.41, 0.9]), [Some(true), None]);
-        assert_eq!(decided(&both, [0.39, 0.9]), [Some(false), None]);
-    }
-
-    #[test]
     fn one_class_is_decided_and_of_numbers_nothing() {
         let classes = Decider::new(&head(Task::Multiclass), None, Some("youden")).expect("decides");
         assert_eq!(decided(&classes, [0.4, 0.6]), [Some(false), Some(true)]);
         assert_eq!(decided(&classes, [0.5, 0.5]), [Some(true), Some(false)]);
+        // Both are 1 to the last digit that a probability has.
+        let told = classes.told(&[40.0, 80.0]);
+        assert_eq!([told[0].1, told[1].1], [Some(false), Some(true)]);
         let numbers = Decider::new(&head(Task::Regression), None, None).expect("decides");
         assert_eq!(decided(&numbers, [7.0, 8.0]), [None, None]);
         assert_eq!(numbers.probabilities(&[7.0, 8.0]), [7.0, 8.0]);

@@ -1,13 +1,11 @@
 //! Several models as one: the mean of what they say.
 
 use super::{Calibration, Fitted, PredictionTable, in_common, part};
-use crate::metric::HeadPredictions;
 use crate::model::Task;
 
 /// The outputs of an ensemble of `members`, each calibrated by what was fitted for it, for the images
-/// that all of them have: for `regression` the mean of the numbers, else logits of the mean of the
-/// probabilities (Lakshminarayanan, Pritzel and Blundell 2017), so that sigmoid and softmax give that
-/// mean. Truth and patients are those of the first member.
+/// that all of them have, as [`mean_outputs`] takes them together. Truth and patients are those of the
+/// first member.
 ///
 /// `None` where members have other heads, tasks or labels than the first.
 pub fn ensemble(members: &[(&PredictionTable, Option<&Fitted>)]) -> Option<PredictionTable> {
@@ -24,14 +22,11 @@ pub fn ensemble(members: &[(&PredictionTable, Option<&Fitted>)]) -> Option<Predi
                 .filter(|own| own.task == head.task && own.labels == head.labels)?;
             let fitted = fitted.and_then(|fitted| fitted.heads.get(name));
             let calibration = fitted.and_then(|fitted| fitted.calibration.as_ref());
-            outputs.push(logits(calibration, &part(own, images)));
+            outputs.push((calibration, part(own, images).outputs));
         }
         *head = part(head, &common[0]);
-        head.outputs = match head.task {
-            Task::Regression => each(&outputs, |all| all.iter().sum::<f64>() / all.len() as f64),
-            Task::Multiclass => mean_of_classes(&outputs, head.labels.len()),
-            Task::Multilabel | Task::Binary => each(&outputs, mean_logit),
-        };
+        let outputs: Vec<_> = outputs.iter().map(|(of, outputs)| (*of, &outputs[..])).collect();
+        head.outputs = mean_outputs(head.task, &head.labels, &outputs);
     }
     if members.iter().any(|(table, _)| table.heads.len() != heads.len()) {
         return None;
@@ -40,18 +35,42 @@ pub fn ensemble(members: &[(&PredictionTable, Option<&Fitted>)]) -> Option<Predi
     Some(PredictionTable { paths: names(&first.paths), patients: names(&first.patients), heads })
 }
 
+/// A head's outputs of several members as one: for `regression` the mean of the numbers, else logits of
+/// the mean of the calibrated probabilities (Lakshminarayanan, Pritzel and Blundell 2017), so that
+/// sigmoid and softmax give that mean. Each of the `members` has its outputs, `[images, labels]` as the
+/// result, and what calibrates them.
+pub fn mean_outputs(
+    task: Task,
+    labels: &[String],
+    members: &[(Option<&Calibration>, &[f32])],
+) -> Vec<f32> {
+    let members = members.iter();
+    let outputs: Vec<Vec<f64>> =
+        members.map(|&(calibration, outputs)| logits(calibration, task, labels, outputs)).collect();
+    match task {
+        Task::Regression => each(&outputs, |all| all.iter().sum::<f64>() / all.len() as f64),
+        Task::Multiclass => mean_of_classes(&outputs, labels.len()),
+        Task::Multilabel | Task::Binary => each(&outputs, mean_logit),
+    }
+}
+
 /// `[images, labels]`: outputs whose sigmoid or softmax are the calibrated probabilities.
-fn logits(calibration: Option<&Calibration>, head: &HeadPredictions) -> Vec<f64> {
-    let outputs = head.outputs.iter().map(|&output| f64::from(output));
+fn logits(
+    calibration: Option<&Calibration>,
+    task: Task,
+    labels: &[String],
+    outputs: &[f32],
+) -> Vec<f64> {
+    let outputs = outputs.iter().map(|&output| f64::from(output));
     match calibration {
-        _ if head.task == Task::Regression => outputs.collect(),
+        _ if task == Task::Regression => outputs.collect(),
         None => outputs.collect(),
         Some(Calibration::Temperature(temperature)) => {
             outputs.map(|output| temperature.apply(output)).collect()
         }
         Some(Calibration::Platt(platt)) => {
-            let labels = head.labels.iter().cycle();
-            let scaled = outputs.zip(labels).map(|(output, label)| match platt.get(label) {
+            let scaled = outputs.zip(labels.iter().cycle());
+            let scaled = scaled.map(|(output, label)| match platt.get(label) {
                 Some(platt) => platt.slope * output + platt.intercept,
                 None => output,
             });
@@ -107,6 +126,7 @@ mod tests {
     use super::*;
     use crate::data::Targets;
     use crate::evaluate::{FittedHead, Platt, Temperature};
+    use crate::metric::HeadPredictions;
 
     fn table(task: Task, outputs: &[f32], paths: &[&str]) -> PredictionTable {
         let labels = vec!["a".to_owned(), "b".to_owned()];

@@ -125,6 +125,13 @@ impl Fitted {
         }
     }
 
+    /// The same for outputs that are calibrated already: thresholds alone.
+    pub fn of_calibrated(&self) -> Self {
+        let mut fitted = self.clone();
+        fitted.heads.values_mut().for_each(|head| head.calibration = None);
+        fitted
+    }
+
     /// The first number out of its range: where it is, what it is and what may stand there.
     fn fault(&self) -> Option<(String, f64, &'static str)> {
         let share = "a number from 0 to 1";

@@ -25,11 +25,12 @@ mod calibration;
 mod config;
 mod conformal;
 mod confusion;
-mod decided;
 mod curves;
+mod decided;
 mod decider;
 mod delong;
 mod ensemble;
+mod ensemble_fit;
 mod estimate;
 mod evaluation;
 mod fitted;
@@ -40,7 +41,6 @@ mod operating_point;
 mod paired;
 mod platt;
 mod pooled;
-mod predicted;
 mod predictions;
 mod regression;
 mod reliability;
@@ -57,7 +57,8 @@ pub use confusion::{Confusion, ConfusionMatrix, DecisionMeasures};
 pub use curves::{CurvePoint, curve_points};
 pub use decider::{Decider, UnknownPoint};
 pub use delong::{Comparison, Delong, Scale, compare};
-pub use ensemble::ensemble;
+pub use ensemble::{ensemble, mean_outputs};
+pub use ensemble_fit::{EnsembleBasis, EnsembleFit, fit_ensemble};
 pub use estimate::{Estimate, Range, wilson};
 pub use evaluation::{
     Evaluation, HeadEvaluation, MetricTable, PointEvaluation, SubgroupEvaluation,
@@ -69,10 +70,9 @@ pub use operating_point::Criterion;
 pub use paired::{ComparisonTable, HeadComparison, MetricComparison, PairError, compare_heads};
 pub use platt::Platt;
 pub use pooled::{PoolError, pooled};
-pub use predicted::{PredictedImage, PredictedTable, PredictedValue, PredictedWriter, TableFormat};
 pub use predictions::{
-    PredictedLabel, Prediction, PredictionColumns, PredictionError, PredictionReader,
-    PredictionWriter,
+    PredictedLabel, PredictedSet, Prediction, PredictionColumns, PredictionError, PredictionHeader,
+    PredictionLines, PredictionReader, PredictionWriter,
 };
 pub use regression::r2;
 pub use reliability::{Bin, Reliability, brier, multiclass_brier};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{
-    PredictedLabel, Prediction, PredictionColumns, PredictionError, PredictionReader,
-    PredictionWriter,
+    PredictedLabel, Prediction, PredictionColumns, PredictionError, PredictionHeader,
+    PredictionReader, PredictionWriter,
 };
 use crate::data::Targets;
 use crate::metric::HeadPredictions;
@@ -65,26 +65,26 @@ impl PredictionTable {
     /// # Errors
     /// None but where memory runs out.
     pub fn to_csv(&self) -> Result<Vec<u8>, PredictionError> {
-        let mut writer = PredictionWriter::new(Vec::new(), &self.columns(), Path::new(""))?;
+        let mut writer = PredictionWriter::new(Vec::new(), &self.header())?;
         for image in 0..self.images() {
             let labels = self.heads.values().flat_map(|head| row(head, image)).collect();
             let (path, patient) = (self.paths[image].clone(), self.patients[image].clone());
-            writer.write(&Prediction { path, patient, labels })?;
+            writer.write(&Prediction { path, patient, told: Ok(labels) })?;
         }
         writer.finish()
     }
 
-    pub(super) fn columns(&self) -> Vec<PredictionColumns> {
+    pub(super) fn header(&self) -> PredictionHeader {
         let column = |(name, label): (&String, &String)| PredictionColumns {
             head: name.clone(),
             label: label.clone(),
-            decision: false,
             truth: true,
+            ..Default::default()
         };
         let labels = |(name, head): (_, &HeadPredictions)| {
             head.labels.iter().map(move |label| column((name, label))).collect::<Vec<_>>()
         };
-        self.heads.iter().flat_map(labels).collect()
+        PredictionHeader { labels: self.heads.iter().flat_map(labels).collect(), error: false }
     }
 
     /// Reads what [`PredictionTable::to_csv`] wrote of a model with these heads. `file` is only named in
@@ -99,7 +99,14 @@ impl PredictionTable {
     ) -> Result<Self, PredictionError> {
         let mut table = Self::new(heads);
         let reader = PredictionReader::new(bytes, file)?;
-        let (found, expected) = (reader.columns().to_vec(), table.columns());
+        if reader.header().error {
+            return Err(PredictionError::Header {
+                file: file.to_owned(),
+                column: "error".to_owned(),
+                reason: "outputs of images that were read are expected".to_owned(),
+            });
+        }
+        let (found, expected) = (reader.columns().to_vec(), table.header().labels);
         let differs = (0..found.len().max(expected.len()))
             .find(|&place| found.get(place) != expected.get(place));
         if let Some(place) = differs {
@@ -117,16 +124,16 @@ impl PredictionTable {
             });
         }
         for prediction in reader {
-            let Prediction { path, patient, labels } = prediction?;
-            table.paths.push(path);
-            table.patients.push(patient);
-            let mut labels = labels.as_slice();
+            let prediction = prediction?;
+            let mut labels = prediction.labels();
             for head in table.heads.values_mut() {
                 let (own, others) = labels.split_at(head.labels.len());
                 labels = others;
                 let outputs: Vec<f32> = own.iter().map(|label| label.value as f32).collect();
                 head.extend(&outputs, &truth(head, own));
             }
+            table.paths.push(prediction.path);
+            table.patients.push(prediction.patient);
         }
         Ok(table)
     }
@@ -146,8 +153,8 @@ pub(super) fn row(head: &HeadPredictions, image: usize) -> Vec<PredictedLabel> {
     };
     let predicted = |(label, &output): (usize, &f32)| PredictedLabel {
         value: f64::from(output),
-        decision: None,
         truth: truth(label),
+        ..Default::default()
     };
     outputs.iter().enumerate().map(predicted).collect()
 }

@@ -39,7 +39,7 @@ pub fn evaluation_text(
 }
 
 /// `value (low to high)`, as far as they are there.
-fn estimate_text(estimate: &Estimate) -> String {
+pub fn estimate_text(estimate: &Estimate) -> String {
     match (estimate.value, estimate.low.zip(estimate.high)) {
         (None, _) => "undefined".to_owned(),
         (Some(value), None) => figure(value),

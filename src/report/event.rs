@@ -164,6 +164,8 @@ pub struct Start {
     pub version: String,
     /// What the run learns from.
     pub data: Option<Fingerprint>,
+    /// How often each label is known and positive, by `train` or `validation`, head and label.
+    pub labels: BTreeMap<String, HeadCounts>,
     /// Whether early stopping may end the run before its last epoch. On screens only.
     #[serde(skip)]
     pub may_stop_early: bool,
@@ -183,6 +185,18 @@ pub struct SharedBatch {
     pub device_batch_size: usize,
     /// What BatchNorm normalises over.
     pub batch_norm: BatchNormOver,
+}
+
+/// How often each label of each head is known and positive, by the names of both.
+pub type HeadCounts = BTreeMap<String, BTreeMap<String, LabelCount>>;
+
+/// How often a label is known and positive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct LabelCount {
+    /// Images with the label, or of the class; soft labels count as their value, and numbers as 1.
+    pub positives: f64,
+    /// Images of which the label is known.
+    pub known: f64,
 }
 
 /// How steps are taken.

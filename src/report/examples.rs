@@ -26,6 +26,7 @@ pub fn start() -> Event {
         name: name.to_owned(),
         labels: labels.iter().map(|label| (*label).to_owned()).collect(),
     };
+    let edema = [("Edema".to_owned(), LabelCount { positives: 12.0, known: 900.0 })];
     Event::Start(Start {
         parallel: None,
         name: "xray".to_owned(),
@@ -41,6 +42,7 @@ pub fn start() -> Event {
         watched: None,
         version: "0.1.0".to_owned(),
         data: None,
+        labels: [("train".to_owned(), [("findings".to_owned(), edema.into())].into())].into(),
         may_stop_early: true,
         config: "[run]\nname = \"xray\"\n".to_owned(),
     })

@@ -108,7 +108,7 @@ mod tests {
     fn every_other_event_keeps_its_keys() {
         let lines: Vec<String> = examples::all_but_epoch().iter().map(line).collect();
         insta::assert_snapshot!(lines.join("\n"), @r#"
-        {"event":"start","name":"xray","device":"CPU","parameters":6956298,"train_images":1000,"validation_images":100,"epochs":20,"steps_per_epoch":140,"resumed_from":null,"memory":null,"heads":[{"name":"view","labels":["PA","AP"]},{"name":"findings","labels":["Edema","Cardiomegaly"]}],"watched":null,"version":"0.1.0","data":null}
+        {"event":"start","name":"xray","device":"CPU","parameters":6956298,"train_images":1000,"validation_images":100,"epochs":20,"steps_per_epoch":140,"resumed_from":null,"memory":null,"heads":[{"name":"view","labels":["PA","AP"]},{"name":"findings","labels":["Edema","Cardiomegaly"]}],"watched":null,"version":"0.1.0","data":null,"labels":{"train":{"findings":{"Edema":{"positives":12.0,"known":900.0}}}}}
         {"event":"initialized","file":"densenet121.pth","tensors":604,"adapted":[{"name":"features.conv0.weight","from":3,"to":1}],"unused":["classifier.bias","classifier.weight"],"missing":["classifier.view.weight","classifier.view.bias"],"mismatched":[{"name":"classifier.findings.weight","found":[14,1024],"wanted":[5,1024]}]}
         {"event":"damaged_state","folder":"checkpoints/xray/last","reason":"weights.safetensors differs"}
         {"event":"resumed","folder":"checkpoints/xray/last","epoch":3,"step":420}

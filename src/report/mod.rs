@@ -4,6 +4,7 @@
 //! format writes an event through before it returns, so that a kill loses nothing already told.
 
 mod append;
+mod card;
 mod comparison;
 mod counting;
 mod evaluation;
@@ -28,10 +29,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::screen::is_quiet;
+pub use card::{CARD_FILE, refresh_card, write_card};
 pub use chart::{Chart, Curve, Shape};
 pub use comparison::comparison_text;
 pub use counting::Counting;
-pub use evaluation::evaluation_text;
+pub use evaluation::{estimate_text, evaluation_text};
 pub use event::*;
 pub use jsonl::JsonLines;
 pub use lines::{duration, number};

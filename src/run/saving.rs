@@ -33,8 +33,8 @@ const TRAIN_STATE: &str = "state.json";
 /// The most numbers that [`PredictionTable::FILE`] has. A larger table would take more room than the weights; it
 /// is left out, and made anew when it is needed.
 const MOST_OUTPUTS: usize = 10_000_000;
-/// The key of the weights' metadata.
-const STANDARDIZE: &str = "standardize";
+/// The key of the weights' metadata that says how numbers are standardised, by head.
+pub const STANDARDIZE: &str = "standardize";
 
 /// The tensors of a run could not be read from the device or written.
 #[derive(Debug, thiserror::Error)]

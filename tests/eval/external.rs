@@ -3,13 +3,13 @@
 use super::*;
 
 /// A folder with a table of the phantom's training images, whose columns have other names.
-struct Other {
+pub struct Other {
     folder: tempfile::TempDir,
 }
 
 impl Other {
     /// `change` may change the rows (path, patient, Cardiomegaly, Support Devices, sex).
-    fn new(trained: &Trained, change: impl Fn(&mut Vec<[String; 5]>)) -> Self {
+    pub fn new(trained: &Trained, change: impl Fn(&mut Vec<[String; 5]>)) -> Self {
         let folder = tempfile::tempdir().expect("is made");
         let data = trained.path("data");
         let mut reader = csv::Reader::from_path(data.join("train.csv")).expect("a table");
@@ -41,7 +41,7 @@ impl Other {
         made
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -76,7 +76,8 @@ fn the_same_images_under_other_names_have_the_same_figures() {
     let warnings = found["warnings"].to_string();
     assert!(warnings.contains("the data have no label `Pleural Effusion`"), "{warnings}");
     assert!(warnings.contains("validation images of the run"), "{warnings}");
-    assert!(rows(&folder).iter().all(|row| row.labels[1].truth.is_none()));
+    assert!(warnings.contains("training images of the run"), "{warnings}");
+    assert!(rows(&folder).iter().all(|row| row.labels()[1].truth.is_none()));
     let name = |groups: &Value| groups["subgroups"]["sex"][0]["group"].clone();
     assert_eq!(name(&found), name(&own));
 }
@@ -130,4 +131,48 @@ fn images_that_cannot_be_read_are_rows_where_they_may_be_skipped() {
     let limit = [&skip[..], &["--set", "data.bad_image_limit=0"]].concat();
     let told = trained.refused(3, &[&["eval", "tiny"], &limit[..]].concat());
     assert!(told.contains("bad_image_limit = 0"), "{told}");
+}
+
+/// The images of the run `tiny` in one of its lists, below its data.
+fn images(trained: &Trained, list: &str) -> Vec<String> {
+    let mut reader = csv::Reader::from_path(trained.path("tiny/split.csv")).expect("a table");
+    let rows = reader.records().map(|row| row.expect("a row"));
+    rows.filter(|row| &row[2] == list).map(|row| row[0].to_owned()).collect()
+}
+
+#[test]
+fn copies_of_images_that_the_run_has_seen_are_counted_and_named() {
+    let trained = Trained::runs();
+    let folder = tempfile::tempdir().expect("is made");
+    let data = trained.path("data");
+    let (train, validation) = (images(trained, "train"), images(trained, "validation"));
+    // Two that were trained on and one of validation under other names; and one that is another file.
+    let chosen = [&train[0], &train[1], &validation[0], &train[2]];
+    let mut table = "path,heart\n".to_owned();
+    for (place, image) in chosen.iter().enumerate() {
+        let mut bytes = fs::read(data.join(image)).expect("reads");
+        bytes.extend((place == 3).then_some(0));
+        fs::write(folder.path().join(format!("copy{place}.png")), bytes).expect("is written");
+        table += &format!("copy{place}.png,{}\n", place % 2);
+    }
+    let file = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (list, config) = (file("list.csv"), file("copies.toml"));
+    fs::write(&list, table).expect("is written");
+    let text = format!(
+        "[data.csv]\ntable = {list:?}\nimage = \"path\"\ncolumns = {{ Cardiomegaly = \"heart\" }}\n"
+    );
+    fs::write(&config, text).expect("is written");
+    let found = trained.json(&["eval", "tiny", "--data", &config, "--out", &file("out")]);
+    let warnings = found["warnings"].as_array().expect("a list");
+    let told = |whose: &str| {
+        let of = warnings.iter().filter_map(Value::as_str).filter(|told| told.contains(whose));
+        of.map(str::to_owned).collect::<Vec<_>>().join("\n")
+    };
+    let (seen, fitted) = (told("training images of the run"), told("validation images of the run"));
+    assert!(seen.starts_with("2 images of these data are") && seen.contains("copy0.png"), "{seen}");
+    assert!(seen.contains("copy1.png") && !seen.contains("copy3.png"), "{seen}");
+    assert!(
+        fitted.starts_with("1 image of these data is one of the") && fitted.contains("copy2.png"),
+        "{fitted}"
+    );
 }

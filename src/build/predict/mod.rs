@@ -5,8 +5,10 @@
 //!     for each way to prepare images (its size, scale, view):
 //!         the loader of training makes a batch of the slice; what it cannot read has an error
 //!         for each model that sees images so:
-//!             outputs → probabilities (calibrated by that model's own fit)
-//!     the mean over all of them, and how far they lie apart → decisions, sets
+//!             outputs
+//!     of several views of a model, the mean of the calibrated probabilities (`evaluate::mean_outputs`)
+//!     of several models likewise, as `trainer eval` takes it
+//!     what is fitted to that → probabilities, decisions, sets; and how far all lie apart
 //! ```
 //!
 //! Nothing about an image depends on which others there are, nor on how many are taken at once.
@@ -26,10 +28,11 @@ use crate::data::{
     Batch, Cache, Dataset, Epoch, ImageConfig, Loader, LoaderConfig, OnBadImage, View,
 };
 use crate::evaluate::{
-    ConformalHead, Coverage, Decider, Fitted, PredictedImage, PredictedTable, PredictedValue,
-    coverage,
+    Calibration, ConformalHead, Coverage, Decider, EnsembleFit, Fitted, PredictedLabel,
+    PredictedSet, Prediction, PredictionColumns, PredictionHeader, PredictionTable, coverage,
+    fit_ensemble, mean_outputs,
 };
-use crate::model::HeadConfig;
+use crate::model::{HeadConfig, Task};
 use crate::plan::{Plan, Planner};
 
 /// What is asked for besides the models.
@@ -49,8 +52,10 @@ pub struct PredictOptions {
 pub struct Predictor {
     models: Vec<Model>,
     heads: Vec<HeadConfig>,
-    /// Decides on the mean over all models, head by head.
+    /// Decides on what all models say together, head by head.
     deciders: Vec<Decider>,
+    /// What a person should know of how that is decided.
+    warning: Option<&'static str>,
     /// Forms sets, head by head; empty where none are asked for.
     conformal: Vec<Option<ConformalHead>>,
     coverage: Vec<LabelCoverage>,
@@ -61,7 +66,11 @@ pub struct Predictor {
 struct Model {
     trained: Trained,
     plan: Plan,
-    /// Turns outputs into probabilities, head by head.
+    /// What its outputs are calibrated and decided by.
+    fitted: Option<Fitted>,
+    /// Its outputs for the validation images.
+    validation: Option<PredictionTable>,
+    /// Turns its outputs into probabilities, head by head.
     deciders: Vec<Decider>,
     /// How many images go through the network at once.
     at_once: usize,
@@ -93,32 +102,50 @@ impl Predictor {
             Some(error) => conformal(&models[0], error)?,
             None => (Vec::new(), Vec::new()),
         };
-        let point = options.point.as_deref();
-        let models =
-            models.into_iter().map(|(trained, plan)| Model::new(trained, plan, point, batch));
+        let models = models.into_iter().map(|(trained, plan)| Model::new(trained, plan, batch));
         let models: Vec<Model> = models.collect::<Result<_, _>>()?;
-        let decider = |head| {
-            let of_head: Vec<&Decider> = models.iter().map(|model| &model.deciders[head]).collect();
-            Decider::of_ensemble(&of_head)
+        let (fitted, warning) = fitted_together(&models, options.views);
+        let decider = |head: &HeadConfig| {
+            let fitted = fitted.as_ref().and_then(|fitted| fitted.heads.get(&head.name));
+            Decider::new(head, fitted, options.point.as_deref())
         };
-        let deciders = (0..heads.len()).map(decider).collect();
+        let deciders = heads.iter().map(decider).collect::<Result<_, _>>()?;
         let views = options.views;
-        Ok(Self { models, heads, deciders, conformal, coverage, batch, views })
+        Ok(Self { models, heads, deciders, warning, conformal, coverage, batch, views })
+    }
+
+    /// The heads, in the order of the configuration.
+    pub fn heads(&self) -> &[HeadConfig] {
+        &self.heads
     }
 
     /// What is told of each image.
-    pub fn table(&self) -> PredictedTable {
-        PredictedTable {
-            heads: self.heads.clone(),
-            spread: self.views || self.models.len() > 1,
-            sets: !self.conformal.is_empty(),
-        }
+    pub fn header(&self) -> PredictionHeader {
+        let of_head = |head: &HeadConfig| {
+            let decides = head.task != Task::Regression;
+            let columns = PredictionColumns {
+                head: head.name.clone(),
+                decision: decides,
+                spread: self.views || self.models.len() > 1,
+                conformal: decides && !self.conformal.is_empty(),
+                ..Default::default()
+            };
+            let label =
+                |label: &String| PredictionColumns { label: label.clone(), ..columns.clone() };
+            head.labels.iter().map(label).collect::<Vec<_>>()
+        };
+        PredictionHeader { labels: self.heads.iter().flat_map(of_head).collect(), error: true }
     }
 
     /// The folders of states that have no calibration and no thresholds.
     pub fn unfitted(&self) -> Vec<&std::path::Path> {
-        let fitted = |model: &&Model| model.trained.fitted().is_ok_and(|fitted| fitted.is_none());
-        self.models.iter().filter(fitted).map(|model| &*model.trained.state.folder).collect()
+        let unfitted = self.models.iter().filter(|model| model.fitted.is_none());
+        unfitted.map(|model| &*model.trained.state.folder).collect()
+    }
+
+    /// What a person should know of how several models are decided together.
+    pub fn warning(&self) -> Option<&'static str> {
+        self.warning
     }
 
     /// What sets of decisions cover of validation images that they were not fitted on, for each label
@@ -165,41 +192,58 @@ impl Predictor {
 }
 
 impl Model {
-    fn new(
-        trained: Trained,
-        plan: Plan,
-        point: Option<&str>,
-        batch: usize,
-    ) -> Result<Self, PredictError> {
-        let fitted = fitted(&trained, &plan)?;
+    fn new(trained: Trained, plan: Plan, batch: usize) -> Result<Self, PredictError> {
+        let validation = trained.validation()?;
+        let fitted = match &validation {
+            Some(validation) => Some(plan.evaluate.fit(validation)),
+            None => trained.fitted()?,
+        };
         let of_head = |head: &HeadConfig| {
             let fitted = fitted.as_ref().and_then(|fitted| fitted.heads.get(&head.name));
-            Decider::new(head, fitted, point)
+            Decider::first(head.task, &head.labels, fitted)
         };
-        let deciders = plan.heads.iter().map(of_head).collect::<Result<_, _>>()?;
+        let deciders = plan.heads.iter().map(of_head).collect();
         // What fits in training, which takes more; where nothing does, one image by itself may.
         let machine = machine(plan.device(), trained.inference.device());
         let mut step = plan.clone();
         step.train.batch_size = batch;
         let planner = Planner::choose(&step, machine);
         let at_once = planner.map_or(1, |planner| planner.strategy().micro_batch);
-        Ok(Self { trained, plan, deciders, at_once })
+        Ok(Self { trained, plan, fitted, validation, deciders, at_once })
     }
 
-    /// For each image of a batch, the value of each label, head by head.
-    fn values(&mut self, batch: &Batch) -> Result<Vec<Vec<f64>>, PredictError> {
+    /// For each image of a batch its outputs, head by head.
+    fn outputs(&mut self, batch: &Batch) -> Result<Vec<Vec<Vec<f32>>>, PredictError> {
         let inference = &self.trained.inference;
         let outputs = inference.outputs_within_memory(batch.into(), &mut self.at_once)?;
         let mut rows = vec![Vec::new(); batch.indices.len()];
-        for (decider, outputs) in self.deciders.iter().zip(outputs) {
-            let values = decider.probabilities(&outputs);
-            let width = values.len() / rows.len().max(1);
-            for (row, values) in rows.iter_mut().zip(values.chunks_exact(width.max(1))) {
-                row.extend_from_slice(values);
+        for (head, outputs) in self.plan.heads.iter().zip(outputs) {
+            for (row, outputs) in rows.iter_mut().zip(outputs.chunks_exact(head.outputs())) {
+                row.push(outputs.to_vec());
             }
         }
         Ok(rows)
     }
+
+    fn calibration(&self, head: &str) -> Option<&Calibration> {
+        self.fitted.as_ref()?.heads.get(head)?.calibration.as_ref()
+    }
+}
+
+/// What the outputs of all models together are calibrated and decided by, and what a person should know
+/// of it. Of several `views` calibrated probabilities have been taken together already.
+fn fitted_together(models: &[Model], views: bool) -> (Option<Fitted>, Option<&'static str>) {
+    if let [model] = models {
+        let fitted = model.fitted.as_ref();
+        return match views {
+            true => (fitted.map(Fitted::of_calibrated), None),
+            false => (fitted.cloned(), None),
+        };
+    }
+    let members = models.iter().map(|model| (model.validation.as_ref(), model.fitted.as_ref()));
+    let members: Vec<_> = members.collect();
+    let EnsembleFit { fitted, basis } = fit_ensemble(&members, &models[0].plan.evaluate);
+    (fitted, basis.warning())
 }
 
 fn same_labels(ours: &[HeadConfig], theirs: &[HeadConfig]) -> bool {
@@ -207,15 +251,6 @@ fn same_labels(ours: &[HeadConfig], theirs: &[HeadConfig]) -> bool {
         a.name == b.name && a.task == b.task && a.labels == b.labels
     };
     ours.len() == theirs.len() && ours.iter().zip(theirs).all(same)
-}
-
-/// Calibration and thresholds as the plan's `[evaluate]` asks for them, fitted on the outputs for the
-/// validation images; those of the saved state where it does not have these outputs.
-fn fitted(trained: &Trained, plan: &Plan) -> Result<Option<Fitted>, PredictError> {
-    match trained.validation()? {
-        Some(validation) => Ok(Some(plan.evaluate.fit(&validation))),
-        None => Ok(trained.fitted()?),
-    }
 }
 
 /// What sets cover, by the head, the label and the counts.
@@ -249,6 +284,13 @@ fn conformal(
     Ok((conformal, measured))
 }
 
+/// What a model says of an image, seen in one way.
+struct Said {
+    model: usize,
+    /// Outputs, head by head.
+    heads: Vec<Vec<f32>>,
+}
+
 /// Images that are prepared in one way, and the models that see them so.
 struct Feed {
     image: ImageConfig,
@@ -271,7 +313,7 @@ pub struct Predictions<'a> {
 /// Some images in a row.
 pub struct PredictedBatch {
     /// Their predictions.
-    pub images: Vec<PredictedImage>,
+    pub images: Vec<Prediction>,
     /// The place of the first in the list.
     pub first: usize,
     /// What the first model saw of those that could be read.
@@ -285,7 +327,7 @@ impl Predictions<'_> {
     }
 
     fn batch(&mut self) -> Option<Result<PredictedBatch, PredictError>> {
-        let (mut values, mut bad) = (BTreeMap::<usize, Vec<Vec<f64>>>::new(), BTreeMap::new());
+        let (mut said, mut bad) = (BTreeMap::<usize, Vec<Said>>::new(), BTreeMap::new());
         let mut first = None;
         let end = self.names.len().min(self.done + self.predictor.batch);
         for feed in &mut self.feeds {
@@ -300,9 +342,9 @@ impl Predictions<'_> {
             }
             if !batch.indices.is_empty() {
                 for &model in &feed.models {
-                    match self.predictor.models[model].values(&batch) {
-                        Ok(rows) => batch.indices.iter().zip(rows).for_each(|(&index, row)| {
-                            values.entry(index).or_default().push(row);
+                    match self.predictor.models[model].outputs(&batch) {
+                        Ok(rows) => batch.indices.iter().zip(rows).for_each(|(&index, heads)| {
+                            said.entry(index).or_default().push(Said { model, heads });
                         }),
                         Err(error) => return Some(Err(error)),
                     }
@@ -310,11 +352,11 @@ impl Predictions<'_> {
             }
             first.get_or_insert(batch);
         }
-        let image = |index: usize| PredictedImage {
+        let image = |index: usize| Prediction {
             path: self.names[index].clone(),
             patient: self.patients[index].clone(),
-            labels: match (bad.remove(&index), values.remove(&index)) {
-                (None, Some(values)) => Ok(self.predictor.together(&values)),
+            told: match (bad.remove(&index), said.remove(&index)) {
+                (None, Some(said)) => Ok(self.predictor.together(&said)),
                 (reason, _) => Err(reason.unwrap_or_else(|| "it was lost".to_owned())),
             },
         };
@@ -339,33 +381,68 @@ impl Iterator for Predictions<'_> {
 }
 
 impl Predictor {
-    /// What is predicted of an image: `values` has those of every label, for each model and view.
-    fn together(&self, values: &[Vec<f64>]) -> Vec<PredictedValue> {
-        let count = values.len() as f64;
-        let spreads = self.table().spread;
-        let label = |place: usize| {
-            let of_label = values.iter().map(|values| values[place]);
-            let mean = match values {
-                [only] => only[place],
-                _ => of_label.clone().sum::<f64>() / count,
-            };
-            let squares = of_label.map(|value| (value - mean).powi(2)).sum::<f64>();
-            let spread = spreads.then(|| (squares / count).sqrt());
-            PredictedValue { value: mean, decision: None, spread, set: None }
-        };
-        let mut all: Vec<PredictedValue> = (0..values[0].len()).map(label).collect();
-        let mut rest = &mut all[..];
+    /// What is predicted of an image, of which each model has `said` something for each view.
+    fn together(&self, said: &[Said]) -> Vec<PredictedLabel> {
+        let mut all = Vec::new();
         for (place, head) in self.heads.iter().enumerate() {
-            let (labels, others) = rest.split_at_mut(head.outputs());
-            let means: Vec<f64> = labels.iter().map(|label| label.value).collect();
-            let decisions = self.deciders[place].decisions(&means);
+            let told = self.deciders[place].told(&self.outputs(place, said));
+            let spreads = (said.len() > 1).then(|| self.spreads(place, said));
             let conformal = self.conformal.get(place).and_then(Option::as_ref);
-            for (at, (label, decision)) in labels.iter_mut().zip(decisions).enumerate() {
-                label.decision = decision;
-                label.set = conformal.map(|head| head.labels[at].set(label.value));
-            }
-            rest = others;
+            let set = |at: usize, value| {
+                let set = conformal?.labels[at].set(value);
+                Some(match head.task {
+                    Task::Multiclass => PredictedSet::Class(set.positive),
+                    _ => PredictedSet::Decisions(set),
+                })
+            };
+            let label = |(at, (value, decision)): (usize, (f64, Option<bool>))| PredictedLabel {
+                value,
+                decision,
+                truth: None,
+                spread: spreads.as_ref().map(|spreads| spreads[at]),
+                conformal: set(at, value),
+            };
+            debug_assert_eq!(told.len(), head.outputs());
+            all.extend(told.into_iter().enumerate().map(label));
         }
         all
+    }
+
+    /// The outputs of all models together for the head at `place`.
+    fn outputs(&self, place: usize, said: &[Said]) -> Vec<f32> {
+        let head = &self.heads[place];
+        let mut models = Vec::with_capacity(self.models.len());
+        for (number, model) in self.models.iter().enumerate() {
+            let calibration = model.calibration(&head.name);
+            let views = said.iter().filter(|said| said.model == number);
+            let views = views.map(|said| (calibration, said.heads[place].as_slice()));
+            let views: Vec<_> = views.collect();
+            models.push(match (&views[..], self.views) {
+                ([(_, outputs)], false) => (calibration, outputs.to_vec()),
+                (views, _) => (None, mean_outputs(head.task, &head.labels, views)),
+            });
+        }
+        match &models[..] {
+            [(_, outputs)] => outputs.clone(),
+            models => {
+                let models = models.iter().map(|(of, outputs)| (*of, outputs.as_slice()));
+                mean_outputs(head.task, &head.labels, &models.collect::<Vec<_>>())
+            }
+        }
+    }
+
+    /// For each label of the head at `place`, the standard deviation of what was said.
+    fn spreads(&self, place: usize, said: &[Said]) -> Vec<f64> {
+        let values = said
+            .iter()
+            .map(|said| self.models[said.model].deciders[place].probabilities(&said.heads[place]));
+        let values: Vec<Vec<f64>> = values.collect();
+        let count = values.len() as f64;
+        let label = |at: usize| {
+            let of_label = values.iter().map(|values| values[at]);
+            let mean = of_label.clone().sum::<f64>() / count;
+            (of_label.map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt()
+        };
+        (0..self.heads[place].outputs()).map(label).collect()
     }
 }

@@ -48,8 +48,8 @@ struct EvaluatedHead {
 
 #[derive(Debug, Deserialize)]
 struct EvaluatedModel {
-    epoch: u64,
-    step: u64,
+    epoch: Option<u64>,
+    step: Option<u64>,
 }
 
 impl Compared {
@@ -100,7 +100,7 @@ fn of_folds(path: &Path, runs: &[PathBuf], split: &str) -> Result<Compared, Fail
     let folder = path.join(format!("{EVALUATION}{split}"));
     let written = folder.join(EVALUATION_FILE).is_file().then(|| evaluated(&folder)).transpose()?;
     let is_of = |model: &EvaluatedModel, state: &SavedState| {
-        (model.epoch, model.step) == (state.tag.epoch, state.tag.step)
+        (model.epoch, model.step) == (Some(state.tag.epoch), Some(state.tag.step))
     };
     let is_current = |models: &[EvaluatedModel]| {
         models.len() == states.len() && models.iter().zip(&states).all(|(m, s)| is_of(m, s))
@@ -149,6 +149,9 @@ fn of_folder(
 ) -> Result<(MeasuredTable, PathBuf), Failure> {
     let (table, models) = evaluated(folder)?;
     let [EvaluatedModel { epoch, step }] = models[..] else {
+        return Ok((table, folder.join(PREDICTIONS_FILE)));
+    };
+    let (Some(epoch), Some(step)) = (epoch, step) else {
         return Ok((table, folder.join(PREDICTIONS_FILE)));
     };
     if (epoch, step) == (state.tag.epoch, state.tag.step) {
@@ -230,7 +233,9 @@ fn measured(
         table.heads.entry(head.clone()).or_insert(empty).labels.push(label.clone());
     }
     for prediction in reader {
-        let Prediction { path, patient, labels } = prediction.map_err(Failure::data)?;
+        let Prediction { path, patient, told } = prediction.map_err(Failure::data)?;
+        let labels =
+            told.map_err(|reason| wrong(format!("nothing is predicted of `{path}`: {reason}")))?;
         table.paths.push(path);
         table.patients.push(patient);
         for (column, label) in columns.iter().zip(labels) {

@@ -3,8 +3,10 @@
 mod by;
 mod external;
 mod folds;
+mod matrix;
 mod model;
 mod output;
+mod overlap;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,19 +21,23 @@ pub(super) use self::output::{EVALUATION_FILE, PREDICTIONS_FILE};
 use super::Failure;
 use super::overrides::Overrides;
 use super::trained;
-use crate::build::List;
+use crate::build::{List, PredictError};
 use crate::evaluate::{
-    Evaluation, Fitted, Group, PredictionTable, ensemble, evaluate, evaluate_subgroups,
+    EnsembleFit, Evaluation, Fitted, Group, PredictionTable, ensemble, evaluate,
+    evaluate_subgroups, fit_ensemble,
 };
+use crate::report::refresh_card;
 
 /// Measures a trained model on a list of images
 ///
-/// RUN is the folder of a run, of which the best state is taken, or the folder of one of its states.
+/// RUN is the folder of a run, of which the best state is taken, or the folder of one of its states, or
+/// with --config a file of weights.
 /// Calibration and thresholds are those that were fitted on the validation images. Several runs are
 /// measured as one ensemble, by the mean of their probabilities. Of the folder of folds (`trainer run
 /// --fold all`) each validation image is measured by the fold that was not trained on it, and other
-/// images by the ensemble of the folds. The tables go to standard output; they
-/// are also written to RUN/eval-<split>/, with evaluation.json and predictions.csv.
+/// images by the ensemble of the folds. The tables go to standard output; they are also written to
+/// RUN/eval-<split>/, with evaluation.json and predictions.csv, and RUN/MODEL.md, the model card, tells
+/// of them.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -40,11 +46,21 @@ Examples:
   trainer eval checkpoints/xray --data other_hospital.toml --map 'Edema=Oedema'
   trainer eval checkpoints/adamw checkpoints/sgd --split test --out checkpoints/ensemble-test
   trainer eval checkpoints/folds --each
+  trainer eval checkpoints/xray --split test --tta
+  trainer eval checkpoints/a checkpoints/b --matrix --data hospital_c.toml --out matrix
+  trainer eval densenet121.safetensors --config my.toml --split test --out results
   trainer eval checkpoints/xray --set evaluate.calibration=platt --json")]
 pub struct Eval {
-    /// The folder of a run, of its folds or of a saved state; of several, the ensemble is measured
-    #[arg(value_name = "RUN", required = true)]
+    /// The folder of a run, of its folds or of a saved state, or a file of weights; of several, the
+    /// ensemble is measured
+    #[arg(value_name = "RUN|WEIGHTS", required = true)]
     runs: Vec<PathBuf>,
+    /// The configuration of a file of weights
+    ///
+    /// The file is SafeTensors, or what PyTorch saved (.pth, .pt, .ckpt, .bin), with all weights of the
+    /// configuration's model, such as `trainer export` writes it.
+    #[arg(long, value_name = "CONFIG")]
+    config: Option<PathBuf>,
     /// The images: validation when it is left out, or all with --data
     #[arg(long, value_name = "LIST")]
     split: Option<Split>,
@@ -53,10 +69,15 @@ pub struct Eval {
     /// The file is a configuration, or holds [data] alone. What its images become (`data.image`) is as
     /// in the run. Labels that it lacks are not measured.
     #[arg(long, value_name = "CONFIG")]
-    data: Option<PathBuf>,
+    data: Vec<PathBuf>,
     /// What the other data call a label: OURS=THEIRS, with commas between several
     #[arg(long, value_name = "OURS=THEIRS", requires = "data", value_delimiter = ',')]
     map: Vec<String>,
+    /// Looks at each image mirrored and shifted too, as far as training did (test-time augmentation)
+    ///
+    /// What is measured is the mean, which `trainer predict --tta` tells.
+    #[arg(long)]
+    tta: bool,
     /// Measures parts of the images too: by columns of their table, `source`, or a head of classes
     ///
     /// A number is cut into bands at the edges that follow it: `sex,age:40,60` has the ages below 40,
@@ -71,9 +92,16 @@ pub struct Eval {
     /// Shows each of several runs by itself too
     #[arg(long)]
     each: bool,
+    /// Measures each run on the data of each, and on all --data: trained on × tested on
+    ///
+    /// The images of a run's data are its validation images, or the list of --split; of --data all images,
+    /// or that list. --data may be given several times. Files (matrix.txt, .csv and .json) are only
+    /// written where --out is given.
+    #[arg(long, conflicts_with_all = ["map", "each", "config"])]
+    matrix: bool,
     /// The folder of the files, instead of RUN/eval-<split>/
     ///
-    /// For several runs files are only written where this is given.
+    /// For several runs, and for files of weights, files are only written where this is given.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Prints the content of evaluation.json instead of the tables
@@ -106,13 +134,17 @@ impl From<Split> for List {
 }
 
 /// What is asked for, read from the command line.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Asked {
     set: Vec<String>,
     list: List,
     data: Option<PathBuf>,
     labels: BTreeMap<String, String>,
     by: Vec<By>,
+    /// The configuration of files of weights.
+    config: Option<PathBuf>,
+    /// Whether images are looked at in several ways.
+    tta: bool,
 }
 
 /// Evaluates.
@@ -120,18 +152,29 @@ pub fn execute(command: &Eval) -> Result<(), Failure> {
     let mut set = command.overrides.set.clone();
     let device = command.device.clone().map(toml::Value::String);
     set.extend(device.map(|device| format!("device.use={device}")));
-    let default = if command.data.is_some() { List::All } else { List::Validation };
+    let default = if command.data.is_empty() { List::Validation } else { List::All };
     let asked = Asked {
         set,
         list: command.split.map_or(default, List::from),
-        data: command.data.clone(),
+        data: command.data.first().cloned(),
         labels: external::labels(&command.map)?,
         by: by::read(&command.by)?,
+        config: command.config.clone(),
+        tta: command.tta,
     };
+    if command.matrix {
+        return matrix::execute(command, &asked);
+    }
+    if command.data.len() > 1 {
+        let message = "--data names several, and figures are of one";
+        let help = "--matrix measures on each of them";
+        return Err(Failure::configuration(message).with_help(Some(help.to_owned())));
+    }
     let out_of_fold = folds::out_of_fold(&command.runs, &asked)?;
     let members = trained::members(&command.runs)?;
     let models = members.iter().map(|run| Model::open(run, &asked));
     let models = models.collect::<Result<Vec<Model>, Failure>>()?;
+    check_views(&asked, &models)?;
     let evaluated = match &models[..] {
         models if out_of_fold.is_some() => folds::evaluated(models, &asked, command.each)?,
         [model] => Evaluated::of_one(model, &asked),
@@ -139,21 +182,42 @@ pub fn execute(command: &Eval) -> Result<(), Failure> {
     };
     let folder = match (&command.out, &models[..]) {
         (Some(folder), _) => Some(folder.clone()),
-        (None, [model]) => Some(model.folder.join(asked.name())),
+        (None, [model]) => model.folder.as_ref().map(|folder| folder.join(asked.name())),
         (None, _) => match &command.runs[..] {
             // All models are of this folder.
             [folds] => Some(folds.join(asked.name())),
             _ => None,
         },
     };
-    evaluated.tell(folder.as_deref(), command.json)
+    evaluated.tell(folder.as_deref(), command.json)?;
+    if let (None, [Model { folder: Some(folder), .. }]) = (&command.out, &models[..])
+        && let Err(error) = refresh_card(folder)
+    {
+        eprintln!("warning: the model card is not up to date: {error}");
+    }
+    Ok(())
+}
+
+/// Refuses several views where there is only one.
+fn check_views(asked: &Asked, models: &[Model]) -> Result<(), Failure> {
+    match asked.tta && models.iter().all(|model| model.views == 1) {
+        true => Err(Failure::configuration(PredictError::NoViews)),
+        false => Ok(()),
+    }
 }
 
 impl Asked {
     /// The validation list of a run, and nothing else.
     fn validation() -> Self {
-        let (set, by, labels) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self { set, list: List::Validation, data: None, labels, by }
+        Self {
+            set: Vec::new(),
+            list: List::Validation,
+            data: None,
+            labels: BTreeMap::new(),
+            by: Vec::new(),
+            config: None,
+            tta: false,
+        }
     }
 
     /// The name of the folder of this evaluation in the run's folder.
@@ -165,7 +229,7 @@ impl Asked {
             Some(stem) => format!("{stem}-{list}"),
             None => list.to_owned(),
         };
-        format!("{}{name}", crate::run::EVALUATION)
+        format!("{}{name}{}", crate::run::EVALUATION, if self.tta { "-tta" } else { "" })
     }
 
     /// The images in words.
@@ -174,9 +238,10 @@ impl Asked {
             List::All => "all images",
             other => other.name(),
         };
+        let views = if self.tta { ", each in several views" } else { "" };
         match &self.data {
-            Some(path) => format!("{list} of {}", path.display()),
-            None => list.to_owned(),
+            Some(path) => format!("{list} of {}{views}", path.display()),
+            None => format!("{list}{views}"),
         }
     }
 }
@@ -204,32 +269,15 @@ fn of_several(models: &[Model], asked: &Asked, each: bool) -> Result<Evaluated, 
         ));
     }
     let first = &models[0];
-    let fitted = fitted_together(models);
-    if fitted.is_none() {
-        warnings.push(
-            "the runs were not validated on the same images, so no thresholds are fitted for the \
-             ensemble: decisions are made at 0.5"
-                .to_owned(),
-        );
-    }
+    let members = models.iter().map(|model| (model.validation.as_ref(), model.own_fit.as_ref()));
+    let members: Vec<_> = members.collect();
+    let EnsembleFit { fitted, basis } = fit_ensemble(&members, &first.plan.evaluate);
+    warnings.extend(basis.warning().map(str::to_owned));
     let groups = first.groups_of(&predictions);
     let evaluation = measured(&predictions, fitted.as_ref(), first, &groups);
     let parts =
         models.iter().filter(|_| each).map(|model| Evaluated::of_one(model, asked)).collect();
     Ok(Evaluated::new(models, asked, predictions, fitted, evaluation, warnings, parts))
-}
-
-/// What is fitted on the ensemble's own outputs for the validation images, where all models have the
-/// same ones.
-fn fitted_together(models: &[Model]) -> Option<Fitted> {
-    let pairs: Option<Vec<_>> = models
-        .iter()
-        .map(|model| Some((model.validation.as_ref()?, model.fitted.as_ref())))
-        .collect();
-    let pairs = pairs?;
-    let together = ensemble(&pairs)?;
-    let same = pairs.iter().all(|(table, _)| table.images() == together.images());
-    same.then(|| models[0].plan.evaluate.fit(&together))
 }
 
 /// The evaluation of `predictions`, and of each group of their images by itself.

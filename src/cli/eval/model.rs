@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::Asked;
 use super::by::Fields;
-use super::external;
+use super::{external, overlap};
 use crate::build::{self, EvaluationList, List, Trained, open_list};
 use crate::cli::{Failure, trained};
-use crate::data::BadImage;
-use crate::evaluate::{Fitted, Group, PredictionTable, in_common};
+use crate::data::{BadImage, View};
+use crate::evaluate::{Fitted, Group, PredictionTable, ensemble, in_common};
 use crate::plan::Plan;
 use crate::report::{Counting, HeadLabels};
 use crate::run::{ListOutputs, list_outputs};
@@ -18,21 +18,25 @@ use crate::screen::{counted, tell_progress};
 pub(super) struct Model {
     /// As the command line names it.
     pub run: PathBuf,
-    /// The folder of its run.
-    pub folder: PathBuf,
-    /// The state.
+    /// The folder of its run; none of a file of weights.
+    pub folder: Option<PathBuf>,
+    /// The state, or the file of weights.
     pub state: PathBuf,
-    /// Epochs and steps that it was trained for.
-    pub epoch: u64,
-    pub step: u64,
+    /// Epochs and steps that it was trained for, where that is known.
+    pub epoch: Option<u64>,
+    pub step: Option<u64>,
     /// The run's, with its own data.
     pub plan: Plan,
     /// What it says of the images.
     pub predictions: PredictionTable,
     /// The images that could not be read.
     pub skipped: Vec<BadImage>,
-    /// What was fitted on the validation images.
+    /// What these predictions are calibrated and decided by.
     pub fitted: Option<Fitted>,
+    /// What was fitted on the validation images, for outputs of images as they are.
+    pub own_fit: Option<Fitted>,
+    /// In how many ways each image was looked at.
+    pub views: usize,
     /// What it says of the validation images, where that is known.
     pub validation: Option<PredictionTable>,
     /// What a person should know, a sentence each.
@@ -40,19 +44,57 @@ pub(super) struct Model {
     groups: Vec<Fields>,
 }
 
+/// A trained model, and where it is from.
+struct Opened {
+    trained: Trained,
+    plan: Plan,
+    /// The folder of its run; none of a file of weights.
+    folder: Option<PathBuf>,
+    warnings: Vec<String>,
+}
+
+impl Opened {
+    fn at(path: &Path, asked: &Asked) -> Result<Self, Failure> {
+        match (&asked.config, path.is_file()) {
+            (Some(config), true) => {
+                let (trained, plan, warnings) = trained::open_weights(path, config, &asked.set)?;
+                Ok(Self { trained, plan, folder: None, warnings })
+            }
+            (None, true) => {
+                let message = format!("{} is a file of weights, of what model?", path.display());
+                let help = "--config names the configuration of its model";
+                Err(Failure::configuration(message).with_help(Some(help.to_owned())))
+            }
+            (Some(_), false) => {
+                let message =
+                    format!("--config is for files of weights, and {} is none", path.display());
+                let help = "the folder of a run has its own config.toml, and --set changes it";
+                Err(Failure::configuration(message).with_help(Some(help.to_owned())))
+            }
+            (None, false) => {
+                let (trained, plan, _) = trained::open(path, &asked.set)?;
+                let build::TrainedFolder { config, .. } = build::TrainedFolder::find(path)?;
+                let folder = config.parent().map(Path::to_owned).unwrap_or_default();
+                Ok(Self { trained, plan, folder: Some(folder), warnings: Vec::new() })
+            }
+        }
+    }
+}
+
 impl Model {
     /// Opens the model at `path` and asks it about the images.
     pub fn open(path: &Path, asked: &Asked) -> Result<Self, Failure> {
-        let (trained, plan, _) = trained::open(path, &asked.set)?;
+        let Opened { trained, plan, folder, warnings } = Opened::at(path, asked)?;
         let on = match &asked.data {
             Some(data) => external::with_data(&plan, data, &asked.labels, &asked.set)?,
             None => plan.clone(),
         };
         let list = opened(&on, asked.list)?;
         check_known(&list, asked)?;
-        let mut warnings = list.warnings.clone();
-        warnings.extend(told_of_list(asked));
-        let ListOutputs { predictions, indices, skipped } = outputs(&trained, &on, &list, asked)?;
+        let mut warnings = [warnings, list.warnings.clone()].concat();
+        warnings.extend(told_of_list(asked, folder.is_some()));
+        let found = outputs(&trained, &on, &list, View::default(), asked)?;
+        let ListOutputs { predictions, indices, skipped } = found;
         let groups = asked.by.iter().map(|by| {
             let fields = by.fields(&list.dataset, &list.sources, &indices, &predictions)?;
             fields.check().map(|()| fields)
@@ -60,25 +102,42 @@ impl Model {
         let groups = groups.collect::<Result<Vec<Fields>, Failure>>()?;
         let own = asked.data.is_none() && asked.list == List::Validation;
         let validation = if own { Some(predictions.clone()) } else { None };
-        let (fitted, validation) = fitted(&trained, &plan, asked, validation, &mut warnings)?;
-        if let Some(validation) = validation.as_ref().filter(|_| asked.data.is_some()) {
-            warnings.extend(told_of_overlap(&predictions, validation));
+        let (own_fit, validation) = fitted(&trained, &plan, asked, validation, &mut warnings)?;
+        let views = if asked.tta { View::all(&plan.data.augment) } else { vec![View::default()] };
+        let (predictions, fitted) = match asked.tta {
+            false => (predictions, own_fit.clone()),
+            true => {
+                let mut tables = vec![predictions];
+                for &view in &views[1..] {
+                    tables.push(outputs(&trained, &on, &list, view, asked)?.predictions);
+                }
+                let tables = tables.iter().map(|table| (table, own_fit.as_ref()));
+                let together = ensemble(&tables.collect::<Vec<_>>());
+                let together = together.ok_or_else(|| Failure::other("a view has other heads"))?;
+                (together, own_fit.as_ref().map(Fitted::of_calibrated))
+            }
+        };
+        if asked.data.is_some() {
+            warnings.extend(overlap::told(&plan, &list.dataset, validation.as_ref()));
         }
         if !skipped.is_empty() {
             let images = counted(skipped.len(), "image", "images");
             warnings.push(format!("{images} could not be read and are left out: {}", skipped[0]));
         }
-        let build::TrainedFolder { config, state } = build::TrainedFolder::find(path)?;
+        let trained_for =
+            folder.is_some().then_some((trained.state.tag.epoch, trained.state.tag.step));
         Ok(Self {
             run: path.to_owned(),
-            folder: config.parent().map(Path::to_owned).unwrap_or_default(),
-            state,
-            epoch: trained.state.tag.epoch,
-            step: trained.state.tag.step,
+            folder,
+            state: trained.state.folder.clone(),
+            epoch: trained_for.map(|(epoch, _)| epoch),
+            step: trained_for.map(|(_, step)| step),
             plan,
             predictions,
             skipped,
             fitted,
+            own_fit,
+            views: views.len(),
             validation,
             warnings,
             groups,
@@ -121,10 +180,17 @@ fn check_known(list: &EvaluationList, asked: &Asked) -> Result<(), Failure> {
     Err(Failure::data(message).with_help(Some(help.to_owned())))
 }
 
-/// What is to be said of figures on these images.
-fn told_of_list(asked: &Asked) -> Option<String> {
+/// What is to be said of figures on these images, of the model of a run or of a file of weights.
+fn told_of_list(asked: &Asked, is_run: bool) -> Option<String> {
     if asked.data.is_some() {
         return None;
+    }
+    if !is_run && matches!(asked.list, List::Train | List::All) {
+        return Some(
+            "whether the model was trained on these images is not known: if it was, it does better on \
+             them than on others"
+                .to_owned(),
+        );
     }
     let told = match asked.list {
         List::Test => return None,
@@ -141,26 +207,18 @@ fn told_of_list(asked: &Asked) -> Option<String> {
     Some(told.to_owned())
 }
 
-/// What is to be said of other data that have images of the validation list.
-fn told_of_overlap(predictions: &PredictionTable, validation: &PredictionTable) -> Option<String> {
-    let both = in_common(&[&predictions.paths, &validation.paths]);
-    let count = both.first().map_or(0, Vec::len);
-    (count > 0).then(|| {
-        let images = counted(count, "image", "images");
-        format!("{images} of these data are validation images of the run, which it was fitted on")
-    })
-}
-
 /// What the model says of a list.
 fn outputs(
     trained: &Trained,
     plan: &Plan,
     list: &EvaluationList,
+    view: View,
     asked: &Asked,
 ) -> Result<ListOutputs, Failure> {
     let counting = Counting::new(&asked.told(), list.dataset.len());
     let limit = plan.data.bad_image_limit;
-    let found = list_outputs(&trained.inference, &list.loader, limit, |done| counting.tell(done))?;
+    let loader = list.loader(view);
+    let found = list_outputs(&trained.inference, &loader, limit, |done| counting.tell(done))?;
     counting.finish(found.indices.len());
     Ok(found)
 }
@@ -203,6 +261,7 @@ fn fitted(
             return Ok((None, None));
         }
     };
-    let predictions = outputs(trained, plan, &list, &Asked::validation())?.predictions;
+    let view = View::default();
+    let predictions = outputs(trained, plan, &list, view, &Asked::validation())?.predictions;
     Ok((Some(plan.evaluate.fit(&predictions)), Some(predictions)))
 }

@@ -1,5 +1,6 @@
 //! What an evaluation prints and writes.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use super::model::Model;
 use super::{Asked, measured};
 use crate::cli::{Failure, output};
 use crate::data::BadImage;
-use crate::evaluate::{Evaluation, Fitted, PredictionTable, PredictionWriter};
+use crate::evaluate::{Evaluation, Fitted, HeadEvaluation, PredictionTable, PredictionWriter};
 use crate::report::{Event, HeadLabels, Report, SkippedImages, evaluation_text};
 use crate::screen::{Frame, counted, stdout_columns, tell_progress};
 
@@ -28,11 +29,13 @@ pub(super) struct Evaluated {
     #[serde(flatten)]
     evaluation: Evaluation,
     /// Which images these are.
-    split: String,
+    pub split: String,
     /// The configuration of other data.
     data: Option<PathBuf>,
-    images: usize,
-    patients: usize,
+    /// Whether each image was looked at in several ways.
+    tta: bool,
+    pub images: usize,
+    pub patients: usize,
     /// Images that could not be read.
     skipped: usize,
     /// One, or the members of an ensemble.
@@ -46,7 +49,7 @@ pub(super) struct Evaluated {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     each: Vec<Evaluated>,
     #[serde(skip)]
-    heads: Vec<HeadLabels>,
+    pub heads: Vec<HeadLabels>,
     #[serde(skip)]
     predictions: PredictionTable,
     #[serde(skip)]
@@ -54,7 +57,7 @@ pub(super) struct Evaluated {
     #[serde(skip)]
     skipped_images: Vec<BadImage>,
     #[serde(skip)]
-    told: String,
+    pub told: String,
 }
 
 /// Which model it was.
@@ -62,8 +65,9 @@ pub(super) struct Evaluated {
 struct ModelTold {
     run: PathBuf,
     state: PathBuf,
-    epoch: u64,
-    step: u64,
+    /// Where they are known.
+    epoch: Option<u64>,
+    step: Option<u64>,
 }
 
 impl Evaluated {
@@ -102,6 +106,7 @@ impl Evaluated {
             evaluation,
             split: asked.list.name().to_owned(),
             data: asked.data.clone(),
+            tta: asked.tta,
             images: predictions.images(),
             patients: predictions.patient_numbers().iter().max().map_or(0, |last| last + 1),
             skipped: skipped_images.len(),
@@ -121,6 +126,21 @@ impl Evaluated {
     /// The same, of folds that each predict the images that they were not trained on.
     pub fn of_folds(self) -> Self {
         Self { out_of_fold: true, ..self }
+    }
+
+    /// What a person should know, a sentence each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// What was found of the head of this name.
+    pub fn head(&self, name: &str) -> Option<&HeadEvaluation> {
+        self.evaluation.heads.get(name)
+    }
+
+    /// What was found of each head, by its name.
+    pub fn evaluated(&self) -> &BTreeMap<String, HeadEvaluation> {
+        &self.evaluation.heads
     }
 
     /// Writes the files into `folder`, if there is one, and prints the tables, or the JSON.
@@ -144,8 +164,10 @@ impl Evaluated {
     fn text(&self, frame: Frame, columns: usize) -> String {
         let mut text = String::new();
         for model in &self.models {
-            let (state, epoch, step) = (model.state.display(), model.epoch, model.step);
-            text += &format!("model   {state}, epoch {epoch}, step {step}\n");
+            let trained = model.epoch.zip(model.step);
+            let trained = trained.map(|(epoch, step)| format!(", epoch {epoch}, step {step}"));
+            let state = model.state.display();
+            text += &format!("model   {state}{}\n", trained.unwrap_or_default());
         }
         let images = counted(self.images, "image", "images");
         let by =
@@ -165,10 +187,8 @@ impl Evaluated {
             fs::write(&file, bytes).map_err(|error| unwritable(&file, &error))
         };
         write(TABLES, self.text(Frame::Ascii, FILE_COLUMNS).as_bytes())?;
-        let (columns, rows) = self.predictions.decided(self.fitted.as_ref(), true);
-        let file = folder.join(PREDICTIONS_FILE);
-        let mut writer =
-            PredictionWriter::new(Vec::new(), &columns, &file).map_err(Failure::other)?;
+        let (header, rows) = self.predictions.decided(self.fitted.as_ref(), true);
+        let mut writer = PredictionWriter::new(Vec::new(), &header).map_err(Failure::other)?;
         rows.iter().try_for_each(|row| writer.write(row)).map_err(Failure::other)?;
         write(PREDICTIONS_FILE, &writer.finish().map_err(Failure::other)?)?;
         let skipped = folder.join(SKIPPED);
@@ -189,7 +209,7 @@ impl Evaluated {
     }
 }
 
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     let shown = path.display();
     Failure::other(format!("cannot write {shown}: {error}"))
         .with_help(Some("--out names another folder".to_owned()))

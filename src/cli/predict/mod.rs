@@ -2,6 +2,7 @@
 
 mod pictures;
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use super::trained;
 use super::{Failure, Kind};
 use crate::build::{LabelCoverage, PredictError, PredictOptions, Predictor};
 use crate::data::{Dataset, Listing, list_images};
-use crate::evaluate::{PredictedWriter, TableFormat};
+use crate::evaluate::{Prediction, PredictionError, PredictionLines, PredictionWriter};
 use crate::memory::OutOfMemory;
 use crate::screen::counted;
 use crate::train::TrainError;
@@ -69,8 +70,10 @@ pub struct Predict {
     point: Option<String>,
     /// Another run, whose probabilities count as much; may be given several times
     ///
-    /// The mean is told, and the standard deviation in the columns `<head>/<label>/spread`. Each model
-    /// prepares images as it was trained, and is calibrated by its own fit; thresholds are the mean.
+    /// The mean of their calibrated probabilities is calibrated and decided by what is fitted on the mean
+    /// for the validation images, as `trainer eval` of these runs does. Where the runs were validated
+    /// on different images, it is told as it is and decided at the mean of their thresholds, and a
+    /// warning says so. The columns `<head>/<label>/spread` tell the standard deviation of the runs.
     #[arg(long, value_name = "RUN")]
     ensemble: Vec<PathBuf>,
     /// Looks at each image mirrored and shifted too, as far as training did
@@ -176,6 +179,9 @@ fn tell(predictor: &Predictor, passed_over: usize, repeated: usize, error: Optio
             state.display()
         );
     }
+    if let Some(warning) = predictor.warning() {
+        eprintln!("warning: {warning}");
+    }
     if passed_over > 0 {
         let files = counted(passed_over, "file is no image and", "files are no images and");
         eprintln!("{files} passed over");
@@ -216,30 +222,24 @@ fn written(
     images: &Arc<Dataset>,
     mut pictures: Option<Pictures>,
 ) -> Result<usize, Failure> {
-    let at = |error| unwritten(predict.out.as_deref(), error);
+    let at = |error: &dyn Display| unwritten(predict.out.as_deref(), error);
     let to: Box<dyn Write> = match &predict.out {
-        Some(file) => Box::new(File::create(file).map_err(at)?),
+        Some(file) => Box::new(File::create(file).map_err(|error| at(&error))?),
         None => Box::new(io::stdout()),
     };
-    let format = match predict.format {
-        Format::Csv => TableFormat::Csv,
-        Format::Jsonl => TableFormat::Jsonl,
-    };
     let bar = bar(images.len());
-    let mut writer = PredictedWriter::new(to, format, predictor.table()).map_err(at)?;
+    let mut rows = Rows::new(to, predict.format, &predictor).map_err(|error| at(&error))?;
     let mut bad = 0;
     let mut predictions = predictor.predict(images.clone());
     while let Some(batch) = predictions.next() {
         let batch = batch.map_err(failure)?;
-        bad += batch.images.iter().filter(|image| image.labels.is_err()).count();
-        let write = || {
-            batch.images.iter().try_for_each(|image| writer.write(image))?;
-            writer.flush()
-        };
-        match bar.suspend(write) {
+        bad += batch.images.iter().filter(|image| image.told.is_err()).count();
+        match bar.suspend(|| rows.write(&batch.images)) {
             // A reader that has gone has what it wanted.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(0),
-            wrote => wrote.map_err(at)?,
+            Err(PredictionError::Unwritable(error)) if error.kind() == ErrorKind::BrokenPipe => {
+                return Ok(0);
+            }
+            wrote => wrote.map_err(|error| at(&error))?,
         }
         if let Some(pictures) = &mut pictures {
             pictures.draw(predictions.predictor(), &batch, images.samples())?;
@@ -250,7 +250,41 @@ fn written(
     Ok(bad)
 }
 
-fn unwritten(file: Option<&Path>, error: io::Error) -> Failure {
+/// Where rows go.
+enum Rows {
+    Csv(Box<PredictionWriter<Box<dyn Write>>>),
+    Lines(PredictionLines<Box<dyn Write>>),
+}
+
+impl Rows {
+    fn new(
+        to: Box<dyn Write>,
+        format: Format,
+        predictor: &Predictor,
+    ) -> Result<Self, PredictionError> {
+        let header = predictor.header();
+        Ok(match format {
+            Format::Csv => Self::Csv(Box::new(PredictionWriter::new(to, &header)?)),
+            Format::Jsonl => Self::Lines(PredictionLines::new(to, predictor.heads(), &header)),
+        })
+    }
+
+    /// Writes these images, and hands them on.
+    fn write(&mut self, images: &[Prediction]) -> Result<(), PredictionError> {
+        match self {
+            Self::Csv(writer) => {
+                images.iter().try_for_each(|image| writer.write(image))?;
+                writer.flush()
+            }
+            Self::Lines(writer) => {
+                images.iter().try_for_each(|image| writer.write(image))?;
+                writer.flush()
+            }
+        }
+    }
+}
+
+fn unwritten(file: Option<&Path>, error: &dyn Display) -> Failure {
     let place =
         file.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string());
     Failure::other(format!("cannot write the predictions to {place}: {error}"))

@@ -20,7 +20,7 @@ use crate::paths::looked_in;
 
 pub use initial::{Adapted, Initial, InitialError, initial};
 pub use names::{Matched, Mismatch, match_names};
-pub use safe::{parse, write, write_in, write_with};
+pub use safe::{notes, parse, write, write_in, write_with};
 pub use torchvision::{NoTorchvision, Renamed, to_torchvision};
 
 /// A tensor and its name, in host memory.

@@ -29,6 +29,18 @@ pub fn write_in(numbers: DType, tensors: &[NamedTensor]) -> Result<Vec<u8>, Weig
     write_with(numbers, tensors, &BTreeMap::new())
 }
 
+/// The texts in the metadata of the file at `path`; none of a file that is no SafeTensors.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn notes(path: &Path) -> Result<BTreeMap<String, String>, WeightsError> {
+    let failed = |source| WeightsError::Io { path: path.to_owned(), source };
+    let bytes = std::fs::read(path).map_err(failed)?;
+    let metadata = SafeTensors::read_metadata(&bytes).ok();
+    let notes = metadata.and_then(|(_, metadata)| metadata.metadata().clone());
+    Ok(notes.unwrap_or_default().into_iter().collect())
+}
+
 /// [`write_in`] with these texts in the file's metadata.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! What the best epoch's outputs for the validation images are worth, in pictures.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -32,6 +33,8 @@ const DOTS: usize = 1000;
 pub struct Judged {
     /// In the order of the configuration.
     pub heads: Vec<JudgedHead>,
+    /// The figures, by the head's name.
+    pub found: BTreeMap<String, HeadEvaluation>,
 }
 
 /// What one head's outputs are worth.
@@ -114,7 +117,8 @@ impl Judged {
                 samples: samples(name, table, predictions, &probabilities),
             })
         };
-        Self { heads: settings.heads.iter().filter_map(head).collect() }
+        let heads = settings.heads.iter().filter_map(head).collect();
+        Self { heads, found }
     }
 }
 

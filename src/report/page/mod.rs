@@ -20,7 +20,7 @@ use std::path::Path;
 
 pub use comparison::comparison;
 pub use judged::Judged;
-pub use record::{Record, RecordError};
+pub use record::{Progress, Record, RecordError, Start};
 pub use refresh::RunPage;
 pub use run::page;
 

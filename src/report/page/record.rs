@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::metric::INTERVAL;
-use crate::report::{EpochValues, HeadLabels, Values};
+use crate::report::{EpochValues, HeadCounts, HeadLabels, Values};
 
 /// A run as its folder tells it: `config.toml` and the lines of `metrics.jsonl`.
 #[derive(Debug, Clone, Default)]
@@ -120,6 +120,7 @@ pub struct Start {
     pub memory: Option<StartMemory>,
     pub heads: Vec<HeadLabels>,
     pub data: Option<Fingerprint>,
+    pub labels: BTreeMap<String, HeadCounts>,
 }
 
 /// How steps are taken.

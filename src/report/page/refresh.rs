@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Judged, REPORT_FILE, Record, page, write};
 use crate::contain::contained;
-use crate::report::{Event, SaveReason};
+use crate::report::{Event, SaveReason, write_card};
 
 /// Keeps `report.html` as the run is.
 #[derive(Debug)]
@@ -14,15 +14,17 @@ pub struct RunPage {
     judged: Option<(usize, Result<Option<Judged>, String>)>,
     /// Whether it was told that the page cannot be written.
     told: bool,
+    /// Whether it was told that the model card cannot.
+    told_card: bool,
 }
 
 impl RunPage {
     /// Of the run in `folder`.
     pub fn of(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), judged: None, told: false }
+        Self { folder: folder.to_owned(), judged: None, told: false, told_card: false }
     }
 
-    /// Writes the page anew after the events that change much: the start, each epoch once its state is
+    /// Writes page and model card anew after the events that change much: the start, each epoch once its state is
     /// saved, and the end. `metrics.jsonl` has the event already.
     ///
     /// What a person should know when that fails: the run goes on, since nothing depends on the page.
@@ -35,6 +37,15 @@ impl RunPage {
         }
         // No picture is worth a run.
         let written = contained(|| self.refresh()).and_then(|written| written);
+        let (written, card) = match written {
+            Ok(card) => (Ok(()), card),
+            Err(error) => (Err(error), Ok(())),
+        };
+        if let Err(error) = card
+            && !std::mem::replace(&mut self.told_card, true)
+        {
+            return Some(format!("the model card is not up to date: {error}"));
+        }
         let first = !std::mem::replace(&mut self.told, written.is_err());
         let folder = self.folder.display();
         let told = |error| {
@@ -46,7 +57,8 @@ impl RunPage {
         written.err().filter(|_| first).map(told)
     }
 
-    fn refresh(&mut self) -> Result<(), String> {
+    /// Writes the page; what became of the model card.
+    fn refresh(&mut self) -> Result<Result<(), String>, String> {
         let record = Record::read(&self.folder).map_err(|error| error.to_string())?;
         let best = record.best().map_or(0, |epoch| epoch.epoch);
         let known = self.judged.take().filter(|(epoch, _)| *epoch == best);
@@ -54,6 +66,8 @@ impl RunPage {
         let (_, judged) = self.judged.insert(judged);
         let file = self.folder.join(REPORT_FILE);
         let unwritten = |error| format!("cannot write {}: {error}", file.display());
-        write(&file, &page(&record, judged)).map_err(unwritten)
+        write(&file, &page(&record, judged)).map_err(unwritten)?;
+        let judged = judged.as_ref().ok().and_then(Option::as_ref);
+        Ok(write_card(&self.folder, &record, judged))
     }
 }
