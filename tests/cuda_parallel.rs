@@ -313,7 +313,7 @@ fn cards_with_synchronised_batch_norm_give_the_gradients_and_statistics_of_one()
     let Some((_turn, count)) = cards("gradients") else { return };
     let mut failures = Vec::new();
     for (name, model) in MODELS {
-        for (precision, tolerance) in [("fp32", 1e-5), ("bf16", 2e-2)] {
+        for (precision, tolerance) in [("fp32", 1e-5), ("bf16", 5e-2)] {
             let memory = format!("precision = \"{precision}\"");
             let (one, one_losses) = train(&plan(model, 1, &memory), 1);
             for cards in 2..=count {

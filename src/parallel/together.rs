@@ -63,7 +63,7 @@ pub fn together<D: Send, T: Send, E: Error + Send>(
         match exchanges {
             Some(exchanges) if first => exchanges.stop(),
             // What the others' cards go on with is of no use, and may look like an error of its own.
-            Some(_) if matches!(ended, Ended::Error(_)) => return Ended::Abandoned,
+            Some(_) if !matches!(ended, Ended::OutOfMemory(_)) => return Ended::Abandoned,
             _ => {}
         }
         ended

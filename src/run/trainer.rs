@@ -1,6 +1,7 @@
 //! Training steps and evaluation on one device or several, with fewer images at once where a device runs
 //! out of memory.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::data::{Dataset, Targets};
@@ -168,7 +169,7 @@ impl Trainer {
         loop {
             let shares = self.shares(images);
             if let Some(exchanges) = &self.exchanges {
-                exchanges.begin(format!("{:?} {shares:?}", self.first().replica.strategy));
+                exchanges.begin(self.kind_of_work(&shares));
             }
             let outcome = together(&mut self.ranks, self.exchanges.as_ref(), |rank, member| {
                 attempt(rank, member, &shares[member.rank()])
@@ -180,6 +181,16 @@ impl Trainer {
                 Err(Failure::OutOfMemory(out_of_memory)) => self.back_off(images, out_of_memory)?,
             }
         }
+    }
+
+    /// What tells attempts apart whose kernels and memory may differ: the strategy, and how many images
+    /// devices compute at once.
+    fn kind_of_work(&self, shares: &[Vec<Part>]) -> String {
+        let sizes = |parts: &Vec<Part>| -> BTreeSet<[usize; 2]> {
+            parts.iter().map(|part| [part.images.len(), part.ranks]).collect()
+        };
+        let sizes: Vec<_> = shares.iter().map(sizes).collect();
+        format!("{:?} {sizes:?}", self.first().replica.strategy)
     }
 
     /// The parts of a batch of `images` images that each device takes.

@@ -58,7 +58,7 @@ fn first(ranks: usize) -> usize {
 }
 
 /// Bytes of memory of one of `ranks` cards that the others reach.
-#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a device has memory"))]
+#[cfg(any(feature = "cuda", test))]
 pub(super) fn bytes(ranks: usize) -> usize {
     8 * first(ranks + 1) + 4 * 2 * BLOCKS * (MOST_CARDS + CHUNK)
 }
@@ -73,27 +73,10 @@ pub(super) fn sum_kernels() -> [Kernel; 2] {
 }
 
 impl Exchange {
-    fn new(gpu: &Gpu, [rank, ranks]: [usize; 2], table: Buffer, blocks: usize) -> Side {
-        let [sum, all_reduce] = sum_kernels();
-        Side {
-            gpu: gpu.clone(),
-            rank,
-            ranks,
-            table,
-            blocks: blocks.min(BLOCKS),
-            numbers: (0..ranks).map(|_| AtomicU32::new(0)).collect(),
-            careful: AtomicBool::new(false),
-            sum,
-            all_reduce,
-            #[cfg(feature = "cuda")]
-            peers: None,
-        }
-    }
-
     /// One of a dry run, among `ranks` cards.
     pub fn dry(gpu: &Gpu, ranks: usize) -> Self {
         let table = gpu.upload_integers(&[0; 2 * (MOST_CARDS + 1)]);
-        Self(Arc::new(Self::new(gpu, [0, ranks], table, gpu.multiprocessors())))
+        Self(Arc::new(Side::new(gpu, [0, ranks], table, gpu.multiprocessors())))
     }
 
     /// Launches a kernel that exchanges up to `values` values among the first `ranks` cards: `launch` is
@@ -186,6 +169,23 @@ impl Exchange {
 }
 
 impl Side {
+    fn new(gpu: &Gpu, [rank, ranks]: [usize; 2], table: Buffer, blocks: usize) -> Self {
+        let [sum, all_reduce] = sum_kernels();
+        Self {
+            gpu: gpu.clone(),
+            rank,
+            ranks,
+            table,
+            blocks: blocks.min(BLOCKS),
+            numbers: (0..ranks).map(|_| AtomicU32::new(0)).collect(),
+            careful: AtomicBool::new(false),
+            sum,
+            all_reduce,
+            #[cfg(feature = "cuda")]
+            peers: None,
+        }
+    }
+
     /// The first of the next `count` numbers of a kind.
     fn next(&self, kind: usize, count: u32) -> u32 {
         self.numbers[kind].fetch_add(count, Ordering::Relaxed).wrapping_add(1)
@@ -277,13 +277,14 @@ impl Exchanges {
         let words: Vec<u32> =
             table.into_iter().flat_map(|at| [at as u32, (at >> 32) as u32]).collect();
         let side = |(rank, gpu): (usize, &Gpu)| {
-            let side = Exchange::new(gpu, [rank, ranks], gpu.upload_integers(&words), blocks);
+            let side = Side::new(gpu, [rank, ranks], gpu.upload_integers(&words), blocks);
             Exchange(Arc::new(Side { peers: Some(Arc::clone(&peers)), ..side }))
         };
         let sides = gpus.iter().enumerate().map(side).collect();
         Ok(Self { warning, ..Self::of_sides(sides) })
     }
 
+    #[cfg(any(feature = "cuda", test))]
     fn of_sides(sides: Vec<Exchange>) -> Self {
         Self { sides, warning: None, state: Mutex::default() }
     }
