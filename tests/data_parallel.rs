@@ -80,7 +80,7 @@ fn wave(length: usize, speed: f64) -> Vec<f32> {
 fn batch(step: usize) -> (Vec<f32>, Vec<Targets>) {
     let images = count(step);
     let pixels = wave(images * SIDE * SIDE, 0.37 + 0.01 * step as f64);
-    let known = |at: usize| f32::from(u8::from((at + step) % 3 != 0));
+    let known = |at: usize| f32::from(u8::from(!(at + step).is_multiple_of(3)));
     let mask: Vec<f32> = (0..2 * images).map(known).collect();
     let values = mask.iter().enumerate().map(|(at, known)| known * (at % 5 % 2) as f32).collect();
     let findings = Targets { values, mask, width: 2 };

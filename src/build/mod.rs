@@ -57,6 +57,7 @@ use crate::ops::gpu::Exchanges;
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::Gpu;
 use crate::optim::{LossScale, Schedule};
+use crate::parallel;
 use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
@@ -234,6 +235,8 @@ fn trainer(
     starts: bool,
 ) -> Result<(Trainer, Option<Initial>), BuildError> {
     let exchanges = exchanges(&devices)?;
+    let cards = exchanges.as_ref().map(|_| parallel::threads(devices.len()));
+    let threads = cards.transpose().map_err(|error| BuildError::Cards(error.to_string()))?;
     let (mut ranks, mut initial) = (Vec::with_capacity(devices.len()), None);
     for device in devices {
         warm::compile_kernels(plan, &planner, &device);
@@ -244,7 +247,7 @@ fn trainer(
         ranks.push(rank(plan, &planner, chain, device, &counts)?);
     }
     let batch_norm = plan.batch_norm;
-    Ok((Trainer { ranks, exchanges, batch_norm, planner, backoffs: Vec::new() }, initial))
+    Ok((Trainer { ranks, threads, exchanges, batch_norm, planner, backoffs: Vec::new() }, initial))
 }
 
 /// What cards exchange sums by, where there are several.

@@ -38,8 +38,8 @@ fn files(dataset: &Dataset) -> impl Iterator<Item = (usize, &Path)> {
 /// The places in `paths` of files with the bytes of one of `others`.
 fn same_content(paths: &[&Path], others: &[&Path]) -> Vec<usize> {
     let (mut ours, mut theirs) = (numbered(paths), numbered(others));
-    let looks: [fn(&Path) -> io::Result<[u8; 32]>; 3] =
-        [size, |path| hash(path, HEAD), |path| hash(path, u64::MAX)];
+    type Look = fn(&Path) -> io::Result<[u8; 32]>;
+    let looks: [Look; 3] = [size, |path| hash(path, HEAD), |path| hash(path, u64::MAX)];
     for look in looks {
         let keyed = |files: Vec<(usize, &'_ Path)>| -> Vec<(usize, [u8; 32])> {
             files.into_iter().filter_map(|(at, path)| Some((at, look(path).ok()?))).collect()

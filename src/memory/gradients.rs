@@ -37,9 +37,9 @@ impl Gradients {
         self.by_name.iter().map(|(name, gradient)| (name.as_str(), gradient))
     }
 
-    /// Every parameter's name and flattened gradient, in the order of names.
-    pub fn into_iter(self) -> impl Iterator<Item = (String, Tensor<1>)> {
-        self.by_name.into_iter()
+    /// Each gradient by the name of its parameter.
+    pub fn into_map(self) -> BTreeMap<String, Tensor<1>> {
+        self.by_name
     }
 
     /// Replaces each gradient by `change` of it.

@@ -96,11 +96,10 @@ impl Member {
             all.into_iter().flatten().collect()
         };
         let known = self.group.meet("names", (self.rank, self.ranks), known, merge);
-        let sum = |(name, (length, dtype)): (K, (usize, DType))| {
-            let value = values.remove(&name);
-            (name, exchange.sum_of_all(value, length, dtype))
-        };
-        known.into_iter().map(sum).collect()
+        let all =
+            known.iter().map(|(name, (length, dtype))| (values.remove(name), *length, *dtype));
+        let sums = exchange.sum_of_all(all.collect());
+        known.into_keys().zip(sums).collect()
     }
 
     /// What `make` gives when it is first asked for under `name`: asked again, nothing is computed or

@@ -15,4 +15,4 @@ pub use config::{DataParallelConfig, ParallelConfig};
 pub use group::Abandoned;
 pub use member::{Across, Member};
 pub use shares::{BatchNormOver, Part, shares};
-pub use together::{Failure, together};
+pub use together::{Failure, Threads, threads, together};

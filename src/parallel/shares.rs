@@ -86,9 +86,9 @@ mod tests {
     #[test]
     fn a_part_with_fewer_images_than_devices_is_on_the_first_ones() {
         let parts = [0..8, 8..11];
-        let of = |rank: usize| -> Vec<Range<usize>> {
-            shares(&parts, 4, 1)[rank].iter().map(|part| part.images.clone()).collect()
+        let of = |rank: usize| -> Vec<usize> {
+            shares(&parts, 4, 1)[rank].iter().flat_map(|part| part.images.clone()).collect()
         };
-        assert_eq!([of(0), of(2), of(3)], [vec![0..2, 8..9], vec![4..6, 10..11], vec![6..8]]);
+        assert_eq!([of(0), of(2), of(3)], [vec![0, 1, 8], vec![4, 5, 10], vec![6, 7]]);
     }
 }

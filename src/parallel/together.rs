@@ -11,6 +11,21 @@ use super::member::Member;
 use crate::memory::{OutOfMemory, catch_out_of_memory, fault};
 use crate::ops::gpu::Exchanges;
 
+/// Threads that stay, one for each of several cards: all that a thread that is new to CubeCL must make ready
+/// is ready. The CPU's devices have new threads, as the pool's would have to share out what the CPU computes.
+pub type Threads = rayon::ThreadPool;
+
+/// Threads for so many cards.
+///
+/// # Errors
+/// When the system has no more.
+pub fn threads(cards: usize) -> Result<Threads, rayon::ThreadPoolBuildError> {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(cards)
+        .thread_name(|card| format!("card {card}"))
+        .build()
+}
+
 /// Why no device has done its work.
 #[derive(Debug)]
 pub enum Failure<E> {
@@ -36,6 +51,8 @@ enum Ended<T, E> {
 /// device on this thread. Returns what they give in the order of the devices. Either all have done it, or
 /// none: what those have changed that did not fail must be put back by the caller.
 ///
+/// Where there are `threads`, which are as many as devices, the work is done on them and not on new ones.
+///
 /// Cards exchange sums by `exchanges`, of which an attempt has [begun](Exchanges::begin). Then `work` must
 /// wait for its card after the last of them.
 ///
@@ -43,6 +60,7 @@ enum Ended<T, E> {
 /// When a device runs out of memory, or its work gives an error. A panic of another kind is passed on.
 pub fn together<D: Send, T: Send, E: Error + Send>(
     devices: &mut [D],
+    threads: Option<&Threads>,
     exchanges: Option<&Exchanges>,
     work: impl Fn(&mut D, &Arc<Member>) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, Failure<E>> {
@@ -84,15 +102,23 @@ pub fn together<D: Send, T: Send, E: Error + Send>(
                 }
                 ended
             };
-            let all = thread::scope(|scope| {
-                let on_thread = &on_thread;
-                let ranked = devices.iter_mut().enumerate();
-                let threads: Vec<_> = ranked
-                    .map(|(rank, device)| scope.spawn(move || on_thread(rank, device)))
-                    .collect();
-                let joined = threads.into_iter().map(|thread| thread.join());
-                joined.map(|ended| ended.unwrap_or_else(Ended::Panicked)).collect()
-            });
+            let all = match threads {
+                Some(threads) => {
+                    let places: Vec<Mutex<&mut D>> = devices.iter_mut().map(Mutex::new).collect();
+                    threads.broadcast(|thread| {
+                        on_thread(thread.index(), &mut lock(&places[thread.index()]))
+                    })
+                }
+                None => thread::scope(|scope| {
+                    let on_thread = &on_thread;
+                    let ranked = devices.iter_mut().enumerate();
+                    let threads: Vec<_> = ranked
+                        .map(|(rank, device)| scope.spawn(move || on_thread(rank, device)))
+                        .collect();
+                    let joined = threads.into_iter().map(|thread| thread.join());
+                    joined.map(|ended| ended.unwrap_or_else(Ended::Panicked)).collect()
+                }),
+            };
             let (_, handed) = *lock(&armed);
             fault::take_over(handed);
             all
@@ -159,7 +185,7 @@ mod tests {
     fn all_work_at_once_and_their_outcomes_are_in_order() {
         for ranks in 1..5 {
             let mut devices: Vec<usize> = (0..ranks).collect();
-            let outcome = together(&mut devices, None, |device, member| {
+            let outcome = together(&mut devices, None, None, |device, member| {
                 assert_eq!((*device, member.ranks()), (member.rank(), ranks));
                 *device += 10;
                 Ok::<_, fmt::Error>((*device, met(member)))
@@ -172,7 +198,7 @@ mod tests {
 
     #[test]
     fn one_device_without_memory_stops_all_of_them() {
-        let outcome = together(&mut [0; 4], None, |_, member| {
+        let outcome = together(&mut [0; 4], None, None, |_, member| {
             if member.rank() == 2 {
                 OutOfMemory { wanted: Some(64) }.throw();
             }
@@ -184,7 +210,7 @@ mod tests {
 
     #[test]
     fn an_error_comes_before_what_it_has_caused() {
-        let outcome = together(&mut [0; 3], None, |_, member| match member.rank() {
+        let outcome = together(&mut [0; 3], None, None, |_, member| match member.rank() {
             1 => Err(fmt::Error),
             _ => Ok(met(member)),
         });
@@ -194,7 +220,7 @@ mod tests {
     #[test]
     fn a_panic_is_passed_on() {
         let all = || {
-            together(&mut [0; 3], None, |_, member| {
+            together(&mut [0; 3], None, None, |_, member| {
                 if member.rank() == 1 {
                     panic::resume_unwind(Box::new("index"));
                 }

@@ -8,7 +8,7 @@ use crate::data::{Dataset, Targets};
 use crate::memory::measure::broken_off;
 use crate::memory::{OutOfMemory, Strategy};
 use crate::ops::gpu::Exchanges;
-use crate::parallel::{BatchNormOver, Failure, Member, Part, shares, together};
+use crate::parallel::{BatchNormOver, Failure, Member, Part, Threads, shares, together};
 use crate::plan::Planner;
 use crate::train::{CheckedGradients, HeadLoss, Images, Replica, Share, TrainError, Updater};
 
@@ -16,6 +16,8 @@ use crate::train::{CheckedGradients, HeadLoss, Images, Replica, Share, TrainErro
 pub struct Trainer {
     /// The model on each device. All have the same weights; the first is what is saved.
     pub ranks: Vec<Rank>,
+    /// The threads of cards, where there are several.
+    pub threads: Option<Threads>,
     /// What cards exchange sums by.
     pub exchanges: Option<Exchanges>,
     /// What norms are taken over.
@@ -78,7 +80,7 @@ impl Trainer {
     ) -> Result<Vec<HeadLoss>, TrainError> {
         let checked = self.gradients(images, targets, step, learning_rate)?;
         let mut ranks: Vec<_> = self.ranks.iter_mut().zip(checked.into_iter().map(Some)).collect();
-        let applied = together(&mut ranks, None, |(rank, checked), _| {
+        let applied = together(&mut ranks, self.threads.as_ref(), None, |(rank, checked), _| {
             let checked = checked.take().expect("is applied once");
             rank.updater.apply(&mut rank.replica, checked, learning_rate)
         });
@@ -171,7 +173,8 @@ impl Trainer {
             if let Some(exchanges) = &self.exchanges {
                 exchanges.begin(self.kind_of_work(&shares));
             }
-            let outcome = together(&mut self.ranks, self.exchanges.as_ref(), |rank, member| {
+            let (threads, exchanges) = (self.threads.as_ref(), self.exchanges.as_ref());
+            let outcome = together(&mut self.ranks, threads, exchanges, |rank, member| {
                 attempt(rank, member, &shares[member.rank()])
             });
             match outcome {

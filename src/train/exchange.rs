@@ -37,7 +37,7 @@ impl StepGradients {
             let each = values.into_iter().enumerate();
             each.filter_map(|(head, value)| Some((head.to_string(), value?)))
         };
-        let all = gradients.into_iter().map(named(GRADIENT));
+        let all = gradients.into_map().into_iter().map(named(GRADIENT));
         let all = all.chain(statistics.into_iter().map(named(STATISTIC)));
         let all = all.chain(of_heads(sums).map(named(LOSS)));
         let all = all.chain(of_heads(centres).map(named(CENTRES)));

@@ -74,7 +74,7 @@ impl<R: Read> PredictionReader<R> {
         let first = First { line, patient, truth };
         match self.first.get(&path) {
             Some(of) if of.patient != first.patient || of.truth != first.truth => {
-                return Err(PredictionError::Twice { file, line, path, first: of.line });
+                Err(PredictionError::Twice { file, line, path, first: of.line })
             }
             Some(of) => Ok(Prediction { path, patient: of.patient.clone(), told }),
             None => {

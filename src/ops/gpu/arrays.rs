@@ -9,14 +9,30 @@ pub(super) const HEADER: &str = include_str!("kernels/parameters.cuh");
 /// As many arrays as a kernel has arguments for; unused ones repeat the first.
 pub(super) const ARRAYS: usize = 32;
 
+/// How the elements of arrays are shared out among blocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Places {
+    /// So many elements are taken at once.
+    pub step: usize,
+    /// Blocks that are launched at most; they take the elements in turns.
+    pub most_blocks: usize,
+}
+
+impl Places {
+    /// A block for every `step` elements.
+    pub fn every(step: usize) -> Self {
+        Self { step, most_blocks: usize::MAX }
+    }
+}
+
 impl Gpu {
     /// Launches `kernel` over at most [`ARRAYS`] groups of buffers, one group an array of `lengths`,
-    /// whose blocks take `step` elements each; `others` are its arguments after these. `sizes` are the
+    /// whose elements are shared out as `Places` says; `others` are its arguments after these. `sizes` are the
     /// fields before the places of the arrays.
     pub(super) fn launch_over(
         &self,
         kernel: &Kernel,
-        step: usize,
+        Places { step, most_blocks }: Places,
         lengths: &[usize],
         groups: &[Vec<&Buffer>],
         others: &[&Buffer],
@@ -40,6 +56,6 @@ impl Gpu {
             return;
         }
         let sizes = long.into_iter().chain(first).fold(sizes, Sizes::int);
-        self.launch(kernel, [total, 1, 1], &buffers, &sizes);
+        self.launch(kernel, [total.min(most_blocks), 1, 1], &buffers, &sizes);
     }
 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::{DType, Tensor};
 
+use super::arrays::{ARRAYS, HEADER, Places};
 use super::channels_last::Partials;
 #[cfg(feature = "cuda")]
 use super::cuda::Peers;
@@ -39,6 +40,8 @@ struct Side {
     ranks: usize,
     /// Where each card's memory begins, and where the word is that ends all waiting.
     table: Buffer,
+    /// The same, for a kernel that is given it by value.
+    addresses: Vec<u32>,
     /// Blocks that run at once on every card.
     blocks: usize,
     /// The numbers of the last exchanges: among the first two cards, the first three, …, and the last
@@ -68,15 +71,20 @@ pub(super) fn sum_kernels() -> [Kernel; 2] {
     let kernel = |entry, threads, text| Kernel::new(entry, threads, &[], &[EXCHANGE.0, text]);
     [
         kernel("exchange_sum", 256, include_str!("kernels/exchange_sum.cu")),
-        kernel("all_reduce", 512, include_str!("kernels/all_reduce.cu")),
+        Kernel::new(
+            "all_reduce",
+            512,
+            &[],
+            &[EXCHANGE.0, HEADER, include_str!("kernels/all_reduce.cu")],
+        ),
     ]
 }
 
 impl Exchange {
     /// One of a dry run, among `ranks` cards.
     pub fn dry(gpu: &Gpu, ranks: usize) -> Self {
-        let table = gpu.upload_integers(&[0; 2 * (MOST_CARDS + 1)]);
-        Self(Arc::new(Side::new(gpu, [0, ranks], table, gpu.multiprocessors())))
+        let addresses = vec![0; 2 * (MOST_CARDS + 1)];
+        Self(Arc::new(Side::new(gpu, [0, ranks], addresses, gpu.multiprocessors())))
     }
 
     /// Launches a kernel that exchanges up to `values` values among the first `ranks` cards: `launch` is
@@ -123,17 +131,19 @@ impl Exchange {
         self.0.gpu.tensor(&sum, [sum.len()]).cast(dtype)
     }
 
-    /// [`Exchange::sum_over_all`] of tensors of `length` numbers `dtype`, which are added in 32 bits. A card
-    /// without one adds zeros.
+    /// [`Exchange::sum_over_all`] of tensors of so many numbers of a type, which are added in 32 bits. A card
+    /// without one of them adds zeros.
     #[cfg(feature = "cuda")]
-    pub fn sum_of_all(&self, values: Option<Tensor<1>>, length: usize, dtype: DType) -> Tensor<1> {
+    pub fn sum_of_all(&self, values: Vec<(Option<Tensor<1>>, usize, DType)>) -> Vec<Tensor<1>> {
         let gpu = &self.0.gpu;
-        let values = match values {
+        let types: Vec<DType> = values.iter().map(|(_, _, dtype)| *dtype).collect();
+        let buffer = |(values, length, _): (Option<Tensor<1>>, usize, DType)| match values {
             Some(values) => Buffer::of_tensor(values.cast(DType::F32)),
             None => gpu.upload(&vec![0.0; length]),
         };
-        let sum = self.sum_over_all(&values);
-        gpu.tensor(&sum, [length]).cast(dtype)
+        let values: Vec<Buffer> = values.into_iter().map(buffer).collect();
+        let sums = self.sum_over_all(&values).into_iter().zip(types);
+        sums.map(|(sum, dtype)| gpu.tensor(&sum, [sum.len()]).cast(dtype)).collect()
     }
 
     /// There is no card without CUDA.
@@ -144,24 +154,36 @@ impl Exchange {
 
     /// There is no card without CUDA.
     #[cfg(not(feature = "cuda"))]
-    pub fn sum_of_all(&self, values: Option<Tensor<1>>, length: usize, dtype: DType) -> Tensor<1> {
-        values.unwrap_or_else(|| Tensor::zeros([length], (&Default::default(), dtype)))
+    pub fn sum_of_all(&self, values: Vec<(Option<Tensor<1>>, usize, DType)>) -> Vec<Tensor<1>> {
+        values.into_iter().filter_map(|(values, _, _)| values).collect()
     }
 
-    /// The sums over all cards of `values`, which may be many and are as many on all of them.
-    pub fn sum_over_all(&self, values: &Buffer) -> Buffer {
+    /// The sums over all cards of each of `values`, which may be long and are as long on all of them. A
+    /// launch for every 32 of them.
+    pub fn sum_over_all(&self, values: &[Buffer]) -> Vec<Buffer> {
         let side = &self.0;
-        let out = side.gpu.floats(values.len());
-        for start in (0..values.len()).step_by(LAUNCH) {
-            let part = start..values.len().min(start + LAUNCH);
-            let (from, to) = (values.range(part.clone()), out.range(part.clone()));
-            let grid = blocks(part.len(), CHUNK).min(side.blocks);
-            let turns = blocks(part.len(), CHUNK * grid);
+        let out: Vec<Buffer> = values.iter().map(|values| side.gpu.floats(values.len())).collect();
+        // Of arrays that are longer than can be counted, parts.
+        let part = |(from, to): (&Buffer, &Buffer)| {
+            let starts = (0..from.len()).step_by(LAUNCH);
+            let parts = starts.map(|start| start..from.len().min(start + LAUNCH));
+            parts.map(|part| (from.range(part.clone()), to.range(part))).collect::<Vec<_>>()
+        };
+        let parts: Vec<(Buffer, Buffer)> = values.iter().zip(&out).flat_map(part).collect();
+        for arrays in parts.chunks(ARRAYS) {
+            let chunks: usize = arrays.iter().map(|(from, _)| blocks(from.len(), CHUNK)).sum();
+            let grid = chunks.min(side.blocks);
+            let turns = blocks(chunks, grid);
             let number = side.next(side.ranks - 1, turns as u32);
-            let sizes = Sizes::new().int(part.len()).int(turns);
+            let sizes = Sizes::new().int(arrays.len()).int(turns);
             let sizes = side.part(sizes, side.ranks, first(side.ranks + 1), number);
-            side.with_care(&to, || {
-                side.gpu.launch(&side.all_reduce, [grid, 1, 1], &[&from, &side.table, &to], &sizes);
+            let sizes = side.addresses.iter().fold(sizes, |sizes, word| sizes.bits(*word));
+            let lengths: Vec<usize> = arrays.iter().map(|(from, _)| from.len()).collect();
+            let groups: Vec<Vec<&Buffer>> =
+                arrays.iter().map(|(from, to)| vec![from, to]).collect();
+            side.with_care(&arrays[0].1, || {
+                let places = Places { step: CHUNK, most_blocks: grid };
+                side.gpu.launch_over(&side.all_reduce, places, &lengths, &groups, &[], sizes);
             });
         }
         out
@@ -169,13 +191,14 @@ impl Exchange {
 }
 
 impl Side {
-    fn new(gpu: &Gpu, [rank, ranks]: [usize; 2], table: Buffer, blocks: usize) -> Self {
+    fn new(gpu: &Gpu, [rank, ranks]: [usize; 2], addresses: Vec<u32>, blocks: usize) -> Self {
         let [sum, all_reduce] = sum_kernels();
         Self {
             gpu: gpu.clone(),
             rank,
             ranks,
-            table,
+            table: gpu.upload_integers(&addresses),
+            addresses,
             blocks: blocks.min(BLOCKS),
             numbers: (0..ranks).map(|_| AtomicU32::new(0)).collect(),
             careful: AtomicBool::new(false),
@@ -277,7 +300,7 @@ impl Exchanges {
         let words: Vec<u32> =
             table.into_iter().flat_map(|at| [at as u32, (at >> 32) as u32]).collect();
         let side = |(rank, gpu): (usize, &Gpu)| {
-            let side = Side::new(gpu, [rank, ranks], gpu.upload_integers(&words), blocks);
+            let side = Side::new(gpu, [rank, ranks], words.clone(), blocks);
             Exchange(Arc::new(Side { peers: Some(Arc::clone(&peers)), ..side }))
         };
         let sides = gpus.iter().enumerate().map(side).collect();

@@ -1,6 +1,6 @@
 //! Optimizer steps of many parameters at once.
 
-use super::arrays::{ARRAYS, HEADER};
+use super::arrays::{ARRAYS, HEADER, Places};
 use super::{Buffer, Gpu, Kernel, Sizes};
 
 /// Elements of a parameter that one block takes.
@@ -123,7 +123,14 @@ impl Gpu {
                 .collect();
             let bit = |(place, parameter): (usize, &Stepped)| u32::from(parameter.decays) << place;
             let decays = chunk.iter().enumerate().map(bit).sum();
-            self.launch_over(kernel, STEP, &lengths, &groups, &[], sizes(chunk.len(), decays));
+            self.launch_over(
+                kernel,
+                Places::every(STEP),
+                &lengths,
+                &groups,
+                &[],
+                sizes(chunk.len(), decays),
+            );
         }
         values
     }

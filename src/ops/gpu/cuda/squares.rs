@@ -2,7 +2,7 @@
 
 use burn::tensor::{ExecutionError, Tensor};
 
-use crate::ops::gpu::arrays::{ARRAYS, HEADER};
+use crate::ops::gpu::arrays::{ARRAYS, HEADER, Places};
 use crate::ops::gpu::kernels::blocks;
 use crate::ops::gpu::{Buffer, Gpu, Kernel, Sizes};
 
@@ -38,7 +38,7 @@ impl Gpu {
             let groups: Vec<Vec<&Buffer>> = chunk.iter().map(|buffer| vec![buffer]).collect();
             let sizes = Sizes::new().int(chunk.len()).int(0);
             let part = all.range(start..start + room);
-            self.launch_over(&kernel, STEP, &lengths, &groups, &[&part], sizes);
+            self.launch_over(&kernel, Places::every(STEP), &lengths, &groups, &[&part], sizes);
             start += room;
         }
         let read: Tensor<1> = self.tensor(&all, [all.len()]);
