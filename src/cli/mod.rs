@@ -27,6 +27,7 @@ mod plan;
 mod report;
 mod predict;
 mod run;
+mod scale;
 mod schema;
 mod sweep;
 mod trace;
@@ -122,7 +123,9 @@ fn located_for(
     set: &[String],
     check: impl Fn(&Plan) -> Result<(), Fault>,
 ) -> Result<(Plan, Source), Failure> {
-    let Loaded { mut config, source } = config::load(path, set)?;
+    let mut loaded = config::load(path, set)?;
+    scale::fill_in(&mut loaded);
+    let Loaded { mut config, source } = loaded;
     named_devices::name_devices(&mut config.device.device);
     let plan = crate::plan::plan(config).and_then(|plan| check(&plan).map(|()| plan));
     let plan = plan.map_err(|fault| source.error(fault))?;
