@@ -39,7 +39,7 @@ pub struct Export {
     out: Option<PathBuf>,
     /// Puts the normalisation of images into the graph (ONNX)
     ///
-    /// The input are then grey levels, 0 (black) to 1 (white). It needs a normalisation that is the
+    /// The inputs are then grey levels, 0 (black) to 1 (white). It needs a normalisation that is the
     /// same for all images, so not `per_image` or `percentile`.
     #[arg(long)]
     normalize_inside: bool,
@@ -93,8 +93,7 @@ pub fn execute(export: &Export) -> Result<(), Failure> {
     if format == Format::Onnx {
         let input = if normalize_inside { "levels from 0 to 1" } else { "normalised levels" };
         let names: Vec<&str> = plan.heads.iter().map(|head| head.name.as_str()).collect();
-        told +=
-            &format!("\nopset {OPSET}; the input are {input}, the outputs {}", names.join(", "));
+        told += &format!("\nopset {OPSET}; input: {input}; outputs: {}", names.join(", "));
     }
     output::print(&told)
 }

@@ -57,10 +57,11 @@ pub use panic::{caught, install_panic_hook};
                   in memory.",
     after_help = "\
 First steps:
-  trainer run configs/quickstart.toml       draws its own images and trains on them
-  trainer init FOLDER                       looks at your data and writes a configuration
-  trainer check configs/xray_densenet.toml  shows a configuration with its defaults filled in
-  trainer help run                          explains all of `run`
+  trainer init FOLDER                  looks at your data and writes trainer.toml, a configuration
+  trainer check trainer.toml           shows it with its defaults filled in
+  trainer run trainer.toml             trains what it describes
+  trainer run configs/quickstart.toml  in the project's folder: draws images and trains on them
+  trainer help run                     explains all of `run`
 
 Exit codes:
   0 done   2 wrong configuration or command line   3 wrong or missing data   4 out of memory
