@@ -16,6 +16,11 @@ pub struct Overrides {
     pub set: Vec<String>,
 }
 
+/// Whether one of the changes is of `[evaluate]`.
+pub(super) fn change_evaluate(set: &[String]) -> bool {
+    set.iter().any(|text| text.trim_start().starts_with("evaluate"))
+}
+
 /// The weights at `path`, as a change to the configuration.
 pub(super) fn init(path: &Path) -> String {
     format!("model.init={}", toml::Value::String(path.display().to_string()))

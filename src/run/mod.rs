@@ -44,7 +44,7 @@ pub use lock::{LockError, RunLock};
 pub use notes::notes;
 pub use outputs::{ListOutputs, OutputsError, list_outputs};
 pub use place::RunPlace;
-pub use saving::{GatherError, RestoreError, chain_tensors, restore, restore_inference};
+pub use saving::{GatherError, RestoreError, chain_tensors, not_kept, restore, restore_inference};
 pub use signals::{Signal, Stop};
 pub use train_state::TrainState;
 pub use trainer::{Backoff, Rank, Trainer};

@@ -43,6 +43,9 @@ pub struct PredictOptions {
     pub views: bool,
     /// The share of images whose set of decisions may lack the truth.
     pub error: Option<f64>,
+    /// Whether calibration and thresholds must be fitted anew, as `[evaluate]` of the plans says: what the
+    /// saved states have was fitted by another one.
+    pub refit: bool,
 }
 
 /// One or several trained models of the same heads.
@@ -93,9 +96,8 @@ impl Predictor {
             Some(error) => conformal(&models[0], error)?,
             None => (Vec::new(), Vec::new()),
         };
-        let point = options.point.as_deref();
         let models =
-            models.into_iter().map(|(trained, plan)| Model::new(trained, plan, point, batch));
+            models.into_iter().map(|(trained, plan)| Model::new(trained, plan, options, batch));
         let models: Vec<Model> = models.collect::<Result<_, _>>()?;
         let decider = |head| {
             let of_head: Vec<&Decider> = models.iter().map(|model| &model.deciders[head]).collect();
@@ -168,10 +170,11 @@ impl Model {
     fn new(
         trained: Trained,
         plan: Plan,
-        point: Option<&str>,
+        options: &PredictOptions,
         batch: usize,
     ) -> Result<Self, PredictError> {
-        let fitted = fitted(&trained, &plan)?;
+        let fitted = fitted(&trained, &plan, options.refit)?;
+        let point = options.point.as_deref();
         let of_head = |head: &HeadConfig| {
             let fitted = fitted.as_ref().and_then(|fitted| fitted.heads.get(&head.name));
             Decider::new(head, fitted, point)
@@ -210,10 +213,12 @@ fn same_labels(ours: &[HeadConfig], theirs: &[HeadConfig]) -> bool {
 }
 
 /// Calibration and thresholds as the plan's `[evaluate]` asks for them, fitted on the outputs for the
-/// validation images; those of the saved state where it does not have these outputs.
-fn fitted(trained: &Trained, plan: &Plan) -> Result<Option<Fitted>, PredictError> {
+/// validation images; those of the saved state where it does not have these outputs, unless they must be
+/// fitted anew.
+fn fitted(trained: &Trained, plan: &Plan, refit: bool) -> Result<Option<Fitted>, PredictError> {
     match trained.validation()? {
         Some(validation) => Ok(Some(plan.evaluate.fit(&validation))),
+        None if refit => Err(PredictError::NotRefitted { state: trained.state.folder.clone() }),
         None => Ok(trained.fitted()?),
     }
 }
