@@ -14,9 +14,9 @@ use crate::screen::Bytes;
 
 /// Writes a trained model as a file for other programs: SafeTensors, torchvision, ONNX
 ///
-/// The weights are those that validation has measured: their average where the run keeps one. Heads,
-/// labels, preprocessing, and calibration and thresholds where they were fitted, stand in the file's
-/// metadata, as JSON.
+/// The weights are those that validation has measured: their average where the run keeps one. The
+/// metadata of the file have the heads, labels and preprocessing as JSON, and calibration and thresholds
+/// where they were fitted.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -34,7 +34,7 @@ pub struct Export {
     /// What is written
     #[arg(long, value_enum)]
     format: Format,
-    /// The file to write; one in the current folder, named after the run, when this is left out
+    /// The file to write; unless given, a file in the current folder with the name of the run
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Puts the normalisation of images into the graph (ONNX)

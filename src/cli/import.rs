@@ -12,9 +12,9 @@ use crate::model::weights::{self, Adapted, Initial, Mismatch, NamedTensor, initi
 
 /// Reads weights of torchvision, timm or torchxrayvision for a configuration's model
 ///
-/// It lists what the model takes, what it adapts, and what stays random, and with --out writes a
+/// It lists what the model takes, what it adapts, and what stays random. With --out it writes a
 /// SafeTensors file for `model.init`. Nothing in the file is executed. `trainer run --init FILE` reads
-/// the same files in the same way; no import is needed before.
+/// the same files in the same way, without an import before it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -76,7 +76,7 @@ pub struct Cli {
     command: Command,
     /// Shows no progress: only warnings, errors and what was asked for
     ///
-    /// `run` then ends with one line in place of its table.
+    /// With it, `run` ends with one line in place of its table.
     #[arg(long, short, global = true, display_order = 1000)]
     quiet: bool,
 }
