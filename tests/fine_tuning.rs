@@ -5,6 +5,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use support::Result;
@@ -16,7 +17,7 @@ use trainer::memory::{Chain, CheckpointPlan, DenseLayers, Precision, Strategy};
 use trainer::model::{HeadConfig, ModelConfig};
 use trainer::optim::OptimizerConfig;
 use trainer::parallel::Part;
-use trainer::report::{Event, Phase, Report, ReportError};
+use trainer::report::{Event, Phase, Report, ReportError, SaveReason};
 use trainer::run::{FolderMode, Run};
 use trainer::train::{Inference, Replica, Share, StepGradients, Updater};
 
@@ -43,6 +44,12 @@ struct Described {
     heads: Vec<HeadConfig>,
 }
 
+/// What tests/fixtures/densenet_parity.py has written.
+fn fixture() -> Vec<u8> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::fs::read(root.join("tests/fixtures/densenet_parity.safetensors")).expect("is there")
+}
+
 /// The network, weights, images and targets of tests/fixtures/densenet_parity.py.
 fn replica() -> Replica {
     let Described { model, heads } = toml::from_str(MODEL).expect("a model");
@@ -50,9 +57,7 @@ fn replica() -> Replica {
     let device = Device::flex();
     let specs = network.stages(Precision::Fp32, DenseLayers::Keep, &heads);
     let mut chain = Chain::init(&specs, &device, 0);
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/densenet_parity.safetensors");
-    let bytes = std::fs::read(path).expect("the fixture is there");
+    let bytes = fixture();
     let file = safetensors::SafeTensors::deserialize(&bytes).expect("it is SafeTensors");
     chain.map_parameters(|name, value| {
         let view = file.tensor(&format!("weight/{}", torch_name(name))).expect("has the weight");
@@ -297,4 +302,68 @@ fn no_bit_of_what_is_frozen_changes() {
         assert_eq!(kept.keys().any(|key| is_frozen(key)), thaws, "{name}");
         assert!(!kept.is_empty());
     }
+}
+
+/// torchvision's weights of tests/fixtures/densenet_parity.py, under torchvision's names, in a file.
+fn write_torchvision(path: &Path) {
+    let bytes = fixture();
+    let file = safetensors::SafeTensors::deserialize(&bytes).expect("it is SafeTensors");
+    let weights =
+        file.iter().filter_map(|(name, view)| Some((name.strip_prefix("weight/")?, view)));
+    safetensors::serialize_to_file(weights.collect::<Vec<_>>(), None, path).expect("is written");
+}
+
+/// Keeps the weights of the state at the end of each epoch.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<Tensors>>>);
+
+impl Report for Kept {
+    fn event(&mut self, event: &Event) -> std::result::Result<(), ReportError> {
+        if let Event::Saved { folder, reason: SaveReason::EpochEnd, .. } = event {
+            self.0.lock().expect("one thread").push(saved(&folder.join("weights.safetensors")));
+        }
+        Ok(())
+    }
+}
+
+/// Colour weights in a model of grey images: stem and first block are the file's for two epochs, bit for
+/// bit, with the running statistics of their norms, and move in the third.
+#[test]
+fn weights_of_torchvision_stay_as_they_are_until_their_stages_thaw() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let init = folder.path().join("colour.safetensors");
+    write_torchvision(&init);
+    let config = write(folder.path(), &folder.path().join("data"), "thaws", "2");
+    let text = std::fs::read_to_string(&config).expect("reads");
+    let text = text.replace("[model]\n", &format!("[model]\ninit = {init:?}\n"));
+    std::fs::write(&config, text).expect("is written");
+    let mut run = open(&config, FolderMode::New);
+    let kept = Kept::default();
+    run.reports.add(kept.clone());
+    run.execute().expect("trains");
+
+    let file = saved(&init);
+    let numbers = |bytes: &[u8]| -> Vec<f32> {
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    };
+    let (first, plane) = ("features.conv0.weight", 7 * 7);
+    let grey = numbers(&file[first])
+        .chunks_exact(3 * plane)
+        .flat_map(|colour| {
+            (0..plane).map(|at| (0..3).map(|channel| colour[channel * plane + at]).sum::<f32>())
+        })
+        .flat_map(f32::to_le_bytes)
+        .collect::<Vec<u8>>();
+    let epochs = kept.0.lock().expect("one thread");
+    assert_eq!(epochs.len(), 3);
+    let mut statistics = 0;
+    for (epoch, weights) in epochs.iter().enumerate() {
+        for (name, value) in weights.iter().filter(|(name, _)| !name.starts_with("classifier.")) {
+            let start = if name == first { &grey } else { &file[name] };
+            let stays = is_frozen(name) && epoch < 2;
+            assert_eq!(value == start, stays, "{name} after epoch {}", epoch + 1);
+            statistics += usize::from(stays && name.contains("running_"));
+        }
+    }
+    assert_eq!(statistics, 2 * 10);
 }

@@ -65,6 +65,17 @@ fn every_published_layout_is_begun_checked_and_trained() {
     }
 }
 
+/// What `trainer data phantom` draws is laid out as CheXpert, without its validation list.
+#[test]
+fn patients_are_set_aside_where_chexperts_validation_list_is_missing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let drawn = folder.path().join("drawn");
+    let draw = ["data", "phantom", "--out", "drawn", "--patients", "20", "--size", "32"];
+    done(folder.path(), &draw);
+    let config = begun(&drawn, &[]);
+    assert_eq!(config["data"]["validation"]["fraction"], 0.1);
+}
+
 /// Twelve grey images `0.png` to `11.png`.
 fn images(folder: &Path) {
     fs::create_dir_all(folder).expect("is made");

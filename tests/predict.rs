@@ -348,6 +348,11 @@ fn sets_of_decisions_stand_beside_them_and_their_coverage_is_said() {
     let plain = trainer(&["predict", text(&bare), image]).assert().success();
     let told = String::from_utf8(plain.get_output().stderr.clone()).expect("UTF-8");
     assert!(told.contains("has no calibration and no thresholds"), "{told}");
+    // Nothing is there that another way to fit could be tried on.
+    let refit = ["predict", text(&bare), image, "--set", "evaluate.calibration=platt"];
+    let refused = trainer(&refit).assert().code(5);
+    let told = String::from_utf8(refused.get_output().stderr.clone()).expect("UTF-8");
+    assert!(told.contains("has no validation.csv") && told.contains("evaluate.…"), "{told}");
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn a_run_says_whether_fewer_images_at_once_give_other_numbers() {
         let text = text.replace("norm = \"batch\"", &format!("norm = {norm:?}"));
         plan = trainer::plan::plan(toml::from_str(&text).expect("reads")).expect("a plan");
         plan.run.output = folder.path().to_owned();
-        plan.data.phantom.as_mut().expect("a phantom").root = folder.path().join("phantom");
+        plan.data.layout.phantom.as_mut().expect("a phantom").root = folder.path().join("phantom");
         let mut run = build(plan, &Options { mode: FolderMode::New }).expect("opens");
         let armed = strike_after(9);
         run.execute().expect("goes on");

@@ -11,7 +11,7 @@ use crate::report::{
     StartMemory, Watched,
 };
 use crate::run::state::Resumable;
-use crate::run::{Run, Trainer};
+use crate::run::{Run, Trainer, not_kept};
 
 /// What is to be said of offloads that do nothing.
 fn idle_offload(plan: &Plan, trainer: &Trainer) -> impl Iterator<Item = &'static str> {
@@ -136,6 +136,8 @@ pub(super) fn announce(
     let planner = &run.trainer.planner;
     let mut warnings = run.plan.warnings();
     warnings.extend(planner.beyond().into_iter().chain(planner.fewer_normalised()));
+    let outputs: usize = run.plan.heads.iter().map(|head| head.labels.len()).sum();
+    warnings.extend(not_kept(run.validation.len() * outputs));
     warnings.extend(idle_offload(&run.plan, &run.trainer).map(str::to_owned));
     if let Some(initial) = initial {
         warnings.extend(initial.warnings());

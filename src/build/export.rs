@@ -67,7 +67,7 @@ impl Export<'_> {
         Ok(weights::write_with(DType::F32, &tensors, &self.of_weights())?)
     }
 
-    /// An ONNX file; see [`OnnxModel`]. With `normalize_inside` its input are grey levels from 0 to 1.
+    /// An ONNX file; see [`OnnxModel`]. With `normalize_inside` its inputs are grey levels from 0 to 1.
     ///
     /// # Errors
     /// When the graph cannot do what is asked for, or the device fails.

@@ -9,7 +9,7 @@ use super::{Failure, output};
 
 /// Checks a configuration and prints it with every default filled in
 ///
-/// It opens neither the data nor a device. What it prints is a configuration itself; running that is
+/// It opens neither the data nor a device. Its output is itself a configuration: a run of it is
 /// the same experiment.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\

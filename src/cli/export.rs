@@ -14,9 +14,9 @@ use crate::screen::Bytes;
 
 /// Writes a trained model as a file for other programs: SafeTensors, torchvision, ONNX
 ///
-/// The weights are those that validation has measured: their average where the run keeps one. Heads,
-/// labels, preprocessing, and calibration and thresholds where they were fitted, stand in the file's
-/// metadata, as JSON.
+/// The weights are those that validation has measured: their average where the run keeps one. The
+/// metadata of the file have the heads, labels and preprocessing as JSON, and calibration and thresholds
+/// where they were fitted.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -34,12 +34,12 @@ pub struct Export {
     /// What is written
     #[arg(long, value_enum)]
     format: Format,
-    /// The file to write; one in the current folder, named after the run, when this is left out
+    /// The file to write; unless given, a file in the current folder with the name of the run
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Puts the normalisation of images into the graph (ONNX)
     ///
-    /// The input are then grey levels, 0 (black) to 1 (white). It needs a normalisation that is the
+    /// The inputs are then grey levels, 0 (black) to 1 (white). It needs a normalisation that is the
     /// same for all images, so not `per_image` or `percentile`.
     #[arg(long)]
     normalize_inside: bool,
@@ -93,8 +93,7 @@ pub fn execute(export: &Export) -> Result<(), Failure> {
     if format == Format::Onnx {
         let input = if normalize_inside { "levels from 0 to 1" } else { "normalised levels" };
         let names: Vec<&str> = plan.heads.iter().map(|head| head.name.as_str()).collect();
-        told +=
-            &format!("\nopset {OPSET}; the input are {input}, the outputs {}", names.join(", "));
+        told += &format!("\nopset {OPSET}; input: {input}; outputs: {}", names.join(", "));
     }
     output::print(&told)
 }

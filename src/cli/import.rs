@@ -12,15 +12,15 @@ use crate::model::weights::{self, Adapted, Initial, Mismatch, NamedTensor, initi
 
 /// Reads weights of torchvision, timm or torchxrayvision for a configuration's model
 ///
-/// It lists what the model takes, what it adapts, and what stays random, and with --out writes a
+/// It lists what the model takes, what it adapts, and what stays random. With --out it writes a
 /// SafeTensors file for `model.init`. Nothing in the file is executed. `trainer run --init FILE` reads
-/// the same files in the same way; no import is needed before.
+/// the same files in the same way, without an import before it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   trainer import densenet121.pth --config configs/xray_densenet.toml
   trainer import resnet50.safetensors --config my.toml --out start.safetensors
-  trainer import nih-densenet121.pt --config my.toml --set 'data.image.normalize=\"xrv\"'")]
+  trainer import nih-densenet121.pt --config my.toml --json")]
 pub struct Import {
     /// The weights: SafeTensors, or what PyTorch saved (.pth, .pt, .ckpt, .bin)
     #[arg(value_name = "WEIGHTS")]
@@ -41,7 +41,10 @@ pub struct Import {
 /// Reads the weights, says what became of them, and writes them.
 pub fn execute(import: &Import) -> Result<(), Failure> {
     export::check_ending(import.out.as_deref(), "safetensors")?;
-    let plan = super::planned(&import.config, &import.overrides.set)?;
+    let mut set = import.overrides.set.clone();
+    // As training from the file would have it, its scale of images included.
+    set.push(super::overrides::init(&import.weights));
+    let plan = super::planned(&import.config, &set)?;
     let parameters = plan.model.parameters(&plan.heads).into_iter();
     let wanted: Vec<(String, Vec<usize>)> = parameters.map(|p| (p.name, p.shape)).collect();
     let image = &plan.data.image;
@@ -56,7 +59,10 @@ pub fn execute(import: &Import) -> Result<(), Failure> {
             Some(NamedTensor { name, shape, data })
         });
         let tensors: Vec<NamedTensor> = tensors.collect();
-        let bytes = weights::write_in(DType::F32, &tensors).map_err(Failure::other)?;
+        let levels = initial.torchxrayvision.then_some(weights::XRV_LEVELS);
+        let metadata = levels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let bytes = weights::write_with(DType::F32, &tensors, &metadata.collect());
+        let bytes = bytes.map_err(Failure::other)?;
         export::write(out, &bytes)?;
     }
     if import.json {
@@ -70,7 +76,9 @@ fn list(initial: &Initial, wanted: usize) -> String {
     let Initial { file, tensors, adapted, by_label, unknown_labels, .. } = initial;
     let mut lines = vec![format!("{}: {tensors} of the model's {wanted} tensors", file.display())];
     if initial.torchxrayvision {
-        lines.push("a model of torchxrayvision's, for levels from −1024 to 1024".to_owned());
+        let told =
+            "a model of torchxrayvision's, for levels from −1024 to 1024: normalize = \"xrv\"";
+        lines.push(told.to_owned());
     }
     lines.extend(adapted.iter().map(|Adapted { name, from, to }| {
         format!("adapted   {name}: from {from} to {to} channels")

@@ -27,6 +27,7 @@ mod plan;
 mod report;
 mod predict;
 mod run;
+mod scale;
 mod schema;
 mod sweep;
 mod trace;
@@ -56,10 +57,11 @@ pub use panic::{caught, install_panic_hook};
                   in memory.",
     after_help = "\
 First steps:
-  trainer run configs/quickstart.toml       draws its own images and trains on them
-  trainer init FOLDER                       looks at your data and writes a configuration
-  trainer check configs/xray_densenet.toml  shows a configuration with its defaults filled in
-  trainer help run                          explains all of `run`
+  trainer init FOLDER                  looks at your data and writes trainer.toml, a configuration
+  trainer check trainer.toml           shows it with its defaults filled in
+  trainer run trainer.toml             trains what it describes
+  trainer run configs/quickstart.toml  in the project's folder: draws images and trains on them
+  trainer help run                     explains all of `run`
 
 Exit codes:
   0 done   2 wrong configuration or command line   3 wrong or missing data   4 out of memory
@@ -74,7 +76,7 @@ pub struct Cli {
     command: Command,
     /// Shows no progress: only warnings, errors and what was asked for
     ///
-    /// `run` then ends with one line in place of its table.
+    /// With it, `run` ends with one line in place of its table.
     #[arg(long, short, global = true, display_order = 1000)]
     quiet: bool,
 }
@@ -122,7 +124,9 @@ fn located_for(
     set: &[String],
     check: impl Fn(&Plan) -> Result<(), Fault>,
 ) -> Result<(Plan, Source), Failure> {
-    let Loaded { mut config, source } = config::load(path, set)?;
+    let mut loaded = config::load(path, set)?;
+    scale::fill_in(&mut loaded);
+    let Loaded { mut config, source } = loaded;
     named_devices::name_devices(&mut config.device.device);
     let plan = crate::plan::plan(config).and_then(|plan| check(&plan).map(|()| plan));
     let plan = plan.map_err(|fault| source.error(fault))?;

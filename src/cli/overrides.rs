@@ -9,11 +9,16 @@ use clap::Args;
 pub struct Overrides {
     /// Changes one key of the configuration; may be given several times
     ///
-    /// KEY is the path of a key, such as `train.batch_size`. VALUE is read as TOML, and as a string
-    /// where it is none. A table chooses a variant: `model={densenet={depth=169}}`. Single quotes keep
+    /// KEY is the path of a key, such as `train.batch_size`. VALUE is read as TOML, or as a string if
+    /// it is not TOML. A table chooses a variant: `model={densenet={depth=169}}`. Single quotes keep
     /// double quotes from the shell: --set 'run.name="second-try"'.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
     pub set: Vec<String>,
+}
+
+/// Whether one of the changes is of `[evaluate]`.
+pub(super) fn change_evaluate(set: &[String]) -> bool {
+    set.iter().any(|text| text.trim_start().starts_with("evaluate"))
 }
 
 /// The weights at `path`, as a change to the configuration.

@@ -119,13 +119,14 @@ fn planned(command: &Sweep) -> Result<Measurement, Failure> {
         }
         set.push(format!("train.epochs={epochs}"));
     }
-    let grid = config::load_grid(&command.config, &set, &command.grid);
+    let mut grid = config::load_grid(&command.config, &set, &command.grid)?;
+    grid.combinations.iter_mut().for_each(|one| super::scale::fill_in(&mut one.loaded));
     let plan = |config| {
         let plan = plan::plan(config)?;
         command.epochs.map_or(Ok(()), |_| plan.check_fold_named())?;
         build::check_here(&plan).map(|()| plan)
     };
-    let sweep = Measurement::plan(grid?, plan)?;
+    let sweep = Measurement::plan(grid, plan)?;
     let reference = command.reference.map(|row| row.get() - 1);
     let count = sweep.combinations.len();
     if reference.is_some_and(|row| row >= count) {

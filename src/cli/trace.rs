@@ -108,7 +108,8 @@ fn asked(command: &Trace) -> Result<Vec<Asked>, Failure> {
         return Ok(vec![Asked { name: plan.run.name.clone(), set: Map::new(), plan, source }]);
     }
     let grid = config::load_grid(&command.config, &command.overrides.set, &command.grid);
-    let asked = |combination: Combination| -> Result<Asked, Failure> {
+    let asked = |mut combination: Combination| -> Result<Asked, Failure> {
+        super::scale::fill_in(&mut combination.loaded);
         let Loaded { config, source } = combination.loaded.clone();
         let plan = plan::plan(config).and_then(|plan| build::check_here(&plan).map(|()| plan));
         let plan = plan.map_err(|fault| combination.error(source.error(fault)));

@@ -43,6 +43,12 @@ impl Source {
         self.at(&self.place(key))
     }
 
+    /// Whether `key` was given, in the file or in an override.
+    pub fn has(&self, key: &str) -> bool {
+        let steps = KeyPath::parse(key).unwrap_or_default().into_iter().map(|(step, _)| step);
+        self.value(&KeyPath(steps.collect())).is_some()
+    }
+
     /// The fault with its position.
     pub fn error(&self, fault: Fault) -> ConfigError {
         let place = match fault.on_key {

@@ -10,7 +10,7 @@ use std::thread;
 
 use serde::Serialize;
 
-use super::config::{DataConfig, Uncertain, UncertainPolicy};
+use super::config::{DataConfig, LayoutTables, Uncertain, UncertainPolicy};
 use super::dataset::{Dataset, Sample, Splits, open, open_with_test};
 use super::error::DataError;
 use super::image::{Colour, RawImage, Samples, read_image};
@@ -364,14 +364,20 @@ fn counts(
 impl DataConfig {
     /// The same, but that uncertain labels stay unknown.
     fn ignoring_uncertain(&self) -> Self {
-        let ignore = || Uncertain::All(UncertainPolicy::Ignore);
         let mut config = self.clone();
-        macro_rules! ignore {
-            ($($table:expr),*) => { $( if let Some(layout) = &mut $table { layout.uncertain = ignore(); } )* };
-        }
-        ignore!(config.chexpert, config.mimic, config.csv, config.phantom);
-        for source in &mut config.sources {
-            ignore!(source.chexpert, source.mimic, source.csv, source.phantom);
+        let sources = config.sources.iter_mut().map(|source| &mut source.layout);
+        for LayoutTables { chexpert, mimic, csv, phantom, .. } in
+            sources.chain([&mut config.layout])
+        {
+            let policies = [
+                chexpert.as_mut().map(|layout| &mut layout.uncertain),
+                mimic.as_mut().map(|layout| &mut layout.uncertain),
+                csv.as_mut().map(|layout| &mut layout.uncertain),
+                phantom.as_mut().map(|layout| &mut layout.uncertain),
+            ];
+            for policy in policies.into_iter().flatten() {
+                *policy = Uncertain::All(UncertainPolicy::Ignore);
+            }
         }
         config
     }

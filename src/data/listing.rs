@@ -69,8 +69,8 @@ struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     fn of(config: &'a DataConfig) -> Self {
-        let sources = config.sources.iter().filter_map(|source| source.csv.as_ref());
-        let tables: Vec<&CsvConfig> = config.csv.iter().chain(sources).collect();
+        let sources = config.sources.iter().filter_map(|source| source.layout.csv.as_ref());
+        let tables: Vec<&CsvConfig> = config.layout.csv.iter().chain(sources).collect();
         let patients = tables.iter().filter_map(|table| table.patient.as_deref());
         Self {
             image: tables.iter().map(|table| table.image.as_str()).chain(["path"]).collect(),

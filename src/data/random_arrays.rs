@@ -27,7 +27,7 @@ pub struct RandomSettings {
 /// # Errors
 /// No `[data.arrays]`, arrays in archives, arrays of patients or splits.
 pub fn check_random(config: &DataConfig) -> Result<&ArraysConfig, Fault> {
-    let Some(arrays) = &config.arrays else {
+    let Some(arrays) = &config.layout.arrays else {
         let message = "random samples are written into `[data.arrays]`, which is not there";
         let help = "add `[data.arrays]` with `images` and `targets` in place of other data; \
                     `trainer data phantom` draws radiographs";

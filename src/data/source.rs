@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::config::{DataConfig, SourceConfig, ValidationList};
+use super::config::{DataConfig, LayoutTables, SourceConfig, ValidationList};
 use super::error::DataError;
 use super::labels::{HeadSource, Offer, bind, nearest};
 use super::layout::{
@@ -302,7 +302,7 @@ impl From<ValidationList> for List {
 
 /// The layout tables of a configuration: one below `data`, or one in each of its sources.
 fn tables(config: &DataConfig) -> Result<Vec<Table<'_>>, Fault> {
-    let direct = config.layouts();
+    let direct = config.layout.given();
     if config.sources.is_empty() {
         let (name, layout) = only(None, &direct)?;
         return Ok(vec![Table { place: None, name, layout, config: None }]);
@@ -318,7 +318,7 @@ fn tables(config: &DataConfig) -> Result<Vec<Table<'_>>, Fault> {
     let sources = config.sources.iter().enumerate();
     sources
         .map(|(place, source)| {
-            let (name, layout) = only(Some(place), &source.layouts())?;
+            let (name, layout) = only(Some(place), &source.layout.given())?;
             Ok(Table { place: Some(place), name, layout, config: Some(source) })
         })
         .collect()
@@ -333,7 +333,7 @@ fn only<'a>(
     match given {
         [one] => Ok(*one),
         [] => {
-            let names = SourceConfig::layout_names();
+            let names = LayoutTables::names();
             let names: Vec<String> =
                 names.iter().map(|name| format!("`[{above}.{name}]`")).collect();
             let several = match source {

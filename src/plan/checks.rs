@@ -107,7 +107,8 @@ const LARGEST_SIDE: usize = 16384;
 fn image(config: &Config) -> Result<(), Fault> {
     let image = &config.data.image;
     let data = &config.data;
-    let arrays = data.arrays.is_some() || data.sources.iter().any(|source| source.arrays.is_some());
+    let arrays = data.layout.arrays.is_some()
+        || data.sources.iter().any(|source| source.layout.arrays.is_some());
     let least = if arrays { 1 } else { LEAST_SIDE };
     for (place, side) in image.size.iter().enumerate() {
         let message = format!("an image side of {side} pixels is out of range");

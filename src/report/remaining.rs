@@ -1,6 +1,6 @@
 //! How long a run still takes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::lines::duration;
 use super::{Epoch, Start};
@@ -34,7 +34,8 @@ impl Remaining {
     }
 
     /// The time left at `now`, such as `17m44s`, and `at most 17m44s` where early stopping may end the
-    /// run before. `None` while it is unknown, and after the last epoch.
+    /// run before. `None` while it is unknown, in a last epoch that takes longer than those before, and
+    /// after it.
     pub fn told(&self, now: Instant) -> Option<String> {
         let (epoch, ended) = self.last?;
         let epochs = self.epochs.checked_sub(epoch).filter(|epochs| *epochs > 0)?;
@@ -43,15 +44,18 @@ impl Remaining {
             true => (self.seconds[middle - 1] + self.seconds[middle]) / 2.0,
             false => self.seconds[middle],
         };
-        let whole = Duration::try_from_secs_f64(each * epochs as f64).ok()?;
-        let left = whole.saturating_sub(now.saturating_duration_since(ended));
-        let left = duration(left.as_secs_f64());
+        // An epoch that takes longer than those before takes nothing from those to come.
+        let under_way = (each - now.saturating_duration_since(ended).as_secs_f64()).max(0.0);
+        let left = each * (epochs - 1) as f64 + under_way;
+        let left = (left.is_finite() && left > 0.0).then(|| duration(left))?;
         Some(if self.may_stop { format!("at most {left}") } else { left })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn after(seconds: &[f64], may_stop_early: bool, later: u64) -> Option<String> {
@@ -74,9 +78,11 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_down_while_an_epoch_is_under_way_and_never_below_nothing() {
-        assert_eq!(after(&[10.0], false, 25).as_deref(), Some("1m05s"));
-        assert_eq!(after(&[10.0], false, 1000).as_deref(), Some("0.0s"));
+    fn it_goes_down_while_an_epoch_is_under_way_and_never_below_the_epochs_to_come() {
+        assert_eq!(after(&[10.0], false, 4).as_deref(), Some("1m26s"));
+        assert_eq!(after(&[10.0], false, 1000).as_deref(), Some("1m20s"));
+        assert_eq!(after(&[10.0; 9], false, 4).as_deref(), Some("6.0s"));
+        assert_eq!(after(&[10.0; 9], false, 1000), None);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub use notes::notes;
 pub use outputs::{ListOutputs, OutputsError, list_outputs};
 pub use place::RunPlace;
 pub use saving::{
-    GatherError, RestoreError, STANDARDIZE, chain_tensors, restore, restore_inference,
+    GatherError, RestoreError, STANDARDIZE, chain_tensors, not_kept, restore, restore_inference,
 };
 pub use signals::{Signal, Stop};
 pub use train_state::TrainState;

@@ -31,7 +31,7 @@ const AVERAGE: &str = "average.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const TRAIN_STATE: &str = "state.json";
 /// The most numbers that [`PredictionTable::FILE`] has. A larger table would take more room than the weights; it
-/// is left out, and made anew when it is needed.
+/// is left out, and `trainer eval` makes it anew when it is needed.
 const MOST_OUTPUTS: usize = 10_000_000;
 /// The key of the weights' metadata that says how numbers are standardised, by head.
 pub const STANDARDIZE: &str = "standardize";
@@ -136,10 +136,23 @@ pub(super) fn judged(
 ) -> Result<Vec<(String, Vec<u8>)>, GatherError> {
     let mut files = vec![(Fitted::FILE.to_owned(), config.fit(validation).to_json().into_bytes())];
     let outputs: usize = validation.heads.values().map(|head| head.outputs.len()).sum();
-    if outputs <= MOST_OUTPUTS {
+    if not_kept(outputs).is_none() {
         files.push((PredictionTable::FILE.to_owned(), validation.to_csv()?));
     }
     Ok(files)
+}
+
+/// What a person is told where there are so many `outputs` for the validation images that states do not
+/// keep them.
+pub fn not_kept(outputs: usize) -> Option<String> {
+    (outputs > MOST_OUTPUTS).then(|| {
+        format!(
+            "saved states have no {}, since {outputs} outputs for the validation images are more than \
+             {MOST_OUTPUTS}: `trainer eval` computes them anew where it needs them, and `trainer predict` \
+             takes calibration and thresholds as they are",
+            PredictionTable::FILE
+        )
+    })
 }
 
 /// Every parameter and running statistic of `chain`, in host memory.
@@ -274,4 +287,33 @@ fn named(name: &str, shape: Vec<usize>, data: TensorData) -> NamedTensor {
 fn data(tensor: NamedTensor, numbers: DType) -> (String, TensorData) {
     let length = tensor.data.len();
     (tensor.name, TensorData::new(tensor.data, [length]).convert_dtype(numbers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Targets;
+    use crate::metric::HeadPredictions;
+    use crate::model::Task;
+
+    #[test]
+    fn more_outputs_than_weights_are_worth_are_not_kept_and_that_is_told() {
+        for (outputs, kept) in [(MOST_OUTPUTS, true), (MOST_OUTPUTS + 1, false)] {
+            // Of a head of numbers nothing is fitted.
+            let head = HeadPredictions {
+                task: Task::Regression,
+                labels: vec!["age".to_owned()],
+                outputs: vec![0.0; outputs],
+                targets: Targets { values: Vec::new(), mask: Vec::new(), width: 1 },
+            };
+            assert_eq!(not_kept(outputs).is_none(), kept);
+            if !kept {
+                let heads = BTreeMap::from([("numbers".to_owned(), head)]);
+                let table = PredictionTable { paths: Vec::new(), patients: Vec::new(), heads };
+                let files = judged(&EvaluateConfig::default(), &table).expect("is written");
+                let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+                assert_eq!(names, [Fitted::FILE]);
+            }
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Output};
 
 use trainer::model::weights::{self, initial};
 
@@ -82,6 +83,58 @@ fn another_scale_and_labels_without_an_output_are_told() {
     insta::assert_snapshot!(told("xrv", &other));
     let hidden = "{ name = 'some', task = 'multilabel', labels = ['Edema'], hidden = [4] }";
     insta::assert_snapshot!(told("xrv", hidden));
+}
+
+/// What `trainer` does with these arguments in `folder`.
+fn trainer(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+    command.current_dir(folder).args(arguments).output().expect("starts")
+}
+
+#[test]
+fn the_scale_is_that_of_the_weights_where_none_is_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    fs::copy(FILE, at.join("nih.pt")).expect("is copied");
+    let size = "data.image.size = [32, 32]\ndata.image.normalize = 'unit'\n";
+    let written = config("unit", HEADS).replace("data.image.normalize = 'unit'\n", size);
+    fs::write(at.join("unit.toml"), &written).expect("is written");
+    let left_out = written.replace("data.image.normalize = 'unit'\n", "");
+    fs::write(at.join("left_out.toml"), left_out).expect("is written");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+
+    let import = ["import", "nih.pt", "--config", "left_out.toml", "--out", "start.safetensors"];
+    let imported = trainer(at, &import);
+    let error = text(imported.stderr);
+    assert_eq!(imported.status.code(), Some(0), "{error}");
+    insta::assert_snapshot!(error + &text(imported.stdout));
+
+    // What is resolved is written out, so that the run's own configuration has it. What was imported
+    // remembers its scale.
+    for (init, scale) in
+        [("", "unit"), ("nih.pt", "xrv"), ("start.safetensors", "xrv"), ("gone.pt", "unit")]
+    {
+        let mut check = vec!["check", "left_out.toml"];
+        let set = format!("model.init='{init}'");
+        if !init.is_empty() {
+            check.extend(["--set", &set]);
+        }
+        let checked = trainer(at, &check);
+        assert_eq!(checked.status.code(), Some(0), "{}", text(checked.stderr));
+        let resolved: toml::Value = toml::from_str(&text(checked.stdout)).expect("TOML");
+        let found = resolved["data"]["image"]["normalize"].as_str();
+        assert_eq!(found, Some(scale), "{init}");
+    }
+
+    // A scale that is written is kept, and refused where it is another one.
+    let refused = trainer(at, &["import", "nih.pt", "--config", "unit.toml"]);
+    assert_eq!(refused.status.code(), Some(2));
+    insta::assert_snapshot!(text(refused.stderr));
+    let again = ["import", "start.safetensors", "--config", "unit.toml"];
+    assert_eq!(trainer(at, &again).status.code(), Some(2));
+    let set = ["--set", "data.image.normalize={mean=0.5,std=0.00048828125}"];
+    let same = trainer(at, &[&["import", "nih.pt", "--config", "unit.toml"], &set[..]].concat());
+    assert_eq!(same.status.code(), Some(0), "{}", text(same.stderr));
 }
 
 #[test]

@@ -36,6 +36,17 @@ pub enum PredictError {
         /// The state.
         state: PathBuf,
     },
+    /// There is nothing to fit calibration and thresholds to.
+    #[error(
+        "{} has no validation.csv, to which calibration and thresholds could be fitted as \
+         `--set evaluate.…` asks\nLeave that out, or name a state that was saved at the end of an epoch, \
+         such as `best`. `trainer eval` with the same --set fits anew without the file.",
+        state.display()
+    )]
+    NotRefitted {
+        /// The state.
+        state: PathBuf,
+    },
     /// A label that heatmaps are asked for is not there.
     #[error("no head has a label `{label}`; there are {known}")]
     NoLabel {

@@ -46,6 +46,9 @@ pub struct PredictOptions {
     pub views: bool,
     /// The share of images whose set of decisions may lack the truth.
     pub error: Option<f64>,
+    /// Whether calibration and thresholds must be fitted anew, as `[evaluate]` of the plans says: what the
+    /// saved states have was fitted by another one.
+    pub refit: bool,
 }
 
 /// One or several trained models of the same heads.
@@ -102,7 +105,9 @@ impl Predictor {
             Some(error) => conformal(&models[0], error)?,
             None => (Vec::new(), Vec::new()),
         };
-        let models = models.into_iter().map(|(trained, plan)| Model::new(trained, plan, batch));
+        let models = models
+            .into_iter()
+            .map(|(trained, plan)| Model::new(trained, plan, batch, options.refit));
         let models: Vec<Model> = models.collect::<Result<_, _>>()?;
         let (fitted, warning) = fitted_together(&models, options.views);
         let decider = |head: &HeadConfig| {
@@ -192,10 +197,13 @@ impl Predictor {
 }
 
 impl Model {
-    fn new(trained: Trained, plan: Plan, batch: usize) -> Result<Self, PredictError> {
+    fn new(trained: Trained, plan: Plan, batch: usize, refit: bool) -> Result<Self, PredictError> {
         let validation = trained.validation()?;
         let fitted = match &validation {
             Some(validation) => Some(plan.evaluate.fit(validation)),
+            None if refit => {
+                return Err(PredictError::NotRefitted { state: trained.state.folder.clone() });
+            }
             None => trained.fitted()?,
         };
         let of_head = |head: &HeadConfig| {

@@ -20,9 +20,10 @@ use crate::screen::{Frame, counted, stdout_columns, wrapped};
 /// Compares trained models on the same images
 ///
 /// Each run is compared with the first. A label's AUROCs are compared by DeLong's paired test, in which
-/// the images of a patient count together; all other metrics by the paired bootstrap over patients. What
-/// is compared is what `trainer eval` has written to RUN/eval-<split>/ of the state that it would take
-/// now; of the validation images, else what training saved with that state. Nothing is computed anew.
+/// the images of a patient count together; all other metrics by the paired bootstrap over patients. It
+/// reads the predictions that `trainer eval` has written to RUN/eval-<split>/, if they are of the state
+/// that eval would take now. Without these it reads, for validation images, what training saved with that
+/// state. No model is run.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,7 +34,7 @@ pub struct Compare {
     /// The folders of runs or of saved states, or those that `trainer eval --out` has written
     #[arg(value_name = "RUN", required = true, num_args = 2..)]
     runs: Vec<PathBuf>,
-    /// The images: what follows `eval-` in the name of the folder in RUN
+    /// The list of images: the part behind `eval-` in the name of the folder in RUN
     #[arg(long, value_name = "LIST", default_value = "validation")]
     split: String,
     /// Prints JSON instead of tables

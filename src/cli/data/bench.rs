@@ -16,8 +16,8 @@ use crate::screen::counted;
 /// Times how fast a configuration's training images are loaded
 ///
 /// It times each stage on one core, then the whole loader with all its threads: with every image
-/// decoded (cold), and with every image in the cache (cached). After the first epoch files come from
-/// the system's memory.
+/// decoded (cold), and with every image in the cache (cached). After the first epoch the system has the
+/// files in its memory.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

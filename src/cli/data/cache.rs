@@ -18,8 +18,8 @@ use crate::screen::{Bytes, bar_target};
 
 /// Decodes and resizes a configuration's images into its disk cache, ahead of a run
 ///
-/// Images that the cache holds already are not decoded again, so a filling that was stopped goes on
-/// where it was. A configuration without `data.cache` fills the cache that `cache = "disk"` would use.
+/// Images that the cache holds already are not decoded again, so that a command that was stopped goes
+/// on where it ended. A configuration without `data.cache` fills the cache that `cache = "disk"` would use.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -35,7 +35,7 @@ pub struct Phantom {
     /// The height and width of the images in pixels, 32 to 3000
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u16).range(SIZES))]
     size: u16,
-    /// The number that chooses the patients: another one gives others
+    /// The seed: another number draws other patients
     #[arg(long, value_name = "K", default_value_t = 0)]
     seed: u64,
 }

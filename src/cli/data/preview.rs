@@ -17,8 +17,8 @@ use crate::screen::counted;
 ///
 /// Every training image is drawn as it is and, beside that, as several epochs change it. These are
 /// exactly the changes of [data.augment] that a run gets in those epochs. With mixup or cutmix the
-/// images of the sheet are mixed with one another. Below each image stand its file, the range of the
-/// numbers that the model gets, and its labels, soft ones with their value.
+/// images of the sheet are mixed with one another. The text below each image gives its file, the
+/// range of the numbers that the model gets, and its labels. Soft labels have their value.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -12,7 +12,7 @@ use crate::data::{self, RandomSettings};
 
 /// Writes random images and targets into the arrays that a configuration names
 ///
-/// With them one measures what does not depend on the data: memory and speed. Images and numbers are
+/// They serve to measure what does not depend on the data: memory and speed. Images and numbers are
 /// uniform from 0 to 1; findings and classes are equally likely. Sizes, channels, heads and file names
 /// come from the configuration, which must have [data.arrays]. The same seed gives the same files.
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub struct Random {
     /// How many images are written
     #[arg(long, value_name = "N")]
     samples: NonZero<usize>,
-    /// The number that the random ones follow from
+    /// The seed of the random numbers
     #[arg(long, value_name = "K", default_value_t = 0)]
     seed: u64,
 }

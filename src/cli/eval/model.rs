@@ -6,6 +6,7 @@ use super::Asked;
 use super::by::Fields;
 use super::{external, overlap};
 use crate::build::{self, EvaluationList, List, Trained, open_list};
+use crate::cli::overrides::change_evaluate;
 use crate::cli::{Failure, trained};
 use crate::data::{BadImage, View};
 use crate::evaluate::{Fitted, Group, PredictionTable, ensemble, in_common};
@@ -243,7 +244,7 @@ fn fitted(
     if let Some(validation) = saved.or(validation) {
         return Ok((Some(plan.evaluate.fit(&validation)), Some(validation)));
     }
-    let changed = asked.set.iter().any(|text| text.trim_start().starts_with("evaluate"));
+    let changed = change_evaluate(&asked.set);
     if let Some(fitted) = trained.fitted().map_err(Failure::state)?.filter(|_| !changed) {
         return Ok((Some(fitted), None));
     }

@@ -19,10 +19,10 @@ use heads::Heads;
 /// Looks at data and writes a configuration to begin with
 ///
 /// It finds out how the data lie: one of the published data sets, a table with a row for each image, a
-/// folder for each class, or NumPy arrays. On a terminal it asks four questions, each with what it found
-/// as the answer: where the data are, what is to be predicted, how large images are, and how much memory
-/// a step may use. Elsewhere flags answer them, and --yes takes what was found. What it writes has
-/// comments and passes `trainer check`.
+/// folder for each class, or NumPy arrays. On a terminal it asks where the data are, what is to be predicted,
+/// how large images are, and how much memory a step may use. Each question has what was found as its
+/// answer, and a flag answers it ahead. Elsewhere the flags must be given, or --yes, which takes what was
+/// found. The configuration has comments and passes `trainer check`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -77,13 +77,12 @@ pub(super) fn toml(settings: &Settings<'_>, table: &Path) -> String {
         r#"# Written by `trainer init`. docs/configuration.md explains every key; `trainer check` shows all defaults.
 
 [run]
-name = {name}                   # its folder is checkpoints/<name>/
+{name:<32}# its folder is checkpoints/<name>/
 
 [data]
 # Every image is brought to this height and width; letterbox keeps its shape and adds bars.
 image = {{ size = [{size}, {size}], channels = {channels}, fit = "letterbox" }}
-# Where the data have no validation list of their own, a tenth of the patients is set aside:
-# validation = {{ fraction = 0.1 }}
+{validation}
 
 {data}
 [data.augment]                  # random changes of training images
@@ -108,15 +107,30 @@ metric = {watched}
 patience = 5
 
 [memory]
-budget = {budget}                 # of the device, for a step
+{budget:<32}# of the device, for a step
 micro_batch = "auto"            # as many images at once as fit; the gradient is that of the batch
 "#,
-        name = quoted(&name),
+        name = format!("name = {}", quoted(&name)),
+        validation = validation(found),
         data = data(found, heads, table),
         watched = quoted(&watched),
         batch = init.batch,
-        budget = quoted(budget),
+        budget = format!("budget = {}", quoted(budget)),
     )
+}
+
+/// CheXpert comes with a validation list; what is only laid out as it is may lack that.
+fn validation(found: &Found) -> &'static str {
+    match found {
+        Found::Published("chexpert", root) if !root.join("valid.csv").exists() => {
+            "# There is no valid.csv, so a tenth of the patients is set aside for validation.\n\
+             validation = { fraction = 0.1 }"
+        }
+        _ => {
+            "# Where the data have no validation list of their own, a tenth of the patients is set aside:\n\
+             # validation = { fraction = 0.1 }"
+        }
+    }
 }
 
 fn quoted(text: &str) -> String {

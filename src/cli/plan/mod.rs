@@ -37,9 +37,9 @@ pub struct Command {
     overrides: Overrides,
     /// The device's memory, such as 24GiB: plans for a GPU of that size
     ///
-    /// For the CPU where the configuration says `device.use = "cpu"`. Without it, the plan is for the
-    /// device that a run here would use; for a GPU of 80GiB where the configuration asks for one and
-    /// there is none.
+    /// Where the configuration says `device.use = "cpu"`, it is the memory of the CPU. Without this option
+    /// the plan is for the device that a run here would use, or for a GPU of 80GiB where the
+    /// configuration asks for a GPU and there is none.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
     /// Plans for so many devices that share each batch, whatever `device.use` says

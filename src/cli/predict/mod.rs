@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::pictures::Pictures;
-use super::overrides::Overrides;
+use super::overrides::{Overrides, change_evaluate};
 use super::trained;
 use super::{Failure, Kind};
 use crate::build::{LabelCoverage, PredictError, PredictOptions, Predictor};
@@ -132,6 +132,7 @@ pub fn execute(predict: Predict) -> Result<(), Failure> {
         point: predict.point.clone(),
         views: predict.tta,
         error: predict.conformal,
+        refit: change_evaluate(&predict.overrides.set),
     };
     let predictor = Predictor::new(models, &options).map_err(failure)?;
     tell(&predictor, passed_over, repeated, predict.conformal);
@@ -305,6 +306,7 @@ fn failure(error: PredictError) -> Failure {
         | PredictError::NoFeatureMap(_)
         | PredictError::Point(_) => Kind::Configuration,
         PredictError::NoValidation { .. }
+        | PredictError::NotRefitted { .. }
         | PredictError::Fitted(_)
         | PredictError::Validation(_) => Kind::State,
         PredictError::Data(_) => return data(error),

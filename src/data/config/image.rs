@@ -19,7 +19,8 @@ pub struct ImageConfig {
     #[serde(default)]
     pub fit: Fit,
     /// How grey levels, from 0 (black) to 1 (white), become the numbers that the model sees: by
-    /// name, or by numbers of your own.
+    /// name, or by numbers of your own. Where this is left out and `model.init` names weights of
+    /// torchxrayvision's, it is `"xrv"`.
     #[serde(default)]
     #[schemars(example = &"imagenet")]
     pub normalize: Normalize,

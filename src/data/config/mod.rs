@@ -6,6 +6,7 @@ mod image;
 mod layouts;
 mod sampling;
 mod source;
+mod tables;
 mod validation;
 
 use schemars::JsonSchema;
@@ -17,6 +18,7 @@ pub use image::*;
 pub use layouts::*;
 pub use sampling::*;
 pub use source::*;
+pub use tables::*;
 pub use validation::*;
 
 use crate::choice::Choice;
@@ -33,36 +35,9 @@ pub struct DataConfig {
     /// Which images are set aside for validation.
     #[serde(default)]
     pub validation: ValidationConfig,
-    /// A folder in CheXpert's layout: `train.csv`, where there is one `valid.csv`, and the images
-    /// that they name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chexpert: Option<ChexpertConfig>,
-    /// A folder in the layout of MIMIC-CXR-JPG 2.0.0 (Johnson et al. 2019, arXiv:1901.07042), or of
-    /// MIMIC-CXR's DICOM files with the tables of the former.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mimic: Option<MimicConfig>,
-    /// A folder in the layout of NIH ChestX-ray14 (Wang et al. 2017, arXiv:1705.02315).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nih: Option<NihConfig>,
-    /// A folder in the layout of PadChest (Bustos et al. 2020, arXiv:1901.07441).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub padchest: Option<PadchestConfig>,
-    /// A folder in the layout of VinDr-CXR (Nguyen et al. 2022, arXiv:2012.15029).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vindr: Option<VindrConfig>,
-    /// A folder in the layout of MURA 1.1 (Rajpurkar et al. 2017, arXiv:1712.06957).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mura: Option<MuraConfig>,
-    /// Any table with a row for each image: CSV, tab-separated or Parquet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub csv: Option<CsvConfig>,
-    /// NumPy arrays of images and targets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub arrays: Option<ArraysConfig>,
-    /// Synthetic chest-like radiographs, which are drawn on first use and then read like any other
-    /// data.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phantom: Option<PhantomConfig>,
+    /// The layout of a single data set.
+    #[serde(flatten)]
+    pub layout: LayoutTables,
     /// Several data sets in one run. Each is an entry `[[data.sources]]` with its layout's table,
     /// such as `[data.sources.csv]`. A data set supplies the labels that it has; the others are
     /// masked.

@@ -98,10 +98,10 @@ fn wrong_policies_are_named_by_their_key() {
 
 #[test]
 fn labels_without_a_policy_of_their_own_take_the_default() {
-    let named = config("{ default = 'zeros', Edema = 'ones' }").chexpert.expect("is given");
+    let named = config("{ default = 'zeros', Edema = 'ones' }").layout.chexpert.expect("is given");
     assert_eq!(named.uncertain.policy("Edema"), UncertainPolicy::Ones);
     assert_eq!(named.uncertain.policy("Fracture"), UncertainPolicy::Zeros);
-    let bare = config("{ Edema = 'ones' }").chexpert.expect("is given");
+    let bare = config("{ Edema = 'ones' }").layout.chexpert.expect("is given");
     assert_eq!(bare.uncertain.policy("Fracture"), UncertainPolicy::Ignore);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A layout says without reading a file what it offers ([`Vocabulary`]), so that planning can check
 //! the heads' labels; later it reads its tables into [`Row`]s. A new one is a file here, a table in
-//! the two configuration types and a line in [`tables`].
+//! [`LayoutTables`] and its line in [`LayoutTables::tables`].
 
 mod arrays;
 mod check;
@@ -27,7 +27,7 @@ pub use chexpert::FINDINGS;
 pub(super) use csv::{list_named, names_patients};
 pub(super) use published::published;
 
-use super::config::{DataConfig, ImageConfig, SourceConfig, Uncertain, UncertainPolicy};
+use super::config::{ImageConfig, LayoutTables, Uncertain, UncertainPolicy};
 use super::error::DataError;
 use crate::fault::Fault;
 use crate::model::HeadConfig;
@@ -108,48 +108,36 @@ pub(super) trait Layout {
     }
 }
 
-/// Every layout that a configuration may give, by the name of its table.
-macro_rules! tables {
-    ($config:expr) => {
-        vec![
-            ("chexpert", $config.chexpert.as_ref().map(|layout| layout as &dyn Layout)),
-            ("mimic", $config.mimic.as_ref().map(|layout| layout as &dyn Layout)),
-            ("nih", $config.nih.as_ref().map(|layout| layout as &dyn Layout)),
-            ("padchest", $config.padchest.as_ref().map(|layout| layout as &dyn Layout)),
-            ("vindr", $config.vindr.as_ref().map(|layout| layout as &dyn Layout)),
-            ("mura", $config.mura.as_ref().map(|layout| layout as &dyn Layout)),
-            ("csv", $config.csv.as_ref().map(|layout| layout as &dyn Layout)),
-            ("arrays", $config.arrays.as_ref().map(|layout| layout as &dyn Layout)),
-            ("phantom", $config.phantom.as_ref().map(|layout| layout as &dyn Layout)),
+type Tables<'a> = [(&'static str, Option<&'a dyn Layout>); 9];
+
+impl LayoutTables {
+    /// Every layout that a configuration may give, by the name of its table.
+    fn tables(&self) -> Tables<'_> {
+        fn layout<T: Layout>(table: &Option<T>) -> Option<&dyn Layout> {
+            table.as_ref().map(|layout| layout as &dyn Layout)
+        }
+        [
+            ("chexpert", layout(&self.chexpert)),
+            ("mimic", layout(&self.mimic)),
+            ("nih", layout(&self.nih)),
+            ("padchest", layout(&self.padchest)),
+            ("vindr", layout(&self.vindr)),
+            ("mura", layout(&self.mura)),
+            ("csv", layout(&self.csv)),
+            ("arrays", layout(&self.arrays)),
+            ("phantom", layout(&self.phantom)),
         ]
-    };
-}
-
-type Tables<'a> = Vec<(&'static str, Option<&'a dyn Layout>)>;
-
-impl DataConfig {
-    /// The layouts given directly under `[data]`, by the names of their tables.
-    pub(super) fn layouts(&self) -> Vec<(&'static str, &dyn Layout)> {
-        given(tables!(self))
     }
-}
 
-impl SourceConfig {
-    /// The layouts given in this source, by the names of their tables.
-    pub(super) fn layouts(&self) -> Vec<(&'static str, &dyn Layout)> {
-        given(tables!(self))
+    /// The layouts given, by the names of their tables.
+    pub(super) fn given(&self) -> Vec<(&'static str, &dyn Layout)> {
+        self.tables().into_iter().filter_map(|(name, layout)| Some((name, layout?))).collect()
     }
 
     /// The names of all tables that one may be given by.
-    pub(super) fn layout_names() -> Vec<&'static str> {
-        let none = Self::default();
-        let tables: Tables = tables!(none);
-        tables.into_iter().map(|(name, _)| name).collect()
+    pub(super) fn names() -> Vec<&'static str> {
+        Self::default().tables().map(|(name, _)| name).to_vec()
     }
-}
-
-fn given(tables: Tables<'_>) -> Vec<(&'static str, &dyn Layout)> {
-    tables.into_iter().filter_map(|(name, layout)| Some((name, layout?))).collect()
 }
 
 /// A list of images.

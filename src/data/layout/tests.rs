@@ -31,7 +31,7 @@ fn assert_as_pandas(case: &str, folder: &str, layout: &str, settings: &str) {
     let expected: Value = serde_json::from_str(&text).expect("is JSON");
     let root = examples().join(folder);
     let config = config(&root, layout, settings, "");
-    let layouts = config.layouts();
+    let layouts = config.layout.given();
     let layout = layouts[0].1;
     let vocabulary = layout.vocabulary(&[]);
     let needed: Vec<usize> = (0..vocabulary.columns.len()).collect();
@@ -110,7 +110,7 @@ fn the_page_on_data_lists_every_label() {
     for name in ["chexpert", "mimic", "nih", "padchest", "vindr", "mura"] {
         assert!(page.contains(&format!("`[data.{name}]`")), "{name}");
         let config = config(Path::new("x"), name, "", "");
-        for column in config.layouts()[0].1.vocabulary(&[]).columns {
+        for column in config.layout.given()[0].1.vocabulary(&[]).columns {
             let names = match column.kind {
                 Kind::Classes(classes) => classes,
                 _ => vec![column.label],

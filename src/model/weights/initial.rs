@@ -27,7 +27,7 @@ pub struct Initial {
     pub tensors: usize,
     /// Of these, the ones that were adapted to the channels of the images.
     pub adapted: Vec<Adapted>,
-    /// Whether it is a model of torchxrayvision's, for levels from −1024 to 1024.
+    /// Whether it is a model of torchxrayvision's, or an import of one, for levels from −1024 to 1024.
     #[serde(skip_serializing_if = "is_false")]
     pub torchxrayvision: bool,
     /// The heads that have their outputs from it by their labels.
@@ -76,7 +76,8 @@ pub enum InitialError {
     /// Its model saw images of another scale.
     #[error(
         "{} is a model of torchxrayvision's, which sees levels from −1024 (black) to 1024 (white), and \
-         `normalize` of `image` under [data] is {normalize}\nWrite `normalize = \"xrv\"` there.",
+         `normalize` of `image` under [data] is {normalize}\nWrite `normalize = \"xrv\"` there, or leave it \
+         out.",
         path.display()
     )]
     OtherScale {
@@ -103,6 +104,7 @@ pub fn initial(
     let other = |why| InitialError::OtherModel { path: path.to_owned(), why };
     let weights = read(path)?;
     let xrv = Outputs::of(&weights);
+    let torchxrayvision = is_for_xrv_levels(&weights);
     let Weights { tensors: mut file, .. } = weights;
     let shared = xrv.as_ref().map(|outputs| outputs.share_out(&mut file, heads));
     let Shared { by_label, unknown, unused } = shared.unwrap_or_default();
@@ -136,7 +138,7 @@ pub fn initial(
         file: path.to_owned(),
         tensors: values.len(),
         adapted,
-        torchxrayvision: xrv.is_some(),
+        torchxrayvision,
         by_label,
         unknown_labels: unknown,
         unused: [unused, matched.unexpected].concat(),
@@ -144,6 +146,19 @@ pub fn initial(
         mismatched: matched.mismatched,
     };
     Ok((initial, values))
+}
+
+/// Whether the file at `path` has weights of torchxrayvision's, for levels from −1024 to 1024.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn sees_xrv_levels(path: &Path) -> Result<bool, WeightsError> {
+    read(path).map(|weights| is_for_xrv_levels(&weights))
+}
+
+/// All models of torchxrayvision's are, whatever their outputs.
+fn is_for_xrv_levels(weights: &Weights) -> bool {
+    weights.torchxrayvision || weights.xrv_levels || Outputs::of(weights).is_some()
 }
 
 /// The channels of two shapes of a convolution's weight that differ in nothing else, where the first

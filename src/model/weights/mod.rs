@@ -18,10 +18,14 @@ use thiserror::Error;
 
 use crate::paths::looked_in;
 
-pub use initial::{Adapted, Initial, InitialError, initial};
+pub use initial::{Adapted, Initial, InitialError, initial, sees_xrv_levels};
 pub use names::{Matched, Mismatch, match_names};
 pub use safe::{notes, parse, write, write_in, write_with};
 pub use torchvision::{NoTorchvision, Renamed, to_torchvision};
+
+/// What the metadata of a SafeTensors file have where its model is for levels from −1024 to 1024: such a
+/// file is what an import of torchxrayvision's weights writes.
+pub const XRV_LEVELS: (&str, &str) = ("normalize", "xrv");
 
 /// A tensor and its name, in host memory.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +48,8 @@ pub struct Weights {
     pub skipped: Vec<String>,
     /// Whether it is a whole model that torchxrayvision saved.
     pub torchxrayvision: bool,
+    /// Whether its metadata say that it is for levels from −1024 to 1024; see [`XRV_LEVELS`].
+    pub xrv_levels: bool,
 }
 
 /// A file of weights could not be read or written.

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use burn::tensor::{DType, f16};
-use safetensors::tensor::{Dtype, SafeTensors, View};
+use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, View};
 
 use super::decode::{Float, to_f32};
-use super::{NamedTensor, Weights, WeightsError};
+use super::{NamedTensor, Weights, WeightsError, XRV_LEVELS};
 
 /// [`write_in`] in 32 bits.
 ///
@@ -119,12 +119,17 @@ impl View for Written<'_> {
 /// # Errors
 /// When they are damaged, or hold numbers that cannot be read as f32.
 pub fn parse(bytes: &[u8], path: &Path) -> Result<Weights, WeightsError> {
-    let file = SafeTensors::deserialize(bytes).map_err(|error| WeightsError::Damaged {
+    let damaged = |error: SafeTensorError| WeightsError::Damaged {
         path: path.to_owned(),
         kind: "SafeTensors",
         why: error.to_string(),
-    })?;
-    let mut weights = Weights::default();
+    };
+    let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
+    let (key, levels) = XRV_LEVELS;
+    let noted = header.metadata().as_ref().and_then(|metadata| metadata.get(key));
+    let xrv_levels = noted.is_some_and(|noted| noted == levels);
+    let mut weights = Weights { xrv_levels, ..Weights::default() };
     for (name, view) in file.iter() {
         let kind = match view.dtype() {
             Dtype::F64 => Float::F64,
