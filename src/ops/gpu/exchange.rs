@@ -500,7 +500,7 @@ mod tests {
         all.side(1).sum(2, &values);
         for rank in 0..3 {
             all.side(rank).sum(3, &values.range(0..8));
-            all.side(rank).sum_over_all(&gpu.floats(BLOCKS * CHUNK + 1));
+            all.side(rank).sum_over_all(&[gpu.floats(BLOCKS * CHUNK + 1)]);
         }
         let numbers = |rank| [0, 1, 2].map(|kind| number(all.side(rank), kind));
         assert_eq!([numbers(0), numbers(2)], [[3, 1, 2], [0, 1, 2]]);
