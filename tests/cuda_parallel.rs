@@ -177,7 +177,7 @@ fn a_card_that_fails_ends_the_waiting_of_the_others_and_the_next_attempt_works()
     let exact = bits(&sum_in_order(ranks, values));
     let attempt = |devices: &mut [Device], fails: Option<usize>| {
         exchanges.begin("attempt".to_owned());
-        together(devices, Some(&exchanges), |device, member| {
+        together(devices, None, Some(&exchanges), |device, member| {
             let own = tensor(values(member.rank()), device);
             let mut sum = member.sum("before", ranks, own.clone());
             for turn in 0..60 {
@@ -255,7 +255,8 @@ fn count(step: usize) -> usize {
 fn step(bench: &mut Bench, step: usize, turn: usize) -> Vec<f64> {
     let count = count(step);
     let turned = |mut values: Vec<f32>| {
-        values.rotate_left(turn % count * (values.len() / count));
+        let each = values.len() / count;
+        values.rotate_left(turn % count * each);
         values
     };
     let values = turned(noise(count * SIDE * SIDE, step as u64));
