@@ -1,72 +1,20 @@
 //! Protects the pages: they are whole and load nothing, say what the run folder holds, escape what
 //! comes from users, and are the same however the run came to its end.
 
+#[path = "support/page.rs"]
+mod read_page;
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use roxmltree::{Document, Node, ParsingOptions};
+use read_page::{parsed, tables, words};
 use serde_json::{Value, json};
 use trainer::build::{Options, build};
 use trainer::report::{Event, Judged, Record, Report, ReportError, comparison, page};
 use trainer::run::{FolderMode, Run, Signal, Stop};
-
-/// Parses a page, whose tags must be balanced as in XML, and looks at what holds for every page.
-fn parsed(text: &str) -> Document<'_> {
-    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
-    let page = Document::parse_with_options(text, options).expect("tags are balanced");
-    let elements = || page.descendants().filter(Node::is_element);
-    let mut ids = BTreeSet::new();
-    for id in elements().filter_map(|node| node.attribute("id")) {
-        assert!(ids.insert(id), "the id {id} is there twice");
-    }
-    for node in elements() {
-        let name = node.tag_name().name();
-        assert!(!["script", "img", "iframe", "object"].contains(&name), "<{name}>");
-        for attribute in node.attributes() {
-            let (key, value) = (attribute.name(), attribute.value());
-            assert!(!key.starts_with("on"), "{key}={value}");
-            match key {
-                "href" | "src" => {
-                    let within = value.strip_prefix('#').is_some_and(|id| ids.contains(id));
-                    assert!(within || value == "data:,", "{key}={value}");
-                }
-                "aria-labelledby" => assert!(ids.contains(value), "{key}={value}"),
-                "style" => assert!(value.starts_with("--share: "), "{key}={value}"),
-                _ => {}
-            }
-        }
-        if name == "svg" {
-            let title = node.first_element_child().filter(|child| child.has_tag_name("title"));
-            assert!(title.and_then(|title| title.text()).is_some_and(|title| !title.is_empty()));
-        }
-        if name == "table" {
-            assert!(node.first_element_child().is_some_and(|first| first.has_tag_name("caption")));
-        }
-    }
-    let style = elements().find(|node| node.has_tag_name("style")).and_then(|node| node.text());
-    assert!(style.is_some_and(|style| !style.contains("url(") && !style.contains("@import")));
-    page
-}
-
-fn words(node: Node) -> String {
-    node.descendants().filter_map(|node| node.text().filter(|_| node.is_text())).collect()
-}
-
-/// The tables of a page by their captions; of several with the same the first.
-fn tables(page: &Document) -> BTreeMap<String, Vec<Vec<String>>> {
-    let mut found = BTreeMap::new();
-    for table in page.descendants().filter(|node| node.has_tag_name("table")) {
-        let caption = table.first_element_child().map(words).unwrap_or_default();
-        let rows = table.descendants().filter(|node| node.has_tag_name("tr"));
-        let cells = |row: Node| row.children().filter(Node::is_element).map(words).collect();
-        found.entry(caption).or_insert(rows.map(cells).collect());
-    }
-    found
-}
 
 fn open(config: &Path, mode: FolderMode) -> Run {
     let loaded = trainer::config::load(config, &[]).expect("a right configuration");

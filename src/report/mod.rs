@@ -36,7 +36,8 @@ pub use event::*;
 pub use jsonl::JsonLines;
 pub use lines::{duration, number};
 pub use page::{
-    Judged, REPORT_FILE, Record, RecordError, RunPage, comparison, page, write as write_page,
+    EvaluationPage, Judged, REPORT_FILE, Record, RecordError, RunPage, SweepPage, SweepRow,
+    comparison, evaluation_page, page, sweep_page, write as write_page,
 };
 pub use progress::{Bar, Plain, Quiet, progress};
 pub use skipped::SkippedImages;

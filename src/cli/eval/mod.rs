@@ -26,7 +26,7 @@ use crate::evaluate::{
 /// RUN is the folder of a run, of which the best state is taken, or the folder of one of its states.
 /// Calibration and thresholds are those that were fitted on the validation images. Several runs are
 /// measured as one ensemble, by the mean of their probabilities. The tables go to standard output; they
-/// are also written to RUN/eval-<split>/, with evaluation.json and predictions.csv.
+/// are also written to RUN/eval-<split>/, with evaluation.json, predictions.csv and a page, report.html.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -10,7 +10,10 @@ use super::{Asked, measured};
 use crate::cli::{Failure, output};
 use crate::data::BadImage;
 use crate::evaluate::{Evaluation, Fitted, PredictionTable, PredictionWriter};
-use crate::report::{Event, HeadLabels, Report, SkippedImages, evaluation_text};
+use crate::report::{
+    EvaluationPage, Event, HeadLabels, REPORT_FILE, Report, SkippedImages, evaluation_page,
+    evaluation_text, write_page,
+};
 use crate::screen::{Frame, counted, stdout_columns, tell_progress};
 
 /// The columns of the tables in a file.
@@ -62,6 +65,13 @@ struct ModelTold {
     state: PathBuf,
     epoch: u64,
     step: u64,
+}
+
+impl ModelTold {
+    /// In words.
+    fn told(&self) -> String {
+        format!("{}, epoch {}, step {}", self.state.display(), self.epoch, self.step)
+    }
 }
 
 impl Evaluated {
@@ -122,7 +132,7 @@ impl Evaluated {
         if let Some(folder) = folder {
             self.write(folder, &as_json)?;
             tell_progress(&format!(
-                "written to {}: {TABLES}, {EVALUATION_FILE}, {PREDICTIONS_FILE}",
+                "written to {}: {REPORT_FILE}, {TABLES}, {EVALUATION_FILE}, {PREDICTIONS_FILE}",
                 folder.display()
             ));
         }
@@ -134,11 +144,8 @@ impl Evaluated {
 
     /// The tables, and above them whose they are.
     fn text(&self, frame: Frame, columns: usize) -> String {
-        let mut text = String::new();
-        for model in &self.models {
-            let (state, epoch, step) = (model.state.display(), model.epoch, model.step);
-            text += &format!("model   {state}, epoch {epoch}, step {step}\n");
-        }
+        let models = self.models.iter().map(|model| format!("model   {}\n", model.told()));
+        let mut text: String = models.collect();
         let images = counted(self.images, "image", "images");
         text += &format!("images  {}: {images}\n\n", self.told);
         text += &evaluation_text(&self.evaluation, &self.heads, frame, columns);
@@ -146,6 +153,28 @@ impl Evaluated {
             text += &format!("\n{}", each.text(frame, columns));
         }
         text
+    }
+
+    /// The page of it.
+    fn page(&self) -> String {
+        let models: Vec<String> = self.models.iter().map(ModelTold::told).collect();
+        let each = self.each.iter().map(|each| {
+            let run = each.models.first().map(|model| model.run.display().to_string());
+            (run.unwrap_or_default(), &each.evaluation)
+        });
+        let each: Vec<(String, &Evaluation)> = each.collect();
+        evaluation_page(&EvaluationPage {
+            images: &self.told,
+            models: &models,
+            patients: self.patients,
+            warnings: &self.warnings,
+            evaluation: &self.evaluation,
+            heads: &self.heads,
+            predictions: &self.predictions,
+            fitted: self.fitted.as_ref(),
+            skipped: &self.skipped_images,
+            each: &each,
+        })
     }
 
     fn write(&self, folder: &Path, json: &str) -> Result<(), Failure> {
@@ -174,6 +203,8 @@ impl Evaluated {
         if let Some(fitted) = &self.fitted {
             write(Fitted::FILE, fitted.to_json().as_bytes())?;
         }
+        let file = folder.join(REPORT_FILE);
+        write_page(&file, &self.page()).map_err(|error| unwritable(&file, &error))?;
         // Last: where it is there, the others are of the same evaluation.
         write(EVALUATION_FILE, json.as_bytes())
     }

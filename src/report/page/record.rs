@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::data::BadImage;
 use crate::metric::INTERVAL;
 use crate::report::{EpochValues, HeadLabels, Values};
 
@@ -193,6 +194,13 @@ pub struct SkippedImage {
     pub table: String,
     pub line: u64,
     pub reason: String,
+}
+
+impl From<&BadImage> for SkippedImage {
+    fn from(image: &BadImage) -> Self {
+        let [path, table] = [&image.path, &image.table].map(|path| path.display().to_string());
+        Self { path, table, line: image.line, reason: image.reason.clone() }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
