@@ -14,7 +14,8 @@ use read_page::{parsed, tables, words};
 use serde_json::{Value, json};
 use trainer::build::{Options, build};
 use trainer::report::{Event, Judged, Record, Report, ReportError, comparison, page};
-use trainer::run::{FolderMode, Run, Signal, Stop};
+use trainer::run::state::{StateStore, StateTag};
+use trainer::run::{FolderMode, Run, RunLock, Signal, Stop, best_findings};
 
 fn open(config: &Path, mode: FolderMode) -> Run {
     let loaded = trainer::config::load(config, &[]).expect("a right configuration");
@@ -24,7 +25,7 @@ fn open(config: &Path, mode: FolderMode) -> Run {
 
 fn page_of(run: &Path) -> String {
     let record = Record::read(run).expect("a run");
-    page(&record, &Judged::read(run, &record.config))
+    page(&record, &Judged::read(run, &record.config, best_findings))
 }
 
 /// Asks the run to stop in its second epoch.
@@ -157,7 +158,7 @@ const HOSTILE: &str =
 
 /// A run folder written by hand, of a head `head` with two labels.
 fn written(folder: &Path, head: &str, labels: [&str; 2], path: &str, values: &[f64]) {
-    fs::create_dir_all(folder.join("best")).expect("is made");
+    fs::create_dir_all(folder).expect("is made");
     let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
     let config = format!(
         "[run]\nname = {}\nseed = 1\n[[heads]]\nname = {}\ntask = \"multilabel\"\nlabels = [{}, {}]\n",
@@ -201,7 +202,10 @@ fn written(folder: &Path, head: &str, labels: [&str; 2], path: &str, values: &[f
         )
     });
     let table = format!("path,patient,{}\n{}", columns.join(","), rows.collect::<String>());
-    fs::write(folder.join("best/validation.csv"), table).expect("is written");
+    let lock = RunLock::acquire(folder).expect("no one has it");
+    let tag = StateTag { epoch: 1, step: 10, batch: 0, reason: "epoch_end".to_owned() };
+    let mut store = StateStore::open(&lock, 1).expect("opens");
+    store.save(&tag, &[("validation.csv".to_owned(), table.into_bytes())], true).expect("is saved");
 }
 
 #[test]
@@ -286,10 +290,18 @@ fn what_no_page_can_be_made_of_is_named() {
     assert!(text.contains("metrics.jsonl, line 6"), "{text}");
     // Outputs that cannot be used are said in the page.
     fs::write(&file, lines).expect("is written");
-    fs::write(run.join("best/validation.csv"), "path,patient\n").expect("is written");
+    let outputs = run.join("best/validation.csv");
+    let mut bytes = fs::read(&outputs).expect("is there");
+    // One digit of a figure: only the hash tells.
+    let last = bytes.len() - 2;
+    bytes[last] ^= 1;
+    fs::write(&outputs, bytes).expect("is written");
     assert_eq!(told(&run).0, Some(0));
     let page = fs::read_to_string(run.join("report.html")).expect("a page");
-    assert!(page.contains("cannot be shown") && page.contains("validation.csv"), "{page}");
+    assert!(
+        page.contains("cannot be shown") && page.contains("validation.csv is damaged"),
+        "{page}"
+    );
 }
 
 #[test]

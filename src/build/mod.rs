@@ -58,7 +58,9 @@ use crate::optim::{LossScale, Schedule};
 use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
-use crate::run::{FolderMode, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, restore};
+use crate::run::{
+    FolderMode, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, best_findings, restore,
+};
 use crate::train::{Inference, Replica, Updater};
 use announce::announce;
 use initial::start_from;
@@ -162,7 +164,7 @@ impl Ready {
             first_step: train_state.step + usize::from(resumed.is_some()),
         };
         let goes_on = mode == FolderMode::Resume;
-        let reports = Reports::open(folder.path(), goes_on.then_some(from))?;
+        let reports = Reports::open(folder.path(), goes_on.then_some(from), best_findings)?;
         let mut run = Run {
             plan,
             folder,

@@ -7,6 +7,7 @@ use clap::Args;
 use super::{Failure, output};
 use crate::paths::looked_in;
 use crate::report::{Judged, REPORT_FILE, Record, RecordError, comparison, page, write_page};
+use crate::run::best_findings;
 
 /// Writes the page of a run, or one that compares several
 ///
@@ -35,7 +36,7 @@ pub fn execute(command: &Report) -> Result<(), Failure> {
     let records = command.runs.iter().map(|run| read(run)).collect::<Result<Vec<_>, _>>()?;
     let (file, text) = match (&records[..], &command.runs[..]) {
         ([record], [run]) => {
-            (run.join(REPORT_FILE), page(record, &Judged::read(run, &record.config)))
+            (run.join(REPORT_FILE), page(record, &Judged::read(run, &record.config, best_findings)))
         }
         _ => {
             let runs: Vec<(String, Record)> =

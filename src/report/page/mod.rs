@@ -25,7 +25,7 @@ use std::path::Path;
 
 pub use comparison::comparison;
 pub use evaluation::{EvaluationPage, evaluation_page};
-pub use judged::Judged;
+pub use judged::{Findings, Judged, ReadFindings};
 pub use record::{Record, RecordError};
 pub use refresh::RunPage;
 pub use run::page;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Judged, REPORT_FILE, Record, page, write};
+use super::{Judged, REPORT_FILE, ReadFindings, Record, page, write};
 use crate::contain::contained;
 use crate::report::{Event, SaveReason};
 
@@ -10,6 +10,7 @@ use crate::report::{Event, SaveReason};
 #[derive(Debug)]
 pub struct RunPage {
     folder: PathBuf,
+    read: ReadFindings,
     /// The best epoch when its outputs were judged, and what they are worth.
     judged: Option<(usize, Result<Option<Judged>, String>)>,
     /// Whether it was told that the page cannot be written.
@@ -17,9 +18,9 @@ pub struct RunPage {
 }
 
 impl RunPage {
-    /// Of the run in `folder`.
-    pub fn of(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), judged: None, told: false }
+    /// Of the run in `folder`, whose best state is read by `read`.
+    pub fn of(folder: &Path, read: ReadFindings) -> Self {
+        Self { folder: folder.to_owned(), read, judged: None, told: false }
     }
 
     /// Writes the page anew after the events that change much: the start, each epoch once its state is
@@ -50,7 +51,8 @@ impl RunPage {
         let record = Record::read(&self.folder).map_err(|error| error.to_string())?;
         let best = record.best().map_or(0, |epoch| epoch.epoch);
         let known = self.judged.take().filter(|(epoch, _)| *epoch == best);
-        let judged = known.unwrap_or_else(|| (best, Judged::read(&self.folder, &record.config)));
+        let read = || Judged::read(&self.folder, &record.config, self.read);
+        let judged = known.unwrap_or_else(|| (best, read()));
         let (_, judged) = self.judged.insert(judged);
         let file = self.folder.join(REPORT_FILE);
         let unwritten = |error| format!("cannot write {}: {error}", file.display());
