@@ -15,6 +15,7 @@ mod machine;
 mod open_data;
 mod predict;
 mod resume;
+mod samples;
 mod saved;
 mod trace;
 mod trained;
@@ -40,6 +41,7 @@ pub use predict::{
     Predictor,
 };
 pub use resume::{ChangedData, ChangedKeys};
+pub use samples::draw_samples;
 pub use trace::{Traced, Tracer};
 pub use trained::{Trained, TrainedFolder, open_trained};
 

@@ -5,9 +5,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{Failure, output};
+use crate::build;
 use crate::paths::looked_in;
-use crate::report::{Judged, REPORT_FILE, Record, RecordError, comparison, page, write_page};
-use crate::run::best_findings;
+use crate::plan::Plan;
+use crate::report::{
+    Judged, REPORT_FILE, Record, RecordError, RunPage, comparison, page, write_page,
+};
+use crate::run::{CONFIG_FILE, RunLock, best_findings};
 
 /// Writes the page of a run, or one that compares several
 ///
@@ -31,11 +35,36 @@ pub struct Report {
     out: Option<PathBuf>,
 }
 
+/// Writes the page of the run of `plan` in `folder`, which has ended, with pictures of its samples. What
+/// fails is a warning: the run has ended well.
+pub(super) fn finish_page(plan: &Plan, folder: &Path) {
+    let mut page = RunPage::of(folder, best_findings);
+    let written = build::draw_samples(plan, folder).and_then(|()| page.refresh());
+    if let Err(error) = written {
+        eprintln!("warning: {REPORT_FILE} has no pictures of samples: {error}");
+    }
+}
+
+/// Draws what the page of the run in `folder` shows of its samples, unless the run is on: then its
+/// memory is needed.
+fn draw_samples(folder: &Path) {
+    if RunLock::acquire(folder).is_err() {
+        return;
+    }
+    let plan = super::planned(&folder.join(CONFIG_FILE), &[]);
+    let drawn = plan.map_err(|failure| failure.to_string());
+    let drawn = drawn.and_then(|plan| build::draw_samples(&plan, folder));
+    if let Err(error) = drawn {
+        eprintln!("warning: the samples have no new pictures: {error}");
+    }
+}
+
 /// Writes the page.
 pub fn execute(command: &Report) -> Result<(), Failure> {
     let records = command.runs.iter().map(|run| read(run)).collect::<Result<Vec<_>, _>>()?;
     let (file, text) = match (&records[..], &command.runs[..]) {
         ([record], [run]) => {
+            draw_samples(run);
             (run.join(REPORT_FILE), page(record, &Judged::read(run, &record.config, best_findings)))
         }
         _ => {

@@ -55,8 +55,9 @@ struct EvaluationTemplate<'a> {
 pub fn evaluation_page(of: &EvaluationPage) -> String {
     let EvaluationPage { evaluation, predictions, fitted, .. } = *of;
     let names = || ordered(evaluation.heads.keys(), of.heads.iter().map(|head| &head.name));
-    let head =
-        |name: &String| JudgedHead::new(name, predictions, evaluation.heads.get(name)?, fitted);
+    let head = |name: &String| {
+        JudgedHead::new(name, predictions, evaluation.heads.get(name)?, fitted, None)
+    };
     let groups = evaluation.subgroups.iter().map(|(by, groups)| {
         let table = |name: &String| {
             let columns = groups.iter().filter_map(|group| {

@@ -3,8 +3,9 @@
 use askama::Template;
 
 use super::figure::{Figure, Table};
+use super::pictures::SamplePictures;
 use super::quality::figures;
-use super::samples::samples;
+use super::samples::{Samples, samples};
 use crate::evaluate::{
     Calibration, Estimate, Fitted, HeadEvaluation, MetricTable, PointEvaluation, PredictionTable,
 };
@@ -20,7 +21,7 @@ pub struct JudgedHead {
     tables: Vec<Table>,
     figures: Vec<Figure>,
     confusion: Option<ConfusionTable>,
-    samples: Vec<Table>,
+    samples: Vec<Samples>,
 }
 
 /// How often images of each class are given each class, with the share of the row in percent.
@@ -32,25 +33,48 @@ struct ConfusionTable {
 
 impl JudgedHead {
     /// Of the head `name`, whose outputs are in `table`, and what was `found` of them. Pictures and samples
-    /// show probabilities after the calibration in `fitted`. `None` where the table has no such head.
+    /// show probabilities after the calibration in `fitted`; `pictures` are those of samples. `None` where the table has no such head.
     pub fn new(
         name: &str,
         table: &PredictionTable,
         found: &HeadEvaluation,
         fitted: Option<&Fitted>,
+        pictures: Option<&SamplePictures>,
     ) -> Option<Self> {
         let predictions = table.heads.get(name)?;
-        let calibration = fitted.and_then(|fitted| fitted.heads.get(name)?.calibration.as_ref());
-        let HeadPredictions { task, labels, outputs, .. } = predictions;
-        let probabilities = Calibration::probabilities(calibration, *task, labels, outputs);
+        let probabilities = probabilities(name, predictions, fitted);
+        let labels = &predictions.labels;
+        let pictured = |samples: Samples| match pictures {
+            Some(pictures) => samples.pictured(pictures),
+            None => samples,
+        };
+        let samples = samples(name, table, predictions, &probabilities).into_iter();
         Some(Self {
             title: format!("Head {name}"),
             tables: tables(name, found, labels),
             figures: figures(name, predictions, found, &probabilities),
             confusion: confusion(found),
-            samples: samples(name, table, predictions, &probabilities),
+            samples: samples.map(pictured).collect(),
         })
     }
+}
+
+impl JudgedHead {
+    fn has_heatmaps(&self) -> bool {
+        let pictures = self.samples.iter().flat_map(|kind| &kind.pictures);
+        pictures.into_iter().any(|(picture, ..)| picture.heatmap.is_some())
+    }
+}
+
+/// `[images, labels]`: probabilities after the calibration in `fitted`, or numbers.
+pub(super) fn probabilities(
+    name: &str,
+    predictions: &HeadPredictions,
+    fitted: Option<&Fitted>,
+) -> Vec<f64> {
+    let calibration = fitted.and_then(|fitted| fitted.heads.get(name)?.calibration.as_ref());
+    let HeadPredictions { task, labels, outputs, .. } = predictions;
+    Calibration::probabilities(calibration, *task, labels, outputs)
 }
 
 /// `0.9412 (0.9213 to 0.9610)`, or why there is no value or no interval.

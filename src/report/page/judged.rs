@@ -1,11 +1,13 @@
 //! What the best epoch's outputs for the validation images are worth, in pictures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::head::JudgedHead;
+use super::head::{JudgedHead, probabilities};
+use super::pictures::{SamplePictures, Wanted};
+use super::samples::samples;
 use crate::evaluate::{EvaluateConfig, Fitted, PredictionTable, evaluate};
 use crate::model::HeadConfig;
 
@@ -14,6 +16,8 @@ use crate::model::HeadConfig;
 pub struct Judged {
     /// In the order of the configuration.
     pub heads: Vec<JudgedHead>,
+    /// What a person should know of the pictures, a sentence each.
+    pub notes: Vec<String>,
 }
 
 /// What a saved state holds of the validation images.
@@ -44,6 +48,7 @@ struct Settings {
 #[derive(Deserialize)]
 struct RunSettings {
     seed: u64,
+    pictures: Option<usize>,
 }
 
 impl Judged {
@@ -53,7 +58,66 @@ impl Judged {
     /// # Errors
     /// When a file cannot be read or used, in words.
     pub fn read(folder: &Path, config: &str, read: ReadFindings) -> Result<Option<Self>, String> {
-        let Some(Findings { folder, files, .. }) = read(folder)? else { return Ok(None) };
+        let Some(findings) = read(folder)? else { return Ok(None) };
+        let Some(outputs) = Outputs::of(&findings, config)? else { return Ok(None) };
+        let pictures = match outputs.settings.run.pictures {
+            Some(0) => None,
+            _ => SamplePictures::read(folder, &findings),
+        };
+        Ok(Some(Self::new(&outputs, pictures.as_ref())))
+    }
+
+    fn new(outputs: &Outputs, pictures: Option<&SamplePictures>) -> Self {
+        let Outputs { table, fitted, settings } = outputs;
+        let fitted = fitted.as_ref();
+        let patients = table.patient_numbers();
+        let how = settings.evaluate.settings(settings.run.seed);
+        let found = evaluate(&table.heads, &patients, fitted, &how);
+        let head = |HeadConfig { name, .. }: &HeadConfig| {
+            JudgedHead::new(name, table, found.get(name)?, fitted, pictures)
+        };
+        let notes = match (pictures, settings.run.pictures) {
+            (Some(pictures), _) => pictures.missing().to_vec(),
+            (None, Some(0)) => vec!["There are no pictures of samples: run.pictures is 0.".to_owned()],
+            (None, _) => vec![
+                "Pictures of samples are drawn when the training has ended, and by `trainer report`."
+                    .to_owned(),
+            ],
+        };
+        Self { heads: settings.heads.iter().filter_map(head).collect(), notes }
+    }
+}
+
+/// The labels of images of which so many pictures of `each` kind are shown, where the state that
+/// `findings` are of, of the run with the resolved configuration `config`, holds outputs.
+///
+/// # Errors
+/// When a file cannot be used, in words.
+pub fn wanted(findings: &Findings, config: &str, each: usize) -> Result<Vec<Wanted>, String> {
+    let Some(outputs) = Outputs::of(findings, config)? else { return Ok(Vec::new()) };
+    let Outputs { table, fitted, settings } = &outputs;
+    let of_head = |HeadConfig { name, .. }: &HeadConfig| {
+        let predictions = table.heads.get(name)?;
+        let probabilities = probabilities(name, predictions, fitted.as_ref());
+        Some(samples(name, table, predictions, &probabilities))
+    };
+    let kinds = settings.heads.iter().filter_map(of_head).flatten();
+    let rows = kinds.flat_map(|kind| kind.rows.into_iter().take(each));
+    let mut seen = BTreeSet::new();
+    // A label of an image may be of two kinds.
+    Ok(rows.map(|(wanted, _)| wanted).filter(|wanted| seen.insert(wanted.clone())).collect())
+}
+
+/// The outputs of a state, read.
+struct Outputs {
+    table: PredictionTable,
+    fitted: Option<Fitted>,
+    settings: Settings,
+}
+
+impl Outputs {
+    fn of(findings: &Findings, config: &str) -> Result<Option<Self>, String> {
+        let Findings { folder, files, .. } = findings;
         let Some(outputs) = files.get(PredictionTable::FILE) else { return Ok(None) };
         let settings: Settings =
             toml::from_str(config).map_err(|error| format!("config.toml: {error}"))?;
@@ -64,16 +128,6 @@ impl Judged {
         let fitted = files.get(Fitted::FILE).map(|text| String::from_utf8_lossy(text));
         let fitted = fitted.map(|text| Fitted::from_json(&text, &file)).transpose();
         let fitted = fitted.map_err(|error| error.to_string())?;
-        Ok(Some(Self::new(&table, fitted.as_ref(), &settings)))
-    }
-
-    fn new(table: &PredictionTable, fitted: Option<&Fitted>, settings: &Settings) -> Self {
-        let patients = table.patient_numbers();
-        let how = settings.evaluate.settings(settings.run.seed);
-        let found = evaluate(&table.heads, &patients, fitted, &how);
-        let head = |HeadConfig { name, .. }: &HeadConfig| {
-            JudgedHead::new(name, table, found.get(name)?, fitted)
-        };
-        Self { heads: settings.heads.iter().filter_map(head).collect() }
+        Ok(Some(Self { table, fitted, settings }))
     }
 }

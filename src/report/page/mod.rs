@@ -12,6 +12,7 @@ mod figure;
 mod head;
 mod judged;
 mod listed;
+mod pictures;
 mod quality;
 mod record;
 mod refresh;
@@ -25,7 +26,8 @@ use std::path::Path;
 
 pub use comparison::comparison;
 pub use evaluation::{EvaluationPage, evaluation_page};
-pub use judged::{Findings, Judged, ReadFindings};
+pub use judged::{Findings, Judged, ReadFindings, wanted};
+pub use pictures::{SamplePictures, Wanted};
 pub use record::{Record, RecordError};
 pub use refresh::RunPage;
 pub use run::page;

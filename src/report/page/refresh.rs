@@ -47,7 +47,11 @@ impl RunPage {
         written.err().filter(|_| first).map(told)
     }
 
-    fn refresh(&mut self) -> Result<(), String> {
+    /// Writes the page anew.
+    ///
+    /// # Errors
+    /// When the folder cannot be read, or the page not be written, in words.
+    pub fn refresh(&mut self) -> Result<(), String> {
         let record = Record::read(&self.folder).map_err(|error| error.to_string())?;
         let best = record.best().map_or(0, |epoch| epoch.epoch);
         let known = self.judged.take().filter(|(epoch, _)| *epoch == best);
