@@ -86,12 +86,34 @@ fn heatmaps_in_the_page_are_those_of_predict() {
     let away = away.sum::<f64>() / ours.2.len() as f64;
     assert!(away < 6.0, "JPEG changes little: {away}");
 
+    has_memory_over_a_step(&run, &text);
+
     // Written again, from the folder and from scratch, it is the same page.
     trainer(folder.path(), &["report", "tiny"]);
     assert!(page(&run) == text, "the page of the folder is another");
     fs::remove_file(run.join("samples.json")).expect("is there");
     trainer(folder.path(), &["report", "tiny"]);
     assert!(page(&run) == text, "the page drawn anew is another");
+}
+
+/// The page draws the memory of a step as its trace has it.
+fn has_memory_over_a_step(run: &Path, text: &str) {
+    let trace = fs::read_to_string(run.join("trace.json")).expect("is written");
+    let trace: Value = serde_json::from_str(&trace).expect("JSON");
+    assert_eq!((&trace["status"], &trace["batch_size"]), (&"ok".into(), &4.into()));
+    let marks = trace["marks"].as_array().expect("marks");
+    let page = read_page::parsed(text);
+    let table = &read_page::tables(&page)["Memory over a training step"];
+    let mebibytes = |bytes: &Value| bytes.as_u64().expect("bytes") as f64 / f64::from(1 << 20);
+    let shown = |mark: &Value| {
+        let time = format!("{:.1}", mark["seconds"].as_f64().expect("a time") * 1e3);
+        let label = mark["label"].as_str().expect("a label").to_owned();
+        [label, time, format!("{:.1}", mebibytes(&mark["live"]))]
+    };
+    for mark in [&marks[0], &marks[marks.len() - 1]] {
+        assert!(table.iter().any(|row| *row == shown(mark)), "{mark}");
+    }
+    assert!(text.contains("measured peak <b>") && text.contains("estimated peak <b>"));
 }
 
 #[test]

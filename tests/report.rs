@@ -13,7 +13,7 @@ use std::process::Command;
 use read_page::{parsed, tables, words};
 use serde_json::{Value, json};
 use trainer::build::{Options, build};
-use trainer::report::{Event, Judged, Record, Report, ReportError, comparison, page};
+use trainer::report::{Event, Judged, Record, Report, ReportError, TracedStep, comparison, page};
 use trainer::run::state::{StateStore, StateTag};
 use trainer::run::{FolderMode, Run, RunLock, Signal, Stop, best_findings};
 
@@ -25,7 +25,7 @@ fn open(config: &Path, mode: FolderMode) -> Run {
 
 fn page_of(run: &Path) -> String {
     let record = Record::read(run).expect("a run");
-    page(&record, &Judged::read(run, &record.config, best_findings))
+    page(&record, &Judged::read(run, &record.config, best_findings), TracedStep::read(run).as_ref())
 }
 
 /// Asks the run to stop in its second epoch.

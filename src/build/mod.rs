@@ -42,7 +42,7 @@ pub use predict::{
 };
 pub use resume::{ChangedData, ChangedKeys};
 pub use samples::draw_samples;
-pub use trace::{Traced, Tracer};
+pub use trace::{Traced, Tracer, trace_run};
 pub use trained::{Trained, TrainedFolder, open_trained};
 
 use burn::tensor::Device;

@@ -9,7 +9,7 @@ use crate::build;
 use crate::paths::looked_in;
 use crate::plan::Plan;
 use crate::report::{
-    Judged, REPORT_FILE, Record, RecordError, RunPage, comparison, page, write_page,
+    Judged, REPORT_FILE, Record, RecordError, RunPage, TracedStep, comparison, page, write_page,
 };
 use crate::run::{CONFIG_FILE, RunLock, best_findings};
 
@@ -35,12 +35,19 @@ pub struct Report {
     out: Option<PathBuf>,
 }
 
-/// Writes the page of the run of `plan` in `folder`, which has ended, with pictures of its samples. What
-/// fails is a warning: the run has ended well.
+/// Writes the page of the run of `plan` in `folder`, which has ended, with pictures of its samples and of
+/// memory over a step. What fails is a warning: the run has ended well.
 pub(super) fn finish_page(plan: &Plan, folder: &Path) {
     let mut page = RunPage::of(folder, best_findings);
-    let written = build::draw_samples(plan, folder).and_then(|()| page.refresh());
-    if let Err(error) = written {
+    let record = Record::read(folder).map_err(|error| error.to_string());
+    let traced = record.and_then(|record| {
+        build::trace_run(plan, folder, record.seconds_a_step(plan.train.batch_size))
+    });
+    if let Err(error) = traced {
+        eprintln!("warning: {REPORT_FILE} does not show memory over a step: {error}");
+    }
+    let drawn = build::draw_samples(plan, folder);
+    if let Err(error) = drawn.and_then(|()| page.refresh()) {
         eprintln!("warning: {REPORT_FILE} has no pictures of samples: {error}");
     }
 }
@@ -65,7 +72,14 @@ pub fn execute(command: &Report) -> Result<(), Failure> {
     let (file, text) = match (&records[..], &command.runs[..]) {
         ([record], [run]) => {
             draw_samples(run);
-            (run.join(REPORT_FILE), page(record, &Judged::read(run, &record.config, best_findings)))
+            (
+                run.join(REPORT_FILE),
+                page(
+                    record,
+                    &Judged::read(run, &record.config, best_findings),
+                    TracedStep::read(run).as_ref(),
+                ),
+            )
         }
         _ => {
             let runs: Vec<(String, Record)> =

@@ -18,6 +18,7 @@ mod record;
 mod refresh;
 mod run;
 mod samples;
+mod step;
 mod sweep;
 
 use std::fs::{self, File};
@@ -31,6 +32,7 @@ pub use pictures::{SamplePictures, Wanted};
 pub use record::{Record, RecordError};
 pub use refresh::RunPage;
 pub use run::page;
+pub use step::TracedStep;
 pub use sweep::{SweepPage, SweepRow, sweep_page};
 
 /// The page of a run, in its folder.

@@ -297,6 +297,12 @@ impl Record {
         }
     }
 
+    /// Seconds of a step on `batch` images, by the speed of the last epoch; NaN where none is known.
+    pub fn seconds_a_step(&self, batch: usize) -> f64 {
+        let speed = self.epochs.iter().rev().find_map(|epoch| epoch.images_per_second);
+        speed.map_or(f64::NAN, |speed| batch as f64 / speed)
+    }
+
     /// The best epoch, where the metric watched was ever defined.
     pub fn best(&self) -> Option<&Epoch> {
         self.epochs.iter().rev().find(|epoch| epoch.best)

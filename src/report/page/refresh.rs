@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Judged, REPORT_FILE, ReadFindings, Record, page, write};
+use super::{Judged, REPORT_FILE, ReadFindings, Record, TracedStep, page, write};
 use crate::contain::contained;
 use crate::report::{Event, SaveReason};
 
@@ -60,6 +60,7 @@ impl RunPage {
         let (_, judged) = self.judged.insert(judged);
         let file = self.folder.join(REPORT_FILE);
         let unwritten = |error| format!("cannot write {}: {error}", file.display());
-        write(&file, &page(&record, judged)).map_err(unwritten)
+        write(&file, &page(&record, judged, TracedStep::read(&self.folder).as_ref()))
+            .map_err(unwritten)
     }
 }

@@ -9,6 +9,7 @@ use super::figure::{Figure, Table, chosen, thinned};
 use super::judged::Judged;
 use super::listed::{Listed, skipped_images, skipped_steps};
 use super::record::{Epoch, Progress, Record, Start, interval};
+use super::step::TracedStep;
 use crate::report::lines::{duration, number};
 use crate::report::table::shown;
 use crate::report::{Chart, Curve, Shape, Values};
@@ -31,6 +32,8 @@ struct RunTemplate<'a> {
     curves: Vec<Group>,
     pace: Vec<Figure>,
     memory: Vec<Figure>,
+    /// Whether memory over a step is among them.
+    has_step: bool,
     skipped_steps: Option<Listed>,
     skipped_images: Option<Listed>,
     warnings: &'a [String],
@@ -48,8 +51,14 @@ struct Best<'a> {
 }
 
 /// The page of the run that `record` tells of, as an HTML file; `judged` is what its outputs for the
-/// validation images are worth, or why that is unknown.
-pub fn page(record: &Record, judged: &Result<Option<Judged>, String>) -> String {
+/// validation images are worth, or why that is unknown; `step` is a traced step of it.
+pub fn page(
+    record: &Record,
+    judged: &Result<Option<Judged>, String>,
+    step: Option<&TracedStep>,
+) -> String {
+    let estimated = record.epochs.last().and_then(|epoch| epoch.memory.predicted_peak);
+    let step = step.and_then(|step| step.figure(estimated));
     let template = RunTemplate {
         name: &record.start.name,
         state: state(record),
@@ -59,7 +68,8 @@ pub fn page(record: &Record, judged: &Result<Option<Judged>, String>) -> String 
         judged: judged.as_ref().map(Option::as_ref),
         curves: groups(record),
         pace: pace(record),
-        memory: memory(record).into_iter().collect(),
+        has_step: step.is_some(),
+        memory: memory(record).into_iter().chain(step).collect(),
         skipped_steps: skipped_steps(&record.skipped_steps),
         skipped_images: skipped_images(&record.skipped_images),
         warnings: &record.warnings,
