@@ -2,7 +2,6 @@
 //! with the heatmaps of `trainer predict`; what is missing is told; and none is there when none may be.
 
 #[path = "support/page.rs"]
-#[expect(dead_code, reason = "pages of runs have no links")]
 mod read_page;
 #[expect(dead_code, reason = "resumed runs are compared by more of it")]
 mod support;

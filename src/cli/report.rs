@@ -15,9 +15,10 @@ use crate::run::{CONFIG_FILE, RunLock, best_findings};
 
 /// Writes the page of a run, or one that compares several
 ///
-/// A run keeps its page, <run folder>/report.html, up to date by itself: learning curves, learning rate,
-/// speed, memory, what was left out, and the configuration. This command writes it anew from what the
-/// run folder holds. With several runs it writes one page with their learning curves in the same
+/// A run keeps its page, <run folder>/report.html, up to date by itself: learning curves, what the best
+/// epoch is worth, samples with heatmaps, learning rate, speed, memory, what was left out, and the
+/// configuration. This command writes it anew from what the run folder holds, and draws the pictures of
+/// samples that it lacks, unless the run is on or run.pictures is 0. With several runs it writes one page with their learning curves in the same
 /// pictures, their best values, and where their configurations differ. A page is one file that loads
 /// nothing. Its path goes to standard output.
 #[derive(Debug, Args)]
