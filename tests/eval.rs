@@ -181,6 +181,7 @@ fn the_json_has_the_keys_that_scripts_are_written_against() {
         "heads",
         "images",
         "models",
+        "out_of_fold",
         "patients",
         "skipped",
         "split",

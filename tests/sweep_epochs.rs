@@ -116,6 +116,10 @@ fn a_fold_is_swept_in_the_folder_of_its_combination() {
         assert_eq!((&row["status"], &row["epochs"]), (&"ok".into(), &1.into()));
         assert!(run_folder(&place, row).ends_with(fold), "{row}");
     }
+    let text = place.file("report.html");
+    let page = page::parsed_with_links(&text, |link| place.sweep().join(link).is_file());
+    let links = page.descendants().filter_map(|node| node.attribute("href"));
+    assert_eq!(links.filter(|link| link.ends_with("/report.html")).count(), 2);
 }
 
 /// Waits until `done` of the sweep's folder.
