@@ -8,7 +8,8 @@ usage: apt install chromium
 
 A fault ends it with 1: an error or warning on the console, a request to anywhere but the page itself, a violation that
 axe finds (light, dark, desktop and phone, everything unfolded), a page wider than its screen. With --shots it writes
-desktop.png, phone.png, dark.png and print.png there, each of 64 colours and the beginning of the page only.
+desktop.png, phone.png, dark.png and print.png there, each of 64 colours and the beginning of the page only; of a page
+that is not called report.html they begin with its name, such as sweep-desktop.png.
 """
 import argparse
 import io
@@ -35,6 +36,7 @@ def save(picture, path):
 def look(browser, page_file, name, size, scheme, axe, shots, whole):
     """The faults of a page in one look."""
     faults = []
+    shot = "" if page_file.stem == "report" else f"{page_file.stem}-"
     context = browser.new_context(viewport=size, color_scheme=scheme, bypass_csp=False)
     page = context.new_page()
     address = page_file.resolve().as_uri()
@@ -44,13 +46,13 @@ def look(browser, page_file, name, size, scheme, axe, shots, whole):
     page.goto(address)
     page.wait_for_load_state("networkidle")
     if shots and name in ("desktop", "phone", "dark"):
-        save(Image.open(io.BytesIO(page.screenshot())), shots / f"{name}.png")
+        save(Image.open(io.BytesIO(page.screenshot())), shots / f"{shot}{name}.png")
     if whole:
         page.screenshot(path=whole / f"{page_file.stem}-{name}.png", full_page=True)
     if name == "desktop":
         document = pypdfium2.PdfDocument(page.pdf(format="A4", margin={side: "15mm" for side in ("top", "bottom", "left", "right")}))
         if shots:
-            save(document[0].render(scale=2).to_pil(), shots / "print.png")
+            save(document[0].render(scale=2).to_pil(), shots / f"{shot}print.png")
         if whole:
             for number in range(len(document)):
                 document[number].render(scale=1.5).to_pil().save(whole / f"{page_file.stem}-print-{number + 1}.png")

@@ -11,6 +11,8 @@ mod ensemble;
 mod external;
 #[path = "eval/matrix.rs"]
 mod matrix;
+#[path = "support/page.rs"]
+mod read_page;
 #[path = "eval/weights.rs"]
 mod weights;
 #[expect(dead_code, reason = "resumed runs are compared by more of it")]
@@ -179,6 +181,7 @@ fn the_json_has_the_keys_that_scripts_are_written_against() {
         "heads",
         "images",
         "models",
+        "out_of_fold",
         "patients",
         "skipped",
         "split",
@@ -208,6 +211,70 @@ fn the_json_has_the_keys_that_scripts_are_written_against() {
         (&"validation".into(), &"validation".into())
     );
     assert_eq!(found["models"][0]["run"], "tiny");
+}
+
+#[test]
+fn the_page_has_the_values_of_the_json() {
+    let (found, folder) = Trained::runs().evaluated("page", &["--by", "sex"]);
+    let text = fs::read_to_string(folder.join("report.html")).expect("is written");
+    let page = read_page::parsed(&text);
+    let tables = read_page::tables(&page);
+    let told = |estimate: &Value| {
+        let number = |key: &str| estimate[key].as_f64().expect("a number");
+        format!("{:.4} ({:.4} to {:.4})", number("value"), number("low"), number("high"))
+    };
+    for (head, label) in [("findings", "Cardiomegaly"), ("view", "PA")] {
+        let of = &found["heads"][head];
+        let measures = &tables[&format!("{head}: measures with 95% intervals")];
+        let row = measures.iter().find(|row| row[0] == label).expect("a row");
+        assert_eq!(row[1], told(&of["auroc"]["labels"][label]));
+        let groups = &tables[&format!("{head}: AUROC by sex, with 95% intervals")];
+        let row = groups.iter().find(|row| row[0] == label).expect("a row");
+        for (place, group) in
+            found["subgroups"]["sex"].as_array().expect("groups").iter().enumerate()
+        {
+            let of = &group["heads"][head]["auroc"]["labels"][label];
+            let title =
+                format!("{} (n={})", group["group"].as_str().expect("a name"), group["images"]);
+            assert_eq!(groups[0][place + 1], title);
+            let told = if of["low"].is_null() { String::new() } else { told(of) };
+            assert!(row[place + 1].starts_with(&told), "{row:?}");
+        }
+    }
+    let decisions = &tables["findings: decisions at each threshold, in images"];
+    let points = &found["heads"]["findings"]["operating_points"]["Cardiomegaly"];
+    for (point, of) in points.as_object().expect("points") {
+        let name = point.replace('_', " ");
+        let row = decisions.iter().find(|row| row[0] == "Cardiomegaly" && row[1] == name);
+        assert_eq!(
+            row.expect(point)[8..],
+            ["tp", "fp", "tn", "fn"].map(|count| of[count].to_string()),
+            "{point}"
+        );
+    }
+    let matrix = found["heads"]["view"]["confusion_matrix"]["counts"].as_array().expect("rows");
+    let shown = tables.iter().find(|(caption, _)| caption.starts_with("Confusion matrix"));
+    for (counts, row) in matrix.iter().zip(&shown.expect("a matrix").1[1..]) {
+        for (count, cell) in counts.as_array().expect("counts").iter().zip(&row[1..]) {
+            assert!(cell.starts_with(&format!("{count} (")), "{cell}");
+        }
+    }
+    for warning in found["warnings"].as_array().expect("warnings") {
+        let warning = warning.as_str().expect("text");
+        assert!(read_page::words(page.root_element()).contains(warning), "{warning}");
+    }
+}
+
+#[test]
+fn an_ensemble_has_a_page_with_each_of_its_models() {
+    let trained = Trained::runs();
+    let out = trained.path("both-page");
+    let out = out.to_str().expect("UTF-8");
+    trained.done(&["eval", "tiny", "other", "--each", "--out", out]);
+    let text = fs::read_to_string(Path::new(out).join("report.html")).expect("is written");
+    let page = read_page::parsed(&text);
+    let each = &read_page::tables(&page)["findings: AUROC of each model, with 95% intervals"];
+    assert_eq!(each[0], ["label", "tiny", "other"]);
 }
 
 #[test]

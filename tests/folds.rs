@@ -210,6 +210,10 @@ fn validation_images_are_measured_by_the_fold_that_was_not_trained_on_them() {
     let images: usize = FOLDS.iter().map(|fold| images(place, *fold, "validation").len()).sum();
     assert_eq!((pooled.len(), &found["images"]), (images, &images.into()));
     assert_eq!(found["out_of_fold"], true);
+    let page = read(&place.path("out/tiny/eval-validation/report.html"));
+    let page = String::from_utf8(page).expect("is UTF-8");
+    assert!(page.contains("each by the fold that was not trained on it"), "{page}");
+    assert!(!page.contains("The ensemble"), "{page}");
     let sexes = found["subgroups"]["sex"].as_array().expect("groups");
     let counted = sexes.iter().map(|group| group["images"].as_u64().expect("a count"));
     assert_eq!(counted.sum::<u64>(), images as u64);
@@ -337,6 +341,14 @@ fn runs_of_folds_are_compared_image_by_image_and_have_a_page() {
     let page = String::from_utf8(read(&place.path("out/tiny/report.html"))).expect("is UTF-8");
     assert!(FOLDS.iter().all(|fold| page.contains(&format!("fold-{fold}"))));
     assert_eq!(place.done("list out").matches("done").count(), 6);
+    // Of one fold that was begun, the page of the folder is the page of that run.
+    for fold in &FOLDS[1..] {
+        fs::remove_dir_all(place.path(&format!("out/other/fold-{fold}"))).expect("is removed");
+    }
+    assert_eq!(place.done("report out/other").trim(), "out/other/report.html");
+    let pages = ["out/other/report.html", "out/other/fold-1/report.html"];
+    let [one, other] = pages.map(|page| read(&place.path(page)));
+    assert!(one == other, "samples and memory over a step are those of the fold");
 }
 
 #[cfg(unix)]

@@ -25,7 +25,7 @@ const PIPELINE: [(&str, &[&str]); 7] = [
     ("run", &["plan", "report"]),
     ("report", &[]),
     // It starts the program anew for each configuration.
-    ("sweep", &["config", "plan", "build", "run"]),
+    ("sweep", &["config", "plan", "build", "run", "report"]),
 ];
 
 /// Modules in which no device may be opened, so nothing of Burn.

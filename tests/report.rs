@@ -1,72 +1,21 @@
 //! Protects the pages: they are whole and load nothing, say what the run folder holds, escape what
 //! comes from users, and are the same however the run came to its end.
 
+#[path = "support/page.rs"]
+mod read_page;
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use roxmltree::{Document, Node, ParsingOptions};
+use read_page::{parsed, tables, words};
 use serde_json::{Value, json};
 use trainer::build::{Options, build};
-use trainer::report::{Event, Judged, Record, Report, ReportError, comparison, page};
-use trainer::run::{FolderMode, Run, Signal, Stop};
-
-/// Parses a page, whose tags must be balanced as in XML, and looks at what holds for every page.
-fn parsed(text: &str) -> Document<'_> {
-    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
-    let page = Document::parse_with_options(text, options).expect("tags are balanced");
-    let elements = || page.descendants().filter(Node::is_element);
-    let mut ids = BTreeSet::new();
-    for id in elements().filter_map(|node| node.attribute("id")) {
-        assert!(ids.insert(id), "the id {id} is there twice");
-    }
-    for node in elements() {
-        let name = node.tag_name().name();
-        assert!(!["script", "img", "iframe", "object"].contains(&name), "<{name}>");
-        for attribute in node.attributes() {
-            let (key, value) = (attribute.name(), attribute.value());
-            assert!(!key.starts_with("on"), "{key}={value}");
-            match key {
-                "href" | "src" => {
-                    let within = value.strip_prefix('#').is_some_and(|id| ids.contains(id));
-                    assert!(within || value == "data:,", "{key}={value}");
-                }
-                "aria-labelledby" => assert!(ids.contains(value), "{key}={value}"),
-                "style" => assert!(value.starts_with("--share: "), "{key}={value}"),
-                _ => {}
-            }
-        }
-        if name == "svg" {
-            let title = node.first_element_child().filter(|child| child.has_tag_name("title"));
-            assert!(title.and_then(|title| title.text()).is_some_and(|title| !title.is_empty()));
-        }
-        if name == "table" {
-            assert!(node.first_element_child().is_some_and(|first| first.has_tag_name("caption")));
-        }
-    }
-    let style = elements().find(|node| node.has_tag_name("style")).and_then(|node| node.text());
-    assert!(style.is_some_and(|style| !style.contains("url(") && !style.contains("@import")));
-    page
-}
-
-fn words(node: Node) -> String {
-    node.descendants().filter_map(|node| node.text().filter(|_| node.is_text())).collect()
-}
-
-/// The tables of a page by their captions; of several with the same the first.
-fn tables(page: &Document) -> BTreeMap<String, Vec<Vec<String>>> {
-    let mut found = BTreeMap::new();
-    for table in page.descendants().filter(|node| node.has_tag_name("table")) {
-        let caption = table.first_element_child().map(words).unwrap_or_default();
-        let rows = table.descendants().filter(|node| node.has_tag_name("tr"));
-        let cells = |row: Node| row.children().filter(Node::is_element).map(words).collect();
-        found.entry(caption).or_insert(rows.map(cells).collect());
-    }
-    found
-}
+use trainer::report::{Event, Judged, Record, Report, ReportError, TracedStep, comparison, page};
+use trainer::run::state::{StateStore, StateTag};
+use trainer::run::{FolderMode, Run, RunLock, Signal, Stop, best_findings};
 
 fn open(config: &Path, mode: FolderMode) -> Run {
     let loaded = trainer::config::load(config, &[]).expect("a right configuration");
@@ -76,7 +25,7 @@ fn open(config: &Path, mode: FolderMode) -> Run {
 
 fn page_of(run: &Path) -> String {
     let record = Record::read(run).expect("a run");
-    page(&record, &Judged::read(run, &record.config))
+    page(&record, &Judged::read(run, &record.config, best_findings), TracedStep::read(run).as_ref())
 }
 
 /// Asks the run to stop in its second epoch.
@@ -209,7 +158,7 @@ const HOSTILE: &str =
 
 /// A run folder written by hand, of a head `head` with two labels.
 fn written(folder: &Path, head: &str, labels: [&str; 2], path: &str, values: &[f64]) {
-    fs::create_dir_all(folder.join("best")).expect("is made");
+    fs::create_dir_all(folder).expect("is made");
     let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
     let config = format!(
         "[run]\nname = {}\nseed = 1\n[[heads]]\nname = {}\ntask = \"multilabel\"\nlabels = [{}, {}]\n",
@@ -253,7 +202,10 @@ fn written(folder: &Path, head: &str, labels: [&str; 2], path: &str, values: &[f
         )
     });
     let table = format!("path,patient,{}\n{}", columns.join(","), rows.collect::<String>());
-    fs::write(folder.join("best/validation.csv"), table).expect("is written");
+    let lock = RunLock::acquire(folder).expect("no one has it");
+    let tag = StateTag { epoch: 1, step: 10, batch: 0, reason: "epoch_end".to_owned() };
+    let mut store = StateStore::open(&lock, 1).expect("opens");
+    store.save(&tag, &[("validation.csv".to_owned(), table.into_bytes())], true).expect("is saved");
 }
 
 #[test]
@@ -338,10 +290,18 @@ fn what_no_page_can_be_made_of_is_named() {
     assert!(text.contains("metrics.jsonl, line 6"), "{text}");
     // Outputs that cannot be used are said in the page.
     fs::write(&file, lines).expect("is written");
-    fs::write(run.join("best/validation.csv"), "path,patient\n").expect("is written");
+    let outputs = run.join("best/validation.csv");
+    let mut bytes = fs::read(&outputs).expect("is there");
+    // One digit of a figure: only the hash tells.
+    let last = bytes.len() - 2;
+    bytes[last] ^= 1;
+    fs::write(&outputs, bytes).expect("is written");
     assert_eq!(told(&run).0, Some(0));
     let page = fs::read_to_string(run.join("report.html")).expect("a page");
-    assert!(page.contains("cannot be shown") && page.contains("validation.csv"), "{page}");
+    assert!(
+        page.contains("cannot be shown") && page.contains("validation.csv is damaged"),
+        "{page}"
+    );
 }
 
 #[test]

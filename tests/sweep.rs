@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+#[path = "support/page.rs"]
+mod page;
 #[path = "support/sweep.rs"]
 mod sweep;
 
@@ -132,6 +134,12 @@ fn a_combination_above_its_budget_is_a_row() {
     let rows = place.rows();
     let status: Vec<&Value> = rows.iter().map(|row| &row["status"]).collect();
     assert_eq!(status, ["out_of_memory", "ok"]);
+    let text = place.file("report.html");
+    let page = page::parsed(&text);
+    let shown = &page::tables(&page)["What each combination took"];
+    assert_eq!(shown[1][..3], ["row 1", "1KiB", "out of memory"]);
+    assert_eq!(shown[2][..3], ["row 2", "1GiB", "ok"]);
+    assert!(page::words(page.root_element()).contains("a step does not fit in 1.00 KiB"));
     let message = rows[0]["message"].as_str().expect("says why");
     assert!(
         message.starts_with("a step does not fit in 1.00 KiB: its predicted peak"),

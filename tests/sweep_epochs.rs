@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+#[path = "support/page.rs"]
+#[expect(dead_code, reason = "pages of runs have no links")]
+mod page;
 #[path = "support/sweep.rs"]
 mod sweep;
 
@@ -113,6 +116,10 @@ fn a_fold_is_swept_in_the_folder_of_its_combination() {
         assert_eq!((&row["status"], &row["epochs"]), (&"ok".into(), &1.into()));
         assert!(run_folder(&place, row).ends_with(fold), "{row}");
     }
+    let text = place.file("report.html");
+    let page = page::parsed_with_links(&text, |link| place.sweep().join(link).is_file());
+    let links = page.descendants().filter_map(|node| node.attribute("href"));
+    assert_eq!(links.filter(|link| link.ends_with("/report.html")).count(), 2);
 }
 
 /// Waits until `done` of the sweep's folder.
@@ -132,6 +139,36 @@ fn validated(rows: &[Value]) -> Vec<Value> {
     let keys = ["set", "status", "metric", "best", "best_epoch", "last", "epochs"];
     let of = |row: &Value| keys.iter().map(|key| row[key].clone()).collect();
     rows.iter().map(of).collect()
+}
+
+/// The sweep's page has a row for each combination, with a link to the page of its run, and curves.
+fn has_a_page(place: &SweepFolder, rows: &[Value]) {
+    let text = place.file("report.html");
+    let page = page::parsed_with_links(&text, |link| place.sweep().join(link).is_file());
+    let tables = page::tables(&page);
+    let shown = &tables["What each combination took"];
+    assert_eq!(
+        (shown.len(), &shown[0][..2]),
+        (1 + rows.len(), &["run".into(), "batch_size".into()][..])
+    );
+    let best = shown[0].iter().position(|title| title == "best").expect("a column");
+    let curve = &tables["best val/view/auroc by batch_size"];
+    for (number, row) in rows.iter().enumerate() {
+        let size = row["set"]["train.batch_size"].to_string();
+        let value = format!("{:.4}", row["best"].as_f64().expect("a number"));
+        assert_eq!(shown[number + 1][0], format!("run {}", number + 1));
+        assert_eq!((&shown[number + 1][1], &shown[number + 1][best]), (&size, &value));
+        assert!(curve.contains(&vec![size, value]), "{curve:?}");
+    }
+    let links = page.descendants().filter_map(|node| node.attribute("href"));
+    let links = links.filter(|link| link.ends_with("/report.html")).count();
+    assert_eq!(links, rows.len());
+    // Twelve epochs, of two runs.
+    let curves = &tables["Validation view/auroc"];
+    assert_eq!(
+        (curves.len(), &curves[0][..]),
+        (13, &["epoch", "batch_size=4", "batch_size=3"].map(String::from)[..])
+    );
 }
 
 #[cfg(unix)]
@@ -168,6 +205,8 @@ fn a_sweep_that_was_stopped_goes_on_inside_the_training_of_a_combination() {
     assert_eq!(validated(&rows), validated(&whole.rows()));
     // It did not start anew.
     assert_eq!(events(&run_folder(&place, &rows[0]), "resumed").len(), 2);
+
+    has_a_page(&place, &rows);
 
     // Done is done: nothing is trained again, and another number of epochs is another sweep.
     let (code, _, shown) = place.run(&grid);

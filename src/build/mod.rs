@@ -16,6 +16,7 @@ mod machine;
 mod open_data;
 mod predict;
 mod resume;
+mod samples;
 mod saved;
 mod trace;
 mod trained;
@@ -42,7 +43,8 @@ pub use predict::{
     Predictor,
 };
 pub use resume::{ChangedData, ChangedKeys};
-pub use trace::{Traced, Tracer};
+pub use samples::draw_samples;
+pub use trace::{Traced, Tracer, trace_run};
 pub use trained::{Trained, TrainedFolder, open_trained, open_weights};
 
 use burn::tensor::Device;
@@ -61,7 +63,9 @@ use crate::parallel;
 use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
-use crate::run::{FolderMode, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, restore};
+use crate::run::{
+    FolderMode, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, best_findings, restore,
+};
 use crate::train::{Inference, Replica, Updater};
 use announce::announce;
 use initial::start_from;
@@ -166,7 +170,7 @@ impl Ready {
             first_step: train_state.step + usize::from(resumed.is_some()),
         };
         let goes_on = mode == FolderMode::Resume;
-        let reports = Reports::open(folder.path(), goes_on.then_some(from))?;
+        let reports = Reports::open(folder.path(), goes_on.then_some(from), best_findings)?;
         let mut run = Run {
             plan,
             folder,

@@ -16,10 +16,11 @@ use crate::screen::counted;
 
 /// Keys that may differ when a run is resumed, each with all keys below it: none changes what was
 /// done so far, and those of `[memory]` no bit of what will be.
-const FREE: [&str; 19] = [
+const FREE: [&str; 20] = [
     "run.name",
     "run.output",
     "run.log_every",
+    "run.pictures",
     "run.save",
     "device",
     "data.workers",

@@ -1,11 +1,14 @@
 //! One training step of a plan, its memory recorded module by module.
 
+use std::path::Path;
+
 use burn::tensor::Device;
 
 use super::{Bench, BuildError, device, meter};
+use crate::contain::contained;
 use crate::memory::measure::{Meter, record};
 use crate::plan::Plan;
-use crate::report::{StepFailure, StepTrace};
+use crate::report::{StepFailure, StepTrace, TracedStep, write_page};
 use crate::run::RunError;
 use crate::train::TrainError;
 
@@ -45,6 +48,28 @@ impl Tracer {
         let meter = known.expect("was just seen or added").1.clone();
         trace(Bench::on(&plan, vec![device], meter)?, &plan, strategy, set)
     }
+}
+
+/// Seconds that a step may have taken in training for one to be traced after it.
+const MOST_SECONDS: f64 = 20.0;
+
+/// Traces a step of the run of `plan` in `folder`, which has ended and whose steps took `seconds`, and
+/// writes it there for its page. One that takes long is not traced.
+///
+/// # Errors
+/// When no step can be taken, or the file not be written, in words.
+pub fn trace_run(plan: &Plan, folder: &Path, seconds: f64) -> Result<(), String> {
+    if seconds.is_nan() || seconds > MOST_SECONDS {
+        return Ok(());
+    }
+    // No picture is worth a run.
+    let traced =
+        contained(|| Tracer::default().trace(plan, plan.run.name.clone(), serde_json::Map::new()));
+    let (trace, outcome) = traced?.map_err(|error| error.to_string())?;
+    outcome.map_err(|error| error.to_string())?;
+    let file = folder.join(TracedStep::FILE);
+    write_page(&file, &trace.to_json().to_string())
+        .map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
 fn trace(

@@ -5,17 +5,23 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{Failure, output};
-use crate::build::FoldFolders;
+use crate::build::{self, FoldFolders};
 use crate::paths::looked_in;
-use crate::report::{Judged, REPORT_FILE, Record, RecordError, comparison, page, write_page};
+use crate::plan::Plan;
+use crate::report::{
+    Judged, REPORT_FILE, Record, RecordError, RunPage, TracedStep, comparison, page, write_page,
+};
+use crate::run::{CONFIG_FILE, RunLock, best_findings};
 
 /// Writes the page of a run, or one that compares several
 ///
-/// A run keeps its page, <run folder>/report.html, up to date by itself: learning curves, learning rate,
-/// speed, memory, what was left out, and the configuration. This command writes it anew from what the
-/// run folder holds. With several runs it writes one page with their learning curves in the same
-/// pictures, their best values, and where their configurations differ; so it does of the folder of a
-/// run's folds. A page is one file that loads nothing. Its path goes to standard output.
+/// A run keeps its page, <run folder>/report.html, up to date by itself: learning curves, what the best
+/// epoch is worth, samples with heatmaps, learning rate, speed, memory, what was left out, and the
+/// configuration. This command writes it anew from what the run folder holds, and draws the pictures of
+/// samples that it lacks, unless the run is on or run.pictures is 0. With several runs it writes one page
+/// with their learning curves in the same pictures, their best values, and where their configurations
+/// differ; so it does of the folder of a run's folds. A page is one file that loads nothing. Its path goes
+/// to standard output.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -31,24 +37,57 @@ pub struct Report {
     out: Option<PathBuf>,
 }
 
+/// Writes the page of the run of `plan` in `folder`, which has ended, with pictures of its samples and of
+/// memory over a step. What fails is a warning: the run has ended well.
+pub(super) fn finish_page(plan: &Plan, folder: &Path) {
+    let mut page = RunPage::of(folder, best_findings);
+    let record = Record::read(folder).map_err(|error| error.to_string());
+    let traced = record.and_then(|record| {
+        build::trace_run(plan, folder, record.seconds_a_step(plan.train.batch_size))
+    });
+    if let Err(error) = traced {
+        eprintln!("warning: {REPORT_FILE} does not show memory over a step: {error}");
+    }
+    let drawn = build::draw_samples(plan, folder);
+    if let Err(error) = drawn.and_then(|()| page.refresh()) {
+        eprintln!("warning: {REPORT_FILE} has no pictures of samples: {error}");
+    }
+}
+
+/// Draws what the page of the run in `folder` shows of its samples, unless the run is on: then its
+/// memory is needed.
+fn draw_samples(folder: &Path) {
+    if RunLock::acquire(folder).is_err() {
+        return;
+    }
+    let plan = super::planned(&folder.join(CONFIG_FILE), &[]);
+    let drawn = plan.map_err(|failure| failure.to_string());
+    let drawn = drawn.and_then(|plan| build::draw_samples(&plan, folder));
+    if let Err(error) = drawn {
+        eprintln!("warning: the samples have no new pictures: {error}");
+    }
+}
+
 /// Writes the page.
 pub fn execute(command: &Report) -> Result<(), Failure> {
     let runs: Vec<PathBuf> = command.runs.iter().flat_map(|run| members(run)).collect();
     let records = runs.iter().map(|run| read(run)).collect::<Result<Vec<_>, _>>()?;
-    let (file, text) = match (&records[..], &command.runs[..]) {
+    let text = match (&records[..], &runs[..]) {
         ([record], [run]) => {
-            (run.join(REPORT_FILE), page(record, &Judged::read(run, &record.config)))
+            draw_samples(run);
+            let judged = Judged::read(run, &record.config, best_findings);
+            page(record, &judged, TracedStep::read(run).as_ref())
         }
-        (_, given) => {
+        _ => {
             let runs: Vec<(String, Record)> = names(&runs).into_iter().zip(records).collect();
-            let file = match given {
-                [folds] => folds.join(REPORT_FILE),
-                _ => PathBuf::from("comparison.html"),
-            };
-            (file, comparison(&runs))
+            comparison(&runs)
         }
     };
-    let file = command.out.clone().unwrap_or(file);
+    let file = match (&command.out, &command.runs[..]) {
+        (Some(file), _) => file.clone(),
+        (None, [run]) => run.join(REPORT_FILE),
+        (None, _) => PathBuf::from("comparison.html"),
+    };
     write_page(&file, &text).map_err(|error| {
         Failure::other(format!("cannot write {}: {error}", file.display()))
             .with_help(Some("--out FILE writes it elsewhere".to_owned()))

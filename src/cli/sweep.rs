@@ -23,7 +23,7 @@ use crate::sweep::{self, Outcome, Row, Status, Sweep as Measurement, SweepFolder
 /// Every combination takes the first steps of training, or with --epochs is trained and evaluated. One
 /// that runs out of memory becomes a row of the table that says so, and the others are still measured.
 /// The table is saved after every row as sweep.md, sweep.csv and sweep.json in
-/// <run.output>/<run.name>-sweep/. A sweep that was stopped goes on when it is started again.
+/// <run.output>/<run.name>-sweep/, with a page, report.html. A sweep that was stopped goes on when it is started again.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -177,6 +177,8 @@ struct Screen {
     device: Option<String>,
     /// Where to look on, while a combination is trained.
     logs: Option<PathBuf>,
+    /// Whether it was said that the page cannot be written.
+    told: bool,
 }
 
 impl Screen {
@@ -190,7 +192,7 @@ impl Screen {
         bar.enable_steady_tick(Duration::from_millis(100));
         let width = sweep.combinations.iter().map(|one| one.name.len()).max().unwrap_or(0);
         let logs = matches!(sweep.work, Work::Epochs(_)).then(|| logs.to_owned());
-        Self { bar, count: sweep.combinations.len(), width, device: None, logs }
+        Self { bar, count: sweep.combinations.len(), width, device: None, logs, told: false }
     }
 
     fn tell(&mut self, told: &Told<'_>) {
@@ -214,6 +216,11 @@ impl Screen {
                 let line = wrapped(&line, stderr_columns().unwrap_or(usize::MAX), 5);
                 self.bar.suspend(|| tell_progress(&line));
                 self.compare(row);
+            }
+            Told::NoPage(reason) => {
+                if !std::mem::replace(&mut self.told, true) {
+                    self.bar.suspend(|| eprintln!("warning: {reason}"));
+                }
             }
         }
     }

@@ -67,6 +67,14 @@ pub struct RunConfig {
     #[serde(default = "default_log_every")]
     #[schemars(example = 10)]
     pub log_every: usize,
+    /// How many validation images of each kind (right and sure, wrong, uncertain) the page of the run
+    /// shows for each head as small pictures, with heatmaps of where the model looks; at most 8. 0 shows
+    /// no picture, only names of images: set it where a copy of patients' images may not leave their
+    /// place with the page.
+    #[serde(default = "default_pictures")]
+    #[schemars(example = 0)]
+    #[schemars(range(max = 8))]
+    pub pictures: usize,
     /// When the state is saved within an epoch (at the end of one it always is), and how many
     /// states are kept.
     #[serde(default)]
@@ -79,6 +87,10 @@ fn default_output() -> PathBuf {
 
 fn default_log_every() -> usize {
     50
+}
+
+fn default_pictures() -> usize {
+    4
 }
 
 /// `[run.save]`: when the state is saved.

@@ -42,6 +42,7 @@ mod split;
 mod spread;
 mod standardize;
 mod table;
+mod thumbnail;
 
 pub use area::Area;
 pub use augment::{View, check as check_augment};
@@ -79,3 +80,4 @@ pub use split::DEFAULT_FRACTION;
 pub use spread::Numbers;
 pub use standardize::Standardizer;
 pub(crate) use table::text::{UnixLines, line_of};
+pub use thumbnail::{Thumbnail, thumbnail};

@@ -26,11 +26,22 @@ pub fn overlay(
     size: [usize; 2],
 ) -> Result<Vec<u8>, String> {
     let image = read_image(&sample.path, sample.item, None, Colour::Luma)?;
+    encode_rgb(&covered(&image, config, heat, size), [image.height, image.width])
+        .map_err(|error| format!("its heatmap cannot be encoded: {error}"))
+}
+
+/// The pixels of `image` in grey with `heat` over it, as in [`overlay`].
+pub(super) fn covered(
+    image: &RawImage,
+    config: &ImageConfig,
+    heat: &[f32],
+    size: [usize; 2],
+) -> Vec<[u8; 3]> {
     let greatest = heat.iter().copied().fold(0.0, f32::max);
     let gain = if greatest > 0.0 { 1.0 / f64::from(greatest) } else { 0.0 };
-    let (rows, columns) = places(&image, config, size);
+    let (rows, columns) = places(image, config, size);
     let mut pixels = Vec::with_capacity(image.width * image.height);
-    for (row, line) in rows.iter().zip(grey(&image).chunks_exact(image.width)) {
+    for (row, line) in rows.iter().zip(grey(image).chunks_exact(image.width)) {
         for (column, &grey) in columns.iter().zip(line) {
             let heat = match (row, column) {
                 (Some(row), Some(column)) => gain * between(heat, size[1], *row, *column),
@@ -39,12 +50,11 @@ pub fn overlay(
             pixels.push(blended(grey, heat.clamp(0.0, 1.0)));
         }
     }
-    encode_rgb(&pixels, [image.height, image.width])
-        .map_err(|error| format!("its heatmap cannot be encoded: {error}"))
+    pixels
 }
 
 /// `[height, width]` of the first plane, from 0 (black) to 255 (white).
-fn grey(image: &RawImage) -> Vec<u8> {
+pub(super) fn grey(image: &RawImage) -> Vec<u8> {
     let pixels = image.width * image.height;
     match &image.samples {
         Samples::U8(values) => values[..pixels].to_vec(),

@@ -17,9 +17,10 @@ use crate::screen::counted;
 
 type Check = fn(&Config) -> Result<(), Fault>;
 
-const CHECKS: [Check; 20] = [
+const CHECKS: [Check; 21] = [
     run_name,
     saving,
+    pictures,
     epochs,
     batch_size,
     image,
@@ -81,6 +82,15 @@ fn saving(config: &Config) -> Result<(), Fault> {
     let save = &config.run.save;
     at_least_one("run.save.keep", save.keep)?;
     within("run.save.every_minutes", save.every_minutes, 0.0.., "0 (never) or more")
+}
+
+/// Samples of a kind that the page names.
+const MOST_PICTURES: usize = 8;
+
+fn pictures(config: &Config) -> Result<(), Fault> {
+    let message = format!("{} pictures of each kind are too many", config.run.pictures);
+    let help = "write 0 (none) to 8";
+    require(config.run.pictures <= MOST_PICTURES, "run.pictures", message, help)
 }
 
 fn evaluate(config: &Config) -> Result<(), Fault> {

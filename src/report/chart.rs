@@ -83,6 +83,8 @@ pub struct Chart {
     pub y: String,
     /// Whether the vertical axis begins at 0 or below.
     pub from_zero: bool,
+    /// What stands at 0, 1, 2 and so on of the horizontal axis, in place of numbers.
+    pub names: Vec<String>,
     /// Drawn in this order.
     pub curves: Vec<Curve>,
 }
@@ -184,6 +186,8 @@ impl Chart {
         let (x, y) = (span(parts().map(|point| point.0)), span(parts().map(|point| point.1)));
         let low = if self.from_zero { y.start.min(0.0) } else { y.start };
         let room = (y.end - low) * 0.05;
+        let x = if self.names.is_empty() { x } else { -0.5..self.names.len() as f64 - 0.5 };
+        let places = if self.names.is_empty() { 7 } else { 2 * self.names.len() };
         let y = if self.from_zero && low == 0.0 { 0.0 } else { low - room }..y.end + room;
         let mut chart = ChartBuilder::on(area)
             .margin_top(layout.above)
@@ -204,9 +208,9 @@ impl Chart {
             .axis_desc_style(labels)
             .x_desc(self.x.clone())
             .y_desc(self.y.clone())
-            .x_labels(7)
+            .x_labels(places)
             .y_labels(7)
-            .x_label_formatter(&|number| tick(*number, &x))
+            .x_label_formatter(&|number| self.place(*number, &x))
             .y_label_formatter(&|number| tick(*number, &y))
             .draw()?;
         let mut number = 0;
@@ -238,6 +242,16 @@ impl Chart {
             number += usize::from(curve.is_named());
         }
         Ok(())
+    }
+
+    /// What stands at `number` of the horizontal axis.
+    fn place(&self, number: f64, range: &Range<f64>) -> String {
+        if self.names.is_empty() {
+            return tick(number, range);
+        }
+        let is_place = (number - number.round()).abs() < 1e-6 && number > -0.5;
+        let name = is_place.then(|| self.names.get(number.round() as usize)).flatten();
+        name.cloned().unwrap_or_default()
     }
 
     /// Each curve's name and figure beside a sample of it.
@@ -335,7 +349,7 @@ mod tests {
 
     fn chart(curves: Vec<Curve>) -> Chart {
         let (x, y) = ("time, ms".to_owned(), "memory in use, MiB".to_owned());
-        Chart { title: "ResNet-18".to_owned(), x, y, from_zero: false, curves }
+        Chart { title: "ResNet-18".to_owned(), x, y, from_zero: false, names: Vec::new(), curves }
     }
 
     /// The texts and the points of the lines of an SVG, which must be well-formed.

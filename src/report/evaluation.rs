@@ -81,10 +81,10 @@ struct Page {
 }
 
 /// A metric of a head, with the title of its column and its name among the reasons.
-type Metric<'a> = (&'static str, &'static str, Option<&'a MetricTable>);
+pub(super) type Metric<'a> = (&'static str, &'static str, Option<&'a MetricTable>);
 
 /// The metrics that a head may have, by label.
-fn metrics(head: &HeadEvaluation) -> [Metric<'_>; 7] {
+pub(super) fn metrics(head: &HeadEvaluation) -> [Metric<'_>; 7] {
     [
         ("AUROC (95%)", "auroc", head.auroc.as_ref()),
         ("AUPRC (95%)", "auprc", head.auprc.as_ref()),
@@ -97,7 +97,7 @@ fn metrics(head: &HeadEvaluation) -> [Metric<'_>; 7] {
 }
 
 /// The mean over the labels, with its interval.
-fn mean(table: &MetricTable) -> Estimate {
+pub(super) fn mean(table: &MetricTable) -> Estimate {
     let MetricTable { mean, low, high, undefined, .. } = table;
     Estimate { value: *mean, low: *low, high: *high, undefined: *undefined }
 }

@@ -38,7 +38,9 @@ pub use event::*;
 pub use jsonl::JsonLines;
 pub use lines::{duration, number};
 pub use page::{
-    Judged, REPORT_FILE, Record, RecordError, RunPage, comparison, page, write as write_page,
+    EvaluationPage, Findings, Judged, REPORT_FILE, ReadFindings, Record, RecordError, RunPage,
+    SamplePictures, SweepPage, SweepRow, TracedStep, Wanted, comparison, evaluation_page, page,
+    sweep_page, wanted, write as write_page,
 };
 pub use progress::{Bar, Plain, Quiet, progress};
 pub use skipped::SkippedImages;
@@ -114,12 +116,17 @@ pub struct Reports {
 impl Reports {
     /// All reports of the run in `folder`, which exists: `metrics.jsonl`, TensorBoard events,
     /// `skipped_images.csv`, `report.html`, progress on standard error and the closing table on standard
-    /// output; with `--quiet` no table, and of progress only warnings and the last line.
+    /// output; with `--quiet` no table, and of progress only warnings and the last line. `read` reads
+    /// the best state for the page.
     ///
     /// # Errors
     ///
     /// When one of the files cannot be opened.
-    pub fn open(folder: &Path, resumed: Option<ResumePoint>) -> Result<Self, ReportError> {
+    pub fn open(
+        folder: &Path,
+        resumed: Option<ResumePoint>,
+        read: ReadFindings,
+    ) -> Result<Self, ReportError> {
         let file = folder.join("metrics.jsonl");
         let (metrics, warning) = match resumed {
             None => (JsonLines::create(&file)?, None),
@@ -130,7 +137,7 @@ impl Reports {
             true => None,
             false => Some(Box::new(ClosingTable::on_stdout())),
         };
-        let page = Some(RunPage::of(folder));
+        let page = Some(RunPage::of(folder, read));
         let mut reports = Self { metrics: Some(metrics), others: Vec::new(), closing, page };
         reports.add(progress());
         reports.add(TensorBoard::create(folder, first_step)?);
@@ -220,14 +227,17 @@ mod tests {
         let reason = SaveReason::EpochEnd;
         let saved = |step| Event::Saved { folder: "last".into(), epoch: 1, step, reason };
         let folder = tempfile::tempdir().unwrap();
-        let mut reports = Reports::open(folder.path(), None).unwrap();
+        let mut reports = Reports::open(folder.path(), None, |_| Ok(None)).unwrap();
         reports.event(&saved(140)).unwrap();
         let point = ResumePoint { metrics_bytes: reports.position(), first_step: 141 };
         assert!(point.metrics_bytes > 0);
         reports.event(&saved(280)).unwrap();
 
-        assert!(Reports::open(folder.path(), None).is_err(), "a new run never writes over one");
-        let mut resumed = Reports::open(folder.path(), Some(point)).unwrap();
+        assert!(
+            Reports::open(folder.path(), None, |_| Ok(None)).is_err(),
+            "a new run never writes over one"
+        );
+        let mut resumed = Reports::open(folder.path(), Some(point), |_| Ok(None)).unwrap();
         assert_eq!(resumed.position(), point.metrics_bytes);
         resumed.event(&saved(300)).unwrap();
         let lines = fs::read_to_string(folder.path().join("metrics.jsonl")).unwrap();

@@ -126,6 +126,7 @@ impl StepTrace {
             x: "time, ms".to_owned(),
             y: "memory in use, MiB".to_owned(),
             from_zero: false,
+            names: Vec::new(),
             curves: traces.iter().map(curve).collect(),
         }
         .to_svg()

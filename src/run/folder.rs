@@ -249,7 +249,7 @@ pub(super) fn is_config_of_a_run(text: &str) -> bool {
 
 /// Whether a run puts a file or folder of this name into its folder.
 fn is_of_a_run(name: &str) -> bool {
-    const NAMES: [&str; 15] = [
+    const NAMES: [&str; 19] = [
         SPLIT_FILE,
         "split.csv.new",
         LABELS_FILE,
@@ -265,6 +265,10 @@ fn is_of_a_run(name: &str) -> bool {
         "report.html.new",
         "MODEL.md",
         "MODEL.md.new",
+        "samples.json",
+        "samples.json.new",
+        "trace.json",
+        "trace.json.new",
     ];
     const BEGINNINGS: [&str; 7] =
         [OLDER, ".saving-", ".removing-", "events.", "skipped_images", "config.toml.", EVALUATION];

@@ -16,6 +16,7 @@
 //! optimizer's state, so that a resumed run does what an uninterrupted one does, bit for bit.
 
 mod epoch;
+mod findings;
 mod folder;
 mod listing;
 mod lock;
@@ -36,6 +37,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use findings::best_findings;
 pub use folder::{
     CONFIG_FILE, EVALUATION, FolderError, METRICS_FILE, Mode as FolderMode, RunFolder,
 };

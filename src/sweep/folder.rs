@@ -1,11 +1,11 @@
-//! A sweep on disk: what it measures, its rows in three formats, and what each child said.
+//! A sweep on disk: what it measures, its rows in three formats and on a page, and what each child said.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::row::{Row, Set, relate};
-use super::{Planned, Sweep, Work, table, trained};
+use super::{Planned, Sweep, Work, page, table, trained};
 use crate::build::differences;
 use crate::plan::Plan;
 use crate::run::{LockError, RunLock};
@@ -154,6 +154,15 @@ impl SweepFolder {
         replace(&path, &json)?;
         replace(&self.path.join("sweep.csv"), table::csv(keys, &all).as_bytes())?;
         replace(&self.path.join("sweep.md"), table::markdown(keys, &all).as_bytes())
+    }
+
+    /// Writes the page of `rows` and of those found and not taken.
+    ///
+    /// # Errors
+    /// When it cannot be written, in words.
+    pub(super) fn write_page(&self, sweep: &Sweep, rows: &[Row]) -> Result<(), String> {
+        let all: Vec<Row> = rows.iter().chain(&self.found).cloned().collect();
+        page::write(sweep, &all, &self.path, RUNS)
     }
 
     /// Where the combination `of` leaves its files.

@@ -5,13 +5,14 @@
 //! for each combination, the first key varying slowest:
 //!     kept from an earlier start? else measure it: `trainer bench`, a child process
 //!                                 or train it: `trainer run`, which goes on where it was stopped
-//!     write sweep.json, sweep.csv and sweep.md anew
+//!     write sweep.json, sweep.csv, sweep.md and report.html anew
 //! ```
 
 mod child;
 mod cross_validation;
 mod folder;
 mod folds;
+mod page;
 mod row;
 mod table;
 mod trained;
@@ -88,6 +89,8 @@ pub enum Told<'a> {
         /// Whether it was measured by an earlier start of the sweep.
         kept: bool,
     },
+    /// The page cannot be written, for this reason; nothing depends on it.
+    NoPage(String),
 }
 
 /// How a sweep ended without an error.
@@ -154,6 +157,7 @@ impl Sweep {
             };
             rows.push(row);
             folder.save(&self.keys, &mut rows, reference)?;
+            folder.write_page(self, &rows).unwrap_or_else(|reason| tell(Told::NoPage(reason)));
             tell(Told::Row { number, of, row: &rows[number], kept: is_kept });
         }
         Ok(Outcome::Done(rows))

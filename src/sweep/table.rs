@@ -5,7 +5,7 @@ use crate::metric::higher_is_better;
 use crate::screen::{self, Bytes, Frame, Table, wrapped};
 
 /// A column of figures: its title and its text.
-type Column = (&'static str, fn(&Row) -> Option<String>);
+pub(super) type Column = (&'static str, fn(&Row) -> Option<String>);
 
 const FIGURES: [Column; 19] = [
     ("status", |row| Some(row.status.name().to_owned())),
@@ -43,7 +43,7 @@ fn line(cells: impl Iterator<Item = String>) -> String {
 }
 
 /// A swept value as it is written, without the quotes of a string.
-fn value(row: &Row, key: &str) -> String {
+pub(super) fn value(row: &Row, key: &str) -> String {
     match row.set.get(key) {
         Some(toml::Value::String(text)) => text.clone(),
         // TOML's own form writes 1e38 with all its zeros.
@@ -53,11 +53,16 @@ fn value(row: &Row, key: &str) -> String {
     }
 }
 
+/// The columns of figures that some row has.
+pub(super) fn figures(rows: &[Row]) -> Vec<&'static Column> {
+    let has = |column: &&Column| rows.iter().any(|row| column.1(row).is_some());
+    FIGURES.iter().filter(has).collect()
+}
+
 /// The rows as a Markdown table with the columns that some row has, then what the percentages are of
 /// and why rows were not measured.
 pub fn markdown(keys: &[String], rows: &[Row]) -> String {
-    let has = |column: &&Column| rows.iter().any(|row| column.1(row).is_some());
-    let figures: Vec<&Column> = FIGURES.iter().filter(has).collect();
+    let figures = figures(rows);
     let titles = keys.iter().map(String::as_str).chain(figures.iter().map(|column| column.0));
     let rule = |column: &&Column| if WORDS.contains(&column.0) { "---" } else { "---:" };
     let rules = keys.iter().map(|_| "---").chain(figures.iter().map(rule));
@@ -88,7 +93,7 @@ pub fn drawn(keys: &[String], rows: &[Row], frame: Frame, columns: usize) -> Str
 }
 
 /// The last part of each key, and as many before it as tell the keys apart.
-fn short(keys: &[String]) -> Vec<String> {
+pub(super) fn short(keys: &[String]) -> Vec<String> {
     let ends = |parts: usize| -> Vec<String> {
         let end = |key: &String| {
             let all: Vec<&str> = key.split('.').collect();
@@ -105,27 +110,42 @@ fn short(keys: &[String]) -> Vec<String> {
 
 /// What the percentages are of, which row is best and why rows were not measured, a paragraph each.
 fn notes(keys: &[String], rows: &[Row]) -> String {
-    let name = |row: &Row| {
-        let values = keys.iter().map(|key| format!("{key}={}", value(row, key)));
-        values.collect::<Vec<_>>().join(", ")
-    };
+    let remarks = remarks(keys, rows).into_iter().map(|remark| format!("\n{remark}\n"));
+    let reason = |reason: String| format!("\n- {}\n", reason.replace('\n', "\n  "));
+    remarks.chain(reasons(keys, rows).into_iter().map(reason)).collect()
+}
+
+/// The keys with their values in a row.
+fn name(keys: &[String], row: &Row) -> String {
+    let values = keys.iter().map(|key| format!("{key}={}", value(row, key)));
+    values.collect::<Vec<_>>().join(", ")
+}
+
+/// What the percentages are of, and which row is best, a sentence each.
+pub(super) fn remarks(keys: &[String], rows: &[Row]) -> Vec<String> {
     let reference = rows.iter().find(|row| row.reference);
     let percentages = reference.map(|row| match row.status {
-        Status::Ok => format!("\nPercentages are of {}.\n", name(row)),
-        status => format!("\nNo percentages: the reference is {}: {}.\n", name(row), status.name()),
+        Status::Ok => format!("Percentages are of {}.", name(keys, row)),
+        status => {
+            format!("No percentages: the reference is {}: {}.", name(keys, row), status.name())
+        }
     });
     let best = best(rows).map(|(row, metric, value)| {
         let epoch = row.best_epoch.map(|epoch| format!(" in epoch {epoch}")).unwrap_or_default();
-        format!("\nThe best {metric} is {value:.4}, of {}{epoch}.\n", name(row))
+        format!("The best {metric} is {value:.4}, of {}{epoch}.", name(keys, row))
     });
-    let reasons = rows.iter().filter_map(|row| {
+    percentages.into_iter().chain(best).collect()
+}
+
+/// Why rows were not measured.
+pub(super) fn reasons(keys: &[String], rows: &[Row]) -> Vec<String> {
+    let reason = |row: &Row| {
         let (status, message) = (row.status.name(), row.message.as_ref()?);
         // The error of a combination that runs out of memory begins with that.
         let message = message.strip_prefix(&format!("{status}: ")).unwrap_or(message);
-        let message = message.replace('\n', "\n  ");
-        Some(format!("\n- {}: {status}: {message}\n", name(row)))
-    });
-    percentages.into_iter().chain(best).chain(reasons).collect()
+        Some(format!("{}: {status}: {message}", name(keys, row)))
+    };
+    rows.iter().filter_map(reason).collect()
 }
 
 /// The row with the best value, the metric and the value, where all rows were watched by one metric.

@@ -27,6 +27,7 @@ use crate::evaluate::{
     evaluate_subgroups, fit_ensemble,
 };
 use crate::report::refresh_card;
+use crate::run::best_findings;
 
 /// Measures a trained model on a list of images
 ///
@@ -36,8 +37,8 @@ use crate::report::refresh_card;
 /// measured as one ensemble, by the mean of their probabilities. Of the folder of folds (`trainer run
 /// --fold all`) each validation image is measured by the fold that was not trained on it, and other
 /// images by the ensemble of the folds. The tables go to standard output; they are also written to
-/// RUN/eval-<split>/, with evaluation.json and predictions.csv, and RUN/MODEL.md, the model card, tells
-/// of them.
+/// RUN/eval-<split>/, with evaluation.json, predictions.csv and a page, report.html, and RUN/MODEL.md,
+/// the model card, tells of them.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -191,7 +192,7 @@ pub fn execute(command: &Eval) -> Result<(), Failure> {
     };
     evaluated.tell(folder.as_deref(), command.json)?;
     if let (None, [Model { folder: Some(folder), .. }]) = (&command.out, &models[..])
-        && let Err(error) = refresh_card(folder)
+        && let Err(error) = refresh_card(folder, best_findings)
     {
         eprintln!("warning: the model card is not up to date: {error}");
     }

@@ -11,7 +11,10 @@ use super::{Asked, measured};
 use crate::cli::{Failure, output};
 use crate::data::BadImage;
 use crate::evaluate::{Evaluation, Fitted, HeadEvaluation, PredictionTable, PredictionWriter};
-use crate::report::{Event, HeadLabels, Report, SkippedImages, evaluation_text};
+use crate::report::{
+    EvaluationPage, Event, HeadLabels, REPORT_FILE, Report, SkippedImages, evaluation_page,
+    evaluation_text, write_page,
+};
 use crate::screen::{Frame, counted, stdout_columns, tell_progress};
 
 /// The columns of the tables in a file.
@@ -68,6 +71,15 @@ struct ModelTold {
     /// Where they are known.
     epoch: Option<u64>,
     step: Option<u64>,
+}
+
+impl ModelTold {
+    /// In words.
+    fn told(&self) -> String {
+        let trained = self.epoch.zip(self.step);
+        let trained = trained.map(|(epoch, step)| format!(", epoch {epoch}, step {step}"));
+        format!("{}{}", self.state.display(), trained.unwrap_or_default())
+    }
 }
 
 impl Evaluated {
@@ -150,7 +162,7 @@ impl Evaluated {
         if let Some(folder) = folder {
             self.write(folder, &as_json)?;
             tell_progress(&format!(
-                "written to {}: {TABLES}, {EVALUATION_FILE}, {PREDICTIONS_FILE}",
+                "written to {}: {REPORT_FILE}, {TABLES}, {EVALUATION_FILE}, {PREDICTIONS_FILE}",
                 folder.display()
             ));
         }
@@ -162,22 +174,44 @@ impl Evaluated {
 
     /// The tables, and above them whose they are.
     fn text(&self, frame: Frame, columns: usize) -> String {
-        let mut text = String::new();
-        for model in &self.models {
-            let trained = model.epoch.zip(model.step);
-            let trained = trained.map(|(epoch, step)| format!(", epoch {epoch}, step {step}"));
-            let state = model.state.display();
-            text += &format!("model   {state}{}\n", trained.unwrap_or_default());
-        }
+        let models = self.models.iter().map(|model| format!("model   {}\n", model.told()));
+        let mut text: String = models.collect();
         let images = counted(self.images, "image", "images");
-        let by =
-            if self.out_of_fold { ", each by the fold that was not trained on it" } else { "" };
-        text += &format!("images  {}: {images}{by}\n\n", self.told);
+        text += &format!("images  {}: {images}{}\n\n", self.told, self.by());
         text += &evaluation_text(&self.evaluation, &self.heads, frame, columns);
         for each in &self.each {
             text += &format!("\n{}", each.text(frame, columns));
         }
         text
+    }
+
+    /// Which of the models predicts an image, where it is not the ensemble.
+    fn by(&self) -> &'static str {
+        if self.out_of_fold { ", each by the fold that was not trained on it" } else { "" }
+    }
+
+    /// The page of it.
+    fn page(&self) -> String {
+        let images = format!("{}{}", self.told, self.by());
+        let models: Vec<String> = self.models.iter().map(ModelTold::told).collect();
+        let each = self.each.iter().map(|each| {
+            let run = each.models.first().map(|model| model.run.display().to_string());
+            (run.unwrap_or_default(), &each.evaluation)
+        });
+        let each: Vec<(String, &Evaluation)> = each.collect();
+        evaluation_page(&EvaluationPage {
+            images: &images,
+            models: &models,
+            is_ensemble: models.len() > 1 && !self.out_of_fold,
+            patients: self.patients,
+            warnings: &self.warnings,
+            evaluation: &self.evaluation,
+            heads: &self.heads,
+            predictions: &self.predictions,
+            fitted: self.fitted.as_ref(),
+            skipped: &self.skipped_images,
+            each: &each,
+        })
     }
 
     fn write(&self, folder: &Path, json: &str) -> Result<(), Failure> {
@@ -204,6 +238,8 @@ impl Evaluated {
         if let Some(fitted) = &self.fitted {
             write(Fitted::FILE, fitted.to_json().as_bytes())?;
         }
+        let file = folder.join(REPORT_FILE);
+        write_page(&file, &self.page()).map_err(|error| unwritable(&file, &error))?;
         // Last: where it is there, the others are of the same evaluation.
         write(EVALUATION_FILE, json.as_bytes())
     }

@@ -105,7 +105,13 @@ pub fn execute(run: Run) -> Result<(), Failure> {
         training.reports.close_in_json();
     }
     match training.execute()? {
-        Outcome::Ended(_) => Ok(()),
+        Outcome::Ended(_) => {
+            let (plan, folder) = (training.plan.clone(), training.folder.path().to_owned());
+            // Its memory is needed for the pictures.
+            drop(training);
+            super::report::finish_page(&plan, &folder);
+            Ok(())
+        }
         Outcome::Stopped(signal) => {
             let (name, folder) = (signal.name(), training.folder.path().display());
             let told =

@@ -109,12 +109,6 @@ impl Measured {
     }
 }
 
-/// What was fitted with the best state, where it can be read.
-pub fn fitted(folder: &Path) -> Option<Fitted> {
-    let file = folder.join("best").join(Fitted::FILE);
-    Fitted::from_json(&fs::read_to_string(&file).ok()?, &file).ok()
-}
-
 /// The thresholds of all labels, and what calibrates the heads.
 pub fn fitted_tables(heads: &[HeadLabels], fitted: Option<&Fitted>) -> (String, String) {
     let Some(fitted) = fitted else {

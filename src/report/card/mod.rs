@@ -16,7 +16,7 @@ use askama::Template;
 
 use self::authored::{Blocks, is_untouched, sealed};
 use self::evaluations::Measured;
-use super::page::{Judged, Record, write};
+use super::page::{Judged, ReadFindings, Record, write};
 
 /// The card of a model, in the folder of its run.
 pub const CARD_FILE: &str = "MODEL.md";
@@ -71,13 +71,14 @@ pub fn write_card(folder: &Path, record: &Record, judged: Option<&Judged>) -> Re
     write(&file, &text).map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
-/// Writes the card of the run in `folder` anew from what is there, as after an evaluation.
+/// Writes the card of the run in `folder` anew from what is there, as after an evaluation. `read` reads
+/// the best state.
 ///
 /// # Errors
-/// As of [`write_card`], and where the folder cannot be read.
-pub fn refresh_card(folder: &Path) -> Result<(), String> {
+/// As of [`write_card`], and where the folder or the state cannot be read.
+pub fn refresh_card(folder: &Path, read: ReadFindings) -> Result<(), String> {
     let record = Record::read(folder).map_err(|error| error.to_string())?;
-    let judged = Judged::read(folder, &record.config)?;
+    let judged = Judged::read(folder, &record.config, read)?;
     write_card(folder, &record, judged.as_ref())
 }
 
@@ -85,8 +86,8 @@ pub fn refresh_card(folder: &Path) -> Result<(), String> {
 fn card(folder: &Path, record: &Record, judged: Option<&Judged>, old: Option<&str>) -> String {
     let config = record.config.parse::<toml::Table>().unwrap_or_default();
     let evaluations = evaluations::read(folder, record, judged);
-    let fitted = evaluations::fitted(folder);
-    let (points, calibration) = evaluations::fitted_tables(&record.start.heads, fitted.as_ref());
+    let fitted = judged.and_then(|judged| judged.fitted.as_ref());
+    let (points, calibration) = evaluations::fitted_tables(&record.start.heads, fitted);
     let list = |texts: Vec<String>| serde_json::json!(texts).to_string();
     let template = CardTemplate {
         tags: list(facts::tags(&config)),
@@ -99,7 +100,7 @@ fn card(folder: &Path, record: &Record, judged: Option<&Judged>, old: Option<&st
         lists: facts::lists(folder, &config),
         counts: facts::counts(&record.start),
         procedure: facts::procedure(record, &config),
-        limitations: facts::limitations(record, fitted.as_ref(), &evaluations),
+        limitations: facts::limitations(record, fitted, &evaluations),
         evaluations,
         points,
         calibration,

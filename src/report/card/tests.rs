@@ -3,6 +3,8 @@ use std::fs;
 use serde_json::json;
 
 use super::*;
+use crate::evaluate::{Criterion, Fitted, FittedHead, FittedPoint};
+use crate::report::Findings;
 
 const CONFIG: &str = r#"
 [run]
@@ -123,6 +125,28 @@ fn a_card_is_written_again_unless_its_author_changed_more_than_their_places() {
     let refused = write_card(folder.path(), &record, None).expect_err("is the author's");
     assert!(refused.contains("left as it is"), "{refused}");
     assert_eq!(fs::read_to_string(&file).expect("reads"), own);
+}
+
+#[test]
+fn thresholds_are_those_of_the_state_that_was_checked() {
+    let folder = folder();
+    let file = folder.path().join(CARD_FILE);
+    let damaged = refresh_card(folder.path(), |_| Err("fitted.json is damaged".to_owned()));
+    assert_eq!(damaged.expect_err("is refused"), "fitted.json is damaged");
+    assert!(!file.exists());
+    // Nothing is read beside the reader. This state keeps no outputs, as where they are too many.
+    let read = |folder: &Path| {
+        let (criterion, threshold) = (Criterion::Youden, Some(0.375));
+        let point = FittedPoint { criterion, threshold, undefined: None };
+        let operating_points = [("Edema".to_owned(), vec![point])].into();
+        let head = FittedHead { operating_points, ..FittedHead::default() };
+        let fitted = Fitted::new([("findings".to_owned(), head)].into());
+        let files = [(Fitted::FILE.to_owned(), fitted.to_json().into_bytes())].into();
+        Ok(Some(Findings { folder: folder.join("best"), epoch: 2, step: 80, files }))
+    };
+    refresh_card(folder.path(), read).expect("writes");
+    let card = fs::read_to_string(&file).expect("is written");
+    assert!(card.contains("| findings | Edema | youden | 0.3750 |"), "{card}");
 }
 
 #[test]

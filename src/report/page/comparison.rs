@@ -117,7 +117,12 @@ fn settings(config: &str) -> BTreeMap<String, String> {
 }
 
 /// A value of every run over the epochs; nothing where no run has it.
-fn figure(runs: &[(String, Record)], title: &str, train: bool, key: &str) -> Option<Figure> {
+pub(super) fn figure(
+    runs: &[(String, Record)],
+    title: &str,
+    train: bool,
+    key: &str,
+) -> Option<Figure> {
     let of = |epoch: &Epoch| {
         let values = if train { &epoch.train } else { &epoch.val };
         values.get(key).copied().flatten()
@@ -132,9 +137,10 @@ fn figure(runs: &[(String, Record)], title: &str, train: bool, key: &str) -> Opt
     if !runs.iter().any(|(_, record)| told(record)) {
         return None;
     }
+    let names = Vec::new();
     let y = key.rsplit('/').next().unwrap_or(key).to_owned();
     let (x, curves) = ("epoch".to_owned(), runs.iter().map(curve).collect());
-    let chart = Chart { title: title.to_owned(), x, y, from_zero: false, curves };
+    let chart = Chart { title: title.to_owned(), x, y, from_zero: false, names, curves };
     let heads = ["epoch"].into_iter().chain(runs.iter().map(|(name, _)| name.as_str()));
     let mut table = Table::new(title, heads, 1);
     let epochs = runs.iter().flat_map(|(_, record)| &record.epochs).map(|epoch| epoch.epoch);

@@ -140,6 +140,7 @@ fn figure(
         x: "epoch".to_owned(),
         y: y.to_owned(),
         from_zero: false,
+        names: Vec::new(),
         curves: curves.collect(),
     };
     let names = series.iter().map(|one| one.name.as_str());

@@ -22,6 +22,8 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
     /// How many cells name a row.
     pub names: usize,
+    /// Where the first cell of each row leads, empty where it leads nowhere; or none at all.
+    pub links: Vec<String>,
 }
 
 impl Table {
@@ -32,7 +34,12 @@ impl Table {
         names: usize,
     ) -> Self {
         let heads = heads.into_iter().map(Into::into).collect();
-        Self { caption: caption.into(), heads, rows: Vec::new(), names }
+        Self { caption: caption.into(), heads, rows: Vec::new(), names, links: Vec::new() }
+    }
+
+    /// Where a cell leads.
+    fn link(&self, row: &usize, column: &usize) -> Option<&String> {
+        self.links.get(*row).filter(|link| *column == 0 && !link.is_empty())
     }
 
     /// Whether a cell may be parted anywhere, so that it does not make its table wide.

@@ -1,28 +1,39 @@
-//! Pages for people who would rather look than read: `report.html` of a run, and several runs side by
-//! side.
+//! Pages for people who would rather look than read: `report.html` of a run, of an evaluation and of a
+//! sweep, and several runs side by side.
 //!
-//! A page is made from what a run folder holds and nothing else, so that it is the same whether the run
+//! The page of a run is made from what its folder holds and nothing else, so that it is the same whether the run
 //! writes it, a resumed run does, or `trainer report` later. It is one file: styles and pictures are
 //! within, and it loads nothing. Templates (`templates/` at the crate's root) escape every text.
 
 mod comparison;
 mod curves;
+mod evaluation;
 mod figure;
+mod head;
 mod judged;
+mod listed;
+mod pictures;
+mod quality;
 mod record;
 mod refresh;
 mod run;
 mod samples;
+mod step;
+mod sweep;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
 pub use comparison::comparison;
-pub use judged::Judged;
+pub use evaluation::{EvaluationPage, evaluation_page};
+pub use judged::{Findings, Judged, ReadFindings, wanted};
+pub use pictures::{SamplePictures, Wanted};
 pub use record::{Progress, Record, RecordError, Start};
 pub use refresh::RunPage;
 pub use run::page;
+pub use step::TracedStep;
+pub use sweep::{SweepPage, SweepRow, sweep_page};
 
 /// The page of a run, in its folder.
 pub const REPORT_FILE: &str = "report.html";

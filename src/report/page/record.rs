@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::data::BadImage;
 use crate::metric::INTERVAL;
 use crate::report::{EpochValues, HeadCounts, HeadLabels, Values};
 
@@ -196,6 +197,13 @@ pub struct SkippedImage {
     pub reason: String,
 }
 
+impl From<&BadImage> for SkippedImage {
+    fn from(image: &BadImage) -> Self {
+        let [path, table] = [&image.path, &image.table].map(|path| path.display().to_string());
+        Self { path, table, line: image.line, reason: image.reason.clone() }
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct End {
@@ -288,6 +296,12 @@ impl Record {
             }
             Line::Other => {}
         }
+    }
+
+    /// Seconds of a step on `batch` images, by the speed of the last epoch; NaN where none is known.
+    pub fn seconds_a_step(&self, batch: usize) -> f64 {
+        let speed = self.epochs.iter().rev().find_map(|epoch| epoch.images_per_second);
+        speed.map_or(f64::NAN, |speed| batch as f64 / speed)
     }
 
     /// The best epoch, where the metric watched was ever defined.

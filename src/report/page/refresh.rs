@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Judged, REPORT_FILE, Record, page, write};
+use super::{Judged, REPORT_FILE, ReadFindings, Record, TracedStep, page, write};
 use crate::contain::contained;
 use crate::report::{Event, SaveReason, write_card};
 
@@ -10,6 +10,7 @@ use crate::report::{Event, SaveReason, write_card};
 #[derive(Debug)]
 pub struct RunPage {
     folder: PathBuf,
+    read: ReadFindings,
     /// The best epoch when its outputs were judged, and what they are worth.
     judged: Option<(usize, Result<Option<Judged>, String>)>,
     /// Whether it was told that the page cannot be written.
@@ -19,9 +20,9 @@ pub struct RunPage {
 }
 
 impl RunPage {
-    /// Of the run in `folder`.
-    pub fn of(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), judged: None, told: false, told_card: false }
+    /// Of the run in `folder`, whose best state is read by `read`.
+    pub fn of(folder: &Path, read: ReadFindings) -> Self {
+        Self { folder: folder.to_owned(), read, judged: None, told: false, told_card: false }
     }
 
     /// Writes page and model card anew after the events that change much: the start, each epoch once its state is
@@ -36,7 +37,8 @@ impl RunPage {
             _ => return None,
         }
         // No picture is worth a run.
-        let written = contained(|| self.refresh()).and_then(|written| written);
+        let written = contained(|| self.write_page().map(|record| self.write_card(&record)))
+            .and_then(|written| written);
         let (written, card) = match written {
             Ok(card) => (Ok(()), card),
             Err(error) => (Err(error), Ok(())),
@@ -57,17 +59,35 @@ impl RunPage {
         written.err().filter(|_| first).map(told)
     }
 
-    /// Writes the page; what became of the model card.
-    fn refresh(&mut self) -> Result<Result<(), String>, String> {
+    /// Writes the page anew.
+    ///
+    /// # Errors
+    /// When the folder cannot be read, or the page not be written, in words.
+    pub fn refresh(&mut self) -> Result<(), String> {
+        self.write_page().map(drop)
+    }
+
+    /// Writes the page; what it tells of.
+    fn write_page(&mut self) -> Result<Record, String> {
         let record = Record::read(&self.folder).map_err(|error| error.to_string())?;
         let best = record.best().map_or(0, |epoch| epoch.epoch);
         let known = self.judged.take().filter(|(epoch, _)| *epoch == best);
-        let judged = known.unwrap_or_else(|| (best, Judged::read(&self.folder, &record.config)));
+        let read = || Judged::read(&self.folder, &record.config, self.read);
+        let judged = known.unwrap_or_else(|| (best, read()));
         let (_, judged) = self.judged.insert(judged);
         let file = self.folder.join(REPORT_FILE);
         let unwritten = |error| format!("cannot write {}: {error}", file.display());
-        write(&file, &page(&record, judged)).map_err(unwritten)?;
-        let judged = judged.as_ref().ok().and_then(Option::as_ref);
-        Ok(write_card(&self.folder, &record, judged))
+        write(&file, &page(&record, judged, TracedStep::read(&self.folder).as_ref()))
+            .map_err(unwritten)?;
+        Ok(record)
+    }
+
+    /// Writes the model card from what the page shows.
+    fn write_card(&self, record: &Record) -> Result<(), String> {
+        match &self.judged {
+            Some((_, Err(error))) => Err(error.clone()),
+            Some((_, Ok(judged))) => write_card(&self.folder, record, judged.as_ref()),
+            None => Ok(()),
+        }
     }
 }

@@ -7,7 +7,9 @@ use askama::Template;
 use super::curves::{Group, Metrics, groups, heads, id};
 use super::figure::{Figure, Table, chosen, thinned};
 use super::judged::Judged;
+use super::listed::{Listed, skipped_images, skipped_steps};
 use super::record::{Epoch, Progress, Record, Start, interval};
+use super::step::TracedStep;
 use crate::report::lines::{duration, number};
 use crate::report::table::shown;
 use crate::report::{Chart, Curve, Shape, Values};
@@ -15,8 +17,6 @@ use crate::screen::{Bytes, counted, thousands};
 
 /// Points of the curve of the learning rate: it is told of more steps than can be seen.
 const RATES: usize = 500;
-/// Rows of the lists of what was left out.
-const LISTED: usize = 100;
 
 /// What the template shows.
 #[derive(Template)]
@@ -32,6 +32,8 @@ struct RunTemplate<'a> {
     curves: Vec<Group>,
     pace: Vec<Figure>,
     memory: Vec<Figure>,
+    /// Whether memory over a step is among them.
+    has_step: bool,
     skipped_steps: Option<Listed>,
     skipped_images: Option<Listed>,
     warnings: &'a [String],
@@ -48,27 +50,28 @@ struct Best<'a> {
     epoch: usize,
 }
 
-/// What was left out: how much, and the first of it.
-struct Listed {
-    count: String,
-    table: Table,
-}
-
 /// The page of the run that `record` tells of, as an HTML file; `judged` is what its outputs for the
-/// validation images are worth, or why that is unknown.
-pub fn page(record: &Record, judged: &Result<Option<Judged>, String>) -> String {
+/// validation images are worth, or why that is unknown; `step` is a traced step of it.
+pub fn page(
+    record: &Record,
+    judged: &Result<Option<Judged>, String>,
+    step: Option<&TracedStep>,
+) -> String {
+    let estimated = record.epochs.last().and_then(|epoch| epoch.memory.predicted_peak);
+    let step = step.and_then(|step| step.figure(estimated));
     let template = RunTemplate {
         name: &record.start.name,
         state: state(record),
         best: best(record),
         facts: facts(record),
         values: shown_epochs(record),
-        judged: judged.as_ref().map(Option::as_ref),
+        judged: judged.as_ref().map(|of| of.as_ref().filter(|of| !of.heads.is_empty())),
         curves: groups(record),
         pace: pace(record),
-        memory: memory(record).into_iter().collect(),
-        skipped_steps: skipped_steps(record),
-        skipped_images: skipped_images(record),
+        has_step: step.is_some(),
+        memory: memory(record).into_iter().chain(step).collect(),
+        skipped_steps: skipped_steps(&record.skipped_steps),
+        skipped_images: skipped_images(&record.skipped_images),
         warnings: &record.warnings,
         undefined: undefined(record),
         config: record.config.trim_end(),
@@ -201,7 +204,14 @@ fn over_epochs(
         return None;
     }
     let (x, curves) = ("epoch".to_owned(), known.iter().map(curve).collect());
-    let chart = Chart { title: title.to_owned(), x, y: y.to_owned(), from_zero: true, curves };
+    let chart = Chart {
+        title: title.to_owned(),
+        x,
+        y: y.to_owned(),
+        from_zero: true,
+        names: Vec::new(),
+        curves,
+    };
     let heads = ["epoch"].into_iter().chain(known.iter().map(|(name, _)| *name));
     let mut table = Table::new(title, heads, 1);
     for row in chosen(epochs.len(), |row| epochs[row].best) {
@@ -239,7 +249,14 @@ fn learning_rate(record: &Record) -> Option<Figure> {
     let points = thinned(all, RATES).into_iter().map(|(step, rate)| (step as f64, rate)).collect();
     let curve = Curve { name: String::new(), figure: String::new(), shape: Shape::Line, points };
     let (x, y) = ("optimizer step".to_owned(), "learning rate".to_owned());
-    let chart = Chart { title: title.to_owned(), x, y, from_zero: true, curves: vec![curve] };
+    let chart = Chart {
+        title: title.to_owned(),
+        x,
+        y,
+        from_zero: true,
+        names: Vec::new(),
+        curves: vec![curve],
+    };
     let mut table = Table::new(title, ["step", "learning rate"], 1);
     for row in chosen(all.len(), |_| false) {
         let (step, rate) = all[row];
@@ -264,38 +281,6 @@ fn memory(record: &Record) -> Option<Figure> {
         ],
         |mebibytes| Bytes((mebibytes * f64::from(1 << 20)) as u64).to_string(),
     )
-}
-
-fn skipped_steps(record: &Record) -> Option<Listed> {
-    let all = &record.skipped_steps;
-    let count = counted(all.len(), "step was left out", "steps were left out");
-    let caption = caption("Steps that were left out", all.len());
-    let mut table = Table::new(caption, ["epoch", "step", "reason"], 2);
-    let row = |one: &super::record::SkippedStep| {
-        vec![one.epoch.to_string(), one.step.to_string(), one.reason.clone()]
-    };
-    table.rows = all.iter().take(LISTED).map(row).collect();
-    (!all.is_empty()).then_some(Listed { count, table })
-}
-
-fn skipped_images(record: &Record) -> Option<Listed> {
-    let all = &record.skipped_images;
-    let count = counted(all.len(), "image could not be read", "images could not be read");
-    let caption = caption("Images that could not be read", all.len());
-    let mut table = Table::new(caption, ["image", "listed in", "reason"], 1);
-    let row = |one: &super::record::SkippedImage| {
-        let place = format!("{}, line {}", one.table, one.line);
-        vec![one.path.clone(), place, one.reason.clone()]
-    };
-    table.rows = all.iter().take(LISTED).map(row).collect();
-    (!all.is_empty()).then_some(Listed { count, table })
-}
-
-fn caption(what: &str, count: usize) -> String {
-    match count > LISTED {
-        true => format!("{what}, the first {LISTED} of {count}"),
-        false => what.to_owned(),
-    }
 }
 
 /// Reasons with the metrics that are undefined for them: labels lack one under many metrics.

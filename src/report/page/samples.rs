@@ -1,12 +1,35 @@
 //! Images that are worth a look: where the model is right and sure, wrong and sure, and unsure.
 
 use super::figure::Table;
+use super::pictures::{SamplePicture, SamplePictures, Wanted};
 use crate::evaluate::PredictionTable;
 use crate::metric::HeadPredictions;
 use crate::model::Task;
 
 /// Rows of each table.
 const ROWS: usize = 8;
+
+/// Samples of one kind.
+#[derive(Debug, Clone)]
+pub struct Samples {
+    /// All of them.
+    pub table: Table,
+    /// Each, row by row, and in words what is true and what was predicted.
+    pub rows: Vec<(Wanted, String)>,
+    /// Pictures of the first, with the same words.
+    pub pictures: Vec<(SamplePicture, Wanted, String)>,
+}
+
+impl Samples {
+    /// The same with the pictures that there are.
+    pub fn pictured(mut self, pictures: &SamplePictures) -> Self {
+        let picture = |(of, told): &(Wanted, String)| {
+            Some((pictures.of(of)?.clone(), of.clone(), told.clone()))
+        };
+        self.pictures = self.rows.iter().take(pictures.each()).filter_map(picture).collect();
+        self
+    }
+}
 
 /// One label of one image, or the class of one.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +59,7 @@ pub fn samples(
     table: &PredictionTable,
     head: &HeadPredictions,
     values: &[f64],
-) -> Vec<Table> {
+) -> Vec<Samples> {
     let outputs = Outputs { table, head, values };
     let telling = outputs.known().filter(|sample| sample.telling);
     let best = least(telling, |sample| -sample.right);
@@ -55,7 +78,7 @@ pub fn samples(
             ]
         }
     };
-    tables.retain(|table| !table.rows.is_empty());
+    tables.retain(|samples: &Samples| !samples.rows.is_empty());
     tables
 }
 
@@ -108,32 +131,39 @@ impl Outputs<'_> {
         Sample { image, label, right, sure, telling }
     }
 
-    fn shown(&self, name: &str, caption: &str, samples: &[Sample]) -> Table {
+    fn shown(&self, name: &str, caption: &str, samples: &[Sample]) -> Samples {
         let labels = &self.head.labels;
         let is_class = self.head.task == Task::Multiclass;
         let label = (!is_class).then_some("label");
         let titles = ["image", "patient"].into_iter().chain(label).chain(["truth", "predicted"]);
         let mut table = Table::new(format!("{name}: {caption}"), titles, 1);
+        let mut rows = Vec::new();
         for &Sample { image, label, .. } in samples {
             let (row, truth) = (self.row(image), self.truth(image, label));
-            let mut cells =
-                vec![self.table.paths[image].clone(), self.table.patients[image].clone()];
-            cells.extend((!is_class).then(|| labels[label].clone()));
-            cells.extend(match self.head.task {
-                Task::Regression => [format!("{truth:.4}"), format!("{:.4}", row[label])],
+            let (path, patient) = (&self.table.paths[image], &self.table.patients[image]);
+            let (shown, [truth, predicted]) = match self.head.task {
+                Task::Regression => (label, [format!("{truth:.4}"), format!("{:.4}", row[label])]),
                 Task::Multiclass => {
                     let class = likeliest(row)[0].unwrap_or_default();
                     let decided = format!("{} {:.4}", labels[class], row[class]);
-                    [labels[truth as usize].clone(), decided]
+                    (class, [labels[truth as usize].clone(), decided])
                 }
                 _ => {
                     let truth = if truth >= 0.5 { "present" } else { "absent" };
-                    [truth.to_owned(), format!("{:.4}", row[label])]
+                    (label, [truth.to_owned(), format!("{:.4}", row[label])])
                 }
-            });
-            table.rows.push(cells);
+            };
+            let told = match is_class {
+                true => format!("truth {truth}, predicted {predicted}"),
+                false => format!("{}: truth {truth}, predicted {predicted}", labels[label]),
+            };
+            let (head, label_of) = (name.to_owned(), labels[shown].clone());
+            rows.push((Wanted { head, label: label_of, image: path.clone() }, told));
+            let cells = [path.clone(), patient.clone()].into_iter();
+            let cells = cells.chain((!is_class).then(|| labels[label].clone()));
+            table.rows.push(cells.chain([truth, predicted]).collect());
         }
-        table
+        Samples { table, rows, pictures: Vec::new() }
     }
 }
 
@@ -175,8 +205,8 @@ mod tests {
         }
     }
 
-    fn images(table: &Table) -> Vec<&str> {
-        table.rows.iter().map(|row| row[0].as_str()).collect()
+    fn images(samples: &Samples) -> Vec<&str> {
+        samples.table.rows.iter().map(|row| row[0].as_str()).collect()
     }
 
     #[test]
@@ -193,14 +223,14 @@ mod tests {
         assert_eq!(images(&tables[0]), ["0.png", "2.png"]);
         assert_eq!(images(&tables[1]), ["1.png", "2.png", "0.png", "3.png"]);
         assert_eq!(images(&tables[2])[0], "2.png");
-        assert_eq!(tables[1].rows[0], ["1.png", "p1", "Edema", "absent", "0.7000"]);
+        assert_eq!(tables[1].table.rows[0], ["1.png", "p1", "Edema", "absent", "0.7000"]);
     }
 
     #[test]
     fn classes_are_unsure_where_the_two_likeliest_are_close() {
         let head = head(Task::Multiclass, &["PA", "AP"], &[0.0, 1.0], &[1.0, 1.0], 1);
         let tables = samples("view", &table(2), &head, &[0.55, 0.45, 0.8, 0.2]);
-        assert_eq!(tables[1].rows[0], ["1.png", "p1", "AP", "PA 0.8000"]);
+        assert_eq!(tables[1].table.rows[0], ["1.png", "p1", "AP", "PA 0.8000"]);
         assert_eq!(images(&tables[2]), ["0.png", "1.png"]);
     }
 

@@ -159,9 +159,18 @@ impl Manifest {
         if !damages.is_empty() {
             return Err(damages);
         }
+        self.read_some(folder, |_| true)
+    }
+
+    /// The contents of the files that are `wanted`, each of which is what was saved.
+    pub fn read_some(
+        &self,
+        folder: &Path,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<BTreeMap<String, Vec<u8>>, Vec<Damage>> {
         let mut damages = Vec::new();
         let mut files = BTreeMap::new();
-        for (name, seal) in &self.files {
+        for (name, seal) in self.files.iter().filter(|(name, _)| wanted(name)) {
             let read = fs::read(folder.join(name)).map_err(|error| unreadable(&error));
             match read.and_then(|bytes| seal.check(&bytes).map(|()| bytes)) {
                 Ok(bytes) => drop(files.insert(name.clone(), bytes)),

@@ -351,6 +351,18 @@ pub fn read_state(folder: &Path) -> Result<SavedState, StateError> {
     Ok(SavedState { folder: folder.to_owned(), tag: manifest.tag, files })
 }
 
+/// Reads those of the files called `names` that the state in `folder` has, and checks every byte of them;
+/// the others are not looked at. Needs no lock, as [`read_state`].
+///
+/// # Errors
+/// When the state or one of these files is damaged or absent.
+pub fn read_files(folder: &Path, names: &[&str]) -> Result<SavedState, StateError> {
+    let unusable = |damaged| StateError::Unusable { folder: folder.to_owned(), damaged };
+    let manifest = Manifest::read(folder).map_err(|damage| unusable(vec![damage]))?;
+    let files = manifest.read_some(folder, |name| names.contains(&name)).map_err(unusable)?;
+    Ok(SavedState { folder: folder.to_owned(), tag: manifest.tag, files })
+}
+
 fn check_names(files: &[(String, Vec<u8>)]) -> Result<(), StateError> {
     let mut seen = BTreeSet::new();
     for (name, _) in files {
