@@ -118,5 +118,5 @@ fn compare(model: &str, plan: &Plan) -> Result<(Chart, serde_json::Value), Box<d
         "sequential": segments.iter().enumerate().map(|(at, (p, s))| serde_json::json!({"segments": at + 1, "peak": p, "relative_time": s / whole})).collect::<Vec<_>>(),
         "sqrt": sqrt.map(|(p, s)| serde_json::json!({"peak": p, "relative_time": s / whole})),
     });
-    Ok((Chart { title, x, y, from_zero: false, curves }, case))
+    Ok((Chart { title, x, y, from_zero: false, names: Vec::new(), curves }, case))
 }
