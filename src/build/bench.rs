@@ -31,7 +31,6 @@ pub struct Bench {
 }
 
 /// What the steps are taken on.
-#[cfg_attr(feature = "cuda", expect(clippy::large_enum_variant, reason = "there is one"))]
 enum Batches {
     Kept { images: Vec<Tensor<4>>, shape: [usize; 4], targets: Vec<Targets>, learning_rate: f64 },
     Loaded { loader: Loader, epoch: u64, ahead: Epoch, schedule: Schedule },
