@@ -62,9 +62,11 @@ pub fn trace_run(plan: &Plan, folder: &Path, seconds: f64) -> Result<(), String>
     if seconds.is_nan() || seconds > MOST_SECONDS {
         return Ok(());
     }
+    // Memory is the same with any weights, and the file that training began with may be gone.
+    let plan = Plan { init: None, ..plan.clone() };
     // No picture is worth a run.
     let traced =
-        contained(|| Tracer::default().trace(plan, plan.run.name.clone(), serde_json::Map::new()));
+        contained(|| Tracer::default().trace(&plan, plan.run.name.clone(), serde_json::Map::new()));
     let (trace, outcome) = traced?.map_err(|error| error.to_string())?;
     outcome.map_err(|error| error.to_string())?;
     let file = folder.join(TracedStep::FILE);
