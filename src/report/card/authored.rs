@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 /// What asks for the author's words, by the name of the place.
-const PLACES: [(&str, &str); 6] = [
+const PLACES: [(&str, &str); 7] = [
     (
         "metadata",
         "# To be filled in by the author, such as\n# license: apache-2.0\n# language: en\n# datasets: [owner/name]",
@@ -34,6 +34,11 @@ const PLACES: [(&str, &str); 6] = [
         "ethics",
         "> **To be filled in by the author:** risks and harms, and what was done against them.",
     ),
+    (
+        "claim",
+        "> **To be filled in by the author:** the items that the table leaves to the author, a line for each, such as\n\
+         > `- Item 5: retrospective.` The table then points here.",
+    ),
 ];
 
 /// The beginning of the last line.
@@ -48,6 +53,7 @@ pub struct Blocks {
     pub data: String,
     pub limitations: String,
     pub ethics: String,
+    pub claim: String,
 }
 
 impl Blocks {
@@ -67,6 +73,7 @@ impl Blocks {
             data: of("data"),
             limitations: of("limitations"),
             ethics: of("ethics"),
+            claim: of("claim"),
         }
     }
 }
@@ -82,6 +89,13 @@ fn lines(name: &str) -> (String, String) {
 /// The words in each place of `card` that is whole.
 fn author(card: &str) -> BTreeMap<&'static str, String> {
     parts(card).into_iter().filter_map(|(place, text)| Some((place?, text))).collect()
+}
+
+/// The words in `card` that are the author's own, by the names of their places.
+pub fn written(card: Option<&str>) -> BTreeMap<&'static str, String> {
+    let mut words = card.map(author).unwrap_or_default();
+    words.retain(|name, text| !text.trim().is_empty() && !PLACES.contains(&(*name, text.as_str())));
+    words
 }
 
 /// `card` cut into what the program wrote (`None`) and the words in each whole place.
@@ -136,8 +150,9 @@ mod tests {
     use super::*;
 
     fn card(old: Option<&str>, figure: &str) -> String {
-        let Blocks { metadata, details, r#use, data, limitations, ethics } = Blocks::new(old);
-        let blocks = [metadata, details, r#use, data, limitations, ethics].join("\n\n");
+        let Blocks { metadata, details, r#use, data, limitations, ethics, claim } =
+            Blocks::new(old);
+        let blocks = [metadata, details, r#use, data, limitations, ethics, claim].join("\n\n");
         sealed(&format!("---\n{blocks}\n\nAUROC {figure}\n"))
     }
 
@@ -145,7 +160,7 @@ mod tests {
     fn the_words_of_the_author_stay_when_all_else_is_written_again() {
         let first = card(None, "0.7");
         assert!(is_untouched(&first));
-        assert_eq!(first.matches("To be filled in by the author").count(), 6);
+        assert_eq!(first.matches("To be filled in by the author").count(), 7);
         let asked = PLACES[2].1;
         let words = "Research only.\n\n## Not for patients\n| a | b |";
         let edited = first.replace(asked, words);

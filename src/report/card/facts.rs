@@ -34,7 +34,7 @@ const SETTINGS: [&str; 15] = [
 ];
 
 /// The value under `key`, such as `train.optimizer`.
-fn value<'a>(config: &'a toml::Table, key: &str) -> Option<&'a toml::Value> {
+pub fn value<'a>(config: &'a toml::Table, key: &str) -> Option<&'a toml::Value> {
     let (first, rest) = key.split_once('.').unwrap_or((key, ""));
     let value = config.get(first)?;
     match rest {
@@ -44,7 +44,7 @@ fn value<'a>(config: &'a toml::Table, key: &str) -> Option<&'a toml::Value> {
 }
 
 /// What kind of network it is.
-fn family(config: &toml::Table) -> Option<&String> {
+pub fn family(config: &toml::Table) -> Option<&String> {
     let model = config.get("model")?.as_table()?;
     model.iter().find(|(_, value)| value.is_table()).map(|(name, _)| name)
 }
@@ -103,19 +103,31 @@ pub fn heads(config: &toml::Table) -> String {
     table.to_string()
 }
 
-/// Images and patients of each list.
-pub fn lists(folder: &Path, config: &toml::Table) -> String {
-    let mut found: BTreeMap<String, (usize, BTreeSet<String>)> = BTreeMap::new();
+/// A list of `split.csv`.
+#[derive(Debug, Clone, Default)]
+pub struct List {
+    pub images: usize,
+    pub patients: BTreeSet<String>,
+}
+
+/// The lists of `split.csv` in a run's `folder`, by their names.
+pub fn split(folder: &Path) -> BTreeMap<String, List> {
+    let mut lists: BTreeMap<String, List> = BTreeMap::new();
     let reader = csv::Reader::from_path(folder.join("split.csv")).ok();
     for record in reader.into_iter().flat_map(csv::Reader::into_records).flatten() {
-        let (Some(patient), Some(list)) = (record.get(1), record.get(2)) else { continue };
-        let (images, patients) = found.entry(list.to_owned()).or_default();
-        *images += 1;
-        patients.insert(patient.to_owned());
+        let (Some(patient), Some(name)) = (record.get(1), record.get(2)) else { continue };
+        let list = lists.entry(name.to_owned()).or_default();
+        list.images += 1;
+        list.patients.insert(patient.to_owned());
     }
+    lists
+}
+
+/// Images and patients of each list.
+pub fn lists(lists: &BTreeMap<String, List>, config: &toml::Table) -> String {
     let mut table = Table::new(&["list", "images", "patients"]);
-    for (list, (images, patients)) in found {
-        table.add([list, thousands(images), thousands(patients.len())]);
+    for (name, list) in lists {
+        table.add([name.clone(), thousands(list.images), thousands(list.patients.len())]);
     }
     let layouts: Vec<String> =
         layouts(config).iter().map(|layout| format!("`data.{layout}`")).collect();

@@ -5,6 +5,7 @@
 //! only its author knows has a place that is kept when the card is written again.
 
 mod authored;
+mod claim;
 mod evaluations;
 mod facts;
 mod tables;
@@ -40,6 +41,7 @@ struct CardTemplate {
     calibration: String,
     limitations: Vec<String>,
     reproduce: String,
+    claim: String,
 }
 
 /// Writes the card of the run in `folder`, of which `record` tells and whose best outputs are `judged`,
@@ -88,6 +90,9 @@ fn card(folder: &Path, record: &Record, judged: Option<&Judged>, old: Option<&st
     let evaluations = evaluations::read(folder, record, judged);
     let fitted = judged.and_then(|judged| judged.fitted.as_ref());
     let (points, calibration) = evaluations::fitted_tables(&record.start.heads, fitted);
+    let lists = facts::split(folder);
+    let run = claim::Run { record, config: &config, lists: &lists, evaluations: &evaluations };
+    let claim = claim::checklist(&run, &authored::written(old));
     let list = |texts: Vec<String>| serde_json::json!(texts).to_string();
     let template = CardTemplate {
         tags: list(facts::tags(&config)),
@@ -97,7 +102,7 @@ fn card(folder: &Path, record: &Record, judged: Option<&Judged>, old: Option<&st
         name: tables::plain(&record.start.name),
         details: facts::details(record, &config),
         heads: facts::heads(&config),
-        lists: facts::lists(folder, &config),
+        lists: facts::lists(&lists, &config),
         counts: facts::counts(&record.start),
         procedure: facts::procedure(record, &config),
         limitations: facts::limitations(record, fitted, &evaluations),
@@ -105,6 +110,7 @@ fn card(folder: &Path, record: &Record, judged: Option<&Judged>, old: Option<&st
         points,
         calibration,
         reproduce: facts::reproduce(record),
+        claim,
     };
     sealed(&template.render().expect("memory takes what is written"))
 }

@@ -70,7 +70,7 @@ pub fn estimate(of: &Value, key: &str) -> String {
 }
 
 /// The measures of a head in an evaluation, by their keys.
-const MEASURES: [(&str, &str); 7] = [
+pub const MEASURES: [(&str, &str); 7] = [
     ("auroc", "AUROC"),
     ("auprc", "AUPRC"),
     ("brier", "Brier score"),

@@ -156,3 +156,51 @@ fn a_run_without_a_best_epoch_has_no_card() {
     write_card(folder.path(), &record, None).expect("nothing is wrong");
     assert!(!folder.path().join(CARD_FILE).exists());
 }
+
+/// What the checklist of a card tells of the item of this number.
+fn item(card: &str, number: usize) -> &str {
+    let (_, below) = card.split_once("\n## CLAIM checklist\n").expect("is there");
+    let begin = format!("| {number} |");
+    let row = below.lines().find(|line| line.starts_with(&begin)).expect("has all items");
+    row.trim_end_matches(" |").rsplit_once(" | ").expect("has cells").1
+}
+
+#[test]
+fn the_checklist_leaves_to_the_author_what_they_have_not_written() {
+    let folder = folder();
+    let file = folder.path().join(CARD_FILE);
+    let first = written(folder.path());
+    for number in [5, 8, 44] {
+        assert!(item(&first, number).starts_with("to be filled in by the author"), "{number}");
+    }
+    let begin = |place: &str| format!("<!-- author:{place} -->\n");
+    let edited = first
+        .replace(&begin("claim"), &format!("{}- Item 44: none.\n- Item 4:\n", begin("claim")))
+        .replace(&begin("data"), &format!("{}Children were left out.\n", begin("data")));
+    fs::write(&file, edited).expect("is written");
+    let second = written(folder.path());
+    assert!(second.contains("\n- Item 44: none.\n"), "{second}");
+    assert_eq!(item(&second, 44), "see the author's words below");
+    assert_eq!(item(&second, 8), "see the author's words under Training data");
+    for open in [4, 5] {
+        assert_eq!(item(&second, open), "to be filled in by the author");
+    }
+    assert_eq!(written(folder.path()), second, "nothing changes where nothing new is known");
+}
+
+#[test]
+fn the_checklist_tells_whether_lists_share_patients_and_where_weights_came_from() {
+    let folder = folder();
+    let write =
+        |file: &str, text: &str| fs::write(folder.path().join(file), text).expect("is written");
+    let told = |number: usize| item(&written(folder.path()), number).to_owned();
+    assert_eq!(told(20), "patient: none is in two lists");
+    assert_eq!(told(24), "random");
+    write("split.csv", "image,patient,list\n1.png,Anna,train\n2.png,Bo,train\n3.png,Anna,test\n");
+    assert_eq!(told(20), "not disjoint by patient: 1 patient is in more than one list");
+    write("split.csv", "image,patient,list\n1.png,1.png,train\n2.png,2.png,validation\n");
+    assert_eq!(told(20), "image: each image counts as a patient of its own, and is in one list");
+    let init = "[model]\ninit = \"/home/someone/xrv.pt\"\nfreeze = [\"stem\"]\n";
+    write("config.toml", &CONFIG.replace("[model.densenet]", &format!("{init}[model.densenet]")));
+    assert_eq!(told(24), "those of the file xrv.pt; model.freeze = \\[\"stem\"\\]");
+}
