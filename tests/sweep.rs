@@ -331,6 +331,75 @@ fn a_sweep_that_was_cut_off_goes_on_and_another_is_refused() {
     assert!(!shown.contains("(from before)"), "{shown}");
 }
 
+/// What a row says, but for its times and how much memory was in use.
+fn lasting(rows: &[Value]) -> Vec<[Value; 5]> {
+    let keys = ["set", "status", "loss", "best", "best_epoch"];
+    rows.iter().map(|row| keys.map(|key| row[key].clone())).collect()
+}
+
+#[test]
+fn two_devices_measure_the_same_rows_in_the_same_order() {
+    let grid = ["--grid", "train.batch_size=6,4", "--grid", "train.optimizer.adamw.lr=3e-3,1e38"];
+    let (queue, whole) = (SweepFolder::new(CONFIG), SweepFolder::new(CONFIG));
+    let devices = ["--devices", "cpu:0,cpu:1"];
+    let same = [&grid[..], &["--steps", "3"]].concat();
+    // A learning rate without bounds fails, and does not stop the others.
+    let (code, told, shown) = queue.run(&[&same[..], &devices].concat());
+    assert_eq!(code, Some(1), "{told}{shown}");
+    assert_eq!(whole.run(&same).0, Some(1));
+    assert_eq!(lasting(&queue.rows()), lasting(&whole.rows()));
+    let configs = std::fs::read_dir(queue.sweep().join("logs")).expect("logs");
+    let configs = configs.map(|entry| entry.expect("an entry").path());
+    let configs = configs.filter(|path| path.extension().is_some_and(|kind| kind == "toml"));
+    let used: Vec<String> = configs
+        .map(|path| std::fs::read_to_string(path).expect("is read"))
+        .map(|text| text.lines().find(|line| line.starts_with("use = ")).expect("a device").into())
+        .collect();
+    for device in ["use = \"cpu:0\"", "use = \"cpu:1\""] {
+        assert!(used.iter().any(|line| line == device), "{used:?}");
+    }
+    // It goes on on other devices.
+    let (_, _, shown) = queue.run(&[&same[..], &["--devices", "cpu:2"]].concat());
+    assert_eq!(shown.matches("(from before)").count(), 2, "{shown}");
+    let (code, _, shown) = queue.run(&[&same[..], &["--devices", "cpu,cpu"]].concat());
+    assert_eq!(code, Some(2), "{shown}");
+    assert!(shown.contains("--devices names cpu twice"), "{shown}");
+}
+
+#[cfg(unix)]
+#[test]
+fn trainings_on_two_devices_are_all_saved_when_stopped_and_go_on() {
+    let place = SweepFolder::new(CONFIG);
+    let grid = "train.optimizer.adamw.lr=3e-3,2e-3,1e-3";
+    let arguments = ["--grid", grid, "--epochs", "30", "--devices", "cpu:0,cpu:1"];
+    let mut child = place
+        .command(&arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
+    // How many runs have ended an epoch.
+    let begun = || {
+        let runs = std::fs::read_dir(place.sweep().join("runs")).into_iter().flatten().flatten();
+        let metrics = runs.map(|run| run.path().join("metrics.jsonl"));
+        let text = metrics.map(|path| std::fs::read_to_string(path).unwrap_or_default());
+        text.filter(|text| text.contains("\"event\":\"epoch\"")).count()
+    };
+    let begin = Instant::now();
+    while begun() < 2 {
+        assert!(begin.elapsed() < Duration::from_secs(300), "two runs do not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().expect("is sent").success());
+    assert_eq!(child.wait().expect("ends").code(), Some(143));
+    let (code, _, shown) = place.run(&arguments);
+    assert_eq!(code, Some(0), "{shown}");
+    let whole = SweepFolder::new(CONFIG);
+    assert_eq!(whole.run(&arguments[..4]).0, Some(0));
+    assert_eq!(lasting(&place.rows()), lasting(&whole.rows()));
+}
+
 /// A child of a sweep that was killed must not measure beside those of the next one.
 #[cfg(target_os = "linux")]
 #[test]

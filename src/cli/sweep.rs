@@ -7,11 +7,13 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::named_devices::Queue;
 use super::overrides::{Overrides, assignment};
 use super::{Failure, Kind, output};
 use crate::build;
-use crate::config;
-use crate::plan;
+use crate::config::{self, DeviceUse};
+use crate::fault::Fault;
+use crate::plan::{self, DevicePlan, Plan};
 use crate::run::Stop;
 use crate::screen::{
     Frame, bar_target, counted, stderr_columns, stdout_columns, tell_progress, wrapped,
@@ -33,7 +35,9 @@ Examples:
   trainer sweep configs/xray_densenet.toml --epochs 3 \\
       --grid train.optimizer.adamw.lr=1e-4,3e-4,1e-3
   trainer sweep configs/xray_densenet.toml --synthetic --reference 2 \\
-      --grid 'memory.checkpointing=\"none\",\"every\",{sequential={segments=4}}'")]
+      --grid 'memory.checkpointing=\"none\",\"every\",{sequential={segments=4}}'
+  trainer sweep configs/xray_densenet.toml --devices all --epochs 3 \\
+      --grid train.optimizer.adamw.lr=1e-4,3e-4,1e-3")]
 pub struct Sweep {
     /// The configuration, a TOML file
     #[arg(value_name = "CONFIG")]
@@ -63,6 +67,8 @@ pub struct Sweep {
     /// that of the last step's batch.
     #[arg(long)]
     synthetic: bool,
+    #[command(flatten)]
+    queue: Queue,
     /// The row, counted from 1, whose memory is 100%; the first that fits unless given
     #[arg(long, value_name = "ROW")]
     reference: Option<NonZero<usize>>,
@@ -108,10 +114,19 @@ pub fn execute(command: &Sweep) -> Result<(), Failure> {
 
 fn planned(command: &Sweep) -> Result<Measurement, Failure> {
     let mut set = command.overrides.set.clone();
+    let is_swept = |key: &'static str| {
+        move |grid: &&String| grid.split('=').next().map(str::trim) == Some(key)
+    };
+    let devices = command.queue.open()?;
+    if let Some(grid) =
+        command.grid.iter().find(is_swept("device.use")).filter(|_| !devices.is_empty())
+    {
+        let told = format!("--devices and --grid {grid} both say where to measure");
+        let help = "leave --devices out to compare devices, or device.use out of the grid";
+        return Err(Failure::configuration(told).with_help(Some(help.to_owned())));
+    }
     if let Some(epochs) = command.epochs {
-        let is_swept =
-            |grid: &&String| grid.split('=').next().map(str::trim) == Some("train.epochs");
-        if let Some(grid) = command.grid.iter().find(is_swept) {
+        if let Some(grid) = command.grid.iter().find(is_swept("train.epochs")) {
             let told = format!("--epochs {epochs} and --grid {grid} both say how long to train");
             let help =
                 "leave train.epochs out of the grid: --epochs is the same for all combinations";
@@ -121,10 +136,13 @@ fn planned(command: &Sweep) -> Result<Measurement, Failure> {
     }
     let mut grid = config::load_grid(&command.config, &set, &command.grid)?;
     grid.combinations.iter_mut().for_each(|one| super::scale::fill_in(&mut one.loaded));
-    let plan = |config| {
+    let plan = |mut config: config::Config| {
+        if let Some(first) = devices.first() {
+            config.device.device = DeviceUse::One(first.to_string());
+        }
         let plan = plan::plan(config)?;
         command.epochs.map_or(Ok(()), |_| plan.check_fold_named())?;
-        build::check_here(&plan).map(|()| plan)
+        check_on_each(&plan, &devices).map(|()| plan)
     };
     let sweep = Measurement::plan(grid, plan)?;
     let reference = command.reference.map(|row| row.get() - 1);
@@ -138,7 +156,17 @@ fn planned(command: &Sweep) -> Result<Measurement, Failure> {
         Some(epochs) => Work::Epochs(epochs.get()),
         None => Work::Steps { steps: command.steps.get(), synthetic: command.synthetic },
     };
-    Ok(Measurement { program, work, reference, ..sweep })
+    Ok(Measurement { program, work, reference, devices, ..sweep })
+}
+
+/// Looks whether `plan` can be done on each of `devices`; with none, on its own.
+fn check_on_each(plan: &Plan, devices: &[DevicePlan]) -> Result<(), Fault> {
+    if devices.is_empty() {
+        return build::check_here(plan);
+    }
+    devices
+        .iter()
+        .try_for_each(|device| build::check_here(&Plan { devices: vec![*device], ..plan.clone() }))
 }
 
 fn failure(error: sweep::SweepError) -> Failure {
@@ -177,6 +205,8 @@ struct Screen {
     device: Option<String>,
     /// Where to look on, while a combination is trained.
     logs: Option<PathBuf>,
+    /// What is done now.
+    doing: Vec<String>,
     /// Whether it was said that the page cannot be written.
     told: bool,
 }
@@ -192,21 +222,20 @@ impl Screen {
         bar.enable_steady_tick(Duration::from_millis(100));
         let width = sweep.combinations.iter().map(|one| one.name.len()).max().unwrap_or(0);
         let logs = matches!(sweep.work, Work::Epochs(_)).then(|| logs.to_owned());
-        Self { bar, count: sweep.combinations.len(), width, device: None, logs, told: false }
+        let (count, doing) = (sweep.combinations.len(), Vec::new());
+        Self { bar, count, width, device: None, logs, doing, told: false }
     }
 
     fn tell(&mut self, told: &Told<'_>) {
         match told {
-            Told::Begins(of) => {
-                let doing = match &self.logs {
-                    Some(logs) => format!("training {}, told in {}", of.name, logs.display()),
-                    None => of.name.clone(),
-                };
+            Told::Begins { of, device } => {
+                self.doing.push(of.name.clone());
                 // A log says what takes so long.
-                if self.logs.is_some() && self.bar.is_hidden() {
-                    tell_progress(&doing);
+                if let Some(logs) = self.logs.as_ref().filter(|_| self.bar.is_hidden()) {
+                    let on = device.map_or(String::new(), |device| format!(" on {device}"));
+                    tell_progress(&format!("training {}{on}, told in {}", of.name, logs.display()));
                 }
-                self.bar.set_message(doing);
+                self.show_what_is_done();
             }
             Told::Row { number, of, row, kept } => {
                 let (width, count) = (self.width, self.count);
@@ -216,6 +245,8 @@ impl Screen {
                 let line = wrapped(&line, stderr_columns().unwrap_or(usize::MAX), 5);
                 self.bar.suspend(|| tell_progress(&line));
                 self.compare(row);
+                self.doing.retain(|name| *name != of.name);
+                self.show_what_is_done();
             }
             Told::NoPage(reason) => {
                 if !std::mem::replace(&mut self.told, true) {
@@ -225,15 +256,34 @@ impl Screen {
         }
     }
 
-    /// Rows of two devices do not compare.
+    fn show_what_is_done(&self) {
+        let doing = self.doing.join("; ");
+        self.bar.set_message(match &self.logs {
+            Some(logs) if !doing.is_empty() => {
+                format!("training {doing}, told in {}", logs.display())
+            }
+            _ => doing,
+        });
+    }
+
+    /// Rows of two kinds of device do not compare.
     fn compare(&mut self, row: &Row) {
         match (&self.device, &row.device) {
-            (Some(before), Some(now)) if before != now => self.bar.suspend(|| {
+            (Some(before), Some(now)) if kind(before) != kind(now) => self.bar.suspend(|| {
                 eprintln!("warning: rows before this one are of {before}, this one of {now}");
             }),
             _ => {}
         }
         self.device = row.device.clone().or(self.device.take());
+    }
+}
+
+/// What a device is, without which of several it is and how much of its memory is free: `NVIDIA H200` of
+/// `cuda:1, NVIDIA H200, 139 GiB of 140 GiB free, …`.
+fn kind(device: &str) -> &str {
+    match device.split_once(", ") {
+        Some((name, rest)) if name.starts_with("cuda:") => rest.split(", ").next().unwrap_or(rest),
+        _ => device,
     }
 }
 
@@ -243,4 +293,19 @@ fn show(keys: &[String], rows: &[Row], json: bool) -> Result<(), Failure> {
         return output::print(&serde_json::to_string_pretty(rows).map_err(Failure::other)?);
     }
     output::print(&sweep::drawn(keys, rows, Frame::of_stdout(), stdout_columns()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_cards_of_one_model_are_alike() {
+        let card = |text: &str| format!("cuda:{text} free, compute capability 9.0");
+        let [one, other] =
+            ["0, NVIDIA H200, 139 GiB of 140 GiB", "1, NVIDIA H200, 138 GiB of 140 GiB"].map(card);
+        assert_eq!(kind(&one), kind(&other));
+        assert_ne!(kind(&one), kind(&card("0, NVIDIA H100 80GB HBM3, 78 GiB of 79 GiB")));
+        assert_ne!(kind("cpu, 4 threads"), kind("cpu, 8 threads"));
+    }
 }

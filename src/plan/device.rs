@@ -64,7 +64,11 @@ impl DevicePlan {
         }
     }
 
-    fn parse_one(name: &str) -> Result<Self, Fault> {
+    /// The device called `name`.
+    ///
+    /// # Errors
+    /// When it names none.
+    pub fn parse_one(name: &str) -> Result<Self, Fault> {
         let unknown = || fault(KEY, format!("unknown device {name:?}"), HELP);
         match name.split_once(':') {
             None => match name {

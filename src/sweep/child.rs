@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::folder::{Files, SweepError, SweepFolder};
 use super::row::{Row, Status};
 use super::{Planned, Sweep, Work, trained};
+use crate::plan::{DevicePlan, Plan};
 use crate::run::{Signal, Stop};
 
 /// The exit code of memory with nothing left to try.
@@ -52,25 +53,45 @@ struct Figures {
     recomputed_percent: Option<f64>,
 }
 
-/// Measures or trains `of`. The child reads the resolved configuration, so that it does what was planned
+/// A combination to be done.
+pub(super) struct Task<'a> {
+    /// Its number, from 0.
+    pub(super) number: usize,
+    pub(super) of: &'a Planned,
+    files: Files,
+    /// What is done, but for the device.
+    plan: Plan,
+}
+
+impl<'a> Task<'a> {
+    /// The combination `number`, which leaves its files in `folder`.
+    pub(super) fn new(sweep: &'a Sweep, folder: &SweepFolder, number: usize) -> Self {
+        let of = &sweep.combinations[number];
+        let plan = match sweep.work {
+            Work::Steps { .. } => of.plan.clone(),
+            Work::Epochs(_) => folder.trained_plan(of),
+        };
+        Self { number, of, files: folder.files(of), plan }
+    }
+}
+
+/// Measures or trains what `task` says, on `device` if there is one. The child reads the resolved configuration, so that it does what was planned
 /// even when the user's file has changed since.
 pub(super) fn measure(
     sweep: &Sweep,
-    of: &Planned,
-    folder: &SweepFolder,
+    task: &Task<'_>,
+    device: Option<DevicePlan>,
     stop: &Stop,
 ) -> Result<Ended, SweepError> {
     if let Some(signal) = stop.requested() {
         return Ok(Ended::Stopped(signal));
     }
-    let files = folder.files(of);
-    let plan = match sweep.work {
-        Work::Steps { .. } => of.plan.clone(),
-        Work::Epochs(_) => {
-            trained::wait_until_free(&files.run)?;
-            folder.trained_plan(of)
-        }
-    };
+    let Task { of, files, plan, .. } = task;
+    let mut plan = plan.clone();
+    plan.devices = device.map_or(plan.devices, |device| vec![device]);
+    if matches!(sweep.work, Work::Epochs(_)) {
+        trained::wait_until_free(&files.run)?;
+    }
     let at = |path: &Path| SweepError::at("write", path);
     std::fs::write(&files.config, plan.to_toml()?).map_err(at(&files.config))?;
     let told = fresh(&files.log).map_err(at(&files.log))?;
@@ -97,7 +118,7 @@ pub(super) fn measure(
     let waited = waited.map_err(SweepError::at("wait for", &sweep.program))?;
     Ok(match waited {
         Err(signal) => Ended::Stopped(signal),
-        Ok(status) => Ended::Row(Box::new(row(sweep, of, status, &files))),
+        Ok(status) => Ended::Row(Box::new(row(sweep, of, status, files))),
     })
 }
 

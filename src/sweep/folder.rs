@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::row::{Row, Set, relate};
+use super::row::{Row, Set, Status, relate};
 use super::{Planned, Sweep, Work, page, table, trained};
 use crate::build::differences;
 use crate::plan::Plan;
@@ -18,8 +18,9 @@ const RUNS: &str = "runs";
 /// The rows.
 const ROWS: &str = "sweep.json";
 
-/// Keys that may differ when a sweep goes on: none changes what is measured.
-const FREE: [&str; 3] = ["run.name", "run.output", "run.save"];
+/// Keys that may differ when a sweep goes on: none changes what is measured. The device does, and every row
+/// tells which it was.
+const FREE: [&str; 4] = ["device.use", "run.name", "run.output", "run.save"];
 
 /// A sweep that could not go on. What was saved stays as it is.
 #[derive(Debug, thiserror::Error)]
@@ -130,6 +131,13 @@ impl SweepFolder {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Takes the row with these values that is kept: when an earlier start left one that has not failed.
+    pub(super) fn take_kept(&mut self, set: &Set) -> Option<Row> {
+        let kept = |row: &Row| row.set == *set && row.status != Status::Failed;
+        let at = self.found.iter().position(kept)?;
+        Some(self.found.remove(at))
     }
 
     /// Takes the row with these values, when an earlier start left one.

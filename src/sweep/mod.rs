@@ -2,9 +2,10 @@
 //! own, so that one that runs out of memory is a row of the result and not the end of it.
 //!
 //! ```text
-//! for each combination, the first key varying slowest:
-//!     kept from an earlier start? else measure it: `trainer bench`, a child process
-//!                                 or train it: `trainer run`, which goes on where it was stopped
+//! for each combination that no earlier start has left, the first key varying slowest,
+//! on one device, or on whichever of several is free:
+//!     measure it: `trainer bench`, a child process
+//!     or train it: `trainer run`, which goes on where it was stopped
 //!     write sweep.json, sweep.csv, sweep.md and report.html anew
 //! ```
 
@@ -13,10 +14,12 @@ mod cross_validation;
 mod folder;
 mod folds;
 mod page;
+mod queue;
 mod row;
 mod table;
 mod trained;
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 pub use cross_validation::{CrossValidation, FoldRow, Spread};
@@ -27,7 +30,7 @@ pub use table::{drawn, summary};
 
 use crate::config::{self, Grid};
 use crate::fault::Fault;
-use crate::plan::Plan;
+use crate::plan::{DevicePlan, Plan};
 use crate::run::{Signal, Stop};
 
 /// What is done with each combination.
@@ -60,6 +63,9 @@ pub struct Sweep {
     /// The combination, by its number from 0, that others are given in percent of; without one, the
     /// first that fits.
     pub reference: Option<usize>,
+    /// The devices that take one combination each at a time; with none, every combination is done where
+    /// its configuration says, one after another.
+    pub devices: Vec<DevicePlan>,
 }
 
 /// A combination and what it means.
@@ -77,7 +83,12 @@ pub struct Planned {
 #[derive(Debug)]
 pub enum Told<'a> {
     /// A combination is measured now.
-    Begins(&'a Planned),
+    Begins {
+        /// The combination.
+        of: &'a Planned,
+        /// Which of the sweep's devices does it.
+        device: Option<DevicePlan>,
+    },
     /// A row is there.
     Row {
         /// Its number, from 0.
@@ -124,6 +135,7 @@ impl Sweep {
             combinations: grid.combinations.into_iter().map(planned).collect::<Result<_, _>>()?,
             work: Work::Steps { steps: 1, synthetic: false },
             reference: None,
+            devices: Vec::new(),
         })
     }
 
@@ -137,29 +149,95 @@ impl Sweep {
         stop: &Stop,
         mut tell: impl FnMut(Told<'_>),
     ) -> Result<Outcome, SweepError> {
-        let mut rows: Vec<Row> = Vec::new();
-        let reference = self.reference.map(|number| &self.combinations[number].set);
-        for (number, of) in self.combinations.iter().enumerate() {
-            let kept = folder.take(&of.set).filter(|row| row.status != Status::Failed);
-            let is_kept = kept.is_some();
-            let row = match kept {
-                Some(row) => row,
-                None => {
-                    tell(Told::Begins(of));
-                    match child::measure(self, of, folder, stop)? {
-                        child::Ended::Row(row) => *row,
-                        child::Ended::Stopped(signal) => {
-                            folder.save(&self.keys, &mut rows, reference)?;
-                            return Ok(Outcome::Stopped(rows, signal));
-                        }
-                    }
-                }
-            };
-            rows.push(row);
-            folder.save(&self.keys, &mut rows, reference)?;
-            folder.write_page(self, &rows).unwrap_or_else(|reason| tell(Told::NoPage(reason)));
-            tell(Told::Row { number, of, row: &rows[number], kept: is_kept });
+        let (mut done, tasks) = self.begin(folder);
+        done.save(folder, &mut tell)?;
+        for (number, row) in done.numbers.iter().zip(&done.rows) {
+            tell(Told::Row { number: *number, of: &self.combinations[*number], row, kept: true });
         }
-        Ok(Outcome::Done(rows))
+        let work = |task: &child::Task<'_>, device| match child::measure(self, task, device, stop) {
+            Ok(child::Ended::Row(row)) => ControlFlow::Continue(Ok(child::Ended::Row(row))),
+            over => ControlFlow::Break(over),
+        };
+        let mut stopped = None;
+        queue::each(&tasks, &self.lanes(), stop, work, |task, device, event| {
+            let child::Task { number, of, .. } = *task;
+            match event {
+                queue::Event::Begins => tell(Told::Begins { of, device }),
+                queue::Event::Ended(ended) => match ended? {
+                    child::Ended::Row(row) => {
+                        // One that failed before.
+                        folder.take(&of.set);
+                        let at = done.insert(number, *row);
+                        done.save(folder, &mut tell)?;
+                        tell(Told::Row { number, of, row: &done.rows[at], kept: false });
+                    }
+                    child::Ended::Stopped(signal) => stopped = Some(signal),
+                },
+            }
+            Ok::<(), SweepError>(())
+        })?;
+        Ok(match stopped {
+            Some(signal) => Outcome::Stopped(done.rows, signal),
+            None => Outcome::Done(done.rows),
+        })
+    }
+
+    /// The rows that an earlier start has left, and what is to be done.
+    fn begin(&self, folder: &mut SweepFolder) -> (Done<'_>, Vec<child::Task<'_>>) {
+        let mut done = Done { sweep: self, numbers: Vec::new(), rows: Vec::new() };
+        let mut tasks = Vec::new();
+        for (number, of) in self.combinations.iter().enumerate() {
+            match folder.take_kept(&of.set) {
+                Some(row) => {
+                    done.insert(number, row);
+                }
+                None => tasks.push(child::Task::new(self, folder, number)),
+            }
+        }
+        (done, tasks)
+    }
+
+    /// What works at once: the devices, or one process where the configuration says.
+    fn lanes(&self) -> Vec<Option<DevicePlan>> {
+        match self.devices.is_empty() {
+            true => vec![None],
+            false => self.devices.iter().copied().map(Some).collect(),
+        }
+    }
+}
+
+/// The rows so far, in the order of their combinations, whichever was done first.
+struct Done<'a> {
+    sweep: &'a Sweep,
+    /// The number of each row's combination.
+    numbers: Vec<usize>,
+    rows: Vec<Row>,
+}
+
+impl Done<'_> {
+    /// Puts the row of the combination `number` in its place, and says which that is.
+    fn insert(&mut self, number: usize, row: Row) -> usize {
+        let at = self.numbers.partition_point(|before| *before < number);
+        self.numbers.insert(at, number);
+        self.rows.insert(at, row);
+        at
+    }
+
+    /// Writes the table in every format, and the page.
+    fn save(
+        &mut self,
+        folder: &mut SweepFolder,
+        tell: &mut impl FnMut(Told<'_>),
+    ) -> Result<(), SweepError> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let Sweep { keys, combinations, reference, .. } = self.sweep;
+        let reference = reference.map(|number| &combinations[number].set);
+        folder.save(keys, &mut self.rows, reference)?;
+        folder
+            .write_page(self.sweep, &self.rows)
+            .unwrap_or_else(|reason| tell(Told::NoPage(reason)));
+        Ok(())
     }
 }
