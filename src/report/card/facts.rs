@@ -70,8 +70,14 @@ pub fn layouts(config: &toml::Table) -> Vec<String> {
 pub fn details(record: &Record, config: &toml::Table) -> String {
     let start = &record.start;
     let mut table = Table::new(&["", ""]);
-    let model = config.get("model").map(toml::Value::to_string).unwrap_or_default();
-    table.add(["network", &model]);
+    let mut model = config.get("model").cloned();
+    // The card tells of no folder.
+    if let Some(toml::Value::String(init)) = model.as_mut().and_then(|model| model.get_mut("init"))
+        && let Some(file) = Path::new(init.as_str()).file_name()
+    {
+        *init = file.to_string_lossy().into_owned();
+    }
+    table.add(["network", &model.map(|model| model.to_string()).unwrap_or_default()]);
     table.add(["trained parameters", &thousands(start.parameters)]);
     let input = value(config, "data.image").map(toml::Value::to_string).unwrap_or_default();
     table.add(["input", &input]);

@@ -203,4 +203,5 @@ fn the_checklist_tells_whether_lists_share_patients_and_where_weights_came_from(
     let init = "[model]\ninit = \"/home/someone/xrv.pt\"\nfreeze = [\"stem\"]\n";
     write("config.toml", &CONFIG.replace("[model.densenet]", &format!("{init}[model.densenet]")));
     assert_eq!(told(24), "those of the file xrv.pt; model.freeze = \\[\"stem\"\\]");
+    assert!(!written(folder.path()).contains("/home/someone"), "the card tells of no folder");
 }
