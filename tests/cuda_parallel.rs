@@ -370,7 +370,7 @@ fn cards_with_synchronised_batch_norm_give_the_gradients_and_statistics_of_one()
 #[test]
 fn cards_train_as_one_does_uneven_batches_and_single_images_included() {
     let Some((_turn, count)) = cards("steps") else { return };
-    // Steps of the others go far apart from one rounding.
+    // ResNet-50 was 0.82 away after 6 steps. Whether one card is as far from itself is not measured.
     for (name, model) in &MODELS[..1] {
         let memory = "precision = \"fp32\"";
         let (one, _) = train(&plan(model, 1, memory), STEPS);
