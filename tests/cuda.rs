@@ -22,6 +22,8 @@ mod cube;
 mod footprint;
 #[path = "cuda/general.rs"]
 mod general;
+#[path = "cuda/images.rs"]
+mod images;
 #[path = "cuda/offload.rs"]
 mod offload;
 #[path = "cuda/optim.rs"]

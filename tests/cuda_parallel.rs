@@ -278,7 +278,8 @@ fn step(bench: &mut Bench, step: usize, batch: Batch) -> Vec<f64> {
         let mask = (0..count * width).map(|at| f32::from(u8::from((at + step) % 5 != 0))).collect();
         Targets { values: turned(values), mask: turned(mask), width }
     };
-    let images = Images::Host { values: &values, shape: [count, 1, SIDE, SIDE] };
+    let images: Vec<Vec<f32>> = values.chunks_exact(SIDE * SIDE).map(<[f32]>::to_vec).collect();
+    let images = Images::Host { images: &images, shape: [count, 1, SIDE, SIDE] };
     let losses = bench.trainer.step(images, &[targets(2), targets(1)], step, 0.05);
     losses.expect("a step").into_iter().map(|loss| loss.sum).collect()
 }

@@ -77,9 +77,10 @@ fn wave(length: usize, speed: f64) -> Vec<f32> {
 
 /// Of other images in each step. Of the first head each label is known for some images, and those of the
 /// second for every other step only.
-fn batch(step: usize) -> (Vec<f32>, Vec<Targets>) {
+fn batch(step: usize) -> (Vec<Vec<f32>>, Vec<Targets>) {
     let images = count(step);
     let pixels = wave(images * SIDE * SIDE, 0.37 + 0.01 * step as f64);
+    let pixels = pixels.chunks_exact(SIDE * SIDE).map(<[f32]>::to_vec).collect();
     let known = |at: usize| f32::from(u8::from(!(at + step).is_multiple_of(3)));
     let mask: Vec<f32> = (0..2 * images).map(known).collect();
     let values = mask.iter().enumerate().map(|(at, known)| known * (at % 5 % 2) as f32).collect();
@@ -91,7 +92,7 @@ fn batch(step: usize) -> (Vec<f32>, Vec<Targets>) {
 
 fn step(bench: &mut Bench, step: usize) -> Vec<HeadLoss> {
     let (values, targets) = batch(step);
-    let images = Images::Host { values: &values, shape: [count(step), 1, SIDE, SIDE] };
+    let images = Images::Host { images: &values, shape: [count(step), 1, SIDE, SIDE] };
     bench.trainer.step(images, &targets, step, 0.05).expect("a step")
 }
 
@@ -235,7 +236,7 @@ fn evaluation_is_shared_out_and_gives_the_rows_of_one_device() {
     let evaluate = |devices: usize, number: usize| {
         let mut bench = Bench::new(&plan(BATCH_NORM, devices, "")).expect("opens");
         let (values, targets) = batch(number);
-        let images = Images::Host { values: &values, shape: [count(number), 1, SIDE, SIDE] };
+        let images = Images::Host { images: &values, shape: [count(number), 1, SIDE, SIDE] };
         bench.trainer.evaluate(images, &targets).expect("evaluates")
     };
     for number in [0, 1, 2, 3] {

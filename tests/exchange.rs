@@ -40,7 +40,10 @@ fn model(plan: &Plan, mut values: BTreeMap<String, Vec<f32>>) -> Inference {
 
 /// The heads' outputs by name.
 fn outputs(model: &Inference, values: &[f32], shape: [usize; 4]) -> BTreeMap<String, Vec<f32>> {
-    let outputs = model.outputs(Images::Host { values, shape }, shape[0]).expect("computes");
+    let images: Vec<Vec<f32>> =
+        values.chunks_exact(values.len() / shape[0]).map(<[f32]>::to_vec).collect();
+    let images = Images::Host { images: &images, shape };
+    let outputs = model.outputs(images, shape[0]).expect("computes");
     model.heads.iter().map(|head| head.config.name.clone()).zip(outputs).collect()
 }
 

@@ -88,7 +88,13 @@ fn gradients(replica: &Replica, step: usize) -> StepGradients {
     let mask = vec![1.0; values.len()];
     let targets = [Targets { values, mask, width: OUTPUTS }];
     let parts = [Part::alone(0..BATCH)];
-    let share = Share { images: (&images).into(), targets: &targets, parts: &parts, synced: None };
+    let share = Share {
+        images: (&images).into(),
+        targets: &targets,
+        parts: &parts,
+        synced: None,
+        next: None,
+    };
     let normalizers = replica.normalizers(&targets);
     replica.gradients(share, &normalizers, step, 1.0).expect("computes")
 }

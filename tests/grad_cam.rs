@@ -79,17 +79,18 @@ fn inference(network: &Network, fixture: &str) -> Inference {
     inference
 }
 
-fn images() -> Vec<f32> {
+fn images() -> Vec<Vec<f32>> {
     let wave = |i: usize| ((i as f64 * 0.37).sin() + ((i * i) as f64 * 1e-5).sin()) as f32;
-    (0..BATCH * 3 * SIZE * SIZE).map(wave).collect()
+    let size = 3 * SIZE * SIZE;
+    (0..BATCH).map(|image| (image * size..(image + 1) * size).map(wave).collect()).collect()
 }
 
 fn agree(network: &Network, fixture: &str, theirs: &Maps) {
     let inference = inference(network, fixture);
     let cam = GradCam::new(network, &inference).expect("there is a map");
-    let values = images();
+    let each = images();
     let shape = [BATCH, 3, SIZE, SIZE];
-    let images = Images::Host { values: &values, shape };
+    let images = Images::Host { images: &each, shape };
     let outputs: Vec<[usize; 2]> = (0..OUTPUTS).map(|label| [1, label]).collect();
     let ours = cam.maps(&inference, images, &outputs).expect("computes");
     assert_eq!([ours.len(), ours[0].len()], theirs.shape[..2]);
@@ -127,8 +128,8 @@ fn the_map_of_a_list_of_layers_is_that_behind_its_last_convolution() {
         false => value,
     });
     let cam = GradCam::new(&network, &inference).expect("there is a map");
-    let values = images();
-    let images = Images::Host { values: &values, shape: [BATCH, 3, SIZE, SIZE] };
+    let each = images();
+    let images = Images::Host { images: &each, shape: [BATCH, 3, SIZE, SIZE] };
     let maps = cam.maps(&inference, images, &[[1, 2]]).expect("computes").remove(0);
     let logits = inference.outputs(images, BATCH).expect("computes").remove(1);
     for (map, logits) in maps.iter().zip(logits.chunks_exact(OUTPUTS)) {

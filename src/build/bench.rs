@@ -241,11 +241,15 @@ impl Bench {
 
     /// What was predicted for a step of `plan`, whose this is.
     pub fn estimate(&self, plan: &Plan) -> StepEstimate {
-        let mut estimate = self.trainer.planner.estimate().clone();
-        if matches!(self.batches, Batches::Kept { .. })
-            && super::is_gpu(self.trainer.first().replica.inference.device())
-        {
-            estimate.peak += plan.batch_on_gpu();
+        let planner = &self.trainer.planner;
+        let mut estimate = planner.estimate().clone();
+        if super::is_gpu(self.trainer.first().replica.inference.device()) {
+            // No batch is copied ahead.
+            let at_once = planner.strategy().micro_batch.min(plan.device_batch());
+            estimate.peak -= plan.ahead_on_gpu(planner.settings().precision, at_once);
+            if matches!(self.batches, Batches::Kept { .. }) {
+                estimate.peak += plan.batch_on_gpu();
+            }
         }
         estimate
     }

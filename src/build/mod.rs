@@ -251,7 +251,8 @@ fn trainer(
         ranks.push(rank(plan, &planner, chain, device, &counts)?);
     }
     let batch_norm = plan.batch_norm;
-    Ok((Trainer { ranks, threads, exchanges, batch_norm, planner, backoffs: Vec::new() }, initial))
+    let (upcoming, backoffs) = (None, Vec::new());
+    Ok((Trainer { ranks, threads, exchanges, batch_norm, planner, upcoming, backoffs }, initial))
 }
 
 /// What cards exchange sums by, where there are several.

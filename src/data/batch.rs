@@ -28,8 +28,9 @@ impl Targets {
 /// Images and their targets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    /// `shape` in row-major order, on the scale of `data.image.normalize`.
-    pub images: Vec<f32>,
+    /// Each image, `[channels, height, width]` in row-major order, on the scale of `data.image.normalize`.
+    /// They are apart, as they were loaded: putting a batch together would copy all of it on one core.
+    pub images: Vec<Vec<f32>>,
     /// `[images, channels, height, width]`.
     pub shape: [usize; 4],
     /// One for each head, in the order of the configuration.

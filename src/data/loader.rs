@@ -291,7 +291,7 @@ impl Iterator for Epoch {
         self.hand_out();
         let mut outcome = self.wait();
         if let Ok(batch) = &mut outcome {
-            hand_over(&mut batch.images);
+            batch.images.iter_mut().for_each(hand_over);
             self.next += 1;
             self.hand_out();
         } else {

@@ -1,12 +1,14 @@
 //! One epoch: training, evaluation, and what follows from the metrics.
 
+use std::iter::Peekable;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::tally::Tally;
 use super::undefined;
 use super::validation::Validation;
 use super::{Backoff, Run, RunError, Signal, saving};
-use crate::data::{BadImage, Batch};
+use crate::data::{BadImage, Batch, DataError};
 use crate::report::{
     EndReason, Epoch, EpochBegin, EpochValues, Event, Memory, OutOfMemory, Phase, Progress, Report,
     ReportError, SaveReason, Values, Watched,
@@ -53,11 +55,13 @@ impl Run {
         let images_before = self.state.tally.images;
         self.meter.reset_peak();
         let mut had_images = self.state.tally.images + self.state.skipped_steps > 0;
-        for (number, batch) in self.train_loader.epoch(epoch as u64, first).enumerate() {
+        let mut batches = shared(self.train_loader.epoch(epoch as u64, first));
+        while let Some((number, batch)) = batches.next() {
             if let Some(signal) = self.stop.requested() {
                 return Ok(Some(signal));
             }
-            had_images |= self.train_on(batch?, number < METERED_STEPS)?;
+            self.look_ahead(&mut batches);
+            had_images |= self.train_on(&batch?, number < METERED_STEPS)?;
             if let Some(message) = self.train_loader.take_warning() {
                 self.reports.event(&Event::Warning { message })?;
             }
@@ -80,7 +84,7 @@ impl Run {
     }
 
     /// Takes a step; whether the batch had images enough for one.
-    fn train_on(&mut self, batch: Batch, metered: bool) -> Result<bool, RunError> {
+    fn train_on(&mut self, batch: &Arc<Batch>, metered: bool) -> Result<bool, RunError> {
         self.note_bad_images(&batch.skipped)?;
         let images = batch.indices.len();
         let alone = images == 1 && self.train_loader.avoids_single();
@@ -90,8 +94,7 @@ impl Run {
         } else if images > 0 {
             let learning_rate = self.schedule.lr(self.state.step);
             let step = self.state.step;
-            let mut take =
-                || self.trainer.step((&batch).into(), &batch.targets, step, learning_rate);
+            let mut take = || self.trainer.step(batch.into(), &batch.targets, step, learning_rate);
             let losses = if metered { self.meter.watch(take) } else { take() };
             self.tell_backoffs()?;
             match losses {
@@ -107,6 +110,14 @@ impl Run {
         }
         self.state.batch += 1;
         Ok(images > 0 && !alone)
+    }
+
+    /// Lets the trainer know the batch after the one that it takes next, where that is of use.
+    fn look_ahead(&mut self, batches: &mut Peekable<impl Iterator<Item = Numbered>>) {
+        if self.trainer.sends_ahead() {
+            let next = batches.peek().and_then(|(_, batch)| batch.as_ref().ok());
+            self.trainer.upcoming = next.filter(|batch| !batch.indices.is_empty()).cloned();
+        }
     }
 
     /// The error of a pass in which no image could be used.
@@ -208,10 +219,12 @@ impl Run {
         validation: &mut Validation,
         clock: Instant,
     ) -> Result<Option<Signal>, RunError> {
-        for (number, batch) in self.validation_loader.epoch(0, 0).enumerate() {
+        let mut batches = shared(self.validation_loader.epoch(0, 0));
+        while let Some((number, batch)) = batches.next() {
             if let Some(signal) = self.stop.requested() {
                 return Ok(Some(signal));
             }
+            self.look_ahead(&mut batches);
             let batch = batch?;
             self.note_bad_images(&batch.skipped)?;
             if batch.indices.is_empty() {
@@ -318,6 +331,16 @@ impl Run {
         let judged = saving::judged(&self.plan.evaluate, &validation.predictions);
         self.save(SaveReason::EpochEnd, is_best, judged.map_err(RunError::Unsaved)?)
     }
+}
+
+/// A batch with its number among those of a pass.
+type Numbered = (usize, Result<Arc<Batch>, DataError>);
+
+/// Batches that other threads can read.
+fn shared(
+    batches: impl Iterator<Item = Result<Batch, DataError>>,
+) -> Peekable<impl Iterator<Item = Numbered>> {
+    batches.map(|batch| batch.map(Arc::new)).enumerate().peekable()
 }
 
 /// The value of `train/<name>` or `val/<name>`.

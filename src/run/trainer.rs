@@ -4,13 +4,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::data::{Dataset, Targets};
+use crate::data::{Batch, Dataset, Targets};
 use crate::memory::measure::broken_off;
 use crate::memory::{OutOfMemory, Strategy};
 use crate::ops::gpu::Exchanges;
 use crate::parallel::{BatchNormOver, Failure, Member, Part, Threads, shares, together};
 use crate::plan::Planner;
-use crate::train::{CheckedGradients, HeadLoss, Images, Replica, Share, TrainError, Updater};
+use crate::train::{
+    BatchPart, CheckedGradients, HeadLoss, Images, Replica, Share, TrainError, Updater,
+};
 
 /// Trains a model, and evaluates it.
 pub struct Trainer {
@@ -24,6 +26,8 @@ pub struct Trainer {
     pub batch_norm: BatchNormOver,
     /// What has chosen how steps are taken, and does again where memory does not suffice.
     pub planner: Planner,
+    /// The batch after the one that is computed next, where it is known: it is copied to the devices meanwhile.
+    pub upcoming: Option<Arc<Batch>>,
     /// Where memory has not sufficed since somebody asked.
     pub backoffs: Vec<Backoff>,
 }
@@ -51,6 +55,11 @@ impl Trainer {
     /// The model on the first device.
     pub fn first(&self) -> &Rank {
         &self.ranks[0]
+    }
+
+    /// Whether it is of use to say which batch is [`Trainer::upcoming`].
+    pub fn sends_ahead(&self) -> bool {
+        self.first().replica.inference.sends_ahead()
     }
 
     /// Steps are from now on those of `epoch`, counted from 1.
@@ -106,10 +115,10 @@ impl Trainer {
     ) -> Result<Vec<CheckedGradients>, TrainError> {
         let normalizers = self.first().replica.normalizers(targets);
         let (count, over) = (images.count(), self.batch_norm);
-        let assessed = self.within_memory(count, |rank, member, parts| {
+        let assessed = self.within_memory(count, Self::shares, |rank, member, parts, next| {
             let Rank { replica, updater } = rank;
             let synced = Some(member).filter(|_| over == BatchNormOver::Sync);
-            let share = Share { images, targets, parts, synced };
+            let share = Share { images, targets, parts, synced, next };
             let found = replica.gradients(share, &normalizers, step, updater.scale())?;
             let own: usize = parts.iter().map(|part| part.images.len()).sum();
             let found = found.of_all(member, over, own as f64 / count as f64);
@@ -130,10 +139,8 @@ impl Trainer {
         targets: &[Targets],
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadLoss>), TrainError> {
         let count = images.count();
-        let runs = shares(std::slice::from_ref(&(0..count)), self.ranks.len(), 1);
-        let each = self.within_memory(count, |rank, member, _| {
-            let share = runs[member.rank()].first().map_or(0..0, |part| part.images.clone());
-            rank.replica.evaluate(images, targets, share)
+        let each = self.within_memory(count, Self::evaluation_shares, |rank, _, parts, next| {
+            rank.replica.evaluate(images, targets, parts, next)
         })?;
         let mut each = each.into_iter();
         let (mut rows, mut losses) = each.next().expect("there is a device");
@@ -161,21 +168,34 @@ impl Trainer {
     }
 
     /// What `attempt` at a batch of `images` images gives on each device, which is given its place among
-    /// the devices and its parts of the batch, and changes nothing: tried again with fewer images at once
-    /// for as long as memory does not suffice on one of them.
+    /// the devices, its parts of the batch and its first part of the upcoming one, and changes nothing: tried
+    /// again with fewer images at once for as long as memory does not suffice on one of them. `shares` says
+    /// which parts of so many images each device takes.
     fn within_memory<T: Send>(
         &mut self,
         images: usize,
-        attempt: impl Fn(&mut Rank, &Arc<Member>, &[Part]) -> Result<T, TrainError> + Sync,
+        shares: impl Fn(&Self, usize) -> Vec<Vec<Part>>,
+        attempt: impl Fn(&mut Rank, &Arc<Member>, &[Part], Option<&BatchPart>) -> Result<T, TrainError>
+        + Sync,
     ) -> Result<Vec<T>, TrainError> {
+        let upcoming = self.upcoming.take();
         loop {
-            let shares = self.shares(images);
+            let next: Vec<Option<BatchPart>> = match &upcoming {
+                Some(batch) => {
+                    let first = |parts: Vec<Part>| {
+                        Images::Batch(batch).batch_part(parts.into_iter().next()?.images)
+                    };
+                    shares(self, batch.shape[0]).into_iter().map(first).collect()
+                }
+                None => vec![None; self.ranks.len()],
+            };
+            let shares = shares(self, images);
             if let Some(exchanges) = &self.exchanges {
                 exchanges.begin(self.kind_of_work(&shares));
             }
             let (threads, exchanges) = (self.threads.as_ref(), self.exchanges.as_ref());
             let outcome = together(&mut self.ranks, threads, exchanges, |rank, member| {
-                attempt(rank, member, &shares[member.rank()])
+                attempt(rank, member, &shares[member.rank()], next[member.rank()].as_ref())
             });
             match outcome {
                 Ok(done) => return Ok(done),
@@ -206,16 +226,24 @@ impl Trainer {
         shares(&strategy.parts_over(images, ranks), ranks, fewest)
     }
 
+    /// The parts of a batch of `images` images that each device evaluates, one after the other.
+    fn evaluation_shares(&self, images: usize) -> Vec<Vec<Part>> {
+        let strategy = &self.first().replica.strategy;
+        let at_once = |Part { images, .. }: Part| {
+            let parts = strategy.parts(images.len()).into_iter();
+            parts.map(move |part| Part::alone(images.start + part.start..images.start + part.end))
+        };
+        let shares = shares(std::slice::from_ref(&(0..images)), self.ranks.len(), 1).into_iter();
+        shares.map(|parts| parts.into_iter().flat_map(at_once).collect()).collect()
+    }
+
     /// Decides how a batch of `images` images, for which memory has not sufficed, is tried again: with
     /// half as many at once.
     ///
     /// # Errors
     /// When memory has not sufficed for the fewest images that may be taken at once.
     fn back_off(&mut self, images: usize, out_of_memory: OutOfMemory) -> Result<(), TrainError> {
-        // Pages as large as what did not fit are of no more use.
-        for rank in &self.ranks {
-            rank.replica.inference.device().memory_cleanup();
-        }
+        self.ranks.iter().for_each(|rank| rank.replica.inference.free_memory());
         let images = images.div_ceil(self.ranks.len());
         let from = self.first().replica.strategy.micro_batch.min(images);
         broken_off(|| format!("{out_of_memory}, with {from} images at once"));

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use burn::tensor::{Device, ExecutionError, Tensor};
 
-use super::{Images, TrainError};
+use super::ahead::Ahead;
+use super::{BatchPart, Images, TrainError};
 use crate::data::{Dataset, Standardizer, Targets};
 use crate::memory::{Activation, Chain, Precision, Strategy, catch_out_of_memory, executor};
 use crate::model::HeadConfig;
@@ -27,6 +28,7 @@ pub struct Inference {
     pub heads: Vec<Head>,
     device: Device,
     precision: Precision,
+    ahead: Ahead,
 }
 
 impl Inference {
@@ -35,7 +37,8 @@ impl Inference {
     pub fn new(chain: Chain, heads: &[HeadConfig], device: Device, precision: Precision) -> Self {
         let heads = heads.iter().map(|config| Head { config: config.clone(), standardizer: None });
         let chain = chain.in_numbers(precision.parameters());
-        Self { chain, heads: heads.collect(), device, precision }
+        let ahead = Ahead::new(&device, precision);
+        Self { chain, heads: heads.collect(), device, precision, ahead }
     }
 
     /// Where it is.
@@ -60,7 +63,7 @@ impl Inference {
         micro_batch: usize,
     ) -> Result<Vec<Vec<f32>>, ExecutionError> {
         let strategy = Strategy::plain(self.chain.stages().len(), micro_batch);
-        self.outputs_of_parts(images, &strategy.parts(images.count()), |_, _| {})
+        self.outputs_of_parts(images, &strategy.parts(images.count()), None, |_, _| {})
     }
 
     /// [`Inference::outputs`] with `at_once` images at most, of which there are half as many from then on
@@ -84,8 +87,7 @@ impl Inference {
                     return Err(TrainError::OutOfMemory { at_once: 1, out_of_memory, advice });
                 }
                 Err(_) => {
-                    // Pages as large as what did not fit are of no more use.
-                    self.device.memory_cleanup();
+                    self.free_memory();
                     *at_once = together / 2;
                 }
             }
@@ -94,16 +96,18 @@ impl Inference {
 
     /// [`Inference::outputs`] for images that are taken in `parts`, which together are all of them in
     /// order. `look` is shown each part's outputs while they are on the device, `[images, outputs]` for
-    /// each head, standardised where the head is.
+    /// each head, standardised where the head is. `next` is what will be asked for afterwards.
     pub(super) fn outputs_of_parts(
         &self,
         images: Images<'_>,
         parts: &[Range<usize>],
+        next: Option<&BatchPart>,
         mut look: impl FnMut(Range<usize>, &[Tensor<2>]),
     ) -> Result<Vec<Vec<f32>>, ExecutionError> {
         let mut rows = vec![Vec::new(); self.heads.len()];
-        for part in parts {
+        for (place, part) in parts.iter().enumerate() {
             let input = self.input(images, part.clone());
+            self.send_ahead(images, parts.get(place + 1).cloned(), next);
             let outputs = executor::evaluate(&self.chain, input).into_outputs();
             look(part.clone(), &outputs);
             for (rows, output) in rows.iter_mut().zip(outputs) {
@@ -120,7 +124,36 @@ impl Inference {
 
     /// Some of the images as the network takes them.
     pub(super) fn input(&self, images: Images<'_>, part: Range<usize>) -> Activation {
-        Activation::Map(images.part(part, &self.device).cast(self.precision.activations()))
+        let sent = images.batch_part(part.clone()).and_then(|part| self.ahead.take(&part));
+        let images = sent.unwrap_or_else(|| images.part(part, &self.device));
+        Activation::Map(images.cast(self.precision.activations()))
+    }
+
+    /// Whether images can be copied to the device while it computes others.
+    pub fn sends_ahead(&self) -> bool {
+        self.ahead.is_on()
+    }
+
+    /// Begins to copy what is used next to the device: the images at `following` of `images`, or `next`
+    /// after the last of these.
+    pub(super) fn send_ahead(
+        &self,
+        images: Images<'_>,
+        following: Option<Range<usize>>,
+        next: Option<&BatchPart>,
+    ) {
+        let following = match following {
+            Some(part) => images.batch_part(part),
+            None => next.cloned(),
+        };
+        self.ahead.send(following);
+    }
+
+    /// Gives back memory of the device that is not in use, after it has not sufficed.
+    pub fn free_memory(&self) {
+        self.ahead.send(None);
+        // Pages as large as what did not fit are of no more use.
+        self.device.memory_cleanup();
     }
 
     /// The targets, standardised where heads are.

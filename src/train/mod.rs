@@ -13,6 +13,7 @@
 //! succeeded; nothing has changed by then. The caller decides: it applies the update, or lets every
 //! replica take another [`Strategy`](crate::memory::Strategy) and try again.
 
+mod ahead;
 mod error;
 mod exchange;
 mod grad_cam;
@@ -22,6 +23,7 @@ mod loss;
 mod replica;
 mod update;
 
+pub use ahead::BatchPart;
 pub use error::TrainError;
 pub use grad_cam::{ActivationMap, GradCam, NoFeatureMap};
 pub use images::Images;

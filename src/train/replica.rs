@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Tensor, TensorData};
 
-use super::{HeadLoss, Images, Inference, LossSums, TrainError};
+use super::{BatchPart, HeadLoss, Images, Inference, LossSums, TrainError};
 use crate::data::Targets;
 use crate::loss::{AucMargin, AucVariables, Loss};
 use crate::memory::executor::StepKey;
@@ -41,6 +41,8 @@ pub struct Share<'a> {
     /// The replica's place among those over whose images norms are taken; none where norms are taken over
     /// its own.
     pub synced: Option<&'a Arc<Member>>,
+    /// What the replica takes first of the batch after this one, where that is known.
+    pub next: Option<&'a BatchPart>,
 }
 
 /// What a share of a step gives before any weight is changed.
@@ -90,7 +92,7 @@ impl Replica {
         step: usize,
         loss_scale: f64,
     ) -> Result<StepGradients, TrainError> {
-        let Share { images, targets, parts, synced } = share;
+        let Share { images, targets, parts, synced, next } = share;
         let targets = self.inference.standardized(targets);
         let key = StepKey { seed: self.seed, step: step as u64, parts, synced };
         let mut losses = LossSums::new(normalizers);
@@ -100,7 +102,12 @@ impl Replica {
             &self.inference.chain,
             &self.strategy.schedule(parts.len()),
             key,
-            |micro| self.inference.input(images, parts[micro].images.clone()),
+            |micro| {
+                let input = self.inference.input(images, parts[micro].images.clone());
+                let following = parts.get(micro + 1).map(|part| part.images.clone());
+                self.inference.send_ahead(images, following, next);
+                input
+            },
             |micro, outputs| {
                 let outputs = outputs.into_outputs();
                 let targets = part_of(&targets, parts[micro].images.clone());
@@ -208,8 +215,9 @@ impl Replica {
         learning.find_map(|mut each| (!fits(&mut each)).then(|| each.0.clone()))
     }
 
-    /// Each head's outputs for the images `share` of a batch, as [`Inference::outputs`] gives them, and the
-    /// sum of its loss over them, with the normalizers of the batch.
+    /// Each head's outputs for the images of `parts` of a batch, as [`Inference::outputs`] gives them, and the
+    /// sum of its loss over them, with the normalizers of the batch. `next` are the images that will be
+    /// evaluated first of the batch after it, where they are known.
     ///
     /// # Errors
     /// When the device fails.
@@ -217,15 +225,14 @@ impl Replica {
         &self,
         images: Images<'_>,
         targets: &[Targets],
-        share: Range<usize>,
+        parts: &[Part],
+        next: Option<&BatchPart>,
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadLoss>), TrainError> {
         let targets = self.inference.standardized(targets);
         let normalizers = self.normalizers(&targets);
         let mut losses = LossSums::new(&normalizers);
-        let parts = self.strategy.parts(share.len()).into_iter();
-        let parts: Vec<Range<usize>> =
-            parts.map(|part| share.start + part.start..share.start + part.end).collect();
-        let rows = self.inference.outputs_of_parts(images, &parts, |part, outputs| {
+        let parts: Vec<Range<usize>> = parts.iter().map(|part| part.images.clone()).collect();
+        let rows = self.inference.outputs_of_parts(images, &parts, next, |part, outputs| {
             let targets = part_of(&targets, part);
             let heads = self.losses.iter().zip(outputs).zip(&targets).zip(&normalizers);
             let sums = heads.map(|(((loss, output), targets), &normalizer)| {

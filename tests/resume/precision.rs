@@ -87,7 +87,10 @@ fn losses_that_no_scale_makes_finite_end_the_run_with_advice() {
     let config = write(folder.path(), &folder.path().join("data"), "fp16");
     let mut run = open(&config, FolderMode::New);
     let batch = run.train_loader.epoch(1, 0).next().expect("a batch").expect("reads");
-    let huge = trainer::data::Batch { images: vec![1e6; batch.images.len()], ..batch };
+    let huge = trainer::data::Batch {
+        images: batch.images.iter().map(|image| vec![1e6; image.len()]).collect(),
+        ..batch
+    };
     let before = state(&run);
     let error =
         (0..).find_map(|_| match run.trainer.step((&huge).into(), &huge.targets, 0, 1e-3) {

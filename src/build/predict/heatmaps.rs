@@ -74,11 +74,10 @@ impl Heatmaps {
         let model = &predictor.models[0];
         let Batch { images, shape, indices, .. } = &batch.seen;
         let outputs: Vec<[usize; 2]> = self.labels.iter().map(|label| label.output).collect();
-        let size: usize = shape[1..].iter().product();
-        let parts = images.chunks(size * model.at_once).zip(indices.chunks(model.at_once));
-        for (values, indices) in parts {
+        let parts = images.chunks(model.at_once).zip(indices.chunks(model.at_once));
+        for (images, indices) in parts {
             let shape = [indices.len(), shape[1], shape[2], shape[3]];
-            let images = Images::Host { values, shape };
+            let images = Images::Host { images, shape };
             let maps = self.cam.maps(&model.trained.inference, images, &outputs);
             let maps = maps.map_err(PredictError::from)?;
             for (label, maps) in self.labels.iter().zip(maps) {

@@ -1,8 +1,7 @@
 //! What a loader's thread does: load some images of a batch, and put the batch together with its
 //! last ones.
 //!
-//! A thread loads a whole batch where there are batches enough in work for all, since what several
-//! threads write into one batch must be copied together.
+//! A thread loads a whole batch where there are batches enough in work for all.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,8 +44,8 @@ pub(super) struct Pending {
 #[derive(Default)]
 struct Part {
     outcomes: Vec<Outcome>,
-    /// `[loaded, channels, height, width]`.
-    images: Vec<f32>,
+    /// Those loaded, `[channels, height, width]`.
+    images: Vec<Vec<f32>>,
 }
 
 /// Some images of a batch in work.
@@ -126,11 +125,8 @@ fn load_part(shared: &Shared, pending: &Pending, indices: &[usize], stop: &Atomi
             break;
         }
         let outcome = match contained(|| load(shared, pending.epoch, index)) {
-            Ok(Ok(plane)) => {
-                if part.images.is_empty() {
-                    part.images.reserve_exact(indices.len() * plane.len());
-                }
-                part.images.extend_from_slice(&plane);
+            Ok(Ok(image)) => {
+                part.images.push(image);
                 Outcome::Loaded
             }
             Ok(Err(reason)) => Outcome::Bad(reason),
@@ -189,10 +185,7 @@ fn assemble(shared: &Shared, pending: &Pending, mut parts: Vec<Part>) -> Result<
             None => return Err(DataError::Worker("an image was lost".to_owned())),
         }
     }
-    let images = match parts.as_mut_slice() {
-        [whole] => std::mem::take(&mut whole.images),
-        parts => parts.iter().flat_map(|part| &part.images).copied().collect(),
-    };
+    let images = parts.into_iter().flat_map(|part| part.images).collect();
     let [height, width] = shared.config.image.size;
     let shape = [indices.len(), shared.config.image.channels, height, width];
     let targets = shared.dataset.targets(&indices);

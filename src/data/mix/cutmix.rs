@@ -23,8 +23,8 @@ pub(super) fn hole(share: f64, shape: &[usize; 4], random: &mut ChaCha8Rng) -> A
 
 /// Fills the hole in each image from its partner. Returns the share of the image that is left.
 pub(super) fn apply(batch: &mut Batch, partner: usize, hole: Area) -> f32 {
-    let [count, _, height, width] = batch.shape;
-    each_with_partner(&mut batch.images, count, partner, |image, other| {
+    let [_, _, height, width] = batch.shape;
+    each_with_partner(&mut batch.images, partner, |image, other| {
         let planes = image.chunks_exact_mut(height * width).zip(other.chunks_exact(height * width));
         for (plane, other) in planes {
             let rows = hole.rows_mut(plane, width).zip(hole.rows(other, width));

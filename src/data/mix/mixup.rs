@@ -5,8 +5,7 @@ use super::each_with_partner;
 
 /// Each image becomes `share` of itself and the rest of its partner. Returns the share.
 pub(super) fn apply(batch: &mut Batch, partner: usize, share: f32) -> f32 {
-    let count = batch.shape[0];
-    each_with_partner(&mut batch.images, count, partner, |image, other| {
+    each_with_partner(&mut batch.images, partner, |image, other| {
         let pixels = image.iter_mut().zip(other);
         pixels.for_each(|(pixel, other)| *pixel = *pixel * share + other * (1.0 - share));
     });

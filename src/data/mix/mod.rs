@@ -64,33 +64,29 @@ fn share(alpha: f64, random: &mut ChaCha8Rng) -> f64 {
 /// Calls `change(image, other)` for every image with the one `partner` places further on as it was
 /// before any change.
 fn each_with_partner(
-    images: &mut [f32],
-    count: usize,
+    images: &mut [Vec<f32>],
     partner: usize,
     mut change: impl FnMut(&mut [f32], &[f32]),
 ) {
-    let length = images.len() / count;
+    let count = images.len();
     let mut changed = vec![false; count];
     for start in 0..count {
         if changed[start] {
             continue;
         }
         // Going from partner to partner leads back here; only the first must be remembered.
-        let first = images[start * length..(start + 1) * length].to_vec();
+        let first = images[start].clone();
         let mut at = start;
         loop {
             changed[at] = true;
             let next = (at + partner) % count;
             if next == start {
-                change(&mut images[at * length..(at + 1) * length], &first);
+                change(&mut images[at], &first);
                 break;
             }
-            let (low, high) = images.split_at_mut(at.max(next) * length);
-            let (lower, upper) = (&mut low[at.min(next) * length..][..length], &mut high[..length]);
-            match at < next {
-                true => change(lower, upper),
-                false => change(upper, lower),
-            }
+            let [image, other] =
+                images.get_disjoint_mut([at, next]).expect("they are two of the images");
+            change(image, other);
             at = next;
         }
     }

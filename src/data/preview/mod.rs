@@ -143,8 +143,8 @@ impl Picture<'_> {
 }
 
 fn first_plane(batch: &Batch, place: usize) -> &[f32] {
-    let [_, channels, height, width] = batch.shape;
-    &batch.images[place * channels * height * width..][..height * width]
+    let [_, _, height, width] = batch.shape;
+    &batch.images[place][..height * width]
 }
 
 fn range(values: &[f32]) -> [f32; 2] {

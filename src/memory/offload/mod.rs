@@ -32,7 +32,7 @@ use super::OffloadConfig;
 use disk::Disk;
 use item::{Away, Item};
 use tensor::{Form, Values};
-use worker::Worker;
+pub use worker::Worker;
 
 /// Where what is put aside waits for the backward pass.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Store {
         };
         Ok(Self(Some(Shelf {
             disk,
-            worker: Worker::start()?,
+            worker: Worker::start("offload")?,
             leaving: RefCell::default(),
             #[cfg(feature = "cuda")]
             gpu: RefCell::default(),

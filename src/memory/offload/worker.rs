@@ -9,17 +9,20 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// The thread; it ends when this is dropped and all is done.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub struct Worker {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
-    /// Starts the thread.
-    pub fn start() -> Result<Self, OffloadError> {
+    /// Starts the thread, with this name.
+    ///
+    /// # Errors
+    /// When the system has no more threads.
+    pub fn start(name: &str) -> Result<Self, OffloadError> {
         let (jobs, given) = channel::<Job>();
         let run = move || given.into_iter().for_each(|job| job());
-        let thread = Builder::new().name("offload".to_owned()).spawn(run);
+        let thread = Builder::new().name(name.to_owned()).spawn(run);
         let thread = thread.map_err(|error| OffloadError::Thread(error.to_string()))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }

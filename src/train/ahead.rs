@@ -1,0 +1,167 @@
+//! Images that are copied to a GPU while it computes those before them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn::tensor::{Device, Tensor};
+
+use crate::data::Batch;
+use crate::memory::Precision;
+
+/// Some images of a batch that lies in host memory.
+#[derive(Debug, Clone)]
+pub struct BatchPart {
+    /// The batch.
+    pub batch: Arc<Batch>,
+    /// Which of its images.
+    pub images: Range<usize>,
+}
+
+impl PartialEq for BatchPart {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.batch, &other.batch) && self.images == other.images
+    }
+}
+
+/// What copies images to one device ahead of their use. One part of a batch at a time is on its way or waits.
+/// Without a GPU it does nothing.
+#[derive(Default)]
+pub struct Ahead {
+    #[cfg(feature = "cuda")]
+    gpu: Option<gpu::Side>,
+}
+
+impl Ahead {
+    /// To `device`, for a model that computes in `precision`.
+    pub fn new(device: &Device, precision: Precision) -> Self {
+        #[cfg(feature = "cuda")]
+        return Self { gpu: gpu::Side::new(device, precision) };
+        #[cfg(not(feature = "cuda"))]
+        {
+            let _ = (device, precision);
+            Self {}
+        }
+    }
+
+    /// Whether it copies anything.
+    pub fn is_on(&self) -> bool {
+        #[cfg(feature = "cuda")]
+        return self.gpu.is_some();
+        #[cfg(not(feature = "cuda"))]
+        false
+    }
+
+    /// Begins to copy `part`, in the place of what has been copied and not been taken. Where there is no memory
+    /// for it, nothing is copied.
+    pub fn send(&self, part: Option<BatchPart>) {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = &self.gpu {
+            gpu.send(part);
+        }
+        #[cfg(not(feature = "cuda"))]
+        drop(part);
+    }
+
+    /// `[images, channels, height, width]`: the images of `part` if they have been sent, in 16 bits where the
+    /// model computes in bf16, else in 32.
+    pub fn take(&self, part: &BatchPart) -> Option<Tensor<4>> {
+        #[cfg(feature = "cuda")]
+        return self.gpu.as_ref()?.take(part);
+        #[cfg(not(feature = "cuda"))]
+        {
+            let _ = part;
+            None
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod gpu {
+    use std::sync::mpsc::{Receiver, sync_channel};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use burn::tensor::{Bytes, Device, Tensor, bf16};
+
+    use super::BatchPart;
+    use crate::memory::Precision;
+    use crate::memory::offload::Worker;
+    use crate::ops::gpu::{Buffer, Gpu, Storage, Transfers};
+
+    /// What copies to a GPU.
+    pub(super) struct Side {
+        gpu: Gpu,
+        storage: Storage,
+        transfers: Transfers,
+        worker: Worker,
+        sent: Mutex<Option<Sent>>,
+    }
+
+    /// Images on their way.
+    struct Sent {
+        part: BatchPart,
+        buffer: Buffer,
+        done: Receiver<Result<(), String>>,
+    }
+
+    impl Side {
+        /// `None` without a GPU, or where the system has no more threads.
+        pub fn new(device: &Device, precision: Precision) -> Option<Self> {
+            let gpu = Gpu::of(device)?;
+            let storage = match precision {
+                Precision::Bf16 => Storage::Bf16,
+                _ => Storage::F32,
+            };
+            let (transfers, worker) = (Transfers::new(&gpu), Worker::start("images").ok()?);
+            Some(Self { gpu, storage, transfers, worker, sent: Mutex::default() })
+        }
+
+        pub fn send(&self, part: Option<BatchPart>) {
+            let mut sent = self.sent();
+            if sent.as_ref().map(|sent| &sent.part) == part.as_ref() {
+                return;
+            }
+            // What is on its way is not cut short: the memory is free when it has come.
+            *sent = None;
+            let Some(part) = part else { return };
+            let length = part.batch.shape[1..].iter().product::<usize>() * part.images.len();
+            let room = self.transfers.room(&self.gpu, &[(length, self.storage)]);
+            let Some(buffer) = room.ok().and_then(|mut room| room.pop()) else { return };
+            let (to_send, target, storage) = (part.clone(), buffer.clone(), self.storage);
+            let (transfers, (tell, done)) = (self.transfers, sync_channel(1));
+            self.worker.give(move || {
+                let bytes = gathered(&to_send.batch.images[to_send.images], storage);
+                drop(to_send.batch);
+                // Nobody may want to know any more.
+                let _ = tell.send(transfers.upload(bytes, &target));
+            });
+            *sent = Some(Sent { part, buffer, done });
+        }
+
+        pub fn take(&self, part: &BatchPart) -> Option<Tensor<4>> {
+            let sent = self.sent().take_if(|sent| sent.part == *part)?;
+            // An error shows where the images are copied in the usual way.
+            sent.done.recv().ok()?.ok()?;
+            let [_, channels, height, width] = part.batch.shape;
+            Some(self.gpu.tensor(&sent.buffer, [part.images.len(), channels, height, width]))
+        }
+
+        fn sent(&self) -> MutexGuard<'_, Option<Sent>> {
+            self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    /// The values of all images in a row.
+    fn gathered(images: &[Vec<f32>], storage: Storage) -> Bytes {
+        let length = images.iter().map(Vec::len).sum();
+        match storage {
+            Storage::Bf16 => {
+                let mut values = Vec::with_capacity(length);
+                images
+                    .iter()
+                    .for_each(|image| values.extend(image.iter().map(|&v| bf16::from_f32(v))));
+                Bytes::from_elems::<bf16>(values)
+            }
+            _ => Bytes::from_elems(images.concat()),
+        }
+    }
+}
