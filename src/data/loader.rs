@@ -8,6 +8,7 @@ mod first;
 mod worker;
 
 use std::collections::BTreeMap;
+use std::iter::{Map, Peekable};
 use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
@@ -279,6 +280,25 @@ impl Epoch {
             };
         }
     }
+}
+
+/// The batches of an epoch, to be shared with other threads. The next one can be looked at.
+pub type SharedBatches = Peekable<Map<Epoch, fn(Result<Batch, DataError>) -> SharedBatch>>;
+
+/// A batch that several threads can read.
+pub type SharedBatch = Result<Arc<Batch>, DataError>;
+
+impl Epoch {
+    /// The batches to be shared with other threads.
+    pub fn shared(self) -> SharedBatches {
+        let share: fn(Result<Batch, DataError>) -> SharedBatch = |batch| batch.map(Arc::new);
+        self.map(share).peekable()
+    }
+}
+
+/// The batch that comes next, if it has images. Waits for it.
+pub fn upcoming(batches: &mut SharedBatches) -> Option<&Arc<Batch>> {
+    batches.peek()?.as_ref().ok().filter(|batch| !batch.indices.is_empty())
 }
 
 impl Iterator for Epoch {

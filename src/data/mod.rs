@@ -63,7 +63,7 @@ pub use inspect::*;
 pub use known::check_known;
 pub use layout::FINDINGS;
 pub use listing::{Listing, list_images};
-pub use loader::{Epoch, Loader, LoaderConfig};
+pub use loader::{Epoch, Loader, LoaderConfig, SharedBatch, SharedBatches, upcoming};
 pub use normalize::{check as check_normalize, constant_scale};
 pub use opened::TableSeal;
 pub use overlap::shared_images;

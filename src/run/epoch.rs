@@ -1,6 +1,5 @@
 //! One epoch: training, evaluation, and what follows from the metrics.
 
-use std::iter::Peekable;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,7 +7,7 @@ use super::tally::Tally;
 use super::undefined;
 use super::validation::Validation;
 use super::{Backoff, Run, RunError, Signal, saving};
-use crate::data::{BadImage, Batch, DataError};
+use crate::data::{BadImage, Batch, SharedBatches, upcoming};
 use crate::report::{
     EndReason, Epoch, EpochBegin, EpochValues, Event, Memory, OutOfMemory, Phase, Progress, Report,
     ReportError, SaveReason, Values, Watched,
@@ -55,13 +54,15 @@ impl Run {
         let images_before = self.state.tally.images;
         self.meter.reset_peak();
         let mut had_images = self.state.tally.images + self.state.skipped_steps > 0;
-        let mut batches = shared(self.train_loader.epoch(epoch as u64, first));
-        while let Some((number, batch)) = batches.next() {
+        let (mut batches, mut metered) =
+            (self.train_loader.epoch(epoch as u64, first).shared(), METERED_STEPS);
+        while let Some(batch) = batches.next() {
             if let Some(signal) = self.stop.requested() {
                 return Ok(Some(signal));
             }
             self.look_ahead(&mut batches);
-            had_images |= self.train_on(&batch?, number < METERED_STEPS)?;
+            had_images |= self.train_on(&batch?, metered > 0)?;
+            metered = metered.saturating_sub(1);
             if let Some(message) = self.train_loader.take_warning() {
                 self.reports.event(&Event::Warning { message })?;
             }
@@ -113,10 +114,9 @@ impl Run {
     }
 
     /// Lets the trainer know the batch after the one that it takes next, where that is of use.
-    fn look_ahead(&mut self, batches: &mut Peekable<impl Iterator<Item = Numbered>>) {
+    fn look_ahead(&mut self, batches: &mut SharedBatches) {
         if self.trainer.sends_ahead() {
-            let next = batches.peek().and_then(|(_, batch)| batch.as_ref().ok());
-            self.trainer.upcoming = next.filter(|batch| !batch.indices.is_empty()).cloned();
+            self.trainer.upcoming = upcoming(batches).cloned();
         }
     }
 
@@ -219,8 +219,8 @@ impl Run {
         validation: &mut Validation,
         clock: Instant,
     ) -> Result<Option<Signal>, RunError> {
-        let mut batches = shared(self.validation_loader.epoch(0, 0));
-        while let Some((number, batch)) = batches.next() {
+        let (mut batches, mut metered) = (self.validation_loader.epoch(0, 0).shared(), true);
+        while let Some(batch) = batches.next() {
             if let Some(signal) = self.stop.requested() {
                 return Ok(Some(signal));
             }
@@ -231,7 +231,8 @@ impl Run {
                 continue;
             }
             let mut evaluate = || self.trainer.evaluate((&batch).into(), &batch.targets);
-            let evaluated = if number == 0 { self.meter.watch(evaluate) } else { evaluate() };
+            let evaluated = if metered { self.meter.watch(evaluate) } else { evaluate() };
+            metered = false;
             self.tell_backoffs()?;
             let (rows, losses) = evaluated.map_err(|source| self.step_error(source))?;
             validation.add(&self.plan.heads, &batch, &rows, &losses);
@@ -331,16 +332,6 @@ impl Run {
         let judged = saving::judged(&self.plan.evaluate, &validation.predictions);
         self.save(SaveReason::EpochEnd, is_best, judged.map_err(RunError::Unsaved)?)
     }
-}
-
-/// A batch with its number among those of a pass.
-type Numbered = (usize, Result<Arc<Batch>, DataError>);
-
-/// Batches that other threads can read.
-fn shared(
-    batches: impl Iterator<Item = Result<Batch, DataError>>,
-) -> Peekable<impl Iterator<Item = Numbered>> {
-    batches.map(|batch| batch.map(Arc::new)).enumerate().peekable()
 }
 
 /// The value of `train/<name>` or `val/<name>`.

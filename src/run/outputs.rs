@@ -1,6 +1,6 @@
 //! What a trained model says of a list of images.
 
-use crate::data::{BadImage, DataError, Loader};
+use crate::data::{BadImage, DataError, Loader, upcoming};
 use crate::evaluate::PredictionTable;
 use crate::model::HeadConfig;
 use crate::train::{Inference, TrainError};
@@ -65,7 +65,8 @@ pub fn list_outputs(
     let predictions = PredictionTable::new(&heads);
     let mut found = ListOutputs { predictions, indices: Vec::new(), skipped: Vec::new() };
     let mut at_once = loader.full_batch();
-    for batch in loader.epoch(0, 0) {
+    let mut batches = loader.epoch(0, 0).shared();
+    while let Some(batch) = batches.next() {
         let batch = batch?;
         found.skipped.extend(batch.skipped.iter().cloned());
         let (count, limit) = (found.skipped.len(), bad_image_limit);
@@ -75,12 +76,13 @@ pub fn list_outputs(
         if batch.indices.is_empty() {
             continue;
         }
-        let outputs = inference.outputs_within_memory((&batch).into(), &mut at_once)?;
+        let next = if inference.sends_ahead() { upcoming(&mut batches) } else { None };
+        let outputs = inference.outputs_within_memory((&batch).into(), &mut at_once, next)?;
         let predictions = &mut found.predictions;
         predictions.add(&heads, &outputs, &batch.targets);
         predictions.paths.extend(batch.indices.iter().map(|&index| names[index].clone()));
         predictions.patients.extend(batch.indices.iter().map(|&index| patients[index].clone()));
-        found.indices.extend(batch.indices);
+        found.indices.extend(&batch.indices);
         tell(found.indices.len() + found.skipped.len());
     }
     match (found.indices.is_empty(), found.skipped.first()) {

@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use burn::tensor::{Device, ExecutionError, Tensor};
 
 use super::ahead::Ahead;
 use super::{BatchPart, Images, TrainError};
-use crate::data::{Dataset, Standardizer, Targets};
+use crate::data::{Batch, Dataset, Standardizer, Targets};
 use crate::memory::{Activation, Chain, Precision, Strategy, catch_out_of_memory, executor};
 use crate::model::HeadConfig;
 
@@ -62,12 +63,23 @@ impl Inference {
         images: Images<'_>,
         micro_batch: usize,
     ) -> Result<Vec<Vec<f32>>, ExecutionError> {
+        self.outputs_before(images, micro_batch, None)
+    }
+
+    /// [`Inference::outputs`] where `next` will be asked for afterwards.
+    fn outputs_before(
+        &self,
+        images: Images<'_>,
+        micro_batch: usize,
+        next: Option<&BatchPart>,
+    ) -> Result<Vec<Vec<f32>>, ExecutionError> {
         let strategy = Strategy::plain(self.chain.stages().len(), micro_batch);
-        self.outputs_of_parts(images, &strategy.parts(images.count()), None, |_, _| {})
+        self.outputs_of_parts(images, &strategy.parts(images.count()), next, |_, _| {})
     }
 
     /// [`Inference::outputs`] with `at_once` images at most, of which there are half as many from then on
-    /// whenever memory does not suffice.
+    /// whenever memory does not suffice. `next` is the batch that will be asked about afterwards, where it is
+    /// known.
     ///
     /// # Errors
     /// When memory does not suffice for one image, or the device fails.
@@ -75,10 +87,15 @@ impl Inference {
         &self,
         images: Images<'_>,
         at_once: &mut usize,
+        next: Option<&Arc<Batch>>,
     ) -> Result<Vec<Vec<f32>>, TrainError> {
         loop {
             let together = (*at_once).clamp(1, images.count().max(1));
-            match catch_out_of_memory(|| self.outputs(images, together)) {
+            let first = |batch: &Arc<Batch>| {
+                Images::from(batch).batch_part(0..batch.shape[0].min(*at_once))
+            };
+            let next = next.and_then(first);
+            match catch_out_of_memory(|| self.outputs_before(images, together, next.as_ref())) {
                 Ok(outputs) => return Ok(outputs?),
                 Err(out_of_memory) if together == 1 => {
                     let advice = "Smaller images or another device are all that is left: see \

@@ -72,7 +72,7 @@ impl Heatmaps {
         mut take: impl FnMut(Heatmap<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let model = &predictor.models[0];
-        let Batch { images, shape, indices, .. } = &batch.seen;
+        let Batch { images, shape, indices, .. } = &*batch.seen;
         let outputs: Vec<[usize; 2]> = self.labels.iter().map(|label| label.output).collect();
         let parts = images.chunks(model.at_once).zip(indices.chunks(model.at_once));
         for (images, indices) in parts {

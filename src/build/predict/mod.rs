@@ -25,7 +25,8 @@ pub use heatmaps::{Heatmap, Heatmaps};
 use super::machine::machine;
 use super::trained::Trained;
 use crate::data::{
-    Batch, Cache, Dataset, Epoch, ImageConfig, Loader, LoaderConfig, OnBadImage, View,
+    Batch, Cache, Dataset, ImageConfig, Loader, LoaderConfig, OnBadImage, SharedBatches, View,
+    upcoming,
 };
 use crate::evaluate::{
     Calibration, ConformalHead, Coverage, Decider, EnsembleFit, Fitted, PredictedLabel,
@@ -175,7 +176,12 @@ impl Predictor {
                     None => {
                         let loader = self.loader(model, images.clone(), view);
                         let (image, models) = (image.clone(), vec![place]);
-                        feeds.push(Feed { image, view, models, batches: loader.epoch(0, 0) });
+                        feeds.push(Feed {
+                            image,
+                            view,
+                            models,
+                            batches: loader.epoch(0, 0).shared(),
+                        });
                     }
                 }
             }
@@ -221,9 +227,13 @@ impl Model {
     }
 
     /// For each image of a batch its outputs, head by head.
-    fn outputs(&mut self, batch: &Batch) -> Result<Vec<Vec<Vec<f32>>>, PredictError> {
+    fn outputs(
+        &mut self,
+        batch: &Arc<Batch>,
+        next: Option<&Arc<Batch>>,
+    ) -> Result<Vec<Vec<Vec<f32>>>, PredictError> {
         let inference = &self.trained.inference;
-        let outputs = inference.outputs_within_memory(batch.into(), &mut self.at_once)?;
+        let outputs = inference.outputs_within_memory(batch.into(), &mut self.at_once, next)?;
         let mut rows = vec![Vec::new(); batch.indices.len()];
         for (head, outputs) in self.plan.heads.iter().zip(outputs) {
             for (row, outputs) in rows.iter_mut().zip(outputs.chunks_exact(head.outputs())) {
@@ -304,7 +314,7 @@ struct Feed {
     image: ImageConfig,
     view: View,
     models: Vec<usize>,
-    batches: Epoch,
+    batches: SharedBatches,
 }
 
 /// The predictions of a list of images, batch by batch. After an error there are no more.
@@ -325,7 +335,7 @@ pub struct PredictedBatch {
     /// The place of the first in the list.
     pub first: usize,
     /// What the first model saw of those that could be read.
-    pub seen: Batch,
+    pub seen: Arc<Batch>,
 }
 
 impl Predictions<'_> {
@@ -349,8 +359,12 @@ impl Predictions<'_> {
                 bad.extend(skipped.next().map(|image| (index, image.reason.clone())));
             }
             if !batch.indices.is_empty() {
+                let models = &mut self.predictor.models;
+                let ahead =
+                    feed.models.iter().any(|&of| models[of].trained.inference.sends_ahead());
+                let next = if ahead { upcoming(&mut feed.batches) } else { None };
                 for &model in &feed.models {
-                    match self.predictor.models[model].outputs(&batch) {
+                    match models[model].outputs(&batch, next) {
                         Ok(rows) => batch.indices.iter().zip(rows).for_each(|(&index, heads)| {
                             said.entry(index).or_default().push(Said { model, heads });
                         }),
