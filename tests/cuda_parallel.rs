@@ -204,18 +204,17 @@ fn a_card_that_fails_ends_the_waiting_of_the_others_and_the_next_attempt_works()
     }
 }
 
-const SIDE: usize = 64;
 const STEPS: usize = 6;
 
 const CONFIG: &str = r#"
 [run]
 name = "cuda-parallel"
 [data]
-image = { size = [64, 64], channels = 1 }
+image = { size = [SIDE, SIDE], channels = 1 }
 [data.phantom]
 root = "unused"
 patients = 8
-size = 64
+size = SIDE
 MODEL
 [[heads]]
 name = "findings"
@@ -233,15 +232,32 @@ lr = 0.05
 momentum = 0.9
 "#;
 
-const MODELS: [(&str, &str); 3] = [
-    ("DenseNet", "[model.densenet]\ngrowth = 16\nblocks = [1, 2, 2]\nstem = 16"),
-    ("ResNet-50", "[model.resnet]\ndepth = 50"),
-    ("ResNet for small images", "[model.resnet]\nform = \"cifar\"\ndepth = 20"),
+/// A model, and the height and width of its images.
+#[derive(Debug, Clone, Copy)]
+struct Model {
+    name: &'static str,
+    text: &'static str,
+    side: usize,
+}
+
+const MODELS: [Model; 3] = [
+    Model {
+        name: "DenseNet",
+        text: "[model.densenet]\ngrowth = 16\nblocks = [1, 2, 2]\nstem = 16",
+        side: 64,
+    },
+    // The last maps are 5×5: over maps of 2×2, norms make anything of a rounding.
+    Model { name: "ResNet-50", text: "[model.resnet]\ndepth = 50", side: 160 },
+    Model {
+        name: "ResNet for small images",
+        text: "[model.resnet]\nform = \"cifar\"\ndepth = 20",
+        side: 64,
+    },
 ];
 
-fn plan(model: &str, devices: usize, memory: &str) -> Plan {
+fn plan(model: Model, devices: usize, memory: &str) -> Plan {
     let names: Vec<String> = (0..devices).map(|number| format!("\"cuda:{number}\"")).collect();
-    let text = CONFIG.replace("MODEL", model);
+    let text = CONFIG.replace("MODEL", model.text).replace("SIDE", &model.side.to_string());
     let text = format!("{text}\n[device]\nuse = [{}]\n[memory]\n{memory}", names.join(", "));
     trainer::plan::plan(toml::from_str(&text).expect("a configuration")).expect("a plan")
 }
@@ -261,7 +277,7 @@ enum Batch {
     Brighter,
 }
 
-fn step(bench: &mut Bench, step: usize, batch: Batch) -> Vec<f64> {
+fn step(bench: &mut Bench, side: usize, step: usize, batch: Batch) -> Vec<f64> {
     let count = count(step);
     let turned = |mut values: Vec<f32>| {
         let each = values.len() / count;
@@ -271,15 +287,15 @@ fn step(bench: &mut Bench, step: usize, batch: Batch) -> Vec<f64> {
         values
     };
     let factor = if batch == Batch::Brighter { 1.0 + 1e-6 } else { 1.0 };
-    let values = turned(noise(count * SIDE * SIDE, step as u64));
+    let values = turned(noise(count * side * side, step as u64));
     let values: Vec<f32> = values.into_iter().map(|value| value * factor).collect();
     let targets = |width: usize| {
         let values = (0..count * width).map(|at| ((at + step) % 2) as f32).collect();
         let mask = (0..count * width).map(|at| f32::from(u8::from((at + step) % 5 != 0))).collect();
         Targets { values: turned(values), mask: turned(mask), width }
     };
-    let images: Vec<Vec<f32>> = values.chunks_exact(SIDE * SIDE).map(<[f32]>::to_vec).collect();
-    let images = Images::Host { images: &images, shape: [count, 1, SIDE, SIDE] };
+    let images: Vec<Vec<f32>> = values.chunks_exact(side * side).map(<[f32]>::to_vec).collect();
+    let images = Images::Host { images: &images, shape: [count, 1, side, side] };
     let losses = bench.trainer.step(images, &[targets(2), targets(1)], step, 0.05);
     losses.expect("a step").into_iter().map(|loss| loss.sum).collect()
 }
@@ -307,7 +323,8 @@ fn train(plan: &Plan, steps: usize) -> (Values, Vec<f64>) {
 
 fn train_on(plan: &Plan, steps: usize, batch: Batch) -> (Values, Vec<f64>) {
     let mut bench = Bench::new(plan).expect("opens");
-    let losses = (0..steps).flat_map(|number| step(&mut bench, number, batch)).collect();
+    let [side, _] = plan.data.image.size;
+    let losses = (0..steps).flat_map(|number| step(&mut bench, side, number, batch)).collect();
     let first = state(&bench, 0);
     for rank in 1..plan.devices.len() {
         assert!(all_bits(&state(&bench, rank)) == all_bits(&first), "card {rank} has other bits");
@@ -336,23 +353,19 @@ fn error(ours: &Values, exact: &Values, part: impl Fn(&str) -> bool) -> (f64, (f
 fn cards_with_synchronised_batch_norm_give_the_gradients_and_statistics_of_one() {
     let Some((_turn, count)) = cards("gradients") else { return };
     let mut failures = Vec::new();
-    for (name, model) in MODELS {
+    for model in MODELS {
+        let name = model.name;
         for precision in ["fp32", "bf16"] {
             let memory = format!("precision = \"{precision}\"");
             let (one, one_losses) = train(&plan(model, 1, &memory), 1);
-            let of =
-                |part: &'static str, found: &Values| error(found, &one, |name| name.contains(part));
-            // How far one card is from itself where it rounds otherwise: small maps, over which norms
-            // are taken, make much of that.
-            let changed = [Batch::Turned, Batch::Brighter]
-                .map(|batch| train_on(&plan(model, 1, &memory), 1, batch).0);
-            let [most_gradients, most_statistics] = ["optimizer/", "running_"].map(|part| {
-                1e-6 + 4.0 * changed.iter().map(|found| of(part, found).0).fold(0.0, f64::max)
-            });
+            let parts: [fn(&str) -> bool; 2] =
+                [|name| name.contains("optimizer/"), |name| name.contains("running_")];
+            let [most_gradients, most_statistics] =
+                parts.map(|part| roundings(model, &memory, 1, &one, part));
             for cards in 2..=count {
                 let (ours, losses) = train(&plan(model, cards, &memory), 1);
-                let (gradients, worst) = of("optimizer/", &ours);
-                let (statistics, _) = of("running_", &ours);
+                let [(gradients, worst), (statistics, _)] =
+                    parts.map(|part| error(&ours, &one, part));
                 println!(
                     "{name}, {precision}, {cards} cards: gradients {gradients:.1e} of at most \
                      {most_gradients:.1e} (worst {:.1e} {}), statistics {statistics:.1e} of \
@@ -371,17 +384,35 @@ fn cards_with_synchronised_batch_norm_give_the_gradients_and_statistics_of_one()
 #[test]
 fn cards_train_as_one_does_uneven_batches_and_single_images_included() {
     let Some((_turn, count)) = cards("steps") else { return };
-    // ResNet-50 was 0.82 away after 6 steps. Whether one card is as far from itself is not measured.
-    for (name, model) in &MODELS[..1] {
-        let memory = "precision = \"fp32\"";
+    for model in MODELS {
+        let (name, memory) = (model.name, "precision = \"fp32\"");
         let (one, _) = train(&plan(model, 1, memory), STEPS);
+        let kept: fn(&str) -> bool = |name| !name.starts_with("optimizer/");
+        let most = roundings(model, memory, STEPS, &one, kept);
         for cards in 2..=count {
             let (ours, _) = train(&plan(model, cards, memory), STEPS);
-            let (weights, worst) = error(&ours, &one, |name| !name.starts_with("optimizer/"));
-            println!("{name}, {cards} cards: after {STEPS} steps {weights:.1e}, {worst:?}");
-            assert!(weights < 1e-5, "{name}, {cards} cards");
+            let (found, worst) = error(&ours, &one, kept);
+            println!(
+                "{name}, {cards} cards: after {STEPS} steps {found:.1e} of {most:.1e}, {worst:?}"
+            );
+            assert!(found < most, "{name}, {cards} cards");
         }
     }
+}
+
+/// How far the numbers that `part` chooses may be from those of `one` card after so many steps: four times as
+/// far as one card is from itself where it rounds otherwise. A norm over few numbers makes much of a rounding.
+fn roundings(
+    model: Model,
+    memory: &str,
+    steps: usize,
+    one: &Values,
+    part: fn(&str) -> bool,
+) -> f64 {
+    let changed = [Batch::Turned, Batch::Brighter]
+        .map(|batch| train_on(&plan(model, 1, memory), steps, batch).0);
+    let far = changed.iter().map(|found| error(found, one, part).0);
+    1e-6 + 4.0 * far.fold(0.0, f64::max)
 }
 
 const WAYS: [&str; 4] = [
@@ -394,7 +425,8 @@ const WAYS: [&str; 4] = [
 #[test]
 fn on_several_cards_every_strategy_gives_the_same_bits_and_so_does_another_run() {
     let Some((_turn, _)) = cards("strategies") else { return };
-    for (name, model) in MODELS {
+    for model in MODELS {
+        let name = model.name;
         for precision in ["precision = \"fp32\"\n", "precision = \"bf16\"\n"] {
             let plain = train(&plan(model, 2, precision), STEPS);
             for way in WAYS.iter().copied().chain([""]) {
@@ -409,7 +441,7 @@ fn on_several_cards_every_strategy_gives_the_same_bits_and_so_does_another_run()
 #[test]
 fn parts_of_a_share_give_the_same_bits_when_they_are_computed_again() {
     let Some((_turn, count)) = cards("parts") else { return };
-    let (_, model) = MODELS[0];
+    let model = MODELS[0];
     let parts = "precision = \"bf16\"\nmicro_batch = 2\n";
     let plain = train(&plan(model, count, parts), STEPS);
     let again = train(&plan(model, count, &format!("{parts}checkpointing = \"every\"")), STEPS);
@@ -422,7 +454,8 @@ fn parts_of_a_share_give_the_same_bits_when_they_are_computed_again() {
 fn layers_without_fused_kernels_are_synchronised_too() {
     let Some((_turn, count)) = cards("layers") else { return };
     // Widths that are no multiples of 8.
-    let model = "[model.densenet]\ngrowth = 12\nblocks = [2, 1]\nstem = 20";
+    let text = "[model.densenet]\ngrowth = 12\nblocks = [2, 1]\nstem = 20";
+    let model = Model { text, ..MODELS[0] };
     let memory = "precision = \"fp32\"";
     let (one, _) = train(&plan(model, 1, memory), 1);
     let (ours, _) = train(&plan(model, count, memory), 1);
