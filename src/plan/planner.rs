@@ -234,6 +234,11 @@ impl Planner {
         )
     }
 
+    /// How many devices share a batch.
+    pub fn devices(&self) -> usize {
+        self.plan.devices.len()
+    }
+
     /// The images of a full batch that all devices compute at once.
     pub fn images_together(&self) -> usize {
         let Plan { devices, train, .. } = &self.plan;
