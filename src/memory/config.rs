@@ -14,8 +14,9 @@ use crate::ops::gpu::Element;
 
 /// `[memory]`: how a training step fits in memory.
 ///
-/// With `micro_batch = "auto"` what is absent here is chosen together: the fastest combination that
-/// is predicted to fit.
+/// With `micro_batch = "auto"` what is absent here is chosen together: of the combinations that are
+/// predicted to fit, the fastest that trains with the numbers of whole batches at once, and the
+/// fastest of the others where none does.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemoryConfig {
@@ -23,10 +24,9 @@ pub struct MemoryConfig {
     /// good for.
     #[schemars(example = &"bf16")]
     pub precision: Precision,
-    /// How many images go through the network at once, at most; `"auto"` takes as many as is
-    /// fastest. The gradient stays that of the whole batch, but for BatchNorm, which normalises
-    /// over the images that go through at once. The whole batch goes through at once when this is
-    /// left out.
+    /// How many images go through the network at once, at most; `"auto"` lets the program choose.
+    /// The gradient stays that of the whole batch, but for BatchNorm, which normalises over the
+    /// images that go through at once. The whole batch goes through at once when this is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = 8)]
     pub micro_batch: Option<MicroBatch>,
@@ -169,7 +169,7 @@ impl Precision {
 pub enum MicroBatch {
     /// So many, at most.
     Images(usize),
-    /// As many as is fastest within the budget.
+    /// As many as the program chooses within the budget.
     Auto(Auto),
 }
 
@@ -177,8 +177,8 @@ pub enum MicroBatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Auto {
-    /// The program chooses: as many images as is fastest within the budget. What is left out under
-    /// `[memory]` is chosen with it.
+    /// The program chooses, and with it what is left out under `[memory]`: as many as is fastest,
+    /// but under BatchNorm the whole batch, where that fits in any way.
     Auto,
 }
 

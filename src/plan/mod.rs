@@ -13,6 +13,8 @@ mod machine;
 mod monitor;
 mod summary;
 mod planner;
+mod preference;
+mod price;
 mod estimate;
 mod reasons;
 mod saved;
@@ -28,7 +30,7 @@ pub use device::DevicePlan;
 pub use estimate::{Estimator, StepEstimate};
 pub use machine::Machine;
 pub use monitor::Monitor;
-pub use planner::{Chosen, NothingFits, Planner};
+pub use planner::{Chosen, NothingFits, Planner, Retreat};
 pub use settings::MemorySettings;
 pub use summary::{AtFirstSummary, ParallelSummary, PlanSummary, StageSummary, StrategySummary};
 

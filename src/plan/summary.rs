@@ -1,7 +1,10 @@
 //! What `trainer plan` tells: bytes, stages, and an estimate for every strategy.
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 
+use super::preference::Preference;
 use super::{Estimator, Machine, MemorySettings, Plan, Planner, StepEstimate, advice};
 use crate::fault::Fault;
 use crate::memory::{CheckpointingConfig, DenseLayers, Footprint, Precision};
@@ -39,6 +42,9 @@ pub struct PlanSummary {
     pub chosen: Option<usize>,
     /// The place of the fastest that fits, in the precision of the configuration.
     pub fastest: Option<usize>,
+    /// The place of the preferred of those that fit, in this precision: the fastest that gives the numbers
+    /// of whole batches at once, or where none does, the fastest.
+    pub preferred: Option<usize>,
     /// Bytes of the largest tensor.
     pub largest_tensor: u64,
     /// A few sentences on which change matters.
@@ -137,6 +143,9 @@ pub struct StrategySummary {
     pub away: u64,
     /// Whether it fits.
     pub fits: bool,
+    /// Whether its numbers are those of whole batches at once in the precision of the configuration, up to
+    /// rounding.
+    pub same_numbers: bool,
 }
 
 impl StageSummary {
@@ -149,7 +158,7 @@ impl StageSummary {
 }
 
 impl StrategySummary {
-    fn new(settings: &MemorySettings, found: &StepEstimate, whole: f64) -> Self {
+    fn new(plan: &Plan, settings: &MemorySettings, found: &StepEstimate, whole: f64) -> Self {
         let segments = match &settings.checkpointing.0 {
             CheckpointingConfig::Sequential(config) => Some(config.segments),
             _ => None,
@@ -167,7 +176,17 @@ impl StrategySummary {
             relative_time: found.seconds / whole,
             away: found.away,
             fits: found.fits,
+            same_numbers: plan.keeps_numbers(settings),
         }
+    }
+
+    /// The order in which strategies are preferred.
+    pub fn order(&self, other: &Self) -> Ordering {
+        let preference = |row: &Self| {
+            let &Self { fits, same_numbers, relative_time, .. } = row;
+            Preference { fits, same_numbers, time: relative_time }
+        };
+        preference(self).order(&preference(other)).then(self.peak.cmp(&other.peak))
     }
 }
 
@@ -215,12 +234,19 @@ impl PlanSummary {
         let costs = estimator.costs(&settings);
         let candidates = plan.candidates(machine);
         let found = estimate_all(plan, machine, &candidates)?;
+        let strategies: Vec<StrategySummary> = candidates
+            .iter()
+            .zip(&found)
+            .map(|(settings, found)| StrategySummary::new(plan, settings, found, whole))
+            .collect();
         let fits = |place: &usize| {
-            found[*place].fits && candidates[*place].precision == plan.memory.precision
+            let row = &strategies[*place];
+            row.fits && row.precision == plan.memory.precision
         };
-        let fastest = (0..candidates.len())
-            .filter(fits)
-            .min_by(|a, b| found[*a].seconds.total_cmp(&found[*b].seconds));
+        let fitting = || (0..strategies.len()).filter(fits);
+        let time = |place: &usize| strategies[*place].relative_time;
+        let fastest = fitting().min_by(|a, b| time(a).total_cmp(&time(b)));
+        let preferred = fitting().min_by(|a, b| strategies[*a].order(&strategies[*b]));
         let stages = costs.names.iter().zip(&costs.stages).enumerate();
         Ok(Self {
             device: if machine.cuda { "cuda" } else { "cpu" },
@@ -246,14 +272,11 @@ impl PlanSummary {
                 gradient_bytes: costs.gradients(),
             }),
             at_first: AtFirstSummary::new(plan, *machine, &settings)?,
-            strategies: candidates
-                .iter()
-                .zip(&found)
-                .map(|(settings, found)| StrategySummary::new(settings, found, whole))
-                .collect(),
+            strategies,
             chosen: chosen
                 .and_then(|chosen| candidates.iter().position(|settings| *settings == chosen)),
             fastest,
+            preferred,
             largest_tensor: costs.largest_tensor,
             advice: advice::advice(plan, machine, budget, &settings),
         })
