@@ -221,7 +221,16 @@ fn remembered(
         let (least, micro_batch) = (estimate.peak, settings.micro_batch);
         let advice = planner.what_would_fit();
         let written = plan.memory.budget.is_some();
-        return Err(NothingFits { fixed: false, written, budget, least, micro_batch, advice });
+        let free = machine.free.filter(|_| !written);
+        return Err(NothingFits {
+            fixed: false,
+            written,
+            budget,
+            free,
+            least,
+            micro_batch,
+            advice,
+        });
     }
     Ok(planner)
 }

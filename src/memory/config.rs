@@ -35,7 +35,7 @@ pub struct MemoryConfig {
     pub batch_norm: BatchStatistics,
     /// The memory that a step must fit in, such as `"10GiB"`, `"800MiB"` or `"90%"` of the
     /// device's. A run that is predicted to take more does not start. When this is left out, what
-    /// is chosen automatically must fit in 90%.
+    /// is chosen automatically must fit in 90% of what is free on the device when the run starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"10GiB")]
     pub budget: Option<String>,

@@ -3,6 +3,7 @@
 //! Pure: opens no device and no file. Nothing after this reads a [`Config`].
 
 mod advice;
+mod arrangement;
 mod checks;
 mod settings;
 mod costs;
@@ -25,6 +26,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+pub use arrangement::Arrangement;
 pub use costs::Costs;
 pub use device::DevicePlan;
 pub use estimate::{Estimator, StepEstimate};

@@ -36,6 +36,8 @@ pub struct NothingFits {
     pub written: bool,
     /// Bytes that a step may use.
     pub budget: u64,
+    /// Bytes that are free on the device, where the budget follows from them.
+    pub free: Option<u64>,
     /// The least peak of all settings that are allowed.
     pub least: u64,
     /// The micro-batch of that peak.
@@ -46,7 +48,11 @@ pub struct NothingFits {
 
 impl NothingFits {
     fn message(&self) -> String {
-        let (budget, least) = (Bytes(self.budget), Bytes(self.least));
+        let least = Bytes(self.least);
+        let budget = match self.free {
+            Some(free) => format!("{} (of {} that are free)", Bytes(self.budget), Bytes(free)),
+            None => Bytes(self.budget).to_string(),
+        };
         let images = images(self.micro_batch);
         match self.fixed {
             true => format!(
@@ -117,6 +123,7 @@ impl Planner {
                     fixed: true,
                     written: true,
                     budget,
+                    free: None,
                     least: planner.estimate.peak,
                     micro_batch: planner.settings.micro_batch,
                     advice: planner.what_would_fit(),
@@ -288,6 +295,21 @@ impl Planner {
         })
     }
 
+    /// The warning about a step that is predicted to take more than is free on the device.
+    pub fn crowded(&self) -> Option<String> {
+        let free = self.machine.free?;
+        let first = self.at_first.as_ref().map_or(0, |(_, first)| first.peak);
+        let peak = self.estimate.peak.max(first);
+        (peak > free).then(|| {
+            format!(
+                "the predicted peak of a step is {}, and {} of the device's {} are free now",
+                Bytes(peak),
+                Bytes(free),
+                Bytes(self.machine.memory)
+            )
+        })
+    }
+
     /// The warning about a budget above the device's memory.
     pub fn beyond(&self) -> Option<String> {
         self.machine.beyond(self.plan.memory.budget().ok().flatten())
@@ -357,5 +379,7 @@ fn nothing_fits(
     let (least, settings) = peaks.min_by_key(|(peak, _)| *peak).expect("there are candidates");
     let advice = what_would_fit(plan, machine, budget, settings);
     let written = plan.memory.budget.is_some();
-    NothingFits { fixed: false, written, budget, least, micro_batch: settings.micro_batch, advice }
+    let free = machine.free.filter(|_| !written);
+    let micro_batch = settings.micro_batch;
+    NothingFits { fixed: false, written, budget, free, least, micro_batch, advice }
 }

@@ -5,7 +5,10 @@ use std::cmp::Ordering;
 use serde::Serialize;
 
 use super::preference::Preference;
-use super::{Estimator, Machine, MemorySettings, Plan, Planner, StepEstimate, advice};
+use super::{
+    Arrangement, Estimator, Machine, MemorySettings, Plan, Planner, StepEstimate, advice,
+    arrangement,
+};
 use crate::fault::Fault;
 use crate::memory::{CheckpointingConfig, DenseLayers, Footprint, Precision};
 use crate::parallel::BatchNormOver;
@@ -17,6 +20,9 @@ pub struct PlanSummary {
     pub device: &'static str,
     /// Bytes of the device's memory.
     pub memory: u64,
+    /// Bytes of it that are free, where the device is here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free: Option<u64>,
     /// Bytes that a step may use.
     pub budget: u64,
     /// What is wrong with the budget that is configured.
@@ -52,7 +58,7 @@ pub struct PlanSummary {
 }
 
 /// How several devices share a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ParallelSummary {
     /// How many devices there are.
     pub devices: usize,
@@ -66,6 +72,29 @@ pub struct ParallelSummary {
     pub has_batch_norm: bool,
     /// Bytes of gradients that each device adds to those of the others in a step.
     pub gradient_bytes: u64,
+    /// What 1, 2, 4 and so on up to all devices come to; none on the CPU.
+    pub arrangements: Vec<Arrangement>,
+    /// Which of them is to be preferred, and which would do nothing.
+    pub advice: String,
+}
+
+impl ParallelSummary {
+    fn new(plan: &Plan, machine: Machine, gradient_bytes: u64) -> Result<Option<Self>, Fault> {
+        if plan.devices.len() < 2 {
+            return Ok(None);
+        }
+        let arrangements = Arrangement::all(plan, machine)?;
+        Ok(Some(Self {
+            devices: plan.devices.len(),
+            batch_size: plan.train.batch_size,
+            device_batch_size: plan.device_batch(),
+            batch_norm: plan.batch_norm,
+            has_batch_norm: plan.parts_matter(),
+            gradient_bytes,
+            advice: arrangement::advice(plan, machine, &arrangements),
+            arrangements,
+        }))
+    }
 }
 
 /// Bytes that do not depend on the images.
@@ -251,6 +280,7 @@ impl PlanSummary {
         Ok(Self {
             device: if machine.cuda { "cuda" } else { "cpu" },
             memory: machine.memory,
+            free: machine.free,
             budget,
             warning: machine.beyond(plan.memory.budget().ok().flatten()),
             bytes: FixedBytes {
@@ -263,14 +293,7 @@ impl PlanSummary {
             stages: stages
                 .map(|(place, (name, cost))| StageSummary::new(name, cost, place < costs.frozen))
                 .collect(),
-            parallel: (plan.devices.len() > 1).then(|| ParallelSummary {
-                devices: plan.devices.len(),
-                batch_size: plan.train.batch_size,
-                device_batch_size: plan.device_batch(),
-                batch_norm: plan.batch_norm,
-                has_batch_norm: plan.parts_matter(),
-                gradient_bytes: costs.gradients(),
-            }),
+            parallel: ParallelSummary::new(plan, *machine, costs.gradients())?,
             at_first: AtFirstSummary::new(plan, *machine, &settings)?,
             strategies,
             chosen: chosen

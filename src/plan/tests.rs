@@ -118,6 +118,32 @@ fn all_large_radiographs_go_through_at_once_where_recomputation_lets_them_fit() 
     insta::assert_snapshot!(planner.fewer_normalised().expect("is said"));
 }
 
+/// 10.6 GiB are free of 80.
+#[test]
+fn without_a_budget_what_is_chosen_fits_in_what_is_free() {
+    let crowded = Machine { free: Some(106 * (1 << 30) / 10), ..card(80 << 30) };
+    let set = ["train.batch_size=32", "memory={precision=\"bf16\",micro_batch=\"auto\"}"];
+    let plan = planned(LARGE_XRAYS, &set);
+    let alone = Planner::choose(&plan, card(80 << 30)).expect("fits");
+    assert!(alone.estimate().peak > 11 << 30 && alone.crowded().is_none());
+    let planner = Planner::choose(&plan, crowded).expect("fits");
+    assert_eq!(planner.budget(), (106 * (1_u64 << 30) / 10) * 9 / 10);
+    assert!(planner.estimate().peak <= planner.budget());
+    // What was saved on an empty card stays, and is said to be too much now.
+    let chosen = alone.chosen().expect("something is chosen");
+    let resumed = Planner::resumed(&plan, crowded, chosen);
+    assert_eq!(resumed.settings(), alone.settings());
+    insta::assert_snapshot!(resumed.crowded().expect("is said"));
+    // Nothing fits, as little is free.
+    let full = Machine { free: Some(300 << 20), ..crowded };
+    insta::assert_snapshot!(Planner::choose(&plan, full).expect_err("is too much").to_string());
+    // A budget that is written counts as written.
+    let set = [set[0], "memory={precision=\"bf16\",micro_batch=\"auto\",budget=\"40GiB\"}"];
+    let planner = Planner::choose(&planned(LARGE_XRAYS, &set), crowded).expect("fits");
+    assert_eq!(planner.budget(), 40 << 30);
+    assert!(planner.crowded().is_some_and(|said| said.contains("10.6 GiB")));
+}
+
 #[test]
 fn what_the_user_writes_stays() {
     let written = ["memory.dense_layers=\"share\"", "memory.offload=\"none\""];

@@ -32,7 +32,7 @@ pub(super) fn text(
     let prose = |text: &str| wrapped(text, page.columns.min(PROSE), 0);
     let PlanSummary { device, memory, budget, bytes, warning, .. } = summary;
     let mut text = prose(&format!(
-        "for {}: {} of memory ({known}), {} for a step",
+        "for {}: {} of memory ({known}), {}{} for a step",
         match (*device, &summary.parallel) {
             ("cuda", None) => "a CUDA GPU".to_owned(),
             ("cuda", Some(shared)) => format!("each of {} CUDA GPUs", shared.devices),
@@ -40,9 +40,14 @@ pub(super) fn text(
             (_, Some(shared)) => format!("each of {} devices on the CPU", shared.devices),
         },
         Bytes(*memory),
+        summary.free.map(|free| format!("{} free now, ", Bytes(free))).unwrap_or_default(),
         Bytes(*budget),
     ));
-    text.extend(summary.parallel.iter().map(|shared| prose(&parallel(shared))));
+    if let Some(shared) = &summary.parallel {
+        text += &prose(&parallel(shared));
+        text += &arrangements(shared, page);
+        text += &prose(&format!("\n\n{} Everything below is of one device.", shared.advice));
+    }
     text.extend(warning.iter().map(|warning| prose(&format!("\nwarning: {warning}"))));
     text += "\n\n";
     for (what, bytes) in [
@@ -123,12 +128,37 @@ fn parallel(shared: &ParallelSummary) -> String {
     };
     format!(
         "\na batch of {} is shared over {} devices, {} each; in a step each adds {} of gradients to those of \
-         the others{norm}. Everything below is of one device.",
+         the others{norm}.",
         counted(shared.batch_size, "image", "images"),
         shared.devices,
         counted(shared.device_batch_size, "image", "images"),
         Bytes(shared.gradient_bytes),
     )
+}
+
+/// What so many devices come to, each row a number of them; nothing where no times are estimated.
+fn arrangements(shared: &ParallelSummary, page: Page) -> String {
+    if shared.arrangements.is_empty() {
+        return String::new();
+    }
+    let numbers = ["devices", "images each", "peak", "ms", "images/s", "of linear", "received"];
+    let columns = numbers.map(|title| Column::numbers(title).always());
+    let columns = columns.into_iter().chain([Column::words("fits")]);
+    let mut table = Table::new(columns.collect(), 1);
+    for row in &shared.arrangements {
+        let received = row.gradient_bytes + row.statistics_bytes;
+        table.add(vec![
+            row.devices.to_string(),
+            row.device_batch_size.to_string(),
+            Bytes(row.peak).to_string(),
+            format!("{:.1}", 1e3 * row.seconds),
+            format!("{:.0}", row.images_per_second),
+            format!("{:.0}%", 100.0 * row.of_linear),
+            Bytes(received).to_string(),
+            if row.fits { "yes" } else { "no" }.to_owned(),
+        ]);
+    }
+    format!("\n\n{}", table.draw(page.frame, page.columns))
 }
 
 /// What the first epochs take, in which stages are frozen that are trained later.
