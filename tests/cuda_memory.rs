@@ -115,7 +115,7 @@ fn a_step_that_ran_out_of_memory_can_be_taken_once_there_is_some() {
 }
 
 #[test]
-fn a_step_that_does_not_fit_goes_on_as_one_that_began_with_fewer_images_at_once() {
+fn a_step_that_does_not_fit_goes_on_as_one_that_began_so() {
     let (device, gpu) = gpu();
     let mut disturbed = bench();
     let held = ballast(&gpu, 3);
@@ -123,7 +123,8 @@ fn a_step_that_does_not_fit_goes_on_as_one_that_began_with_fewer_images_at_once(
     drop(held);
     let images = disturbed.trainer.ranks[0].replica.strategy.micro_batch;
     println!("{:?}", disturbed.trainer.backoffs);
-    assert!(images < 128, "{images}");
+    // With more computed again, which changes no bit, or with fewer images at once.
+    assert!(!disturbed.trainer.backoffs.is_empty());
     let losses = [first, disturbed.step().expect("fits")];
     drop(disturbed);
     device.memory_cleanup();

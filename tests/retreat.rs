@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use trainer::build::{Bench, Options, build};
+use trainer::data::Targets;
 use trainer::memory::fault::strike_after;
-use trainer::plan::Plan;
-use trainer::run::FolderMode;
+use trainer::plan::{Plan, Retreat};
+use trainer::run::{Backoff, FolderMode, Trainer};
+use trainer::train::Images;
 
 const CONFIG: &str = r#"
 [run]
@@ -40,7 +42,11 @@ segments = 3
 "#;
 
 fn plan(micro: usize) -> Plan {
-    let mut config: trainer::config::Config = toml::from_str(CONFIG).expect("a configuration");
+    plan_of(CONFIG, micro)
+}
+
+fn plan_of(text: &str, micro: usize) -> Plan {
+    let mut config: trainer::config::Config = toml::from_str(text).expect("a configuration");
     config.memory.micro_batch = Some(trainer::memory::MicroBatch::Images(micro));
     trainer::plan::plan(config).expect("a plan")
 }
@@ -59,28 +65,76 @@ fn state(bench: &Bench) -> BTreeMap<String, Vec<u32>> {
 }
 
 fn started(micro: usize) -> Bench {
-    let mut bench = Bench::new(&plan(micro)).expect("opens");
+    started_with(&plan(micro))
+}
+
+fn started_with(plan: &Plan) -> Bench {
+    let mut bench = Bench::new(plan).expect("opens");
     bench.step().expect("the first step");
     bench
 }
 
-/// Operations of a step, its own included.
-fn operations(micro: usize) -> usize {
+/// A network that keeps much, all of it, for all images at once.
+fn keeping() -> Plan {
+    let (before, _) = CONFIG.split_once("[memory").expect("is there");
+    let deep = before.replace(
+        "densenet]\ngrowth = 4\nblocks = [2, 1]\nstem = 6",
+        "resnet]\nform = \"cifar\"\ndepth = 14",
+    );
+    plan_of(&deep, 6)
+}
+
+/// The same where nothing is left that would keep less of `micro` images: fewer come next.
+fn at_the_least(micro: usize) -> Bench {
     let mut bench = started(micro);
+    exhaust(&mut bench.trainer, micro);
+    bench
+}
+
+fn exhaust(trainer: &mut Trainer, micro: usize) {
+    while trainer.planner.clone().back_off(micro) == Some(Retreat::Again) {
+        trainer.planner.back_off(micro);
+    }
+    trainer.begin_epoch(1);
+}
+
+/// Operations of a step, its own included.
+fn operations(mut bench: Bench) -> usize {
     let armed = strike_after(usize::MAX);
     bench.step().expect("a step");
     armed.asked()
 }
 
 #[test]
-fn a_step_that_does_not_fit_is_taken_as_with_fewer_images_at_once() {
+fn a_step_that_does_not_fit_is_taken_with_more_computed_again_and_the_same_bits() {
+    let mut expected = started_with(&keeping());
+    let loss = expected.step().expect("a step").loss;
+    let count = operations(started_with(&keeping()));
+    assert!(count > 10, "{count}");
+    for operation in 0..count {
+        let mut bench = started_with(&keeping());
+        let before = bench.trainer.planner.estimate().peak;
+        let armed = strike_after(operation);
+        let taken = bench.step().expect("is tried again");
+        assert!(armed.has_struck());
+        drop(armed);
+        assert_eq!(taken.loss.to_bits(), loss.to_bits(), "after {operation} operations");
+        assert!(state(&bench) == state(&expected), "after {operation} operations");
+        let backoffs = &bench.trainer.backoffs;
+        assert_eq!((backoffs[0].from, backoffs[0].to, backoffs.len()), (6, 6, 1));
+        assert!(bench.trainer.planner.estimate().peak < before);
+    }
+}
+
+#[test]
+fn a_step_of_which_no_more_can_be_computed_again_is_taken_as_with_fewer_images_at_once() {
     let mut expected = started(6);
     expected.trainer.ranks[0].replica.strategy.micro_batch = 3;
     let loss = expected.step().expect("a step").loss;
-    let count = operations(6);
+    let count = operations(at_the_least(6));
     assert!(count > 10, "{count}");
     for operation in 0..count {
-        let mut bench = started(6);
+        let mut bench = at_the_least(6);
         let armed = strike_after(operation);
         let taken = bench.step().expect("is tried again");
         assert!(armed.has_struck());
@@ -95,8 +149,8 @@ fn a_step_that_does_not_fit_is_taken_as_with_fewer_images_at_once() {
 #[test]
 fn a_step_that_fits_with_no_number_of_images_changes_nothing() {
     let before = state(&started(1));
-    for operation in 0..operations(1) {
-        let mut bench = started(1);
+    for operation in 0..operations(at_the_least(1)) {
+        let mut bench = at_the_least(1);
         let armed = strike_after(operation);
         let error = bench.step().expect_err("one image does not fit");
         drop(armed);
@@ -107,26 +161,55 @@ fn a_step_that_fits_with_no_number_of_images_changes_nothing() {
     }
 }
 
+/// Running statistics do not depend on how many images are evaluated at once.
+#[test]
+fn an_evaluation_that_does_not_fit_takes_fewer_images_and_steps_stay_as_they_were() {
+    let pixels: Vec<f32> = (0..6 * 32 * 32).map(|at| (at as f32 * 0.37).sin()).collect();
+    let images = Images::Host { values: &pixels, shape: [6, 1, 32, 32] };
+    let targets = [Targets { values: vec![1.0; 12], mask: vec![1.0; 12], width: 2 }];
+    let (rows, _) = started(6).trainer.evaluate(images, &targets).expect("evaluates");
+    let mut bench = started(6);
+    let armed = strike_after(3);
+    let (found, _) = bench.trainer.evaluate(images, &targets).expect("is tried again");
+    assert!(armed.has_struck());
+    assert_eq!(found, rows);
+    let Backoff { from, to, evaluating, .. } = bench.trainer.backoffs[0];
+    assert!(evaluating && (from, to) == (6, 3), "{from} {to}");
+    assert_eq!(bench.trainer.planner.settings().micro_batch, 6);
+    bench.trainer.begin_epoch(2);
+    assert_eq!(bench.trainer.first().replica.strategy.micro_batch, 6);
+}
+
 /// BatchNorm, which the configuration has, normalises over the images at once.
 #[test]
-fn a_run_says_whether_fewer_images_at_once_give_other_numbers() {
-    for (norm, said) in [
-        ("batch", "over which BatchNorm normalises: other numbers than with 6"),
-        ("group", "which gives the same gradient"),
+fn a_run_says_whether_it_goes_on_with_other_numbers_and_a_saved_state_knows_how() {
+    for (norm, exhausted, said, chosen) in [
+        ("batch", false, "going on with more computed again: the same numbers", 6),
+        ("batch", true, "over which BatchNorm normalises: other numbers than with 6", 3),
+        ("group", true, "going on with 3, which gives the same gradient", 3),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut plan = plan(6);
+        let mut plan = keeping();
         let text = plan.to_toml().expect("is written");
         let text = text.replace("norm = \"batch\"", &format!("norm = {norm:?}"));
         plan = trainer::plan::plan(toml::from_str(&text).expect("reads")).expect("a plan");
         plan.run.output = folder.path().to_owned();
         plan.data.layout.phantom.as_mut().expect("a phantom").root = folder.path().join("phantom");
         let mut run = build(plan, &Options { mode: FolderMode::New }).expect("opens");
+        if exhausted {
+            exhaust(&mut run.trainer, 6);
+        }
         let armed = strike_after(9);
         run.execute().expect("goes on");
         assert!(armed.has_struck());
         let text = std::fs::read_to_string(folder.path().join("retreat/metrics.jsonl"));
         let text = text.expect("is written");
-        assert!(text.contains(&format!("going on with 3, {said}")), "{text}");
+        assert!(text.contains(said), "{text}");
+        let saved = std::fs::read_to_string(folder.path().join("retreat/last/state.json"));
+        let saved: serde_json::Value =
+            serde_json::from_str(&saved.expect("is saved")).expect("JSON");
+        let way = &saved["memory"]["way"];
+        assert_eq!(way["micro_batch"], chosen, "{norm}: {way}");
+        assert!(norm == "group" || way["checkpointing"]["budget"].is_object(), "{norm}: {way}");
     }
 }

@@ -1,6 +1,6 @@
 //! What a run tells before it begins.
 
-use super::{describe, is_gpu};
+use super::{describe, is_gpu, machine};
 use crate::data::{Dataset, LabelCounts};
 use crate::memory::{Action, OffloadConfig, Operation};
 use crate::model::HeadConfig;
@@ -136,6 +136,7 @@ pub(super) fn announce(
     let planner = &run.trainer.planner;
     let mut warnings = run.plan.warnings();
     warnings.extend(planner.beyond().into_iter().chain(planner.fewer_normalised()));
+    warnings.extend(machine::crowded(&run.plan, planner));
     let outputs: usize = run.plan.heads.iter().map(|head| head.labels.len()).sum();
     warnings.extend(not_kept(run.validation.len() * outputs));
     warnings.extend(idle_offload(&run.plan, &run.trainer).map(str::to_owned));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::open_data::{open_data, train_loader};
-use super::{BuildError, devices, meter, schedule, trainer};
+use super::{BuildError, devices, machine, meter, schedule, trainer};
 use crate::data::{Batch, Cache, DataError, Epoch, LabelCounts, Loader, Targets};
 use crate::memory::measure::{MemoryUse, Meter};
 use crate::memory::split_tensors;
@@ -275,7 +275,8 @@ impl Bench {
 
 /// How the plan's steps are taken on `device`.
 fn planner(plan: &Plan, device: &Device) -> Result<Planner, BuildError> {
-    Ok(Planner::choose(plan, super::machine::machine(plan.device(), device))?)
+    let planner = Planner::choose(plan, machine::machine(&plan.devices, device));
+    Ok(planner.map_err(|error| machine::with_holders(error, plan))?)
 }
 
 /// The next batch that can be trained on and has at least so many images, epoch after epoch.

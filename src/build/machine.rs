@@ -1,65 +1,92 @@
-//! How much memory there is.
+//! How much memory there is, how much of it is free, and who holds the rest.
 
 use burn::tensor::Device;
 
 use super::cpu;
 use super::device::{CardDetails, Found, find_devices, is_gpu};
-use crate::plan::{DevicePlan, Machine};
+use super::host_memory::HostMemory;
+use crate::memory::measure::{Holder, gpu_holders};
+use crate::plan::{DevicePlan, Machine, NothingFits, Plan, Planner};
 
-/// What a plan would run on here and what it is called, where that is here.
-pub fn machine_here(device: DevicePlan) -> Option<(Machine, String)> {
-    match device {
+/// What a plan would run on here and what it is called, where that is here: of several devices the one
+/// with the least free memory.
+pub fn machine_here(devices: &[DevicePlan]) -> Option<(Machine, String)> {
+    match devices.first()? {
         DevicePlan::Cpu(_) => {
-            let memory = host_memory()?;
-            Some((Machine { cuda: false, memory, cpu: cpu() }, "this machine".to_owned()))
+            let HostMemory { total, free } = HostMemory::read()?;
+            let machine = Machine { cuda: false, memory: total, free: Some(free), cpu: cpu() };
+            Some((machine, "this machine".to_owned()))
         }
-        DevicePlan::Auto => card(&find_devices(), None),
-        DevicePlan::Cuda(index) => card(&find_devices(), Some(index)),
+        _ => {
+            let found = find_devices();
+            let cards = devices.iter().filter_map(|device| card(&found, *device));
+            let (_, machine, name) = cards.min_by_key(|(_, machine, _)| machine.free)?;
+            Some((machine, name))
+        }
     }
 }
 
-/// The card of this number, or the first that can be used.
-fn card(found: &Found, index: Option<usize>) -> Option<(Machine, String)> {
-    let cards = found.cards.as_ref().ok()?;
-    let usable = cards.iter().filter(|card| index.is_none_or(|index| card.index == index));
-    let CardDetails { name, memory, .. } =
-        usable.filter_map(|card| card.details.as_ref().ok()).next()?;
-    Some((Machine { cuda: true, memory: *memory, cpu: cpu() }, name.clone()))
-}
-
-/// What steps on `device` are predicted for.
-pub(super) fn machine(plan: DevicePlan, device: &Device) -> Machine {
-    let cuda = is_gpu(device);
-    let here = match cuda {
-        true => machine_here(plan),
-        false => machine_here(DevicePlan::Cpu(None)),
+/// The card that is meant, with its number: for `auto` the first that can be used.
+fn card(found: &Found, device: DevicePlan) -> Option<(usize, Machine, String)> {
+    let wanted = match device {
+        DevicePlan::Cpu(_) => return None,
+        DevicePlan::Auto => None,
+        DevicePlan::Cuda(index) => Some(index),
     };
-    here.map_or(Machine { cuda, cpu: cpu(), ..Machine::ASSUMED }, |(machine, _)| machine)
+    let cards = found.cards.as_ref().ok()?;
+    let mut usable = cards.iter().filter(|card| wanted.is_none_or(|index| card.index == index));
+    usable.find_map(|card| {
+        let CardDetails { name, memory, free, .. } = card.details.as_ref().ok()?;
+        let machine = Machine { cuda: true, memory: *memory, free: Some(*free), cpu: cpu() };
+        Some((card.index, machine, name.clone()))
+    })
 }
 
-/// Bytes of memory that this process may use: the machine's, or those of its control group.
-fn host_memory() -> Option<u64> {
-    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
-    let group = group.and_then(|text| text.trim().parse::<u64>().ok());
-    let all = std::fs::read_to_string("/proc/meminfo").ok();
-    let all = all.as_deref().and_then(total);
-    group.into_iter().chain(all).min()
+/// What steps on `device`, the first of those that are planned, are predicted for.
+pub(super) fn machine(planned: &[DevicePlan], device: &Device) -> Machine {
+    if !is_gpu(device) {
+        let here = machine_here(&[DevicePlan::Cpu(None)]).map(|(machine, _)| machine);
+        return here.unwrap_or(Machine { cuda: false, cpu: cpu(), ..Machine::ASSUMED });
+    }
+    let here = machine_here(planned).map(|(machine, _)| machine);
+    let machine = here.unwrap_or(Machine { cpu: cpu(), ..Machine::ASSUMED });
+    // What this process has taken and not given back is there to be used again.
+    let own = device.memory_pool_usage().map_or(0, |usage| usage.bytes_reserved);
+    Machine {
+        free: machine.free.map(|free| free.saturating_add(own).min(machine.memory)),
+        ..machine
+    }
 }
 
-/// Bytes of `MemTotal`, which Linux gives in units of 1024.
-fn total(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+/// Who else holds memory of the planned devices, such as "python (pid 1234) holds 61.0 GiB of cuda:0".
+pub fn in_the_way(devices: &[DevicePlan]) -> Option<String> {
+    if matches!(devices.first()?, DevicePlan::Cpu(_)) {
+        return None;
+    }
+    let found = find_devices();
+    let cards = devices.iter().filter_map(|device| card(&found, *device));
+    let told = cards.flat_map(|(index, ..)| {
+        let holders = Holder::largest(gpu_holders(index)).into_iter();
+        holders.map(move |holder| format!("{holder} of cuda:{index}"))
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| told.join(", "))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The warning about a step that is predicted to take more than is free, with who holds the rest.
+pub(super) fn crowded(plan: &Plan, planner: &Planner) -> Option<String> {
+    let warning = planner.crowded()?;
+    let others = in_the_way(&plan.devices);
+    Some(format!("{warning}{}", others.map(|others| format!(": {others}")).unwrap_or_default()))
+}
 
-    #[test]
-    fn linux_says_how_much_memory_there_is() {
-        let text = "MemTotal:       16384000 kB\nMemFree:          123456 kB\n";
-        assert_eq!(total(text), Some(16_384_000 << 10));
-        assert_eq!(total("MemFree: 1 kB\n"), None);
+/// Where nothing fits in what is free, `error` with who holds the rest.
+pub(super) fn with_holders(error: NothingFits, plan: &Plan) -> NothingFits {
+    if error.written {
+        return error;
+    }
+    match in_the_way(&plan.devices) {
+        Some(others) => NothingFits { advice: format!("{} {others}.", error.advice), ..error },
+        None => error,
     }
 }

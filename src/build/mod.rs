@@ -11,6 +11,7 @@ mod evaluate;
 mod export;
 mod folds;
 mod here;
+mod host_memory;
 mod initial;
 mod machine;
 mod open_data;
@@ -36,7 +37,7 @@ pub use evaluate::{EvaluationList, List, open_list, open_own};
 pub use export::{Export, ExportError};
 pub use folds::{FoldFolders, fold_plans};
 pub use here::check_here;
-pub use machine::machine_here;
+pub use machine::{in_the_way, machine_here};
 pub use open_data::{data_warnings, open_data};
 pub use predict::{
     Heatmap, Heatmaps, LabelCoverage, PredictError, PredictOptions, PredictedBatch, Predictions,
@@ -130,8 +131,9 @@ impl Ready {
             resume::check_data(folder, resumed.data.as_ref(), &data)?;
         }
         data.check_files(plan.data.on_bad_image)?;
-        let machine = machine::machine(plan.device(), &devices[0]);
-        let planner = resume::planner(&plan.limited_to(data.most_images()), machine, resumed)?;
+        let machine = machine::machine(&plan.devices, &devices[0]);
+        let planner = resume::planner(&plan.limited_to(data.most_images()), machine, resumed)
+            .map_err(|error| machine::with_holders(error, &plan))?;
         let meter = meter(&devices[0]);
         let counts = |head| data.train.label_counts(head);
         let starts = resumed.is_none();

@@ -174,10 +174,26 @@ pub(super) fn planner(
 /// What is said where a run goes on with other numbers, as another number of devices computes at once.
 pub(super) fn other_parts(plan: &Plan, planner: &Planner, saved: &TrainState) -> Option<String> {
     let (before, now) = (saved.images_together?, planner.images_together());
-    (before != now && plan.parts_matter()).then(|| {
+    let change = match plan.batch_norm {
+        BatchNormOver::Sync => (before != now)
+            .then(|| format!("over {before} images at once, and does over {now} from here on"))?,
+        BatchNormOver::Local => {
+            let (devices, devices_now) = (saved.devices?, planner.devices());
+            let each = |images: usize, devices: usize| {
+                let images = counted(images.div_ceil(devices), "image", "images");
+                match devices {
+                    1 => format!("over {images} at once on one device"),
+                    _ => format!("over {images} at once on each of {devices} devices"),
+                }
+            };
+            let (before, now) = (each(before, devices), each(now, devices_now));
+            (devices != devices_now).then(|| format!("{before}, and does {now} from here on"))?
+        }
+    };
+    plan.parts_matter().then(|| {
         format!(
-            "BatchNorm normalised over {before} images at once, and does over {now} from here on, as the \
-             devices are others: the model trains with other numbers than without the change"
+            "BatchNorm normalised {change}, as the devices are others: the model trains with other \
+             numbers than without the change"
         )
     })
 }
@@ -205,7 +221,16 @@ fn remembered(
         let (least, micro_batch) = (estimate.peak, settings.micro_batch);
         let advice = planner.what_would_fit();
         let written = plan.memory.budget.is_some();
-        return Err(NothingFits { fixed: false, written, budget, least, micro_batch, advice });
+        let free = machine.free.filter(|_| !written);
+        return Err(NothingFits {
+            fixed: false,
+            written,
+            budget,
+            free,
+            least,
+            micro_batch,
+            advice,
+        });
     }
     Ok(planner)
 }

@@ -88,8 +88,12 @@ fn trace(
     let backoff = bench.trainer.backoffs.last().map(|backoff| {
         at_once = backoff.to;
         let (from, to) = (bench.trainer.backoffs[0].from, backoff.to);
+        let again = match from == to {
+            true => "more computed again".to_owned(),
+            false => to.to_string(),
+        };
         let message = format!(
-            "the device ran out of memory with {from} images at once; the step was begun again with {to}"
+            "the device ran out of memory with {from} images at once; the step was begun again with {again}"
         );
         StepFailure { out_of_memory: true, message }
     });

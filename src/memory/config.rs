@@ -14,8 +14,9 @@ use crate::ops::gpu::Element;
 
 /// `[memory]`: how a training step fits in memory.
 ///
-/// With `micro_batch = "auto"` what is absent here is chosen together: the fastest combination that
-/// is predicted to fit.
+/// With `micro_batch = "auto"` what is absent here is chosen together: of the combinations that are
+/// predicted to fit, the fastest that trains with the numbers of whole batches at once, and the
+/// fastest of the others where none does.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemoryConfig {
@@ -23,10 +24,9 @@ pub struct MemoryConfig {
     /// good for.
     #[schemars(example = &"bf16")]
     pub precision: Precision,
-    /// How many images go through the network at once, at most; `"auto"` takes as many as is
-    /// fastest. The gradient stays that of the whole batch, but for BatchNorm, which normalises
-    /// over the images that go through at once. The whole batch goes through at once when this is
-    /// left out.
+    /// How many images go through the network at once, at most; `"auto"` lets the program choose.
+    /// The gradient stays that of the whole batch, but for BatchNorm, which normalises over the
+    /// images that go through at once. The whole batch goes through at once when this is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = 8)]
     pub micro_batch: Option<MicroBatch>,
@@ -35,7 +35,7 @@ pub struct MemoryConfig {
     pub batch_norm: BatchStatistics,
     /// The memory that a step must fit in, such as `"10GiB"`, `"800MiB"` or `"90%"` of the
     /// device's. A run that is predicted to take more does not start. When this is left out, what
-    /// is chosen automatically must fit in 90%.
+    /// is chosen automatically must fit in 90% of what is free on the device when the run starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"10GiB")]
     pub budget: Option<String>,
@@ -169,7 +169,7 @@ impl Precision {
 pub enum MicroBatch {
     /// So many, at most.
     Images(usize),
-    /// As many as is fastest within the budget.
+    /// As many as the program chooses within the budget.
     Auto(Auto),
 }
 
@@ -177,8 +177,8 @@ pub enum MicroBatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Auto {
-    /// The program chooses: as many images as is fastest within the budget. What is left out under
-    /// `[memory]` is chosen with it.
+    /// The program chooses, and with it what is left out under `[memory]`: as many as is fastest,
+    /// but under BatchNorm the whole batch, where that fits in any way.
     Auto,
 }
 

@@ -208,6 +208,7 @@ impl Places {
 pub fn evaluate(chain: &Chain, input: Activation) -> Activation {
     let pass = Pass::evaluation();
     chain.stages().iter().fold(input, |flowing, stage| {
+        fault::check();
         stage.forward(flowing, Keep::Nothing, &pass, &mut Statistics::new()).0
     })
 }

@@ -1,6 +1,7 @@
 //! A device that runs out of memory at a chosen operation, for tests.
 //!
-//! The executor asks [`check`] before every operation of a schedule. Nothing happens unless a test
+//! The executor asks [`check`] before every operation of a schedule, and before every stage of an
+//! evaluation. Nothing happens unless a test
 //! has [armed](strike_after) this thread.
 
 use std::cell::Cell;

@@ -150,6 +150,19 @@ impl Network {
         least
     }
 
+    /// The channels of each BatchNorm.
+    pub fn batch_norms(&self) -> Vec<usize> {
+        let mut channels = Vec::new();
+        for stage in &self.stages {
+            each_layer(&stage.layers, &mut |layer| {
+                if matches!(layer.op, Op::BatchNorm(_)) {
+                    channels.push(layer.output.channels());
+                }
+            });
+        }
+        channels
+    }
+
     /// Whether its stages run fused on CUDA.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ pub(super) fn advice(
     let tried = changes::try_each(plan, machine, budget, settings);
     let saved = |tried: &Tried| 1.0 - tried.peak as f64 / all as f64;
     let mut helps: Vec<&Tried> = tried.iter().filter(|p| saved(p) >= HELPS).collect();
-    helps.sort_by_key(|tried| tried.peak);
+    helps.sort_by(|a, b| a.preference(plan).order(&b.preference(plan)));
     if !helps.is_empty() {
         let described = helps.iter().map(|tried| described(plan, tried, saved(tried)));
         let described: Vec<String> = described.collect();
@@ -110,13 +110,8 @@ fn made_of(peak: &Peak, budget: u64) -> String {
 }
 
 fn described(plan: &Plan, tried: &Tried, saved: f64) -> String {
-    let time = match tried.slowdown {
-        slower @ 1.05.. => format!(", {slower:.1} × the time"),
-        faster @ ..0.95 => format!(", {faster:.1} × the time"),
-        _ => String::new(),
-    };
-    let other = tried.change.changes(plan).map(|what| format!(", {what}")).unwrap_or_default();
-    format!("`{}` (−{:.0}%{time}{other})", tried.change.written(), 100.0 * saved)
+    let price = tried.price(plan).map(|price| format!(", {price}")).unwrap_or_default();
+    format!("`{}` (−{:.0}%{price})", tried.change.written(), 100.0 * saved)
 }
 
 fn listed(mut names: Vec<String>) -> String {

@@ -1,5 +1,6 @@
 //! Settings that change how much memory a step takes, each tried on its own.
 
+use super::preference::Preference;
 use super::{Estimator, Machine, MemorySettings, Plan, StepEstimate};
 use crate::choice::{Choice, NoSettings};
 use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Precision};
@@ -17,6 +18,35 @@ pub(super) struct Tried {
     pub away: u64,
     /// Whether a step fits with it.
     pub fits: bool,
+}
+
+impl Tried {
+    /// `change`, with which a step takes `then` in place of `now`.
+    pub fn new(change: Change, then: &StepEstimate, now: &StepEstimate) -> Self {
+        let &StepEstimate { peak, away, fits, .. } = then;
+        Self { change, peak, slowdown: then.seconds / now.seconds, away, fits }
+    }
+
+    /// How it stands beside other changes.
+    pub fn preference(&self, plan: &Plan) -> Preference {
+        let same_numbers = self.change.changes(plan).is_none();
+        Preference { fits: self.fits, same_numbers, time: self.slowdown }
+    }
+
+    /// What it costs besides: time, and other numbers.
+    pub fn price(&self, plan: &Plan) -> Option<String> {
+        price(self.slowdown, self.change.changes(plan))
+    }
+}
+
+/// What a change costs that takes `slowdown` times as long and changes results as `changes` says.
+pub(super) fn price(slowdown: f64, changes: Option<&str>) -> Option<String> {
+    let time = match slowdown {
+        1.05.. | ..0.95 => Some(format!("{slowdown:.1} × the time")),
+        _ => None,
+    };
+    let price: Vec<String> = time.into_iter().chain(changes.map(str::to_owned)).collect();
+    (!price.is_empty()).then(|| price.join(", "))
 }
 
 /// A setting that changes how much memory a step takes.
@@ -116,10 +146,7 @@ pub(super) fn try_each(
     if machine.cuda && !settings.offload_optimizer && kept > 0 {
         all.push((Change::OffloadOptimizer, with(&|to| to.offload_optimizer = true)));
     }
-    let tried = |change, then: StepEstimate| {
-        let StepEstimate { peak, seconds, away, fits, .. } = then;
-        Tried { change, peak, slowdown: seconds / now.seconds, away, fits }
-    };
+    let tried = |change, then: StepEstimate| Tried::new(change, &then, &now);
     let estimates = all
         .into_iter()
         .filter_map(|(change, settings)| Some(tried(change, estimator.estimate(&settings).ok()?)));

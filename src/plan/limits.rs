@@ -1,9 +1,10 @@
 //! What would fit where a step does not: settings, images, depth.
 
-use super::changes::{self, Change};
+use super::changes::{self, Change, Tried, price};
+use super::preference::{Preference, preferred};
 use super::{Estimator, Machine, MemorySettings, Plan};
 use crate::choice::{Choice, NoSettings};
-use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Precision};
+use crate::memory::{CheckpointingConfig, OffloadConfig, Precision};
 use crate::model::ModelConfig;
 
 /// Image sides that are tried are multiples of it.
@@ -16,36 +17,8 @@ pub(super) fn what_would_fit(
     budget: u64,
     settings: &MemorySettings,
 ) -> String {
-    let changes = changes::try_each(plan, &machine, budget, settings);
-    let images = fewer_images(plan, machine, budget, settings).map(Change::MicroBatch);
-    let others = changes.into_iter().filter(|tried| tried.fits).map(|tried| tried.change);
-    let others = others.filter(|change| !matches!(change, Change::MicroBatch(_)));
-    let mark = |changes: bool| if changes { " (other numbers)" } else { "" };
-    let mut would: Vec<String> = images
-        .into_iter()
-        .chain(others)
-        .map(|change| {
-            let changes = matches!(change, Change::MicroBatch(_)) && plan.parts_matter();
-            format!("`{}`{}", change.written(), mark(changes))
-        })
-        .collect();
-    let leanest = leanest(plan, machine, settings);
-    let together = |plan: &Plan, precision: Precision| {
-        let settings = MemorySettings { precision, ..leanest.clone() };
-        Estimator::within(plan, machine, budget).estimate(&settings).is_ok_and(|found| found.fits)
-    };
-    if would.is_empty() {
-        let small = plan.precisions(machine.cuda).into_iter().filter(|p| p.bytes() == 2);
-        let precisions = std::iter::once(settings.precision).chain(small);
-        if let Some(precision) = precisions.into_iter().find(|p| together(plan, *p)) {
-            let precision = match precision == settings.precision {
-                true => String::new(),
-                false => format!("precision = \"{}\", ", precision.name()),
-            };
-            let changes = plan.parts_matter() && leanest.micro_batch < settings.micro_batch;
-            would.push(format!("`{precision}{}`{}", written(&leanest), mark(changes)));
-        }
-    }
+    let ways = ways(plan, machine, budget, settings).into_iter();
+    let mut would: Vec<String> = ways.map(|(_, written)| written).collect();
     let would_fit = |model: &ModelConfig, size: [usize; 2]| {
         plan.resized(model, size).is_some_and(|plan| {
             let mut estimator = Estimator::within(&plan, machine, budget);
@@ -79,13 +52,36 @@ pub(super) fn what_would_fit(
     }
 }
 
+/// The settings that would fit, the preferred first.
+fn ways(
+    plan: &Plan,
+    machine: Machine,
+    budget: u64,
+    settings: &MemorySettings,
+) -> Vec<(Preference, String)> {
+    let mut ways: Vec<(Preference, String)> =
+        fitting_alone(plan, machine, budget, settings).collect();
+    let together = |precision, images| together(plan, machine, budget, settings, precision, images);
+    if !ways.iter().any(|(preference, _)| preference.same_numbers) {
+        ways.extend(together(settings.precision, settings.micro_batch));
+    }
+    if ways.is_empty() {
+        let small = plan.precisions(machine.cuda).into_iter().filter(|p| p.bytes() == 2);
+        let mut precisions = std::iter::once(settings.precision).chain(small);
+        let fewest = plan.fewest_at_once();
+        ways.extend(precisions.find_map(|precision| together(precision, fewest)));
+    }
+    ways.sort_by(|(a, _), (b, _)| a.order(b));
+    ways
+}
+
 /// The most images at once that fit.
 fn fewer_images(
     plan: &Plan,
     machine: Machine,
     budget: u64,
     settings: &MemorySettings,
-) -> Option<usize> {
+) -> Option<Tried> {
     let mut estimator = Estimator::within(plan, machine, budget);
     let (mut fit, mut too_many) = (0, settings.micro_batch);
     while too_many - fit > 1 {
@@ -96,41 +92,76 @@ fn fewer_images(
             false => too_many = micro_batch,
         }
     }
-    (1..=fit).rev().find(|images| plan.normalises(*images))
+    let images = (1..=fit).rev().find(|images| plan.normalises(*images))?;
+    let change = Change::MicroBatch(images);
+    let now = estimator.estimate(settings).ok()?;
+    let then = estimator.estimate(&MemorySettings { micro_batch: images, ..settings.clone() });
+    Some(Tried::new(change, &then.ok()?, &now))
 }
 
-/// Everything that lowers the peak and changes no number.
-fn leanest(plan: &Plan, machine: Machine, settings: &MemorySettings) -> MemorySettings {
-    let offload = match machine.cuda {
-        true => OffloadConfig::Host(NoSettings {}),
-        false => settings.offload.0.clone(),
-    };
-    MemorySettings {
-        precision: settings.precision,
-        micro_batch: plan.fewest_at_once(),
-        checkpointing: Choice(CheckpointingConfig::Budget(NoSettings {})),
-        offload: Choice(offload),
-        dense_layers: plan
-            .dense_layers(machine.cuda, settings.precision)
-            .pop()
-            .unwrap_or(settings.dense_layers),
-        offload_optimizer: machine.cuda,
-    }
+/// The changes of which each by itself is enough, as many images at once as fit among them.
+fn fitting_alone<'a>(
+    plan: &'a Plan,
+    machine: Machine,
+    budget: u64,
+    settings: &MemorySettings,
+) -> impl Iterator<Item = (Preference, String)> + 'a {
+    let images = fewer_images(plan, machine, budget, settings);
+    let others = changes::try_each(plan, &machine, budget, settings).into_iter();
+    let others = others.filter(|tried| !matches!(tried.change, Change::MicroBatch(_)));
+    let all = images.into_iter().chain(others).filter(|tried| tried.fits);
+    all.map(|tried| {
+        (tried.preference(plan), told(&tried.change.written(), tried.price(plan).as_deref()))
+    })
 }
 
-fn written(settings: &MemorySettings) -> String {
-    let mut parts = vec![
-        format!("micro_batch = {}", settings.micro_batch),
-        format!("checkpointing = \"{}\"", settings.checkpointing.name()),
-    ];
-    if settings.dense_layers == DenseLayers::Share {
-        parts.push("dense_layers = \"share\"".to_owned());
+/// The preferred of all settings with this precision and so many images at once that are not in
+/// `settings`, if one fits: those that lower the peak and change no number besides.
+fn together(
+    plan: &Plan,
+    machine: Machine,
+    budget: u64,
+    settings: &MemorySettings,
+    precision: Precision,
+    images: usize,
+) -> Option<(Preference, String)> {
+    let within_budget = Choice(CheckpointingConfig::Budget(NoSettings {}));
+    let mut policies = vec![settings.checkpointing.clone(), within_budget];
+    policies.dedup();
+    let mut places = vec![settings.offload.clone()];
+    let mut optimizers = vec![settings.offload_optimizer];
+    if machine.cuda {
+        places.push(Choice(OffloadConfig::Host(NoSettings {})));
+        optimizers.push(true);
     }
-    if settings.offloads() {
-        parts.push("offload = \"host\"".to_owned());
+    places.dedup();
+    optimizers.dedup();
+    let mut candidates = Vec::new();
+    for dense_layers in plan.dense_layers(machine.cuda, precision) {
+        for offload_optimizer in &optimizers {
+            for offload in &places {
+                candidates.extend(policies.iter().map(|checkpointing| MemorySettings {
+                    precision,
+                    micro_batch: images,
+                    checkpointing: checkpointing.clone(),
+                    offload: offload.clone(),
+                    dense_layers,
+                    offload_optimizer: *offload_optimizer,
+                }));
+            }
+        }
     }
-    if settings.offload_optimizer {
-        parts.push("offload_optimizer = true".to_owned());
-    }
-    parts.join(", ")
+    let (found, chosen) = preferred(plan, machine, budget, &candidates)?;
+    let now = Estimator::within(plan, machine, budget).estimate(settings).ok()?.seconds;
+    let fewer = images < settings.micro_batch && plan.parts_matter();
+    let same_numbers = !fewer && precision == settings.precision;
+    let slowdown = found.time / now;
+    let written = chosen.written_beside(settings).join(", ");
+    let price = price(slowdown, (!same_numbers).then_some("other numbers"));
+    let preference = Preference { fits: true, same_numbers, time: slowdown };
+    Some((preference, told(&written, price.as_deref())))
+}
+
+fn told(written: &str, price: Option<&str>) -> String {
+    format!("`{written}`{}", price.map(|price| format!(" ({price})")).unwrap_or_default())
 }

@@ -3,6 +3,7 @@
 //! Pure: opens no device and no file. Nothing after this reads a [`Config`].
 
 mod advice;
+mod arrangement;
 mod checks;
 mod settings;
 mod costs;
@@ -13,6 +14,8 @@ mod machine;
 mod monitor;
 mod summary;
 mod planner;
+mod preference;
+mod price;
 mod estimate;
 mod reasons;
 mod saved;
@@ -23,12 +26,13 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+pub use arrangement::Arrangement;
 pub use costs::Costs;
 pub use device::DevicePlan;
 pub use estimate::{Estimator, StepEstimate};
 pub use machine::Machine;
 pub use monitor::Monitor;
-pub use planner::{Chosen, NothingFits, Planner};
+pub use planner::{Chosen, NothingFits, Planner, Retreat};
 pub use settings::MemorySettings;
 pub use summary::{AtFirstSummary, ParallelSummary, PlanSummary, StageSummary, StrategySummary};
 

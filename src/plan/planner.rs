@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::limits::what_would_fit;
+use super::preference::{Preference, preferred};
+use super::price;
 use super::{Estimator, Machine, MemorySettings, Plan, StepEstimate};
+use crate::choice::{Choice, NoSettings};
 use crate::fault::{Fault, fault};
 use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Strategy};
 use crate::ops::gpu::Kernel;
@@ -33,6 +36,8 @@ pub struct NothingFits {
     pub written: bool,
     /// Bytes that a step may use.
     pub budget: u64,
+    /// Bytes that are free on the device, where the budget follows from them.
+    pub free: Option<u64>,
     /// The least peak of all settings that are allowed.
     pub least: u64,
     /// The micro-batch of that peak.
@@ -43,7 +48,11 @@ pub struct NothingFits {
 
 impl NothingFits {
     fn message(&self) -> String {
-        let (budget, least) = (Bytes(self.budget), Bytes(self.least));
+        let least = Bytes(self.least);
+        let budget = match self.free {
+            Some(free) => format!("{} (of {} that are free)", Bytes(self.budget), Bytes(free)),
+            None => Bytes(self.budget).to_string(),
+        };
         let images = images(self.micro_batch);
         match self.fixed {
             true => format!(
@@ -67,6 +76,15 @@ fn images(count: usize) -> String {
     counted(count, "image", "images")
 }
 
+/// How steps go on where memory has not sufficed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retreat {
+    /// With as many images at once, of which more is computed again: the same numbers.
+    Again,
+    /// With fewer images at once.
+    Fewer,
+}
+
 /// Knows how the steps of a run are taken.
 #[derive(Debug, Clone)]
 pub struct Planner {
@@ -84,7 +102,8 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// As the configuration has it; where it leaves something open, the fastest that is estimated to fit.
+    /// As the configuration has it; where it leaves something open, what is preferred of all that is
+    /// estimated to fit: the numbers of whole batches first, then speed.
     ///
     /// # Errors
     ///
@@ -104,6 +123,7 @@ impl Planner {
                     fixed: true,
                     written: true,
                     budget,
+                    free: None,
                     least: planner.estimate.peak,
                     micro_batch: planner.settings.micro_batch,
                     advice: planner.what_would_fit(),
@@ -114,8 +134,8 @@ impl Planner {
             true => plan.eligible(&machine),
             false => vec![configured.clone()],
         };
-        match fastest(plan, machine, &eligible) {
-            Some(settings) => Ok(of(settings)),
+        match preferred(plan, machine, budget, &eligible) {
+            Some((_, settings)) => Ok(of(settings)),
             None => Err(nothing_fits(plan, machine, budget, &eligible)),
         }
     }
@@ -225,13 +245,20 @@ impl Planner {
             let epochs = counted(self.plan.frozen_epochs(), "epoch", "epochs");
             format!(" ({} for {epochs}, with stages frozen)", Bytes(first.peak))
         });
+        let price = price::of_numbers(&self.plan, self.machine, self.budget, &self.settings);
         format!(
-            "memory: {}; predicted peak {}{} of {}, {recomputed}",
+            "memory: {}; predicted peak {}{} of {}, {recomputed}{}",
             parts.join(", "),
             Bytes(peak),
             at_first.unwrap_or_default(),
-            Bytes(self.budget)
+            Bytes(self.budget),
+            price.map(|price| format!("; {price}")).unwrap_or_default(),
         )
+    }
+
+    /// How many devices share a batch.
+    pub fn devices(&self) -> usize {
+        self.plan.devices.len()
     }
 
     /// The images of a full batch that all devices compute at once.
@@ -258,10 +285,27 @@ impl Planner {
         };
         (now < then && self.plan.parts_matter()).then(|| {
             let (now, then) = (now * devices, then * devices);
+            let price = price::of_the_whole(&self.plan, self.machine, self.budget, &self.settings);
             format!(
                 "BatchNorm normalises over {} at once, not over {then}, so that the model trains \
-                 with other numbers than with {then}",
-                images(now)
+                 with other numbers than with {then}{}",
+                images(now),
+                price.map(|price| format!("; {price}")).unwrap_or_default(),
+            )
+        })
+    }
+
+    /// The warning about a step that is predicted to take more than is free on the device.
+    pub fn crowded(&self) -> Option<String> {
+        let free = self.machine.free?;
+        let first = self.at_first.as_ref().map_or(0, |(_, first)| first.peak);
+        let peak = self.estimate.peak.max(first);
+        (peak > free).then(|| {
+            format!(
+                "the predicted peak of a step is {}, and {} of the device's {} are free now",
+                Bytes(peak),
+                Bytes(free),
+                Bytes(self.machine.memory)
             )
         })
     }
@@ -271,23 +315,44 @@ impl Planner {
         self.machine.beyond(self.plan.memory.budget().ok().flatten())
     }
 
-    /// The next settings to try where memory has not sufficed for `images` images at once: half as many,
-    /// and for one image what needs less than before. `None` where nothing is left.
-    pub fn back_off(&mut self, images: usize) -> Option<&Strategy> {
+    /// The next settings to try where memory has not sufficed for `images` images at once: the same images
+    /// with more computed again, or half as many, whichever is preferred of what needs less than before.
+    /// `None` where nothing is left.
+    pub fn back_off(&mut self, images: usize) -> Option<Retreat> {
         let failed = self.estimate().peak;
-        // There is less than was thought. Fewer images must not keep so much that it fails too.
+        // There is less than was thought. What comes next must not keep so much that it fails too.
         let budget = self.budget.min(failed - failed / 8);
+        let of = |settings| {
+            let is_first = self.is_first;
+            Self { is_first, ..Self::new(self.plan.clone(), self.machine, budget, settings) }
+        };
+        let least = Choice(CheckpointingConfig::Budget(NoSettings {}));
+        let again = of(MemorySettings { checkpointing: least, ..self.settings.clone() });
+        let again = (again.estimate().peak < failed).then_some(again);
         let fewest = self.plan.fewest_at_once();
         let micro_batch = images.div_ceil(2).max(fewest);
-        let settings = MemorySettings { micro_batch, ..self.settings.clone() };
-        let is_first = self.is_first;
-        let next =
-            Self { is_first, ..Self::new(self.plan.clone(), self.machine, budget, settings) };
-        if images <= fewest && !(keeps_within(&self.settings) && next.estimate().peak < failed) {
-            return None;
-        }
+        let fewer =
+            (images > fewest).then(|| of(MemorySettings { micro_batch, ..self.settings.clone() }));
+        // The same numbers as now: those of whole batches may be given up already.
+        let preference = |next: &Self| Preference {
+            fits: next.estimate().peak < failed,
+            same_numbers: next.settings.micro_batch == self.settings.micro_batch
+                || !self.plan.parts_matter(),
+            time: next.estimate().seconds,
+        };
+        let next = match (again, fewer) {
+            (Some(again), Some(fewer)) => {
+                let fewer_first = preference(&fewer).is_better_than(&preference(&again));
+                if fewer_first { fewer } else { again }
+            }
+            (again, fewer) => again.or(fewer)?,
+        };
+        let retreat = match next.settings.micro_batch == self.settings.micro_batch {
+            true => Retreat::Again,
+            false => Retreat::Fewer,
+        };
         *self = next;
-        Some(self.strategy())
+        Some(retreat)
     }
 
     /// What would fit where a step does not.
@@ -299,24 +364,6 @@ impl Planner {
 /// Whether the policy is to keep within the budget.
 fn keeps_within(settings: &MemorySettings) -> bool {
     matches!(settings.checkpointing.0, CheckpointingConfig::Budget(_))
-}
-
-/// The fastest of `candidates` that fits; of equally fast ones, the first.
-fn fastest(plan: &Plan, machine: Machine, candidates: &[MemorySettings]) -> Option<MemorySettings> {
-    let mut estimator = Estimator::new(plan, machine);
-    let mut best: Option<(f64, &MemorySettings)> = None;
-    for settings in candidates {
-        if best.is_some_and(|(seconds, _)| estimator.least_seconds(settings) >= seconds) {
-            continue;
-        }
-        let Ok(found) = estimator.estimate(settings) else { continue };
-        // Sums in another order differ in the last bits.
-        let better = |(seconds, _): &(f64, _)| found.seconds < seconds * (1.0 - 1e-9);
-        if found.fits && best.as_ref().is_none_or(better) {
-            best = Some((found.seconds, settings));
-        }
-    }
-    best.map(|(_, settings)| settings.clone())
 }
 
 fn nothing_fits(
@@ -332,5 +379,7 @@ fn nothing_fits(
     let (least, settings) = peaks.min_by_key(|(peak, _)| *peak).expect("there are candidates");
     let advice = what_would_fit(plan, machine, budget, settings);
     let written = plan.memory.budget.is_some();
-    NothingFits { fixed: false, written, budget, least, micro_batch: settings.micro_batch, advice }
+    let free = machine.free.filter(|_| !written);
+    let micro_batch = settings.micro_batch;
+    NothingFits { fixed: false, written, budget, free, least, micro_batch, advice }
 }

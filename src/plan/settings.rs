@@ -54,6 +54,25 @@ impl MemorySettings {
         }
     }
 
+    /// What a configuration writes for what is other than in `before`.
+    pub(super) fn written_beside(&self, before: &Self) -> Vec<String> {
+        let quoted = |key: &str, name: &str| format!("{key} = \"{name}\"");
+        let written = [
+            (self.precision != before.precision)
+                .then(|| quoted("precision", self.precision.name())),
+            (self.micro_batch != before.micro_batch)
+                .then(|| format!("micro_batch = {}", self.micro_batch)),
+            (self.dense_layers != before.dense_layers)
+                .then(|| quoted("dense_layers", self.dense_layers.name())),
+            (self.checkpointing != before.checkpointing)
+                .then(|| quoted("checkpointing", self.checkpointing.name())),
+            (self.offload != before.offload).then(|| quoted("offload", self.offload.name())),
+            (self.offload_optimizer != before.offload_optimizer)
+                .then(|| format!("offload_optimizer = {}", self.offload_optimizer)),
+        ];
+        written.into_iter().flatten().collect()
+    }
+
     /// Whether anything waits off the device.
     pub fn offloads(&self) -> bool {
         !matches!(self.offload.0, OffloadConfig::None(_))
@@ -106,7 +125,7 @@ impl Plan {
     }
 
     /// The settings that are compared where something is chosen automatically: what the user wrote stays.
-    /// Of two that are equally fast, the first is preferred.
+    /// Of two that are equally good, the first is preferred.
     pub fn eligible(&self, machine: &Machine) -> Vec<MemorySettings> {
         let memory = &self.memory;
         let configured = MemorySettings::configured(memory, self.device_batch());

@@ -1,8 +1,14 @@
 //! What `trainer plan` tells: bytes, stages, and an estimate for every strategy.
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 
-use super::{Estimator, Machine, MemorySettings, Plan, Planner, StepEstimate, advice};
+use super::preference::Preference;
+use super::{
+    Arrangement, Estimator, Machine, MemorySettings, Plan, Planner, StepEstimate, advice,
+    arrangement,
+};
 use crate::fault::Fault;
 use crate::memory::{CheckpointingConfig, DenseLayers, Footprint, Precision};
 use crate::parallel::BatchNormOver;
@@ -14,6 +20,9 @@ pub struct PlanSummary {
     pub device: &'static str,
     /// Bytes of the device's memory.
     pub memory: u64,
+    /// Bytes of it that are free, where the device is here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free: Option<u64>,
     /// Bytes that a step may use.
     pub budget: u64,
     /// What is wrong with the budget that is configured.
@@ -39,6 +48,9 @@ pub struct PlanSummary {
     pub chosen: Option<usize>,
     /// The place of the fastest that fits, in the precision of the configuration.
     pub fastest: Option<usize>,
+    /// The place of the preferred of those that fit, in this precision: the fastest that gives the numbers
+    /// of whole batches at once, or where none does, the fastest.
+    pub preferred: Option<usize>,
     /// Bytes of the largest tensor.
     pub largest_tensor: u64,
     /// A few sentences on which change matters.
@@ -46,7 +58,7 @@ pub struct PlanSummary {
 }
 
 /// How several devices share a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ParallelSummary {
     /// How many devices there are.
     pub devices: usize,
@@ -60,6 +72,29 @@ pub struct ParallelSummary {
     pub has_batch_norm: bool,
     /// Bytes of gradients that each device adds to those of the others in a step.
     pub gradient_bytes: u64,
+    /// What 1, 2, 4 and so on up to all devices come to; none on the CPU.
+    pub arrangements: Vec<Arrangement>,
+    /// Which of them is to be preferred, and which would do nothing.
+    pub advice: String,
+}
+
+impl ParallelSummary {
+    fn new(plan: &Plan, machine: Machine, gradient_bytes: u64) -> Result<Option<Self>, Fault> {
+        if plan.devices.len() < 2 {
+            return Ok(None);
+        }
+        let arrangements = Arrangement::all(plan, machine)?;
+        Ok(Some(Self {
+            devices: plan.devices.len(),
+            batch_size: plan.train.batch_size,
+            device_batch_size: plan.device_batch(),
+            batch_norm: plan.batch_norm,
+            has_batch_norm: plan.parts_matter(),
+            gradient_bytes,
+            advice: arrangement::advice(plan, machine, &arrangements),
+            arrangements,
+        }))
+    }
 }
 
 /// Bytes that do not depend on the images.
@@ -137,6 +172,9 @@ pub struct StrategySummary {
     pub away: u64,
     /// Whether it fits.
     pub fits: bool,
+    /// Whether its numbers are those of whole batches at once in the precision of the configuration, up to
+    /// rounding.
+    pub same_numbers: bool,
 }
 
 impl StageSummary {
@@ -149,7 +187,7 @@ impl StageSummary {
 }
 
 impl StrategySummary {
-    fn new(settings: &MemorySettings, found: &StepEstimate, whole: f64) -> Self {
+    fn new(plan: &Plan, settings: &MemorySettings, found: &StepEstimate, whole: f64) -> Self {
         let segments = match &settings.checkpointing.0 {
             CheckpointingConfig::Sequential(config) => Some(config.segments),
             _ => None,
@@ -167,7 +205,17 @@ impl StrategySummary {
             relative_time: found.seconds / whole,
             away: found.away,
             fits: found.fits,
+            same_numbers: plan.keeps_numbers(settings),
         }
+    }
+
+    /// The order in which strategies are preferred.
+    pub fn order(&self, other: &Self) -> Ordering {
+        let preference = |row: &Self| {
+            let &Self { fits, same_numbers, relative_time, .. } = row;
+            Preference { fits, same_numbers, time: relative_time }
+        };
+        preference(self).order(&preference(other)).then(self.peak.cmp(&other.peak))
     }
 }
 
@@ -215,16 +263,24 @@ impl PlanSummary {
         let costs = estimator.costs(&settings);
         let candidates = plan.candidates(machine);
         let found = estimate_all(plan, machine, &candidates)?;
+        let strategies: Vec<StrategySummary> = candidates
+            .iter()
+            .zip(&found)
+            .map(|(settings, found)| StrategySummary::new(plan, settings, found, whole))
+            .collect();
         let fits = |place: &usize| {
-            found[*place].fits && candidates[*place].precision == plan.memory.precision
+            let row = &strategies[*place];
+            row.fits && row.precision == plan.memory.precision
         };
-        let fastest = (0..candidates.len())
-            .filter(fits)
-            .min_by(|a, b| found[*a].seconds.total_cmp(&found[*b].seconds));
+        let fitting = || (0..strategies.len()).filter(fits);
+        let time = |place: &usize| strategies[*place].relative_time;
+        let fastest = fitting().min_by(|a, b| time(a).total_cmp(&time(b)));
+        let preferred = fitting().min_by(|a, b| strategies[*a].order(&strategies[*b]));
         let stages = costs.names.iter().zip(&costs.stages).enumerate();
         Ok(Self {
             device: if machine.cuda { "cuda" } else { "cpu" },
             memory: machine.memory,
+            free: machine.free,
             budget,
             warning: machine.beyond(plan.memory.budget().ok().flatten()),
             bytes: FixedBytes {
@@ -237,23 +293,13 @@ impl PlanSummary {
             stages: stages
                 .map(|(place, (name, cost))| StageSummary::new(name, cost, place < costs.frozen))
                 .collect(),
-            parallel: (plan.devices.len() > 1).then(|| ParallelSummary {
-                devices: plan.devices.len(),
-                batch_size: plan.train.batch_size,
-                device_batch_size: plan.device_batch(),
-                batch_norm: plan.batch_norm,
-                has_batch_norm: plan.parts_matter(),
-                gradient_bytes: costs.gradients(),
-            }),
+            parallel: ParallelSummary::new(plan, *machine, costs.gradients())?,
             at_first: AtFirstSummary::new(plan, *machine, &settings)?,
-            strategies: candidates
-                .iter()
-                .zip(&found)
-                .map(|(settings, found)| StrategySummary::new(settings, found, whole))
-                .collect(),
+            strategies,
             chosen: chosen
                 .and_then(|chosen| candidates.iter().position(|settings| *settings == chosen)),
             fastest,
+            preferred,
             largest_tensor: costs.largest_tensor,
             advice: advice::advice(plan, machine, budget, &settings),
         })

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::{Estimator, Machine, MemorySettings, NothingFits, Plan, PlanSummary, Planner};
+use super::{Estimator, Machine, MemorySettings, NothingFits, Plan, PlanSummary, Planner, Retreat};
 use crate::choice::{Choice, NoSettings};
-use crate::memory::{CheckpointingConfig, Precision, Speed, TradeOff};
+use crate::memory::{CheckpointingConfig, DenseLayers, Precision, Speed, TradeOff};
 use crate::model::Norm;
 
 fn planned(path: &str, set: &[&str]) -> Plan {
@@ -37,42 +37,111 @@ fn small() -> Vec<(&'static str, Plan)> {
         ("densenet in fp32", with(DENSENET, &[dense, "memory.precision=\"fp32\""])),
         ("resnet", with(RESNET, &[residual])),
         ("resnet, policy given", with(RESNET, &[residual, "memory.checkpointing=\"sqrt\""])),
+        ("group norm", with(RESNET, &["model.resnet={form=\"cifar\",depth=20,norm=\"group\"}"])),
     ]
 }
 
+/// Whole batches at once are the reference, and what is not normalised over images does not depend on how
+/// many go through at once.
 #[test]
-fn what_is_chosen_is_the_fastest_of_all_that_fit() {
+fn what_is_chosen_keeps_the_numbers_where_that_fits_and_is_the_fastest_of_those() {
+    let (mut kept, mut given_up, mut refused) = (0, 0, 0);
     for (name, plan) in small() {
         let machine = card(8 << 30);
         let candidates = plan.eligible(&machine);
-        let mut peaks: Vec<u64> = Vec::new();
+        let whole = |settings: &MemorySettings| settings.micro_batch == plan.train.batch_size;
+        let batch_norm = plan.model.norm() == Norm::Batch;
+        assert!(candidates.iter().any(whole) && !candidates.iter().all(whole), "{name}");
         let mut estimator = Estimator::new(&plan, machine);
-        for settings in &candidates {
-            peaks.push(estimator.estimate(settings).expect("a right policy").peak);
-        }
+        let peaks = candidates.iter().map(|settings| estimator.estimate(settings));
+        let mut peaks: Vec<u64> = peaks.map(|found| found.expect("a right policy").peak).collect();
         peaks.sort_unstable();
-        // Between every few of the peaks, and at the ends.
-        let budgets = peaks.iter().step_by(5).chain(peaks.last()).map(|peak| peak + 1);
-        for budget in budgets.chain([peaks[0] - 1]) {
+        peaks.dedup();
+        // Just above each of the peaks, and below the least.
+        let budgets = peaks.iter().map(|peak| peak + 1).chain([peaks[0] - 2000]);
+        for budget in budgets {
             let mut memory = plan.memory.clone();
             memory.budget = Some(format!("{}kB", budget.div_ceil(1000)));
             let plan = Plan { memory, ..plan.clone() };
             let mut estimator = Estimator::new(&plan, machine);
-            let found = candidates
-                .iter()
-                .map(|settings| estimator.estimate(settings).expect("a right policy"));
-            let fastest = found.filter(|found| found.fits).map(|found| found.seconds);
-            let fastest = fastest.fold(f64::INFINITY, f64::min);
+            let found = candidates.iter().map(|settings| {
+                let found = estimator.estimate(settings).expect("a right policy");
+                (found.fits, whole(settings) || !batch_norm, found.seconds)
+            });
+            let fit: Vec<_> = found.filter(|(fits, ..)| *fits).collect();
+            let keeps = fit.iter().any(|(_, same, _)| *same);
+            let alike = fit.iter().filter(|(_, same, _)| *same == keeps);
+            let fastest = alike.map(|(.., seconds)| *seconds).fold(f64::INFINITY, f64::min);
             match Planner::choose(&plan, machine) {
                 Ok(planner) => {
-                    let ours = planner.estimate();
+                    let (ours, settings) = (planner.estimate(), planner.settings());
                     assert!(ours.fits && ours.seconds <= fastest * (1.0 + 1e-8), "{name} {budget}");
-                    assert!(candidates.contains(planner.settings()), "{name} {budget}");
+                    assert!(candidates.contains(settings), "{name} {budget}");
+                    assert_eq!(whole(settings) || !batch_norm, keeps, "{name} {budget}");
+                    let told = planner.fewer_normalised();
+                    assert_eq!(told.is_none(), keeps, "{name} {budget}: {told:?}");
+                    (kept, given_up) = (kept + usize::from(keeps), given_up + usize::from(!keeps));
                 }
-                Err(fault) => assert!(fastest.is_infinite(), "{name} {budget}: {fault}"),
+                Err(fault) => {
+                    assert!(fit.is_empty(), "{name} {budget}: {fault}");
+                    refused += 1;
+                }
             }
         }
     }
+    assert!(kept >= 20 && given_up >= 20 && refused > 0, "{kept} {given_up} {refused}");
+}
+
+/// `keep` with four images at once is a little faster, and trains with other numbers.
+#[test]
+fn all_large_radiographs_go_through_at_once_where_recomputation_lets_them_fit() {
+    let set = ["memory={precision=\"bf16\",micro_batch=\"auto\",budget=\"7.2GiB\"}"];
+    let plan = planned(LARGE_XRAYS, &set);
+    let machine = card(80 << 30);
+    let planner = Planner::choose(&plan, machine).expect("fits");
+    assert_eq!(planner.settings().micro_batch, 8);
+    let summary = PlanSummary::new(&plan, &machine).expect("a right policy");
+    let row = &summary.strategies[summary.preferred.expect("one fits")];
+    assert!(row.same_numbers && row.fits && row.micro_batch == 8, "{row:?}");
+    let fastest = &summary.strategies[summary.fastest.expect("one fits")];
+    assert_eq!((fastest.micro_batch, fastest.same_numbers), (4, false));
+    assert!(fastest.relative_time < row.relative_time);
+    // Where no stage may be computed again, dense layers are.
+    let plan = planned(LARGE_XRAYS, &[&set[..], &["memory.checkpointing=\"none\""]].concat());
+    let planner = Planner::choose(&plan, machine).expect("fits");
+    let MemorySettings { micro_batch, dense_layers, .. } = planner.settings();
+    assert_eq!((*micro_batch, *dense_layers), (8, DenseLayers::Share));
+    insta::assert_snapshot!(planner.summary());
+    // Where all eight fit in no way, it is said what they would take.
+    let set = ["memory={precision=\"bf16\",micro_batch=\"auto\",budget=\"700MiB\"}"];
+    let planner = Planner::choose(&planned(LARGE_XRAYS, &set), machine).expect("fits");
+    insta::assert_snapshot!(planner.fewer_normalised().expect("is said"));
+}
+
+/// 10.6 GiB are free of 80.
+#[test]
+fn without_a_budget_what_is_chosen_fits_in_what_is_free() {
+    let crowded = Machine { free: Some(106 * (1 << 30) / 10), ..card(80 << 30) };
+    let set = ["train.batch_size=32", "memory={precision=\"bf16\",micro_batch=\"auto\"}"];
+    let plan = planned(LARGE_XRAYS, &set);
+    let alone = Planner::choose(&plan, card(80 << 30)).expect("fits");
+    assert!(alone.estimate().peak > 11 << 30 && alone.crowded().is_none());
+    let planner = Planner::choose(&plan, crowded).expect("fits");
+    assert_eq!(planner.budget(), (106 * (1_u64 << 30) / 10) * 9 / 10);
+    assert!(planner.estimate().peak <= planner.budget());
+    // What was saved on an empty card stays, and is said to be too much now.
+    let chosen = alone.chosen().expect("something is chosen");
+    let resumed = Planner::resumed(&plan, crowded, chosen);
+    assert_eq!(resumed.settings(), alone.settings());
+    insta::assert_snapshot!(resumed.crowded().expect("is said"));
+    // Nothing fits, as little is free.
+    let full = Machine { free: Some(300 << 20), ..crowded };
+    insta::assert_snapshot!(Planner::choose(&plan, full).expect_err("is too much").to_string());
+    // A budget that is written counts as written.
+    let set = [set[0], "memory={precision=\"bf16\",micro_batch=\"auto\",budget=\"40GiB\"}"];
+    let planner = Planner::choose(&planned(LARGE_XRAYS, &set), crowded).expect("fits");
+    assert_eq!(planner.budget(), 40 << 30);
+    assert!(planner.crowded().is_some_and(|said| said.contains("10.6 GiB")));
 }
 
 #[test]
@@ -138,23 +207,43 @@ fn a_saved_choice_is_made_again_on_another_card() {
 }
 
 #[test]
-fn after_running_out_fewer_images_need_less_than_has_failed() {
-    let set = ["memory.checkpointing=\"budget\"", "memory.budget=\"1350MiB\""];
-    let plan = planned(DENSENET, &set);
-    let mut planner = Planner::choose(&plan, card(80 << 30)).expect("fits");
-    let mut images = plan.train.batch_size;
-    let mut backoffs = 0;
-    loop {
-        let failed = planner.estimate().peak;
-        let Some(strategy) = planner.back_off(images).cloned() else { break };
-        assert_eq!(strategy.micro_batch, images.div_ceil(2).max(1));
-        assert!(planner.estimate().peak < failed, "{images}");
-        assert_eq!(planner.settings().micro_batch, strategy.micro_batch);
-        images = strategy.micro_batch;
-        backoffs += 1;
+fn after_running_out_the_same_images_are_taken_as_long_as_they_can_need_less() {
+    for norm in ["batch", "group"] {
+        let norm = format!("model.densenet={{depth=121,norm=\"{norm}\"}}");
+        let plan = planned(DENSENET, &[&norm]);
+        let machine = card(80 << 30);
+        let mut planner = Planner::choose(&plan, machine).expect("is not asked");
+        let mut images = plan.train.batch_size;
+        let (mut again, mut fewer) = (0, 0);
+        loop {
+            let failed = planner.estimate().peak;
+            let least = MemorySettings {
+                checkpointing: Choice(CheckpointingConfig::Budget(NoSettings {})),
+                ..planner.settings().clone()
+            };
+            let least = Estimator::within(&plan, machine, 0).estimate(&least).expect("predicts");
+            let Some(retreat) = planner.back_off(images) else { break };
+            let now = planner.settings().micro_batch;
+            assert!(planner.estimate().peak < failed, "{norm} {images}");
+            assert_eq!(planner.strategy().micro_batch, now);
+            match retreat {
+                Retreat::Again => {
+                    assert_eq!(now, images, "{norm}");
+                    again += 1;
+                }
+                Retreat::Fewer => {
+                    assert_eq!(now, images.div_ceil(2), "{norm}");
+                    // Under BatchNorm, never while the same images could have done with less.
+                    assert!(plan.model.norm() != Norm::Batch || least.peak >= failed, "{images}");
+                    fewer += 1;
+                }
+            }
+            images = now;
+        }
+        assert!(images == 1 && fewer == 6, "{norm}: {images} {fewer}");
+        assert!(plan.model.norm() != Norm::Batch || again >= 6, "{norm}: {again}");
+        assert!(planner.chosen().is_some());
     }
-    assert!(images == 1 && backoffs >= 6, "{images} {backoffs}");
-    assert!(planner.chosen().is_some());
 }
 
 #[test]
@@ -320,8 +409,12 @@ fn batch_norm_is_never_left_with_one_number() {
         plan.eligible(&machine).iter().map(|settings| settings.micro_batch).collect();
     assert!(images.contains(&2) && images.contains(&4) && !images.contains(&1), "{images:?}");
     let mut planner = Planner::choose(&plan, machine).expect("fits");
-    assert_eq!(planner.back_off(3).map(|strategy| strategy.micro_batch), Some(2));
-    assert!(planner.back_off(2).is_none());
+    let fewer = |planner: &mut Planner, images| {
+        std::iter::from_fn(|| planner.back_off(images)).find(|retreat| *retreat == Retreat::Fewer)
+    };
+    assert_eq!(fewer(&mut planner, 3), Some(Retreat::Fewer));
+    assert_eq!(planner.strategy().micro_batch, 2);
+    assert_eq!(fewer(&mut planner, 2), None);
     // Of larger images more is left.
     let large = planned(DENSENET, &["memory.micro_batch=\"auto\"", "data.image.size=[64,64]"]);
     assert!(large.eligible(&machine).iter().any(|settings| settings.micro_batch == 1));

@@ -135,25 +135,42 @@ impl Run {
 
     /// Tells where memory has not sufficed, and remembers it.
     fn tell_backoffs(&mut self) -> Result<(), ReportError> {
-        for Backoff { from, to, wanted } in std::mem::take(&mut self.trainer.backoffs) {
+        for backoff in std::mem::take(&mut self.trainer.backoffs) {
             self.state.remember(&self.trainer.planner, &self.plan.memory);
-            let numbers = match self.plan.parts_matter() {
-                true => format!("over which BatchNorm normalises: other numbers than with {from}"),
-                false => "which gives the same gradient".to_owned(),
-            };
             self.reports.event(&Event::OutOfMemory(OutOfMemory {
                 epoch: self.state.epoch,
                 step: self.state.step + 1,
-                requested: wanted,
+                requested: backoff.wanted,
                 memory: self.meter.read().into(),
-                advice: format!(
-                    "no room for {} at once; going on with {to}, {numbers} \
-                     (`memory.micro_batch = {to}` starts so)",
-                    counted(from, "image", "images")
-                ),
+                advice: self.goes_on(backoff),
             }))?;
         }
         Ok(())
+    }
+
+    /// How the run goes on where memory has not sufficed, and with which numbers.
+    fn goes_on(&self, backoff: Backoff) -> String {
+        let Backoff { from, to, evaluating, .. } = backoff;
+        let images = counted(from, "image", "images");
+        if evaluating {
+            return format!(
+                "no room to evaluate {images} at once; going on with {to}: the same numbers"
+            );
+        }
+        if from == to {
+            return format!(
+                "no room for {images} at once so; going on with more computed again: the same numbers \
+                 (`memory.checkpointing = \"budget\"` and a `memory.budget` of less start so)"
+            );
+        }
+        let numbers = match self.plan.parts_matter() {
+            true => format!("over which BatchNorm normalises: other numbers than with {from}"),
+            false => "which gives the same gradient".to_owned(),
+        };
+        format!(
+            "no room for {images} at once; going on with {to}, {numbers} (`memory.micro_batch = {to}` \
+             starts so)"
+        )
     }
 
     fn tell_step(&mut self, losses: &[HeadLoss], images: usize) -> Result<(), ReportError> {

@@ -71,6 +71,9 @@ pub struct TrainState {
     /// knew one device only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images_together: Option<usize>,
+    /// How many devices computed them; unknown in states of versions that did not note it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<usize>,
     /// What the run learns from; unknown in states of versions that did not note it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Fingerprint>,
@@ -99,6 +102,7 @@ impl TrainState {
     pub fn remember(&mut self, planner: &Planner, config: &MemoryConfig) {
         self.memory = planner.chosen();
         self.images_together = Some(planner.images_together());
+        self.devices = Some(planner.devices());
         self.memory_config = self.memory.is_some().then(|| config.clone());
     }
 

@@ -1,5 +1,5 @@
-//! Training steps and evaluation on one device or several, with fewer images at once where a device runs
-//! out of memory.
+//! Training steps and evaluation on one device or several, in another way where a device runs out of
+//! memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::memory::measure::broken_off;
 use crate::memory::{OutOfMemory, Strategy};
 use crate::ops::gpu::Exchanges;
 use crate::parallel::{BatchNormOver, Failure, Member, Part, Threads, shares, together};
-use crate::plan::Planner;
+use crate::plan::{Planner, Retreat};
 use crate::train::{
     BatchPart, CheckedGradients, HeadLoss, Images, Replica, Share, TrainError, Updater,
 };
@@ -40,13 +40,22 @@ pub struct Rank {
     pub updater: Updater,
 }
 
+/// What is done with a batch.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Step,
+    Evaluation,
+}
+
 /// Memory did not suffice for so many images at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     /// Images at once that did not fit.
     pub from: usize,
-    /// Images at once from then on.
+    /// Images at once from then on; as many where more of them is computed again.
     pub to: usize,
+    /// Whether it was in an evaluation. Steps are then taken as before.
+    pub evaluating: bool,
     /// The bytes asked for last, where they are known.
     pub wanted: Option<u64>,
 }
@@ -115,7 +124,7 @@ impl Trainer {
     ) -> Result<Vec<CheckedGradients>, TrainError> {
         let normalizers = self.first().replica.normalizers(targets);
         let (count, over) = (images.count(), self.batch_norm);
-        let assessed = self.within_memory(count, Self::shares, |rank, member, parts, next| {
+        let assessed = self.within_memory(count, Work::Step, |rank, member, parts, next| {
             let Rank { replica, updater } = rank;
             let synced = Some(member).filter(|_| over == BatchNormOver::Sync);
             let share = Share { images, targets, parts, synced, next };
@@ -139,7 +148,7 @@ impl Trainer {
         targets: &[Targets],
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadLoss>), TrainError> {
         let count = images.count();
-        let each = self.within_memory(count, Self::evaluation_shares, |rank, _, parts, next| {
+        let each = self.within_memory(count, Work::Evaluation, |rank, _, parts, next| {
             rank.replica.evaluate(images, targets, parts, next)
         })?;
         let mut each = each.into_iter();
@@ -169,12 +178,11 @@ impl Trainer {
 
     /// What `attempt` at a batch of `images` images gives on each device, which is given its place among
     /// the devices, its parts of the batch and its first part of the upcoming one, and changes nothing: tried
-    /// again with fewer images at once for as long as memory does not suffice on one of them. `shares` says
-    /// which parts of so many images each device takes.
+    /// again in another way for as long as memory does not suffice on one of them.
     fn within_memory<T: Send>(
         &mut self,
         images: usize,
-        shares: impl Fn(&Self, usize) -> Vec<Vec<Part>>,
+        work: Work,
         attempt: impl Fn(&mut Rank, &Arc<Member>, &[Part], Option<&BatchPart>) -> Result<T, TrainError>
         + Sync,
     ) -> Result<Vec<T>, TrainError> {
@@ -185,11 +193,11 @@ impl Trainer {
                     let first = |parts: Vec<Part>| {
                         Images::Batch(batch).batch_part(parts.into_iter().next()?.images)
                     };
-                    shares(self, batch.shape[0]).into_iter().map(first).collect()
+                    self.shares_of(work, batch.shape[0]).into_iter().map(first).collect()
                 }
                 None => vec![None; self.ranks.len()],
             };
-            let shares = shares(self, images);
+            let shares = self.shares_of(work, images);
             if let Some(exchanges) = &self.exchanges {
                 exchanges.begin(self.kind_of_work(&shares));
             }
@@ -201,7 +209,10 @@ impl Trainer {
                 Ok(done) => return Ok(done),
                 Err(Failure::Error(error)) => return Err(error),
                 Err(Failure::Stalled(what)) => return Err(TrainError::Stalled(what)),
-                Err(Failure::OutOfMemory(out_of_memory)) => self.back_off(images, out_of_memory)?,
+                Err(Failure::OutOfMemory(out_of_memory)) => match work {
+                    Work::Step => self.back_off(images, out_of_memory)?,
+                    Work::Evaluation => self.evaluate_fewer(images, out_of_memory)?,
+                },
             }
         }
     }
@@ -217,6 +228,14 @@ impl Trainer {
     }
 
     /// The parts of a batch of `images` images that each device takes.
+    fn shares_of(&self, work: Work, images: usize) -> Vec<Vec<Part>> {
+        match work {
+            Work::Step => self.shares(images),
+            Work::Evaluation => self.evaluation_shares(images),
+        }
+    }
+
+    /// The parts of a batch of `images` images that each device trains on.
     fn shares(&self, images: usize) -> Vec<Vec<Part>> {
         let (strategy, ranks) = (&self.first().replica.strategy, self.ranks.len());
         let fewest = match self.batch_norm {
@@ -237,24 +256,57 @@ impl Trainer {
         shares.map(|parts| parts.into_iter().flat_map(at_once).collect()).collect()
     }
 
-    /// Decides how a batch of `images` images, for which memory has not sufficed, is tried again: with
-    /// half as many at once.
+    /// Decides how a step on a batch of `images` images, for which memory has not sufficed, is tried again.
     ///
     /// # Errors
-    /// When memory has not sufficed for the fewest images that may be taken at once.
+    /// When nothing is left that needs less.
     fn back_off(&mut self, images: usize, out_of_memory: OutOfMemory) -> Result<(), TrainError> {
+        let from = self.make_room(images, out_of_memory);
+        let Some(retreat) = self.planner.back_off(from) else {
+            let advice = self.planner.what_would_fit();
+            return Err(TrainError::OutOfMemory { at_once: from, out_of_memory, advice });
+        };
+        let strategy = self.planner.strategy().clone();
+        self.set_strategy(&strategy);
+        let to = match retreat {
+            Retreat::Again => from,
+            Retreat::Fewer => strategy.micro_batch,
+        };
+        let wanted = out_of_memory.wanted;
+        self.backoffs.push(Backoff { from, to, evaluating: false, wanted });
+        Ok(())
+    }
+
+    /// The same for an evaluation, whose numbers do not depend on how many images are computed at once:
+    /// half as many, until the next epoch begins.
+    ///
+    /// # Errors
+    /// When memory has not sufficed for one image.
+    fn evaluate_fewer(
+        &mut self,
+        images: usize,
+        out_of_memory: OutOfMemory,
+    ) -> Result<(), TrainError> {
+        let from = self.make_room(images, out_of_memory);
+        if from <= 1 {
+            let advice = self.planner.what_would_fit();
+            return Err(TrainError::OutOfMemory { at_once: from, out_of_memory, advice });
+        }
+        let to = from.div_ceil(2);
+        let strategy = self.first().replica.strategy.clone();
+        self.set_strategy(&Strategy { micro_batch: to, fewest: 1, ..strategy });
+        let wanted = out_of_memory.wanted;
+        self.backoffs.push(Backoff { from, to, evaluating: true, wanted });
+        Ok(())
+    }
+
+    /// How many images at once did not fit of a batch of `images` images, after giving back pages that are
+    /// as large as what did not fit and of no more use.
+    fn make_room(&self, images: usize, out_of_memory: OutOfMemory) -> usize {
         self.ranks.iter().for_each(|rank| rank.replica.inference.free_memory());
         let images = images.div_ceil(self.ranks.len());
         let from = self.first().replica.strategy.micro_batch.min(images);
         broken_off(|| format!("{out_of_memory}, with {from} images at once"));
-        let Some(strategy) = self.planner.back_off(from) else {
-            let advice = self.planner.what_would_fit();
-            return Err(TrainError::OutOfMemory { at_once: from, out_of_memory, advice });
-        };
-        let strategy = strategy.clone();
-        self.set_strategy(&strategy);
-        let to = strategy.micro_batch;
-        self.backoffs.push(Backoff { from, to, wanted: out_of_memory.wanted });
-        Ok(())
+        from
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use trainer::config::DeviceUse;
 
 use super::*;
@@ -63,6 +64,62 @@ fn a_run_on_four_devices_goes_on_on_one_and_on_two() {
         assert_eq!(strategy.micro_batch, 4 / devices, "{devices} devices");
         resumed.execute().expect("goes on");
         assert_near(&resumed, &whole, &format!("{devices} devices"));
+    }
+}
+
+/// The warnings that the run of `config` has told.
+fn warnings(config: &Path) -> Vec<String> {
+    let metrics = config.with_file_name("tiny").join("metrics.jsonl");
+    let text = std::fs::read_to_string(metrics).expect("is written");
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let warnings = events.filter(|event| event["event"] == "warning");
+    warnings.map(|event| event["message"].as_str().expect("text").to_owned()).collect()
+}
+
+#[test]
+fn batch_norm_over_each_device_is_said_to_change_with_the_number_of_devices() {
+    const LOCAL: &str = "parallel.data.batch_norm=\"local\"";
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let others = "as the devices are others: the model trains with other numbers";
+    for (place, (devices, more, said)) in [
+        (
+            "cpu:0",
+            LOCAL,
+            Some("over 2 images at once on each of 2 devices, and does over 4 images"),
+        ),
+        ("cpu:1,cpu:0", LOCAL, None),
+        (
+            "cpu:0,cpu:1,cpu:2,cpu:3",
+            LOCAL,
+            Some("and does over 1 image at once on each of 4 devices"),
+        ),
+        // Nothing is normalised over images.
+        ("cpu:0", "model.densenet.norm=\"group\"", None),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let home = folder.path().join(place.to_string());
+        std::fs::create_dir(&home).expect("is made");
+        let config = support::write_config(&home, &data);
+        let open = |mode, devices: &str| {
+            let names: Vec<String> = devices.split(',').map(|name| format!("{name:?}")).collect();
+            let devices = format!("device.use=[{}]", names.join(", "));
+            open_with(&config, mode, &[&devices, LOCAL, more]).expect("opens")
+        };
+        let mut run = open(FolderMode::New, "cpu:0,cpu:1");
+        let stop = run.stop.clone();
+        run.reports.add(Cutter { here: saved_inside, at: 1, cut: Cut::Kill, stop });
+        run.execute().expect_err("is cut");
+        drop(run);
+        drop(open(FolderMode::Resume, devices));
+        let told = warnings(&config);
+        let told: Vec<&String> = told.iter().filter(|told| told.contains(others)).collect();
+        match said {
+            Some(said) => assert!(told.len() == 1 && told[0].contains(said), "{devices}: {told:?}"),
+            None => assert!(told.is_empty(), "{devices}: {told:?}"),
+        }
     }
 }
 

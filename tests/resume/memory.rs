@@ -68,7 +68,7 @@ fn go_on_with(config: &Path, set: &[&str], case: &str) -> Planner {
 
 /// The peaks of a step with `micro_batch` images at once: with all kept, and with the least.
 fn peaks(run: &Run, micro_batch: usize) -> [u64; 2] {
-    let (machine, _): (Machine, _) = machine_here(DevicePlan::Cpu(None)).expect("has memory");
+    let (machine, _): (Machine, _) = machine_here(&[DevicePlan::Cpu(None)]).expect("has memory");
     let settings = |policy: &str| {
         let memory = format!("micro_batch = {micro_batch}\ncheckpointing = {policy:?}");
         let memory = toml::from_str(&memory).expect("settings");

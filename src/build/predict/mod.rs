@@ -218,7 +218,7 @@ impl Model {
         };
         let deciders = plan.heads.iter().map(of_head).collect();
         // What fits in training, which takes more; where nothing does, one image by itself may.
-        let machine = machine(plan.device(), trained.inference.device());
+        let machine = machine(&plan.devices, trained.inference.device());
         let mut step = plan.clone();
         step.train.batch_size = batch;
         let planner = Planner::choose(&step, machine);

@@ -73,6 +73,11 @@ pub fn execute(command: &Command) -> Result<(), Failure> {
     if command.json {
         return output::print(&serde_json::to_string(&summary).map_err(Failure::other)?);
     }
+    let others = (!assumed).then(|| build::in_the_way(&plan.devices)).flatten();
+    let known = match others {
+        Some(others) => format!("{known}; {others}"),
+        None => known,
+    };
     let page = text::Page { frame: Frame::of_stdout(), columns: stdout_columns() };
     output::print(&text::text(&summary, &known, assumed, command.all, page))
 }
@@ -93,14 +98,15 @@ fn planned_for(plan: &Plan, memory: Option<u64>) -> PlannedFor {
     if let Some(memory) = memory {
         let cuda = !matches!(plan.device(), DevicePlan::Cpu(_));
         let known = "as --memory says".to_owned();
-        return PlannedFor { machine: Machine { cuda, memory, cpu }, known, assumed: true };
+        let machine = Machine { cuda, memory, free: None, cpu };
+        return PlannedFor { machine, known, assumed: true };
     }
-    if let Some((machine, known)) = build::machine_here(plan.device()) {
+    if let Some((machine, known)) = build::machine_here(&plan.devices) {
         return PlannedFor { machine, known, assumed: false };
     }
     // As a run does, `auto` takes the CPU, unless the precision needs a GPU.
     let takes_cpu = plan.device() == DevicePlan::Auto && !plan.memory.precision.needs_gpu();
-    if takes_cpu && let Some((machine, _)) = build::machine_here(DevicePlan::Cpu(None)) {
+    if takes_cpu && let Some((machine, _)) = build::machine_here(&[DevicePlan::Cpu(None)]) {
         let known = "this machine, which has no GPU; --set device.use=cuda plans for one";
         return PlannedFor { machine, known: known.to_owned(), assumed: false };
     }

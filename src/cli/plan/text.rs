@@ -32,7 +32,7 @@ pub(super) fn text(
     let prose = |text: &str| wrapped(text, page.columns.min(PROSE), 0);
     let PlanSummary { device, memory, budget, bytes, warning, .. } = summary;
     let mut text = prose(&format!(
-        "for {}: {} of memory ({known}), {} for a step",
+        "for {}: {} of memory ({known}), {}{} for a step",
         match (*device, &summary.parallel) {
             ("cuda", None) => "a CUDA GPU".to_owned(),
             ("cuda", Some(shared)) => format!("each of {} CUDA GPUs", shared.devices),
@@ -40,9 +40,14 @@ pub(super) fn text(
             (_, Some(shared)) => format!("each of {} devices on the CPU", shared.devices),
         },
         Bytes(*memory),
+        summary.free.map(|free| format!("{} free now, ", Bytes(free))).unwrap_or_default(),
         Bytes(*budget),
     ));
-    text.extend(summary.parallel.iter().map(|shared| prose(&parallel(shared))));
+    if let Some(shared) = &summary.parallel {
+        text += &prose(&parallel(shared));
+        text += &arrangements(shared, page);
+        text += &prose(&format!("\n\n{} Everything below is of one device.", shared.advice));
+    }
     text.extend(warning.iter().map(|warning| prose(&format!("\nwarning: {warning}"))));
     text += "\n\n";
     for (what, bytes) in [
@@ -67,8 +72,14 @@ pub(super) fn text(
         Some(_) => "> what a run would do",
         None => "a run would not start",
     };
-    let fastest = if summary.fastest.is_some() { "; * the fastest that fits" } else { "" };
-    text += &prose(&format!("{chosen}{fastest}"));
+    let other = summary.preferred.filter(|place| summary.chosen != Some(*place));
+    let preferred = other.map(|place| match summary.strategies[place].same_numbers {
+        true => "; * the fastest that fits and trains with the numbers of whole batches",
+        false => {
+            "; * the fastest that fits; all that fit train with other numbers than whole batches"
+        }
+    });
+    text += &prose(&format!("{chosen}{}", preferred.unwrap_or_default()));
     text + &format!("\n\n{}", prose(&summary.advice))
 }
 
@@ -117,12 +128,37 @@ fn parallel(shared: &ParallelSummary) -> String {
     };
     format!(
         "\na batch of {} is shared over {} devices, {} each; in a step each adds {} of gradients to those of \
-         the others{norm}. Everything below is of one device.",
+         the others{norm}.",
         counted(shared.batch_size, "image", "images"),
         shared.devices,
         counted(shared.device_batch_size, "image", "images"),
         Bytes(shared.gradient_bytes),
     )
+}
+
+/// What so many devices come to, each row a number of them; nothing where no times are estimated.
+fn arrangements(shared: &ParallelSummary, page: Page) -> String {
+    if shared.arrangements.is_empty() {
+        return String::new();
+    }
+    let numbers = ["devices", "images each", "peak", "ms", "images/s", "of linear", "received"];
+    let columns = numbers.map(|title| Column::numbers(title).always());
+    let columns = columns.into_iter().chain([Column::words("fits")]);
+    let mut table = Table::new(columns.collect(), 1);
+    for row in &shared.arrangements {
+        let received = row.gradient_bytes + row.statistics_bytes;
+        table.add(vec![
+            row.devices.to_string(),
+            row.device_batch_size.to_string(),
+            Bytes(row.peak).to_string(),
+            format!("{:.1}", 1e3 * row.seconds),
+            format!("{:.0}", row.images_per_second),
+            format!("{:.0}%", 100.0 * row.of_linear),
+            Bytes(received).to_string(),
+            if row.fits { "yes" } else { "no" }.to_owned(),
+        ]);
+    }
+    format!("\n\n{}", table.draw(page.frame, page.columns))
 }
 
 /// What the first epochs take, in which stages are frozen that are trained later.
@@ -150,18 +186,25 @@ fn strategies(summary: &PlanSummary, all: bool) -> Table {
         Column::numbers("peak").always(),
         Column::numbers("recomputed"),
         Column::numbers("time").always(),
+        Column::words("numbers"),
         Column::words("fits"),
     ];
     let mut table = Table::new(columns, 4);
-    let places: Vec<usize> = match all {
+    let mut places: Vec<usize> = match all {
         true => (0..summary.strategies.len()).collect(),
         false => best(summary),
     };
+    // The preferred first, in the precision of the configuration.
+    places.sort_by(|a, b| {
+        let (a, b) = (&summary.strategies[*a], &summary.strategies[*b]);
+        let other = |row: &StrategySummary| (row.precision != summary.precision, row.precision);
+        other(a).cmp(&other(b)).then(a.order(b))
+    });
     for place in places {
         let row = &summary.strategies[place];
         let mark = match place {
             _ if summary.chosen == Some(place) => ">",
-            _ if summary.fastest == Some(place) => "*",
+            _ if summary.preferred == Some(place) => "*",
             _ => "",
         };
         let policy = match row.segments {
@@ -178,25 +221,25 @@ fn strategies(summary: &PlanSummary, all: bool) -> Table {
             Bytes(row.peak).to_string(),
             format!("{:.0}%", row.recompute_percent),
             format!("{:.2}", row.relative_time),
+            if row.same_numbers { "same" } else { "other" }.to_owned(),
             if row.fits { "yes" } else { "no" }.to_owned(),
         ]);
     }
     table
 }
 
-/// The places of strategies than which none is faster and takes no more memory, of all and of those
-/// in the precision of the configuration; and of those that are marked.
+/// The places of strategies than which none is faster and takes no more memory, of all, of those in the
+/// precision of the configuration and of those with the same numbers; and of those that are marked.
 fn best(summary: &PlanSummary) -> Vec<usize> {
     let all = &summary.strategies;
     let every = (0..all.len()).collect();
-    let same = (0..all.len()).filter(|place| all[*place].precision == summary.precision).collect();
-    let marked = summary.chosen.into_iter().chain(summary.fastest);
-    let mut shown: Vec<usize> =
-        marked.chain(frontier(all, every)).chain(frontier(all, same)).collect();
-    shown.sort_by(|a, b| {
-        let key = |place: usize| (all[place].precision, std::cmp::Reverse(all[place].peak), place);
-        key(*a).cmp(&key(*b))
-    });
+    let same = |place: &usize| all[*place].precision == summary.precision;
+    let precise = (0..all.len()).filter(same).collect();
+    let exact = (0..all.len()).filter(|place| all[*place].same_numbers).collect();
+    let marked = summary.chosen.into_iter().chain(summary.preferred);
+    let best = [every, precise, exact].map(|places| frontier(all, places));
+    let mut shown: Vec<usize> = marked.chain(best.into_iter().flatten()).collect();
+    shown.sort_unstable();
     shown.dedup();
     shown
 }

@@ -14,6 +14,7 @@
 mod counting;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod holders;
 #[cfg(feature = "cuda")]
 mod nvml;
 mod timeline;
@@ -22,6 +23,7 @@ use burn::tensor::Device;
 use serde::Serialize;
 
 pub use counting::{Counting, apart, apart_while, hand_over};
+pub use holders::{Holder, gpu_holders};
 pub(crate) use timeline::backward_note;
 pub use timeline::{Mark, Timeline, again, begin, broken_off, end, ended, mark, record, within};
 

@@ -24,6 +24,19 @@ impl Nvml {
         Some(Self { library, uuid })
     }
 
+    /// The processes that use the card, with the bytes that each holds, as far as they are known.
+    pub fn processes(&self) -> Vec<(u32, u64)> {
+        let Ok(device) = self.library.device_by_uuid(self.uuid.as_str()) else { return Vec::new() };
+        let computing = device.running_compute_processes().unwrap_or_default();
+        let drawing = device.running_graphics_processes().unwrap_or_default();
+        let all = computing.into_iter().chain(drawing);
+        all.filter_map(|process| match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some((process.pid, bytes)),
+            UsedGpuMemory::Unavailable => None,
+        })
+        .collect()
+    }
+
     /// Bytes that this process holds; where the driver does not know it by its number, which in a
     /// container is another one than outside, bytes that all processes hold.
     pub fn used(&self) -> Option<u64> {

@@ -1,0 +1,261 @@
+//! What sharing each batch over devices comes to: time, memory and bytes that travel.
+//!
+//! Of GPUs of one host that reach each other's memory. A step on several takes
+//!
+//! - what the images of one device take, but no less than starting its kernels does;
+//! - a little more, as the devices' host threads get in each other's way;
+//! - the gradients of all others at the link's bandwidth, and a moment for each exchange of BatchNorm's
+//!   statistics. Both are counted in full, though part of them runs beside other work.
+
+use serde::Serialize;
+
+use super::{Estimator, Machine, MemorySettings, Plan, Planner};
+use crate::fault::Fault;
+use crate::parallel::BatchNormOver;
+use crate::screen::counted;
+
+/// Bytes a second from card to card: NVLink on a host with H200 (28 MB of gradients of one other card in
+/// 118 µs).
+const BANDWIDTH: f64 = 2.4e11;
+/// Seconds that cards take to agree on some numbers by kernels that write into each other's memory.
+const LATENCY: f64 = 6e-6;
+/// How much longer a step takes beside another process on another card that it exchanges nothing with.
+const BESIDE_OTHERS: f64 = 1.02;
+/// Seconds to start the kernels of a layer, there and back: 8 images of 320×320 through DenseNet-121 take
+/// 15.3 ms on an H100, however fast it computes.
+const STARTING: f64 = 1.25e-4;
+
+/// Below this gain devices are as good as idle.
+const NOTHING: f64 = 1.2;
+/// From this share of linear on nothing is to be said of what is lost.
+const GOOD: f64 = 0.85;
+
+/// What some devices that share each batch come to; memory and bytes are those of each device.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Arrangement {
+    /// How many devices there are.
+    pub devices: usize,
+    /// Images of a batch that a device has, at most.
+    pub device_batch_size: usize,
+    /// Images of these that go through the network at once.
+    pub micro_batch: usize,
+    /// The predicted peak, bytes.
+    pub peak: u64,
+    /// Whether it fits.
+    pub fits: bool,
+    /// Seconds of a step.
+    pub seconds: f64,
+    /// Images of all devices in a second.
+    pub images_per_second: f64,
+    /// The gain over one device, as a share of the number of devices.
+    pub of_linear: f64,
+    /// Bytes of gradients that come from the other devices in a step.
+    pub gradient_bytes: u64,
+    /// Bytes of BatchNorm's statistics that come from them, at most.
+    pub statistics_bytes: u64,
+    /// Seconds of the step that the exchange takes.
+    pub exchange_seconds: f64,
+}
+
+impl Arrangement {
+    /// For the plan's devices, and for 1, 2, 4 and so on of them. None on the CPU, whose devices share its
+    /// cores.
+    ///
+    /// # Errors
+    /// A policy that does not fit the chain.
+    pub(super) fn all(plan: &Plan, machine: Machine) -> Result<Vec<Self>, Fault> {
+        let most = plan.devices.len();
+        if most < 2 || !machine.cuda {
+            return Ok(Vec::new());
+        }
+        let powers = std::iter::successors(Some(1), |count| Some(count * 2));
+        let counts = powers.take_while(|count| *count < most).chain([most]);
+        // What BatchNorm does not allow on fewer devices is left out.
+        let plans = counts.filter_map(|count| plan.on_devices(count).ok());
+        let mut all: Vec<Self> =
+            plans.map(|plan| Self::new(&plan, machine)).collect::<Result<_, _>>()?;
+        let one = all.first().map_or(0.0, |one| one.seconds * one.devices as f64);
+        for found in &mut all {
+            found.of_linear = one / (found.seconds * found.devices as f64);
+        }
+        Ok(all)
+    }
+
+    fn new(plan: &Plan, machine: Machine) -> Result<Self, Fault> {
+        let (devices, batch) = (plan.devices.len(), plan.train.batch_size);
+        let chosen = Planner::choose(plan, machine).ok();
+        let settings = match &chosen {
+            Some(planner) => planner.settings().clone(),
+            None => MemorySettings::configured(&plan.memory, plan.device_batch()),
+        };
+        let mut estimator = Estimator::new(plan, machine);
+        let found = estimator.estimate(&settings)?;
+        let costs = estimator.costs(&settings);
+        let others = (devices - 1) as u64;
+        let parts = plan.device_batch().div_ceil(settings.micro_batch.max(1));
+        let norms = match plan.batch_norm {
+            BatchNormOver::Sync if others > 0 => plan.model.batch_norms(),
+            _ => Vec::new(),
+        };
+        // A sum and one of squares of each channel forward, and as many back.
+        let values = 4 * norms.iter().sum::<usize>() * parts;
+        let exchanges = 2 * norms.len() * parts;
+        let gradient_bytes = others * costs.gradients();
+        let statistics_bytes = others * 4 * values as u64;
+        let layers: f64 = costs.stages.iter().map(|stage| stage.layers).sum();
+        let alone = found.seconds.max(layers * parts as f64 * STARTING);
+        let (beside, exchange_seconds) = match others {
+            0 => (1.0, 0.0),
+            _ => {
+                let bytes = (gradient_bytes + statistics_bytes) as f64;
+                (BESIDE_OTHERS, bytes / BANDWIDTH + exchanges as f64 * LATENCY)
+            }
+        };
+        let seconds = alone * beside + exchange_seconds;
+        Ok(Self {
+            devices,
+            device_batch_size: plan.device_batch(),
+            micro_batch: settings.micro_batch,
+            peak: found.peak,
+            fits: found.fits,
+            seconds,
+            images_per_second: batch as f64 / seconds,
+            of_linear: 1.0,
+            gradient_bytes,
+            statistics_bytes,
+            exchange_seconds,
+        })
+    }
+}
+
+/// Which arrangement is to be preferred, and which does nothing: a few sentences. What a pipeline comes to
+/// is told beside it, where one is planned.
+pub(super) fn advice(plan: &Plan, machine: Machine, all: &[Arrangement]) -> String {
+    let devices = plan.devices.len();
+    if !machine.cuda {
+        return "Devices on the CPU share its cores: several show what a configuration would do, and are \
+                not faster than one."
+            .to_owned();
+    }
+    let (Some(one), Some(several)) = (all.first(), all.last()) else { return String::new() };
+    let queue = "let each train one combination of a sweep or one fold (`trainer sweep CONFIG --grid … \
+                 --devices all`)";
+    let each = counted(several.device_batch_size, "image", "images");
+    if !several.fits {
+        return format!(
+            "Sharing the batch does not make it fit: every device holds the whole model, and {each} are too \
+             much for one as the memory is set. `memory.micro_batch = \"auto\"` looks for a way; where one \
+             image by itself does not fit, only stages on different devices would."
+        );
+    }
+    let gain = one.seconds / several.seconds;
+    let share = 100.0 * several.of_linear;
+    if devices > plan.train.batch_size {
+        let batch = counted(plan.train.batch_size, "image", "images");
+        return format!(
+            "A batch of {batch} gives {devices} devices less than one each: rather {queue}."
+        );
+    }
+    if gain < NOTHING {
+        return format!(
+            "{devices} devices would do next to nothing: {gain:.1} × the images per second of one. With \
+             {each} each a step is bound by what does not shrink with the images: the start of kernels and \
+             the exchange. A larger batch would use them; or {queue}."
+        );
+    }
+    let mut told = format!(
+        "{devices} devices: {gain:.1} × the images per second of one ({share:.0}% of linear)."
+    );
+    if !one.fits {
+        told += &format!(
+            " One alone has no room for {} as the memory is set.",
+            counted(one.device_batch_size, "image", "images")
+        );
+    }
+    if several.of_linear < GOOD {
+        told += &format!(
+            " With {each} each, a larger share goes to the start of kernels and to the exchange ({:.0}% of \
+             the step): a larger batch would use them better. Or {queue}.",
+            100.0 * several.exchange_seconds / several.seconds
+        );
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn planned(depth: usize, batch: usize, devices: usize, norm: &str) -> Plan {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/configs/densenet121.toml");
+        let set = [
+            format!("model.densenet.depth={depth}"),
+            format!("train.batch_size={batch}"),
+            format!("parallel.data.batch_norm={norm:?}"),
+        ];
+        let loaded = crate::config::load(&path, &set).expect("a right configuration");
+        let plan = crate::plan::plan(loaded.config).expect("a right plan");
+        plan.on_devices(devices).expect("normalises")
+    }
+
+    fn arrangements(plan: &Plan) -> Vec<Arrangement> {
+        Arrangement::all(plan, Machine::ASSUMED).expect("a right policy")
+    }
+
+    /// Measured on two H200 with 64 images a card (BENCHMARKS.md, "Several GPUs"): to a twentieth.
+    #[test]
+    fn the_share_of_linear_is_predicted_as_it_was_measured() {
+        for (depth, norm, measured) in [
+            (121, "sync", 4571.0 / (2.0 * 2383.0)),
+            (121, "local", 4631.0 / (2.0 * 2383.0)),
+            (169, "sync", 3405.0 / (2.0 * 1924.0)),
+            (169, "local", 3770.0 / (2.0 * 1924.0)),
+        ] {
+            // One card is compared with the images of each of two.
+            let alone = &arrangements(&planned(depth, 64, 2, norm))[0];
+            let plan = planned(depth, 128, 2, norm);
+            let both = arrangements(&plan).pop().expect("there are two");
+            let found = both.images_per_second / (2.0 * alone.images_per_second);
+            assert!((found - measured).abs() < 0.05, "{depth} {norm}: {found} of {measured}");
+            assert!(!advice(&plan, Machine::ASSUMED, &arrangements(&plan)).contains("nothing"));
+        }
+    }
+
+    #[test]
+    fn every_device_is_sent_the_gradients_of_the_others_once() {
+        let all = arrangements(&planned(121, 512, 6, "sync"));
+        assert_eq!(all.iter().map(|one| one.devices).collect::<Vec<_>>(), [1, 2, 4, 6]);
+        assert_eq!((all[0].gradient_bytes, all[0].statistics_bytes), (0, 0));
+        // torchvision's densenet121 with 14 outputs has 6,968,206 parameters.
+        for found in &all {
+            let exact = (found.devices as u64 - 1) * 4 * 6_968_206;
+            // In memory they lie at multiples of some bytes.
+            let more = found.gradient_bytes - exact;
+            assert!(more * 10_000 <= exact, "{more} more than {exact}");
+            let less = found.of_linear <= 1.0 && found.peak <= all[0].peak;
+            assert!(less && found.images_per_second >= all[0].images_per_second, "{found:?}");
+        }
+        let local = arrangements(&planned(121, 512, 2, "local"));
+        assert_eq!(local[1].statistics_bytes, 0);
+        assert!(local[1].exchange_seconds < all[1].exchange_seconds);
+    }
+
+    #[test]
+    fn devices_that_would_do_nothing_are_said_to() {
+        let plan = planned(121, 8, 2, "sync");
+        let all = arrangements(&plan);
+        assert!(all[1].seconds > 0.9 * all[0].seconds, "{all:?}");
+        insta::assert_snapshot!(advice(&plan, Machine::ASSUMED, &all));
+        let plan = planned(121, 64, 4, "sync");
+        insta::assert_snapshot!(advice(&plan, Machine::ASSUMED, &arrangements(&plan)));
+        let small = Machine { memory: 1 << 30, ..Machine::ASSUMED };
+        let all = Arrangement::all(&plan, small).expect("a right policy");
+        assert!(!all[0].fits && all[2].fits, "{all:?}");
+        assert!(advice(&plan, small, &all).contains("One alone has no room for 64 images"));
+        let smaller = Machine { memory: 256 << 20, ..Machine::ASSUMED };
+        let all = Arrangement::all(&plan, smaller).expect("a right policy");
+        insta::assert_snapshot!(advice(&plan, smaller, &all));
+    }
+}
