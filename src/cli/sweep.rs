@@ -7,13 +7,11 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::named_devices::Queue;
+use super::named_devices::{Queue, check_on_each};
 use super::overrides::{Overrides, assignment};
 use super::{Failure, Kind, output};
-use crate::build;
 use crate::config::{self, DeviceUse};
-use crate::fault::Fault;
-use crate::plan::{self, DevicePlan, Plan};
+use crate::plan;
 use crate::run::Stop;
 use crate::screen::{
     Frame, bar_target, counted, stderr_columns, stdout_columns, tell_progress, wrapped,
@@ -157,16 +155,6 @@ fn planned(command: &Sweep) -> Result<Measurement, Failure> {
         None => Work::Steps { steps: command.steps.get(), synthetic: command.synthetic },
     };
     Ok(Measurement { program, work, reference, devices, ..sweep })
-}
-
-/// Looks whether `plan` can be done on each of `devices`; with none, on its own.
-fn check_on_each(plan: &Plan, devices: &[DevicePlan]) -> Result<(), Fault> {
-    if devices.is_empty() {
-        return build::check_here(plan);
-    }
-    devices
-        .iter()
-        .try_for_each(|device| build::check_here(&Plan { devices: vec![*device], ..plan.clone() }))
 }
 
 fn failure(error: sweep::SweepError) -> Failure {

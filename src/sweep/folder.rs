@@ -12,7 +12,7 @@ use crate::run::{LockError, RunLock};
 
 /// What the sweep measures.
 const IDENTITY: &str = "sweep.toml";
-const LOGS: &str = "logs";
+pub(super) const LOGS: &str = "logs";
 /// The run folders of combinations that are trained.
 const RUNS: &str = "runs";
 /// The rows.

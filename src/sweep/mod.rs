@@ -24,7 +24,7 @@ use std::path::PathBuf;
 
 pub use cross_validation::{CrossValidation, FoldRow, Spread};
 pub use folder::{SweepError, SweepFolder};
-pub use folds::{Folds, FoldsEnded};
+pub use folds::{FailedFold, FoldTold, Folds, FoldsEnded};
 pub use row::{Row, Status};
 pub use table::{drawn, summary};
 
@@ -159,7 +159,7 @@ impl Sweep {
             over => ControlFlow::Break(over),
         };
         let mut stopped = None;
-        queue::each(&tasks, &self.lanes(), stop, work, |task, device, event| {
+        queue::each(&tasks, &queue::lanes(&self.devices), stop, work, |task, device, event| {
             let child::Task { number, of, .. } = *task;
             match event {
                 queue::Event::Begins => tell(Told::Begins { of, device }),
@@ -195,14 +195,6 @@ impl Sweep {
             }
         }
         (done, tasks)
-    }
-
-    /// What works at once: the devices, or one process where the configuration says.
-    fn lanes(&self) -> Vec<Option<DevicePlan>> {
-        match self.devices.is_empty() {
-            true => vec![None],
-            false => self.devices.iter().copied().map(Some).collect(),
-        }
     }
 }
 
