@@ -1,4 +1,4 @@
-//! Folds: each is a run of its own, all are trained one after another, and together they are a model.
+//! Folds: each is a run of its own, all are trained one after another or at once, and together they are a model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -391,4 +391,109 @@ fn folds_that_were_stopped_go_on_where_they_were() {
         let (one, other) = (read(&place.fold(2).join(file)), read(&whole.fold(2).join(file)));
         assert!(one == other, "{file} differs");
     }
+}
+
+/// `folds.json` without what the clock says.
+fn timeless(place: &Place) -> Value {
+    let mut found = json(&place.path("out/tiny/folds.json"));
+    for row in found["rows"].as_array_mut().expect("rows") {
+        row.as_object_mut().expect("a row").remove("seconds");
+    }
+    found
+}
+
+/// Asserts that the folds of both have the same bits.
+fn assert_same_folds(one: &Place, other: &Place) {
+    for fold in FOLDS {
+        let weights = ["last", "best"].map(|state| format!("{state}/weights.safetensors"));
+        let tables = ["best/validation.csv", "best/fitted.json", "split.csv"].map(str::to_owned);
+        for file in weights.iter().chain(&tables) {
+            let [one, other] = [one, other].map(|place| read(&place.fold(fold).join(file)));
+            assert!(one == other, "{file} of fold {fold} differs");
+        }
+    }
+    assert_eq!(timeless(one), timeless(other));
+}
+
+/// The device that each fold was trained on last.
+fn devices(place: &Place) -> [String; 3] {
+    FOLDS.map(|fold| {
+        let text = fs::read_to_string(place.fold(fold).join("config.toml")).expect("is read");
+        let config: toml::Table = toml::from_str(&text).expect("is TOML");
+        config["device"]["use"].as_str().expect("one device").to_owned()
+    })
+}
+
+#[test]
+fn folds_on_two_devices_are_what_they_are_one_after_another() {
+    let place = Place::new(CONFIG);
+    let (code, told, errors) = place.call("run tiny.toml --fold all --devices cpu:0,cpu:1");
+    assert_eq!(code, Some(0), "{errors}");
+    assert_same_folds(&place, &TRAINED);
+    let used: BTreeSet<String> = devices(&place).into();
+    assert_eq!(used, BTreeSet::from(["cpu:0".to_owned(), "cpu:1".to_owned()]));
+    // The terminal is told of each fold; the files have what the processes said.
+    for fold in FOLDS {
+        let log = format!("out/tiny/logs/fold-{fold}.log");
+        assert!(errors.contains(&format!("fold {fold} of 3 on cpu:")), "{errors}");
+        assert!(errors.contains(&format!("told in {log}")), "{errors}");
+        assert!(errors.contains(&format!("fold {fold} of 3 is trained: val/findings/auroc 0.")));
+        let log = String::from_utf8(read(&place.path(&log))).expect("is UTF-8");
+        assert!(log.contains("epoch 2/2"), "{log}");
+    }
+    assert!(!errors.contains("epoch 2/2") && told.matches("| mean").count() == 1, "{errors}{told}");
+    let (_, again, errors) = place.call("run tiny.toml --fold all --resume --devices cpu:0,cpu:1");
+    assert_eq!((errors.matches("has ended before").count(), again), (3, told));
+    place.done("eval out/tiny");
+}
+
+#[test]
+fn several_devices_are_for_all_folds_and_a_failing_fold_names_its_log() {
+    let place = Place::new(CONFIG);
+    for which in ["", "--fold 1 "] {
+        let errors = place.refused(&format!("run tiny.toml {which}--devices cpu:0,cpu:1"), 2);
+        assert!(errors.contains("needs --fold all"), "{errors}");
+    }
+    let errors = place.refused("run tiny.toml --fold all --devices cpu,cpu", 2);
+    assert!(errors.contains("names cpu twice"), "{errors}");
+    let rate = "--set train.optimizer.adamw.lr=1e38";
+    let errors =
+        place.refused(&format!("run tiny.toml --fold all {rate} --devices cpu:0,cpu:1"), 1);
+    let log = "out/tiny/logs/fold-1.log";
+    assert!(errors.contains(&format!("told in {log}")) && errors.contains("--resume"), "{errors}");
+    assert!(place.path(log).exists() && !place.fold(3).exists(), "{errors}");
+}
+
+#[cfg(unix)]
+#[test]
+fn folds_that_were_stopped_on_two_devices_go_on_on_others() {
+    let place = Place::new(CONFIG);
+    let all = "run tiny.toml --fold all --set train.epochs=30";
+    let mut child = place
+        .command(&format!("{all} --devices cpu:0,cpu:1"))
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starts");
+    let begun = |fold: usize| {
+        let text = fs::read_to_string(place.fold(fold).join("metrics.jsonl")).unwrap_or_default();
+        text.contains("\"event\":\"epoch\"")
+    };
+    let begin = Instant::now();
+    while !(begun(1) && begun(2)) {
+        assert!(begin.elapsed() < Duration::from_secs(120), "two folds do not begin");
+        assert_eq!(child.try_wait().expect("is asked"), None, "has ended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::TERM,
+    )
+    .expect("is sent");
+    assert_eq!(child.wait().expect("ends").code(), Some(143));
+    assert!(!place.fold(3).exists());
+    place.done(&format!("{all} --resume --devices cpu:2,cpu:3"));
+    let whole = Place::new(CONFIG);
+    whole.done(&format!("{all} --devices cpu:0,cpu:1"));
+    assert_same_folds(&place, &whole);
 }

@@ -191,6 +191,44 @@ fn every_column_of_the_table_is_read_back() {
 }
 
 #[test]
+fn a_file_of_weights_predicts_what_its_run_does() {
+    let example = &*EXAMPLE;
+    let place = tempfile::tempdir().expect("a folder");
+    let [weights, other] = ["tiny.safetensors", "other.toml"].map(|name| place.path().join(name));
+    let run = example.run();
+    let export = ["export", text(&run), "--format", "safetensors", "--out"];
+    trainer(&[&export[..], &[text(&weights)]].concat()).assert().success();
+    let config = example.folder.path().join("tiny.toml");
+    let images: Vec<&str> = example.validation.paths.iter().map(String::as_str).collect();
+    let table = example.table("weights.csv", &images);
+    let (of_run, _) = example.predict(&[text(&table)]);
+    let of_weights = |config: &Path| {
+        let predict = ["predict", text(&weights), "--config", text(config), text(&table)];
+        let output = trainer(&predict).assert().success().get_output().clone();
+        (output.stdout, String::from_utf8(output.stderr).expect("UTF-8"))
+    };
+    let (found, told) = of_weights(&config);
+    assert_eq!(String::from_utf8(found).expect("UTF-8"), of_run);
+    assert!(!told.contains("warning"), "{told}");
+    // What the file says of its images is held against the configuration.
+    let written = fs::read_to_string(&config).expect("reads");
+    fs::write(&other, written.replace("size = [32, 32]", "size = [40, 32]")).expect("is written");
+    let (_, told) = of_weights(&other);
+    assert!(told.contains("prepared otherwise: `size` was [32,32], is [40,32]"), "{told}");
+    for (arguments, said) in [
+        (vec!["predict", text(&weights), text(&table)], "--config names the configuration"),
+        (
+            vec!["predict", text(&run), text(&table), "--config", text(&config)],
+            "--config is for files of weights",
+        ),
+    ] {
+        let refused = trainer(&arguments).assert().code(2).get_output().clone();
+        let told = String::from_utf8(refused.stderr).expect("UTF-8");
+        assert!(told.contains(said), "{told}");
+    }
+}
+
+#[test]
 fn a_folder_and_json_lines_give_the_same_numbers() {
     let example = &*EXAMPLE;
     let data = example.folder.path().join("data");

@@ -1,7 +1,8 @@
 //! `trainer sweep`: every combination is a row, whatever becomes of it, and a sweep that was cut
 //! off goes on.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -398,6 +399,117 @@ fn trainings_on_two_devices_are_all_saved_when_stopped_and_go_on() {
     let whole = SweepFolder::new(CONFIG);
     assert_eq!(whole.run(&arguments[..4]).0, Some(0));
     assert_eq!(lasting(&place.rows()), lasting(&whole.rows()));
+}
+
+/// The files below `folder` with what is in them, but for locks.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.path() {
+            path if path.is_dir() => found.extend(files(&path)),
+            path if path.ends_with(".lock") => {}
+            path => drop(found.insert(path.clone(), std::fs::read(&path).expect("is read"))),
+        }
+    }
+    found
+}
+
+#[test]
+fn shards_at_once_write_files_of_their_own_and_are_gathered() {
+    let grid = ["--grid", "train.batch_size=6,4,3", "--grid", "train.optimizer.adamw.lr=3e-3,1e38"];
+    let same = [&grid[..], &["--epochs", "1"]].concat();
+    let (place, whole) = (SweepFolder::new(CONFIG), SweepFolder::new(CONFIG));
+    assert_eq!(whole.run(&same).0, Some(1));
+    let start = |shard| {
+        let mut command = place.command(&[&same[..], &["--shard", shard]].concat());
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts")
+    };
+    let shards = ["1/4", "2/4", "3/4", "4/4"];
+    let mut children = shards.map(start);
+    // Those of a learning rate without bounds fail; each has an even number.
+    let codes = children.each_mut().map(|child| child.wait().expect("ends").code());
+    assert_eq!(codes, [Some(0), Some(1), Some(0), Some(1)]);
+    assert!(
+        !place.sweep().join("sweep.json").exists() && !place.sweep().join("sweep.toml").exists()
+    );
+    let folder = |shard: &str| place.sweep().join("shards").join(shard.replace('/', "-of-"));
+    let rows = |shard: &str| -> Vec<Value> {
+        let text = std::fs::read(folder(shard).join("sweep.json")).expect("is read");
+        serde_json::from_slice(&text).expect("is JSON")
+    };
+    for (at, shard) in shards.into_iter().enumerate() {
+        let own = lasting(&whole.rows()).into_iter().skip(at).step_by(4);
+        assert_eq!(lasting(&rows(shard)), own.collect::<Vec<_>>(), "{shard}");
+    }
+    let text = std::fs::read_to_string(folder("1/4").join("report.html")).expect("is read");
+    assert!(text.contains("href=\"../../runs/train.batch_size-6-train.optimizer.adamw.lr-3e-3-"));
+
+    // A shard that is started anew touches no file of another one.
+    let before = files(&place.sweep());
+    assert_eq!(start("3/4").wait().expect("ends").code(), Some(0));
+    let (_, _, shown) = place.run(&[&same[..], &["--shard", "1/4", "--overwrite"]].concat());
+    assert!(shown.contains("1/6") && shown.contains("5/6"), "{shown}");
+    let own = |path: &Path| {
+        let name = path.strip_prefix(place.sweep()).expect("is below").display().to_string();
+        let of_it = ["-6-train.optimizer.adamw.lr-3e-3", "-3-train.optimizer.adamw.lr-3e-3"];
+        let of_it = of_it.iter().any(|of_it| name.replace(['=', '+'], "-").contains(of_it));
+        of_it || name.starts_with("shards/1-of-4") || name.starts_with("shards/3-of-4")
+    };
+    for (path, bytes) in files(&place.sweep()) {
+        assert!(own(&path) || before[&path] == bytes, "{} was changed", path.display());
+    }
+
+    let (code, _, shown) = place.run(&same);
+    assert_eq!(code, Some(1), "{shown}");
+    assert_eq!(shown.matches("(from before)").count(), 3, "{shown}");
+    assert_eq!(lasting(&place.rows()), lasting(&whole.rows()));
+    // Shards of another division begin with what there is.
+    let (code, _, shown) = place.run(&[&same[..], &["--shard", "1/3"]].concat());
+    assert_eq!((code, shown.matches("(from before)").count()), (Some(1), 1), "{shown}");
+    let (code, told, shown) = place.run(&[&same[..], &["--shard", "7/7", "--json"]].concat());
+    assert_eq!((code, told.trim()), (Some(0), "[]"), "{shown}");
+    assert!(shown.contains("shard 7 of 7 has none of 6 combinations"), "{shown}");
+}
+
+#[test]
+fn a_combination_is_not_done_by_two_divisions_of_a_sweep_at_once() {
+    let place = SweepFolder::new(CONFIG);
+    let grid = ["--grid", "train.batch_size=4,2,6", "--steps", "1", "--synthetic"];
+    let run = |more: &[&str]| place.run(&[&grid[..], more].concat());
+    let lock = |folder: &str| {
+        let file =
+            std::fs::File::create(place.sweep().join(folder).join(".lock")).expect("is made");
+        file.lock().expect("locks");
+        file
+    };
+    assert_eq!(run(&["--shard", "1/2"]).0, Some(0));
+    let held = lock("shards/1-of-2");
+    for more in [&[][..], &["--overwrite"], &["--shard", "1/2"], &["--shard", "1/3"]] {
+        let (code, _, shown) = run(more);
+        assert_eq!(code, Some(1), "{more:?}: {shown}");
+        assert!(shown.contains("out/tiny-sweep/shards/1-of-2 is in use by"), "{more:?}: {shown}");
+    }
+    assert_eq!(run(&["--shard", "2/2"]).0, Some(0));
+    drop(held);
+    let held = lock("");
+    let (code, _, shown) = run(&["--shard", "1/2"]);
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("out/tiny-sweep is in use by"), "{shown}");
+    drop(held);
+    // What differs from the shards is refused as what differs from the sweep is.
+    for more in [&["--set", "train.epochs=7"][..], &["--set", "train.epochs=7", "--shard", "1/3"]] {
+        let (code, _, shown) = run(more);
+        assert_eq!(code, Some(2), "{shown}");
+        assert!(shown.contains("shards/1-of-2 holds another sweep"), "{shown}");
+    }
+    assert_eq!(run(&[]).0, Some(0));
+    let (code, _, shown) = run(&["--set", "train.epochs=7", "--shard", "1/2", "--overwrite"]);
+    assert_eq!(code, Some(2), "{shown}");
+    assert!(shown.contains("with --overwrite and without --shard"), "{shown}");
+    assert_eq!(run(&["--set", "train.epochs=7", "--overwrite"]).0, Some(0));
+    assert!(!place.sweep().join("shards").exists());
+    let (code, _, shown) = run(&["--shard", "0/2"]);
+    assert!(code == Some(2) && shown.contains("counted from 1"), "{shown}");
 }
 
 /// A child of a sweep that was killed must not measure beside those of the next one.

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::initial::start_from;
 use super::{BuildError, FoldFolders, device};
-use crate::data::Standardizer;
+use crate::data::{ImageConfig, Standardizer};
 use crate::evaluate::{Fitted, FittedError, PredictionError, PredictionTable};
 use crate::memory::Chain;
 use crate::model::weights;
 use crate::plan::Plan;
 use crate::run::state::{BEST, LAST, SavedState, StateTag, is_state, read_state};
-use crate::run::{CONFIG_FILE, STANDARDIZE, restore_inference};
+use crate::run::{CONFIG_FILE, PREPROCESSING, STANDARDIZE, restore_inference};
 use crate::train::Inference;
 
 /// Where a trained model is.
@@ -107,7 +109,8 @@ pub fn open_trained(plan: &Plan, state: &Path) -> Result<Trained, BuildError> {
 /// and thresholds are those in the file's metadata, where `trainer export` has put them.
 ///
 /// # Errors
-/// When the device cannot be opened, or the file is damaged, of another model or without some weights.
+/// When the device cannot be opened, or the file is damaged, of another model, for images of another scale or
+/// without some weights.
 pub fn open_weights(plan: &Plan, file: &Path) -> Result<(Trained, Vec<String>), BuildError> {
     let not_trained = |why| BuildError::NotTrained { file: file.to_owned(), why };
     let device = device(plan)?;
@@ -141,6 +144,25 @@ pub fn open_weights(plan: &Plan, file: &Path) -> Result<(Trained, Vec<String>), 
     let files = fitted.map(|fitted| (Fitted::FILE.to_owned(), fitted)).into_iter().collect();
     let tag = StateTag { epoch: 0, step: 0, batch: 0, reason: "weights".to_owned() };
     let state = SavedState { folder: file.to_owned(), tag, files };
-    let warnings = initial.map(|initial| initial.warnings()).unwrap_or_default();
+    let mut warnings = initial.map(|initial| initial.warnings()).unwrap_or_default();
+    warnings.extend(other_images(&notes, &plan.data.image, file));
     Ok((Trained { inference, state }, warnings))
+}
+
+/// What of the images that the model of `file` was trained on, as its metadata say, is not so in `image`.
+fn other_images(
+    notes: &BTreeMap<String, String>,
+    image: &ImageConfig,
+    file: &Path,
+) -> Option<String> {
+    let trained: Value = serde_json::from_str(notes.get(PREPROCESSING)?).ok()?;
+    let now = serde_json::json!(image);
+    let other = now.as_object()?.iter().filter_map(|(key, now)| {
+        let trained = trained.get(key).filter(|trained| *trained != now)?;
+        Some(format!("`{key}` was {trained}, is {now}"))
+    });
+    let other: Vec<String> = other.collect();
+    let file = file.display();
+    (!other.is_empty())
+        .then(|| format!("{file} was trained on images prepared otherwise: {}", other.join(", ")))
 }

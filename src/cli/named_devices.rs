@@ -3,9 +3,10 @@
 use clap::Args;
 
 use super::Failure;
-use crate::build::{Found, find_devices};
+use crate::build::{self, Found, find_devices};
 use crate::config::DeviceUse;
-use crate::plan::DevicePlan;
+use crate::fault::Fault;
+use crate::plan::{DevicePlan, Plan};
 
 /// The devices of a queue.
 #[derive(Debug, Default, Args)]
@@ -20,18 +21,36 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// Whether there are any.
+    pub(super) fn is_given(&self) -> bool {
+        !self.devices.is_empty()
+    }
+
     /// The devices, all different; none where none is given.
     ///
     /// # Errors
     /// When a name means no device, or none of this machine, or one is named twice.
     pub(super) fn open(&self) -> Result<Vec<DevicePlan>, Failure> {
-        match self.devices.is_empty() {
-            true => Ok(Vec::new()),
-            false => queue(&self.devices, &find_devices()).map_err(|(message, help)| {
+        match self.is_given() {
+            false => Ok(Vec::new()),
+            true => queue(&self.devices, &find_devices()).map_err(|(message, help)| {
                 Failure::configuration(message).with_help(Some(help.to_owned()))
             }),
         }
     }
+}
+
+/// Looks whether `plan` can be done on each of `devices`; with none, on its own.
+///
+/// # Errors
+/// What the first of them that cannot do it lacks.
+pub(super) fn check_on_each(plan: &Plan, devices: &[DevicePlan]) -> Result<(), Fault> {
+    if devices.is_empty() {
+        return build::check_here(plan);
+    }
+    devices
+        .iter()
+        .try_for_each(|device| build::check_here(&Plan { devices: vec![*device], ..plan.clone() }))
 }
 
 /// The devices called `names`; else what is wrong, and what to do.

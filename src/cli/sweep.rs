@@ -7,18 +7,18 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::named_devices::Queue;
+use super::named_devices::{Queue, check_on_each};
 use super::overrides::{Overrides, assignment};
 use super::{Failure, Kind, output};
-use crate::build;
 use crate::config::{self, DeviceUse};
-use crate::fault::Fault;
-use crate::plan::{self, DevicePlan, Plan};
+use crate::plan;
 use crate::run::Stop;
 use crate::screen::{
     Frame, bar_target, counted, stderr_columns, stdout_columns, tell_progress, wrapped,
 };
-use crate::sweep::{self, Outcome, Row, Status, Sweep as Measurement, SweepFolder, Told, Work};
+use crate::sweep::{
+    self, Outcome, Row, Shard, Status, Sweep as Measurement, SweepFolder, Told, Work,
+};
 
 /// Measures a configuration in many combinations of values, each in a process of its own
 ///
@@ -69,6 +69,13 @@ pub struct Sweep {
     synthetic: bool,
     #[command(flatten)]
     queue: Queue,
+    /// Does only every Nth combination, beginning with the Ith, for a scheduler's job array
+    ///
+    /// `--shard $SLURM_ARRAY_TASK_ID/4` in an array of jobs numbered from 1 to 4. Shards may run at once on
+    /// several machines that share the sweep's folder: each writes its own table there, in shards/I-of-N/.
+    /// The same command without --shard then gathers their rows, and does what is missing.
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
     /// The row, counted from 1, whose memory is 100%; the first that fits unless given
     #[arg(long, value_name = "ROW")]
     reference: Option<NonZero<usize>>,
@@ -99,9 +106,15 @@ pub fn execute(command: &Sweep) -> Result<(), Failure> {
         Outcome::Done(rows) => (rows, None),
         Outcome::Stopped(rows, signal) => (rows, Some(signal)),
     };
+    if rows.is_empty() && stopped.is_none() {
+        // More shards than combinations.
+        let of = counted(sweep.combinations.len(), "combination", "combinations");
+        let shard = sweep.shard.map_or(String::new(), |shard| format!("{shard} has "));
+        tell_progress(&format!("{shard}none of {of}"));
+    }
     show(&sweep.keys, &rows, command.json)?;
     if let Some(signal) = stopped {
-        let (name, done, of) = (signal.name(), rows.len(), sweep.combinations.len());
+        let (name, done, of) = (signal.name(), rows.len(), sweep.own().count());
         let of = counted(of, "combination", "combinations");
         let told = format!(
             "stopped by {name}; {done} of {of} saved in {}, the same command goes on",
@@ -156,17 +169,7 @@ fn planned(command: &Sweep) -> Result<Measurement, Failure> {
         Some(epochs) => Work::Epochs(epochs.get()),
         None => Work::Steps { steps: command.steps.get(), synthetic: command.synthetic },
     };
-    Ok(Measurement { program, work, reference, devices, ..sweep })
-}
-
-/// Looks whether `plan` can be done on each of `devices`; with none, on its own.
-fn check_on_each(plan: &Plan, devices: &[DevicePlan]) -> Result<(), Fault> {
-    if devices.is_empty() {
-        return build::check_here(plan);
-    }
-    devices
-        .iter()
-        .try_for_each(|device| build::check_here(&Plan { devices: vec![*device], ..plan.clone() }))
+    Ok(Measurement { program, work, reference, devices, shard: command.shard, ..sweep })
 }
 
 fn failure(error: sweep::SweepError) -> Failure {

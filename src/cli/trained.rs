@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Failure, located_for};
+use super::{Failure, located_for, overrides};
 use crate::build::{self, FoldFolders, Trained, TrainedFolder};
 use crate::config::Source;
 use crate::plan::Plan;
@@ -31,17 +31,50 @@ pub(super) fn members(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(members.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
-/// Opens the model whose weights are in the file at `path`, as the configuration `config` describes it.
-/// Returns its plan too, and what a person should know, a sentence each.
-///
-/// # Errors
-/// When the configuration, the file or the device cannot be used.
-pub(super) fn open_weights(
-    path: &Path,
-    config: &Path,
-    set: &[String],
-) -> Result<(Trained, Plan, Vec<String>), Failure> {
-    let (plan, _) = located_for(config, set, build::check_here)?;
-    let (trained, warnings) = build::open_weights(&plan, path)?;
-    Ok((trained, plan, warnings))
+/// A trained model, and where it is from.
+pub(super) struct Opened {
+    pub trained: Trained,
+    pub plan: Plan,
+    /// The folder of its run; none of a file of weights.
+    pub folder: Option<PathBuf>,
+    /// What a person should know, a sentence each.
+    pub warnings: Vec<String>,
+}
+
+impl Opened {
+    /// The model at `path`: of a run, or of a file of weights that `config` describes.
+    ///
+    /// # Errors
+    /// When the configuration, the state, the file or the device cannot be used, and where `config` is given
+    /// for a run or is lacking for a file.
+    pub fn at(path: &Path, config: Option<&Path>, set: &[String]) -> Result<Self, Failure> {
+        match (config, path.is_file()) {
+            (Some(config), true) => Self::of_weights(path, config, set),
+            (None, true) => {
+                let message = format!("{} is a file of weights, of what model?", path.display());
+                let help = "--config names the configuration of its model";
+                Err(Failure::configuration(message).with_help(Some(help.to_owned())))
+            }
+            (Some(_), false) => {
+                let message =
+                    format!("--config is for files of weights, and {} is none", path.display());
+                let help = "the folder of a run has its own config.toml, and --set changes it";
+                Err(Failure::configuration(message).with_help(Some(help.to_owned())))
+            }
+            (None, false) => {
+                let (trained, plan, _) = open(path, set)?;
+                let TrainedFolder { config, .. } = TrainedFolder::find(path)?;
+                let folder = config.parent().map(Path::to_owned).unwrap_or_default();
+                Ok(Self { trained, plan, folder: Some(folder), warnings: Vec::new() })
+            }
+        }
+    }
+
+    fn of_weights(path: &Path, config: &Path, set: &[String]) -> Result<Self, Failure> {
+        // As training from the file would have it, its scale of images included.
+        let set = [set, &[overrides::init(path)]].concat();
+        let (plan, _) = located_for(config, &set, build::check_here)?;
+        let (trained, warnings) = build::open_weights(&plan, path)?;
+        Ok(Self { trained, plan, folder: None, warnings })
+    }
 }

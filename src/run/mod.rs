@@ -43,7 +43,7 @@ pub use folder::{
 };
 pub use listing::{ListedRun, ListedState, list_runs};
 pub use lock::{LockError, RunLock};
-pub use notes::notes;
+pub use notes::{PREPROCESSING, notes};
 pub use outputs::{ListOutputs, OutputsError, list_outputs};
 pub use place::RunPlace;
 pub use saving::{

@@ -7,6 +7,9 @@ use serde::Serialize;
 use crate::data::ImageConfig;
 use crate::model::{HeadConfig, Task};
 
+/// The key of what images become before a model sees them.
+pub const PREPROCESSING: &str = "preprocessing";
+
 /// What a head's outputs are.
 #[derive(Debug, Serialize)]
 struct HeadNote<'a> {
@@ -40,7 +43,7 @@ pub fn notes(
     let heads: Vec<_> = heads.iter().map(note).collect();
     let mut preprocessing = serde_json::json!(image);
     preprocessing["input"] = if takes_levels { "levels" } else { "normalized" }.into();
-    [("heads", heads.into()), ("preprocessing", preprocessing)]
+    [("heads", heads.into()), (PREPROCESSING, preprocessing)]
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value.to_string()))
         .collect()

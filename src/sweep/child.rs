@@ -123,7 +123,7 @@ pub(super) fn measure(
 }
 
 /// A new file in place of the one at `path`: a child of a sweep that was killed may still write to that.
-fn fresh(path: &Path) -> std::io::Result<File> {
+pub(super) fn fresh(path: &Path) -> std::io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => File::create(path),
@@ -207,10 +207,15 @@ fn row(sweep: &Sweep, of: &Planned, status: ExitStatus, files: &Files) -> Row {
         }
         Status::Failed => {
             row.exit_code = code;
-            row.message = Some(message(&log).unwrap_or_else(|| "it ended without a word".into()));
+            row.message = Some(said(&files.log));
         }
     }
     row
+}
+
+/// The error that a child has told in the log at `path`.
+pub(super) fn said(path: &Path) -> String {
+    message(&read(path)).unwrap_or_else(|| "it ended without a word".to_owned())
 }
 
 fn read(path: &Path) -> String {

@@ -144,28 +144,35 @@ impl CrossValidation {
 }
 
 #[cfg(test)]
+impl CrossValidation {
+    /// What three folds have found; the second has no AUROC.
+    pub(crate) fn of_three_folds() -> Self {
+        let row = |(fold, auroc, loss): (usize, Option<f64>, f64)| {
+            let val =
+                [("findings/auroc", auroc), ("loss", Some(loss)), ("findings/auroc/Edema", auroc)];
+            FoldRow {
+                fold,
+                run: format!("runs/xray/fold-{fold}").into(),
+                epochs: 3,
+                epoch: fold,
+                seconds: 61.0,
+                val: val.map(|(name, value)| (name.to_owned(), value)).into(),
+                metric: Some("val/findings/auroc".to_owned()),
+            }
+        };
+        let rows = [(1, Some(0.75), 0.5), (2, None, 0.25), (3, Some(0.8), 0.75)];
+        Self::new(Path::new("runs/xray"), 3, rows.map(row).into())
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-
-    fn row(fold: usize, auroc: Option<f64>, loss: f64) -> FoldRow {
-        let val =
-            [("findings/auroc", auroc), ("loss", Some(loss)), ("findings/auroc/Edema", auroc)];
-        FoldRow {
-            fold,
-            run: format!("runs/xray/fold-{fold}").into(),
-            epochs: 3,
-            epoch: fold,
-            seconds: 61.0,
-            val: val.map(|(name, value)| (name.to_owned(), value)).into(),
-            metric: Some("val/findings/auroc".to_owned()),
-        }
-    }
 
     /// `statistics.mean` and `statistics.stdev` of Python.
     #[test]
     fn means_and_deviations_are_over_the_folds_that_have_a_value() {
-        let rows = vec![row(1, Some(0.75), 0.5), row(2, None, 0.25), row(3, Some(0.8), 0.75)];
-        let found = CrossValidation::new(Path::new("runs/xray"), 3, rows);
+        let found = CrossValidation::of_three_folds();
         let auroc = found.metrics["findings/auroc"];
         assert_eq!((auroc.folds, auroc.mean), (2, 0.775));
         assert!((auroc.std.expect("two values") - 0.035_355_339_059_327_41).abs() < 1e-15);

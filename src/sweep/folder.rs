@@ -3,16 +3,17 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use super::row::{Row, Set, Status, relate};
-use super::{Planned, Sweep, Work, page, table, trained};
+use super::{Planned, Sweep, Work, page, shard, table, trained};
 use crate::build::differences;
 use crate::plan::Plan;
 use crate::run::{LockError, RunLock};
 
 /// What the sweep measures.
 const IDENTITY: &str = "sweep.toml";
-const LOGS: &str = "logs";
+pub(super) const LOGS: &str = "logs";
 /// The run folders of combinations that are trained.
 const RUNS: &str = "runs";
 /// The rows.
@@ -31,7 +32,7 @@ pub enum SweepError {
     /// The folder holds another sweep.
     #[error(
         "{} holds another sweep:\n{}\nPut these back to go on with it, give this sweep another \
-         folder with --out, or replace what is there with --overwrite.",
+         folder with --out, or replace what is there with {overwrite}.",
         folder.display(),
         changes.join("\n")
     )]
@@ -40,6 +41,8 @@ pub enum SweepError {
         folder: PathBuf,
         /// What differs, a line each.
         changes: Vec<String>,
+        /// The flags that replace it.
+        overwrite: &'static str,
     },
     /// The rows cannot be read.
     #[error("{} cannot be read: {source}\nRemove it, or start anew with --overwrite.", path.display())]
@@ -85,52 +88,96 @@ pub(super) struct Files {
 #[derive(Debug)]
 pub struct SweepFolder {
     path: PathBuf,
+    /// Where its rows are written: the folder itself, or of a shard one in it.
+    rows: PathBuf,
     found: Vec<Row>,
-    _lock: RunLock,
+    /// Of a whole sweep those of all its shards too.
+    _locks: Vec<RunLock>,
 }
 
 impl SweepFolder {
-    /// Opens the folder at `path` for `sweep`, making it where it is missing; with `overwrite` the
-    /// rows in it are removed.
+    /// Opens the folder at `path` for `sweep`, making it where it is missing; with `overwrite` what is in it is
+    /// removed, for a shard what is of that.
     ///
     /// # Errors
     /// When another process has it, it holds another sweep, or it cannot be read or written.
     pub fn open(path: &Path, sweep: &Sweep, overwrite: bool) -> Result<Self, SweepError> {
-        let logs = path.join(LOGS);
-        fs::create_dir_all(&logs).map_err(SweepError::at("make", &logs))?;
-        let lock = RunLock::acquire(path)?;
-        let identity = identity(sweep)?;
-        let (file, rows) = (path.join(IDENTITY), path.join(ROWS));
-        let mut found = Vec::new();
-        if overwrite {
-            for gone in [&rows, &file] {
-                match fs::remove_file(gone) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(SweepError::at("remove", gone)(error));
-                    }
-                    _ => {}
+        let rows = sweep.shard.map_or(path.to_owned(), |shard| shard.folder(path));
+        for made in [&path.join(LOGS), &rows] {
+            fs::create_dir_all(made).map_err(SweepError::at("make", made))?;
+        }
+        let mut locks = vec![RunLock::acquire(&rows)?];
+        match sweep.shard {
+            Some(shard) => shard.check_alone(path)?,
+            None => {
+                for folder in shard::folders(path)? {
+                    locks.push(RunLock::acquire(&folder)?);
                 }
             }
-            // Only a sweep's own folder gets here with runs in it, and it is locked.
-            let runs = path.join(RUNS);
-            if runs.is_dir() {
-                fs::remove_dir_all(&runs).map_err(SweepError::at("remove", &runs))?;
-            }
-        } else if file.exists() {
-            let before = fs::read_to_string(&file).map_err(SweepError::at("read", &file))?;
-            let changes = differences(&before, &identity, is_free);
-            if !changes.is_empty() {
-                return Err(SweepError::Another { folder: path.to_owned(), changes });
-            }
-            found = read(&rows)?;
         }
-        replace(&file, identity.as_bytes())?;
-        Ok(Self { path: path.to_owned(), found, _lock: lock })
+        let mut folder = Self { path: path.to_owned(), rows, found: Vec::new(), _locks: locks };
+        let identity = identity(sweep)?;
+        match overwrite {
+            false => folder.find(&identity, sweep)?,
+            true => folder.clear(&identity, sweep)?,
+        }
+        replace(&folder.rows.join(IDENTITY), identity.as_bytes())?;
+        Ok(folder)
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Removes what an earlier start has left.
+    fn clear(&self, identity: &str, sweep: &Sweep) -> Result<(), SweepError> {
+        if sweep.shard.is_some() {
+            // A shard leaves the rows of the whole sweep as they are, and is gathered with them.
+            is_of(&self.path, identity, "--overwrite and without --shard")?;
+        }
+        for gone in [ROWS, IDENTITY].map(|name| self.rows.join(name)) {
+            match fs::remove_file(&gone) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(SweepError::at("remove", &gone)(error));
+                }
+                _ => {}
+            }
+        }
+        // Only a sweep's own folder gets here with runs in it, and it is locked.
+        let runs = match sweep.shard {
+            None => {
+                shard::remove_all(&self.path)?;
+                vec![self.path.join(RUNS)]
+            }
+            Some(_) => sweep.own().map(|(_, of)| self.trained_plan(of).folder()).collect(),
+        };
+        for run in runs.iter().filter(|run| run.is_dir()) {
+            fs::remove_dir_all(run).map_err(SweepError::at("remove", run))?;
+        }
+        Ok(())
+    }
+
+    /// Takes up the rows of earlier starts of the whole sweep and of its shards; for a shard, those of its own
+    /// combinations.
+    fn find(&mut self, identity: &str, sweep: &Sweep) -> Result<(), SweepError> {
+        let mut folders = shard::folders(&self.path)?;
+        folders.push(self.path.clone());
+        let mut tables = Vec::new();
+        for folder in folders {
+            if is_of(&folder, identity, "--overwrite")? {
+                tables.push(read(&folder.join(ROWS))?);
+            }
+        }
+        // The newest first: a shard may have been started anew.
+        tables.sort_by_key(|(written, _)| std::cmp::Reverse(*written));
+        for row in tables.into_iter().flat_map(|(_, rows)| rows) {
+            match self.found.iter_mut().find(|other| other.set == row.set) {
+                // What failed in one place may have been measured in another.
+                Some(other) if other.status == Status::Failed => *other = row,
+                Some(_) => {}
+                None => self.found.push(row),
+            }
+        }
+        if sweep.shard.is_some() {
+            self.found.retain(|row| sweep.own().any(|(_, of)| of.set == row.set));
+        }
+        Ok(())
     }
 
     /// Takes the row with these values that is kept: when an earlier start left one that has not failed.
@@ -156,12 +203,12 @@ impl SweepFolder {
     ) -> Result<(), SweepError> {
         relate(rows, &mut self.found, reference);
         let all: Vec<Row> = rows.iter().chain(&self.found).cloned().collect();
-        let path = self.path.join(ROWS);
+        let path = self.rows.join(ROWS);
         let wrong = |source| SweepError::Rows { path: path.clone(), source };
         let json = serde_json::to_vec_pretty(&all).map_err(wrong)?;
         replace(&path, &json)?;
-        replace(&self.path.join("sweep.csv"), table::csv(keys, &all).as_bytes())?;
-        replace(&self.path.join("sweep.md"), table::markdown(keys, &all).as_bytes())
+        replace(&self.rows.join("sweep.csv"), table::csv(keys, &all).as_bytes())?;
+        replace(&self.rows.join("sweep.md"), table::markdown(keys, &all).as_bytes())
     }
 
     /// Writes the page of `rows` and of those found and not taken.
@@ -170,7 +217,8 @@ impl SweepFolder {
     /// When it cannot be written, in words.
     pub(super) fn write_page(&self, sweep: &Sweep, rows: &[Row]) -> Result<(), String> {
         let all: Vec<Row> = rows.iter().chain(&self.found).cloned().collect();
-        page::write(sweep, &all, &self.path, RUNS)
+        let above = if sweep.shard.is_some() { shard::ABOVE } else { "" };
+        page::write(sweep, &all, &self.rows, &format!("{above}{RUNS}"))
     }
 
     /// Where the combination `of` leaves its files.
@@ -216,17 +264,36 @@ fn identity(sweep: &Sweep) -> Result<String, toml::ser::Error> {
     ))
 }
 
+/// Whether rows are in `folder`. Another sweep's are refused; `overwrite` are the flags that replace them.
+fn is_of(folder: &Path, identity: &str, overwrite: &'static str) -> Result<bool, SweepError> {
+    let file = folder.join(IDENTITY);
+    if !file.exists() {
+        return Ok(false);
+    }
+    let before = fs::read_to_string(&file).map_err(SweepError::at("read", &file))?;
+    let changes = differences(&before, identity, is_free);
+    match changes.is_empty() {
+        true => Ok(true),
+        false => Err(SweepError::Another { folder: folder.to_owned(), changes, overwrite }),
+    }
+}
+
 fn is_free(key: &str) -> bool {
     FREE.iter().any(|free| {
         key.strip_prefix(free).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     })
 }
 
-fn read(path: &Path) -> Result<Vec<Row>, SweepError> {
+/// The rows in the file at `path`, none where it is missing, and when they were written.
+fn read(path: &Path) -> Result<(Option<SystemTime>, Vec<Row>), SweepError> {
     match fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes)
-            .map_err(|source| SweepError::Rows { path: path.to_owned(), source }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Ok(bytes) => {
+            let rows = serde_json::from_slice(&bytes)
+                .map_err(|source| SweepError::Rows { path: path.to_owned(), source })?;
+            let written = fs::metadata(path).and_then(|file| file.modified());
+            Ok((Some(written.map_err(SweepError::at("read", path))?), rows))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((None, Vec::new())),
         Err(error) => Err(SweepError::at("read", path)(error)),
     }
 }

@@ -1,20 +1,22 @@
-//! The folds of a configuration, trained one after another, each by a process of its own.
+//! The folds of a configuration, each trained by a process of its own, one after another or one a device.
 //!
 //! ```text
-//! for each fold, in their order:
-//!     has it ended? else train it: `trainer run`, a child process, which goes on where it was stopped
+//! for each fold that has not ended, in their order, on one device, or on whichever of several is free:
+//!     train it: `trainer run`, a child process, which goes on where it was stopped
 //!     write folds.json anew
 //! ```
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::child;
+use super::child::{self, fresh};
 use super::cross_validation::{CrossValidation, FoldRow};
-use super::folder::{SweepError, replace};
+use super::folder::{LOGS, SweepError, replace};
+use super::queue::{self, lanes};
 use super::trained;
-use crate::plan::Plan;
+use crate::plan::{DevicePlan, Plan};
 use crate::run::{CONFIG_FILE, FolderMode, ListedState, Signal, Stop, list_runs};
 use crate::screen::is_quiet;
 
@@ -32,6 +34,30 @@ pub struct Folds {
     pub mode: FolderMode,
     /// Whether nothing is printed to standard output.
     pub silent: bool,
+    /// The devices that take one fold each at a time; with none, each is trained where its plan says, one
+    /// after another.
+    pub devices: Vec<DevicePlan>,
+}
+
+/// What is told of a fold while folds are trained.
+#[derive(Debug)]
+pub enum FoldTold<'a> {
+    /// It has ended before.
+    Before,
+    /// It begins or goes on.
+    Begins {
+        /// Which of the devices has taken it.
+        device: Option<DevicePlan>,
+        /// Where its process tells what it does, unless that is the terminal.
+        log: Option<&'a Path>,
+    },
+    /// It was trained.
+    Trained {
+        /// What it has found.
+        row: &'a FoldRow,
+        /// Where its process has told that, unless that is the terminal.
+        log: Option<&'a Path>,
+    },
 }
 
 /// How the training of folds ended without an error of its own.
@@ -39,10 +65,28 @@ pub struct Folds {
 pub enum FoldsEnded {
     /// All are trained.
     Done(CrossValidation),
-    /// A signal asked to stop; the fold, counted from 1, has saved.
-    Stopped(usize, Signal),
-    /// The process of the fold, counted from 1, has told of an error, and ended with this exit code.
-    Failed(usize, Option<i32>),
+    /// A signal asked to stop; these folds, counted from 1, were on, and have saved.
+    Stopped(Vec<usize>, Signal),
+    /// The processes of these folds have told of an error; at least one.
+    Failed(Vec<FailedFold>),
+}
+
+/// A fold whose process has ended with an error.
+#[derive(Debug)]
+pub struct FailedFold {
+    /// Its number, counted from 1.
+    pub fold: usize,
+    /// The exit code.
+    pub code: Option<i32>,
+    /// The error and the file with all that was told, unless that was told to the terminal.
+    pub told: Option<(String, PathBuf)>,
+}
+
+/// How the process of a fold ended.
+enum Ended {
+    Trained,
+    Stopped(Signal),
+    Failed(FailedFold),
 }
 
 impl Folds {
@@ -52,15 +96,15 @@ impl Folds {
         run.output.join(&run.name)
     }
 
-    /// Trains every fold that has not ended. `tell` is told the number of each, counted from 1, and
-    /// whether it has ended before.
+    /// Trains every fold that has not ended. `tell` is told of each, by its number from 1. Where one fails,
+    /// no further fold is begun; those that other devices train go on to their end.
     ///
     /// # Errors
     /// When a child cannot be started, or a file not be read or written.
     pub fn execute(
         &self,
         stop: &Stop,
-        mut tell: impl FnMut(usize, bool),
+        mut tell: impl FnMut(usize, FoldTold<'_>),
     ) -> Result<FoldsEnded, SweepError> {
         let folder = self.folder();
         fs::create_dir_all(&folder).map_err(SweepError::at("make", &folder))?;
@@ -69,39 +113,65 @@ impl Folds {
         let mut shared = self.plans[0].clone();
         shared.data.validation.fold = None;
         replace(&config, shared.to_toml()?.as_bytes())?;
-        let mut rows = Vec::new();
-        for (place, plan) in self.plans.iter().enumerate() {
-            let fold = place + 1;
-            let before = self.mode == FolderMode::Resume && has_ended(plan);
-            tell(fold, before);
-            if !before {
-                match self.train(&config, plan, fold, stop)? {
-                    Ok(()) => {}
-                    Err(ended) => return Ok(ended),
-                }
-            }
-            rows.push(FoldRow::read(fold, &plan.folder())?);
-            let found = CrossValidation::new(&folder, self.plans.len(), rows.clone());
-            replace(&folder.join(CrossValidation::FILE), found.to_json().as_bytes())?;
+        let mut done = Done { folds: self, folder: &folder, rows: Vec::new() };
+        let has_ended =
+            |fold: &usize| self.mode == FolderMode::Resume && has_ended(&self.plans[fold - 1]);
+        let (before, left): (Vec<usize>, Vec<usize>) = (1..=self.plans.len()).partition(has_ended);
+        for fold in before {
+            tell(fold, FoldTold::Before);
+            done.add(fold)?;
         }
-        Ok(FoldsEnded::Done(CrossValidation::new(&folder, self.plans.len(), rows)))
+        let (mut stopped, mut failed) = (Vec::new(), Vec::new());
+        let train = |fold: &usize, device| match self.train(&config, *fold, device, stop) {
+            Ok(Ended::Trained) => ControlFlow::Continue(Ok(Ended::Trained)),
+            over => ControlFlow::Break(over),
+        };
+        queue::each(&left, &lanes(&self.devices), stop, train, |&fold, device, event| {
+            let log = self.log(fold);
+            let log = log.as_deref();
+            match event {
+                queue::Event::Begins => tell(fold, FoldTold::Begins { device, log }),
+                queue::Event::Ended(ended) => match ended? {
+                    Ended::Trained => tell(fold, FoldTold::Trained { row: done.add(fold)?, log }),
+                    Ended::Stopped(signal) => stopped.push((fold, signal)),
+                    Ended::Failed(fold) => failed.push(fold),
+                },
+            }
+            Ok::<(), SweepError>(())
+        })?;
+        stopped.sort_by_key(|(fold, _)| *fold);
+        failed.sort_by_key(|failed| failed.fold);
+        Ok(match (stopped.first(), failed.is_empty()) {
+            (Some(&(_, signal)), _) => {
+                FoldsEnded::Stopped(stopped.into_iter().map(|(fold, _)| fold).collect(), signal)
+            }
+            (None, false) => FoldsEnded::Failed(failed),
+            (None, true) => FoldsEnded::Done(done.found()),
+        })
+    }
+
+    /// Where the process of a fold tells what it does: the terminal, or where several do so at once, a file.
+    fn log(&self, fold: usize) -> Option<PathBuf> {
+        let name = format!("fold-{fold}.log");
+        (self.devices.len() > 1).then(|| self.folder().join(LOGS).join(name))
     }
 
     /// Trains a fold, unless it is stopped or fails.
     fn train(
         &self,
         config: &Path,
-        plan: &Plan,
         fold: usize,
+        device: Option<DevicePlan>,
         stop: &Stop,
-    ) -> Result<Result<(), FoldsEnded>, SweepError> {
+    ) -> Result<Ended, SweepError> {
         if let Some(signal) = stop.requested() {
-            return Ok(Err(FoldsEnded::Stopped(fold, signal)));
+            return Ok(Ended::Stopped(signal));
         }
-        let run = plan.folder();
+        let run = self.plans[fold - 1].folder();
         trained::wait_until_free(&run)?;
         let mut command = Command::new(&self.program);
         command.arg("run").arg(config).args(["--fold", &fold.to_string()]);
+        command.args(device.into_iter().flat_map(|device| ["--device".into(), device.to_string()]));
         command.args(match self.mode {
             FolderMode::Overwrite => Some("--overwrite"),
             FolderMode::Resume if run.exists() => Some("--resume"),
@@ -110,19 +180,52 @@ impl Folds {
         command.args(is_quiet().then_some("--quiet"));
         command.args(["--with-parent", &std::process::id().to_string()]);
         command.stdin(Stdio::null());
-        if self.silent {
+        let log = self.log(fold);
+        if let Some(log) = &log {
+            let logs = self.folder().join(LOGS);
+            fs::create_dir_all(&logs).map_err(SweepError::at("make", &logs))?;
+            let file = fresh(log).map_err(SweepError::at("write", log))?;
+            let again = file.try_clone().map_err(SweepError::at("write", log))?;
+            command.stdout(file).stderr(again).env("NO_COLOR", "1");
+        } else if self.silent {
             command.stdout(Stdio::null());
         }
         let mut child = command.spawn().map_err(SweepError::at("start", &self.program))?;
         let waited = child::wait(&mut child, stop, true);
         Ok(match waited.map_err(SweepError::at("wait for", &self.program))? {
-            Err(signal) => Err(FoldsEnded::Stopped(fold, signal)),
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(match status.code().and_then(asked) {
-                Some(signal) => FoldsEnded::Stopped(fold, signal),
-                None => FoldsEnded::Failed(fold, status.code()),
-            }),
+            Err(signal) => Ended::Stopped(signal),
+            Ok(status) if status.success() => Ended::Trained,
+            Ok(status) => match status.code().and_then(asked) {
+                Some(signal) => Ended::Stopped(signal),
+                None => {
+                    let told = log.map(|log| (child::said(&log), log));
+                    Ended::Failed(FailedFold { fold, code: status.code(), told })
+                }
+            },
         })
+    }
+}
+
+/// The folds that are trained so far, in their order, whichever was done first.
+struct Done<'a> {
+    folds: &'a Folds,
+    folder: &'a Path,
+    rows: Vec<FoldRow>,
+}
+
+impl Done<'_> {
+    /// Puts what the fold has found in its place, and writes all of them.
+    fn add(&mut self, fold: usize) -> Result<&FoldRow, SweepError> {
+        let row = FoldRow::read(fold, &self.folds.plans[fold - 1].folder())?;
+        let at = self.rows.partition_point(|before| before.fold < fold);
+        self.rows.insert(at, row);
+        let file = self.folder.join(CrossValidation::FILE);
+        replace(&file, self.found().to_json().as_bytes())?;
+        Ok(&self.rows[at])
+    }
+
+    fn found(&self) -> CrossValidation {
+        CrossValidation::new(self.folder, self.folds.plans.len(), self.rows.clone())
     }
 }
 

@@ -2,7 +2,7 @@
 //! own, so that one that runs out of memory is a row of the result and not the end of it.
 //!
 //! ```text
-//! for each combination that no earlier start has left, the first key varying slowest,
+//! for each combination, or each of a shard, that no earlier start has left, the first key varying slowest,
 //! on one device, or on whichever of several is free:
 //!     measure it: `trainer bench`, a child process
 //!     or train it: `trainer run`, which goes on where it was stopped
@@ -16,6 +16,7 @@ mod folds;
 mod page;
 mod queue;
 mod row;
+mod shard;
 mod table;
 mod trained;
 
@@ -24,8 +25,9 @@ use std::path::PathBuf;
 
 pub use cross_validation::{CrossValidation, FoldRow, Spread};
 pub use folder::{SweepError, SweepFolder};
-pub use folds::{Folds, FoldsEnded};
+pub use folds::{FailedFold, FoldTold, Folds, FoldsEnded};
 pub use row::{Row, Status};
+pub use shard::Shard;
 pub use table::{drawn, summary};
 
 use crate::config::{self, Grid};
@@ -66,6 +68,8 @@ pub struct Sweep {
     /// The devices that take one combination each at a time; with none, every combination is done where
     /// its configuration says, one after another.
     pub devices: Vec<DevicePlan>,
+    /// The part of the combinations that this process does; without one, all.
+    pub shard: Option<Shard>,
 }
 
 /// A combination and what it means.
@@ -107,7 +111,7 @@ pub enum Told<'a> {
 /// How a sweep ended without an error.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Every combination has its row.
+    /// Every combination of its own has its row.
     Done(Vec<Row>),
     /// A signal asked it to stop; the rows so far are saved.
     Stopped(Vec<Row>, Signal),
@@ -136,10 +140,17 @@ impl Sweep {
             work: Work::Steps { steps: 1, synthetic: false },
             reference: None,
             devices: Vec::new(),
+            shard: None,
         })
     }
 
-    /// Measures every combination that `folder` does not hold, and saves after each.
+    /// The combinations that this process does, each with its number from 0.
+    pub fn own(&self) -> impl Iterator<Item = (usize, &Planned)> {
+        let all = self.combinations.iter().enumerate();
+        all.filter(|(number, _)| self.shard.is_none_or(|shard| shard.has(*number)))
+    }
+
+    /// Measures every combination of its own that `folder` does not hold, and saves after each.
     ///
     /// # Errors
     /// When a child cannot be started or the folder not be written.
@@ -159,7 +170,7 @@ impl Sweep {
             over => ControlFlow::Break(over),
         };
         let mut stopped = None;
-        queue::each(&tasks, &self.lanes(), stop, work, |task, device, event| {
+        queue::each(&tasks, &queue::lanes(&self.devices), stop, work, |task, device, event| {
             let child::Task { number, of, .. } = *task;
             match event {
                 queue::Event::Begins => tell(Told::Begins { of, device }),
@@ -186,7 +197,7 @@ impl Sweep {
     fn begin(&self, folder: &mut SweepFolder) -> (Done<'_>, Vec<child::Task<'_>>) {
         let mut done = Done { sweep: self, numbers: Vec::new(), rows: Vec::new() };
         let mut tasks = Vec::new();
-        for (number, of) in self.combinations.iter().enumerate() {
+        for (number, of) in self.own() {
             match folder.take_kept(&of.set) {
                 Some(row) => {
                     done.insert(number, row);
@@ -195,14 +206,6 @@ impl Sweep {
             }
         }
         (done, tasks)
-    }
-
-    /// What works at once: the devices, or one process where the configuration says.
-    fn lanes(&self) -> Vec<Option<DevicePlan>> {
-        match self.devices.is_empty() {
-            true => vec![None],
-            false => self.devices.iter().copied().map(Some).collect(),
-        }
     }
 }
 

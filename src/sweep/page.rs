@@ -13,7 +13,7 @@ use crate::screen::Bytes;
 /// What is drawn over each swept key.
 type Quantity = (String, fn(&Row) -> Option<f64>);
 
-/// Writes the page of `rows` into `folder`, where the run folders are in `runs`.
+/// Writes the page of `rows` into `folder`, from which `runs` leads to the run folders.
 ///
 /// # Errors
 /// When it cannot be written, in words.
@@ -65,8 +65,9 @@ fn run(row: &Row, folder: &Path, runs: &str) -> Option<(String, Record)> {
     // Of a fold it is a folder in another.
     let parts: Option<Vec<&str>> = Path::new(row.run.as_ref()?).iter().map(OsStr::to_str).collect();
     let parts = parts?;
-    let begin = parts.iter().rposition(|part| *part == runs)?;
-    let way = parts[begin..].join("/");
+    let name = runs.rsplit('/').next()?;
+    let begin = parts.iter().rposition(|part| *part == name)?;
+    let way = format!("{runs}/{}", parts[begin + 1..].join("/"));
     let record = Record::read(&folder.join(&way)).ok()?;
     Some((format!("{way}/{REPORT_FILE}"), record))
 }

@@ -10,7 +10,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use crate::plan::DevicePlan;
 use crate::run::{Signal, Stop};
+
+/// What works at once: `devices`, or one process where its configuration says.
+pub(super) fn lanes(devices: &[DevicePlan]) -> Vec<Option<DevicePlan>> {
+    match devices.is_empty() {
+        true => vec![None],
+        false => devices.iter().copied().map(Some).collect(),
+    }
+}
 
 /// What is told of a task.
 pub(super) enum Event<R> {

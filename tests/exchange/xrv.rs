@@ -176,3 +176,40 @@ fn damaged_models_are_errors_and_a_pickle_runs_nothing() {
         assert!(!made.exists());
     }
 }
+
+#[test]
+fn weights_that_are_measured_or_asked_about_images_have_their_scale_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    fs::copy(FILE, at.join("nih.pt")).expect("is copied");
+    let file = fs::File::create(at.join("image.png")).expect("is made");
+    let mut encoder = png::Encoder::new(file, 32, 32);
+    encoder.set_color(png::ColorType::Grayscale);
+    let mut image = encoder.write_header().expect("writes");
+    let levels: Vec<u8> = (0..32 * 32).map(|at| (at % 251) as u8).collect();
+    image.write_image_data(&levels).expect("writes");
+    image.finish().expect("writes");
+    let size = "data.image.size = [32, 32]\n";
+    for scale in ["unit", "xrv"] {
+        fs::write(at.join(format!("{scale}.toml")), size.to_owned() + &config(scale, HEADS))
+            .expect("is written");
+    }
+    let left_out = config("xrv", HEADS).replace("data.image.normalize = 'xrv'\n", size);
+    fs::write(at.join("left_out.toml"), left_out).expect("is written");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    let predicted = |config: &str| {
+        let found = trainer(at, &["predict", "nih.pt", "--config", config, "image.png"]);
+        let error = text(found.stderr);
+        assert_eq!(found.status.code(), Some(0), "{error}");
+        (text(found.stdout), error)
+    };
+    let (found, told) = predicted("left_out.toml");
+    assert!(told.contains("data.image.normalize = \"xrv\": the weights in nih.pt"), "{told}");
+    assert_eq!(found, predicted("xrv.toml").0);
+    for command in ["predict nih.pt --config unit.toml image.png", "eval nih.pt --config unit.toml"]
+    {
+        let refused = trainer(at, &command.split(' ').collect::<Vec<_>>());
+        let error = text(refused.stderr);
+        assert!(refused.status.code() == Some(2) && error.contains("levels from"), "{error}");
+    }
+}

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use super::Asked;
 use super::by::Fields;
 use super::{external, overlap};
-use crate::build::{self, EvaluationList, List, Trained, open_list};
+use crate::build::{EvaluationList, List, Trained, open_list};
+use crate::cli::Failure;
 use crate::cli::overrides::change_evaluate;
-use crate::cli::{Failure, trained};
+use crate::cli::trained::Opened;
 use crate::data::{BadImage, View};
 use crate::evaluate::{Fitted, Group, PredictionTable, ensemble, in_common};
 use crate::plan::Plan;
@@ -45,47 +46,11 @@ pub(super) struct Model {
     groups: Vec<Fields>,
 }
 
-/// A trained model, and where it is from.
-struct Opened {
-    trained: Trained,
-    plan: Plan,
-    /// The folder of its run; none of a file of weights.
-    folder: Option<PathBuf>,
-    warnings: Vec<String>,
-}
-
-impl Opened {
-    fn at(path: &Path, asked: &Asked) -> Result<Self, Failure> {
-        match (&asked.config, path.is_file()) {
-            (Some(config), true) => {
-                let (trained, plan, warnings) = trained::open_weights(path, config, &asked.set)?;
-                Ok(Self { trained, plan, folder: None, warnings })
-            }
-            (None, true) => {
-                let message = format!("{} is a file of weights, of what model?", path.display());
-                let help = "--config names the configuration of its model";
-                Err(Failure::configuration(message).with_help(Some(help.to_owned())))
-            }
-            (Some(_), false) => {
-                let message =
-                    format!("--config is for files of weights, and {} is none", path.display());
-                let help = "the folder of a run has its own config.toml, and --set changes it";
-                Err(Failure::configuration(message).with_help(Some(help.to_owned())))
-            }
-            (None, false) => {
-                let (trained, plan, _) = trained::open(path, &asked.set)?;
-                let build::TrainedFolder { config, .. } = build::TrainedFolder::find(path)?;
-                let folder = config.parent().map(Path::to_owned).unwrap_or_default();
-                Ok(Self { trained, plan, folder: Some(folder), warnings: Vec::new() })
-            }
-        }
-    }
-}
-
 impl Model {
     /// Opens the model at `path` and asks it about the images.
     pub fn open(path: &Path, asked: &Asked) -> Result<Self, Failure> {
-        let Opened { trained, plan, folder, warnings } = Opened::at(path, asked)?;
+        let Opened { trained, plan, folder, warnings } =
+            Opened::at(path, asked.config.as_deref(), &asked.set)?;
         let on = match &asked.data {
             Some(data) => external::with_data(&plan, data, &asked.labels, &asked.set)?,
             None => plan.clone(),

@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use self::pictures::Pictures;
 use super::overrides::{Overrides, change_evaluate};
-use super::trained;
+use super::trained::{self, Opened};
 use super::{Failure, Kind};
 use crate::build::{LabelCoverage, PredictError, PredictOptions, Predictor};
 use crate::data::{Dataset, Listing, list_images};
@@ -36,12 +36,14 @@ Examples:
   trainer predict checkpoints/xray list.csv --out predictions.csv --heatmap heatmaps --label findings/Edema
   trainer predict checkpoints/adamw scans/ --ensemble checkpoints/sgd
   trainer predict checkpoints/folds scans/
+  trainer predict densenet121.safetensors --config my.toml scans/
   trainer predict checkpoints/xray scans/ --conformal 0.1")]
 pub struct Predict {
-    /// The run's folder, of which the best state is taken (else the last), or the folder of a state
+    /// The run's folder, of which the best state is taken (else the last), the folder of a state, or a file
+    /// of weights
     ///
     /// The folder of a run's folds (`trainer run --fold all`) is the ensemble of all of them.
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN|WEIGHTS")]
     run: PathBuf,
     /// Images (PNG, JPEG, TIFF or DICOM), folders with all below them, and tables with a column of paths
     ///
@@ -50,6 +52,12 @@ pub struct Predict {
     /// count from the table's folder.
     #[arg(value_name = "IMAGE|DIR|CSV", required = true)]
     images: Vec<PathBuf>,
+    /// The configuration of a file of weights
+    ///
+    /// The file is SafeTensors, or what PyTorch saved (.pth, .pt, .ckpt, .bin), with all weights of the
+    /// configuration's model. Calibration and thresholds are those that `trainer export` has put into it.
+    #[arg(long, value_name = "CONFIG")]
+    config: Option<PathBuf>,
     /// How predictions are written: as a table, or as a JSON object on each line
     #[arg(long, value_enum, default_value_t = Format::Csv)]
     format: Format,
@@ -68,7 +76,7 @@ pub struct Predict {
     /// left out
     #[arg(long, value_name = "NAME")]
     point: Option<String>,
-    /// Another run, whose probabilities count as much; may be given several times
+    /// Another run, or file of weights, whose probabilities count as much; may be given several times
     ///
     /// The mean of their calibrated probabilities is calibrated and decided by what is fitted on the mean
     /// for the validation images, as `trainer eval` of these runs does. Where the runs were validated
@@ -119,13 +127,16 @@ pub fn execute(predict: Predict) -> Result<(), Failure> {
     let runs: Vec<PathBuf> = [&predict.run].into_iter().chain(&predict.ensemble).cloned().collect();
     let members = trained::members(&runs)?;
     one_model(predict.conformal.is_some(), predict.heatmap.is_some(), &members)?;
-    let (first, plan, _) = trained::open(&members[0], &set)?;
-    let listing = list_images(&predict.images, &plan.data);
+    let open = |path: &PathBuf| {
+        let opened = Opened::at(path, predict.config.as_deref(), &set)?;
+        opened.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        Ok::<_, Failure>((opened.trained, opened.plan))
+    };
+    let mut models = vec![open(&members[0])?];
+    let listing = list_images(&predict.images, &models[0].1.data);
     let Listing { images, passed_over, repeated } = listing.map_err(|error| data(error.into()))?;
-    let mut models = vec![(first, plan)];
     for run in &members[1..] {
-        let (trained, plan, _) = trained::open(run, &set)?;
-        models.push((trained, plan));
+        models.push(open(run)?);
     }
     let options = PredictOptions {
         batch: predict.batch.map(|batch| batch as usize),

@@ -2,14 +2,16 @@
 
 use std::path::Path;
 
-use crate::build::{self, fold_plans};
+use crate::build::fold_plans;
+use crate::cli::named_devices::check_on_each;
 use crate::cli::{Failure, Kind, located_for, output};
 use crate::fault::fault;
 use crate::metric::INTERVAL;
+use crate::plan::DevicePlan;
 use crate::report::{duration, number};
 use crate::run::{FolderMode, Stop};
 use crate::screen::{Column, Frame, Table, stdout_columns, tell_progress};
-use crate::sweep::{CrossValidation, Folds, FoldsEnded, Spread};
+use crate::sweep::{CrossValidation, FailedFold, FoldTold, Folds, FoldsEnded, Spread};
 
 /// The folds that are trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,27 +31,33 @@ pub(super) fn which(text: &str) -> Result<Fold, String> {
     }
 }
 
-/// Trains all folds of the configuration at `config`, and tells what they have found.
+/// Trains all folds of the configuration at `config`, on each of `devices` one at a time, and tells what they
+/// have found.
 pub(super) fn execute(
     config: &Path,
     set: &[String],
     mode: FolderMode,
     json: bool,
+    devices: Vec<DevicePlan>,
 ) -> Result<(), Failure> {
-    let (plan, _) = located_for(config, set, |plan| {
-        build::check_here(plan)?;
+    let mut set = set.to_vec();
+    // Every process is given its own; this one is what the plan is made for.
+    set.extend(devices.first().map(|device| format!("device.use=\"{device}\"")));
+    let (plan, _) = located_for(config, &set, |plan| {
+        check_on_each(plan, &devices)?;
         let help = "write `validation = { folds = 5 }` under [data], or leave out --fold";
         let none = || fault("data.validation.folds", "there are no folds to train", help);
         plan.data.validation.folds.map(drop).ok_or_else(none)
     })?;
     let program = std::env::current_exe().map_err(Failure::other)?;
-    let folds = Folds { program, plans: fold_plans(&plan, mode)?, mode, silent: json };
+    let folds = Folds { program, plans: fold_plans(&plan, mode)?, mode, silent: json, devices };
     let stop = Stop::install().map_err(Failure::other)?;
     let count = folds.plans.len();
-    let ended = folds.execute(&stop, |fold, before| {
+    let ended = folds.execute(&stop, |fold, told| {
         let folder = folds.plans[fold - 1].folder();
-        let before = if before { " has ended before" } else { "" };
-        tell_progress(&format!("fold {fold} of {count}: {}{before}", folder.display()));
+        if let Some(told) = progress(&told, &folder) {
+            tell_progress(&format!("fold {fold} of {count}{told}"));
+        }
     });
     let again = "the same command with --resume in place of --overwrite goes on";
     let again =
@@ -65,16 +73,47 @@ pub(super) fn execute(
             ));
             Ok(())
         }
-        FoldsEnded::Stopped(fold, signal) => {
-            let told = format!("stopped by {} in fold {fold} of {count}; {again}", signal.name());
+        FoldsEnded::Stopped(on, signal) => {
+            let on = on.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+            let told = format!("stopped by {} in fold {on} of {count}; {again}", signal.name());
             Err(Failure::new(Kind::Stopped(signal), told))
         }
-        FoldsEnded::Failed(fold, code) => {
-            let told = format!(
-                "fold {fold} of {count} ended with an error, told above; once it is mended, {again}"
-            );
-            Err(Failure::new(Kind::of_code(code), told))
+        FoldsEnded::Failed(failed) => {
+            let told = failed.iter().map(|failed| failure(failed, count));
+            let told = told.collect::<Vec<_>>().join("; ");
+            let kind = Kind::of_code(failed.first().and_then(|failed| failed.code));
+            Err(Failure::new(kind, format!("{told}; once it is mended, {again}")))
         }
+    }
+}
+
+/// What is said of a fold after its number; nothing of one that tells its end itself.
+fn progress(told: &FoldTold<'_>, folder: &Path) -> Option<String> {
+    let folder = folder.display();
+    match told {
+        FoldTold::Before => Some(format!(": {folder} has ended before")),
+        FoldTold::Begins { device, log } => {
+            let on = device.map_or(String::new(), |device| format!(" on {device}"));
+            let told = log.map_or(String::new(), |log| format!(", told in {}", log.display()));
+            Some(format!("{on}: {folder}{told}"))
+        }
+        FoldTold::Trained { row, log: Some(_) } => {
+            let metric = row.metric.as_deref().unwrap_or("val/loss");
+            let value = metric.strip_prefix("val/").and_then(|name| row.val.get(name));
+            let value = number(value.copied().flatten());
+            let (epoch, time) = (row.epoch, duration(row.seconds));
+            Some(format!(" is trained: {metric} {value} in epoch {epoch}, {time}"))
+        }
+        FoldTold::Trained { log: None, .. } => None,
+    }
+}
+
+/// The error of a fold.
+fn failure(failed: &FailedFold, count: usize) -> String {
+    let fold = failed.fold;
+    match &failed.told {
+        Some((said, log)) => format!("fold {fold} of {count}: {said}, told in {}", log.display()),
+        None => format!("fold {fold} of {count} ended with an error, told above"),
     }
 }
 
@@ -122,26 +161,10 @@ fn table(found: &CrossValidation, frame: Frame, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sweep::FoldRow;
-
-    fn row(fold: usize, auroc: Option<f64>, loss: f64) -> FoldRow {
-        let val =
-            [("findings/auroc", auroc), ("loss", Some(loss)), ("findings/auroc/Edema", auroc)];
-        FoldRow {
-            fold,
-            run: format!("runs/xray/fold-{fold}").into(),
-            epochs: 3,
-            epoch: fold,
-            seconds: 61.0,
-            val: val.map(|(name, value)| (name.to_owned(), value)).into(),
-            metric: Some("val/findings/auroc".to_owned()),
-        }
-    }
 
     #[test]
     fn the_table_has_a_row_for_each_fold_and_the_metric_watched_first() {
-        let rows = vec![row(1, Some(0.75), 0.5), row(2, None, 0.25), row(3, Some(0.8), 0.75)];
-        let found = CrossValidation::new(Path::new("runs/xray"), 3, rows);
+        let found = CrossValidation::of_three_folds();
         insta::assert_snapshot!(table(&found, Frame::Ascii, 80));
     }
 

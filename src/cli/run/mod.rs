@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use self::folds::Fold;
+use super::named_devices::Queue;
 use super::overrides::{self, Overrides};
 use super::parent::Parent;
 use super::{Failure, Kind, located_for, unopened};
@@ -29,7 +30,8 @@ Examples:
       --set 'train.optimizer={sgd={lr=0.1,momentum=0.9}}'
   trainer run configs/xray_densenet.toml --resume
   trainer run configs/xray_densenet.toml --init densenet121.pth --device cuda:1
-  trainer run configs/xray_densenet.toml --set data.validation.folds=5 --fold all")]
+  trainer run configs/xray_densenet.toml --set data.validation.folds=5 --fold all
+  trainer run configs/folds.toml --fold all --devices cuda:0,cuda:1")]
 pub struct Run {
     /// The configuration, a TOML file
     #[arg(value_name = "CONFIG")]
@@ -53,9 +55,12 @@ pub struct Run {
     ///
     /// Each fold has a run folder of its own in <run.output>/<run.name>/: fold-1, fold-2 and so on. With
     /// `all` a table tells the metrics of each, their mean and standard deviation at the end, as does
-    /// folds.json; --resume goes on in the fold that was stopped, and leaves those that have ended.
+    /// folds.json; --resume goes on in the fold that was stopped, and leaves those that have ended. With
+    /// --devices each device trains one fold at a time.
     #[arg(long, value_name = "N|all", value_parser = folds::which)]
     fold: Option<Fold>,
+    #[command(flatten)]
+    queue: Queue,
     /// Deletes what the run folder holds and starts anew
     #[arg(long, conflicts_with = "resume")]
     overwrite: bool,
@@ -93,7 +98,15 @@ pub fn execute(run: Run) -> Result<(), Failure> {
         _ => FolderMode::New,
     };
     match run.fold {
-        Some(Fold::All) => return folds::execute(&run.config, &set, mode, run.json),
+        Some(Fold::All) => {
+            let devices = run.queue.open()?;
+            return folds::execute(&run.config, &set, mode, run.json, devices);
+        }
+        _ if run.queue.is_given() => {
+            let told = "--devices trains one fold on each device, and needs --fold all";
+            let help = "several devices that share each batch are written --device cuda:0,cuda:1";
+            return Err(Failure::configuration(told).with_help(Some(help.to_owned())));
+        }
         Some(Fold::One(fold)) => set.push(format!("data.validation.fold={fold}")),
         None => {}
     }
