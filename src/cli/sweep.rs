@@ -16,7 +16,7 @@ use crate::fault::Fault;
 use crate::plan::{self, DevicePlan, Plan};
 use crate::run::Stop;
 use crate::screen::{
-    Frame, bar_target, counted, stderr_columns, stdout_columns, tell_progress, wrapped,
+    Frame, bar_target, counted, say, stderr_columns, stdout_columns, tell_progress, wrapped,
 };
 use crate::sweep::{self, Outcome, Row, Status, Sweep as Measurement, SweepFolder, Told, Work};
 
@@ -250,7 +250,7 @@ impl Screen {
             }
             Told::NoPage(reason) => {
                 if !std::mem::replace(&mut self.told, true) {
-                    self.bar.suspend(|| eprintln!("warning: {reason}"));
+                    self.bar.suspend(|| say(format_args!("warning: {reason}")));
                 }
             }
         }
@@ -270,7 +270,9 @@ impl Screen {
     fn compare(&mut self, row: &Row) {
         match (&self.device, &row.device) {
             (Some(before), Some(now)) if kind(before) != kind(now) => self.bar.suspend(|| {
-                eprintln!("warning: rows before this one are of {before}, this one of {now}");
+                say(format_args!(
+                    "warning: rows before this one are of {before}, this one of {now}"
+                ));
             }),
             _ => {}
         }

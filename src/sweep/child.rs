@@ -15,6 +15,7 @@ use crate::run::{Signal, Stop};
 
 /// The exit code of memory with nothing left to try.
 const OUT_OF_MEMORY: i32 = 4;
+const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
@@ -150,7 +151,7 @@ pub(super) fn wait(
         }
         ended = ended.or(child.try_wait()?);
         if let Some(status) = ended {
-            let asked = matches!(signal_of(status), Some(SIGINT | SIGTERM));
+            let asked = matches!(signal_of(status), Some(SIGHUP | SIGINT | SIGTERM));
             if !asked || patience == 0 {
                 return Ok(Ok(status));
             }

@@ -128,8 +128,7 @@ impl Folds {
 
 /// The signal that asked a child of this exit code to stop, where one did.
 fn asked(code: i32) -> Option<Signal> {
-    let signals = [Signal::Interrupt, Signal::Terminate];
-    signals.into_iter().find(|signal| i32::from(signal.exit_code()) == code)
+    Signal::ALL.into_iter().find(|signal| i32::from(signal.exit_code()) == code)
 }
 
 /// Whether the run of `plan` has come to its end, and would not go on if it were resumed.
