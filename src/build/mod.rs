@@ -64,7 +64,8 @@ use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
 use crate::run::{
-    FolderMode, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, best_findings, restore,
+    FolderMode, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, best_findings,
+    best_gone, restore,
 };
 use crate::train::{Inference, Replica, Updater};
 use announce::announce;
@@ -192,6 +193,9 @@ impl Ready {
             warnings.insert(0, resume::unsaved(&run.folder));
         }
         warnings.extend(resume::nothing_left(&run.state, &run.plan));
+        if run.state.ended.is_none() {
+            warnings.extend(best_gone(&run.state, run.folder.path()));
+        }
         announce(&mut run, resumed, data.train.len(), config, initial)?;
         for message in warnings {
             run.reports.event(&Event::Warning { message })?;
