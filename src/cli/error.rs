@@ -155,6 +155,7 @@ impl From<BuildError> for Failure {
             | BuildError::NoState { .. }
             | BuildError::FoldsMissing { .. } => Kind::State,
             BuildError::NothingFits(_) => Kind::OutOfMemory,
+            BuildError::Stopped(signal) => Kind::Stopped(*signal),
             _ => Kind::Other,
         };
         let help = match &error {

@@ -99,7 +99,7 @@ pub fn execute(command: &Sweep) -> Result<(), Failure> {
         Outcome::Done(rows) => (rows, None),
         Outcome::Stopped(rows, signal) => (rows, Some(signal)),
     };
-    show(&sweep.keys, &rows, command.json)?;
+    let shown = show(&sweep.keys, &rows, command.json);
     if let Some(signal) = stopped {
         let (name, done, of) = (signal.name(), rows.len(), sweep.combinations.len());
         let of = counted(of, "combination", "combinations");
@@ -109,6 +109,7 @@ pub fn execute(command: &Sweep) -> Result<(), Failure> {
         );
         return Err(Failure::new(Kind::Stopped(signal), told));
     }
+    shown?;
     ended(&rows, &folder, command.epochs.is_some())
 }
 

@@ -32,6 +32,7 @@ mod train_state;
 mod trainer;
 mod undefined;
 mod validation;
+mod watch;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -50,10 +51,11 @@ pub use place::RunPlace;
 pub use saving::{
     GatherError, RestoreError, STANDARDIZE, chain_tensors, not_kept, restore, restore_inference,
 };
-pub use signals::{Signal, Stop};
+pub use signals::{Noting, Signal, Stop};
 pub use train_state::TrainState;
 pub use trainer::{Backoff, Rank, Trainer};
 pub use undefined::undefined_for_good;
+pub use watch::{Watch, end};
 
 use crate::data::{DataError, Dataset, Loader};
 use crate::memory::measure::{Meter, apart_while};

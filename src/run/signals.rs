@@ -1,8 +1,8 @@
 //! SIGINT, SIGTERM and SIGHUP end a run after it has saved.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 #[cfg(target_os = "linux")]
 use signal_hook::consts::SIGHUP;
@@ -48,7 +48,14 @@ impl Signal {
 pub struct Stop {
     /// Which of [`Signal::ALL`] have come.
     noted: [Arc<AtomicBool>; Signal::ALL.len()],
+    /// Signals have the effect again that they have in other programs.
+    released: Arc<AtomicBool>,
 }
+
+/// What notes signals for whoever asks for as long as the process lasts.
+static INSTALLED: OnceLock<Stop> = OnceLock::new();
+/// What notes them while a [`Noting`] lives.
+static NOTING: OnceLock<Option<Stop>> = OnceLock::new();
 
 impl Stop {
     /// From now on the first SIGINT or SIGTERM is only noted here, and a second one of the same
@@ -58,15 +65,27 @@ impl Stop {
     /// # Errors
     /// When the system refuses the handlers.
     pub fn install() -> io::Result<Self> {
+        let stop = Self::handling()?;
+        // The first is the one of the process; there are more in tests only.
+        let _ = INSTALLED.set(stop.clone());
+        if let Some(Some(before)) = NOTING.get() {
+            before.released.store(false, Ordering::Relaxed);
+        }
+        Ok(stop)
+    }
+
+    fn handling() -> io::Result<Self> {
         let stop = Self::default();
         for (number, signal) in [(SIGINT, Signal::Interrupt), (SIGTERM, Signal::Terminate)] {
             let noted = stop.noted(signal);
             // Handlers run in this order, so the first signal finds its flag unset.
             flag::register_conditional_default(number, Arc::clone(noted))?;
+            flag::register_conditional_default(number, Arc::clone(&stop.released))?;
             flag::register(number, Arc::clone(noted))?;
         }
         #[cfg(target_os = "linux")]
         if !is_ignored(SIGHUP) {
+            flag::register_conditional_default(SIGHUP, Arc::clone(&stop.released))?;
             flag::register(SIGHUP, Arc::clone(stop.noted(Signal::Hangup)))?;
         }
         Ok(stop)
@@ -89,6 +108,38 @@ impl Stop {
             Signal::Terminate => terminate,
             Signal::Hangup => hangup,
         }
+    }
+}
+
+/// While it lives, signals are noted where they would have ended the process; then they end it again.
+#[derive(Debug)]
+pub struct Noting {
+    stop: Stop,
+    /// Whether nobody else notes them.
+    alone: bool,
+}
+
+impl Noting {
+    /// From now on signals are noted; `None` where the system refuses that.
+    pub fn begin() -> Option<Self> {
+        if let Some(stop) = INSTALLED.get() {
+            return Some(Self { stop: stop.clone(), alone: false });
+        }
+        let stop = NOTING.get_or_init(|| Stop::handling().ok()).clone()?;
+        stop.noted.iter().for_each(|noted| noted.store(false, Ordering::Relaxed));
+        stop.released.store(false, Ordering::Relaxed);
+        Some(Self { stop, alone: true })
+    }
+
+    /// The signal that has come.
+    pub fn requested(&self) -> Option<Signal> {
+        self.stop.requested()
+    }
+}
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        self.stop.released.store(self.alone, Ordering::Relaxed);
     }
 }
 

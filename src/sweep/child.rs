@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
@@ -84,14 +84,14 @@ pub(super) fn measure(
     device: Option<DevicePlan>,
     stop: &Stop,
 ) -> Result<Ended, SweepError> {
-    if let Some(signal) = stop.requested() {
-        return Ok(Ended::Stopped(signal));
-    }
     let Task { of, files, plan, .. } = task;
     let mut plan = plan.clone();
     plan.devices = device.map_or(plan.devices, |device| vec![device]);
     if matches!(sweep.work, Work::Epochs(_)) {
-        trained::wait_until_free(&files.run)?;
+        trained::wait_until_free(&files.run, stop)?;
+    }
+    if let Some(signal) = stop.requested() {
+        return Ok(Ended::Stopped(signal));
     }
     let at = |path: &Path| SweepError::at("write", path);
     std::fs::write(&files.config, plan.to_toml()?).map_err(at(&files.config))?;
@@ -145,7 +145,6 @@ pub(super) fn wait(
         if let Some(signal) = stop.requested() {
             if ended.is_none() {
                 end(child, saves)?;
-                child.wait()?;
             }
             return Ok(Err(signal));
         }
@@ -161,18 +160,26 @@ pub(super) fn wait(
     }
 }
 
+/// Asks the child to end. One that `saves` has the time for it, another only to undo what it has begun.
 #[cfg(unix)]
 fn end(child: &mut Child, saves: bool) -> std::io::Result<()> {
     use rustix::process::{Pid, Signal, kill_process};
-    match saves {
-        true => Ok(kill_process(Pid::from_child(child), Signal::TERM)?),
-        false => child.kill(),
+    const GRACE: Duration = Duration::from_millis(800);
+    kill_process(Pid::from_child(child), Signal::TERM)?;
+    let begin = Instant::now();
+    while child.try_wait()?.is_none() {
+        if !saves && begin.elapsed() > GRACE {
+            child.kill()?;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
+    Ok(())
 }
 
 #[cfg(not(unix))]
 fn end(child: &mut Child, _: bool) -> std::io::Result<()> {
-    child.kill()
+    child.kill()?;
+    child.wait().map(drop)
 }
 
 #[cfg(unix)]

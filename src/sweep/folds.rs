@@ -99,7 +99,7 @@ impl Folds {
             return Ok(Err(FoldsEnded::Stopped(fold, signal)));
         }
         let run = plan.folder();
-        trained::wait_until_free(&run)?;
+        trained::wait_until_free(&run, stop)?;
         let mut command = Command::new(&self.program);
         command.arg("run").arg(config).args(["--fold", &fold.to_string()]);
         command.args(match self.mode {

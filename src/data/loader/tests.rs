@@ -23,7 +23,7 @@ fn phantom() -> (tempfile::TempDir, Splits) {
     let head = "name = 'h'\ntask = 'multilabel'\nlabels = ['Cardiomegaly', 'Consolidation']";
     let config = toml::from_str(&text).expect("reads");
     let heads = [toml::from_str(head).expect("reads")];
-    let splits = open(&config, &heads, 1, |_, _| {}).expect("opens");
+    let splits = open(&config, &heads, 1, crate::data::untold).expect("opens");
     (folder, splits)
 }
 
@@ -290,8 +290,9 @@ fn three_channels_keep_colours_and_one_has_luma_from_one_cache_folder() {
              csv = {{ table = {table:?}, image = 'image', split = 'use' }}"
         );
         let data: DataConfig = toml::from_str(&text).expect("reads");
-        let train =
-            Arc::new(open(&data, std::slice::from_ref(&head), 1, |_, _| {}).expect("opens").train);
+        let train = Arc::new(
+            open(&data, std::slice::from_ref(&head), 1, crate::data::untold).expect("opens").train,
+        );
         let disk = format!("disk = {{ folder = {:?} }}", folder.path().join("cache"));
         let disk = Cache::open(&toml::from_str(&disk).expect("reads"), &data.image).expect("opens");
         let config = LoaderConfig::evaluation(&data, 1, 1);
