@@ -319,3 +319,26 @@ fn three_channels_keep_colours_and_one_has_luma_from_one_cache_folder() {
         assert!((luma - grey).abs() < 1.0 / 255.0, "{luma} {grey}");
     }
 }
+
+#[test]
+fn so_many_threads_are_started_as_the_cores_can_use() {
+    let config = |workers: &str| -> DataConfig {
+        let text = "image = { size = [32, 32] }\n[phantom]\nroot = 'p'\npatients = 4\nsize = 32\n";
+        toml::from_str(&format!("{workers}\n{text}")).expect("reads")
+    };
+    let started = |workers| LoaderConfig::evaluation(&config(workers), 4, 1).workers;
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let wanted = ["", "workers = 0", "workers = 1", "workers = 1000000000000"];
+    assert_eq!(wanted.map(started), [cores, 0, 1, 32 * cores]);
+}
+
+#[test]
+fn a_thread_that_cannot_be_started_is_an_error_with_advice() {
+    let loader = Loader::new(PHANTOM.1.clone(), settings(), uncached());
+    let mut epoch = loader.epoch(0, 0);
+    epoch.refused =
+        Some("7 threads could be started, and no more (why); lower `data.workers`".into());
+    let error = epoch.next().expect("an answer").expect_err("is refused").to_string();
+    assert!(error.ends_with("no more (why); lower `data.workers`"), "{error}");
+    assert!(epoch.next().is_none());
+}
