@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use mimalloc::MiMalloc;
-use trainer::cli::{self, Cli};
+use trainer::cli;
 use trainer::memory::measure::Counting;
+use trainer::screen::say_drawn;
 
 // Batches of tens of megabytes come and go: the system's allocator gives each back and takes it
 // anew, page by page, which costs more than to fill it. Counted, for what a run says of its memory.
@@ -14,10 +14,10 @@ static ALLOCATOR: Counting<MiMalloc> = Counting::new(MiMalloc);
 
 fn main() -> ExitCode {
     cli::install_panic_hook();
-    let kind = match cli::caught(|| cli::execute(Cli::parse())) {
+    let kind = match cli::caught(|| cli::parse()?.map_or(Ok(()), cli::execute)) {
         Ok(Ok(())) => return ExitCode::SUCCESS,
         Ok(Err(failure)) => {
-            eprintln!("{}", failure.render(cli::colours()));
+            say_drawn(&failure.render(cli::colours()));
             failure.kind()
         }
         // The hook has told the user.

@@ -165,7 +165,8 @@ fn a_step_that_fits_with_no_number_of_images_changes_nothing() {
 #[test]
 fn an_evaluation_that_does_not_fit_takes_fewer_images_and_steps_stay_as_they_were() {
     let pixels: Vec<f32> = (0..6 * 32 * 32).map(|at| (at as f32 * 0.37).sin()).collect();
-    let images = Images::Host { values: &pixels, shape: [6, 1, 32, 32] };
+    let pixels: Vec<Vec<f32>> = pixels.chunks_exact(32 * 32).map(<[f32]>::to_vec).collect();
+    let images = Images::Host { images: &pixels, shape: [6, 1, 32, 32] };
     let targets = [Targets { values: vec![1.0; 12], mask: vec![1.0; 12], width: 2 }];
     let (rows, _) = started(6).trainer.evaluate(images, &targets).expect("evaluates");
     let mut bench = started(6);

@@ -1,30 +1,49 @@
-//! Says that a phantom is drawn, which may take minutes.
+//! Says that a phantom is drawn, which may take minutes, and heeds signals meanwhile.
 
 use std::io::IsTerminal;
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::run::{Noting, Signal, end};
 use crate::screen::{bar_target, counted, stderr_columns, tell_progress, wrapped};
 
-/// Tells on standard error that a phantom is drawn: with a bar on a terminal, else with a line at its
-/// beginning and one at its end.
-pub struct Drawing {
+/// Does `work`, which draws a phantom where it is not there yet and tells how many of how many patients are
+/// done. That is told on standard error: with a bar on a terminal, else with a line at its beginning and one
+/// at its end.
+///
+/// A signal that comes while the phantom is drawn ends the process once nothing of it is left.
+pub fn while_drawing<T>(
+    work: impl FnOnce(&mut dyn FnMut(usize, usize) -> ControlFlow<()>) -> T,
+) -> T {
+    let mut drawing = Drawing::default();
+    let done = work(&mut |done, all| drawing.tell(done, all));
+    if let Some(signal) = drawing.stopped {
+        drop(drawing);
+        end(signal, "none of the radiographs is kept");
+    }
+    done
+}
+
+struct Drawing {
     bar: ProgressBar,
     begin: Option<Instant>,
+    signals: Option<Noting>,
+    stopped: Option<Signal>,
 }
 
 impl Default for Drawing {
     /// Nothing is drawn yet, and so nothing shown.
     fn default() -> Self {
         let bar = ProgressBar::hidden().with_style(ProgressStyle::default_bar());
-        Self { bar, begin: None }
+        Self { bar, begin: None, signals: None, stopped: None }
     }
 }
 
 impl Drawing {
     /// Shows that `done` of `patients` patients are drawn.
-    pub fn tell(&mut self, done: usize, patients: usize) {
+    fn tell(&mut self, done: usize, patients: usize) -> ControlFlow<()> {
         let patients_told = || counted(patients, "patient", "patients");
         let terminal = std::io::stderr().is_terminal();
         let begin = *self.begin.get_or_insert_with(|| {
@@ -33,8 +52,13 @@ impl Drawing {
                 self.bar.set_length(patients as u64);
                 self.bar.set_draw_target(bar_target());
             }
+            self.signals = Noting::begin();
             Instant::now()
         });
+        self.stopped = self.signals.as_ref().and_then(Noting::requested);
+        if self.stopped.is_some() {
+            return ControlFlow::Break(());
+        }
         self.bar.set_position(done as u64);
         if done == patients {
             self.bar.finish_and_clear();
@@ -45,6 +69,7 @@ impl Drawing {
             // Another source may have its own.
             *self = Self::default();
         }
+        ControlFlow::Continue(())
     }
 }
 

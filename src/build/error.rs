@@ -11,11 +11,14 @@ use crate::model::weights::{InitialError, WeightsError};
 use crate::plan::NothingFits;
 use crate::report::ReportError;
 use crate::run::state::StateError;
-use crate::run::{FolderError, RestoreError};
+use crate::run::{FolderError, RestoreError, Signal};
 
 /// Why a run could not be put together.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
+    /// A signal came before the run was made or changed.
+    #[error("stopped by {}; no run was made or changed", .0.name())]
+    Stopped(Signal),
     /// The device is not there.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Drawing;
+use super::while_drawing;
 use crate::data::{
     self, Cache, DataError, Dataset, Loader, LoaderConfig, OnBadImage, Splits, View, check_files,
 };
@@ -58,9 +58,8 @@ impl EvaluationList {
 /// # Errors
 /// Those of opening data.
 pub fn open_own(plan: &Plan) -> Result<[Dataset; 2], DataError> {
-    let mut drawing = Drawing::default();
     let (data, heads, seed) = (&plan.data, &plan.heads, plan.run.seed);
-    let splits = data::open_for_evaluation(data, heads, seed, |done, all| drawing.tell(done, all))?;
+    let splits = while_drawing(|tell| data::open_for_evaluation(data, heads, seed, tell))?;
     Ok([splits.train, splits.validation])
 }
 
@@ -71,12 +70,13 @@ pub fn open_own(plan: &Plan) -> Result<[Dataset; 2], DataError> {
 /// Those of opening data; also a list that there is not, files that are missing where none may be
 /// skipped, and a first image that cannot be used.
 pub fn open_list(plan: &Plan, list: List) -> Result<EvaluationList, DataError> {
-    let mut drawing = Drawing::default();
-    let open = match list {
-        List::All => data::open_in_full,
-        List::Train | List::Validation | List::Test => data::open_for_evaluation,
-    };
-    let splits = open(&plan.data, &plan.heads, plan.run.seed, |done, all| drawing.tell(done, all))?;
+    let (data, heads, seed) = (&plan.data, &plan.heads, plan.run.seed);
+    let splits = while_drawing(|tell| match list {
+        List::All => data::open_in_full(data, heads, seed, tell),
+        List::Train | List::Validation | List::Test => {
+            data::open_for_evaluation(data, heads, seed, tell)
+        }
+    })?;
     let Splits { train, validation, test, sources, warnings, .. } = splits;
     let dataset = match list {
         List::Train => train,

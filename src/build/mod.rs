@@ -31,7 +31,7 @@ pub use device::{
     Card, CardDetails, DeviceError, Found, NoCuda, describe, find_devices, is_gpu, resolve_device,
 };
 pub(crate) use differences::differences;
-pub use drawing::Drawing;
+pub use drawing::while_drawing;
 pub use error::BuildError;
 pub use evaluate::{EvaluationList, List, open_list, open_own};
 pub use export::{Export, ExportError};
@@ -65,7 +65,8 @@ use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
 use crate::run::{
-    FolderMode, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, best_findings, restore,
+    FolderMode, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, Watch, best_findings,
+    best_gone, restore,
 };
 use crate::train::{Inference, Replica, Updater};
 use announce::announce;
@@ -90,9 +91,14 @@ pub struct Options {
 /// where there was none, there is none.
 pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     let stop = Stop::install().map_err(BuildError::Signals)?;
+    let watch = Watch::over(&stop, "no run was made or changed");
     folds::check_above(&plan)?;
     let place = RunPlace::find(&plan.folder(), options.mode)?;
     let ready = Ready::new(plan, &place, options.mode)?;
+    drop(watch);
+    if let Some(signal) = stop.requested() {
+        return Err(BuildError::Stopped(signal));
+    }
     // From here on the folder changes.
     let folder = place.open()?;
     if options.mode == FolderMode::Overwrite {
@@ -194,6 +200,9 @@ impl Ready {
             warnings.insert(0, resume::unsaved(&run.folder));
         }
         warnings.extend(resume::nothing_left(&run.state, &run.plan));
+        if run.state.ended.is_none() {
+            warnings.extend(best_gone(&run.state, run.folder.path()));
+        }
         announce(&mut run, resumed, data.train.len(), config, initial)?;
         for message in warnings {
             run.reports.event(&Event::Warning { message })?;

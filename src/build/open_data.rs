@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Drawing;
+use super::while_drawing;
 use crate::data::{
     self, Cache, DataError, Dataset, Fingerprint, Loader, LoaderConfig, OnBadImage, SplitList,
     Splits, check_files, check_known,
@@ -133,6 +133,5 @@ pub(super) fn train_loader(
 /// # Errors
 /// As [`data::open`].
 pub fn open_data(plan: &Plan) -> Result<Splits, DataError> {
-    let mut drawing = Drawing::default();
-    data::open(&plan.data, &plan.heads, plan.run.seed, |done, all| drawing.tell(done, all))
+    while_drawing(|tell| data::open(&plan.data, &plan.heads, plan.run.seed, tell))
 }

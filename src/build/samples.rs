@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Drawing, Trained, open_trained};
+use super::{Trained, open_trained, while_drawing};
 use crate::contain::contained;
 use crate::data::{
     self, Batch, Cache, Dataset, Loader, LoaderConfig, OnBadImage, Thumbnail, thumbnail,
@@ -58,9 +58,8 @@ fn draw(
     wanted: &[Wanted],
     pictures: &mut SamplePictures,
 ) -> Result<(), String> {
-    let mut drawing = Drawing::default();
-    let tell = |done, all| drawing.tell(done, all);
-    let splits = data::open_for_evaluation(&plan.data, &plan.heads, plan.run.seed, tell);
+    let (data, heads, seed) = (&plan.data, &plan.heads, plan.run.seed);
+    let splits = while_drawing(|tell| data::open_for_evaluation(data, heads, seed, tell));
     let images = Arc::new(splits.map_err(|error| error.to_string())?.validation);
     let names = images.names().into_iter().enumerate().map(|(place, name)| (name, place));
     let names: HashMap<String, usize> = names.collect();

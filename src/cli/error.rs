@@ -9,6 +9,7 @@ use crate::memory::OutOfMemory;
 use crate::memory::offload::OffloadError;
 use crate::model::weights::InitialError;
 use crate::run::{OutputsError, RunError, Signal};
+use crate::screen::{abridged, visible};
 use crate::train::TrainError;
 
 /// An error from anywhere in the program, with what it means for whoever started it.
@@ -99,23 +100,24 @@ impl Failure {
     ///
     /// An error of the configuration shows its place in the file, in colours where they are wanted.
     pub fn render(&self, colour: bool) -> String {
+        let plain = |text: &str| abridged(&visible(text)).into_owned();
         let mut cause = self.error.to_string();
         let mut shown = match self.error.downcast_ref::<ConfigError>() {
             Some(error) => error.render(colour),
-            None if matches!(self.kind, Kind::Stopped(_)) => cause.clone(),
-            None => format!("error: {cause}"),
+            None if matches!(self.kind, Kind::Stopped(_)) => plain(&cause),
+            None => format!("error: {}", plain(&cause)),
         };
         shown.truncate(shown.trim_end().len());
         let mut source = self.error.source();
         while let Some(error) = source {
             let text = error.to_string();
             if !cause.contains(&text) {
-                shown += &format!("\n  because: {}", text.trim_end());
+                shown += &format!("\n  because: {}", plain(text.trim_end()));
             }
             cause = text;
             source = error.source();
         }
-        shown.extend(self.help.iter().map(|help| format!("\n  = help: {help}")));
+        shown.extend(self.help.iter().map(|help| format!("\n  = help: {}", plain(help))));
         shown
     }
 }
@@ -153,6 +155,7 @@ impl From<BuildError> for Failure {
             | BuildError::NoState { .. }
             | BuildError::FoldsMissing { .. } => Kind::State,
             BuildError::NothingFits(_) => Kind::OutOfMemory,
+            BuildError::Stopped(signal) => Kind::Stopped(*signal),
             _ => Kind::Other,
         };
         let help = match &error {
@@ -256,6 +259,7 @@ mod tests {
             (Kind::State, 5),
             (Kind::Stopped(Signal::Interrupt), 130),
             (Kind::Stopped(Signal::Terminate), 143),
+            (Kind::Stopped(Signal::Hangup), 129),
             (Kind::Other, 1),
         ];
         for (kind, code) in codes {

@@ -33,6 +33,7 @@ mod sweep;
 mod trace;
 mod trained;
 
+use std::io::Write;
 use std::path::Path;
 
 use clap::{Parser, Subcommand};
@@ -41,6 +42,7 @@ use crate::build::BuildError;
 use crate::config::{self, Loaded, Source};
 use crate::fault::Fault;
 use crate::plan::Plan;
+use crate::screen::say;
 
 pub use colour::colours;
 pub use error::{Failure, Kind};
@@ -65,7 +67,7 @@ First steps:
 
 Exit codes:
   0 done   2 wrong configuration or command line   3 wrong or missing data   4 out of memory
-  5 saved state that cannot be used   130, 143 stopped by a signal, state saved   1 anything else",
+  5 saved state that cannot be used   129, 130, 143 stopped by a signal   1 anything else",
     arg_required_else_help = true,
     subcommand_required = true,
     propagate_version = true,
@@ -135,7 +137,7 @@ fn located_for(
 
 /// Says what in `plan` its author may not expect.
 fn warn(plan: &Plan) {
-    plan.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+    plan.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
 }
 
 /// What ends the program where what `source` describes cannot be opened: a budget that nothing fits
@@ -148,6 +150,23 @@ fn unopened(error: BuildError, source: &Source) -> Failure {
     match fault {
         Some(fault) => Failure::new(Kind::OutOfMemory, source.error(fault)),
         None => error.into(),
+    }
+}
+
+/// The command line as it was written; nothing where it asks for help or the version, which are shown
+/// then. A wrong one ends the program.
+///
+/// # Errors
+/// When help or version cannot be written.
+pub fn parse() -> Result<Option<Cli>, Failure> {
+    match Cli::try_parse() {
+        Ok(cli) => Ok(Some(cli)),
+        // To standard error: a message that cannot be written is left out.
+        Err(error) if error.use_stderr() => error.exit(),
+        Err(asked) => {
+            let printed = asked.print().and_then(|()| std::io::stdout().flush());
+            output::written(printed).map(|()| None)
+        }
     }
 }
 

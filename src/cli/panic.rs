@@ -10,6 +10,7 @@ use std::{env, thread};
 
 use super::{Failure, Kind};
 use crate::memory::{OutOfMemory, in_payload};
+use crate::screen::say;
 
 /// Where defects are reported; from the package's `repository`, else in words.
 const REPORT: &str = match option_env!("CARGO_PKG_REPOSITORY") {
@@ -34,10 +35,10 @@ pub fn install_panic_hook() {
         if !TOLD.swap(true, Ordering::SeqCst) || backtrace {
             let place = info.location().map(ToString::to_string).unwrap_or_default();
             let thread = thread::current();
-            eprintln!("{}", message(text, &place, thread.name().unwrap_or("unnamed")));
+            say(message(text, &place, thread.name().unwrap_or("unnamed")));
         }
         if backtrace {
-            eprintln!("{}", Backtrace::force_capture());
+            say(Backtrace::force_capture());
         }
     }));
 }

@@ -12,6 +12,7 @@ use crate::report::{
     Judged, REPORT_FILE, Record, RecordError, RunPage, TracedStep, comparison, page, write_page,
 };
 use crate::run::{CONFIG_FILE, RunLock, best_findings};
+use crate::screen::say;
 
 /// Writes the page of a run, or one that compares several
 ///
@@ -46,11 +47,11 @@ pub(super) fn finish_page(plan: &Plan, folder: &Path) {
         build::trace_run(plan, folder, record.seconds_a_step(plan.train.batch_size))
     });
     if let Err(error) = traced {
-        eprintln!("warning: {REPORT_FILE} does not show memory over a step: {error}");
+        say(format_args!("warning: {REPORT_FILE} does not show memory over a step: {error}"));
     }
     let drawn = build::draw_samples(plan, folder);
     if let Err(error) = drawn.and_then(|()| page.refresh()) {
-        eprintln!("warning: {REPORT_FILE} has no pictures of samples: {error}");
+        say(format_args!("warning: {REPORT_FILE} has no pictures of samples: {error}"));
     }
 }
 
@@ -64,7 +65,7 @@ fn draw_samples(folder: &Path) {
     let drawn = plan.map_err(|failure| failure.to_string());
     let drawn = drawn.and_then(|plan| build::draw_samples(&plan, folder));
     if let Err(error) = drawn {
-        eprintln!("warning: the samples have no new pictures: {error}");
+        say(format_args!("warning: the samples have no new pictures: {error}"));
     }
 }
 

@@ -14,7 +14,7 @@ use crate::config::{self, DeviceUse};
 use crate::plan;
 use crate::run::Stop;
 use crate::screen::{
-    Frame, bar_target, counted, stderr_columns, stdout_columns, tell_progress, wrapped,
+    Frame, bar_target, counted, say, stderr_columns, stdout_columns, tell_progress, wrapped,
 };
 use crate::sweep::{
     self, Outcome, Row, Shard, Status, Sweep as Measurement, SweepFolder, Told, Work,
@@ -112,7 +112,7 @@ pub fn execute(command: &Sweep) -> Result<(), Failure> {
         let shard = sweep.shard.map_or(String::new(), |shard| format!("{shard} has "));
         tell_progress(&format!("{shard}none of {of}"));
     }
-    show(&sweep.keys, &rows, command.json)?;
+    let shown = show(&sweep.keys, &rows, command.json);
     if let Some(signal) = stopped {
         let (name, done, of) = (signal.name(), rows.len(), sweep.own().count());
         let of = counted(of, "combination", "combinations");
@@ -122,6 +122,7 @@ pub fn execute(command: &Sweep) -> Result<(), Failure> {
         );
         return Err(Failure::new(Kind::Stopped(signal), told));
     }
+    shown?;
     ended(&rows, &folder, command.epochs.is_some())
 }
 
@@ -253,7 +254,7 @@ impl Screen {
             }
             Told::NoPage(reason) => {
                 if !std::mem::replace(&mut self.told, true) {
-                    self.bar.suspend(|| eprintln!("warning: {reason}"));
+                    self.bar.suspend(|| say(format_args!("warning: {reason}")));
                 }
             }
         }
@@ -273,7 +274,9 @@ impl Screen {
     fn compare(&mut self, row: &Row) {
         match (&self.device, &row.device) {
             (Some(before), Some(now)) if kind(before) != kind(now) => self.bar.suspend(|| {
-                eprintln!("warning: rows before this one are of {before}, this one of {now}");
+                say(format_args!(
+                    "warning: rows before this one are of {before}, this one of {now}"
+                ));
             }),
             _ => {}
         }

@@ -11,7 +11,7 @@ use crate::build::{self, BuildError, Tracer};
 use crate::config::{self, Combination, Loaded, Source};
 use crate::plan::{self, Plan};
 use crate::report::StepTrace;
-use crate::screen::tell_progress;
+use crate::screen::{say, tell_progress};
 
 /// Takes one training step and shows its memory, module by module
 ///
@@ -69,7 +69,7 @@ pub fn execute(command: &Trace) -> Result<(), Failure> {
             Ok(traced) => traced,
             // The others may fit.
             Err(BuildError::NothingFits(unfit)) if asked.len() > 1 => {
-                eprintln!("warning: {name} is left out: {unfit}");
+                say(format_args!("warning: {name} is left out: {unfit}"));
                 let told = "what does not fit its budget was left out";
                 failure = failure.or(Some(Failure::new(Kind::OutOfMemory, told)));
                 continue;
@@ -77,7 +77,7 @@ pub fn execute(command: &Trace) -> Result<(), Failure> {
             Err(error) => return Err(super::unopened(error, source)),
         };
         if let (Some(failure), true) = (&trace.failure, outcome.is_ok()) {
-            eprintln!("warning: {name}: {}", failure.message);
+            say(format_args!("warning: {name}: {}", failure.message));
         }
         let file = folder.join(match asked.len() {
             1 => "trace.log".to_owned(),

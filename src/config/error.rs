@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
+use crate::screen::{abridged, visible};
+
 /// A configuration that cannot be used: what is wrong, where, and what to write instead.
 ///
 /// `Display` gives the whole message, over several lines and without colour.
@@ -92,7 +94,8 @@ impl ConfigError {
 
     /// The whole message, with colours for a terminal or without.
     pub fn render(&self, colour: bool) -> String {
-        let mut group = Group::with_title(Level::ERROR.primary_title(self.message.as_str()));
+        let shown = |text: &str| abridged(&visible(text)).into_owned();
+        let mut group = Group::with_title(Level::ERROR.primary_title(shown(&self.message)));
         if let Some(position) = &self.position {
             let primary = AnnotationKind::Primary.span(position.span.clone());
             let also = position.also.iter().map(|span| AnnotationKind::Context.span(span.clone()));
@@ -100,15 +103,15 @@ impl ConfigError {
                 Snippet::source(position.text.as_str()).annotation(primary).annotations(also);
             // An override shows for itself where it stands: on the command line.
             group = group.element(match &position.file {
-                Some(file) => snippet.path(file.as_str()),
+                Some(file) => snippet.path(shown(file)),
                 None => snippet.line_numbering(false),
             });
         }
         if let Some(note) = &self.note {
-            group = group.element(Level::NOTE.message(note.as_str()));
+            group = group.element(Level::NOTE.message(shown(note)));
         }
         if let Some(help) = &self.help {
-            group = group.element(Level::HELP.message(help.as_str()));
+            group = group.element(Level::HELP.message(shown(help)));
         }
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         renderer.render(&[group])

@@ -15,7 +15,10 @@ use super::tree::{Node, Place, Problem, Reader, Value};
 use super::twice;
 use super::types::Config;
 use crate::fault::Fault;
-use crate::paths::looked_in;
+use crate::paths::{looked_in, read_file};
+
+/// Bytes of a file that is no configuration.
+const LONGEST: u64 = 16 << 20;
 
 /// A configuration and where its keys were written.
 #[derive(Debug, Clone)]
@@ -41,7 +44,7 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<Loaded, ConfigError> {
 /// The text of the file `path`.
 pub(super) fn content(path: &Path) -> Result<String, ConfigError> {
     let file = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| unreadable(&file, path, &error))?;
+    let bytes = read_file(path, LONGEST).map_err(|error| unreadable(&file, path, &error))?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let text = String::from_utf8_lossy(error.as_bytes());
@@ -121,7 +124,11 @@ fn unreadable(file: &str, path: &Path, error: &std::io::Error) -> ConfigError {
     } else if error.kind() == std::io::ErrorKind::NotFound {
         (format!("there is no file {file}{}", looked_in(path)), "check the path".to_owned())
     } else {
-        (format!("cannot read {file}: {error}"), "check the file's permissions".to_owned())
+        let help = match error.kind() {
+            std::io::ErrorKind::Other => "name a TOML file",
+            _ => "check the file's permissions",
+        };
+        (format!("cannot read {file}: {error}"), help.to_owned())
     };
     ConfigError { message, help: Some(help), note: None, position: None }
 }

@@ -32,7 +32,7 @@ pub struct Config {
     /// starts from.
     #[schemars(example = serde_json::json!({ "densenet": { "depth": 121 } }))]
     pub model: ModelTable,
-    /// What is predicted: a table for each head, at least one.
+    /// What is predicted: a table for each head, at least one and at most 1,000.
     pub heads: Vec<HeadConfig>,
     /// How the network is trained.
     pub train: TrainConfig,
@@ -154,9 +154,9 @@ pub struct TrainConfig {
     #[schemars(example = 20)]
     #[schemars(range(min = 1))]
     pub epochs: usize,
-    /// How many images a step of the optimizer is taken over; at least 1.
+    /// How many images a step of the optimizer is taken over; at least 1 and at most 1,048,576.
     #[schemars(example = 64)]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 1_048_576))]
     pub batch_size: usize,
     /// The optimizer. Its name, settings and defaults are those of `torch.optim`.
     pub optimizer: Choice<OptimizerConfig>,

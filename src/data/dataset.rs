@@ -1,5 +1,6 @@
 //! Samples in memory: where their images are and what their labels are. Opened once per run.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -109,7 +110,7 @@ pub fn open(
     config: &DataConfig,
     heads: &[HeadConfig],
     seed: u64,
-    progress: impl FnMut(usize, usize),
+    progress: impl FnMut(usize, usize) -> ControlFlow<()>,
 ) -> Result<Splits, DataError> {
     open_lists(config, heads, seed, Purpose::Training, progress)
 }
@@ -122,7 +123,7 @@ pub fn open_with_test(
     config: &DataConfig,
     heads: &[HeadConfig],
     seed: u64,
-    progress: impl FnMut(usize, usize),
+    progress: impl FnMut(usize, usize) -> ControlFlow<()>,
 ) -> Result<Splits, DataError> {
     open_lists(config, heads, seed, Purpose::Inspection, progress)
 }
@@ -136,7 +137,7 @@ pub fn open_for_evaluation(
     config: &DataConfig,
     heads: &[HeadConfig],
     seed: u64,
-    progress: impl FnMut(usize, usize),
+    progress: impl FnMut(usize, usize) -> ControlFlow<()>,
 ) -> Result<Splits, DataError> {
     open_lists(config, heads, seed, Purpose::Evaluation, progress)
 }
@@ -150,7 +151,7 @@ pub fn open_in_full(
     config: &DataConfig,
     heads: &[HeadConfig],
     seed: u64,
-    progress: impl FnMut(usize, usize),
+    progress: impl FnMut(usize, usize) -> ControlFlow<()>,
 ) -> Result<Splits, DataError> {
     open_lists(config, heads, seed, Purpose::External, progress)
 }
@@ -185,7 +186,7 @@ fn open_lists(
     heads: &[HeadConfig],
     seed: u64,
     purpose: Purpose,
-    mut progress: impl FnMut(usize, usize),
+    mut progress: impl FnMut(usize, usize) -> ControlFlow<()>,
 ) -> Result<Splits, DataError> {
     let sources = open_sources(config, heads, purpose.may_lack_labels())?;
     let mut splits = Splits {

@@ -11,6 +11,9 @@ use crate::screen::{Bytes, counted};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
+    /// Whoever asked for a phantom wants it no more.
+    #[error("stopped while radiographs were drawn; none of them is kept")]
+    Stopped,
     /// A file or folder that the system refuses to read, write or move.
     #[error("cannot {action} `{}`{}: {source}", path.display(), looked(path, source))]
     Io {

@@ -2,6 +2,7 @@
 //! and images that are there more than once.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -14,6 +15,7 @@ use super::config::{DataConfig, LayoutTables, Uncertain, UncertainPolicy};
 use super::dataset::{Dataset, Sample, Splits, open, open_with_test};
 use super::error::DataError;
 use super::image::{Colour, RawImage, Samples, read_image};
+use super::phantom::untold;
 use super::spread::Numbers;
 use crate::model::{HeadConfig, Task};
 use crate::screen::counted;
@@ -191,12 +193,12 @@ pub fn inspect(
     heads: &[HeadConfig],
     seed: u64,
     read_images: bool,
-    drawing: impl FnMut(usize, usize),
+    drawing: impl FnMut(usize, usize) -> ControlFlow<()>,
     progress: impl Fn(usize, usize) + Sync,
     told: impl FnOnce(&Splits) -> Vec<String>,
 ) -> Result<Inspection, DataError> {
     let used = open_with_test(config, heads, seed, drawing)?;
-    let written = open_with_test(&config.ignoring_uncertain(), heads, seed, |_, _| {})?;
+    let written = open_with_test(&config.ignoring_uncertain(), heads, seed, untold)?;
     let splits = sides(&used).zip(sides(&written));
     let splits =
         splits.map(|((split, used), (_, written))| split_counts(split, used, written, heads));
@@ -204,7 +206,7 @@ pub fn inspect(
     let folds = (1..=config.validation.folds.unwrap_or(0)).map(|fold| {
         let mut config = config.clone();
         config.validation.fold = Some(fold);
-        let splits = open(&config, heads, seed, |_, _| {})?;
+        let splits = open(&config, heads, seed, untold)?;
         Ok(split_counts("validation", &splits.validation, &splits.validation, heads))
     });
     let folds = folds.collect::<Result<Vec<SplitCounts>, DataError>>()?;

@@ -29,6 +29,10 @@ use super::image::{Colour, RawImage, read_image};
 use super::resize::needed;
 use super::sampler::Sampler;
 use crate::memory::measure::{apart, apart_while, hand_over};
+use crate::screen::counted;
+
+/// Threads for each core: more would wait for each other, and many would take all memory and time.
+const MOST_WORKERS: usize = 32;
 
 /// How a [`Loader`] makes batches.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,7 +78,7 @@ impl LoaderConfig {
 
     /// Batches for evaluation: every image as it is, in the table's order.
     pub fn evaluation(config: &DataConfig, batch_size: usize, seed: u64) -> Self {
-        let cores = || thread::available_parallelism().map_or(1, NonZero::get);
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
         Self {
             image: config.image.clone(),
             augment: None,
@@ -83,7 +87,7 @@ impl LoaderConfig {
             sampler: Sampler::Sequential,
             drop_last: false,
             seed,
-            workers: config.workers.unwrap_or_else(cores),
+            workers: config.workers.unwrap_or(cores).min(MOST_WORKERS * cores),
             prefetch: config.prefetch.max(1),
             on_bad_image: config.on_bad_image,
             avoid_single: false,
@@ -197,6 +201,8 @@ pub struct Epoch {
     done: Receiver<(usize, Result<Batch, DataError>)>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    /// Why a thread could not be started.
+    refused: Option<String>,
 }
 
 impl Epoch {
@@ -211,17 +217,25 @@ impl Epoch {
         let (jobs, todo) = unbounded::<Job>();
         let (finished, done) = unbounded();
         let stop = Arc::new(AtomicBool::new(false));
-        let threads = (0..shared.config.workers)
-            .filter_map(|_| {
-                let (shared, todo) = (shared.clone(), todo.clone());
-                let (finished, stop) = (finished.clone(), stop.clone());
-                let work = move || {
-                    apart();
-                    worker::work(&shared, &todo, &finished, &stop);
-                };
-                thread::Builder::new().name("loader".to_owned()).spawn(work).ok()
-            })
-            .collect();
+        let (mut threads, mut refused) = (Vec::new(), None);
+        for number in 0..shared.config.workers {
+            let (shared, todo) = (shared.clone(), todo.clone());
+            let (finished, stop) = (finished.clone(), stop.clone());
+            let work = move || {
+                apart();
+                worker::work(&shared, &todo, &finished, &stop);
+            };
+            match thread::Builder::new().name("loader".to_owned()).spawn(work) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    let of = counted(number, "thread", "threads");
+                    refused = Some(format!(
+                        "{of} could be started, and no more ({error}); lower `data.workers`"
+                    ));
+                    break;
+                }
+            }
+        }
         let first = first_batch.min(batches);
         let mut started = Self {
             shared,
@@ -235,6 +249,7 @@ impl Epoch {
             done,
             stop,
             threads,
+            refused,
         };
         started.hand_out();
         started
@@ -266,6 +281,9 @@ impl Epoch {
 
     /// Waits for the batch whose turn it is, or makes it.
     fn wait(&mut self) -> Result<Batch, DataError> {
+        if let Some(reason) = self.refused.take() {
+            return Err(DataError::Worker(reason));
+        }
         if self.shared.config.workers == 0 {
             let pending = self.pending(self.next);
             return apart_while(|| worker::make(&self.shared, &pending));

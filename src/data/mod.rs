@@ -68,7 +68,7 @@ pub use normalize::{check as check_normalize, constant_scale};
 pub use opened::TableSeal;
 pub use overlap::shared_images;
 pub use overlay::overlay;
-pub use phantom::{PHANTOM_SIZES, PhantomSettings, PhantomState, ensure_phantom};
+pub use phantom::{PHANTOM_SIZES, PhantomSettings, PhantomState, ensure_phantom, untold};
 pub use prepare::{Place, Resized, prepare};
 pub use preview::{Preview, PreviewSettings, preview};
 pub use random_arrays::{RandomSettings, check_random, write_random};

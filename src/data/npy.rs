@@ -11,6 +11,7 @@ use zip::{CompressionMethod, ZipArchive};
 
 use super::image::{RawImage, Samples};
 use crate::contain::contained;
+use crate::paths::open_file;
 
 /// An array of targets holds fewer numbers than this.
 const MOST_NUMBERS: u64 = 1 << 28;
@@ -65,7 +66,7 @@ impl Array {
 
     fn open_uncontained(name: &Path) -> Result<Self, String> {
         let (file, member) = parts(name);
-        let opened = File::open(&file).map_err(|error| match error.kind() {
+        let opened = open_file(&file).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => "the file does not exist".to_owned(),
             _ => format!("the file cannot be read: {error}"),
         })?;
@@ -225,7 +226,7 @@ impl Array {
     fn bytes(&self, first: u64, count: u64) -> Result<Vec<u8>, String> {
         let size = self.element.bytes();
         let read = || -> io::Result<Vec<u8>> {
-            let mut file = File::open(&self.file)?;
+            let mut file = open_file(&self.file)?;
             file.seek(SeekFrom::Start(self.start + first * size))?;
             // `described` has checked that the file is that long.
             let mut bytes = vec![0; (count * size) as usize];

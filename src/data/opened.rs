@@ -4,10 +4,11 @@
 //! this module, so that no layout has to list its tables a second time.
 
 use std::cell::RefCell;
-use std::fs::File;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use crate::paths::open_file;
 
 /// A table and what it held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +36,7 @@ pub(super) fn recorded<T>(work: impl FnOnce() -> T) -> (T, Vec<TableSeal>) {
 /// Notes a file that is about to be read. Where it cannot be, reading it tells.
 pub(super) fn note_file(path: &Path) {
     note(path, |hasher| {
-        let file = File::open(path).ok()?;
+        let file = open_file(path).ok()?;
         hasher.update_reader(file).ok().map(drop)
     });
 }

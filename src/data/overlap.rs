@@ -1,12 +1,12 @@
 //! Images of one list that another list has too, under whatever name.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 use super::dataset::{Dataset, Sample};
 use super::same_image::plain;
+use crate::paths::open_file;
 
 /// Bytes of a file that are looked at before all of it is: headers of DICOM files differ early.
 const HEAD: u64 = 1 << 14;
@@ -68,7 +68,7 @@ fn size(path: &Path) -> io::Result<[u8; 32]> {
 /// A hash of the first bytes of a file.
 fn hash(path: &Path, most: u64) -> io::Result<[u8; 32]> {
     let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(File::open(path)?.take(most))?;
+    hasher.update_reader(open_file(path)?.take(most))?;
     Ok(hasher.finalize().into())
 }
 

@@ -14,10 +14,12 @@ mod patient;
 use std::fs::{self, File};
 use std::io::Write;
 use std::num::NonZero;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::Duration;
 
 use rand::RngExt;
 
@@ -35,6 +37,9 @@ use crate::random::stream;
 pub const PHANTOM_SIZES: std::ops::RangeInclusive<usize> = 32..=3000;
 
 const TABLE: &str = "train.csv";
+
+/// The longest time in which it is not asked whether to go on.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What `trainer data phantom` draws, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,8 +70,13 @@ pub enum PhantomState {
     Written,
 }
 
+/// For `progress` where nobody asks how far it is.
+pub fn untold(_: usize, _: usize) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
 /// Draws the phantom unless its folder holds it already. `progress` is told how many of how many
-/// patients are done.
+/// patients are done, several times a second; where it breaks, all that was drawn is removed.
 ///
 /// It is written beside the folder and renamed at the end: a folder is complete or absent. What an
 /// interrupted call leaves (`<root>.partial-…`) the next one removes.
@@ -76,7 +86,7 @@ pub enum PhantomState {
 /// a phantom with other settings, which is left alone.
 pub fn ensure_phantom(
     settings: &PhantomSettings,
-    progress: impl FnMut(usize, usize),
+    progress: impl FnMut(usize, usize) -> ControlFlow<()>,
 ) -> Result<PhantomState, DataError> {
     check(settings)?;
     if !is_free(&settings.root)? {
@@ -90,7 +100,7 @@ pub fn ensure_phantom(
 /// Draws the phantom into a folder that does not exist yet or is empty.
 fn write_phantom(
     settings: &PhantomSettings,
-    progress: impl FnMut(usize, usize),
+    progress: impl FnMut(usize, usize) -> ControlFlow<()>,
 ) -> Result<(), DataError> {
     let root = &settings.root;
     let partial = Partial::create(root)?;
@@ -125,7 +135,7 @@ fn check(settings: &PhantomSettings) -> Result<(), DataError> {
 fn draw_all(
     settings: &PhantomSettings,
     folder: &Path,
-    mut progress: impl FnMut(usize, usize),
+    mut progress: impl FnMut(usize, usize) -> ControlFlow<()>,
 ) -> Result<(), DataError> {
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(settings.patients);
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -139,7 +149,7 @@ fn draw_all(
                     if patient >= settings.patients {
                         break;
                     }
-                    let outcome = draw_patient(settings, patient, folder);
+                    let outcome = draw_patient(settings, patient, folder, failed);
                     failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
                     if sender.send(outcome).is_err() {
                         break;
@@ -148,18 +158,37 @@ fn draw_all(
             });
         }
         drop(sender);
-        for (done, outcome) in receiver.iter().enumerate() {
-            outcome?;
-            progress(done + 1, settings.patients);
+        let mut done = 0;
+        loop {
+            match receiver.recv_timeout(PAUSE) {
+                Ok(outcome) => {
+                    outcome?;
+                    done += 1;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            if progress(done, settings.patients).is_break() {
+                failed.store(true, Ordering::Relaxed);
+                return Err(DataError::Stopped);
+            }
         }
-        Ok(())
     })
 }
 
-fn draw_patient(settings: &PhantomSettings, index: usize, folder: &Path) -> Result<(), DataError> {
+/// Draws the images of one patient, or where it is to `stop`, some of them.
+fn draw_patient(
+    settings: &PhantomSettings,
+    index: usize,
+    folder: &Path,
+    stop: &AtomicBool,
+) -> Result<(), DataError> {
     let patient = Patient::draw(settings.seed, index as u64);
     for (number, study) in patient.studies.iter().enumerate() {
         for picture in &study.pictures {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             let path = folder.join(picture_path(index, number, picture));
             let film = draw(settings, index, &patient, number, picture);
             let study_folder = path.parent().unwrap_or(folder);

@@ -161,7 +161,7 @@ mod tests {
         ];
         let settings = RandomSettings { samples: 40, seed: 7 };
         assert_eq!(write_random(&config, &heads, settings).expect("writes").len(), 4);
-        let splits = open(&config, &heads, 7, |_, _| {}).expect("opens");
+        let splits = open(&config, &heads, 7, crate::data::untold).expect("opens");
         assert_eq!([splits.train.len(), splits.validation.len()], [30, 10]);
         let targets = splits.train.targets(&(0..30).collect::<Vec<_>>());
         assert_eq!(targets.iter().map(|one| one.width).collect::<Vec<_>>(), [300, 1, 2]);

@@ -213,7 +213,9 @@ mod tests {
             "image = {{ size = [32, 32] }}\nvalidation = {{ fraction = 0.5 }}\n[chexpert]\nroot = {:?}",
             folder.path()
         );
-        open(&toml::from_str(&text).expect("reads"), &heads(), 3, |_, _| {}).expect("opens").train
+        open(&toml::from_str(&text).expect("reads"), &heads(), 3, crate::data::untold)
+            .expect("opens")
+            .train
     }
 
     fn sampler(dataset: &Dataset, text: &str) -> Sampler {

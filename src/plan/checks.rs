@@ -57,6 +57,11 @@ fn within(
     require(range.contains(&value), key, message, format!("write {help}"))
 }
 
+/// Heads of a model; each has a loss, metrics and weights of its own.
+const MOST_HEADS: usize = 1000;
+/// Images of a batch. Sizes of more do not mean anything for any machine.
+const MOST_IMAGES: usize = 1 << 20;
+
 fn at_least_one(key: &str, value: usize) -> Result<(), Fault> {
     let message = format!("`{}` is 0", last(key));
     require(value >= 1, key, message, "write 1 or more")
@@ -102,7 +107,11 @@ fn epochs(config: &Config) -> Result<(), Fault> {
 }
 
 fn batch_size(config: &Config) -> Result<(), Fault> {
-    at_least_one("train.batch_size", config.train.batch_size)
+    let batch = config.train.batch_size;
+    at_least_one("train.batch_size", batch)?;
+    let message = format!("a batch of {batch} images is more than {MOST_IMAGES}");
+    let help = "write what the memory holds, such as 32: `trainer plan` says how many that are";
+    require(batch <= MOST_IMAGES, "train.batch_size", message, help)
 }
 
 /// More channels than any camera has.
@@ -207,6 +216,10 @@ fn heads(config: &Config) -> Result<(), Fault> {
     let heads = &config.heads;
     let help = "add a table `[[heads]]` with `name`, `task` and `labels`";
     require(!heads.is_empty(), "heads", "there is no head, so nothing is predicted", help)?;
+    let message =
+        format!("there are {} heads, and at most {MOST_HEADS} can be trained", heads.len());
+    let help = "give labels of one task to one head";
+    require(heads.len() <= MOST_HEADS, format!("heads[{MOST_HEADS}].name"), message, help)?;
     for (place, head) in heads.iter().enumerate() {
         let key = format!("heads[{place}].name");
         let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::data::BadImage;
 use crate::parallel::BatchNormOver;
-use crate::screen::{Bytes, columns_of, counted, side_by_side, thousands, wrapped};
+use crate::screen::{Bytes, columns_of, counted, side_by_side, thousands, visible, wrapped};
 
 /// Says events in words, and the same images only once.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ impl Teller {
             Event::Interrupted { signal } => format!("{signal}: saving, then stopping"),
             Event::End(end) => ended(end),
         };
-        Some(wrapped(&text, columns, 2))
+        Some(wrapped(&visible(&text), columns, 2))
     }
 
     fn images_skipped(&mut self, images: &[BadImage]) -> Option<String> {

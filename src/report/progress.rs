@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::lines::{self, Teller};
 use super::{Event, Phase, Progress, Report, ReportError, Watched};
-use crate::screen::{PAGE, columns_of, is_quiet, stderr_columns};
+use crate::screen::{PAGE, columns_of, is_quiet, stderr_columns, visible, write_unless_lost};
 
 /// Progress on standard error, as fits what it is connected to.
 pub fn progress() -> Box<dyn Report> {
@@ -39,7 +39,7 @@ impl<W: Write> Plain<W> {
         Self { to, epoch: 0, teller: Teller::default(), next_tenth: 1, last_line: Instant::now() }
     }
 
-    fn event_at(&mut self, event: &Event, now: Instant) -> io::Result<()> {
+    fn event_at(&mut self, event: &Event, now: Instant) {
         match event {
             Event::EpochBegin(begin) => {
                 self.epoch = begin.epoch;
@@ -49,13 +49,12 @@ impl<W: Write> Plain<W> {
                 let run = self.teller.remaining.told(now);
                 let line =
                     lines::progress(progress, self.epoch, self.teller.epochs, run.as_deref());
-                self.say(&line, now)?;
+                self.say(&line, now);
             }
             _ => {}
         }
-        match self.teller.line(event, usize::MAX, now) {
-            Some(line) => self.say(&line, now),
-            None => Ok(()),
+        if let Some(line) = self.teller.line(event, usize::MAX, now) {
+            self.say(&line, now);
         }
     }
 
@@ -71,25 +70,17 @@ impl<W: Write> Plain<W> {
         due && tenths < 10
     }
 
-    fn say(&mut self, line: &str, now: Instant) -> io::Result<()> {
+    /// A line that cannot be written is no reason to stop training, nor is one that nobody reads.
+    fn say(&mut self, line: &str, now: Instant) {
         self.last_line = now;
-        writeln!(self.to, "{line}")?;
-        self.to.flush()
+        write_unless_lost(&mut self.to, line);
     }
 }
 
 impl<W: Write> Report for Plain<W> {
     fn event(&mut self, event: &Event) -> Result<(), ReportError> {
-        unless_closed(self.event_at(event, Instant::now()))
-    }
-}
-
-/// What became of writing to the screen. That nobody reads any more, as after `2>&1 | head`, is no
-/// reason to stop training.
-fn unless_closed(said: io::Result<()>) -> Result<(), ReportError> {
-    match said {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        said => said.map_err(ReportError::at("write to", "standard error".as_ref())),
+        self.event_at(event, Instant::now());
+        Ok(())
     }
 }
 
@@ -123,8 +114,10 @@ impl<W: Write> Report for Quiet<W> {
             | Event::OutOfMemory(_) => String::new(),
             _ => return Ok(()),
         };
-        let line = self.teller.line(event, usize::MAX, Instant::now());
-        unless_closed(line.map_or(Ok(()), |line| writeln!(self.to, "{line}{best}")))
+        if let Some(line) = self.teller.line(event, usize::MAX, Instant::now()) {
+            write_unless_lost(&mut self.to, &format!("{line}{best}"));
+        }
+        Ok(())
     }
 }
 
@@ -166,6 +159,7 @@ impl<W: Write> Bar<W> {
         let run = self.teller.remaining.told(Instant::now());
         let figures = lines::figures(progress, run.as_deref());
         let best = self.watched.as_ref().and_then(lines::best_so_far);
+        let best = best.map(|best| visible(&best).into_owned());
         let (cells, text) = layout(&figures, best, (self.columns)(), &self.bar.prefix());
         self.bar.set_style(style(cells));
         self.bar.set_message(text);
@@ -228,10 +222,11 @@ impl<W: Write> Report for Bar<W> {
             Event::Interrupted { .. } | Event::End(_) => self.bar.finish_and_clear(),
             _ => {}
         }
-        let line = self.teller.line(event, (self.columns)(), Instant::now());
-        let Some(line) = line else { return Ok(()) };
-        // Not `println` of the bar, which leaves the cursor in the line when no bar is drawn.
-        unless_closed(self.bar.suspend(|| writeln!(self.to, "{line}")))
+        if let Some(line) = self.teller.line(event, (self.columns)(), Instant::now()) {
+            // Not `println` of the bar, which leaves the cursor in the line when no bar is drawn.
+            self.bar.suspend(|| write_unless_lost(&mut self.to, &line));
+        }
+        Ok(())
     }
 }
 
@@ -248,7 +243,7 @@ mod tests {
         let mut now = plain.last_line;
         for (milliseconds, event) in events {
             now += Duration::from_millis(*milliseconds);
-            plain.event_at(event, now).unwrap();
+            plain.event_at(event, now);
         }
         String::from_utf8(plain.to).unwrap()
     }
@@ -292,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_nobody_reads_any_more_does_not_stop_the_run() {
+    fn a_log_that_cannot_be_written_does_not_stop_the_run() {
         struct Closed(io::ErrorKind);
         impl Write for Closed {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -302,10 +297,19 @@ mod tests {
                 Ok(())
             }
         }
-        let said = |kind| Plain::new(Closed(kind)).event(&examples::epoch());
-        assert!(said(io::ErrorKind::BrokenPipe).is_ok());
-        let full = said(io::ErrorKind::StorageFull).unwrap_err();
-        assert!(full.to_string().contains("standard error; free space"), "{full}");
+        for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::StorageFull, io::ErrorKind::Other] {
+            let hidden = || ProgressDrawTarget::hidden();
+            let mut reports: [Box<dyn Report>; 3] = [
+                Box::new(Plain::new(Closed(kind))),
+                Box::new(Quiet::new(Closed(kind))),
+                Box::new(Bar::new(hidden(), Closed(kind), || PAGE)),
+            ];
+            for report in &mut reports {
+                for event in examples::all_but_epoch().iter().chain([&examples::epoch()]) {
+                    report.event(event).unwrap();
+                }
+            }
+        }
     }
 
     #[test]

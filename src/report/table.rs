@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::{End, EpochValues, Event, HeadLabels, Report, ReportError, lines};
-use crate::screen::{Column, Frame, Table, stdout_columns, wrapped};
+use crate::screen::{Column, Frame, Table, say, stdout_columns, visible, wrapped};
 
 /// Writes the table at the end of a run.
 #[derive(Debug)]
@@ -44,7 +44,13 @@ impl<W: Write> Report for ClosingTable<W> {
                 if let Some(line) = lines::no_best(end, self.watched.as_deref()) {
                     text += &format!("{}\n", wrapped(&line, (self.columns)(), 2));
                 }
-                return write(&mut self.to, &text);
+                // What the run came to is in its folder; the table is for a person to look at.
+                if let Err(error) = write(&mut self.to, &visible(&text)) {
+                    say(format_args!(
+                        "warning: the closing table cannot be written: {}",
+                        error.source
+                    ));
+                }
             }
             _ => {}
         }

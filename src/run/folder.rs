@@ -70,6 +70,18 @@ pub enum FolderError {
         /// One thing in it that no run puts there.
         found: String,
     },
+    /// The configuration in the folder cannot be read.
+    #[error(
+        "cannot read {}: {source}\nSo whose folder it is, is not known. Nothing was changed. Make the file \
+         readable for this user, or give this run another name with --set run.name=<other>.",
+        path.display()
+    )]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The folder cannot be made, read or changed.
     #[error("cannot use {} as the run folder: {source}", path.display())]
     Io {
@@ -105,7 +117,8 @@ impl FolderError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Exists(_) | Self::NothingToResume(_) | Self::Foreign { .. } => 2,
-            Self::Io { .. } | Self::NoRoom { .. } | Self::Lock(_) | Self::Write(_) => 1,
+            Self::Io { .. } | Self::Config { .. } | Self::NoRoom { .. } => 1,
+            Self::Lock(_) | Self::Write(_) => 1,
         }
     }
 }
@@ -221,7 +234,7 @@ pub(super) fn check(path: &Path, mode: Mode) -> Result<(), FolderError> {
     if names.iter().all(|name| name == LOCK_FILE) {
         return Ok(());
     }
-    if let Some(found) = foreign(path, &names) {
+    if let Some(found) = foreign(path, &names)? {
         return Err(FolderError::Foreign { path: path.to_owned(), found });
     }
     match mode {
@@ -232,12 +245,21 @@ pub(super) fn check(path: &Path, mode: Mode) -> Result<(), FolderError> {
 
 /// Something that shows that the folder is no run's: `config.toml` of another program, or without
 /// any, a thing that no run puts into its folder.
-fn foreign(path: &Path, names: &[String]) -> Option<String> {
+///
+/// # Errors
+/// When its configuration cannot be read: whose it is, is not known.
+fn foreign(path: &Path, names: &[String]) -> Result<Option<String>, FolderError> {
     if names.iter().any(|name| name == CONFIG_FILE) {
-        let text = fs::read_to_string(path.join(CONFIG_FILE)).unwrap_or_default();
-        (!is_config_of_a_run(&text)).then(|| CONFIG_FILE.to_owned())
+        let path = path.join(CONFIG_FILE);
+        let read = |path| match fs::metadata(path)?.is_file() {
+            true => fs::read(path),
+            false => Ok(Vec::new()),
+        };
+        let text = read(&path).map_err(|source| FolderError::Config { path, source })?;
+        let is_of_a_run = is_config_of_a_run(&String::from_utf8_lossy(&text));
+        Ok((!is_of_a_run).then(|| CONFIG_FILE.to_owned()))
     } else {
-        names.iter().find(|name| !is_of_a_run(name)).cloned()
+        Ok(names.iter().find(|name| !is_of_a_run(name)).cloned())
     }
 }
 

@@ -32,8 +32,10 @@ mod train_state;
 mod trainer;
 mod undefined;
 mod validation;
+mod watch;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -49,10 +51,11 @@ pub use place::RunPlace;
 pub use saving::{
     GatherError, RestoreError, STANDARDIZE, chain_tensors, not_kept, restore, restore_inference,
 };
-pub use signals::{Signal, Stop};
+pub use signals::{Noting, Signal, Stop};
 pub use train_state::TrainState;
 pub use trainer::{Backoff, Rank, Trainer};
 pub use undefined::undefined_for_good;
+pub use watch::{Watch, end};
 
 use crate::data::{DataError, Dataset, Loader};
 use crate::memory::measure::{Meter, apart_while};
@@ -171,6 +174,9 @@ impl Run {
             }
         }
         let reason = self.state.ended.unwrap_or(EndReason::Epochs);
+        if let Some(message) = best_gone(&self.state, self.folder.path()) {
+            self.reports.event(&Event::Warning { message })?;
+        }
         self.reports.event(&Event::End(self.end(reason)))?;
         Ok(Outcome::Ended(reason))
     }
@@ -208,7 +214,10 @@ impl Run {
         let monitor = &self.plan.train.best;
         let best = state.best.best.zip(state.best_values.clone());
         let folder = self.folder.path();
-        let weights = if best.is_some() { state::BEST } else { state::LAST };
+        // The best state may be gone, which was told.
+        let is_there = |name: &&str| state::is_state(&folder.join(name));
+        let wanted = if best.is_some() { &[state::BEST, state::LAST][..] } else { &[state::LAST] };
+        let weights = wanted.iter().copied().find(is_there);
         End {
             epochs: state.last_values.epoch,
             step: state.step,
@@ -221,11 +230,25 @@ impl Run {
             }),
             last: state.last_values.clone(),
             undefined: state.undefined.clone(),
-            weights: Some(folder.join(weights).join(saving::WEIGHTS)),
+            weights: weights.map(|state| folder.join(state).join(saving::WEIGHTS)),
             next: vec![(
                 "curves".to_owned(),
                 format!("tensorboard --logdir {}", self.plan.run.output.display()),
             )],
         }
     }
+}
+
+/// What is to be said where the state that did best is gone from `folder`.
+pub fn best_gone(state: &TrainState, folder: &Path) -> Option<String> {
+    let epoch = state.best.best_epoch?;
+    let best = folder.join(state::BEST);
+    (!state::is_state(&best)).then(|| {
+        format!(
+            "{} is gone, and with it the weights that did best, those of epoch {epoch}; restore the \
+             folder from a copy, or take those of the last epoch in {}",
+            best.display(),
+            state::LAST
+        )
+    })
 }

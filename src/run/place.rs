@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::folder::{FolderError, Mode, RunFolder, check};
-use super::state::{Disk, StateError, exists};
+use super::state::{Disk, DiskError, StateError, exists};
 
 /// A file that shows whether files can be made; a run's own, should it be left behind.
 const PROBE: &str = ".saving-probe";
@@ -76,8 +76,8 @@ impl RunPlace {
         if let Some(folder) = self.folder {
             return Ok(folder);
         }
-        let failed = |source| FolderError::Io { path: self.path.clone(), source };
-        fs::create_dir_all(&self.path).map_err(failed)?;
+        let failed = |error: DiskError| FolderError::Io { path: error.path, source: error.source };
+        Disk::default().create_folders(&self.path).map_err(failed)?;
         RunFolder::locked(&self.path, self.mode)
     }
 }

@@ -62,6 +62,12 @@ pub enum RestoreError {
     /// `state.json` is of another form.
     #[error("state.json cannot be read: {0}")]
     TrainState(#[from] serde_json::Error),
+    /// `state.json` and the manifest are of different places in training.
+    #[error(
+        "state.json is of epoch {}, step {} and batch {}, and manifest.json of epoch {}, step {} and \
+         batch {}", .0[0], .0[1], .0[2], .0[3], .0[4], .0[5]
+    )]
+    Elsewhere(Box<[u64; 6]>),
     /// A file of tensors cannot be read.
     #[error(transparent)]
     Weights(#[from] WeightsError),
@@ -175,10 +181,21 @@ impl TrainState {
     /// That of a saved state.
     ///
     /// # Errors
-    /// When it is missing or of another version.
+    /// When it is missing or of another version, or not of the place that the manifest names.
     pub fn of(state: &SavedState) -> Result<Self, RestoreError> {
         let file = state.files.get(TRAIN_STATE).ok_or(RestoreError::Missing(TRAIN_STATE))?;
-        Ok(serde_json::from_slice(file)?)
+        let found: Self = serde_json::from_slice(file)?;
+        let (epoch, tag) = ((found.epoch as u64).wrapping_sub(1), &state.tag);
+        let here = [epoch, found.step as u64, found.batch as u64];
+        match here == [tag.epoch, tag.step, tag.batch] {
+            true => Ok(found),
+            false => {
+                let [epoch, step, batch] = here;
+                let [shown, said] = [epoch, tag.epoch].map(|epoch| epoch.wrapping_add(1));
+                let places = [shown, step, batch, said, tag.step, tag.batch];
+                Err(RestoreError::Elsewhere(Box::new(places)))
+            }
+        }
     }
 }
 

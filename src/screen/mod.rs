@@ -5,6 +5,7 @@ mod count;
 mod key;
 mod lines;
 mod quiet;
+mod say;
 mod table;
 mod width;
 
@@ -13,6 +14,7 @@ pub use count::{counted, thousands};
 pub use key::written;
 pub use lines::{side_by_side, wrapped};
 pub use quiet::{bar_target, be_quiet, is_quiet, tell_progress};
+pub use say::{abridged, say, say_drawn, visible, write_unless_lost};
 pub use table::{Column, Frame, Table};
 pub use width::{PAGE, stderr_columns, stdout_columns};
 

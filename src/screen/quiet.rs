@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressDrawTarget;
 
+use super::say;
+
 /// `--quiet` is the process's, as its standard error is.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
@@ -25,6 +27,6 @@ pub fn bar_target() -> ProgressDrawTarget {
 /// Writes a line about progress to standard error, unless none is to be shown.
 pub fn tell_progress(line: &str) {
     if !is_quiet() {
-        eprintln!("{line}");
+        say(line);
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
@@ -15,6 +15,7 @@ use crate::run::{Signal, Stop};
 
 /// The exit code of memory with nothing left to try.
 const OUT_OF_MEMORY: i32 = 4;
+const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
@@ -83,14 +84,14 @@ pub(super) fn measure(
     device: Option<DevicePlan>,
     stop: &Stop,
 ) -> Result<Ended, SweepError> {
-    if let Some(signal) = stop.requested() {
-        return Ok(Ended::Stopped(signal));
-    }
     let Task { of, files, plan, .. } = task;
     let mut plan = plan.clone();
     plan.devices = device.map_or(plan.devices, |device| vec![device]);
     if matches!(sweep.work, Work::Epochs(_)) {
-        trained::wait_until_free(&files.run)?;
+        trained::wait_until_free(&files.run, stop)?;
+    }
+    if let Some(signal) = stop.requested() {
+        return Ok(Ended::Stopped(signal));
     }
     let at = |path: &Path| SweepError::at("write", path);
     std::fs::write(&files.config, plan.to_toml()?).map_err(at(&files.config))?;
@@ -144,13 +145,12 @@ pub(super) fn wait(
         if let Some(signal) = stop.requested() {
             if ended.is_none() {
                 end(child, saves)?;
-                child.wait()?;
             }
             return Ok(Err(signal));
         }
         ended = ended.or(child.try_wait()?);
         if let Some(status) = ended {
-            let asked = matches!(signal_of(status), Some(SIGINT | SIGTERM));
+            let asked = matches!(signal_of(status), Some(SIGHUP | SIGINT | SIGTERM));
             if !asked || patience == 0 {
                 return Ok(Ok(status));
             }
@@ -160,18 +160,26 @@ pub(super) fn wait(
     }
 }
 
+/// Asks the child to end. One that `saves` has the time for it, another only to undo what it has begun.
 #[cfg(unix)]
 fn end(child: &mut Child, saves: bool) -> std::io::Result<()> {
     use rustix::process::{Pid, Signal, kill_process};
-    match saves {
-        true => Ok(kill_process(Pid::from_child(child), Signal::TERM)?),
-        false => child.kill(),
+    const GRACE: Duration = Duration::from_millis(800);
+    kill_process(Pid::from_child(child), Signal::TERM)?;
+    let begin = Instant::now();
+    while child.try_wait()?.is_none() {
+        if !saves && begin.elapsed() > GRACE {
+            child.kill()?;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
+    Ok(())
 }
 
 #[cfg(not(unix))]
 fn end(child: &mut Child, _: bool) -> std::io::Result<()> {
-    child.kill()
+    child.kill()?;
+    child.wait().map(drop)
 }
 
 #[cfg(unix)]

@@ -168,7 +168,7 @@ impl Folds {
             return Ok(Ended::Stopped(signal));
         }
         let run = self.plans[fold - 1].folder();
-        trained::wait_until_free(&run)?;
+        trained::wait_until_free(&run, stop)?;
         let mut command = Command::new(&self.program);
         command.arg("run").arg(config).args(["--fold", &fold.to_string()]);
         command.args(device.into_iter().flat_map(|device| ["--device".into(), device.to_string()]));
@@ -231,8 +231,7 @@ impl Done<'_> {
 
 /// The signal that asked a child of this exit code to stop, where one did.
 fn asked(code: i32) -> Option<Signal> {
-    let signals = [Signal::Interrupt, Signal::Terminate];
-    signals.into_iter().find(|signal| i32::from(signal.exit_code()) == code)
+    Signal::ALL.into_iter().find(|signal| i32::from(signal.exit_code()) == code)
 }
 
 /// Whether the run of `plan` has come to its end, and would not go on if it were resumed.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::folder::SweepError;
 use super::row::Row;
 use crate::plan::Plan;
-use crate::run::{LockError, RunLock, state};
+use crate::run::{LockError, RunLock, Stop, state};
 
 /// Whether the run folder at `path` holds a state to go on from.
 pub(super) fn can_go_on(path: &Path) -> bool {
@@ -17,10 +17,10 @@ pub(super) fn can_go_on(path: &Path) -> bool {
 
 /// Waits until no process has the run folder at `path`: the child of a sweep that was killed ends a
 /// moment after it. One that does not end keeps the folder, and the next child says so.
-pub(super) fn wait_until_free(path: &Path) -> Result<(), SweepError> {
+pub(super) fn wait_until_free(path: &Path, stop: &Stop) -> Result<(), SweepError> {
     const PATIENCE: Duration = Duration::from_secs(10);
     let begin = Instant::now();
-    while path.is_dir() {
+    while path.is_dir() && stop.requested().is_none() {
         match RunLock::acquire(path) {
             Err(LockError::Held { .. }) if begin.elapsed() < PATIENCE => {
                 std::thread::sleep(Duration::from_millis(50));

@@ -140,3 +140,72 @@ fn a_run_stopped_before_it_saved_starts_from_its_beginning_and_says_so() {
     insta::assert_snapshot!(experiment.trained(&["--resume"]).warnings());
     assert_eq!(experiment.events("epoch").len(), 2);
 }
+
+/// Writes `last` anew with another `state.json`, under a manifest of the place that it was saved at.
+fn with_position(folder: &Path, change: impl Fn(&mut serde_json::Map<String, Value>)) {
+    let run = RunFolder::create(folder, FolderMode::Resume).expect("is there");
+    let mut store = StateStore::open(run.lock(), 2).expect("opens");
+    let mut state = read_state(&folder.join("last")).expect("is intact");
+    let position = state.files.get_mut("state.json").expect("is there");
+    let mut json: Value = serde_json::from_slice(position).expect("JSON");
+    change(json.as_object_mut().expect("an object"));
+    *position = serde_json::to_vec(&json).expect("JSON");
+    let files: Vec<(String, Vec<u8>)> = state.files.into_iter().collect();
+    store.save(&state.tag, &files, false).expect("saves");
+}
+
+#[test]
+fn a_state_of_another_place_than_its_manifest_says_is_refused() {
+    let folder = |experiment: &Experiment| experiment.path("runs/small");
+    for (key, value) in [("epoch", 1_000_000), ("epoch", 0), ("step", 77), ("batch", 1)] {
+        let experiment = resumable();
+        with_position(&folder(&experiment), |json| drop(json.insert(key.to_owned(), value.into())));
+        let told = experiment.refused(5, &GO_ON);
+        assert!(told.contains("state.json is of epoch "), "{key} {value}: {told}");
+        assert!(told.contains(", and manifest.json of epoch 3, step "), "{key} {value}: {told}");
+    }
+    let experiment = resumable();
+    with_position(&folder(&experiment), |json| drop(json.insert("seconds".to_owned(), 1.5.into())));
+    experiment.trained(&GO_ON);
+}
+
+#[test]
+fn a_best_state_that_is_gone_is_told_and_not_named_as_the_weights() {
+    let weights = |experiment: &Experiment| {
+        let end = experiment.events("end").pop().expect("has ended");
+        let file = end["weights"].as_str().expect("is named").to_owned();
+        assert!(experiment.path(&file).is_file(), "{file}");
+        file
+    };
+    let experiment = resumable();
+    assert!(weights(&experiment).ends_with("best/weights.safetensors"));
+    fs::remove_dir_all(experiment.path("runs/small/best")).expect("is removed");
+    let told = experiment.trained(&["--resume"]).warnings();
+    assert!(
+        told.contains("runs/small/best is gone, and with it the weights that did best"),
+        "{told}"
+    );
+    assert!(weights(&experiment).ends_with("last/weights.safetensors"));
+    // A run that goes on says so when it begins, when there is still something to restore.
+    let experiment = resumable();
+    fs::remove_dir_all(experiment.path("runs/small/best")).expect("is removed");
+
+    let told = experiment.trained(&GO_ON).warnings();
+    assert!(told.contains("runs/small/best is gone"), "{told}");
+    weights(&experiment);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_folder_whose_configuration_cannot_be_read_is_not_called_foreign() {
+    let experiment = resumable();
+    let config = experiment.path("runs/small/config.toml");
+    fs::remove_file(&config).expect("is removed");
+    // A link to itself can be read by no one, not even by root.
+    std::os::unix::fs::symlink(&config, &config).expect("is linked");
+    for mode in ["--resume", "--overwrite"] {
+        let told = experiment.refused(1, &[mode]);
+        assert!(told.contains("cannot read runs/small/config.toml: "), "{told}");
+        assert!(!told.contains("no run folder"), "{told}");
+    }
+}

@@ -15,7 +15,7 @@ use crate::evaluate::{
     HeadComparison, MeasuredTable, PairError, Settings, compare_heads, in_common,
 };
 use crate::report::comparison_text;
-use crate::screen::{Frame, counted, stdout_columns, wrapped};
+use crate::screen::{Frame, counted, say, stdout_columns, wrapped};
 
 /// Compares trained models on the same images
 ///
@@ -92,7 +92,7 @@ pub fn execute(command: &Compare) -> Result<(), Failure> {
     let runs: Vec<RunTold> = runs.collect();
     for run in runs.iter().filter(|run| run.left_out > 0) {
         let (images, run) = (counted(run.left_out, "image", "images"), run.run.display());
-        eprintln!("warning: {images} of {run} are left out, since another run lacks them");
+        say(format_args!("warning: {images} of {run} are left out, since another run lacks them"));
     }
     let patients = numbers(&tables[0].patients);
     let settings = compared[0].settings;

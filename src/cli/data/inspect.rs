@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::failure;
-use crate::build::{self, Drawing};
+use crate::build::{self, while_drawing};
 use crate::cli::overrides::Overrides;
 use crate::cli::{Failure, output, planned};
 use crate::data::{
@@ -51,24 +51,25 @@ pub fn execute(inspect: &Inspect) -> Result<(), Failure> {
     let plan = planned(&inspect.config, &inspect.overrides.set)?;
     let bar = ProgressBar::with_draw_target(Some(0), bar_target());
     let mut refused = None;
-    let mut drawing = Drawing::default();
-    let found = data::inspect(
-        &plan.data,
-        &plan.heads,
-        plan.run.seed,
-        !inspect.tables_only,
-        |done, all| drawing.tell(done, all),
-        |at, all| {
-            bar.set_length(all as u64);
-            bar.set_position(at as u64);
-        },
-        |splits| {
-            build::data_warnings(&plan, splits).unwrap_or_else(|error| {
-                refused = Some(failure(error));
-                splits.warnings.clone()
-            })
-        },
-    );
+    let found = while_drawing(|tell| {
+        data::inspect(
+            &plan.data,
+            &plan.heads,
+            plan.run.seed,
+            !inspect.tables_only,
+            tell,
+            |at, all| {
+                bar.set_length(all as u64);
+                bar.set_position(at as u64);
+            },
+            |splits| {
+                build::data_warnings(&plan, splits).unwrap_or_else(|error| {
+                    refused = Some(failure(error));
+                    splits.warnings.clone()
+                })
+            },
+        )
+    });
     bar.finish_and_clear();
     let found = found.map_err(failure)?;
     let seen = seen(&plan, &found);

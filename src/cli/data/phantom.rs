@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure;
-use crate::build::Drawing;
+use crate::build::while_drawing;
 use crate::cli::{Failure, output};
 use crate::data::{self, PhantomSettings, PhantomState};
 use crate::screen::counted;
@@ -53,8 +53,7 @@ pub fn execute(phantom: &Phantom) -> Result<(), Failure> {
         size: usize::from(*size),
         seed: *seed,
     };
-    let mut drawing = Drawing::default();
-    let drawn = data::ensure_phantom(&settings, |done, all| drawing.tell(done, all));
+    let drawn = while_drawing(|tell| data::ensure_phantom(&settings, tell));
     let (shown, patients) = (out.display(), counted(settings.patients, "patient", "patients"));
     output::print(&match drawn.map_err(failure)? {
         PhantomState::Written => format!("{patients} drawn in {shown}"),

@@ -13,7 +13,7 @@ use crate::cli::report::names;
 use crate::cli::{Failure, output};
 use crate::evaluate::{Estimate, HeadEvaluation, MetricTable};
 use crate::report::estimate_text;
-use crate::screen::{Column, Frame, Table, counted, stdout_columns, tell_progress};
+use crate::screen::{Column, Frame, Table, counted, say, stdout_columns, tell_progress};
 
 /// The files of a matrix.
 const FILES: [&str; 3] = ["matrix.txt", "matrix.csv", "matrix.json"];
@@ -64,7 +64,7 @@ pub(super) fn execute(command: &Eval, asked: &Asked) -> Result<(), Failure> {
                 Ok(found) => (Some(found), None),
                 Err(failure) => {
                     // One cell that cannot be had does not take the others away.
-                    eprintln!("{failure}");
+                    say(format_args!("{failure}"));
                     (None, Some(failure.to_string()))
                 }
             };
@@ -122,7 +122,7 @@ impl Matrix {
         for cell in &self.matrix {
             let warnings = cell.evaluation.iter().flat_map(Evaluated::warnings);
             warnings.for_each(|warning| {
-                eprintln!("warning: {} on {}: {warning}", cell.trained_on, cell.tested_on);
+                say(format_args!("warning: {} on {}: {warning}", cell.trained_on, cell.tested_on));
             });
         }
         let as_json = serde_json::to_string_pretty(self).map_err(Failure::other)?;

@@ -28,6 +28,7 @@ use crate::evaluate::{
 };
 use crate::report::refresh_card;
 use crate::run::best_findings;
+use crate::screen::say;
 
 /// Measures a trained model on a list of images
 ///
@@ -194,7 +195,7 @@ pub fn execute(command: &Eval) -> Result<(), Failure> {
     if let (None, [Model { folder: Some(folder), .. }]) = (&command.out, &models[..])
         && let Err(error) = refresh_card(folder, best_findings)
     {
-        eprintln!("warning: the model card is not up to date: {error}");
+        say(format_args!("warning: the model card is not up to date: {error}"));
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::report::{
     EvaluationPage, Event, HeadLabels, REPORT_FILE, Report, SkippedImages, evaluation_page,
     evaluation_text, write_page,
 };
-use crate::screen::{Frame, counted, stdout_columns, tell_progress};
+use crate::screen::{Frame, counted, say, stdout_columns, tell_progress};
 
 /// The columns of the tables in a file.
 const FILE_COLUMNS: usize = 120;
@@ -157,7 +157,7 @@ impl Evaluated {
 
     /// Writes the files into `folder`, if there is one, and prints the tables, or the JSON.
     pub fn tell(&self, folder: Option<&Path>, json: bool) -> Result<(), Failure> {
-        self.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        self.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
         let as_json = serde_json::to_string_pretty(self).map_err(Failure::other)?;
         if let Some(folder) = folder {
             self.write(folder, &as_json)?;

@@ -7,6 +7,7 @@ use dialoguer::Input;
 
 use super::{BUDGET, proposed};
 use crate::data::{Found, Offer};
+use crate::screen::say;
 
 /// Whether there is a terminal to ask on.
 pub(super) fn can_ask() -> bool {
@@ -25,7 +26,7 @@ pub(super) fn data() -> dialoguer::Result<PathBuf> {
 /// What is to be predicted.
 pub(super) fn labels(found: &Found, offers: &[Offer]) -> dialoguer::Result<Vec<String>> {
     let names: Vec<&str> = offers.iter().map(|offer| offer.name.as_str()).collect();
-    eprintln!("Found {}. It offers: {}", super::text::kind(found), names.join(", "));
+    say(format_args!("Found {}. It offers: {}", super::text::kind(found), names.join(", ")));
     let answer: String = Input::new()
         .with_prompt("What is to be predicted, parted by commas")
         .default(proposed(offers).join(","))

@@ -19,7 +19,7 @@ use crate::build::{LabelCoverage, PredictError, PredictOptions, Predictor};
 use crate::data::{Dataset, Listing, list_images};
 use crate::evaluate::{Prediction, PredictionError, PredictionLines, PredictionWriter};
 use crate::memory::OutOfMemory;
-use crate::screen::counted;
+use crate::screen::{counted, say};
 use crate::train::TrainError;
 
 /// Predicts images with a trained model
@@ -159,7 +159,10 @@ pub fn execute(predict: Predict) -> Result<(), Failure> {
         }
         bad => {
             let is = if bad == 1 { "its row says" } else { "their rows say" };
-            eprintln!("warning: {bad} of {} could not be read; {is} why", of_images(images.len()));
+            say(format_args!(
+                "warning: {bad} of {} could not be read; {is} why",
+                of_images(images.len())
+            ));
             Ok(())
         }
     }
@@ -185,29 +188,29 @@ fn of_images(count: usize) -> String {
 /// Says what a person should know before the first row.
 fn tell(predictor: &Predictor, passed_over: usize, repeated: usize, error: Option<f64>) {
     for state in predictor.unfitted() {
-        eprintln!(
+        say(format_args!(
             "warning: {} has no calibration and no thresholds: probabilities are as the model gives \
              them, and decisions are made at 0.5. States saved at the end of an epoch have them.",
             state.display()
-        );
+        ));
     }
     if let Some(warning) = predictor.warning() {
-        eprintln!("warning: {warning}");
+        say(format_args!("warning: {warning}"));
     }
     if passed_over > 0 {
         let files = counted(passed_over, "file is no image and", "files are no images and");
-        eprintln!("{files} passed over");
+        say(format_args!("{files} passed over"));
     }
     if repeated > 0 {
         let times =
             counted(repeated, "image is named again and has", "images are named again and have");
-        eprintln!("{times} one row");
+        say(format_args!("{times} one row"));
     }
     if let Some(error) = error {
-        eprintln!(
+        say(format_args!(
             "sets at an error of {error}, fitted on half of the validation patients, cover of the other half:"
-        );
-        predictor.coverage().iter().for_each(|label| eprintln!("  {}", covered(label)));
+        ));
+        predictor.coverage().iter().for_each(|label| say(format_args!("  {}", covered(label))));
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{Failure, failure};
 use crate::build::{Heatmap, Heatmaps, PredictError, PredictedBatch, Predictor};
 use crate::data::{Dataset, Sample};
+use crate::screen::say;
 
 /// Writes heatmaps into a folder, each as `<file>.<head>.<label>.png`.
 pub(super) struct Pictures {
@@ -50,7 +51,7 @@ impl Pictures {
                 Ok(png) => png,
                 Err(reason) => {
                     let image = samples[image].path.display();
-                    eprintln!("warning: image `{image}` has no heatmap: {reason}");
+                    say(format_args!("warning: image `{image}` has no heatmap: {reason}"));
                     return Ok(());
                 }
             };

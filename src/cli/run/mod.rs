@@ -13,7 +13,7 @@ use super::parent::Parent;
 use super::{Failure, Kind, located_for, unopened};
 use crate::build::{self, Options};
 use crate::plan::Plan;
-use crate::run::{FolderMode, Outcome};
+use crate::run::{FolderMode, Outcome, Watch};
 
 /// Trains what a configuration describes
 ///
@@ -120,6 +120,8 @@ pub fn execute(run: Run) -> Result<(), Failure> {
     match training.execute()? {
         Outcome::Ended(_) => {
             let (plan, folder) = (training.plan.clone(), training.folder.path().to_owned());
+            let kept = "the run has ended and is saved; `trainer report` draws what its page lacks";
+            let _watch = Watch::over(&training.stop, kept);
             // Its memory is needed for the pictures.
             drop(training);
             super::report::finish_page(&plan, &folder);

@@ -63,7 +63,7 @@ pub struct DataConfig {
     #[schemars(example = 10)]
     pub bad_image_limit: usize,
     /// How many threads decode images. All cores do when this is left out, and with 0 the training
-    /// thread does it itself. Results do not depend on it.
+    /// thread does it itself; no more than 32 for each core are started. Results do not depend on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = 8)]
     pub workers: Option<usize>,

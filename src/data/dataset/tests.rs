@@ -38,7 +38,7 @@ fn open_with(settings: &str) -> Result<Splits, DataError> {
         "image = {{ size = [32, 32] }}\n{data}\n[chexpert]\nroot = {:?}\n{layout}",
         folder.path()
     );
-    open(&toml::from_str(&text).expect("reads"), &heads(), 3, |_, _| {})
+    open(&toml::from_str(&text).expect("reads"), &heads(), 3, crate::data::untold)
 }
 
 #[test]
@@ -124,7 +124,9 @@ fn shuffled_labels_are_the_same_rows_in_another_order() {
             folder.path()
         );
         let config = toml::from_str(&text).expect("reads");
-        open(&config, &heads(), 3, |_, _| {}).expect("opens").train.labels[3].values.clone()
+        open(&config, &heads(), 3, crate::data::untold).expect("opens").train.labels[3]
+            .values
+            .clone()
     };
     let (plain, shuffled) = (ages(false), ages(true));
     assert_ne!(plain, shuffled);
@@ -150,7 +152,7 @@ fn two_sources(settings: &str) -> Result<Splits, DataError> {
         "name = 's'\ntask = 'multiclass'\nlabels = ['Frontal', 'Lateral']",
     ];
     let heads = heads.map(|head| toml::from_str(head).expect("reads"));
-    open(&toml::from_str(&text).expect("reads"), &heads, 3, |_, _| {})
+    open(&toml::from_str(&text).expect("reads"), &heads, 3, crate::data::untold)
 }
 
 #[test]
@@ -213,7 +215,7 @@ fn an_image_that_one_source_trains_on_and_another_validates_on_is_refused() {
     );
     let head = "name = 'h'\ntask = 'multilabel'\nlabels = ['Edema']";
     let heads = [toml::from_str(head).expect("reads")];
-    let error = open(&toml::from_str(&text).expect("reads"), &heads, 3, |_, _| {});
+    let error = open(&toml::from_str(&text).expect("reads"), &heads, 3, crate::data::untold);
     let error = error.expect_err("is refused").to_string();
     assert!(error.contains("is trained on and validated on"), "{error}");
     assert!(error.contains("train.csv`, line 4, and"), "{error}");
@@ -229,7 +231,7 @@ fn two_tables(a: [&str; 3], b: [&str; 3], heads: &[HeadConfig]) -> Result<Splits
         fs::write(&path, table).expect("is written");
         text += &format!("[[sources]]\n{source}\n[sources.csv]\ntable = {path:?}\n{layout}\n");
     }
-    open(&toml::from_str(&text).expect("reads"), heads, 3, |_, _| {}).map_err(|error| {
+    open(&toml::from_str(&text).expect("reads"), heads, 3, crate::data::untold).map_err(|error| {
         let said = format!("{error}\n{}", error.help().unwrap_or_default());
         said.replace(&format!("{}/", folder.path().display()), "")
     })
@@ -368,7 +370,8 @@ fn a_folder_that_is_not_there_is_named_with_its_key() {
             folder.path().join(root)
         );
         let config = toml::from_str(&text).expect("reads");
-        let error = open(&config, &heads_of_two()[..1], 3, |_, _| {}).expect_err("is refused");
+        let error =
+            open(&config, &heads_of_two()[..1], 3, crate::data::untold).expect_err("is refused");
         let said = format!("{error}\n{}", error.help().unwrap_or_default());
         said.replace(&format!("{}/", folder.path().display()), "")
     };
@@ -412,7 +415,7 @@ fn a_column_is_found_whatever_its_case_and_a_missing_one_is_answered_with_the_ne
     fs::write(folder.path().join("valid.csv"), VALID).expect("is written");
     let text = format!("image = {{ size = [32, 32] }}\n[chexpert]\nroot = {:?}", folder.path());
     let config: DataConfig = toml::from_str(&text).expect("reads");
-    let splits = open(&config, &heads(), 3, |_, _| {}).expect("opens");
+    let splits = open(&config, &heads(), 3, crate::data::untold).expect("opens");
     let fields = |name| super::super::column(&splits.train, name);
     assert_eq!(fields("age").expect("is there"), ["61", "61", "30", ""]);
     assert_eq!(fields("Sex").expect("is there"), ["Female", "Female", "Male", "Unknown"]);
@@ -432,8 +435,8 @@ fn uncertain_labels_are_missing_in_every_list_that_a_model_is_measured_on() {
         folder.path()
     );
     let config: DataConfig = toml::from_str(&text).expect("reads");
-    let trained = open(&config, &heads(), 3, |_, _| {}).expect("opens");
-    let measured = open_for_evaluation(&config, &heads(), 3, |_, _| {}).expect("opens");
+    let trained = open(&config, &heads(), 3, crate::data::untold).expect("opens");
+    let measured = open_for_evaluation(&config, &heads(), 3, crate::data::untold).expect("opens");
     assert_eq!(measured.validation, trained.validation);
     assert_eq!(measured.train.samples, trained.train.samples);
     assert_eq!(trained.train.labels[0].mask, [1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
@@ -453,7 +456,7 @@ fn other_data_are_opened_whole_with_their_own_names_and_without_what_they_lack()
     let names = BTreeMap::from([("Edema".to_owned(), "oedema".to_owned())]);
     let config = config.with_labels(names).expect("one data set");
     let heads = &heads()[..1];
-    let splits = open_in_full(&config, heads, 3, |_, _| {}).expect("opens");
+    let splits = open_in_full(&config, heads, 3, crate::data::untold).expect("opens");
     assert!(splits.train.is_empty() && splits.test.is_none());
     let labels = &splits.validation.labels[0];
     assert_eq!(labels.mask, [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
@@ -464,6 +467,6 @@ fn other_data_are_opened_whole_with_their_own_names_and_without_what_they_lack()
     let wrong = BTreeMap::from([("Oedema".to_owned(), "oedema".to_owned())]);
     let config: DataConfig = toml::from_str(&text).expect("reads");
     let config = config.with_labels(wrong).expect("one data set");
-    let error = open_in_full(&config, heads, 3, |_, _| {}).expect_err("is refused");
+    let error = open_in_full(&config, heads, 3, crate::data::untold).expect_err("is refused");
     assert!(error.to_string().contains("`Oedema`"), "{error}");
 }

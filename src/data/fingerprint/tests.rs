@@ -102,7 +102,8 @@ fn images_of_several_sources_are_told_apart_and_named_below_their_folders() {
     );
     let head = "name = 'f'\ntask = 'multilabel'\nlabels = ['Cardiomegaly']";
     let heads = [toml::from_str(head).expect("a head")];
-    let splits = open(&toml::from_str(&text).expect("reads"), &heads, 3, |_, _| {}).expect("opens");
+    let splits = open(&toml::from_str(&text).expect("reads"), &heads, 3, crate::data::untold)
+        .expect("opens");
     let list = SplitList::of(&splits);
     insta::assert_snapshot!(String::from_utf8(list.to_csv()).expect("is UTF-8"));
     let tables = splits.tables.iter().map(|seal| {

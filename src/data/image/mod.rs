@@ -7,13 +7,13 @@ mod orient;
 pub(super) mod png;
 mod tiff;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::Path;
 
 use super::npy::Array;
 use crate::contain::contained;
-use crate::paths::looked_in;
+use crate::paths::{looked_in, open_file};
 use orient::orient;
 
 /// Files larger than this are no radiographs; they are refused unread.
@@ -114,8 +114,8 @@ pub(super) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
         return Err(std::io::Error::other("it is a folder"));
     }
     let mut bytes = Vec::with_capacity(about.len().min(MOST_FILE_BYTES) as usize);
-    // Devices and pipes report no size, so the limit holds while reading.
-    File::open(path)?.take(MOST_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    // A file may grow while it is read.
+    open_file(path)?.take(MOST_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST_FILE_BYTES {
         return Err(std::io::Error::other("it is larger than 1 GiB"));
     }
@@ -152,7 +152,7 @@ pub(super) fn is_image(path: &Path) -> bool {
         return true;
     }
     let mut begins = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(1024).read_to_end(&mut begins));
+    let read = open_file(path).and_then(|file| file.take(1024).read_to_end(&mut begins));
     read.is_ok() && Format::of(&begins).is_ok()
 }
 

@@ -19,6 +19,7 @@ mod sheet;
 mod vindr;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -92,7 +93,10 @@ pub(super) trait Layout {
     fn uncertain(&self) -> Option<&Uncertain>;
 
     /// Whether it needs to be made before it is read (the phantom).
-    fn prepare(&self, _progress: &mut dyn FnMut(usize, usize)) -> Result<(), DataError> {
+    fn prepare(
+        &self,
+        _progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    ) -> Result<(), DataError> {
         Ok(())
     }
 

@@ -2,8 +2,8 @@
 //! 2020, the official lists and the images in one folder or twelve.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use super::check::{check_choice, check_root};
 use super::sheet::{Fields, Sheet, expected_folder, first_file, one_of};
@@ -13,6 +13,7 @@ use crate::data::error::DataError;
 use crate::data::opened::note_file;
 use crate::fault::{Fault, fault};
 use crate::model::HeadConfig;
+use crate::paths::open_file;
 
 /// The findings as the table writes them, in the order of the paper, after `No Finding`.
 const FINDINGS: [&str; 15] = [
@@ -147,7 +148,7 @@ impl NihConfig {
         for (list, name) in LISTS {
             let file = self.root.join(name);
             note_file(&file);
-            let text = match fs::read_to_string(&file) {
+            let text = match open_file(&file).and_then(io::read_to_string) {
                 Ok(text) => text,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     if !wanted.contains(&list) {

@@ -1,6 +1,7 @@
 //! The phantom: CheXpert's layout, drawn on first use.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use super::check::{check_choice, check_root};
@@ -37,7 +38,10 @@ impl Layout for PhantomConfig {
         Some(&self.uncertain)
     }
 
-    fn prepare(&self, progress: &mut dyn FnMut(usize, usize)) -> Result<(), DataError> {
+    fn prepare(
+        &self,
+        progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    ) -> Result<(), DataError> {
         ensure_phantom(&PhantomSettings::from(self), progress).map(drop)
     }
 

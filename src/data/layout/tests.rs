@@ -129,7 +129,7 @@ fn rows_are_blamed_by_their_line_in_the_file() {
             config(&examples().join(layout), layout, "", "validation = { fraction = 0.5 }");
         let label = if layout == "padchest" { "scoliosis" } else { "Abnormal" };
         let heads = [head("multilabel", &[label])];
-        let splits = open(&config, &heads, 1, |_, _| {}).expect("opens");
+        let splits = open(&config, &heads, 1, crate::data::untold).expect("opens");
         let both = splits.train.samples().iter().chain(splits.validation.samples());
         let mut lines: Vec<u64> = both.map(|sample| sample.line).collect();
         lines.sort_unstable();
@@ -149,7 +149,7 @@ fn opened(root: &Path, layout: &str, settings: &str, data: &str) -> Result<Split
         _ => "Edema",
     };
     let config = config(root, layout, settings, data);
-    open_with_test(&config, &[head("multilabel", &[label])], 1, |_, _| {})
+    open_with_test(&config, &[head("multilabel", &[label])], 1, crate::data::untold)
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn views_and_parts_leave_only_their_images() {
         let label = if layout == "mura" { "Abnormal" } else { "No Finding" };
         let label = if layout == "padchest" { "normal" } else { label };
         let heads = [head("multilabel", &[label])];
-        let splits = open(&config, &heads, 1, |_, _| {}).expect("opens");
+        let splits = open(&config, &heads, 1, crate::data::untold).expect("opens");
         let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
         splits.train.samples().iter().map(|sample| name(&sample.path)).collect()
     };

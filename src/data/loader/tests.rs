@@ -23,7 +23,7 @@ fn phantom() -> (tempfile::TempDir, Splits) {
     let head = "name = 'h'\ntask = 'multilabel'\nlabels = ['Cardiomegaly', 'Consolidation']";
     let config = toml::from_str(&text).expect("reads");
     let heads = [toml::from_str(head).expect("reads")];
-    let splits = open(&config, &heads, 1, |_, _| {}).expect("opens");
+    let splits = open(&config, &heads, 1, crate::data::untold).expect("opens");
     (folder, splits)
 }
 
@@ -290,8 +290,9 @@ fn three_channels_keep_colours_and_one_has_luma_from_one_cache_folder() {
              csv = {{ table = {table:?}, image = 'image', split = 'use' }}"
         );
         let data: DataConfig = toml::from_str(&text).expect("reads");
-        let train =
-            Arc::new(open(&data, std::slice::from_ref(&head), 1, |_, _| {}).expect("opens").train);
+        let train = Arc::new(
+            open(&data, std::slice::from_ref(&head), 1, crate::data::untold).expect("opens").train,
+        );
         let disk = format!("disk = {{ folder = {:?} }}", folder.path().join("cache"));
         let disk = Cache::open(&toml::from_str(&disk).expect("reads"), &data.image).expect("opens");
         let config = LoaderConfig::evaluation(&data, 1, 1);
@@ -317,4 +318,27 @@ fn three_channels_keep_colours_and_one_has_luma_from_one_cache_folder() {
         let luma = 0.299 * red + 0.587 * green + 0.114 * blue;
         assert!((luma - grey).abs() < 1.0 / 255.0, "{luma} {grey}");
     }
+}
+
+#[test]
+fn so_many_threads_are_started_as_the_cores_can_use() {
+    let config = |workers: &str| -> DataConfig {
+        let text = "image = { size = [32, 32] }\n[phantom]\nroot = 'p'\npatients = 4\nsize = 32\n";
+        toml::from_str(&format!("{workers}\n{text}")).expect("reads")
+    };
+    let started = |workers| LoaderConfig::evaluation(&config(workers), 4, 1).workers;
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let wanted = ["", "workers = 0", "workers = 1", "workers = 1000000000000"];
+    assert_eq!(wanted.map(started), [cores, 0, 1, 32 * cores]);
+}
+
+#[test]
+fn a_thread_that_cannot_be_started_is_an_error_with_advice() {
+    let loader = Loader::new(PHANTOM.1.clone(), settings(), uncached());
+    let mut epoch = loader.epoch(0, 0);
+    epoch.refused =
+        Some("7 threads could be started, and no more (why); lower `data.workers`".into());
+    let error = epoch.next().expect("an answer").expect_err("is refused").to_string();
+    assert!(error.ends_with("no more (why); lower `data.workers`"), "{error}");
+    assert!(epoch.next().is_none());
 }

@@ -9,8 +9,6 @@ fn settings(root: PathBuf) -> PhantomSettings {
     PhantomSettings { root, patients: 6, size: 40, seed: 11 }
 }
 
-fn quietly(_: usize, _: usize) {}
-
 /// Every file below a folder, by its relative path.
 fn files(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
@@ -34,8 +32,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
     let folder = tempfile::tempdir().expect("is made");
     let write = |name: &str, seed: u64| {
         let root = folder.path().join(name);
-        write_phantom(&PhantomSettings { seed, ..settings(root.clone()) }, quietly)
-            .expect("writes");
+        write_phantom(&PhantomSettings { seed, ..settings(root.clone()) }, untold).expect("writes");
         files(&root)
     };
     let first = write("a", 11);
@@ -55,8 +52,14 @@ fn the_table_is_chexperts_and_its_images_decode() {
     let folder = tempfile::tempdir().expect("is made");
     let root = folder.path().join("phantom");
     let mut calls = Vec::new();
-    write_phantom(&settings(root.clone()), |done, total| calls.push((done, total)))
-        .expect("writes");
+    let tell = |done, total| {
+        calls.push((done, total));
+        ControlFlow::Continue(())
+    };
+    write_phantom(&settings(root.clone()), tell).expect("writes");
+    // It is asked again after a while, also before the first is done.
+    calls.dedup();
+    calls.retain(|(done, _)| *done > 0);
     assert_eq!(calls, (1..=6).map(|done| (done, 6)).collect::<Vec<_>>());
     let text = fs::read_to_string(root.join(TABLE)).expect("reads");
     insta::assert_snapshot!(text.lines().take(3).collect::<Vec<_>>().join("\n"), @r#"
@@ -165,7 +168,7 @@ fn every_finding_shows_in_every_view() {
 fn a_phantom_is_reused_when_its_settings_agree_and_refused_when_not() {
     let folder = tempfile::tempdir().expect("is made");
     let settings = settings(folder.path().join("sub/phantom"));
-    let ensure = |settings: &PhantomSettings| ensure_phantom(settings, quietly);
+    let ensure = |settings: &PhantomSettings| ensure_phantom(settings, untold);
     assert_eq!(ensure(&settings).expect("writes"), PhantomState::Written);
     assert_eq!(ensure(&settings).expect("finds"), PhantomState::Found);
     let said = |settings: &PhantomSettings| {
@@ -211,10 +214,19 @@ fn an_interrupted_write_leaves_no_phantom_and_is_cleared_away_by_the_next() {
 
     // A caller that panics half-way stands for one that is killed: nothing is at the root.
     let stopped = std::panic::catch_unwind(|| {
-        write_phantom(&settings, |done, _| assert!(done < 3, "stopped here"))
+        write_phantom(&settings, |done, _| {
+            assert!(done < 3, "stopped here");
+            ControlFlow::Continue(())
+        })
     });
     assert!(stopped.is_err() && !settings.root.exists());
-    ensure_phantom(&settings, quietly).expect("writes");
+    // Who stops it leaves nothing of it.
+    let enough =
+        |done, _| if done < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+    let stopped = write_phantom(&settings, enough).expect_err("is stopped");
+    assert!(matches!(stopped, DataError::Stopped), "{stopped}");
+    assert_eq!(fs::read_dir(folder.path()).expect("reads").count(), 1, "what another draws");
+    ensure_phantom(&settings, untold).expect("writes");
     let mut left: Vec<_> = fs::read_dir(folder.path())
         .expect("reads")
         .map(|e| e.expect("reads").file_name())

@@ -3,10 +3,12 @@
 mod parquet;
 pub(super) mod text;
 
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use super::error::DataError;
+use crate::screen::Bytes;
 
 /// What stands for an unknown value, beside an empty field: the strings that pandas' `read_csv` takes
 /// for NaN (`na_values`, pandas 3.1).
@@ -20,6 +22,8 @@ const UNKNOWN: [&str; 18] = [
 pub(super) struct Table {
     path: Arc<Path>,
     header: Vec<String>,
+    /// The place of each column by its name.
+    places: HashMap<String, usize>,
     records: Vec<Record>,
     /// Whether its numbers have a decimal comma.
     decimal_comma: bool,
@@ -30,7 +34,49 @@ struct Record {
     /// Counted from 1 with the header; in a Parquet file the row's number plus 1, so that a table
     /// has the same lines in either form.
     line: u64,
-    fields: Vec<String>,
+    /// The fields one after another, and where each of them ends: a table has millions.
+    text: Box<str>,
+    ends: Box<[u32]>,
+}
+
+impl Record {
+    /// A row whose fields are `fields`.
+    fn of(line: u64, fields: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let (mut text, mut ends) = (String::new(), Vec::new());
+        for field in fields {
+            text.push_str(field.as_ref());
+            // A table has at most 4 GiB of text.
+            ends.push(u32::try_from(text.len()).unwrap_or(u32::MAX));
+        }
+        Self { line, text: text.into(), ends: ends.into() }
+    }
+
+    fn field(&self, place: usize) -> &str {
+        let begin = place.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[begin as usize..self.ends[place] as usize]
+    }
+
+    /// The bytes of its text, separators included.
+    fn bytes(&self) -> u64 {
+        (self.text.len() + self.ends.len()) as u64
+    }
+}
+
+/// A table of labels is smaller than this, also unpacked.
+const MOST_BYTES: u64 = 4 << 30;
+
+/// The bytes of text that a file of `packed` bytes may unpack to: tables of labels unpack to ten or thirty times
+/// their size, and what is made to fill the memory to a thousand times and more.
+fn most_text(packed: u64) -> u64 {
+    packed.saturating_mul(100).saturating_add(64 << 20).min(MOST_BYTES)
+}
+
+/// Why a table is refused that holds more text than that.
+fn too_much(most: u64) -> String {
+    let most = Bytes(most);
+    format!(
+        "it holds more than {most} of text; packed tables may hold 64 MiB and 100 times their size"
+    )
 }
 
 /// How a table is written, told by its file's name.
@@ -70,15 +116,18 @@ impl Table {
             Format::Text { delimiter, gzipped } => text::read(path, delimiter, gzipped, missing)?,
             Format::Parquet => parquet::read(path, missing)?,
         };
-        if let Some(twice) = (1..header.len()).find(|&at| header[..at].contains(&header[at])) {
-            let reason = format!("two columns are called `{}`", header[twice]);
-            return Err(malformed(path, Some(1), reason));
+        let mut places = HashMap::with_capacity(header.len());
+        for (place, name) in header.iter().enumerate() {
+            if places.insert(name.clone(), place).is_some() {
+                let reason = format!("two columns are called `{name}`");
+                return Err(malformed(path, Some(1), reason));
+            }
         }
         if records.is_empty() {
             let reason = "it has no row below its header".to_owned();
             return Err(DataError::NoImages { table: path.to_owned(), reason });
         }
-        Ok(Self { path: shared, header, records, decimal_comma: false })
+        Ok(Self { path: shared, header, places, records, decimal_comma: false })
     }
 
     /// The same, read with a decimal comma where `comma` is true. The numbers of a Parquet file are no
@@ -113,7 +162,7 @@ impl Table {
 
     /// The place of a column, if there is one of that name.
     pub fn column(&self, name: &str) -> Option<usize> {
-        self.header.iter().position(|column| column == name)
+        self.places.get(name).copied()
     }
 
     /// The names of the columns.
@@ -125,7 +174,7 @@ impl Table {
     pub fn column_with<'a>(&'a self, texts: &[&str]) -> Option<(&'a str, &'a str)> {
         let columns = self.header.iter().enumerate();
         columns.into_iter().find_map(|(place, name)| {
-            let fields = self.records.iter().map(|record| record.fields[place].as_str());
+            let fields = self.records.iter().map(|record| record.field(place));
             Some((name.as_str(), fields.into_iter().find(|field| texts.contains(field))?))
         })
     }
@@ -140,12 +189,12 @@ impl Table {
         help: impl FnOnce(&[String]) -> String,
     ) -> Result<Vec<usize>, DataError> {
         let places: Vec<Option<usize>> = names.iter().map(|name| self.column(name)).collect();
-        let mut missing: Vec<String> = Vec::new();
-        for (name, _) in names.iter().zip(&places).filter(|(_, place)| place.is_none()) {
-            if !missing.iter().any(|known| known == name) {
-                missing.push((*name).to_owned());
-            }
-        }
+        let mut known = HashSet::new();
+        let missing = names
+            .iter()
+            .zip(&places)
+            .filter(|(name, place)| place.is_none() && known.insert(**name));
+        let missing: Vec<String> = missing.map(|(name, _)| (*name).to_owned()).collect();
         if missing.is_empty() {
             return Ok(places.into_iter().flatten().collect());
         }
@@ -175,7 +224,7 @@ impl<'a> TableRow<'a> {
 
     /// The field in `column`.
     pub fn at(&self, column: usize) -> &'a str {
-        &self.record.fields[column]
+        self.record.field(column)
     }
 
     /// Whether the field in `column` says that its value is unknown: it is empty, or what pandas takes

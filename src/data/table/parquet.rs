@@ -6,15 +6,16 @@ use std::path::Path;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 
-use super::{DataError, Record, malformed, refused};
+use super::{DataError, Record, malformed, most_text, refused, too_much};
 use crate::contain::contained;
 use crate::data::opened::note_file;
+use crate::paths::open_file;
 
 pub(super) fn read(
     path: &Path,
     missing: impl FnOnce() -> String,
 ) -> Result<(Vec<String>, Vec<Record>), DataError> {
-    let file = File::open(path).map_err(|error| refused(path, error, missing))?;
+    let file = open_file(path).map_err(|error| refused(path, error, missing))?;
     note_file(path);
     decoding(path, || decode(path, file))
 }
@@ -24,7 +25,7 @@ pub(super) fn header(
     path: &Path,
     missing: impl FnOnce() -> String,
 ) -> Result<Vec<String>, DataError> {
-    let file = File::open(path).map_err(|error| refused(path, error, missing))?;
+    let file = open_file(path).map_err(|error| refused(path, error, missing))?;
     decoding(path, || begin(path, file).map(|(_, header)| header))
 }
 
@@ -52,8 +53,9 @@ fn begin(path: &Path, file: File) -> Result<(SerializedFileReader<File>, Vec<Str
 }
 
 fn decode(path: &Path, file: File) -> Result<(Vec<String>, Vec<Record>), DataError> {
+    let most = most_text(file.metadata().map_err(DataError::io("read", path))?.len());
     let (reader, header) = begin(path, file)?;
-    let mut records = Vec::new();
+    let (mut records, mut bytes) = (Vec::new(), 0);
     let rows = reader.get_row_iter(None).map_err(|error| broken(path, None, &error))?;
     for (place, row) in rows.enumerate() {
         let line = place as u64 + 2;
@@ -64,7 +66,12 @@ fn decode(path: &Path, file: File) -> Result<(Vec<String>, Vec<Record>), DataErr
                 malformed(path, Some(line), reason)
             })
         });
-        records.push(Record { line, fields: fields.collect::<Result<_, _>>()? });
+        let record = Record::of(line, fields.collect::<Result<Vec<String>, _>>()?);
+        bytes += record.bytes();
+        if bytes > most {
+            return Err(malformed(path, Some(line), too_much(most)));
+        }
+        records.push(record);
     }
     Ok((header, records))
 }

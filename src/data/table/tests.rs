@@ -132,7 +132,8 @@ fn read(name: &str, text: &str) -> (Vec<String>, Vec<String>) {
     let (_folder, path) = written(name, text.as_bytes());
     let table = Table::read(&path, String::new).expect("reads");
     assert_eq!(Table::header(&path, String::new).expect("reads"), table.header);
-    (table.header.clone(), table.records[0].fields.clone())
+    let fields = (0..table.header.len()).map(|place| table.records[0].field(place).to_owned());
+    (table.header.clone(), fields.collect())
 }
 
 #[test]
@@ -263,4 +264,39 @@ fn damaged_tables_are_errors_or_tables_and_never_panics() {
         }
         assert!(refused > 50, "{name}: {refused}");
     }
+}
+
+#[test]
+fn a_packed_table_that_unpacks_to_a_hundred_times_its_size_is_refused() {
+    use std::io::{Read, Write};
+    let folder = tempfile::tempdir().expect("is made");
+    let path = folder.path().join("bomb.csv.gz");
+    let packed = |mebibytes: usize| {
+        let file = std::fs::File::create(&path).expect("is made");
+        let mut gzip = flate2::write::GzEncoder::new(file, flate2::Compression::best());
+        let block = vec![b'0'; 1 << 20];
+        for _ in 0..mebibytes {
+            gzip.write_all(&block).expect("is written");
+        }
+        gzip.finish().expect("is written").metadata().expect("is there").len()
+    };
+    let read = || {
+        let mut bytes = vec![0; 1 << 16];
+        let mut text = text::open(&path, true, String::new).expect("opens");
+        loop {
+            match text.read(&mut bytes) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    };
+    assert!(most_text(packed(80)) < 80 << 20);
+    let told = read().expect_err("is refused");
+    assert!(told.starts_with("it holds more than 7") && told.contains(" MiB of text"), "{told}");
+    assert!(most_text(packed(60)) > 60 << 20);
+    assert_eq!(read(), Ok(()));
+    // What is large packed may be larger unpacked, and nothing larger than all.
+    assert_eq!(most_text(1 << 20), 164 << 20);
+    assert_eq!(most_text(1 << 40), 4 << 30);
 }

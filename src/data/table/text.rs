@@ -7,11 +7,9 @@ use std::path::Path;
 use csv::StringRecord;
 use flate2::read::MultiGzDecoder;
 
-use super::{DataError, Record, malformed, refused};
+use super::{DataError, MOST_BYTES, Record, malformed, most_text, refused, too_much};
 use crate::data::opened::note_file;
-
-/// A table of labels is smaller than this, also unpacked.
-const MOST_BYTES: u64 = 4 << 30;
+use crate::paths::open_file;
 
 type Reader = csv::Reader<Box<dyn Read>>;
 
@@ -40,7 +38,7 @@ pub(super) fn read(
                 found,
             });
         }
-        records.push(Record { line, fields: trimmed(&record) });
+        records.push(Record::of(line, record.iter().map(str::trim)));
     }
     Ok((header, records))
 }
@@ -109,14 +107,14 @@ pub(in crate::data) fn open(
     gzipped: bool,
     missing: impl FnOnce() -> String,
 ) -> Result<Box<dyn Read>, DataError> {
-    let file = File::open(path).map_err(|error| refused(path, error, missing))?;
+    let file = open_file(path).map_err(|error| refused(path, error, missing))?;
     note_file(path);
-    let bytes: Box<dyn Read> = if gzipped {
-        Box::new(MultiGzDecoder::new(io::BufReader::new(file)))
-    } else {
-        Box::new(file)
-    };
-    Ok(Box::new(UnixLines::new(bytes)))
+    if !gzipped {
+        return Ok(Box::new(UnixLines::new(file)));
+    }
+    let packed = file.metadata().map_err(DataError::io("read", path))?.len();
+    let bytes = MultiGzDecoder::new(io::BufReader::new(file));
+    Ok(Box::new(UnixLines::of_at_most(bytes, most_text(packed))))
 }
 
 /// The line at which the record begins that `reader`, over [`UnixLines`], has just read.
@@ -173,6 +171,8 @@ fn is_utf_16(path: &Path) -> bool {
 /// error where it would go on past a limit.
 pub(crate) struct UnixLines<R> {
     bytes: R,
+    /// The bytes that there may be, and those that there may still be.
+    most: u64,
     left: u64,
     last: u8,
     /// Whether `last` is a carriage return that was not handed on yet.
@@ -181,7 +181,11 @@ pub(crate) struct UnixLines<R> {
 
 impl<R> UnixLines<R> {
     pub fn new(bytes: R) -> Self {
-        Self { bytes, left: MOST_BYTES, last: b'\n', held: false }
+        Self::of_at_most(bytes, MOST_BYTES)
+    }
+
+    fn of_at_most(bytes: R, most: u64) -> Self {
+        Self { bytes, most, left: most, last: b'\n', held: false }
     }
 }
 
@@ -197,7 +201,7 @@ impl<R: Read> Read for UnixLines<R> {
             self.left = self
                 .left
                 .checked_sub(read as u64)
-                .ok_or_else(|| io::Error::other("it holds more than 4 GiB of text"))?;
+                .ok_or_else(|| io::Error::other(too_much(self.most)))?;
             if read == 0 {
                 let ended = std::mem::replace(&mut self.last, b'\n') == b'\n';
                 self.held = false;

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::paths::looked_in;
+use crate::paths::{looked_in, read_file};
 
 pub use initial::{Adapted, Initial, InitialError, initial, sees_xrv_levels};
 pub use names::{Matched, Mismatch, match_names};
@@ -122,7 +122,7 @@ pub fn read(path: &Path) -> Result<Weights, WeightsError> {
     let weights = match extension.to_ascii_lowercase().as_str() {
         "safetensors" => {
             let failed = |source| WeightsError::Io { path: path.to_owned(), source };
-            parse(&std::fs::read(path).map_err(failed)?, path)?
+            parse(&read_file(path, u64::MAX - 1).map_err(failed)?, path)?
         }
         "pth" | "pt" | "ckpt" | "bin" => pytorch::read(path)?,
         _ => return Err(WeightsError::Kind(path.to_owned())),

@@ -1,6 +1,5 @@
 //! Files that `torch.save` wrote.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -10,6 +9,7 @@ use tempfile::NamedTempFile;
 
 use super::decode::{Float, to_f32};
 use super::{NamedTensor, Weights, WeightsError, legacy};
+use crate::paths::open_file;
 
 /// Where checkpoints hold their state dict, if not at the top.
 const NESTED: [&str; 3] = ["state_dict", "model_state_dict", "model"];
@@ -77,7 +77,7 @@ fn names_torchxrayvision(path: &Path) -> std::io::Result<bool> {
 /// The first bytes of the file, at most so many.
 fn beginning(path: &Path, bytes: usize) -> std::io::Result<Vec<u8>> {
     let mut beginning = Vec::new();
-    File::open(path)?.take(bytes as u64).read_to_end(&mut beginning)?;
+    open_file(path)?.take(bytes as u64).read_to_end(&mut beginning)?;
     Ok(beginning)
 }
 

@@ -9,6 +9,7 @@ use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, View};
 
 use super::decode::{Float, to_f32};
 use super::{NamedTensor, Weights, WeightsError, XRV_LEVELS};
+use crate::paths::read_file;
 
 /// [`write_in`] in 32 bits.
 ///
@@ -35,7 +36,7 @@ pub fn write_in(numbers: DType, tensors: &[NamedTensor]) -> Result<Vec<u8>, Weig
 /// When the file cannot be read.
 pub fn notes(path: &Path) -> Result<BTreeMap<String, String>, WeightsError> {
     let failed = |source| WeightsError::Io { path: path.to_owned(), source };
-    let bytes = std::fs::read(path).map_err(failed)?;
+    let bytes = read_file(path, u64::MAX - 1).map_err(failed)?;
     let metadata = SafeTensors::read_metadata(&bytes).ok();
     let notes = metadata.and_then(|(_, metadata)| metadata.metadata().clone());
     Ok(notes.unwrap_or_default().into_iter().collect())

@@ -30,6 +30,21 @@ impl Disk {
         self.change(path, || fs::create_dir(path))
     }
 
+    /// Creates a folder and those above it that are not there, each with its name on the disk.
+    pub fn create_folders(&self, path: &Path) -> DiskResult {
+        if path.as_os_str().is_empty() || path.is_dir() {
+            return Ok(());
+        }
+        let above = path.parent().unwrap_or(Path::new(""));
+        self.create_folders(above)?;
+        self.change(path, || match fs::create_dir(path) {
+            // Another process was faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            made => made,
+        })?;
+        self.sync_folder(if above.as_os_str().is_empty() { Path::new(".") } else { above })
+    }
+
     /// Writes a file that did not exist before and waits until its bytes are on the disk.
     pub fn write_new(&self, path: &Path, bytes: &[u8]) -> DiskResult {
         let mut file = None;

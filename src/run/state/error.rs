@@ -32,6 +32,16 @@ pub enum StateError {
         /// What the system said.
         source: io::Error,
     },
+    /// The newest state cannot be read; it may be sound.
+    #[error(
+        "the newest saved state cannot be read:\n  {damage}\nNothing was changed. Make it readable, or see \
+         that its disk works, then try again; once {} is moved away, the state before it is used.",
+        damage.folder.display()
+    )]
+    Unread {
+        /// What the system refused to read.
+        damage: Damage,
+    },
     /// There are saved states, and each has a fault.
     #[error(
         "no saved state in {} can be used:\n{}\nRestore one of these folders from a copy, or \
@@ -74,7 +84,7 @@ impl StateError {
     /// The program's exit code: 5 for a saved state that cannot be used, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::NoneUsable { .. } | Self::Unusable { .. } => 5,
+            Self::NoneUsable { .. } | Self::Unusable { .. } | Self::Unread { .. } => 5,
             _ => 1,
         }
     }

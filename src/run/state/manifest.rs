@@ -70,12 +70,26 @@ pub struct Damage {
     pub file: String,
     /// What is wrong with it, as the end of a sentence that begins with the file.
     pub fault: String,
+    /// Whether the system refused to read it: it may be what was saved.
+    pub unread: bool,
 }
 
 impl Damage {
     /// `file` of the state in `folder` is what `fault` says.
     pub(super) fn new(folder: &Path, file: &str, fault: &str) -> Self {
-        Self { folder: folder.to_owned(), file: file.to_owned(), fault: fault.to_owned() }
+        let (folder, file, fault) = (folder.to_owned(), file.to_owned(), fault.to_owned());
+        Self { folder, file, fault, unread: false }
+    }
+
+    /// `file` of the state in `folder` cannot be read.
+    fn unreadable(folder: &Path, file: &str, error: &io::Error) -> Self {
+        use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+        let fault = match error.kind() {
+            NotFound => "is missing".to_owned(),
+            _ => format!("cannot be read ({error})"),
+        };
+        let unread = !matches!(error.kind(), NotFound | IsADirectory | NotADirectory);
+        Self { unread, ..Self::new(folder, file, &fault) }
     }
 }
 
@@ -111,9 +125,14 @@ impl Manifest {
 
     /// Reads the manifest in `folder`, not yet the files it names.
     pub fn read(folder: &Path) -> Result<Self, Damage> {
-        let damage = |fault| Damage { folder: folder.into(), file: MANIFEST.into(), fault };
-        let bytes = fs::read(folder.join(MANIFEST)).map_err(|error| damage(unreadable(&error)))?;
-        Self::parse(&bytes).map_err(damage)
+        let unreadable = |error| Damage::unreadable(folder, MANIFEST, &error);
+        let path = folder.join(MANIFEST);
+        // A pipe has no end.
+        if !fs::metadata(&path).map_err(unreadable)?.is_file() {
+            return Err(Damage::new(folder, MANIFEST, "is no file"));
+        }
+        let bytes = fs::read(path).map_err(unreadable)?;
+        Self::parse(&bytes).map_err(|fault| Damage::new(folder, MANIFEST, &fault))
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, String> {
@@ -144,11 +163,12 @@ impl Manifest {
     pub fn faults_at_a_glance(&self, folder: &Path) -> Vec<Damage> {
         let fault = |(name, seal): (&String, &FileSeal)| {
             let fault = match fs::metadata(folder.join(name)) {
-                Err(error) => unreadable(&error),
+                Err(error) => return Some(Damage::unreadable(folder, name, &error)),
+                Ok(found) if !found.is_file() => "is no file".to_owned(),
                 Ok(found) if found.len() != seal.bytes => wrong_size(found.len(), seal.bytes),
                 Ok(_) => return None,
             };
-            Some(Damage { folder: folder.into(), file: name.clone(), fault })
+            Some(Damage::new(folder, name, &fault))
         };
         self.files.iter().filter_map(fault).collect()
     }
@@ -171,12 +191,15 @@ impl Manifest {
         let mut damages = Vec::new();
         let mut files = BTreeMap::new();
         for (name, seal) in self.files.iter().filter(|(name, _)| wanted(name)) {
-            let read = fs::read(folder.join(name)).map_err(|error| unreadable(&error));
-            match read.and_then(|bytes| seal.check(&bytes).map(|()| bytes)) {
+            let read = fs::read(folder.join(name));
+            let read = read.map_err(|error| Damage::unreadable(folder, name, &error));
+            let checked = read.and_then(|bytes| match seal.check(&bytes) {
+                Ok(()) => Ok(bytes),
+                Err(fault) => Err(Damage::new(folder, name, &fault)),
+            });
+            match checked {
                 Ok(bytes) => drop(files.insert(name.clone(), bytes)),
-                Err(fault) => {
-                    damages.push(Damage { folder: folder.into(), file: name.clone(), fault });
-                }
+                Err(damage) => damages.push(damage),
             }
         }
         if damages.is_empty() { Ok(files) } else { Err(damages) }
@@ -203,13 +226,6 @@ pub(super) fn is_plain_name(name: &str) -> bool {
 
 fn hash(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
-}
-
-fn unreadable(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "is missing".to_owned(),
-        _ => format!("cannot be read ({error})"),
-    }
 }
 
 fn wrong_size(found: u64, saved: u64) -> String {

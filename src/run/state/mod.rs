@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub(super) use disk::{Disk, exists};
+pub(super) use disk::{Disk, DiskError, exists};
 pub use error::StateError;
 pub use manifest::{Damage, StateTag};
 use manifest::{MANIFEST, Manifest, is_plain_name};
@@ -256,16 +256,20 @@ impl StateStore {
     /// The newest intact state, or `None` where nothing was saved yet and the run starts from its
     /// beginning (as after a kill before the first save).
     ///
-    /// Every byte of the state returned was checked, and of `best/` too.
+    /// Every byte of the state returned was checked, and of `best/` too. A `last` that is older than
+    /// another state is none that was saved as `last`, and counts as damaged.
     ///
     /// # Errors
-    /// When there are saved states and none is intact.
+    /// When there are saved states and none is intact, or the newest cannot be read now.
     pub fn newest(&mut self) -> Result<Option<Resumable>, StateError> {
         let mut damaged = Vec::new();
         let mut candidates = Vec::new();
         for name in self.names()? {
             match Manifest::read(&self.folder.join(&name)) {
                 Ok(manifest) => candidates.push((name, manifest)),
+                Err(damage) if damage.unread && name == LAST => {
+                    return Err(StateError::Unread { damage });
+                }
                 Err(damage) => {
                     damaged.push(damage);
                     self.known_damaged.insert(name);
@@ -274,18 +278,27 @@ impl StateStore {
         }
         // Of equals, the one in the first place of `names` comes first: the sort is stable.
         candidates.sort_by_key(|(_, manifest)| std::cmp::Reverse(manifest.tag.order()));
-        let mut newest = None;
+        let mut newest: Option<SavedState> = None;
         for (name, manifest) in candidates {
+            let folder = self.folder.join(&name);
+            if let Some(newest) = newest.as_ref().filter(|_| name == LAST) {
+                damaged.push(not_last(&folder, &manifest, newest));
+                self.known_damaged.insert(name);
+                continue;
+            }
             if newest.is_some() && name != BEST {
                 continue;
             }
-            let folder = self.folder.join(&name);
             match manifest.read_files(&folder) {
                 Ok(files) if newest.is_none() => {
                     newest = Some(SavedState { folder, tag: manifest.tag, files });
                 }
                 Ok(_) => {}
                 Err(damages) => {
+                    let unread = damages.iter().find(|damage| damage.unread);
+                    if let Some(unread) = unread.filter(|_| newest.is_none()) {
+                        return Err(StateError::Unread { damage: unread.clone() });
+                    }
                     damaged.extend(damages);
                     self.known_damaged.insert(name);
                 }
@@ -361,6 +374,15 @@ pub fn read_files(folder: &Path, names: &[&str]) -> Result<SavedState, StateErro
     let manifest = Manifest::read(folder).map_err(|damage| unusable(vec![damage]))?;
     let files = manifest.read_some(folder, |name| names.contains(&name)).map_err(unusable)?;
     Ok(SavedState { folder: folder.to_owned(), tag: manifest.tag, files })
+}
+
+/// What is to be said of a `last` whose `manifest` is older than `newest`.
+fn not_last(last: &Path, manifest: &Manifest, newest: &SavedState) -> Damage {
+    let (step, later) = (manifest.tag.step, newest.tag.step);
+    let name = newest.folder.file_name().unwrap_or_default().to_string_lossy();
+    let fault =
+        format!("is that of step {step}, older than {name} of step {later}, and was put there");
+    Damage::new(last, MANIFEST, &fault)
 }
 
 fn check_names(files: &[(String, Vec<u8>)]) -> Result<(), StateError> {

@@ -16,11 +16,11 @@ impl StateStore {
             return Ok(());
         }
         // The old `last` was moved away and the new one not yet in its place.
-        if !self.has(LAST) && self.has(NEW_LAST) && self.is_intact(NEW_LAST) {
+        if !self.has(LAST) && self.has(NEW_LAST) && self.is_intact(NEW_LAST)? {
             self.rename(NEW_LAST, LAST)?;
         }
         // The new state counts, so its being the best does too.
-        if self.is_copy_of_last(NEW_BEST) && self.is_intact(NEW_BEST) {
+        if self.is_copy_of_last(NEW_BEST) && self.is_intact(NEW_BEST)? {
             self.put_best_in_place()?;
         } else if !self.has(BEST) && self.has(OLD_BEST) {
             self.rename(OLD_BEST, BEST)?;
@@ -89,8 +89,18 @@ impl StateStore {
         exists(&self.folder.join(name))
     }
 
-    fn is_intact(&self, name: &str) -> bool {
-        read_state(&self.folder.join(name)).is_ok()
+    /// What cannot be read may be intact, and is not thrown away.
+    fn is_intact(&self, name: &str) -> Result<bool, StateError> {
+        match read_state(&self.folder.join(name)) {
+            Ok(_) => Ok(true),
+            Err(StateError::Unusable { damaged, .. }) => {
+                match damaged.into_iter().find(|damage| damage.unread) {
+                    Some(damage) => Err(StateError::Unread { damage }),
+                    None => Ok(false),
+                }
+            }
+            Err(_) => Ok(false),
+        }
     }
 
     fn is_copy_of_last(&self, name: &str) -> bool {

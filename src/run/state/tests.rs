@@ -416,3 +416,127 @@ fn a_folder_that_cannot_be_written_says_what_to_do() {
         Ok(_) => assert_is(&newest(&mut store).state, 2),
     }
 }
+
+#[test]
+fn a_valid_older_state_in_the_place_of_last_hides_no_newer_one() {
+    for only_manifest in [true, false] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = store(folder.path(), 3);
+        for step in 1..=4 {
+            save(&mut first, step, step == 2);
+        }
+        let (older, last) = (folder.path().join("step-00000001"), folder.path().join(LAST));
+        match only_manifest {
+            true => drop(fs::copy(older.join(MANIFEST), last.join(MANIFEST)).expect("copies")),
+            false => copy(&older, &last),
+        }
+        let mut store = store(folder.path(), 3);
+        let found = newest(&mut store);
+        assert_is(&found.state, 3);
+        let told: Vec<String> = found.damaged.iter().map(ToString::to_string).collect();
+        assert_eq!(told.len(), 1, "{told:?}");
+        let expected = "is that of step 1, older than step-00000003 of step 3, and was put there";
+        assert!(told[0].ends_with(expected), "{told:?}");
+        // It is set aside, and saving goes on.
+        save(&mut store, 4, false);
+        assert_is(&newest(&mut store).state, 4);
+        assert!(folder.path().join(DAMAGED_LAST).is_dir());
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_cannot_be_read_is_not_taken_for_damage() {
+    // A link to itself can be read by no one, not even by root.
+    let unreadable = |path: &Path| {
+        let bytes = fs::read(path).expect("reads");
+        fs::remove_file(path).expect("is removed");
+        std::os::unix::fs::symlink(path, path).expect("is linked");
+        bytes
+    };
+    for file in [MANIFEST, "weights.safetensors"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = store(folder.path(), 2);
+        save(&mut first, 1, false);
+        save(&mut first, 2, true);
+        let path = folder.path().join(LAST).join(file);
+        let bytes = unreadable(&path);
+        let mut store = store(folder.path(), 2);
+        let error = store.newest().expect_err("is not passed over");
+        assert!(matches!(error, StateError::Unread { .. }), "{file}: {error}");
+        assert_eq!(error.exit_code(), 5);
+        assert!(error.to_string().contains("cannot be read ("), "{file}: {error}");
+        fs::remove_file(&path).expect("is removed");
+        fs::write(&path, bytes).expect("writes");
+        assert_is(&newest(&mut store).state, 2);
+        // Further back it is told, as damage is.
+        unreadable(&folder.path().join(BEST).join(file));
+        let found = newest(&mut store);
+        assert_is(&found.state, 2);
+        assert_eq!(found.damaged.len(), 1, "{file}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_new_last_that_cannot_be_read_is_not_thrown_away() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut first = store(folder.path(), 2);
+    save(&mut first, 1, false);
+    save(&mut first, 2, false);
+    // As a kill between the two renames leaves it.
+    fs::rename(folder.path().join(LAST), folder.path().join(NEW_LAST)).expect("renames");
+    let weights = folder.path().join(NEW_LAST).join("weights.safetensors");
+    let aside = folder.path().join("aside");
+    fs::rename(&weights, &aside).expect("renames");
+    std::os::unix::fs::symlink(&weights, &weights).expect("is linked");
+    let error = StateStore::with_disk(folder.path(), 2, Disk::default()).expect_err("is refused");
+    assert!(matches!(error, StateError::Unread { .. }), "{error}");
+    fs::rename(&aside, &weights).expect("renames");
+    let mut store = store(folder.path(), 2);
+    assert_is(&newest(&mut store).state, 2);
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_damage_and_is_not_waited_for() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    for file in [MANIFEST, "weights.safetensors"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = store(folder.path(), 2);
+        save(&mut first, 1, false);
+        save(&mut first, 2, false);
+        let path = folder.path().join(LAST).join(file);
+        fs::remove_file(&path).expect("is removed");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).expect("is made");
+        let found = newest(&mut store(folder.path(), 2));
+        assert_is(&found.state, 1);
+        assert!(found.damaged[0].fault.contains("is no file"), "{:?}", found.damaged);
+    }
+}
+
+/// Each folder is made and its name brought to the disk, in the folder above: two operations.
+#[test]
+fn the_names_of_new_folders_are_on_the_disk_in_the_folder_above() {
+    for above in [&["runs"][..], &["runs", "a", "b"]] {
+        let mut operations = 0;
+        loop {
+            let parent = tempfile::tempdir().expect("a folder");
+            let path: std::path::PathBuf = above.iter().collect();
+            let path = parent.path().join(path);
+            let disk = Disk::default();
+            disk.faults.strike_after(operations, Fault::Killed);
+            if disk.create_folders(&path).is_ok() {
+                assert!(path.is_dir());
+                break;
+            }
+            let begun = above.iter().scan(parent.path().to_owned(), |path, name| {
+                path.push(name);
+                Some(path.is_dir())
+            });
+            // A folder is begun only when the one above is on the disk.
+            assert_eq!(begun.filter(|made| *made).count(), operations.div_ceil(2));
+            operations += 1;
+        }
+        assert_eq!(operations, 2 * above.len());
+    }
+}
