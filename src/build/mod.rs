@@ -65,8 +65,8 @@ use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
 use crate::run::{
-    FolderMode, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, Watch, best_findings,
-    best_gone, restore,
+    EarlyPasses, FolderMode, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, Watch,
+    best_findings, best_gone, restore,
 };
 use crate::train::{Inference, Replica, Updater};
 use announce::announce;
@@ -194,6 +194,7 @@ impl Ready {
             saved_at: Instant::now(),
             meter,
             told_undefined: data.undefined,
+            early: EarlyPasses::default(),
         };
         let mut warnings = data.warnings;
         if goes_on && resumed.is_none() {

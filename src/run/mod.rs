@@ -15,6 +15,7 @@
 //! beginning. Everything that decides what happens next is in [`TrainState`], the weights and the
 //! optimizer's state, so that a resumed run does what an uninterrupted one does, bit for bit.
 
+mod early;
 mod epoch;
 mod findings;
 mod folder;
@@ -39,6 +40,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use early::EarlyPasses;
 pub use findings::best_findings;
 pub use folder::{
     CONFIG_FILE, EVALUATION, FolderError, METRICS_FILE, Mode as FolderMode, RunFolder,
@@ -83,6 +85,8 @@ pub struct Run {
     pub train_loader: Loader,
     /// Batches of validation images.
     pub validation_loader: Loader,
+    /// Passes over the images whose first batches are loaded while the pass before is computed.
+    pub early: EarlyPasses,
     /// Who is told what happens.
     pub reports: Reports,
     /// Whether a signal asks to stop.
