@@ -510,7 +510,7 @@ fn a_budget_is_kept_within_behind_frozen_stages() {
 #[test]
 fn on_the_cpu_a_step_of_more_than_the_machines_memory_is_refused_without_a_budget_too() {
     let plan = planned(DENSENET, &["train.batch_size=64"]);
-    let machine = |memory, cuda| Machine { memory, cuda, ..Machine::ASSUMED };
+    let machine = |memory, cuda| Machine { memory, cuda, free: None, ..Machine::ASSUMED };
     let peak = |cuda| Planner::choose(&plan, machine(1 << 50, cuda)).expect("fits").estimate().peak;
     let cpu = peak(false);
     // The least that it fits in is what it takes.
