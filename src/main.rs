@@ -14,6 +14,7 @@ static ALLOCATOR: Counting<MiMalloc> = Counting::new(MiMalloc);
 
 fn main() -> ExitCode {
     cli::install_panic_hook();
+    cli::guard_memory();
     let kind = match cli::caught(|| cli::parse()?.map_or(Ok(()), cli::execute)) {
         Ok(Ok(())) => return ExitCode::SUCCESS,
         Ok(Err(failure)) => {

@@ -60,7 +60,7 @@ mod tests {
         fs::write(&file, "0123456789").expect("writes");
         assert_eq!(read_file(&file, 10).expect("reads"), b"0123456789");
         let error = read_file(&file, 9).expect_err("is larger");
-        assert_eq!(error.to_string(), "it is larger than 9 bytes");
+        assert_eq!(error.to_string(), "it is larger than 9 B");
     }
 
     #[test]

@@ -196,3 +196,31 @@ fn control_characters_of_a_table_do_not_reach_the_screen() {
         assert!(told.contains("\\u{1b}"), "{told:?}");
     }
 }
+
+#[test]
+fn a_step_that_is_predicted_to_take_more_than_the_machine_has_does_not_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = support::write_config(folder.path(), &folder.path().join("data"));
+    for command in ["trace", "bench"] {
+        let told = refused(4, &[command, shown(&config), "--set", "train.batch_size=1048576"]);
+        assert!(told.contains("a step does not fit in "), "{command}: {told}");
+        assert!(told.contains(": its predicted peak is "), "{command}: {told}");
+    }
+}
+
+#[test]
+fn memory_that_the_system_refuses_ends_the_program_with_advice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("phantom");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -v 250000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_trainer")]);
+    command.args(["data", "phantom", "--patients", "9", "--size", "3000", "--out", shown(&out)]);
+    let output = command.output().expect("starts");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{told}");
+    assert!(
+        told.contains("error: out of memory: ") && told.contains(" bytes were asked"),
+        "{told}"
+    );
+    assert!(told.contains("= help: lower `train.batch_size` or `data.image.size`"), "{told}");
+}

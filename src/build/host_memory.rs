@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit};
+
 /// What Linux says of a control group, as far as it says it: the text of its files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Group {
@@ -16,7 +18,7 @@ struct Group {
 /// Bytes of memory that this process may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HostMemory {
-    /// The machine's, or those of its control group.
+    /// The machine's, or fewer where a control group or `ulimit` says so.
     pub total: u64,
     /// Those of them that nobody holds, or that are given back when asked for: copies of files.
     pub free: u64,
@@ -28,7 +30,16 @@ impl HostMemory {
         let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let groups: Vec<Group> = files(&own).iter().map(Group::read).collect();
-        Self::of(&meminfo, &groups)
+        let limits = [Resource::As, Resource::Data].map(|resource| getrlimit(resource).current);
+        Some(Self::of(&meminfo, &groups)?.within(limits.into_iter().flatten()))
+    }
+
+    /// No more than `limits`, those that `ulimit -v` and `ulimit -d` set.
+    fn within(self, limits: impl IntoIterator<Item = u64>) -> Self {
+        limits.into_iter().fold(self, |Self { total, free }, limit| Self {
+            total: total.min(limit),
+            free: free.min(limit),
+        })
     }
 
     /// What `/proc/meminfo` and the control groups of the process say.
@@ -106,6 +117,14 @@ mod tests {
     fn group(limit: &str, used: &str, stat: &str) -> Group {
         let text = |text: &str| Some(text.to_owned());
         Group { limit: text(limit), used: text(used), stat: text(stat) }
+    }
+
+    #[test]
+    fn what_ulimit_sets_is_all_that_there_is() {
+        let here = HostMemory { total: 100, free: 60 };
+        assert_eq!(here.within([]), here);
+        assert_eq!(here.within([80, 200]), HostMemory { total: 80, free: 60 });
+        assert_eq!(here.within([80, 50]), HostMemory { total: 50, free: 50 });
     }
 
     #[test]

@@ -26,6 +26,11 @@ pub fn machine_here(devices: &[DevicePlan]) -> Option<(Machine, String)> {
     }
 }
 
+/// Bytes of memory that this process may use, where the system tells.
+pub fn host_memory() -> Option<u64> {
+    HostMemory::read().map(|memory| memory.total)
+}
+
 /// The card that is meant, with its number: for `auto` the first that can be used.
 fn card(found: &Found, device: DevicePlan) -> Option<(usize, Machine, String)> {
     let wanted = match device {

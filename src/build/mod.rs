@@ -37,7 +37,7 @@ pub use evaluate::{EvaluationList, List, open_list, open_own};
 pub use export::{Export, ExportError};
 pub use folds::{FoldFolders, fold_plans};
 pub use here::check_here;
-pub use machine::{in_the_way, machine_here};
+pub use machine::{host_memory, in_the_way, machine_here};
 pub use open_data::{data_warnings, open_data};
 pub use predict::{
     Heatmap, Heatmaps, LabelCoverage, PredictError, PredictOptions, PredictedBatch, Predictions,

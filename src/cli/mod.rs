@@ -38,7 +38,7 @@ use std::path::Path;
 
 use clap::{Parser, Subcommand};
 
-use crate::build::BuildError;
+use crate::build::{self, BuildError};
 use crate::config::{self, Loaded, Source};
 use crate::fault::Fault;
 use crate::plan::Plan;
@@ -151,6 +151,13 @@ fn unopened(error: BuildError, source: &Source) -> Failure {
         Some(fault) => Failure::new(Kind::OutOfMemory, source.error(fault)),
         None => error.into(),
     }
+}
+
+/// From now on memory that is exhausted ends the program with its exit code and advice.
+pub fn guard_memory() {
+    let code = Kind::OutOfMemory.exit_code();
+    // Without it, the system's word is all there is.
+    let _ = crate::memory::measure::end_where_exhausted(build::host_memory(), code);
 }
 
 /// The command line as it was written; nothing where it asks for help or the version, which are shown

@@ -115,14 +115,19 @@ impl Planner {
         let automatic = plan.memory.is_auto();
         if !automatic && !keeps_within(&configured) {
             let planner = of(configured);
-            // Where no budget is written, what is estimated to be too much may still be tried.
-            let fits = plan.memory.budget.is_none() || planner.estimate.peak <= budget;
-            return match fits {
+            // Where no budget is written, what is estimated to be too much may still be tried; but not on
+            // the CPU, where the system ends the process and no step is taken again with fewer images.
+            let most = match (plan.memory.budget.is_some(), machine.cuda) {
+                (true, _) => budget,
+                (false, true) => u64::MAX,
+                (false, false) => machine.memory,
+            };
+            return match planner.estimate.peak <= most {
                 true => Ok(planner),
                 false => Err(NothingFits {
                     fixed: true,
-                    written: true,
-                    budget,
+                    written: plan.memory.budget.is_some(),
+                    budget: most,
                     free: None,
                     least: planner.estimate.peak,
                     micro_batch: planner.settings.micro_batch,

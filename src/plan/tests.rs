@@ -506,3 +506,19 @@ fn a_budget_is_kept_within_behind_frozen_stages() {
         assert!(found.fits && found.peak <= budget, "{budget}: {found:?}");
     }
 }
+
+#[test]
+fn on_the_cpu_a_step_of_more_than_the_machines_memory_is_refused_without_a_budget_too() {
+    let plan = planned(DENSENET, &["train.batch_size=64"]);
+    let machine = |memory, cuda| Machine { memory, cuda, free: None, ..Machine::ASSUMED };
+    let peak = |cuda| Planner::choose(&plan, machine(1 << 50, cuda)).expect("fits").estimate().peak;
+    let cpu = peak(false);
+    // The least that it fits in is what it takes.
+    assert_eq!(Planner::choose(&plan, machine(cpu, false)).expect("fits").estimate().peak, cpu);
+    let refused = Planner::choose(&plan, machine(cpu - 1, false)).expect_err("is too much");
+    assert!(refused.fixed && refused.fault().is_none(), "{refused}");
+    assert_eq!((refused.budget, refused.least), (cpu - 1, cpu));
+    assert!(!refused.advice.is_empty());
+    // A card takes the step again with fewer images.
+    Planner::choose(&plan, machine(peak(true) / 2, true)).expect("is tried");
+}

@@ -129,7 +129,7 @@ pub fn execute(predict: Predict) -> Result<(), Failure> {
     one_model(predict.conformal.is_some(), predict.heatmap.is_some(), &members)?;
     let open = |path: &PathBuf| {
         let opened = Opened::at(path, predict.config.as_deref(), &set)?;
-        opened.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        opened.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
         Ok::<_, Failure>((opened.trained, opened.plan))
     };
     let mut models = vec![open(&members[0])?];

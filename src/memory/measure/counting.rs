@@ -20,6 +20,10 @@ pub(super) struct AllocationCounts {
     peak: AtomicU64,
     /// Whether an allocator has written anything here.
     used: AtomicBool,
+    /// Bytes beyond which nothing is given out; 0 where there is no limit.
+    most: AtomicU64,
+    /// Bytes that were asked for last and could not be had; 0 where all could.
+    refused: AtomicU64,
 }
 
 /// The ledger of the process, which has one allocator. Replicas on the CPU share it as they share its
@@ -29,7 +33,8 @@ pub(super) static PROCESS: AllocationCounts = AllocationCounts::new();
 impl AllocationCounts {
     const fn new() -> Self {
         let (live, peak) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { live, peak, used: AtomicBool::new(false) }
+        let (most, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { live, peak, used: AtomicBool::new(false), most, refused }
     }
 
     pub fn live(&self) -> u64 {
@@ -49,6 +54,27 @@ impl AllocationCounts {
     pub fn is_counting(&self) -> bool {
         drop(std::hint::black_box(Vec::<u8>::with_capacity(COUNTED_FROM)));
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// Gives out no more than `bytes` bytes in all from now on: the system has no more, and would end the
+    /// process for want of them without a word.
+    pub fn limit_to(&self, bytes: u64) {
+        self.most.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The bytes that were asked for last and could not be had.
+    pub fn refused(&self) -> Option<u64> {
+        Some(self.refused.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
+    }
+
+    /// Whether a block of so many bytes is more than there is, beside what is counted.
+    fn is_too_much(&self, bytes: usize) -> bool {
+        let most = self.most.load(Ordering::Relaxed);
+        most > 0 && is_large(bytes) && self.live().saturating_add(bytes as u64) > most
+    }
+
+    fn note_refused(&self, bytes: usize) {
+        self.refused.store(bytes as u64, Ordering::Relaxed);
     }
 
     fn add(&self, bytes: usize) {
@@ -108,6 +134,15 @@ fn with_mark(layout: Layout) -> Option<Layout> {
 }
 
 impl<A> Counting<A> {
+    /// The layout of a new block; `None` where there is none, or more is asked for than there is.
+    fn marked(&self, layout: Layout) -> Option<Layout> {
+        let marked = with_mark(layout).filter(|_| !self.ledger.is_too_much(layout.size()));
+        if marked.is_none() {
+            self.ledger.note_refused(layout.size());
+        }
+        marked
+    }
+
     /// Counts the new `block` of `bytes` bytes, and writes so behind it.
     ///
     /// # Safety
@@ -115,6 +150,9 @@ impl<A> Counting<A> {
     /// `block` is null or has room for `bytes` bytes and the mark.
     #[expect(unsafe_code, reason = "the byte behind the block is ours")]
     unsafe fn enter(&self, block: *mut u8, bytes: usize) {
+        if block.is_null() {
+            self.ledger.note_refused(bytes);
+        }
         if block.is_null() || !is_large(bytes) {
             return;
         }
@@ -145,7 +183,7 @@ impl<A> Counting<A> {
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let Some(marked) = with_mark(layout) else { return std::ptr::null_mut() };
+        let Some(marked) = self.marked(layout) else { return std::ptr::null_mut() };
         // SAFETY: `marked` is as large as `layout`, whose size is not 0, or larger.
         unsafe {
             let block = self.blocks.alloc(marked);
@@ -156,7 +194,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let Some(marked) = with_mark(layout) else { return std::ptr::null_mut() };
+        let Some(marked) = self.marked(layout) else { return std::ptr::null_mut() };
         // SAFETY: as in `alloc`; the mark lies behind what the caller sees.
         unsafe {
             let block = self.blocks.alloc_zeroed(marked);
@@ -178,7 +216,11 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        let wanted = Layout::from_size_align(new_size, layout.align()).ok().and_then(with_mark);
+        let wanted = Layout::from_size_align(new_size, layout.align()).ok();
+        let wanted = match new_size > layout.size() {
+            true => wanted.and_then(|wanted| self.marked(wanted)),
+            false => wanted.and_then(with_mark),
+        };
         let (Some(made), Some(wanted)) = (with_mark(layout), wanted) else {
             return std::ptr::null_mut();
         };
@@ -187,7 +229,9 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
         unsafe {
             let counted = self.is_counted(block, layout.size());
             let grown = self.blocks.realloc(block, made, wanted.size());
-            if !grown.is_null() {
+            if grown.is_null() {
+                self.ledger.note_refused(new_size);
+            } else {
                 if counted {
                     self.ledger.remove(layout.size());
                 }
@@ -279,6 +323,32 @@ mod tests {
         unsafe { counting.dealloc(second, layout(20_000)) };
         unsafe { counting.dealloc(third, layout(5_000)) };
         assert_eq!((counting.ledger.live(), counting.ledger.peak()), (0, 25_000));
+    }
+
+    #[test]
+    fn no_more_is_given_out_than_there_is_and_what_was_refused_is_known() {
+        let counting = counting();
+        let allocate = |bytes| unsafe { counting.alloc(layout(bytes)) };
+        counting.ledger.limit_to(100_000);
+        let first = allocate(60_000);
+        assert!(!first.is_null() && counting.ledger.refused().is_none());
+        assert!(allocate(50_000).is_null());
+        assert_eq!(counting.ledger.refused(), Some(50_000));
+        assert!(unsafe { counting.alloc_zeroed(layout(40_001)) }.is_null());
+        assert_eq!(counting.ledger.refused(), Some(40_001));
+        // The old block stays as it was.
+        assert!(unsafe { counting.realloc(first, layout(60_000), 110_000) }.is_null());
+        assert_eq!((counting.ledger.refused(), counting.ledger.live()), (Some(110_000), 60_000));
+        let smaller = unsafe { counting.realloc(first, layout(60_000), 30_000) };
+        let second = allocate(70_000);
+        assert!(!second.is_null());
+        // What small blocks take is not counted, and not refused.
+        let small = allocate(100);
+        assert!(!small.is_null());
+        for (block, bytes) in [(smaller, 30_000), (second, 70_000), (small, 100)] {
+            unsafe { counting.dealloc(block, layout(bytes)) };
+        }
+        assert_eq!(counting.ledger.live(), 0);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! see [`Meter::watch`] for the peak.
 
 mod counting;
+mod exhausted;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod holders;
@@ -23,6 +24,7 @@ use burn::tensor::Device;
 use serde::Serialize;
 
 pub use counting::{Counting, apart, apart_while, hand_over};
+pub use exhausted::end_where_exhausted;
 pub use holders::{Holder, gpu_holders};
 pub(crate) use timeline::backward_note;
 pub use timeline::{Mark, Timeline, again, begin, broken_off, end, ended, mark, record, within};
