@@ -54,6 +54,7 @@ mod wave;
 
 pub mod choice;
 mod contain;
+mod disk;
 pub mod fault;
 pub mod paths;
 pub mod random;

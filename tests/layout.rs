@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules with no arrows out of them: plain tools of the whole crate.
-const GROUND: [&str; 7] = ["choice", "contain", "fault", "paths", "random", "screen", "wave"];
+const GROUND: [&str; 8] =
+    ["choice", "contain", "disk", "fault", "paths", "random", "screen", "wave"];
 
 /// One idea of the domain each; they know nothing of how a run is put together.
 const FAMILIES: [&str; 10] =
