@@ -36,6 +36,8 @@ pub mod build;
 pub mod run;
 pub mod report;
 pub mod sweep;
+#[cfg(test)]
+mod torture;
 
 pub mod data;
 pub mod evaluate;

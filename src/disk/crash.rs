@@ -215,7 +215,7 @@ impl Bound {
     /// Seconds, at every change of the program.
     pub const QUICK: Self = Self { all: 256, random: 48 };
     /// Hours, when asked for.
-    pub const LONG: Self = Self { all: 8192, random: 2000 };
+    pub const LONG: Self = Self { all: 2048, random: 500 };
 
     /// The bound that `TRAINER_TORTURE` asks for.
     pub fn asked() -> Self {

@@ -21,6 +21,8 @@ pub(crate) enum Fault {
     /// The disk holds so many bytes more; what would take it beyond is refused with ENOSPC, and what fits of a
     /// write is written. Removing gives nothing back.
     Room(u64),
+    /// SIGKILL.
+    Signal,
 }
 
 /// An operation that was done, or what a test has noted between two of them.
@@ -159,6 +161,12 @@ impl Seen {
             Fault::Refused(of) | Fault::Broken(of) => (error(*of), half(change)),
             Fault::Killed if number > *at => (io::Error::other("killed by the test"), 0),
             Fault::Killed => (io::Error::other("killed by the test"), half(change)),
+            Fault::Signal => {
+                self.part_of(change, half(change))?;
+                let this = rustix::process::getpid();
+                rustix::process::kill_process(this, rustix::process::Signal::KILL)?;
+                unreachable!("it is killed");
+            }
         };
         self.struck = true;
         self.part_of(change, part)?;
