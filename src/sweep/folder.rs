@@ -389,7 +389,7 @@ mod tests {
 
     /// What a run of the sweep leaves in its folder.
     fn train(folder: &SweepFolder, steps: usize) {
-        let run = folder.path().join(RUNS).join("one");
+        let run = folder.path.join(RUNS).join("one");
         disk::create_folders(&run).expect("makes");
         for name in ["config.toml", "last"] {
             disk::replace(&run.join(name), steps.to_string().as_bytes()).expect("writes");

@@ -20,6 +20,8 @@ impl StateStore {
         if !self.has(LAST) && self.has(NEW_LAST) && self.is_intact(NEW_LAST)? {
             self.rename(NEW_LAST, LAST)?;
         }
+        // Else a power loss could leave the new best beside the old `last`.
+        disk::sync_folder(&self.folder)?;
         // The new state counts, so its being the best does too.
         if self.is_copy_of_last(NEW_BEST) && self.is_intact(NEW_BEST)? {
             self.put_best_in_place()?;
