@@ -36,6 +36,8 @@ pub mod build;
 pub mod run;
 pub mod report;
 pub mod sweep;
+#[cfg(test)]
+mod torture;
 
 pub mod data;
 pub mod evaluate;
@@ -54,6 +56,7 @@ mod wave;
 
 pub mod choice;
 mod contain;
+mod disk;
 pub mod fault;
 pub mod paths;
 pub mod random;

@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules with no arrows out of them: plain tools of the whole crate.
-const GROUND: [&str; 7] = ["choice", "contain", "fault", "paths", "random", "screen", "wave"];
+const GROUND: [&str; 8] =
+    ["choice", "contain", "disk", "fault", "paths", "random", "screen", "wave"];
 
 /// One idea of the domain each; they know nothing of how a run is put together.
 const FAMILIES: [&str; 10] =
@@ -17,7 +18,7 @@ const FAMILIES: [&str; 10] =
 /// Each module of the pipeline and the ones it may import besides families and ground.
 ///
 /// Nothing after `plan` sees a configuration as written, where things are still left to default.
-const PIPELINE: [(&str, &[&str]); 7] = [
+const PIPELINE: [(&str, &[&str]); 8] = [
     ("cli", &["config", "plan", "build", "run", "report", "sweep"]),
     ("config", &[]),
     ("plan", &["config"]),
@@ -26,6 +27,8 @@ const PIPELINE: [(&str, &[&str]); 7] = [
     ("report", &[]),
     // It starts the program anew for each configuration.
     ("sweep", &["config", "plan", "build", "run", "report"]),
+    // It is of the tests alone.
+    ("torture", &["cli", "run"]),
 ];
 
 /// Modules in which no device may be opened, so nothing of Burn.

@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_named_with_the_file_and_the_way_on() {
         // Every write to /dev/full fails with ENOSPC.
-        let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else { return };
+        let Ok(full) = crate::disk::Written::open(Path::new("/dev/full")) else { return };
         let path = PathBuf::from("runs/x/metrics.jsonl");
         let mut lines = JsonLines { file: Appended { file: full, length: 0 }, path };
         let error: ReportError = lines.event(&examples::epoch()).unwrap_err();

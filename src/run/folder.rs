@@ -8,7 +8,8 @@ use thiserror::Error;
 
 use super::lock::{LOCK_FILE, LockError, RunLock};
 use super::place::RunPlace;
-use super::state::{BEST, DAMAGED_LAST, Disk, LAST, OLDER, StateError, exists};
+use super::state::{BEST, DAMAGED_LAST, LAST, OLDER, StateError};
+use crate::disk::{self, exists};
 use crate::paths::looked_in;
 use crate::screen::Bytes;
 
@@ -160,7 +161,7 @@ impl RunFolder {
     /// # Errors
     /// When it cannot be written.
     pub fn write_config(&self, toml: &str) -> Result<(), FolderError> {
-        let written = Disk::default().replace(&self.path().join(CONFIG_FILE), toml.as_bytes());
+        let written = disk::replace(&self.path().join(CONFIG_FILE), toml.as_bytes());
         Ok(written.map_err(StateError::from)?)
     }
 
@@ -169,9 +170,8 @@ impl RunFolder {
     /// # Errors
     /// When they cannot be written.
     pub fn write_split(&self, csv: &[u8], labels: &[u8]) -> Result<(), FolderError> {
-        let disk = Disk::default();
         for (name, bytes) in [(LABELS_FILE, labels), (SPLIT_FILE, csv)] {
-            disk.replace(&self.path().join(name), bytes).map_err(StateError::from)?;
+            disk::replace(&self.path().join(name), bytes).map_err(StateError::from)?;
         }
         Ok(())
     }
@@ -207,16 +207,21 @@ impl RunFolder {
     /// # Errors
     /// When something cannot be removed.
     pub fn clear(&self) -> Result<(), FolderError> {
-        let disk = Disk::default();
+        let mut removed = Vec::new();
         for name in self.removable()? {
             let mut path = self.path().join(&name);
             // Renamed first, so that a kill leaves no half of a state under a state's name.
             let removing = self.path().join(format!(".removing-{}", name.trim_start_matches('.')));
             if !exists(&removing) {
-                disk.rename(&path, &removing).map_err(StateError::from)?;
+                disk::rename(&path, &removing).map_err(StateError::from)?;
                 path = removing;
             }
-            disk.remove_tree(&path).map_err(StateError::from)?;
+            removed.push(path);
+        }
+        // Nor a power loss, which may lose the new names and not what is removed below them.
+        disk::sync_folder(self.path()).map_err(StateError::from)?;
+        for path in removed {
+            disk::remove_tree(&path).map_err(StateError::from)?;
         }
         Ok(())
     }

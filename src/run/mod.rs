@@ -25,6 +25,8 @@ mod monitor;
 mod notes;
 mod outputs;
 mod place;
+#[cfg(test)]
+mod power_loss;
 mod saving;
 mod signals;
 pub mod state;

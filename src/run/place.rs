@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::folder::{FolderError, Mode, RunFolder, check};
-use super::state::{Disk, DiskError, StateError, exists};
+use super::state::StateError;
+use crate::disk::{self, exists};
 
 /// A file that shows whether files can be made; a run's own, should it be left behind.
 const PROBE: &str = ".saving-probe";
@@ -36,8 +37,8 @@ impl RunPlace {
             return Ok(Self { path, mode, folder: None });
         }
         let folder = RunFolder::locked(&path, mode)?;
-        let (disk, probe) = (Disk::default(), path.join(PROBE));
-        let probed = disk.replace(&probe, b"").and_then(|()| disk.remove_tree(&probe));
+        let probe = path.join(PROBE);
+        let probed = disk::replace(&probe, b"").and_then(|()| disk::remove_tree(&probe));
         probed.map_err(StateError::from)?;
         Ok(Self { path, mode, folder: Some(folder) })
     }
@@ -73,12 +74,13 @@ impl RunPlace {
     /// # Errors
     /// When it cannot be made, or another process was faster.
     pub fn open(self) -> Result<RunFolder, FolderError> {
-        if let Some(folder) = self.folder {
-            return Ok(folder);
+        // What is saved in it is found after a power loss only if its own name is.
+        disk::create_folders(&self.path)
+            .map_err(|error| FolderError::Io { path: self.path.clone(), source: error.source })?;
+        match self.folder {
+            Some(folder) => Ok(folder),
+            None => RunFolder::locked(&self.path, self.mode),
         }
-        let failed = |error: DiskError| FolderError::Io { path: error.path, source: error.source };
-        Disk::default().create_folders(&self.path).map_err(failed)?;
-        RunFolder::locked(&self.path, self.mode)
     }
 }
 

@@ -1,13 +1,15 @@
 //! A sweep on disk: what it measures, its rows in three formats and on a page, and what each child said.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::row::{Row, Set, Status, relate};
 use super::{Planned, Sweep, Work, page, shard, table, trained};
 use crate::build::differences;
+use crate::disk::{self, DiskError, DiskResult};
 use crate::plan::Plan;
 use crate::run::{LockError, RunLock};
 
@@ -103,9 +105,8 @@ impl SweepFolder {
     /// When another process has it, it holds another sweep, or it cannot be read or written.
     pub fn open(path: &Path, sweep: &Sweep, overwrite: bool) -> Result<Self, SweepError> {
         let rows = sweep.shard.map_or(path.to_owned(), |shard| shard.folder(path));
-        for made in [&path.join(LOGS), &rows] {
-            fs::create_dir_all(made).map_err(SweepError::at("make", made))?;
-        }
+        made(&path.join(LOGS))?;
+        made(&rows)?;
         let mut locks = vec![RunLock::acquire(&rows)?];
         match sweep.shard {
             Some(shard) => shard.check_alone(path)?,
@@ -116,6 +117,7 @@ impl SweepFolder {
             }
         }
         let mut folder = Self { path: path.to_owned(), rows, found: Vec::new(), _locks: locks };
+        folder.remove_leftovers(sweep).map_err(unremoved)?;
         let identity = identity(sweep)?;
         match overwrite {
             false => folder.find(&identity, sweep)?,
@@ -131,26 +133,36 @@ impl SweepFolder {
             // A shard leaves the rows of the whole sweep as they are, and is gathered with them.
             is_of(&self.path, identity, "--overwrite and without --shard")?;
         }
-        for gone in [ROWS, IDENTITY].map(|name| self.rows.join(name)) {
-            match fs::remove_file(&gone) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(SweepError::at("remove", &gone)(error));
-                }
-                _ => {}
+        self.remove(sweep).map_err(unremoved)
+    }
+
+    /// What a start anew removes. Only a sweep's own folder has runs in it, and it is locked.
+    fn removable(&self, sweep: &Sweep) -> Vec<PathBuf> {
+        let rows = std::iter::once(self.rows.join(ROWS));
+        match sweep.shard {
+            None => rows.chain([shard::SHARDS, RUNS].map(|name| self.path.join(name))).collect(),
+            Some(_) => {
+                let runs = sweep.own().map(|(_, of)| self.trained_plan(of).folder());
+                rows.chain(runs).collect()
             }
         }
-        // Only a sweep's own folder gets here with runs in it, and it is locked.
-        let runs = match sweep.shard {
-            None => {
-                shard::remove_all(&self.path)?;
-                vec![self.path.join(RUNS)]
-            }
-            Some(_) => sweep.own().map(|(_, of)| self.trained_plan(of).folder()).collect(),
-        };
-        for run in runs.iter().filter(|run| run.is_dir()) {
-            fs::remove_dir_all(run).map_err(SweepError::at("remove", run))?;
-        }
-        Ok(())
+    }
+
+    /// Removes rows and runs. What is measured stays until it is replaced: a start that comes after a kill or a
+    /// power loss finds the sweep as it was, or without rows and runs, or the new one.
+    fn remove(&self, sweep: &Sweep) -> DiskResult {
+        let gone: Vec<PathBuf> =
+            self.removable(sweep).into_iter().filter(|path| disk::exists(path)).collect();
+        gone.iter().try_for_each(|path| disk::rename(path, &removing(path)))?;
+        let above: BTreeSet<&Path> = gone.iter().filter_map(|path| path.parent()).collect();
+        above.into_iter().try_for_each(disk::sync_folder)?;
+        self.remove_leftovers(sweep)
+    }
+
+    /// Removes what a start has left that was cut off while it removed rows and runs.
+    fn remove_leftovers(&self, sweep: &Sweep) -> DiskResult {
+        let left = self.removable(sweep).into_iter().map(|path| removing(&path));
+        left.filter(|left| disk::exists(left)).try_for_each(|left| disk::remove_tree(&left))
     }
 
     /// Takes up the rows of earlier starts of the whole sweep and of its shards; for a shard, those of its own
@@ -298,18 +310,24 @@ fn read(path: &Path) -> Result<(Option<SystemTime>, Vec<Row>), SweepError> {
     }
 }
 
+fn unremoved(error: DiskError) -> SweepError {
+    SweepError::at("remove", &error.path)(error.source)
+}
+
+/// The name of what is removed, which no start takes for rows or runs.
+fn removing(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    path.with_file_name(format!(".removing-{name}"))
+}
+
+/// Makes the folder at `path`, and those above it where they are missing, to stay.
+pub(super) fn made(path: &Path) -> Result<(), SweepError> {
+    disk::create_folders(path).map_err(|error| SweepError::at("make", &error.path)(error.source))
+}
+
 /// Puts `bytes` at `path` so that a reader finds all of the old file or all of the new one.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), SweepError> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let new = path.with_file_name(name);
-    let write = || {
-        let mut file = File::create(&new)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&new, path)
-    };
-    write().map_err(SweepError::at("write", path))
+    disk::replace(path, bytes).map_err(|error| SweepError::at("write", path)(error.source))
 }
 
 /// A file's name for the combination called `name`: no two are the same.
@@ -339,6 +357,110 @@ fn run_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::crash::{Bound, Crashes, Tree};
+    use crate::disk::watch::Watch;
+
+    /// The sweep that measures so many steps.
+    fn sweep(steps: usize) -> Sweep {
+        Sweep {
+            program: PathBuf::new(),
+            keys: vec!["train.batch_size".to_owned()],
+            rest: toml::Table::new().into(),
+            combinations: Vec::new(),
+            work: Work::Steps { steps, synthetic: true },
+            reference: None,
+            devices: Vec::new(),
+            shard: None,
+        }
+    }
+
+    /// The first `number` rows of that sweep.
+    fn rows(steps: usize, number: usize) -> Vec<Row> {
+        let set = |size: usize| Set::from([("train.batch_size".to_owned(), (size as i64).into())]);
+        let row = |size| Row { epochs: Some(steps), ..Row::new(set(size), Status::Failed) };
+        (0..number).map(row).collect()
+    }
+
+    fn save(folder: &mut SweepFolder, steps: usize, number: usize) {
+        let keys = ["train.batch_size".to_owned()];
+        folder.found.clear();
+        folder.save(&keys, &mut rows(steps, number), None).expect("saves");
+    }
+
+    /// What a run of the sweep leaves in its folder.
+    fn train(folder: &SweepFolder, steps: usize) {
+        let run = folder.path.join(RUNS).join("one");
+        disk::create_folders(&run).expect("makes");
+        for name in ["config.toml", "last"] {
+            disk::replace(&run.join(name), steps.to_string().as_bytes()).expect("writes");
+        }
+    }
+
+    /// Opens a disk that was found as the next start does, whichever sweep it holds.
+    fn check(found: &Path, promise: u64) -> Result<(), String> {
+        let path = found.join("sweep");
+        // Promises of the second sweep are 10 and more; 9 is made while it replaces the first.
+        let (second, least) = (promise >= 10, [promise % 10, 0][usize::from(promise == 9)]);
+        if promise == 0 && !path.exists() {
+            return Ok(());
+        }
+        let open = |steps| SweepFolder::open(&path, &sweep(steps), false);
+        let (steps, folder) = match open(1) {
+            Err(SweepError::Another { .. }) => (2, open(2)),
+            other => (1, other),
+        };
+        drop(folder.map_err(|error| error.to_string())?);
+        // What the first start left is met by the second.
+        let folder = open(steps).map_err(|error| error.to_string())?;
+        if second && steps == 1 || promise < 9 && steps == 2 {
+            return Err(format!("{promise} was promised, and the sweep found is {steps}"));
+        }
+        let number = folder.found.len();
+        if number < least as usize || folder.found != rows(steps, number) {
+            return Err(format!("{least} rows of sweep {steps} were saved: {:?}", folder.found));
+        }
+        let run = path.join(RUNS).join("one");
+        for name in ["config.toml", "last"] {
+            let text = fs::read_to_string(run.join(name)).ok();
+            if text.as_ref().is_some_and(|text| *text != steps.to_string()) {
+                return Err(format!("{name} in a run of sweep {steps} is {text:?}"));
+            }
+            if text.is_none() && least >= 2 {
+                return Err(format!("{name} of the run that a row tells of is gone"));
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_power_loss_at_any_moment_of_a_sweep_loses_no_saved_row_and_mixes_no_two_sweeps() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let path = parent.path().join("sweep");
+        let (watch, before) = (Watch::over(parent.path()), Tree::of(parent.path()));
+        let mut folder = SweepFolder::open(&path, &sweep(1), false).expect("opens");
+        save(&mut folder, 1, 1);
+        watch.promise(1);
+        train(&folder, 1);
+        save(&mut folder, 1, 2);
+        watch.promise(2);
+        drop(folder);
+        let mut folder = SweepFolder::open(&path, &sweep(1), false).expect("opens");
+        save(&mut folder, 1, 3);
+        watch.promise(3);
+        drop(folder);
+        watch.promise(9);
+        let mut folder = SweepFolder::open(&path, &sweep(2), true).expect("opens");
+        watch.promise(10);
+        save(&mut folder, 2, 1);
+        watch.promise(11);
+        train(&folder, 2);
+        save(&mut folder, 2, 2);
+        watch.promise(12);
+        let crashes = Crashes::new(parent.path(), before, &watch.log());
+        crashes.assert_complete(parent.path());
+        let tried = crashes.check(Bound::asked(), check);
+        tried.assert_nothing_lost("a sweep replaced by another", 150);
+    }
 
     #[test]
     fn combinations_have_run_folders_of_their_own() {

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use super::child::{self, fresh};
 use super::cross_validation::{CrossValidation, FoldRow};
-use super::folder::{LOGS, SweepError, replace};
+use super::folder::{LOGS, SweepError, made, replace};
 use super::queue::{self, lanes};
 use super::trained;
 use crate::plan::{DevicePlan, Plan};
@@ -107,7 +107,7 @@ impl Folds {
         mut tell: impl FnMut(usize, FoldTold<'_>),
     ) -> Result<FoldsEnded, SweepError> {
         let folder = self.folder();
-        fs::create_dir_all(&folder).map_err(SweepError::at("make", &folder))?;
+        made(&folder)?;
         // Children read it, so that all do what was planned, whatever becomes of the user's file.
         let config = folder.join(CONFIG);
         let mut shared = self.plans[0].clone();

@@ -18,7 +18,7 @@ use super::folder::SweepError;
 use crate::run::RunLock;
 
 /// The folders of shards, in that of the sweep.
-const SHARDS: &str = "shards";
+pub(super) const SHARDS: &str = "shards";
 
 /// The way from a shard's folder to that of the sweep.
 pub(super) const ABOVE: &str = "../../";
@@ -81,18 +81,6 @@ pub(super) fn folders(path: &Path) -> Result<Vec<PathBuf>, SweepError> {
     found.retain(|path| path.is_dir() && Shard::of_folder(path).is_some());
     found.sort();
     Ok(found)
-}
-
-/// Removes the folders of all shards from the sweep's folder `path`.
-///
-/// # Errors
-/// When they cannot be removed.
-pub(super) fn remove_all(path: &Path) -> Result<(), SweepError> {
-    let shards = path.join(SHARDS);
-    match shards.is_dir() {
-        true => fs::remove_dir_all(&shards).map_err(SweepError::at("remove", &shards)),
-        false => Ok(()),
-    }
 }
 
 impl FromStr for Shard {

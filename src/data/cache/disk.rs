@@ -21,13 +21,14 @@ use super::super::error::DataError;
 use super::super::image::{Colour, Samples, read_file};
 use super::super::resize::Fitted;
 use super::record::{Kind, Record, SIZE};
+use crate::disk::{self, DiskError, Written};
 
 /// Raised when the same file and transform would give other samples than before.
 const DECODING: u32 = 1;
 
 pub(super) struct DiskCache {
     folder: PathBuf,
-    images: File,
+    images: Written,
     size: [usize; 2],
     bits: CacheBits,
     state: Mutex<State>,
@@ -44,7 +45,7 @@ struct State {
 }
 
 struct Index {
-    file: File,
+    file: Written,
     /// Where the next record goes.
     end: u64,
     /// Held as long as this process writes.
@@ -77,14 +78,21 @@ fn file_of(path: &Path) -> PathBuf {
 impl DiskCache {
     pub fn open(config: &DiskCacheConfig, image: &ImageConfig) -> Result<Self, DataError> {
         let folder = config.folder.join(transform(config, image));
-        fs::create_dir_all(&folder).map_err(DataError::io("make", &folder))?;
+        disk::create_folders(&folder)
+            .map_err(|error| DataError::io("make", &error.path)(error.source))?;
         let open = |name: &str| {
             let path = folder.join(name);
-            let opened =
-                OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-            opened.map_err(DataError::io("open", &path))
+            Written::open(&path).map_err(|error| DataError::io("open", &path)(error.source))
         };
-        let (images, index, lock) = (open("images")?, open("index")?, open("lock")?);
+        let (images, index) = (open("images")?, open("index")?);
+        let lock = folder.join("lock");
+        let lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&lock)
+            .map_err(DataError::io("open", &lock))?;
         let writes = match lock.try_lock() {
             Ok(()) => true,
             Err(TryLockError::WouldBlock) => false,
@@ -93,8 +101,8 @@ impl DiskCache {
             }
         };
         let read = |error| DataError::io("read", &folder)(error);
-        let held = images.metadata().map_err(read)?.len();
-        let (records, end) = read_index(&index, held).map_err(read)?;
+        let held = images.file().metadata().map_err(read)?.len();
+        let (records, end) = read_index(index.file(), held).map_err(read)?;
         let mut state = State {
             by_path: HashMap::new(),
             by_content: HashMap::new(),
@@ -170,7 +178,7 @@ impl DiskCache {
     /// The samples of a record, if they are as they were written.
     fn read(&self, record: &Record) -> Option<Fitted> {
         let mut bytes = vec![0; record.bytes as usize];
-        self.images.read_exact_at(&mut bytes, record.offset).ok()?;
+        self.images.file().read_exact_at(&mut bytes, record.offset).ok()?;
         if crc32c::crc32c(&bytes) != record.checksum {
             return None;
         }
@@ -203,7 +211,7 @@ impl DiskCache {
             state.end += bytes.len() as u64;
             offset
         };
-        if let Err(error) = self.images.write_all_at(&bytes, offset) {
+        if let Err(error) = self.images.write_at(&bytes, offset) {
             self.give_up(&error);
             return;
         }
@@ -225,7 +233,7 @@ impl DiskCache {
     fn note(&self, record: Record) {
         let mut state = self.state();
         let Some(index) = &mut state.index else { return };
-        match index.file.write_all_at(&record.to_bytes(), index.end) {
+        match index.file.write_at(&record.to_bytes(), index.end) {
             Ok(()) => {
                 index.end += SIZE as u64;
                 state.learn(record);
@@ -237,7 +245,7 @@ impl DiskCache {
         }
     }
 
-    fn give_up(&self, error: &std::io::Error) {
+    fn give_up(&self, DiskError { source: error, .. }: &DiskError) {
         let mut state = self.state();
         if state.index.take().is_some() {
             state.warning = Some(format!(

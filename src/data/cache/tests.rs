@@ -10,6 +10,8 @@ use rand::RngExt;
 use super::super::area::Area;
 use super::super::image::Samples;
 use super::*;
+use crate::disk::crash::{Bound, Crashes, Tree};
+use crate::disk::watch::Watch;
 
 const SIZE: [usize; 2] = [4, 5];
 
@@ -257,4 +259,27 @@ fn what_cannot_fit_is_refused_before_it_begins() {
     let error = cache.check_room(usize::MAX / 1000).expect_err("is refused");
     assert!(error.to_string().contains("GiB more, and"), "{error}");
     assert!(error.help().is_some_and(|help| help.contains("data.cache.disk.folder")));
+}
+
+/// Nothing of a cache is synced: any part of it may be found after a power loss, or none.
+#[test]
+fn after_a_power_loss_a_cache_serves_whole_images_only_and_is_filled_again() {
+    let folder = tempfile::tempdir().expect("is made");
+    let (disk, images) = (folder.path().join("disk"), samples(folder.path(), 5));
+    fs::create_dir(&disk).expect("is made");
+    let (watch, before) = (Watch::over(&disk), Tree::of(&disk));
+    get_all(&open(&disk.join("cache")), &images[..2]);
+    get_all(&open(&disk.join("cache")), &images);
+    let crashes = Crashes::new(&disk, before, &watch.log());
+    crashes.assert_complete(&disk);
+    let bound = Bound { random: Bound::asked().random * 8, ..Bound::asked() };
+    let tried = crashes.check(bound, |found, _| {
+        let kept = found.join("cache");
+        get_all(&open(&kept), &images);
+        match get_all(&open(&kept), &images) {
+            0 => Ok(()),
+            made => Err(format!("{made} images are not kept")),
+        }
+    });
+    tried.assert_nothing_lost("a cache filled twice", 500);
 }

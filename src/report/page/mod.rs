@@ -21,9 +21,10 @@ mod samples;
 mod step;
 mod sweep;
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
+
+use crate::disk;
 
 pub use comparison::comparison;
 pub use evaluation::{EvaluationPage, evaluation_page};
@@ -43,10 +44,5 @@ pub const REPORT_FILE: &str = "report.html";
 /// # Errors
 /// When it cannot be written.
 pub fn write(path: &Path, page: &str) -> io::Result<()> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let mut file = File::create(&new)?;
-    file.write_all(page.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path)
+    Ok(disk::replace(path, page.as_bytes())?)
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::disk::DiskError;
 use super::manifest::Damage;
+use crate::disk::DiskError;
 
 /// Saving or reading a saved state failed.
 #[derive(Debug, Error)]

@@ -16,10 +16,7 @@
 //! undone, by [`StateStore::open`] (see `recover.rs`). So `best/` is always the best as the newest
 //! state knows it. `best/` is a copy of its own, not hard links: a fault on the disk then harms one.
 
-mod disk;
 mod error;
-#[cfg(test)]
-mod faults;
 mod manifest;
 mod recover;
 #[cfg(test)]
@@ -29,12 +26,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub(super) use disk::{Disk, DiskError, exists};
 pub use error::StateError;
 pub use manifest::{Damage, StateTag};
 use manifest::{MANIFEST, Manifest, is_plain_name};
 
 use super::lock::RunLock;
+use crate::disk::{self, exists};
 
 /// The newest state of a run.
 pub const LAST: &str = "last";
@@ -133,7 +130,6 @@ pub struct Saved {
 pub struct StateStore {
     folder: PathBuf,
     keep: usize,
-    disk: Disk,
     /// Names of the folders that [`StateStore::newest`] found damaged.
     known_damaged: BTreeSet<String>,
 }
@@ -146,11 +142,11 @@ impl StateStore {
     /// # Errors
     /// When what was left cannot be tidied up.
     pub fn open(lock: &RunLock, keep: usize) -> Result<Self, StateError> {
-        Self::with_disk(lock.folder(), keep, Disk::default())
+        Self::over(lock.folder(), keep)
     }
 
-    fn with_disk(folder: &Path, keep: usize, disk: Disk) -> Result<Self, StateError> {
-        let store = Self { folder: folder.to_owned(), keep, disk, known_damaged: BTreeSet::new() };
+    fn over(folder: &Path, keep: usize) -> Result<Self, StateError> {
+        let store = Self { folder: folder.to_owned(), keep, known_damaged: BTreeSet::new() };
         store.recover()?;
         Ok(store)
     }
@@ -181,7 +177,7 @@ impl StateStore {
         Ok(Saved {
             folder: self.folder.join(LAST),
             bytes: files.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
-            not_removed: self.remove(OLD_BEST).and_then(|()| self.prune()).err(),
+            not_removed: self.prune().err(),
         })
     }
 
@@ -196,14 +192,19 @@ impl StateStore {
         if is_best {
             self.write_state(NEW_BEST, &manifest, files)?;
         }
+        // And because what goes with it, the metrics too, must be found after a power loss when it is.
+        disk::sync_folder(&self.folder)?;
         self.write_state(NEW_LAST, &manifest, files)?;
-        self.disk.sync_folder(&self.folder)?;
+        disk::sync_folder(&self.folder)?;
         self.set_last_aside()?;
         self.rename(NEW_LAST, LAST)?;
+        // From here on the new state is found after a power loss too, and `best` is never newer than it.
+        disk::sync_folder(&self.folder)?;
         if is_best {
             self.put_best_in_place()?;
+            disk::sync_folder(&self.folder)?;
         }
-        Ok(self.disk.sync_folder(&self.folder)?)
+        Ok(())
     }
 
     fn write_state(
@@ -213,11 +214,11 @@ impl StateStore {
         files: &[(String, Vec<u8>)],
     ) -> Result<(), StateError> {
         let folder = self.folder.join(name);
-        self.disk.create_folder(&folder)?;
+        disk::create_folder(&folder)?;
         for (name, bytes) in files {
-            self.disk.write_new(&folder.join(name), bytes)?;
+            disk::write_new(&folder.join(name), bytes)?;
         }
-        Ok(self.disk.replace(&folder.join(MANIFEST), manifest)?)
+        Ok(disk::replace(&folder.join(MANIFEST), manifest)?)
     }
 
     /// Makes room for a new `last`: the one there becomes an older state to fall back on, or is set
@@ -229,7 +230,7 @@ impl StateStore {
         match self.glance(LAST) {
             Some(tag) => self.rename(LAST, &self.free_name(&tag)),
             None => {
-                self.remove(DAMAGED_LAST)?;
+                self.remove(&[DAMAGED_LAST])?;
                 self.rename(LAST, DAMAGED_LAST)
             }
         }
@@ -346,7 +347,7 @@ impl StateStore {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), StateError> {
-        Ok(self.disk.rename(&self.folder.join(from), &self.folder.join(to))?)
+        Ok(disk::rename(&self.folder.join(from), &self.folder.join(to))?)
     }
 }
 

@@ -4,8 +4,9 @@ use std::fs;
 
 use super::{
     BEST, LAST, MANIFEST, NEW_BEST, NEW_LAST, OLD_BEST, OLDER, REMOVING, StateError, StateStore,
-    exists, read_state,
+    read_state,
 };
+use crate::disk::{self, exists};
 
 impl StateStore {
     /// Brings the folder to one of the two sides of a save that was cut off.
@@ -19,32 +20,34 @@ impl StateStore {
         if !self.has(LAST) && self.has(NEW_LAST) && self.is_intact(NEW_LAST)? {
             self.rename(NEW_LAST, LAST)?;
         }
+        // Else a power loss could leave the new best beside the old `last`.
+        disk::sync_folder(&self.folder)?;
         // The new state counts, so its being the best does too.
         if self.is_copy_of_last(NEW_BEST) && self.is_intact(NEW_BEST)? {
             self.put_best_in_place()?;
         } else if !self.has(BEST) && self.has(OLD_BEST) {
             self.rename(OLD_BEST, BEST)?;
         }
-        self.disk.sync_folder(&self.folder)?;
+        disk::sync_folder(&self.folder)?;
         for name in self.entries()? {
             if is_leftover(&name) {
-                self.disk.remove_tree(&self.folder.join(name))?;
+                disk::remove_tree(&self.folder.join(name))?;
             }
         }
-        Ok(self.disk.sync_folder(&self.folder)?)
+        Ok(disk::sync_folder(&self.folder)?)
     }
 
     /// Replaces `best` by `.saving-best`; the old one stays as `.best-old` for the caller to remove,
     /// once the new name is on the disk.
     pub(super) fn put_best_in_place(&self) -> Result<(), StateError> {
         if self.has(BEST) {
-            self.remove(OLD_BEST)?;
+            self.remove(&[OLD_BEST])?;
             self.rename(BEST, OLD_BEST)?;
         }
         self.rename(NEW_BEST, BEST)
     }
 
-    /// Removes older states beyond the newest `keep` that look sound.
+    /// Removes the best before, and older states beyond the newest `keep` that look sound.
     ///
     /// `last`, just written, is intact, so the newest intact state is never among them.
     pub(super) fn prune(&mut self) -> Result<(), StateError> {
@@ -61,24 +64,30 @@ impl StateStore {
         // Damaged ones hold up nothing once there are enough sound ones; until then their files may
         // be all that a person has to repair.
         let enough = sound.len() >= self.keep;
-        for name in surplus.into_iter().chain(damaged.into_iter().filter(|_| enough)) {
-            self.remove(&name)?;
-            self.known_damaged.remove(&name);
-        }
+        let damaged = damaged.into_iter().filter(|_| enough);
+        let gone: Vec<String> = surplus.into_iter().chain(damaged).collect();
+        let names: Vec<&str> = gone.iter().map(String::as_str).chain([OLD_BEST]).collect();
+        self.remove(&names)?;
+        self.known_damaged.retain(|name| !gone.contains(name));
         Ok(())
     }
 
-    /// Removes a folder, if it is there, so that no kill leaves half of it under its name.
-    pub(super) fn remove(&self, name: &str) -> Result<(), StateError> {
-        if !self.has(name) {
-            return Ok(());
+    /// Removes those of the folders that are there, so that neither a kill nor a power loss leaves half of one
+    /// under its name.
+    pub(super) fn remove(&self, names: &[&str]) -> Result<(), StateError> {
+        let mut gone = Vec::new();
+        for name in names.iter().filter(|name| self.has(name)) {
+            let removing = format!("{REMOVING}{}", name.trim_start_matches('.'));
+            if self.has(&removing) {
+                disk::remove_tree(&self.folder.join(&removing))?;
+            }
+            self.rename(name, &removing)?;
+            gone.push(self.folder.join(removing));
         }
-        let removing = format!("{REMOVING}{}", name.trim_start_matches('.'));
-        if self.has(&removing) {
-            self.disk.remove_tree(&self.folder.join(&removing))?;
+        if !gone.is_empty() {
+            disk::sync_folder(&self.folder)?;
         }
-        self.rename(name, &removing)?;
-        Ok(self.disk.remove_tree(&self.folder.join(removing))?)
+        gone.iter().try_for_each(|folder| Ok(disk::remove_tree(folder)?))
     }
 
     fn has_leftovers(&self) -> Result<bool, StateError> {

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::faults::Fault;
 use super::*;
+use crate::disk::crash::scratch;
+use crate::disk::watch::{ENOSPC, ERRORS, Fault, Watch};
 
 fn tag(step: u64) -> StateTag {
     StateTag { epoch: step / 10, step, batch: step % 10, reason: "test".to_owned() }
@@ -17,7 +18,7 @@ fn files(step: u64) -> Vec<(String, Vec<u8>)> {
 }
 
 fn store(folder: &Path, keep: usize) -> StateStore {
-    StateStore::with_disk(folder, keep, Disk::default()).expect("opens")
+    StateStore::over(folder, keep).expect("opens")
 }
 
 fn save(store: &mut StateStore, step: u64, is_best: bool) {
@@ -106,8 +107,8 @@ impl Before {
     /// The newest usable state is that of before or the new one, `best` goes with it, and saving
     /// goes on.
     fn assert_survived(self, folder: &Path, new: u64, is_best: bool, context: &str) -> u64 {
-        let mut store = StateStore::with_disk(folder, 2, Disk::default())
-            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        let mut store =
+            StateStore::over(folder, 2).unwrap_or_else(|error| panic!("{context}: {error}"));
         let old = self.saved - u64::from(self.last_damaged);
         let found = store.newest().unwrap_or_else(|error| panic!("{context}: {error}"));
         let step = found.as_ref().map_or(0, |found| found.state.tag.step);
@@ -144,23 +145,24 @@ const BEFORES: [Before; 5] = [
 
 /// Saves once for every operation of the save, with the fault there; returns how many there were.
 fn with_a_fault_at_every_operation(before: Before, is_best: bool, fault: Fault) -> usize {
-    let made = tempfile::tempdir().expect("a folder");
+    let made = scratch();
     before.make(made.path());
     let new = before.saved + 1;
     let mut outcomes = BTreeSet::new();
     for operation in 0.. {
         let context = format!("{before:?}, best {is_best}, {fault:?} at operation {operation}");
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = scratch();
         copy(made.path(), folder.path());
         let mut store = store(folder.path(), 2);
-        store.disk.faults.strike_after(operation, fault);
+        let disk = Watch::over(folder.path());
+        disk.strike_after(operation, fault);
         let result = store.save(&tag(new), &files(new), is_best);
-        let struck = store.disk.faults.struck();
+        let struck = disk.struck();
+        drop(disk);
         if result.is_err() {
             // The same process may try again once the disk is back.
-            let again = tempfile::tempdir().expect("a folder");
+            let again = scratch();
             copy(folder.path(), again.path());
-            store.disk.faults.clear();
             store.folder = again.path().to_owned();
             save(&mut store, new, is_best);
             before.assert_survived(again.path(), new, is_best, &context);
@@ -190,10 +192,43 @@ fn a_kill_at_any_operation_of_a_save_leaves_the_old_or_the_new_state() {
 }
 
 #[test]
-fn a_disk_full_at_any_operation_of_a_save_leaves_the_old_or_the_new_state() {
+fn an_error_at_any_operation_of_a_save_leaves_the_old_or_the_new_state() {
     for before in BEFORES {
         for is_best in [false, true] {
-            with_a_fault_at_every_operation(before, is_best, Fault::Full);
+            for error in ERRORS {
+                with_a_fault_at_every_operation(before, is_best, Fault::Refused(error));
+            }
+            with_a_fault_at_every_operation(before, is_best, Fault::Broken(ENOSPC));
+        }
+    }
+}
+
+#[test]
+fn a_disk_full_at_any_byte_of_a_save_leaves_the_old_or_the_new_state() {
+    let before = BEFORES[3];
+    let made = scratch();
+    before.make(made.path());
+    let mut refused = 0;
+    for room in 0.. {
+        let context = format!("room for {room} bytes");
+        let folder = scratch();
+        copy(made.path(), folder.path());
+        let mut store = store(folder.path(), 2);
+        let disk = Watch::over(folder.path());
+        disk.strike_after(0, Fault::Room(room));
+        let result = store.save(&tag(6), &files(6), true);
+        drop(disk);
+        let step = before.assert_survived(folder.path(), 6, true, &context);
+        match result {
+            Ok(_) => {
+                assert_eq!(step, 6, "{context}");
+                assert!(refused > 1000, "{refused}");
+                return;
+            }
+            Err(error) => {
+                assert!(error.to_string().contains("Free space on that disk"), "{error}");
+                refused += 1;
+            }
         }
     }
 }
@@ -206,21 +241,23 @@ fn a_kill_while_a_killed_save_is_tidied_up_is_tidied_up_as_well() {
     let new = before.saved + 1;
     let mut second_kills = 0;
     for operation in 0.. {
-        let killed = tempfile::tempdir().expect("a folder");
+        let killed = scratch();
         copy(made.path(), killed.path());
         let mut store = store(killed.path(), 2);
-        store.disk.faults.strike_after(operation, Fault::Killed);
+        let disk = Watch::over(killed.path());
+        disk.strike_after(operation, Fault::Killed);
         let _ = store.save(&tag(new), &files(new), true);
-        if !store.disk.faults.struck() {
+        if !disk.struck() {
             assert!(second_kills > 100, "{second_kills}");
             return;
         }
         for second in 0.. {
-            let folder = tempfile::tempdir().expect("a folder");
+            let folder = scratch();
             copy(killed.path(), folder.path());
-            let disk = Disk::default();
-            disk.faults.strike_after(second, Fault::Killed);
-            let tidied = StateStore::with_disk(folder.path(), 2, disk);
+            let disk = Watch::over(folder.path());
+            disk.strike_after(second, Fault::Killed);
+            let tidied = StateStore::over(folder.path(), 2);
+            drop(disk);
             let context = format!("killed at {operation}, and again at {second}");
             before.assert_survived(folder.path(), new, true, &context);
             if tidied.is_ok() {
@@ -237,10 +274,11 @@ fn a_full_disk_is_named_with_what_to_do_and_nothing_is_lost() {
     let mut store = store(folder.path(), 2);
     save(&mut store, 1, true);
     let before = folders(folder.path());
-    store.disk.faults.strike_after(3, Fault::Full);
+    let disk = Watch::over(folder.path());
+    disk.strike_after(3, Fault::Refused(ENOSPC));
     let error = store.save(&tag(2), &files(2), true).expect_err("is full");
     let message = error.to_string();
-    assert!(message.contains("weights.safetensors: no storage space"), "{message}");
+    assert!(message.contains("weights.safetensors: No space left on device"), "{message}");
     assert!(message.contains("Free space on that disk"), "{message}");
     assert_eq!(error.exit_code(), 1);
     assert_eq!(folders(folder.path()), before, "the space is given back");
@@ -490,7 +528,7 @@ fn a_new_last_that_cannot_be_read_is_not_thrown_away() {
     let aside = folder.path().join("aside");
     fs::rename(&weights, &aside).expect("renames");
     std::os::unix::fs::symlink(&weights, &weights).expect("is linked");
-    let error = StateStore::with_disk(folder.path(), 2, Disk::default()).expect_err("is refused");
+    let error = StateStore::over(folder.path(), 2).expect_err("is refused");
     assert!(matches!(error, StateError::Unread { .. }), "{error}");
     fs::rename(&aside, &weights).expect("renames");
     let mut store = store(folder.path(), 2);
@@ -523,9 +561,9 @@ fn the_names_of_new_folders_are_on_the_disk_in_the_folder_above() {
             let parent = tempfile::tempdir().expect("a folder");
             let path: std::path::PathBuf = above.iter().collect();
             let path = parent.path().join(path);
-            let disk = Disk::default();
-            disk.faults.strike_after(operations, Fault::Killed);
-            if disk.create_folders(&path).is_ok() {
+            let watch = Watch::over(parent.path());
+            watch.strike_after(operations, Fault::Killed);
+            if disk::create_folders(&path).is_ok() {
                 assert!(path.is_dir());
                 break;
             }

@@ -1,0 +1,193 @@
+//! The torture suite: a run is killed, its disk refuses and fills up, its files are damaged; each time it must
+//! end as the run that was never disturbed, with the same bits, or say what is wrong and lose nothing.
+//!
+//! ```text
+//! cargo test --release --lib torture -- --nocapture                        # a minute
+//! TRAINER_TORTURE=7200 cargo test --release --lib torture -- --nocapture   # so many seconds
+//! ```
+//!
+//! The table at the end says what was tried. A power loss is not among it: see `run/power_loss.rs`.
+
+mod damage;
+mod program;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
+use rand::seq::SliceRandom;
+
+use crate::disk::crash::scratch;
+use crate::disk::watch::ERRORS;
+use program::{Place, ended};
+use support::Result;
+
+/// How long a part of the suite goes on.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Length {
+    /// For so many trials, spread evenly over all that there are.
+    Trials(usize),
+    /// Until this much time has passed, or all are tried.
+    Time(Duration),
+}
+
+impl Length {
+    /// `trials`, or this share of the seconds that `TRAINER_TORTURE` says.
+    fn of(trials: usize, share: f64) -> Self {
+        let asked = std::env::var("TRAINER_TORTURE").ok().and_then(|text| text.parse::<f64>().ok());
+        match asked {
+            Some(seconds) => Self::Time(Duration::from_secs_f64(seconds * share)),
+            None => Self::Trials(trials),
+        }
+    }
+
+    /// Does `trial` with numbers below `all`, and returns how many there were.
+    pub(super) fn each(self, all: usize, mut trial: impl FnMut(usize)) -> usize {
+        match self {
+            Self::Trials(trials) => {
+                let step = (all / trials).max(1);
+                // Not the same in every round of a period.
+                (0..all).step_by(step).map(|at| trial((at + at / step) % all)).count()
+            }
+            Self::Time(time) => {
+                let begin = Instant::now();
+                let mut order: Vec<usize> = (0..all).collect();
+                order.shuffle(&mut crate::random::stream(1, "torture", &[all as u64]));
+                let in_time = order.into_iter().take_while(|_| begin.elapsed() < time);
+                in_time.map(&mut trial).count()
+            }
+        }
+    }
+}
+
+/// What was tried: a table that is printed row by row.
+#[derive(Debug)]
+pub(super) struct Table;
+
+#[expect(clippy::print_stdout, reason = "it is what the suite is for")]
+impl Table {
+    fn begin() -> Self {
+        println!("\n| what | tried | what came of it |\n|---|---|---|");
+        Self
+    }
+
+    pub(super) fn add(&mut self, what: &str, tried: usize, came: &str) {
+        println!("| {what} | {tried} | {came} |");
+    }
+}
+
+#[test]
+fn a_run_that_is_tortured_ends_as_one_never_disturbed() {
+    let parent = scratch();
+    let whole = Place::new(parent.path(), "whole");
+    let begin = Instant::now();
+    let first = whole.train(None);
+    assert!(first.status.success(), "{}", first.told);
+    // Without the drawing of images, which the first run has done.
+    whole.clear();
+    let (drawn, begin) = (begin.elapsed(), Instant::now());
+    let first = whole.train(None);
+    let length = begin.elapsed().min(drawn);
+    let expected = Result::of(&whole.run());
+    let place = Place::new(parent.path(), "tortured");
+    let mut table = Table::begin();
+    kills_at_operations(&place, &expected, first.operations, &mut table);
+    kills_at_moments(&place, &expected, length, &mut table);
+    errors(&place, &expected, first.operations, &mut table);
+    full_disks(&place, &expected, first.bytes, &mut table);
+    damage::of_states(&whole, Length::of(2000, 0.25), &mut table);
+    damage::of_other_files(&place, &expected, first.operations / 2, &mut table);
+}
+
+fn kills_at_operations(place: &Place, expected: &Result, operations: usize, table: &mut Table) {
+    let tried = Length::of(24, 0.2).each(operations, |operation| {
+        place.clear();
+        let case = format!("SIGKILL at operation {operation}");
+        let ended = place.train(Some(&format!("{operation} signal")));
+        assert_eq!(ended.status.signal(), Some(9), "{case}: {}", ended.told);
+        place.assert_goes_on(expected, &case);
+    });
+    let what = format!("SIGKILL at one of the {operations} operations of a run on the disk");
+    table.add(&what, tried, "resumed: the same bits");
+}
+
+/// The run goes on after each kill, and is killed again, until it has ended.
+fn kills_at_moments(place: &Place, expected: &Result, length: Duration, table: &mut Table) {
+    let mut random = crate::random::stream(11, "kills", &[]);
+    let (mut kills, mut runs) = (0, 0);
+    place.clear();
+    Length::of(30, 0.2).each(1_000_000, |_| {
+        let mut child = place.start(None);
+        let patience = length.mul_f64(random.random_range(0.05..0.9));
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline && child.try_wait().expect("can be asked").is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // It may have ended by now: then nothing is killed.
+        child.kill().expect("can be killed");
+        let ended = ended(child);
+        match ended.status.signal() {
+            Some(9) => kills += 1,
+            _ => {
+                assert!(ended.status.success(), "after {kills} kills: {}", ended.told);
+                Result::of(&place.run()).assert_equals(expected, &format!("after {kills} kills"));
+                runs += 1;
+                place.clear();
+            }
+        }
+    });
+    place.assert_goes_on(expected, &format!("after {kills} kills"));
+    let came = format!("resumed, and killed again: {} runs ended with the same bits", runs + 1);
+    table.add("SIGKILL at a random moment", kills, &came);
+}
+
+/// Whether the program ended with a message where the disk refused; it may also have gone on.
+fn assert_told(ended: &program::Ended, case: &str) -> bool {
+    let Some(code) = ended.status.code() else { panic!("{case}: {}", ended.status) };
+    let defect = ["panicked", "defect"].iter().any(|word| ended.told.contains(word));
+    assert!(!defect, "{case}: {}", ended.told);
+    if code != 0 {
+        assert!([1, 3, 5].contains(&code), "{case}: exit {code}\n{}", ended.told);
+        assert!(ended.told.contains("error: "), "{case}: {}", ended.told);
+    }
+    code != 0
+}
+
+/// One operation is refused, or all from one on; with each error in turn.
+fn errors(place: &Place, expected: &Result, operations: usize, table: &mut Table) {
+    let (mut told, mut went_on) = (0, 0);
+    let kinds = 2 * ERRORS.len();
+    let tried = Length::of(42, 0.2).each(operations * kinds, |number| {
+        let (operation, kind) = (number / kinds, number % kinds);
+        let word = ["refused", "broken"][kind / ERRORS.len()];
+        let error = ERRORS[kind % ERRORS.len()];
+        place.clear();
+        let case = format!("{word} with error {error} at operation {operation}");
+        let ended = place.train(Some(&format!("{operation} {word} {error}")));
+        assert!(ended.struck, "{case}");
+        match assert_told(&ended, &case) {
+            true => told += 1,
+            false => went_on += 1,
+        }
+        place.assert_goes_on(expected, &case);
+    });
+    let came =
+        format!("{told} ended with a message and were resumed, {went_on} went on: the same bits");
+    let what = "an operation refused, or it and all later ones (ENOSPC, EINTR, EIO, EACCES, EMFILE, EROFS, EDQUOT)";
+    table.add(what, tried, &came);
+}
+
+fn full_disks(place: &Place, expected: &Result, bytes: usize, table: &mut Table) {
+    let mut told = 0;
+    let tried = Length::of(10, 0.05).each(bytes, |room| {
+        place.clear();
+        let case = format!("room for {room} bytes");
+        let ended = place.train(Some(&format!("0 room {room}")));
+        told += usize::from(assert_told(&ended, &case));
+        place.assert_goes_on(expected, &case);
+    });
+    let what = format!("a disk with room for fewer bytes than the {bytes} that are written");
+    table.add(&what, tried, &format!("{told} ended with a message; resumed: the same bits"));
+}
