@@ -25,7 +25,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-pub use comparison::comparison;
+pub use comparison::{Tested, comparison};
 pub use evaluation::{EvaluationPage, evaluation_page};
 pub use judged::{Findings, Judged, ReadFindings, wanted};
 pub use pictures::{SamplePictures, Wanted};
