@@ -1,7 +1,8 @@
 //! How often the 95% intervals of an AUROC hold the true one, by simulation.
 //!
-//! `cargo bench --bench coverage` prints the table of docs/evaluation.md in some minutes; `-- 200` draws
-//! 200 data sets of each kind instead of 4000. The draws are fixed.
+//! `cargo bench --bench coverage` prints the tables of docs/evaluation.md in some minutes; `-- 200` draws
+//! 200 data sets of each kind instead of 4000. The draws are fixed. The second table is of a grid: patients,
+//! share of positives, images of a patient and AUROC, without the bootstrap.
 //!
 //! Scores are normal with variance 1; those of positives lie higher, so that the AUROC over images of
 //! different patients is the one in the table. A patient has one to five images, which share a part of
@@ -21,7 +22,7 @@ const CORRELATION: f64 = 0.5;
 
 /// How data sets are drawn.
 struct Kind {
-    name: &'static str,
+    name: String,
     patients: usize,
     most_images: usize,
     /// The share of positives.
@@ -33,10 +34,32 @@ struct Kind {
     shift: f64,
 }
 
-const fn kind(name: &'static str, patients: usize, most_images: usize, positive: f64) -> Kind {
+fn kind(name: &str, patients: usize, most_images: usize, positive: f64) -> Kind {
+    let name = name.to_owned();
     Kind { name, patients, most_images, positive, ill: false, auroc: 0.8, shift: SHIFT_80 }
 }
 
+/// Every combination of the grid. Fewer than nine patients with positives are too few to say much.
+fn grid() -> Vec<Kind> {
+    let sizes = [(30, 0.3), (30, 0.5), (60, 0.3), (60, 0.5), (100, 0.1), (100, 0.3), (100, 0.5)];
+    let sizes = sizes.into_iter().chain([(300, 0.05), (300, 0.1), (300, 0.3), (300, 0.5)]);
+    let shapes = [(1, true, "1 image"), (5, false, "1 to 5 images"), (5, true, "1 to 5, ill")];
+    let aurocs = [(0.7, SHIFT_70), (0.8, SHIFT_80), (0.9, SHIFT_90), (0.95, SHIFT_95)];
+    let mut kinds = Vec::new();
+    for (patients, positive) in sizes {
+        for (most_images, ill, images) in shapes {
+            for (auroc, shift) in aurocs {
+                let share = 100.0 * positive;
+                let name = format!("{patients} of {images}, {share:.0}%, {auroc}");
+                kinds.push(Kind { name, patients, most_images, positive, ill, auroc, shift });
+            }
+        }
+    }
+    kinds
+}
+
+const SHIFT_70: f64 = 0.741_614_317_187_115_8;
+const SHIFT_90: f64 = 1.812_387_604_873_646_5;
 const SHIFT_80: f64 = 1.190_232_162_899_99;
 const SHIFT_95: f64 = 2.326_174_307_353_347_6;
 
@@ -81,10 +104,11 @@ fn delong(drawn: &Drawn, clustered: bool, scale: Scale) -> Result<Range, Undefin
     Delong::new(&drawn.first, &drawn.positive, clusters)?.range(scale)
 }
 
-const METHODS: [Method; 6] = [
+const METHODS: [Method; 7] = [
     ("plain DeLong, logit", false, |drawn, _| delong(drawn, false, Scale::Logit)),
     ("plain DeLong, plain", false, |drawn, _| delong(drawn, false, Scale::Plain)),
     ("clustered DeLong, logit", false, |drawn, _| delong(drawn, true, Scale::Logit)),
+    ("clustered DeLong, score", false, |drawn, _| delong(drawn, true, Scale::Score)),
     ("clustered DeLong, plain", false, |drawn, _| delong(drawn, true, Scale::Plain)),
     ("clustered difference of two", true, |drawn, _| {
         let clusters = Some(&drawn.patients[..]);
@@ -151,11 +175,20 @@ fn main() {
             ..kind("60 patients of 1 image, 30% positive, AUROC 0.95", 60, 1, 0.3)
         },
     ];
-    let names = METHODS.map(|(name, ..)| name).join(" | ");
-    println!("| data | {names} |\n|---|{}", "--:|".repeat(METHODS.len()));
+    let sets = asked.unwrap_or(DATA_SETS);
+    print(&kinds, &METHODS, sets);
+    println!();
+    print(&grid(), &METHODS[2..5], sets);
+}
+
+/// The share of intervals that hold the truth, of `sets` data sets of each kind.
+fn print(kinds: &[Kind], methods: &[Method], sets: u64) {
+    let names: Vec<&str> = methods.iter().map(|(name, ..)| *name).collect();
+    println!("| data | {} |\n|---|{}", names.join(" | "), "--:|".repeat(methods.len()));
+    let mut extremes = vec![[f64::INFINITY, f64::NEG_INFINITY]; methods.len()];
     for (number, kind) in kinds.iter().enumerate() {
-        let sets = asked.unwrap_or(DATA_SETS);
-        let shares = METHODS.map(|(_, of_difference, range)| {
+        let shares = methods.iter().zip(&mut extremes).map(|(method, [least, most])| {
+            let (_, of_difference, range) = *method;
             let truth = if of_difference { 0.0 } else { kind.auroc };
             // A data set without an interval counts as one whose interval does not hold the truth.
             let holds = |set: &u64| {
@@ -163,8 +196,12 @@ fn main() {
                 range.is_ok_and(|range| range.low <= truth && truth <= range.high)
             };
             let held = (0..sets).filter(holds).count();
-            format!("{:.1}%", 100.0 * held as f64 / sets as f64)
+            let share = 100.0 * held as f64 / sets as f64;
+            (*least, *most) = (least.min(share), most.max(share));
+            format!("{share:.1}%")
         });
-        println!("| {} | {} |", kind.name, shares.join(" | "));
+        println!("| {} | {} |", kind.name, shares.collect::<Vec<_>>().join(" | "));
     }
+    let all = extremes.iter().map(|[least, most]| format!("{least:.1}% to {most:.1}%"));
+    println!("| all | {} |", all.collect::<Vec<_>>().join(" | "));
 }

@@ -386,6 +386,15 @@ fn sets_of_decisions_stand_beside_them_and_their_coverage_is_said() {
     let plain = trainer(&["predict", text(&bare), image]).assert().success();
     let told = String::from_utf8(plain.get_output().stderr.clone()).expect("UTF-8");
     assert!(told.contains("has no calibration and no thresholds"), "{told}");
+    // By itself it has a rule, which an ensemble measured by `eval` would not share.
+    for pair in [[&run, &bare], [&bare, &run]].map(|pair| pair.map(|path| text(path))) {
+        let both = trainer(&["predict", pair[0], image, "--ensemble", pair[1]]).assert().code(5);
+        let told = String::from_utf8(both.get_output().stderr.clone()).expect("UTF-8");
+        assert!(
+            told.contains(text(&bare)) && told.contains("saved at the end of an epoch"),
+            "{told}"
+        );
+    }
     // Nothing is there that another way to fit could be tried on.
     let refit = ["predict", text(&bare), image, "--set", "evaluate.calibration=platt"];
     let refused = trainer(&refit).assert().code(5);

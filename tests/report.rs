@@ -226,7 +226,7 @@ fn names_that_users_write_are_text_wherever_they_stand() {
 
     let runs =
         [HOSTILE, "b"].map(|name| (name.to_owned(), Record::read(folder.path()).expect("a run")));
-    parsed(&comparison(&runs));
+    parsed(&comparison(&runs, None));
 }
 
 #[test]

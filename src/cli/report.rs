@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::compare::tested;
 use super::{Failure, output};
 use crate::build::{self, FoldFolders};
 use crate::paths::looked_in;
@@ -20,9 +21,9 @@ use crate::screen::say;
 /// epoch is worth, samples with heatmaps, learning rate, speed, memory, what was left out, and the
 /// configuration. This command writes it anew from what the run folder holds, and draws the pictures of
 /// samples that it lacks, unless the run is on or run.pictures is 0. With several runs it writes one page
-/// with their learning curves in the same pictures, their best values, and where their configurations
-/// differ; so it does of the folder of a run's folds. A page is one file that loads nothing. Its path goes
-/// to standard output.
+/// with their learning curves in the same pictures, their best values, what `trainer compare` finds of
+/// them, and where their configurations differ; so it does, without tests, of the folder of a run's folds. A
+/// page is one file that loads nothing. Its path goes to standard output.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -81,7 +82,10 @@ pub fn execute(command: &Report) -> Result<(), Failure> {
         }
         _ => {
             let runs: Vec<(String, Record)> = names(&runs).into_iter().zip(records).collect();
-            comparison(&runs)
+            // Folds were validated on different images.
+            let several = command.runs.len() > 1;
+            let tested = several.then(|| tested(&command.runs).map_err(|error| error.to_string()));
+            comparison(&runs, tested.as_ref())
         }
     };
     let file = match (&command.out, &command.runs[..]) {

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::estimate::Z;
 use super::midranks::midranks;
+use super::score_interval::Found;
 use super::{Range, Undefined};
 
 /// An AUROC with its structural components, summed within each cluster.
@@ -23,6 +24,8 @@ pub struct Delong {
     positives: f64,
     negatives: f64,
     clusters: Vec<Cluster>,
+    /// The variance with each image by itself.
+    alone: f64,
 }
 
 /// What one cluster adds.
@@ -39,11 +42,13 @@ struct Cluster {
 /// How the interval of an AUROC is formed from its variance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scale {
-    /// A symmetric interval of the logit, ln(A / (1 − A)), turned back (Pepe 2003).
+    /// All areas for which the one found is likely, by the variance that each would have (`score_interval.rs`).
     ///
-    /// It is the default: it never leaves 0 and 1, and covers better than the plain one where the
-    /// AUROC is high or the images are few (docs/evaluation.md has the figures).
+    /// It is the default: it covers as often as it says where the AUROC is high or patients are few too
+    /// (docs/evaluation.md has the figures), and is there where all positives rank above all negatives.
     #[default]
+    Score,
+    /// A symmetric interval of the logit, ln(A / (1 − A)), turned back (Pepe 2003).
     Logit,
     /// A ± 1.96 standard errors, cut off at 0 and 1; what pROC's `ci.auc` gives.
     Plain,
@@ -77,20 +82,28 @@ impl Delong {
         let (m, n) = (positives as f64, (scores.len() - positives) as f64);
         let number = numbered(scores.len(), clusters);
         let mut sums = vec![Cluster::default(); number.iter().max().map_or(0, |last| last + 1)];
+        // How many of the other class it ranks above, a tie counting half.
+        let component = |image: usize| match (all[image] - within[image], positive[image]) {
+            (above, true) => above / n,
+            (above, false) => 1.0 - above / m,
+        };
         for image in 0..scores.len() {
-            // How many of the other class it ranks above, a tie counting half.
-            let above = all[image] - within[image];
             let cluster = &mut sums[number[image]];
             if positive[image] {
                 cluster.positives += 1.0;
-                cluster.of_positives += above / n;
+                cluster.of_positives += component(image);
             } else {
                 cluster.negatives += 1.0;
-                cluster.of_negatives += 1.0 - above / m;
+                cluster.of_negatives += component(image);
             }
         }
         let auroc = sums.iter().map(|cluster| cluster.of_positives).sum::<f64>() / m;
-        Ok(Self { auroc, positives: m, negatives: n, clusters: sums })
+        let alone = (0..scores.len()).map(|image| {
+            let of = if positive[image] { m } else { n };
+            (component(image) - auroc).powi(2) / (of * (of - 1.0))
+        });
+        let alone = alone.sum();
+        Ok(Self { auroc, positives: m, negatives: n, clusters: sums, alone })
     }
 
     /// The area under the receiver operating characteristic; a tie counts half.
@@ -109,35 +122,69 @@ impl Delong {
     /// The 95% interval of the AUROC.
     ///
     /// # Errors
-    /// As [`Delong::variance`], and a variance of 0: it says that the images are too few, as where all
-    /// positives rank above all negatives, and not that the AUROC is certain.
+    /// As [`Delong::variance`], and a variance of 0: it says that the images are too few, and not that the
+    /// AUROC is certain. Where that is because all positives rank above all negatives, or below, there is an
+    /// interval by [`Scale::Score`].
     pub fn range(&self, scale: Scale) -> Result<Range, Undefined> {
         let variance = self.variance()?;
         let (area, rest) = (self.auroc, 1.0 - self.auroc);
-        if variance <= 0.0 || area <= 0.0 || rest <= 0.0 {
-            return Err(Undefined::NoVariance);
-        }
-        let half = Z * variance.sqrt();
-        Ok(match scale {
-            Scale::Plain => Range { low: (area - half).max(0.0), high: (area + half).min(1.0) },
+        let is_end = area <= 0.0 || rest <= 0.0;
+        let half = Z * variance.max(0.0).sqrt();
+        match scale {
+            Scale::Score if is_end => Ok(self.found(None).range()),
+            _ if is_end || variance <= 0.0 => Err(Undefined::NoVariance),
+            Scale::Score => Ok(self.found(Some(variance)).range()),
+            Scale::Plain => Ok(Range { low: (area - half).max(0.0), high: (area + half).min(1.0) }),
             Scale::Logit => {
                 let end = |sign: f64| {
                     let logit = (area / rest).ln() + sign * half / (area * rest);
                     1.0 / (1.0 + (-logit).exp())
                 };
-                Range { low: end(-1.0), high: end(1.0) }
+                Ok(Range { low: end(-1.0), high: end(1.0) })
             }
-        })
+        }
+    }
+
+    /// What a score interval follows from, of this variance unless the area is 0 or 1.
+    fn found(&self, variance: Option<f64>) -> Found {
+        let [of_positives, of_negatives] = self.with_class().map(|clusters| clusters - 1.0);
+        let squares = |deviation: fn((f64, f64)) -> f64| {
+            let each = self.clusters.iter().map(|c| deviation(c.deviations(self.auroc)).powi(2));
+            each.sum::<f64>()
+        };
+        let part = |squares: f64, freedom: f64, images: f64| {
+            squares * (freedom + 1.0) / freedom / (images * images)
+        };
+        let a = part(squares(|(x, _)| x), of_positives, self.positives);
+        let b = part(squares(|(_, y)| y), of_negatives, self.negatives);
+        let freedom = match variance {
+            Some(_) => (a + b).powi(2) / (a * a / of_positives + b * b / of_negatives),
+            None => of_positives.min(of_negatives),
+        };
+        let images = |power: i32| {
+            self.clusters.iter().map(|c| (c.positives + c.negatives).powi(power)).sum::<f64>()
+        };
+        Found {
+            area: self.auroc,
+            positives: self.positives,
+            negatives: self.negatives,
+            variances: variance.map(|variance| (variance, self.alone)),
+            freedom,
+            alike: images(2) / images(1),
+        }
+    }
+
+    /// How many clusters have positives, and how many negatives.
+    fn with_class(&self) -> [f64; 2] {
+        [|c: &Cluster| c.positives, |c: &Cluster| c.negatives]
+            .map(|has| self.clusters.iter().filter(|cluster| has(cluster) > 0.0).count() as f64)
     }
 
     /// Obuchowski's covariance of two AUROCs over the same images and clusters:
     /// S10 / M + S01 / N + (S11 + S11') / (M N).
     fn covariance(&self, other: &Self) -> Result<f64, Undefined> {
-        let with = |has: fn(&Cluster) -> f64| {
-            self.clusters.iter().filter(|cluster| has(cluster) > 0.0).count() as f64
-        };
-        let (all, with_positives, with_negatives) =
-            (self.clusters.len() as f64, with(|c| c.positives), with(|c| c.negatives));
+        let all = self.clusters.len() as f64;
+        let [with_positives, with_negatives] = self.with_class();
         for (count, class) in [(with_positives, "positive"), (with_negatives, "negative")] {
             if count < 2.0 {
                 return Err(Undefined::OneCluster { class });

@@ -95,6 +95,14 @@ fn what_cannot_be_told_has_its_reason() {
     let of_one_patient = of(&scores, &[no, yes, no, yes], Some(&patients));
     assert_eq!(of_one_patient, Undefined::OneCluster { class: "positive" });
     assert_eq!(of(&[1.0, 2.0, 3.0, 4.0], &[no, no, yes, yes], None), Undefined::NoVariance);
+    // By the score there is one, which says how little four images tell; images that are all alike tell nothing.
+    let score = |scores: &[f64]| {
+        let delong = Delong::new(scores, &[no, no, yes, yes], None).expect("defined");
+        delong.range(Scale::Score)
+    };
+    let range = score(&[1.0, 2.0, 3.0, 4.0]).expect("defined");
+    assert!(range.low < 0.5 && range.high == 1.0, "{range:?}");
+    assert_eq!(score(&[1.0; 4]), Err(Undefined::NoVariance));
     let alike = compare(&scores, &scores.map(|s| 2.0 * s), &[no, yes, yes, no], None);
     assert_eq!(alike, Err(Undefined::NoVariance));
 }

@@ -44,6 +44,7 @@ mod pooled;
 mod predictions;
 mod regression;
 mod reliability;
+mod score_interval;
 mod settings;
 mod subgroups;
 mod table;

@@ -85,7 +85,7 @@ fn close_estimate(ours: Estimate, theirs: [f64; 3], what: &str) {
 
 const SETTINGS: Settings = Settings {
     auroc: AurocMethod::ClusteredDelong,
-    scale: Scale::Logit,
+    scale: Scale::Score,
     resamples: 50,
     seed: 1,
     bins: 15,
@@ -288,7 +288,7 @@ fn the_interval_of_an_auroc_is_of_the_method_that_is_asked_for() {
         [(AurocMethod::ClusteredDelong, Some(&clusters[..])), (AurocMethod::Delong, None)]
     {
         let delong = Delong::new(&scores, &positive, clusters).expect("defined");
-        let range = delong.range(Scale::Logit).expect("defined");
+        let range = delong.range(Scale::Score).expect("defined");
         assert_eq!((of(method).low, of(method).high), (Some(range.low), Some(range.high)));
     }
     let trained = head.intervals(SETTINGS.seed, SETTINGS.resamples, Some(&patients));

@@ -44,6 +44,8 @@ struct Course {
     margin: f64,
     share: Vec<f64>,
     lr: f64,
+    /// Plain descent where it is left out: PESG without decays, momentum and clipping.
+    optimizer: Option<OptimizerConfig>,
     start: Vec<f32>,
     targets: Vec<f32>,
     /// The first, the second and the twelfth.
@@ -303,21 +305,31 @@ fn what_a_loss_learns_has_the_gradient_of_libauc_whatever_the_micro_batch() {
 /// known.
 #[test]
 fn logits_and_variables_go_the_course_of_libauc_s_optimizer() {
-    for Course { margin, share, lr, start, targets, steps } in fixture().saddle {
+    #[derive(serde::Deserialize)]
+    struct Pesg {
+        saddle: Vec<Course>,
+    }
+    let text = include_str!("../../tests/fixtures/pesg.json");
+    let pesg: Pesg = serde_json::from_str(text).expect("the fixture reads");
+    assert_eq!(pesg.saddle.len(), 2);
+    let courses = fixture().saddle.into_iter().chain(pesg.saddle);
+    for Course { margin, share, lr, optimizer, start, targets, steps } in courses {
         let labels = share.len();
         let shape = [start.len() / labels, labels];
         let config = LossConfig::AucMargin(AucMarginConfig { margin });
         let mut case = Case {
             task: Task::Multilabel,
             shape,
-            outputs: start,
+            outputs: start.clone(),
             mask: vec![1.0; targets.len()],
             targets,
             share: share.clone(),
             ..one_label(config.clone(), 0.0, 0.0)
         };
         let sgd = SgdConfig { lr, momentum: 0.0, ..SgdConfig::default() };
-        let mut optimizer = OptimizerConfig::Sgd(sgd).init([("centres".to_owned(), 2 * labels)]);
+        let optimizer = optimizer.unwrap_or(OptimizerConfig::Sgd(sgd));
+        let parameters = [("centres".to_owned(), 2 * labels), ("logits".to_owned(), start.len())];
+        let mut optimizer = optimizer.init(parameters);
         let mut loss = config.init(case.task, labels, &counts(&share));
         let flat = |values: Vec<f32>| {
             let data = TensorData::new(values.clone(), [values.len()]);
@@ -333,8 +345,9 @@ fn logits_and_variables_go_the_course_of_libauc_s_optimizer() {
             let centres =
                 optimizer.step("centres", lr, false, flat(learning.centres()), of_centres);
             learning.learn(&centres.into_data().iter::<f32>().collect::<Vec<_>>(), lr);
-            let moved = case.outputs.iter_mut().zip(gradient);
-            moved.for_each(|(logit, gradient)| *logit -= lr as f32 * gradient);
+            let logits = flat(case.outputs.clone());
+            let logits = optimizer.step("logits", lr, true, logits, flat(gradient));
+            case.outputs = logits.into_data().iter::<f32>().collect();
             let Some(place) = [1, 2, 12].iter().position(|known| *known == number) else {
                 continue;
             };

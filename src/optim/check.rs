@@ -5,8 +5,8 @@ use burn::tensor::f16;
 use crate::fault::{Fault, fault};
 
 use super::{
-    AdagradConfig, EmaConfig, LionConfig, OneCycleConfig, OptimizerConfig, PlateauConfig,
-    RmspropConfig, ScheduleConfig, SgdConfig, StepConfig,
+    AdagradConfig, EmaConfig, LionConfig, OneCycleConfig, OptimizerConfig, PesgConfig,
+    PlateauConfig, RmspropConfig, ScheduleConfig, SgdConfig, StepConfig,
 };
 
 impl OptimizerConfig {
@@ -27,6 +27,7 @@ impl OptimizerConfig {
             Self::Rmsprop(config) => check_rmsprop(config),
             Self::Adagrad(config) => check_adagrad(config),
             Self::Lion(config) => check_lion(config),
+            Self::Pesg(config) => check_pesg(config),
         }
     }
 
@@ -41,7 +42,7 @@ impl OptimizerConfig {
             Self::AdamW(config) => (Table("adamw"), config.eps),
             Self::Rmsprop(config) => (Table("rmsprop"), config.eps),
             Self::Adagrad(config) => (Table("adagrad"), config.eps),
-            Self::Sgd(_) | Self::Lion(_) => return Ok(()),
+            Self::Sgd(_) | Self::Lion(_) | Self::Pesg(_) => return Ok(()),
         };
         table.require(
             f16::from_f64(eps) > f16::ZERO,
@@ -101,6 +102,21 @@ fn check_lion(config: &LionConfig) -> Result<(), Fault> {
     table.positive("lr", config.lr)?;
     table.betas(config.betas)?;
     table.decoupled_decay(config.weight_decay, config.lr, 1e-4)
+}
+
+fn check_pesg(config: &PesgConfig) -> Result<(), Fault> {
+    let table = Table("pesg");
+    table.positive("lr", config.lr)?;
+    table.share("momentum", config.momentum)?;
+    table.positive("clip_value", config.clip_value)?;
+    table.not_negative("epoch_decay", config.epoch_decay)?;
+    table.require(
+        config.stage_steps > 0,
+        "stage_steps",
+        || "`stage_steps` is 0".to_owned(),
+        "write 1 or more, such as the steps of some epochs",
+    )?;
+    table.not_negative("weight_decay", config.weight_decay)
 }
 
 impl ScheduleConfig {
@@ -335,6 +351,7 @@ mod tests {
             OptimizerConfig::Rmsprop(RmspropConfig::default()),
             OptimizerConfig::Adagrad(AdagradConfig::default()),
             OptimizerConfig::Lion(LionConfig::default()),
+            OptimizerConfig::Pesg(PesgConfig::default()),
         ] {
             assert_eq!(config.check(), Ok(()), "{config:?}");
         }
@@ -380,6 +397,12 @@ mod tests {
             ("lion", "lr", "0.0", "0"),
             ("lion", "betas", "[1.5, 0.9]", "[1.5, 0.9]"),
             ("lion", "weight_decay", "1e5", "100000"),
+            ("pesg", "lr", "0.0", "0"),
+            ("pesg", "momentum", "1.0", "1"),
+            ("pesg", "clip_value", "0.0", "0"),
+            ("pesg", "epoch_decay", "-0.5", "-0.5"),
+            ("pesg", "stage_steps", "0", "0"),
+            ("pesg", "weight_decay", "nan", "NaN"),
             ("lion", "lr", "3.0\nweight_decay = 1.0", "`lr` is 3"),
         ] {
             let fault = optimizer(&format!("[{name}]\n{key} = {value}")).expect_err("is refused");

@@ -25,6 +25,9 @@ pub enum OptimizerConfig {
     Adagrad(AdagradConfig),
     /// Lion (Chen et al. 2023, arXiv:2302.06675): each weight moves by the sign of the momentum.
     Lion(LionConfig),
+    /// PESG (Yuan et al. 2021, arXiv:2012.03173), LibAUC's for the AUC-margin loss: SGD whose weights are drawn
+    /// towards their mean over the stage before.
+    Pesg(PesgConfig),
 }
 
 /// `[train.optimizer.sgd]`.
@@ -51,6 +54,44 @@ pub struct SgdConfig {
 impl Default for SgdConfig {
     fn default() -> Self {
         Self { lr: 1e-3, momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 }
+    }
+}
+
+/// `[train.optimizer.pesg]`. Defaults are LibAUC's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PesgConfig {
+    /// The learning rate; above 0. The third number that the AUC-margin loss learns rises at it too.
+    #[schemars(example = 0.05)]
+    pub lr: f64,
+    /// The share of the gradient in each update, the rest being the last update; from 0 to below 1, and 0 is no momentum.
+    /// So it is in LibAUC; elsewhere momentum is the share of the last update.
+    #[schemars(example = 0.8)]
+    pub momentum: f64,
+    /// The number that each element of a gradient is cut off at, up and down.
+    #[schemars(example = 0.5)]
+    pub clip_value: f64,
+    /// How strongly weights are drawn towards the reference: those at first, then their mean over the last stage.
+    #[schemars(example = 1e-3)]
+    pub epoch_decay: f64,
+    /// Steps of a stage, at least 1. LibAUC's examples end a stage where they lower the learning rate, after half of the epochs.
+    #[schemars(example = 2000)]
+    pub stage_steps: u64,
+    /// The strength of L2 regularisation.
+    #[schemars(example = 1e-4)]
+    pub weight_decay: f64,
+}
+
+impl Default for PesgConfig {
+    fn default() -> Self {
+        Self {
+            lr: 0.1,
+            momentum: 0.9,
+            clip_value: 1.0,
+            epoch_decay: 2e-3,
+            stage_steps: 1000,
+            weight_decay: 1e-5,
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod adamw;
 mod rmsprop;
 mod adagrad;
 mod lion;
+mod pesg;
 
 mod schedule;
 

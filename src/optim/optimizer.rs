@@ -8,6 +8,7 @@ use super::adagrad::Adagrad;
 use super::adam::Adam;
 use super::adamw::AdamW;
 use super::lion::Lion;
+use super::pesg::Pesg;
 use super::restore::{complete, take};
 use super::rmsprop::Rmsprop;
 use super::rule::{ParameterState, Rule, Step};
@@ -28,6 +29,7 @@ impl OptimizerConfig {
             Self::Rmsprop(config) => Box::new(Rmsprop(config.clone())),
             Self::Adagrad(config) => Box::new(Adagrad(config.clone())),
             Self::Lion(config) => Box::new(Lion(config.clone())),
+            Self::Pesg(config) => Box::new(Pesg(config.clone())),
         };
         let parameters =
             parameters.into_iter().map(|(name, length)| (name, Parameter::new(length))).collect();
@@ -53,6 +55,7 @@ impl OptimizerConfig {
             Self::Rmsprop(config) => config.lr,
             Self::Adagrad(config) => config.lr,
             Self::Lion(config) => config.lr,
+            Self::Pesg(config) => config.lr,
         }
     }
 }

@@ -49,7 +49,11 @@ pub(super) fn values(vector: &Tensor<1>) -> Vec<f32> {
 
 /// Holds every case of the optimizer `name` to the fixture: values and state within 1e-6.
 pub(super) fn follow(name: &str) {
-    let course: Course = section("optimizers");
+    follow_course(&section("optimizers"), name);
+}
+
+/// The same of another fixture's course.
+pub(super) fn follow_course(course: &Course, name: &str) {
     let mut followed = 0;
     for case in &course.cases {
         let written = serde_json::to_value(&case.config).expect("a config is JSON");

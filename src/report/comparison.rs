@@ -16,11 +16,34 @@ pub fn comparison_text(
     frame: Frame,
     columns: usize,
 ) -> String {
-    let words = ["head", "metric", "label"].map(|title| Column::words(title).always());
+    let titles = titles(names);
+    let words = titles[..WORDS].iter().map(|title| Column::words(*title).always());
+    let numbers = titles[WORDS..].iter().map(|title| Column::numbers(*title).always());
+    let mut table = Table::new(words.chain(numbers).collect(), WORDS);
+    let (rows, reasons) = rows(found, heads);
+    rows.into_iter().for_each(|row| table.add(row));
+    let mut text = table.draw(frame, columns) + "\n";
+    for line in reasons {
+        text += &format!("{}\n", wrapped(&line, columns, 2));
+    }
+    text
+}
+
+/// The first columns hold words.
+pub(super) const WORDS: usize = 3;
+
+/// The titles of the columns; `names` are those of the two models.
+pub(super) fn titles(names: [&str; 2]) -> [&str; 7] {
     let [first, second] = names;
-    let numbers = [first, second, "difference (95%)", "p"];
-    let numbers = numbers.map(|title| Column::numbers(title).always());
-    let mut table = Table::new(words.into_iter().chain(numbers).collect(), 3);
+    ["head", "metric", "label", first, second, "difference (95%)", "p"]
+}
+
+/// The rows of a comparison below [`titles`], and why some have no test, a line each.
+pub(super) fn rows(
+    found: &BTreeMap<String, HeadComparison>,
+    heads: &[HeadLabels],
+) -> (Vec<Vec<String>>, Vec<String>) {
+    let mut rows = Vec::new();
     let mut undefined: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for name in ordered(found.keys(), heads.iter().map(|head| &head.name)) {
         let labels = heads.iter().find(|head| head.name == *name);
@@ -28,7 +51,7 @@ pub fn comparison_text(
         for (metric, of) in &found[name].metrics {
             let mut add = |label: &str, one: &MetricComparison| {
                 let row = [name.as_str(), metric, label].map(str::to_owned).into_iter();
-                table.add(row.chain(cells(one)).collect());
+                rows.push(row.chain(cells(one)).collect());
                 if let Some(reason) = one.undefined {
                     let what = [name.as_str(), metric, label].join("/");
                     let what = what.trim_end_matches('/').to_owned();
@@ -44,12 +67,10 @@ pub fn comparison_text(
             }
         }
     }
-    let mut text = table.draw(frame, columns) + "\n";
-    for (reason, names) in undefined {
-        let line = format!("no test ({reason}): {}", names.join(", "));
-        text += &format!("{}\n", wrapped(&line, columns, 2));
-    }
-    text
+    let undefined = undefined.into_iter();
+    let reasons =
+        undefined.map(|(reason, names)| format!("no test ({reason}): {}", names.join(", ")));
+    (rows, reasons.collect())
 }
 
 /// Both values, the difference with its interval, and how likely it is by chance.

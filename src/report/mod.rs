@@ -39,8 +39,8 @@ pub use jsonl::JsonLines;
 pub use lines::{duration, number};
 pub use page::{
     EvaluationPage, Findings, Judged, REPORT_FILE, ReadFindings, Record, RecordError, RunPage,
-    SamplePictures, SweepPage, SweepRow, TracedStep, Wanted, comparison, evaluation_page, page,
-    sweep_page, wanted, write as write_page,
+    SamplePictures, SweepPage, SweepRow, Tested, TracedStep, Wanted, comparison, evaluation_page,
+    page, sweep_page, wanted, write as write_page,
 };
 pub use progress::{Bar, Plain, Quiet, progress};
 pub use skipped::SkippedImages;

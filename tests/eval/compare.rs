@@ -118,3 +118,53 @@ fn a_list_that_was_not_evaluated_is_asked_for_by_the_command_that_makes_it() {
     let told = Trained::runs().refused(3, &["compare", "tiny", "other", "--split", "test"]);
     assert!(told.contains("`trainer eval tiny --split test` makes them"), "{told}");
 }
+
+#[test]
+fn the_page_of_several_runs_has_what_is_found_or_why_there_is_nothing() {
+    let trained = Trained::runs();
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = |runs: &[&str]| {
+        let file = folder.path().join("page.html");
+        let file = file.to_str().expect("UTF-8");
+        trained.done(&[&["report"][..], runs, &["--out", file]].concat());
+        fs::read_to_string(file).expect("reads")
+    };
+    let text = page(&["tiny", "other"]);
+    let parsed = read_page::parsed(&text);
+    let shown = &read_page::tables(&parsed)["other less tiny"];
+    let found = trained.json(&["compare", "tiny", "other"]);
+    let images = found["images"].as_u64().expect("a number");
+    assert!(text.contains(&format!("On {images} validation images of")), "{text}");
+    let mut held = 0;
+    for (name, one) in each(&found) {
+        // Of a single label the mean stands for it.
+        let parts: Vec<&str> = name.splitn(3, '/').collect();
+        let Some(row) = shown.iter().find(|row| row.iter().zip(&parts).all(|(a, b)| a == b)) else {
+            continue;
+        };
+        let first = one["first"].as_f64();
+        match first {
+            Some(value) => {
+                let told: f64 = row[3].parse().expect("a number");
+                assert!((told - value).abs() < 6e-3 * value.abs().max(1.0), "{name}: {row:?}");
+                held += 1;
+            }
+            None => assert_eq!(row[3], "undefined", "{name}"),
+        }
+        if let Some(p) = one["p_value"].as_f64().filter(|p| *p >= 0.001) {
+            assert_eq!(row[6], format!("{p:.3}"), "{name}");
+        }
+    }
+    assert!(held > 8, "{shown:?}");
+    // A run without a state to compare has curves all the same.
+    let bare = folder.path().join("bare");
+    fs::create_dir(&bare).expect("is made");
+    for file in ["config.toml", "metrics.jsonl"] {
+        fs::copy(trained.path("tiny").join(file), bare.join(file)).expect("is copied");
+    }
+    let text = page(&["tiny", bare.to_str().expect("UTF-8")]);
+    assert!(
+        text.contains("The runs are not tested: ") && text.contains("Learning curves"),
+        "{text}"
+    );
+}

@@ -36,6 +36,17 @@ pub enum PredictError {
         /// The state.
         state: PathBuf,
     },
+    /// A model of an ensemble has neither what was fitted nor what to fit it to.
+    #[error(
+        "{} has no validation.csv and no fitted.json, without which the ensemble cannot be calibrated and \
+         decided as `trainer eval` does it\nName a state that was saved at the end of an epoch, such as \
+         `best`, in its place, or leave it out.",
+        state.display()
+    )]
+    UnfittedMember {
+        /// The state.
+        state: PathBuf,
+    },
     /// There is nothing to fit calibration and thresholds to.
     #[error(
         "{} has no validation.csv, to which calibration and thresholds could be fitted as \

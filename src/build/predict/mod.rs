@@ -110,6 +110,12 @@ impl Predictor {
             .into_iter()
             .map(|(trained, plan)| Model::new(trained, plan, batch, options.refit));
         let models: Vec<Model> = models.collect::<Result<_, _>>()?;
+        if let [_, _, ..] = &models[..]
+            && let Some(model) = models.iter().find(|model| model.fitted.is_none())
+        {
+            let state = model.trained.state.folder.clone();
+            return Err(PredictError::UnfittedMember { state });
+        }
         let (fitted, warning) = fitted_together(&models, options.views);
         let decider = |head: &HeadConfig| {
             let fitted = fitted.as_ref().and_then(|fitted| fitted.heads.get(&head.name));

@@ -14,7 +14,7 @@ use crate::build::differences;
 use crate::evaluate::{
     HeadComparison, MeasuredTable, PairError, Settings, compare_heads, in_common,
 };
-use crate::report::comparison_text;
+use crate::report::{Tested, comparison_text};
 use crate::screen::{Frame, counted, say, stdout_columns, wrapped};
 
 /// Compares trained models on the same images
@@ -73,13 +73,40 @@ struct Comparison {
 
 /// Compares.
 pub fn execute(command: &Compare) -> Result<(), Failure> {
-    let compared = command.runs.iter().map(|run| Compared::open(run, &command.split));
+    let (found, compared) = found(&command.runs, &command.split)?;
+    for run in found.runs.iter().filter(|run| run.left_out > 0) {
+        let (images, run) = (counted(run.left_out, "image", "images"), run.run.display());
+        say(format_args!("warning: {images} of {run} are left out, since another run lacks them"));
+    }
+    match command.json {
+        true => output::print(&serde_json::to_string_pretty(&found).map_err(Failure::other)?),
+        false => output::print(&text(&found, &compared)),
+    }
+}
+
+/// What a page shows of the comparison of `runs` on their validation images.
+///
+/// # Errors
+/// When there are no predictions to be compared.
+pub(super) fn tested(runs: &[PathBuf]) -> Result<Tested, Failure> {
+    let (found, compared) = found(runs, "validation")?;
+    let names = short(&found.runs);
+    let pairs = found.comparisons.into_iter().zip(&names[1..]);
+    let pairs = pairs.map(|(of, second)| ([names[0].clone(), second.clone()], of.heads));
+    let images = counted(found.images, "validation image", "validation images");
+    let images = format!("{images} of {}", counted(found.patients, "patient", "patients"));
+    Ok(Tested { images, heads: compared[0].heads.clone(), pairs: pairs.collect() })
+}
+
+/// Compares `runs` on their images `split`.
+fn found(runs: &[PathBuf], split: &str) -> Result<(Found, Vec<Compared>), Failure> {
+    let compared = runs.iter().map(|run| Compared::open(run, split));
     let compared = compared.collect::<Result<Vec<Compared>, Failure>>()?;
     let paths: Vec<&[String]> = compared.iter().map(|one| &one.table.paths[..]).collect();
     let common = in_common(&paths);
     let images = common.first().map_or(0, Vec::len);
     if images == 0 {
-        let message = format!("the runs have no image in common in `{}`", command.split);
+        let message = format!("the runs have no image in common in `{split}`");
         return Err(Failure::data(message));
     }
     let tables = compared.iter().zip(&common).map(|(one, images)| one.table.part(images));
@@ -90,10 +117,6 @@ pub fn execute(command: &Compare) -> Result<(), Failure> {
         left_out: one.table.paths.len() - images,
     });
     let runs: Vec<RunTold> = runs.collect();
-    for run in runs.iter().filter(|run| run.left_out > 0) {
-        let (images, run) = (counted(run.left_out, "image", "images"), run.run.display());
-        say(format_args!("warning: {images} of {run} are left out, since another run lacks them"));
-    }
     let patients = numbers(&tables[0].patients);
     let settings = compared[0].settings;
     let others = (1..tables.len()).map(|place| {
@@ -110,13 +133,9 @@ pub fn execute(command: &Compare) -> Result<(), Failure> {
         })
     });
     let comparisons = others.collect::<Result<Vec<Comparison>, Failure>>()?;
-    let split = command.split.clone();
+    let split = split.to_owned();
     let patients = patients.iter().max().map_or(0, |last| last + 1);
-    let found = Found { split, images, patients, runs, comparisons };
-    match command.json {
-        true => output::print(&serde_json::to_string_pretty(&found).map_err(Failure::other)?),
-        false => output::print(&text(&found, &compared)),
-    }
+    Ok((Found { split, images, patients, runs, comparisons }, compared))
 }
 
 /// The number of each patient, in the order in which they appear.

@@ -321,6 +321,7 @@ fn failure(error: PredictError) -> Failure {
         | PredictError::Point(_) => Kind::Configuration,
         PredictError::NoValidation { .. }
         | PredictError::NotRefitted { .. }
+        | PredictError::UnfittedMember { .. }
         | PredictError::Fitted(_)
         | PredictError::Validation(_) => Kind::State,
         PredictError::Data(_) => return data(error),

@@ -8,8 +8,10 @@ use super::curves::{id, validation_names};
 use super::figure::{Figure, Table, chosen};
 use super::record::{Epoch, Record};
 use super::run::state;
+use crate::evaluate::HeadComparison;
+use crate::report::comparison::{WORDS, rows, titles};
 use crate::report::table::shown;
-use crate::report::{Chart, Curve, Shape};
+use crate::report::{Chart, Curve, HeadLabels, Shape};
 
 #[derive(Template)]
 #[template(path = "comparison.html")]
@@ -17,12 +19,59 @@ struct ComparisonTemplate {
     runs: Table,
     values: Table,
     differences: Table,
+    /// Nothing where runs are not tested against each other.
+    tests: Option<Tests>,
     curves: Vec<Figure>,
     metrics: Vec<Figure>,
 }
 
-/// The page that compares `runs`, each with the name that it is called by there, as an HTML file.
-pub fn comparison(runs: &[(String, Record)]) -> String {
+/// What `trainer compare` has found of runs.
+#[derive(Debug)]
+pub struct Tested {
+    /// Of what images it is, in a few words.
+    pub images: String,
+    /// The heads and labels in their order.
+    pub heads: Vec<HeadLabels>,
+    /// The names of two runs, and how they compare.
+    pub pairs: Vec<([String; 2], BTreeMap<String, HeadComparison>)>,
+}
+
+/// The section on it.
+struct Tests {
+    /// Of what images it is, or why there is nothing.
+    told: String,
+    tables: Vec<(Table, Vec<String>)>,
+}
+
+impl Tests {
+    fn of(tested: &Result<Tested, String>) -> Self {
+        let tested = match tested {
+            Ok(tested) => tested,
+            Err(reason) => {
+                let told = format!("The runs are not tested: {reason}");
+                return Self { told, tables: Vec::new() };
+            }
+        };
+        let table = |([first, second], found): &([String; 2], _)| {
+            let caption = format!("{second} less {first}");
+            let mut table = Table::new(caption, titles([first, second]), WORDS);
+            let reasons;
+            (table.rows, reasons) = rows(found, &tested.heads);
+            (table, reasons)
+        };
+        let told = format!(
+            "On {}, each predicted as its run saved it: AUROC by DeLong's paired test, other metrics by the \
+             paired bootstrap over patients. p is how likely so great a difference is between models that \
+             are equally good.",
+            tested.images
+        );
+        Self { told, tables: tested.pairs.iter().map(table).collect() }
+    }
+}
+
+/// The page that compares `runs`, each with the name that it is called by there, as an HTML file; with what was
+/// `tested` of them, or why nothing was.
+pub fn comparison(runs: &[(String, Record)], tested: Option<&Result<Tested, String>>) -> String {
     let losses = [("Training loss", true, "loss"), ("Validation loss", false, "loss")];
     let losses =
         losses.into_iter().filter_map(|(title, train, key)| figure(runs, title, train, key));
@@ -36,6 +85,7 @@ pub fn comparison(runs: &[(String, Record)]) -> String {
         runs: overview(runs),
         values: values(runs, &names),
         differences: differences(runs),
+        tests: tested.map(Tests::of),
         curves: losses.collect(),
         metrics: metrics.collect(),
     };

@@ -26,7 +26,7 @@ use std::path::Path;
 
 use crate::disk;
 
-pub use comparison::comparison;
+pub use comparison::{Tested, comparison};
 pub use evaluation::{EvaluationPage, evaluation_page};
 pub use judged::{Findings, Judged, ReadFindings, wanted};
 pub use pictures::{SamplePictures, Wanted};

@@ -1,0 +1,174 @@
+//! The interval of an AUROC that is right for few patients too.
+//!
+//! DeLong's variance is estimated at the AUROC that was found. Where that is high by luck, the variance is too small, and so
+//! is an interval of 1.96 standard errors on any scale. A score interval asks of each area A whether the one found is
+//! likely, with the variance that A would have:
+//!
+//! ```text
+//! all A with |found − A| ≤ t · √(c · v(A)),    v(A) = A (1 − A) (1 + N (1 − A) / (2 − A) + N A / (1 + A)) / (m n)
+//! ```
+//!
+//! - v is the variance of an AUROC by Hanley and McNeil (1982) with N = (m + n) / 2 − 1 in place of their two numbers
+//!   (Newcombe 2006, "Confidence intervals for an effect size measure based on the Mann-Whitney statistic. Part 2", method
+//!   5), of m positives and n negatives. By itself it takes a model for the scores' distribution.
+//! - c makes it the data's own: c · v(found) is the variance by (clustered) DeLong, moderated towards d · v(found), where
+//!   the design effect d is the clustered variance over the plain one. It is weighted as if it came from 20 more degrees of
+//!   freedom, as Smyth (2004) moderates variances. With many patients it is DeLong's.
+//! - t is Student's quantile for these 20 and the degrees of freedom of DeLong's variance, a sum of two (Welch 1947;
+//!   Brunner and Munzel 2000 take them so for this very variance).
+//!
+//! Where all positives rank above all negatives, DeLong's variance is 0 and says nothing. Then c is the design effect of
+//! patients whose images are all alike, Σk² / Σk of k images each (Kish 1965).
+
+use super::Range;
+use super::estimate::Z;
+
+/// The degrees of freedom with which the design effect counts.
+const PRIOR: f64 = 20.0;
+
+/// What the interval follows from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    pub area: f64,
+    pub positives: f64,
+    pub negatives: f64,
+    /// By DeLong: clustered, and with each image by itself. None where they are 0 and the area is 0 or 1.
+    pub variances: Option<(f64, f64)>,
+    /// Of the clustered one.
+    pub freedom: f64,
+    /// Σk² / Σk.
+    pub alike: f64,
+}
+
+impl Found {
+    /// The 95% interval.
+    pub fn range(&self) -> Range {
+        let quantile = student(self.freedom + PRIOR);
+        let reach = quantile * quantile * self.factor();
+        let is_likely = |area: f64| (self.area - area).powi(2) <= reach * self.shape(area);
+        Range { low: last(self.area, 0.0, is_likely), high: last(self.area, 1.0, is_likely) }
+    }
+
+    /// c.
+    fn factor(&self) -> f64 {
+        let Some((clustered, plain)) = self.variances else {
+            return self.alike;
+        };
+        let [own, prior] = [clustered / self.shape(self.area), clustered / plain];
+        (self.freedom * own + PRIOR * prior) / (self.freedom + PRIOR)
+    }
+
+    /// v(A).
+    fn shape(&self, area: f64) -> f64 {
+        let (m, n, rest) = (self.positives, self.negatives, 1.0 - area);
+        let pairs = (m + n) / 2.0 - 1.0;
+        area * rest * (1.0 + pairs * rest / (2.0 - area) + pairs * area / (1.0 + area)) / (m * n)
+    }
+}
+
+/// The last value on the way from `from` to `to` that is likely, where the first is and what follows the last is not.
+fn last(from: f64, to: f64, is_likely: impl Fn(f64) -> bool) -> f64 {
+    let (mut inside, mut outside) = (from, to);
+    if from == to {
+        return from;
+    }
+    for _ in 0..100 {
+        let middle = f64::midpoint(inside, outside);
+        *(if is_likely(middle) { &mut inside } else { &mut outside }) = middle;
+    }
+    inside
+}
+
+/// The 97.5% quantile of Student's distribution, by the expansion of Cornish and Fisher (Abramowitz and Stegun 1964,
+/// 26.7.5), whose error is below 1e-6 from 20 degrees of `freedom` up.
+fn student(freedom: f64) -> f64 {
+    let z = Z;
+    let square = z * z;
+    // Each polynomial in z², highest power first.
+    let polynomial =
+        |factors: &[f64]| factors.iter().fold(0.0, |sum, factor| sum * square + factor);
+    let terms = [
+        polynomial(&[1.0, 1.0]) / 4.0,
+        polynomial(&[5.0, 16.0, 3.0]) / 96.0,
+        polynomial(&[3.0, 19.0, 17.0, -15.0]) / 384.0,
+        polynomial(&[79.0, 776.0, 1482.0, -1920.0, -945.0]) / 92160.0,
+    ];
+    let more = terms.iter().rev().fold(0.0, |sum, term| (sum + term) / freedom);
+    z * (1.0 + more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluate::{Delong, Scale};
+
+    #[derive(serde::Deserialize)]
+    struct Fixture {
+        /// Degrees of freedom and the quantile.
+        student: Vec<[f64; 2]>,
+        cases: Vec<Case>,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct Case {
+        name: String,
+        scores: Vec<f64>,
+        positive: Vec<bool>,
+        patient: Vec<usize>,
+        low: f64,
+        high: f64,
+    }
+
+    fn fixture() -> Fixture {
+        let text = include_str!("../../tests/fixtures/score_interval.json");
+        serde_json::from_str(text).expect("the fixture reads")
+    }
+
+    #[test]
+    fn quantiles_are_those_of_scipy() {
+        for [freedom, quantile] in fixture().student {
+            let off = (student(freedom) - quantile).abs();
+            assert!(off < 1e-6, "{freedom}: {off}");
+        }
+    }
+
+    #[test]
+    fn the_ends_are_those_that_scipy_finds() {
+        let cases = fixture().cases;
+        assert_eq!(cases.len(), 7);
+        for Case { name, scores, positive, patient, low, high } in cases {
+            let delong = Delong::new(&scores, &positive, Some(&patient)).expect("defined");
+            let range = delong.range(Scale::Score).expect("defined");
+            assert!((range.low - low).abs() < 1e-6, "{name}: {} for {low}", range.low);
+            assert!((range.high - high).abs() < 1e-6, "{name}: {} for {high}", range.high);
+        }
+    }
+
+    #[test]
+    fn with_many_patients_it_is_the_plain_interval() {
+        let images = 40_000;
+        let scores: Vec<f64> = (0..images).map(|image| f64::from(image * 7919 % 10_007)).collect();
+        let positive: Vec<bool> = scores.iter().map(|score| score % 97.0 < score / 150.0).collect();
+        let delong = Delong::new(&scores, &positive, None).expect("defined");
+        let [score, plain] =
+            [Scale::Score, Scale::Plain].map(|scale| delong.range(scale).expect("defined"));
+        let width = plain.high - plain.low;
+        assert!((score.low - plain.low).abs() < 0.01 * width, "{score:?} {plain:?}");
+        assert!((score.high - plain.high).abs() < 0.01 * width, "{score:?} {plain:?}");
+    }
+
+    #[test]
+    fn an_interval_stays_within_0_and_1_and_mirrors_where_the_classes_change_places() {
+        for Case { scores, positive, patient, .. } in fixture().cases {
+            let of = |positive: &[bool]| {
+                let delong = Delong::new(&scores, positive, Some(&patient)).expect("defined");
+                delong.range(Scale::Score).expect("defined")
+            };
+            let other: Vec<bool> = positive.iter().map(|positive| !positive).collect();
+            let (range, mirrored) = (of(&positive), of(&other));
+            assert!(0.0 <= range.low && range.low < range.high && range.high <= 1.0);
+            assert!((range.low + mirrored.high - 1.0).abs() < 1e-12, "{range:?} {mirrored:?}");
+            assert!((range.high + mirrored.low - 1.0).abs() < 1e-12, "{range:?} {mirrored:?}");
+        }
+    }
+}
