@@ -41,6 +41,9 @@ const TABLE: &str = "train.csv";
 /// The longest time in which it is not asked whether to go on.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// The column with the diameter of a patient's nodule in pixels, drawn or not.
+const DIAMETER: &str = "Nodule Diameter";
+
 /// What `trainer data phantom` draws, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PhantomSettings {
@@ -52,12 +55,14 @@ pub struct PhantomSettings {
     pub size: usize,
     /// Fixes every byte.
     pub seed: u64,
+    /// The least and the largest diameter of nodules in pixels, where they are not a share of the image.
+    pub nodules: Option<[usize; 2]>,
 }
 
 impl From<&PhantomConfig> for PhantomSettings {
     fn from(config: &PhantomConfig) -> Self {
-        let PhantomConfig { root, patients, size, seed, .. } = config;
-        Self { root: root.clone(), patients: *patients, size: *size, seed: *seed }
+        let &PhantomConfig { patients, size, seed, nodules, .. } = config;
+        Self { root: config.root.clone(), patients, size, seed, nodules }
     }
 }
 
@@ -128,7 +133,30 @@ fn check(settings: &PhantomSettings) -> Result<(), DataError> {
     if settings.patients == 0 {
         return Err(DataError::PhantomSettings("a phantom needs at least one patient".to_owned()));
     }
-    Ok(())
+    match settings.nodules.and_then(|nodules| wrong_nodules(nodules, settings.size)) {
+        Some(message) => Err(DataError::PhantomSettings(message)),
+        None => Ok(()),
+    }
+}
+
+/// What is wrong with diameters of nodules in images of `size` pixels a side, if anything is.
+pub(super) fn wrong_nodules([least, most]: [usize; 2], size: usize) -> Option<String> {
+    let limit = size / 5;
+    (least < 2 || most < least || most > limit).then(|| {
+        format!(
+            "nodules of {least} to {most} pixels are not drawn in images of {size}: diameters go from 2 to \
+             {limit}, the least first"
+        )
+    })
+}
+
+/// The diameter in pixels that the nodule of patient `index` has, or would have.
+fn diameter(settings: &PhantomSettings, index: usize) -> Option<f32> {
+    let [least, most] = settings.nodules?;
+    let mut random = stream(settings.seed, "phantom/nodule", &[index as u64]);
+    // As the table has it.
+    let tenths = random.random_range(10 * least..=10 * most);
+    Some(tenths as f32 / 10.0)
 }
 
 /// Draws all patients' images below `folder`, on all cores.
@@ -234,7 +262,12 @@ fn draw(
         grain: random.random_range(0.06..0.22),
     };
     let body = &patient.body;
-    let findings = &patient.studies[study].findings;
+    let mut findings = patient.studies[study].findings;
+    if let (Some(lesion), Some(diameter)) = (&mut findings.lesion, diameter(settings, index)) {
+        // The picture is 2 wide, and the body as large in it as the pose has it.
+        lesion.radius = diameter / (settings.size as f32 * pose.scale);
+    }
+    let findings = &findings;
     let relief = Relief::new(&mut stream(body.texture, "phantom/texture", &[]));
     let mut canvas = Canvas::new(settings.size, pose);
     if picture.view == View::Lateral {
@@ -256,13 +289,16 @@ fn table(settings: &PhantomSettings) -> Result<Vec<u8>, DataError> {
     let failed = |error: csv::Error| DataError::io("write", &path)(std::io::Error::other(error));
     let mut writer = csv::Writer::from_writer(Vec::new());
     let columns = ["Path", "Sex", "Age", "Frontal/Lateral", "AP/PA"].into_iter().chain(FINDINGS);
+    let columns = columns.chain(settings.nodules.map(|_| DIAMETER));
     writer.write_record(columns).map_err(failed)?;
     for index in 0..settings.patients {
         let patient = Patient::draw(settings.seed, index as u64);
+        let diameter = diameter(settings, index).map(|diameter| format!("{diameter:.1}"));
         for (number, study) in patient.studies.iter().enumerate() {
             for picture in &study.pictures {
                 let file = picture_path(index, number, picture);
-                writer.write_record(row(file, &patient, study, picture.view)).map_err(failed)?;
+                let row = row(file, &patient, study, picture.view).into_iter();
+                writer.write_record(row.chain(diameter.clone())).map_err(failed)?;
             }
         }
     }

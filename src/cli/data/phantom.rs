@@ -35,9 +35,19 @@ pub struct Phantom {
     /// The height and width of the images in pixels, 32 to 3000
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u16).range(SIZES))]
     size: u16,
+    /// The least and the largest diameter of nodules in pixels, such as 8,24, and a column with them
+    #[arg(long, value_name = "MIN,MAX", value_parser = diameters)]
+    nodules: Option<[usize; 2]>,
     /// The seed: another number draws other patients
     #[arg(long, value_name = "K", default_value_t = 0)]
     seed: u64,
+}
+
+fn diameters(text: &str) -> Result<[usize; 2], String> {
+    let both = text
+        .split_once(',')
+        .and_then(|(least, most)| Some([least.trim().parse().ok()?, most.trim().parse().ok()?]));
+    both.ok_or_else(|| "write the least and the largest in pixels, such as 8,24".to_owned())
 }
 
 /// [`data::PHANTOM_SIZES`] as the parser takes them.
@@ -46,12 +56,13 @@ const SIZES: RangeInclusive<i64> =
 
 /// Draws the phantom, unless the folder holds it already.
 pub fn execute(phantom: &Phantom) -> Result<(), Failure> {
-    let Phantom { out, patients, size, seed } = phantom;
+    let Phantom { out, patients, size, nodules, seed } = phantom;
     let settings = PhantomSettings {
         root: out.clone(),
         patients: *patients as usize,
         size: usize::from(*size),
         seed: *seed,
+        nodules: *nodules,
     };
     let drawn = while_drawing(|tell| data::ensure_phantom(&settings, tell));
     let (shown, patients) = (out.display(), counted(settings.patients, "patient", "patients"));

@@ -46,6 +46,13 @@ pub struct PhantomConfig {
     #[serde(default)]
     #[schemars(example = 7)]
     pub seed: u64,
+    /// The least and the largest diameter of nodules (`Lung Lesion`), in pixels of the drawn images.
+    /// The table then has a column `Nodule Diameter`, with the diameter that a patient's nodule has,
+    /// or would have where there is none. When this is left out, nodules are about a tenth as wide
+    /// as the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = [8, 24])]
+    pub nodules: Option<[usize; 2]>,
     /// What a label of −1 (uncertain) becomes in training: one rule for all labels, or a table with
     /// a rule for each by name, in which `default` is for the labels not named. In validation such
     /// labels count as missing.

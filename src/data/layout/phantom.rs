@@ -8,7 +8,7 @@ use super::check::{check_choice, check_root};
 use super::{Layout, List, Row, Vocabulary, chexpert};
 use crate::data::config::{PhantomConfig, Uncertain};
 use crate::data::error::DataError;
-use crate::data::phantom::{PHANTOM_SIZES, PhantomSettings, ensure_phantom};
+use crate::data::phantom::{PHANTOM_SIZES, PhantomSettings, ensure_phantom, wrong_nodules};
 use crate::fault::{Fault, fault};
 use crate::model::HeadConfig;
 
@@ -54,6 +54,9 @@ impl Layout for PhantomConfig {
         if !PHANTOM_SIZES.contains(&self.size) {
             let message = format!("phantoms of {} pixels a side are not drawn", self.size);
             return Err(fault("size", message, "write a side from 32 to 3000"));
+        }
+        if let Some(message) = self.nodules.and_then(|nodules| wrong_nodules(nodules, self.size)) {
+            return Err(fault("nodules", message, "write such as [8, 24]"));
         }
         check_choice("views", "view", self.views.as_deref(), chexpert::VIEWS_OFFERED)
     }

@@ -19,12 +19,14 @@ pub(super) struct Record {
     patients: usize,
     size: usize,
     seed: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nodules: Option<[usize; 2]>,
 }
 
 impl Record {
     pub fn of(settings: &PhantomSettings) -> Self {
-        let PhantomSettings { patients, size, seed, .. } = *settings;
-        Self { drawing: DRAWING, patients, size, seed }
+        let PhantomSettings { patients, size, seed, nodules, .. } = *settings;
+        Self { drawing: DRAWING, patients, size, seed, nodules }
     }
 
     fn differences(&self, wanted: &Self) -> String {
@@ -36,7 +38,13 @@ impl Record {
         ];
         let differing = pairs.iter().filter(|(_, has, wants)| has != wants);
         let named = differing.map(|(name, has, wants)| format!("{name} {has} instead of {wants}"));
-        named.collect::<Vec<_>>().join(", ")
+        let told = |nodules: Option<[usize; 2]>| match nodules {
+            Some([least, most]) => format!("{least} to {most} pixels wide"),
+            None => "as wide as usual".to_owned(),
+        };
+        let nodules = (self.nodules != wanted.nodules)
+            .then(|| format!("nodules {} instead of {}", told(self.nodules), told(wanted.nodules)));
+        named.chain(nodules).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::data::image::{Colour, Samples, read_image};
 
 fn settings(root: PathBuf) -> PhantomSettings {
-    PhantomSettings { root, patients: 6, size: 40, seed: 11 }
+    PhantomSettings { root, patients: 6, size: 40, seed: 11, nodules: None }
 }
 
 /// Every file below a folder, by its relative path.
@@ -126,6 +126,62 @@ fn the_mean_intensity_tells_no_finding() {
     }
 }
 
+/// The pixels that a nodule changes by more than half of what it changes the most are as many as a disc of
+/// its diameter has, at every pose.
+#[test]
+fn nodules_are_as_wide_as_the_table_says() {
+    let settings = PhantomSettings {
+        size: 400,
+        nodules: Some([8, 24]),
+        seed: 5,
+        ..settings("nowhere".into())
+    };
+    let mut seen: Vec<f32> = Vec::new();
+    for index in 0..60 {
+        let mut patient = Patient::draw(settings.seed, index as u64);
+        // Nothing else lies over it.
+        let Some(lesion) = patient.studies[0].findings.lesion else { continue };
+        let alone = |lesion| patient::Findings { lesion, ..Default::default() };
+        let picture = Picture { view: View::Pa, number: 1 };
+        patient.studies[0].findings = alone(Some(lesion));
+        let with = draw(&settings, index, &patient, 0, &picture);
+        patient.studies[0].findings = alone(None);
+        let without = draw(&settings, index, &patient, 0, &picture);
+        let change = with.iter().zip(&without).map(|(a, b)| f64::from(*a) - f64::from(*b));
+        let change: Vec<f64> = change.collect();
+        let most = change.iter().copied().fold(0.0, f64::max);
+        let area = change.iter().filter(|change| **change > most / 2.0).count();
+        let found = 2.0 * (area as f64 / std::f64::consts::PI).sqrt();
+        let wanted = diameter(&settings, index).expect("has one");
+        seen.push(wanted);
+        assert!((found / f64::from(wanted) - 1.0).abs() < 0.15, "{index}: {found} of {wanted}");
+    }
+    let (least, most) =
+        (seen.iter().copied().fold(99.0, f32::min), seen.iter().copied().fold(0.0, f32::max));
+    assert!(seen.len() >= 10 && least < 12.0 && most > 20.0, "{seen:?}");
+}
+
+#[test]
+fn diameters_of_nodules_change_nothing_else_of_the_table() {
+    let plain = settings("nowhere".into());
+    let lines = |settings: &PhantomSettings| -> Vec<String> {
+        let text = String::from_utf8(table(settings).expect("is written")).expect("text");
+        text.lines().map(str::to_owned).collect()
+    };
+    let sized = lines(&PhantomSettings { nodules: Some([3, 8]), ..plain.clone() });
+    for (line, with) in lines(&plain).iter().zip(&sized) {
+        let (before, last) = with.rsplit_once(',').expect("a column more");
+        assert_eq!(before, line);
+        let inside = last.parse::<f32>().map(|diameter| (3.0..=8.0).contains(&diameter));
+        assert!(last == DIAMETER || inside == Ok(true), "{last}");
+    }
+    for nodules in [[1, 4], [5, 4], [4, 9]] {
+        let settings = PhantomSettings { nodules: Some(nodules), ..plain.clone() };
+        let error = ensure_phantom(&settings, quietly).expect_err("is refused").to_string();
+        assert!(error.contains("diameters go from 2 to 8"), "{error}");
+    }
+}
+
 /// Every finding changes the film it is drawn on, in every view, by more than a trace.
 #[test]
 fn every_finding_shows_in_every_view() {
@@ -179,6 +235,11 @@ fn a_phantom_is_reused_when_its_settings_agree_and_refused_when_not() {
     let other = PhantomSettings { patients: 7, seed: 3, ..settings.clone() };
     insta::assert_snapshot!(said(&other), @r#"
     `…/sub/phantom` holds a phantom with other settings: patients 6 instead of 7, seed 11 instead of 3
+    choose another folder, remove this one so that it is drawn anew, or ask for the settings it has
+    "#);
+    let sized = PhantomSettings { nodules: Some([2, 8]), ..settings.clone() };
+    insta::assert_snapshot!(said(&sized), @r#"
+    `…/sub/phantom` holds a phantom with other settings: nodules as wide as usual instead of 2 to 8 pixels wide
     choose another folder, remove this one so that it is drawn anew, or ask for the settings it has
     "#);
     fs::remove_file(settings.root.join(TABLE)).expect("is removed");
