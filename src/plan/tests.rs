@@ -200,7 +200,7 @@ fn a_saved_choice_is_made_again_on_another_card() {
     assert_eq!(chosen, read, "{json}");
     let there = Planner::resumed(&plan, card(80 << 30), read);
     assert_eq!((here.settings(), here.budget()), (there.settings(), there.budget()));
-    assert_eq!(here.strategy().tree, there.strategy().tree);
+    assert_eq!(here.strategies()[0].tree, there.strategies()[0].tree);
     // Where the configuration says it all, nothing is remembered.
     let plain = planned(DENSENET, &["memory.checkpointing=\"sqrt\""]);
     assert_eq!(Planner::choose(&plain, card(80 << 30)).expect("is not asked").chosen(), None);
@@ -225,7 +225,7 @@ fn after_running_out_the_same_images_are_taken_as_long_as_they_can_need_less() {
             let Some(retreat) = planner.back_off(images) else { break };
             let now = planner.settings().micro_batch;
             assert!(planner.estimate().peak < failed, "{norm} {images}");
-            assert_eq!(planner.strategy().micro_batch, now);
+            assert_eq!(planner.strategies()[0].micro_batch, now);
             match retreat {
                 Retreat::Again => {
                     assert_eq!(now, images, "{norm}");
@@ -413,7 +413,7 @@ fn batch_norm_is_never_left_with_one_number() {
         std::iter::from_fn(|| planner.back_off(images)).find(|retreat| *retreat == Retreat::Fewer)
     };
     assert_eq!(fewer(&mut planner, 3), Some(Retreat::Fewer));
-    assert_eq!(planner.strategy().micro_batch, 2);
+    assert_eq!(planner.strategies()[0].micro_batch, 2);
     assert_eq!(fewer(&mut planner, 2), None);
     // Of larger images more is left.
     let large = planned(DENSENET, &["memory.micro_batch=\"auto\"", "data.image.size=[64,64]"]);
@@ -482,9 +482,9 @@ fn a_step_with_frozen_stages_takes_less_than_one_with_all_trained() {
     let mut planner =
         Planner::choose(&planned(DENSENET, &[ADAMW, AT_FIRST]), machine).expect("fits");
     planner.begin_epoch(2);
-    assert_eq!((planner.estimate().peak, planner.strategy().frozen), (at_first.peak, 2));
+    assert_eq!((planner.estimate().peak, planner.strategies()[0].frozen), (at_first.peak, 2));
     planner.begin_epoch(3);
-    assert_eq!((planner.estimate().peak, planner.strategy().frozen), (at_first.peak_later, 0));
+    assert_eq!((planner.estimate().peak, planner.strategies()[0].frozen), (at_first.peak_later, 0));
 }
 
 #[test]
