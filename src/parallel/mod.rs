@@ -3,11 +3,13 @@
 //! Every device has a replica of the model and a thread of its own. [`together`] runs a piece of work
 //! on all of them and gives each a [`Member`], by which they exchange sums: of gradients, and of what
 //! BatchNorm normalises by. Sums are taken in the order of the devices, so that all of them hold the
-//! same bits. Where one device fails, none waits for it.
+//! same bits. Where one device fails, none waits for it. The devices may also be [`processes`], each with a
+//! replica of its own.
 
 mod config;
 mod group;
 mod member;
+pub mod processes;
 mod shares;
 mod together;
 

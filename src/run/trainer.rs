@@ -4,10 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use burn::tensor::Device;
+
+use super::outputs_of_all::of_all;
 use crate::data::{Batch, Dataset, Targets};
 use crate::memory::measure::broken_off;
 use crate::memory::{OutOfMemory, Strategy};
 use crate::ops::gpu::Exchanges;
+use crate::parallel::processes::Processes;
 use crate::parallel::{BatchNormOver, Failure, Member, Part, Threads, shares, together};
 use crate::plan::{Planner, Retreat};
 use crate::train::{
@@ -22,6 +26,8 @@ pub struct Trainer {
     pub threads: Option<Threads>,
     /// What cards exchange sums by.
     pub exchanges: Option<Exchanges>,
+    /// The processes that train one model, each with one device.
+    pub processes: Option<Processes>,
     /// What norms are taken over.
     pub batch_norm: BatchNormOver,
     /// What has chosen how steps are taken, and does again where memory does not suffice.
@@ -66,6 +72,11 @@ impl Trainer {
         &self.ranks[0]
     }
 
+    /// How many devices there are, in this process and others.
+    fn devices(&self) -> usize {
+        self.processes.as_ref().map_or(self.ranks.len(), Processes::ranks)
+    }
+
     /// Whether it is of use to say which batch is [`Trainer::upcoming`].
     pub fn sends_ahead(&self) -> bool {
         self.first().replica.inference.sends_ahead()
@@ -97,8 +108,14 @@ impl Trainer {
         learning_rate: f64,
     ) -> Result<Vec<HeadLoss>, TrainError> {
         let checked = self.gradients(images, targets, step, learning_rate)?;
+        let computes_on = self.first().replica.inference.device().clone();
         let mut ranks: Vec<_> = self.ranks.iter_mut().zip(checked.into_iter().map(Some)).collect();
-        let applied = together(&mut ranks, self.threads.as_ref(), None, |(rank, checked), _| {
+        let by = Means {
+            threads: self.threads.as_ref(),
+            exchanges: None,
+            processes: self.processes.as_ref(),
+        };
+        let applied = by.on_all(&mut ranks, &computes_on, |(rank, checked), _| {
             let checked = checked.take().expect("is applied once");
             rank.updater.apply(&mut rank.replica, checked, learning_rate)
         });
@@ -107,6 +124,7 @@ impl Trainer {
             Err(Failure::Error(error)) => Err(error),
             Err(Failure::OutOfMemory(out_of_memory)) => out_of_memory.throw(),
             Err(Failure::Stalled(what)) => Err(TrainError::Stalled(what)),
+            Err(Failure::Elsewhere(failure)) => Err(failure.into()),
         }
     }
 
@@ -148,10 +166,12 @@ impl Trainer {
         targets: &[Targets],
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadLoss>), TrainError> {
         let count = images.count();
-        let each = self.within_memory(count, Work::Evaluation, |rank, _, parts, next| {
-            rank.replica.evaluate(images, targets, parts, next)
+        let apart = self.processes.is_some();
+        let each = self.within_memory(count, Work::Evaluation, |rank, member, parts, next| {
+            let own = rank.replica.evaluate(images, targets, parts, next)?;
+            if apart { of_all(member, &own) } else { Ok(vec![own]) }
         })?;
-        let mut each = each.into_iter();
+        let mut each = each.into_iter().flatten();
         let (mut rows, mut losses) = each.next().expect("there is a device");
         for (more_rows, more_losses) in each {
             rows.iter_mut().zip(more_rows).for_each(|(rows, more)| rows.extend(more));
@@ -195,20 +215,26 @@ impl Trainer {
                     };
                     self.shares_of(work, batch.shape[0]).into_iter().map(first).collect()
                 }
-                None => vec![None; self.ranks.len()],
+                None => vec![None; self.devices()],
             };
             let shares = self.shares_of(work, images);
             if let Some(exchanges) = &self.exchanges {
                 exchanges.begin(self.kind_of_work(&shares));
             }
-            let (threads, exchanges) = (self.threads.as_ref(), self.exchanges.as_ref());
-            let outcome = together(&mut self.ranks, threads, exchanges, |rank, member| {
+            let computes_on = self.first().replica.inference.device().clone();
+            let by = Means {
+                threads: self.threads.as_ref(),
+                exchanges: self.exchanges.as_ref(),
+                processes: self.processes.as_ref(),
+            };
+            let outcome = by.on_all(&mut self.ranks, &computes_on, |rank, member| {
                 attempt(rank, member, &shares[member.rank()], next[member.rank()].as_ref())
             });
             match outcome {
                 Ok(done) => return Ok(done),
                 Err(Failure::Error(error)) => return Err(error),
                 Err(Failure::Stalled(what)) => return Err(TrainError::Stalled(what)),
+                Err(Failure::Elsewhere(failure)) => return Err(failure.into()),
                 Err(Failure::OutOfMemory(out_of_memory)) => match work {
                     Work::Step => self.back_off(images, out_of_memory)?,
                     Work::Evaluation => self.evaluate_fewer(images, out_of_memory)?,
@@ -237,7 +263,7 @@ impl Trainer {
 
     /// The parts of a batch of `images` images that each device trains on.
     fn shares(&self, images: usize) -> Vec<Vec<Part>> {
-        let (strategy, ranks) = (&self.first().replica.strategy, self.ranks.len());
+        let (strategy, ranks) = (&self.first().replica.strategy, self.devices());
         let fewest = match self.batch_norm {
             BatchNormOver::Sync => 1,
             BatchNormOver::Local => strategy.fewest,
@@ -252,7 +278,7 @@ impl Trainer {
             let parts = strategy.parts(images.len()).into_iter();
             parts.map(move |part| Part::alone(images.start + part.start..images.start + part.end))
         };
-        let shares = shares(std::slice::from_ref(&(0..images)), self.ranks.len(), 1).into_iter();
+        let shares = shares(std::slice::from_ref(&(0..images)), self.devices(), 1).into_iter();
         shares.map(|parts| parts.into_iter().flat_map(at_once).collect()).collect()
     }
 
@@ -304,9 +330,34 @@ impl Trainer {
     /// as large as what did not fit and of no more use.
     fn make_room(&self, images: usize, out_of_memory: OutOfMemory) -> usize {
         self.ranks.iter().for_each(|rank| rank.replica.inference.free_memory());
-        let images = images.div_ceil(self.ranks.len());
+        let images = images.div_ceil(self.devices());
         let from = self.first().replica.strategy.micro_batch.min(images);
         broken_off(|| format!("{out_of_memory}, with {from} images at once"));
         from
+    }
+}
+
+/// What devices work together by.
+struct Means<'a> {
+    threads: Option<&'a Threads>,
+    exchanges: Option<&'a Exchanges>,
+    processes: Option<&'a Processes>,
+}
+
+impl Means<'_> {
+    /// Does `work` on each of `devices`, and on those of other processes, at once. Returns what those of this
+    /// process give.
+    fn on_all<D: Send, T: Send>(
+        &self,
+        devices: &mut [D],
+        computes_on: &Device,
+        work: impl Fn(&mut D, &Arc<Member>) -> Result<T, TrainError> + Sync,
+    ) -> Result<Vec<T>, Failure<TrainError>> {
+        match (self.processes, devices) {
+            (Some(processes), [device]) => {
+                processes.work(device, computes_on, work).map(|done| vec![done])
+            }
+            (_, devices) => together(devices, self.threads, self.exchanges, work),
+        }
     }
 }
