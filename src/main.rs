@@ -18,7 +18,10 @@ fn main() -> ExitCode {
     let kind = match cli::caught(|| cli::parse()?.map_or(Ok(()), cli::execute)) {
         Ok(Ok(())) => return ExitCode::SUCCESS,
         Ok(Err(failure)) => {
-            say_drawn(&failure.render(cli::colours()));
+            let told = failure.render(cli::colours());
+            if !told.is_empty() {
+                say_drawn(&told);
+            }
             failure.kind()
         }
         // The hook has told the user.

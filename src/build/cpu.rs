@@ -13,6 +13,18 @@ pub fn cpu() -> Cpu {
     Cpu { threads: rayon::current_num_threads(), packing_buffer }
 }
 
+/// Leaves Burn's threads, of which there are none yet, as many cores as this process has to itself: one of
+/// `processes` that have the same. `RAYON_NUM_THREADS` goes before.
+pub fn share_cores(processes: usize) {
+    if processes < 2 || std::env::var_os("RAYON_NUM_THREADS").is_some() {
+        return;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = rayon::ThreadPoolBuilder::new().num_threads((cores / processes).max(1));
+    // Where there are threads already, they stay.
+    let _ = threads.build_global();
+}
+
 /// Nothing is computed on the CPU.
 #[cfg(not(feature = "cpu"))]
 pub fn cpu() -> Cpu {

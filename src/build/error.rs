@@ -8,6 +8,7 @@ use crate::data::DataError;
 use crate::fault::Fault;
 use crate::memory::offload::OffloadError;
 use crate::model::weights::{InitialError, WeightsError};
+use crate::parallel::processes::Elsewhere;
 use crate::plan::NothingFits;
 use crate::report::ReportError;
 use crate::run::state::StateError;
@@ -25,6 +26,32 @@ pub enum BuildError {
     /// The cards cannot work together.
     #[error("the cards cannot compute one batch together: {0}")]
     Cards(String),
+    /// Another process has failed, or does not fit to this one.
+    #[error(transparent)]
+    Elsewhere(#[from] Elsewhere),
+    /// The device fails before the first step.
+    #[error("{0}")]
+    Begin(String),
+    /// Each process has one device.
+    #[error(
+        "`device.use` names {devices} devices for {processes} processes: each has one\nStart as many \
+         processes as there are devices, or leave `device.use` at \"cpu\"."
+    )]
+    DevicesOfProcesses {
+        /// How many the plan has.
+        devices: usize,
+        /// How many processes there are.
+        processes: usize,
+    },
+    /// The stages of a pipeline are those of one process.
+    #[error(
+        "`[parallel.pipeline]` splits a model over the devices of one process, and {processes} were started\n\
+         Start one process, or remove `[parallel.pipeline]`."
+    )]
+    PipelineOfProcesses {
+        /// How many processes there are.
+        processes: usize,
+    },
     /// The device does not have the precision.
     #[error(transparent)]
     Precision(#[from] Fault),

@@ -16,6 +16,7 @@ mod initial;
 mod machine;
 mod open_data;
 mod predict;
+mod processes;
 mod resume;
 mod samples;
 mod saved;
@@ -27,7 +28,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 pub use bench::{Bench, Taken};
-pub use cpu::{cpu, meter};
+pub use cpu::{cpu, meter, share_cores};
 pub use device::{
     Card, CardDetails, DeviceError, Found, NoCuda, describe, find_devices, is_gpu, resolve_device,
 };
@@ -62,12 +63,13 @@ use crate::ops::gpu::Exchanges;
 use crate::ops::gpu::Gpu;
 use crate::optim::{LossScale, Schedule};
 use crate::parallel;
+use crate::parallel::processes::Processes;
 use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
 use crate::run::{
-    EarlyPasses, FolderMode, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, Watch,
-    best_findings, best_gone, restore,
+    EarlyPasses, FolderMode, Keeper, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer,
+    Watch, best_findings, best_gone, restore, weights,
 };
 use crate::train::{Inference, Replica, Updater};
 use announce::announce;
@@ -91,18 +93,36 @@ pub struct Options {
 /// When something cannot be opened, or does not fit together; the run folder is then as before, and
 /// where there was none, there is none.
 pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
+    build_of(plan, options, None)
+}
+
+/// The same for one of several processes that train the plan's model together, each on one of its devices.
+/// The first alone opens the run folder.
+///
+/// # Errors
+/// Those of [`build`], of any of the processes.
+pub fn build_of(
+    plan: Plan,
+    options: &Options,
+    processes: Option<&Processes>,
+) -> Result<Run, BuildError> {
     let stop = Stop::install().map_err(BuildError::Signals)?;
     let watch = Watch::over(&stop, "no run was made or changed");
-    folds::check_above(&plan)?;
-    let place = RunPlace::find(&plan.folder(), options.mode)?;
-    let ready = Ready::new(plan, &place, options.mode)?;
+    let place = match processes.is_none_or(Processes::is_first) {
+        true => {
+            folds::check_above(&plan)?;
+            Some(RunPlace::find(&plan.folder(), options.mode)?)
+        }
+        false => None,
+    };
+    let ready = Ready::new(plan, place.as_ref(), options.mode, processes)?;
     drop(watch);
     if let Some(signal) = stop.requested() {
         return Err(BuildError::Stopped(signal));
     }
     // From here on the folder changes.
-    let folder = place.open()?;
-    if options.mode == FolderMode::Overwrite {
+    let folder = place.map(RunPlace::open).transpose()?;
+    if let (Some(folder), FolderMode::Overwrite) = (&folder, options.mode) {
         folder.clear()?;
     }
     ready.begin(folder, options.mode, stop)
@@ -123,28 +143,51 @@ struct Ready {
 }
 
 impl Ready {
-    /// Opens everything; no run is made or removed.
-    fn new(mut plan: Plan, place: &RunPlace, mode: FolderMode) -> Result<Self, BuildError> {
-        let devices = devices(&plan)?;
-        place.check_room(plan.state_bytes())?;
-        let saved = match (mode, place.folder()) {
+    /// Opens everything; no run is made or removed. Without a `place` another process has it.
+    fn new(
+        mut plan: Plan,
+        place: Option<&RunPlace>,
+        mode: FolderMode,
+        processes: Option<&Processes>,
+    ) -> Result<Self, BuildError> {
+        let devices = match processes {
+            None => devices(&plan)?,
+            Some(processes) => {
+                processes::check_alike(processes, &plan)?;
+                processes::device(processes, &plan)?
+            }
+        };
+        place.map_or(Ok(()), |place| place.check_room(plan.state_bytes()))?;
+        let folder = place.and_then(RunPlace::folder);
+        let mut saved = match (mode, folder) {
             (FolderMode::Resume, Some(folder)) => Some(Saved::open(&mut plan, folder)?),
             _ => None,
         };
+        if let Some(processes) = processes {
+            saved = processes::saved_of_first(processes, saved, &mut plan)?;
+        }
         let config = plan.to_toml()?;
-        let mut data = OpenData::open(&plan)?;
+        let mut data = match processes {
+            None => OpenData::open(&plan)?,
+            Some(processes) => processes::data(processes, || OpenData::open(&plan))?,
+        };
         let resumed = saved.as_ref().and_then(|saved| saved.train_state.as_ref());
-        if let (Some(resumed), Some(folder)) = (resumed, place.folder()) {
+        if let (Some(resumed), Some(folder)) = (resumed, folder) {
             resume::check_data(folder, resumed.data.as_ref(), &data)?;
         }
         data.check_files(plan.data.on_bad_image)?;
-        let machine = machine::machine(&plan.devices, &devices[0]);
+        let mut machine = machine::machine(&plan.devices, &devices[0]);
+        if let Some(processes) = processes {
+            machine = processes::smallest_machine(processes, machine)?;
+        }
         let planner = resume::planner(&plan.limited_to(data.most_images()), machine, resumed)
             .map_err(|error| machine::with_holders(error, &plan))?;
         let meter = meter(&devices[0]);
         let counts = |head| data.train.label_counts(head);
         let starts = resumed.is_none();
         let (mut trainer, initial) = trainer(&plan, planner, devices, counts, starts)?;
+        trainer.processes = processes.cloned();
+        data.warnings.extend(processes.and_then(Processes::warning));
         data.warnings.extend(trainer.exchanges.iter().filter_map(|cards| cards.warning.clone()));
         data.warnings.extend(trainer.fit_standardizers(&data.train));
         let schedule = schedule(&plan, data.train_loader.batches_per_epoch());
@@ -152,12 +195,25 @@ impl Ready {
     }
 
     /// The run in its folder, at its beginning or where it was saved.
-    fn begin(self, folder: RunFolder, mode: FolderMode, stop: Stop) -> Result<Run, BuildError> {
+    fn begin(
+        self,
+        folder: Option<RunFolder>,
+        mode: FolderMode,
+        stop: Stop,
+    ) -> Result<Run, BuildError> {
         let Self { plan, config, mut data, saved, mut trainer, mut schedule, meter, initial } =
             self;
         let (store, resumed) = match saved {
             Some(Saved { store, newest, .. }) => (store, newest),
-            None => (StateStore::open(folder.lock(), plan.run.save.keep)?, None),
+            None => (None, None),
+        };
+        let keeper = match (folder, store) {
+            (None, _) => None,
+            (Some(folder), Some(store)) => Some(Keeper { folder, store }),
+            (Some(folder), None) => {
+                let store = StateStore::open(folder.lock(), plan.run.save.keep)?;
+                Some(Keeper { folder, store })
+            }
         };
         let mut train_state = TrainState::start(schedule.state());
         if let Some(Resumable { state, .. }) = &resumed {
@@ -171,19 +227,31 @@ impl Ready {
         data.warnings.extend(resume::other_parts(&plan, &trainer.planner, &train_state));
         train_state.remember(&trainer.planner, &plan.memory);
         train_state.data = Some(data.fingerprint);
-        folder.write_config(&config)?;
-        folder.write_split(&data.list.to_csv(), &data.list.label_bytes())?;
+        if let Some(processes) = &trainer.processes {
+            let own = weights(&trainer.first().replica.inference.chain);
+            let own = own.map_err(|error| BuildError::Begin(error.to_string()))?;
+            processes.agree("weights to start from", &own)?;
+        }
+        if let Some(Keeper { folder, .. }) = &keeper {
+            folder.write_config(&config)?;
+            folder.write_split(&data.list.to_csv(), &data.list.label_bytes())?;
+        }
         // A run killed before its first save has told something already: it is told again.
         let from = ResumePoint {
             metrics_bytes: train_state.metrics_bytes,
             first_step: train_state.step + usize::from(resumed.is_some()),
         };
         let goes_on = mode == FolderMode::Resume;
-        let reports = Reports::open(folder.path(), goes_on.then_some(from), best_findings)?;
+        let reports = match &keeper {
+            None => Reports::default(),
+            Some(Keeper { folder, .. }) => {
+                Reports::open(folder.path(), goes_on.then_some(from), best_findings)?
+            }
+        };
         let mut run = Run {
+            folder: plan.folder(),
             plan,
-            folder,
-            store,
+            keeper,
             trainer,
             schedule,
             validation: data.validation,
@@ -203,7 +271,7 @@ impl Ready {
         }
         warnings.extend(resume::nothing_left(&run.state, &run.plan));
         if run.state.ended.is_none() {
-            warnings.extend(best_gone(&run.state, run.folder.path()));
+            warnings.extend(best_gone(&run.state, &run.folder));
         }
         announce(&mut run, resumed, data.train.len(), config, initial)?;
         for message in warnings {
@@ -275,9 +343,19 @@ fn trainer(
             ranks.push(rank(plan, &planner, stages, chain, device.clone(), &counts)?);
         }
     }
-    let (batch_norm, upcoming, backoffs) = (plan.batch_norm, None, Vec::new());
-    let trainer =
-        Trainer { ranks, depth, threads, exchanges, batch_norm, planner, upcoming, backoffs };
+    let (batch_norm, processes) = (plan.batch_norm, None);
+    let (upcoming, backoffs) = (None, Vec::new());
+    let trainer = Trainer {
+        ranks,
+        depth,
+        threads,
+        exchanges,
+        processes,
+        batch_norm,
+        planner,
+        upcoming,
+        backoffs,
+    };
     Ok((trainer, initial))
 }
 

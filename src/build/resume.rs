@@ -107,10 +107,10 @@ pub(super) fn check_never_saved(folder: &Path) -> Result<(), BuildError> {
 }
 
 /// What is said where a run is resumed that has saved nothing.
-pub(super) fn unsaved(folder: &RunFolder) -> String {
+pub(super) fn unsaved(folder: &Path) -> String {
     format!(
         "nothing was saved in {} before the run was stopped, so it starts from its beginning",
-        folder.path().display()
+        folder.display()
     )
 }
 

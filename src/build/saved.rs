@@ -7,8 +7,8 @@ use crate::run::{RunFolder, TrainState};
 
 /// The saved states of a run folder.
 pub(super) struct Saved {
-    /// All of them.
-    pub store: StateStore,
+    /// All of them; the first of several processes has them alone.
+    pub store: Option<StateStore>,
     /// The newest that can be used; none where nothing was saved yet.
     pub newest: Option<Resumable>,
     /// Where in training that was saved.
@@ -33,12 +33,12 @@ impl Saved {
         if newest.is_none() {
             resume::check_never_saved(folder.path())?;
         }
-        Ok(Self { store, newest, train_state })
+        Ok(Self { store: Some(store), newest, train_state })
     }
 }
 
 /// Where in training a state was saved.
-fn train_state(state: &SavedState) -> Result<TrainState, BuildError> {
+pub(super) fn train_state(state: &SavedState) -> Result<TrainState, BuildError> {
     let folder = state.folder.clone();
     TrainState::of(state).map_err(|source| BuildError::Restore { folder, source })
 }

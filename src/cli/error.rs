@@ -8,6 +8,7 @@ use crate::config::ConfigError;
 use crate::memory::OutOfMemory;
 use crate::memory::offload::OffloadError;
 use crate::model::weights::InitialError;
+use crate::parallel::processes::Elsewhere;
 use crate::run::{OutputsError, RunError, Signal};
 use crate::screen::{abridged, visible};
 use crate::train::TrainError;
@@ -18,6 +19,12 @@ pub struct Failure {
     kind: Kind,
     error: Cause,
     help: Option<String>,
+    /// The failure of another process that this is.
+    elsewhere: Option<Elsewhere>,
+    /// The rank of this process, where another one speaks for all.
+    rank: Option<usize>,
+    /// Whether another process tells it.
+    told: bool,
 }
 
 type Cause = Box<dyn Error + Send + Sync>;
@@ -63,7 +70,7 @@ impl Kind {
 impl Failure {
     /// `error`, which means `kind`.
     pub fn new(kind: Kind, error: impl Into<Cause>) -> Self {
-        Self { kind, error: error.into(), help: None }
+        Self { kind, error: error.into(), help: None, elsewhere: None, rank: None, told: false }
     }
 
     /// The configuration or the command line is wrong.
@@ -91,15 +98,43 @@ impl Failure {
         Self { help, ..self }
     }
 
+    /// The failure of another process that this is, if it is one.
+    pub(super) fn elsewhere(&self) -> Option<&Elsewhere> {
+        self.elsewhere.as_ref()
+    }
+
+    /// Each line of its message says of which rank it is.
+    pub(super) fn of_rank(self, rank: usize) -> Self {
+        Self { rank: Some(rank), ..self }
+    }
+
+    /// The same without a message: another process tells it.
+    pub(super) fn told(self) -> Self {
+        Self { told: true, ..self }
+    }
+
     /// What the error means.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The whole message: the error and below it what caused it, each once.
+    /// The whole message: the error and below it what caused it, each once. Nothing where another process
+    /// tells it.
     ///
     /// An error of the configuration shows its place in the file, in colours where they are wanted.
     pub fn render(&self, colour: bool) -> String {
+        let shown = self.shown(colour);
+        match self.rank {
+            _ if self.told => String::new(),
+            None => shown,
+            Some(rank) => {
+                let lines = shown.lines().map(|line| format!("rank {rank}: {line}"));
+                lines.collect::<Vec<_>>().join("\n")
+            }
+        }
+    }
+
+    fn shown(&self, colour: bool) -> String {
         let plain = |text: &str| abridged(&visible(text)).into_owned();
         let mut cause = self.error.to_string();
         let mut shown = match self.error.downcast_ref::<ConfigError>() {
@@ -131,7 +166,10 @@ impl From<ConfigError> for Failure {
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
         let kind = match &error {
+            BuildError::Elsewhere(failure) => Kind::of_code(Some(i32::from(failure.code))),
             BuildError::Device(_)
+            | BuildError::DevicesOfProcesses { .. }
+            | BuildError::PipelineOfProcesses { .. }
             | BuildError::Cards(_)
             | BuildError::Precision(_)
             | BuildError::Offload(OffloadError::Open { .. })
@@ -162,13 +200,22 @@ impl From<BuildError> for Failure {
             BuildError::Data(error) => error.help(),
             _ => None,
         };
-        Self::new(kind, error).with_help(help)
+        let elsewhere = match &error {
+            BuildError::Elsewhere(failure) => Some(failure.clone()),
+            _ => None,
+        };
+        Self { elsewhere, ..Self::new(kind, error).with_help(help) }
     }
 }
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
+        let elsewhere = match &error {
+            RunError::Elsewhere(failure) => Some(failure.clone()),
+            _ => None,
+        };
         let kind = match &error {
+            RunError::Elsewhere(failure) => Kind::of_code(Some(i32::from(failure.code))),
             RunError::Data(_) | RunError::TooManyBadImages { .. } | RunError::NoImages { .. } => {
                 Kind::Data
             }
@@ -184,7 +231,7 @@ impl From<RunError> for Failure {
             RunError::Data(error) => error.help(),
             _ => None,
         };
-        Self::new(kind, error).with_help(help)
+        Self { elsewhere, ..Self::new(kind, error).with_help(help) }
     }
 }
 

@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::{DType, Tensor};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::Part;
 use super::group::Group;
+use super::processes::Attempt;
 use crate::memory::check_allocated;
 use crate::ops::gpu::{Exchange, Rows, Synced};
 
@@ -15,13 +18,22 @@ use crate::ops::gpu::{Exchange, Rows, Synced};
 pub struct Member {
     rank: usize,
     ranks: usize,
-    group: Arc<Group>,
+    meeting: Meeting,
     /// What cards exchange by.
     exchange: Option<Exchange>,
     /// What is remembered of this piece of work.
     remembered: Mutex<HashMap<String, Vec<Tensor<1>>>>,
     /// What kernels have put together of all cards in it.
     rows: Rows,
+}
+
+/// Where the devices meet.
+#[derive(Debug)]
+enum Meeting {
+    /// In one process.
+    Threads(Arc<Group>),
+    /// Each device in a process of its own.
+    Processes(Attempt),
 }
 
 impl Member {
@@ -31,7 +43,15 @@ impl Member {
         exchange: Option<Exchange>,
     ) -> Self {
         let (remembered, rows) = (Mutex::default(), Rows::default());
-        Self { rank, ranks, group, exchange, remembered, rows }
+        Self { rank, ranks, meeting: Meeting::Threads(group), exchange, remembered, rows }
+    }
+
+    /// A device that is a process.
+    pub(super) fn of_process(attempt: Attempt) -> Self {
+        let (rank, ranks) = (attempt.rank(), attempt.ranks());
+        let (remembered, rows) = (Mutex::default(), Rows::default());
+        let meeting = Meeting::Processes(attempt);
+        Self { rank, ranks, meeting, exchange: None, remembered, rows }
     }
 
     /// Its place among the devices, from 0.
@@ -53,16 +73,31 @@ impl Member {
             return exchange.sum_of(ranks, value);
         }
         let add = |values: Vec<Tensor<1>>| values.into_iter().reduce(|sum, value| sum + value);
-        self.group.meet(name, (self.rank, ranks), value, add).expect("of one or more devices")
+        match &self.meeting {
+            Meeting::Processes(attempt) => attempt.sum(name, ranks, value),
+            Meeting::Threads(group) => {
+                group.meet(name, (self.rank, ranks), value, add).expect("of one or more devices")
+            }
+        }
     }
 
-    /// What all devices bring, in their order; of `None`, who is alone, what it brings itself.
+    /// What every device brings, in their order, which all get.
+    ///
+    /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
+    pub fn gather_bytes(&self, name: &str, own: Vec<u8>) -> Vec<Vec<u8>> {
+        match &self.meeting {
+            Meeting::Processes(attempt) => attempt.gather(name, &own),
+            Meeting::Threads(group) => group.meet(name, (self.rank, self.ranks), own, |all| all),
+        }
+    }
+
+    /// What all devices of this process bring, in their order; of `None`, who is alone, what it brings itself.
     ///
     /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
     pub fn gather<T: Clone + Send + 'static>(of: Option<&Self>, name: &str, value: T) -> Vec<T> {
         match of {
             Some(member) => {
-                member.group.meet(name, (member.rank, member.ranks), value, |values| values)
+                member.group().meet(name, (member.rank, member.ranks), value, |values| values)
             }
             None => vec![value],
         }
@@ -70,45 +105,46 @@ impl Member {
 
     /// Leaves `value` for the device that [takes](Member::take) it under `name`, and goes on.
     pub(super) fn post<T: Send + 'static>(&self, name: String, value: T) {
-        self.group.post(name, value);
+        self.group().post(name, value);
     }
 
     /// Waits for what another device has left under `name`.
     ///
     /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
     pub(super) fn take<T: Send + 'static>(&self, name: &str) -> T {
-        self.group.take(name)
+        self.group().take(name)
+    }
+
+    /// Where the devices of this process meet: those of a pipeline.
+    fn group(&self) -> &Group {
+        match &self.meeting {
+            Meeting::Threads(group) => group,
+            Meeting::Processes(_) => panic!("a pipeline's devices are those of one process"),
+        }
     }
 
     /// The sums over all devices of the tensors of each name. A device that has no tensor of a name adds
     /// nothing to its sum, and gets it all the same.
     ///
     /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
-    pub fn sum_all<K: Ord + Clone + Send + 'static>(
+    pub fn sum_all<K: Ord + Clone + Send + Serialize + DeserializeOwned + 'static>(
         &self,
         values: BTreeMap<K, Tensor<1>>,
     ) -> BTreeMap<K, Tensor<1>> {
-        if let Some(exchange) = &self.exchange {
-            return self.sum_all_by(exchange, values);
-        }
-        let add = |all: Vec<BTreeMap<K, Tensor<1>>>| {
-            let mut sums = BTreeMap::<K, Tensor<1>>::new();
-            for (name, value) in all.into_iter().flatten() {
-                let sum = match sums.remove(&name) {
-                    Some(sum) => sum + value,
-                    None => value,
-                };
-                sums.insert(name, sum);
+        match (&self.meeting, &self.exchange) {
+            (Meeting::Processes(attempt), _) => attempt.sum_all(values),
+            (Meeting::Threads(group), Some(exchange)) => self.sum_all_by(exchange, group, values),
+            (Meeting::Threads(group), None) => {
+                group.meet("sums", (self.rank, self.ranks), values, add_all)
             }
-            sums
-        };
-        self.group.meet("sums", (self.rank, self.ranks), values, add)
+        }
     }
 
     /// [`Member::sum_all`] of cards. What a device lacks counts as zeros.
     fn sum_all_by<K: Ord + Clone + Send + 'static>(
         &self,
         exchange: &Exchange,
+        group: &Group,
         mut values: BTreeMap<K, Tensor<1>>,
     ) -> BTreeMap<K, Tensor<1>> {
         // A card that has failed may not keep the others waiting for what it cannot launch.
@@ -119,7 +155,7 @@ impl Member {
         let merge = |all: Vec<BTreeMap<K, (usize, DType)>>| -> BTreeMap<_, _> {
             all.into_iter().flatten().collect()
         };
-        let known = self.group.meet("names", (self.rank, self.ranks), known, merge);
+        let known = group.meet("names", (self.rank, self.ranks), known, merge);
         let all =
             known.iter().map(|(name, (length, dtype))| (values.remove(name), *length, *dtype));
         let sums = exchange.sum_of_all(all.collect());
@@ -140,6 +176,19 @@ impl Member {
     fn remembered(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<Tensor<1>>>> {
         self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The sums, in the order of the devices, of the tensors of each name that any of them has.
+pub(super) fn add_all<K: Ord>(all: Vec<BTreeMap<K, Tensor<1>>>) -> BTreeMap<K, Tensor<1>> {
+    let mut sums = BTreeMap::<K, Tensor<1>>::new();
+    for (name, value) in all.into_iter().flatten() {
+        let sum = match sums.remove(&name) {
+            Some(sum) => sum + value,
+            None => value,
+        };
+        sums.insert(name, sum);
+    }
+    sums
 }
 
 /// The images that a norm is taken over, where several devices have some of them, in one pass of one

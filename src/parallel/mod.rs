@@ -4,12 +4,14 @@
 //! Every device has a thread of its own, and a replica of the model, or in a pipeline a part of it. [`together`] runs a piece of work
 //! on all of them and gives each a [`Member`], by which they exchange sums: of gradients, and of what
 //! BatchNorm normalises by. Sums are taken in the order of the devices, so that all of them hold the
-//! same bits. Where one device fails, none waits for it.
+//! same bits. Where one device fails, none waits for it. The devices may also be [`processes`], each with a
+//! replica of its own.
 
 mod config;
 mod group;
 mod member;
 mod pipeline;
+pub mod processes;
 mod shares;
 mod together;
 

@@ -8,6 +8,7 @@ use std::thread;
 
 use super::group::{Abandoned, Group};
 use super::member::Member;
+use super::processes::Elsewhere;
 use crate::memory::{OutOfMemory, catch_out_of_memory, fault};
 use crate::ops::gpu::Exchanges;
 
@@ -35,10 +36,12 @@ pub enum Failure<E> {
     Error(E),
     /// A device has waited in vain for the sums of another one.
     Stalled(String),
+    /// Another process has failed, and all end.
+    Elsewhere(Elsewhere),
 }
 
 /// How the work of one device has ended.
-enum Ended<T, E> {
+pub(super) enum Ended<T, E> {
     Done(T),
     OutOfMemory(OutOfMemory),
     Error(E),
@@ -69,14 +72,10 @@ pub fn together<D: Send, T: Send, E: Error + Send>(
     let run = |rank: usize, device: &mut D| {
         let exchange = exchanges.map(|exchanges| exchanges.side(rank).clone());
         let member = Arc::new(Member::new([rank, ranks], Arc::clone(&group), exchange));
-        let attempt = || catch_out_of_memory(|| work(device, &member));
-        let ended = match panic::catch_unwind(AssertUnwindSafe(attempt)) {
-            Ok(Ok(Ok(done))) => return Ended::Done(done),
-            Ok(Ok(Err(error))) => Ended::Error(error),
-            Ok(Err(out_of_memory)) => Ended::OutOfMemory(out_of_memory),
-            Err(payload) if payload.is::<Abandoned>() => Ended::Abandoned,
-            Err(payload) => Ended::Panicked(payload),
-        };
+        let ended = caught(|| work(device, &member));
+        if matches!(ended, Ended::Done(_)) {
+            return ended;
+        }
         let first = group.fail();
         match exchanges {
             Some(exchanges) if first => exchanges.stop(),
@@ -128,6 +127,17 @@ pub fn together<D: Send, T: Send, E: Error + Send>(
     let over = exchanges.map_or(Ok(()), |exchanges| exchanges.end(failed));
     let done = decide(all)?;
     over.map(|()| done).map_err(Failure::Stalled)
+}
+
+/// How `work` ends.
+pub(super) fn caught<T, E: Error>(work: impl FnOnce() -> Result<T, E>) -> Ended<T, E> {
+    match panic::catch_unwind(AssertUnwindSafe(|| catch_out_of_memory(work))) {
+        Ok(Ok(Ok(done))) => Ended::Done(done),
+        Ok(Ok(Err(error))) => Ended::Error(error),
+        Ok(Err(out_of_memory)) => Ended::OutOfMemory(out_of_memory),
+        Err(payload) if payload.is::<Abandoned>() => Ended::Abandoned,
+        Err(payload) => Ended::Panicked(payload),
+    }
 }
 
 /// `run` on threads of their own as if on this one: CubeCL gives every thread a stream of work of its own,

@@ -60,7 +60,7 @@ impl Run {
         }
         let mut metered = METERED_STEPS;
         while let Some(batch) = batches.next() {
-            if let Some(signal) = self.stop.requested() {
+            if let Some(signal) = self.asked_to_stop(&batch)? {
                 return Ok(Some(signal));
             }
             self.look_ahead(&mut batches);
@@ -125,7 +125,7 @@ impl Run {
 
     /// The error of a pass in which no image could be used.
     fn no_images(&self, list: &'static str) -> RunError {
-        let file = self.folder.path().join(SKIPPED_IMAGES).display().to_string();
+        let file = self.folder.join(SKIPPED_IMAGES).display().to_string();
         RunError::NoImages { epoch: self.state.epoch, list, file }
     }
 
@@ -191,7 +191,10 @@ impl Run {
         })
     }
 
-    fn step_error(&self, source: TrainError) -> RunError {
+    pub(super) fn step_error(&self, source: TrainError) -> RunError {
+        if let TrainError::Elsewhere(failure) = source {
+            return failure.into();
+        }
         RunError::Step { epoch: self.state.epoch, step: self.state.step + 1, source }
     }
 
@@ -211,7 +214,7 @@ impl Run {
         bad.extend(images.iter().map(|image| image.path.display().to_string()));
         let limit = self.plan.data.bad_image_limit;
         if bad.len() > limit {
-            let list = self.folder.path().join(SKIPPED_IMAGES).display().to_string();
+            let list = self.folder.join(SKIPPED_IMAGES).display().to_string();
             return Err(RunError::TooManyBadImages { count: bad.len(), limit, list });
         }
         Ok(())
@@ -246,7 +249,7 @@ impl Run {
         }
         let mut metered = true;
         while let Some(batch) = batches.next() {
-            if let Some(signal) = self.stop.requested() {
+            if let Some(signal) = self.asked_to_stop(&batch)? {
                 return Ok(Some(signal));
             }
             self.look_ahead(&mut batches);
@@ -353,6 +356,7 @@ impl Run {
         }
         early.map_or(Ok(()), |event| self.reports.event(&event))?;
         self.state.schedule = self.schedule.state();
+        self.agree_after_epoch()?;
         self.state.next_epoch();
         let judged = saving::judged(&self.plan.evaluate, &validation.predictions);
         self.save(SaveReason::EpochEnd, is_best, judged.map_err(RunError::Unsaved)?)

@@ -15,6 +15,7 @@
 //! beginning. Everything that decides what happens next is in [`TrainState`], the weights and the
 //! optimizer's state, so that a resumed run does what an uninterrupted one does, bit for bit.
 
+mod agreement;
 mod early;
 mod epoch;
 mod findings;
@@ -24,6 +25,7 @@ mod lock;
 mod monitor;
 mod notes;
 mod outputs;
+mod outputs_of_all;
 mod place;
 #[cfg(test)]
 mod power_loss;
@@ -38,10 +40,11 @@ mod validation;
 mod watch;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use agreement::weights;
 pub use early::EarlyPasses;
 pub use findings::best_findings;
 pub use folder::{
@@ -64,6 +67,7 @@ pub use watch::{Watch, end};
 use crate::data::{DataError, Dataset, Loader};
 use crate::memory::measure::{Meter, apart_while};
 use crate::optim::Schedule;
+use crate::parallel::processes::Elsewhere;
 use crate::plan::Plan;
 use crate::report::{End, EndReason, Event, Report, ReportError, Reports, SaveReason};
 use crate::train::TrainError;
@@ -73,10 +77,10 @@ use state::{StateError, StateStore, StateTag};
 pub struct Run {
     /// What was asked for.
     pub plan: Plan,
-    /// The folder, locked.
-    pub folder: RunFolder,
-    /// The saved states.
-    pub store: StateStore,
+    /// The run folder.
+    pub folder: PathBuf,
+    /// What writes there. Of several processes the first has it, and no other.
+    pub keeper: Option<Keeper>,
     /// The model and what changes it.
     pub trainer: Trainer,
     /// The learning rate over time.
@@ -101,6 +105,14 @@ pub struct Run {
     pub meter: Meter,
     /// The metrics of which has been said that they are undefined.
     pub told_undefined: BTreeSet<String>,
+}
+
+/// What writes a run's folder.
+pub struct Keeper {
+    /// The folder, locked.
+    pub folder: RunFolder,
+    /// The saved states.
+    pub store: StateStore,
 }
 
 /// How a run ended without an error.
@@ -155,6 +167,9 @@ pub enum RunError {
         /// What went wrong.
         source: TrainError,
     },
+    /// Another process has failed.
+    #[error(transparent)]
+    Elsewhere(#[from] Elsewhere),
     /// The state of the run could not be gathered.
     #[error("the run could not be saved: {0}")]
     Unsaved(#[source] GatherError),
@@ -180,7 +195,7 @@ impl Run {
             }
         }
         let reason = self.state.ended.unwrap_or(EndReason::Epochs);
-        if let Some(message) = best_gone(&self.state, self.folder.path()) {
+        if let Some(message) = best_gone(&self.state, &self.folder) {
             self.reports.event(&Event::Warning { message })?;
         }
         self.reports.event(&Event::End(self.end(reason)))?;
@@ -195,6 +210,7 @@ impl Run {
         is_best: bool,
         judged: Vec<(String, Vec<u8>)>,
     ) -> Result<(), RunError> {
+        let Some(keeper) = &mut self.keeper else { return Ok(()) };
         self.state.metrics_bytes = self.reports.position();
         // None of it is the model's memory.
         let files = apart_while(|| saving::files(&self.plan, &self.trainer, &mut self.state));
@@ -206,7 +222,7 @@ impl Run {
             batch: self.state.batch as u64,
             reason: reason.name().to_owned(),
         };
-        let saved = self.store.save(&tag, &files, is_best)?;
+        let saved = keeper.store.save(&tag, &files, is_best)?;
         self.saved_at = Instant::now();
         if let Some(error) = saved.not_removed {
             self.reports.event(&Event::Warning { message: error.to_string() })?;
@@ -219,7 +235,7 @@ impl Run {
         let state = &self.state;
         let monitor = &self.plan.train.best;
         let best = state.best.best.zip(state.best_values.clone());
-        let folder = self.folder.path();
+        let folder = &self.folder;
         // The best state may be gone, which was told.
         let is_there = |name: &&str| state::is_state(&folder.join(name));
         let wanted = if best.is_some() { &[state::BEST, state::LAST][..] } else { &[state::LAST] };

@@ -4,10 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use burn::tensor::Device;
+
+use super::outputs_of_all::of_all;
 use crate::data::{Batch, Dataset, Targets};
 use crate::memory::measure::broken_off;
 use crate::memory::{OutOfMemory, Parameter};
 use crate::ops::gpu::Exchanges;
+use crate::parallel::processes::Processes;
 use crate::parallel::{BatchNormOver, Failure, Member, Part, Threads, shares, together};
 use crate::plan::{Planner, Retreat};
 use crate::train::{
@@ -25,6 +29,8 @@ pub struct Trainer {
     pub threads: Option<Threads>,
     /// What cards exchange sums by.
     pub exchanges: Option<Exchanges>,
+    /// The processes that train one model, each with one device.
+    pub processes: Option<Processes>,
     /// What norms are taken over.
     pub batch_norm: BatchNormOver,
     /// What has chosen how steps are taken, and does again where memory does not suffice.
@@ -90,9 +96,10 @@ impl Trainer {
         parts.flat_map(|rank| rank.replica.inference.chain.parameters()).collect()
     }
 
-    /// How many copies of the model there are, each of which computes a part of every batch.
+    /// How many copies of the model there are, in this process and others, each of which computes a part of
+    /// every batch.
     fn copies(&self) -> usize {
-        self.ranks.len() / self.depth
+        self.processes.as_ref().map_or(self.ranks.len() / self.depth, Processes::ranks)
     }
 
     /// Steps are from now on those of `epoch`, counted from 1.
@@ -122,8 +129,14 @@ impl Trainer {
         learning_rate: f64,
     ) -> Result<Vec<HeadLoss>, TrainError> {
         let checked = self.gradients(images, targets, step, learning_rate)?;
+        let computes_on = self.first().replica.inference.device().clone();
         let mut ranks: Vec<_> = self.ranks.iter_mut().zip(checked.into_iter().map(Some)).collect();
-        let applied = together(&mut ranks, self.threads.as_ref(), None, |(rank, checked), _| {
+        let by = Means {
+            threads: self.threads.as_ref(),
+            exchanges: None,
+            processes: self.processes.as_ref(),
+        };
+        let applied = by.on_all(&mut ranks, &computes_on, |(rank, checked), _| {
             let checked = checked.take().expect("is applied once");
             rank.updater.apply(&mut rank.replica, checked, learning_rate)
         });
@@ -132,6 +145,7 @@ impl Trainer {
             Err(Failure::Error(error)) => Err(error),
             Err(Failure::OutOfMemory(out_of_memory)) => out_of_memory.throw(),
             Err(Failure::Stalled(what)) => Err(TrainError::Stalled(what)),
+            Err(Failure::Elsewhere(failure)) => Err(failure.into()),
         }
     }
 
@@ -180,13 +194,14 @@ impl Trainer {
         targets: &[Targets],
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadLoss>), TrainError> {
         let count = images.count();
-        let depth = self.depth;
+        let (depth, apart) = (self.depth, self.processes.is_some());
         let each = self.within_memory(count, Work::Evaluation, |rank, member, parts, next| {
             let replica = &rank.replica;
-            replica.evaluate(images, targets, parts, next, replica.link(member))
+            let own = replica.evaluate(images, targets, parts, next, replica.link(member))?;
+            if apart { of_all(member, &own) } else { Ok(vec![own]) }
         })?;
         // Of each copy, what the device with the heads has found.
-        let mut each = each.into_iter().skip(depth - 1).step_by(depth);
+        let mut each = each.into_iter().skip(depth - 1).step_by(depth).flatten();
         let (mut rows, mut losses) = each.next().expect("there is a device");
         for (more_rows, more_losses) in each {
             rows.iter_mut().zip(more_rows).for_each(|(rows, more)| rows.extend(more));
@@ -236,8 +251,13 @@ impl Trainer {
             if let Some(exchanges) = &self.exchanges {
                 exchanges.begin(self.kind_of_work(&shares));
             }
-            let (threads, exchanges) = (self.threads.as_ref(), self.exchanges.as_ref());
-            let outcome = together(&mut self.ranks, threads, exchanges, |rank, member| {
+            let computes_on = self.first().replica.inference.device().clone();
+            let by = Means {
+                threads: self.threads.as_ref(),
+                exchanges: self.exchanges.as_ref(),
+                processes: self.processes.as_ref(),
+            };
+            let outcome = by.on_all(&mut self.ranks, &computes_on, |rank, member| {
                 let (copy, stage) = (member.rank() / depth, member.rank() % depth);
                 // The first device of a copy is given the images.
                 let next = next[copy].as_ref().filter(|_| stage == 0);
@@ -247,6 +267,7 @@ impl Trainer {
                 Ok(done) => return Ok(done),
                 Err(Failure::Error(error)) => return Err(error),
                 Err(Failure::Stalled(what)) => return Err(TrainError::Stalled(what)),
+                Err(Failure::Elsewhere(failure)) => return Err(failure.into()),
                 Err(Failure::OutOfMemory(out_of_memory)) => match work {
                     Work::Step => self.back_off(images, out_of_memory)?,
                     Work::Evaluation => self.evaluate_fewer(images, out_of_memory)?,
@@ -346,5 +367,30 @@ impl Trainer {
         let from = self.first().replica.strategy.micro_batch.min(images);
         broken_off(|| format!("{out_of_memory}, with {from} images at once"));
         from
+    }
+}
+
+/// What devices work together by.
+struct Means<'a> {
+    threads: Option<&'a Threads>,
+    exchanges: Option<&'a Exchanges>,
+    processes: Option<&'a Processes>,
+}
+
+impl Means<'_> {
+    /// Does `work` on each of `devices`, and on those of other processes, at once. Returns what those of this
+    /// process give.
+    fn on_all<D: Send, T: Send>(
+        &self,
+        devices: &mut [D],
+        computes_on: &Device,
+        work: impl Fn(&mut D, &Arc<Member>) -> Result<T, TrainError> + Sync,
+    ) -> Result<Vec<T>, Failure<TrainError>> {
+        match (self.processes, devices) {
+            (Some(processes), [device]) => {
+                processes.work(device, computes_on, work).map(|done| vec![done])
+            }
+            (_, devices) => together(devices, self.threads, self.exchanges, work),
+        }
     }
 }

@@ -5,6 +5,7 @@ use burn::tensor::ExecutionError;
 use crate::memory::OutOfMemory;
 use crate::memory::offload::OffloadError;
 use crate::optim::OptimError;
+use crate::parallel::processes::Elsewhere;
 use crate::screen::counted;
 
 /// A training step that could not be taken.
@@ -76,6 +77,9 @@ pub enum TrainError {
     /// A card has waited in vain for another one.
     #[error("the cards do not go on together: {0}")]
     Stalled(String),
+    /// Another process has failed.
+    #[error(transparent)]
+    Elsewhere(#[from] Elsewhere),
     /// The device failed.
     #[error("the device failed: {0:?}")]
     Device(#[from] ExecutionError),

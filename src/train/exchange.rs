@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
 
 use super::StepGradients;
 use crate::memory::{Gradients, Statistics};
@@ -32,17 +33,17 @@ impl StepGradients {
                 statistics.into_iter().map(of_share).collect()
             }
         };
-        let named = |what: &'static str| move |(key, value)| ((what, key), value);
+        let named = |what: Of| move |(key, value)| ((what, key), value);
         let of_heads = |values: Vec<Option<Tensor<1>>>| {
             let each = values.into_iter().enumerate();
             each.filter_map(|(head, value)| Some((head.to_string(), value?)))
         };
-        let all = gradients.into_map().into_iter().map(named(GRADIENT));
-        let all = all.chain(statistics.into_iter().map(named(STATISTIC)));
-        let all = all.chain(of_heads(sums).map(named(LOSS)));
-        let all = all.chain(of_heads(centres).map(named(CENTRES)));
+        let all = gradients.into_map().into_iter().map(named(Of::Gradient));
+        let all = all.chain(statistics.into_iter().map(named(Of::Statistic)));
+        let all = all.chain(of_heads(sums).map(named(Of::Loss)));
+        let all = all.chain(of_heads(centres).map(named(Of::Centres)));
         let mut sums = member.sum_all(all.collect::<BTreeMap<_, _>>());
-        let mut take = |what: &str| -> BTreeMap<String, Tensor<1>> {
+        let mut take = |what: Of| -> BTreeMap<String, Tensor<1>> {
             let taken = sums.extract_if(.., |(of, _), _| *of == what);
             taken.map(|((_, key), value)| (key, value)).collect()
         };
@@ -50,15 +51,19 @@ impl StepGradients {
             (0..heads).map(|head| of.remove(&head.to_string())).collect::<Vec<_>>()
         };
         Self {
-            gradients: Gradients::from(take(GRADIENT)),
-            statistics: take(STATISTIC),
-            losses: super::LossSums::of_parts(by_head(take(LOSS)), normalizers),
-            centres: by_head(take(CENTRES)),
+            gradients: Gradients::from(take(Of::Gradient)),
+            statistics: take(Of::Statistic),
+            losses: super::LossSums::of_parts(by_head(take(Of::Loss)), normalizers),
+            centres: by_head(take(Of::Centres)),
         }
     }
 }
 
-const GRADIENT: &str = "gradient";
-const STATISTIC: &str = "statistic";
-const LOSS: &str = "loss";
-const CENTRES: &str = "centres";
+/// What is added up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum Of {
+    Gradient,
+    Statistic,
+    Loss,
+    Centres,
+}

@@ -67,7 +67,7 @@ fn a_pipeline_over_four_devices_goes_on_on_two_and_on_one_with_the_same_bits_and
         assert!(state(&resumed) == state(&whole), "{before} devices, then {after}");
         for file in ["weights", "average", "optimizer"] {
             let read = |run: &Run| {
-                let path = run.folder.path().join("last").join(format!("{file}.safetensors"));
+                let path = run.folder.join("last").join(format!("{file}.safetensors"));
                 std::fs::read(path).expect("is there")
             };
             assert!(read(&resumed) == read(&whole), "{file}: {before} devices, then {after}");

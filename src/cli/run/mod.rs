@@ -1,6 +1,7 @@
 //! `trainer run`.
 
 mod folds;
+mod processes;
 
 use std::path::PathBuf;
 
@@ -12,6 +13,7 @@ use super::overrides::{self, Overrides};
 use super::parent::Parent;
 use super::{Failure, Kind, located_for, unopened};
 use crate::build::{self, Options};
+use crate::parallel::processes::{Launch, Processes};
 use crate::plan::Plan;
 use crate::run::{FolderMode, Outcome, Watch};
 
@@ -21,6 +23,7 @@ use crate::run::{FolderMode, Outcome, Watch};
 /// every epoch (metrics.jsonl and TensorBoard events) and saved states: `best`, `last` and a few older
 /// ones. Ctrl-C saves the state and ends the run. --resume goes on from there; the result is the same
 /// as without the pause. Of folds (`data.validation.folds`), --fold says which are trained.
+/// Started as several processes by torchrun, srun or mpirun, they share each batch.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -81,6 +84,20 @@ pub struct Run {
 /// Trains.
 pub fn execute(run: Run) -> Result<(), Failure> {
     run.parent.watch()?;
+    match processes::launch()? {
+        None => train(run, None),
+        Some(_) if run.fold == Some(Fold::All) => {
+            let help = "start one job for each fold, with --fold 1, --fold 2 and so on";
+            let told = "several processes cannot train all folds";
+            Err(Failure::configuration(told).with_help(Some(help.to_owned())))
+        }
+        Some(launch) => {
+            processes::execute(&launch, |processes| train(run, Some((&launch, processes))))
+        }
+    }
+}
+
+fn train(run: Run, among: Option<(&Launch, &Processes)>) -> Result<(), Failure> {
     // The same as `--set`, so that the resolved configuration has them.
     let mut set = run.overrides.set;
     set.extend(match run.device.len() {
@@ -92,6 +109,9 @@ pub fn execute(run: Run) -> Result<(), Failure> {
         _ => Some(format!("device.use={}", toml::Value::from(run.device))),
     });
     set.extend(run.init.as_deref().map(overrides::init));
+    if let Some((launch, _)) = among {
+        set.push(processes::devices(launch, &run.config, &set)?);
+    }
     let mode = match (run.resume, run.overwrite) {
         (true, _) => FolderMode::Resume,
         (_, true) => FolderMode::Overwrite,
@@ -112,25 +132,30 @@ pub fn execute(run: Run) -> Result<(), Failure> {
     }
     let check = |plan: &Plan| plan.check_fold_named().and_then(|()| build::check_here(plan));
     let (plan, source) = located_for(&run.config, &set, check)?;
-    let training = build::build(plan, &Options { mode });
+    let among = among.map(|(_, processes)| processes);
+    let training = build::build_of(plan, &Options { mode }, among);
     let mut training = training.map_err(|error| unopened(error, &source))?;
-    if run.json {
+    if run.json && training.keeper.is_some() {
         training.reports.close_in_json();
     }
     match training.execute()? {
         Outcome::Ended(_) => {
-            let (plan, folder) = (training.plan.clone(), training.folder.path().to_owned());
+            let (plan, folder) = (training.plan.clone(), training.folder.clone());
+            let writes = training.keeper.is_some();
             let kept = "the run has ended and is saved; `trainer report` draws what its page lacks";
             let _watch = Watch::over(&training.stop, kept);
             // Its memory is needed for the pictures.
             drop(training);
-            super::report::finish_page(&plan, &folder);
-            Ok(())
+            if writes {
+                super::report::finish_page(&plan, &folder);
+            }
+            among.map_or(Ok(()), processes::end_together)
         }
         Outcome::Stopped(signal) => {
-            let (name, folder) = (signal.name(), training.folder.path().display());
+            let (name, folder) = (signal.name(), training.folder.display());
             let told =
                 format!("stopped by {name}; the state is saved in {folder}, go on with --resume");
+            among.map_or(Ok(()), processes::end_together)?;
             Err(Failure::new(Kind::Stopped(signal), told))
         }
     }
