@@ -198,17 +198,6 @@ fn control_characters_of_a_table_do_not_reach_the_screen() {
 }
 
 #[test]
-fn a_step_that_is_predicted_to_take_more_than_the_machine_has_does_not_start() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let config = support::write_config(folder.path(), &folder.path().join("data"));
-    for command in ["trace", "bench"] {
-        let told = refused(4, &[command, shown(&config), "--set", "train.batch_size=1048576"]);
-        assert!(told.contains("a step does not fit in "), "{command}: {told}");
-        assert!(told.contains(": its predicted peak is "), "{command}: {told}");
-    }
-}
-
-#[test]
 fn memory_that_the_system_refuses_ends_the_program_with_advice() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("phantom");

@@ -63,6 +63,8 @@ impl Bench {
     /// # Errors
     /// When no way to take a step fits, or there is nowhere to offload to.
     pub(super) fn on(plan: &Plan, devices: Vec<Device>, meter: Meter) -> Result<Self, BuildError> {
+        // Before the batch is made: it may be what does not fit.
+        let planner = planner(plan, &devices[0])?;
         let image = &plan.data.image;
         let shape = [plan.train.batch_size, image.channels, image.size[0], image.size[1]];
         let wave = |pixel: usize| ((pixel as f64 * 0.37).sin() * 0.5 + 0.5) as f32;
@@ -75,7 +77,6 @@ impl Bench {
             let labels = plan.heads[head].labels.len();
             LabelCounts { positives: vec![1.0; labels], negatives: vec![1.0; labels] }
         };
-        let planner = planner(plan, &devices[0])?;
         let (trainer, initial) = trainer(plan, planner, devices, counts, true)?;
         let learning_rate = plan.train.optimizer.lr();
         let batches = Batches::Kept { images, shape, targets, learning_rate };
