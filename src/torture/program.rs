@@ -18,7 +18,7 @@ const FAULT: &str = "TRAINER_TEST_FAULT";
 
 /// Not a test by itself: what the child process runs.
 #[test]
-#[expect(clippy::print_stdout, reason = "the parent reads it")]
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the parent reads it")]
 fn the_program() {
     let Ok(arguments) = std::env::var(ARGUMENTS) else { return };
     let watch = Watch::over(Path::new(&std::env::var(FOLDER).expect("is set")));
