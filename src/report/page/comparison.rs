@@ -57,6 +57,9 @@ impl Tests {
             let mut table = Table::new(caption, titles([first, second]), WORDS);
             let reasons;
             (table.rows, reasons) = rows(found, &tested.heads);
+            // A row of a page is not named by nothing.
+            let labels = table.rows.iter_mut().map(|row| &mut row[WORDS - 1]);
+            labels.filter(|label| label.is_empty()).for_each(|label| "mean".clone_into(label));
             (table, reasons)
         };
         let told = format!(
