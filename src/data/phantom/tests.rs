@@ -177,7 +177,7 @@ fn diameters_of_nodules_change_nothing_else_of_the_table() {
     }
     for nodules in [[1, 4], [5, 4], [4, 9]] {
         let settings = PhantomSettings { nodules: Some(nodules), ..plain.clone() };
-        let error = ensure_phantom(&settings, quietly).expect_err("is refused").to_string();
+        let error = ensure_phantom(&settings, untold).expect_err("is refused").to_string();
         assert!(error.contains("diameters go from 2 to 8"), "{error}");
     }
 }
