@@ -7,7 +7,7 @@ use trainer::build::Bench;
 use trainer::data::Targets;
 use trainer::memory::fault::{Armed, strike_rank_after};
 use trainer::plan::{Plan, Retreat};
-use trainer::train::{HeadLoss, Images};
+use trainer::train::{HeadLoss, Images, TrainError};
 
 const SIDE: usize = 32;
 const STEPS: usize = 10;
@@ -289,4 +289,20 @@ fn where_one_device_has_no_memory_all_try_again_together() {
         let backoffs = &bench.trainer.backoffs;
         assert_eq!((backoffs[0].from, backoffs[0].to, backoffs.len()), (3, 2, 1));
     }
+}
+
+/// All multiply the loss of the next step by the same.
+#[test]
+fn a_step_that_overflows_lowers_the_scale_of_the_loss_on_all_devices() {
+    let plan = plan(GROUP_NORM, 3, "[memory]\nprecision = \"fp16\"");
+    let mut bench = Bench::new(&plan).expect("opens");
+    for rank in &mut bench.trainer.ranks {
+        rank.replica.inference.chain.map_parameters(|_, value| value.mul_scalar(1e9));
+    }
+    let (values, targets) = batch(0);
+    let images = Images::Host { images: &values, shape: [count(0), 1, SIDE, SIDE] };
+    let left_out = bench.trainer.step(images, &targets, 0, 0.05).expect_err("overflows");
+    assert!(matches!(left_out, TrainError::Skipped { .. }), "{left_out}");
+    let scales = bench.trainer.ranks.iter().map(|rank| rank.updater.scale());
+    assert_eq!(scales.collect::<Vec<_>>(), [32768.0; 3]);
 }

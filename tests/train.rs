@@ -103,7 +103,8 @@ fn gradients_of(
     let parts = replica.strategy.parts(share.len()).into_iter();
     let parts: Vec<Part> =
         parts.map(|part| Part::alone(share.start + part.start..share.start + part.end)).collect();
-    let share = Share { images: images.into(), targets, parts: &parts, synced: None, next: None };
+    let images = images.into();
+    let share = Share { images, targets, parts: &parts, synced: None, next: None, link: None };
     replica.gradients(share, normalizers, STEP, 1.0).expect("computes")
 }
 

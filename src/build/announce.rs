@@ -7,8 +7,8 @@ use crate::model::HeadConfig;
 use crate::model::weights::Initial;
 use crate::plan::{Plan, Planner};
 use crate::report::{
-    Event, HeadCounts, HeadLabels, LabelCount, Place, Report, ReportError, SharedBatch, Start,
-    StartMemory, Watched,
+    Event, HeadCounts, HeadLabels, LabelCount, Place, Report, ReportError, SharedBatch,
+    SharedModel, Start, StartMemory, Watched,
 };
 use crate::run::state::Resumable;
 use crate::run::{Run, Trainer, not_kept};
@@ -23,7 +23,13 @@ fn idle_offload(plan: &Plan, trainer: &Trainer) -> impl Iterator<Item = &'static
             "`offload = \"host\"` under [memory] frees nothing: the memory of the CPU is the host's. \
              `[memory.offload.disk]` does.",
         ),
-        _ if trainer.first().replica.strategy.schedule(1).operations.iter().any(is_moved) => None,
+        _ if trainer
+            .copy()
+            .iter()
+            .any(|rank| rank.replica.strategy.schedule(1).operations.iter().any(is_moved)) =>
+        {
+            None
+        }
         _ => Some(
             "`offload` under [memory] moves nothing: no stage but the last keeps anything, and that is \
              needed at once.",
@@ -64,6 +70,21 @@ fn memory(planner: &Planner) -> StartMemory {
     }
 }
 
+/// How the stages of a pipeline are shared out.
+fn pipeline(plan: &Plan, planner: &Planner) -> Option<SharedModel> {
+    let part = planner.strategies()[0].part?;
+    let specs = plan.stages();
+    let name = |stage: usize| specs[stage].name().to_owned();
+    let stages = planner.stages_of_devices().into_iter();
+    let micro_batches = planner.micro_batches();
+    Some(SharedModel {
+        schedule: part.place.schedule,
+        stages: stages.map(|range| [name(range.start), name(range.end - 1)]).collect(),
+        micro_batches,
+        bubble: part.place.bubble(micro_batches),
+    })
+}
+
 /// How often each label of the plan's heads is known and positive.
 fn label_counts(plan: &Plan, dataset: &Dataset) -> HeadCounts {
     let head = |(place, head): (usize, &HeadConfig)| {
@@ -86,17 +107,17 @@ pub(super) fn announce(
 ) -> Result<(), ReportError> {
     let state = &run.state;
     let place = Place { epoch: state.epoch_shown(), step: state.step };
-    let parameters =
-        run.trainer.first().replica.inference.chain.parameters().into_iter().filter(|p| p.trained);
+    let parameters = run.trainer.parameters().into_iter().filter(|p| p.trained);
     let start = Start {
         name: run.plan.run.name.clone(),
         device: described(&run.trainer),
-        parallel: (run.plan.devices.len() > 1).then(|| SharedBatch {
+        parallel: (run.plan.copies() > 1).then(|| SharedBatch {
             devices: run.plan.devices.len(),
             batch_size: run.plan.train.batch_size,
             device_batch_size: run.plan.device_batch(),
             batch_norm: run.plan.batch_norm,
         }),
+        pipeline: pipeline(&run.plan, &run.trainer.planner).map(Box::new),
         parameters: parameters.map(|p| p.shape.iter().product::<usize>()).sum(),
         train_images,
         validation_images: run.validation.len(),

@@ -109,18 +109,21 @@ impl Bench {
     /// # Errors
     /// As [`Bench::step`].
     pub fn gradients(mut self) -> Result<(Vec<NamedTensor>, f64), RunError> {
-        let (mut checked, _) = self.on_batch(1, Trainer::gradients)?;
-        let (gradients, losses) = checked.swap_remove(0).into_parts();
-        let loss = self.loss(&losses);
+        let (checked, _) = self.on_batch(1, Trainer::gradients)?;
+        let copy = self.trainer.copy();
+        let parts: Vec<_> =
+            checked.into_iter().zip(copy).map(|(one, _)| one.into_parts()).collect();
+        let loss = self.loss(&parts[0].1);
         let read = |(name, gradient): (&str, &Tensor<1>)| {
             Ok((name.to_owned(), gradient.clone().try_into_data().map_err(TrainError::from)?))
         };
-        let read: Result<Vec<_>, TrainError> = gradients.iter().map(read).collect();
+        let all = parts.iter().flat_map(|(gradients, _)| gradients.iter());
+        let read: Result<Vec<_>, TrainError> = all.map(read).collect();
         let read = read.map_err(|source| self.failed(source))?;
-        let chain = &self.trainer.first().replica.inference.chain;
+        let buckets = copy.iter().flat_map(|rank| rank.replica.inference.chain.buckets());
         let mut read: BTreeMap<String, TensorData> =
-            split_tensors(&chain.buckets(), read).into_iter().collect();
-        let named = chain.parameters().into_iter().filter_map(|parameter| {
+            split_tensors(&buckets.collect::<Vec<_>>(), read).into_iter().collect();
+        let named = self.trainer.parameters().into_iter().filter_map(|parameter| {
             let gradient = read.remove(&parameter.name)?;
             let (name, shape) = (parameter.name, parameter.shape);
             Some(NamedTensor { name, shape, data: gradient.iter::<f32>().collect() })
@@ -243,9 +246,11 @@ impl Bench {
     pub fn estimate(&self, plan: &Plan) -> StepEstimate {
         let planner = &self.trainer.planner;
         let mut estimate = planner.estimate().clone();
-        if super::is_gpu(self.trainer.first().replica.inference.device()) {
+        let on_gpu = super::is_gpu(self.trainer.first().replica.inference.device());
+        // In a pipeline the images are those of the first device, which need not be the fullest.
+        if on_gpu && plan.depth() == 1 {
             // No batch is copied ahead.
-            let at_once = planner.strategy().micro_batch.min(plan.device_batch());
+            let at_once = planner.settings().micro_batch.min(plan.device_batch());
             estimate.peak -= plan.ahead_on_gpu(planner.settings().precision, at_once);
             if matches!(self.batches, Batches::Kept { .. }) {
                 estimate.peak += plan.batch_on_gpu();

@@ -23,6 +23,7 @@ mod trace;
 mod trained;
 mod warm;
 
+use std::ops::Range;
 use std::time::Instant;
 
 pub use bench::{Bench, Taken};
@@ -235,10 +236,11 @@ fn schedule(plan: &Plan, steps_per_epoch: usize) -> Schedule {
     schedule.init(optimizer.lr(), steps_per_epoch, *epochs, higher)
 }
 
-/// The plan's model, to run as `planner` has it.
-fn chain(plan: &Plan, planner: &Planner, device: &Device) -> Chain {
+/// Those stages of the plan's model that a device has, to run as `planner` has it.
+fn chain(plan: &Plan, planner: &Planner, device: &Device, stages: &Range<usize>) -> Chain {
     let settings = planner.settings();
-    Chain::init(&plan.stages_with(settings.precision, settings.dense_layers), device, plan.run.seed)
+    let specs = plan.stages_with(settings.precision, settings.dense_layers);
+    Chain::init(&specs[stages.clone()], device, plan.run.seed)
 }
 
 /// The plan's model on its devices, and what was taken of the weights that it `starts` from, where it does
@@ -250,21 +252,33 @@ fn trainer(
     counts: impl Fn(usize) -> LabelCounts,
     starts: bool,
 ) -> Result<(Trainer, Option<Initial>), BuildError> {
-    let exchanges = exchanges(&devices)?;
-    let cards = exchanges.as_ref().map(|_| parallel::threads(devices.len()));
-    let threads = cards.transpose().map_err(|error| BuildError::Cards(error.to_string()))?;
+    let parts = planner.stages_of_devices();
+    let depth = parts.len();
+    // What the devices of a pipeline exchange needs no kernels.
+    let exchanges = if depth == 1 { exchanges(&devices)? } else { None };
+    let cards = devices.len() > 1 && is_gpu(&devices[0]);
+    let threads = cards.then(|| parallel::threads(devices.len())).transpose();
+    let threads = threads.map_err(|error| BuildError::Cards(error.to_string()))?;
     let (mut ranks, mut initial) = (Vec::with_capacity(devices.len()), None);
-    for device in devices {
-        warm::compile_kernels(plan, &planner, &device);
-        let mut chain = chain(plan, &planner, &device);
-        if starts {
-            initial = start_from(plan, &mut chain, &device)?;
+    for copy in devices.chunks(depth) {
+        let mut chains: Vec<Chain> = Vec::with_capacity(depth);
+        for (device, stages) in copy.iter().zip(&parts) {
+            warm::compile_kernels(plan, &planner, device);
+            chains.push(chain(plan, &planner, device, stages));
         }
-        ranks.push(rank(plan, &planner, chain, device, &counts)?);
+        if starts {
+            let parts = chains.iter_mut().zip(copy);
+            initial = start_from(plan, &mut parts.collect::<Vec<_>>())?;
+        }
+        for (place, (chain, device)) in chains.into_iter().zip(copy).enumerate() {
+            let stages = (place, parts[place].start);
+            ranks.push(rank(plan, &planner, stages, chain, device.clone(), &counts)?);
+        }
     }
-    let batch_norm = plan.batch_norm;
-    let (upcoming, backoffs) = (None, Vec::new());
-    Ok((Trainer { ranks, threads, exchanges, batch_norm, planner, upcoming, backoffs }, initial))
+    let (batch_norm, upcoming, backoffs) = (plan.batch_norm, None, Vec::new());
+    let trainer =
+        Trainer { ranks, depth, threads, exchanges, batch_norm, planner, upcoming, backoffs };
+    Ok((trainer, initial))
 }
 
 /// What cards exchange sums by, where there are several.
@@ -283,10 +297,12 @@ fn exchanges(_: &[Device]) -> Result<Option<Exchanges>, BuildError> {
     Ok(None)
 }
 
-/// The plan's model on one device, and what changes it.
+/// The plan's model on one device, and what changes it. Of a pipeline it is the device at `place`, whose
+/// stages begin at `begin`.
 fn rank(
     plan: &Plan,
     planner: &Planner,
+    (place, begin): (usize, usize),
     chain: Chain,
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
@@ -298,20 +314,23 @@ fn rank(
         .map(|(index, head)| head.loss().init(head.task, head.labels.len(), &counts(index)))
         .collect();
     let store = Store::open(&planner.settings().offload.0)?;
-    let strategy = planner.strategy().clone();
+    let strategy = planner.strategies()[place].clone();
     let replica = Replica::new(inference, losses, strategy, store, plan.run.seed);
     let inference = &replica.inference;
     let stages = inference.chain.stages();
-    let of_stages = stages.iter().skip(plan.frozen()).flat_map(|stage| stage.buckets());
+    let frozen = plan.frozen().saturating_sub(begin);
+    let of_stages = stages.iter().skip(frozen).flat_map(|stage| stage.buckets());
     let trained: Vec<_> = of_stages.filter(|bucket| bucket.trained).collect();
-    let factors = stages.iter().zip(plan.lr_factors()).filter(|(_, factor)| *factor != 1.0);
+    let factors = plan.lr_factors().into_iter().skip(begin);
+    let factors = stages.iter().zip(factors).filter(|(_, factor)| *factor != 1.0);
     let lr_factors = factors
         .flat_map(|(stage, factor)| {
             stage.buckets().into_iter().map(move |bucket| (bucket.key().to_owned(), factor))
         })
         .collect();
     let sizes = trained.iter().map(|bucket| (bucket.key().to_owned(), bucket.value.dims()[0]));
-    let optimizer = plan.train.optimizer.init(sizes.chain(replica.centre_sizes()));
+    let centres = if replica.has_heads() { replica.centre_sizes() } else { Vec::new() };
+    let optimizer = plan.train.optimizer.init(sizes.chain(centres));
     let host = OffloadConfig::Host(NoSettings {});
     let optimizer = match planner.settings().offload_optimizer {
         true => optimizer.wait_in(Store::open(&host)?),

@@ -16,13 +16,14 @@ use crate::screen::counted;
 
 /// Keys that may differ when a run is resumed, each with all keys below it: none changes what was
 /// done so far, and those of `[memory]` no bit of what will be.
-const FREE: [&str; 20] = [
+const FREE: [&str; 21] = [
     "run.name",
     "run.output",
     "run.log_every",
     "run.pictures",
     "run.save",
     "device",
+    "parallel.pipeline",
     "data.workers",
     "data.prefetch",
     "data.on_bad_image",
@@ -178,7 +179,7 @@ pub(super) fn other_parts(plan: &Plan, planner: &Planner, saved: &TrainState) ->
         BatchNormOver::Sync => (before != now)
             .then(|| format!("over {before} images at once, and does over {now} from here on"))?,
         BatchNormOver::Local => {
-            let (devices, devices_now) = (saved.devices?, planner.devices());
+            let (devices, devices_now) = (saved.devices?, planner.copies());
             let each = |images: usize, devices: usize| {
                 let images = counted(images.div_ceil(devices), "image", "images");
                 match devices {

@@ -28,7 +28,8 @@ pub struct Tracer {
 impl Tracer {
     /// Takes two steps of `plan` on one made-up batch and traces the second: kernels are ready by
     /// then and the optimizer has its state. Where memory does not suffice for the first, or it
-    /// fails, that is the one traced. Of several devices it is the first, with its part of the batch.
+    /// fails, that is the one traced. Of several devices it is the first, with its part of the batch; of a
+    /// pipeline, the whole model on the first.
     /// `strategy` names the trace, `set` says what makes it.
     ///
     /// # Errors
@@ -59,7 +60,8 @@ const MOST_SECONDS: f64 = 20.0;
 /// # Errors
 /// When no step can be taken, or the file not be written, in words.
 pub fn trace_run(plan: &Plan, folder: &Path, seconds: f64) -> Result<(), String> {
-    if seconds.is_nan() || seconds > MOST_SECONDS {
+    // One device with the whole model is none of a pipeline's.
+    if seconds.is_nan() || seconds > MOST_SECONDS || plan.depth() > 1 {
         return Ok(());
     }
     // Memory is the same with any weights, and the file that training began with may be gone.

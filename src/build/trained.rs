@@ -116,7 +116,7 @@ pub fn open_weights(plan: &Plan, file: &Path) -> Result<(Trained, Vec<String>), 
     let device = device(plan)?;
     let mut chain = Chain::init(&plan.stages(), &device, plan.run.seed);
     let plan = Plan { init: Some(file.to_owned()), ..plan.clone() };
-    let initial = start_from(&plan, &mut chain, &device)?;
+    let initial = start_from(&plan, &mut [(&mut chain, &device)])?;
     if let Some(name) = initial.as_ref().and_then(|initial| initial.random().into_iter().next()) {
         let why = format!(
             "it has no weights for `{name}`, so that the outputs of that head would be random"

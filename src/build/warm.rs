@@ -34,7 +34,7 @@ fn kernels(plan: &Plan, planner: &Planner, gpu: &Gpu) -> Vec<Kernel> {
     let mut kernels = planner.kernels();
     kernels.extend(plan.train.optimizer.init([]).kernel());
     kernels.push(sums_of_squares_kernel());
-    if plan.devices.len() > 1 {
+    if plan.copies() > 1 {
         let element = planner.settings().precision.element();
         let image_channels = plan.data.image.channels;
         kernels.extend(Kernels::new(gpu.clone(), element).of_several_cards(image_channels));

@@ -191,7 +191,7 @@ lr = 1.0
             let data = parameter.value.into_data().iter::<f32>().collect();
             NamedTensor { name: parameter.name, shape: parameter.shape, data }
         };
-        bench.trainer.first().replica.inference.chain.parameters().into_iter().map(read).collect()
+        bench.trainer.parameters().into_iter().map(read).collect()
     }
 
     #[test]

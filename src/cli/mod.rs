@@ -39,7 +39,7 @@ use std::path::Path;
 use clap::{Parser, Subcommand};
 
 use crate::build::{self, BuildError};
-use crate::config::{self, Loaded, Source};
+use crate::config::{self, Config, Loaded, Source};
 use crate::fault::Fault;
 use crate::plan::Plan;
 use crate::screen::say;
@@ -126,10 +126,21 @@ fn located_for(
     set: &[String],
     check: impl Fn(&Plan) -> Result<(), Fault>,
 ) -> Result<(Plan, Source), Failure> {
+    located_as(path, set, |_| {}, check)
+}
+
+/// The same of a configuration that `change` has changed.
+fn located_as(
+    path: &Path,
+    set: &[String],
+    change: impl Fn(&mut Config),
+    check: impl Fn(&Plan) -> Result<(), Fault>,
+) -> Result<(Plan, Source), Failure> {
     let mut loaded = config::load(path, set)?;
     scale::fill_in(&mut loaded);
     let Loaded { mut config, source } = loaded;
     named_devices::name_devices(&mut config.device.device);
+    change(&mut config);
     let plan = crate::plan::plan(config).and_then(|plan| check(&plan).map(|()| plan));
     let plan = plan.map_err(|fault| source.error(fault))?;
     Ok((plan, source))

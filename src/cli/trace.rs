@@ -64,6 +64,11 @@ pub fn execute(command: &Trace) -> Result<(), Failure> {
     let (mut traces, mut failure): (Vec<StepTrace>, Option<Failure>) = (Vec::new(), None);
     let mut shown = String::new();
     let mut tracer = Tracer::default();
+    if asked.iter().any(|asked| asked.plan.depth() > 1) {
+        eprintln!(
+            "warning: the devices of a pipeline are not traced: this is the whole model on one device"
+        );
+    }
     for (number, Asked { name, set, plan, source }) in asked.iter().enumerate() {
         let (trace, outcome) = match tracer.trace(plan, name.clone(), set.clone()) {
             Ok(traced) => traced,

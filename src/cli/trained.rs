@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Failure, located_for, overrides};
+use super::{Failure, located_as, located_for, overrides};
 use crate::build::{self, FoldFolders, Trained, TrainedFolder};
-use crate::config::Source;
+use crate::config::{Config, Source};
 use crate::plan::Plan;
 
 /// Opens the model at `path`, the folder of a run or of one of its states, on the device that its
@@ -14,7 +14,9 @@ use crate::plan::Plan;
 /// When no state is there, or the configuration, the state or the device cannot be used.
 pub(super) fn open(path: &Path, set: &[String]) -> Result<(Trained, Plan, Source), Failure> {
     let TrainedFolder { config, state } = TrainedFolder::find(path)?;
-    let (plan, source) = located_for(&config, set, build::check_here)?;
+    // A model that was trained over several devices is opened whole, on one.
+    let whole = |config: &mut Config| config.parallel.pipeline = None;
+    let (plan, source) = located_as(&config, set, whole, build::check_here)?;
     let trained = build::open_trained(&plan, &state)?;
     Ok((trained, plan, source))
 }

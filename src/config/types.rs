@@ -123,8 +123,8 @@ pub struct DeviceConfig {
     /// `"auto"` is the first GPU, or the CPU where there is none. The others are `"cpu"`, `"cuda"`
     /// (the first GPU) and `"cuda:1"` (the second GPU); `trainer devices` lists what there is. Several
     /// devices are a list, such as `["cuda:0", "cuda:1"]`, or `"all"`, which is every GPU of the
-    /// machine: each has a copy of the model and computes a part of every batch. `["cpu:0", "cpu:1"]`
-    /// does so on the CPU, to try it out.
+    /// machine: each has a copy of the model and computes a part of every batch, or with
+    /// `[parallel.pipeline]` some of its stages. `["cpu:0", "cpu:1"]` does so on the CPU, to try it out.
     #[serde(rename = "use")]
     #[schemars(example = &"cuda:1")]
     pub device: DeviceUse,

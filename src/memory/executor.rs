@@ -8,7 +8,7 @@ use super::offload::{OffloadError, OffloadTensor, OffloadTicket, Store};
 use super::schedule::{Action, Aside, Operation, Schedule};
 use super::stage::Statistics;
 use super::{Activation, Chain, Gradients, Keep, Pass, Purpose, Saved, fault};
-use crate::parallel::{Member, Part};
+use crate::parallel::{Flow, Link, Member, Part};
 
 /// What a training step's schedule gives before any weight is changed.
 #[derive(Debug, Default)]
@@ -75,9 +75,34 @@ pub fn train(
     chain: &Chain,
     schedule: &Schedule,
     key: StepKey<'_>,
+    input: impl FnMut(usize) -> Activation,
+    loss: impl FnMut(usize, Activation) -> Activation,
+) -> Result<StepResult, OffloadError> {
+    train_part(store, chain, None, schedule, key, input, loss)
+}
+
+/// [`train`] for a chain that is a part of a pipeline, which other devices are reached from by `link`: only
+/// that of the first is asked for `input`, and only that of the last for a `loss`.
+///
+/// Unwinds with [`Abandoned`](crate::parallel::Abandoned) when another device has failed.
+///
+/// # Errors
+///
+/// As there.
+///
+/// # Panics
+///
+/// As there.
+pub fn train_part(
+    store: &Store,
+    chain: &Chain,
+    link: Option<Link<'_>>,
+    schedule: &Schedule,
+    key: StepKey<'_>,
     mut input: impl FnMut(usize) -> Activation,
     mut loss: impl FnMut(usize, Activation) -> Activation,
 ) -> Result<StepResult, OffloadError> {
+    const LINKED: &str = "the schedule of a pipeline is run with a link";
     let mut result = StepResult::default();
     let mut places = Places::default();
     for operation in &schedule.operations {
@@ -142,8 +167,16 @@ pub fn train(
                 }
                 let gradient = runs.backward(kept, gradient, &mut result.gradients);
                 // What is frozen has no use for it.
-                let gradient = gradient.filter(|_| stage > schedule.frozen);
+                let gradient = gradient.filter(|_| stage > schedule.frozen || schedule.returns);
                 places.back.extend(gradient.map(|gradient| (micro, gradient)));
+            }
+            Action::Send(flow) => {
+                let sent = places.flowing(flow).remove(&micro).expect("it has come this far");
+                link.expect(LINKED).send(flow, micro, sent);
+            }
+            Action::Receive(flow) => {
+                let received = link.expect(LINKED).receive(flow, micro);
+                places.flowing(flow).insert(micro, received);
             }
         }
         measure::end();
@@ -164,6 +197,14 @@ fn begin(chain: &Chain, operation: &Operation) {
 }
 
 impl Places {
+    /// What is on its way in this direction.
+    fn flowing(&mut self, flow: Flow) -> &mut BTreeMap<usize, Activation> {
+        match flow {
+            Flow::Value => &mut self.forward,
+            Flow::Gradient => &mut self.back,
+        }
+    }
+
     /// What of what is put aside for a stage can be moved.
     fn offload_tensors(
         &mut self,

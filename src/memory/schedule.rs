@@ -1,6 +1,7 @@
 //! Schedules: what is done to which stage and micro-batch, in which order.
 
 use super::Keep;
+use crate::parallel::{Flow, Half, PipelinePlace};
 
 /// One operation of a schedule.
 ///
@@ -35,6 +36,12 @@ pub enum Action {
     Loss,
     /// Turns the gradient of the stage's output into that of its input.
     Backward,
+    /// Gives what is on its way to the next device: the value that the stage, the last of this device, has
+    /// put out, or the gradient of the input of the stage, which is the first.
+    Send(Flow),
+    /// Waits for what the next device sends: the input of the stage, which is the first of this device, or
+    /// the gradient of the output of the stage, which is the last.
+    Receive(Flow),
 }
 
 /// What is put aside for a stage.
@@ -54,6 +61,18 @@ pub struct Schedule {
     /// How many stages, from the first on, are frozen: they run forward alone, once, as they do where
     /// they evaluate.
     pub frozen: usize,
+    /// Whether the gradient of the first stage's input is wanted, as it is where a device before has
+    /// stages that are trained.
+    pub returns: bool,
+}
+
+/// The stages of one device of a pipeline, as far as those of the others matter to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PipelinePart {
+    /// Which of the devices.
+    pub place: PipelinePlace,
+    /// Whether devices before have stages that are trained.
+    pub returns: bool,
 }
 
 /// How some stages in a row are taken forward and back, given the input of the first.
@@ -159,15 +178,38 @@ impl Schedule {
         stages: usize,
         micros: usize,
     ) -> Self {
-        let mut operations = Vec::new();
-        for micro in 0..micros {
-            let mut writer =
-                Writer { stages, micro, run: vec![false; stages], operations: Vec::new() };
-            (0..frozen).for_each(|stage| writer.forward(stage, Keep::Nothing));
-            writer.write(tree, frozen..stages);
-            operations.extend(prefetched(writer.operations));
-        }
-        Self { operations, frozen }
+        let operations =
+            (0..micros).flat_map(|micro| Writer::new(stages, micro, None).step(frozen, tree));
+        Self { operations: operations.collect(), frozen, returns: false }
+    }
+
+    /// What the device of `part` does in a step: the same over its own `stages` stages, the first `frozen`
+    /// of which are frozen, where micro-batches come from the device before and go to the one behind.
+    /// Where all are frozen, `tree` counts for nothing.
+    pub fn in_pipeline(
+        part: PipelinePart,
+        frozen: usize,
+        tree: &CheckpointPlan,
+        stages: usize,
+        micros: usize,
+    ) -> Self {
+        let PipelinePart { place, returns } = part;
+        let mut halves: Vec<[Vec<Operation>; 2]> = (0..micros)
+            .map(|micro| {
+                let mut there = Writer::new(stages, micro, Some(part)).step(frozen, tree);
+                let turns = |operation: &Operation| {
+                    matches!(operation.action, Action::Loss | Action::Receive(Flow::Gradient))
+                };
+                let turn = there.iter().position(turns).unwrap_or(there.len());
+                let back = there.split_off(turn);
+                [there, back]
+            })
+            .collect();
+        let operations = place.halves(micros).into_iter().flat_map(|half| match half {
+            Half::Forward(micro) => std::mem::take(&mut halves[micro][0]),
+            Half::Backward(micro) => std::mem::take(&mut halves[micro][1]),
+        });
+        Self { operations: operations.collect(), frozen, returns }
     }
 }
 
@@ -177,10 +219,43 @@ struct Writer {
     micro: usize,
     /// Which stages have run.
     run: Vec<bool>,
+    /// Where the stages are a part of a pipeline.
+    part: Option<PipelinePart>,
     operations: Vec<Operation>,
 }
 
 impl Writer {
+    fn new(stages: usize, micro: usize, part: Option<PipelinePart>) -> Self {
+        Self { stages, micro, run: vec![false; stages], part, operations: Vec::new() }
+    }
+
+    /// All operations of the micro-batch.
+    fn step(mut self, frozen: usize, tree: &CheckpointPlan) -> Vec<Operation> {
+        if self.part.is_some_and(|part| !part.place.is_first()) {
+            self.push(0, Action::Receive(Flow::Value));
+        }
+        (0..frozen).for_each(|stage| self.forward(stage, Keep::Nothing));
+        match frozen < self.stages {
+            true => self.write(tree, frozen..self.stages),
+            false => self.push(self.stages - 1, Action::Send(Flow::Value)),
+        }
+        if self.part.is_some_and(|part| part.returns) {
+            self.push(0, Action::Send(Flow::Gradient));
+        }
+        prefetched(self.operations)
+    }
+
+    /// The value on its way turns into a gradient on its way back.
+    fn turn(&mut self, stage: usize) {
+        match self.part {
+            Some(part) if !part.place.is_last() => {
+                self.push(stage, Action::Send(Flow::Value));
+                self.push(stage, Action::Receive(Flow::Gradient));
+            }
+            _ => self.push(stage, Action::Loss),
+        }
+    }
+
     fn write(&mut self, tree: &CheckpointPlan, stages: std::ops::Range<usize>) {
         let stage = stages.start;
         match tree {
@@ -194,7 +269,7 @@ impl Writer {
                     None => assert_eq!(stage + 1, stages.end, "a tree ends with its stages"),
                 }
                 if stage + 1 == self.stages {
-                    self.push(stage, Action::Loss);
+                    self.turn(stage);
                 }
                 self.push(stage, Action::Backward);
             }
@@ -264,6 +339,7 @@ fn prefetched(operations: Vec<Operation>) -> Vec<Operation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parallel::PipelineSchedule;
 
     /// Operations of micro-batch 0 as short words: F forward, R recompute (lower case where nothing
     /// is kept), C checkpoint, T restore, L loss, B backward, O offload, P prefetch.
@@ -279,6 +355,10 @@ mod tests {
             Action::Backward => format!("B{stage}"),
             Action::Offload(_) => format!("O{stage}"),
             Action::Prefetch(_) => format!("P{stage}"),
+            Action::Send(Flow::Value) => ">".to_owned(),
+            Action::Send(Flow::Gradient) => "<".to_owned(),
+            Action::Receive(Flow::Value) => "|>".to_owned(),
+            Action::Receive(Flow::Gradient) => "<|".to_owned(),
         };
         schedule.operations.iter().map(word).collect::<Vec<_>>().join(" ")
     }
@@ -325,6 +405,47 @@ mod tests {
             "C0 f0 f1 F2 L B2 T0 C0 r0 R1 B1 T0 R0 B0"
         );
         assert_eq!(tree.recomputed(0..3), [0, 0, 1]);
+    }
+
+    fn part(rank: usize, ranks: usize, schedule: PipelineSchedule) -> PipelinePart {
+        PipelinePart { place: PipelinePlace { rank, ranks, schedule }, returns: rank > 0 }
+    }
+
+    #[test]
+    fn devices_of_a_pipeline_give_each_other_values_and_gradients() {
+        let of = |rank: usize, stages: usize, schedule| {
+            let tree = CheckpointPlan::keep_all(stages);
+            words(&Schedule::in_pipeline(part(rank, 3, schedule), 0, &tree, stages, 2))
+        };
+        let gpipe = PipelineSchedule::Gpipe;
+        assert_eq!(of(0, 2, gpipe), "F0 F1 > F0 F1 > <| B1 B0 <| B1 B0");
+        assert_eq!(of(1, 1, gpipe), "|> F0 > |> F0 > <| B0 < <| B0 <");
+        assert_eq!(of(2, 1, gpipe), "|> F0 |> F0 L B0 < L B0 <");
+        let alternate = PipelineSchedule::OneForwardOneBackward;
+        assert_eq!(of(0, 1, alternate), "F0 > F0 > <| B0 <| B0");
+        assert_eq!(of(2, 1, alternate), "|> F0 L B0 < |> F0 L B0 <");
+        assert_eq!(of(0, 1, PipelineSchedule::Sequential), "F0 > <| B0 F0 > <| B0");
+    }
+
+    #[test]
+    fn each_device_of_a_pipeline_checkpoints_and_offloads_its_own_stages() {
+        let tree = CheckpointPlan::segments(&[2, 1]).offloaded(&[true; 3]);
+        let gpipe = part(1, 3, PipelineSchedule::Gpipe);
+        let schedule = Schedule::in_pipeline(gpipe, 0, &tree, 3, 2);
+        let there = "|> C0 O0 f0 f1 F2 >";
+        let back = "<| P0 B2 T0 R0 R1 B1 B0 <";
+        assert_eq!(words(&schedule), format!("{there} {there} {back} {back}"));
+    }
+
+    #[test]
+    fn no_gradient_goes_to_a_device_whose_stages_are_frozen() {
+        let tree = CheckpointPlan::keep_all(1);
+        let first = PipelinePart { returns: false, ..part(0, 2, PipelineSchedule::Gpipe) };
+        assert_eq!(words(&Schedule::in_pipeline(first, 2, &tree, 2, 2)), "f0 f1 > f0 f1 >");
+        let last = PipelinePart { returns: false, ..part(1, 2, PipelineSchedule::Gpipe) };
+        let schedule = Schedule::in_pipeline(last, 1, &tree, 2, 2);
+        assert_eq!(words(&schedule), "|> f0 F1 |> f0 F1 L B1 L B1");
+        assert!(!schedule.returns);
     }
 
     #[test]

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 
 use super::schedule::{Action, Aside, Operation, Schedule};
 use super::{DryAllocator, DryBuffer, Footprint, Keep};
+use crate::parallel::Flow;
 
 /// What takes memory and time besides the stages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Surroundings {
     /// Bytes in use before and after the step: weights, optimizer, running statistics.
     pub standing: u64,
-    /// Bytes of a micro-batch of images.
+    /// Bytes of a micro-batch of images; of what comes from the device before, where there is one.
     pub input: u64,
     /// The most bytes in use while the losses are computed, beyond those before and the gradient of
     /// the outputs.
     pub loss_workspace: u64,
-    /// Bytes of the gradient of the outputs.
+    /// Bytes of the gradient of the outputs, of heads or of the last stage of a device.
     pub loss_gradient: u64,
     /// The most bytes in use while the optimizer takes its step, beyond those before.
     pub step_workspace: u64,
@@ -41,6 +42,8 @@ pub struct Simulation {
     pub peak: u64,
     /// Bytes in use after each operation, and the most during it.
     pub course: Vec<(u64, u64)>,
+    /// When each operation is done, in seconds of work and waiting of this device alone.
+    pub times: Vec<f64>,
     /// Seconds of stages' work.
     pub seconds: f64,
     /// Of these, seconds spent on running stages again.
@@ -111,6 +114,7 @@ pub fn simulate(
     let (mut outside, mut most_away) = (0, 0);
     let mut arrives: BTreeMap<AsideKey, f64> = BTreeMap::new();
     let mut course = Vec::with_capacity(schedule.operations.len());
+    let mut times = Vec::with_capacity(schedule.operations.len());
     for operation in &schedule.operations {
         memory.restart();
         let now = work + waiting;
@@ -245,18 +249,29 @@ pub fn simulate(
                 // A second gradient is added to the first in its memory.
                 gradients.entry(stage).or_insert(parameters);
                 drop((gradient, kept));
-                if stage > schedule.frozen {
+                if stage > schedule.frozen || schedule.returns {
                     back.insert(micro, given);
                 }
                 work += footprint.backward_seconds(speed);
             }
+            // What is on its way between devices waits on the host.
+            Action::Send(Flow::Value) => drop(forward.remove(&micro)),
+            Action::Send(Flow::Gradient) => drop(back.remove(&micro)),
+            Action::Receive(Flow::Value) => {
+                let block = memory.take(surroundings.input);
+                forward.insert(micro, Value { block, roomy: false });
+            }
+            Action::Receive(Flow::Gradient) => {
+                back.insert(micro, memory.take(surroundings.loss_gradient));
+            }
         }
         course.push((memory.live(), memory.peak()));
+        times.push(work + waiting);
     }
     drop((forward, back, inputs, saved, leaving));
     let at_step = memory.live() + surroundings.step_workspace;
     let peak = course.iter().map(|(_, most)| *most).fold(at_step, u64::max);
-    Simulation { peak, course, seconds: work, recomputation, waiting, away: most_away }
+    Simulation { peak, course, times, seconds: work, recomputation, waiting, away: most_away }
 }
 
 #[cfg(test)]

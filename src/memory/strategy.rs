@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{BatchStatistics, CheckpointPlan, Schedule};
+use super::{BatchStatistics, CheckpointPlan, PipelinePart, Schedule};
 
 /// How the steps of a run are taken.
 #[derive(Debug, Clone)]
@@ -18,8 +18,10 @@ pub struct Strategy {
     pub frozen: usize,
     /// What each stage behind the frozen ones keeps.
     pub tree: CheckpointPlan,
-    /// How many stages there are.
+    /// How many stages there are; in a pipeline, on this device.
     pub stages: usize,
+    /// Which part of a pipeline they are, where they are one.
+    pub part: Option<PipelinePart>,
 }
 
 impl Strategy {
@@ -33,6 +35,7 @@ impl Strategy {
             frozen: 0,
             tree: CheckpointPlan::keep_all(stages),
             stages,
+            part: None,
         }
     }
 
@@ -51,16 +54,20 @@ impl Strategy {
         starts.iter().copied().zip(ends).map(|(start, end)| start..end).collect()
     }
 
-    /// [`Strategy::parts`] of a batch that `devices` devices compute together, each of which takes
-    /// `micro_batch` images at once.
-    pub fn parts_over(&self, images: usize, devices: usize) -> Vec<Range<usize>> {
-        let micro_batch = self.micro_batch.saturating_mul(devices);
+    /// [`Strategy::parts`] of a batch that `copies` copies of the model compute together, each of which
+    /// takes `micro_batch` images at once.
+    pub fn parts_over(&self, images: usize, copies: usize) -> Vec<Range<usize>> {
+        let micro_batch = self.micro_batch.saturating_mul(copies);
         Self { micro_batch, ..self.clone() }.parts(images)
     }
 
     /// The schedule of a step over `parts` parts.
     pub fn schedule(&self, parts: usize) -> Schedule {
-        Schedule::behind_frozen(self.frozen, &self.tree, self.stages, parts)
+        let Self { frozen, tree, stages, part, .. } = self;
+        match part {
+            Some(part) => Schedule::in_pipeline(*part, *frozen, tree, *stages, parts),
+            None => Schedule::behind_frozen(*frozen, tree, *stages, parts),
+        }
     }
 }
 

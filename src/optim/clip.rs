@@ -1,5 +1,7 @@
 //! Clipping by the norm of all gradients together.
 
+use std::collections::BTreeMap;
+
 use burn::tensor::{DType, Tensor};
 
 use crate::memory::Gradients;
@@ -17,6 +19,13 @@ pub struct GradientNorm {
 }
 
 impl GradientNorm {
+    /// Of gradients with these [`squares`], which are added in `f64` in the order of names.
+    pub fn of(squares: &BTreeMap<String, f64>) -> Self {
+        let total: f64 = squares.values().fold(0.0, |total, sum| total + sum);
+        let non_finite = squares.iter().filter(|(_, sum)| !sum.is_finite());
+        Self { total: total.sqrt(), non_finite: non_finite.map(|(name, _)| name.clone()).collect() }
+    }
+
     /// Whether a step may be taken with these gradients.
     pub fn is_finite(&self) -> bool {
         self.total.is_finite()
@@ -36,18 +45,22 @@ impl GradientNorm {
     }
 }
 
-/// The norm of `gradients`: squares summed on the device in `f32`, one number per parameter read
-/// back in one transfer, these added in `f64`.
+/// The norm of `gradients`: that of their [`squares`].
+///
+/// # Errors
+/// When the device fails.
 pub fn norm(gradients: &Gradients) -> Result<GradientNorm, OptimError> {
-    let mut total = 0.0;
-    let mut non_finite = Vec::new();
-    for (sum, (name, _)) in sums_of_squares(gradients)?.into_iter().zip(gradients.iter()) {
-        total += sum;
-        if !sum.is_finite() {
-            non_finite.push(name.to_owned());
-        }
-    }
-    Ok(GradientNorm { total: total.sqrt(), non_finite })
+    Ok(GradientNorm::of(&squares(gradients)?))
+}
+
+/// Σ x² of each gradient, by the name of its parameter: summed on the device in `f32`, and read back in
+/// one transfer.
+///
+/// # Errors
+/// When the device fails.
+pub fn squares(gradients: &Gradients) -> Result<BTreeMap<String, f64>, OptimError> {
+    let names = gradients.iter().map(|(name, _)| name.to_owned());
+    Ok(names.zip(sums_of_squares(gradients)?).collect())
 }
 
 /// Σ x² of each gradient.
@@ -66,8 +79,6 @@ fn sums_of_squares(gradients: &Gradients) -> Result<Vec<f64>, OptimError> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use serde::Deserialize;
 
     use super::*;

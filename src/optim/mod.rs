@@ -32,7 +32,7 @@ mod restore;
 mod oracle;
 
 pub use check::check_clip_norm;
-pub use clip::{GradientNorm, norm};
+pub use clip::{GradientNorm, norm, squares};
 pub use config::*;
 pub use ema::Ema;
 pub use error::OptimError;

@@ -21,6 +21,8 @@ pub(super) struct Group {
 struct State {
     failed: bool,
     meetings: HashMap<String, Meeting>,
+    /// What was left for one rank, by name.
+    posted: HashMap<String, Box<dyn Any + Send>>,
 }
 
 /// What has been brought to a meeting.
@@ -66,6 +68,21 @@ impl Group {
             self.changed.notify_all();
         }
         outcome
+    }
+
+    /// Leaves `value` for the one rank that [takes](Group::take) it under the name `name`, and goes on.
+    pub fn post<T: Send + 'static>(&self, name: String, value: T) {
+        let before = self.lock().posted.insert(name, Box::new(value));
+        assert!(before.is_none(), "something was left twice under one name");
+        self.changed.notify_all();
+    }
+
+    /// Waits for what is left under the name `name`.
+    ///
+    /// Unwinds with [`Abandoned`] when a rank has [failed](Group::fail).
+    pub fn take<T: Send + 'static>(&self, name: &str) -> T {
+        let mut state = self.until(self.lock(), |state| state.posted.contains_key(name));
+        *downcast::<T>(state.posted.remove(name), name)
     }
 
     /// Says that a rank has failed: whoever waits, or will, unwinds. Returns whether it is the first.
@@ -142,6 +159,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_for_a_rank_waits_for_it_and_nobody_waits_who_leaves_it() {
+        let group = Group::default();
+        for turn in 0..3_usize {
+            group.post(format!("to 1, {turn}"), turn);
+        }
+        let found = in_threads(2, |rank| match rank {
+            0 => group.take::<usize>("to 0"),
+            _ => {
+                let sum = (0..3).map(|turn| group.take::<usize>(&format!("to 1, {turn}"))).sum();
+                group.post("to 0".to_owned(), sum);
+                sum
+            }
+        });
+        assert_eq!(found, [3, 3]);
+    }
+
+    #[test]
     fn nobody_waits_for_a_rank_that_has_failed() {
         let group = Group::default();
         let found = in_threads(3, |rank| {
@@ -149,8 +183,9 @@ mod tests {
                 group.fail();
                 return None;
             }
-            let met = panic::catch_unwind(AssertUnwindSafe(|| {
-                group.meet("value", (rank, 3), rank, |values: Vec<usize>| values)
+            let met = panic::catch_unwind(AssertUnwindSafe(|| match rank {
+                0 => group.meet("value", (rank, 3), rank, |values: Vec<usize>| values),
+                _ => group.take("what nobody leaves"),
             }));
             Some(met.expect_err("unwinds").is::<Abandoned>())
         });

@@ -56,6 +56,30 @@ impl Member {
         self.group.meet(name, (self.rank, ranks), value, add).expect("of one or more devices")
     }
 
+    /// What all devices bring, in their order; of `None`, who is alone, what it brings itself.
+    ///
+    /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
+    pub fn gather<T: Clone + Send + 'static>(of: Option<&Self>, name: &str, value: T) -> Vec<T> {
+        match of {
+            Some(member) => {
+                member.group.meet(name, (member.rank, member.ranks), value, |values| values)
+            }
+            None => vec![value],
+        }
+    }
+
+    /// Leaves `value` for the device that [takes](Member::take) it under `name`, and goes on.
+    pub(super) fn post<T: Send + 'static>(&self, name: String, value: T) {
+        self.group.post(name, value);
+    }
+
+    /// Waits for what another device has left under `name`.
+    ///
+    /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
+    pub(super) fn take<T: Send + 'static>(&self, name: &str) -> T {
+        self.group.take(name)
+    }
+
     /// The sums over all devices of the tensors of each name. A device that has no tensor of a name adds
     /// nothing to its sum, and gets it all the same.
     ///

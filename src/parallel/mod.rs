@@ -1,6 +1,7 @@
-//! Several devices that compute one batch together: data parallelism with the numbers of one device.
+//! Several devices that compute one batch together with the numbers of one device: data parallelism, and a
+//! [pipeline] of the model's stages.
 //!
-//! Every device has a replica of the model and a thread of its own. [`together`] runs a piece of work
+//! Every device has a thread of its own, and a replica of the model, or in a pipeline a part of it. [`together`] runs a piece of work
 //! on all of them and gives each a [`Member`], by which they exchange sums: of gradients, and of what
 //! BatchNorm normalises by. Sums are taken in the order of the devices, so that all of them hold the
 //! same bits. Where one device fails, none waits for it.
@@ -8,11 +9,15 @@
 mod config;
 mod group;
 mod member;
+mod pipeline;
 mod shares;
 mod together;
 
 pub use config::{DataParallelConfig, ParallelConfig};
 pub use group::Abandoned;
 pub use member::{Across, Member};
+pub use pipeline::{
+    Flow, Half, Link, PipelineConfig, PipelinePlace, PipelineSchedule, SplitConfig,
+};
 pub use shares::{BatchNormOver, Part, shares};
 pub use together::{Failure, Threads, threads, together};

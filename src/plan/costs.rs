@@ -1,5 +1,7 @@
 //! What a training step costs, before it runs and before any device is opened.
 
+use std::ops::Range;
+
 use super::Plan;
 use crate::memory::{ActivationShape, Footprint, Precision, Speed, Surroundings, Target};
 
@@ -40,6 +42,34 @@ impl Costs {
     }
 }
 
+/// What each stage of a plan costs for a micro-batch, first to last.
+#[derive(Debug, Clone, Default)]
+pub(super) struct EachStage {
+    pub names: Vec<String>,
+    /// Of a frozen one, what it costs forward.
+    pub stages: Vec<Footprint>,
+    /// How many, from the first on, are frozen.
+    pub frozen: usize,
+    /// Trained numbers.
+    pub counts: Vec<u64>,
+    /// Numbers that it puts out.
+    pub outputs: Vec<u64>,
+    /// Bytes of the largest tensor.
+    pub largest: Vec<u64>,
+    /// Whether the stage behind it may be on another device.
+    pub may_end: Vec<bool>,
+}
+
+/// How many numbers there are.
+fn numbers(shape: &ActivationShape) -> u64 {
+    let count: usize = match shape {
+        ActivationShape::Map(shape) => shape.iter().product(),
+        ActivationShape::Features(shape) => shape.iter().product(),
+        ActivationShape::Outputs(heads) => heads.iter().map(|[images, of]| images * of).sum(),
+    };
+    count as u64
+}
+
 /// Bytes of a number of an image, or of an output.
 const NUMBER: u64 = 4;
 
@@ -58,25 +88,53 @@ impl Plan {
     /// The costs of the stages on `on`, for `images` images at once. With `offload_optimizer` the
     /// optimizer's state waits in host memory.
     pub fn costs(&self, on: &Target, images: usize, offload_optimizer: bool) -> Costs {
+        let each = self.each_stage(on, images);
+        let all = 0..each.stages.len();
+        self.costs_of(&each, all, on, images, offload_optimizer)
+    }
+
+    /// What each stage costs on `on`, for `images` images at once.
+    pub(super) fn each_stage(&self, on: &Target, images: usize) -> EachStage {
         let specs = self.stages_with(on.precision, on.dense_layers);
         let frozen = self.frozen();
         let mut shape = self.input(images);
-        let mut stages = Vec::with_capacity(specs.len());
         let weight = weight_bytes(on.precision);
-        let mut largest_tensor = 0;
+        let mut each = EachStage { frozen, ..EachStage::default() };
         for spec in &specs {
             let gradients = weight * spec.parameter_count() as u64;
             let found = spec.footprint(&shape, on);
             // They are held as the weights are, whatever activations are held in.
             let parameter_gradients = found.parameter_gradients.max(gradients);
-            largest_tensor = largest_tensor.max(found.largest_array).max(found.largest_parameter);
+            each.largest.push(found.largest_array.max(found.largest_parameter));
             let layers = spec.layers() as f64;
             let found = Footprint { parameter_gradients, layers, ..found };
-            let is_frozen = stages.len() < frozen;
-            stages.push(if is_frozen { found.forward_only() } else { found });
+            let is_frozen = each.stages.len() < frozen;
+            each.stages.push(if is_frozen { found.forward_only() } else { found });
+            each.counts.push(spec.parameter_count() as u64);
+            each.names.push(spec.name().to_owned());
+            each.may_end.push(spec.may_end_a_device(on));
             shape = spec.output(&shape);
+            each.outputs.push(numbers(&shape));
         }
-        let counts: Vec<u64> = specs.iter().map(|spec| spec.parameter_count() as u64).collect();
+        each
+    }
+
+    /// The costs of some of the stages that cost `each`: of all, or of those that a device of a pipeline
+    /// has.
+    pub(super) fn costs_of(
+        &self,
+        each: &EachStage,
+        range: Range<usize>,
+        on: &Target,
+        images: usize,
+        offload_optimizer: bool,
+    ) -> Costs {
+        let weight = weight_bytes(on.precision);
+        let (is_first, is_last) = (range.start == 0, range.end == each.stages.len());
+        let stages = each.stages[range.clone()].to_vec();
+        let counts = &each.counts[range.clone()];
+        let frozen = each.frozen.saturating_sub(range.start).min(stages.len());
+        let largest_tensor = each.largest[range.clone()].iter().max().copied().unwrap_or(0);
         let weights = weight * counts.iter().sum::<u64>();
         let (counts, of_trained) = (&counts[frozen..], &stages[frozen..]);
         let trained = weight * counts.iter().sum::<u64>();
@@ -103,29 +161,30 @@ impl Plan {
         let one = NUMBER * (self.data.image.channels * height * width) as u64;
         // On the CPU the batch lies in the same memory, and so do the buffers of products.
         let batch = match on.cuda {
-            true => self.ahead_on_gpu(on.precision, images),
-            false => one * self.train.batch_size as u64 + on.cpu.packing_buffers(),
+            true if is_first => self.ahead_on_gpu(on.precision, images),
+            false if is_first => one * self.train.batch_size as u64 + on.cpu.packing_buffers(),
+            true => 0,
+            false => on.cpu.packing_buffers(),
         };
-        let outputs = match &shape {
-            ActivationShape::Outputs(heads) => {
-                NUMBER
-                    * heads.iter().map(|[images, outputs]| images * outputs).sum::<usize>() as u64
-            }
-            other => panic!("the chain ends in {other:?} instead of outputs"),
-        };
+        // What goes from device to device is in the numbers of activations.
+        let activation = on.precision.activations().size() as u64;
+        let between = |stage: usize| activation * each.outputs[stage];
+        let input = if is_first { one * images as u64 } else { between(range.start - 1) };
+        let of_heads = NUMBER * each.outputs[range.end - 1];
+        // Of the outputs: labels, mask, and a handful of temporary tensors of their size.
+        let (loss_workspace, loss_gradient) =
+            if is_last { (8 * of_heads, of_heads) } else { (0, between(range.end - 1)) };
         let of_stages: u64 = stages.iter().map(|stage| stage.standing).sum();
         let surroundings = Surroundings {
             standing: weights + optimizer - optimizer_away + average + of_stages + batch,
-            input: one * images as u64,
-            // Labels, mask, and a handful of temporary tensors of their size.
-            loss_workspace: 8 * outputs,
-            loss_gradient: outputs,
+            input,
+            loss_workspace,
+            loss_gradient,
             step_workspace: step + back,
         };
-        let names = specs.iter().map(|spec| spec.name().to_owned()).collect();
         let moves_saved = stages.iter().map(|stage| stage.moves_saved).collect();
         Costs {
-            names,
+            names: each.names[range].to_vec(),
             stages,
             frozen,
             surroundings,

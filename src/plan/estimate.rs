@@ -2,13 +2,16 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::{Costs, Machine, MemorySettings, Plan};
+use crate::choice::Choice;
 use crate::fault::Fault;
 use crate::memory::{
-    CheckpointPlan, CheckpointingConfig, DenseLayers, Footprint, MemoryConfig, OffloadConfig,
-    Precision, Schedule, Simulation, Speed, Strategy, Surroundings, TradeOff, simulate,
+    CheckpointPlan, CheckpointingConfig, DenseLayers, Footprint, ManualConfig, MemoryConfig,
+    OffloadConfig, PipelinePart, Precision, Schedule, Simulation, Speed, Strategy, Surroundings,
+    TradeOff, seconds_together, simulate,
 };
 
 /// The estimated memory and time of a step.
@@ -26,6 +29,19 @@ pub struct StepEstimate {
     pub at_step: bool,
     /// Whether it keeps within the budget, and no tensor is larger than can be allocated.
     pub fits: bool,
+    /// Of a pipeline, what each device takes; the rest is then of the fullest one, and of all together.
+    pub devices: Vec<DeviceEstimate>,
+}
+
+/// The estimated memory and time of a step of one device of a pipeline.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceEstimate {
+    /// Its stages.
+    pub stages: Range<usize>,
+    /// The most bytes in use at once.
+    pub peak: u64,
+    /// Seconds of its own work.
+    pub seconds: f64,
 }
 
 /// Estimates steps of a plan on a machine.
@@ -35,7 +51,9 @@ pub struct Estimator<'a> {
     machine: Machine,
     /// Bytes that a step may use.
     budget: u64,
-    known: HashMap<Key, Rc<Known>>,
+    /// The stages of each device that has some of one copy of the model.
+    ranges: Vec<Range<usize>>,
+    known: HashMap<Key, Rc<[Known]>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,17 +64,24 @@ struct Key {
     offload_optimizer: bool,
 }
 
-/// What the stages cost for one size of micro-batch.
+/// What the stages of a device cost for one size of micro-batch.
 #[derive(Debug)]
-struct Known {
+pub(super) struct Known {
     costs: Costs,
     speed: Speed,
-    /// Micro-batches that are simulated: a third costs as much as the second.
+    /// Micro-batches that are simulated. But for a pipeline, a third costs as much as the second.
     micros: usize,
+    /// Which part of a pipeline the stages are.
+    part: Option<PipelinePart>,
     trade_off: OnceCell<TradeOff>,
 }
 
 impl Known {
+    /// `micros` micro-batches of stages that cost `costs`.
+    pub fn new(costs: Costs, speed: Speed, micros: usize, part: Option<PipelinePart>) -> Self {
+        Self { costs, speed, micros, part, trade_off: OnceCell::new() }
+    }
+
     fn trade_off(&self) -> &TradeOff {
         self.trade_off.get_or_init(|| {
             let Costs { stages, surroundings, frozen, .. } = &self.costs;
@@ -64,22 +89,92 @@ impl Known {
             let before = stages[..*frozen].last();
             let input = before.map_or(surroundings.input, |stage| stage.output);
             let surroundings = Surroundings { input, ..*surroundings };
-            TradeOff::new(&stages[*frozen..], &surroundings, &self.speed, self.micros)
+            TradeOff::new(&stages[*frozen..], &surroundings, &self.speed, self.micros.min(2))
         })
     }
 
+    fn schedule(&self, tree: &CheckpointPlan) -> Schedule {
+        let Self { costs: Costs { stages, frozen, .. }, micros, part, .. } = self;
+        match part {
+            Some(part) => Schedule::in_pipeline(*part, *frozen, tree, stages.len(), *micros),
+            None => Schedule::behind_frozen(*frozen, tree, stages.len(), *micros),
+        }
+    }
+
     fn run(&self, tree: &CheckpointPlan) -> Simulation {
-        let Costs { stages, surroundings, frozen, .. } = &self.costs;
-        let schedule = Schedule::behind_frozen(*frozen, tree, stages.len(), self.micros);
-        simulate(&schedule, stages, surroundings, &self.speed)
+        let Costs { stages, surroundings, .. } = &self.costs;
+        simulate(&self.schedule(tree), stages, surroundings, &self.speed)
+    }
+
+    /// Everything kept by the stages that are trained.
+    fn keep_all(&self) -> CheckpointPlan {
+        // Where none is, it counts for nothing.
+        CheckpointPlan::keep_all((self.costs.stages.len() - self.costs.frozen).max(1))
+    }
+
+    /// Whether none of the stages is trained.
+    fn all_frozen(&self) -> bool {
+        self.costs.frozen == self.costs.stages.len()
+    }
+
+    /// How `settings` take the stages forward and back within `budget` bytes, where they leave that open.
+    ///
+    /// # Errors
+    ///
+    /// A policy that does not fit the stages.
+    fn tree(
+        &self,
+        settings: &MemorySettings,
+        cuda: bool,
+        budget: u64,
+    ) -> Result<CheckpointPlan, Fault> {
+        if self.all_frozen() {
+            return Ok(self.keep_all());
+        }
+        let names = self.costs.trained();
+        // The memory of the CPU is the host's.
+        let stays = !cuda && matches!(settings.offload.0, OffloadConfig::Host(_));
+        let away = settings.offloads() && !stays;
+        let policy = match &settings.checkpointing.0 {
+            // Segments of the whole model end in the parts that have their stages.
+            CheckpointingConfig::Manual(config) if self.part.is_some() => {
+                let here = |name: &&String| names.contains(&name.as_str());
+                let after = config.after.iter().filter(here).cloned().collect();
+                CheckpointingConfig::Manual(ManualConfig { after })
+            }
+            policy => policy.clone(),
+        };
+        Ok(match policy.tree(&names)? {
+            Some(tree) if away => tree.offloaded(&self.costs.moves_saved[self.costs.frozen..]),
+            Some(tree) => tree,
+            None if away => self.within_away(budget),
+            None => self.within(budget),
+        })
+    }
+
+    /// The peak of a step with `settings`; where they choose by a budget, of one that runs every stage
+    /// again.
+    pub fn least_peak(&self, settings: &MemorySettings, cuda: bool) -> u64 {
+        let every = CheckpointingConfig::Every(Default::default());
+        let checkpointing = match &settings.checkpointing.0 {
+            CheckpointingConfig::Budget(_) => Choice(every),
+            _ => settings.checkpointing.clone(),
+        };
+        let settings = MemorySettings { checkpointing, ..settings.clone() };
+        // The policy has been checked against the chain.
+        let tree = self.tree(&settings, cuda, 0).unwrap_or_else(|_| self.keep_all());
+        self.run(&tree).peak
     }
 
     /// The fastest tree that keeps within `budget`; else the one that needs least.
     fn within(&self, budget: u64) -> CheckpointPlan {
-        let keep_all = CheckpointPlan::keep_all(self.costs.stages.len() - self.costs.frozen);
+        let keep_all = self.keep_all();
         // Nothing is faster, and the trade-off takes long to make.
         if self.run(&keep_all).peak <= budget {
             return keep_all;
+        }
+        if self.part.is_some() {
+            return self.among(budget, |tree| tree);
         }
         let trade_off = self.trade_off();
         let least = || trade_off.within(trade_off.least());
@@ -90,20 +185,30 @@ impl Known {
     /// device waiting there.
     fn within_away(&self, budget: u64) -> CheckpointPlan {
         let moves = &self.costs.moves_saved[self.costs.frozen..];
-        let all = CheckpointPlan::keep_all(moves.len()).offloaded(moves);
+        let all = self.keep_all().offloaded(moves);
         let taken = self.run(&all);
         if taken.peak <= budget && taken.waiting == 0.0 {
             return all;
         }
+        self.among(budget, |tree| tree.offloaded(moves))
+    }
+
+    /// The fastest of some trees that trade time for memory, each as `change` has it, which keeps within
+    /// `budget`; else the one that needs least.
+    fn among(
+        &self,
+        budget: u64,
+        change: impl Fn(CheckpointPlan) -> CheckpointPlan,
+    ) -> CheckpointPlan {
         let none = CheckpointingConfig::default();
         let every = CheckpointingConfig::Every(Default::default());
         let sqrt = CheckpointingConfig::Sqrt(Default::default());
         let names = self.costs.trained();
         let plain = [none, every, sqrt];
         let plain = plain.iter().filter_map(|policy| policy.tree(&names).ok().flatten());
-        let trees = plain.chain(self.trade_off().some(OFFLOADED_TREES));
+        let trees = plain.chain(self.trade_off().some(TRIED_TREES));
         let taken = trees.map(|tree| {
-            let tree = tree.offloaded(moves);
+            let tree = change(tree);
             let taken = self.run(&tree);
             (taken.peak, taken.seconds + taken.waiting, tree)
         });
@@ -111,12 +216,13 @@ impl Known {
         let fits = taken.iter().filter(|(peak, ..)| *peak <= budget);
         let fastest = fits.min_by(|a, b| a.1.total_cmp(&b.1));
         let least = || taken.iter().min_by_key(|(peak, ..)| *peak);
-        fastest.or_else(least).map_or(all, |(.., tree)| tree.clone())
+        fastest.or_else(least).map_or_else(|| change(self.keep_all()), |(.., tree)| tree.clone())
     }
 }
 
-/// How many trees are tried with what they keep off the device.
-const OFFLOADED_TREES: usize = 24;
+/// How many trees are tried where the trade-off does not say what they need: with what they keep off the
+/// device, and in a pipeline.
+const TRIED_TREES: usize = 24;
 
 impl<'a> Estimator<'a> {
     /// Estimates steps of `plan` on `machine`, within the budget that is configured.
@@ -127,7 +233,8 @@ impl<'a> Estimator<'a> {
 
     /// The same within `budget` bytes.
     pub fn within(plan: &'a Plan, machine: Machine, budget: u64) -> Self {
-        Self { plan, machine, budget, known: HashMap::new() }
+        let ranges = plan.with_split(machine).stages_of_devices();
+        Self { plan, machine, budget, ranges, known: HashMap::new() }
     }
 
     /// The bytes that a step may use.
@@ -135,9 +242,14 @@ impl<'a> Estimator<'a> {
         self.budget
     }
 
-    /// What its stages cost, and what is in use besides.
+    /// What its stages cost, and what is in use besides; of a pipeline, on all devices together.
     pub fn costs(&mut self, settings: &MemorySettings) -> Costs {
-        self.known(settings).costs.clone()
+        if let [one] = &self.known(settings)[..] {
+            return one.costs.clone();
+        }
+        let images = settings.micro_batch.min(self.plan.device_batch());
+        let on = self.machine.target(settings.precision, settings.dense_layers);
+        self.plan.costs(&on, images, settings.offload_optimizer)
     }
 
     /// The memory and time of a step with these settings.
@@ -146,71 +258,112 @@ impl<'a> Estimator<'a> {
     ///
     /// A policy that does not fit the chain.
     pub fn estimate(&mut self, settings: &MemorySettings) -> Result<StepEstimate, Fault> {
-        let tree = self.tree(settings)?;
         let known = self.known(settings);
-        let Costs { stages, optimizer_seconds, .. } = &known.costs;
-        let taken = known.run(&tree);
-        let batch = self.plan.device_batch() as f64;
-        let parts = (batch / settings.micro_batch as f64).max(1.0);
-        let one = (taken.seconds + taken.waiting) / known.micros as f64;
-        let flops: f64 = stages.iter().map(Footprint::flops).sum();
-        let again = tree.recomputed(known.costs.frozen..stages.len());
-        let again = again.into_iter().map(|stage| stages[stage].forward_flops);
-        // An empty sum is −0.
-        let again = 0.0 + again.sum::<f64>();
-        Ok(StepEstimate {
+        let trees = self.trees(settings)?;
+        let taken: Vec<Simulation> =
+            known.iter().zip(&trees).map(|(known, tree)| known.run(tree)).collect();
+        let optimizer_seconds = known.iter().map(|known| known.costs.optimizer_seconds);
+        let optimizer_seconds = optimizer_seconds.fold(0.0, f64::max);
+        let seconds = match (&known[..], &taken[..]) {
+            ([known], [taken]) => {
+                let batch = self.plan.device_batch() as f64;
+                let parts = (batch / settings.micro_batch as f64).max(1.0);
+                (taken.seconds + taken.waiting) / known.micros as f64 * parts
+            }
+            _ => self.seconds_of_pipeline(&known, &trees, &taken),
+        };
+        let (mut flops, mut again) = (0.0, 0.0);
+        for (Known { costs, .. }, tree) in known.iter().zip(&trees) {
+            let Costs { stages, frozen, .. } = costs;
+            flops += stages.iter().map(Footprint::flops).sum::<f64>();
+            if *frozen < stages.len() {
+                let runs = tree.recomputed(*frozen..stages.len());
+                again += runs.into_iter().map(|stage| stages[stage].forward_flops).sum::<f64>();
+            }
+        }
+        let away = known.iter().zip(&taken);
+        let away = away.map(|(known, taken)| taken.away + known.costs.optimizer_away).sum();
+        let fullest = taken.iter().max_by_key(|taken| taken.peak).expect("there is a device");
+        let largest = known.iter().map(|known| known.costs.largest_tensor).max().unwrap_or(0);
+        let devices = self.ranges.iter().zip(&taken).map(|(stages, taken)| DeviceEstimate {
+            stages: stages.clone(),
             peak: taken.peak,
-            seconds: one * parts + optimizer_seconds,
+            seconds: taken.seconds + taken.waiting,
+        });
+        Ok(StepEstimate {
+            peak: fullest.peak,
+            seconds: seconds + optimizer_seconds,
             recompute_percent: if flops > 0.0 { 100.0 * again / flops } else { 0.0 },
-            at_step: taken.course.iter().all(|(_, most)| *most < taken.peak),
-            away: taken.away + known.costs.optimizer_away,
-            fits: taken.peak <= self.budget
-                && known.costs.largest_tensor <= self.machine.largest_tensor(),
+            at_step: fullest.course.iter().all(|(_, most)| *most < fullest.peak),
+            away,
+            fits: fullest.peak <= self.budget && largest <= self.machine.largest_tensor(),
+            devices: if known.len() > 1 { devices.collect() } else { Vec::new() },
         })
+    }
+
+    /// Bytes of a micro-batch that each device of a pipeline but the last sends to the one behind.
+    pub fn bytes_between(&mut self, settings: &MemorySettings) -> Vec<u64> {
+        let known = self.known(settings);
+        known[1..].iter().map(|known| known.costs.surroundings.input).collect()
+    }
+
+    /// Seconds that the devices of a pipeline take together.
+    fn seconds_of_pipeline(
+        &self,
+        known: &[Known],
+        trees: &[CheckpointPlan],
+        taken: &[Simulation],
+    ) -> f64 {
+        let each = known.iter().zip(trees).zip(taken);
+        let devices: Vec<(Schedule, Simulation)> =
+            each.map(|((known, tree), taken)| (known.schedule(tree), taken.clone())).collect();
+        // On cards they go to the host and from there; on the CPU they stay where they are.
+        let between = known[1..].iter().map(|Known { costs, speed, .. }| match self.machine.cuda {
+            true => 2.0 * costs.surroundings.input as f64 / speed.link,
+            false => 0.0,
+        });
+        seconds_together(&devices, &between.collect::<Vec<_>>())
     }
 
     /// Seconds that no policy goes below.
     pub fn least_seconds(&mut self, settings: &MemorySettings) -> f64 {
-        let known = self.known(settings);
-        let Costs { stages, optimizer_seconds, frozen, .. } = &known.costs;
-        let forward = stages.iter().map(|stage| stage.forward_seconds(&known.speed));
-        let back = stages[*frozen..].iter().map(|stage| stage.backward_seconds(&known.speed));
         let parts = self.plan.device_batch() as f64 / settings.micro_batch as f64;
-        (forward.sum::<f64>() + back.sum::<f64>()) * parts.max(1.0) + optimizer_seconds
+        let of = |Known { costs, speed, .. }: &Known| {
+            let Costs { stages, optimizer_seconds, frozen, .. } = costs;
+            let forward = stages.iter().map(|stage| stage.forward_seconds(speed));
+            let back = stages[*frozen..].iter().map(|stage| stage.backward_seconds(speed));
+            (forward.sum::<f64>() + back.sum::<f64>()) * parts.max(1.0) + optimizer_seconds
+        };
+        self.known(settings).iter().map(of).fold(0.0, f64::max)
     }
 
-    /// How the executor takes steps with these settings.
+    /// How the executor takes steps with these settings, on each device that has some of one copy of the
+    /// model.
     ///
     /// # Errors
     ///
     /// A policy that does not fit the chain.
-    pub fn strategy(&mut self, settings: &MemorySettings) -> Result<Strategy, Fault> {
+    pub fn strategies(&mut self, settings: &MemorySettings) -> Result<Vec<Strategy>, Fault> {
         let fewest = if self.plan.normalises(1) { 1 } else { settings.micro_batch.min(2) };
-        Ok(Strategy {
+        let (known, trees) = (self.known(settings), self.trees(settings)?);
+        let strategy = |(Known { costs, part, .. }, tree): (&Known, CheckpointPlan)| Strategy {
             fewest,
             micro_batch: settings.micro_batch,
             batch_norm: self.plan.memory.batch_norm,
-            frozen: self.plan.frozen(),
-            tree: self.tree(settings)?,
-            stages: self.known(settings).costs.stages.len(),
-        })
+            frozen: costs.frozen,
+            tree,
+            stages: costs.stages.len(),
+            part: *part,
+        };
+        Ok(known.iter().zip(trees).map(strategy).collect())
     }
 
-    fn tree(&mut self, settings: &MemorySettings) -> Result<CheckpointPlan, Fault> {
-        let (budget, known) = (self.budget, self.known(settings));
-        let names = known.costs.trained();
-        // The memory of the CPU is the host's.
-        let stays = !self.machine.cuda && matches!(settings.offload.0, OffloadConfig::Host(_));
-        let away = settings.offloads() && !stays;
-        Ok(match settings.checkpointing.tree(&names)? {
-            Some(tree) if away => tree.offloaded(&known.costs.moves_saved[known.costs.frozen..]),
-            Some(tree) => tree,
-            None if away => known.within_away(budget),
-            None => known.within(budget),
-        })
+    fn trees(&mut self, settings: &MemorySettings) -> Result<Vec<CheckpointPlan>, Fault> {
+        let (budget, cuda, known) = (self.budget, self.machine.cuda, self.known(settings));
+        known.iter().map(|known| known.tree(settings, cuda, budget)).collect()
     }
 
-    fn known(&mut self, settings: &MemorySettings) -> Rc<Known> {
+    fn known(&mut self, settings: &MemorySettings) -> Rc<[Known]> {
         let images = settings.micro_batch.min(self.plan.device_batch());
         let &MemorySettings { precision, dense_layers, offload_optimizer, .. } = settings;
         let key = Key { precision, dense_layers, images, offload_optimizer };
@@ -218,17 +371,21 @@ impl<'a> Estimator<'a> {
             return Rc::clone(known);
         }
         let on = self.machine.target(precision, dense_layers);
-        let costs = self.plan.costs(&on, images, offload_optimizer);
-        let micros = self.plan.device_batch().div_ceil(images).min(2);
-        let trade_off = OnceCell::new();
-        let known = Rc::new(Known { costs, speed: Speed::of(&on), micros, trade_off });
+        let (each, speed) = (self.plan.each_stage(&on, images), Speed::of(&on));
+        let of = |(rank, range): (usize, &Range<usize>)| {
+            let part = self.plan.pipeline_part(rank, &self.ranges);
+            let costs = self.plan.costs_of(&each, range.clone(), &on, images, offload_optimizer);
+            let micros = self.plan.device_batch().div_ceil(images);
+            Known::new(costs, speed, if part.is_some() { micros } else { micros.min(2) }, part)
+        };
+        let known: Rc<[Known]> = self.ranges.iter().enumerate().map(of).collect();
         self.known.insert(key, Rc::clone(&known));
         known
     }
 }
 
 impl Plan {
-    /// Simulates a training step with the settings of `memory`.
+    /// Simulates a training step with the settings of `memory`; of a pipeline, that of the first device.
     ///
     /// # Errors
     ///
@@ -236,10 +393,10 @@ impl Plan {
     pub fn simulate(&self, memory: &MemoryConfig, machine: Machine) -> Result<Simulation, Fault> {
         let settings = MemorySettings::configured(memory, self.device_batch());
         let mut estimator = Estimator::new(self, machine);
-        let strategy = estimator.strategy(&settings)?;
+        let strategy = estimator.strategies(&settings)?.swap_remove(0);
         let schedule = strategy.schedule(strategy.parts(self.device_batch()).len());
         let Known { costs: Costs { stages, surroundings, .. }, speed, .. } =
-            &*estimator.known(&settings);
+            &estimator.known(&settings)[0];
         Ok(simulate(&schedule, stages, surroundings, speed))
     }
 }

@@ -12,6 +12,7 @@ mod changes;
 mod limits;
 mod machine;
 mod monitor;
+mod pipeline;
 mod summary;
 mod planner;
 mod preference;
@@ -29,12 +30,16 @@ use std::path::PathBuf;
 pub use arrangement::Arrangement;
 pub use costs::Costs;
 pub use device::DevicePlan;
-pub use estimate::{Estimator, StepEstimate};
+pub use estimate::{DeviceEstimate, Estimator, StepEstimate};
 pub use machine::Machine;
 pub use monitor::Monitor;
+pub use pipeline::PipelinePlan;
 pub use planner::{Chosen, NothingFits, Planner, Retreat};
 pub use settings::MemorySettings;
-pub use summary::{AtFirstSummary, ParallelSummary, PlanSummary, StageSummary, StrategySummary};
+pub use summary::{
+    AtFirstSummary, ParallelSummary, PipelineDevice, PipelineSummary, PlanSummary, StageSummary,
+    StrategySummary,
+};
 
 use crate::choice::Choice;
 pub use crate::config::Mode;
@@ -56,6 +61,9 @@ pub struct Plan {
     pub devices: Vec<DevicePlan>,
     /// What BatchNorm normalises over where there are several devices.
     pub batch_norm: BatchNormOver,
+    /// How several devices share the stages of one copy of the model; each has a copy of its own where this
+    /// is absent.
+    pub pipeline: Option<PipelinePlan>,
     /// Images, labels and the split. Exactly one layout is given, or sources with one each, and a
     /// share for validation where none has a list of its own; what is still absent means "all"
     /// (`views`, `workers`).
@@ -177,15 +185,15 @@ impl Plan {
         plan
     }
 
-    /// The images of a batch that a device has, at most.
+    /// The images of a batch that a device has, at most; in a pipeline, that pass it.
     pub fn device_batch(&self) -> usize {
-        self.train.batch_size.div_ceil(self.devices.len())
+        self.train.batch_size.div_ceil(self.copies())
     }
 
     /// The same on `count` devices of the kind of its first.
     ///
     /// # Errors
-    /// When BatchNorm has nothing to normalise over then.
+    /// When BatchNorm has nothing to normalise over then, or a pipeline is of other devices.
     pub fn on_devices(&self, count: usize) -> Result<Self, Fault> {
         let device = |number: usize| match self.device() {
             device if count == 1 => device,
@@ -193,12 +201,14 @@ impl Plan {
             DevicePlan::Auto | DevicePlan::Cuda(_) => DevicePlan::Cuda(number),
         };
         let plan = Self { devices: (0..count).map(device).collect(), ..self.clone() };
-        checks::normalised(&plan).map(|()| plan)
+        checks::pipeline(&plan).and(checks::normalised(&plan)).map(|()| plan)
     }
 
-    /// The same on its first device alone, which has the batch that it has among all devices.
+    /// The same on its first device alone, which has the batch that it has among all devices, and the whole
+    /// model.
     pub fn on_first_device(&self) -> Self {
         let mut plan = self.clone();
+        plan.pipeline = None;
         plan.train.batch_size = self.device_batch();
         plan.devices.truncate(1);
         plan
@@ -208,7 +218,7 @@ impl Plan {
     /// `micro_batch` at once.
     pub(crate) fn least_part(&self, micro_batch: usize) -> usize {
         let batch = self.train.batch_size;
-        let together = micro_batch.saturating_mul(self.devices.len()).clamp(1, batch);
+        let together = micro_batch.saturating_mul(self.copies()).clamp(1, batch);
         let least = match batch % together {
             0 => together,
             left => left,
@@ -330,10 +340,14 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     let freeze = config.model.freeze;
     let freeze_stages = freeze.as_ref().map_or(Ok(0), |freeze| freeze.stages(model.layers()))?;
     let (run, init, evaluate) = (config.run, config.model.init, config.evaluate);
+    let stages = model.stages(memory.precision, memory.dense_layers(), &heads);
+    let names: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
+    let pipeline = PipelinePlan::new(&config.parallel, &devices, &names)?;
     let plan = Plan {
         run,
         devices,
         batch_norm: config.parallel.data.batch_norm,
+        pipeline,
         data,
         model,
         init,
@@ -346,6 +360,7 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     };
     checks::lr_factors(&plan)?;
     checks::checkpointing(&plan)?;
+    checks::pipeline(&plan)?;
     checks::normalised(&plan)?;
     Ok(plan)
 }

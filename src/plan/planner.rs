@@ -1,6 +1,7 @@
 //! Chooses how the steps of a run are taken, and how they go on where memory does not suffice.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -93,10 +94,11 @@ pub struct Planner {
     /// Bytes that a step may use; less than at first where memory has not sufficed.
     budget: u64,
     settings: MemorySettings,
-    strategy: Strategy,
+    /// One for each device that has some of one copy of the model.
+    strategies: Vec<Strategy>,
     estimate: StepEstimate,
     /// The same for the first epochs, where stages are frozen in them that are trained later.
-    at_first: Option<(Strategy, StepEstimate)>,
+    at_first: Option<(Vec<Strategy>, StepEstimate)>,
     /// Whether one of these epochs is under way.
     is_first: bool,
 }
@@ -109,6 +111,7 @@ impl Planner {
     ///
     /// When nothing keeps within the budget that is to be kept within.
     pub fn choose(plan: &Plan, machine: Machine) -> Result<Self, NothingFits> {
+        let plan = &plan.with_split(machine);
         let budget = Estimator::new(plan, machine).budget();
         let configured = MemorySettings::configured(&plan.memory, plan.device_batch());
         let of = |settings| Self::new(plan.clone(), machine, budget, settings);
@@ -147,19 +150,19 @@ impl Planner {
 
     /// Plans as a saved state remembers it.
     pub fn resumed(plan: &Plan, machine: Machine, chosen: Chosen) -> Self {
-        Self::new(plan.clone(), machine, chosen.budget, chosen.settings)
+        Self::new(plan.with_split(machine), machine, chosen.budget, chosen.settings)
     }
 
     fn new(plan: Plan, machine: Machine, budget: u64, settings: MemorySettings) -> Self {
         const CHECKED: &str = "the policy has been checked against the chain";
         let found = |plan: &Plan| {
             let mut estimator = Estimator::within(plan, machine, budget);
-            let strategy = estimator.strategy(&settings).expect(CHECKED);
-            (strategy, estimator.estimate(&settings).expect(CHECKED))
+            let strategies = estimator.strategies(&settings).expect(CHECKED);
+            (strategies, estimator.estimate(&settings).expect(CHECKED))
         };
-        let (strategy, estimate) = found(&plan);
+        let (strategies, estimate) = found(&plan);
         let at_first = plan.at_first().as_ref().map(found);
-        Self { plan, machine, budget, settings, strategy, estimate, at_first, is_first: false }
+        Self { plan, machine, budget, settings, strategies, estimate, at_first, is_first: false }
     }
 
     /// Steps are from now on those of `epoch`, counted from 1: in the first ones stages may be frozen
@@ -169,11 +172,16 @@ impl Planner {
     }
 
     /// What holds for the epoch under way.
-    fn now(&self) -> (&Strategy, &StepEstimate) {
+    fn now(&self) -> (&[Strategy], &StepEstimate) {
         match self.at_first.as_ref().filter(|_| self.is_first) {
-            Some((strategy, estimate)) => (strategy, estimate),
-            None => (&self.strategy, &self.estimate),
+            Some((strategies, estimate)) => (strategies, estimate),
+            None => (&self.strategies, &self.estimate),
         }
+    }
+
+    /// The stages of each device that has some of one copy of the model.
+    pub fn stages_of_devices(&self) -> Vec<Range<usize>> {
+        self.plan.stages_of_devices()
     }
 
     /// The choice that a saved state remembers; `None` where the configuration already says it.
@@ -190,8 +198,9 @@ impl Planner {
         &self.settings
     }
 
-    /// How steps are taken, as the executor needs it.
-    pub fn strategy(&self) -> &Strategy {
+    /// How steps are taken, as the executors need it: one strategy for each device that has some of one copy
+    /// of the model.
+    pub fn strategies(&self) -> &[Strategy] {
         self.now().0
     }
 
@@ -205,7 +214,7 @@ impl Planner {
         let MemorySettings { precision, dense_layers, .. } = self.settings;
         let on = self.machine.target(precision, dense_layers);
         let specs = self.plan.stages_with(precision, dense_layers);
-        let mut shape = self.plan.input(self.strategy.micro_batch.min(self.plan.device_batch()));
+        let mut shape = self.plan.input(self.settings.micro_batch.min(self.plan.device_batch()));
         let mut kernels = BTreeMap::new();
         for spec in &specs {
             let launched = spec.kernels(&shape, &on).into_iter();
@@ -261,20 +270,25 @@ impl Planner {
         )
     }
 
-    /// How many devices share a batch.
-    pub fn devices(&self) -> usize {
-        self.plan.devices.len()
+    /// How many copies of the model share a batch.
+    pub fn copies(&self) -> usize {
+        self.plan.copies()
     }
 
     /// The images of a full batch that all devices compute at once.
     pub fn images_together(&self) -> usize {
-        let Plan { devices, train, .. } = &self.plan;
-        self.settings.micro_batch.saturating_mul(devices.len()).min(train.batch_size)
+        let Plan { train, .. } = &self.plan;
+        self.settings.micro_batch.saturating_mul(self.plan.copies()).min(train.batch_size)
+    }
+
+    /// The micro-batches of a full batch.
+    pub fn micro_batches(&self) -> usize {
+        self.plan.device_batch().div_ceil(self.settings.micro_batch).max(1)
     }
 
     /// The same with so many images on all devices at once, or as few more as there can be.
     pub fn with_images_together(self, images: usize) -> Self {
-        let micro_batch = images.div_ceil(self.plan.devices.len());
+        let micro_batch = images.div_ceil(self.plan.copies());
         let settings = MemorySettings { micro_batch, ..self.settings };
         Self::new(self.plan, self.machine, self.budget, settings)
     }
@@ -285,7 +299,7 @@ impl Planner {
         let configured = MemorySettings::configured(&self.plan.memory, self.plan.device_batch());
         let (now, then) = (self.settings.micro_batch, configured.micro_batch);
         let devices = match self.plan.batch_norm {
-            BatchNormOver::Sync => self.plan.devices.len(),
+            BatchNormOver::Sync => self.plan.copies(),
             BatchNormOver::Local => 1,
         };
         (now < then && self.plan.parts_matter()).then(|| {

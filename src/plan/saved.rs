@@ -18,7 +18,7 @@ impl Plan {
         Config {
             run: self.run.clone(),
             device: DeviceConfig { device: self.device_use() },
-            parallel: ParallelConfig { data: DataParallelConfig { batch_norm: self.batch_norm } },
+            parallel: self.parallel(),
             data: self.data.clone(),
             model: ModelTable {
                 init: self.init.clone(),
@@ -30,6 +30,13 @@ impl Plan {
             memory: self.memory.clone(),
             evaluate: self.evaluate.clone(),
         }
+    }
+
+    fn parallel(&self) -> ParallelConfig {
+        let stages = self.stages();
+        let names: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
+        let pipeline = self.pipeline.as_ref().map(|pipeline| pipeline.to_config(&names));
+        ParallelConfig { data: DataParallelConfig { batch_norm: self.batch_norm }, pipeline }
     }
 
     fn device_use(&self) -> DeviceUse {

@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::preference::Preference;
 use super::{
-    Arrangement, Estimator, Machine, MemorySettings, Plan, Planner, StepEstimate, advice,
-    arrangement,
+    Arrangement, DeviceEstimate, Estimator, Machine, MemorySettings, Plan, Planner, StepEstimate,
+    advice, arrangement,
 };
 use crate::fault::Fault;
 use crate::memory::{CheckpointingConfig, DenseLayers, Footprint, Precision};
-use crate::parallel::BatchNormOver;
+use crate::parallel::{BatchNormOver, PipelinePlace, PipelineSchedule};
 
 /// The estimates for a plan; the names of the fields are those that others' scripts read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -39,6 +39,9 @@ pub struct PlanSummary {
     /// How the batch is shared, where there are several devices; the rest is of each of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel: Option<ParallelSummary>,
+    /// How the stages are shared out, in a pipeline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<PipelineSummary>,
     /// What the first epochs take, where stages are frozen then; the rest is of the epochs behind them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_first: Option<AtFirstSummary>,
@@ -80,7 +83,7 @@ pub struct ParallelSummary {
 
 impl ParallelSummary {
     fn new(plan: &Plan, machine: Machine, gradient_bytes: u64) -> Result<Option<Self>, Fault> {
-        if plan.devices.len() < 2 {
+        if plan.copies() < 2 {
             return Ok(None);
         }
         let arrangements = Arrangement::all(plan, machine)?;
@@ -95,6 +98,40 @@ impl ParallelSummary {
             arrangements,
         }))
     }
+}
+
+/// How the devices of a pipeline share the stages.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PipelineSummary {
+    /// In which order micro-batches go through.
+    pub schedule: PipelineSchedule,
+    /// Micro-batches of a batch.
+    pub micro_batches: usize,
+    /// The share of the time in which a device waits at least, where all take equally long.
+    pub bubble: f64,
+    /// The share of the time that the devices are estimated to wait, on average.
+    pub idle: f64,
+    /// What each device has and takes.
+    pub devices: Vec<PipelineDevice>,
+}
+
+/// A device of a pipeline.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PipelineDevice {
+    /// As `device.use` names it.
+    pub name: String,
+    /// Its first and its last stage.
+    pub stages: [String; 2],
+    /// Micro-batches that it keeps something of at once, at most.
+    pub alive: usize,
+    /// The predicted peak, bytes.
+    pub peak: u64,
+    /// Seconds of its own work in a step, as a multiple of those of a step of whole batches with
+    /// everything kept.
+    pub relative_time: f64,
+    /// Bytes that it sends to the device behind for a micro-batch, and gets back as a gradient; 0 of the
+    /// last.
+    pub sends: u64,
 }
 
 /// Bytes that do not depend on the images.
@@ -241,6 +278,40 @@ impl AtFirstSummary {
     }
 }
 
+impl PipelineSummary {
+    /// That of `plan`, whose split is decided, with `settings`; `whole` are the seconds of a step of whole
+    /// batches.
+    fn new(
+        plan: &Plan,
+        estimator: &mut Estimator<'_>,
+        settings: &MemorySettings,
+        whole: f64,
+    ) -> Result<Option<Self>, Fault> {
+        let strategies = estimator.strategies(settings)?;
+        let Some(part) = strategies[0].part else { return Ok(None) };
+        let found = estimator.estimate(settings)?;
+        let micro_batches = plan.device_batch().div_ceil(settings.micro_batch);
+        let names = estimator.costs(settings).names;
+        let sends = estimator.bytes_between(settings);
+        let of = |(rank, device): (usize, &DeviceEstimate)| PipelineDevice {
+            name: plan.devices[rank].to_string(),
+            stages: [device.stages.start, device.stages.end - 1].map(|stage| names[stage].clone()),
+            alive: PipelinePlace { rank, ..part.place }.alive(micro_batches),
+            peak: device.peak,
+            relative_time: device.seconds / whole,
+            sends: sends.get(rank).copied().unwrap_or(0),
+        };
+        let work: f64 = found.devices.iter().map(|device| device.seconds).sum();
+        Ok(Some(Self {
+            schedule: part.place.schedule,
+            micro_batches,
+            bubble: part.place.bubble(micro_batches),
+            idle: 1.0 - work / (found.devices.len() as f64 * found.seconds),
+            devices: found.devices.iter().enumerate().map(of).collect(),
+        }))
+    }
+}
+
 impl PlanSummary {
     /// The estimates for `plan` on `machine`.
     ///
@@ -248,6 +319,7 @@ impl PlanSummary {
     ///
     /// A policy that does not fit the chain.
     pub fn new(plan: &Plan, machine: &Machine) -> Result<Self, Fault> {
+        let plan = &plan.with_split(*machine);
         let mut estimator = Estimator::new(plan, *machine);
         let budget = estimator.budget();
         let configured = MemorySettings::configured(&plan.memory, plan.device_batch());
@@ -293,6 +365,7 @@ impl PlanSummary {
             stages: stages
                 .map(|(place, (name, cost))| StageSummary::new(name, cost, place < costs.frozen))
                 .collect(),
+            pipeline: PipelineSummary::new(plan, &mut estimator, &settings, whole)?,
             parallel: ParallelSummary::new(plan, *machine, costs.gradients())?,
             at_first: AtFirstSummary::new(plan, *machine, &settings)?,
             strategies,

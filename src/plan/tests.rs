@@ -200,7 +200,7 @@ fn a_saved_choice_is_made_again_on_another_card() {
     assert_eq!(chosen, read, "{json}");
     let there = Planner::resumed(&plan, card(80 << 30), read);
     assert_eq!((here.settings(), here.budget()), (there.settings(), there.budget()));
-    assert_eq!(here.strategy().tree, there.strategy().tree);
+    assert_eq!(here.strategies()[0].tree, there.strategies()[0].tree);
     // Where the configuration says it all, nothing is remembered.
     let plain = planned(DENSENET, &["memory.checkpointing=\"sqrt\""]);
     assert_eq!(Planner::choose(&plain, card(80 << 30)).expect("is not asked").chosen(), None);
@@ -482,9 +482,9 @@ fn a_step_with_frozen_stages_takes_less_than_one_with_all_trained() {
     let mut planner =
         Planner::choose(&planned(DENSENET, &[ADAMW, AT_FIRST]), machine).expect("fits");
     planner.begin_epoch(2);
-    assert_eq!((planner.estimate().peak, planner.strategy().frozen), (at_first.peak, 2));
+    assert_eq!((planner.estimate().peak, planner.strategies()[0].frozen), (at_first.peak, 2));
     planner.begin_epoch(3);
-    assert_eq!((planner.estimate().peak, planner.strategy().frozen), (at_first.peak_later, 0));
+    assert_eq!((planner.estimate().peak, planner.strategies()[0].frozen), (at_first.peak_later, 0));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a plan does that its author may not expect: no fault, but said.
 
-use super::Plan;
+use super::{MemorySettings, Plan};
+use crate::parallel::PipelineSchedule;
 use crate::screen::counted;
 
 impl Plan {
@@ -11,6 +12,7 @@ impl Plan {
             self.stops_too_late(),
             self.never_thaws(),
             self.freezes_random_weights(),
+            self.one_micro_batch(),
         ];
         each.into_iter().flatten().collect()
     }
@@ -56,6 +58,21 @@ impl Plan {
             "stages are frozen (`freeze` under [model]) whose weights are drawn at random: no file to \
              start from is named (`init`)"
                 .to_owned()
+        })
+    }
+
+    /// A pipeline in which one device works at a time although its schedule lets several.
+    fn one_micro_batch(&self) -> Option<String> {
+        let schedule = self.pipeline.as_ref().filter(|_| self.depth() > 1)?.schedule;
+        let settings = MemorySettings::configured(&self.memory, self.device_batch());
+        let one = settings.micro_batch >= self.device_batch();
+        (one && schedule != PipelineSchedule::Sequential).then(|| {
+            format!(
+                "a batch goes through the pipeline as one micro-batch, so that one device works at a time: \
+                 `{}` needs several, such as `micro_batch = {}` under [memory]",
+                schedule.name(),
+                self.device_batch().div_ceil(4 * self.depth()).max(1)
+            )
         })
     }
 

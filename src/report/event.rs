@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::{BadImage, Fingerprint};
 use crate::memory::measure::{MemoryUse, PeakKind};
 use crate::model::weights::Initial;
-use crate::parallel::BatchNormOver;
+use crate::parallel::{BatchNormOver, PipelineSchedule};
 
 /// Values by name, such as `loss`, `findings/auroc` (head, metric) or `findings/auroc/Edema` (head,
 /// metric, label); `None` where undefined.
@@ -142,6 +142,9 @@ pub struct Start {
     /// How several devices share each batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel: Option<SharedBatch>,
+    /// How several devices share the stages of the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<Box<SharedModel>>,
     /// Numbers that training changes.
     pub parameters: usize,
     /// Images trained on.
@@ -185,6 +188,19 @@ pub struct SharedBatch {
     pub device_batch_size: usize,
     /// What BatchNorm normalises over.
     pub batch_norm: BatchNormOver,
+}
+
+/// How several devices share the stages of the model.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SharedModel {
+    /// In which order micro-batches go through.
+    pub schedule: PipelineSchedule,
+    /// The first and the last stage of each device.
+    pub stages: Vec<[String; 2]>,
+    /// Micro-batches of a full batch.
+    pub micro_batches: usize,
+    /// The share of the time in which a device waits at least, where all take equally long.
+    pub bubble: f64,
 }
 
 /// How often each label of each head is known and positive, by the names of both.

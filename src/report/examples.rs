@@ -29,6 +29,7 @@ pub fn start() -> Event {
     let edema = [("Edema".to_owned(), LabelCount { positives: 12.0, known: 900.0 })];
     Event::Start(Start {
         parallel: None,
+        pipeline: None,
         name: "xray".to_owned(),
         device: "CPU".to_owned(),
         parameters: 6_956_298,

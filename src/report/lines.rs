@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::remaining::Remaining;
 use super::{
     End, EndReason, Epoch, Event, Memory, OutOfMemory, Phase, Progress, SaveReason, SharedBatch,
-    Start, Watched,
+    SharedModel, Start, Watched,
 };
 use crate::data::BadImage;
 use crate::parallel::BatchNormOver;
@@ -162,15 +162,17 @@ pub fn number(value: Option<f64>) -> String {
 fn started(start: &Start) -> String {
     let Start { name, device, parameters, epochs, steps_per_epoch, .. } = start;
     let shared = start.parallel.as_ref().map(|shared| format!("\n{}", told(shared)));
+    let pipeline = start.pipeline.as_ref().map(|shared| format!("\n{}", told_of_stages(shared)));
     let memory = start.memory.as_ref().map(|memory| format!("\n{}", memory.told));
     format!(
-        "{name} on {device}: {}, {} training and {}, {} of {}{}{}",
+        "{name} on {device}: {}, {} training and {}, {} of {}{}{}{}",
         counted(*parameters, "parameter", "parameters"),
         thousands(start.train_images),
         counted(start.validation_images, "validation image", "validation images"),
         counted(*epochs, "epoch", "epochs"),
         counted(*steps_per_epoch, "step", "steps"),
         shared.unwrap_or_default(),
+        pipeline.unwrap_or_default(),
         memory.unwrap_or_default(),
     )
 }
@@ -184,6 +186,22 @@ fn told(shared: &SharedBatch) -> String {
             BatchNormOver::Sync => "the images of all devices",
             BatchNormOver::Local => "the images of each device",
         }
+    )
+}
+
+fn told_of_stages(shared: &SharedModel) -> String {
+    let SharedModel { schedule, stages, micro_batches, bubble } = shared;
+    let parts = stages.iter().map(|[first, last]| match first == last {
+        true => first.clone(),
+        false => format!("{first} … {last}"),
+    });
+    format!(
+        "pipeline: {} over {} devices, {} with {}, {:.0}% of the time idle where all take equally long",
+        parts.collect::<Vec<_>>().join(" | "),
+        stages.len(),
+        schedule.name(),
+        counted(*micro_batches, "micro-batch", "micro-batches"),
+        100.0 * bubble,
     )
 }
 

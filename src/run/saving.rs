@@ -10,7 +10,7 @@
 //! `validation.csv`, a [`PredictionTable`], and `fitted.json`, the calibration and the thresholds fitted
 //! on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use burn::tensor::{DType, ExecutionError, Tensor, TensorData, Transaction};
 
@@ -21,9 +21,9 @@ use super::trainer::{Rank, Trainer};
 use crate::evaluate::{EvaluateConfig, Fitted, PredictionError, PredictionTable};
 use crate::memory::{Chain, Parameter, join_scalars, join_tensors, split_scalars, split_tensors};
 use crate::model::weights::{self, NamedTensor, WeightsError};
-use crate::optim::{OptimError, OptimizerState, Schedule};
+use crate::optim::{Ema, OptimError, OptimizerState, Schedule};
 use crate::plan::Plan;
-use crate::train::Inference;
+use crate::train::{Inference, Replica};
 
 /// The weights of a state, which other programs can read.
 pub const WEIGHTS: &str = "weights.safetensors";
@@ -98,11 +98,21 @@ pub(super) fn files(
     trainer: &Trainer,
     train_state: &mut TrainState,
 ) -> Result<Vec<(String, Vec<u8>)>, GatherError> {
-    let Rank { replica, updater } = trainer.first();
+    // In a pipeline the heads are on the last device, and every device has tensors of its own.
+    let Rank { replica, updater } = trainer.last();
     let inference = &replica.inference;
     let numbers = inference.precision().parameters();
-    let buckets = inference.chain.buckets();
-    let model = chain_tensors(&inference.chain)?;
+    let (mut buckets, mut model, mut averages) = (Vec::new(), Vec::new(), Vec::new());
+    let mut optimizer = OptimizerState::default();
+    for Rank { replica, updater } in trainer.copy() {
+        let chain = &replica.inference.chain;
+        buckets.extend(chain.buckets());
+        model.extend(chain_tensors(chain)?);
+        averages.extend(updater.ema.as_ref().map(Ema::state).transpose()?.into_iter().flatten());
+        let OptimizerState { tensors, scalars } = updater.optimizer.state()?;
+        optimizer.tensors.extend(tensors);
+        optimizer.scalars.extend(scalars);
+    }
     let heads = inference.heads.iter();
     train_state.standardize = heads
         .filter_map(|head| Some((head.config.name.clone(), head.standardizer.clone()?)))
@@ -114,16 +124,16 @@ pub(super) fn files(
     }
     let write = |tensors: &[NamedTensor]| weights::write_with(numbers, tensors, &notes);
     let mut files = vec![(WEIGHTS.to_owned(), write(&model)?)];
-    if let Some(ema) = &updater.ema {
+    if updater.ema.is_some() {
         let mut averages: BTreeMap<String, TensorData> =
-            split_tensors(&buckets, ema.state()?).into_iter().collect();
+            split_tensors(&buckets, averages).into_iter().collect();
         let averaged = model.into_iter().map(|tensor| match averages.remove(&tensor.name) {
             Some(data) => named(&tensor.name, tensor.shape, data),
             None => tensor,
         });
         files.push((AVERAGE.to_owned(), write(&averaged.collect::<Vec<_>>())?));
     }
-    let OptimizerState { tensors, scalars } = updater.optimizer.state()?;
+    let OptimizerState { tensors, scalars } = optimizer;
     let tensors = split_tensors(&buckets, tensors).into_iter();
     let tensors = tensors.map(|(name, data)| named(&name, data.shape().to_vec(), data));
     files.push((OPTIMIZER.to_owned(), weights::write_in(numbers, &tensors.collect::<Vec<_>>())?));
@@ -209,19 +219,32 @@ pub fn restore(
     schedule: &mut Schedule,
 ) -> Result<TrainState, RestoreError> {
     let train_state = TrainState::of(state)?;
-    for rank in &mut trainer.ranks {
-        restore_rank(state, &train_state, rank)?;
+    let keys = trainer.ranks.iter().map(|rank| own_keys(&rank.replica));
+    let keys: Vec<BTreeSet<String>> = keys.collect();
+    for (place, rank) in trainer.ranks.iter_mut().enumerate() {
+        let others = keys.iter().flatten().filter(|key| !keys[place].contains(*key)).cloned();
+        restore_rank(state, &train_state, rank, &others.collect())?;
     }
     schedule.load(train_state.schedule.clone())?;
     Ok(train_state)
 }
 
-/// Puts the model on one device into the saved state.
+/// What the optimizer may know the numbers by that are on the device of `replica`: those of parameters, and
+/// of what its losses learn where it has the heads.
+fn own_keys(replica: &Replica) -> BTreeSet<String> {
+    let parameters = replica.inference.chain.parameters().into_iter().map(|p| p.name);
+    let centres = replica.centre_sizes().into_iter().filter(|_| replica.has_heads());
+    parameters.chain(centres.map(|(key, _)| key)).collect()
+}
+
+/// Puts the model on one device into the saved state, in which `others` are of other devices alone.
 fn restore_rank(
     state: &SavedState,
     train_state: &TrainState,
     Rank { replica, updater }: &mut Rank,
+    others: &BTreeSet<String>,
 ) -> Result<(), RestoreError> {
+    let own = |name: &str| !others.contains(name.split('/').next().unwrap_or_default());
     let inference = &mut replica.inference;
     restore_model(state, train_state, WEIGHTS, inference)?;
     let (device, numbers) = (inference.device().clone(), inference.precision().parameters());
@@ -233,8 +256,10 @@ fn restore_rank(
         let averages = averages.filter(|(name, _)| ema.get(name).is_some());
         ema.load(averages.collect(), &device)?;
     }
-    let kept = join_tensors(&buckets, tensors(state, OPTIMIZER)?.into_values().map(data).collect());
-    let scalars = join_scalars(&buckets, train_state.optimizer.clone());
+    let kept = tensors(state, OPTIMIZER)?.into_values().filter(|tensor| own(&tensor.name));
+    let kept = join_tensors(&buckets, kept.map(data).collect());
+    let scalars = train_state.optimizer.clone().into_iter().filter(|(name, _)| own(name));
+    let scalars = join_scalars(&buckets, scalars.collect());
     updater.optimizer.load(OptimizerState { tensors: kept, scalars }, &device)?;
     if let Some(head) = replica.set_variables(&train_state.losses) {
         return Err(RestoreError::Loss { head });

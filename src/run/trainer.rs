@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::data::{Batch, Dataset, Targets};
 use crate::memory::measure::broken_off;
-use crate::memory::{OutOfMemory, Strategy};
+use crate::memory::{OutOfMemory, Parameter};
 use crate::ops::gpu::Exchanges;
 use crate::parallel::{BatchNormOver, Failure, Member, Part, Threads, shares, together};
 use crate::plan::{Planner, Retreat};
@@ -16,8 +16,11 @@ use crate::train::{
 
 /// Trains a model, and evaluates it.
 pub struct Trainer {
-    /// The model on each device. All have the same weights; the first is what is saved.
+    /// The model on each device. Each has a copy of it with the same weights; in a pipeline, each has a
+    /// part of one.
     pub ranks: Vec<Rank>,
+    /// How many devices have one copy of the model between them: 1 but for a pipeline.
+    pub depth: usize,
     /// The threads of cards, where there are several.
     pub threads: Option<Threads>,
     /// What cards exchange sums by.
@@ -71,15 +74,37 @@ impl Trainer {
         self.first().replica.inference.sends_ahead()
     }
 
+    /// One copy of the model, in the order of its stages: what is saved.
+    pub fn copy(&self) -> &[Rank] {
+        &self.ranks[..self.depth]
+    }
+
+    /// The device of this copy that has the heads.
+    pub fn last(&self) -> &Rank {
+        &self.ranks[self.depth - 1]
+    }
+
+    /// Every parameter and running statistic of the model, in the order of its stages.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let parts = self.copy().iter();
+        parts.flat_map(|rank| rank.replica.inference.chain.parameters()).collect()
+    }
+
+    /// How many copies of the model there are, each of which computes a part of every batch.
+    fn copies(&self) -> usize {
+        self.ranks.len() / self.depth
+    }
+
     /// Steps are from now on those of `epoch`, counted from 1.
     pub fn begin_epoch(&mut self, epoch: usize) {
         self.planner.begin_epoch(epoch);
-        let strategy = self.planner.strategy().clone();
-        self.set_strategy(&strategy);
+        self.set_strategies();
     }
 
-    fn set_strategy(&mut self, strategy: &Strategy) {
-        for rank in &mut self.ranks {
+    /// Steps are from now on taken as the planner has it.
+    fn set_strategies(&mut self) {
+        let strategies = self.planner.strategies().iter().cycle();
+        for (rank, strategy) in self.ranks.iter_mut().zip(strategies) {
             rank.replica.strategy = strategy.clone();
         }
     }
@@ -110,8 +135,8 @@ impl Trainer {
         }
     }
 
-    /// The gradients of the step that [`Trainer::step`] takes, which are the same on every device. Nothing
-    /// changes but the scale of the loss.
+    /// The gradients of the step that [`Trainer::step`] takes, which are the same on every device; in a
+    /// pipeline, those of its part of the model. Nothing changes but the scale of the loss.
     ///
     /// # Errors
     /// As there.
@@ -122,19 +147,26 @@ impl Trainer {
         step: usize,
         learning_rate: f64,
     ) -> Result<Vec<CheckedGradients>, TrainError> {
-        let normalizers = self.first().replica.normalizers(targets);
-        let (count, over) = (images.count(), self.batch_norm);
+        let normalizers = self.last().replica.normalizers(targets);
+        let (count, over, depth) = (images.count(), self.batch_norm, self.depth);
         let assessed = self.within_memory(count, Work::Step, |rank, member, parts, next| {
             let Rank { replica, updater } = rank;
             let synced = Some(member).filter(|_| over == BatchNormOver::Sync);
-            let share = Share { images, targets, parts, synced, next };
-            let found = replica.gradients(share, &normalizers, step, updater.scale())?;
-            let own: usize = parts.iter().map(|part| part.images.len()).sum();
-            let found = found.of_all(member, over, own as f64 / count as f64);
-            updater.assess(&replica.inference, found, learning_rate)
+            let link = replica.link(member);
+            let share = Share { images, targets, parts, synced, next, link };
+            let mut found = replica.gradients(share, &normalizers, step, updater.scale())?;
+            let pipeline = (depth > 1).then_some(&**member);
+            if pipeline.is_none() {
+                let own: usize = parts.iter().map(|part| part.images.len()).sum();
+                found = found.of_all(member, over, own as f64 / count as f64);
+            }
+            updater.assess(&replica.inference, found, learning_rate, pipeline)
         })?;
         let ranks = self.ranks.iter_mut().zip(assessed);
-        ranks.map(|(rank, assessed)| rank.updater.accept(assessed, learning_rate)).collect()
+        // All take note of a step that is left out, and not only the first.
+        let accepted: Vec<_> =
+            ranks.map(|(rank, assessed)| rank.updater.accept(assessed, learning_rate)).collect();
+        accepted.into_iter().collect()
     }
 
     /// Each head's outputs for a batch, row by row and in the labels' own units, and its loss; with
@@ -148,10 +180,13 @@ impl Trainer {
         targets: &[Targets],
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadLoss>), TrainError> {
         let count = images.count();
-        let each = self.within_memory(count, Work::Evaluation, |rank, _, parts, next| {
-            rank.replica.evaluate(images, targets, parts, next)
+        let depth = self.depth;
+        let each = self.within_memory(count, Work::Evaluation, |rank, member, parts, next| {
+            let replica = &rank.replica;
+            replica.evaluate(images, targets, parts, next, replica.link(member))
         })?;
-        let mut each = each.into_iter();
+        // Of each copy, what the device with the heads has found.
+        let mut each = each.into_iter().skip(depth - 1).step_by(depth);
         let (mut rows, mut losses) = each.next().expect("there is a device");
         for (more_rows, more_losses) in each {
             rows.iter_mut().zip(more_rows).for_each(|(rows, more)| rows.extend(more));
@@ -186,7 +221,7 @@ impl Trainer {
         attempt: impl Fn(&mut Rank, &Arc<Member>, &[Part], Option<&BatchPart>) -> Result<T, TrainError>
         + Sync,
     ) -> Result<Vec<T>, TrainError> {
-        let upcoming = self.upcoming.take();
+        let (upcoming, depth) = (self.upcoming.take(), self.depth);
         loop {
             let next: Vec<Option<BatchPart>> = match &upcoming {
                 Some(batch) => {
@@ -195,7 +230,7 @@ impl Trainer {
                     };
                     self.shares_of(work, batch.shape[0]).into_iter().map(first).collect()
                 }
-                None => vec![None; self.ranks.len()],
+                None => vec![None; self.copies()],
             };
             let shares = self.shares_of(work, images);
             if let Some(exchanges) = &self.exchanges {
@@ -203,7 +238,10 @@ impl Trainer {
             }
             let (threads, exchanges) = (self.threads.as_ref(), self.exchanges.as_ref());
             let outcome = together(&mut self.ranks, threads, exchanges, |rank, member| {
-                attempt(rank, member, &shares[member.rank()], next[member.rank()].as_ref())
+                let (copy, stage) = (member.rank() / depth, member.rank() % depth);
+                // The first device of a copy is given the images.
+                let next = next[copy].as_ref().filter(|_| stage == 0);
+                attempt(rank, member, &shares[copy], next)
             });
             match outcome {
                 Ok(done) => return Ok(done),
@@ -227,7 +265,7 @@ impl Trainer {
         format!("{:?} {sizes:?}", self.first().replica.strategy)
     }
 
-    /// The parts of a batch of `images` images that each device takes.
+    /// The parts of a batch of `images` images that each copy of the model takes.
     fn shares_of(&self, work: Work, images: usize) -> Vec<Vec<Part>> {
         match work {
             Work::Step => self.shares(images),
@@ -235,24 +273,24 @@ impl Trainer {
         }
     }
 
-    /// The parts of a batch of `images` images that each device trains on.
+    /// The parts of a batch of `images` images that each copy of the model trains on.
     fn shares(&self, images: usize) -> Vec<Vec<Part>> {
-        let (strategy, ranks) = (&self.first().replica.strategy, self.ranks.len());
+        let (strategy, copies) = (&self.first().replica.strategy, self.copies());
         let fewest = match self.batch_norm {
             BatchNormOver::Sync => 1,
             BatchNormOver::Local => strategy.fewest,
         };
-        shares(&strategy.parts_over(images, ranks), ranks, fewest)
+        shares(&strategy.parts_over(images, copies), copies, fewest)
     }
 
-    /// The parts of a batch of `images` images that each device evaluates, one after the other.
+    /// The parts of a batch of `images` images that each copy of the model evaluates, one after the other.
     fn evaluation_shares(&self, images: usize) -> Vec<Vec<Part>> {
         let strategy = &self.first().replica.strategy;
         let at_once = |Part { images, .. }: Part| {
             let parts = strategy.parts(images.len()).into_iter();
             parts.map(move |part| Part::alone(images.start + part.start..images.start + part.end))
         };
-        let shares = shares(std::slice::from_ref(&(0..images)), self.ranks.len(), 1).into_iter();
+        let shares = shares(std::slice::from_ref(&(0..images)), self.copies(), 1).into_iter();
         shares.map(|parts| parts.into_iter().flat_map(at_once).collect()).collect()
     }
 
@@ -266,11 +304,10 @@ impl Trainer {
             let advice = self.planner.what_would_fit();
             return Err(TrainError::OutOfMemory { at_once: from, out_of_memory, advice });
         };
-        let strategy = self.planner.strategy().clone();
-        self.set_strategy(&strategy);
+        self.set_strategies();
         let to = match retreat {
             Retreat::Again => from,
-            Retreat::Fewer => strategy.micro_batch,
+            Retreat::Fewer => self.planner.settings().micro_batch,
         };
         let wanted = out_of_memory.wanted;
         self.backoffs.push(Backoff { from, to, evaluating: false, wanted });
@@ -293,8 +330,9 @@ impl Trainer {
             return Err(TrainError::OutOfMemory { at_once: from, out_of_memory, advice });
         }
         let to = from.div_ceil(2);
-        let strategy = self.first().replica.strategy.clone();
-        self.set_strategy(&Strategy { micro_batch: to, fewest: 1, ..strategy });
+        for Rank { replica, .. } in &mut self.ranks {
+            (replica.strategy.micro_batch, replica.strategy.fewest) = (to, 1);
+        }
         let wanted = out_of_memory.wanted;
         self.backoffs.push(Backoff { from, to, evaluating: true, wanted });
         Ok(())
@@ -304,7 +342,7 @@ impl Trainer {
     /// as large as what did not fit and of no more use.
     fn make_room(&self, images: usize, out_of_memory: OutOfMemory) -> usize {
         self.ranks.iter().for_each(|rank| rank.replica.inference.free_memory());
-        let images = images.div_ceil(self.ranks.len());
+        let images = images.div_ceil(self.copies());
         let from = self.first().replica.strategy.micro_batch.min(images);
         broken_off(|| format!("{out_of_memory}, with {from} images at once"));
         from

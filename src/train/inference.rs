@@ -11,6 +11,7 @@ use super::{BatchPart, Images, TrainError};
 use crate::data::{Batch, Dataset, Standardizer, Targets};
 use crate::memory::{Activation, Chain, Precision, Strategy, catch_out_of_memory, executor};
 use crate::model::HeadConfig;
+use crate::parallel::{Flow, Link};
 
 /// A head of the model.
 #[derive(Debug, Clone)]
@@ -74,7 +75,7 @@ impl Inference {
         next: Option<&BatchPart>,
     ) -> Result<Vec<Vec<f32>>, ExecutionError> {
         let strategy = Strategy::plain(self.chain.stages().len(), micro_batch);
-        self.outputs_of_parts(images, &strategy.parts(images.count()), next, |_, _| {})
+        self.outputs_of_parts(images, &strategy.parts(images.count()), next, None, |_, _| {})
     }
 
     /// [`Inference::outputs`] with `at_once` images at most, of which there are half as many from then on
@@ -113,19 +114,32 @@ impl Inference {
 
     /// [`Inference::outputs`] for images that are taken in `parts`, which together are all of them in
     /// order. `look` is shown each part's outputs while they are on the device, `[images, outputs]` for
-    /// each head, standardised where the head is. `next` is what will be asked for afterwards.
+    /// each head, standardised where the head is. `next` is what will be asked for afterwards. Of a part of a
+    /// pipeline, which `link` connects with the others, only the last has outputs.
     pub(super) fn outputs_of_parts(
         &self,
         images: Images<'_>,
         parts: &[Range<usize>],
         next: Option<&BatchPart>,
+        link: Option<Link<'_>>,
         mut look: impl FnMut(Range<usize>, &[Tensor<2>]),
     ) -> Result<Vec<Vec<f32>>, ExecutionError> {
         let mut rows = vec![Vec::new(); self.heads.len()];
         for (place, part) in parts.iter().enumerate() {
-            let input = self.input(images, part.clone());
-            self.send_ahead(images, parts.get(place + 1).cloned(), next);
-            let outputs = executor::evaluate(&self.chain, input).into_outputs();
+            let input = match link.filter(|link| !link.place().is_first()) {
+                Some(link) => link.receive(Flow::Value, place),
+                None => {
+                    let input = self.input(images, part.clone());
+                    self.send_ahead(images, parts.get(place + 1).cloned(), next);
+                    input
+                }
+            };
+            let output = executor::evaluate(&self.chain, input);
+            if let Some(link) = link.filter(|link| !link.place().is_last()) {
+                link.send(Flow::Value, place, output);
+                continue;
+            }
+            let outputs = output.into_outputs();
             look(part.clone(), &outputs);
             for (rows, output) in rows.iter_mut().zip(outputs) {
                 rows.extend(output.try_into_data()?.iter::<f32>());

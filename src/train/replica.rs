@@ -12,7 +12,7 @@ use crate::loss::{AucMargin, AucVariables, Loss};
 use crate::memory::executor::StepKey;
 use crate::memory::offload::Store;
 use crate::memory::{Activation, Gradients, Statistics, Strategy, executor, statistics};
-use crate::parallel::{Member, Part};
+use crate::parallel::{Link, Member, Part};
 
 /// A model on one device with its losses: computes gradients, and evaluates. It changes no weights.
 pub struct Replica {
@@ -43,6 +43,9 @@ pub struct Share<'a> {
     pub synced: Option<&'a Arc<Member>>,
     /// What the replica takes first of the batch after this one, where that is known.
     pub next: Option<&'a BatchPart>,
+    /// What connects the replica with the other devices of its pipeline, where it has a part of the model
+    /// only.
+    pub link: Option<Link<'a>>,
 }
 
 /// What a share of a step gives before any weight is changed.
@@ -71,6 +74,18 @@ impl Replica {
         Self { inference, strategy, losses, store, seed }
     }
 
+    /// What connects it with the other devices of its pipeline, where it has a part of the model only;
+    /// `member` is its place among them.
+    pub fn link<'a>(&'a self, member: &'a Member) -> Option<Link<'a>> {
+        let part = self.strategy.part?;
+        Some(Link::new(member, part.place, self.inference.device()))
+    }
+
+    /// Whether it has the heads, as all have but in a pipeline.
+    pub fn has_heads(&self) -> bool {
+        self.strategy.part.is_none_or(|part| part.place.is_last())
+    }
+
     /// What each head's loss is divided by, over the global batch whose targets these are; 0 for a
     /// head without a known label.
     pub fn normalizers(&self, targets: &[Targets]) -> Vec<f64> {
@@ -81,7 +96,8 @@ impl Replica {
     /// The gradients of `share` in optimizer step number `step` (from 0). The loss is the sum of the
     /// heads' losses, each divided by its normalizer of the global batch and multiplied by the head's
     /// weight; it is scaled by `loss_scale`. The gradients of all shares of a batch add up to the
-    /// batch's. Nothing changes.
+    /// batch's. In a pipeline they are those of the replica's own stages, and losses those of the device
+    /// that has the heads. Nothing changes.
     ///
     /// # Errors
     /// When something cannot be moved off the device or back.
@@ -92,14 +108,15 @@ impl Replica {
         step: usize,
         loss_scale: f64,
     ) -> Result<StepGradients, TrainError> {
-        let Share { images, targets, parts, synced, next } = share;
+        let Share { images, targets, parts, synced, next, link } = share;
         let targets = self.inference.standardized(targets);
         let key = StepKey { seed: self.seed, step: step as u64, parts, synced };
         let mut losses = LossSums::new(normalizers);
         let mut centres: Vec<Option<Tensor<1>>> = vec![None; self.losses.len()];
-        let result = executor::train(
+        let result = executor::train_part(
             &self.store,
             &self.inference.chain,
+            link,
             &self.strategy.schedule(parts.len()),
             key,
             |micro| {
@@ -217,7 +234,8 @@ impl Replica {
 
     /// Each head's outputs for the images of `parts` of a batch, as [`Inference::outputs`] gives them, and the
     /// sum of its loss over them, with the normalizers of the batch. `next` are the images that will be
-    /// evaluated first of the batch after it, where they are known.
+    /// evaluated first of the batch after it, where they are known. In a pipeline, whose other devices are
+    /// reached by `link`, those of the device that has the heads count; the others have none.
     ///
     /// # Errors
     /// When the device fails.
@@ -227,19 +245,21 @@ impl Replica {
         targets: &[Targets],
         parts: &[Part],
         next: Option<&BatchPart>,
+        link: Option<Link<'_>>,
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadLoss>), TrainError> {
         let targets = self.inference.standardized(targets);
         let normalizers = self.normalizers(&targets);
         let mut losses = LossSums::new(&normalizers);
         let parts: Vec<Range<usize>> = parts.iter().map(|part| part.images.clone()).collect();
-        let rows = self.inference.outputs_of_parts(images, &parts, next, |part, outputs| {
-            let targets = part_of(&targets, part);
-            let heads = self.losses.iter().zip(outputs).zip(&targets).zip(&normalizers);
-            let sums = heads.map(|(((loss, output), targets), &normalizer)| {
-                (normalizer > 0.0).then(|| self.loss(loss.as_ref(), output.clone(), targets))
-            });
-            losses.add(sums.collect());
-        })?;
+        let rows =
+            self.inference.outputs_of_parts(images, &parts, next, link, |part, outputs| {
+                let targets = part_of(&targets, part);
+                let heads = self.losses.iter().zip(outputs).zip(&targets).zip(&normalizers);
+                let sums = heads.map(|(((loss, output), targets), &normalizer)| {
+                    (normalizer > 0.0).then(|| self.loss(loss.as_ref(), output.clone(), targets))
+                });
+                losses.add(sums.collect());
+            })?;
         Ok((rows, losses.read()?))
     }
 }

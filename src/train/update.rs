@@ -6,7 +6,8 @@ use burn::tensor::{Tensor, TensorData};
 
 use super::{HeadLoss, Inference, Replica, StepGradients, TrainError};
 use crate::memory::{Bucket, Chain, Gradients, Statistics, check_allocated, fault, measure};
-use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, norm};
+use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, squares};
+use crate::parallel::Member;
 
 /// Turns the gradients of a global batch into new weights.
 pub struct Updater {
@@ -54,6 +55,9 @@ impl Updater {
     /// [`Updater::scale`]: whether everything is finite, and how far they are clipped. It waits for the
     /// device. Nothing changes.
     ///
+    /// Where `model` is a part of a pipeline, in which this device is a member, all of them look at the
+    /// gradients of the whole model and come to the same end.
+    ///
     /// # Errors
     /// When a loss or gradient is not finite and losses are not scaled, and when the device fails.
     pub fn assess(
@@ -61,15 +65,17 @@ impl Updater {
         model: &Inference,
         found: StepGradients,
         learning_rate: f64,
+        pipeline: Option<&Member>,
     ) -> Result<Assessed, TrainError> {
         let StepGradients { gradients, statistics, losses, centres } = found;
         // Waits for the device, and the losses after it no more.
-        let size = norm(&gradients)?;
-        let losses = losses.read()?;
+        let size = norm_of_all(pipeline, "gradients", &gradients)?;
+        // The last device has the heads.
+        let losses = Member::gather(pipeline, "losses", losses.read()?).pop().unwrap_or_default();
         let infinite = losses.iter().position(|loss| !loss.sum.is_finite());
         let infinite = infinite.map(|index| model.heads[index].config.name.clone());
         if self.loss_scale.is_some()
-            && let Some(overflow) = overflow(infinite.as_deref(), &size, &statistics)?
+            && let Some(overflow) = overflow(infinite.as_deref(), &size, &statistics, pipeline)?
         {
             return Ok(Assessed(Err(overflow)));
         }
@@ -78,6 +84,11 @@ impl Updater {
         }
         if !size.is_finite() {
             let names = names_of(&size.non_finite, &model.chain, &gradients)?;
+            let mut names = Member::gather(pipeline, "names", names).concat();
+            if names.is_empty() {
+                // A sum of squares may overflow where no number does.
+                names = size.non_finite;
+            }
             return Err(TrainError::gradient(&names, learning_rate));
         }
         // A failed allocation shows where something is read, and statistics are not.
@@ -257,6 +268,7 @@ fn overflow(
     head: Option<&str>,
     size: &GradientNorm,
     statistics: &Statistics,
+    pipeline: Option<&Member>,
 ) -> Result<Option<Overflow>, TrainError> {
     if let Some(head) = head {
         return Ok(Some(Overflow(format!("the loss of head `{head}`"))));
@@ -267,7 +279,7 @@ fn overflow(
     // A map that overflows may leave loss and gradients finite: of NaN, ReLU can make 0.
     let mut moving = Gradients::default();
     statistics.iter().for_each(|(key, value)| moving.add(key, value.clone()));
-    let finite = norm(&moving)?.is_finite();
+    let finite = norm_of_all(pipeline, "statistics", &moving)?.is_finite();
     Ok((!finite).then(|| Overflow("the mean or variance of a map".to_owned())))
 }
 
@@ -285,6 +297,15 @@ fn names_of(
         let broken = bucket.places().filter(|(_, place)| !finite(place.clone()));
         names.extend(broken.map(|(member, _)| member.name.clone()));
     }
-    // A sum of squares may overflow where no number does.
-    Ok(if names.is_empty() { keys.to_vec() } else { names })
+    Ok(names)
+}
+
+/// The norm of what all devices of a pipeline have, in the order of names: the same as on one device.
+fn norm_of_all(
+    pipeline: Option<&Member>,
+    what: &str,
+    own: &Gradients,
+) -> Result<GradientNorm, OptimError> {
+    let all = Member::gather(pipeline, what, squares(own)?);
+    Ok(GradientNorm::of(&all.into_iter().flatten().collect()))
 }

@@ -20,14 +20,59 @@ fn open_on(config: &Path, mode: FolderMode, devices: usize, micro_batch: usize) 
 
 /// Weights, running statistics and averages.
 fn state(run: &Run) -> BTreeMap<String, Vec<f32>> {
-    let rank = run.trainer.first();
-    let parameters = rank.replica.inference.chain.parameters().into_iter();
+    let parameters = run.trainer.parameters().into_iter();
     let weights = parameters.map(|p| (p.name, p.value.into_data().iter().collect()));
-    let average = rank.updater.ema.as_ref().expect("there is one").state().expect("reads");
-    let average = average.into_iter();
+    let average =
+        run.trainer.copy().iter().flat_map(|rank| {
+            rank.updater.ema.as_ref().expect("there is one").state().expect("reads")
+        });
     weights
         .chain(average.map(|(name, data)| (format!("average/{name}"), data.iter().collect())))
         .collect()
+}
+
+/// A run as a pipeline; on one device as it is without.
+fn open_pipeline(config: &Path, mode: FolderMode, devices: usize, schedule: &str) -> Run {
+    let names: Vec<String> = (0..devices).map(|number| format!("\"cpu:{number}\"")).collect();
+    let names = format!("device.use=[{}]", names.join(", "));
+    let schedule = format!("parallel.pipeline.schedule=\"{schedule}\"");
+    let mut set = vec![names.as_str(), "memory.micro_batch=2"];
+    set.extend((devices > 1).then_some(schedule.as_str()));
+    open_with(config, mode, &set).expect("opens")
+}
+
+#[test]
+fn a_pipeline_over_four_devices_goes_on_on_two_and_on_one_with_the_same_bits_and_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let begun = |name: &str| {
+        let place = folder.path().join(name);
+        std::fs::create_dir(&place).expect("is made");
+        support::write_config(&place, &data)
+    };
+    let mut whole = open_pipeline(&begun("whole"), FolderMode::New, 1, "");
+    whole.execute().expect("trains");
+    let cases =
+        [(4, 2, saved_at_end as fn(&Event) -> bool), (4, 1, saved_inside), (1, 3, saved_inside)];
+    for (before, after, at) in cases {
+        let config = begun(&format!("{before}-{after}"));
+        let mut run = open_pipeline(&config, FolderMode::New, before, "1f1b");
+        assert_eq!(run.trainer.copy().len(), before);
+        let stop = run.stop.clone();
+        run.reports.add(Cutter { here: at, at: 1, cut: Cut::Kill, stop });
+        run.execute().expect_err("is cut");
+        drop(run);
+        let mut resumed = open_pipeline(&config, FolderMode::Resume, after, "gpipe");
+        resumed.execute().expect("goes on");
+        assert!(state(&resumed) == state(&whole), "{before} devices, then {after}");
+        for file in ["weights", "average", "optimizer"] {
+            let read = |run: &Run| {
+                let path = run.folder.path().join("last").join(format!("{file}.safetensors"));
+                std::fs::read(path).expect("is there")
+            };
+            assert!(read(&resumed) == read(&whole), "{file}: {before} devices, then {after}");
+        }
+    }
 }
 
 fn assert_near(ours: &Run, exact: &Run, what: &str) {

@@ -225,10 +225,10 @@ impl Model {
         let deciders = plan.heads.iter().map(of_head).collect();
         // What fits in training, which takes more; where nothing does, one image by itself may.
         let machine = machine(&plan.devices, trained.inference.device());
-        let mut step = plan.clone();
+        let mut step = plan.on_first_device();
         step.train.batch_size = batch;
         let planner = Planner::choose(&step, machine);
-        let at_once = planner.map_or(1, |planner| planner.strategy().micro_batch);
+        let at_once = planner.map_or(1, |planner| planner.settings().micro_batch);
         Ok(Self { trained, plan, fitted, validation, deciders, at_once })
     }
 

@@ -1,7 +1,10 @@
 //! A plan for a person to read.
 
 use crate::parallel::BatchNormOver;
-use crate::plan::{AtFirstSummary, ParallelSummary, PlanSummary, StageSummary, StrategySummary};
+use crate::plan::{
+    AtFirstSummary, ParallelSummary, PipelineDevice, PipelineSummary, PlanSummary, StageSummary,
+    StrategySummary,
+};
 use crate::screen::{Bytes, Column, Frame, Table, counted, wrapped};
 
 /// Stages beyond so many are shown as runs of equal ones, or not at all.
@@ -33,11 +36,11 @@ pub(super) fn text(
     let PlanSummary { device, memory, budget, bytes, warning, .. } = summary;
     let mut text = prose(&format!(
         "for {}: {} of memory ({known}), {}{} for a step",
-        match (*device, &summary.parallel) {
-            ("cuda", None) => "a CUDA GPU".to_owned(),
-            ("cuda", Some(shared)) => format!("each of {} CUDA GPUs", shared.devices),
-            (_, None) => "the CPU".to_owned(),
-            (_, Some(shared)) => format!("each of {} devices on the CPU", shared.devices),
+        match (*device, devices(summary)) {
+            ("cuda", 1) => "a CUDA GPU".to_owned(),
+            ("cuda", count) => format!("each of {count} CUDA GPUs"),
+            (_, 1) => "the CPU".to_owned(),
+            (_, count) => format!("each of {count} devices on the CPU"),
         },
         Bytes(*memory),
         summary.free.map(|free| format!("{} free now, ", Bytes(free))).unwrap_or_default(),
@@ -63,6 +66,11 @@ pub(super) fn text(
     text += &prose(&format!("\nactivations of {images} at once in {precision}:"));
     text += "\n";
     text += &stages(&summary.stages).draw(page.frame, page.columns);
+    if let Some(pipeline) = &summary.pipeline {
+        text += &prose(&shared_stages(pipeline));
+        text += "\n";
+        text += &pipeline_devices(pipeline).draw(page.frame, page.columns);
+    }
     text += &summary.at_first.as_ref().map(|first| prose(&at_first(first))).unwrap_or_default();
     text += &format!("\n\n{}:\n", if all { "every strategy" } else { "the best strategies" });
     text += &strategies(summary, all).draw(page.frame, page.columns);
@@ -159,6 +167,53 @@ fn arrangements(shared: &ParallelSummary, page: Page) -> String {
         ]);
     }
     format!("\n\n{}", table.draw(page.frame, page.columns))
+}
+
+/// How many devices a step is shared over.
+fn devices(summary: &PlanSummary) -> usize {
+    let of_batch = summary.parallel.as_ref().map(|shared| shared.devices);
+    let of_stages = summary.pipeline.as_ref().map(|pipeline| pipeline.devices.len());
+    of_batch.or(of_stages).unwrap_or(1)
+}
+
+/// How the stages are shared out in a pipeline.
+fn shared_stages(pipeline: &PipelineSummary) -> String {
+    let PipelineSummary { schedule, micro_batches, bubble, idle, devices } = pipeline;
+    format!(
+        "\n\nThe stages are shared over {} devices, which {} go through by `{}`. Where all devices took equally \
+         long, each would wait for {:.0}% of the time; as they do not, it is {:.0}%.",
+        devices.len(),
+        counted(*micro_batches, "micro-batch", "micro-batches"),
+        schedule.name(),
+        100.0 * bubble,
+        100.0 * idle,
+    )
+}
+
+fn pipeline_devices(pipeline: &PipelineSummary) -> Table {
+    let columns = vec![
+        Column::words("device"),
+        Column::words("stages"),
+        Column::numbers("micro-batches"),
+        Column::numbers("sends"),
+        Column::numbers("time"),
+        Column::numbers("peak").always(),
+    ];
+    let mut table = Table::new(columns, 2);
+    for PipelineDevice { name, stages: [first, last], alive, peak, relative_time, sends } in
+        &pipeline.devices
+    {
+        let stages = if first == last { first.clone() } else { format!("{first} … {last}") };
+        table.add(vec![
+            name.clone(),
+            stages,
+            alive.to_string(),
+            if *sends > 0 { Bytes(*sends).to_string() } else { String::new() },
+            format!("{relative_time:.2}"),
+            Bytes(*peak).to_string(),
+        ]);
+    }
+    table
 }
 
 /// What the first epochs take, in which stages are frozen that are trained later.

@@ -1,0 +1,70 @@
+//! `[parallel.pipeline]`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::choice::name_of;
+
+/// `[parallel.pipeline]`: the stages of the model placed on the devices that `device.use` names, some on
+/// each.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PipelineConfig {
+    /// Which stages each device has: the first stage of every device but the first, by the names that
+    /// `trainer plan` prints. `["denseblock2", "denseblock4"]` is for three devices. With
+    /// `"auto"` the slowest device is as fast as can be where all stay within their budget.
+    #[schemars(example = &["denseblock3"])]
+    pub split: SplitConfig,
+    /// In which order micro-batches go through the devices.
+    #[schemars(example = &"gpipe")]
+    pub schedule: PipelineSchedule,
+}
+
+/// Which stages each device of a pipeline has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum SplitConfig {
+    /// The program decides.
+    Auto(AutoSplit),
+    /// The first stage of every device but the first.
+    At(Vec<String>),
+}
+
+impl Default for SplitConfig {
+    fn default() -> Self {
+        Self::Auto(AutoSplit::Auto)
+    }
+}
+
+/// The word `"auto"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AutoSplit {
+    /// The program decides.
+    Auto,
+}
+
+/// In which order micro-batches go through the devices of a pipeline.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PipelineSchedule {
+    /// Each micro-batch goes through all devices and back before the next: one device works at a time.
+    #[serde(rename = "sequential")]
+    Sequential,
+    /// All micro-batches go forward, then all back (Huang et al. 2019, `GPipe`). Each device keeps all of
+    /// them until then.
+    #[serde(rename = "gpipe")]
+    Gpipe,
+    /// As soon as a micro-batch can go back, it does (Narayanan et al. 2019, `PipeDream`; 2021, Megatron).
+    /// It takes the time of `gpipe`, and each device keeps no more micro-batches than there are devices
+    /// from it to the end.
+    #[default]
+    #[serde(rename = "1f1b")]
+    OneForwardOneBackward,
+}
+
+impl PipelineSchedule {
+    /// As a configuration writes it.
+    pub fn name(self) -> &'static str {
+        name_of(&self)
+    }
+}

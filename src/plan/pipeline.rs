@@ -1,0 +1,330 @@
+//! A pipeline's devices, before any is opened: which stages each has.
+
+use std::ops::Range;
+
+use super::costs::EachStage;
+use super::estimate::Known;
+use super::{DevicePlan, Machine, MemorySettings, Plan};
+use crate::fault::{Fault, fault, require};
+use crate::memory::{Footprint, PipelinePart, Speed};
+use crate::parallel::{
+    BatchNormOver, ParallelConfig, PipelineConfig, PipelinePlace, PipelineSchedule, SplitConfig,
+};
+use crate::screen::counted;
+
+/// How the devices of a pipeline share the stages of the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PipelinePlan {
+    /// In which order micro-batches go through.
+    pub schedule: PipelineSchedule,
+    /// The first stage of every device but the first; `None` where the program is to decide.
+    pub split: Option<Vec<usize>>,
+}
+
+const KEY: &str = "parallel.pipeline";
+const SPLIT: &str = "parallel.pipeline.split";
+
+impl PipelinePlan {
+    /// That of `config`, for a model of these stages on these devices.
+    pub(super) fn new(
+        config: &ParallelConfig,
+        devices: &[DevicePlan],
+        stages: &[&str],
+    ) -> Result<Option<Self>, Fault> {
+        let Some(PipelineConfig { split, schedule }) = &config.pipeline else { return Ok(None) };
+        check_devices(devices.len(), stages.len())?;
+        let help = "remove it: in a pipeline there is one copy of the model, and BatchNorm normalises over \
+                    each micro-batch";
+        let local = "`batch_norm = \"local\"` is for several copies of the model";
+        let is_sync = config.data.batch_norm == BatchNormOver::Sync;
+        require(is_sync, "parallel.data.batch_norm", local, help)
+            .map_err(|fault| fault.also(KEY))?;
+        let split = match split {
+            SplitConfig::Auto(_) => None,
+            SplitConfig::At(names) => Some(named(names, devices.len(), stages)?),
+        };
+        Ok(Some(Self { schedule: *schedule, split }))
+    }
+
+    /// As a configuration has it.
+    pub(super) fn to_config(&self, stages: &[&str]) -> PipelineConfig {
+        let named = |split: &Vec<usize>| {
+            SplitConfig::At(split.iter().map(|stage| stages[*stage].to_owned()).collect())
+        };
+        let split = self.split.as_ref().map(named).unwrap_or_default();
+        PipelineConfig { split, schedule: self.schedule }
+    }
+}
+
+/// Whether a pipeline over so many devices has stages for all of them.
+fn check_devices(devices: usize, stages: usize) -> Result<(), Fault> {
+    let message = "a pipeline is over several devices, and `device.use` names one";
+    let help = "name several, such as [\"cuda:0\", \"cuda:1\"], or remove `[parallel.pipeline]`";
+    require(devices > 1, "device.use", message, help).map_err(|fault| fault.also(KEY))?;
+    let message = format!("{devices} devices are more than the {stages} stages of the model");
+    let help = format!("name {stages} at most");
+    require(devices <= stages, "device.use", message, help).map_err(|fault| fault.also(KEY))
+}
+
+/// The places of the stages `names`, each the first of a device.
+fn named(names: &[String], devices: usize, stages: &[&str]) -> Result<Vec<usize>, Fault> {
+    let mut split = Vec::new();
+    for (place, name) in names.iter().enumerate() {
+        let key = format!("{SPLIT}[{place}]");
+        let Some(stage) = stages.iter().position(|known| known == name) else {
+            let likeness = |known: &&&str| strsim::jaro_winkler(known, name);
+            let near = stages.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+            let near = near.map(|near| format!("did you mean {near:?}? ")).unwrap_or_default();
+            let message = format!("there is no stage called {name:?}");
+            return Err(fault(key, message, format!("{near}the stages are {}", stages.join(", "))));
+        };
+        let message = format!("{name:?} is where the first device begins anyway");
+        require(stage > 0, &key, message, "name the first stage of each device behind it")?;
+        let message = format!("{name:?} does not lie behind {:?}", names[place.saturating_sub(1)]);
+        let help = format!("name the stages in their order: {}", stages.join(", "));
+        require(split.last().is_none_or(|last| *last < stage), key, message, help)?;
+        split.push(stage);
+    }
+    let (found, wanted) = (split.len() + 1, devices);
+    let message = format!(
+        "`split` is for {}, and `device.use` names {wanted}",
+        counted(found, "device", "devices")
+    );
+    let help = format!(
+        "name {}: the first of every device but the first",
+        counted(wanted - 1, "stage", "stages")
+    );
+    require(found == wanted, SPLIT, message, help).map_err(|fault| fault.also("device.use"))?;
+    Ok(split)
+}
+
+impl Plan {
+    /// How many devices have one copy of the model between them.
+    pub fn depth(&self) -> usize {
+        if self.pipeline.is_some() { self.devices.len() } else { 1 }
+    }
+
+    /// How many copies of the model there are; each batch is shared out over them.
+    pub fn copies(&self) -> usize {
+        self.devices.len() / self.depth()
+    }
+
+    /// The same with the split of its pipeline decided, where the program is to decide it on `machine`.
+    pub fn with_split(&self, machine: Machine) -> Self {
+        let mut plan = self.clone();
+        if self.depth() > 1
+            && let Some(pipeline @ PipelinePlan { split: None, .. }) = &mut plan.pipeline
+        {
+            pipeline.split = Some(balanced(self, machine, pipeline.schedule));
+        }
+        plan
+    }
+
+    /// The stages of each device that has some of one copy of the model; the split has been decided.
+    pub fn stages_of_devices(&self) -> Vec<Range<usize>> {
+        let stages = self.stages().len();
+        let split = self.pipeline.as_ref().filter(|_| self.depth() > 1);
+        let split = split.and_then(|pipeline| pipeline.split.as_deref()).unwrap_or_default();
+        let begins = std::iter::once(0).chain(split.iter().copied());
+        begins.zip(split.iter().copied().chain([stages])).map(|(from, to)| from..to).collect()
+    }
+
+    /// The part of the pipeline that the stages of device `rank` are, where there is one; the stages of
+    /// each device are `ranges`.
+    pub(super) fn pipeline_part(
+        &self,
+        rank: usize,
+        ranges: &[Range<usize>],
+    ) -> Option<PipelinePart> {
+        let schedule = self.pipeline.as_ref().filter(|_| ranges.len() > 1)?.schedule;
+        let place = PipelinePlace { rank, ranks: ranges.len(), schedule };
+        Some(PipelinePart { place, returns: self.frozen() < ranges[rank].start })
+    }
+
+    /// The fault of a split that kernels on a GPU do not allow.
+    pub(super) fn check_split(&self) -> Result<(), Fault> {
+        let on_gpu = matches!(self.device(), DevicePlan::Cuda(_));
+        let Some(pipeline) = self.pipeline.as_ref().filter(|_| on_gpu) else { return Ok(()) };
+        let on = Machine::ASSUMED.target(self.memory.precision, self.memory.dense_layers());
+        let specs = self.stages();
+        let Some(split) = &pipeline.split else {
+            let before = &specs[..specs.len() - 1];
+            let most = 1 + before.iter().filter(|spec| spec.may_end_a_device(&on)).count();
+            return check_devices(self.devices.len(), most);
+        };
+        let ends = |stage: &usize| !specs[*stage - 1].may_end_a_device(&on);
+        let Some(place) = split.iter().position(ends) else { return Ok(()) };
+        let [block, behind] = [split[place] - 1, split[place]].map(|stage| specs[stage].name());
+        let message = format!(
+            "{behind:?} cannot begin a device: it runs fused with {block:?} before it on a GPU"
+        );
+        let help = format!("write {block:?}, or the stage behind {behind:?}");
+        Err(fault(format!("{SPLIT}[{place}]"), message, help))
+    }
+}
+
+/// The first stage of every device but the first, so that the slowest device is as fast as can be where
+/// all stay within their budget; where none does, the fullest has as little as can be.
+fn balanced(plan: &Plan, machine: Machine, schedule: PipelineSchedule) -> Vec<usize> {
+    let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
+    let on = machine.target(settings.precision, settings.dense_layers);
+    let images = settings.micro_batch.min(plan.device_batch());
+    let each = plan.each_stage(&on, images);
+    let (ranks, speed) = (plan.devices.len(), Speed::of(&on));
+    let budget = machine.budget(plan.memory.budget().ok().flatten());
+    let seconds = seconds(&each, &speed);
+    let time = |range: Range<usize>, _: usize| seconds[range].iter().sum();
+    let fits = |range: Range<usize>, rank: usize| {
+        let place = PipelinePlace { rank, ranks, schedule };
+        let part = PipelinePart { place, returns: each.frozen < range.start };
+        let costs = plan.costs_of(&each, range, &on, images, settings.offload_optimizer);
+        let micros = plan.device_batch().div_ceil(images);
+        Known::new(costs, speed, micros, Some(part)).least_peak(&settings, machine.cuda) <= budget
+    };
+    let micros = plan.device_batch().div_ceil(images);
+    let bytes = |range: Range<usize>, rank: usize| {
+        let alive = PipelinePlace { rank, ranks, schedule }.alive(micros) as f64;
+        let of = |stage: &Footprint| {
+            (stage.standing + 2 * stage.parameter_gradients) as f64 + alive * stage.kept() as f64
+        };
+        each.stages[range].iter().map(of).sum()
+    };
+    let split = split(&each.may_end, ranks, time, fits);
+    let split = split.or_else(|| split_of(&each.may_end, ranks, bytes));
+    split.unwrap_or_else(|| (1..ranks).collect())
+}
+
+/// [`split`] without a condition.
+fn split_of(
+    may_end: &[bool],
+    ranks: usize,
+    cost: impl Fn(Range<usize>, usize) -> f64,
+) -> Option<Vec<usize>> {
+    split(may_end, ranks, cost, |_, _| true)
+}
+
+/// Seconds of each stage's work.
+fn seconds(each: &EachStage, speed: &Speed) -> Vec<f64> {
+    let of = |(place, stage): (usize, &Footprint)| {
+        let back = if place < each.frozen { 0.0 } else { stage.backward_seconds(speed) };
+        stage.forward_seconds(speed) + back
+    };
+    each.stages.iter().enumerate().map(of).collect()
+}
+
+/// A way to give stages to devices: the largest cost and the sum of squares, and the first stage of the last
+/// device.
+type Way = ([f64; 2], usize);
+
+/// Splits stages, behind some of which a device `may_end`, over `ranks` devices: the first stages of all
+/// devices but the first, so that the largest `cost` of a device is as small as can be where every device
+/// `fits`; of equal ones, that with the least sum of squares. `None` where none fits.
+fn split(
+    may_end: &[bool],
+    ranks: usize,
+    cost: impl Fn(Range<usize>, usize) -> f64,
+    fits: impl Fn(Range<usize>, usize) -> bool,
+) -> Option<Vec<usize>> {
+    let stages = may_end.len();
+    let begins = |stage: usize| stage == 0 || may_end[stage - 1];
+    // For each device, the best ways to give the stages before each place to the devices up to it.
+    let mut ways: Vec<Vec<Option<Way>>> = Vec::new();
+    for rank in 0..ranks {
+        let before = |from: usize| match ways.last() {
+            None => (from == 0).then_some([0.0; 2]),
+            Some(ways) => ways[from].map(|(cost, _)| cost),
+        };
+        let way = |end: usize| {
+            if end == 0 || end < stages && !begins(end) {
+                return None;
+            }
+            let with = |from: usize| {
+                let [most, squares] = before(from).filter(|_| begins(from))?;
+                let own = cost(from..end, rank);
+                Some(([most.max(own), squares + own * own], from))
+            };
+            let mut found: Vec<_> = (0..end).filter_map(with).collect();
+            let order =
+                |a: &[f64; 2], b: &[f64; 2]| a[0].total_cmp(&b[0]).then(a[1].total_cmp(&b[1]));
+            found.sort_by(|(a, _), (b, _)| order(a, b));
+            found.into_iter().find(|(_, from)| fits(*from..end, rank))
+        };
+        let found = (0..=stages).map(way).collect();
+        ways.push(found);
+    }
+    let mut split = Vec::new();
+    let mut end = stages;
+    for ways in ways.iter().rev() {
+        let (_, from) = ways[end]?;
+        split.push(from);
+        end = from;
+    }
+    split.pop();
+    split.reverse();
+    Some(split)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every way to split `stages` stages over `ranks` devices.
+    fn every_split(stages: usize, ranks: usize) -> Vec<Vec<usize>> {
+        if ranks == 1 {
+            return vec![Vec::new()];
+        }
+        let last = (ranks - 1..stages).flat_map(|last| {
+            every_split(last, ranks - 1).into_iter().map(move |split| [split, vec![last]].concat())
+        });
+        last.collect()
+    }
+
+    fn ranges(split: &[usize], stages: usize) -> Vec<Range<usize>> {
+        let begins = std::iter::once(0).chain(split.iter().copied());
+        begins.zip(split.iter().copied().chain([stages])).map(|(from, to)| from..to).collect()
+    }
+
+    #[test]
+    fn the_slowest_device_is_as_fast_as_in_any_split_in_which_all_fit() {
+        let mut seen = [0; 2];
+        for (case, stages) in (0..60).map(|case| (case, 4 + case % 5)) {
+            let number =
+                |place: usize, of: usize| 1 + (case * 31 + place * 17 + place * place) % of;
+            let times: Vec<f64> = (0..stages).map(|place| number(place, 13) as f64).collect();
+            let bytes: Vec<usize> = (0..stages).map(|place| number(3 * place + 1, 11)).collect();
+            let may_end: Vec<bool> = (0..stages).map(|place| number(place, 7) > 1).collect();
+            for ranks in 2..=4.min(stages) {
+                let room = bytes.iter().sum::<usize>() * (2 + case % 3) / (2 * ranks);
+                let time = |range: Range<usize>, _: usize| times[range].iter().sum::<f64>();
+                // The first devices have more to keep.
+                let fits = |range: Range<usize>, rank: usize| {
+                    bytes[range].iter().sum::<usize>() * (ranks - rank) / ranks <= room
+                };
+                let slowest = |split: &Vec<usize>| {
+                    let times = ranges(split, stages).into_iter().map(|range| time(range, 0));
+                    times.fold(0.0, f64::max)
+                };
+                let allowed = |split: &Vec<usize>| {
+                    let all_fit = ranges(split, stages).into_iter().enumerate();
+                    split.iter().all(|stage| may_end[stage - 1])
+                        && all_fit.into_iter().all(|(rank, range)| fits(range, rank))
+                };
+                let all = every_split(stages, ranks).into_iter().filter(allowed);
+                let best = all.map(|split| slowest(&split)).reduce(f64::min);
+                let found = split(&may_end, ranks, time, fits);
+                seen[usize::from(found.is_some())] += 1;
+                assert!(found.as_ref().is_none_or(allowed), "{found:?}");
+                assert_eq!(found.as_ref().map(slowest), best, "{stages} {ranks}");
+            }
+        }
+        assert!(seen.iter().all(|count| *count > 10), "{seen:?}");
+    }
+
+    #[test]
+    fn equal_stages_are_shared_out_equally() {
+        let one = |range: Range<usize>, _: usize| range.len() as f64;
+        assert_eq!(split_of(&[true; 9], 3, one), Some(vec![3, 6]));
+        assert_eq!(split_of(&[true; 4], 4, one), Some(vec![1, 2, 3]));
+        assert_eq!(split_of(&[true; 2], 3, one), None);
+    }
+}

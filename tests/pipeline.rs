@@ -1,0 +1,569 @@
+//! What protects pipelines: stages on several devices give the bits of one device that takes the same
+//! micro-batches. The devices are logical ones of the CPU.
+
+use std::collections::BTreeMap;
+
+use trainer::build::Bench;
+use trainer::data::Targets;
+use trainer::fault::Fault;
+use trainer::memory::fault::{Armed, strike_rank_after};
+use trainer::memory::{Action, Keep};
+use trainer::plan::{Machine, Plan, PlanSummary, Planner, Retreat};
+use trainer::train::{HeadLoss, Images, TrainError};
+
+const SIDE: usize = 32;
+const STEPS: usize = 10;
+
+const CONFIG: &str = r#"
+[run]
+name = "pipeline"
+[data]
+image = { size = [32, 32], channels = 1 }
+[data.phantom]
+root = "unused"
+patients = 8
+size = 32
+[model.densenet]
+growth = 4
+blocks = [2, 1]
+stem = 6
+NORM
+[[heads]]
+name = "findings"
+task = "multilabel"
+labels = ["Cardiomegaly", "Pleural Effusion"]
+weight = 0.7
+LOSS
+DROPOUT
+[[heads]]
+name = "edema"
+task = "binary"
+labels = ["Edema"]
+[train]
+epochs = 1
+batch_size = 8
+clip_norm = 1.0
+[train.optimizer.sgd]
+lr = 0.05
+momentum = 0.9
+weight_decay = 1e-4
+[train.ema]
+decay = 0.9
+"#;
+
+/// A network, and its head.
+type Network = [&'static str; 3];
+
+const BATCH_NORM: Network = ["", "", ""];
+/// A norm that does not mix images, and dropout in the network and in a head.
+const GROUP_NORM: Network = ["norm = \"group\"\ndropout = 0.2", "dropout = 0.25\nhidden = [5]", ""];
+/// A loss that learns numbers of its own.
+const AUC_MARGIN: Network = ["", "", "loss = \"auc_margin\""];
+
+const SCHEDULES: [&str; 3] = ["sequential", "gpipe", "1f1b"];
+const MICRO_BATCHES: &str = "[memory]\nmicro_batch = 3";
+
+fn configured([norm, dropout, loss]: Network, devices: usize, more: &str) -> Result<Plan, Fault> {
+    let names: Vec<String> = (0..devices).map(|number| format!("\"cpu:{number}\"")).collect();
+    let text = CONFIG.replace("NORM", norm).replace("DROPOUT", dropout).replace("LOSS", loss);
+    let folder = std::env::temp_dir();
+    let more = more.replace("FOLDER", folder.to_str().expect("is UTF-8"));
+    let text = format!("{text}\n[device]\nuse = [{}]\n{more}", names.join(", "));
+    trainer::plan::plan(toml::from_str(&text).expect("a configuration"))
+}
+
+/// On one device.
+fn alone(network: Network, more: &str) -> Plan {
+    configured(network, 1, more).expect("a plan")
+}
+
+fn pipeline(network: Network, devices: usize, schedule: &str, more: &str) -> Plan {
+    let more = format!("[parallel.pipeline]\nschedule = \"{schedule}\"\n{more}");
+    configured(network, devices, &more).expect("a plan")
+}
+
+/// The images of a step: the last batch of an epoch is smaller than the others.
+fn count(step: usize) -> usize {
+    match step % 4 {
+        2 => 5,
+        3 => 3,
+        _ => 8,
+    }
+}
+
+fn wave(length: usize, speed: f64) -> Vec<f32> {
+    (0..length).map(|at| ((at as f64 * speed).sin() * 0.5 + 0.5) as f32).collect()
+}
+
+/// Of other images in each step. Of the first head each label is known for some images, and those of the
+/// second for every other step only.
+fn batch(step: usize) -> (Vec<Vec<f32>>, Vec<Targets>) {
+    let images = count(step);
+    let pixels = wave(images * SIDE * SIDE, 0.37 + 0.01 * step as f64);
+    let pixels = pixels.chunks_exact(SIDE * SIDE).map(<[f32]>::to_vec).collect();
+    let known = |at: usize| f32::from(u8::from(!(at + step).is_multiple_of(3)));
+    let mask: Vec<f32> = (0..2 * images).map(known).collect();
+    let values = mask.iter().enumerate().map(|(at, known)| known * (at % 5 % 2) as f32).collect();
+    let findings = Targets { values, mask, width: 2 };
+    let mask = vec![(step % 2) as f32; images];
+    let values = mask.iter().enumerate().map(|(at, known)| known * (at % 2) as f32).collect();
+    (pixels, vec![findings, Targets { values, mask, width: 1 }])
+}
+
+fn try_step(bench: &mut Bench, step: usize) -> Result<Vec<HeadLoss>, TrainError> {
+    let (values, targets) = batch(step);
+    let images = Images::Host { images: &values, shape: [count(step), 1, SIDE, SIDE] };
+    bench.trainer.step(images, &targets, step, 0.05)
+}
+
+fn step(bench: &mut Bench, number: usize) -> Vec<HeadLoss> {
+    try_step(bench, number).expect("a step")
+}
+
+type Values = BTreeMap<String, Vec<f32>>;
+
+/// Weights, running statistics, averages, the optimizer's state and what losses have learned, of all
+/// devices together. None of them has what another one has.
+fn state(bench: &Bench) -> Values {
+    let mut all = Values::new();
+    let mut add = |name: String, values: Vec<f32>| {
+        assert!(all.insert(name.clone(), values).is_none(), "{name} is on two devices");
+    };
+    for rank in &bench.trainer.ranks {
+        for parameter in rank.replica.inference.chain.parameters() {
+            add(parameter.name, parameter.value.into_data().iter().collect());
+        }
+        let optimizer = rank.updater.optimizer.state().expect("is read").tensors;
+        for (name, data) in optimizer {
+            add(format!("optimizer/{name}"), data.iter().collect());
+        }
+        let average = rank.updater.ema.as_ref().expect("there is one").state().expect("is read");
+        for (name, data) in average {
+            add(format!("average/{name}"), data.iter().collect());
+        }
+    }
+    let variables = format!("{:?}", bench.trainer.last().replica.variables());
+    add("losses".to_owned(), variables.bytes().map(f32::from).collect());
+    all
+}
+
+fn bits(values: &Values) -> BTreeMap<&str, Vec<u32>> {
+    let of = |values: &Vec<f32>| values.iter().map(|value| value.to_bits()).collect();
+    values.iter().map(|(name, values)| (name.as_str(), of(values))).collect()
+}
+
+fn assert_same(ours: &Values, exact: &Values, what: &str) {
+    assert_eq!(ours.keys().collect::<Vec<_>>(), exact.keys().collect::<Vec<_>>(), "{what}");
+    for (name, bits) in bits(exact) {
+        assert!(self::bits(ours)[name] == bits, "{what}: {name} has other bits");
+    }
+}
+
+/// What ten steps lead to, and their losses.
+fn train(plan: &Plan) -> (Values, Vec<HeadLoss>) {
+    let mut bench = Bench::new(plan).expect("opens");
+    assert_eq!(bench.trainer.ranks.len(), plan.devices.len());
+    let losses = (0..STEPS).flat_map(|number| step(&mut bench, number)).collect();
+    (state(&bench), losses)
+}
+
+#[test]
+fn every_schedule_on_any_number_of_devices_gives_the_bits_of_one_device() {
+    for network in [BATCH_NORM, GROUP_NORM] {
+        let one = train(&alone(network, MICRO_BATCHES));
+        for (schedule, devices) in SCHEDULES.iter().flat_map(|one| [2, 3, 4].map(|n| (one, n))) {
+            let what = format!("{schedule} over {devices} devices");
+            let found = train(&pipeline(network, devices, schedule, MICRO_BATCHES));
+            assert_same(&found.0, &one.0, &what);
+            assert_eq!(found.1, one.1, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_passes_whole_is_normalised_whole() {
+    let one = train(&alone(BATCH_NORM, ""));
+    for devices in 2..=4 {
+        let found = train(&pipeline(BATCH_NORM, devices, "sequential", ""));
+        assert_same(&found.0, &one.0, &format!("{devices} devices"));
+    }
+}
+
+#[test]
+fn every_split_gives_the_same_bits() {
+    let one = train(&alone(BATCH_NORM, MICRO_BATCHES));
+    let names = stages(&alone(BATCH_NORM, ""));
+    for name in &names[1..] {
+        let more = format!("[parallel.pipeline]\nsplit = [{name:?}]\n{MICRO_BATCHES}");
+        let found = train(&configured(BATCH_NORM, 2, &more).expect("a plan"));
+        assert_same(&found.0, &one.0, name);
+    }
+    // A device for each stage.
+    let found = train(&pipeline(BATCH_NORM, names.len(), "1f1b", MICRO_BATCHES));
+    assert_same(&found.0, &one.0, "a device for each stage");
+}
+
+fn stages(plan: &Plan) -> Vec<String> {
+    plan.stages().iter().map(|stage| stage.name().to_owned()).collect()
+}
+
+const WAYS: [&str; 6] = [
+    "checkpointing = \"every\"",
+    "checkpointing = \"sqrt\"",
+    "checkpointing = { sequential = { segments = 2 } }",
+    "checkpointing = { manual = { after = [\"denseblock1\", \"transition1\"] } }",
+    "offload = { disk = { path = \"FOLDER\" } }\noffload_optimizer = true",
+    "checkpointing = \"every\"\noffload = { disk = { path = \"FOLDER\" } }",
+];
+
+#[test]
+fn every_policy_and_offload_works_inside_every_device() {
+    for network in [BATCH_NORM, GROUP_NORM] {
+        let one = train(&alone(network, MICRO_BATCHES));
+        for (place, way) in WAYS.iter().enumerate() {
+            let (schedule, devices) = (SCHEDULES[1 + place % 2], 2 + place % 3);
+            let more = format!("{MICRO_BATCHES}\n{way}");
+            let found = train(&pipeline(network, devices, schedule, &more));
+            assert_same(&found.0, &one.0, &format!("{way}, {schedule} over {devices}"));
+        }
+    }
+}
+
+#[test]
+fn every_device_keeps_within_a_budget() {
+    let of = |checkpointing: &str, more: &str| {
+        let memory = format!("{MICRO_BATCHES}\ncheckpointing = \"{checkpointing}\"\n{more}");
+        pipeline(BATCH_NORM, 2, "gpipe", &memory)
+    };
+    let peak = |plan: &Plan| Bench::new(plan).expect("opens").trainer.planner.estimate().peak;
+    let [most, least] = ["none", "every"].map(|policy| peak(&of(policy, "")));
+    let budget = format!("budget = \"{}kB\"", (most + least) / 2000);
+    let plan = of("budget", &budget);
+    let bench = Bench::new(&plan).expect("opens");
+    let recomputes = |rank: &trainer::run::Rank| {
+        let operations = rank.replica.strategy.schedule(2).operations;
+        operations.iter().any(|operation| matches!(operation.action, Action::Recompute(_)))
+    };
+    assert!(bench.trainer.ranks.iter().any(recomputes));
+    assert!(
+        bench.trainer.planner.estimate().devices.iter().all(|one| one.peak <= (most + least) / 2)
+    );
+    let one = train(&alone(BATCH_NORM, MICRO_BATCHES));
+    assert_same(&train(&plan).0, &one.0, "a budget");
+}
+
+#[test]
+fn a_loss_that_learns_does_so_on_the_last_device() {
+    let one = train(&alone(AUC_MARGIN, MICRO_BATCHES));
+    assert!(one.0.keys().any(|name| name.contains("centres")), "{:?}", one.0.keys());
+    for devices in 2..=3 {
+        let found = train(&pipeline(AUC_MARGIN, devices, "gpipe", MICRO_BATCHES));
+        assert_same(&found.0, &one.0, &format!("{devices} devices"));
+    }
+}
+
+#[test]
+fn devices_whose_stages_are_frozen_only_compute_forward() {
+    for (frozen, epochs) in [(1, ""), (3, ""), (5, ""), (3, ", epochs = 1")] {
+        let names = stages(&alone(BATCH_NORM, ""));
+        let frozen = match epochs {
+            "" => format!("freeze = {:?}", &names[..frozen]),
+            epochs => format!("freeze = {{ stages = {:?}{epochs} }}", &names[..frozen]),
+        };
+        let model = format!("[model]\n{frozen}\n[model.densenet]");
+        let text = |more: &str, devices: usize| {
+            let names: Vec<String> = (0..devices).map(|n| format!("\"cpu:{n}\"")).collect();
+            let text = CONFIG.replace("[model.densenet]", &model).replace("NORM", "");
+            let text = text.replace("LOSS", "").replace("DROPOUT", "");
+            let text = format!("{text}\n[device]\nuse = [{}]\n{more}", names.join(", "));
+            trainer::plan::plan(toml::from_str(&text).expect("a configuration")).expect("a plan")
+        };
+        let steps = |plan: &Plan| {
+            let mut bench = Bench::new(plan).expect("opens");
+            for epoch in 1..=2 {
+                bench.trainer.begin_epoch(epoch);
+                (0..3).for_each(|number| drop(step(&mut bench, number)));
+            }
+            state(&bench)
+        };
+        let one = steps(&text(MICRO_BATCHES, 1));
+        for devices in [2, 4] {
+            let more = format!("[parallel.pipeline]\nschedule = \"1f1b\"\n{MICRO_BATCHES}");
+            let found = steps(&text(&more, devices));
+            assert_same(&found, &one, &format!("{frozen} over {devices} devices"));
+        }
+    }
+}
+
+#[test]
+fn evaluation_gives_the_rows_and_losses_of_one_device() {
+    let evaluate = |plan: &Plan, number: usize| {
+        let mut bench = Bench::new(plan).expect("opens");
+        let (values, targets) = batch(number);
+        let images = Images::Host { images: &values, shape: [count(number), 1, SIDE, SIDE] };
+        bench.trainer.evaluate(images, &targets).expect("evaluates")
+    };
+    for number in [0, 1, 2, 3] {
+        let one = evaluate(&alone(BATCH_NORM, MICRO_BATCHES), number);
+        for devices in 2..=4 {
+            let plan = pipeline(BATCH_NORM, devices, "1f1b", MICRO_BATCHES);
+            assert_eq!(evaluate(&plan, number), one, "{devices} devices");
+        }
+    }
+}
+
+#[test]
+fn gradients_are_those_of_one_device() {
+    let gradients = |plan: &Plan| Bench::new(plan).expect("opens").gradients().expect("computes");
+    let (one, loss) = gradients(&alone(GROUP_NORM, MICRO_BATCHES));
+    for devices in 2..=4 {
+        let (found, found_loss) = gradients(&pipeline(GROUP_NORM, devices, "1f1b", MICRO_BATCHES));
+        assert_eq!(found_loss.to_bits(), loss.to_bits());
+        assert_eq!(found.len(), one.len());
+        for (found, one) in found.iter().zip(&one) {
+            assert_eq!((&found.name, &found.shape), (&one.name, &one.shape));
+            assert!(found.data == one.data, "{}", found.name);
+        }
+    }
+}
+
+/// Bench and the operation of `rank` that fails in the second step, where nothing is left that would
+/// keep less of as many images at once.
+fn started(schedule: &str, rank: usize, operation: usize) -> (Bench, Armed) {
+    let plan = pipeline(BATCH_NORM, 3, schedule, "[memory]\nmicro_batch = 4");
+    let mut bench = Bench::new(&plan).expect("opens");
+    step(&mut bench, 0);
+    let planner = &mut bench.trainer.planner;
+    while planner.clone().back_off(4) == Some(Retreat::Again) {
+        planner.back_off(4);
+    }
+    bench.trainer.begin_epoch(1);
+    (bench, strike_rank_after(rank, operation))
+}
+
+#[test]
+fn where_one_device_has_no_memory_all_try_again_with_smaller_micro_batches() {
+    let mut expected = Bench::new(&alone(BATCH_NORM, "[memory]\nmicro_batch = 4")).expect("opens");
+    step(&mut expected, 0);
+    let half = alone(BATCH_NORM, "[memory]\nmicro_batch = 2");
+    let strategy = Bench::new(&half).expect("opens").trainer.first().replica.strategy.clone();
+    expected.trainer.ranks[0].replica.strategy = strategy;
+    step(&mut expected, 1);
+    let expected = state(&expected);
+    for schedule in SCHEDULES {
+        for rank in 0..3 {
+            let (mut counted, armed) = started(schedule, rank, usize::MAX);
+            step(&mut counted, 1);
+            let count = armed.asked();
+            drop(armed);
+            assert!(count > 8, "{count}");
+            // Another operation of each schedule and device, all of them together.
+            let first = SCHEDULES.iter().position(|known| *known == schedule).unwrap_or(0) + rank;
+            for operation in (first % 3..count).step_by(3) {
+                let (mut bench, armed) = started(schedule, rank, operation);
+                step(&mut bench, 1);
+                assert!(armed.has_struck(), "operation {operation} of device {rank}");
+                let what = format!("{schedule}, after {operation} operations of device {rank}");
+                assert_same(&state(&bench), &expected, &what);
+                let backoffs = &bench.trainer.backoffs;
+                assert_eq!((backoffs[0].from, backoffs[0].to, backoffs.len()), (4, 2, 1));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_on_one_device_is_named_and_changes_nothing_on_any() {
+    for spoiled in 0..3 {
+        let plan = pipeline(GROUP_NORM, 3, "1f1b", MICRO_BATCHES);
+        let mut bench = Bench::new(&plan).expect("opens");
+        let mut one = Bench::new(&alone(GROUP_NORM, MICRO_BATCHES)).expect("opens");
+        let chain = &bench.trainer.ranks[spoiled].replica.inference.chain;
+        let name = chain.parameters().into_iter().find(|p| p.trained).expect("there is one").name;
+        for bench in [&mut bench, &mut one] {
+            for rank in &mut bench.trainer.ranks {
+                let huge = |known: &str, value: burn::tensor::Tensor<1>| match known == name {
+                    true => value.mul_scalar(f32::MAX),
+                    false => value,
+                };
+                rank.replica.inference.chain.map_parameters(huge);
+            }
+        }
+        let before = state(&bench);
+        let (ours, exact) = (try_step(&mut bench, 1), try_step(&mut one, 1));
+        let ours = ours.expect_err("is not finite").to_string();
+        assert_eq!(ours, exact.expect_err("is not finite").to_string());
+        assert_same(&state(&bench), &before, &name);
+    }
+}
+
+/// In fp16 some steps may be left out, on all devices or on none.
+#[test]
+fn every_precision_gives_the_bits_of_one_device() {
+    for precision in ["bf16", "fp16"] {
+        let memory = format!("{MICRO_BATCHES}\nprecision = \"{precision}\"");
+        let steps = |plan: &Plan| {
+            let mut bench = Bench::new(plan).expect("opens");
+            let outcomes: Vec<String> =
+                (0..4).map(|number| format!("{:?}", try_step(&mut bench, number))).collect();
+            let scales = bench.trainer.ranks.iter().map(|rank| rank.updater.scale());
+            let scales: Vec<f64> = scales.collect();
+            assert!(scales.iter().all(|scale| *scale == scales[0]), "{scales:?}");
+            (state(&bench), outcomes, scales[0])
+        };
+        let one = steps(&alone(BATCH_NORM, &memory));
+        let found = steps(&pipeline(BATCH_NORM, 3, "1f1b", &memory));
+        assert_same(&found.0, &one.0, precision);
+        assert_eq!((found.1, found.2), (one.1, one.2), "{precision}");
+    }
+}
+
+/// GPipe keeps every micro-batch until the last has come; 1F1B as many as there are devices from each to
+/// the end (Narayanan et al. 2021, section 2.2).
+#[test]
+fn devices_keep_as_many_micro_batches_as_their_schedule_says() {
+    for (schedule, devices) in SCHEDULES.iter().flat_map(|one| [2, 3, 4].map(|n| (one, n))) {
+        let plan = pipeline(BATCH_NORM, devices, schedule, "[memory]\nmicro_batch = 2");
+        let bench = Bench::new(&plan).expect("opens");
+        for (rank, of) in bench.trainer.ranks.iter().enumerate() {
+            let strategy = &of.replica.strategy;
+            let (mut kept, mut most) = (0_usize, 0);
+            for operation in &strategy.schedule(4).operations {
+                match operation.action {
+                    Action::Forward(Keep::All) if operation.stage == 0 => kept += 1,
+                    Action::Backward if operation.stage == 0 => kept -= 1,
+                    _ => {}
+                }
+                most = most.max(kept);
+            }
+            let expected = match *schedule {
+                "sequential" => 1,
+                "gpipe" => 4,
+                _ => 4.min(devices - rank),
+            };
+            assert_eq!((most, kept), (expected, 0), "{schedule}, device {rank} of {devices}");
+        }
+    }
+}
+
+const LARGE: &str = "benches/configs/densenet121.toml";
+
+fn large(set: &[&str]) -> Plan {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(LARGE);
+    let set: Vec<String> = set.iter().map(|set| (*set).to_owned()).collect();
+    let loaded = trainer::config::load(&path, &set).expect("a configuration");
+    trainer::plan::plan(loaded.config).expect("a plan")
+}
+
+#[test]
+fn a_plan_tells_what_each_device_has_and_takes() {
+    let cards = "device.use=['cuda:0','cuda:1','cuda:2']";
+    let plan = |schedule: &str| {
+        let schedule = format!("parallel.pipeline.schedule='{schedule}'");
+        let size = "data.image.size=[320,320]";
+        large(&[cards, &schedule, size, "memory.micro_batch=16", "train.batch_size=128"])
+    };
+    let machine = Machine::ASSUMED;
+    let [gpipe, alternate] = ["gpipe", "1f1b"].map(|schedule| {
+        let summary = PlanSummary::new(&plan(schedule), &machine).expect("a right policy");
+        assert!(summary.parallel.is_none());
+        summary.pipeline.expect("a pipeline")
+    });
+    assert_eq!((gpipe.micro_batches, gpipe.devices.len()), (8, 3));
+    // (p − 1) / (m + p − 1)
+    assert!((gpipe.bubble - 0.2).abs() < 1e-12 && gpipe.idle >= 0.2, "{gpipe:?}");
+    assert_eq!(gpipe.devices.iter().map(|device| device.alive).collect::<Vec<_>>(), [8; 3]);
+    assert_eq!(alternate.devices.iter().map(|device| device.alive).collect::<Vec<_>>(), [3, 2, 1]);
+    for (gpipe, alternate) in gpipe.devices.iter().zip(&alternate.devices) {
+        assert_eq!(gpipe.stages, alternate.stages);
+        assert!(alternate.peak < gpipe.peak, "{alternate:?} {gpipe:?}");
+    }
+    let all = stages(&plan("gpipe"));
+    assert_eq!(
+        (&gpipe.devices[0].stages[0], &gpipe.devices[2].stages[1]),
+        (&all[0], &all[all.len() - 1])
+    );
+    // The slowest of three is much faster than one with everything.
+    let slowest = gpipe.devices.iter().map(|device| device.relative_time).fold(0.0, f64::max);
+    assert!(slowest < 0.6, "{slowest}");
+}
+
+#[test]
+fn a_model_that_fits_no_device_is_split_so_that_each_part_fits() {
+    let set = ["train.batch_size=32", "memory.micro_batch=8"];
+    let with = |more: &[&str]| large(&[&set[..], &["data.image.size=[320,320]"], more].concat());
+    let estimate = |machine: Machine| {
+        Planner::choose(&with(&[]), machine).expect("is tried").estimate().clone()
+    };
+    // A step may use nine tenths.
+    let machine = Machine { memory: estimate(Machine::ASSUMED).peak, ..Machine::ASSUMED };
+    let one = estimate(machine);
+    assert!(!one.fits, "{one:?}");
+    let cards = "device.use=['cuda:0','cuda:1','cuda:2','cuda:3']";
+    let plan = with(&[cards, "parallel.pipeline.schedule='sequential'"]);
+    let found = Planner::choose(&plan, machine).expect("is planned").estimate().clone();
+    assert!(found.fits && found.devices.iter().all(|device| device.peak < one.peak), "{found:?}");
+}
+
+#[test]
+fn impossible_pipelines_are_refused_with_what_to_write() {
+    let refused = |devices: usize, more: &str| {
+        let fault = configured(BATCH_NORM, devices, more).expect_err("is refused");
+        (fault.key.clone(), format!("{fault}; {}", fault.help.clone().unwrap_or_default()))
+    };
+    let names = stages(&alone(BATCH_NORM, ""));
+    let cases = [
+        (1, "[parallel.pipeline]", "device.use", "names one"),
+        (names.len() + 1, "[parallel.pipeline]", "device.use", "more than the"),
+        (
+            2,
+            "[parallel.pipeline]\nsplit = [\"denseblok2\"]",
+            "parallel.pipeline.split[0]",
+            "did you mean \"denseblock2\"",
+        ),
+        (
+            2,
+            "[parallel.pipeline]\nsplit = [\"nothing\"]",
+            "parallel.pipeline.split[0]",
+            "the stages are stem",
+        ),
+        (2, "[parallel.pipeline]\nsplit = [\"stem\"]", "parallel.pipeline.split[0]", "anyway"),
+        (
+            3,
+            "[parallel.pipeline]\nsplit = [\"denseblock2\"]",
+            "parallel.pipeline.split",
+            "is for 2 devices",
+        ),
+        (
+            3,
+            "[parallel.pipeline]\nsplit = [\"denseblock2\", \"denseblock1\"]",
+            "parallel.pipeline.split[1]",
+            "does not lie behind",
+        ),
+        (
+            2,
+            "[parallel.pipeline]\n[memory]\nmicro_batch = \"auto\"",
+            "memory.micro_batch",
+            "micro-batch",
+        ),
+        (
+            2,
+            "[parallel.pipeline]\n[parallel.data]\nbatch_norm = \"local\"",
+            "parallel.data.batch_norm",
+            "one copy",
+        ),
+    ];
+    for (devices, more, key, words) in cases {
+        let (found, text) = refused(devices, more);
+        assert_eq!(found, key, "{more}");
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+#[test]
+fn one_micro_batch_is_warned_of_where_devices_could_work_at_once() {
+    let warnings = |schedule: &str, more: &str| pipeline(BATCH_NORM, 2, schedule, more).warnings();
+    let of = |warnings: Vec<String>| warnings.iter().any(|text| text.contains("one micro-batch"));
+    assert!(of(warnings("gpipe", "")) && of(warnings("1f1b", "")));
+    assert!(!of(warnings("sequential", "")) && !of(warnings("1f1b", MICRO_BATCHES)));
+}
