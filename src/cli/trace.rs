@@ -65,8 +65,8 @@ pub fn execute(command: &Trace) -> Result<(), Failure> {
     let mut shown = String::new();
     let mut tracer = Tracer::default();
     if asked.iter().any(|asked| asked.plan.depth() > 1) {
-        eprintln!(
-            "warning: the devices of a pipeline are not traced: this is the whole model on one device"
+        say(
+            "warning: the devices of a pipeline are not traced: this is the whole model on one device",
         );
     }
     for (number, Asked { name, set, plan, source }) in asked.iter().enumerate() {
