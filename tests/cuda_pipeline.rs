@@ -187,7 +187,7 @@ fn cards_give_the_gradients_and_statistics_of_one_that_takes_the_same_micro_batc
                     ["optimizer/", "running_"].map(|part| (error(&ours, &one, part), most(part)));
                 println!(
                     "{name}, {precision}, {schedule} over {cards} cards: gradients and statistics \
-                     (found, at most) {found:.1e?}, losses {losses:?} {one_losses:?}"
+                     (found, at most) {found:?}, losses {losses:?} {one_losses:?}"
                 );
                 if !found.iter().all(|(found, most)| found < most) {
                     failures.push(format!("{name}, {precision}, {schedule}, {cards} cards"));
@@ -222,7 +222,7 @@ fn every_schedule_and_strategy_gives_the_same_bits_and_so_does_another_run() {
 }
 
 #[test]
-fn where_one_card_has_no_memory_all_try_again_with_smaller_micro_batches() {
+fn where_one_card_has_no_memory_all_compute_more_again_with_the_same_micro_batches() {
     let Some((_turn, count)) = cards("memory") else { return };
     let (_, model) = MODELS[0];
     for rank in 0..count {
@@ -233,7 +233,7 @@ fn where_one_card_has_no_memory_all_try_again_with_smaller_micro_batches() {
         step(&mut bench, 2, false);
         assert!(armed.has_struck() && start.elapsed().as_secs() < 20, "card {rank}");
         let backoffs = &bench.trainer.backoffs;
-        assert_eq!((backoffs[0].from, backoffs[0].to, backoffs.len()), (4, 2, 1));
+        assert_eq!((backoffs[0].from, backoffs[0].to, backoffs.len()), (4, 4, 1));
     }
 }
 
@@ -246,10 +246,10 @@ fn steps_are_timed_beside_the_plan() {
         let memory = "precision = \"bf16\"\nmicro_batch = 16";
         let plan = plan_of([model, memory], [320, 128], cards, schedule);
         let mut bench = Bench::new(&plan).expect("opens");
-        (0..4).for_each(|_| drop(bench.step().expect("a step")));
+        (0..4).for_each(|_| _ = bench.step().expect("a step"));
         bench.wait();
         let start = Instant::now();
-        (0..8).for_each(|_| drop(bench.step().expect("a step")));
+        (0..8).for_each(|_| _ = bench.step().expect("a step"));
         bench.wait();
         let (seconds, estimate) = (start.elapsed().as_secs_f64() / 8.0, bench.estimate(&plan));
         println!(

@@ -68,8 +68,8 @@ use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
 use crate::run::{
-    EarlyPasses, FolderMode, Keeper, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer,
-    Watch, best_findings, best_gone, restore, weights,
+    FolderMode, Keeper, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, Watch,
+    best_findings, best_gone, restore, weights,
 };
 use crate::train::{Inference, Replica, Updater};
 use announce::announce;
@@ -263,7 +263,6 @@ impl Ready {
             saved_at: Instant::now(),
             meter,
             told_undefined: data.undefined,
-            early: EarlyPasses::default(),
         };
         let mut warnings = data.warnings;
         if goes_on && resumed.is_none() {

@@ -105,8 +105,12 @@ pub fn ensure_phantom(
 /// Draws the phantom into a folder that does not exist yet or is empty.
 fn write_phantom(
     settings: &PhantomSettings,
-    progress: impl FnMut(usize, usize) -> ControlFlow<()>,
+    mut progress: impl FnMut(usize, usize) -> ControlFlow<()>,
 ) -> Result<(), DataError> {
+    // Whoever is to undo it when a signal comes must know before there is anything to undo.
+    if progress(0, settings.patients).is_break() {
+        return Err(DataError::Stopped);
+    }
     let root = &settings.root;
     let partial = Partial::create(root)?;
     draw_all(settings, &partial.path, progress)?;

@@ -54,11 +54,8 @@ impl Run {
         let images_before = self.state.tally.images;
         self.meter.reset_peak();
         let mut had_images = self.state.tally.images + self.state.skipped_steps > 0;
-        let mut batches = self.early.training(&self.train_loader, epoch, first);
-        if self.trainer.sends_ahead() {
-            self.early.begin_validation(&self.validation_loader);
-        }
-        let mut metered = METERED_STEPS;
+        let (mut batches, mut metered) =
+            (self.train_loader.epoch(epoch as u64, first).shared(), METERED_STEPS);
         while let Some(batch) = batches.next() {
             if let Some(signal) = self.asked_to_stop(&batch)? {
                 return Ok(Some(signal));
@@ -242,12 +239,7 @@ impl Run {
         validation: &mut Validation,
         clock: Instant,
     ) -> Result<Option<Signal>, RunError> {
-        let mut batches = self.early.validation(&self.validation_loader);
-        let next = self.state.epoch + 1;
-        if self.trainer.sends_ahead() && next <= self.plan.train.epochs {
-            self.early.begin_training(&self.train_loader, next);
-        }
-        let mut metered = true;
+        let (mut batches, mut metered) = (self.validation_loader.epoch(0, 0).shared(), true);
         while let Some(batch) = batches.next() {
             if let Some(signal) = self.asked_to_stop(&batch)? {
                 return Ok(Some(signal));

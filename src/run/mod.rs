@@ -16,7 +16,6 @@
 //! optimizer's state, so that a resumed run does what an uninterrupted one does, bit for bit.
 
 mod agreement;
-mod early;
 mod epoch;
 mod findings;
 mod folder;
@@ -45,7 +44,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use agreement::weights;
-pub use early::EarlyPasses;
 pub use findings::best_findings;
 pub use folder::{
     CONFIG_FILE, EVALUATION, FolderError, METRICS_FILE, Mode as FolderMode, RunFolder,
@@ -91,8 +89,6 @@ pub struct Run {
     pub train_loader: Loader,
     /// Batches of validation images.
     pub validation_loader: Loader,
-    /// Passes over the images whose first batches are loaded while the pass before is computed.
-    pub early: EarlyPasses,
     /// Who is told what happens.
     pub reports: Reports,
     /// Whether a signal asks to stop.

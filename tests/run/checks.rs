@@ -172,7 +172,7 @@ fn a_row_that_repeats_another_is_kept_and_said() {
 fn a_batch_above_the_data_is_planned_as_the_images_that_there_are() {
     let memory = |batch: &str| {
         let experiment = Experiment::new();
-        experiment.trained(&["--set", batch]);
+        experiment.trained(&["--set", batch, "--set", "memory.budget=\"8GiB\""]);
         experiment.events("start")[0]["memory"].clone()
     };
     let all = memory("train.batch_size=6");
