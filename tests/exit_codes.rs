@@ -272,7 +272,7 @@ fn whatever_the_program_does_a_signal_ends_it_within_a_second_saved_or_undone() 
         let size = "data.image.size=[1024,1024]";
         command.args(["--set", size, "--set", "data.workers=1", "--set"]);
         command.arg(format!("data.cache.disk.folder={:?}", shown(&folder.join("cache"))));
-        command.args(["--set", "data.phantom.patients=40"]);
+        command.args(["--set", "data.phantom.patients=300"]);
         command
     };
     let kept = |folder: &Path| {
