@@ -90,6 +90,9 @@ pub enum JoinError {
     /// What processes say of themselves does not fit together.
     #[error("{0}")]
     Disagree(String),
+    /// Some did not come to rank 0, in its words.
+    #[error("{0}")]
+    Others(String),
     /// Rank 0 has ended before all had come.
     #[error("rank 0 at {0} ended before all ranks had come; what it says tells why")]
     Abandoned(String),
@@ -111,7 +114,10 @@ struct Hello {
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
     Roster(Vec<Who>),
+    /// They do not fit together.
     Refused(String),
+    /// Some are missing.
+    Missing(String),
 }
 
 /// Somebody who came to rank 0.
@@ -155,7 +161,7 @@ fn gather(launch: &Launch, own: Hello) -> Result<Joined, JoinError> {
         if Instant::now() >= end {
             let missing = (1..world).filter(|rank| others[rank - 1].is_none());
             let error = missing_error(launch, &missing.collect::<Vec<_>>(), &refused);
-            refuse(others.into_iter().flatten(), &error.to_string());
+            refuse(others.into_iter().flatten(), &Answer::Missing(error.to_string()));
             return Err(error);
         }
         match listener.accept() {
@@ -172,7 +178,7 @@ fn gather(launch: &Launch, own: Hello) -> Result<Joined, JoinError> {
                 Came::Rank(hello, stream) => {
                     if let Some(fault) = fault(&own, &hello, &others) {
                         let all = others.into_iter().flatten().chain([(hello, stream)]);
-                        refuse(all, &fault);
+                        refuse(all, &Answer::Refused(fault.clone()));
                         return Err(JoinError::Disagree(fault));
                     }
                     let place = hello.rank - 1;
@@ -268,8 +274,8 @@ fn fault(own: &Hello, hello: &Hello, others: &[Option<(Hello, TcpStream)>]) -> O
     taken.map(|taken| format!("two processes are rank {rank}: {taken} and {who}"))
 }
 
-fn refuse(others: impl Iterator<Item = (Hello, TcpStream)>, why: &str) {
-    let answer = serde_json::to_vec(&Answer::Refused(why.to_owned())).unwrap_or_default();
+fn refuse(others: impl Iterator<Item = (Hello, TcpStream)>, answer: &Answer) {
+    let answer = serde_json::to_vec(answer).unwrap_or_default();
     for (_, mut stream) in others {
         let _ = send(&mut stream, &answer);
     }
@@ -331,6 +337,7 @@ fn reach(launch: &Launch, hello: &Hello) -> Result<(Vec<Who>, TcpStream), JoinEr
     match serde_json::from_slice(&answer).map_err(io::Error::other)? {
         Answer::Roster(roster) => Ok((roster, stream)),
         Answer::Refused(why) => Err(JoinError::Disagree(why)),
+        Answer::Missing(why) => Err(JoinError::Others(why)),
     }
 }
 
