@@ -45,8 +45,10 @@ def compile_text(text, label):
 
 
 class Kernel:
-    def __init__(self, name, cubin):
-        self.name, self.cubin, self.function = name, cubin, None
+    """`shared`: bytes of shared memory that a launch gives each block beside what the text declares."""
+
+    def __init__(self, name, cubin, shared=0):
+        self.name, self.cubin, self.shared, self.function = name, cubin, shared, None
 
     def __call__(self, grid, block, pointers, numbers):
         import torch
@@ -58,6 +60,8 @@ class Kernel:
             assert code == 0, (self.name, code)
             assert cuda.cuModuleGetFunction(ctypes.byref(function), module, self.name.encode()) == 0
             self.function = function
+            if self.shared:
+                assert cuda.cuFuncSetAttribute(function, 8, self.shared) == 0, (self.name, self.shared)
         grid = (grid,) if isinstance(grid, int) else tuple(grid)
         grid = tuple(grid) + (1,) * (3 - len(grid))
         packed = b"".join(struct.pack("<f", n) if isinstance(n, float) else struct.pack("<I", n & 0xFFFFFFFF) for n in numbers)
@@ -66,19 +70,19 @@ class Kernel:
         values.append(ctypes.create_string_buffer(packed, len(packed)))
         arguments = (ctypes.c_void_p * len(values))(*[ctypes.addressof(v) for v in values])
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        code = cuda.cuLaunchKernel(self.function, *grid, block, 1, 1, 0, stream, arguments, None)
+        code = cuda.cuLaunchKernel(self.function, *grid, block, 1, 1, self.shared, stream, arguments, None)
         assert code == 0, (self.name, code, grid, block)
 
 
-def load(folder, wanted):
-    """`wanted`: iterable of (name, headers, macros as a tuple of pairs) → dict by (name, macros)."""
+def load(folder, wanted, shared={}):
+    """`wanted`: iterable of (name, headers, macros as a tuple of pairs) → dict by (name, macros). `shared`: bytes by name."""
     read = lambda name: open(os.path.join(folder, name), encoding="utf-8").read()
 
     def one(item):
         name, headers, macros = item
         text = "".join(f"#define {k} {v}\n" for k, v in macros)
         text += "\n".join(read(f"{h}.cuh") for h in headers) + "\n" + read(f"{name}.cu")
-        return (name, macros), Kernel(name, compile_text(text, f"{name}-{dict(macros)}"))
+        return (name, macros), Kernel(name, compile_text(text, f"{name}-{dict(macros)}"), shared.get(name, 0))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(pool.map(one, wanted))
