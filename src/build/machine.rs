@@ -14,7 +14,8 @@ pub fn machine_here(devices: &[DevicePlan]) -> Option<(Machine, String)> {
     match devices.first()? {
         DevicePlan::Cpu(_) => {
             let HostMemory { total, free } = HostMemory::read()?;
-            let machine = Machine { cuda: false, memory: total, free: Some(free), cpu: cpu() };
+            let (hopper, free) = (false, Some(free));
+            let machine = Machine { cuda: false, hopper, memory: total, free, cpu: cpu() };
             Some((machine, "this machine".to_owned()))
         }
         _ => {
@@ -41,8 +42,9 @@ fn card(found: &Found, device: DevicePlan) -> Option<(usize, Machine, String)> {
     let cards = found.cards.as_ref().ok()?;
     let mut usable = cards.iter().filter(|card| wanted.is_none_or(|index| card.index == index));
     usable.find_map(|card| {
-        let CardDetails { name, memory, free, .. } = card.details.as_ref().ok()?;
-        let machine = Machine { cuda: true, memory: *memory, free: Some(*free), cpu: cpu() };
+        let CardDetails { name, memory, free, compute_capability } = card.details.as_ref().ok()?;
+        let (hopper, free) = (*compute_capability == (9, 0), Some(*free));
+        let machine = Machine { cuda: true, hopper, memory: *memory, free, cpu: cpu() };
         Some((card.index, machine, name.clone()))
     })
 }
@@ -51,7 +53,12 @@ fn card(found: &Found, device: DevicePlan) -> Option<(usize, Machine, String)> {
 pub(super) fn machine(planned: &[DevicePlan], device: &Device) -> Machine {
     if !is_gpu(device) {
         let here = machine_here(&[DevicePlan::Cpu(None)]).map(|(machine, _)| machine);
-        return here.unwrap_or(Machine { cuda: false, cpu: cpu(), ..Machine::ASSUMED });
+        return here.unwrap_or(Machine {
+            cuda: false,
+            hopper: false,
+            cpu: cpu(),
+            ..Machine::ASSUMED
+        });
     }
     let here = machine_here(planned).map(|(machine, _)| machine);
     let machine = here.unwrap_or(Machine { cpu: cpu(), ..Machine::ASSUMED });

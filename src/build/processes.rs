@@ -52,7 +52,7 @@ pub(super) fn smallest_machine(
     processes: &Processes,
     machine: Machine,
 ) -> Result<Machine, Elsewhere> {
-    let Machine { cuda, memory, free, cpu } = machine;
+    let Machine { memory, free, cpu, .. } = machine;
     let own = [memory, cpu.threads as u64, cpu.packing_buffer, free.unwrap_or(u64::MAX)];
     let own = own.map(u64::to_le_bytes).concat();
     let all = processes.gather("memory", &own)?;
@@ -65,7 +65,7 @@ pub(super) fn smallest_machine(
         packing_buffer: of(2).max().unwrap_or(cpu.packing_buffer),
     };
     let free = of(3).min().filter(|free| *free < u64::MAX);
-    Ok(Machine { cuda, memory: of(0).min().unwrap_or(memory), free, cpu })
+    Ok(Machine { memory: of(0).min().unwrap_or(memory), free, cpu, ..machine })
 }
 
 /// The data: rank 0 opens them before the others, and draws a phantom where there is to be one.

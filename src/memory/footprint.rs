@@ -30,6 +30,8 @@ impl Cpu {
 pub struct Target {
     /// Whether on a CUDA device; the CPU otherwise.
     pub cuda: bool,
+    /// Whether that is a Hopper card, which has kernels of its own.
+    pub hopper: bool,
     /// The host's CPU.
     pub cpu: Cpu,
     /// The numbers that activations are held in.

@@ -8,6 +8,8 @@ use crate::screen::Bytes;
 pub struct Machine {
     /// Whether it is a CUDA card; the CPU otherwise.
     pub cuda: bool,
+    /// Whether that is a Hopper card, which has kernels of its own.
+    pub hopper: bool,
     /// Bytes of its memory.
     pub memory: u64,
     /// Bytes of it that this process may still take; unknown where the device is not here.
@@ -22,12 +24,13 @@ const SHARE: Budget = Budget::Share(0.9);
 
 impl Machine {
     /// A GPU with as much memory as is common in data centres, assumed where nothing is known.
-    pub const ASSUMED: Self = Self { cuda: true, memory: 80 << 30, free: None, cpu: Cpu::ASSUMED };
+    pub const ASSUMED: Self =
+        Self { cuda: true, hopper: true, memory: 80 << 30, free: None, cpu: Cpu::ASSUMED };
 
     /// The target of stages in this precision.
     pub fn target(&self, precision: Precision, dense_layers: DenseLayers) -> Target {
-        let Self { cuda, cpu, .. } = *self;
-        Target { cuda, cpu, precision, dense_layers }
+        let Self { cuda, hopper, cpu, .. } = *self;
+        Target { cuda, hopper, cpu, precision, dense_layers }
     }
 
     /// The bytes that a step may use: `budget` where one is written in the configuration, but never more

@@ -316,7 +316,8 @@ fn what_is_said_of_a_change_is_what_it_does() {
         "configs/experiments/11_cnn_regression.toml",
     ] {
         let plan = planned(path, &[]);
-        for machine in [card(80 << 30), Machine { cuda: false, ..Machine::ASSUMED }] {
+        for machine in [card(80 << 30), Machine { cuda: false, hopper: false, ..Machine::ASSUMED }]
+        {
             let settings = MemorySettings::configured(&plan.memory, plan.train.batch_size);
             let mut estimator = Estimator::new(&plan, machine);
             let (budget, now) =
@@ -510,7 +511,7 @@ fn a_budget_is_kept_within_behind_frozen_stages() {
 #[test]
 fn on_the_cpu_a_step_of_more_than_the_machines_memory_is_refused_without_a_budget_too() {
     let plan = planned(DENSENET, &["train.batch_size=64"]);
-    let machine = |memory, cuda| Machine { memory, cuda, free: None, ..Machine::ASSUMED };
+    let machine = |memory, cuda| Machine { memory, cuda, hopper: cuda, ..Machine::ASSUMED };
     let peak = |cuda| Planner::choose(&plan, machine(1 << 50, cuda)).expect("fits").estimate().peak;
     let cpu = peak(false);
     // The least that it fits in is what it takes.

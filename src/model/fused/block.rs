@@ -97,10 +97,10 @@ impl Program for Block {
                 let norm = 2 * layer + 1;
                 let (between, affine2) = within("norm2", || run.norm_of(norm, &bottleneck, &part));
                 let weight = &values.packed[4 * layer + 2];
-                let normal = within("norm2, relu2", || kernels.normalised(&bottleneck, &affine2));
                 let added = all.slice(width..width + growth);
-                let part =
-                    within("conv2", || kernels.conv_forward(&spatial, &normal, weight, &added));
+                let part = within("norm2, relu2, conv2", || {
+                    kernels.spatial_forward(&spatial, &bottleneck, &affine2, weight, &added)
+                });
                 let last = layer + 1 == self.sizes.layers;
                 match &stats {
                     Some(stats) if last => {
@@ -198,11 +198,9 @@ impl Block {
             kernels.normed_convolve(&input, affine1, weight, &bottleneck, None);
             bottleneck
         });
-        let normal = kernels.normalised(&bottleneck, affine2);
         let weight = &room.weights[2 * layer + 1];
-        kernels.conv_backward_weight(&spatial, &normal, &added, weight);
-        // What has been normalised is no longer needed, and the gradient takes its place.
-        let between = (normal, kernels.sums(middle));
+        kernels.spatial_weight(&spatial, &bottleneck, affine2, &added, weight);
+        let between = (kernels.empty_map(pixels, middle), kernels.sums(middle));
         let norm = &values.norms[2 * layer + 1];
         kernels.layer_backward(
             &spatial,
@@ -219,17 +217,16 @@ impl Block {
         kernels.input_gradient(&between, &bottleneck, &kept.stats, &missing, &between, synced);
         ended("norm2, relu2");
 
-        kernels.layer_weight(&input, affine1, &between, &room.weights[2 * layer]);
         let norm = &values.norms[2 * layer];
-        kernels.layer_backward(
+        kernels.pointwise_backward(
             &pointwise,
             &between,
             &values.packed[4 * layer + 1],
             &input,
             Normalised { stats: &stats.slice(0..width), affine: affine1, norm, synced },
+            &room.weights[2 * layer],
             &room.norms[2 * layer],
             (&summed.slice(0..width), &sums.slice(0..width)),
-            false,
         );
         ended("norm1, relu1, conv1");
     }

@@ -22,7 +22,7 @@ pub(super) struct DryRun<'a, P> {
 impl<'a, P: Program> DryRun<'a, P> {
     /// Of a program with these parameters.
     pub fn new(program: &'a P, parameters: &[ParameterSpec], on: &Target) -> Self {
-        let dry = DryGpu::new(DryAllocator::default());
+        let dry = DryGpu::new(DryAllocator::default(), on.hopper);
         let kernels = Kernels::new(Gpu::dry(&dry), on.precision.element());
         let shapes = parameters.iter().map(|spec| (spec.shape.clone(), spec.trained));
         let layout = layout(program, shapes);

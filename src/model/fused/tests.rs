@@ -22,8 +22,14 @@ fn is_synced(kernel: &Kernel) -> bool {
 #[test]
 fn a_card_of_several_exchanges_for_every_norm_once_and_never_when_it_computes_again() {
     let dense_layers = DenseLayers::Share;
-    let target = Target { cuda: true, cpu: Cpu::ASSUMED, precision: Precision::Bf16, dense_layers };
-    let gpu = Gpu::dry(&DryGpu::new(DryAllocator::default()));
+    let target = Target {
+        cuda: true,
+        hopper: true,
+        cpu: Cpu::ASSUMED,
+        precision: Precision::Bf16,
+        dense_layers,
+    };
+    let gpu = Gpu::dry(&DryGpu::new(DryAllocator::default(), true));
     let ahead = Kernels::new(gpu, target.precision.element()).of_several_cards(1);
     let ahead: Vec<_> = ahead.iter().map(Kernel::variant).collect();
     for model in MODELS {

@@ -166,7 +166,7 @@ fn training_changes_nothing_until_the_step_is_taken() {
 
 fn target(cuda: bool) -> Target {
     let (precision, dense_layers) = (Precision::Fp32, Default::default());
-    Target { cuda, cpu: Cpu::ASSUMED, precision, dense_layers }
+    Target { cuda, hopper: cuda, cpu: Cpu::ASSUMED, precision, dense_layers }
 }
 
 /// What three images cost stage `number` on the CPU.

@@ -12,6 +12,7 @@ use crate::memory::{DryAllocator, DryBuffer};
 #[derive(Debug)]
 pub struct DryGpu {
     allocator: DryAllocator,
+    hopper: bool,
     noted: Mutex<Noted>,
 }
 
@@ -36,9 +37,14 @@ impl DryGpu {
     /// the size of some buffers.
     pub const MULTIPROCESSORS: usize = 132;
 
-    /// One whose memory is counted by `allocator`.
-    pub fn new(allocator: DryAllocator) -> Arc<Self> {
-        Arc::new(Self { allocator, noted: Mutex::default() })
+    /// One whose memory is counted by `allocator`; `hopper` where it stands for a Hopper card.
+    pub fn new(allocator: DryAllocator, hopper: bool) -> Arc<Self> {
+        Arc::new(Self { allocator, hopper, noted: Mutex::default() })
+    }
+
+    /// See [`Gpu::is_hopper`](super::Gpu::is_hopper).
+    pub(super) fn is_hopper(&self) -> bool {
+        self.hopper
     }
 
     /// CubeCL's allocator rounds up to multiples of so many bytes, and counts what it rounds to.

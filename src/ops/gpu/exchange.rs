@@ -461,7 +461,7 @@ mod tests {
     use crate::ops::gpu::DryGpu;
 
     fn dry() -> Gpu {
-        Gpu::dry(&DryGpu::new(DryAllocator::default()))
+        Gpu::dry(&DryGpu::new(DryAllocator::default(), true))
     }
 
     fn number(exchange: &Exchange, kind: usize) -> u32 {

@@ -140,6 +140,16 @@ impl Gpu {
         }
     }
 
+    /// Whether it is a Hopper card, of compute capability 9.0, on which kernels find the shared memory that
+    /// they ask for.
+    pub fn is_hopper(&self) -> bool {
+        match &self.0 {
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.is_hopper(),
+            Backend::Dry(dry) => dry.is_hopper(),
+        }
+    }
+
     /// Launches `kernel` on a grid of blocks: it is given a pointer to each of `arguments`, then
     /// `sizes` as one structure by value.
     ///

@@ -12,12 +12,17 @@ pub struct Kernel(pub(super) Arc<Source>);
 pub(super) struct Source {
     entry: &'static str,
     threads: u32,
+    /// Bytes of shared memory of a block beside what the text declares.
+    shared: u32,
     /// A line for each macro.
     macros: String,
     sources: Vec<&'static str>,
     text: OnceLock<String>,
     #[cfg(feature = "cuda")]
     pub(super) identity: OnceLock<super::cuda::KernelIdentity>,
+    /// Set when its machine code lies where a launch finds it with its shared memory.
+    #[cfg(feature = "cuda")]
+    pub(super) ready: OnceLock<()>,
 }
 
 impl Kernel {
@@ -29,16 +34,31 @@ impl Kernel {
         macros: &[(&str, &dyn std::fmt::Display)],
         sources: &[&'static str],
     ) -> Self {
+        Self::with_shared(entry, threads, 0, macros, sources)
+    }
+
+    /// [`Kernel::new`] with `shared` bytes of shared memory for each block beside what the text declares:
+    /// at most what a block can have on the device, 227 KiB on Hopper.
+    pub fn with_shared(
+        entry: &'static str,
+        threads: u32,
+        shared: u32,
+        macros: &[(&str, &dyn std::fmt::Display)],
+        sources: &[&'static str],
+    ) -> Self {
         let line =
             |(name, value): &(&str, &dyn std::fmt::Display)| format!("#define {name} {value}\n");
         Self(Arc::new(Source {
             entry,
             threads,
+            shared,
             macros: macros.iter().map(line).collect(),
             sources: sources.to_vec(),
             text: OnceLock::new(),
             #[cfg(feature = "cuda")]
             identity: OnceLock::new(),
+            #[cfg(feature = "cuda")]
+            ready: OnceLock::new(),
         }))
     }
 
@@ -50,6 +70,11 @@ impl Kernel {
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
         self.0.threads
+    }
+
+    /// Bytes of shared memory of a block beside what the text declares.
+    pub fn shared(&self) -> u32 {
+        self.0.shared
     }
 
     /// What tells it from the other kernels of one program: its entry and its macros.

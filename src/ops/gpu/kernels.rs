@@ -20,13 +20,16 @@ pub(super) const CONV: Header = Header(include_str!("kernels/conv.cuh"));
 pub(super) const STEM: Header = Header(include_str!("kernels/stem.cuh"));
 pub(super) const NORMED: Header = Header(include_str!("kernels/normed.cuh"));
 pub(super) const EXCHANGE: Header = Header(include_str!("kernels/exchange.cuh"));
+pub(super) const HOPPER: Header = Header(include_str!("kernels/hopper.cuh"));
 pub(super) const POOLED: Header = Header(include_str!("kernels/pooled.cuh"));
 
-/// One entry: its name, threads a block, headers and text.
+/// One entry: its name, threads a block, bytes of shared memory that a launch gives a block, headers and
+/// text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     pub(super) name: &'static str,
     pub(super) threads: u32,
+    pub(super) shared: u32,
     pub(super) headers: &'static [Header],
     pub(super) text: &'static str,
 }
@@ -34,11 +37,20 @@ pub(super) struct Entry {
 /// Makes an [`Entry`] of the file of its name.
 macro_rules! entry {
     ($name:literal, $threads:literal, [$($header:ident),*]) => {
+        $crate::ops::gpu::kernels::entry!($name, $threads, 0, [$($header),*])
+    };
+    ($name:literal, $threads:literal, $shared:expr, [$($header:ident),*]) => {
         $crate::ops::gpu::kernels::Entry {
             name: $name,
             threads: $threads,
+            shared: $shared,
             headers: &[$($crate::ops::gpu::kernels::$header),*],
-            text: include_str!(concat!("kernels/", $name, ".cu")),
+            text: include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/src/ops/gpu/kernels/",
+                $name,
+                ".cu"
+            )),
         }
     };
 }
@@ -55,6 +67,7 @@ pub struct Kernels {
     pub(super) gpu: Gpu,
     pub(super) element: Element,
     pub(super) multiprocessors: usize,
+    hopper: bool,
     made: Arc<Mutex<HashMap<(&'static str, usize), Kernel>>>,
     identity: Arc<Mutex<Option<Affine>>>,
 }
@@ -62,8 +75,9 @@ pub struct Kernels {
 impl Kernels {
     /// Those for `element` on `gpu`.
     pub fn new(gpu: Gpu, element: Element) -> Self {
-        let multiprocessors = gpu.multiprocessors();
-        Self { gpu, element, multiprocessors, made: Arc::default(), identity: Arc::default() }
+        let (multiprocessors, hopper) = (gpu.multiprocessors(), gpu.is_hopper());
+        let (made, identity) = (Arc::default(), Arc::default());
+        Self { gpu, element, multiprocessors, hopper, made, identity }
     }
 
     /// Those for `element` on `gpu` that every caller shares.
@@ -81,6 +95,11 @@ impl Kernels {
     /// The GPU.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
+    }
+
+    /// Whether kernels written for Hopper can be launched: they take 2-byte elements.
+    pub(super) fn hopper(&self) -> bool {
+        self.hopper && self.element.storage().bytes() == 2
     }
 
     /// How many elements 16 bytes are.
@@ -138,7 +157,7 @@ impl Kernels {
                 );
                 let headers = entry.headers.iter().map(|header| header.0);
                 let texts: Vec<&'static str> = headers.chain([entry.text]).collect();
-                Kernel::new(entry.name, entry.threads, &all, &texts)
+                Kernel::with_shared(entry.name, entry.threads, entry.shared, &all, &texts)
             })
             .clone()
     }

@@ -73,6 +73,64 @@ impl Kernels {
         self.gpu.multiply(&kernel, grid, buffers, &sizes, products);
     }
 
+    /// Writes norm, ReLU and 3×3 convolution of `map` into `out`; returns what it leaves of its
+    /// channels.
+    pub fn spatial_forward(
+        &self,
+        convolution: &Convolution,
+        map: &ChannelsLast,
+        affine: &Affine,
+        weight: &Packed,
+        out: &ChannelsLast,
+    ) -> Partials {
+        if self.dense_on_hopper(map.channels(), out.channels()) {
+            return self.dense_conv_forward(convolution, map, affine, weight, out);
+        }
+        let normal = self.normalised(map, affine);
+        self.conv_forward(convolution, &normal, weight, out)
+    }
+
+    /// Writes the gradient of the weight of [`Kernels::spatial_forward`], `[output, input, 3, 3]`.
+    pub fn spatial_weight(
+        &self,
+        convolution: &Convolution,
+        map: &ChannelsLast,
+        affine: &Affine,
+        gradient: &ChannelsLast,
+        weight_gradient: &Buffer,
+    ) {
+        let normal = self.normalised(map, affine);
+        self.conv_backward_weight(convolution, &normal, gradient, weight_gradient);
+    }
+
+    /// The backward pass of [`Kernels::layer_forward`]: writes the gradient of its weight, and takes that of
+    /// its output back to `map` as [`Kernels::layer_backward`] does, adding to S.
+    #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
+    pub fn pointwise_backward(
+        &self,
+        convolution: &Convolution,
+        gradient: &ChannelsLast,
+        weight: &Packed,
+        map: &ChannelsLast,
+        normalised: Normalised<'_>,
+        weight_gradient: &Buffer,
+        norm_gradients: &NormBuffers,
+        pending: (&ChannelsLast, &GradientSums),
+    ) {
+        self.layer_weight(map, normalised.affine, gradient, weight_gradient);
+        let first = false;
+        self.layer_backward(
+            convolution,
+            gradient,
+            weight,
+            map,
+            normalised,
+            norm_gradients,
+            pending,
+            first,
+        );
+    }
+
     /// Writes the gradient of the weight of [`Kernels::layer_forward`], `[output, input]`.
     pub fn layer_weight(
         &self,

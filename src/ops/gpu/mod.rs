@@ -23,6 +23,7 @@ mod exchange;
 mod conv2d;
 #[expect(clippy::module_inception, reason = "the GPU itself")]
 mod gpu;
+mod hopper;
 mod kernel;
 mod kernels;
 mod layer;

@@ -23,7 +23,7 @@ pub(super) struct Convolver {
 impl Convolver {
     /// In this precision, with memory counted by `allocator`.
     pub fn new(precision: Precision, allocator: &DryAllocator) -> Self {
-        let (dry, element) = (DryGpu::new(allocator.clone()), precision.element());
+        let (dry, element) = (DryGpu::new(allocator.clone(), false), precision.element());
         let kernels = Kernels::new(Gpu::dry(&dry), element);
         let rounds_weights = precision.activations() != precision.parameters();
         Self { dry, kernels, storage: element.storage(), rounds_weights }

@@ -13,6 +13,7 @@ use burn_cubecl::cubecl::server::{KernelArguments, MetadataBindingInfo};
 use burn_cubecl::cubecl::{MemoryScope, MemoryUsage};
 use cubecl_server::logging::{LaunchObservation, LaunchObserver};
 
+use super::ahead::Compiler;
 use crate::ops::gpu::gpu::{Argument, Backend};
 use crate::ops::gpu::{Buffer, Gpu, Kernel, Sizes, Storage};
 
@@ -70,6 +71,16 @@ impl Cuda {
         hardware.num_streaming_multiprocessors.unwrap_or(1) as usize
     }
 
+    /// See [`Gpu::is_hopper`].
+    pub(in crate::ops::gpu) fn is_hopper(&self) -> bool {
+        let compiler = self.compiler();
+        compiler.is_some_and(|compiler| compiler.capability() == 90 && compiler.is_heard())
+    }
+
+    fn compiler(&self) -> Option<Compiler> {
+        Compiler::new(&Gpu(Backend::Cuda(self.clone())))
+    }
+
     /// See [`Gpu::launch`].
     pub(in crate::ops::gpu) fn launch(
         &self,
@@ -87,10 +98,23 @@ impl Cuda {
                     None => bound.with_buffer(binding),
                 }
             });
+        if kernel.shared() > 0 {
+            self.make_ready(kernel);
+        }
         let words = sizes.words();
         let count = words.len();
         let bound = bound.with_info(MetadataBindingInfo::new(words, count));
         self.client.launch(kernel.launchable(), CubeCount::Static(x, y, z), bound);
+    }
+
+    /// Puts the machine code of `kernel` where CubeCL finds it together with its shared memory: what
+    /// CubeCL compiles itself from text is launched with none.
+    fn make_ready(&self, kernel: &Kernel) {
+        kernel.0.ready.get_or_init(|| {
+            if let Some(compiler) = self.compiler() {
+                compiler.compile(std::slice::from_ref(kernel), |_, _| {});
+            }
+        });
     }
 }
 

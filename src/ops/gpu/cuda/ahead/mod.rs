@@ -70,6 +70,11 @@ impl Compiler {
         Some(Self { capability, options, folder: Folder(folder) })
     }
 
+    /// Ten times the major number of the compute capability, and the minor number: 90 for Hopper.
+    pub(in crate::ops::gpu) fn capability(&self) -> i32 {
+        self.capability
+    }
+
     /// The same with its files in `folder`.
     pub fn with_folder(self, folder: impl Into<std::path::PathBuf>) -> Self {
         Self { folder: Folder(folder.into()), ..self }
@@ -130,10 +135,11 @@ impl Compiler {
         let build = build_id_hash();
         for (kernel, code) in kernels.iter().zip(codes) {
             let Some(code) = code else { continue };
+            let _ = kernel.0.ready.set(());
             let key = KernelCacheKey::new(kernel.id(), build);
             let entry = Entry {
                 entrypoint_name: kernel.entry().to_owned(),
-                shared_mem_bytes: 0,
+                shared_mem_bytes: kernel.shared() as usize,
                 ptx: code.into_iter().map(|byte| byte as c_char).collect(),
                 io: None,
             };
@@ -142,6 +148,14 @@ impl Compiler {
                 let _ = store.insert(key, entry);
             }
         }
+    }
+
+    /// Whether CubeCL finds the machine code that [`Compiler::compile`] makes: not where its cache is
+    /// switched off or cannot be written.
+    pub(in crate::ops::gpu) fn is_heard(&self) -> bool {
+        let probe = Kernel::new("probe", 32, &[], &["extern \"C\" __global__ void probe() {}"]);
+        self.compile(std::slice::from_ref(&probe), |_, _| {});
+        self.is_ready(&probe)
     }
 
     /// Whether CubeCL would find the machine code of `kernel`.

@@ -1,0 +1,19 @@
+//! Kernels of a dense layer that are written for Hopper: 2-byte elements, the sizes that every DenseNet of
+//! torchvision has.
+
+mod conv_forward;
+
+use super::Kernels;
+
+/// Channels between the two convolutions of a layer that these kernels take.
+const BOTTLENECK: usize = 128;
+/// Channels that such a layer adds.
+const GROWTH: usize = 32;
+
+impl Kernels {
+    /// Whether the kernels written for Hopper take a layer with so many channels between its convolutions
+    /// that adds so many.
+    pub(super) fn dense_on_hopper(&self, bottleneck: usize, growth: usize) -> bool {
+        self.hopper() && (bottleneck, growth) == (BOTTLENECK, GROWTH)
+    }
+}

@@ -1,0 +1,201 @@
+// y[p, o] = Σ_tap Σ_c relu(scale[c]·x[pixel(p, tap), c] + shift[c])·w[o, c, tap]: norm, ReLU and 3×3 convolution of a dense layer,
+// 128 channels to 32, stride 1, padding 1 (behind the ReLU), on Hopper with 2-byte elements.
+//
+// x: [batch·height·width, 128] (ld_x), packed: `pack_weights` mode 0 (rows of `row`), y: [.., 32] (ld_y), part: statistics of y as
+// stored, rows = grid. Headers: tiles.cuh channels.cuh hopper.cuh. Grid min(tiles, SMS), tiles = batch·ceil(height/8)·ceil(width/16),
+// block 768, 168,528 bytes of shared memory.
+//
+// A block stays and takes one tile of 8×16 pixels after another. All weights stay in shared memory (73,728 bytes). 512 threads load
+// the 10×18 pixels that a tile needs, apply norm and ReLU, and store them as [chunk of 8 channels][pixel][8]; two such tiles
+// alternate. Two warpgroups multiply an 8×8 patch each: a tap is the same tile from another start address (16 bytes a pixel), so
+// that x is loaded and normalised 1.41 times instead of nine. Bytes: x once (halos from L2), y once; bound by the loads'
+// instructions: with 80² the products alone take 59 µs of 87.
+
+#define INPUT 128
+#define OUTPUT 32
+#define PRODUCERS 512
+#ifndef GROUPS
+#define GROUPS 2
+#endif
+#ifndef HALVES
+#define HALVES GROUPS
+#endif
+#ifndef STAGES
+#define STAGES 3
+#endif
+
+constexpr int CHUNKS = INPUT / 8, TILE_H = 8, TILE_W = 16, PITCH = TILE_W + 2, HALO = (TILE_H + 2) * PITCH;
+constexpr int TILE_PIXELS = 185;  // HALO padded to 1 mod 8: stores of eight chunks of a pixel meet no bank twice
+static_assert(TILE_PIXELS >= HALO && TILE_PIXELS % 8 == 1, "see above");
+constexpr int CHUNK_BYTES = TILE_PIXELS * 16, TILE_BYTES = CHUNKS * CHUNK_BYTES, WEIGHT_BYTES = 9 * INPUT * OUTPUT * 2;
+constexpr int LANES = PRODUCERS / GROUPS / CHUNKS, LOADS = (HALO + LANES - 1) / LANES;
+constexpr int EACH = (LOADS + HALVES - 1) / HALVES;
+constexpr int SHARED_BYTES = WEIGHT_BYTES + STAGES * TILE_BYTES + STAGES * 16;
+
+struct dense_conv_forward_sizes {
+    int batch, height, width, ld_x, ld_y, row;
+};
+
+// Where a block's `tile` lies.
+struct tile_place {
+    int image, y, x;
+    __device__ __forceinline__ tile_place(int tile, int across, int down) {
+        int line = tile / across;
+        x = (tile - line * across) * TILE_W;
+        image = line / down;
+        y = (line - image * down) * TILE_H;
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(PRODUCERS + 256, 1)
+dense_conv_forward(const E* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift,
+                   const E* __restrict__ packed, E* __restrict__ y, float* __restrict__ part,
+                   const __grid_constant__ dense_conv_forward_sizes s) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) unsigned char shared[];
+    require_shared(SHARED_BYTES);
+    unsigned char *weights = shared, *tiles = shared + WEIGHT_BYTES;
+    u32 full = shared_address(tiles + STAGES * TILE_BYTES), empty = full + STAGES * 8;
+    int t = threadIdx.x, across = (s.width + TILE_W - 1) / TILE_W, down = (s.height + TILE_H - 1) / TILE_H;
+    int count = s.batch * across * down;
+    // Row 8·j + 2·q + e holds output channel 8·q + 2·j + e, so that a lane ends up with eight channels side by side.
+    for (int i = t; i < 9 * CHUNKS * OUTPUT; i += PRODUCERS + 256) {
+        int line = i % OUTPUT, k = i / OUTPUT, o = (line & 6) * 4 + (line >> 3) * 2 + (line & 1);
+        *(uint4*)(weights + i * 16) = __ldg((const uint4*)(packed + (long long)o * s.row + k * 8));
+    }
+    if (t < STAGES) {
+        bar_init(full + 8 * t, PRODUCERS / GROUPS);
+        bar_init(empty + 8 * t, 256);
+    }
+    publish();
+    __syncthreads();
+    if (warpgroup_index() < PRODUCERS / 128) {
+        if (GROUPS > 1) more_registers<88>();
+        int group = t / (PRODUCERS / GROUPS), chunk = t % CHUNKS, lane = t % (PRODUCERS / GROUPS) / CHUNKS;
+        float a[8], b[8];
+        load_floats(scale + chunk * 8, a);
+        load_floats(shift + chunk * 8, b);
+        int stage = group % STAGES, phase = 1 ^ (group / STAGES);
+        for (int tile = blockIdx.x + group * gridDim.x; tile < count; tile += GROUPS * gridDim.x) {
+            tile_place at(tile, across, down);
+            const E* from = x + (long long)at.image * s.height * s.width * s.ld_x + chunk * 8;
+            unsigned char* to = tiles + stage * TILE_BYTES + chunk * CHUNK_BYTES;
+#pragma unroll
+            for (int half = 0; half < HALVES; half++) {
+                uint4 raw[EACH];
+                u32 inside = 0;
+#pragma unroll
+                for (int i = 0; i < EACH; i++) {
+                    int p = (half * EACH + i) * LANES + lane, iy = at.y + p / PITCH - 1, ix = at.x + p % PITCH - 1;
+                    bool in = p < HALO && (unsigned)iy < (unsigned)s.height && (unsigned)ix < (unsigned)s.width;
+                    inside |= (u32)in << i;
+                    raw[i] = make_uint4(0, 0, 0, 0);
+                    if (in) raw[i] = __ldg((const uint4*)(from + (long long)(iy * s.width + ix) * s.ld_x));
+                }
+                if (half == 0) bar_wait(empty + 8 * stage, phase);
+#pragma unroll
+                for (int i = 0; i < EACH; i++) {
+                    int p = (half * EACH + i) * LANES + lane;
+                    if (p >= HALO) continue;
+                    float f[8];
+                    element::unpack(raw[i], f);
+#pragma unroll
+                    for (int e = 0; e < 8; e++) f[e] = max_nan(fmaf(a[e], f[e], b[e]), 0.f);
+                    *(uint4*)(to + p * 16) = inside >> i & 1 ? element::pack(f) : make_uint4(0, 0, 0, 0);
+                }
+            }
+            publish();
+            bar_arrive(full + 8 * stage);
+            stage += GROUPS;
+            if (stage >= STAGES) stage -= STAGES, phase ^= 1;
+        }
+    } else {
+        if (GROUPS > 1) fewer_registers<64>();
+        int group = (t - PRODUCERS) >> 7, warp = (t >> 5) & 3, lane = t & 31, stage = 0, phase = 0;
+        bool first = true;
+        float origin[8], sum[8], squares[8], seen = 0.f;
+#pragma unroll
+        for (int e = 0; e < 8; e++) origin[e] = sum[e] = squares[e] = 0.f;
+        u64 w = plain_descriptor(shared_address(weights), OUTPUT * 16, 128);
+        for (int tile = blockIdx.x; tile < count; tile += gridDim.x) {
+            tile_place at(tile, across, down);
+            u64 a = plain_descriptor(shared_address(tiles + stage * TILE_BYTES) + group * 128, CHUNK_BYTES, PITCH * 16);
+            float c[16];
+#pragma unroll
+            for (int i = 0; i < 16; i++) c[i] = 0.f;
+            bar_wait(full + 8 * stage, phase);
+            settle(c);
+            begin_products();
+#pragma unroll
+            for (int tap = 0; tap < 9; tap++)
+#pragma unroll
+                for (int k = 0; k < CHUNKS / 2; k++)
+                    product<element, OUTPUT, 0, 0>::add(c, a + ((2 * k * CHUNK_BYTES + (tap / 3 * PITCH + tap % 3) * 16) >> 4),
+                                                       w + (((tap * CHUNKS + 2 * k) * OUTPUT * 16) >> 4));
+            commit_products();
+            wait_products<0>();
+            settle(c);
+            bar_arrive(empty + 8 * stage);
+            if (++stage == STAGES) stage = 0, phase ^= 1;
+            // Row r of the patch is pixel (r / 8, r % 8).
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                int r = warp * 16 + h * 8 + (lane >> 2), oy = at.y + (r >> 3), ox = at.x + group * 8 + (r & 7);
+                float f[8];
+#pragma unroll
+                for (int e = 0; e < 8; e++) f[e] = c[(e >> 1) * 4 + h * 2 + (e & 1)];
+                uint4 out = element::pack(f);
+                element::unpack(out, f);
+                if (first) {
+                    first = false;
+#pragma unroll
+                    for (int e = 0; e < 8; e++) origin[e] = __shfl_sync(~0u, f[e], lane & 3);
+                }
+                if (oy >= s.height || ox >= s.width) continue;
+                seen += 1.f;
+#pragma unroll
+                for (int e = 0; e < 8; e++) {
+                    float v = f[e] - origin[e];
+                    sum[e] += v;
+                    squares[e] = fmaf(v, v, squares[e]);
+                }
+                store_vector(y + ((long long)(at.image * s.height + oy) * s.width + ox) * s.ld_y + (lane & 3) * 8, out);
+            }
+        }
+#pragma unroll
+        for (int m = 4; m < 32; m *= 2) {
+            seen += __shfl_xor_sync(~0u, seen, m);
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                sum[e] += __shfl_xor_sync(~0u, sum[e], m);
+                squares[e] += __shfl_xor_sync(~0u, squares[e], m);
+            }
+        }
+        // The eight warps are combined in order, through shared memory that the last tile no longer needs.
+        float* place = (float*)tiles;
+        asm volatile("bar.sync 1, 256;" ::: "memory");
+        if (lane < 4) {
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                moments m = moments_of(seen, origin[e], sum[e], squares[e]);
+                float* at = place + ((group * 4 + warp) * OUTPUT + lane * 8 + e) * 3;
+                at[0] = m.count;
+                at[1] = m.mean;
+                at[2] = m.deviations;
+            }
+        }
+        asm volatile("bar.sync 1, 256;" ::: "memory");
+        int o = t - PRODUCERS;
+        if (o < OUTPUT) {
+            moments m = {0.f, 0.f, 0.f};
+            for (int k = 0; k < 8; k++) {
+                const float* at = place + (k * OUTPUT + o) * 3;
+                m = combine(m, moments{at[0], at[1], at[2]});
+            }
+            part[blockIdx.x * 2 * OUTPUT + o] = m.mean;
+            part[(blockIdx.x * 2 + 1) * OUTPUT + o] = m.deviations;
+            if (o == 0) part[gridDim.x * 2 * OUTPUT + blockIdx.x] = m.count;
+        }
+    }
+#endif
+}
