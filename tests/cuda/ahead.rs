@@ -56,7 +56,7 @@ fn a_kernel_compiled_ahead_is_found_by_its_launch() {
     let kernel = kernel(addend);
     let x = gpu.upload(&[0.5; 32]);
     let launch = |gpu: &Gpu, x| gpu.launch(&kernel, [1, 1, 1], &[x], &Sizes::new().int(32).int(0));
-    let dry = DryGpu::new(DryAllocator::default());
+    let dry = DryGpu::new(DryAllocator::default(), false);
     let counted = Gpu::dry(&dry);
     let room = counted.floats(32);
     launch(&counted, &room);

@@ -148,6 +148,7 @@ fn every_fused_stage_takes_the_bytes_of_its_dry_run() {
         };
         let on = Target {
             cuda: true,
+            hopper: Gpu::of(&device).expect("a GPU").is_hopper(),
             cpu: Cpu::ASSUMED,
             precision: draw.of(&[
                 Precision::Fp32,

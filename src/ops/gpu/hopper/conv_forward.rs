@@ -7,8 +7,8 @@ use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
 use crate::ops::gpu::weights::Packed;
 use crate::ops::gpu::{Convolution, Sizes};
 
-/// Weights of nine taps; three tiles of 16 chunks of 185 pixels of 16 bytes, with two barriers each.
-const SHARED: u32 = (9 * BOTTLENECK * GROWTH * 2 + 3 * (16 * 185 * 16 + 16)) as u32;
+/// Weights of nine taps; two tiles of 16 chunks of 185 pixels of 16 bytes, with two barriers each.
+const SHARED: u32 = (9 * BOTTLENECK * GROWTH * 2 + 2 * (16 * 185 * 16 + 16)) as u32;
 const DENSE_CONV_FORWARD: Entry =
     entry!("dense_conv_forward", 768, SHARED, [TILES, CHANNELS, HOPPER]);
 

@@ -3,33 +3,24 @@
 //
 // x: [batch·height·width, 128] (ld_x), packed: `pack_weights` mode 0 (rows of `row`), y: [.., 32] (ld_y), part: statistics of y as
 // stored, rows = grid. Headers: tiles.cuh channels.cuh hopper.cuh. Grid min(tiles, SMS), tiles = batch·ceil(height/8)·ceil(width/16),
-// block 768, 168,528 bytes of shared memory.
+// block 768, 168,480 bytes of shared memory.
 //
 // A block stays and takes one tile of 8×16 pixels after another. All weights stay in shared memory (73,728 bytes). 512 threads load
 // the 10×18 pixels that a tile needs, apply norm and ReLU, and store them as [chunk of 8 channels][pixel][8]; two such tiles
 // alternate. Two warpgroups multiply an 8×8 patch each: a tap is the same tile from another start address (16 bytes a pixel), so
-// that x is loaded and normalised 1.41 times instead of nine. Bytes: x once (halos from L2), y once; bound by the loads'
-// instructions: with 80² the products alone take 59 µs of 87.
+// that x is loaded and normalised 1.41 times instead of nine. Bytes: x once (halos from L2), y once; bound by shared memory,
+// from which a product reads 3 KB for 32,768 multiplications: with 80² 94 µs on an H100, the products alone 59.
 
 #define INPUT 128
 #define OUTPUT 32
 #define PRODUCERS 512
-#ifndef GROUPS
-#define GROUPS 2
-#endif
-#ifndef HALVES
-#define HALVES GROUPS
-#endif
-#ifndef STAGES
-#define STAGES 3
-#endif
+#define STAGES 2
 
 constexpr int CHUNKS = INPUT / 8, TILE_H = 8, TILE_W = 16, PITCH = TILE_W + 2, HALO = (TILE_H + 2) * PITCH;
 constexpr int TILE_PIXELS = 185;  // HALO padded to 1 mod 8: stores of eight chunks of a pixel meet no bank twice
 static_assert(TILE_PIXELS >= HALO && TILE_PIXELS % 8 == 1, "see above");
 constexpr int CHUNK_BYTES = TILE_PIXELS * 16, TILE_BYTES = CHUNKS * CHUNK_BYTES, WEIGHT_BYTES = 9 * INPUT * OUTPUT * 2;
-constexpr int LANES = PRODUCERS / GROUPS / CHUNKS, LOADS = (HALO + LANES - 1) / LANES;
-constexpr int EACH = (LOADS + HALVES - 1) / HALVES;
+constexpr int LANES = PRODUCERS / CHUNKS, LOADS = (HALO + LANES - 1) / LANES;
 constexpr int SHARED_BYTES = WEIGHT_BYTES + STAGES * TILE_BYTES + STAGES * 16;
 
 struct dense_conv_forward_sizes {
@@ -64,53 +55,46 @@ dense_conv_forward(const E* __restrict__ x, const float* __restrict__ scale, con
         *(uint4*)(weights + i * 16) = __ldg((const uint4*)(packed + (long long)o * s.row + k * 8));
     }
     if (t < STAGES) {
-        bar_init(full + 8 * t, PRODUCERS / GROUPS);
+        bar_init(full + 8 * t, PRODUCERS);
         bar_init(empty + 8 * t, 256);
     }
     publish();
     __syncthreads();
-    if (warpgroup_index() < PRODUCERS / 128) {
-        if (GROUPS > 1) more_registers<88>();
-        int group = t / (PRODUCERS / GROUPS), chunk = t % CHUNKS, lane = t % (PRODUCERS / GROUPS) / CHUNKS;
+    if (t < PRODUCERS) {
+        int chunk = t % CHUNKS, lane = t / CHUNKS, stage = 0, phase = 1;
         float a[8], b[8];
         load_floats(scale + chunk * 8, a);
         load_floats(shift + chunk * 8, b);
-        int stage = group % STAGES, phase = 1 ^ (group / STAGES);
-        for (int tile = blockIdx.x + group * gridDim.x; tile < count; tile += GROUPS * gridDim.x) {
+        for (int tile = blockIdx.x; tile < count; tile += gridDim.x) {
             tile_place at(tile, across, down);
             const E* from = x + (long long)at.image * s.height * s.width * s.ld_x + chunk * 8;
             unsigned char* to = tiles + stage * TILE_BYTES + chunk * CHUNK_BYTES;
+            uint4 raw[LOADS];
+            u32 inside = 0;
 #pragma unroll
-            for (int half = 0; half < HALVES; half++) {
-                uint4 raw[EACH];
-                u32 inside = 0;
+            for (int i = 0; i < LOADS; i++) {
+                int p = i * LANES + lane, iy = at.y + p / PITCH - 1, ix = at.x + p % PITCH - 1;
+                bool in = p < HALO && (unsigned)iy < (unsigned)s.height && (unsigned)ix < (unsigned)s.width;
+                inside |= (u32)in << i;
+                raw[i] = make_uint4(0, 0, 0, 0);
+                if (in) raw[i] = load_vector(from + (long long)(iy * s.width + ix) * s.ld_x);
+            }
+            bar_wait(empty + 8 * stage, phase);
 #pragma unroll
-                for (int i = 0; i < EACH; i++) {
-                    int p = (half * EACH + i) * LANES + lane, iy = at.y + p / PITCH - 1, ix = at.x + p % PITCH - 1;
-                    bool in = p < HALO && (unsigned)iy < (unsigned)s.height && (unsigned)ix < (unsigned)s.width;
-                    inside |= (u32)in << i;
-                    raw[i] = make_uint4(0, 0, 0, 0);
-                    if (in) raw[i] = __ldg((const uint4*)(from + (long long)(iy * s.width + ix) * s.ld_x));
-                }
-                if (half == 0) bar_wait(empty + 8 * stage, phase);
+            for (int i = 0; i < LOADS; i++) {
+                int p = i * LANES + lane;
+                if (p >= HALO) continue;
+                float f[8];
+                element::unpack(raw[i], f);
 #pragma unroll
-                for (int i = 0; i < EACH; i++) {
-                    int p = (half * EACH + i) * LANES + lane;
-                    if (p >= HALO) continue;
-                    float f[8];
-                    element::unpack(raw[i], f);
-#pragma unroll
-                    for (int e = 0; e < 8; e++) f[e] = max_nan(fmaf(a[e], f[e], b[e]), 0.f);
-                    *(uint4*)(to + p * 16) = inside >> i & 1 ? element::pack(f) : make_uint4(0, 0, 0, 0);
-                }
+                for (int e = 0; e < 8; e++) f[e] = max_nan(fmaf(a[e], f[e], b[e]), 0.f);
+                *(uint4*)(to + p * 16) = inside >> i & 1 ? element::pack(f) : make_uint4(0, 0, 0, 0);
             }
             publish();
             bar_arrive(full + 8 * stage);
-            stage += GROUPS;
-            if (stage >= STAGES) stage -= STAGES, phase ^= 1;
+            if (++stage == STAGES) stage = 0, phase ^= 1;
         }
     } else {
-        if (GROUPS > 1) fewer_registers<64>();
         int group = (t - PRODUCERS) >> 7, warp = (t >> 5) & 3, lane = t & 31, stage = 0, phase = 0;
         bool first = true;
         float origin[8], sum[8], squares[8], seen = 0.f;
