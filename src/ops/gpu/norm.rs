@@ -64,13 +64,22 @@ fn recorded<'a>(record: Option<&'a Record>, unwritten: &'a Untouched<'a>) -> [&'
 impl Kernels {
     /// Room for the stats of `channels` channels.
     pub fn stats(&self, channels: usize) -> ChannelStats {
-        let room = || self.floats(channels);
-        ChannelStats { mean: room(), variance: room(), inverse_std: room() }
+        let [mean, variance, inverse_std] = self.vectors(channels);
+        ChannelStats { mean, variance, inverse_std }
     }
 
     /// Room for the sums of `channels` channels.
     pub fn sums(&self, channels: usize) -> GradientSums {
-        GradientSums { shift: self.floats(channels), scale: self.floats(channels) }
+        let [shift, scale] = self.vectors(channels);
+        GradientSums { shift, scale }
+    }
+
+    /// `N` vectors of `length` numbers side by side in one piece of memory: what the allocator takes for an
+    /// allocation grows with the pieces in use, and at small batches the step waits for it.
+    fn vectors<const N: usize>(&self, length: usize) -> [Buffer; N] {
+        let stride = length.next_multiple_of(4);
+        let all = self.floats(N * stride);
+        std::array::from_fn(|index| all.range(index * stride..index * stride + length))
     }
 
     /// Room for what a forward kernel leaves in `rows` parts.
@@ -131,7 +140,7 @@ impl Kernels {
         record: Option<&Record>,
     ) -> Affine {
         let channels = stats.channels();
-        let (scale, shift) = (self.floats(channels), self.floats(channels));
+        let [scale, shift] = self.vectors(channels);
         let unbias = pixels as f32 / pixels.saturating_sub(1).max(1) as f32;
         let sizes = Sizes::new().int(channels).int(usize::from(record.is_some()));
         // Zeros moved all the way towards the batch's statistics are these.
@@ -164,7 +173,7 @@ impl Kernels {
         synced: Option<&Synced>,
     ) -> (Affine, Option<Partials>) {
         let (written, channels) = (part.channels, stats.channels());
-        let (scale, shift) = (self.floats(channels), self.floats(channels));
+        let [scale, shift] = self.vectors(channels);
         let unbias = pixels as f32 / pixels.saturating_sub(1).max(1) as f32;
         let sizes = Sizes::new().int(part.rows).int(written).int(channels);
         let sizes = sizes.int(usize::from(record.is_some())).float(EPSILON).float(unbias);
@@ -362,7 +371,8 @@ impl Kernels {
             self.channel_sums(&part, normalised.norm, norm_gradients, &sums, true, None);
             return norm_gradients.clone();
         };
-        let all = NormBuffers { scale: self.floats(channels), shift: self.floats(channels) };
+        let [scale, shift] = self.vectors(channels);
+        let all = NormBuffers { scale, shift };
         let norm = normalised.norm;
         self.channel_sums_of_all(&part, norm, norm_gradients, (&sums, true), Some(&all), synced);
         all
