@@ -110,11 +110,11 @@ impl Cuda {
     /// Puts the machine code of `kernel` where CubeCL finds it together with its shared memory: what
     /// CubeCL compiles itself from text is launched with none.
     fn make_ready(&self, kernel: &Kernel) {
-        kernel.0.ready.get_or_init(|| {
-            if let Some(compiler) = self.compiler() {
-                compiler.compile(std::slice::from_ref(kernel), |_, _| {});
-            }
-        });
+        if kernel.0.ready.get().is_none()
+            && let Some(compiler) = self.compiler()
+        {
+            compiler.compile(std::slice::from_ref(kernel), |_, _| {});
+        }
     }
 }
 
