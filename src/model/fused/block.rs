@@ -62,7 +62,9 @@ impl Program for Block {
     const TAKES_SUMS: bool = true;
 
     fn forms(&self) -> Vec<(usize, Form)> {
-        Form::both_passes(2 * self.sizes.layers)
+        let forward = [Form::Forward, Form::LayerForward];
+        let forms = |weight| [(weight, forward[weight % 2]), (weight, Form::InputGradient)];
+        (0..2 * self.sizes.layers).flat_map(forms).collect()
     }
 
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {

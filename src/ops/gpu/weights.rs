@@ -16,6 +16,9 @@ pub enum Form {
     InputGradient,
     /// `[output, input, 7, 8]`, for the stem.
     Stem,
+    /// Of a dense layer's 3×3 convolution, for the forward pass: as the kernels for Hopper copy it into shared
+    /// memory, where they take the layer; else [`Form::Forward`].
+    LayerForward,
 }
 
 impl Form {
@@ -71,6 +74,7 @@ impl Kernels {
     /// How `segments` are packed; the order is kept.
     pub fn packing(&self, segments: &[Segment]) -> Packing {
         let unit = 4 * self.vector();
+        let tiled = |segment: &Segment| self.dense_on_hopper(segment.input, segment.output);
         let (mut start, mut first) = (0, 0);
         let (mut table, mut places) = (Vec::new(), Vec::new());
         for segment in segments {
@@ -81,6 +85,10 @@ impl Kernels {
                     (1, segment.input, (taps * segment.output).next_multiple_of(unit))
                 }
                 Form::Stem => (2, segment.output, 16 * (7 * segment.input).div_ceil(2)),
+                Form::LayerForward => {
+                    let mode = if tiled(segment) { 3 } else { 0 };
+                    (mode, segment.output, (taps * segment.input).next_multiple_of(unit))
+                }
             };
             let entries =
                 [segment.source, start, mode, segment.output, segment.input, taps, row, first];

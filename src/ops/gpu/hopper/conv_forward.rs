@@ -7,8 +7,8 @@ use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
 use crate::ops::gpu::weights::Packed;
 use crate::ops::gpu::{Convolution, Sizes};
 
-/// Weights of nine taps; two tiles of 16 chunks of 185 pixels of 16 bytes, with two barriers each.
-const SHARED: u32 = (9 * BOTTLENECK * GROWTH * 2 + 2 * (16 * 185 * 16 + 16)) as u32;
+/// Weights of nine taps; two tiles of 16 chunks of 185 pixels of 16 bytes, with two barriers each, and one barrier.
+const SHARED: u32 = (9 * BOTTLENECK * GROWTH * 2 + 2 * (16 * 185 * 16 + 16) + 8) as u32;
 const DENSE_CONV_FORWARD: Entry =
     entry!("dense_conv_forward", 768, SHARED, [TILES, CHANNELS, HOPPER]);
 
@@ -28,7 +28,7 @@ impl Kernels {
         let grid = tiles.min(self.multiprocessors);
         let part = self.partials(grid, GROWTH);
         let sizes = Sizes::new().int(batch).int(height).int(width);
-        let sizes = sizes.int(map.stride()).int(out.stride()).int(weight.row);
+        let sizes = sizes.int(map.stride()).int(out.stride()).int(0);
         let buffers: Arguments<'_> =
             &[map, &affine.scale, &affine.shift, &weight.buffer, out, &part.buffer];
         let products = out.pixels() * GROWTH * 9 * BOTTLENECK;

@@ -1,9 +1,9 @@
 // y[p, o] = Σ_tap Σ_c relu(scale[c]·x[pixel(p, tap), c] + shift[c])·w[o, c, tap]: norm, ReLU and 3×3 convolution of a dense layer,
 // 128 channels to 32, stride 1, padding 1 (behind the ReLU), on Hopper with 2-byte elements.
 //
-// x: [batch·height·width, 128] (ld_x), packed: `pack_weights` mode 0 (rows of `row`), y: [.., 32] (ld_y), part: statistics of y as
+// x: [batch·height·width, 128] (ld_x), packed: `pack_weights` mode 3, y: [.., 32] (ld_y), part: statistics of y as
 // stored, rows = grid. Headers: tiles.cuh channels.cuh hopper.cuh. Grid min(tiles, SMS), tiles = batch·ceil(height/8)·ceil(width/16),
-// block 768, 168,480 bytes of shared memory.
+// block 768, 168,488 bytes of shared memory.
 //
 // A block stays and takes one tile of 8×16 pixels after another. All weights stay in shared memory (73,728 bytes). 512 threads load
 // the 10×18 pixels that a tile needs, apply norm and ReLU, and store them as [chunk of 8 channels][pixel][8]; two such tiles
@@ -21,10 +21,10 @@ constexpr int TILE_PIXELS = 185;  // HALO padded to 1 mod 8: stores of eight chu
 static_assert(TILE_PIXELS >= HALO && TILE_PIXELS % 8 == 1, "see above");
 constexpr int CHUNK_BYTES = TILE_PIXELS * 16, TILE_BYTES = CHUNKS * CHUNK_BYTES, WEIGHT_BYTES = 9 * INPUT * OUTPUT * 2;
 constexpr int LANES = PRODUCERS / CHUNKS, LOADS = (HALO + LANES - 1) / LANES;
-constexpr int SHARED_BYTES = WEIGHT_BYTES + STAGES * TILE_BYTES + STAGES * 16;
+constexpr int SHARED_BYTES = WEIGHT_BYTES + STAGES * TILE_BYTES + STAGES * 16 + 8;
 
 struct dense_conv_forward_sizes {
-    int batch, height, width, ld_x, ld_y, row;
+    int batch, height, width, ld_x, ld_y, zero;
 };
 
 // Where a block's `tile` lies.
@@ -46,18 +46,14 @@ dense_conv_forward(const E* __restrict__ x, const float* __restrict__ scale, con
     extern __shared__ __align__(1024) unsigned char shared[];
     require_shared(SHARED_BYTES);
     unsigned char *weights = shared, *tiles = shared + WEIGHT_BYTES;
-    u32 full = shared_address(tiles + STAGES * TILE_BYTES), empty = full + STAGES * 8;
+    u32 full = shared_address(tiles + STAGES * TILE_BYTES), empty = full + STAGES * 8, loaded = empty + STAGES * 8;
     int t = threadIdx.x, across = (s.width + TILE_W - 1) / TILE_W, down = (s.height + TILE_H - 1) / TILE_H;
     int count = s.batch * across * down;
-    // Row 8·j + 2·q + e holds output channel 8·q + 2·j + e, so that a lane ends up with eight channels side by side.
-    for (int i = t; i < 9 * CHUNKS * OUTPUT; i += PRODUCERS + 256) {
-        int line = i % OUTPUT, k = i / OUTPUT, o = (line & 6) * 4 + (line >> 3) * 2 + (line & 1);
-        *(uint4*)(weights + i * 16) = __ldg((const uint4*)(packed + (long long)o * s.row + k * 8));
-    }
     if (t < STAGES) {
         bar_init(full + 8 * t, PRODUCERS);
         bar_init(empty + 8 * t, 256);
     }
+    if (t == STAGES) bar_init(loaded, 1);
     publish();
     __syncthreads();
     if (t < PRODUCERS) {
@@ -95,11 +91,20 @@ dense_conv_forward(const E* __restrict__ x, const float* __restrict__ scale, con
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
     } else {
+        if (t == PRODUCERS) {
+            bar_expect(loaded, WEIGHT_BYTES);
+            // Each block begins with another tap: all at once would ask the same memory for the same lines.
+            for (int i = 0; i < 9; i++) {
+                int tap = (blockIdx.x + i) % 9;
+                bulk_copy(shared_address(weights) + tap * (WEIGHT_BYTES / 9), packed + tap * INPUT * OUTPUT, WEIGHT_BYTES / 9, loaded);
+            }
+        }
         int group = (t - PRODUCERS) >> 7, warp = (t >> 5) & 3, lane = t & 31, stage = 0, phase = 0;
         bool first = true;
         float origin[8], sum[8], squares[8], seen = 0.f;
 #pragma unroll
         for (int e = 0; e < 8; e++) origin[e] = sum[e] = squares[e] = 0.f;
+        bar_wait(loaded, 0);
         u64 w = plain_descriptor(shared_address(weights), OUTPUT * 16, 128);
         for (int tile = blockIdx.x; tile < count; tile += gridDim.x) {
             tile_place at(tile, across, down);
