@@ -20,8 +20,6 @@ HEADERS = {
     "transition_pool": "tiles channels pooled", "transition_backward_input": "tiles channels gemm conv pooled", "global_pool_forward": "tiles channels",
     "global_pool_backward": "tiles channels", "conv_forward": "tiles channels gemm conv",
     "conv_backward_input": "tiles channels gemm conv", "conv_backward_weight": "tiles channels gemm conv",
-    "max_pool_forward": "tiles pool_sizes", "max_pool_backward": "tiles pool_sizes",
-    "average_pool_forward": "tiles pool_sizes", "average_pool_backward": "tiles pool_sizes",
     "residual_forward": "tiles channels", "shortcut_backward": "tiles channels", "mean_backward": "tiles channels",
     "sums_of_squares": "parameters", "sgd_step": "parameters", "adam_step": "parameters",
 }
@@ -560,33 +558,6 @@ def check_residual(o, n, h, w, c, into, stride, normed, pad_ld=0):
     expect(f"mean_dx {label}", a[2], (features.double() / (h * w)).repeat_interleave(h * w, 0), L)
 
 
-def check_pools(o, n, h, w, c, k, s, p):
-    shape = conv_shape(n, h, w, c, c, k, s, p)
-    ho, wo = shape[4], shape[5]
-    label = f"{o.e} {shape}"
-    x, dy = random(n * h * w, c, dtype=o.dtype), random(n * ho * wo, c, dtype=o.dtype)
-    sizes = o.conv(shape, c, c)
-    g, gb = min(up(n * ho * wo * c, 256), 32 * SMS), min(up(n * h * w * c, 256), 32 * SMS)
-    xi = image_of(x, n, h, w).requires_grad_()
-    y, dx, index = o.new(n * ho * wo, c), o.new(n * h * w, c), o.new(n * ho * wo, c, dtype=torch.uint8)
-    o.k("max_pool_forward")(g, 256, [x, y, index], sizes)
-    o.k("max_pool_backward")(gb, 256, [dy, index, dx], sizes)
-    ref = F.max_pool2d(xi, (shape[7], shape[8]), (shape[9], shape[10]), (shape[11], shape[12]))
-    rdx, = torch.autograd.grad(ref, xi, image_of(dy, n, ho, wo))
-    expect(f"max_pool {label}", y, rows_of(ref.detach()), 0.0)
-    expect(f"max_pool_dx {label}", dx, rows_of(rdx), LIMIT[o.e])
-    for include in (0, 1):
-        y, dx = o.new(n * ho * wo, c), o.new(n * h * w, c)
-        o.k("average_pool_forward")(g, 256, [x, y], sizes + [include, 0])
-        o.k("average_pool_backward")(gb, 256, [dy, dx], sizes + [include, 0])
-        xc = xi.detach().cpu().contiguous().requires_grad_()
-        ref = F.avg_pool2d(xc, (shape[7], shape[8]), (shape[9], shape[10]), (shape[11], shape[12]), False, bool(include))
-        rdx, = torch.autograd.grad(ref, xc, image_of(dy, n, ho, wo).cpu().contiguous())
-        ref, rdx = ref.cuda(), rdx.cuda()
-        expect(f"average_pool {label}", y, rows_of(ref.detach()), LIMIT[o.e])
-        expect(f"average_pool_dx {label}", dx, rows_of(rdx), LIMIT[o.e])
-
-
 def places(lengths, step):
     """Lengths and first blocks of up to 32 arrays, and the number of blocks."""
     long = lengths + [0] * (32 - len(lengths))
@@ -666,8 +637,6 @@ def check(o):
             check_norm(o, 2, 9, 7, 64, residual, relu)
             check_norm(o, 3, 5, 7, 13, residual, relu)
     check_norm(o, 4, 20, 20, 96, 0, 1, offset=20.0)
-    for args in [(2, 9, 11, 24, 3, 2, 1), (1, 8, 8, 13, 2, 2, 0), (2, 7, 10, 8, (3, 2), (1, 3), (1, 0)), (1, 5, 5, 3, 5, 5, 2)]:
-        check_pools(o, *args)
     for args in [(2, 9, 7, 64, 64, 1, 0), (3, 8, 5, 128, 128, 1, 1), (2, 13, 16, 16, 32, 2, 0), (1, 5, 4, 8, 32, 1, 0), (1, 57, 60, 40, 72, 2, 0)]:
         check_residual(o, *args)
         check_residual(o, *args, pad_ld=8)
@@ -916,7 +885,6 @@ if __name__ == "__main__":
             check_conv(o, 1, 9, 11, 64, 72, 3, 2, 1)
             check_conv(o, 1, 6, 5, 5, 7, (2, 3), (3, 2), (1, 0))
             check_norm(o, 1, 5, 7, 13, 1, 1)
-            check_pools(o, 1, 9, 11, 24, 3, 2, 1)
             check_residual(o, 1, 9, 11, 24, 40, 2, 0)
             check_optimizer(o)
         if "large" in words:

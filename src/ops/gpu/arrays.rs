@@ -25,6 +25,12 @@ impl Places {
     }
 }
 
+/// The kernel that adds up the squares of many arrays: parameters' gradients, for their norm.
+pub fn sums_of_squares_kernel() -> Kernel {
+    let text = include_str!("kernels/sums_of_squares.cu");
+    Kernel::new("sums_of_squares", 256, &[], &[HEADER, text])
+}
+
 impl Gpu {
     /// Launches `kernel` over at most [`ARRAYS`] groups of buffers, one group an array of `lengths`,
     /// whose elements are shared out as `Places` says; `others` are its arguments after these. `sizes` are the

@@ -36,12 +36,13 @@ mod steps;
 mod transition;
 mod weights;
 
+pub use arrays::sums_of_squares_kernel;
 pub use buffer::Buffer;
 pub use channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Partials};
 pub use conv::Convolution;
 pub use conv2d::{Conv2d, Nchw};
 #[cfg(feature = "cuda")]
-pub use cuda::{Compiler, Download, Identity, Transfers, sums_of_squares_kernel};
+pub use cuda::{Compiler, Download, Identity, Transfers};
 pub use dropout::dropout_mask;
 pub use dry::{DryGpu, Work};
 pub use element::{Element, Storage};

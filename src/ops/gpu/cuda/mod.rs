@@ -16,5 +16,4 @@ pub use buffer::Identity;
 pub(super) use device::Cuda;
 pub(super) use launchable::Identity as KernelIdentity;
 pub(super) use peers::Peers;
-pub use squares::sums_of_squares_kernel;
 pub use transfer::{Download, Transfers};

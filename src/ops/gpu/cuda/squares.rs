@@ -2,18 +2,12 @@
 
 use burn::tensor::{ExecutionError, Tensor};
 
-use crate::ops::gpu::arrays::{ARRAYS, HEADER, Places};
+use crate::ops::gpu::arrays::{ARRAYS, Places, sums_of_squares_kernel};
 use crate::ops::gpu::kernels::blocks;
-use crate::ops::gpu::{Buffer, Gpu, Kernel, Sizes};
+use crate::ops::gpu::{Buffer, Gpu, Sizes};
 
 /// Elements that one block adds up.
 const STEP: usize = 4096;
-
-/// What [`Gpu::sums_of_squares`] launches.
-pub fn sums_of_squares_kernel() -> Kernel {
-    let text = include_str!("../kernels/sums_of_squares.cu");
-    Kernel::new("sums_of_squares", 256, &[], &[HEADER, text])
-}
 
 impl Gpu {
     /// Σ x² of each of `tensors`, which hold 32-bit numbers: added on the GPU in blocks, in one order,

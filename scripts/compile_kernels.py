@@ -1,0 +1,101 @@
+"""Compiles every CUDA kernel of the project with NVRTC, without a GPU, and refuses what would be slow without a word.
+
+    cargo test --no-default-features --features cpu --test kernels    # writes the texts to target/tmp/kernels
+    python3 scripts/compile_kernels.py [--texts DIR] [--out DIR] [ARCH…]
+
+ARCH: sm_80 (A100), sm_89 (L4, RTX 40) and sm_90a (H100, H200) unless given. Kernels written for Hopper are compiled for sm_90a
+alone. With --out the machine code is written to DIR/ARCH. Refused: what does not compile, spills of registers to memory, and
+products of warpgroups that the compiler had to serialise. NVRTC and the headers come from PyPI, into target/nvrtc, the first time.
+"""
+
+import argparse
+import ctypes
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SITE = os.path.join(ROOT, "target", "nvrtc")
+PACKAGES = ["nvidia-cuda-nvrtc==13.0.88", "nvidia-cuda-runtime==13.0.96", "nvidia-cuda-crt==13.0.88", "nvidia-cuda-cccl==13.0.85"]
+
+
+def installed():
+    """NVRTC's library and the folder of CUDA's headers."""
+    library = os.path.join(SITE, "nvidia", "cu13", "lib", "libnvrtc.so.13")
+    if not os.path.exists(library):
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", SITE, *PACKAGES], check=True)
+    return library, os.path.join(SITE, "nvidia", "cu13", "include")
+
+
+class Nvrtc:
+    def __init__(self):
+        library, self.headers = installed()
+        for builtins in glob.glob(os.path.join(os.path.dirname(library), "libnvrtc-builtins.so*")):
+            ctypes.CDLL(builtins, mode=ctypes.RTLD_GLOBAL)
+        self.library = ctypes.CDLL(library)
+
+    def text(self, program, kind):
+        size = ctypes.c_size_t()
+        getattr(self.library, f"nvrtcGet{kind}Size")(program, ctypes.byref(size))
+        room = ctypes.create_string_buffer(size.value)
+        getattr(self.library, f"nvrtcGet{kind}")(program, room)
+        return room.raw
+
+    def compile(self, text, arch):
+        """Machine code (None where it does not compile) and what the compiler says."""
+        program = ctypes.c_void_p()
+        assert self.library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernel.cu", 0, None, None) == 0
+        options = [f"--gpu-architecture={arch}", f"-I{self.headers}", f"-I{self.headers}/cccl", "--ptxas-options=-v"]
+        encoded = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
+        code = self.library.nvrtcCompileProgram(program, len(options), encoded)
+        log = self.text(program, "ProgramLog").rstrip(b"\0").decode()
+        cubin = self.text(program, "CUBIN") if code == 0 else None
+        self.library.nvrtcDestroyProgram(ctypes.byref(program))
+        return cubin, log
+
+
+def faults(cubin, log):
+    """Why a kernel is refused."""
+    if cubin is None:
+        return [log.strip()[:2000]]
+    spilled = [line.strip() for line in log.splitlines() if re.search(r"[1-9]\d* bytes spill", line)]
+    return spilled + [line.strip() for line in log.splitlines() if "wgmma" in line and "serializ" in line]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("archs", nargs="*", default=["sm_80", "sm_89", "sm_90a"])
+    parser.add_argument("--texts", default=os.path.join(ROOT, "target", "tmp", "kernels"))
+    parser.add_argument("--out")
+    given = parser.parse_args()
+    with open(os.path.join(given.texts, "index.json"), encoding="utf-8") as file:
+        index = json.load(file)
+    nvrtc = Nvrtc()
+    work = [(kernel, arch) for kernel in index for arch in given.archs if arch == "sm_90a" or not kernel["hopper"]]
+
+    def one(item):
+        kernel, arch = item
+        with open(os.path.join(given.texts, kernel["file"]), encoding="utf-8") as file:
+            cubin, log = nvrtc.compile(file.read(), arch)
+        if given.out and cubin is not None:
+            folder = os.path.join(given.out, arch)
+            os.makedirs(folder, exist_ok=True)
+            with open(os.path.join(folder, kernel["file"].replace(".cu", ".cubin")), "wb") as file:
+                file.write(cubin)
+        macros = " ".join(kernel["macros"].replace("#define", "").split())
+        return [f"{arch} {kernel['entry']} ({macros}): {fault}" for fault in faults(cubin, log)]
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = [fault for each in pool.map(one, work) for fault in each]
+    print(f"{len(work)} compiled for {', '.join(given.archs)}, {len(found)} refused")
+    for fault in found:
+        print(fault)
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+//! The text of every kernel that a network can launch, for compilers that need no GPU.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use trainer::memory::{ActivationShape, Cpu, DenseLayers, DryAllocator, Precision, Target};
+use trainer::model::{DensenetConfig, ModelConfig, ResnetConfig, ResnetForm};
+use trainer::ops::gpu::{AdamStep, DryGpu, Gpu, Kernel, Kernels, SgdStep, sums_of_squares_kernel};
+
+/// Networks that between them launch everything: of each family, with widths that fill whole tiles and
+/// some that do not, with each kind of stem.
+fn networks() -> Vec<(ModelConfig, usize)> {
+    let densenet = |growth, stem| DensenetConfig {
+        growth: Some(growth),
+        stem: Some(stem),
+        blocks: Some(vec![2, 2]),
+        ..DensenetConfig::default()
+    };
+    let resnet = |depth, form| ResnetConfig { depth: Some(depth), form, ..ResnetConfig::default() };
+    let mut all = Vec::new();
+    for channels in [1, 2, 3, 4] {
+        all.push((densenet(32, 64).into(), channels));
+    }
+    all.extend([
+        (DensenetConfig { dropout: 0.1, ..densenet(32, 64) }.into(), 1),
+        (densenet(48, 96).into(), 1),
+        (densenet(8, 16).into(), 3),
+        (densenet(12, 24).into(), 3),
+        (resnet(18, ResnetForm::Imagenet).into(), 3),
+        (resnet(50, ResnetForm::Imagenet).into(), 1),
+        (resnet(20, ResnetForm::Cifar).into(), 3),
+    ]);
+    all
+}
+
+/// Every kernel, by what tells it from the others.
+fn kernels() -> BTreeMap<(&'static str, String), Kernel> {
+    let mut all = vec![sums_of_squares_kernel(), AdamStep::kernel(), SgdStep::kernel()];
+    for (model, channels) in networks() {
+        let network = model.resolve([channels, 64, 64]).expect("a network");
+        for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {
+            for hopper in [false, true] {
+                let dry = DryGpu::new(DryAllocator::default(), hopper);
+                let of_cards = Kernels::new(Gpu::dry(&dry), precision.element());
+                all.extend(of_cards.of_several_cards(channels));
+                // Launched where a map comes without the statistics of its channels.
+                of_cards.map_partials(&of_cards.empty_map(64, 8));
+                all.extend(dry.kernels());
+                for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
+                    let cpu = Cpu::ASSUMED;
+                    let on = Target { cuda: true, hopper, cpu, precision, dense_layers };
+                    let mut shape = ActivationShape::Map([2, channels, 64, 64]);
+                    for spec in network.stages(precision, dense_layers, &[]) {
+                        all.extend(spec.kernels(&shape, &on));
+                        shape = spec.output(&shape);
+                    }
+                }
+            }
+        }
+    }
+    all.into_iter().map(|kernel| (kernel.variant(), kernel)).collect()
+}
+
+/// Writes each text to `target/tmp/kernels`, where `scripts/compile_kernels.py` finds it.
+#[test]
+fn every_kernel_has_its_text_written() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let (mut entries, mut index) = (BTreeSet::new(), Vec::new());
+    for (number, ((entry, macros), kernel)) in kernels().into_iter().enumerate() {
+        let declared = format!("{entry}(");
+        assert!(kernel.text().contains(&declared), "{entry}");
+        entries.insert(entry);
+        let file = format!("{number:03}-{entry}.cu");
+        std::fs::write(folder.join(&file), kernel.text()).expect("is written");
+        index.push(serde_json::json!({
+            "file": file,
+            "entry": entry,
+            "macros": macros,
+            "threads": kernel.threads(),
+            "shared": kernel.shared(),
+            "hopper": kernel.text().contains("require_shared(SHARED_BYTES)"),
+        }));
+    }
+    let text = serde_json::to_string_pretty(&index).expect("JSON");
+    std::fs::write(folder.join("index.json"), text).expect("is written");
+    // Every file with a kernel is among them.
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ops/gpu/kernels");
+    let files = std::fs::read_dir(sources).expect("is there");
+    let names = files.map(|file| file.expect("is read").file_name().into_string().expect("text"));
+    let missing: Vec<String> = names
+        .filter_map(|name| name.strip_suffix(".cu").map(str::to_owned))
+        .filter(|name| !entries.contains(name.as_str()))
+        .collect();
+    assert!(missing.is_empty(), "no network here launches {missing:?}");
+}
