@@ -99,6 +99,10 @@ impl Kernels {
         gradient: &ChannelsLast,
         weight_gradient: &Buffer,
     ) {
+        if self.dense_on_hopper(map.channels(), gradient.channels()) {
+            self.dense_conv_weight(convolution, map, affine, gradient, weight_gradient);
+            return;
+        }
         let normal = self.normalised(map, affine);
         self.conv_backward_weight(convolution, &normal, gradient, weight_gradient);
     }

@@ -2,6 +2,7 @@
 //! torchvision has.
 
 mod conv_forward;
+mod conv_weight;
 
 use super::Kernels;
 

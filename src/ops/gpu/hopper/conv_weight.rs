@@ -1,0 +1,78 @@
+//! The gradient of the weight of a dense layer's 3×3 convolution, with the norm before it.
+
+use super::{BOTTLENECK, GROWTH};
+use crate::ops::gpu::channels_last::{Affine, ChannelsLast};
+use crate::ops::gpu::gpu::Arguments;
+use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
+use crate::ops::gpu::{Buffer, Convolution, Sizes};
+
+/// Six tiles of 16 rows of 8 pixels with half the channels, and of 18 rows of 10 of the gradient; two barriers
+/// each.
+const SHARED: u32 = (6 * (16 * 8 * BOTTLENECK + 18 * 10 * GROWTH * 2 + 16)) as u32;
+const DENSE_CONV_WEIGHT: Entry =
+    entry!("dense_conv_weight", 512, SHARED, [TILES, CHANNELS, HOPPER]);
+const DENSE_CONV_WEIGHT_SUM: Entry = entry!("dense_conv_weight_sum", 512, []);
+/// Pairs of channels and outputs that a block of the second kernel adds up.
+const SUMMED: usize = 256;
+
+/// How the pixels are shared out.
+#[derive(Debug, PartialEq)]
+struct Shares {
+    /// Parts of the sum; two blocks have one each for half of the channels.
+    splits: usize,
+    /// Rows of a tile.
+    rows: usize,
+}
+
+impl Shares {
+    /// Of images of this size on so many multiprocessors.
+    fn new([batch, height, width]: [usize; 3], multiprocessors: usize) -> Self {
+        let tiles = |rows: usize| batch * blocks(width, 8) * blocks(height, rows);
+        let splits = (multiprocessors / 2).clamp(1, tiles(16));
+        // Pairs of rows that a split has at most, and what its tiles cost besides.
+        let cost = |rows: usize| blocks(tiles(rows), splits) * (rows.min(height + 1) / 2 + 1);
+        let rows = (1..=8).rev().map(|pairs| 2 * pairs).min_by_key(|rows| cost(*rows));
+        Self { splits, rows: rows.unwrap_or(2) }
+    }
+}
+
+impl Kernels {
+    /// Writes the gradient of the weight of [`Kernels::dense_conv_forward`], `[output, input, 3, 3]`.
+    pub(in crate::ops::gpu) fn dense_conv_weight(
+        &self,
+        convolution: &Convolution,
+        map: &ChannelsLast,
+        affine: &Affine,
+        gradient: &ChannelsLast,
+        weight_gradient: &Buffer,
+    ) {
+        let [batch, height, width] = convolution.size;
+        let Shares { splits, rows } = Shares::new(convolution.size, self.multiprocessors);
+        let weights = 9 * BOTTLENECK * GROWTH;
+        let parts = self.floats(splits * weights);
+        let sizes = Sizes::new().int(batch).int(height).int(width);
+        let sizes = sizes.int(map.stride()).int(gradient.stride()).int(rows);
+        let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, gradient, &parts];
+        let products = gradient.pixels() * weights;
+        let kernel = self.get(DENSE_CONV_WEIGHT);
+        self.gpu.multiply(&kernel, [2 * splits, 1, 1], buffers, &sizes, products);
+        let sum = self.get(DENSE_CONV_WEIGHT_SUM);
+        let sizes = Sizes::new().int(splits).int(0);
+        self.gpu.launch(&sum, [weights / SUMMED, 1, 1], &[&parts, weight_gradient], &sizes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_split_has_tiles_of_an_even_number_of_rows() {
+        for size in [[64, 80, 80], [64, 40, 40], [64, 10, 10], [3, 17, 23], [2, 1, 1], [8, 500, 500]] {
+            let Shares { splits, rows } = Shares::new(size, 132);
+            assert!((2..=16).contains(&rows) && rows.is_multiple_of(2), "{size:?}: {rows} rows");
+            let tiles = size[0] * blocks(size[1], rows) * blocks(size[2], 8);
+            assert!((1..=tiles).contains(&splits), "{size:?}: {splits} splits of {tiles} tiles");
+        }
+    }
+}
