@@ -20,7 +20,9 @@ HEADERS = {
     "channel_norm": "tiles channels", "channel_sums": "tiles channels", "norm_apply": "tiles channels",
     "input_gradient": "tiles channels", "layer_forward": f"{GEMM} normed", "layer_weight": f"{GEMM} normed",
     "layer_backward": GEMM, "conv_forward": GEMM, "conv_backward_input": GEMM, "conv_backward_weight": GEMM,
+    "dense_conv_backward": "tiles channels hopper",
 }
+HOPPER = {"dense_conv_backward": 213360}  # shared memory of kernels that are for Hopper and 2-byte elements
 MACROS = {
     "layer_forward": [dict(TILE_N=128)], "layer_backward": [dict(TILE_N=n) for n in (64, 128)],
     "layer_weight": [dict(TILE_M=128, TILE_N=n) for n in (64, 128)], "conv_forward": [dict(CHUNKED=1, TILE_M=128, TILE_N=64)],
@@ -32,6 +34,8 @@ LAYERS, STEM = [6, 12, 24, 16], 64
 
 def variants(element):
     for name, headers in HEADERS.items():
+        if name in HOPPER and element not in ("bf16", "f16"):
+            continue
         for macros in MACROS.get(name, [{}]):
             base = (("ELEMENT", element),) if "tiles" in headers else ()
             yield name, tuple(headers.split()), base + tuple(macros.items())
@@ -72,7 +76,7 @@ class Blocks:
         table, target, source, blocks, views = [], 0, 0, 0, []
         for w in weights:
             o, i, kh, kw = w.shape
-            for mode in (0, 1):
+            for mode in (0, 4 if self.size == 2 and kh == 3 else 1):
                 row = up(kh * kw * (o if mode else i), 4 * self.vector) * 4 * self.vector
                 rows = i if mode else o
                 table.append([source, target, mode, o, i, kh * kw, row, blocks])
@@ -166,10 +170,16 @@ class Blocks:
             if every:
                 self.go("conv_backward_input", rows, 256, [dY, b2, A], conv(m, k, 3, m, c_all) + [b2.stride(0), rows], p * (m + k) * e,
                         9 * p * m * k, CHUNKED=1, TILE_M=128, TILE_N=128)
-            self.go("layer_backward", rows, 256, [dY, b2, Z[l], between[0], between[2], *affine("m", m), norms[m][0], A, part],
-                    conv(m, k, 3, m, c_all) + [b2.stride(0), m, 0, 0], p * (2 * m + k) * e, 9 * p * m * k, TILE_N=tile(m))
-            self.log[-1] = ("layer_backward 3x3", *self.log[-1][1:])
-            self.channel_sums(part, rows, norms[m], missing, 0)
+            parts, moved = rows, p * (2 * m + k) * e
+            pointers = [dY, b2, Z[l], between[0], between[2], *affine("m", m), norms[m][0], A, part]
+            if e == 2:
+                parts = min(batch * up(side, 8) ** 2, SMS)
+                self.go("dense_conv_backward", parts, 384, pointers, [batch, side, side, c_all], moved, 9 * p * m * k)
+            else:
+                self.go("layer_backward", rows, 256, pointers, conv(m, k, 3, m, c_all) + [b2.stride(0), m, 0, 0], moved, 9 * p * m * k,
+                        TILE_N=tile(m))
+                self.log[-1] = ("layer_backward 3x3", *self.log[-1][1:])
+            self.channel_sums(part, parts, norms[m], missing, 0)
             self.input_gradient(A, Z[l], (between[0], between[2]), missing)
             tiles = up(c, tile(c))
             splits, per = self.splits(p, tiles)
@@ -259,7 +269,7 @@ if __name__ == "__main__":
 
     SMS = torch.cuda.get_device_properties(0).multi_processor_count
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "tf32": torch.float32, "f32": torch.float32}[given.element]
-    copy, kernels = copy_rate(), launch.load(FOLDER, variants(given.element))
+    copy, kernels = copy_rate(), launch.load(FOLDER, variants(given.element), HOPPER)
     device = torch.cuda.get_device_name(0)
     print(f"{device}, {given.element}, batch {given.batch}, {given.size}², a copy moves {copy / 1e12:.2f} TB/s")
     whole, besides, each, first = {}, {}, [], STEM

@@ -62,9 +62,14 @@ impl Program for Block {
     const TAKES_SUMS: bool = true;
 
     fn forms(&self) -> Vec<(usize, Form)> {
-        let forward = [Form::Forward, Form::LayerForward];
-        let forms = |weight| [(weight, forward[weight % 2]), (weight, Form::InputGradient)];
-        (0..2 * self.sizes.layers).flat_map(forms).collect()
+        let forms = [
+            (0, Form::Forward),
+            (0, Form::InputGradient),
+            (1, Form::LayerForward),
+            (1, Form::LayerInputGradient),
+        ];
+        let of_layer = |layer| forms.map(|(weight, form)| (2 * layer + weight, form));
+        (0..self.sizes.layers).flat_map(of_layer).collect()
     }
 
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
@@ -204,7 +209,7 @@ impl Block {
         kernels.spatial_weight(&spatial, &bottleneck, affine2, &added, weight);
         let between = (kernels.empty_map(pixels, middle), kernels.sums(middle));
         let norm = &values.norms[2 * layer + 1];
-        kernels.layer_backward(
+        kernels.spatial_backward(
             &spatial,
             &added,
             &values.packed[4 * layer + 3],
@@ -212,7 +217,6 @@ impl Block {
             Normalised { stats: &kept.stats, affine: affine2, norm, synced },
             &room.norms[2 * layer + 1],
             (&between.0, &between.1),
-            true,
         );
         ended("conv2");
         let (between, missing) = between;

@@ -107,6 +107,40 @@ impl Kernels {
         self.conv_backward_weight(convolution, &normal, gradient, weight_gradient);
     }
 
+    /// The backward pass of [`Kernels::spatial_forward`] but for its weight: takes the gradient of its output
+    /// back to `map` as [`Kernels::layer_backward`] does, the first to write S.
+    #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
+    pub fn spatial_backward(
+        &self,
+        convolution: &Convolution,
+        gradient: &ChannelsLast,
+        weight: &Packed,
+        map: &ChannelsLast,
+        normalised: Normalised<'_>,
+        norm_gradients: &NormBuffers,
+        pending: (&ChannelsLast, &GradientSums),
+    ) {
+        let first = true;
+        if self.dense_on_hopper(map.channels(), gradient.channels()) {
+            let (summed, sums) = pending;
+            let part =
+                self.dense_conv_backward(convolution, gradient, weight, map, normalised, summed);
+            let Normalised { norm, synced, .. } = normalised;
+            self.channel_sums(&part, norm, norm_gradients, sums, first, synced);
+            return;
+        }
+        self.layer_backward(
+            convolution,
+            gradient,
+            weight,
+            map,
+            normalised,
+            norm_gradients,
+            pending,
+            first,
+        );
+    }
+
     /// The backward pass of [`Kernels::layer_forward`]: writes the gradient of its weight, and takes that of
     /// its output back to `map` as [`Kernels::layer_backward`] does, adding to S.
     #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]

@@ -19,6 +19,8 @@ pub enum Form {
     /// Of a dense layer's 3×3 convolution, for the forward pass: as the kernels for Hopper copy it into shared
     /// memory, where they take the layer; else [`Form::Forward`].
     LayerForward,
+    /// The same for the gradient of the input; else [`Form::InputGradient`].
+    LayerInputGradient,
 }
 
 impl Form {
@@ -88,6 +90,10 @@ impl Kernels {
                 Form::LayerForward => {
                     let mode = if tiled(segment) { 3 } else { 0 };
                     (mode, segment.output, (taps * segment.input).next_multiple_of(unit))
+                }
+                Form::LayerInputGradient => {
+                    let mode = if tiled(segment) { 4 } else { 1 };
+                    (mode, segment.input, (taps * segment.output).next_multiple_of(unit))
                 }
             };
             let entries =

@@ -1,6 +1,7 @@
 //! Kernels of a dense layer that are written for Hopper: 2-byte elements, the sizes that every DenseNet of
 //! torchvision has.
 
+mod conv_backward;
 mod conv_forward;
 mod conv_weight;
 

@@ -1,0 +1,198 @@
+// The input gradient of a dense layer's 3×3 convolution, 128 channels to 32, back to the output z of the 1×1 convolution but for what
+// the norm's statistics add: g = [scale·z + shift > 0]·Σ_tap Σ_o dy[pixel(q, tap), o]·w[o, c, tap], S = gamma·g (written),
+// part = Σ g and Σ g·x̂ of what the block has seen, x̂ = (z − mean)·rstd. `layer_backward` for these sizes, on Hopper.
+//
+// dy: [P, 32] (ld_y), packed: `pack_weights` mode 4, z, S: [P, 128] without gaps, P = batch·height·width; 2-byte elements. Headers:
+// tiles.cuh channels.cuh hopper.cuh. Grid rows = min(patches, SMS), patches = batch·ceil(height/8)·ceil(width/8), block 384,
+// 213,360 bytes of shared memory.
+//
+// A block stays and takes one patch of 8×8 pixels after another; all weights stay in shared memory (73,728 bytes). One warpgroup
+// copies z's patch and dy's with a border of one pixel, up to six patches ahead. Two warpgroups take turns: one multiplies (64 pixels,
+// 128 channels, K = 9·32) while the other finishes its patch. dy lies as [chunk of 8 channels][pixel][8], so that a tap is the same
+// tile from another start address (16 bytes a pixel). Sums stay in registers over all patches. Bytes: z and dy once (borders from
+// L2), S once, 576 a pixel, which is what bounds it: with 80² 94 µs on an H100, a copy of as many bytes 82.
+
+struct dense_conv_backward_sizes {
+    int batch, height, width, ld_y;
+};
+
+constexpr int GROWTH = 32, MIDDLE = 128, SIDE = 8, HALO = SIDE + 2, STAGES = 6;
+constexpr int PITCH = 102;  // pixels of a chunk of dy: HALO² padded to 6 mod 8, so that copies of two pixels meet no bank twice
+constexpr u32 WEIGHTS = 9 * GROWTH * MIDDLE * 2, CONSTANTS = 4 * MIDDLE * 4;
+constexpr u32 BORDERED = GROWTH / 8 * PITCH * 16, STAGE = BORDERED + SIDE * SIDE * MIDDLE * 2;
+constexpr u32 STAGES_AT = WEIGHTS + CONSTANTS, BARRIERS_AT = STAGES_AT + STAGES * STAGE, SHARED = BARRIERS_AT + STAGES * 16 + 16;
+
+// Where a chunk of 8 channels of a pixel of z's patch lies: two neighbouring pixels meet no bank twice.
+__device__ __forceinline__ u32 patch_offset(int pixel, int chunk) {
+    return pixel * (MIDDLE * 2) + (chunk ^ (pixel & 1) << 2) * 16;
+}
+
+// Where a patch begins.
+struct patch_place {
+    int line, y, x;  // line: the image's first
+    __device__ __forceinline__ patch_place(int patch, int across, int down, int height) {
+        int row = patch / across, image = row / down;
+        line = image * height;
+        y = (row - image * down) * SIDE;
+        x = (patch - row * across) * SIDE;
+    }
+};
+
+__device__ __forceinline__ void sync_multipliers() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+dense_conv_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* __restrict__ z,
+                    const float* __restrict__ mean, const float* __restrict__ rstd, const float* __restrict__ scale,
+                    const float* __restrict__ shift, const float* __restrict__ gamma, E* __restrict__ S,
+                    float* __restrict__ part, const __grid_constant__ dense_conv_backward_sizes s) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) unsigned char shared[];
+    require_shared(SHARED);
+    u32 weights = shared_address(shared), full = weights + BARRIERS_AT, empty = full + STAGES * 8, loaded = empty + STAGES * 8;
+    int across = (s.width + SIDE - 1) / SIDE, down = (s.height + SIDE - 1) / SIDE, count = s.batch * across * down;
+    if (threadIdx.x == 128) {
+        bar_init(loaded, 1);
+        publish();
+        bar_expect(loaded, WEIGHTS);
+        // Blocks begin with different thirds: all at once would ask the same memory for the same lines.
+        for (int i = 0; i < 3; i++) {
+            u32 at = (blockIdx.x + i) % 3 * (WEIGHTS / 3);
+            bulk_copy(weights + at, (const unsigned char*)packed + at, WEIGHTS / 3, loaded);
+        }
+    }
+    if (threadIdx.x < STAGES) {
+        bar_init(full + 8 * threadIdx.x, 128);
+        bar_init(empty + 8 * threadIdx.x, 128);
+    }
+    publish();
+    __syncthreads();
+    int group = warpgroup_index() - 1;
+    if (group < 0) {
+        fewer_registers<40>();
+        int chunk = threadIdx.x & 3, column = threadIdx.x >> 4, chunk_z = threadIdx.x & 15, stage = 0;
+        u32 phase = 1;
+        for (int patch = blockIdx.x; patch < count; patch += gridDim.x) {
+            patch_place at(patch, across, down, s.height);
+            u32 to = weights + STAGES_AT + stage * STAGE;
+            bar_wait(empty + 8 * stage, phase);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int p = i * 32 + (threadIdx.x >> 2), y = at.y + p / HALO - 1, x = at.x + p % HALO - 1;
+                bool inside = (u32)y < (u32)s.height && (u32)x < (u32)s.width;
+                const E* from = dy + (long long)((at.line + y) * s.width + x) * s.ld_y + chunk * 8;
+                if (p < HALO * HALO) copy_async(to + (chunk * PITCH + p) * 16, inside ? from : dy, inside);
+            }
+            const E* from = z + (long long)((at.line + at.y) * s.width + at.x + column) * MIDDLE + chunk_z * 8;
+#pragma unroll
+            for (int y = 0; y < SIDE; y++) {
+                bool inside = at.y + y < s.height && at.x + column < s.width;
+                copy_async(to + BORDERED + patch_offset(y * SIDE + column, chunk_z), inside ? from : z, inside);
+                from += s.width * MIDDLE;
+            }
+            bar_arrive_after_copies(full + 8 * stage);
+            if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+        wait_copies<0>();
+    } else {
+        more_registers<232>();
+        int t = threadIdx.x - 128, warp = t >> 5 & 3, lane = t & 31, first = (lane & 3) * 8;  // the lane's first channel
+        float* constants = (float*)(shared + WEIGHTS);  // scale, shift, mean, gamma
+        constants[t] = t < MIDDLE ? scale[t] : shift[t - MIDDLE];
+        constants[2 * MIDDLE + t] = t < MIDDLE ? mean[t] : gamma[t - MIDDLE];
+        float factor = t < MIDDLE ? 1.f : rstd[t - MIDDLE];
+        sync_multipliers();
+        bar_wait(loaded, 0);
+
+        float sums[4][16];
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+#pragma unroll
+            for (int e = 0; e < 16; e++) sums[k][e] = 0.f;
+        u64 w = plain_descriptor(weights, MIDDLE * 16, 128);
+        int stage = group;
+        u32 phase = 0;
+        for (int patch = blockIdx.x + group * gridDim.x; patch < count; patch += 2 * gridDim.x) {
+            patch_place at(patch, across, down, s.height);
+            unsigned char* tile = shared + STAGES_AT + stage * STAGE;
+            u64 a = plain_descriptor(shared_address(tile), PITCH * 16, HALO * 16);
+            float c[64];
+#pragma unroll
+            for (int i = 0; i < 64; i++) c[i] = 0.f;
+            bar_wait(full + 8 * stage, phase);
+            publish();  // what others have copied
+            settle(c);
+            begin_products();
+#pragma unroll
+            for (int tap = 0; tap < 9; tap++)
+#pragma unroll
+                for (int k = 0; k < 4; k += 2)
+                    product<element, MIDDLE, 0, 0>::add(c, a + (k * PITCH + (2 - tap / 3) * HALO + 2 - tap % 3),
+                                                        w + (tap * 4 + k) * MIDDLE);
+            commit_products();
+            // The lane has pixel lane/4 of the warp's two lines, and of each 32 channels the eight from `first` on.
+            int x = at.x + (lane >> 2), y = at.y + warp * 2;
+            bool inside[2] = {x < s.width && y < s.height, x < s.width && y + 1 < s.height};
+            E* to = S + (long long)((at.line + y) * s.width + x) * MIDDLE + first;
+            uint4 values[4][2];
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    values[k][h] = *(const uint4*)(tile + BORDERED + patch_offset((warp * 2 + h) * SIDE + (lane >> 2), k * 4 + (lane & 3)));
+            wait_products<0>();
+            settle(c);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                u32 out[2][4];
+#pragma unroll
+                for (int e = 0; e < 8; e += 4) {
+                    const float* constant = constants + k * 32 + first + e;
+                    float a[4], b[4], mu[4], gam[4];
+                    *(float4*)a = *(const float4*)constant;
+                    *(float4*)b = *(const float4*)(constant + MIDDLE);
+                    *(float4*)mu = *(const float4*)(constant + 2 * MIDDLE);
+                    *(float4*)gam = *(const float4*)(constant + 3 * MIDDLE);
+#pragma unroll
+                    for (int h = 0; h < 2; h++) {
+                        float f[8], share[4];
+                        element::unpack(values[k][h], f);
+#pragma unroll
+                        for (int d = 0; d < 4; d++) {
+                            bool passed = inside[h] && fmaf(a[d], f[e + d], b[d]) > 0.f;
+                            float g = passed ? c[(k * 4 + (e + d) / 2) * 4 + h * 2 + (d & 1)] : 0.f;
+                            sums[k][e + d] += g;
+                            sums[k][8 + e + d] = fmaf(g, f[e + d] - mu[d], sums[k][8 + e + d]);
+                            share[d] = gam[d] * g;
+                        }
+                        out[h][e / 2] = element::pair(share[0], share[1]);
+                        out[h][e / 2 + 1] = element::pair(share[2], share[3]);
+                    }
+                }
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    if (inside[h])
+                        store_vector(to + h * s.width * MIDDLE + k * 32, make_uint4(out[h][0], out[h][1], out[h][2], out[h][3]));
+            }
+            bar_arrive(empty + 8 * stage);
+            stage += 2;
+            if (stage >= STAGES) stage -= STAGES, phase ^= 1;
+        }
+
+        sync_multipliers();  // the weights are no longer needed
+        float* totals = (float*)shared;  // [8 warps][2][MIDDLE]
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            reduce_rows<16>(sums[k], lane);
+            int base = reduced_index<16>(lane);
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                totals[((t >> 5) * 2 + (base + e) / 8) * MIDDLE + k * 32 + first + (base + e) % 8] = sums[k][e];
+        }
+        sync_multipliers();
+        float sum = 0.f;
+#pragma unroll
+        for (int i = 0; i < 8; i++) sum += totals[i * 2 * MIDDLE + t];
+        part[blockIdx.x * 2 * MIDDLE + t] = sum * factor;
+    }
+#endif
+}
