@@ -2,6 +2,7 @@
 //! torchvision has.
 
 mod conv_forward;
+mod pointwise_forward;
 
 use super::Kernels;
 
