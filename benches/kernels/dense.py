@@ -19,22 +19,23 @@ HEADERS = {
     "pack_weights": "tiles", "reduce_partials": "", "norm_affine": "", "channel_statistics": "tiles channels",
     "channel_norm": "tiles channels", "channel_sums": "tiles channels", "norm_apply": "tiles channels",
     "input_gradient": "tiles channels", "layer_forward": f"{GEMM} normed", "layer_weight": f"{GEMM} normed",
-    "layer_backward": GEMM, "conv_forward": GEMM, "conv_backward_input": GEMM, "conv_backward_weight": GEMM,
+    "layer_backward": GEMM, "dense_pointwise_forward": "tiles channels hopper", "conv_forward": GEMM, "conv_backward_input": GEMM, "conv_backward_weight": GEMM,
     "dense_conv_backward": "tiles channels hopper",
 }
-HOPPER = {"dense_conv_backward": 213360}  # shared memory of kernels that are for Hopper and 2-byte elements
 MACROS = {
+    "dense_pointwise_forward": [dict(GROUPS_M=2, GROUPS_N=1), dict(GROUPS_M=1, GROUPS_N=2)],
     "layer_forward": [dict(TILE_N=128)], "layer_backward": [dict(TILE_N=n) for n in (64, 128)],
     "layer_weight": [dict(TILE_M=128, TILE_N=n) for n in (64, 128)], "conv_forward": [dict(CHUNKED=1, TILE_M=128, TILE_N=64)],
     "conv_backward_input": [dict(CHUNKED=1, TILE_M=128, TILE_N=128)], "conv_backward_weight": [dict(CHUNKED=1, TILE_M=64, TILE_N=128)],
 }
+SHARED = {"dense_pointwise_forward": 232448, "dense_conv_backward": 213360}
 GROWTH, MIDDLE, EPS = 32, 128, 1e-5
 LAYERS, STEM = [6, 12, 24, 16], 64
 
 
 def variants(element):
     for name, headers in HEADERS.items():
-        if name in HOPPER and element not in ("bf16", "f16"):
+        if "hopper" in headers and element not in ("bf16", "f16"):
             continue
         for macros in MACROS.get(name, [{}]):
             base = (("ELEMENT", element),) if "tiles" in headers else ()
@@ -106,9 +107,25 @@ class Blocks:
         self.go("input_gradient", self.streaming(p, c), 256, [s, x, *moments, *sums, s],
                 [p, c, s.stride(0), x.stride(0), s.stride(0), 1.0 / p], 3 * p * c * self.size)
 
+    def pointwise_forward(self, x, affine, weight, z, part):
+        """The 1×1 convolution of the first channels of x; returns the rows of its partial results."""
+        c, (p, m) = affine[0].numel(), z.shape
+        moved = p * (c + m) * self.size
+        if self.size == 4:
+            rows = up(p, 128)
+            self.go("layer_forward", rows * up(m, tile(m)), 256, [x, *affine, weight, z, part], [p, c, m, x.stride(0), m, weight.stride(0), 1, 0],
+                    moved, p * c * m, TILE_N=tile(m))
+            return rows
+        groups = (1, 2) if p <= 64 * SMS else (2, 1)
+        pixels = up(p, SMS * up(p, 64 * groups[0] * SMS))
+        rows = min(up(p, pixels), SMS)
+        self.go("dense_pointwise_forward", rows, 384, [x, *affine, weight, z, part], [p, c, x.stride(0), m, weight.stride(0), pixels, 1, 0], moved,
+                p * c * m, GROUPS_M=groups[0], GROUPS_N=groups[1])
+        return rows
+
     def channel_norm(self, part, rows, written, moments, norm, affine):
         c = norm[0].numel()
-        self.go("channel_norm", up(written, 8) + up(c - written, 1024), 1024, [part, *moments, *norm, *affine, *affine],
+        self.go("channel_norm", up(written, 8) + up(c - written, 512), 512, [part, *moments, *norm, *affine, *affine],
                 [rows, written, c, 0, EPS, 1.0], rows * written * 8)
 
     def channel_sums(self, part, rows, norm, sums, accumulate):
@@ -145,9 +162,8 @@ class Blocks:
         for l in range(layers):
             c = first + l * k
             w1, w2, part = packed[4 * l], packed[4 * l + 2], f("part", rows * (2 * max(m, c_all) + 1))
-            self.go("layer_forward", rows * up(m, tile(m)), 256, [X, *affine(l, c), w1, Z[l], part], [p, c, m, c_all, m, w1.stride(0)],
-                    p * (c + m) * e, p * c * m, TILE_N=tile(m))
-            self.channel_norm(part, rows, m, between, norms[m], affine("m", m))
+            left = self.pointwise_forward(X, affine(l, c), w1, Z[l], part)
+            self.channel_norm(part, left, m, between, norms[m], affine("m", m))
             self.norm_apply(Z[l], affine("m", m), A)
             self.go("conv_forward", rows, 256, [A, w2, X[:, c:], part], conv(m, k, 3, m, c_all) + [w2.stride(0), 1], p * (m + k) * e,
                     9 * p * m * k, CHUNKED=1, TILE_M=128, TILE_N=tile(k))
@@ -269,7 +285,7 @@ if __name__ == "__main__":
 
     SMS = torch.cuda.get_device_properties(0).multi_processor_count
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "tf32": torch.float32, "f32": torch.float32}[given.element]
-    copy, kernels = copy_rate(), launch.load(FOLDER, variants(given.element), HOPPER)
+    copy, kernels = copy_rate(), launch.load(FOLDER, variants(given.element), SHARED)
     device = torch.cuda.get_device_name(0)
     print(f"{device}, {given.element}, batch {given.batch}, {given.size}², a copy moves {copy / 1e12:.2f} TB/s")
     whole, besides, each, first = {}, {}, [], STEM

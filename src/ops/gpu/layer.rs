@@ -44,7 +44,11 @@ impl Kernels {
         weight: &Packed,
         out: &ChannelsLast,
     ) -> Partials {
-        let part = self.partials(blocks(map.pixels(), 128), out.channels());
+        let rows = match self.dense_pointwise_on_hopper(out.channels()) {
+            true => self.dense_pointwise_rows(map.pixels()),
+            false => blocks(map.pixels(), 128),
+        };
+        let part = self.partials(rows, out.channels());
         self.normed_convolve(map, affine, weight, out, Some(&part));
         part
     }
@@ -59,6 +63,9 @@ impl Kernels {
         out: &ChannelsLast,
         part: Option<&Partials>,
     ) {
+        if self.dense_pointwise_on_hopper(out.channels()) {
+            return self.dense_pointwise_forward(map, affine, weight, out, part);
+        }
         let sizes = Sizes::new().int(map.pixels()).int(map.channels()).int(out.channels());
         let sizes = sizes.int(map.stride()).int(out.stride()).int(weight.row);
         let sizes = sizes.int(part.is_some().into()).int(0);

@@ -11,12 +11,12 @@ use super::{Buffer, Kernel, Sizes, Untouched};
 const SYNCED: [(&str, usize); 1] = [("SYNCED", 1)];
 const CHANNEL_STATISTICS_SYNCED: Entry =
     entry!("channel_statistics", 1024, [TILES, CHANNELS, EXCHANGE]);
-const CHANNEL_NORM_SYNCED: Entry = entry!("channel_norm", 1024, [TILES, CHANNELS, EXCHANGE]);
+const CHANNEL_NORM_SYNCED: Entry = entry!("channel_norm", 512, [TILES, CHANNELS, EXCHANGE]);
 const CHANNEL_SUMS_SYNCED: Entry = entry!("channel_sums", 1024, [TILES, CHANNELS, EXCHANGE]);
 
 const CHANNEL_STATISTICS: Entry = entry!("channel_statistics", 1024, [TILES, CHANNELS]);
 const NORM_AFFINE: Entry = entry!("norm_affine", 256, [TILES]);
-const CHANNEL_NORM: Entry = entry!("channel_norm", 1024, [TILES, CHANNELS]);
+const CHANNEL_NORM: Entry = entry!("channel_norm", 512, [TILES, CHANNELS]);
 const CHANNEL_SUMS: Entry = entry!("channel_sums", 1024, [TILES, CHANNELS]);
 const NORM_APPLY: Entry = entry!("norm_apply", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_SUMS: Entry = entry!("norm_backward_sums", 256, [TILES, CHANNELS]);
@@ -191,7 +191,7 @@ impl Kernels {
             mean,
             variance,
         ];
-        let grid = [blocks(written, 8) + blocks(channels - written, 1024), 1, 1];
+        let grid = [blocks(written, 8) + blocks(channels - written, 512), 1, 1];
         let row = synced.map(|synced| {
             let (kernel, row) = (self.synced(CHANNEL_NORM_SYNCED), self.partials(1, written));
             synced.exchange(3 * written, sizes.clone(), &row.buffer, |table, sizes| {

@@ -68,7 +68,9 @@ mod tests {
 
     #[test]
     fn every_split_has_tiles_of_an_even_number_of_rows() {
-        for size in [[64, 80, 80], [64, 40, 40], [64, 10, 10], [3, 17, 23], [2, 1, 1], [8, 500, 500]] {
+        for size in
+            [[64, 80, 80], [64, 40, 40], [64, 10, 10], [3, 17, 23], [2, 1, 1], [8, 500, 500]]
+        {
             let Shares { splits, rows } = Shares::new(size, 132);
             assert!((2..=16).contains(&rows) && rows.is_multiple_of(2), "{size:?}: {rows} rows");
             let tiles = size[0] * blocks(size[1], rows) * blocks(size[2], 8);

@@ -4,6 +4,7 @@
 mod conv_backward;
 mod conv_forward;
 mod conv_weight;
+mod pointwise_forward;
 
 use super::Kernels;
 

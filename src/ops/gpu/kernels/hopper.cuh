@@ -65,7 +65,9 @@ template <int N>
 __device__ __forceinline__ void wait_products() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
 
 // c += a·b of a warpgroup: 64 rows, N columns, 16 of K. TA, TB: 0 for K-major, 1 for MN-major. `a` as a descriptor, or (K-major) the
-// thread's four registers. c[N/2]: lane has rows warp·16 + lane/4 (+ 8: h), columns 8·j + 2·(lane % 4) + e at c[4·j + 2·h + e].
+// thread's four registers: the wait for such products stands in the same turn of a loop as they do, else the compiler (CUDA 13.0)
+// takes the registers for free and overwrites them while they are read. c[N/2]: lane has
+// rows warp·16 + lane/4 (+ 8: h), columns 8·j + 2·(lane % 4) + e at c[4·j + 2·h + e].
 template <class T, int N, int TA, int TB>
 struct product;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

@@ -1,0 +1,73 @@
+//! The 1×1 convolution of a dense layer with the norm before it.
+
+use super::BOTTLENECK;
+use crate::ops::gpu::channels_last::{Affine, ChannelsLast, Partials};
+use crate::ops::gpu::gpu::{Argument, Arguments};
+use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
+use crate::ops::gpu::weights::Packed;
+use crate::ops::gpu::{Sizes, Untouched};
+
+/// All that a block can have: stages of the pipeline fill it.
+const SHARED: u32 = 232_448;
+const DENSE_POINTWISE_FORWARD: Entry =
+    entry!("dense_pointwise_forward", 384, SHARED, [TILES, CHANNELS, HOPPER]);
+
+/// How a map's pixels are cut into tiles.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    /// Pixels that a tile can have.
+    most: usize,
+    /// What makes it so, as macros.
+    shape: &'static [(&'static str, usize)],
+    /// Pixels of a tile.
+    tile: usize,
+    /// Blocks, each of which has every so manieth tile.
+    grid: usize,
+}
+
+/// Tiles of at most so many pixels.
+const SHAPES: [(usize, &[(&str, usize)]); 2] =
+    [(64, &[("GROUPS_M", 1), ("GROUPS_N", 2)]), (128, &[("GROUPS_M", 2), ("GROUPS_N", 1)])];
+
+impl Kernels {
+    /// Whether there is a kernel for Hopper of a 1×1 convolution to so many channels.
+    pub(in crate::ops::gpu) fn dense_pointwise_on_hopper(&self, output: usize) -> bool {
+        self.hopper() && output == BOTTLENECK
+    }
+
+    /// Every block gets as many tiles as any other, of as few pixels as that takes.
+    fn cut(&self, pixels: usize) -> Cut {
+        let all = self.multiprocessors;
+        let (most, shape) = SHAPES[usize::from(pixels > 64 * all)];
+        let tile = blocks(pixels, all * blocks(pixels, all * most));
+        Cut { most, shape, tile, grid: blocks(pixels, tile).min(all) }
+    }
+
+    /// How many rows of partial results [`Kernels::dense_pointwise_forward`] leaves.
+    pub(in crate::ops::gpu) fn dense_pointwise_rows(&self, pixels: usize) -> usize {
+        self.cut(pixels).grid
+    }
+
+    /// Writes norm, ReLU and 1×1 convolution of `map` into `out`, and what it leaves of its channels into
+    /// `part`, where that is wanted.
+    pub(in crate::ops::gpu) fn dense_pointwise_forward(
+        &self,
+        map: &ChannelsLast,
+        affine: &Affine,
+        weight: &Packed,
+        out: &ChannelsLast,
+        part: Option<&Partials>,
+    ) {
+        let Cut { most, shape, tile, grid } = self.cut(map.pixels());
+        let sizes = Sizes::new().int(map.pixels()).int(map.channels());
+        let sizes = sizes.int(map.stride()).int(out.stride()).int(weight.row);
+        let sizes = sizes.int(tile).int(part.is_some().into()).int(0);
+        let kernel = self.variant(DENSE_POINTWISE_FORWARD, most, shape);
+        let unwritten = Untouched(out.buffer());
+        let part: &dyn Argument = part.map_or(&unwritten, |part| &part.buffer);
+        let buffers: Arguments<'_> =
+            &[map, &affine.scale, &affine.shift, &weight.buffer, out, part];
+        let products = map.pixels() * map.channels() * BOTTLENECK;
+        self.gpu.multiply(&kernel, [grid, 1, 1], buffers, &sizes, products);
+    }
+}
