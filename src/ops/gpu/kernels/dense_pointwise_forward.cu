@@ -7,7 +7,7 @@
 // copy: steps of 64 channels into a ring of stages, the weights once a block where they fit beside it, else with every step (by the copy engine). Each
 // other warpgroup takes fragments of 64 pixels from there, normalises them in registers, once, and multiplies them with OUT/GROUPS_N
 // rows of the weights. Bytes: x and z once, weights once a block or tile (from L2). Bound by memory.
-// Grid min(ceil(P/tile), SMS), block 128·(1 + GROUPS_M·GROUPS_N), SHARED bytes of dynamic shared memory.
+// Grid min(ceil(P/tile), SMS), block 128·(1 + GROUPS_M·GROUPS_N), SHARED_BYTES of dynamic shared memory.
 
 #ifndef GROUPS_M
 #define GROUPS_M 2
@@ -25,7 +25,7 @@ constexpr int COPIERS = 128, MAX_STAGES = 8;
 constexpr int STRIDE = COPIERS / 8;  // rows that the copying threads take at once
 constexpr int MULTIPLIERS = 128 * GROUPS, WARPS = 4 * GROUPS;
 constexpr int X_BYTES = ROWS * 128, W_BYTES = OUT * 128;  // of a step
-constexpr int SHARED = 232448, SUMS = 1024, CONSTANTS = SUMS + (OUT + WARPS * 2 * WIDTH) * 4 / 1024 * 1024 + 1024;
+constexpr int SHARED_BYTES = 232448, SUMS = 1024, CONSTANTS = SUMS + (OUT + WARPS * 2 * WIDTH) * 4 / 1024 * 1024 + 1024;
 // Sums of what a block has had, in registers: two a thread and output, which takes 64 registers more.
 constexpr bool GATHERS = WIDTH == OUT;
 
@@ -37,12 +37,12 @@ struct dense_pointwise_forward_plan {
     __device__ __forceinline__ dense_pointwise_forward_plan(u32 shared, const dense_pointwise_forward_sizes& s) {
         steps = (s.channels + 63) / 64;
         int used = CONSTANTS + (steps * 512 + 1023) / 1024 * 1024;
-        resident = (long long)s.tile * gridDim.x < s.pixels && used + steps * W_BYTES + 4 * X_BYTES <= SHARED;
+        resident = (long long)s.tile * gridDim.x < s.pixels && used + steps * W_BYTES + 4 * X_BYTES <= SHARED_BYTES;
         weights = shared + used;
         if (resident) used += steps * W_BYTES;
         ring = shared + used;
         stage_bytes = resident ? X_BYTES : X_BYTES + W_BYTES;
-        stages = min(MAX_STAGES, (SHARED - used) / stage_bytes);
+        stages = min(MAX_STAGES, (SHARED_BYTES - used) / stage_bytes);
     }
 };
 
@@ -166,7 +166,7 @@ dense_pointwise_forward(const E* __restrict__ x, const float* __restrict__ scale
                         const __grid_constant__ dense_pointwise_forward_sizes s) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
-    require_shared(SHARED);
+    require_shared(SHARED_BYTES);
     u32 base = shared_address(shared), full = base, empty = base + 8 * MAX_STAGES;
     dense_pointwise_forward_plan plan(base, s);
     if (threadIdx.x < MAX_STAGES) bar_init(full + 8 * threadIdx.x, COPIERS + 1), bar_init(empty + 8 * threadIdx.x, WARPS);
