@@ -119,7 +119,8 @@ class Blocks:
         groups = (1, 2) if p <= 64 * SMS else (2, 1)
         pixels = up(p, SMS * up(p, 64 * groups[0] * SMS))
         rows = min(up(p, pixels), SMS)
-        self.go("dense_pointwise_forward", rows, 384, [x, *affine, weight, z, part], [p, c, x.stride(0), m, weight.stride(0), pixels, 1, 0], moved,
+        # Weights in mode 0 where the program has mode 3: the same work on other numbers.
+        self.go("dense_pointwise_forward", rows, 384, [x, *affine, weight, z, part], [p, c, x.stride(0), m, pixels, 1], moved,
                 p * c * m, GROUPS_M=groups[0], GROUPS_N=groups[1])
         return rows
 

@@ -63,7 +63,7 @@ impl Program for Block {
 
     fn forms(&self) -> Vec<(usize, Form)> {
         let forms = [
-            (0, Form::Forward),
+            (0, Form::LayerForward),
             (0, Form::InputGradient),
             (1, Form::LayerForward),
             (1, Form::LayerInputGradient),

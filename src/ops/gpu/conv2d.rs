@@ -141,7 +141,7 @@ impl Kernels {
         let [output, ..] = weight.shape;
         let rows = self.padded(weight);
         let row = rows.pixels() / output * rows.channels();
-        Packed { buffer: rows.buffer().clone(), row }
+        Packed { buffer: rows.buffer().clone(), row, tiled: false }
     }
 
     /// `weight` as `[input, kernel, kernel, room]`: output channels last, and zeros behind them.
@@ -149,7 +149,7 @@ impl Kernels {
         let [output, input, height, width] = weight.shape;
         let (row, taps) = (input * height * width, height * width);
         let buffer = self.transposed(&weight.buffer, [1, output, row], row, room);
-        Packed { buffer, row: taps * room }
+        Packed { buffer, row: taps * room, tiled: false }
     }
 
     /// The gradient of a weight of `shape` in 32 bits, from a map and a gradient with channels of

@@ -44,7 +44,7 @@ impl Kernels {
         weight: &Packed,
         out: &ChannelsLast,
     ) -> Partials {
-        let rows = match self.dense_pointwise_on_hopper(out.channels()) {
+        let rows = match weight.tiled {
             true => self.dense_pointwise_rows(map.pixels()),
             false => blocks(map.pixels(), 128),
         };
@@ -63,7 +63,7 @@ impl Kernels {
         out: &ChannelsLast,
         part: Option<&Partials>,
     ) {
-        if self.dense_pointwise_on_hopper(out.channels()) {
+        if weight.tiled {
             return self.dense_pointwise_forward(map, affine, weight, out, part);
         }
         let sizes = Sizes::new().int(map.pixels()).int(map.channels()).int(out.channels());

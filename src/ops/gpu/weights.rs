@@ -16,7 +16,7 @@ pub enum Form {
     InputGradient,
     /// `[output, input, 7, 8]`, for the stem.
     Stem,
-    /// Of a dense layer's 3×3 convolution, for the forward pass: as the kernels for Hopper copy it into shared
+    /// Of one of a dense layer's convolutions, for the forward pass: as the kernels for Hopper copy it into shared
     /// memory, where they take the layer; else [`Form::Forward`].
     LayerForward,
     /// The same for the gradient of the input; else [`Form::InputGradient`].
@@ -62,6 +62,7 @@ struct Place {
     start: usize,
     length: usize,
     row: usize,
+    tiled: bool,
 }
 
 /// A weight ready to be multiplied.
@@ -70,13 +71,18 @@ pub struct Packed {
     pub(super) buffer: Buffer,
     /// Elements of one row.
     pub(super) row: usize,
+    /// Whether it is as the kernels for Hopper copy it into shared memory.
+    pub(super) tiled: bool,
 }
 
 impl Kernels {
     /// How `segments` are packed; the order is kept.
     pub fn packing(&self, segments: &[Segment]) -> Packing {
         let unit = 4 * self.vector();
-        let tiled = |segment: &Segment| self.dense_on_hopper(segment.input, segment.output);
+        let tiled = |segment: &Segment| match segment.kernel {
+            1 => self.dense_pointwise_on_hopper(segment.output),
+            _ => self.dense_on_hopper(segment.input, segment.output),
+        };
         let (mut start, mut first) = (0, 0);
         let (mut table, mut places) = (Vec::new(), Vec::new());
         for segment in segments {
@@ -100,7 +106,7 @@ impl Kernels {
                 [segment.source, start, mode, segment.output, segment.input, taps, row, first];
             table
                 .extend(entries.map(|entry| u32::try_from(entry).expect("weights fit in 32 bits")));
-            places.push(Place { start, length: rows * row, row });
+            places.push(Place { start, length: rows * row, row, tiled: mode >= 3 });
             start += (rows * row).next_multiple_of(8);
             first += blocks(rows * row, 256);
         }
@@ -117,6 +123,7 @@ impl Kernels {
         let place = |place: &Place| Packed {
             buffer: all.range(place.start..place.start + place.length),
             row: place.row,
+            tiled: place.tiled,
         };
         packing.places.iter().map(place).collect()
     }

@@ -60,7 +60,7 @@ impl Kernels {
     ) {
         let Cut { most, shape, tile, grid } = self.cut(map.pixels());
         let sizes = Sizes::new().int(map.pixels()).int(map.channels());
-        let sizes = sizes.int(map.stride()).int(out.stride()).int(weight.row);
+        let sizes = sizes.int(map.stride()).int(out.stride());
         let sizes = sizes.int(tile).int(part.is_some().into()).int(0);
         let kernel = self.variant(DENSE_POINTWISE_FORWARD, most, shape);
         let unwritten = Untouched(out.buffer());

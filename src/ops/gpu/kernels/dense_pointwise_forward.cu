@@ -1,13 +1,13 @@
 // z[p, o] = Σ_c relu(scale[c]·x[p, c] + shift[c])·w[o, c]: norm, ReLU and 1×1 convolution to 128 outputs, for Hopper.
 //
-// x: [P, C] (ld_x), packed: `pack_weights` mode 0, z: [P, 128] (ld_z); part (when statistics = 1): statistics of z as stored, a row
+// x: [P, C] (ld_x), packed: `pack_weights` mode 3, z: [P, 128] (ld_z); part (when statistics = 1): statistics of z as stored, a row
 // for each block. Headers: tiles.cuh channels.cuh hopper.cuh. Only 2-byte elements. C and strides are multiples of 8.
 //
 // A persistent block has tiles blockIdx.x, blockIdx.x + G, … of `tile` pixels (at most ROWS = 64·GROUPS_M), all outputs. 128 threads
-// copy: steps of 64 channels into a ring of stages, the weights once a block where they fit beside it, else with every step. Each
+// copy: steps of 64 channels into a ring of stages, the weights once a block where they fit beside it, else with every step (by the copy engine). Each
 // other warpgroup takes fragments of 64 pixels from there, normalises them in registers, once, and multiplies them with OUT/GROUPS_N
 // rows of the weights. Bytes: x and z once, weights once a block or tile (from L2). Bound by memory.
-// Grid min(ceil(P/tile), SMS), block 128·(1 + GROUPS_M·GROUPS_N), SHARED bytes of dynamic shared memory.
+// Grid min(ceil(P/tile), SMS), block 128·(1 + GROUPS_M·GROUPS_N), SHARED_BYTES of dynamic shared memory.
 
 #ifndef GROUPS_M
 #define GROUPS_M 2
@@ -17,7 +17,7 @@
 #endif
 
 struct dense_pointwise_forward_sizes {
-    int pixels, channels, ld_x, ld_z, row, tile, statistics, zero;
+    int pixels, channels, ld_x, ld_z, tile, statistics;
 };
 
 constexpr int OUT = 128, ROWS = 64 * GROUPS_M, WIDTH = OUT / GROUPS_N, GROUPS = GROUPS_M * GROUPS_N;
@@ -25,7 +25,7 @@ constexpr int COPIERS = 128, MAX_STAGES = 8;
 constexpr int STRIDE = COPIERS / 8;  // rows that the copying threads take at once
 constexpr int MULTIPLIERS = 128 * GROUPS, WARPS = 4 * GROUPS;
 constexpr int X_BYTES = ROWS * 128, W_BYTES = OUT * 128;  // of a step
-constexpr int SHARED = 232448, SUMS = 1024, CONSTANTS = SUMS + (OUT + WARPS * 2 * WIDTH) * 4 / 1024 * 1024 + 1024;
+constexpr int SHARED_BYTES = 232448, SUMS = 1024, CONSTANTS = SUMS + (OUT + WARPS * 2 * WIDTH) * 4 / 1024 * 1024 + 1024;
 // Sums of what a block has had, in registers: two a thread and output, which takes 64 registers more.
 constexpr bool GATHERS = WIDTH == OUT;
 
@@ -37,18 +37,14 @@ struct dense_pointwise_forward_plan {
     __device__ __forceinline__ dense_pointwise_forward_plan(u32 shared, const dense_pointwise_forward_sizes& s) {
         steps = (s.channels + 63) / 64;
         int used = CONSTANTS + (steps * 512 + 1023) / 1024 * 1024;
-        resident = (long long)s.tile * gridDim.x < s.pixels && used + steps * W_BYTES + 4 * X_BYTES <= SHARED;
+        resident = (long long)s.tile * gridDim.x < s.pixels && used + steps * W_BYTES + 4 * X_BYTES <= SHARED_BYTES;
         weights = shared + used;
         if (resident) used += steps * W_BYTES;
         ring = shared + used;
         stage_bytes = resident ? X_BYTES : X_BYTES + W_BYTES;
-        stages = min(MAX_STAGES, (SHARED - used) / stage_bytes);
+        stages = min(MAX_STAGES, (SHARED_BYTES - used) / stage_bytes);
     }
 };
-
-// The weights' row (output) that lies in row r of a tile: a lane then owns runs of 8 outputs, 32·s + 8·(lane % 4) + e, in
-// accumulators of n-tile 4·s + e/2.
-__device__ __forceinline__ int output_of_row(int r) { return (r & ~31) + ((r & 7) >> 1) * 8 + (r >> 3 & 3) * 2 + (r & 1); }
 
 __device__ __forceinline__ u32 relu_pair(float a, float b) {  // NaN stays NaN
     u32 r;
@@ -60,10 +56,6 @@ __device__ __forceinline__ float4 load_float4(u32 address) {
     float4 v;
     asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3},[%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address));
     return v;
-}
-// 128 bytes a row, in the hardware's 128-byte swizzle; 1,024 bytes from eight rows to the next eight.
-__device__ __forceinline__ u64 swizzled_descriptor(u32 address) {
-    return (u64)((address & 0x3ffff) >> 4) | 1ull << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
 }
 
 __device__ __forceinline__ void copy_tiles(const E* __restrict__ x, const E* __restrict__ packed, const dense_pointwise_forward_sizes& s,
@@ -82,11 +74,14 @@ __device__ __forceinline__ void copy_tiles(const E* __restrict__ x, const E* __r
 #pragma unroll 8
             for (int i = 0; i < ROWS; i += STRIDE)
                 if (i < rows) copy_async(to + place(first + i), c < s.channels ? from + (long long)i * s.ld_x : x, c < s.channels);
-            if (weights) {
-                u32 there = plan.resident ? plan.weights + k * W_BYTES : to + X_BYTES;
-#pragma unroll 8
-                for (int i = 0; i < OUT; i += STRIDE)
-                    copy_async(there + place(first + i), c < s.row ? packed + (long long)output_of_row(first + i) * s.row + c : packed, c < s.row);
+            if (t == 0) {
+                // The second half of a step that has none is any weights: what they are multiplied with is 0.
+                u32 there = plan.resident ? plan.weights + k * W_BYTES : to + X_BYTES, whole = c + 32 < s.channels;
+                bar_expect(full + 8 * stage, weights ? W_BYTES : 0);
+                if (weights) {
+                    bulk_copy(there, packed + k * (W_BYTES / 2), W_BYTES / 2, full + 8 * stage);
+                    bulk_copy(there + W_BYTES / 2, packed + (whole ? k * 2 + 1 : 0) * (W_BYTES / 4), W_BYTES / 2, full + 8 * stage);
+                }
             }
             bar_arrive_after_copies(full + 8 * stage);
             if (++stage == plan.stages) stage = 0, phase ^= 1;
@@ -115,7 +110,7 @@ __device__ __forceinline__ void load_normed(u32 (&a)[16], u32 tile, u32 constant
 __device__ __forceinline__ void multiply(float (&c)[WIDTH / 2], const u32 (&a)[16], u64 b) {
     begin_products();
 #pragma unroll
-    for (int kk = 0; kk < 4; kk++) product<element, WIDTH, 0, 0>::add(c, a + kk * 4, b + kk * 2);
+    for (int kk = 0; kk < 4; kk++) product<element, WIDTH, 0, 0>::add(c, a + kk * 4, b + kk * (OUT * 32 >> 4));
     commit_products();
 }
 
@@ -171,10 +166,10 @@ dense_pointwise_forward(const E* __restrict__ x, const float* __restrict__ scale
                         const __grid_constant__ dense_pointwise_forward_sizes s) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
-    require_shared(SHARED);
+    require_shared(SHARED_BYTES);
     u32 base = shared_address(shared), full = base, empty = base + 8 * MAX_STAGES;
     dense_pointwise_forward_plan plan(base, s);
-    if (threadIdx.x < MAX_STAGES) bar_init(full + 8 * threadIdx.x, COPIERS), bar_init(empty + 8 * threadIdx.x, WARPS);
+    if (threadIdx.x < MAX_STAGES) bar_init(full + 8 * threadIdx.x, COPIERS + 1), bar_init(empty + 8 * threadIdx.x, WARPS);
     publish();
     __syncthreads();
     int group = warpgroup_index();
@@ -200,17 +195,16 @@ dense_pointwise_forward(const E* __restrict__ x, const float* __restrict__ scale
     bool first = true;
     for (long long begin = (long long)blockIdx.x * s.tile; begin < s.pixels; begin += (long long)gridDim.x * s.tile, first = false) {
         float c[WIDTH / 2];
-        u32 a[16];
 #pragma unroll
         for (int i = 0; i < WIDTH / 2; i++) c[i] = 0.f;
+        u32 a[16];
         bar_wait(full + 8 * stage, phase);
         load_normed(a, plan.ring + stage * plan.stage_bytes, constants, row, lane);
         // Registers that products read are written only behind the wait for those products, in the same turn of the loop:
         // only then does the compiler leave them alone.
         for (int k = 0; k < plan.steps; k++) {
             u32 tile = plan.ring + stage * plan.stage_bytes, release = empty + 8 * stage;
-            if (first || !plan.resident) publish();
-            u64 b = swizzled_descriptor((plan.resident ? plan.weights + k * W_BYTES : tile + X_BYTES) + column * 128);
+            u64 b = plain_descriptor((plan.resident ? plan.weights + k * W_BYTES : tile + X_BYTES) + column * 16, OUT * 16, 128);
             multiply(c, a, b);
             if (++stage == plan.stages) stage = 0, phase ^= 1;
             u32 next[16];
