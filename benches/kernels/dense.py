@@ -20,7 +20,7 @@ HEADERS = {
     "channel_norm": "tiles channels", "channel_sums": "tiles channels", "norm_apply": "tiles channels",
     "input_gradient": "tiles channels", "layer_forward": f"{GEMM} normed", "layer_weight": f"{GEMM} normed",
     "layer_backward": GEMM, "dense_pointwise_forward": "tiles channels hopper", "conv_forward": GEMM, "conv_backward_input": GEMM, "conv_backward_weight": GEMM,
-    "dense_conv_backward": "tiles channels hopper",
+    "dense_conv_backward": "tiles channels hopper", "dense_pointwise_backward": "tiles channels hopper", "dense_pointwise_finish": "",
 }
 MACROS = {
     "dense_pointwise_forward": [dict(GROUPS_M=2, GROUPS_N=1), dict(GROUPS_M=1, GROUPS_N=2)],
@@ -28,7 +28,7 @@ MACROS = {
     "layer_weight": [dict(TILE_M=128, TILE_N=n) for n in (64, 128)], "conv_forward": [dict(CHUNKED=1, TILE_M=128, TILE_N=64)],
     "conv_backward_input": [dict(CHUNKED=1, TILE_M=128, TILE_N=128)], "conv_backward_weight": [dict(CHUNKED=1, TILE_M=64, TILE_N=128)],
 }
-SHARED = {"dense_pointwise_forward": 232448, "dense_conv_backward": 213360}
+SHARED = {"dense_pointwise_forward": 232448, "dense_conv_backward": 213360, "dense_pointwise_backward": 229488}
 GROWTH, MIDDLE, EPS = 32, 128, 1e-5
 LAYERS, STEM = [6, 12, 24, 16], 64
 
@@ -48,6 +48,15 @@ def up(a, b):
 
 def tile(columns):
     return 64 if columns <= 64 else 128
+
+
+def split(pixels, channels):
+    """Blocks of each range of 128 channels in `dense_pointwise_backward`, and of the last one where it has fewer."""
+    tiles, whole, rest = up(pixels, 64), channels // 128, channels % 128
+    cost = lambda width: 2 * MIDDLE + 3 * width
+    even = lambda most: up(tiles, up(tiles, min(max(most, 1), tiles)))
+    splits = SMS * cost(128) // (whole * cost(128) + (cost(rest) if rest else 0))
+    return even(splits) if whole else 0, even(SMS - whole * splits) if rest else 0
 
 
 class Blocks:
@@ -134,6 +143,18 @@ class Blocks:
         gradients = self.floats("dgamma", c), self.floats("dbeta", c)
         self.go("channel_sums", up(c, 8), 1024, [part, norm[0], *gradients, *sums], [rows, c, accumulate, 0], rows * c * 8)
 
+    def pointwise_backward(self, s, z, of_z, packed, x, norm, out, part, sums):
+        """The 1×1 convolution's backward pass from S of z, on Hopper."""
+        p, c = z.shape[0], packed.shape[0]
+        splits, last = split(p, c)
+        blocks = c // 128 * splits + last
+        work = self.floats("parts", blocks * 128 * 128)
+        self.go("dense_pointwise_backward", blocks, 512, [s, z, *of_z, packed, x, *norm, out, work, part],
+                [p, c, MIDDLE, MIDDLE, x.stride(0), out.stride(0), packed.stride(0), splits, last, 1.0 / p], p * (2 * MIDDLE + 3 * c) * self.size,
+                2 * p * c * MIDDLE)
+        gradients = self.floats("dw", MIDDLE * c), self.floats("dgamma", c), self.floats("dbeta", c)
+        self.go("dense_pointwise_finish", c, 256, [work, part, norm[4], *gradients, *sums], [c, splits, last, 1], blocks * 128 * 128 * 4)
+
     def reduce(self, work, splits, o, i, taps):
         out = self.floats("dw", o * i * taps)
         self.go("reduce_partials", up(o * i * taps, 256), 256, [work, out], [splits, o, i, taps, 0, 0], (splits + 1) * o * i * taps * 4)
@@ -197,6 +218,10 @@ class Blocks:
                         TILE_N=tile(m))
                 self.log[-1] = ("layer_backward 3x3", *self.log[-1][1:])
             self.channel_sums(part, parts, norms[m], missing, 0)
+            if e == 2:
+                self.pointwise_backward(A, Z[l], (between[0], between[2], *missing), b1, X, (moments[0], moments[2], *affine(l, c), norms[c][0]),
+                                        S, part, sums)
+                continue
             self.input_gradient(A, Z[l], (between[0], between[2]), missing)
             tiles = up(c, tile(c))
             splits, per = self.splits(p, tiles)

@@ -7,7 +7,7 @@ use crate::model::fuse::DenseBlockSizes;
 use crate::ops::Window;
 use crate::ops::gpu::{
     Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, GradientSums,
-    Kernels, Normalised,
+    Kernels, Normalised, Summed,
 };
 
 /// Layers, each of which adds `growth` channels to all those before it.
@@ -220,13 +220,12 @@ impl Block {
         );
         ended("conv2");
         let (between, missing) = between;
-        kernels.input_gradient(&between, &bottleneck, &kept.stats, &missing, &between, synced);
-        ended("norm2, relu2");
-
+        let gradient =
+            Summed { data: &between, map: &bottleneck, stats: &kept.stats, missing: &missing };
         let norm = &values.norms[2 * layer];
         kernels.pointwise_backward(
             &pointwise,
-            &between,
+            gradient,
             &values.packed[4 * layer + 1],
             &input,
             Normalised { stats: &stats.slice(0..width), affine: affine1, norm, synced },
@@ -234,6 +233,6 @@ impl Block {
             &room.norms[2 * layer],
             (&summed.slice(0..width), &sums.slice(0..width)),
         );
-        ended("norm1, relu1, conv1");
+        ended("norm2, relu2, norm1, relu1, conv1");
     }
 }

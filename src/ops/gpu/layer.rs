@@ -26,6 +26,20 @@ pub struct Normalised<'a> {
     pub synced: Option<&'a Synced>,
 }
 
+/// The gradient of `map`, which norms read, before it is made of what they added up (see
+/// [`Kernels::input_gradient`]).
+#[derive(Debug, Clone, Copy)]
+pub struct Summed<'a> {
+    /// S = Σ γ·g.
+    pub data: &'a ChannelsLast,
+    /// The values that it is the gradient of.
+    pub map: &'a ChannelsLast,
+    /// Their statistics.
+    pub stats: &'a ChannelStats,
+    /// What is missing of S.
+    pub missing: &'a GradientSums,
+}
+
 impl<'a> Normalised<'a> {
     /// What kernels of a backward pass read of it: mean, 1/√(variance + ε), scale, shift, γ.
     pub(super) fn arguments(&self) -> [&'a dyn Argument; 5] {
@@ -149,12 +163,12 @@ impl Kernels {
     }
 
     /// The backward pass of [`Kernels::layer_forward`]: writes the gradient of its weight, and takes that of
-    /// its output back to `map` as [`Kernels::layer_backward`] does, adding to S.
+    /// its output, which may be made in place, back to `map` as [`Kernels::layer_backward`] does, adding to S.
     #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
     pub fn pointwise_backward(
         &self,
         convolution: &Convolution,
-        gradient: &ChannelsLast,
+        gradient: Summed<'_>,
         weight: &Packed,
         map: &ChannelsLast,
         normalised: Normalised<'_>,
@@ -162,11 +176,24 @@ impl Kernels {
         norm_gradients: &NormBuffers,
         pending: (&ChannelsLast, &GradientSums),
     ) {
-        self.layer_weight(map, normalised.affine, gradient, weight_gradient);
+        let Summed { data, map: output, stats, missing } = gradient;
+        if self.pointwise_on_hopper(map.channels(), data.channels()) {
+            return self.dense_pointwise_backward(
+                gradient,
+                weight,
+                map,
+                normalised,
+                weight_gradient,
+                norm_gradients,
+                pending,
+            );
+        }
+        self.input_gradient(data, output, stats, missing, data, normalised.synced);
+        self.layer_weight(map, normalised.affine, data, weight_gradient);
         let first = false;
         self.layer_backward(
             convolution,
-            gradient,
+            data,
             weight,
             map,
             normalised,

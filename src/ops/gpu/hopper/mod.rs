@@ -4,6 +4,7 @@
 mod conv_backward;
 mod conv_forward;
 mod conv_weight;
+mod pointwise_backward;
 mod pointwise_forward;
 
 use super::Kernels;
@@ -18,5 +19,10 @@ impl Kernels {
     /// that adds so many.
     pub(super) fn dense_on_hopper(&self, bottleneck: usize, growth: usize) -> bool {
         self.hopper() && (bottleneck, growth) == (BOTTLENECK, GROWTH)
+    }
+
+    /// Whether those of the 1×1 convolution of a layer take `input` channels and write `bottleneck`.
+    pub(super) fn pointwise_on_hopper(&self, input: usize, bottleneck: usize) -> bool {
+        self.hopper() && bottleneck == BOTTLENECK && input % 16 == 0
     }
 }

@@ -1,0 +1,102 @@
+//! The backward pass of a dense layer's 1×1 convolution and of the norm before it.
+
+use super::BOTTLENECK;
+use crate::ops::gpu::channels_last::{ChannelsLast, GradientSums};
+use crate::ops::gpu::exchange::pixels_of_all;
+use crate::ops::gpu::gpu::Arguments;
+use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
+use crate::ops::gpu::layer::{Normalised, Summed};
+use crate::ops::gpu::norm::NormBuffers;
+use crate::ops::gpu::weights::Packed;
+use crate::ops::gpu::{Buffer, Sizes};
+
+/// Pixels of a tile.
+const PIXELS: usize = 64;
+/// The most channels of one block.
+const RANGE: usize = 128;
+/// What a pixel costs a block that takes so many channels: the elements that it loads or stores.
+const fn cost(channels: usize) -> usize {
+    2 * BOTTLENECK + 3 * channels
+}
+/// Four stages of three tiles and two tiles of z, with their barriers.
+const SHARED: u32 = (14 * PIXELS * RANGE * 2 + 4 * 24 + 2 * 8) as u32;
+const DENSE_POINTWISE_BACKWARD: Entry =
+    entry!("dense_pointwise_backward", 512, SHARED, [TILES, CHANNELS, HOPPER]);
+const DENSE_POINTWISE_FINISH: Entry = entry!("dense_pointwise_finish", 256, []);
+
+impl Kernels {
+    /// What [`Kernels::pointwise_backward`] does, in one pass over `map` and S.
+    #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
+    pub(in crate::ops::gpu) fn dense_pointwise_backward(
+        &self,
+        gradient: Summed<'_>,
+        weight: &Packed,
+        map: &ChannelsLast,
+        normalised: Normalised<'_>,
+        weight_gradient: &Buffer,
+        norm_gradients: &NormBuffers,
+        (summed, sums): (&ChannelsLast, &GradientSums),
+    ) {
+        let (pixels, channels) = (map.pixels(), map.channels());
+        let [splits, last] = self.pointwise_splits(pixels, channels);
+        let grid = channels / RANGE * splits + last;
+        let work = self.floats(grid * RANGE * BOTTLENECK);
+        let part = self.partials(splits.max(last), channels);
+        let Summed { data, map: z, stats, missing } = gradient;
+        let Normalised { norm, synced, .. } = normalised;
+        let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
+        let sizes = Sizes::new().int(pixels).int(channels).int(data.stride()).int(z.stride());
+        let sizes = sizes.int(map.stride()).int(summed.stride()).int(weight.row);
+        let sizes = sizes.int(splits).int(last);
+        let sizes = sizes.float(1.0 / pixels_of_all(synced, pixels) as f32);
+        let buffers: Arguments<'_> = &[
+            data,
+            z,
+            &stats.mean,
+            &stats.inverse_std,
+            &missing.shift,
+            &missing.scale,
+            &weight.buffer,
+            map,
+            mean,
+            inverse_std,
+            scale,
+            shift,
+            gamma,
+            summed,
+            &work,
+            &part.buffer,
+        ];
+        let kernel = self.get(DENSE_POINTWISE_BACKWARD);
+        let products = 2 * pixels * channels * BOTTLENECK;
+        self.gpu.multiply(&kernel, [grid, 1, 1], buffers, &sizes, products);
+
+        let sizes = Sizes::new().int(channels).int(splits).int(last);
+        let sizes = sizes.int(usize::from(synced.is_none()));
+        let buffers: Arguments<'_> = &[
+            &work,
+            &part.buffer,
+            &norm.scale,
+            weight_gradient,
+            &norm_gradients.scale,
+            &norm_gradients.shift,
+            &sums.shift,
+            &sums.scale,
+        ];
+        self.gpu.launch(&self.get(DENSE_POINTWISE_FINISH), [channels, 1, 1], buffers, &sizes);
+        if synced.is_some() {
+            self.channel_sums(&part, norm, norm_gradients, sums, false, synced);
+        }
+    }
+
+    /// Blocks of each range of [`RANGE`] channels, and of the last range where it has fewer: as many as
+    /// there are multiprocessors, or fewer where that gives no block more tiles.
+    fn pointwise_splits(&self, pixels: usize, channels: usize) -> [usize; 2] {
+        let (tiles, whole, rest) = (blocks(pixels, PIXELS), channels / RANGE, channels % RANGE);
+        let even = |most: usize| blocks(tiles, blocks(tiles, most.clamp(1, tiles)));
+        let all = cost(RANGE) * whole + if rest > 0 { cost(rest) } else { 0 };
+        let splits = self.multiprocessors * cost(RANGE) / all;
+        let left = self.multiprocessors.saturating_sub(whole * splits);
+        [if whole > 0 { even(splits) } else { 0 }, if rest > 0 { even(left) } else { 0 }]
+    }
+}
