@@ -26,6 +26,19 @@ pub struct Normalised<'a> {
     pub synced: Option<&'a Synced>,
 }
 
+/// Channels of a block that a layer wrote, and what their gradient is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Written<'a> {
+    /// Their S.
+    pub summed: &'a ChannelsLast,
+    /// The channels.
+    pub map: &'a ChannelsLast,
+    /// Their statistics.
+    pub stats: &'a ChannelStats,
+    /// What is missing of S.
+    pub sums: &'a GradientSums,
+}
+
 impl<'a> Normalised<'a> {
     /// What kernels of a backward pass read of it: mean, 1/√(variance + ε), scale, shift, γ.
     pub(super) fn arguments(&self) -> [&'a dyn Argument; 5] {
@@ -114,31 +127,37 @@ impl Kernels {
         self.conv_backward_weight(convolution, &normal, gradient, weight_gradient);
     }
 
-    /// The backward pass of [`Kernels::spatial_forward`] but for its weight: takes the gradient of its output
-    /// back to `map` as [`Kernels::layer_backward`] does, the first to write S.
+    /// The backward pass of [`Kernels::spatial_forward`]: makes the gradient of its output of `written`, which
+    /// may be overwritten, writes the gradient of its weight, and takes that of its output back to `map` as
+    /// [`Kernels::layer_backward`] does, the first to write S.
     #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
     pub fn spatial_backward(
         &self,
         convolution: &Convolution,
-        gradient: &ChannelsLast,
+        written: Written<'_>,
         weight: &Packed,
         map: &ChannelsLast,
         normalised: Normalised<'_>,
+        weight_gradient: &Buffer,
         norm_gradients: &NormBuffers,
         pending: (&ChannelsLast, &GradientSums),
     ) {
+        let Normalised { affine, norm, synced, .. } = normalised;
+        let Written { summed, map: values, stats, sums: missing } = written;
         let first = true;
-        if self.dense_on_hopper(map.channels(), gradient.channels()) {
-            let (summed, sums) = pending;
-            let part =
-                self.dense_conv_backward(convolution, gradient, weight, map, normalised, summed);
-            let Normalised { norm, synced, .. } = normalised;
+        if self.dense_on_hopper(map.channels(), summed.channels()) {
+            let (out, sums) = pending;
+            let (gradient, part) =
+                self.dense_conv_backward(convolution, written, weight, map, normalised, out);
             self.channel_sums(&part, norm, norm_gradients, sums, first, synced);
+            self.spatial_weight(convolution, map, affine, &gradient, weight_gradient);
             return;
         }
+        self.input_gradient(summed, values, stats, missing, summed, synced);
+        self.spatial_weight(convolution, map, affine, summed, weight_gradient);
         self.layer_backward(
             convolution,
-            gradient,
+            summed,
             weight,
             map,
             normalised,

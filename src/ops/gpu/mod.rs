@@ -50,7 +50,7 @@ pub use exchange::{Exchange, Exchanges, Rows, Synced};
 pub use gpu::{Argument, Gpu, Sizes, Untouched};
 pub use kernel::Kernel;
 pub use kernels::Kernels;
-pub use layer::Normalised;
+pub use layer::{Normalised, Written};
 pub use map::DeviceMap;
 pub use norm::{NormBuffers, Record};
 pub use residual::Shortcut;
