@@ -80,7 +80,7 @@ fn every_kernel_has_its_text_written() {
             "macros": macros,
             "threads": kernel.threads(),
             "shared": kernel.shared(),
-            "hopper": kernel.text().contains("require_shared(SHARED_BYTES)"),
+            "hopper": kernel.text().contains("void require_shared(u32 bytes)"),
         }));
     }
     let text = serde_json::to_string_pretty(&index).expect("JSON");

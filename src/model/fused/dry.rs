@@ -1,5 +1,7 @@
 //! What a fused stage costs and launches, found by running its program on sizes.
 
+use std::collections::BTreeMap;
+
 use super::layout::{NORMS, WEIGHTS};
 use super::program::layout;
 use super::{Back, Layout, Program, Records, Run, Value, Values};
@@ -179,5 +181,7 @@ fn bytes(value: &Value) -> u64 {
         all.extend(stats.iter().flat_map(ChannelStats::buffers));
         all.extend(pending.iter().flat_map(|sums| sums.buffers()));
     }
-    all.into_iter().map(Buffer::counted).map(DryBuffer::bytes).sum()
+    // Several of them may lie in one piece.
+    let pieces = all.into_iter().map(Buffer::counted).map(|piece| (piece.number(), piece.bytes()));
+    pieces.collect::<BTreeMap<_, _>>().into_values().sum()
 }
