@@ -28,7 +28,7 @@ MACROS = {
     "layer_weight": [dict(TILE_M=128, TILE_N=n) for n in (64, 128)], "conv_forward": [dict(CHUNKED=1, TILE_M=128, TILE_N=64)],
     "conv_backward_input": [dict(CHUNKED=1, TILE_M=128, TILE_N=128)], "conv_backward_weight": [dict(CHUNKED=1, TILE_M=64, TILE_N=128)],
 }
-SHARED = {"dense_pointwise_forward": 232448, "dense_conv_backward": 213360, "dense_pointwise_backward": 229488}
+SHARED = {"dense_pointwise_forward": 232448, "dense_conv_backward": 223072, "dense_pointwise_backward": 229488}
 GROWTH, MIDDLE, EPS = 32, 128, 1e-5
 LAYERS, STEM = [6, 12, 24, 16], 64
 
@@ -197,40 +197,46 @@ class Blocks:
             c = first + l * k
             b1, b2, part = packed[4 * l + 1], packed[4 * l + 3], f("part", rows * (2 * max(m, c_all) + 1))
             dY, new = S[:, c : c + k], slice(c, c + k)
-            self.input_gradient(dY, X[:, new], (moments[0][new], moments[2][new]), [t[new] for t in sums])
+            of_new, B = ((moments[0][new], moments[2][new]), [t[new] for t in sums]), A
+            if e == 2:
+                made, B = self.room("dY", p, k), self.room("B", p, m)
+                parts = min(batch * up(side, 8) ** 2, SMS)
+                pointers = [dY, X[:, new], *of_new[0], *of_new[1], b2, Z[l], between[0], between[2], *affine("m", m), norms[m][0], made, B, part]
+                self.go("dense_conv_backward", parts, 384, pointers, [batch, side, side, c_all, c_all, k, 1.0 / p, 0],
+                        p * (2 * m + 3 * k) * e, 9 * p * m * k)
+                self.channel_sums(part, parts, norms[m], missing, 0)
+                dY = made
+            else:
+                self.input_gradient(dY, X[:, new], *of_new)
             self.norm_apply(Z[l], affine("m", m), A)
             tiles = up(k, 64) * up(9 * m, 128)
             splits, per = self.splits(p, tiles)
             work = f("work", splits * k * m * 9)
-            self.go("conv_backward_weight", (tiles, splits), 256, [A, dY, work], conv(m, k, 3, m, c_all) + [per, 0], p * (m + k) * e,
+            self.go("conv_backward_weight", (tiles, splits), 256, [A, dY, work], conv(m, k, 3, m, dY.stride(0)) + [per, 0], p * (m + k) * e,
                     9 * p * m * k, CHUNKED=1, TILE_M=64, TILE_N=128)
             self.reduce(work, splits, k, m, 9)
             if every:
-                self.go("conv_backward_input", rows, 256, [dY, b2, A], conv(m, k, 3, m, c_all) + [b2.stride(0), rows], p * (m + k) * e,
+                self.go("conv_backward_input", rows, 256, [dY, b2, A], conv(m, k, 3, m, dY.stride(0)) + [b2.stride(0), rows], p * (m + k) * e,
                         9 * p * m * k, CHUNKED=1, TILE_M=128, TILE_N=128)
-            parts, moved = rows, p * (2 * m + k) * e
-            pointers = [dY, b2, Z[l], between[0], between[2], *affine("m", m), norms[m][0], A, part]
-            if e == 2:
-                parts = min(batch * up(side, 8) ** 2, SMS)
-                self.go("dense_conv_backward", parts, 384, pointers, [batch, side, side, c_all], moved, 9 * p * m * k)
-            else:
-                self.go("layer_backward", rows, 256, pointers, conv(m, k, 3, m, c_all) + [b2.stride(0), m, 0, 0], moved, 9 * p * m * k,
-                        TILE_N=tile(m))
+            if e != 2:
+                pointers = [dY, b2, Z[l], between[0], between[2], *affine("m", m), norms[m][0], A, part]
+                self.go("layer_backward", rows, 256, pointers, conv(m, k, 3, m, c_all) + [b2.stride(0), m, 0, 0], p * (2 * m + k) * e,
+                        9 * p * m * k, TILE_N=tile(m))
                 self.log[-1] = ("layer_backward 3x3", *self.log[-1][1:])
-            self.channel_sums(part, parts, norms[m], missing, 0)
+                self.channel_sums(part, rows, norms[m], missing, 0)
             if e == 2:
-                self.pointwise_backward(A, Z[l], (between[0], between[2], *missing), b1, X, (moments[0], moments[2], *affine(l, c), norms[c][0]),
+                self.pointwise_backward(B, Z[l], (between[0], between[2], *missing), b1, X, (moments[0], moments[2], *affine(l, c), norms[c][0]),
                                         S, part, sums)
                 continue
-            self.input_gradient(A, Z[l], (between[0], between[2]), missing)
+            self.input_gradient(B, Z[l], (between[0], between[2]), missing)
             tiles = up(c, tile(c))
             splits, per = self.splits(p, tiles)
             work = f("work", splits * m * c)
-            self.go("layer_weight", (tiles, splits), 256, [X, *affine(l, c), A, work], [p, c, m, c_all, m, per], p * (m + c) * e,
+            self.go("layer_weight", (tiles, splits), 256, [X, *affine(l, c), B, work], [p, c, m, c_all, m, per], p * (m + c) * e,
                     p * c * m, TILE_M=128, TILE_N=tile(c))
             self.reduce(work, splits, m, c, 1)
             self.go("layer_backward", rows * up(c, tile(c)), 256,
-                    [A, b1, X, moments[0], moments[2], *affine(l, c), norms[c][0], S, part],
+                    [B, b1, X, moments[0], moments[2], *affine(l, c), norms[c][0], S, part],
                     conv(c, m, 1, c_all, m) + [b1.stride(0), c_all, 1, 0], p * (m + 3 * c) * e, p * c * m, TILE_N=tile(c))
             self.log[-1] = ("layer_backward 1x1", *self.log[-1][1:])
             self.channel_sums(part, rows, norms[c], sums, 1)

@@ -192,29 +192,28 @@ impl Block {
         let [affine1, affine2] = &kept.affines;
         let input = map.data.slice(0..width);
 
-        let written = width..width + growth;
-        let added = summed.slice(written.clone());
-        let (values_of, moments_of) =
-            (map.data.slice(written.clone()), stats.slice(written.clone()));
-        let missing = sums.slice(written);
-        kernels.input_gradient(&added, &values_of, &moments_of, &missing, &added, synced);
-
         let bottleneck = kept.bottleneck.unwrap_or_else(|| {
             let bottleneck = kernels.empty_map(pixels, middle);
             let weight = &values.packed[4 * layer];
             kernels.normed_convolve(&input, affine1, weight, &bottleneck, None);
             bottleneck
         });
-        let weight = &room.weights[2 * layer + 1];
-        kernels.spatial_weight(&spatial, &bottleneck, affine2, &added, weight);
+        let written = width..width + growth;
+        let written = Summed {
+            data: &summed.slice(written.clone()),
+            map: &map.data.slice(written.clone()),
+            stats: &stats.slice(written.clone()),
+            missing: &sums.slice(written),
+        };
         let between = (kernels.empty_map(pixels, middle), kernels.sums(middle));
         let norm = &values.norms[2 * layer + 1];
         kernels.spatial_backward(
             &spatial,
-            &added,
+            written,
             &values.packed[4 * layer + 3],
             &bottleneck,
             Normalised { stats: &kept.stats, affine: affine2, norm, synced },
+            &room.weights[2 * layer + 1],
             &room.norms[2 * layer + 1],
             (&between.0, &between.1),
         );

@@ -128,31 +128,37 @@ impl Kernels {
         self.conv_backward_weight(convolution, &normal, gradient, weight_gradient);
     }
 
-    /// The backward pass of [`Kernels::spatial_forward`] but for its weight: takes the gradient of its output
-    /// back to `map` as [`Kernels::layer_backward`] does, the first to write S.
+    /// The backward pass of [`Kernels::spatial_forward`]: makes the gradient of its output of `written`, which
+    /// may be overwritten, writes the gradient of its weight, and takes that of its output back to `map` as
+    /// [`Kernels::layer_backward`] does, the first to write S.
     #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
     pub fn spatial_backward(
         &self,
         convolution: &Convolution,
-        gradient: &ChannelsLast,
+        written: Summed<'_>,
         weight: &Packed,
         map: &ChannelsLast,
         normalised: Normalised<'_>,
+        weight_gradient: &Buffer,
         norm_gradients: &NormBuffers,
         pending: (&ChannelsLast, &GradientSums),
     ) {
+        let Normalised { affine, norm, synced, .. } = normalised;
+        let Summed { data: summed, map: values, stats, missing } = written;
         let first = true;
-        if self.dense_on_hopper(map.channels(), gradient.channels()) {
-            let (summed, sums) = pending;
-            let part =
-                self.dense_conv_backward(convolution, gradient, weight, map, normalised, summed);
-            let Normalised { norm, synced, .. } = normalised;
+        if self.dense_on_hopper(map.channels(), summed.channels()) {
+            let (out, sums) = pending;
+            let (gradient, part) =
+                self.dense_conv_backward(convolution, written, weight, map, normalised, out);
             self.channel_sums(&part, norm, norm_gradients, sums, first, synced);
+            self.spatial_weight(convolution, map, affine, &gradient, weight_gradient);
             return;
         }
+        self.input_gradient(summed, values, stats, missing, summed, synced);
+        self.spatial_weight(convolution, map, affine, summed, weight_gradient);
         self.layer_backward(
             convolution,
-            gradient,
+            summed,
             weight,
             map,
             normalised,

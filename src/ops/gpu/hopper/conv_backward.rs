@@ -1,46 +1,71 @@
-//! The input gradient of a dense layer's 3×3 convolution and of the ReLU before it.
+//! Back through a dense layer's 3×3 convolution and the ReLU before it.
 
 use super::{BOTTLENECK, GROWTH};
 use crate::ops::gpu::channels_last::{ChannelsLast, Partials};
+use crate::ops::gpu::exchange::pixels_of_all;
 use crate::ops::gpu::gpu::Arguments;
 use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
-use crate::ops::gpu::layer::Normalised;
+use crate::ops::gpu::layer::{Normalised, Summed};
 use crate::ops::gpu::weights::Packed;
 use crate::ops::gpu::{Convolution, Sizes};
 
-/// Weights of nine taps; four vectors of channels; six patches of 4 chunks of 102 pixels of 16 bytes and 64
-/// pixels of all channels, with two barriers each, and one barrier.
+/// Weights of nine taps; four vectors of channels; five patches of twice 4 chunks of 102 pixels of 16 bytes and
+/// 64 pixels of all channels, with two barriers each, and one barrier.
 const SHARED: u32 = (9 * BOTTLENECK * GROWTH * 2
     + 4 * BOTTLENECK * 4
-    + 6 * (4 * 102 * 16 + 64 * BOTTLENECK * 2 + 16)
+    + 5 * (2 * 4 * 102 * 16 + 64 * BOTTLENECK * 2 + 16)
     + 16) as u32;
 const DENSE_CONV_BACKWARD: Entry =
     entry!("dense_conv_backward", 384, SHARED, [TILES, CHANNELS, HOPPER]);
 
 impl Kernels {
-    /// Takes the gradient of the 3×3 convolution's output back to `map`, which lies without gaps as `summed`
-    /// does: writes its share into `summed`, and returns what it leaves of the norm's sums.
+    /// Makes the gradient of the 3×3 convolution's output of `written` and takes it back to `map`, which lies
+    /// without gaps as `summed` does: writes its share into `summed`, and returns the gradient and what it
+    /// leaves of the norm's sums.
     pub(in crate::ops::gpu) fn dense_conv_backward(
         &self,
         convolution: &Convolution,
-        gradient: &ChannelsLast,
+        written: Summed<'_>,
         weight: &Packed,
         map: &ChannelsLast,
         normalised: Normalised<'_>,
         summed: &ChannelsLast,
-    ) -> Partials {
+    ) -> (ChannelsLast, Partials) {
         let [batch, height, width] = convolution.size;
         let patches = batch * blocks(height, 8) * blocks(width, 8);
         let grid = patches.min(self.multiprocessors);
+        let gradient = self.empty_map(map.pixels(), GROWTH);
         let part = self.partials(grid, BOTTLENECK);
-        let sizes = Sizes::new().int(batch).int(height).int(width).int(gradient.stride());
+        let Summed { data: of_written, map: values, stats, missing } = written;
+        let strides = [of_written.stride(), values.stride(), gradient.stride()];
+        let sizes = strides
+            .into_iter()
+            .fold(Sizes::new().int(batch).int(height).int(width), Sizes::int)
+            .float(1.0 / pixels_of_all(normalised.synced, map.pixels()) as f32)
+            .int(0);
         let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
         let (packed, part_out) = (&weight.buffer, &part.buffer);
-        let buffers: Arguments<'_> =
-            &[gradient, packed, map, mean, inverse_std, scale, shift, gamma, summed, part_out];
+        let buffers: Arguments<'_> = &[
+            of_written,
+            values,
+            &stats.mean,
+            &stats.inverse_std,
+            &missing.shift,
+            &missing.scale,
+            packed,
+            map,
+            mean,
+            inverse_std,
+            scale,
+            shift,
+            gamma,
+            &gradient,
+            summed,
+            part_out,
+        ];
         let products = map.pixels() * GROWTH * 9 * BOTTLENECK;
         let kernel = self.get(DENSE_CONV_BACKWARD);
         self.gpu.multiply(&kernel, [grid, 1, 1], buffers, &sizes, products);
-        part
+        (gradient, part)
     }
 }

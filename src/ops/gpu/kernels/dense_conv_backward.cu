@@ -1,25 +1,30 @@
-// The input gradient of a dense layer's 3×3 convolution, 128 channels to 32, back to the output z of the 1×1 convolution but for what
-// the norm's statistics add: g = [scale·z + shift > 0]·Σ_tap Σ_o dy[pixel(q, tap), o]·w[o, c, tap], S = gamma·g (written),
-// part = Σ g and Σ g·x̂ of what the block has seen, x̂ = (z − mean)·rstd. `layer_backward` for these sizes, on Hopper.
+// Back through the 3×3 convolution of a dense layer, 128 channels to 32, to the output z of its 1×1 convolution, from the layer's slice
+// of the block's S and X: dy = rstd_x·(Sx − s1/m − x̂·s2/m), x̂ = (X − mean_x)·rstd_x, rounded and
+// written as `input_gradient` does, g = [scale·z + shift > 0]·Σ_tap Σ_o dy[pixel(q, tap), o]·w[o, c, tap], S = gamma·g (written),
+// part = Σ g and Σ g·(z − mean)·rstd of what the block has seen. `input_gradient` and `layer_backward` for these sizes, on Hopper.
 //
-// dy: [P, 32] (ld_y), packed: `pack_weights` mode 4, z, S: [P, 128] without gaps, P = batch·height·width; 2-byte elements. Headers:
-// tiles.cuh channels.cuh hopper.cuh. Grid rows = min(patches, SMS), patches = batch·ceil(height/8)·ceil(width/8), block 384,
-// 213,360 bytes of shared memory.
+// Sx, X: slices of 32 channels (ld_s, ld_x), dy: [P, 32] (ld_dy), packed: `pack_weights` mode 4, z, S: [P, 128] without gaps, P =
+// batch·height·width; 2-byte elements. Headers: tiles.cuh channels.cuh hopper.cuh. Grid rows = min(patches, SMS), patches =
+// batch·ceil(height/8)·ceil(width/8), block 384, 223,072 bytes of shared memory.
 //
 // A block stays and takes one patch of 8×8 pixels after another; all weights stay in shared memory (73,728 bytes). One warpgroup
-// copies z's patch and dy's with a border of one pixel, up to six patches ahead. Two warpgroups take turns: one multiplies (64 pixels,
-// 128 channels, K = 9·32) while the other finishes its patch. dy lies as [chunk of 8 channels][pixel][8], so that a tap is the same
-// tile from another start address (16 bytes a pixel). Sums stay in registers over all patches. Bytes: z and dy once (borders from
-// L2), S once, 576 a pixel, which is what bounds it: with 80² 94 µs on an H100, a copy of as many bytes 82.
+// copies z's patch, and Sx's and X's with a border of one pixel, makes dy of them two patches later, in Sx's place, and writes its
+// patch. Two warpgroups take turns: one multiplies (64 pixels, 128 channels, K = 9·32) while the other finishes its patch. dy lies as
+// [chunk of 8 channels][pixel][8], so that a tap is the same tile from another start address (16 bytes a pixel). Sums stay in
+// registers over all patches. Bytes: Sx, X and z once (borders from L2), dy and S once, 704 a pixel, which is what bounds it: with 80²
+// 125 µs on an H100, a copy of as many bytes 100.
 
 struct dense_conv_backward_sizes {
-    int batch, height, width, ld_y;
+    int batch, height, width, ld_s, ld_x, ld_dy;
+    float inv_m;
+    int zero;
 };
 
-constexpr int GROWTH = 32, MIDDLE = 128, SIDE = 8, HALO = SIDE + 2, STAGES = 6;
+constexpr int GROWTH = 32, MIDDLE = 128, SIDE = 8, HALO = SIDE + 2, STAGES = 5;
+constexpr int LAG = 2;      // patches between the copies and what is made of them
 constexpr int PITCH = 102;  // pixels of a chunk of dy: HALO² padded to 6 mod 8, so that copies of two pixels meet no bank twice
 constexpr u32 WEIGHTS = 9 * GROWTH * MIDDLE * 2, CONSTANTS = 4 * MIDDLE * 4;
-constexpr u32 BORDERED = GROWTH / 8 * PITCH * 16, STAGE = BORDERED + SIDE * SIDE * MIDDLE * 2;
+constexpr u32 BORDERED = GROWTH / 8 * PITCH * 16, OF_X = BORDERED + SIDE * SIDE * MIDDLE * 2, STAGE = OF_X + BORDERED;
 constexpr u32 STAGES_AT = WEIGHTS + CONSTANTS, BARRIERS_AT = STAGES_AT + STAGES * STAGE, SHARED = BARRIERS_AT + STAGES * 16 + 16;
 
 // Where a chunk of 8 channels of a pixel of z's patch lies: two neighbouring pixels meet no bank twice.
@@ -41,9 +46,11 @@ struct patch_place {
 __device__ __forceinline__ void sync_multipliers() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
 
 extern "C" __global__ void __launch_bounds__(384, 1)
-dense_conv_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* __restrict__ z,
-                    const float* __restrict__ mean, const float* __restrict__ rstd, const float* __restrict__ scale,
-                    const float* __restrict__ shift, const float* __restrict__ gamma, E* __restrict__ S,
+dense_conv_backward(const E* __restrict__ Sx, const E* __restrict__ X, const float* __restrict__ mean_x,
+                    const float* __restrict__ rstd_x, const float* __restrict__ s1, const float* __restrict__ s2,
+                    const E* __restrict__ packed, const E* __restrict__ z, const float* __restrict__ mean,
+                    const float* __restrict__ rstd, const float* __restrict__ scale, const float* __restrict__ shift,
+                    const float* __restrict__ gamma, E* __restrict__ dy, E* __restrict__ S,
                     float* __restrict__ part, const __grid_constant__ dense_conv_backward_sizes s) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -68,9 +75,42 @@ dense_conv_backward(const E* __restrict__ dy, const E* __restrict__ packed, cons
     __syncthreads();
     int group = warpgroup_index() - 1;
     if (group < 0) {
-        fewer_registers<40>();
-        int chunk = threadIdx.x & 3, column = threadIdx.x >> 4, chunk_z = threadIdx.x & 15, stage = 0;
+        fewer_registers<88>();
+        int chunk = threadIdx.x & 3, column_z = threadIdx.x >> 4, chunk_z = threadIdx.x & 15, stage = 0, ready = 0, next = blockIdx.x;
         u32 phase = 1;
+        float alpha[8], slope[8], offset[8];
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            int c = chunk * 8 + e;
+            alpha[e] = rstd_x[c];
+            slope[e] = -rstd_x[c] * rstd_x[c] * s2[c] * s.inv_m;
+            offset[e] = -rstd_x[c] * s1[c] * s.inv_m - slope[e] * mean_x[c];
+        }
+        // Makes dy of patch `next`, each thread of what it has copied itself.
+        auto make = [&]() {
+            patch_place at(next, across, down, s.height);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int p = i * 32 + (threadIdx.x >> 2), row = p / HALO - 1, column = p % HALO - 1, y = at.y + row, x = at.x + column;
+                if (p >= HALO * HALO) continue;
+                bool inside = (u32)y < (u32)s.height && (u32)x < (u32)s.width;
+                unsigned char* place = shared + STAGES_AT + ready * STAGE + (chunk * PITCH + p) * 16;
+                float f[8], v[8];
+                element::unpack(*(const uint4*)place, f);
+                element::unpack(*(const uint4*)(place + OF_X), v);
+#pragma unroll
+                for (int e = 0; e < 8; e++) f[e] = fmaf(alpha[e], f[e], fmaf(slope[e], v[e], offset[e]));
+                uint4 made = inside ? element::pack(f) : make_uint4(0, 0, 0, 0);
+                *(uint4*)place = made;
+                if (inside && (u32)row < SIDE && (u32)column < SIDE)
+                    store_vector(dy + (long long)((at.line + y) * s.width + x) * s.ld_dy + chunk * 8, made);
+            }
+            publish();
+            bar_arrive(full + 8 * ready);
+            if (++ready == STAGES) ready = 0;
+            next += gridDim.x;
+        };
+        int begun = 0;
         for (int patch = blockIdx.x; patch < count; patch += gridDim.x) {
             patch_place at(patch, across, down, s.height);
             u32 to = weights + STAGES_AT + stage * STAGE;
@@ -79,22 +119,28 @@ dense_conv_backward(const E* __restrict__ dy, const E* __restrict__ packed, cons
             for (int i = 0; i < 4; i++) {
                 int p = i * 32 + (threadIdx.x >> 2), y = at.y + p / HALO - 1, x = at.x + p % HALO - 1;
                 bool inside = (u32)y < (u32)s.height && (u32)x < (u32)s.width;
-                const E* from = dy + (long long)((at.line + y) * s.width + x) * s.ld_y + chunk * 8;
-                if (p < HALO * HALO) copy_async(to + (chunk * PITCH + p) * 16, inside ? from : dy, inside);
+                long long pixel = inside ? (long long)(at.line + y) * s.width + x : 0;
+                u32 place = to + (chunk * PITCH + p) * 16;
+                if (p >= HALO * HALO) continue;
+                copy_async(place, Sx + pixel * s.ld_s + chunk * 8, inside);
+                copy_async(place + OF_X, X + pixel * s.ld_x + chunk * 8, inside);
             }
-            const E* from = z + (long long)((at.line + at.y) * s.width + at.x + column) * MIDDLE + chunk_z * 8;
+            const E* from = z + (long long)((at.line + at.y) * s.width + at.x + column_z) * MIDDLE + chunk_z * 8;
 #pragma unroll
             for (int y = 0; y < SIDE; y++) {
-                bool inside = at.y + y < s.height && at.x + column < s.width;
-                copy_async(to + BORDERED + patch_offset(y * SIDE + column, chunk_z), inside ? from : z, inside);
+                bool inside = at.y + y < s.height && at.x + column_z < s.width;
+                copy_async(to + BORDERED + patch_offset(y * SIDE + column_z, chunk_z), inside ? from : z, inside);
                 from += s.width * MIDDLE;
             }
-            bar_arrive_after_copies(full + 8 * stage);
+            commit_copies();
             if (++stage == STAGES) stage = 0, phase ^= 1;
+            wait_copies<LAG>();
+            if (++begun > LAG) make();
         }
         wait_copies<0>();
+        while (next < count) make();
     } else {
-        more_registers<232>();
+        more_registers<208>();
         int t = threadIdx.x - 128, warp = t >> 5 & 3, lane = t & 31, first = (lane & 3) * 8;  // the lane's first channel
         float* constants = (float*)(shared + WEIGHTS);  // scale, shift, mean, gamma
         constants[t] = t < MIDDLE ? scale[t] : shift[t - MIDDLE];
