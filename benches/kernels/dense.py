@@ -21,6 +21,7 @@ HEADERS = {
     "input_gradient": "tiles channels", "layer_forward": f"{GEMM} normed", "layer_weight": f"{GEMM} normed",
     "layer_backward": GEMM, "dense_pointwise_forward": "tiles channels hopper", "conv_forward": GEMM, "conv_backward_input": GEMM, "conv_backward_weight": GEMM,
     "dense_conv_backward": "tiles channels hopper", "dense_pointwise_backward": "tiles channels hopper", "dense_pointwise_finish": "",
+    "dense_conv_weight": "tiles channels hopper", "dense_conv_weight_sum": "",
 }
 MACROS = {
     "dense_pointwise_forward": [dict(GROUPS_M=2, GROUPS_N=1), dict(GROUPS_M=1, GROUPS_N=2)],
@@ -28,7 +29,9 @@ MACROS = {
     "layer_weight": [dict(TILE_M=128, TILE_N=n) for n in (64, 128)], "conv_forward": [dict(CHUNKED=1, TILE_M=128, TILE_N=64)],
     "conv_backward_input": [dict(CHUNKED=1, TILE_M=128, TILE_N=128)], "conv_backward_weight": [dict(CHUNKED=1, TILE_M=64, TILE_N=128)],
 }
-SHARED = {"dense_pointwise_forward": 232448, "dense_conv_backward": 223072, "dense_pointwise_backward": 229488}
+SHARED = {
+    "dense_pointwise_forward": 232448, "dense_conv_backward": 223072, "dense_pointwise_backward": 229488, "dense_conv_weight": 107616,
+}
 GROWTH, MIDDLE, EPS = 32, 128, 1e-5
 LAYERS, STEM = [6, 12, 24, 16], 64
 
@@ -159,6 +162,15 @@ class Blocks:
         out = self.floats("dw", o * i * taps)
         self.go("reduce_partials", up(o * i * taps, 256), 256, [work, out], [splits, o, i, taps, 0, 0], (splits + 1) * o * i * taps * 4)
 
+    def spatial_weight(self, z, affine, dy, batch, side):
+        tiles = lambda rows: batch * up(side, 8) * up(side, rows)
+        splits = min(SMS // 2, tiles(10))
+        rows = min(range(10, 0, -2), key=lambda rows: up(tiles(rows), splits) * (min(rows, side + 1) // 2 + 1))
+        p, m, k, work = z.shape[0], MIDDLE, GROWTH, self.floats("work", splits * 9 * MIDDLE * GROWTH)
+        self.go("dense_conv_weight", 2 * splits, 512, [z, *affine, dy, work], [batch, side, side, z.stride(0), dy.stride(0), rows],
+                p * (m + k) * self.size, 9 * p * m * k)
+        self.go("dense_conv_weight_sum", 144, 128, [work, self.floats("dw", 9 * m * k)], [splits, 0], (splits + 1) * 9 * m * k * 4)
+
     def block(self, batch, side, first, layers, every=False):
         """A dense block's training step over `batch` images of `side` by `side`, `first` channels in. `every`: kernels besides."""
         p, c_all, e, m, k = batch * side * side, first + layers * GROWTH, self.size, MIDDLE, GROWTH
@@ -208,13 +220,16 @@ class Blocks:
                 dY = made
             else:
                 self.input_gradient(dY, X[:, new], *of_new)
-            self.norm_apply(Z[l], affine("m", m), A)
-            tiles = up(k, 64) * up(9 * m, 128)
-            splits, per = self.splits(p, tiles)
-            work = f("work", splits * k * m * 9)
-            self.go("conv_backward_weight", (tiles, splits), 256, [A, dY, work], conv(m, k, 3, m, dY.stride(0)) + [per, 0], p * (m + k) * e,
-                    9 * p * m * k, CHUNKED=1, TILE_M=64, TILE_N=128)
-            self.reduce(work, splits, k, m, 9)
+            if e == 2:
+                self.spatial_weight(Z[l], affine("m", m), dY, batch, side)
+            else:
+                self.norm_apply(Z[l], affine("m", m), A)
+                tiles = up(k, 64) * up(9 * m, 128)
+                splits, per = self.splits(p, tiles)
+                work = f("work", splits * k * m * 9)
+                self.go("conv_backward_weight", (tiles, splits), 256, [A, dY, work], conv(m, k, 3, m, dY.stride(0)) + [per, 0], p * (m + k) * e,
+                        9 * p * m * k, CHUNKED=1, TILE_M=64, TILE_N=128)
+                self.reduce(work, splits, k, m, 9)
             if every:
                 self.go("conv_backward_input", rows, 256, [dY, b2, A], conv(m, k, 3, m, dY.stride(0)) + [b2.stride(0), rows], p * (m + k) * e,
                         9 * p * m * k, CHUNKED=1, TILE_M=128, TILE_N=128)

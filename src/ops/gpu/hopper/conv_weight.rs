@@ -6,12 +6,12 @@ use crate::ops::gpu::gpu::Arguments;
 use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
 use crate::ops::gpu::{Buffer, Convolution, Sizes};
 
-/// Six tiles of 16 rows of 8 pixels with half the channels, and of 18 rows of 10 of the gradient; two barriers
+/// Six tiles of 10 rows of 8 pixels with half the channels, and of 12 rows of 10 of the gradient; two barriers
 /// each.
-const SHARED: u32 = (6 * (16 * 8 * BOTTLENECK + 18 * 10 * GROWTH * 2 + 16)) as u32;
+const SHARED: u32 = (6 * (10 * 8 * BOTTLENECK + 12 * 10 * GROWTH * 2 + 16)) as u32;
 const DENSE_CONV_WEIGHT: Entry =
     entry!("dense_conv_weight", 512, SHARED, [TILES, CHANNELS, HOPPER]);
-const DENSE_CONV_WEIGHT_SUM: Entry = entry!("dense_conv_weight_sum", 512, []);
+const DENSE_CONV_WEIGHT_SUM: Entry = entry!("dense_conv_weight_sum", 128, []);
 /// Pairs of channels and outputs that a block of the second kernel adds up.
 const SUMMED: usize = 256;
 
@@ -28,10 +28,10 @@ impl Shares {
     /// Of images of this size on so many multiprocessors.
     fn new([batch, height, width]: [usize; 3], multiprocessors: usize) -> Self {
         let tiles = |rows: usize| batch * blocks(width, 8) * blocks(height, rows);
-        let splits = (multiprocessors / 2).clamp(1, tiles(16));
+        let splits = (multiprocessors / 2).clamp(1, tiles(10));
         // Pairs of rows that a split has at most, and what its tiles cost besides.
         let cost = |rows: usize| blocks(tiles(rows), splits) * (rows.min(height + 1) / 2 + 1);
-        let rows = (1..=8).rev().map(|pairs| 2 * pairs).min_by_key(|rows| cost(*rows));
+        let rows = (1..=5).rev().map(|pairs| 2 * pairs).min_by_key(|rows| cost(*rows));
         Self { splits, rows: rows.unwrap_or(2) }
     }
 }
@@ -72,7 +72,7 @@ mod tests {
             [[64, 80, 80], [64, 40, 40], [64, 10, 10], [3, 17, 23], [2, 1, 1], [8, 500, 500]]
         {
             let Shares { splits, rows } = Shares::new(size, 132);
-            assert!((2..=16).contains(&rows) && rows.is_multiple_of(2), "{size:?}: {rows} rows");
+            assert!((2..=10).contains(&rows) && rows.is_multiple_of(2), "{size:?}: {rows} rows");
             let tiles = size[0] * blocks(size[1], rows) * blocks(size[2], 8);
             assert!((1..=tiles).contains(&splits), "{size:?}: {splits} splits of {tiles} tiles");
         }

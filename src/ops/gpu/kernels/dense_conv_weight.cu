@@ -3,9 +3,9 @@
 // ReLU), on Hopper with 2-byte elements. `dense_conv_weight_sum` adds the parts.
 //
 // z: [batch·height·width, 128] (ld_z), dy: [same, 32] (ld_dy), strides multiples of 8. Headers: tiles.cuh channels.cuh hopper.cuh.
-// Grid 2·splits, block 512, BYTES of dynamic shared memory. Workspace splits·36,864 floats.
+// Grid 2·splits, block 512, SHARED_BYTES of dynamic shared memory. Workspace splits·36,864 floats.
 //
-// A block has half the channels of a share of the tiles; a tile is 8 pixels across and `rows` down, an even number up to 16. Two
+// A block has half the channels of a share of the tiles; a tile is 8 pixels across and `rows` down, an even number up to 10. Two
 // warpgroups take turns to copy z and dy (with a pixel around) in the background. Two multiply, every other pair of rows each: M is
 // the 64 channels, read from shared memory into registers and normalised there while the products before are under way; K is two rows
 // of 8 pixels; N is the 32 outputs of three rows of dy, so a product makes three taps, and the three columns of taps are start
@@ -45,12 +45,13 @@ RECTIFIED_AND_PRODUCT(bf16, "bf16")
 RECTIFIED_AND_PRODUCT(f16, "f16")
 #endif
 
-constexpr int IN = 64, ACROSS = 8, MOST_ROWS = 16, MAKERS = 256, MULTIPLIERS = 256;
+constexpr int IN = 64, ACROSS = 8, MOST_ROWS = 10, MAKERS = 256, MULTIPLIERS = 256;
 constexpr int LINE_Z = ACROSS * IN * 2, CHUNK = (ACROSS + 2) * 16, LINE = 4 * CHUNK;  // bytes; dy lies as [row][8 outputs][pixel]
 constexpr int Z_TILE = MOST_ROWS * LINE_Z, DY_TILE = (MOST_ROWS + 2) * LINE, STAGE = Z_TILE + DY_TILE;
-constexpr int BYTES = STAGES * STAGE + 16 * STAGES;
+constexpr int SHARED_BYTES = STAGES * STAGE + 16 * STAGES;
 
-static_assert(STAGES % 2 == 0, "each warpgroup that copies has stages of its own");
+// A warpgroup that has no rows of every other tile holds two that it has left while it waits for the next.
+static_assert(STAGES % 2 == 0 && STAGES >= 6, "each warpgroup that copies has stages of its own");
 static_assert(STAGES * STAGE >= 8 * 9 * 128 * 8, "sums are exchanged where the tiles were");
 
 __device__ __forceinline__ void multipliers_barrier() { asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLIERS) : "memory"); }
@@ -141,7 +142,7 @@ dense_conv_weight(const E* __restrict__ z, const float* __restrict__ scale, cons
                   const E* __restrict__ dy, float* __restrict__ part, const __grid_constant__ dense_conv_weight_sizes s) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
-    require_shared(BYTES);
+    require_shared(SHARED_BYTES);
     int t = threadIdx.x, warpgroup = warpgroup_index(), half = blockIdx.x & 1;
     u32 base = shared_address(shared), full = base + STAGES * STAGE, empty = full + 8 * STAGES;
     if (t < STAGES) {
