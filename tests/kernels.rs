@@ -49,10 +49,14 @@ fn kernels() -> BTreeMap<(&'static str, String), Kernel> {
                 for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
                     let cpu = Cpu::ASSUMED;
                     let on = Target { cuda: true, hopper, cpu, precision, dense_layers };
-                    let mut shape = ActivationShape::Map([2, channels, 64, 64]);
-                    for spec in network.stages(precision, dense_layers, &[]) {
-                        all.extend(spec.kernels(&shape, &on));
-                        shape = spec.output(&shape);
+                    let stages = network.stages(precision, dense_layers, &[]);
+                    // Some kernels take another form where there is little to do.
+                    for images in [2, 256] {
+                        let mut shape = ActivationShape::Map([images, channels, 64, 64]);
+                        for spec in &stages {
+                            all.extend(spec.kernels(&shape, &on));
+                            shape = spec.output(&shape);
+                        }
                     }
                 }
             }
