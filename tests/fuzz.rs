@@ -8,8 +8,10 @@ mod targets;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+type Target = fn(&[u8]);
+
 /// Each target, in the order of names.
-const TARGETS: [(&str, fn(&[u8])); 13] = [
+const TARGETS: [(&str, Target); 13] = [
     ("config", targets::config),
     ("csv", targets::csv),
     ("dicom", targets::dicom),
@@ -57,7 +59,7 @@ fn every_target_is_known_and_every_input_that_was_a_finding_is_opened() {
 #[test]
 fn fixtures_with_a_byte_changed_or_the_end_cut_off_are_read_or_refused() {
     let fixture = |name: &str| root().join("tests/fixtures").join(name);
-    let files: [(fn(&[u8]), &str, usize); 7] = [
+    let files: [(Target, &str, usize); 7] = [
         (targets::npy, "arrays/u16.npy", 1),
         (targets::npz, "arrays/packed.npz", 1),
         (targets::csv, "tables/labels.csv", 1),

@@ -60,9 +60,8 @@ pub fn config(bytes: &[u8]) {
 
 fn image(name: &str, bytes: &[u8]) {
     with_file(name, bytes, |path| {
-        let grey = told(read_image(path, None, None, Colour::Luma));
-        let small = told(read_image(path, None, Some([8, 8]), Colour::Luma));
-        assert_eq!(grey.is_some(), small.is_some(), "it decodes at one scale only");
+        told(read_image(path, None, None, Colour::Luma));
+        told(read_image(path, None, Some([8, 8]), Colour::Luma));
         told(read_image(path, None, None, Colour::Rgb));
     });
 }
