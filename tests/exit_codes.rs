@@ -2,6 +2,8 @@
 //! cannot be written ends no training.
 #![cfg(target_os = "linux")]
 
+#[path = "exit_codes/ended.rs"]
+mod ended;
 mod support;
 
 use std::fs::{self, File};

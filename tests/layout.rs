@@ -99,6 +99,26 @@ fn burns_own_convolutions_and_products_are_called_where_there_are_no_others() {
     assert_eq!(callers, [Path::new("ops/matmul.rs")]);
 }
 
+/// Clippy sees that each has its reason.
+#[test]
+fn every_unsafe_block_is_counted_in_the_security_page() {
+    let blocks = |text: &str| {
+        let code = without_comments(text.split("#[cfg(test)]").next().unwrap_or_default());
+        ["unsafe {", "unsafe impl"].iter().map(|words| code.matches(words).count()).sum::<usize>()
+    };
+    let counts = sources().into_iter().map(|(path, text)| (path, blocks(&text)));
+    let counted: Vec<String> = counts
+        .filter(|(_, count)| *count > 0)
+        .map(|(path, count)| format!("| `src/{}` | {count} |", path.display()))
+        .collect();
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("SECURITY.md"));
+    let page = page.expect("SECURITY.md is there");
+    let rows = page.lines().filter(|line| line.starts_with("| `src/"));
+    let told: Vec<String> =
+        rows.filter_map(|line| line.rsplit_once("| ").map(|(row, _)| format!("{row}|"))).collect();
+    assert_eq!(told, counted, "the table of SECURITY.md");
+}
+
 /// What `module` may import; `None` for a module with no place in the layout.
 fn arrows(module: &str) -> Option<Vec<&'static str>> {
     if let Some((_, others)) = GROUND.iter().find(|(name, _)| *name == module) {

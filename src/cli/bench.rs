@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::overrides::{self, Overrides};
 use super::parent::Parent;
-use super::{Failure, output};
+use super::{Failure, output, whole};
 use crate::build::{self, Taken};
 use crate::model::weights::{self, Initial};
 
@@ -132,7 +132,7 @@ fn write_gradients(bench: build::Bench, path: &Path) -> Result<(), Failure> {
     let (gradients, loss) = bench.gradients().map_err(Failure::other)?;
     let bytes = weights::write(&gradients).map_err(Failure::other)?;
     let failed = |error| Failure::other(format!("cannot write {}: {error}", path.display()));
-    std::fs::write(path, bytes).map_err(failed)?;
+    whole::write(path, bytes).map_err(failed)?;
     let report = serde_json::json!({
         "device": device,
         "command": std::env::args().collect::<Vec<_>>().join(" "),

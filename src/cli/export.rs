@@ -1,12 +1,11 @@
 //! `trainer export`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
 use super::overrides::Overrides;
-use super::{Failure, output, trained};
+use super::{Failure, output, trained, whole};
 use crate::build::{self, ExportError};
 use crate::data::DataError;
 use crate::model::onnx::OPSET;
@@ -117,11 +116,7 @@ pub(super) fn check_ending(out: Option<&Path>, ending: &str) -> Result<(), Failu
 
 /// Writes a file whole or not at all.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let partial = path.with_extension("partial");
-    let written = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, path));
-    written.map_err(|source| {
-        // What is left of it is of no use, and the error is the one to tell.
-        let _ = fs::remove_file(&partial);
+    whole::write(path, bytes).map_err(|source| {
         Failure::other(DataError::Io { action: "write", path: path.to_owned(), source })
     })
 }

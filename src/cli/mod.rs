@@ -32,6 +32,7 @@ mod schema;
 mod sweep;
 mod trace;
 mod trained;
+mod whole;
 
 use std::io::Write;
 use std::path::Path;

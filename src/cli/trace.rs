@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::overrides::{Overrides, assignment};
-use super::{Failure, Kind, output};
+use super::{Failure, Kind, output, whole};
 use crate::build::{self, BuildError, Tracer};
 use crate::config::{self, Combination, Loaded, Source};
 use crate::plan::{self, Plan};
@@ -151,7 +151,7 @@ fn to_json(name: &str, traces: &[StepTrace]) -> Result<String, Failure> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| unwritable(path, &error))
+    whole::write(path, text).map_err(|error| unwritable(path, &error))
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {

@@ -188,7 +188,8 @@ impl Array {
             _ => return Err(format!("its shape {:?} is not [images, height, width]", self.shape)),
         };
         if index as u64 >= images {
-            return Err(format!("it holds {images} images, and this is number {}", index + 1));
+            let number = index.saturating_add(1);
+            return Err(format!("it holds {images} images, and this is number {number}"));
         }
         self.check_numbers()?;
         // Fits, since the file is as long as its shape claims and has at least one image.

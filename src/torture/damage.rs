@@ -107,7 +107,7 @@ pub(super) fn of_other_files(
     copy(&run, &kept);
     let bytes = FILES.map(|file| fs::read(run.join(file)).expect("reads").len());
     let mut told = 0;
-    let tried = Length::of(12, 0.1).each(2 * bytes.iter().sum::<usize>(), |number| {
+    let tried = Length::of(12, 2000, 0.1).each(2 * bytes.iter().sum::<usize>(), |number| {
         let (mut at, how) = (number / 2, number % 2);
         let file = bytes.iter().position(|length| {
             let is_here = at < *length;

@@ -2,8 +2,9 @@
 //! end as the run that was never disturbed, with the same bits, or say what is wrong and lose nothing.
 //!
 //! ```text
-//! cargo test --release --lib torture -- --nocapture                        # a minute
-//! TRAINER_TORTURE=7200 cargo test --release --lib torture -- --nocapture   # so many seconds
+//! cargo test --lib torture -- --nocapture                        # a minute
+//! TRAINER_TORTURE=7200 cargo test --lib torture -- --nocapture   # so many seconds
+//! TRAINER_TORTURE=full cargo test --lib torture -- --nocapture   # the numbers of docs/reliability.md
 //! ```
 //!
 //! The table at the end says what was tried. A power loss is not among it: see `run/power_loss.rs`.
@@ -34,18 +35,22 @@ pub(super) enum Length {
 }
 
 impl Length {
-    /// `trials`, or this share of the seconds that `TRAINER_TORTURE` says.
-    fn of(trials: usize, share: f64) -> Self {
-        let asked = std::env::var("TRAINER_TORTURE").ok().and_then(|text| text.parse::<f64>().ok());
-        match asked {
-            Some(seconds) => Self::Time(Duration::from_secs_f64(seconds * share)),
-            None => Self::Trials(trials),
+    /// `trials`, or what `TRAINER_TORTURE` asks for: `full` trials, or this share of so many seconds.
+    fn of(trials: usize, full: usize, share: f64) -> Self {
+        match std::env::var("TRAINER_TORTURE").as_deref() {
+            Err(_) => Self::Trials(trials),
+            Ok("full") => Self::Trials(full),
+            Ok(text) => {
+                let seconds: f64 = text.parse().expect("TRAINER_TORTURE is `full` or seconds");
+                Self::Time(Duration::from_secs_f64(seconds * share))
+            }
         }
     }
 
     /// Does `trial` with numbers below `all`, and returns how many there were.
     pub(super) fn each(self, all: usize, mut trial: impl FnMut(usize)) -> usize {
         match self {
+            Self::Trials(trials) if trials >= all => (0..all).map(trial).count(),
             Self::Trials(trials) => {
                 let step = (all / trials).max(1);
                 // Not the same in every round of a period.
@@ -61,6 +66,9 @@ impl Length {
         }
     }
 }
+
+/// As many trials as there are.
+const ALL: usize = usize::MAX;
 
 /// What was tried: a table that is printed row by row.
 #[derive(Debug)]
@@ -78,31 +86,64 @@ impl Table {
     }
 }
 
+/// A run that was never disturbed, and a place for those that are.
+struct Scene {
+    whole: Place,
+    place: Place,
+    expected: Result,
+    /// The operations of the whole run, and the bytes that it writes.
+    operations: usize,
+    bytes: usize,
+    length: Duration,
+    _parent: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let parent = scratch();
+        let whole = Place::new(parent.path(), "whole");
+        let begin = Instant::now();
+        let first = whole.train(None);
+        assert!(first.status.success(), "{}", first.told);
+        // Without the drawing of images, which the first run has done.
+        whole.clear();
+        let (drawn, begin) = (begin.elapsed(), Instant::now());
+        let first = whole.train(None);
+        let length = begin.elapsed().min(drawn);
+        let expected = Result::of(&whole.run());
+        let place = Place::new(parent.path(), "tortured");
+        let (operations, bytes) = (first.operations, first.bytes);
+        Self { whole, place, expected, operations, bytes, length, _parent: parent }
+    }
+}
+
 #[test]
-fn a_run_that_is_tortured_ends_as_one_never_disturbed() {
-    let parent = scratch();
-    let whole = Place::new(parent.path(), "whole");
-    let begin = Instant::now();
-    let first = whole.train(None);
-    assert!(first.status.success(), "{}", first.told);
-    // Without the drawing of images, which the first run has done.
-    whole.clear();
-    let (drawn, begin) = (begin.elapsed(), Instant::now());
-    let first = whole.train(None);
-    let length = begin.elapsed().min(drawn);
-    let expected = Result::of(&whole.run());
-    let place = Place::new(parent.path(), "tortured");
+fn a_run_that_is_killed_ends_as_one_never_disturbed() {
+    let Scene { place, expected, operations, length, .. } = &Scene::new();
     let mut table = Table::begin();
-    kills_at_operations(&place, &expected, first.operations, &mut table);
-    kills_at_moments(&place, &expected, length, &mut table);
-    errors(&place, &expected, first.operations, &mut table);
-    full_disks(&place, &expected, first.bytes, &mut table);
-    damage::of_states(&whole, Length::of(2000, 0.25), &mut table);
-    damage::of_other_files(&place, &expected, first.operations / 2, &mut table);
+    kills_at_operations(place, expected, *operations, &mut table);
+    kills_at_moments(place, expected, *length, &mut table);
+}
+
+#[test]
+fn a_run_whose_disk_refuses_ends_as_one_never_disturbed() {
+    let Scene { place, expected, operations, bytes, .. } = &Scene::new();
+    let mut table = Table::begin();
+    errors(place, expected, *operations, &mut table);
+    errors_in_turn(place, expected, *operations, *bytes, &mut table);
+    full_disks(place, expected, *bytes, &mut table);
+}
+
+#[test]
+fn a_run_whose_files_are_damaged_goes_on_from_what_is_sound() {
+    let Scene { whole, place, expected, operations, .. } = &Scene::new();
+    let mut table = Table::begin();
+    damage::of_states(whole, Length::of(2000, ALL, 0.25), &mut table);
+    damage::of_other_files(place, expected, operations / 2, &mut table);
 }
 
 fn kills_at_operations(place: &Place, expected: &Result, operations: usize, table: &mut Table) {
-    let tried = Length::of(24, 0.2).each(operations, |operation| {
+    let tried = Length::of(24, ALL, 0.2).each(operations, |operation| {
         place.clear();
         let case = format!("SIGKILL at operation {operation}");
         let ended = place.train(Some(&format!("{operation} signal")));
@@ -118,7 +159,7 @@ fn kills_at_moments(place: &Place, expected: &Result, length: Duration, table: &
     let mut random = crate::random::stream(11, "kills", &[]);
     let (mut kills, mut runs) = (0, 0);
     place.clear();
-    Length::of(30, 0.2).each(1_000_000, |_| {
+    Length::of(30, 3000, 0.2).each(1_000_000, |_| {
         let mut child = place.start(None);
         let patience = length.mul_f64(random.random_range(0.05..0.9));
         let deadline = Instant::now() + patience;
@@ -159,7 +200,7 @@ fn assert_told(ended: &program::Ended, case: &str) -> bool {
 fn errors(place: &Place, expected: &Result, operations: usize, table: &mut Table) {
     let (mut told, mut went_on) = (0, 0);
     let kinds = 2 * ERRORS.len();
-    let tried = Length::of(42, 0.2).each(operations * kinds, |number| {
+    let tried = Length::of(42, 560, 0.1).each(operations * kinds, |number| {
         let (operation, kind) = (number / kinds, number % kinds);
         let word = ["refused", "broken"][kind / ERRORS.len()];
         let error = ERRORS[kind % ERRORS.len()];
@@ -179,9 +220,46 @@ fn errors(place: &Place, expected: &Result, operations: usize, table: &mut Table
     table.add(what, tried, &came);
 }
 
+/// The run goes on after each refusal, and is refused again at another operation, until it has ended.
+fn errors_in_turn(
+    place: &Place,
+    expected: &Result,
+    operations: usize,
+    bytes: usize,
+    table: &mut Table,
+) {
+    let mut random = crate::random::stream(12, "refusals", &[]);
+    let (mut struck, mut runs) = (0, 0);
+    place.clear();
+    Length::of(30, 7000, 0.1).each(1_000_000, |_| {
+        let error = ERRORS[random.random_range(0..ERRORS.len())];
+        // Early ones more often: then a run takes many of them.
+        let most = random.random_range(0..operations);
+        let operation = random.random_range(0..=most);
+        let fault = match random.random_range(0..5) {
+            0 => format!("0 room {}", random.random_range(0..bytes)),
+            1 | 2 => format!("{operation} refused {error}"),
+            _ => format!("{operation} broken {error}"),
+        };
+        let case = format!("{fault}, after {struck} others and {runs} runs");
+        let ended = place.train(Some(&fault));
+        struck += usize::from(ended.struck);
+        if !assert_told(&ended, &case) {
+            Result::of(&place.run()).assert_equals(expected, &case);
+            runs += 1;
+            place.clear();
+        }
+    });
+    place.assert_goes_on(expected, &format!("after {struck} refusals"));
+    let what = "operations refused in one run after another, at random: one, all from one on, or for want of room";
+    let came =
+        format!("gone on with, and refused again: {} runs ended with the same bits", runs + 1);
+    table.add(what, struck, &came);
+}
+
 fn full_disks(place: &Place, expected: &Result, bytes: usize, table: &mut Table) {
     let mut told = 0;
-    let tried = Length::of(10, 0.05).each(bytes, |room| {
+    let tried = Length::of(10, 100, 0.05).each(bytes, |room| {
         place.clear();
         let case = format!("room for {room} bytes");
         let ended = place.train(Some(&format!("0 room {room}")));

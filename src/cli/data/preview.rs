@@ -1,13 +1,12 @@
 //! `trainer data preview`.
 
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 
 use super::super::overrides::Overrides;
-use super::super::planned;
+use super::super::{planned, whole};
 use super::{Failure, output};
 use crate::build;
 use crate::data::{self, Cache, CacheConfig, DataError, LoaderConfig, PreviewSettings, Sampler};
@@ -94,7 +93,7 @@ pub fn execute(preview: &Preview) -> Result<(), Failure> {
     let cache = Arc::new(Cache::open(&cache, &plan.data.image).map_err(failed)?);
     let drawn = data::preview(Arc::new(dataset), &plan.heads, cache, &settings).map_err(failed)?;
     let written = |source| DataError::Io { action: "write", path: out.clone(), source };
-    fs::write(out, &drawn.png).map_err(written).map_err(Failure::other)?;
+    whole::write(out, &drawn.png).map_err(written).map_err(Failure::other)?;
     let images = counted(drawn.images, "image", "images");
     let size = format!("{}×{} pixels", drawn.width, drawn.height);
     let mut told = format!("{images} in {}, {size}", out.display());

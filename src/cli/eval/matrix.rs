@@ -10,7 +10,7 @@ use super::output::{Evaluated, unwritable};
 use super::{Asked, Eval};
 use crate::build::{List, TrainedFolder};
 use crate::cli::report::names;
-use crate::cli::{Failure, output};
+use crate::cli::{Failure, output, whole};
 use crate::evaluate::{Estimate, HeadEvaluation, MetricTable};
 use crate::report::estimate_text;
 use crate::screen::{Column, Frame, Table, counted, say, stdout_columns, tell_progress};
@@ -132,7 +132,7 @@ impl Matrix {
             let csv = self.csv().map_err(Failure::other)?;
             for (name, bytes) in FILES.iter().zip([text.as_bytes(), &csv, as_json.as_bytes()]) {
                 let file = folder.join(name);
-                fs::write(&file, bytes).map_err(|error| unwritable(&file, &error))?;
+                whole::write(&file, bytes).map_err(|error| unwritable(&file, &error))?;
             }
             tell_progress(&format!("written to {}: {}", folder.display(), FILES.join(", ")));
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::model::Model;
 use super::{Asked, measured};
-use crate::cli::{Failure, output};
+use crate::cli::{Failure, output, whole};
 use crate::data::BadImage;
 use crate::evaluate::{Evaluation, Fitted, HeadEvaluation, PredictionTable, PredictionWriter};
 use crate::report::{
@@ -218,8 +218,12 @@ impl Evaluated {
         fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
         let write = |name: &str, bytes: &[u8]| {
             let file = folder.join(name);
-            fs::write(&file, bytes).map_err(|error| unwritable(&file, &error))
+            whole::write(&file, bytes).map_err(|error| unwritable(&file, &error))
         };
+        let last = folder.join(EVALUATION_FILE);
+        if last.exists() {
+            fs::remove_file(&last).map_err(|error| unwritable(&last, &error))?;
+        }
         write(TABLES, self.text(Frame::Ascii, FILE_COLUMNS).as_bytes())?;
         let (header, rows) = self.predictions.decided(self.fitted.as_ref(), true);
         let mut writer = PredictionWriter::new(Vec::new(), &header).map_err(Failure::other)?;

@@ -3,7 +3,6 @@
 mod pictures;
 
 use std::fmt::Display;
-use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use self::pictures::Pictures;
 use super::overrides::{Overrides, change_evaluate};
 use super::trained::{self, Opened};
+use super::whole::Partial;
 use super::{Failure, Kind};
 use crate::build::{LabelCoverage, PredictError, PredictOptions, Predictor};
 use crate::data::{Dataset, Listing, list_images};
@@ -238,9 +238,12 @@ fn written(
     mut pictures: Option<Pictures>,
 ) -> Result<usize, Failure> {
     let at = |error: &dyn Display| unwritten(predict.out.as_deref(), error);
-    let to: Box<dyn Write> = match &predict.out {
-        Some(file) => Box::new(File::create(file).map_err(|error| at(&error))?),
-        None => Box::new(io::stdout()),
+    let (partial, to): (Option<Partial>, Box<dyn Write>) = match &predict.out {
+        Some(file) => {
+            let (partial, file) = Partial::create(file).map_err(|error| at(&error))?;
+            (Some(partial), Box::new(file))
+        }
+        None => (None, Box::new(io::stdout())),
     };
     let bar = bar(images.len());
     let mut rows = Rows::new(to, predict.format, &predictor).map_err(|error| at(&error))?;
@@ -262,6 +265,8 @@ fn written(
         bar.inc(batch.images.len() as u64);
     }
     bar.finish_and_clear();
+    drop(rows);
+    partial.map_or(Ok(()), |partial| partial.finish()).map_err(|error| at(&error))?;
     Ok(bad)
 }
 

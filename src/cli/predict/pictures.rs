@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Failure, failure};
 use crate::build::{Heatmap, Heatmaps, PredictError, PredictedBatch, Predictor};
+use crate::cli::whole;
 use crate::data::{Dataset, Sample};
 use crate::screen::say;
 
@@ -55,7 +56,7 @@ impl Pictures {
                     return Ok(());
                 }
             };
-            fs::write(&path, png).map_err(|error| unwritten(&path, &error))
+            whole::write(&path, png).map_err(|error| unwritten(&path, &error))
         })
     }
 }

@@ -10,7 +10,7 @@ use rand::RngExt;
 use super::super::area::Area;
 use super::super::image::Samples;
 use super::*;
-use crate::disk::crash::{Bound, Crashes, Tree};
+use crate::disk::crash::{Bound, Crashes, Tree, scratch};
 use crate::disk::watch::Watch;
 
 const SIZE: [usize; 2] = [4, 5];
@@ -210,6 +210,35 @@ fn damaged_bytes_are_noticed() {
         }
         get_all(&open(&kept), &images);
     }
+}
+
+/// One row of the table in docs/reliability.md.
+#[test]
+#[expect(clippy::print_stdout, reason = "it is a row of the torture suite's table")]
+fn every_bit_of_a_cache_may_be_flipped() {
+    let folder = scratch();
+    let (kept, images) = (folder.path().join("cache"), samples(folder.path(), 4));
+    get_all(&open(&kept), &images);
+    let files = ["images", "index"].map(|name| inner(&kept).join(name));
+    let whole = files.each_ref().map(|file| fs::read(file).expect("reads"));
+    let (mut flipped, mut made_anew) = (0, 0);
+    for (damaged, bytes) in whole.iter().enumerate() {
+        for bit in 0..8 * bytes.len() {
+            files.iter().zip(&whole).for_each(|(file, bytes)| {
+                fs::write(file, bytes).expect("is written");
+            });
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&files[damaged], bytes).expect("is written");
+            flipped += 1;
+            made_anew += usize::from(get_all(&open(&kept), &images) > 0);
+        }
+    }
+    println!(
+        "| each bit of a cache flipped | {flipped} | every image the one that was made, in {made_anew} by decoding it again |"
+    );
+    // A record ends with four bytes that are not used.
+    assert_eq!(made_anew, flipped - 8 * 4 * images.len(), "some bits are not checked");
 }
 
 #[test]

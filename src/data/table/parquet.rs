@@ -1,10 +1,12 @@
 //! Apache Parquet: flat columns of text, numbers and booleans.
 
 use std::fs::File;
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::record::Field;
+use prost::bytes::Bytes;
 
 use super::{DataError, Record, malformed, most_text, refused, too_much};
 use crate::contain::contained;
@@ -40,8 +42,43 @@ fn broken(path: &Path, line: Option<u64>, error: &parquet::errors::ParquetError)
     malformed(path, line, format!("it does not decode ({error})"))
 }
 
-fn begin(path: &Path, file: File) -> Result<(SerializedFileReader<File>, Vec<String>), DataError> {
-    let reader = SerializedFileReader::new(file).map_err(|error| broken(path, None, &error))?;
+/// A file with an end: `parquet` skips what a page's header claims to hold, element by element, and goes on for
+/// hours where the file is over.
+struct Ended(File);
+
+impl Length for Ended {
+    fn len(&self) -> u64 {
+        Length::len(&self.0)
+    }
+}
+
+impl ChunkReader for Ended {
+    type T = EndedReader<<File as ChunkReader>::T>;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        self.0.get_read(start).map(EndedReader)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        self.0.get_bytes(start, length)
+    }
+}
+
+/// It is an error to read on at the end.
+struct EndedReader<R>(R);
+
+impl<R: Read> Read for EndedReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(buffer)? {
+            0 if !buffer.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
+            read => Ok(read),
+        }
+    }
+}
+
+fn begin(path: &Path, file: File) -> Result<(SerializedFileReader<Ended>, Vec<String>), DataError> {
+    let reader =
+        SerializedFileReader::new(Ended(file)).map_err(|error| broken(path, None, &error))?;
     let schema = reader.metadata().file_metadata().schema();
     let header: Vec<String> =
         schema.get_fields().iter().map(|field| field.name().to_owned()).collect();

@@ -293,7 +293,11 @@ unsafe fn hand_over_to(ledger: &AllocationCounts, block: *mut u8, bytes: usize) 
 }
 
 #[cfg(test)]
-#[expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
+#[expect(
+    unsafe_code,
+    clippy::undocumented_unsafe_blocks,
+    reason = "an allocator is unsafe by its trait; blocks are freed as they were made"
+)]
 mod tests {
     use std::alloc::System;
     use std::thread;
