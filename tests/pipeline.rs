@@ -1,6 +1,9 @@
 //! What protects pipelines: stages on several devices give the bits of one device that takes the same
 //! micro-batches. The devices are logical ones of the CPU.
 
+#[path = "pipeline/grid.rs"]
+mod grid;
+
 use std::collections::BTreeMap;
 
 use trainer::build::Bench;
@@ -122,14 +125,25 @@ fn step(bench: &mut Bench, number: usize) -> Vec<HeadLoss> {
 
 type Values = BTreeMap<String, Vec<f32>>;
 
-/// Weights, running statistics, averages, the optimizer's state and what losses have learned, of all
-/// devices together. None of them has what another one has.
+/// Weights, running statistics, averages, the optimizer's state and what losses have learned. All copies of the
+/// model have the same bits.
 fn state(bench: &Bench) -> Values {
+    let first = state_of(bench, 0);
+    for copy in 1..bench.trainer.ranks.len() / bench.trainer.depth {
+        assert_same(&state_of(bench, copy), &first, &format!("copy {copy}"));
+    }
+    first
+}
+
+/// The same of one copy, of all its devices together. None of them has what another one has.
+fn state_of(bench: &Bench, copy: usize) -> Values {
+    let depth = bench.trainer.depth;
+    let ranks = &bench.trainer.ranks[copy * depth..(copy + 1) * depth];
     let mut all = Values::new();
     let mut add = |name: String, values: Vec<f32>| {
         assert!(all.insert(name.clone(), values).is_none(), "{name} is on two devices");
     };
-    for rank in &bench.trainer.ranks {
+    for rank in ranks {
         for parameter in rank.replica.inference.chain.parameters() {
             add(parameter.name, parameter.value.into_data().iter().collect());
         }
@@ -142,7 +156,7 @@ fn state(bench: &Bench) -> Values {
             add(format!("average/{name}"), data.iter().collect());
         }
     }
-    let variables = format!("{:?}", bench.trainer.last().replica.variables());
+    let variables = format!("{:?}", ranks[depth - 1].replica.variables());
     add("losses".to_owned(), variables.bytes().map(f32::from).collect());
     all
 }

@@ -359,7 +359,7 @@ pub(super) fn pipeline(plan: &Plan) -> Result<(), Fault> {
     let help = "write how many images a micro-batch has, such as 8";
     require(!plan.memory.is_auto(), "memory.micro_batch", message, help)
         .map_err(|fault| fault.also("parallel.pipeline"))?;
-    plan.check_split()
+    plan.check_pipeline()
 }
 
 /// What BatchNorm normalises over: as PyTorch has it, more than one number of each channel.

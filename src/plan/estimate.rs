@@ -301,6 +301,11 @@ impl<'a> Estimator<'a> {
         })
     }
 
+    /// Bytes of the gradients that a device has, at most.
+    pub fn gradients_of_a_device(&mut self, settings: &MemorySettings) -> u64 {
+        self.known(settings).iter().map(|known| known.costs.gradients()).max().unwrap_or(0)
+    }
+
     /// Bytes of a micro-batch that each device of a pipeline but the last sends to the one behind.
     pub fn bytes_between(&mut self, settings: &MemorySettings) -> Vec<u64> {
         let known = self.known(settings);

@@ -65,9 +65,11 @@ pub struct PlanSummary {
 pub struct ParallelSummary {
     /// How many devices there are.
     pub devices: usize,
+    /// How many copies of the model there are: fewer where several devices have one between them.
+    pub copies: usize,
     /// Images of a batch, on all of them.
     pub batch_size: usize,
-    /// Images of a batch that a device has, at most.
+    /// Images of a batch that a copy has, at most.
     pub device_batch_size: usize,
     /// What BatchNorm normalises over.
     pub batch_norm: BatchNormOver,
@@ -89,6 +91,7 @@ impl ParallelSummary {
         let arrangements = Arrangement::all(plan, machine)?;
         Ok(Some(Self {
             devices: plan.devices.len(),
+            copies: plan.copies(),
             batch_size: plan.train.batch_size,
             device_batch_size: plan.device_batch(),
             batch_norm: plan.batch_norm,
@@ -118,7 +121,7 @@ pub struct PipelineSummary {
 /// A device of a pipeline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PipelineDevice {
-    /// As `device.use` names it.
+    /// As `device.use` names it; where there are several copies of the pipeline, that of each of them.
     pub name: String,
     /// Its first and its last stage.
     pub stages: [String; 2],
@@ -294,7 +297,7 @@ impl PipelineSummary {
         let names = estimator.costs(settings).names;
         let sends = estimator.bytes_between(settings);
         let of = |(rank, device): (usize, &DeviceEstimate)| PipelineDevice {
-            name: plan.devices[rank].to_string(),
+            name: plan.device_names(rank),
             stages: [device.stages.start, device.stages.end - 1].map(|stage| names[stage].clone()),
             alive: PipelinePlace { rank, ..part.place }.alive(micro_batches),
             peak: device.peak,

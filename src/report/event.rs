@@ -182,9 +182,11 @@ pub struct Start {
 pub struct SharedBatch {
     /// How many devices there are.
     pub devices: usize,
+    /// How many copies of the model there are: fewer where several devices have one between them.
+    pub copies: usize,
     /// Images of a batch, on all of them.
     pub batch_size: usize,
-    /// Images of a batch that a device has, at most.
+    /// Images of a batch that a copy has, at most.
     pub device_batch_size: usize,
     /// What BatchNorm normalises over.
     pub batch_norm: BatchNormOver,

@@ -178,13 +178,18 @@ fn started(start: &Start) -> String {
 }
 
 fn told(shared: &SharedBatch) -> String {
-    let SharedBatch { devices, batch_size, device_batch_size, batch_norm } = shared;
+    let SharedBatch { devices, copies, batch_size, device_batch_size, batch_norm } = shared;
+    let over = match devices == copies {
+        true => format!("{devices} devices"),
+        false => format!("{copies} copies of the pipeline"),
+    };
+    let one = if devices == copies { "device" } else { "copy" };
     format!(
-        "data parallel: a batch of {batch_size} over {devices} devices, {device_batch_size} each; BatchNorm \
-         over {}",
-        match batch_norm {
-            BatchNormOver::Sync => "the images of all devices",
-            BatchNormOver::Local => "the images of each device",
+        "data parallel: a batch of {batch_size} over {over}, {device_batch_size} each; BatchNorm over {}",
+        match (batch_norm, devices == copies) {
+            (BatchNormOver::Sync, true) => "the images of all devices".to_owned(),
+            (BatchNormOver::Sync, false) => "the images that all copies compute at once".to_owned(),
+            (BatchNormOver::Local, _) => format!("the images of each {one}"),
         }
     )
 }

@@ -49,7 +49,8 @@ pub(super) fn text(
     if let Some(shared) = &summary.parallel {
         text += &prose(&parallel(shared));
         text += &arrangements(shared, page);
-        text += &prose(&format!("\n\n{} Everything below is of one device.", shared.advice));
+        let one = if shared.devices == shared.copies { "device" } else { "copy" };
+        text += &prose(&format!("\n\n{} Everything below is of one {one}.", shared.advice));
     }
     text.extend(warning.iter().map(|warning| prose(&format!("\nwarning: {warning}"))));
     text += "\n\n";
@@ -129,16 +130,26 @@ fn stages(stages: &[StageSummary]) -> Table {
 
 /// How several devices share a batch.
 fn parallel(shared: &ParallelSummary) -> String {
+    let (each, all) = match shared.devices == shared.copies {
+        true => ("device", format!("{} devices", shared.devices)),
+        false => ("copy", format!("{} copies of the pipeline", shared.copies)),
+    };
     let norm = match (shared.has_batch_norm, shared.batch_norm) {
-        (false, _) => "",
-        (true, BatchNormOver::Sync) => "; BatchNorm normalises over the images of all devices",
-        (true, BatchNormOver::Local) => "; BatchNorm normalises over the images of each device",
+        (false, _) => String::new(),
+        (true, BatchNormOver::Sync) if each == "copy" => {
+            "; BatchNorm normalises over the images that all copies compute at once".to_owned()
+        }
+        (true, BatchNormOver::Sync) => {
+            "; BatchNorm normalises over the images of all devices".to_owned()
+        }
+        (true, BatchNormOver::Local) => {
+            format!("; BatchNorm normalises over the images of each {each}")
+        }
     };
     format!(
-        "\na batch of {} is shared over {} devices, {} each; in a step each adds {} of gradients to those of \
-         the others{norm}.",
+        "\na batch of {} is shared over {all}, {} each; in a step each adds {} of gradients to those of the \
+         others{norm}.",
         counted(shared.batch_size, "image", "images"),
-        shared.devices,
         counted(shared.device_batch_size, "image", "images"),
         Bytes(shared.gradient_bytes),
     )
