@@ -9,6 +9,7 @@
 
 use serde::Serialize;
 
+use super::estimate::STARTING;
 use super::{Estimator, Machine, MemorySettings, Plan, Planner};
 use crate::fault::Fault;
 use crate::parallel::BatchNormOver;
@@ -21,9 +22,6 @@ const BANDWIDTH: f64 = 2.4e11;
 const LATENCY: f64 = 6e-6;
 /// How much longer a step takes beside another process on another card that it exchanges nothing with.
 const BESIDE_OTHERS: f64 = 1.02;
-/// Seconds to start the kernels of a layer, there and back: 8 images of 320×320 through DenseNet-121 take
-/// 15.3 ms on an H100, however fast it computes.
-const STARTING: f64 = 1.25e-4;
 
 /// Below this gain devices are as good as idle.
 const NOTHING: f64 = 1.2;
@@ -104,8 +102,10 @@ impl Arrangement {
         let exchanges = (2 * norms.len() * parts).div_ceil(depth);
         let gradient_bytes = others * estimator.gradients_of_a_device(&settings);
         let statistics_bytes = others * 4 * values as u64;
-        let layers = costs.stages.iter().map(|stage| stage.layers).sum::<f64>() / depth as f64;
-        let alone = found.seconds.max(layers * parts as f64 * STARTING);
+        // That of a pipeline has it in its estimate.
+        let layers: f64 = costs.stages.iter().map(|stage| stage.layers).sum();
+        let starting = if depth == 1 { layers * parts as f64 * STARTING } else { 0.0 };
+        let alone = found.seconds.max(starting);
         let (beside, exchange_seconds) = match others {
             0 => (1.0, 0.0),
             _ => {

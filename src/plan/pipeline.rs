@@ -158,13 +158,19 @@ impl Plan {
         plan.on_devices(copies * self.depth())
     }
 
-    /// The same with the split of its pipeline decided, where the program is to decide it on `machine`.
+    /// The same with the split of its pipeline decided, where the program is to decide it on `machine`, as is
+    /// best for steps as the configuration has them.
     pub fn with_split(&self, machine: Machine) -> Self {
+        self.with_split_for(machine, &MemorySettings::configured(&self.memory, self.device_batch()))
+    }
+
+    /// The same for steps with `settings`.
+    pub(super) fn with_split_for(&self, machine: Machine, settings: &MemorySettings) -> Self {
         let mut plan = self.clone();
         if self.depth() > 1
             && let Some(pipeline @ PipelinePlan { split: None, .. }) = &mut plan.pipeline
         {
-            pipeline.split = Some(balanced(self, machine, pipeline.schedule));
+            pipeline.split = Some(balanced(self, machine, pipeline.schedule, settings));
         }
         plan
     }
@@ -223,8 +229,12 @@ impl Plan {
 
 /// The first stage of every device but the first, so that the slowest device is as fast as can be where
 /// all stay within their budget; where none does, the fullest has as little as can be.
-fn balanced(plan: &Plan, machine: Machine, schedule: PipelineSchedule) -> Vec<usize> {
-    let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
+fn balanced(
+    plan: &Plan,
+    machine: Machine,
+    schedule: PipelineSchedule,
+    settings: &MemorySettings,
+) -> Vec<usize> {
     let on = machine.target(settings.precision, settings.dense_layers);
     let images = settings.micro_batch.min(plan.device_batch());
     let each = plan.each_stage(&on, images);
@@ -237,7 +247,7 @@ fn balanced(plan: &Plan, machine: Machine, schedule: PipelineSchedule) -> Vec<us
         let part = PipelinePart { place, returns: each.frozen < range.start };
         let costs = plan.costs_of(&each, range, &on, images, settings.offload_optimizer);
         let micros = plan.device_batch().div_ceil(images);
-        Known::new(costs, speed, micros, Some(part)).least_peak(&settings, machine.cuda) <= budget
+        Known::new(costs, speed, micros, Some(part)).least_peak(settings, machine.cuda) <= budget
     };
     let micros = plan.device_batch().div_ceil(images);
     let bytes = |range: Range<usize>, rank: usize| {

@@ -189,15 +189,19 @@ fn devices(summary: &PlanSummary) -> usize {
 
 /// How the stages are shared out in a pipeline.
 fn shared_stages(pipeline: &PipelineSummary) -> String {
-    let PipelineSummary { schedule, micro_batches, bubble, idle, devices } = pipeline;
+    let PipelineSummary { schedule, micro_batches, bubble, idle, copies, seconds, devices } =
+        pipeline;
+    let of_copy = if *copies > 1 { " of each copy" } else { "" };
     format!(
-        "\n\nThe stages are shared over {} devices, which {} go through by `{}`. Where all devices took equally \
-         long, each would wait for {:.0}% of the time; as they do not, it is {:.0}%.",
+        "\n\nThe stages are shared over {} devices{of_copy}, which {} go through by `{}`. Where all devices took \
+         equally long, each would wait for {:.0}% of the time; as they do not, it is {:.0}%. A step takes about \
+         {:.1} ms.",
         devices.len(),
         counted(*micro_batches, "micro-batch", "micro-batches"),
         schedule.name(),
         100.0 * bubble,
         100.0 * idle,
+        1e3 * seconds,
     )
 }
 
@@ -207,20 +211,19 @@ fn pipeline_devices(pipeline: &PipelineSummary) -> Table {
         Column::words("stages"),
         Column::numbers("micro-batches"),
         Column::numbers("sends"),
-        Column::numbers("time"),
+        Column::numbers("works, ms"),
         Column::numbers("peak").always(),
     ];
     let mut table = Table::new(columns, 2);
-    for PipelineDevice { name, stages: [first, last], alive, peak, relative_time, sends } in
-        &pipeline.devices
-    {
+    for device in &pipeline.devices {
+        let PipelineDevice { name, stages: [first, last], alive, peak, seconds, .. } = device;
         let stages = if first == last { first.clone() } else { format!("{first} … {last}") };
         table.add(vec![
             name.clone(),
             stages,
             alive.to_string(),
-            if *sends > 0 { Bytes(*sends).to_string() } else { String::new() },
-            format!("{relative_time:.2}"),
+            Bytes(device.sends_in_step).to_string(),
+            format!("{:.1}", 1e3 * seconds),
             Bytes(*peak).to_string(),
         ]);
     }
