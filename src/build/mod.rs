@@ -343,7 +343,7 @@ fn trainer(
         }
     }
     let (batch_norm, processes) = (plan.batch_norm, None);
-    let (upcoming, backoffs) = (None, Vec::new());
+    let (upcoming, backoffs, usage, courses) = (None, Vec::new(), Vec::new(), None);
     let trainer = Trainer {
         ranks,
         depth,
@@ -354,6 +354,8 @@ fn trainer(
         planner,
         upcoming,
         backoffs,
+        usage,
+        courses,
     };
     Ok((trainer, initial))
 }

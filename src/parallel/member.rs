@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Part;
+use super::course::{Doing, waiting};
 use super::group::Group;
 use super::processes::Attempt;
 use crate::memory::check_allocated;
@@ -81,13 +82,13 @@ impl Member {
             return exchange.sum_of(ranks, value);
         }
         let add = |values: Vec<Tensor<1>>| values.into_iter().reduce(|sum, value| sum + value);
-        match &self.meeting {
+        waiting(Doing::Norms, || match &self.meeting {
             Meeting::Processes(attempt) => attempt.sum(name, ranks, value),
             Meeting::Threads(group) => {
                 let sum = self.meet(group, name, ranks, value, add);
                 sum.expect("of one or more devices")
             }
-        }
+        })
     }
 
     /// What every device brings, in their order, which all get.
@@ -104,7 +105,12 @@ impl Member {
     ///
     /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
     pub fn gather<T: Clone + Send + 'static>(&self, name: &str, value: T) -> Vec<T> {
-        self.meet(self.group(), name, self.ranks, value, |values| values)
+        if self.ranks == 1 {
+            return vec![value];
+        }
+        waiting(Doing::Receive, || {
+            self.meet(self.group(), name, self.ranks, value, |values| values)
+        })
     }
 
     /// Leaves `value` for the device that [takes](Member::take) it under `name`, and goes on.
@@ -116,7 +122,7 @@ impl Member {
     ///
     /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
     pub(super) fn take<T: Send + 'static>(&self, name: &str) -> T {
-        self.group().take(&self.among(name))
+        waiting(Doing::Receive, || self.group().take(&self.among(name)))
     }
 
     /// Waits for the first `ranks` of the devices among which it is; what `combine` makes of their values.
@@ -153,10 +159,12 @@ impl Member {
         values: BTreeMap<K, Tensor<1>>,
     ) -> BTreeMap<K, Tensor<1>> {
         match (&self.meeting, &self.exchange) {
-            (Meeting::Processes(attempt), _) => attempt.sum_all(values),
+            (Meeting::Processes(attempt), _) => {
+                waiting(Doing::Gradients, || attempt.sum_all(values))
+            }
             (Meeting::Threads(group), Some(exchange)) => self.sum_all_by(exchange, group, values),
             (Meeting::Threads(group), None) => {
-                self.meet(group, "sums", self.ranks, values, add_all)
+                waiting(Doing::Gradients, || self.meet(group, "sums", self.ranks, values, add_all))
             }
         }
     }

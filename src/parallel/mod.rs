@@ -8,6 +8,7 @@
 //! replica of its own.
 
 mod config;
+pub mod course;
 mod group;
 mod member;
 mod pipeline;

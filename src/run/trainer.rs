@@ -3,14 +3,17 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use burn::tensor::Device;
 
 use super::outputs_of_all::of_all;
+use super::usage::Usage;
 use crate::data::{Batch, Dataset, Targets};
 use crate::memory::measure::broken_off;
 use crate::memory::{OutOfMemory, Parameter};
 use crate::ops::gpu::Exchanges;
+use crate::parallel::course::{Course, Doing, note, recorded};
 use crate::parallel::processes::Processes;
 use crate::parallel::{BatchNormOver, Failure, Part, Seat, Threads, shares, together};
 use crate::plan::{Planner, Retreat};
@@ -40,6 +43,10 @@ pub struct Trainer {
     pub upcoming: Option<Arc<Batch>>,
     /// Where memory has not sufficed since somebody asked.
     pub backoffs: Vec<Backoff>,
+    /// What each device of this process has done in training steps since somebody asked.
+    pub usage: Vec<Usage>,
+    /// What each device has done in the last step, where somebody asked by beginning it.
+    pub courses: Option<Vec<Course>>,
 }
 
 /// The model on one device.
@@ -129,7 +136,9 @@ impl Trainer {
         step: usize,
         learning_rate: f64,
     ) -> Result<Vec<HeadLoss>, TrainError> {
-        let checked = self.gradients(images, targets, step, learning_rate)?;
+        let from = Instant::now();
+        let checked = self.gradients_since(from, images, targets, step, learning_rate)?;
+        let traces = self.courses.is_some().then_some(from);
         let computes_on = self.first().replica.inference.device().clone();
         let mut ranks: Vec<_> = self.ranks.iter_mut().zip(checked.into_iter().map(Some)).collect();
         let by = Means {
@@ -140,10 +149,22 @@ impl Trainer {
         };
         let applied = by.on_all(&mut ranks, &computes_on, |(rank, checked), _| {
             let checked = checked.take().expect("is applied once");
-            rank.updater.apply(&mut rank.replica, checked, learning_rate)
+            let (losses, course) = recorded(traces, || {
+                let begin = Instant::now();
+                let losses = rank.updater.apply(&mut rank.replica, checked, learning_rate);
+                note(begin, Doing::Optimizer, || (None, None));
+                losses
+            });
+            Ok((losses?, course))
         });
         match applied {
-            Ok(mut losses) => Ok(losses.swap_remove(0)),
+            Ok(applied) => {
+                let (mut losses, courses): (Vec<_>, Vec<_>) = applied.into_iter().unzip();
+                for (all, more) in self.courses.iter_mut().flatten().zip(courses) {
+                    all.spans.extend(more.spans);
+                }
+                Ok(losses.swap_remove(0))
+            }
             Err(Failure::Error(error)) => Err(error),
             Err(Failure::OutOfMemory(out_of_memory)) => out_of_memory.throw(),
             Err(Failure::Stalled(what)) => Err(TrainError::Stalled(what)),
@@ -163,6 +184,19 @@ impl Trainer {
         step: usize,
         learning_rate: f64,
     ) -> Result<Vec<CheckedGradients>, TrainError> {
+        self.gradients_since(Instant::now(), images, targets, step, learning_rate)
+    }
+
+    /// The same of a step that has begun at `from`.
+    fn gradients_since(
+        &mut self,
+        from: Instant,
+        images: Images<'_>,
+        targets: &[Targets],
+        step: usize,
+        learning_rate: f64,
+    ) -> Result<Vec<CheckedGradients>, TrainError> {
+        let traces = self.courses.is_some().then_some(from);
         let normalizers = self.last().replica.normalizers(targets);
         let (count, over) = (images.count(), self.batch_norm);
         let assessed = self.within_memory(count, Work::Step, |rank, seat, parts, next| {
@@ -170,16 +204,37 @@ impl Trainer {
             let synced = Some(&seat.row).filter(|_| over == BatchNormOver::Sync);
             let link = replica.link(&seat.column);
             let share = Share { images, targets, parts, synced, next, link };
-            let found = replica.gradients(share, &normalizers, step, updater.scale())?;
             let own: usize = parts.iter().map(|part| part.images.len()).sum();
-            let found = found.of_all(&seat.row, over, own as f64 / count as f64);
-            updater.assess(&replica.inference, found, learning_rate, &seat.column)
+            let (assessed, course) = recorded(traces, || {
+                let found = replica.gradients(share, &normalizers, step, updater.scale())?;
+                let found = found.of_all(&seat.row, over, own as f64 / count as f64);
+                updater.assess(&replica.inference, found, learning_rate, &seat.column)
+            });
+            Ok((assessed?, own, course))
         })?;
+        let assessed = self.take_note(assessed);
         let ranks = self.ranks.iter_mut().zip(assessed);
         // All take note of a step that is left out, and not only the first.
         let accepted: Vec<_> =
             ranks.map(|(rank, assessed)| rank.updater.accept(assessed, learning_rate)).collect();
         accepted.into_iter().collect()
+    }
+
+    /// Takes note of what each device has done in a step, and returns what it has found.
+    fn take_note<T>(&mut self, done: Vec<(T, usize, Course)>) -> Vec<T> {
+        self.usage.resize_with(done.len(), Usage::default);
+        let mut courses = Vec::with_capacity(done.len());
+        let found =
+            done.into_iter().zip(&mut self.usage).map(|((found, images, course), usage)| {
+                usage.add(images, &course.waited);
+                courses.push(course);
+                found
+            });
+        let found = found.collect();
+        if self.courses.is_some() {
+            self.courses = Some(courses);
+        }
+        found
     }
 
     /// Each head's outputs for a batch, row by row and in the labels' own units, and its loss; with
