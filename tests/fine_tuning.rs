@@ -16,7 +16,7 @@ use trainer::memory::offload::Store;
 use trainer::memory::{Chain, CheckpointPlan, DenseLayers, Precision, Strategy};
 use trainer::model::{HeadConfig, ModelConfig};
 use trainer::optim::OptimizerConfig;
-use trainer::parallel::Part;
+use trainer::parallel::{Member, Part};
 use trainer::report::{Event, Phase, Report, ReportError, SaveReason};
 use trainer::run::{FolderMode, Run};
 use trainer::train::{Inference, Replica, Share, StepGradients, Updater};

@@ -99,8 +99,9 @@ pub fn trace_run(plan: &Plan, folder: &Path, seconds: f64) -> Result<(), String>
     if seconds.is_nan() || seconds > MOST_SECONDS || plan.depth() > 1 {
         return Ok(());
     }
-    // Memory is the same with any weights, and the file that training began with may be gone.
-    let plan = Plan { init: None, ..plan.clone() };
+    // Memory is the same with any weights, and the file that training began with may be gone. The page shows the
+    // first device's.
+    let plan = Plan { init: None, ..plan.on_first_device() };
     // No picture is worth a run.
     let traced =
         contained(|| Tracer::default().trace(&plan, plan.run.name.clone(), serde_json::Map::new()));
