@@ -41,23 +41,23 @@ fn noise(length: usize, seed: u64) -> Vec<f32> {
 }
 
 /// Devices and what they exchange sums by.
-fn open(count: usize) -> (Vec<Device>, Exchanges) {
+fn open(count: usize) -> (Vec<Device>, [Exchanges; 1]) {
     let device = |index: usize| resolve_device(&format!("cuda:{index}")).expect("a GPU");
     let devices: Vec<Device> = (0..count).map(device).collect();
     let gpus: Vec<Gpu> = devices.iter().filter_map(Gpu::of).collect();
     let exchanges = Exchanges::open(&gpus).expect("cards that work together");
     println!("{count} cards, {}", exchanges.warning.as_deref().unwrap_or("which reach each other"));
-    (devices, exchanges)
+    (devices, [exchanges])
 }
 
 fn at_once<T: Send>(
     devices: &mut [Device],
-    exchanges: &Exchanges,
+    exchanges: &[Exchanges],
     work: impl Fn(&Device, &Arc<Member>) -> T + Sync,
 ) -> Vec<T> {
-    exchanges.begin("work".to_owned());
-    let done = together(devices, None, Some(exchanges), |device, member| {
-        Ok::<_, ExecutionError>(work(device, member))
+    exchanges[0].begin("work".to_owned());
+    let done = together(devices, 1, None, exchanges, |device, seat| {
+        Ok::<_, ExecutionError>(work(device, &seat.row))
     });
     done.expect("is done")
 }
@@ -176,8 +176,9 @@ fn a_card_that_fails_ends_the_waiting_of_the_others_and_the_next_attempt_works()
     let values = |rank: usize| noise(5000, rank as u64);
     let exact = bits(&sum_in_order(ranks, values));
     let attempt = |devices: &mut [Device], fails: Option<usize>| {
-        exchanges.begin("attempt".to_owned());
-        together(devices, None, Some(&exchanges), |device, member| {
+        exchanges[0].begin("attempt".to_owned());
+        together(devices, 1, None, &exchanges, |device, seat| {
+            let member = &seat.row;
             let own = tensor(values(member.rank()), device);
             let mut sum = member.sum("before", ranks, own.clone());
             for turn in 0..60 {

@@ -84,13 +84,22 @@ fn plan_of(
     cards: usize,
     schedule: &str,
 ) -> Plan {
-    let names: Vec<String> = (0..cards).map(|number| format!("\"cuda:{number}\"")).collect();
-    let text = CONFIG.replace("MODEL", model).replace("SIDE", &side.to_string());
-    let text = text.replace("BATCH", &batch.to_string());
     let pipeline = match cards {
         1 => String::new(),
         _ => format!("[parallel.pipeline]\nschedule = \"{schedule}\""),
     };
+    configured([model, memory], [side, batch], cards, &pipeline)
+}
+
+fn configured(
+    [model, memory]: [&str; 2],
+    [side, batch]: [usize; 2],
+    cards: usize,
+    pipeline: &str,
+) -> Plan {
+    let names: Vec<String> = (0..cards).map(|number| format!("\"cuda:{number}\"")).collect();
+    let text = CONFIG.replace("MODEL", model).replace("SIDE", &side.to_string());
+    let text = text.replace("BATCH", &batch.to_string());
     let devices = format!("[device]\nuse = [{}]", names.join(", "));
     let text = format!("{text}\n{devices}\n{pipeline}\n[memory]\n{memory}");
     trainer::plan::plan(toml::from_str(&text).expect("a configuration")).expect("a plan")
@@ -196,6 +205,44 @@ fn cards_give_the_gradients_and_statistics_of_one_that_takes_the_same_micro_batc
         }
     }
     assert!(failures.is_empty(), "{failures:#?}");
+}
+
+/// Two copies of a pipeline of two cards, beside two cards that have the whole model and share the batch in the
+/// same way. Cards with the same stages exchange gradients and BatchNorm's sums in their kernels.
+#[test]
+fn a_grid_of_four_cards_gives_the_gradients_and_statistics_of_two_that_share_the_batch() {
+    let Some((_turn, count)) = cards("a grid") else { return };
+    if count < 4 {
+        println!("a grid: left out, there are {count} cards");
+        return;
+    }
+    let sizes = [SIDE, 8];
+    for (name, model) in MODELS {
+        for precision in ["fp32", "bf16"] {
+            let memory = format!("precision = \"{precision}\"\nmicro_batch = 2");
+            let row = configured([model, &memory], sizes, 2, "");
+            let (exact, losses) = train(&row, 1, false);
+            let (other, _) = train(&row, 1, true);
+            for schedule in SCHEDULES {
+                let pipeline =
+                    format!("[parallel.pipeline]\nschedule = \"{schedule}\"\ncopies = 2");
+                let grid = configured([model, &memory], sizes, 4, &pipeline);
+                let (found, found_losses) = train(&grid, 1, false);
+                let again = train(&grid, 1, false).0;
+                assert!(bits(&again) == bits(&found), "{name}, {precision}, {schedule}: again");
+                let each = ["optimizer/", "running_"].map(|part| {
+                    let most = 1e-6 + 4.0 * error(&other, &exact, part);
+                    (error(&found, &exact, part), most)
+                });
+                println!(
+                    "{name}, {precision}, {schedule}, 2 × 2: (found, at most) {each:?}, losses \
+                     {found_losses:?} {losses:?}"
+                );
+                let near = each.iter().all(|(found, most)| found < most);
+                assert!(near, "{name}, {precision}, {schedule}: {each:?}");
+            }
+        }
+    }
 }
 
 const WAYS: [&str; 4] =

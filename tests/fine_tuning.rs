@@ -16,7 +16,7 @@ use trainer::memory::offload::Store;
 use trainer::memory::{Chain, CheckpointPlan, DenseLayers, Precision, Strategy};
 use trainer::model::{HeadConfig, ModelConfig};
 use trainer::optim::OptimizerConfig;
-use trainer::parallel::Part;
+use trainer::parallel::{Member, Part};
 use trainer::report::{Event, Phase, Report, ReportError, SaveReason};
 use trainer::run::{FolderMode, Run};
 use trainer::train::{Inference, Replica, Share, StepGradients, Updater};
@@ -149,8 +149,9 @@ fn frozen_stages_and_learning_rates_of_stages_are_those_of_pytorch() {
         for step in 0..4 {
             freeze(&mut replica, if step < 2 { FROZEN } else { 0 });
             let found = gradients(&replica, step);
-            let assessed =
-                updater.assess(&replica.inference, found, 1e-3, None).expect("is finite");
+            let assessed = updater
+                .assess(&replica.inference, found, 1e-3, &Member::alone())
+                .expect("is finite");
             let checked = updater.accept(assessed, 1e-3).expect("is taken");
             let losses = updater.apply(&mut replica, checked, 1e-3).expect("steps");
             let Some(course) = [1, 3].iter().position(|at| *at == step) else { continue };

@@ -222,3 +222,41 @@ fn a_strategy_above_its_budget_is_left_out_of_a_trace() {
     assert_eq!((code, out.as_str()), (4, ""), "{error}");
     assert!(!error.contains("written to"), "{error}");
 }
+
+/// A machine without any device plans for as many as are asked for, of one pipeline or of copies of it.
+#[test]
+fn a_pipeline_is_planned_for_any_number_of_devices() {
+    let plan = |more: &[&str]| -> Value {
+        let file = "benches/configs/densenet121.toml";
+        let asked = ["plan", file, "--devices", "4", "--memory", "24GiB", "--json"];
+        let set = ["--set=train.batch_size=64", "--set=memory.micro_batch=8"];
+        let (code, out, error) = trainer(&[&asked[..], &set, more].concat());
+        assert_eq!(code, 0, "{error}");
+        serde_json::from_str(&out).expect("JSON")
+    };
+    let one = plan(&["--set=parallel.pipeline={}"]);
+    let devices = one["pipeline"]["devices"].as_array().expect("a list");
+    assert!(devices.len() == 4 && one.get("parallel").is_none(), "{one}");
+    assert_eq!((&devices[3]["name"], &one["pipeline"]["copies"]), (&"cuda:3".into(), &1.into()));
+    let grid = plan(&["--set=parallel.pipeline={ copies = 2 }"]);
+    let (stages, shared) = (&grid["pipeline"], &grid["parallel"]);
+    assert_eq!(stages["devices"].as_array().map(Vec::len), Some(2));
+    assert_eq!(stages["devices"][1]["name"], "cuda:1, cuda:3");
+    assert_eq!((&shared["devices"], &shared["copies"]), (&4.into(), &2.into()));
+    assert_eq!(shared["device_batch_size"], 32);
+    let rows = shared["arrangements"].as_array().expect("a list");
+    let counts: Vec<_> = rows.iter().filter_map(|row| row["devices"].as_u64()).collect();
+    assert_eq!(counts, [2, 4]);
+    // A device has the gradients of its own stages alone.
+    let all = grid["bytes"]["gradients"].as_u64().expect("bytes");
+    let received = rows[1]["gradient_bytes"].as_u64().expect("bytes");
+    assert!(received < all && received >= all / 2, "{received} of {all}");
+    let (code, text, _) = trainer(&[
+        "plan",
+        "benches/configs/densenet121.toml",
+        "--devices=4",
+        "--memory=24GiB",
+        "--set=parallel.pipeline={ copies = 2 }",
+    ]);
+    assert!(code == 0 && text.contains("over 2 copies of the pipeline"), "{text}");
+}

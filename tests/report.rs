@@ -47,7 +47,7 @@ fn untimed(run: &Path) {
     let mut lines = String::new();
     for line in text.lines() {
         let mut event: Value = serde_json::from_str(line).expect("JSON");
-        for timed in ["seconds", "images_per_second", "memory"] {
+        for timed in ["seconds", "images_per_second", "devices", "memory"] {
             event.as_object_mut().expect("an object").remove(timed);
         }
         lines += &format!("{event}\n");

@@ -3,6 +3,8 @@
 
 #[path = "run/checks.rs"]
 mod checks;
+#[path = "run/devices.rs"]
+mod devices;
 #[path = "run/export.rs"]
 mod export;
 #[path = "run/habits.rs"]

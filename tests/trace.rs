@@ -262,3 +262,60 @@ fn a_strategy_begins_with_the_same_memory_whatever_was_traced_before_it() {
         assert!(peak.abs_diff(*other_peak) < 256 << 10, "{name}: {peak} {other_peak}");
     }
 }
+
+/// What each device does is in the order of its schedule, and nothing is received before it is sent.
+#[test]
+fn the_course_of_every_device_is_that_of_its_schedule() {
+    let place = Place::new(DENSENET);
+    let (code, _, shown) = place.run(&[
+        "--set=device.use=['cpu:0','cpu:1','cpu:2','cpu:3']",
+        "--set=parallel.pipeline={ schedule = '1f1b', copies = 2 }",
+        "--set=train.batch_size=8",
+        "--set=memory.micro_batch=1",
+    ]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("devices.svg shows what each device of the pipeline does"), "{shown}");
+    let trace = place.json().swap_remove(0);
+    let devices = trace["devices"].as_array().expect("a list");
+    let names: Vec<&str> = devices.iter().filter_map(|one| one["device"].as_str()).collect();
+    assert_eq!(names, ["cpu:0", "cpu:1", "cpu:2", "cpu:3"]);
+    let spans = |device: usize, doing: &str| -> Vec<Value> {
+        let all = devices[device]["spans"].as_array().expect("a list").iter();
+        all.filter(|span| span["doing"] == doing).cloned().collect()
+    };
+    let time = |span: &Value, key: &str| span[key].as_f64().expect("a number");
+    for copy in [0, 2] {
+        // Four micro-batches; the first device is one ahead (Narayanan et al. 2021, figure 4).
+        let expected = [
+            "forward 0, forward 1, backward 0, forward 2, backward 1, forward 3, backward 2, backward 3",
+            "forward 0, backward 0, forward 1, backward 1, forward 2, backward 2, forward 3, backward 3",
+        ];
+        for (stage, expected) in expected.into_iter().enumerate() {
+            let mut all =
+                [spans(copy + stage, "forward"), spans(copy + stage, "backward")].concat();
+            all.sort_by(|a, b| time(a, "begin").total_cmp(&time(b, "begin")));
+            let mut told: Vec<String> = all
+                .iter()
+                .map(|span| format!("{} {}", span["doing"].as_str().expect("text"), span["micro"]))
+                .collect();
+            told.dedup();
+            assert_eq!(told.join(", "), expected);
+            assert!(all.windows(2).all(|two| time(&two[0], "end") <= time(&two[1], "begin")));
+            assert_eq!(spans(copy + stage, "optimizer").len(), 1);
+            assert_eq!(spans(copy + stage, "gradients").len(), 1);
+            assert!(!spans(copy + stage, "norms").is_empty());
+        }
+        for (from, to) in [(copy, copy + 1), (copy + 1, copy)] {
+            let (sent, received) = (spans(from, "send"), spans(to, "receive"));
+            assert_eq!(sent.len(), 4);
+            for (sent, received) in sent.iter().zip(&received) {
+                assert!(time(sent, "begin") <= time(received, "end"), "{sent} {received}");
+            }
+        }
+    }
+    let svg = std::fs::read_to_string(place.file("devices.svg")).expect("devices.svg");
+    let count: usize = devices.iter().map(|one| one["spans"].as_array().map_or(0, Vec::len)).sum();
+    assert!(svg.matches("</title></rect>").count() == count && count > 100, "{count}");
+    let log = std::fs::read_to_string(place.file("trace.log")).expect("trace.log");
+    assert!(names.iter().all(|name| log.contains(&format!("# {name} "))), "{log}");
+}

@@ -113,6 +113,7 @@ pub(super) fn announce(
         device: described(&run.trainer),
         parallel: (run.plan.copies() > 1).then(|| SharedBatch {
             devices: run.plan.devices.len(),
+            copies: run.plan.copies(),
             batch_size: run.plan.train.batch_size,
             device_batch_size: run.plan.device_batch(),
             batch_norm: run.plan.batch_norm,

@@ -248,11 +248,13 @@ impl Bench {
         let planner = &self.trainer.planner;
         let mut estimate = planner.estimate().clone();
         let on_gpu = super::is_gpu(self.trainer.first().replica.inference.device());
-        // In a pipeline the images are those of the first device, which need not be the fullest.
-        if on_gpu && plan.depth() == 1 {
-            // No batch is copied ahead.
-            let at_once = planner.settings().micro_batch.min(plan.device_batch());
-            estimate.peak -= plan.ahead_on_gpu(planner.settings().precision, at_once);
+        if on_gpu {
+            // No batch is copied ahead, to the first device of a pipeline, which need not be the fullest.
+            if estimate.devices.first().is_none_or(|first| first.peak == estimate.peak) {
+                let at_once = planner.settings().micro_batch.min(plan.device_batch());
+                estimate.peak -= plan.ahead_on_gpu(planner.settings().precision, at_once);
+            }
+            // It lies on every device.
             if matches!(self.batches, Batches::Kept { .. }) {
                 estimate.peak += plan.batch_on_gpu();
             }

@@ -188,7 +188,8 @@ impl Ready {
         let (mut trainer, initial) = trainer(&plan, planner, devices, counts, starts)?;
         trainer.processes = processes.cloned();
         data.warnings.extend(processes.and_then(Processes::warning));
-        data.warnings.extend(trainer.exchanges.iter().filter_map(|cards| cards.warning.clone()));
+        // All rows of a grid have the same cards' connections.
+        data.warnings.extend(trainer.exchanges.iter().find_map(|row| row.warning.clone()));
         data.warnings.extend(trainer.fit_standardizers(&data.train));
         let schedule = schedule(&plan, data.train_loader.batches_per_epoch());
         Ok(Self { plan, config, data, saved, trainer, schedule, meter, initial })
@@ -321,8 +322,7 @@ fn trainer(
 ) -> Result<(Trainer, Option<Initial>), BuildError> {
     let parts = planner.stages_of_devices();
     let depth = parts.len();
-    // What the devices of a pipeline exchange needs no kernels.
-    let exchanges = if depth == 1 { exchanges(&devices)? } else { None };
+    let exchanges = exchanges(&devices, depth)?;
     let cards = devices.len() > 1 && is_gpu(&devices[0]);
     let threads = cards.then(|| parallel::threads(devices.len())).transpose();
     let threads = threads.map_err(|error| BuildError::Cards(error.to_string()))?;
@@ -343,7 +343,7 @@ fn trainer(
         }
     }
     let (batch_norm, processes) = (plan.batch_norm, None);
-    let (upcoming, backoffs) = (None, Vec::new());
+    let (upcoming, backoffs, usage, courses) = (None, Vec::new(), Vec::new(), None);
     let trainer = Trainer {
         ranks,
         depth,
@@ -354,24 +354,31 @@ fn trainer(
         planner,
         upcoming,
         backoffs,
+        usage,
+        courses,
     };
     Ok((trainer, initial))
 }
 
-/// What cards exchange sums by, where there are several.
+/// What cards exchange sums by, where several have the same part of the model: the first of `depth`, and so
+/// on. What the devices of one copy send each other needs no kernels.
 #[cfg(feature = "cuda")]
-fn exchanges(devices: &[Device]) -> Result<Option<Exchanges>, BuildError> {
+fn exchanges(devices: &[Device], depth: usize) -> Result<Vec<Exchanges>, BuildError> {
     let cards: Vec<Gpu> = devices.iter().filter_map(Gpu::of).collect();
-    if cards.len() < 2 {
-        return Ok(None);
+    if cards.len() <= depth {
+        return Ok(Vec::new());
     }
-    Exchanges::open(&cards).map(Some).map_err(BuildError::Cards)
+    let row = |stage: usize| {
+        let cards: Vec<Gpu> = cards.iter().skip(stage).step_by(depth).cloned().collect();
+        Exchanges::open(&cards).map_err(BuildError::Cards)
+    };
+    (0..depth).map(row).collect()
 }
 
 /// There are no cards without CUDA.
 #[cfg(not(feature = "cuda"))]
-fn exchanges(_: &[Device]) -> Result<Option<Exchanges>, BuildError> {
-    Ok(None)
+fn exchanges(_: &[Device], _: usize) -> Result<Vec<Exchanges>, BuildError> {
+    Ok(Vec::new())
 }
 
 /// The plan's model on one device, and what changes it. Of a pipeline it is the device at `place`, whose

@@ -7,9 +7,10 @@ use burn::tensor::Device;
 use super::{Bench, BuildError, device, meter};
 use crate::contain::contained;
 use crate::memory::measure::{Meter, record};
-use crate::plan::Plan;
-use crate::report::{StepFailure, StepTrace, TracedStep, write_page};
-use crate::run::RunError;
+use crate::parallel::course::Course;
+use crate::plan::{DevicePlan, Plan};
+use crate::report::{DeviceCourse, StepFailure, StepTrace, TracedStep, write_page};
+use crate::run::{Rank, RunError};
 use crate::train::TrainError;
 
 /// A traced step, and the error that ended it early.
@@ -28,8 +29,9 @@ pub struct Tracer {
 impl Tracer {
     /// Takes two steps of `plan` on one made-up batch and traces the second: kernels are ready by
     /// then and the optimizer has its state. Where memory does not suffice for the first, or it
-    /// fails, that is the one traced. Of several devices it is the first, with its part of the batch; of a
-    /// pipeline, the whole model on the first.
+    /// fails, that is the one traced. Of several devices the memory is that of the first, with its part of the
+    /// batch; of a pipeline, that of the whole model on the first. What each of them does is traced in further
+    /// steps, on all of them.
     /// `strategy` names the trace, `set` says what makes it.
     ///
     /// # Errors
@@ -40,6 +42,7 @@ impl Tracer {
         strategy: String,
         set: serde_json::Map<String, serde_json::Value>,
     ) -> Result<Traced, BuildError> {
+        let all = plan;
         let plan = plan.on_first_device();
         let device = device(&plan)?;
         if !self.meters.iter().any(|(known, _)| *known == device) {
@@ -47,9 +50,41 @@ impl Tracer {
         }
         let known = self.meters.iter().find(|(known, _)| *known == device);
         let meter = known.expect("was just seen or added").1.clone();
-        trace(Bench::on(&plan, vec![device], meter)?, &plan, strategy, set)
+        let (mut traced, outcome) =
+            trace(Bench::on(&plan, vec![device], meter)?, &plan, strategy, set)?;
+        if all.devices.len() > 1 && outcome.is_ok() {
+            traced.devices = courses(all)?;
+        }
+        Ok((traced, outcome))
     }
 }
+
+/// What each device of `plan` does in a step; none where no step can be taken.
+fn courses(plan: &Plan) -> Result<Vec<DeviceCourse>, BuildError> {
+    let mut bench = Bench::new(plan)?;
+    for _ in 0..STEPS_BEFORE {
+        if bench.step().is_err() {
+            return Ok(Vec::new());
+        }
+    }
+    bench.wait();
+    bench.trainer.courses = Some(Vec::new());
+    if bench.step().is_err() {
+        return Ok(Vec::new());
+    }
+    let ranks = bench.trainer.ranks.iter().zip(&plan.devices);
+    let courses = bench.trainer.courses.take().unwrap_or_default().into_iter();
+    let of = |((rank, device), course): ((&Rank, &DevicePlan), Course)| {
+        let stages = rank.replica.inference.chain.stages();
+        let name = |place: usize| stages[place].name().to_owned();
+        let stages = [name(0), name(stages.len() - 1)];
+        DeviceCourse::new(device.to_string(), stages, course.spans)
+    };
+    Ok(ranks.zip(courses).map(of).collect())
+}
+
+/// Steps before the one whose course is traced: kernels are ready by then, and cards exchange without care.
+const STEPS_BEFORE: usize = 3;
 
 /// Seconds that a step may have taken in training for one to be traced after it.
 const MOST_SECONDS: f64 = 20.0;
@@ -64,8 +99,9 @@ pub fn trace_run(plan: &Plan, folder: &Path, seconds: f64) -> Result<(), String>
     if seconds.is_nan() || seconds > MOST_SECONDS || plan.depth() > 1 {
         return Ok(());
     }
-    // Memory is the same with any weights, and the file that training began with may be gone.
-    let plan = Plan { init: None, ..plan.clone() };
+    // Memory is the same with any weights, and the file that training began with may be gone. The page shows the
+    // first device's.
+    let plan = Plan { init: None, ..plan.on_first_device() };
     // No picture is worth a run.
     let traced =
         contained(|| Tracer::default().trace(&plan, plan.run.name.clone(), serde_json::Map::new()));
@@ -127,6 +163,7 @@ fn trace(
         memory: bench.meter.read(),
         failure: failed.or(backoff),
         timeline,
+        devices: Vec::new(),
     };
     Ok((trace, outcome))
 }

@@ -10,7 +10,7 @@ use super::{Failure, Kind, output, whole};
 use crate::build::{self, BuildError, Tracer};
 use crate::config::{self, Combination, Loaded, Source};
 use crate::plan::{self, Plan};
-use crate::report::StepTrace;
+use crate::report::{StepTrace, courses_to_svg};
 use crate::screen::{say, tell_progress};
 
 /// Takes one training step and shows its memory, module by module
@@ -66,7 +66,8 @@ pub fn execute(command: &Trace) -> Result<(), Failure> {
     let mut tracer = Tracer::default();
     if asked.iter().any(|asked| asked.plan.depth() > 1) {
         say(
-            "warning: the devices of a pipeline are not traced: this is the whole model on one device",
+            "warning: the memory is that of the whole model on one device; devices.svg shows what each device \
+             of the pipeline does",
         );
     }
     for (number, Asked { name, set, plan, source }) in asked.iter().enumerate() {
@@ -96,6 +97,15 @@ pub fn execute(command: &Trace) -> Result<(), Failure> {
         traces.push(trace);
         write(&folder.join("trace.svg"), &StepTrace::to_svg(&title, &traces))?;
         write(&folder.join("trace.json"), &to_json(&run.name, &traces)?)?;
+        let last = traces.last().map(|trace| trace.devices.as_slice()).unwrap_or_default();
+        if !last.is_empty() {
+            let file = folder.join(match asked.len() {
+                1 => "devices.svg".to_owned(),
+                _ => format!("devices-{}-{}.svg", number + 1, slug(name)),
+            });
+            let title = format!("{name}: the devices over a training step");
+            write(&file, &courses_to_svg(&title, last))?;
+        }
         failure = failure.or(outcome.err().map(Failure::from));
     }
     if !traces.is_empty() {

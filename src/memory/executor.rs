@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::measure;
 use super::offload::{OffloadError, OffloadTensor, OffloadTicket, Store};
 use super::schedule::{Action, Aside, Operation, Schedule};
 use super::stage::Statistics;
 use super::{Activation, Chain, Gradients, Keep, Pass, Purpose, Saved, fault};
+use crate::parallel::course::{self, Doing};
 use crate::parallel::{Flow, Link, Member, Part};
 
 /// What a training step's schedule gives before any weight is changed.
@@ -108,6 +110,7 @@ pub fn train_part(
     for operation in &schedule.operations {
         fault::check();
         begin(chain, operation);
+        let begun = Instant::now();
         let Operation { stage, micro, action } = *operation;
         let runs = &chain.stages()[stage];
         match action {
@@ -179,9 +182,24 @@ pub fn train_part(
                 places.flowing(flow).insert(micro, received);
             }
         }
+        if let Some(doing) = doing(action) {
+            course::note(begun, doing, || (Some(runs.name().to_owned()), Some(micro)));
+        }
         measure::end();
     }
     Ok(result)
+}
+
+/// What the course of a step has of an operation. Receiving is noted where it waits.
+fn doing(action: Action) -> Option<Doing> {
+    match action {
+        Action::Forward(_) => Some(Doing::Forward),
+        Action::Recompute(_) => Some(Doing::Recomputation),
+        Action::Backward => Some(Doing::Backward),
+        Action::Loss => Some(Doing::Loss),
+        Action::Send(_) => Some(Doing::Send),
+        _ => None,
+    }
 }
 
 /// Notes the memory before a stage's work, where somebody asks.

@@ -34,7 +34,7 @@ pub use module::module;
 pub use out_of_memory::{OutOfMemory, catch_out_of_memory, check_allocated, in_payload};
 pub use pass::{Pass, Purpose};
 pub use policy::TradeOff;
-pub use relay::seconds_together;
+pub use relay::{DrivenDevice, seconds_together};
 pub use schedule::{Action, Aside, CheckpointPlan, Operation, PipelinePart, Schedule};
 pub use simulate::{Simulation, Speed, Surroundings, simulate};
 pub use stage::{Keep, Parameter, Saved, Stage, StageSpec, Statistics};

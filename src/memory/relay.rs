@@ -5,38 +5,88 @@ use std::collections::BTreeMap;
 use super::{Action, Operation, Schedule, Simulation};
 use crate::parallel::Flow;
 
-/// Seconds until the last of the devices of a pipeline has done its schedule, given the schedule of each
-/// and what it takes alone. Each waits for what it receives, which is on its way for the seconds in
-/// `between`: of a micro-batch from a device to the one behind, and as long back.
+/// A device of a pipeline, and the thread that drives it: it starts work, which the device does behind it, and
+/// stands still while it sends.
+#[derive(Debug, Clone)]
+pub struct DrivenDevice {
+    /// What the device does.
+    pub schedule: Schedule,
+    /// What it takes alone.
+    pub alone: Simulation,
+    /// Seconds in which its thread starts the work of each stage forward; twice as many are those back.
+    pub starts: Vec<f64>,
+}
+
+/// Where a device and its thread are in time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Clock {
+    /// When the thread has started all that it has come to.
+    thread: f64,
+    /// When the device has done all that was started.
+    device: f64,
+}
+
+impl DrivenDevice {
+    /// Seconds in which the thread starts an operation.
+    fn start(&self, operation: &Operation) -> f64 {
+        let forward = self.starts[operation.stage];
+        match operation.action {
+            Action::Forward(_) | Action::Recompute(_) => forward,
+            Action::Backward => 2.0 * forward,
+            _ => 0.0,
+        }
+    }
+
+    /// Seconds that the device takes for the operation at `place`.
+    fn work(&self, place: usize) -> f64 {
+        let begun = if place == 0 { 0.0 } else { self.alone.times[place - 1] };
+        self.alone.times[place] - begun
+    }
+}
+
+/// Seconds until the last of the devices of a pipeline has done its schedule. Each waits for what it receives.
+///
+/// A thread that sends waits until its device has done all before it, and then copies what it sends to the host's
+/// memory; the thread that receives copies it from there. A copy takes the seconds in `copies`: of a micro-batch
+/// between a device and the one behind, and as long for what comes back.
 ///
 /// # Panics
 ///
 /// When a device waits for what no other sends.
-pub fn seconds_together(devices: &[(Schedule, Simulation)], between: &[f64]) -> f64 {
+pub fn seconds_together(devices: &[DrivenDevice], copies: &[f64]) -> f64 {
     let mut arrives: BTreeMap<(usize, bool, usize), f64> = BTreeMap::new();
     let mut next = vec![0; devices.len()];
-    let mut free = vec![0.0_f64; devices.len()];
+    let mut clocks = vec![Clock::default(); devices.len()];
     loop {
         let before = next.clone();
-        for (rank, (schedule, alone)) in devices.iter().enumerate() {
-            while let Some(&Operation { micro, action, .. }) = schedule.operations.get(next[rank]) {
-                if let Action::Receive(flow) = action {
-                    let Some(time) = arrives.get(&(rank, flow == Flow::Value, micro)) else {
-                        break;
-                    };
-                    free[rank] = free[rank].max(*time);
-                }
-                let place = next[rank];
-                let begun = if place == 0 { 0.0 } else { alone.times[place - 1] };
-                free[rank] += alone.times[place] - begun;
+        for (rank, driven) in devices.iter().enumerate() {
+            while let Some(operation) = driven.schedule.operations.get(next[rank]) {
+                let clock = &mut clocks[rank];
+                let Operation { micro, action, .. } = *operation;
                 match action {
-                    Action::Send(Flow::Value) => {
-                        arrives.insert((rank + 1, true, micro), free[rank] + between[rank]);
+                    Action::Receive(flow) => {
+                        let is_value = flow == Flow::Value;
+                        let Some(time) = arrives.get(&(rank, is_value, micro)) else { break };
+                        let copy = copies[if is_value { rank - 1 } else { rank }];
+                        clock.thread = clock.thread.max(*time) + copy;
+                        clock.device = clock.device.max(clock.thread);
                     }
-                    Action::Send(Flow::Gradient) => {
-                        arrives.insert((rank - 1, false, micro), free[rank] + between[rank - 1]);
+                    Action::Send(flow) => {
+                        let is_value = flow == Flow::Value;
+                        let (to, copy) = match is_value {
+                            true => (rank + 1, copies[rank]),
+                            false => (rank - 1, copies[rank - 1]),
+                        };
+                        clock.thread = clock.thread.max(clock.device) + copy;
+                        clock.device = clock.thread;
+                        arrives.insert((to, is_value, micro), clock.thread);
                     }
-                    _ => {}
+                    _ => {
+                        clock.thread += driven.start(operation);
+                        // The last of its kernels does not begin before it is started.
+                        let done = clock.device + driven.work(next[rank]);
+                        clock.device = done.max(clock.thread);
+                    }
                 }
                 next[rank] += 1;
             }
@@ -46,9 +96,9 @@ pub fn seconds_together(devices: &[(Schedule, Simulation)], between: &[f64]) -> 
         }
     }
     let ended =
-        devices.iter().zip(&next).all(|((schedule, _), at)| *at == schedule.operations.len());
+        devices.iter().zip(&next).all(|(driven, at)| *at == driven.schedule.operations.len());
     assert!(ended, "a device waits for what no other sends");
-    free.into_iter().fold(0.0, f64::max)
+    clocks.iter().map(|clock| clock.thread.max(clock.device)).fold(0.0, f64::max)
 }
 
 #[cfg(test)]
@@ -70,7 +120,7 @@ mod tests {
         schedule: PipelineSchedule,
         ranks: usize,
         micros: usize,
-        between: f64,
+        [start, copy]: [f64; 2],
     ) -> (f64, Vec<u64>) {
         let stage = Footprint {
             output: 1,
@@ -79,24 +129,24 @@ mod tests {
             backward_flops: 2.0,
             ..Footprint::default()
         };
-        let devices: Vec<(Schedule, Simulation)> = (0..ranks)
+        let devices: Vec<DrivenDevice> = (0..ranks)
             .map(|rank| {
                 let place = PipelinePlace { rank, ranks, schedule };
                 let part = PipelinePart { place, returns: rank > 0 };
                 let schedule =
                     Schedule::in_pipeline(part, 0, &CheckpointPlan::keep_all(1), 1, micros);
                 let alone = simulate(&schedule, &[stage], &NOTHING, &SPEED);
-                (schedule, alone)
+                DrivenDevice { schedule, alone, starts: vec![start] }
             })
             .collect();
-        let peaks = devices.iter().map(|(_, alone)| alone.peak).collect();
-        (seconds_together(&devices, &vec![between; ranks - 1]), peaks)
+        let peaks = devices.iter().map(|driven| driven.alone.peak).collect();
+        (seconds_together(&devices, &vec![copy; ranks - 1]), peaks)
     }
 
     #[test]
     fn devices_of_equal_stages_take_the_time_that_is_published() {
         for (ranks, micros) in (1..5).flat_map(|ranks| (1..9).map(move |micros| (ranks, micros))) {
-            let seconds = |schedule| run(schedule, ranks, micros, 0.0).0;
+            let seconds = |schedule| run(schedule, ranks, micros, [0.0; 2]).0;
             let (p, m) = (ranks as f64, micros as f64);
             // GPipe, section 2.3, and PipeDream-2BW, section 2; a stage takes 3 forward and back.
             for schedule in [PipelineSchedule::Gpipe, PipelineSchedule::OneForwardOneBackward] {
@@ -110,7 +160,7 @@ mod tests {
     fn a_device_keeps_the_micro_batches_that_its_schedule_has_on_their_way() {
         for (ranks, micros) in (2..5).flat_map(|ranks| (1..9).map(move |micros| (ranks, micros))) {
             for schedule in [PipelineSchedule::Gpipe, PipelineSchedule::OneForwardOneBackward] {
-                let (_, peaks) = run(schedule, ranks, micros, 0.0);
+                let (_, peaks) = run(schedule, ranks, micros, [0.0; 2]);
                 for (rank, peak) in peaks.into_iter().enumerate() {
                     let alive = PipelinePlace { rank, ranks, schedule }.alive(micros) as u64;
                     // Beside what each keeps (10) there are an input, an output and a gradient at most, and
@@ -121,9 +171,24 @@ mod tests {
         }
     }
 
+    /// Both threads of each of four transfers copy.
     #[test]
     fn what_is_on_its_way_is_waited_for() {
-        let one = run(PipelineSchedule::Sequential, 3, 1, 5.0).0;
-        assert_eq!(one, 9.0 + 4.0 * 5.0);
+        let one = run(PipelineSchedule::Sequential, 3, 1, [0.0, 2.5]).0;
+        assert_eq!(one, 9.0 + 4.0 * 2.0 * 2.5);
+    }
+
+    /// A stage takes 1 forward and 2 back; with 4 and 8 for its start the thread decides.
+    #[test]
+    fn devices_that_are_started_more_slowly_than_they_compute_take_the_time_of_their_threads() {
+        for schedule in [PipelineSchedule::Gpipe, PipelineSchedule::OneForwardOneBackward] {
+            for (ranks, micros) in (2..5).flat_map(|ranks| (1..9).map(move |m| (ranks, m))) {
+                let (p, m) = (ranks as f64, micros as f64);
+                let found = run(schedule, ranks, micros, [4.0, 0.0]).0;
+                assert_eq!(found, 12.0 * (m + p - 1.0), "{schedule:?} {ranks} {micros}");
+                // Where work takes as long as its start it is done as soon.
+                assert_eq!(run(schedule, ranks, micros, [1.0, 0.0]).0, 3.0 * (m + p - 1.0));
+            }
+        }
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Part;
+use super::course::{Doing, waiting};
 use super::group::Group;
 use super::processes::Attempt;
 use crate::memory::check_allocated;
@@ -18,6 +19,8 @@ use crate::ops::gpu::{Exchange, Rows, Synced};
 pub struct Member {
     rank: usize,
     ranks: usize,
+    /// The devices among which it is, of all that meet: in front of every name.
+    line: String,
     meeting: Meeting,
     /// What cards exchange by.
     exchange: Option<Exchange>,
@@ -39,11 +42,17 @@ enum Meeting {
 impl Member {
     pub(super) fn new(
         [rank, ranks]: [usize; 2],
+        line: String,
         group: Arc<Group>,
         exchange: Option<Exchange>,
     ) -> Self {
         let (remembered, rows) = (Mutex::default(), Rows::default());
-        Self { rank, ranks, meeting: Meeting::Threads(group), exchange, remembered, rows }
+        Self { rank, ranks, line, meeting: Meeting::Threads(group), exchange, remembered, rows }
+    }
+
+    /// A device that computes by itself.
+    pub fn alone() -> Self {
+        Self::new([0, 1], String::new(), Arc::default(), None)
     }
 
     /// A device that is a process.
@@ -51,7 +60,7 @@ impl Member {
         let (rank, ranks) = (attempt.rank(), attempt.ranks());
         let (remembered, rows) = (Mutex::default(), Rows::default());
         let meeting = Meeting::Processes(attempt);
-        Self { rank, ranks, meeting, exchange: None, remembered, rows }
+        Self { rank, ranks, line: String::new(), meeting, exchange: None, remembered, rows }
     }
 
     /// Its place among the devices, from 0.
@@ -73,12 +82,13 @@ impl Member {
             return exchange.sum_of(ranks, value);
         }
         let add = |values: Vec<Tensor<1>>| values.into_iter().reduce(|sum, value| sum + value);
-        match &self.meeting {
+        waiting(Doing::Norms, || match &self.meeting {
             Meeting::Processes(attempt) => attempt.sum(name, ranks, value),
             Meeting::Threads(group) => {
-                group.meet(name, (self.rank, ranks), value, add).expect("of one or more devices")
+                let sum = self.meet(group, name, ranks, value, add);
+                sum.expect("of one or more devices")
             }
-        }
+        })
     }
 
     /// What every device brings, in their order, which all get.
@@ -87,32 +97,49 @@ impl Member {
     pub fn gather_bytes(&self, name: &str, own: Vec<u8>) -> Vec<Vec<u8>> {
         match &self.meeting {
             Meeting::Processes(attempt) => attempt.gather(name, &own),
-            Meeting::Threads(group) => group.meet(name, (self.rank, self.ranks), own, |all| all),
+            Meeting::Threads(group) => self.meet(group, name, self.ranks, own, |all| all),
         }
     }
 
-    /// What all devices of this process bring, in their order; of `None`, who is alone, what it brings itself.
+    /// What every device of a column brings, in their order, which all get.
     ///
     /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
-    pub fn gather<T: Clone + Send + 'static>(of: Option<&Self>, name: &str, value: T) -> Vec<T> {
-        match of {
-            Some(member) => {
-                member.group().meet(name, (member.rank, member.ranks), value, |values| values)
-            }
-            None => vec![value],
+    pub fn gather<T: Clone + Send + 'static>(&self, name: &str, value: T) -> Vec<T> {
+        if self.ranks == 1 {
+            return vec![value];
         }
+        waiting(Doing::Receive, || {
+            self.meet(self.group(), name, self.ranks, value, |values| values)
+        })
     }
 
     /// Leaves `value` for the device that [takes](Member::take) it under `name`, and goes on.
-    pub(super) fn post<T: Send + 'static>(&self, name: String, value: T) {
-        self.group().post(name, value);
+    pub(super) fn post<T: Send + 'static>(&self, name: &str, value: T) {
+        self.group().post(self.among(name), value);
     }
 
     /// Waits for what another device has left under `name`.
     ///
     /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
     pub(super) fn take<T: Send + 'static>(&self, name: &str) -> T {
-        self.group().take(name)
+        waiting(Doing::Receive, || self.group().take(&self.among(name)))
+    }
+
+    /// Waits for the first `ranks` of the devices among which it is; what `combine` makes of their values.
+    fn meet<T: Send + 'static, R: Clone + Send + 'static>(
+        &self,
+        group: &Group,
+        name: &str,
+        ranks: usize,
+        value: T,
+        combine: impl FnOnce(Vec<T>) -> R,
+    ) -> R {
+        group.meet(&self.among(name), (self.rank, ranks), value, combine)
+    }
+
+    /// `name` among the devices of its line.
+    fn among(&self, name: &str) -> String {
+        format!("{}/{name}", self.line)
     }
 
     /// Where the devices of this process meet: those of a pipeline.
@@ -132,10 +159,12 @@ impl Member {
         values: BTreeMap<K, Tensor<1>>,
     ) -> BTreeMap<K, Tensor<1>> {
         match (&self.meeting, &self.exchange) {
-            (Meeting::Processes(attempt), _) => attempt.sum_all(values),
+            (Meeting::Processes(attempt), _) => {
+                waiting(Doing::Gradients, || attempt.sum_all(values))
+            }
             (Meeting::Threads(group), Some(exchange)) => self.sum_all_by(exchange, group, values),
             (Meeting::Threads(group), None) => {
-                group.meet("sums", (self.rank, self.ranks), values, add_all)
+                waiting(Doing::Gradients, || self.meet(group, "sums", self.ranks, values, add_all))
             }
         }
     }
@@ -155,7 +184,7 @@ impl Member {
         let merge = |all: Vec<BTreeMap<K, (usize, DType)>>| -> BTreeMap<_, _> {
             all.into_iter().flatten().collect()
         };
-        let known = group.meet("names", (self.rank, self.ranks), known, merge);
+        let known = self.meet(group, "names", self.ranks, known, merge);
         let all =
             known.iter().map(|(name, (length, dtype))| (values.remove(name), *length, *dtype));
         let sums = exchange.sum_of_all(all.collect());

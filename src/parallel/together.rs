@@ -6,8 +6,8 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use super::Seat;
 use super::group::{Abandoned, Group};
-use super::member::Member;
 use super::processes::Elsewhere;
 use crate::memory::{OutOfMemory, catch_out_of_memory, fault};
 use crate::ops::gpu::Exchanges;
@@ -50,38 +50,40 @@ pub(super) enum Ended<T, E> {
     Panicked(Box<dyn Any + Send>),
 }
 
-/// Runs `work` on each of `devices`, at once and on a thread for each, with its place among them; of one
-/// device on this thread. Returns what they give in the order of the devices. Either all have done it, or
+/// Runs `work` on each of `devices`, at once and on a thread for each, with its place in the grid of them; of
+/// one device on this thread. `depth` devices after another are a column, which has one copy of the model. Returns what they give in the order of the devices. Either all have done it, or
 /// none: what those have changed that did not fail must be put back by the caller.
 ///
 /// Where there are `threads`, which are as many as devices, the work is done on them and not on new ones.
 ///
-/// Cards exchange sums by `exchanges`, of which an attempt has [begun](Exchanges::begin). Then `work` must
-/// wait for its card after the last of them.
+/// Cards exchange sums by `exchanges`, those of each row, of which an attempt has [begun](Exchanges::begin).
+/// Then `work` must wait for its card after the last of them.
 ///
 /// # Errors
 /// When a device runs out of memory, or its work gives an error. A panic of another kind is passed on.
 pub fn together<D: Send, T: Send, E: Error + Send>(
     devices: &mut [D],
+    depth: usize,
     threads: Option<&Threads>,
-    exchanges: Option<&Exchanges>,
-    work: impl Fn(&mut D, &Arc<Member>) -> Result<T, E> + Sync,
+    exchanges: &[Exchanges],
+    work: impl Fn(&mut D, &Seat) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, Failure<E>> {
     let group = Arc::new(Group::default());
     let ranks = devices.len();
     let run = |rank: usize, device: &mut D| {
-        let exchange = exchanges.map(|exchanges| exchanges.side(rank).clone());
-        let member = Arc::new(Member::new([rank, ranks], Arc::clone(&group), exchange));
-        let ended = caught(|| work(device, &member));
+        let row = exchanges.get(rank % depth);
+        let exchange = row.map(|row| row.side(rank / depth).clone());
+        let seat = Seat::in_grid(rank, [ranks, depth], &group, exchange);
+        let ended = caught(|| work(device, &seat));
         if matches!(ended, Ended::Done(_)) {
             return ended;
         }
         let first = group.fail();
-        match exchanges {
-            Some(exchanges) if first => exchanges.stop(),
+        if first {
+            exchanges.iter().for_each(Exchanges::stop);
+        } else if !exchanges.is_empty() && !matches!(ended, Ended::OutOfMemory(_)) {
             // What the others' cards go on with is of no use, and may look like an error of its own.
-            Some(_) if !matches!(ended, Ended::OutOfMemory(_)) => return Ended::Abandoned,
-            _ => {}
+            return Ended::Abandoned;
         }
         ended
     };
@@ -124,9 +126,10 @@ pub fn together<D: Send, T: Send, E: Error + Send>(
         }
     };
     let failed = all.iter().any(|ended| !matches!(ended, Ended::Done(_)));
-    let over = exchanges.map_or(Ok(()), |exchanges| exchanges.end(failed));
+    // Each row is put back, whatever the others have come to.
+    let over: Vec<_> = exchanges.iter().map(|row| row.end(failed)).collect();
     let done = decide(all)?;
-    over.map(|()| done).map_err(Failure::Stalled)
+    over.into_iter().collect::<Result<(), _>>().map(|()| done).map_err(Failure::Stalled)
 }
 
 /// How `work` ends.
@@ -181,6 +184,7 @@ fn decide<T, E>(all: Vec<Ended<T, E>>) -> Result<Vec<T>, Failure<E>> {
 mod tests {
     use std::fmt;
 
+    use super::super::Member;
     use super::*;
 
     fn met(member: &Member) -> Vec<usize> {
@@ -195,10 +199,10 @@ mod tests {
     fn all_work_at_once_and_their_outcomes_are_in_order() {
         for ranks in 1..5 {
             let mut devices: Vec<usize> = (0..ranks).collect();
-            let outcome = together(&mut devices, None, None, |device, member| {
-                assert_eq!((*device, member.ranks()), (member.rank(), ranks));
+            let outcome = together(&mut devices, 1, None, &[], |device, seat| {
+                assert_eq!((*device, seat.row.ranks()), (seat.row.rank(), ranks));
                 *device += 10;
-                Ok::<_, fmt::Error>((*device, met(member)))
+                Ok::<_, fmt::Error>((*device, met(&seat.row)))
             });
             let sum = ranks * (ranks + 1) / 2;
             let expected: Vec<_> = (0..ranks).map(|rank| (rank + 10, vec![sum])).collect();
@@ -206,13 +210,34 @@ mod tests {
         }
     }
 
+    /// Copies add up what has one place in them, and each copy hands on to the next place.
+    #[test]
+    fn rows_and_columns_of_a_grid_meet_apart_from_each_other() {
+        for (copies, depth) in (1..4).flat_map(|copies| (1..4).map(move |depth| (copies, depth))) {
+            let mut devices: Vec<usize> = (0..copies * depth).collect();
+            let outcome =
+                together(&mut devices, depth, None, &[], |device, Seat { row, column }| {
+                    assert_eq!((row.ranks(), column.ranks()), (copies, depth));
+                    assert_eq!(row.rank() * depth + column.rank(), *device);
+                    let seen = |member: &Member| member.gather("value", *device);
+                    Ok::<_, fmt::Error>([seen(row), seen(column)])
+                });
+            for (device, [row, column]) in outcome.expect("is done").into_iter().enumerate() {
+                let (copy, stage) = (device / depth, device % depth);
+                let expected: Vec<usize> = (0..copies).map(|copy| copy * depth + stage).collect();
+                assert_eq!(row, expected);
+                assert_eq!(column, (copy * depth..(copy + 1) * depth).collect::<Vec<_>>());
+            }
+        }
+    }
+
     #[test]
     fn one_device_without_memory_stops_all_of_them() {
-        let outcome = together(&mut [0; 4], None, None, |_, member| {
-            if member.rank() == 2 {
+        let outcome = together(&mut [0; 4], 1, None, &[], |_, seat| {
+            if seat.row.rank() == 2 {
                 OutOfMemory { wanted: Some(64) }.throw();
             }
-            Ok::<_, fmt::Error>(met(member))
+            Ok::<_, fmt::Error>(met(&seat.row))
         });
         let wanted = OutOfMemory { wanted: Some(64) };
         assert!(matches!(outcome, Err(Failure::OutOfMemory(found)) if found == wanted));
@@ -220,9 +245,9 @@ mod tests {
 
     #[test]
     fn an_error_comes_before_what_it_has_caused() {
-        let outcome = together(&mut [0; 3], None, None, |_, member| match member.rank() {
+        let outcome = together(&mut [0; 3], 1, None, &[], |_, seat| match seat.row.rank() {
             1 => Err(fmt::Error),
-            _ => Ok(met(member)),
+            _ => Ok(met(&seat.row)),
         });
         assert!(matches!(outcome, Err(Failure::Error(fmt::Error))));
     }
@@ -230,11 +255,11 @@ mod tests {
     #[test]
     fn a_panic_is_passed_on() {
         let all = || {
-            together(&mut [0; 3], None, None, |_, member| {
-                if member.rank() == 1 {
+            together(&mut [0; 3], 1, None, &[], |_, seat| {
+                if seat.row.rank() == 1 {
                     panic::resume_unwind(Box::new("index"));
                 }
-                Ok::<_, fmt::Error>(met(member))
+                Ok::<_, fmt::Error>(met(&seat.row))
             })
         };
         let payload = panic::catch_unwind(AssertUnwindSafe(all)).expect_err("panics");

@@ -9,6 +9,7 @@
 
 use serde::Serialize;
 
+use super::estimate::STARTING;
 use super::{Estimator, Machine, MemorySettings, Plan, Planner};
 use crate::fault::Fault;
 use crate::parallel::BatchNormOver;
@@ -21,9 +22,6 @@ const BANDWIDTH: f64 = 2.4e11;
 const LATENCY: f64 = 6e-6;
 /// How much longer a step takes beside another process on another card that it exchanges nothing with.
 const BESIDE_OTHERS: f64 = 1.02;
-/// Seconds to start the kernels of a layer, there and back: 8 images of 320×320 through DenseNet-121 take
-/// 15.3 ms on an H100, however fast it computes.
-const STARTING: f64 = 1.25e-4;
 
 /// Below this gain devices are as good as idle.
 const NOTHING: f64 = 1.2;
@@ -58,20 +56,20 @@ pub struct Arrangement {
 }
 
 impl Arrangement {
-    /// For the plan's devices, and for 1, 2, 4 and so on of them. None on the CPU, whose devices share its
-    /// cores.
+    /// For the plan's copies of the model, and for 1, 2, 4 and so on of them. None on the CPU, whose devices
+    /// share its cores.
     ///
     /// # Errors
     /// A policy that does not fit the chain.
     pub(super) fn all(plan: &Plan, machine: Machine) -> Result<Vec<Self>, Fault> {
-        let most = plan.devices.len();
+        let most = plan.copies();
         if most < 2 || !machine.cuda {
             return Ok(Vec::new());
         }
         let powers = std::iter::successors(Some(1), |count| Some(count * 2));
         let counts = powers.take_while(|count| *count < most).chain([most]);
         // What BatchNorm does not allow on fewer devices is left out.
-        let plans = counts.filter_map(|count| plan.on_devices(count).ok());
+        let plans = counts.filter_map(|count| plan.with_copies(count).ok());
         let mut all: Vec<Self> =
             plans.map(|plan| Self::new(&plan, machine)).collect::<Result<_, _>>()?;
         let one = all.first().map_or(0.0, |one| one.seconds * one.devices as f64);
@@ -83,6 +81,7 @@ impl Arrangement {
 
     fn new(plan: &Plan, machine: Machine) -> Result<Self, Fault> {
         let (devices, batch) = (plan.devices.len(), plan.train.batch_size);
+        let depth = plan.depth();
         let chosen = Planner::choose(plan, machine).ok();
         let settings = match &chosen {
             Some(planner) => planner.settings().clone(),
@@ -91,7 +90,7 @@ impl Arrangement {
         let mut estimator = Estimator::new(plan, machine);
         let found = estimator.estimate(&settings)?;
         let costs = estimator.costs(&settings);
-        let others = (devices - 1) as u64;
+        let others = (plan.copies() - 1) as u64;
         let parts = plan.device_batch().div_ceil(settings.micro_batch.max(1));
         let norms = match plan.batch_norm {
             BatchNormOver::Sync if others > 0 => plan.model.batch_norms(),
@@ -99,11 +98,14 @@ impl Arrangement {
         };
         // A sum and one of squares of each channel forward, and as many back.
         let values = 4 * norms.iter().sum::<usize>() * parts;
-        let exchanges = 2 * norms.len() * parts;
-        let gradient_bytes = others * costs.gradients();
+        // Of a pipeline each device has some of the layers, about as many as the others.
+        let exchanges = (2 * norms.len() * parts).div_ceil(depth);
+        let gradient_bytes = others * estimator.gradients_of_a_device(&settings);
         let statistics_bytes = others * 4 * values as u64;
+        // That of a pipeline has it in its estimate.
         let layers: f64 = costs.stages.iter().map(|stage| stage.layers).sum();
-        let alone = found.seconds.max(layers * parts as f64 * STARTING);
+        let starting = if depth == 1 { layers * parts as f64 * STARTING } else { 0.0 };
+        let alone = found.seconds.max(starting);
         let (beside, exchange_seconds) = match others {
             0 => (1.0, 0.0),
             _ => {
@@ -131,7 +133,11 @@ impl Arrangement {
 /// Which arrangement is to be preferred, and which does nothing: a few sentences. What a pipeline comes to
 /// is told beside it, where one is planned.
 pub(super) fn advice(plan: &Plan, machine: Machine, all: &[Arrangement]) -> String {
-    let devices = plan.devices.len();
+    let (devices, copies) = (plan.devices.len(), plan.copies());
+    let all_of_them = match devices == copies {
+        true => format!("{devices} devices"),
+        false => format!("{copies} copies of the pipeline"),
+    };
     if !machine.cuda {
         return "Devices on the CPU share its cores: several show what a configuration would do, and are \
                 not faster than one."
@@ -150,22 +156,21 @@ pub(super) fn advice(plan: &Plan, machine: Machine, all: &[Arrangement]) -> Stri
     }
     let gain = one.seconds / several.seconds;
     let share = 100.0 * several.of_linear;
-    if devices > plan.train.batch_size {
+    if copies > plan.train.batch_size {
         let batch = counted(plan.train.batch_size, "image", "images");
         return format!(
-            "A batch of {batch} gives {devices} devices less than one each: rather {queue}."
+            "A batch of {batch} gives {all_of_them} less than one each: rather {queue}."
         );
     }
     if gain < NOTHING {
         return format!(
-            "{devices} devices would do next to nothing: {gain:.1} × the images per second of one. With \
+            "{all_of_them} would do next to nothing: {gain:.1} × the images per second of one. With \
              {each} each a step is bound by what does not shrink with the images: the start of kernels and \
              the exchange. A larger batch would use them; or {queue}."
         );
     }
-    let mut told = format!(
-        "{devices} devices: {gain:.1} × the images per second of one ({share:.0}% of linear)."
-    );
+    let mut told =
+        format!("{all_of_them}: {gain:.1} × the images per second of one ({share:.0}% of linear).");
     if !one.fits {
         told += &format!(
             " One alone has no room for {} as the memory is set.",

@@ -350,18 +350,6 @@ fn budget(config: &Config) -> Result<(), Fault> {
     config.memory.budget().map(drop).map_err(fault)
 }
 
-/// The split of a pipeline against its devices, and what a pipeline leaves to be chosen.
-pub(super) fn pipeline(plan: &Plan) -> Result<(), Fault> {
-    if plan.pipeline.is_none() {
-        return Ok(());
-    }
-    let message = "a pipeline goes by micro-batches, and their size is not chosen for it";
-    let help = "write how many images a micro-batch has, such as 8";
-    require(!plan.memory.is_auto(), "memory.micro_batch", message, help)
-        .map_err(|fault| fault.also("parallel.pipeline"))?;
-    plan.check_split()
-}
-
 /// What BatchNorm normalises over: as PyTorch has it, more than one number of each channel.
 pub(super) fn normalised(plan: &Plan) -> Result<(), Fault> {
     let MemorySettings { micro_batch, .. } =

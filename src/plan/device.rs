@@ -22,7 +22,7 @@ const HELP: &str = "write \"auto\", \"cpu\", \"cuda\" (the first GPU) or \"cuda:
 
 impl DevicePlan {
     /// The devices of a run, all different and of one kind; at least one.
-    pub(super) fn parse(device: &DeviceUse) -> Result<Vec<Self>, Fault> {
+    pub fn parse(device: &DeviceUse) -> Result<Vec<Self>, Fault> {
         let names = match device {
             DeviceUse::One(name) if name == "all" => {
                 let help = "write \"auto\" or \"cpu\", or name the GPUs of another machine, such as \

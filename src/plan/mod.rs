@@ -201,7 +201,7 @@ impl Plan {
             DevicePlan::Auto | DevicePlan::Cuda(_) => DevicePlan::Cuda(number),
         };
         let plan = Self { devices: (0..count).map(device).collect(), ..self.clone() };
-        checks::pipeline(&plan).and(checks::normalised(&plan)).map(|()| plan)
+        plan.check_pipeline().and(checks::normalised(&plan)).map(|()| plan)
     }
 
     /// The same on its first device alone, which has the batch that it has among all devices, and the whole
@@ -360,7 +360,7 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     };
     checks::lr_factors(&plan)?;
     checks::checkpointing(&plan)?;
-    checks::pipeline(&plan)?;
+    plan.check_pipeline()?;
     checks::normalised(&plan)?;
     Ok(plan)
 }

@@ -19,10 +19,13 @@ pub struct PipelinePlan {
     pub schedule: PipelineSchedule,
     /// The first stage of every device but the first; `None` where the program is to decide.
     pub split: Option<Vec<usize>>,
+    /// How many copies of the pipeline share each batch; at least 1.
+    pub copies: usize,
 }
 
 const KEY: &str = "parallel.pipeline";
 const SPLIT: &str = "parallel.pipeline.split";
+const COPIES: &str = "parallel.pipeline.copies";
 
 impl PipelinePlan {
     /// That of `config`, for a model of these stages on these devices.
@@ -31,19 +34,22 @@ impl PipelinePlan {
         devices: &[DevicePlan],
         stages: &[&str],
     ) -> Result<Option<Self>, Fault> {
-        let Some(PipelineConfig { split, schedule }) = &config.pipeline else { return Ok(None) };
-        check_devices(devices.len(), stages.len())?;
-        let help = "remove it: in a pipeline there is one copy of the model, and BatchNorm normalises over \
-                    each micro-batch";
+        let Some(PipelineConfig { split, schedule, copies }) = &config.pipeline else {
+            return Ok(None);
+        };
+        let depth = depth(devices.len(), *copies)?;
+        check_depth(depth, *copies, stages.len())?;
+        let help =
+            "remove it: with one copy of the pipeline BatchNorm normalises over each micro-batch";
         let local = "`batch_norm = \"local\"` is for several copies of the model";
-        let is_sync = config.data.batch_norm == BatchNormOver::Sync;
-        require(is_sync, "parallel.data.batch_norm", local, help)
+        let is_right = *copies > 1 || config.data.batch_norm == BatchNormOver::Sync;
+        require(is_right, "parallel.data.batch_norm", local, help)
             .map_err(|fault| fault.also(KEY))?;
         let split = match split {
             SplitConfig::Auto(_) => None,
-            SplitConfig::At(names) => Some(named(names, devices.len(), stages)?),
+            SplitConfig::At(names) => Some(named(names, depth, stages)?),
         };
-        Ok(Some(Self { schedule: *schedule, split }))
+        Ok(Some(Self { schedule: *schedule, split, copies: *copies }))
     }
 
     /// As a configuration has it.
@@ -52,22 +58,39 @@ impl PipelinePlan {
             SplitConfig::At(split.iter().map(|stage| stages[*stage].to_owned()).collect())
         };
         let split = self.split.as_ref().map(named).unwrap_or_default();
-        PipelineConfig { split, schedule: self.schedule }
+        PipelineConfig { split, schedule: self.schedule, copies: self.copies }
     }
 }
 
-/// Whether a pipeline over so many devices has stages for all of them.
-fn check_devices(devices: usize, stages: usize) -> Result<(), Fault> {
+/// How many devices each of `copies` copies of a pipeline has.
+fn depth(devices: usize, copies: usize) -> Result<usize, Fault> {
+    let message = "there are no copies of the pipeline";
+    require(copies > 0, COPIES, message, "write 1 or more, or remove it")?;
     let message = "a pipeline is over several devices, and `device.use` names one";
     let help = "name several, such as [\"cuda:0\", \"cuda:1\"], or remove `[parallel.pipeline]`";
     require(devices > 1, "device.use", message, help).map_err(|fault| fault.also(KEY))?;
-    let message = format!("{devices} devices are more than the {stages} stages of the model");
-    let help = format!("name {stages} at most");
-    require(devices <= stages, "device.use", message, help).map_err(|fault| fault.also(KEY))
+    let message = format!(
+        "{} of a pipeline cannot share {devices} devices evenly, with two or more for each",
+        counted(copies, "copy", "copies")
+    );
+    let help = format!("name {} devices, or another multiple of {copies}", 2 * copies);
+    let is_even = devices.is_multiple_of(copies) && devices > copies;
+    require(is_even, "device.use", message, help).map_err(|fault| fault.also(COPIES))?;
+    Ok(devices / copies)
+}
+
+/// Whether a pipeline over `depth` devices, of which there are `copies`, has stages for all of them.
+fn check_depth(depth: usize, copies: usize, stages: usize) -> Result<(), Fault> {
+    let message = format!("{depth} devices are more than the {stages} stages of the model");
+    let help = match copies {
+        1 => format!("name {stages} at most"),
+        _ => format!("name {} at most for {copies} copies", stages * copies),
+    };
+    require(depth <= stages, "device.use", message, help).map_err(|fault| fault.also(KEY))
 }
 
 /// The places of the stages `names`, each the first of a device.
-fn named(names: &[String], devices: usize, stages: &[&str]) -> Result<Vec<usize>, Fault> {
+fn named(names: &[String], depth: usize, stages: &[&str]) -> Result<Vec<usize>, Fault> {
     let mut split = Vec::new();
     for (place, name) in names.iter().enumerate() {
         let key = format!("{SPLIT}[{place}]");
@@ -85,23 +108,31 @@ fn named(names: &[String], devices: usize, stages: &[&str]) -> Result<Vec<usize>
         require(split.last().is_none_or(|last| *last < stage), key, message, help)?;
         split.push(stage);
     }
-    let (found, wanted) = (split.len() + 1, devices);
+    check_split_is_of(depth, &split)?;
+    Ok(split)
+}
+
+/// Whether `split` is one for `depth` devices.
+fn check_split_is_of(depth: usize, split: &[usize]) -> Result<(), Fault> {
+    let found = split.len() + 1;
     let message = format!(
-        "`split` is for {}, and `device.use` names {wanted}",
+        "`split` is for {}, and a copy of the pipeline has {depth}",
         counted(found, "device", "devices")
     );
     let help = format!(
         "name {}: the first of every device but the first",
-        counted(wanted - 1, "stage", "stages")
+        counted(depth - 1, "stage", "stages")
     );
-    require(found == wanted, SPLIT, message, help).map_err(|fault| fault.also("device.use"))?;
-    Ok(split)
+    require(found == depth, SPLIT, message, help).map_err(|fault| fault.also("device.use"))
 }
 
 impl Plan {
     /// How many devices have one copy of the model between them.
     pub fn depth(&self) -> usize {
-        if self.pipeline.is_some() { self.devices.len() } else { 1 }
+        match &self.pipeline {
+            Some(pipeline) => (self.devices.len() / pipeline.copies).max(1),
+            None => 1,
+        }
     }
 
     /// How many copies of the model there are; each batch is shared out over them.
@@ -109,13 +140,37 @@ impl Plan {
         self.devices.len() / self.depth()
     }
 
-    /// The same with the split of its pipeline decided, where the program is to decide it on `machine`.
+    /// The names of the devices that have stage `place` of a pipeline, one of each copy.
+    pub(super) fn device_names(&self, place: usize) -> String {
+        let names = self.devices.iter().skip(place).step_by(self.depth()).map(ToString::to_string);
+        names.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The same with `copies` copies of the model, each on as many devices as now.
+    ///
+    /// # Errors
+    /// When BatchNorm has nothing to normalise over then.
+    pub(super) fn with_copies(&self, copies: usize) -> Result<Self, Fault> {
+        let mut plan = self.clone();
+        if let Some(pipeline) = &mut plan.pipeline {
+            pipeline.copies = copies;
+        }
+        plan.on_devices(copies * self.depth())
+    }
+
+    /// The same with the split of its pipeline decided, where the program is to decide it on `machine`, as is
+    /// best for steps as the configuration has them.
     pub fn with_split(&self, machine: Machine) -> Self {
+        self.with_split_for(machine, &MemorySettings::configured(&self.memory, self.device_batch()))
+    }
+
+    /// The same for steps with `settings`.
+    pub(super) fn with_split_for(&self, machine: Machine, settings: &MemorySettings) -> Self {
         let mut plan = self.clone();
         if self.depth() > 1
             && let Some(pipeline @ PipelinePlan { split: None, .. }) = &mut plan.pipeline
         {
-            pipeline.split = Some(balanced(self, machine, pipeline.schedule));
+            pipeline.split = Some(balanced(self, machine, pipeline.schedule, settings));
         }
         plan
     }
@@ -141,16 +196,25 @@ impl Plan {
         Some(PipelinePart { place, returns: self.frozen() < ranges[rank].start })
     }
 
-    /// The fault of a split that kernels on a GPU do not allow.
-    pub(super) fn check_split(&self) -> Result<(), Fault> {
-        let on_gpu = matches!(self.device(), DevicePlan::Cuda(_));
-        let Some(pipeline) = self.pipeline.as_ref().filter(|_| on_gpu) else { return Ok(()) };
+    /// The fault of a pipeline that its devices do not allow: as many as they are, and on GPUs by their kernels.
+    pub(super) fn check_pipeline(&self) -> Result<(), Fault> {
+        // One device has the whole model.
+        let Some(pipeline) = self.pipeline.as_ref().filter(|_| self.devices.len() > 1) else {
+            return Ok(());
+        };
+        let depth = depth(self.devices.len(), pipeline.copies)?;
+        if let Some(split) = &pipeline.split {
+            check_split_is_of(depth, split)?;
+        }
+        if !matches!(self.device(), DevicePlan::Cuda(_)) {
+            return check_depth(depth, pipeline.copies, self.stages().len());
+        }
         let on = Machine::ASSUMED.target(self.memory.precision, self.memory.dense_layers());
         let specs = self.stages();
         let Some(split) = &pipeline.split else {
             let before = &specs[..specs.len() - 1];
             let most = 1 + before.iter().filter(|spec| spec.may_end_a_device(&on)).count();
-            return check_devices(self.devices.len(), most);
+            return check_depth(depth, pipeline.copies, most);
         };
         let ends = |stage: &usize| !specs[*stage - 1].may_end_a_device(&on);
         let Some(place) = split.iter().position(ends) else { return Ok(()) };
@@ -165,12 +229,16 @@ impl Plan {
 
 /// The first stage of every device but the first, so that the slowest device is as fast as can be where
 /// all stay within their budget; where none does, the fullest has as little as can be.
-fn balanced(plan: &Plan, machine: Machine, schedule: PipelineSchedule) -> Vec<usize> {
-    let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
+fn balanced(
+    plan: &Plan,
+    machine: Machine,
+    schedule: PipelineSchedule,
+    settings: &MemorySettings,
+) -> Vec<usize> {
     let on = machine.target(settings.precision, settings.dense_layers);
     let images = settings.micro_batch.min(plan.device_batch());
     let each = plan.each_stage(&on, images);
-    let (ranks, speed) = (plan.devices.len(), Speed::of(&on));
+    let (ranks, speed) = (plan.depth(), Speed::of(&on));
     let budget = machine.budget(plan.memory.budget().ok().flatten());
     let seconds = seconds(&each, &speed);
     let time = |range: Range<usize>, _: usize| seconds[range].iter().sum();
@@ -179,7 +247,7 @@ fn balanced(plan: &Plan, machine: Machine, schedule: PipelineSchedule) -> Vec<us
         let part = PipelinePart { place, returns: each.frozen < range.start };
         let costs = plan.costs_of(&each, range, &on, images, settings.offload_optimizer);
         let micros = plan.device_batch().div_ceil(images);
-        Known::new(costs, speed, micros, Some(part)).least_peak(&settings, machine.cuda) <= budget
+        Known::new(costs, speed, micros, Some(part)).least_peak(settings, machine.cuda) <= budget
     };
     let micros = plan.device_batch().div_ceil(images);
     let bytes = |range: Range<usize>, rank: usize| {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::limits::what_would_fit;
-use super::preference::{Preference, preferred};
+use super::preference::{Preference, preferred_with_split};
 use super::price;
 use super::{Estimator, Machine, MemorySettings, Plan, StepEstimate};
 use crate::choice::{Choice, NoSettings};
@@ -111,7 +111,7 @@ impl Planner {
     ///
     /// When nothing keeps within the budget that is to be kept within.
     pub fn choose(plan: &Plan, machine: Machine) -> Result<Self, NothingFits> {
-        let plan = &plan.with_split(machine);
+        let (undecided, plan) = (plan, &plan.with_split(machine));
         let budget = Estimator::new(plan, machine).budget();
         let configured = MemorySettings::configured(&plan.memory, plan.device_batch());
         let of = |settings| Self::new(plan.clone(), machine, budget, settings);
@@ -142,15 +142,16 @@ impl Planner {
             true => plan.eligible(&machine),
             false => vec![configured.clone()],
         };
-        match preferred(plan, machine, budget, &eligible) {
-            Some((_, settings)) => Ok(of(settings)),
+        match preferred_with_split(undecided, machine, budget, &eligible) {
+            Some((plan, settings)) => Ok(Self::new(plan, machine, budget, settings)),
             None => Err(nothing_fits(plan, machine, budget, &eligible)),
         }
     }
 
     /// Plans as a saved state remembers it.
     pub fn resumed(plan: &Plan, machine: Machine, chosen: Chosen) -> Self {
-        Self::new(plan.with_split(machine), machine, chosen.budget, chosen.settings)
+        let plan = plan.with_split_for(machine, &chosen.settings);
+        Self::new(plan, machine, chosen.budget, chosen.settings)
     }
 
     fn new(plan: Plan, machine: Machine, budget: u64, settings: MemorySettings) -> Self {
@@ -177,6 +178,11 @@ impl Planner {
             Some((strategies, estimate)) => (strategies, estimate),
             None => (&self.strategies, &self.estimate),
         }
+    }
+
+    /// What is planned, with everything decided.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     /// The stages of each device that has some of one copy of the model.

@@ -65,9 +65,11 @@ pub struct PlanSummary {
 pub struct ParallelSummary {
     /// How many devices there are.
     pub devices: usize,
+    /// How many copies of the model there are: fewer where several devices have one between them.
+    pub copies: usize,
     /// Images of a batch, on all of them.
     pub batch_size: usize,
-    /// Images of a batch that a device has, at most.
+    /// Images of a batch that a copy has, at most.
     pub device_batch_size: usize,
     /// What BatchNorm normalises over.
     pub batch_norm: BatchNormOver,
@@ -89,6 +91,7 @@ impl ParallelSummary {
         let arrangements = Arrangement::all(plan, machine)?;
         Ok(Some(Self {
             devices: plan.devices.len(),
+            copies: plan.copies(),
             batch_size: plan.train.batch_size,
             device_batch_size: plan.device_batch(),
             batch_norm: plan.batch_norm,
@@ -111,6 +114,10 @@ pub struct PipelineSummary {
     pub bubble: f64,
     /// The share of the time that the devices are estimated to wait, on average.
     pub idle: f64,
+    /// How many copies of the pipeline share each batch.
+    pub copies: usize,
+    /// Seconds of a step, without what copies exchange.
+    pub seconds: f64,
     /// What each device has and takes.
     pub devices: Vec<PipelineDevice>,
 }
@@ -118,7 +125,7 @@ pub struct PipelineSummary {
 /// A device of a pipeline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PipelineDevice {
-    /// As `device.use` names it.
+    /// As `device.use` names it; where there are several copies of the pipeline, that of each of them.
     pub name: String,
     /// Its first and its last stage.
     pub stages: [String; 2],
@@ -129,9 +136,13 @@ pub struct PipelineDevice {
     /// Seconds of its own work in a step, as a multiple of those of a step of whole batches with
     /// everything kept.
     pub relative_time: f64,
+    /// Seconds of its own work in a step.
+    pub seconds: f64,
     /// Bytes that it sends to the device behind for a micro-batch, and gets back as a gradient; 0 of the
     /// last.
     pub sends: u64,
+    /// Bytes that it sends in a step, to the device behind and to the one before.
+    pub sends_in_step: u64,
 }
 
 /// Bytes that do not depend on the images.
@@ -293,13 +304,21 @@ impl PipelineSummary {
         let micro_batches = plan.device_batch().div_ceil(settings.micro_batch);
         let names = estimator.costs(settings).names;
         let sends = estimator.bytes_between(settings);
+        // Nothing goes back to stages that are all frozen.
+        let returned = |rank: usize| match rank.checked_sub(1) {
+            Some(before) if strategies[rank].part.is_some_and(|part| part.returns) => sends[before],
+            _ => 0,
+        };
         let of = |(rank, device): (usize, &DeviceEstimate)| PipelineDevice {
-            name: plan.devices[rank].to_string(),
+            name: plan.device_names(rank),
             stages: [device.stages.start, device.stages.end - 1].map(|stage| names[stage].clone()),
             alive: PipelinePlace { rank, ..part.place }.alive(micro_batches),
             peak: device.peak,
             relative_time: device.seconds / whole,
+            seconds: device.seconds,
             sends: sends.get(rank).copied().unwrap_or(0),
+            sends_in_step: micro_batches as u64
+                * (sends.get(rank).copied().unwrap_or(0) + returned(rank)),
         };
         let work: f64 = found.devices.iter().map(|device| device.seconds).sum();
         Ok(Some(Self {
@@ -307,6 +326,8 @@ impl PipelineSummary {
             micro_batches,
             bubble: part.place.bubble(micro_batches),
             idle: 1.0 - work / (found.devices.len() as f64 * found.seconds),
+            copies: plan.copies(),
+            seconds: found.seconds,
             devices: found.devices.iter().enumerate().map(of).collect(),
         }))
     }
@@ -319,11 +340,15 @@ impl PlanSummary {
     ///
     /// A policy that does not fit the chain.
     pub fn new(plan: &Plan, machine: &Machine) -> Result<Self, Fault> {
-        let plan = &plan.with_split(*machine);
+        let planner = Planner::choose(plan, *machine).ok();
+        let plan = &match &planner {
+            Some(planner) => planner.plan().clone(),
+            None => plan.with_split(*machine),
+        };
         let mut estimator = Estimator::new(plan, *machine);
         let budget = estimator.budget();
         let configured = MemorySettings::configured(&plan.memory, plan.device_batch());
-        let chosen = Planner::choose(plan, *machine).ok().map(|planner| planner.settings().clone());
+        let chosen = planner.map(|planner| planner.settings().clone());
         let settings = chosen.clone().unwrap_or(configured.clone());
         let whole = MemorySettings {
             micro_batch: plan.device_batch(),

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::{BadImage, Fingerprint};
 use crate::memory::measure::{MemoryUse, PeakKind};
 use crate::model::weights::Initial;
+use crate::parallel::course::Waited;
 use crate::parallel::{BatchNormOver, PipelineSchedule};
 
 /// Values by name, such as `loss`, `findings/auroc` (head, metric) or `findings/auroc/Edema` (head,
@@ -182,9 +183,11 @@ pub struct Start {
 pub struct SharedBatch {
     /// How many devices there are.
     pub devices: usize,
+    /// How many copies of the model there are: fewer where several devices have one between them.
+    pub copies: usize,
     /// Images of a batch, on all of them.
     pub batch_size: usize,
-    /// Images of a batch that a device has, at most.
+    /// Images of a batch that a copy has, at most.
     pub device_batch_size: usize,
     /// What BatchNorm normalises over.
     pub batch_norm: BatchNormOver,
@@ -304,8 +307,12 @@ pub struct Progress {
     pub total_images: usize,
     /// The mean loss of the pass so far.
     pub loss: f64,
-    /// The speed of the pass; not finite or 0 where unknown.
+    /// The speed of the pass, of all devices together; not finite or 0 where unknown.
     pub images_per_second: f64,
+    /// How many devices there are.
+    pub devices: usize,
+    /// The share of the pass that these have waited for each other, on average; unknown of one device.
+    pub waited: Option<f64>,
 }
 
 /// An epoch and what came of it.
@@ -323,8 +330,11 @@ pub struct Epoch {
     pub learning_rate: f64,
     /// Of training and evaluation together.
     pub seconds: f64,
-    /// Of the training pass.
+    /// Of the training pass, of all devices together.
     pub images_per_second: f64,
+    /// Each device in the training pass, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceSpeed>,
     /// Device memory.
     pub memory: Memory,
     /// Whether this epoch is the best so far.
@@ -339,6 +349,19 @@ pub struct Epoch {
     /// `val/`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub undefined: BTreeMap<String, String>,
+}
+
+/// What one of several devices has done in a training pass.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeviceSpeed {
+    /// As `device.use` names it; of a process its rank.
+    pub device: String,
+    /// Images that have gone through its stages.
+    pub images_per_second: f64,
+    /// The share of the pass that it has waited for the others.
+    pub waited_percent: f64,
+    /// Seconds that it has waited for each kind of exchange.
+    pub waited: Waited,
 }
 
 /// Bytes of device memory.

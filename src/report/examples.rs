@@ -82,6 +82,8 @@ pub fn progress(share: f64) -> Event {
         total_images: 1000,
         loss: 0.34567,
         images_per_second: 12.5,
+        devices: 1,
+        waited: None,
     })
 }
 
@@ -99,6 +101,7 @@ pub fn epoch_at(epoch: usize, step: usize) -> Event {
         learning_rate: 3e-4,
         seconds: 62.6,
         images_per_second: 412.25,
+        devices: Vec::new(),
         memory,
         best: true,
         skipped_steps: 0,

@@ -102,12 +102,12 @@ pub fn progress(progress: &Progress, epoch: usize, epochs: usize, run: Option<&s
 
 /// Loss, speed and time left of a pass, and of the run, as far as they are known.
 pub fn figures(progress: &Progress, run: Option<&str>) -> Vec<String> {
-    let Progress { loss, images_per_second: speed, .. } = *progress;
+    let Progress { loss, images_per_second: speed, devices, waited, .. } = *progress;
     let left = progress.total_images.saturating_sub(progress.done_images) as f64 / speed;
     let left = left.is_finite().then(|| format!("{} left", duration(left)));
     let run = run.map(|left| format!("(run: {left})"));
     let loss = Some(format!("loss {}", number(Some(loss))));
-    [loss, rate(speed), left, run].into_iter().flatten().collect()
+    [loss, rate_of_all(speed, devices, waited), left, run].into_iter().flatten().collect()
 }
 
 /// How much of a pass is done, 0 to 100.
@@ -178,13 +178,18 @@ fn started(start: &Start) -> String {
 }
 
 fn told(shared: &SharedBatch) -> String {
-    let SharedBatch { devices, batch_size, device_batch_size, batch_norm } = shared;
+    let SharedBatch { devices, copies, batch_size, device_batch_size, batch_norm } = shared;
+    let over = match devices == copies {
+        true => format!("{devices} devices"),
+        false => format!("{copies} copies of the pipeline"),
+    };
+    let one = if devices == copies { "device" } else { "copy" };
     format!(
-        "data parallel: a batch of {batch_size} over {devices} devices, {device_batch_size} each; BatchNorm \
-         over {}",
-        match batch_norm {
-            BatchNormOver::Sync => "the images of all devices",
-            BatchNormOver::Local => "the images of each device",
+        "data parallel: a batch of {batch_size} over {over}, {device_batch_size} each; BatchNorm over {}",
+        match (batch_norm, devices == copies) {
+            (BatchNormOver::Sync, true) => "the images of all devices".to_owned(),
+            (BatchNormOver::Sync, false) => "the images that all copies compute at once".to_owned(),
+            (BatchNormOver::Local, _) => format!("the images of each {one}"),
         }
     )
 }
@@ -230,7 +235,11 @@ fn epoch_done(epoch: &Epoch, epochs: usize, left: Option<String>, columns: usize
     }
     let left = left.map(|left| format!(" ({left} left)")).unwrap_or_default();
     fields.push(format!("{}{left}", duration(epoch.seconds)));
-    let rest = [rate(epoch.images_per_second), peak(&epoch.memory), left_out(epoch)];
+    let count = epoch.devices.len();
+    let percent: f64 = epoch.devices.iter().map(|device| device.waited_percent).sum();
+    let waited = (count > 0).then(|| percent / 100.0 / count as f64);
+    let speed = rate_of_all(epoch.images_per_second, count, waited);
+    let rest = [speed, peak(&epoch.memory), left_out(epoch)];
     fields.extend(rest.into_iter().flatten());
     side_by_side(&fields, columns, indent)
 }
@@ -302,6 +311,18 @@ pub fn at_end(end: &End, watched: Option<&str>) -> String {
 /// A metric's name without the `val/` that nearly all have.
 fn metric(name: &str) -> &str {
     name.strip_prefix("val/").unwrap_or(name)
+}
+
+/// The speed of all devices, of each, and the share of the time that they wait for each other.
+fn rate_of_all(images_per_second: f64, devices: usize, waited: Option<f64>) -> Option<String> {
+    let all = rate(images_per_second)?;
+    if devices < 2 {
+        return Some(all);
+    }
+    let each = rate(images_per_second / devices as f64)?;
+    let each = each.trim_end_matches(" img/s");
+    let waited = waited.map(|share| format!(", {:.0}% waiting", 100.0 * share));
+    Some(format!("{all} ({each} a device{})", waited.unwrap_or_default()))
 }
 
 fn rate(images_per_second: f64) -> Option<String> {

@@ -130,9 +130,21 @@ fn epoch_values(epoch: &Epoch) -> impl Iterator<Item = (String, Option<f64>)> + 
         ("memory/smi", bytes(smi)),
         ("memory/predicted_peak", bytes(predicted_peak)),
     ];
+    let devices = epoch.devices.iter().enumerate().flat_map(|(place, device)| {
+        let waited = device.waited;
+        let values = [
+            ("images_per_second", Some(device.images_per_second)),
+            ("waited_percent", Some(device.waited_percent)),
+            ("waited/gradients", waited.gradients),
+            ("waited/norms", waited.norms),
+            ("waited/stages", Some(waited.stages)),
+        ];
+        values.map(|(tag, value)| (format!("devices/{place}/{tag}"), value))
+    });
     named("train", &epoch.train)
         .chain(named("val", &epoch.val))
         .chain(rest.map(|(tag, value)| (tag.to_owned(), value)))
+        .chain(devices)
 }
 
 /// A `Summary` with the values that are defined.

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use super::courses::{DeviceCourse, lines};
 use super::{Chart, Curve};
 use crate::memory::measure::{Mark, MemoryUse, PeakKind, Timeline};
 use crate::screen::{Bytes, counted};
@@ -31,6 +32,8 @@ pub struct StepTrace {
     pub failure: Option<StepFailure>,
     /// The events.
     pub timeline: Timeline,
+    /// What each device does, where there are several; the rest is of the first.
+    pub devices: Vec<DeviceCourse>,
 }
 
 /// Why a traced step is not whole, or was begun again.
@@ -65,6 +68,9 @@ impl StepTrace {
         if let Some(failure) = &self.failure {
             let message = failure.message.replace('\n', " ");
             line(if failure.out_of_memory { "memory" } else { "error" }, &message);
+        }
+        if !self.devices.is_empty() {
+            log += &lines(&self.devices);
         }
         log.push('\n');
         log.push_str(&self.timeline.lines());
@@ -101,7 +107,7 @@ impl StepTrace {
             Some(StepFailure { out_of_memory: true, .. }) => "out_of_memory",
             Some(_) => "failed",
         };
-        json!({
+        let mut json = json!({
             "strategy": self.strategy,
             "set": self.set,
             "status": status,
@@ -115,7 +121,11 @@ impl StepTrace {
             "peak": self.memory.peak,
             "peak_kind": self.memory.peak_kind,
             "marks": marks,
-        })
+        });
+        if !self.devices.is_empty() {
+            json["devices"] = json!(self.devices);
+        }
+        json
     }
 
     /// The memory over the steps as an SVG file, one curve each.

@@ -38,7 +38,7 @@ impl Run {
         self.state.epoch_seconds = seconds_before + begin.elapsed().as_secs_f64();
         self.state.seconds += begin.elapsed().as_secs_f64();
         match validated {
-            Ok(validation) => self.conclude(validation, rate(images, training)).map(|()| None),
+            Ok(validation) => self.conclude(validation, images, training).map(|()| None),
             Err(signal) => Ok(Some(signal)),
         }
     }
@@ -52,6 +52,7 @@ impl Run {
         self.trainer.begin_epoch(epoch);
         let clock = Instant::now();
         let images_before = self.state.tally.images;
+        self.trainer.usage.clear();
         self.meter.reset_peak();
         let mut had_images = self.state.tally.images + self.state.skipped_steps > 0;
         let (mut batches, mut metered) =
@@ -73,6 +74,8 @@ impl Run {
                 total_images: self.train_loader.dataset().len(),
                 loss: self.state.tally.loss(&self.plan.heads).unwrap_or(f64::NAN),
                 images_per_second: rate(done - images_before, clock.elapsed()),
+                devices: self.trainer.devices(),
+                waited: self.trainer.waited(clock.elapsed().as_secs_f64()),
             }))?;
             if self.state.batch < steps && self.is_save_due() {
                 self.save(SaveReason::Interval, false, Vec::new())?;
@@ -262,6 +265,8 @@ impl Run {
                 total_images: self.validation.len(),
                 loss: validation.tally.loss(&self.plan.heads).unwrap_or(f64::NAN),
                 images_per_second: rate(validation.tally.images, clock.elapsed()),
+                devices: self.trainer.devices(),
+                waited: None,
             }))?;
         }
         Ok(None)
@@ -288,9 +293,15 @@ impl Run {
         })
     }
 
-    /// The schedule, the best epoch and early stopping take note of the metrics; the epoch is told
-    /// and saved.
-    fn conclude(&mut self, validation: Validation, speed: f64) -> Result<(), RunError> {
+    /// The schedule, the best epoch and early stopping take note of the metrics; the epoch, in which `images`
+    /// images were trained on in the time `training`, is told and saved.
+    fn conclude(
+        &mut self,
+        validation: Validation,
+        images: usize,
+        training: Duration,
+    ) -> Result<(), RunError> {
+        let devices = self.device_speeds(training.as_secs_f64())?;
         let epoch = self.state.epoch;
         let train = self.state.tally.values(&self.plan.heads);
         let mut val = validation.values(&self.plan.heads);
@@ -327,7 +338,8 @@ impl Run {
             val,
             learning_rate: self.state.learning_rate,
             seconds: self.state.epoch_seconds,
-            images_per_second: speed,
+            images_per_second: rate(images, training),
+            devices,
             memory: Memory {
                 predicted_peak: Some(self.trainer.planner.estimate().peak),
                 ..self.meter.read().into()

@@ -35,6 +35,7 @@ mod tally;
 mod train_state;
 mod trainer;
 mod undefined;
+mod usage;
 mod validation;
 mod watch;
 
@@ -60,6 +61,7 @@ pub use signals::{Noting, Signal, Stop};
 pub use train_state::TrainState;
 pub use trainer::{Backoff, Rank, Trainer};
 pub use undefined::undefined_for_good;
+pub use usage::Usage;
 pub use watch::{Watch, end};
 
 use crate::data::{DataError, Dataset, Loader};

@@ -3,16 +3,19 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use burn::tensor::Device;
 
 use super::outputs_of_all::of_all;
+use super::usage::Usage;
 use crate::data::{Batch, Dataset, Targets};
 use crate::memory::measure::broken_off;
 use crate::memory::{OutOfMemory, Parameter};
 use crate::ops::gpu::Exchanges;
+use crate::parallel::course::{Course, Doing, note, recorded};
 use crate::parallel::processes::Processes;
-use crate::parallel::{BatchNormOver, Failure, Member, Part, Threads, shares, together};
+use crate::parallel::{BatchNormOver, Failure, Part, Seat, Threads, shares, together};
 use crate::plan::{Planner, Retreat};
 use crate::train::{
     BatchPart, CheckedGradients, HeadLoss, Images, Replica, Share, TrainError, Updater,
@@ -21,14 +24,15 @@ use crate::train::{
 /// Trains a model, and evaluates it.
 pub struct Trainer {
     /// The model on each device. Each has a copy of it with the same weights; in a pipeline, each has a
-    /// part of one.
+    /// part of one: first come the parts of the first copy, then those of the second.
     pub ranks: Vec<Rank>,
     /// How many devices have one copy of the model between them: 1 but for a pipeline.
     pub depth: usize,
     /// The threads of cards, where there are several.
     pub threads: Option<Threads>,
-    /// What cards exchange sums by.
-    pub exchanges: Option<Exchanges>,
+    /// What cards exchange sums by: those with the same part of the model among each other. None where there
+    /// is one copy, or no card.
+    pub exchanges: Vec<Exchanges>,
     /// The processes that train one model, each with one device.
     pub processes: Option<Processes>,
     /// What norms are taken over.
@@ -39,6 +43,10 @@ pub struct Trainer {
     pub upcoming: Option<Arc<Batch>>,
     /// Where memory has not sufficed since somebody asked.
     pub backoffs: Vec<Backoff>,
+    /// What each device of this process has done in training steps since somebody asked.
+    pub usage: Vec<Usage>,
+    /// What each device has done in the last step, where somebody asked by beginning it.
+    pub courses: Option<Vec<Course>>,
 }
 
 /// The model on one device.
@@ -128,20 +136,35 @@ impl Trainer {
         step: usize,
         learning_rate: f64,
     ) -> Result<Vec<HeadLoss>, TrainError> {
-        let checked = self.gradients(images, targets, step, learning_rate)?;
+        let from = Instant::now();
+        let checked = self.gradients_since(from, images, targets, step, learning_rate)?;
+        let traces = self.courses.is_some().then_some(from);
         let computes_on = self.first().replica.inference.device().clone();
         let mut ranks: Vec<_> = self.ranks.iter_mut().zip(checked.into_iter().map(Some)).collect();
         let by = Means {
+            depth: self.depth,
             threads: self.threads.as_ref(),
-            exchanges: None,
+            exchanges: &[],
             processes: self.processes.as_ref(),
         };
         let applied = by.on_all(&mut ranks, &computes_on, |(rank, checked), _| {
             let checked = checked.take().expect("is applied once");
-            rank.updater.apply(&mut rank.replica, checked, learning_rate)
+            let (losses, course) = recorded(traces, || {
+                let begin = Instant::now();
+                let losses = rank.updater.apply(&mut rank.replica, checked, learning_rate);
+                note(begin, Doing::Optimizer, || (None, None));
+                losses
+            });
+            Ok((losses?, course))
         });
         match applied {
-            Ok(mut losses) => Ok(losses.swap_remove(0)),
+            Ok(applied) => {
+                let (mut losses, courses): (Vec<_>, Vec<_>) = applied.into_iter().unzip();
+                for (all, more) in self.courses.iter_mut().flatten().zip(courses) {
+                    all.spans.extend(more.spans);
+                }
+                Ok(losses.swap_remove(0))
+            }
             Err(Failure::Error(error)) => Err(error),
             Err(Failure::OutOfMemory(out_of_memory)) => out_of_memory.throw(),
             Err(Failure::Stalled(what)) => Err(TrainError::Stalled(what)),
@@ -161,26 +184,57 @@ impl Trainer {
         step: usize,
         learning_rate: f64,
     ) -> Result<Vec<CheckedGradients>, TrainError> {
+        self.gradients_since(Instant::now(), images, targets, step, learning_rate)
+    }
+
+    /// The same of a step that has begun at `from`.
+    fn gradients_since(
+        &mut self,
+        from: Instant,
+        images: Images<'_>,
+        targets: &[Targets],
+        step: usize,
+        learning_rate: f64,
+    ) -> Result<Vec<CheckedGradients>, TrainError> {
+        let traces = self.courses.is_some().then_some(from);
         let normalizers = self.last().replica.normalizers(targets);
-        let (count, over, depth) = (images.count(), self.batch_norm, self.depth);
-        let assessed = self.within_memory(count, Work::Step, |rank, member, parts, next| {
+        let (count, over) = (images.count(), self.batch_norm);
+        let assessed = self.within_memory(count, Work::Step, |rank, seat, parts, next| {
             let Rank { replica, updater } = rank;
-            let synced = Some(member).filter(|_| over == BatchNormOver::Sync);
-            let link = replica.link(member);
+            let synced = Some(&seat.row).filter(|_| over == BatchNormOver::Sync);
+            let link = replica.link(&seat.column);
             let share = Share { images, targets, parts, synced, next, link };
-            let mut found = replica.gradients(share, &normalizers, step, updater.scale())?;
-            let pipeline = (depth > 1).then_some(&**member);
-            if pipeline.is_none() {
-                let own: usize = parts.iter().map(|part| part.images.len()).sum();
-                found = found.of_all(member, over, own as f64 / count as f64);
-            }
-            updater.assess(&replica.inference, found, learning_rate, pipeline)
+            let own: usize = parts.iter().map(|part| part.images.len()).sum();
+            let (assessed, course) = recorded(traces, || {
+                let found = replica.gradients(share, &normalizers, step, updater.scale())?;
+                let found = found.of_all(&seat.row, over, own as f64 / count as f64);
+                updater.assess(&replica.inference, found, learning_rate, &seat.column)
+            });
+            Ok((assessed?, own, course))
         })?;
+        let assessed = self.take_note(assessed);
         let ranks = self.ranks.iter_mut().zip(assessed);
         // All take note of a step that is left out, and not only the first.
         let accepted: Vec<_> =
             ranks.map(|(rank, assessed)| rank.updater.accept(assessed, learning_rate)).collect();
         accepted.into_iter().collect()
+    }
+
+    /// Takes note of what each device has done in a step, and returns what it has found.
+    fn take_note<T>(&mut self, done: Vec<(T, usize, Course)>) -> Vec<T> {
+        self.usage.resize_with(done.len(), Usage::default);
+        let mut courses = Vec::with_capacity(done.len());
+        let found =
+            done.into_iter().zip(&mut self.usage).map(|((found, images, course), usage)| {
+                usage.add(images, &course.waited);
+                courses.push(course);
+                found
+            });
+        let found = found.collect();
+        if self.courses.is_some() {
+            self.courses = Some(courses);
+        }
+        found
     }
 
     /// Each head's outputs for a batch, row by row and in the labels' own units, and its loss; with
@@ -195,10 +249,11 @@ impl Trainer {
     ) -> Result<(Vec<Vec<f32>>, Vec<HeadLoss>), TrainError> {
         let count = images.count();
         let (depth, apart) = (self.depth, self.processes.is_some());
-        let each = self.within_memory(count, Work::Evaluation, |rank, member, parts, next| {
+        let each = self.within_memory(count, Work::Evaluation, |rank, seat, parts, next| {
             let replica = &rank.replica;
-            let own = replica.evaluate(images, targets, parts, next, replica.link(member))?;
-            if apart { of_all(member, &own) } else { Ok(vec![own]) }
+            let link = replica.link(&seat.column);
+            let own = replica.evaluate(images, targets, parts, next, link)?;
+            if apart { of_all(&seat.row, &own) } else { Ok(vec![own]) }
         })?;
         // Of each copy, what the device with the heads has found.
         let mut each = each.into_iter().skip(depth - 1).step_by(depth).flatten();
@@ -233,10 +288,9 @@ impl Trainer {
         &mut self,
         images: usize,
         work: Work,
-        attempt: impl Fn(&mut Rank, &Arc<Member>, &[Part], Option<&BatchPart>) -> Result<T, TrainError>
-        + Sync,
+        attempt: impl Fn(&mut Rank, &Seat, &[Part], Option<&BatchPart>) -> Result<T, TrainError> + Sync,
     ) -> Result<Vec<T>, TrainError> {
-        let (upcoming, depth) = (self.upcoming.take(), self.depth);
+        let upcoming = self.upcoming.take();
         loop {
             let next: Vec<Option<BatchPart>> = match &upcoming {
                 Some(batch) => {
@@ -248,20 +302,19 @@ impl Trainer {
                 None => vec![None; self.copies()],
             };
             let shares = self.shares_of(work, images);
-            if let Some(exchanges) = &self.exchanges {
-                exchanges.begin(self.kind_of_work(&shares));
-            }
+            self.exchanges.iter().for_each(|row| row.begin(self.kind_of_work(&shares)));
             let computes_on = self.first().replica.inference.device().clone();
             let by = Means {
+                depth: self.depth,
                 threads: self.threads.as_ref(),
-                exchanges: self.exchanges.as_ref(),
+                exchanges: &self.exchanges,
                 processes: self.processes.as_ref(),
             };
-            let outcome = by.on_all(&mut self.ranks, &computes_on, |rank, member| {
-                let (copy, stage) = (member.rank() / depth, member.rank() % depth);
+            let outcome = by.on_all(&mut self.ranks, &computes_on, |rank, seat| {
+                let copy = seat.row.rank();
                 // The first device of a copy is given the images.
-                let next = next[copy].as_ref().filter(|_| stage == 0);
-                attempt(rank, member, &shares[copy], next)
+                let next = next[copy].as_ref().filter(|_| seat.column.rank() == 0);
+                attempt(rank, seat, &shares[copy], next)
             });
             match outcome {
                 Ok(done) => return Ok(done),
@@ -372,8 +425,9 @@ impl Trainer {
 
 /// What devices work together by.
 struct Means<'a> {
+    depth: usize,
     threads: Option<&'a Threads>,
-    exchanges: Option<&'a Exchanges>,
+    exchanges: &'a [Exchanges],
     processes: Option<&'a Processes>,
 }
 
@@ -384,13 +438,13 @@ impl Means<'_> {
         &self,
         devices: &mut [D],
         computes_on: &Device,
-        work: impl Fn(&mut D, &Arc<Member>) -> Result<T, TrainError> + Sync,
+        work: impl Fn(&mut D, &Seat) -> Result<T, TrainError> + Sync,
     ) -> Result<Vec<T>, Failure<TrainError>> {
         match (self.processes, devices) {
             (Some(processes), [device]) => {
                 processes.work(device, computes_on, work).map(|done| vec![done])
             }
-            (_, devices) => together(devices, self.threads, self.exchanges, work),
+            (_, devices) => together(devices, self.depth, self.threads, self.exchanges, work),
         }
     }
 }

@@ -55,8 +55,8 @@ impl Updater {
     /// [`Updater::scale`]: whether everything is finite, and how far they are clipped. It waits for the
     /// device. Nothing changes.
     ///
-    /// Where `model` is a part of a pipeline, in which this device is a member, all of them look at the
-    /// gradients of the whole model and come to the same end.
+    /// Where `model` is a part of a pipeline, all devices of its `column` look at the gradients of the whole
+    /// model and come to the same end.
     ///
     /// # Errors
     /// When a loss or gradient is not finite and losses are not scaled, and when the device fails.
@@ -65,17 +65,17 @@ impl Updater {
         model: &Inference,
         found: StepGradients,
         learning_rate: f64,
-        pipeline: Option<&Member>,
+        column: &Member,
     ) -> Result<Assessed, TrainError> {
         let StepGradients { gradients, statistics, losses, centres } = found;
         // Waits for the device, and the losses after it no more.
-        let size = norm_of_all(pipeline, "gradients", &gradients)?;
+        let size = norm_of_all(column, "gradients", &gradients)?;
         // The last device has the heads.
-        let losses = Member::gather(pipeline, "losses", losses.read()?).pop().unwrap_or_default();
+        let losses = column.gather("losses", losses.read()?).pop().unwrap_or_default();
         let infinite = losses.iter().position(|loss| !loss.sum.is_finite());
         let infinite = infinite.map(|index| model.heads[index].config.name.clone());
         if self.loss_scale.is_some()
-            && let Some(overflow) = overflow(infinite.as_deref(), &size, &statistics, pipeline)?
+            && let Some(overflow) = overflow(infinite.as_deref(), &size, &statistics, column)?
         {
             return Ok(Assessed(Err(overflow)));
         }
@@ -84,7 +84,7 @@ impl Updater {
         }
         if !size.is_finite() {
             let names = names_of(&size.non_finite, &model.chain, &gradients)?;
-            let mut names = Member::gather(pipeline, "names", names).concat();
+            let mut names = column.gather("names", names).concat();
             if names.is_empty() {
                 // A sum of squares may overflow where no number does.
                 names = size.non_finite;
@@ -268,7 +268,7 @@ fn overflow(
     head: Option<&str>,
     size: &GradientNorm,
     statistics: &Statistics,
-    pipeline: Option<&Member>,
+    column: &Member,
 ) -> Result<Option<Overflow>, TrainError> {
     if let Some(head) = head {
         return Ok(Some(Overflow(format!("the loss of head `{head}`"))));
@@ -279,7 +279,7 @@ fn overflow(
     // A map that overflows may leave loss and gradients finite: of NaN, ReLU can make 0.
     let mut moving = Gradients::default();
     statistics.iter().for_each(|(key, value)| moving.add(key, value.clone()));
-    let finite = norm_of_all(pipeline, "statistics", &moving)?.is_finite();
+    let finite = norm_of_all(column, "statistics", &moving)?.is_finite();
     Ok((!finite).then(|| Overflow("the mean or variance of a map".to_owned())))
 }
 
@@ -300,12 +300,8 @@ fn names_of(
     Ok(names)
 }
 
-/// The norm of what all devices of a pipeline have, in the order of names: the same as on one device.
-fn norm_of_all(
-    pipeline: Option<&Member>,
-    what: &str,
-    own: &Gradients,
-) -> Result<GradientNorm, OptimError> {
-    let all = Member::gather(pipeline, what, squares(own)?);
+/// The norm of what all devices of a copy have, in the order of names: the same as on one device.
+fn norm_of_all(column: &Member, what: &str, own: &Gradients) -> Result<GradientNorm, OptimError> {
+    let all = column.gather(what, squares(own)?);
     Ok(GradientNorm::of(&all.into_iter().flatten().collect()))
 }

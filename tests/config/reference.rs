@@ -86,6 +86,7 @@ fn needed(key: &str) -> Vec<String> {
             "heads[0].loss=mse",
             "train.early_stopping.metric=val/loss",
         ],
+        "parallel.pipeline.copies" => &["device.use=['cpu:0','cpu:1','cpu:2','cpu:3']"],
         _ if key.starts_with("parallel.pipeline") => &["device.use=['cpu:0','cpu:1']"],
         _ if key.starts_with("data.sources") => &["data.sources=[{}]"],
         _ => &[],

@@ -112,6 +112,48 @@ fn a_run_on_four_devices_goes_on_on_one_and_on_two() {
     }
 }
 
+/// Two copies of a pipeline of two devices, then one device, one copy of the pipeline, and two devices that each
+/// have the whole model.
+#[test]
+fn a_grid_of_four_devices_goes_on_on_one_and_on_two() {
+    const GRID: [&str; 2] = ["parallel.pipeline.copies=2", "parallel.pipeline.schedule=\"1f1b\""];
+    const COLUMN: [&str; 1] = ["parallel.pipeline.schedule=\"gpipe\""];
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let begun = |name: &str| {
+        let place = folder.path().join(name);
+        std::fs::create_dir(&place).expect("is made");
+        support::write_config(&place, &data)
+    };
+    let open = |config: &Path, mode, devices: usize, more: &[&str]| {
+        let names: Vec<String> = (0..devices).map(|number| format!("\"cpu:{number}\"")).collect();
+        let names = format!("device.use=[{}]", names.join(", "));
+        let set = [&[names.as_str(), "memory.micro_batch=2", OPTIMIZER], more].concat();
+        open_with(config, mode, &set).expect("opens")
+    };
+    let mut whole = open_on(&begun("whole"), FolderMode::New, 1, 4);
+    whole.execute().expect("trains");
+    let cases: [(&str, usize, &[&str], usize); 3] =
+        [("one", 1, &[], 4), ("column", 2, &COLUMN, 4), ("row", 2, &[], 2)];
+    for (name, devices, more, micro_batch) in cases {
+        let cuts = [("end", saved_at_end as fn(&Event) -> bool), ("inside", saved_inside)];
+        for (cut, at) in cuts {
+            let config = begun(&format!("{name}-{cut}"));
+            let mut run = open(&config, FolderMode::New, 4, &GRID);
+            assert_eq!((run.trainer.copy().len(), run.trainer.ranks.len()), (2, 4));
+            let stop = run.stop.clone();
+            run.reports.add(Cutter { here: at, at: 1, cut: Cut::Kill, stop });
+            run.execute().expect_err("is cut");
+            drop(run);
+            let mut resumed = open(&config, FolderMode::Resume, devices, more);
+            let strategy = &resumed.trainer.first().replica.strategy;
+            assert_eq!(strategy.micro_batch, micro_batch, "{name}");
+            resumed.execute().expect("goes on");
+            assert_near(&resumed, &whole, name);
+        }
+    }
+}
+
 /// The warnings that the run of `config` has told.
 fn warnings(config: &Path) -> Vec<String> {
     let metrics = config.with_file_name("tiny").join("metrics.jsonl");

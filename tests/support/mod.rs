@@ -101,7 +101,7 @@ impl Result {
         let mut told: Vec<Value> = events.filter(lasting).collect();
         assert!(told.iter().any(|event| event["event"] == "step"), "no step is told");
         for event in &mut told {
-            for timed in ["seconds", "images_per_second", "memory"] {
+            for timed in ["seconds", "images_per_second", "devices", "memory"] {
                 event.as_object_mut().expect("an object").remove(timed);
             }
         }

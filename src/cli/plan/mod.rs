@@ -9,6 +9,7 @@ use clap::Args;
 use super::overrides::Overrides;
 use super::{Failure, output};
 use crate::build;
+use crate::config::{Config, DeviceUse};
 use crate::memory::Budget;
 use crate::plan::{DevicePlan, Machine, Plan, PlanSummary};
 use crate::screen::{Frame, stdout_columns};
@@ -42,7 +43,7 @@ pub struct Command {
     /// configuration asks for a GPU and there is none.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
-    /// Plans for so many devices that share each batch, whatever `device.use` says
+    /// Plans for so many devices that share each batch, or the stages of a pipeline, whatever `device.use` says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     devices: Option<u16>,
     /// Shows every strategy, not only those that are best at something
@@ -60,10 +61,23 @@ fn size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Names `count` devices of the kind of the first, of which a pipeline has its stages.
+fn spread(devices: &mut DeviceUse, count: u16) {
+    // What cannot be read is refused later.
+    let Ok(named) = DevicePlan::parse(devices) else { return };
+    let kind = if matches!(named[0], DevicePlan::Cpu(_)) { "cpu" } else { "cuda" };
+    *devices = DeviceUse::Several((0..count).map(|number| format!("{kind}:{number}")).collect());
+}
+
 /// Prints what the plan comes to.
 pub fn execute(command: &Command) -> Result<(), Failure> {
+    let spread = |config: &mut Config| {
+        if let (Some(count @ 2..), Some(_)) = (command.devices, &config.parallel.pipeline) {
+            spread(&mut config.device.device, count);
+        }
+    };
     let (mut plan, source) =
-        super::located_for(&command.config, &command.overrides.set, |_| Ok(()))?;
+        super::located_as(&command.config, &command.overrides.set, spread, |_| Ok(()))?;
     if let Some(count) = command.devices {
         plan = plan.on_devices(count.into()).map_err(|fault| source.error(fault))?;
     }

@@ -49,7 +49,8 @@ pub(super) fn text(
     if let Some(shared) = &summary.parallel {
         text += &prose(&parallel(shared));
         text += &arrangements(shared, page);
-        text += &prose(&format!("\n\n{} Everything below is of one device.", shared.advice));
+        let one = if shared.devices == shared.copies { "device" } else { "copy" };
+        text += &prose(&format!("\n\n{} Everything below is of one {one}.", shared.advice));
     }
     text.extend(warning.iter().map(|warning| prose(&format!("\nwarning: {warning}"))));
     text += "\n\n";
@@ -129,16 +130,26 @@ fn stages(stages: &[StageSummary]) -> Table {
 
 /// How several devices share a batch.
 fn parallel(shared: &ParallelSummary) -> String {
+    let (each, all) = match shared.devices == shared.copies {
+        true => ("device", format!("{} devices", shared.devices)),
+        false => ("copy", format!("{} copies of the pipeline", shared.copies)),
+    };
     let norm = match (shared.has_batch_norm, shared.batch_norm) {
-        (false, _) => "",
-        (true, BatchNormOver::Sync) => "; BatchNorm normalises over the images of all devices",
-        (true, BatchNormOver::Local) => "; BatchNorm normalises over the images of each device",
+        (false, _) => String::new(),
+        (true, BatchNormOver::Sync) if each == "copy" => {
+            "; BatchNorm normalises over the images that all copies compute at once".to_owned()
+        }
+        (true, BatchNormOver::Sync) => {
+            "; BatchNorm normalises over the images of all devices".to_owned()
+        }
+        (true, BatchNormOver::Local) => {
+            format!("; BatchNorm normalises over the images of each {each}")
+        }
     };
     format!(
-        "\na batch of {} is shared over {} devices, {} each; in a step each adds {} of gradients to those of \
-         the others{norm}.",
+        "\na batch of {} is shared over {all}, {} each; in a step each adds {} of gradients to those of the \
+         others{norm}.",
         counted(shared.batch_size, "image", "images"),
-        shared.devices,
         counted(shared.device_batch_size, "image", "images"),
         Bytes(shared.gradient_bytes),
     )
@@ -178,15 +189,19 @@ fn devices(summary: &PlanSummary) -> usize {
 
 /// How the stages are shared out in a pipeline.
 fn shared_stages(pipeline: &PipelineSummary) -> String {
-    let PipelineSummary { schedule, micro_batches, bubble, idle, devices } = pipeline;
+    let PipelineSummary { schedule, micro_batches, bubble, idle, copies, seconds, devices } =
+        pipeline;
+    let of_copy = if *copies > 1 { " of each copy" } else { "" };
     format!(
-        "\n\nThe stages are shared over {} devices, which {} go through by `{}`. Where all devices took equally \
-         long, each would wait for {:.0}% of the time; as they do not, it is {:.0}%.",
+        "\n\nThe stages are shared over {} devices{of_copy}, which {} go through by `{}`. Where all devices took \
+         equally long, each would wait for {:.0}% of the time; as they do not, it is {:.0}%. A step takes about \
+         {:.1} ms.",
         devices.len(),
         counted(*micro_batches, "micro-batch", "micro-batches"),
         schedule.name(),
         100.0 * bubble,
         100.0 * idle,
+        1e3 * seconds,
     )
 }
 
@@ -196,20 +211,19 @@ fn pipeline_devices(pipeline: &PipelineSummary) -> Table {
         Column::words("stages"),
         Column::numbers("micro-batches"),
         Column::numbers("sends"),
-        Column::numbers("time"),
+        Column::numbers("works, ms"),
         Column::numbers("peak").always(),
     ];
     let mut table = Table::new(columns, 2);
-    for PipelineDevice { name, stages: [first, last], alive, peak, relative_time, sends } in
-        &pipeline.devices
-    {
+    for device in &pipeline.devices {
+        let PipelineDevice { name, stages: [first, last], alive, peak, seconds, .. } = device;
         let stages = if first == last { first.clone() } else { format!("{first} … {last}") };
         table.add(vec![
             name.clone(),
             stages,
             alive.to_string(),
-            if *sends > 0 { Bytes(*sends).to_string() } else { String::new() },
-            format!("{relative_time:.2}"),
+            Bytes(device.sends_in_step).to_string(),
+            format!("{:.1}", 1e3 * seconds),
             Bytes(*peak).to_string(),
         ]);
     }

@@ -7,7 +7,7 @@ use crate::choice::name_of;
 
 /// `[parallel.pipeline]`: the stages of the model placed on the devices that `device.use` names, some on
 /// each.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineConfig {
     /// Which stages each device has: the first stage of every device but the first, by the names that
@@ -18,6 +18,17 @@ pub struct PipelineConfig {
     /// In which order micro-batches go through the devices.
     #[schemars(example = &"gpipe")]
     pub schedule: PipelineSchedule,
+    /// How many copies of the pipeline there are, at least 1. Each batch is shared out over them, and each has
+    /// as many of the devices: the first copy has the first ones. With two copies of two stages each on four
+    /// devices, `cuda:0` and `cuda:1` have one copy, and `cuda:2` and `cuda:3` the other.
+    #[schemars(example = 2)]
+    pub copies: usize,
+}
+
+impl Default for PipelineConfig {
+    fn default() -> Self {
+        Self { split: SplitConfig::default(), schedule: PipelineSchedule::default(), copies: 1 }
+    }
 }
 
 /// Which stages each device of a pipeline has.

@@ -43,7 +43,7 @@ impl<'a> Link<'a> {
             Flow::Value => self.member.rank() + 1,
             Flow::Gradient => self.member.rank() - 1,
         };
-        self.member.post(name(flow, micro, receiver), Parcel::new(activation));
+        self.member.post(&name(flow, micro, receiver), Parcel::new(activation));
     }
 
     /// Waits for what was sent here of the `micro`-th micro-batch, and puts it on this device.

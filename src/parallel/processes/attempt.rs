@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::frame::{Frame, Kind};
 use super::{Elsewhere, Processes, pack, unpack};
 use crate::memory::OutOfMemory;
+use crate::parallel::Seat;
 use crate::parallel::group::Abandoned;
-use crate::parallel::member::{Member, add_all};
+use crate::parallel::member::add_all;
 use crate::parallel::together::{Ended, Failure, caught};
 
 /// How long a rank that has failed may take to say so in full.
@@ -177,13 +178,13 @@ impl Processes {
         &self,
         device: &mut D,
         computes_on: &Device,
-        work: impl FnOnce(&mut D, &Arc<Member>) -> Result<T, E>,
+        work: impl FnOnce(&mut D, &Seat) -> Result<T, E>,
     ) -> Result<T, Failure<E>> {
         let (processes, device_of_sums) = (self.clone(), computes_on.clone());
         let attempt = Attempt { processes, round: self.next_round(), device: device_of_sums };
         let round = attempt.round;
-        let member = Arc::new(Member::of_process(attempt));
-        let ended = caught(|| work(device, &member));
+        let seat = Seat::of_process(attempt);
+        let ended = caught(|| work(device, &seat));
         let outcome = match &ended {
             Ended::Done(_) => Outcome::Done,
             Ended::OutOfMemory(out_of_memory) => Outcome::OutOfMemory(out_of_memory.wanted),

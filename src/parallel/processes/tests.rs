@@ -125,10 +125,10 @@ fn sums(member: &Member) -> BTreeMap<(String, u32), Vec<u32>> {
 fn sums_have_the_bits_of_as_many_devices_of_one_process() {
     let work = |member: &Member| Ok::<_, fmt::Error>(sums(member));
     for ranks in [2, 3, 4] {
-        let threads = together(&mut vec![(); ranks], None, None, |(), member| work(member));
+        let threads = together(&mut vec![(); ranks], 1, None, &[], |(), seat| work(&seat.row));
         let threads = threads.expect("all do it");
         let found = in_processes(ranks, |processes| {
-            let done = processes.work(&mut (), &Device::flex(), |(), member| work(member));
+            let done = processes.work(&mut (), &Device::flex(), |(), seat| work(&seat.row));
             done.expect("all do it")
         });
         assert_eq!(found, threads);
@@ -143,7 +143,8 @@ fn failing_at(
 ) -> Vec<(String, Vec<u32>)> {
     in_processes(3, |processes| {
         let once = |fails: bool| {
-            processes.work(&mut (), &Device::flex(), |(), member| {
+            processes.work(&mut (), &Device::flex(), |(), seat| {
+                let member = &seat.row;
                 let first = member.sum("first", 3, tensor(&[1.0]));
                 if fails && member.rank() == failing {
                     fail()?;
