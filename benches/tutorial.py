@@ -59,7 +59,7 @@ def readme(program, folder):
     for block in blocks(text, "sh"):
         for line in block.splitlines():
             if match := re.match(r"cargo run .*-- (.*)", line):
-                command = f"trainer {match[1]} --set train.epochs=1 --set run.output={folder}/checkpoints"
+                command = f"trainer {match[1]} --overwrite --set train.epochs=1 --set run.output={folder}/checkpoints"
                 code, told = run(program, f"{command} --set data.phantom.root={folder}/data --device cpu", ROOT)
                 faults += [f"{line}: ended with {code}\n{told}"] * (code != 0)
     for name in set(re.findall(r"^\| `trainer ([a-z]+)", text, re.M)):

@@ -1,5 +1,5 @@
-//! How far any metric would move with other patients: the percentile bootstrap over clusters
-//! (Efron 1979; Field and Welsh 2007 for clusters).
+//! How far any metric would move with other patients: the bootstrap over clusters (Efron 1979; Field and Welsh 2007 for
+//! clusters), with Student's interval from its standard errors ([`Interval`]).
 //!
 //! A [`Resampler`] draws as many patients as there are, with replacement, and takes all images of a
 //! patient with it. A metric is a function of how often each image occurs in such a resample; one in
@@ -8,33 +8,94 @@
 use serde::Serialize;
 
 use super::{Range, Undefined};
-use crate::metric::{Interval, Resampler};
+use crate::metric::interval::{standard_error, student_beyond, student_quantile};
+use crate::metric::{Interval, Link, Resampler, mean, welch};
+
+/// What a metric's interval is formed with beside its resamples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Basis {
+    /// The scale on which it is symmetric.
+    pub link: Link,
+    /// The degrees of freedom of Student's quantile, or why there are none.
+    pub freedom: Result<f64, Undefined>,
+}
+
+/// The degrees of freedom of a metric of two classes, such as AUROC: (image, whether it is positive).
+///
+/// # Errors
+/// Fewer than two patients of a class.
+pub fn freedom_of_classes(
+    resampler: &Resampler,
+    images: impl Iterator<Item = (usize, bool)> + Clone,
+) -> Result<f64, Undefined> {
+    let [positives, negatives] = [true, false].map(|class| {
+        let of_class = images.clone().filter(|(_, positive)| *positive == class);
+        resampler.groups_of(of_class.map(|(image, _)| image))
+    });
+    let class = if positives < 2 { "positive" } else { "negative" };
+    welch(positives, negatives).ok_or(Undefined::OneCluster { class })
+}
+
+/// The degrees of freedom of a metric of images of one kind, such as an error: their patients less one.
+///
+/// # Errors
+/// Fewer than two patients.
+pub fn freedom_of_images(
+    resampler: &Resampler,
+    images: impl Iterator<Item = usize>,
+) -> Result<f64, Undefined> {
+    let patients = resampler.groups_of(images);
+    if patients < 2 {
+        return Err(Undefined::OneCluster { class: "known" });
+    }
+    Ok((patients - 1) as f64)
+}
+
+/// The degrees of freedom of a mean over labels: the mean of those that have some.
+///
+/// # Errors
+/// The first label's, where none has any.
+pub fn freedom_of_mean(labels: &[Result<f64, Undefined>]) -> Result<f64, Undefined> {
+    let first = labels.first().and_then(|first| first.err());
+    mean(labels.iter().filter_map(|one| one.ok())).ok_or(first.unwrap_or(Undefined::EveryLabel))
+}
 
 /// The 95% interval of a metric over `resamples`.
 ///
 /// # Errors
-/// A metric without a value in every resample.
+/// A metric without a value, or without one in every resample; without degrees of freedom; or with the same value in all
+/// resamples, which says that the images are too few, and not that it is certain.
 pub fn range(
     resampler: &Resampler,
     resamples: usize,
+    basis: Basis,
     metric: impl Fn(&[u64]) -> Option<f64> + Sync,
 ) -> Result<Range, Undefined> {
-    of_values(resampler.each(resamples, metric).into_iter().flatten().collect())
+    let found = ranges(resampler, resamples, &[basis], |times| vec![metric(times)]);
+    found.into_iter().next().unwrap_or(Err(Undefined::EveryResample))
 }
 
-/// The same for several metrics over the same resamples: `metrics` gives the values of `count`.
+/// The same for several metrics over the same resamples: `metrics` gives the values of as many as there are `bases`.
 ///
 /// # Panics
-/// If `metrics` does not give `count` values.
+/// If `metrics` gives fewer.
 pub fn ranges(
     resampler: &Resampler,
     resamples: usize,
-    count: usize,
+    bases: &[Basis],
     metrics: impl Fn(&[u64]) -> Vec<Option<f64>> + Sync,
 ) -> Vec<Result<Range, Undefined>> {
+    let values = metrics(&vec![1; resampler.images()]);
     let found = resampler.each(resamples, metrics);
-    let of_metric = |place: usize| found.iter().filter_map(|values| values[place]).collect();
-    (0..count).map(|place| of_values(of_metric(place))).collect()
+    let of_metric = |(place, basis): (usize, &Basis)| {
+        let resampled: Vec<f64> = found.iter().filter_map(|values| values[place]).collect();
+        let value = values[place].filter(|_| !resampled.is_empty());
+        let (value, freedom) = (value.ok_or(Undefined::EveryResample)?, basis.freedom?);
+        let found = Interval::of(value, &resampled, resampler.groups(), basis.link, freedom);
+        let Interval { low, high } = found.ok_or(Undefined::NoVariance)?;
+        Ok(Range { low, high })
+    };
+    bases.iter().enumerate().map(of_metric).collect()
 }
 
 /// By how much two models differ on the same images.
@@ -42,8 +103,8 @@ pub fn ranges(
 pub struct Difference {
     /// The 95% interval of the first model's metric less the second's.
     pub range: Range,
-    /// Twice the smaller share of resamples in which the difference is at most, or at least, 0, where
-    /// the images as they are count as one resample more (Davison and Hinkley 1997).
+    /// How likely a difference as great as this is, either way, between models that are equally good: Student's, from the
+    /// same standard error as the interval, which therefore holds 0 just where this is above 0.05.
     pub p_value: f64,
 }
 
@@ -51,26 +112,28 @@ pub struct Difference {
 /// easy or hard for both models cancels.
 ///
 /// # Errors
-/// Metrics that have no value together in any resample.
+/// Metrics that have no value together, or in no resample; no degrees of freedom; or a difference, other than 0, that is the
+/// same in all resamples.
 pub fn difference(
     resampler: &Resampler,
     resamples: usize,
+    freedom: Result<f64, Undefined>,
     first: impl Fn(&[u64]) -> Option<f64> + Sync,
     second: impl Fn(&[u64]) -> Option<f64> + Sync,
 ) -> Result<Difference, Undefined> {
-    let found = resampler.each(resamples, |times| Some(first(times)? - second(times)?));
-    let differences: Vec<f64> = found.into_iter().flatten().collect();
-    let share = |counts: fn(&f64) -> bool| {
-        let counted = differences.iter().filter(|difference| counts(difference)).count();
-        (counted + 1) as f64 / (differences.len() + 1) as f64
-    };
-    let p_value = (2.0 * share(|d| *d <= 0.0).min(share(|d| *d >= 0.0))).min(1.0);
-    Ok(Difference { range: of_values(differences)?, p_value })
-}
-
-pub(super) fn of_values(values: Vec<f64>) -> Result<Range, Undefined> {
-    let found = Interval::of(values).ok_or(Undefined::EveryResample)?;
-    Ok(Range { low: found.low, high: found.high })
+    let less = |times: &[u64]| Some(first(times)? - second(times)?);
+    let value = less(&vec![1; resampler.images()]).ok_or(Undefined::EveryResample)?;
+    let resampled: Vec<f64> = resampler.each(resamples, less).into_iter().flatten().collect();
+    let error = standard_error(value, &resampled, resampler.groups());
+    let error = error.ok_or(Undefined::EveryResample)?;
+    if error == 0.0 {
+        let same = Difference { range: Range { low: 0.0, high: 0.0 }, p_value: 1.0 };
+        return if value == 0.0 { Ok(same) } else { Err(Undefined::NoVariance) };
+    }
+    let freedom = freedom?;
+    let half = student_quantile(freedom).ok_or(Undefined::NoVariance)? * error;
+    let p_value = student_beyond(value / error, freedom).ok_or(Undefined::NoVariance)?;
+    Ok(Difference { range: Range { low: value - half, high: value + half }, p_value })
 }
 
 #[cfg(test)]
@@ -92,7 +155,9 @@ mod tests {
         let middle = values.iter().sum::<f64>() / 400.0;
         let spread = values.iter().map(|value| (value - middle).powi(2)).sum::<f64>() / 400.0;
         let error = (spread / 400.0).sqrt();
-        let found = range(&Resampler::new(400, None, 2), 4000, mean(&values)).expect("defined");
+        let basis = Basis { link: Link::Identity, freedom: Ok(399.0) };
+        let found = range(&Resampler::new(400, None, 2), 4000, basis, mean(&values));
+        let found = found.expect("defined");
         assert!((found.low - (middle - 1.96 * error)).abs() < 0.1 * error, "{found:?}");
         assert!((found.high - (middle + 1.96 * error)).abs() < 0.1 * error, "{found:?}");
         // Twenty images of each patient are no more than twenty patients' worth.
@@ -100,7 +165,7 @@ mod tests {
         let alike: Vec<f64> = patients.iter().map(|&patient| patient as f64).collect();
         let of = |patients| {
             let resampler = Resampler::new(400, patients, 2);
-            let found = range(&resampler, 2000, mean(&alike)).expect("defined");
+            let found = range(&resampler, 2000, basis, mean(&alike)).expect("defined");
             found.high - found.low
         };
         let ratio = of(Some(&patients[..])) / of(None);
@@ -110,23 +175,68 @@ mod tests {
     #[test]
     fn a_difference_is_paired() {
         let first: Vec<f64> = (0..60).map(|place| f64::from(place * 37 % 101)).collect();
-        let second: Vec<f64> = first.iter().map(|value| value - 1.0).collect();
+        let second: Vec<f64> =
+            first.iter().enumerate().map(|(place, value)| value - (place % 3) as f64).collect();
         let resampler = Resampler::new(60, None, 4);
-        let found = difference(&resampler, 300, mean(&first), mean(&second)).expect("defined");
-        // However the patients are drawn, one model is better by 1.
-        assert!((found.range.low - 1.0).abs() < 1e-12 && (found.range.high - 1.0).abs() < 1e-12);
-        assert!((found.p_value - 2.0 / 301.0).abs() < 1e-12);
-        let same = difference(&resampler, 300, mean(&first), mean(&first)).expect("defined");
+        let of =
+            |second: &[f64]| difference(&resampler, 4000, Ok(59.0), mean(&first), mean(second));
+        let found = of(&second).expect("defined");
+        // The differences are 0, 1 and 2, whatever the patients' own numbers: a paired t-test of these.
+        let half = student_quantile(59.0).expect("defined") * (2.0_f64 / 3.0 / 59.0).sqrt();
+        assert!((found.range.low - (1.0 - half)).abs() < 0.1 * half, "{found:?}");
+        assert!((found.range.high - (1.0 + half)).abs() < 0.1 * half, "{found:?}");
+        assert!(found.p_value < 1e-9, "{found:?}");
+        let same = of(&first).expect("defined");
         assert_eq!((same.range.low, same.range.high, same.p_value), (0.0, 0.0, 1.0));
+        // However the patients are drawn, one model is better by 1.
+        let always: Vec<f64> = first.iter().map(|value| value - 1.0).collect();
+        assert_eq!(of(&always), Err(Undefined::NoVariance));
+    }
+
+    #[test]
+    fn an_interval_of_a_difference_holds_0_just_where_its_p_value_is_above_5_percent() {
+        let resampler = Resampler::new(12, None, 9);
+        let first: Vec<f64> = (0..12).map(|place| f64::from(place * 5 % 12)).collect();
+        let mut below = 0;
+        for shift in 0..60 {
+            let second: Vec<f64> = (0..12).map(|place| f64::from(place * 7 % 12 - shift)).collect();
+            let found = difference(&resampler, 300, Ok(11.0), mean(&first), mean(&second));
+            let found = found.expect("defined");
+            let holds = found.range.low <= 0.0 && 0.0 <= found.range.high;
+            assert_eq!(holds, found.p_value >= 0.05, "{found:?}");
+            below += usize::from(found.p_value < 0.05);
+        }
+        assert!((1..60).contains(&below), "{below}");
     }
 
     #[test]
     fn a_metric_without_a_value_anywhere_has_no_interval() {
         let resampler = Resampler::new(5, None, 1);
-        assert_eq!(range(&resampler, 10, |_| None), Err(Undefined::EveryResample));
-        let both = ranges(&resampler, 10, 2, |_| vec![Some(1.0), None]);
-        assert_eq!(both, [Ok(Range { low: 1.0, high: 1.0 }), Err(Undefined::EveryResample)]);
-        let none = difference(&resampler, 10, |_| None, |_| Some(1.0));
+        let basis = |freedom| Basis { link: Link::Identity, freedom };
+        let given = basis(Ok(4.0));
+        assert_eq!(range(&resampler, 10, given, |_| None), Err(Undefined::EveryResample));
+        let count = |times: &[u64]| Some(times[0] as f64);
+        let alone = Undefined::OneCluster { class: "positive" };
+        assert_eq!(range(&resampler, 10, basis(Err(alone)), count), Err(alone));
+        let both = ranges(&resampler, 10, &[given; 2], |times| vec![count(times), Some(1.0)]);
+        assert!(both[0].is_ok());
+        assert_eq!(both[1], Err(Undefined::NoVariance));
+        let none = difference(&resampler, 10, Ok(4.0), |_| None, |_| Some(1.0));
         assert_eq!(none, Err(Undefined::EveryResample));
+    }
+
+    #[test]
+    fn degrees_of_freedom_count_patients() {
+        let resampler = Resampler::new(6, Some(&[0, 0, 1, 1, 2, 3]), 1);
+        let truth = [true, false, true, false, false, false];
+        let images = truth.iter().copied().enumerate();
+        assert_eq!(freedom_of_classes(&resampler, images), Ok(welch(2, 4).expect("defined")));
+        let one = [true, true, false, false, false, false].into_iter().enumerate();
+        let alone = Err(Undefined::OneCluster { class: "positive" });
+        assert_eq!(freedom_of_classes(&resampler, one), alone);
+        assert_eq!(freedom_of_images(&resampler, 0..6), Ok(3.0));
+        assert!(freedom_of_images(&resampler, 0..2).is_err());
+        assert_eq!(freedom_of_mean(&[Ok(3.0), alone, Ok(5.0)]), Ok(4.0));
+        assert_eq!(freedom_of_mean(&[alone]), alone);
     }
 }

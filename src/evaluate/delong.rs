@@ -131,9 +131,9 @@ impl Delong {
         let is_end = area <= 0.0 || rest <= 0.0;
         let half = Z * variance.max(0.0).sqrt();
         match scale {
-            Scale::Score if is_end => Ok(self.found(None).range()),
+            Scale::Score if is_end => self.found(None).range().ok_or(Undefined::NoVariance),
             _ if is_end || variance <= 0.0 => Err(Undefined::NoVariance),
-            Scale::Score => Ok(self.found(Some(variance)).range()),
+            Scale::Score => self.found(Some(variance)).range().ok_or(Undefined::NoVariance),
             Scale::Plain => Ok(Range { low: (area - half).max(0.0), high: (area + half).min(1.0) }),
             Scale::Logit => {
                 let end = |sign: f64| {

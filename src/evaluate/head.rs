@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bootstrap::ranges;
+use super::bootstrap::{Basis, freedom_of_classes, freedom_of_mean, ranges};
 use super::confusion::share;
 use super::{
     AurocMethod, Calibration, Confusion, ConfusionMatrix, Criterion, Delong, Estimate, Fitted,
@@ -10,7 +10,7 @@ use super::{
     Settings, SubgroupEvaluation, Undefined, brier, multiclass_brier, part,
 };
 use crate::metric::ranking::Ranking;
-use crate::metric::{Example, HeadPredictions, Resampler, auprc, auroc};
+use crate::metric::{Example, HeadPredictions, Link, Resampler, auprc, auroc};
 use crate::model::Task;
 
 /// Evaluates heads by name. `patients` holds the number of each image's patient; `fitted` is what was
@@ -65,7 +65,7 @@ pub(super) struct Head<'a> {
     patients: &'a [usize],
     fitted: Option<&'a FittedHead>,
     settings: &'a Settings,
-    resampler: Resampler,
+    pub resampler: Resampler,
     /// `[images, labels]`, calibrated.
     pub probabilities: Vec<f64>,
 }
@@ -134,11 +134,15 @@ impl<'a> Head<'a> {
             defined.and_then(|_| metric(label, &once).ok_or(Undefined::NoKnownLabel))
         };
         let auprc = (0..examples.len()).map(|label| value(label, &auprc_of)).collect();
-        found.auprc = Some(self.bootstrapped(auprc, auprc_of));
+        let freedom = |label: &Vec<Example>| {
+            freedom_of_classes(&self.resampler, label.iter().map(|one| (one.image, one.positive)))
+        };
+        let freedom: Vec<Result<f64, Undefined>> = examples.iter().map(freedom).collect();
+        found.auprc = Some(self.bootstrapped(auprc, Link::Logit, &freedom, auprc_of));
         // To the last digit those that training tells, which DeLong's sums are not.
         let areas: Vec<Result<f64, Undefined>> =
             (0..examples.len()).map(|label| value(label, &auroc_of)).collect();
-        let mut table = self.bootstrapped(areas.clone(), auroc_of);
+        let mut table = self.bootstrapped(areas.clone(), Link::Logit, &freedom, auroc_of);
         if self.settings.auroc != AurocMethod::Bootstrap {
             let labels = self.predictions.labels.iter().zip(areas);
             for ((label, area), delong) in labels.zip(delong) {
@@ -224,15 +228,19 @@ impl<'a> Head<'a> {
         found.confusion_matrix = Some(ConfusionMatrix::count(&self.predictions.labels, images));
     }
 
-    /// The table of a metric with intervals by the bootstrap over patients. `metric` gives that of a
-    /// label in a resample, told how often each image occurs.
+    /// The table of a metric with intervals by the bootstrap over patients, whose degrees of freedom are told for each
+    /// label. `metric` gives that of a label in a resample, told how often each image occurs.
     pub fn bootstrapped(
         &self,
         values: Vec<Result<f64, Undefined>>,
+        link: Link,
+        freedom: &[Result<f64, Undefined>],
         metric: impl Fn(usize, &[u64]) -> Option<f64> + Sync,
     ) -> MetricTable {
         let count = values.len();
-        let mut found = ranges(&self.resampler, self.settings.resamples, count + 1, |times| {
+        let all = freedom.iter().copied().chain([freedom_of_mean(freedom)]);
+        let bases: Vec<Basis> = all.map(|freedom| Basis { link, freedom }).collect();
+        let mut found = ranges(&self.resampler, self.settings.resamples, &bases, |times| {
             let mut all: Vec<Option<f64>> = (0..count).map(|label| metric(label, times)).collect();
             all.push(crate::metric::mean(all.iter().flatten().copied()));
             all

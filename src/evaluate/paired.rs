@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::bootstrap::difference;
+use super::bootstrap::{difference, freedom_of_classes, freedom_of_images, freedom_of_mean};
 use super::{AurocMethod, Measured, Settings, Undefined, compare};
 use crate::metric::ranking::Ranking;
 use crate::metric::{Example, Resampler, auprc, auroc};
@@ -120,12 +120,14 @@ impl Pair<'_> {
         let mut found = BTreeMap::new();
         if self.models[0].task == Task::Regression {
             for (name, of) in [("mae", mae as ErrorMetric), ("rmse", rmse), ("r2", r2)] {
-                found.insert(name, self.by_label(|model| self.of_errors(model, of)));
+                let freedom = |label| self.freedom(label);
+                found.insert(name, self.by_label(|model| self.of_errors(model, of), freedom));
             }
             return found;
         }
         let ranked = |of: fn(&[crate::metric::ranking::Tied]) -> Option<f64>| {
-            self.by_label(|model| self.of_ranking(model, of))
+            let freedom = |label| self.freedom_of_ranks(label);
+            self.by_label(|model| self.of_ranking(model, of), freedom)
         };
         let mut areas = ranked(auroc::of_groups);
         if self.settings.auroc != AurocMethod::Bootstrap {
@@ -138,14 +140,16 @@ impl Pair<'_> {
         if self.models[0].task == Task::Multiclass {
             for (name, of) in [("accuracy", right as ClassMetric), ("brier", class_brier)] {
                 let metrics = self.models.map(|model| self.of_classes(model, of));
-                let mean = self.bootstrapped(|model, times| metrics[model](times));
+                let freedom = self.freedom(0);
+                let mean = self.bootstrapped(freedom, |model, times| metrics[model](times));
                 found.insert(name, ComparisonTable { mean, labels: BTreeMap::new() });
             }
             return found;
         }
-        found.insert("brier", self.by_label(|model| self.of_errors(model, squared)));
+        let freedom = |label| self.freedom(label);
+        found.insert("brier", self.by_label(|model| self.of_errors(model, squared), freedom));
         let bins = self.settings.bins;
-        found.insert("ece", self.by_label(|model| self.calibration_error(model, bins)));
+        found.insert("ece", self.by_label(|model| self.calibration_error(model, bins), freedom));
         found
     }
 
@@ -160,6 +164,20 @@ impl Pair<'_> {
             let place = image * labels + label;
             Some((image, model.values[place], self.truth[place]?))
         })
+    }
+
+    /// The degrees of freedom of a metric of the images whose truth about a label is known.
+    fn freedom(&self, label: usize) -> Result<f64, Undefined> {
+        let known = self.known(self.models[0], label).map(|(image, ..)| image);
+        freedom_of_images(&self.resampler, known)
+    }
+
+    /// The same of one that ranks positives above negatives.
+    fn freedom_of_ranks(&self, label: usize) -> Result<f64, Undefined> {
+        let known = self.known(self.models[0], label);
+        let images: Vec<(usize, bool)> =
+            known.map(|(image, _, truth)| (image, truth >= 0.5)).collect();
+        freedom_of_classes(&self.resampler, images.into_iter())
     }
 
     fn examples(&self, model: &Measured, label: usize) -> Vec<Example> {
@@ -240,15 +258,21 @@ impl Pair<'_> {
         }
     }
 
-    /// The table of a metric, that `of` gives for a model.
-    fn by_label<'a>(&self, of: impl Fn(&Measured) -> Metric<'a>) -> ComparisonTable {
+    /// The table of a metric, that `of` gives for a model, with its degrees of freedom for each label.
+    fn by_label<'a>(
+        &self,
+        of: impl Fn(&Measured) -> Metric<'a>,
+        freedom: impl Fn(usize) -> Result<f64, Undefined>,
+    ) -> ComparisonTable {
         let metrics = self.models.map(of);
         let count = self.models[0].labels.len();
+        let freedom: Vec<Result<f64, Undefined>> = (0..count).map(freedom).collect();
         let labels = self.models[0].labels.iter().enumerate().map(|(place, label)| {
-            (label.clone(), self.bootstrapped(|model, times| metrics[model](place, times)))
+            let metric = |model: usize, times: &[u64]| metrics[model](place, times);
+            (label.clone(), self.bootstrapped(freedom[place], metric))
         });
         let labels = labels.collect();
-        let mean = self.bootstrapped(|model, times| {
+        let mean = self.bootstrapped(freedom_of_mean(&freedom), |model, times| {
             let both = (0..count).filter_map(|label| {
                 let values = [metrics[0](label, times)?, metrics[1](label, times)?];
                 Some(values[model])
@@ -261,6 +285,7 @@ impl Pair<'_> {
     /// A metric of both models by number, over the images and over resamples of them.
     fn bootstrapped(
         &self,
+        freedom: Result<f64, Undefined>,
         metric: impl Fn(usize, &[u64]) -> Option<f64> + Sync,
     ) -> MetricComparison {
         let once = vec![1; self.patients.len()];
@@ -272,7 +297,7 @@ impl Pair<'_> {
             let metric = &metric;
             move |times: &[u64]| metric(model, times)
         };
-        let found = difference(&self.resampler, self.settings.resamples, of(1), of(0));
+        let found = difference(&self.resampler, self.settings.resamples, freedom, of(1), of(0));
         MetricComparison {
             first,
             second,

@@ -1,7 +1,9 @@
 //! How far numbers are off, and how much of what they vary by is foretold.
 
+use super::bootstrap::freedom_of_images;
 use super::head::Head;
 use super::{HeadEvaluation, MetricTable, Undefined};
+use crate::metric::Link;
 use crate::metric::regression::{mae, rmse};
 
 /// The coefficient of determination, 1 − Σ(y − z)² / Σ(y − ȳ)², of `outputs` z for `targets` y, as
@@ -43,9 +45,9 @@ impl Head<'_> {
                 metric(&errors).ok_or(reason)
             }
         };
-        found.mae = Some(self.of_numbers(&known, &once, mean(mae)));
-        found.rmse = Some(self.of_numbers(&known, &once, mean(rmse)));
-        found.r2 = Some(self.of_numbers(&known, &once, r2));
+        found.mae = Some(self.of_numbers(&known, &once, Link::Log, mean(mae)));
+        found.rmse = Some(self.of_numbers(&known, &once, Link::Log, mean(rmse)));
+        found.r2 = Some(self.of_numbers(&known, &once, Link::LogOfRest, r2));
     }
 
     /// A metric of (outputs, targets) for each label.
@@ -53,6 +55,7 @@ impl Head<'_> {
         &self,
         known: &[Vec<(usize, f64, f64)>],
         once: &[u64],
+        link: Link,
         metric: impl Fn(&[f64], &[f64]) -> Result<f64, Undefined> + Sync,
     ) -> MetricTable {
         let of = |label: usize, times: &[u64]| {
@@ -63,7 +66,11 @@ impl Head<'_> {
             metric(&outputs, &targets)
         };
         let values = (0..known.len()).map(|label| of(label, once)).collect();
-        self.bootstrapped(values, |label, times| of(label, times).ok())
+        let freedom = known.iter().map(|label| {
+            freedom_of_images(&self.resampler, label.iter().map(|(image, ..)| *image))
+        });
+        let freedom: Vec<Result<f64, Undefined>> = freedom.collect();
+        self.bootstrapped(values, link, &freedom, |label, times| of(label, times).ok())
     }
 
     /// The image, output and target of each known number of each label.

@@ -21,7 +21,7 @@
 //! patients whose images are all alike, Σk² / Σk of k images each (Kish 1965).
 
 use super::Range;
-use super::estimate::Z;
+use crate::metric::interval::student_quantile;
 
 /// The degrees of freedom with which the design effect counts.
 const PRIOR: f64 = 20.0;
@@ -41,12 +41,12 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// The 95% interval.
-    pub fn range(&self) -> Range {
-        let quantile = student(self.freedom + PRIOR);
+    /// The 95% interval; `None` where the variances are no numbers.
+    pub fn range(&self) -> Option<Range> {
+        let quantile = student_quantile(self.freedom + PRIOR)?;
         let reach = quantile * quantile * self.factor();
         let is_likely = |area: f64| (self.area - area).powi(2) <= reach * self.shape(area);
-        Range { low: last(self.area, 0.0, is_likely), high: last(self.area, 1.0, is_likely) }
+        Some(Range { low: last(self.area, 0.0, is_likely), high: last(self.area, 1.0, is_likely) })
     }
 
     /// c.
@@ -79,24 +79,6 @@ fn last(from: f64, to: f64, is_likely: impl Fn(f64) -> bool) -> f64 {
     inside
 }
 
-/// The 97.5% quantile of Student's distribution, by the expansion of Cornish and Fisher (Abramowitz and Stegun 1964,
-/// 26.7.5), whose error is below 1e-6 from 20 degrees of `freedom` up.
-fn student(freedom: f64) -> f64 {
-    let z = Z;
-    let square = z * z;
-    // Each polynomial in z², highest power first.
-    let polynomial =
-        |factors: &[f64]| factors.iter().fold(0.0, |sum, factor| sum * square + factor);
-    let terms = [
-        polynomial(&[1.0, 1.0]) / 4.0,
-        polynomial(&[5.0, 16.0, 3.0]) / 96.0,
-        polynomial(&[3.0, 19.0, 17.0, -15.0]) / 384.0,
-        polynomial(&[79.0, 776.0, 1482.0, -1920.0, -945.0]) / 92160.0,
-    ];
-    let more = terms.iter().rev().fold(0.0, |sum, term| (sum + term) / freedom);
-    z * (1.0 + more)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,8 +109,8 @@ mod tests {
     #[test]
     fn quantiles_are_those_of_scipy() {
         for [freedom, quantile] in fixture().student {
-            let off = (student(freedom) - quantile).abs();
-            assert!(off < 1e-6, "{freedom}: {off}");
+            let off = (student_quantile(freedom).expect("defined") - quantile).abs();
+            assert!(off < 1e-9, "{freedom}: {off}");
         }
     }
 

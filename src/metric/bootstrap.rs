@@ -1,37 +1,18 @@
-//! How far a metric would move with other images: the percentile bootstrap (Efron 1979).
+//! How far a metric would move with other images: resamples of them (Efron 1979).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
 use rand::RngExt;
 
 use super::auroc;
+use super::interval::{Interval, Link, welch};
 use super::mean;
 use super::ranking::Ranking;
 use crate::random;
 
 /// Resamples behind the intervals that a run tells.
 pub const RESAMPLES: usize = 1000;
-
-/// The middle 95% of a metric over resamples of the images.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Interval {
-    /// The 2.5% quantile.
-    pub low: f64,
-    /// The 97.5% quantile.
-    pub high: f64,
-    /// The resamples in which the metric was defined; the quantiles are over these.
-    pub defined: usize,
-}
-
-impl Interval {
-    /// That of a metric's values over the resamples that define it; `None` without a value.
-    pub fn of(mut values: Vec<f64>) -> Option<Self> {
-        values.sort_unstable_by(f64::total_cmp);
-        let (low, high) = (quantile(&values, 0.025)?, quantile(&values, 0.975)?);
-        Some(Self { low, high, defined: values.len() })
-    }
-}
 
 /// Draws images, or whole groups of images, with replacement.
 #[derive(Debug, Clone)]
@@ -95,20 +76,52 @@ impl Resampler {
         })
     }
 
+    /// How many images there are.
+    pub fn images(&self) -> usize {
+        self.group_of.len()
+    }
+
+    /// How many groups (patients) there are.
+    pub fn groups(&self) -> usize {
+        self.groups
+    }
+
+    /// To how many groups the `images` of these numbers belong.
+    pub fn groups_of(&self, images: impl Iterator<Item = usize>) -> usize {
+        images.map(|image| self.group_of[image]).collect::<BTreeSet<_>>().len()
+    }
+
     /// The interval of the mean AUROC over `rankings`, and of each one's own.
     ///
     /// A resample in which a label has one class only leaves that label out of its mean.
     pub(super) fn auroc(&self, rankings: &[Ranking], resamples: usize) -> AurocIntervals {
-        let areas = self.each(resamples, |times| -> Vec<Option<f64>> {
+        let areas = |times: &[u64]| -> Vec<Option<f64>> {
             let area = |ranking: &Ranking| auroc::of_groups(&ranking.tied(|image| times[image]));
             rankings.iter().map(area).collect()
+        };
+        let found = areas(&vec![1; self.images()]);
+        let resampled = self.each(resamples, areas);
+        let freedom: Vec<Option<f64>> = rankings.iter().map(|one| self.freedom(one)).collect();
+        let interval = |value: Option<f64>, resampled: Vec<f64>, freedom: Option<f64>| {
+            Interval::of(value?, &resampled, self.groups, Link::Logit, freedom?)
+        };
+        let means = resampled.iter().filter_map(|areas| mean(areas.iter().flatten().copied()));
+        let of_mean = interval(
+            mean(found.iter().flatten().copied()),
+            means.collect(),
+            mean(freedom.iter().flatten().copied()),
+        );
+        let each = (0..rankings.len()).map(|label| {
+            let resampled = resampled.iter().filter_map(|areas| areas[label]).collect();
+            interval(found[label], resampled, freedom[label])
         });
-        let means = areas.iter().filter_map(|areas| mean(areas.iter().flatten().copied()));
-        let each = |label: usize| areas.iter().filter_map(|areas| areas[label]).collect();
-        AurocIntervals {
-            mean: Interval::of(means.collect()),
-            each: (0..rankings.len()).map(|label| Interval::of(each(label))).collect(),
-        }
+        AurocIntervals { mean: of_mean, each: each.collect() }
+    }
+
+    fn freedom(&self, ranking: &Ranking) -> Option<f64> {
+        let [positives, negatives] =
+            [true, false].map(|positive| self.groups_of(ranking.images(positive)));
+        welch(positives, negatives)
     }
 }
 
@@ -118,14 +131,6 @@ pub(super) struct AurocIntervals {
     pub each: Vec<Option<Interval>>,
 }
 
-/// The quantile of ascending numbers, linear between them as NumPy's default.
-fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
-    let position = share * (sorted.len().checked_sub(1)?) as f64;
-    let below = sorted[position.floor() as usize];
-    let above = sorted[position.ceil() as usize];
-    Some(below + (above - below) * position.fract())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,18 +138,10 @@ mod tests {
 
     #[derive(serde::Deserialize)]
     struct Fixture {
-        quantiles: Quantiles,
         bootstrap: Bootstrapped,
     }
 
-    #[derive(serde::Deserialize)]
-    struct Quantiles {
-        values: Vec<f64>,
-        shares: Vec<f64>,
-        expected: Vec<f64>,
-    }
-
-    /// An interval by scipy.stats.bootstrap.
+    /// An interval from the standard error of scipy.stats.bootstrap.
     #[derive(serde::Deserialize)]
     struct Bootstrapped {
         scores: Vec<f64>,
@@ -167,17 +164,6 @@ mod tests {
             })
             .collect();
         Ranking::new(&examples).expect("finite scores")
-    }
-
-    #[test]
-    fn quantiles_are_those_of_numpy() {
-        let Quantiles { mut values, shares, expected } = fixture().quantiles;
-        values.sort_unstable_by(f64::total_cmp);
-        for (share, expected) in shares.into_iter().zip(expected) {
-            let ours = quantile(&values, share).expect("there are values");
-            assert!((ours - expected).abs() < 1e-12, "{share}: {ours} for {expected}");
-        }
-        assert_eq!(quantile(&[], 0.5), None);
     }
 
     #[test]
@@ -222,15 +208,20 @@ mod tests {
     }
 
     #[test]
-    fn resamples_without_both_classes_are_left_out_and_counted() {
-        // The only positive is missing from about 1 / e of the resamples.
-        let positive: Vec<bool> = (0..30).map(|image| image == 29).collect();
+    fn resamples_without_both_classes_are_left_out() {
+        // Two of the thirty are positive: in about e⁻² of the resamples none is.
+        let positive: Vec<bool> = (0..30).map(|image| image == 20 || image == 29).collect();
         let scores: Vec<f64> = (0..30).map(f64::from).collect();
         let resampler = Resampler::new(30, None, 1);
-        let interval = resampler.auroc(&[ranking(&scores, &positive)], 1000).mean;
-        let Interval { low, high, defined } = interval.expect("some resamples define it");
-        assert_eq!((low, high), (1.0, 1.0));
-        assert!((580..690).contains(&defined), "{defined}");
+        let ranked = ranking(&scores, &positive);
+        let area = |times: &[u64]| auroc::of_groups(&ranked.tied(|image| times[image]));
+        let found: Vec<f64> = resampler.each(1000, area).into_iter().flatten().collect();
+        assert!((820..910).contains(&found.len()), "{}", found.len());
+        let value = area(&[1; 30]).expect("both classes");
+        let freedom = welch(2, 28).expect("two of each");
+        let expected = Interval::of(value, &found, 30, Link::Logit, freedom);
+        assert!(expected.is_some());
+        assert_eq!(resampler.auroc(&[ranking(&scores, &positive)], 1000).mean, expected);
         let one_class = ranking(&scores, &[true; 30]);
         assert_eq!(resampler.auroc(&[one_class], 50).mean, None);
         assert_eq!(Resampler::new(0, None, 1).auroc(&[], 10).mean, None);

@@ -17,12 +17,14 @@ pub(crate) mod auprc;
 pub(crate) mod auroc;
 mod bootstrap;
 mod f1;
+pub(crate) mod interval;
 mod names;
 mod predictions;
 pub(crate) mod ranking;
 pub(crate) mod regression;
 
-pub use bootstrap::{Interval, RESAMPLES, Resampler};
+pub use bootstrap::{RESAMPLES, Resampler};
+pub use interval::{Interval, Link, welch};
 pub use names::{INTERVAL, higher_is_better, metric_names};
 pub use predictions::HeadPredictions;
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::accuracy::multiclass_accuracy;
-use super::bootstrap::{Interval, Resampler};
+use super::bootstrap::Resampler;
+use super::interval::Interval;
 use super::names::{CLASSIFICATION, Metric, REGRESSION, is_per_label};
 use super::ranking::Ranking;
 use super::{Example, mean};

@@ -40,6 +40,11 @@ impl Ranking {
         Some(Self { ranked: ranked.collect() })
     }
 
+    /// The images that are positive, or those that are not.
+    pub fn images(&self, positive: bool) -> impl Iterator<Item = usize> {
+        self.ranked.iter().filter(move |one| one.positive == positive).map(|one| one.image)
+    }
+
     /// The groups of equal scores, ascending, with the image at `i` counted `times(i)` times.
     pub fn tied(&self, times: impl Fn(usize) -> u64) -> Vec<Tied> {
         let mut groups: Vec<Tied> = Vec::new();
