@@ -3,7 +3,9 @@
 usage: python torch_steps.py [--model densenet121] [--batch 64] [--size 320] [--modes f32,tf32-cl,amp-cl] [--memory-efficient] [--compile] [--iters 30]
 
 Prints one JSON object a mode: milliseconds (median of the second half), images/s, the most bytes allocated and reserved,
-and the seconds from the start of this script to the end of the first step (`null` after the first mode).
+and the seconds from the start of this script to the end of the first step (`null` after the first mode). With `--device
+cpu` also the milliseconds of CPU time (of all threads), and `peak` is by how much the process has grown since before
+the model was made. `--model quickstart` is the network of configs/quickstart.toml.
 A mode: f32, tf32 or amp (bf16), with -cl for channels_last.
 """
 import time
@@ -12,6 +14,7 @@ STARTED = time.time()
 
 import argparse
 import json
+import resource
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +28,20 @@ def wait(device):
         torch.cuda.synchronize()
 
 
+def model_of(args, extra):
+    if args.model != "quickstart":
+        return getattr(torchvision.models, args.model)(num_classes=LABELS, **extra), 3
+    model = torchvision.models.DenseNet(12, (3, 3, 3), 16, num_classes=LABELS)
+    model.features.conv0 = torch.nn.Conv2d(1, 16, 7, 2, 3, bias=False)
+    return model, 1
+
+
+def resident():
+    """Bytes of the process now."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
 def run(args, mode, started):
     on_gpu = args.device == "cuda"
     if on_gpu:
@@ -34,8 +51,10 @@ def run(args, mode, started):
     torch.backends.cudnn.allow_tf32 = mode != "f32"
     torch.backends.cudnn.benchmark = True
     extra = {"memory_efficient": True} if args.memory_efficient else {}
-    model = getattr(torchvision.models, args.model)(num_classes=LABELS, **extra).to(args.device)
-    x = torch.randn(args.batch, 3, args.size, args.size, device=args.device)
+    before = resident()
+    model, channels = model_of(args, extra)
+    model = model.to(args.device)
+    x = torch.randn(args.batch, channels, args.size, args.size, device=args.device)
     y = (torch.rand(args.batch, LABELS, device=args.device) < 0.3).float()
     if mode.endswith("-cl"):
         model = model.to(memory_format=torch.channels_last)
@@ -43,10 +62,10 @@ def run(args, mode, started):
     if args.compile:
         model = torch.compile(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    seconds, first = [], None
+    seconds, cpu, first = [], [], None
     for _ in range(args.iters):
         wait(args.device)
-        start = time.time()
+        start, cpu_start = time.time(), time.process_time()
         with torch.autocast(args.device, torch.bfloat16, enabled=mode.startswith("amp")):
             logits = model(x)
         loss = F.binary_cross_entropy_with_logits(logits.float(), y)
@@ -55,13 +74,17 @@ def run(args, mode, started):
         optimizer.step()
         wait(args.device)
         seconds.append(time.time() - start)
+        cpu.append(time.process_time() - cpu_start)
         first = first or (time.time() - started if started else None)
     tail = sorted(seconds[args.iters // 2:])
     median = tail[len(tail) // 2]
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    cpu = sorted(cpu[args.iters // 2:])
     return {
         "ms": median * 1e3,
         "images_per_second": args.batch / median,
-        "peak": torch.cuda.max_memory_allocated() if on_gpu else None,
+        "cpu_ms": None if on_gpu else cpu[len(cpu) // 2] * 1e3,
+        "peak": torch.cuda.max_memory_allocated() if on_gpu else grown,
         "reserved": torch.cuda.max_memory_reserved() if on_gpu else None,
         "seconds_to_first_step": first,
     }
@@ -77,7 +100,10 @@ def main():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--iters", type=int, default=30)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--threads", type=int, help="of the CPU")
     args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
     for index, mode in enumerate(args.modes.split(",")):
         try:
             row = run(args, mode, STARTED if index == 0 else None)

@@ -1,5 +1,6 @@
-//! Convolutions and linear layers, forward and back: Burn's on the CPU, ours on CUDA, where Burn's take a
-//! hundred times longer. Nothing here is recorded by autodiff.
+//! Convolutions and linear layers, forward and back. Convolutions are ours: kernels on CUDA, where Burn's
+//! take a hundred times longer, and products of matrices on the CPU, where Burn's take several times as long.
+//! Linear layers on the CPU are Burn's. Nothing here is recorded by autodiff.
 
 #[cfg(feature = "cpu")]
 use burn::backend::Flex;
@@ -10,6 +11,8 @@ use burn::tensor::ops::ConvOptions;
 use burn::tensor::{DType, Tensor};
 
 use super::Window;
+#[cfg(feature = "cpu")]
+use super::convolve;
 use super::dtype::accumulation_dtype;
 #[cfg(feature = "cpu")]
 use super::primitives::{primitive, tensor};
@@ -43,6 +46,10 @@ pub fn convolution(
     // Burn adds up 16-bit products in 16 bits for some shapes; a GPU's tensor cores use 32.
     let computed = accumulation_dtype(dtype);
     let [map, weight] = [map, weight.cast(dtype)].map(|factor| factor.cast(computed));
+    #[cfg(feature = "cpu")]
+    if convolve::takes(computed) {
+        return convolve::convolution(map, weight, window).cast(dtype);
+    }
     conv2d(map, weight, None, options(window)).cast(dtype)
 }
 
@@ -83,6 +90,15 @@ fn cpu_gradients(
 ) -> (Option<Tensor<4>>, Tensor<4>) {
     let (device, dtype) = (gradient.device(), gradient.dtype());
     let computed = accumulation_dtype(dtype);
+    let gradient = gradient.cast(computed);
+    if convolve::takes(computed) {
+        let [of_map, of_weight] = shapes;
+        let of_map = weight.map(|weight| {
+            let (weight, gradient) = (weight.cast(computed), gradient.clone());
+            convolve::of_maps(of_map, weight, window, gradient).cast(dtype)
+        });
+        return (of_map, convolve::of_weight(of_weight, map.cast(computed), window, gradient));
+    }
     let factor = |factor: Tensor<4>| primitive::<Flex, 4>(factor.cast(computed));
     // Of the factor whose gradient is computed, only the shape counts.
     let one = Tensor::<4>::zeros([1; 4], (&device, computed));
@@ -190,10 +206,9 @@ mod tests {
     ];
 
     #[test]
-    fn convolutions_and_their_gradients_are_burns_with_autodiff_bit_for_bit() {
-        for (dtype, window) in
-            [DType::F32, DType::F64].into_iter().flat_map(|d| WINDOWS.map(|w| (d, w)))
-        {
+    fn convolutions_of_64_bits_and_their_gradients_are_burns_with_autodiff_bit_for_bit() {
+        let dtype = DType::F64;
+        for window in WINDOWS {
             let map = wave([2, 3, 19, 16], 0.7, dtype);
             let weight = wave([4, 3, window.kernel, window.kernel], 1.3, dtype);
             let (map_leaf, weight_leaf) = (leaf(&map), leaf(&weight));
@@ -240,11 +255,12 @@ mod tests {
     /// Output, gradient of the input and gradient of the weight.
     type Found = [Vec<f64>; 3];
 
-    /// Holds what 16 bits give to what 64 give: rounded once, and the gradient of a 32-bit weight not at
+    /// Holds what 32 and 16 bits give to what 64 give, which Burn computes on the CPU: rounded once, and the gradient of a 32-bit weight not at
     /// all.
     fn rounded_once(run: impl Fn(DType, DType) -> Found) {
         let exact = run(DType::F64, DType::F64);
-        for (dtype, unit) in [(DType::BF16, 1.0 / 256.0), (DType::F16, 1.0 / 2048.0)] {
+        let units = [(DType::F32, 0.0), (DType::BF16, 1.0 / 256.0), (DType::F16, 1.0 / 2048.0)];
+        for (dtype, unit) in units {
             for weights in [DType::F32, dtype] {
                 let ours = run(dtype, weights);
                 for (place, (ours, exact)) in ours.iter().zip(&exact).enumerate() {
@@ -260,9 +276,11 @@ mod tests {
     }
 
     #[test]
-    fn convolutions_of_16_bits_are_those_of_64_rounded_once() {
-        // Of one and of few input channels Burn's own go other ways.
-        for (input, window) in [(1, WINDOWS[1]), (3, WINDOWS[0]), (12, WINDOWS[2])] {
+    fn convolutions_of_32_and_16_bits_are_those_of_64_rounded_once() {
+        // With fewer channels in the result than in the map, ours go another way.
+        let few = WINDOWS.map(|window| (3, window));
+        let others = [(1, WINDOWS[1]), (12, WINDOWS[0]), (12, WINDOWS[2]), (12, WINDOWS[3])];
+        for (input, window) in few.into_iter().chain(others) {
             rounded_once(|dtype, weights| {
                 let map = wave([2, input, 21, 18], 0.7, dtype);
                 let weight = wave([5, input, window.kernel, window.kernel], 1.3, weights);
@@ -281,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn linear_layers_of_16_bits_are_those_of_64_rounded_once() {
+    fn linear_layers_of_32_and_16_bits_are_those_of_64_rounded_once() {
         rounded_once(|dtype, weights| {
             let (input, weight) = (wave([4, 33], 0.7, dtype), wave([6, 33], 1.3, weights));
             let output = linear(FULL, input.clone(), weight.clone());

@@ -4,9 +4,13 @@
 //! [`gpu`], on which the fused stages run as well.
 
 mod after_backward;
+#[cfg(feature = "cpu")]
+mod convolve;
 mod dropout;
 mod dtype;
 pub mod gpu;
+#[cfg(feature = "cpu")]
+mod host;
 mod inner_product;
 mod matmul;
 mod norm;

@@ -11,10 +11,16 @@ use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::{Autodiff, Backend, DispatchDevice, DispatchKindConversion, DispatchTensor};
+#[cfg(feature = "cpu")]
+use burn::tensor::TensorData;
 use burn::tensor::module::{self, batch_norm_train};
 use burn::tensor::{DType, Tensor};
+#[cfg(feature = "cpu")]
+use trainer_cpu::BatchNorm;
 
 use super::dtype::{accumulation_dtype, is_16bit};
+#[cfg(feature = "cpu")]
+use super::host::{Planes, Values, made};
 use super::primitives::{primitive, tensor};
 use crate::parallel::Across;
 
@@ -31,11 +37,20 @@ pub fn batch_norm(
     bias: Tensor<1>,
     across: Option<Across>,
 ) -> (Tensor<4>, [Tensor<1>; 2]) {
-    if is_16bit(map.dtype()) || across.is_some() {
+    if is_16bit(map.dtype()) || across.is_some() || runs_on_host(&map) {
         return norm_in_32_bits(Over::Batch(across), EPSILON, map, weight, bias);
     }
     let result = batch_norm_train(map, weight, bias, EPSILON);
     (result.output, [result.mean, result.variance])
+}
+
+/// Whether 32-bit maps are normalised on the CPU by `trainer_cpu`.
+fn runs_on_host(map: &Tensor<4>) -> bool {
+    #[cfg(feature = "cpu")]
+    let on_cpu = matches!(map.device().inner().as_dispatch(), DispatchDevice::Flex(_));
+    #[cfg(not(feature = "cpu"))]
+    let on_cpu = false;
+    on_cpu && map.dtype() == DType::F32
 }
 
 /// BatchNorm with running statistics.
@@ -77,7 +92,7 @@ enum Over {
     Groups(usize),
 }
 
-/// The norm of a 16-bit map. Beside it mean and biased variance in 32 bits, without autodiff: `[channels]`
+/// The norm of a map of 16 or 32 bits. Beside it mean and biased variance in 32 bits, without autodiff: `[channels]`
 /// over a batch, `[batch · groups]` over groups.
 ///
 /// Sums, statistics and the arithmetic between are 32-bit, forward and backward; what is kept for
@@ -91,8 +106,8 @@ fn norm_in_32_bits(
 ) -> (Tensor<4>, [Tensor<1>; 2]) {
     let norm = Norm { over, epsilon, dtype: map.dtype(), shape: map.dims() };
     if !map.is_autodiff() && !weight.is_autodiff() {
-        let statistics = norm.statistics(map.clone());
-        return (norm.apply(map, &statistics, weight, bias), statistics.flat());
+        let (output, statistics) = norm.forward(map, weight, bias);
+        return (output, statistics.flat());
     }
     match map.device().inner().as_dispatch() {
         #[cfg(feature = "cuda")]
@@ -186,6 +201,20 @@ impl Norm {
         [(self.grouped(map) - mean) * factor.clone(), factor]
     }
 
+    fn forward(
+        &self,
+        map: Tensor<4>,
+        weight: Tensor<1>,
+        bias: Tensor<1>,
+    ) -> (Tensor<4>, Statistics) {
+        #[cfg(feature = "cpu")]
+        if matches!(self.over, Over::Batch(None)) && runs_on_host(&map) {
+            return self.forward_on_host(map, weight, bias);
+        }
+        let statistics = self.statistics(map.clone());
+        (self.apply(map, &statistics, weight, bias), statistics)
+    }
+
     fn apply(
         &self,
         map: Tensor<4>,
@@ -206,6 +235,10 @@ impl Norm {
         weight: Tensor<1>,
         gradient: Tensor<4>,
     ) -> (Tensor<4>, [Tensor<1>; 2]) {
+        #[cfg(feature = "cpu")]
+        if matches!(self.over, Over::Batch(None)) && runs_on_host(&map) {
+            return self.backward_on_host(map, statistics, weight, gradient);
+        }
         let dtype = weight.dtype();
         let [normal, factor] = self.normalised(map, statistics);
         let gradient = self.grouped(gradient);
@@ -221,6 +254,59 @@ impl Norm {
         let centred = gradient.clone() - self.mean("gradient", gradient);
         let of_map = (centred - projected) * factor;
         (of_map.reshape(self.shape).cast(self.dtype), [of_weight, of_bias])
+    }
+}
+
+/// Over a batch of 32-bit maps.
+#[cfg(feature = "cpu")]
+impl Norm {
+    fn sizes(&self) -> BatchNorm {
+        let [batch, channels, height, width] = self.shape;
+        BatchNorm { batch, channels, pixels: height * width }
+    }
+
+    fn forward_on_host(
+        &self,
+        map: Tensor<4>,
+        weight: Tensor<1>,
+        bias: Tensor<1>,
+    ) -> (Tensor<4>, Statistics) {
+        let device = map.device();
+        let (map, factors) = (Planes::of(map), [weight, bias].map(Values::of));
+        let mut found = None;
+        let output = made(self.shape, |out| {
+            let factors = factors.each_ref().map(Values::all);
+            found = Some(self.sizes().forward(map.maps(), factors, self.epsilon as f32, out));
+        });
+        let trainer_cpu::Statistics { mean, variance } = found.expect("was computed");
+        let [mean, variance] = [mean, variance].map(|values| {
+            Tensor::from_data(TensorData::new(values, [1, self.shape[1], 1, 1]), &device)
+        });
+        (output, Statistics { mean, variance })
+    }
+
+    fn backward_on_host(
+        &self,
+        map: Tensor<4>,
+        statistics: &Statistics,
+        weight: Tensor<1>,
+        gradient: Tensor<4>,
+    ) -> (Tensor<4>, [Tensor<1>; 2]) {
+        let device = map.device();
+        let [mean, variance] =
+            statistics.clone().flat().map(|values| Values::of(values).all().to_vec());
+        let statistics = trainer_cpu::Statistics { mean, variance };
+        let ([map, gradient], weight) = ([map, gradient].map(Planes::of), Values::of(weight));
+        let (epsilon, mut found) = (self.epsilon as f32, None);
+        let of_map = made(self.shape, |out| {
+            let (maps, gradient) = (map.maps(), gradient.maps());
+            let sizes = self.sizes();
+            found = Some(sizes.backward(maps, &statistics, weight.all(), epsilon, gradient, out));
+        });
+        let parameters = found
+            .expect("was computed")
+            .map(|values| Tensor::from_data(TensorData::new(values, [self.shape[1]]), &device));
+        (of_map, parameters)
     }
 }
 
@@ -241,9 +327,8 @@ where
     let values = tensor::<B, 4>(map.clone().into_primitive());
     let [scale, shift] =
         [&weight, &bias].map(|values| tensor::<B, 1>(values.clone().into_primitive()));
-    let statistics = norm.statistics(values.clone());
-    let flat = statistics.clone().flat();
-    let output = primitive::<B, 4>(norm.apply(values, &statistics, scale, shift));
+    let (output, statistics) = norm.forward(values, scale, shift);
+    let (output, flat) = (primitive::<B, 4>(output), statistics.clone().flat());
     let step = Step::<B>(PhantomData).prepare::<NoCheckpointing>(parents);
     let output = match step.compute_bound().stateful() {
         OpsKind::Tracked(mut prep) => {
@@ -360,6 +445,7 @@ mod tests {
     }
 
     const HALVES: [(DType, f64); 2] = [(DType::BF16, 1.0 / 256.0), (DType::F16, 1.0 / 2048.0)];
+    const UNITS: [(DType, f64); 3] = [(DType::F32, 0.0), HALVES[0], HALVES[1]];
 
     #[test]
     fn over_a_batch_it_is_burns_in_64_bits_rounded_once() {
@@ -367,7 +453,7 @@ mod tests {
             let found = batch_norm_train(map, weight, bias, EPSILON);
             (found.output, [found.mean, found.variance].map(Tensor::without_autodiff))
         });
-        for (dtype, unit) in HALVES {
+        for (dtype, unit) in UNITS {
             let ours = run(dtype, |map, weight, bias| {
                 norm_in_32_bits(Over::Batch(None), EPSILON, map, weight, bias)
             });

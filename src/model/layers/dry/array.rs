@@ -1,7 +1,8 @@
-//! Burn's arrays: which operation allocates, which writes in place; and on the CPU (burn-flex) what its
-//! convolutions take.
+//! Burn's arrays: which operation allocates, which writes in place; and what convolutions on the CPU take.
 
 use std::cell::Cell;
+
+use trainer_cpu::Workspace;
 
 use super::gpu::Convolver;
 use crate::memory::{DryAllocator, DryBuffer};
@@ -27,26 +28,6 @@ pub(super) struct Arrays {
     pub traffic: Cell<f64>,
 }
 
-/// The sizes of a convolution, as its kernels see them.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Convolution {
-    pub batch: usize,
-    pub channels: [usize; 2],
-    /// Height times width of the kernel.
-    pub taps: usize,
-    /// Pixels of the output of one image.
-    pub pixels: usize,
-    /// Whether it is a plain product.
-    pub pointwise: bool,
-}
-
-/// Output pixels that a thread unfolds at a time.
-const TILE: usize = 512;
-/// The most bytes of columns of a transposed convolution.
-const COLUMNS: usize = 8 << 20;
-/// Elements from which on a transposed convolution is shared out over threads.
-const SHARED_OUT: usize = 256 * 1024;
-
 impl Arrays {
     pub fn array(&self, elements: usize) -> Array {
         self.note(elements as f64);
@@ -58,6 +39,11 @@ impl Arrays {
         Array { buffer, elements, dense: true }
     }
 
+    /// Whether a CPU computes in the numbers that it holds.
+    pub fn computes_as_held(&self) -> bool {
+        self.gpu.is_none() && self.element == 4
+    }
+
     fn note(&self, elements: f64) {
         // A CPU widens 16-bit numbers to compute with them, which takes as long as reading more.
         let element = if self.gpu.is_some() { self.element } else { self.element.max(4) };
@@ -67,10 +53,6 @@ impl Arrays {
     /// So many bytes were read and written.
     pub fn moved(&self, bytes: f64) {
         self.traffic.set(self.traffic.get() + bytes);
-    }
-
-    fn touch(&self, elements: usize) {
-        self.allocator.touch(elements as u64 * self.element);
     }
 
     /// The elements in order: a copy, where they are not.
@@ -131,50 +113,17 @@ impl Arrays {
         narrow.then(|| Self { gpu, allocator, element: 4, threads, traffic: Cell::default() })
     }
 
-    /// A convolution on the CPU. What is copied into order stays until it is done.
-    pub fn convolve(&self, map: Array, weight: Array, sizes: Convolution) -> Array {
+    /// A convolution on the CPU, or one of its gradients, of so many `elements`: of what it `reads`.
+    pub fn convolve(&self, reads: [Array; 2], elements: usize, workspace: Workspace) -> Array {
         if let Some(wide) = self.wide() {
             let cast = |factor: Array| Array { dense: factor.dense, ..wide.array(factor.elements) };
-            let (map, weight) = (cast(map), cast(weight));
-            let out = wide.convolve(map, weight, sizes);
+            let out = wide.convolve(reads.map(cast), elements, workspace);
             self.moved(wide.traffic.get());
             return self.array(out.elements);
         }
-        let _given = (map.clone(), weight.clone());
-        let (map, weight) = (self.dense(map), self.dense(weight));
-        let [input, output] = sizes.channels;
-        let elements = sizes.batch * output * sizes.pixels;
-        self.note((map.elements + weight.elements) as f64);
-        if sizes.pointwise || (input <= 4 && output <= 16) {
-            return self.array(elements);
-        }
-        let _flat = self.array(weight.elements);
-        let _pixel_major = self.array(map.elements);
+        self.note(reads.iter().map(|array| array.elements as f64).sum());
         let out = self.array(elements);
-        let tiles = sizes.pixels.div_ceil(TILE);
-        let (unfolded, tile) = (input * sizes.taps, sizes.pixels.min(TILE));
-        let workers = self.threads.min(sizes.batch * tiles);
-        self.touch(workers * (unfolded + output) * tile);
-        out
-    }
-
-    /// The gradient of a convolution's input of `pixels` pixels an image, from that of its output.
-    pub fn convolve_back(&self, gradient: Array, sizes: Convolution, pixels: usize) -> Array {
-        if let Some(wide) = self.wide() {
-            let gradient = wide.array(gradient.elements);
-            let out = wide.convolve_back(gradient, sizes, pixels);
-            self.moved(wide.traffic.get());
-            return self.array(out.elements);
-        }
-        let _given = gradient.clone();
-        let gradient = self.dense(gradient);
-        self.note(gradient.elements as f64);
-        let out = self.array(sizes.batch * sizes.channels[0] * pixels);
-        let column = sizes.channels[0] * sizes.taps;
-        let most = (COLUMNS / self.element as usize / column).max(1);
-        let parallel = sizes.batch > 1 && out.elements >= SHARED_OUT;
-        let workers = if parallel { self.threads.min(sizes.batch) } else { 1 };
-        self.touch(workers * column * sizes.pixels.min(most));
+        self.allocator.touch(workspace.bytes(self.threads));
         out
     }
 }

@@ -1,6 +1,8 @@
 //! Convolutions and linear layers on sizes, forward and back.
 
-use super::array::{Array, Arrays, Convolution};
+use trainer_cpu::Convolution;
+
+use super::array::{Array, Arrays};
 use super::{DryOps, DryTensor};
 use crate::ops::Window;
 
@@ -44,15 +46,10 @@ impl ConvolutionSizes {
         self.window.kernel * self.window.kernel
     }
 
-    fn forward(&self) -> Convolution {
+    fn on_cpu(&self) -> Convolution {
         let Window { kernel, stride, padding } = self.window;
-        Convolution {
-            batch: self.batch,
-            channels: [self.input, self.channels],
-            taps: self.taps(),
-            pixels: self.out().iter().product(),
-            pointwise: kernel == 1 && stride == 1 && padding == 0,
-        }
+        let (batch, channels) = (self.batch, [self.input, self.channels]);
+        Convolution { batch, channels, size: self.size, kernel, stride, padding }
     }
 
     fn flops(&self) -> f64 {
@@ -60,30 +57,19 @@ impl ConvolutionSizes {
         2.0 * (elements * self.input * self.taps()) as f64
     }
 
-    fn gradient_of_map(&self, arrays: &Arrays, gradient: Array) -> Array {
-        arrays.convolve_back(gradient, self.forward(), self.size.iter().product())
+    fn forward(&self, arrays: &Arrays, map: Array, weight: Array) -> Array {
+        let elements = self.output().iter().product();
+        arrays.convolve([map, weight], elements, self.on_cpu().forward_workspace())
     }
 
-    /// Images and channels change places, and the gradient of the output is the kernel.
+    fn gradient_of_map(&self, arrays: &Arrays, weight: Array, gradient: Array) -> Array {
+        let elements = self.map().iter().product();
+        arrays.convolve([weight, gradient], elements, self.on_cpu().of_maps_workspace())
+    }
+
     fn gradient_of_weight(&self, arrays: &Arrays, map: Array, gradient: Array) -> Array {
-        let (out, window) = (self.out(), self.window);
-        let side = |at: usize| self.size[at] + 2 * window.padding - window.stride * (out[at] - 1);
-        let pixels: usize = out.iter().product();
-        let sizes = Convolution {
-            batch: self.input,
-            channels: [self.batch, self.channels],
-            taps: pixels,
-            pixels: side(0) * side(1),
-            pointwise: pixels == 1 && window.padding == 0,
-        };
-        let swapped = |array: Array, channels: usize| {
-            let dense = array.dense && (self.batch == 1 || channels == 1);
-            Array { dense, ..array }
-        };
-        let (map, gradient) = (swapped(map, self.input), swapped(gradient, self.channels));
-        let made = arrays.convolve(map, gradient, sizes);
-        let elements = self.channels * self.input * self.taps();
-        Array { dense: self.input == 1 || self.channels == 1, elements, ..made }
+        let elements = self.weight().iter().product();
+        arrays.convolve([map, gradient], elements, self.on_cpu().of_weight_workspace())
     }
 }
 
@@ -101,7 +87,7 @@ impl DryOps {
                 self.arrays.moved(gpu.traffic());
                 array
             }
-            None => self.arrays.convolve(map.array, weight.array, sizes.forward()),
+            None => sizes.forward(&self.arrays, map.array, weight.array),
         };
         DryTensor { shape: sizes.output(), array, node: None }
     }
@@ -133,8 +119,10 @@ impl DryOps {
                 found
             }
             None => {
-                let of_map =
-                    asked.then(|| sizes.gradient_of_map(&self.arrays, gradient.array.clone()));
+                let elements = sizes.weight().iter().product();
+                let weight = Array { elements, ..self.weights.clone() };
+                let of_map = asked
+                    .then(|| sizes.gradient_of_map(&self.arrays, weight, gradient.array.clone()));
                 (of_map, sizes.gradient_of_weight(&self.arrays, map.array, gradient.array))
             }
         };

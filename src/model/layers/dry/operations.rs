@@ -31,6 +31,9 @@ impl DryOps {
         let shift = self.parameter(&[channels]);
         let kept = self.recording.get().then(|| map.array.clone());
         let parents = [map.node, scale.node, shift.node];
+        if self.arrays.computes_as_held() {
+            return self.normalise_on_cpu(map, kept, parents);
+        }
         let arrays = &self.arrays;
         let planes = [batch, channels];
         let mean = arrays.reduce(arrays.swapped(map.array.clone(), planes), channels);
@@ -56,6 +59,26 @@ impl DryOps {
             let projected = arrays.zip(normal, share);
             let difference = arrays.zip(centred, projected);
             let of_map = arrays.zip(mean, difference);
+            ops.register(gradients, parents[0], of_map);
+            ops.register(gradients, parents[1], of_scale);
+            ops.register(gradients, parents[2], of_shift);
+        })
+    }
+
+    /// The same of 32-bit maps on the CPU, which makes one array forward and one back.
+    fn normalise_on_cpu(
+        &self,
+        map: DryTensor,
+        kept: Option<Array>,
+        parents: [Option<usize>; 3],
+    ) -> DryTensor {
+        let channels = map.shape[1];
+        let array = self.arrays.reduce(map.array, map.shape.iter().product());
+        self.result(map.shape, array, &parents, move |ops, gradient, gradients| {
+            let kept = kept.expect("is kept");
+            ops.arrays.moved(4.0 * kept.elements as f64);
+            let of_map = ops.arrays.reduce(gradient, kept.elements);
+            let [of_scale, of_shift] = [(); 2].map(|()| ops.arrays.array(channels));
             ops.register(gradients, parents[0], of_map);
             ops.register(gradients, parents[1], of_scale);
             ops.register(gradients, parents[2], of_shift);

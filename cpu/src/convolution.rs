@@ -1,0 +1,348 @@
+//! Square convolutions without bias, and their gradients, as products of matrices.
+//!
+//! The work is cut into parts that depend on the sizes alone, one thread computes each, and sums over parts
+//! are taken in their order. So the bits of a result do not depend on the number of threads.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::matrix::{Matrix, MatrixMut, parts};
+use crate::unfold::{Convolution, Maps};
+
+/// Pixels that a part computes, about.
+const PIXELS: usize = 512;
+/// Below so many pixels, images are put together.
+const FEW: usize = 32;
+/// Rows of columns that are unfolded at a time, about.
+pub(crate) const DEPTH: usize = 512;
+/// The same for gradients of weights, where the rows are those of the result.
+pub(crate) const WEIGHTS: usize = 256;
+/// The same where they are added up.
+pub(crate) const FOLDED: usize = 144;
+/// Parts that the gradient of a weight is cut into where it can be.
+const PARTS: usize = 16;
+/// The most values of sums that are held beside the gradient of a weight.
+const SUMS: usize = 1 << 20;
+
+/// Pixels of the result that are computed together: some rows of an image, or several whole images.
+#[derive(Debug, Clone)]
+struct Tile {
+    images: Range<usize>,
+    rows: Range<usize>,
+}
+
+impl Tile {
+    fn is_of_one(&self) -> bool {
+        self.images.len() == 1
+    }
+}
+
+impl Convolution {
+    /// Of maps and a weight `[output, input, kernel, kernel]`; writes the result into `out`.
+    pub fn forward(&self, maps: Maps<'_>, weight: &[f32], out: &mut [f32]) {
+        let [_, output] = self.channels;
+        let pixels = self.output_pixels();
+        assert_eq!(out.len(), self.batch * output * pixels, "the size of the result");
+        let weight = Matrix::rows(weight, [output, self.channels[0] * self.taps()]);
+        if self.turns_to_fewer() {
+            let flipped = self.flipped(weight);
+            let turned = self.turned();
+            let weight = Matrix::rows(&flipped, [self.channels[0], output * self.taps()]);
+            return turned.fold_product(weight, maps, out);
+        }
+        self.forward_by(maps, weight, out);
+    }
+
+    /// Whether it is the transpose of a convolution of the same size.
+    pub(crate) fn turns(&self) -> bool {
+        self.stride == 1 && self.padding < self.kernel
+    }
+
+    /// Whether it is better computed as a transpose: the columns of fewer channels are smaller.
+    pub(crate) fn turns_to_fewer(&self) -> bool {
+        let [input, output] = self.channels;
+        self.turns() && !self.is_pointwise() && output < input
+    }
+
+    fn forward_by(&self, maps: Maps<'_>, weight: Matrix<'_>, out: &mut [f32]) {
+        let [_, output] = self.channels;
+        let pixels = self.output_pixels();
+        let together = self.together();
+        if together > 1 {
+            let groups = out.par_chunks_mut(together * output * pixels).enumerate();
+            groups.for_each_init(Vec::new, |columns, (group, out)| {
+                let tile = self.group(group * together);
+                let mut result = vec![0.0; out.len()];
+                let rows = MatrixMut::rows(&mut result, output);
+                self.forward_tile(maps, weight, &tile, rows, columns);
+                scatter(&result, tile.images.len(), pixels, out);
+            });
+            return;
+        }
+        let images = out.chunks_mut(output * pixels).enumerate();
+        let tiles: Vec<_> = images
+            .flat_map(|(image, out)| {
+                let bands = MatrixMut::rows(out, output).columns(self.band() * self.output()[1]);
+                self.bands(image).zip(bands)
+            })
+            .collect();
+        tiles.into_par_iter().for_each_init(Vec::new, |columns, (tile, out)| {
+            self.forward_tile(maps, weight, &tile, out, columns);
+        });
+    }
+
+    fn forward_tile(
+        &self,
+        maps: Maps<'_>,
+        weight: Matrix<'_>,
+        tile: &Tile,
+        mut out: MatrixMut<'_>,
+        columns: &mut Vec<f32>,
+    ) {
+        if self.is_pointwise() && tile.is_of_one() {
+            return out.product(false, weight, self.seen(maps, tile));
+        }
+        let (taps, pixels) = (self.taps(), self.tile_pixels(tile));
+        for channels in parts(self.channels[0], (DEPTH / taps).max(1)) {
+            let first = channels.start == 0;
+            let depth = channels.start * taps..channels.end * taps;
+            let rows = self.columns(maps, tile, channels, columns);
+            let columns = Matrix::rows(&columns[..rows * pixels], [rows, pixels]);
+            out.product(!first, weight.columns(depth), columns);
+        }
+    }
+
+    /// The gradient of the maps from that of the result.
+    pub fn of_maps(&self, weight: &[f32], gradient: Maps<'_>, out: &mut [f32]) {
+        let [input, output] = self.channels;
+        let taps = self.taps();
+        assert_eq!(out.len(), self.batch * input * self.pixels(), "the size of the maps");
+        let weight = Matrix::rows(weight, [output, input * taps]);
+        if self.is_pointwise() {
+            return self.turned().forward_by(gradient, weight.transposed(), out);
+        }
+        if self.turns() {
+            let flipped = self.flipped(weight);
+            let weight = Matrix::rows(&flipped, [input, output * taps]);
+            return self.turned().forward_by(gradient, weight, out);
+        }
+        self.fold_product(weight, gradient, out);
+    }
+
+    /// The convolution whose result is the gradient of the maps, where the stride is 1.
+    pub(crate) fn turned(&self) -> Self {
+        let [input, output] = self.channels;
+        let padding = self.kernel - 1 - self.padding;
+        Self { channels: [output, input], size: self.output(), padding, ..*self }
+    }
+
+    /// The weight of [`Convolution::turned`]: channels change places, and windows are turned around.
+    fn flipped(&self, weight: Matrix<'_>) -> Vec<f32> {
+        let ([input, output], taps) = (self.channels, self.taps());
+        let mut flipped = vec![0.0; input * output * taps];
+        flipped.par_chunks_mut(output * taps).enumerate().for_each(|(from, rows)| {
+            for (to, row) in rows.chunks_exact_mut(taps).enumerate() {
+                let taken = weight.row(to, from * taps..(from + 1) * taps);
+                row.iter_mut().zip(taken.iter().rev()).for_each(|(row, taken)| *row = *taken);
+            }
+        });
+        flipped
+    }
+
+    /// The gradient of the maps by columns that are added up where windows overlap.
+    fn fold_product(&self, weight: Matrix<'_>, gradient: Maps<'_>, out: &mut [f32]) {
+        let ([input, output], taps, pixels) = (self.channels, self.taps(), self.pixels());
+        let (together, each) = (self.together(), (FOLDED / taps).max(1));
+        // For each group of images and each part of the channels, the maps.
+        let mut tasks = Vec::new();
+        for (group, images) in out.chunks_mut(together * input * pixels).enumerate() {
+            let first = tasks.len();
+            let channels = parts(input, each);
+            tasks.extend(channels.map(|channels| (group * together, channels, Vec::new())));
+            for image in images.chunks_mut(input * pixels) {
+                let maps = image.chunks_mut(each * pixels);
+                tasks[first..].iter_mut().zip(maps).for_each(|(task, maps)| task.2.push(maps));
+            }
+        }
+        let task = |(columns, taken): &mut (Vec<f32>, Vec<f32>), task: Task<'_>| {
+            let (start, channels, mut maps) = task;
+            maps.iter_mut().for_each(|maps| maps.fill(0.0));
+            let rows = channels.len() * taps;
+            let weight = weight.columns(channels.start * taps..channels.end * taps).transposed();
+            let tiles: Vec<Tile> = match together {
+                1 => self.bands(start).collect(),
+                _ => vec![self.group(start)],
+            };
+            for tile in tiles {
+                let seen = self.tile_pixels(&tile);
+                columns.resize(rows * seen, 0.0);
+                let gradient = self.gradient(gradient, output, &tile, taken);
+                MatrixMut::rows(columns, rows).product(false, weight, gradient);
+                for (place, maps) in maps.iter_mut().enumerate() {
+                    let from = &columns[place * self.output_pixels()..];
+                    self.fold(from, seen, tile.rows.clone(), maps);
+                }
+            }
+        };
+        tasks.into_par_iter().for_each_init(Default::default, task);
+    }
+
+    /// The gradient of the weight from that of the result.
+    pub fn of_weight(&self, maps: Maps<'_>, gradient: Maps<'_>, out: &mut [f32]) {
+        let ([input, output], taps) = (self.channels, self.taps());
+        assert_eq!(out.len(), output * input * taps, "the size of the weight");
+        if self.turns_to_fewer() {
+            let (turned, mut found) = (self.turned(), vec![0.0; out.len()]);
+            turned.sum_products(gradient, maps, &mut found);
+            let found = Matrix::rows(&found, [input, output * taps]);
+            return out.copy_from_slice(&turned.flipped(found));
+        }
+        self.sum_products(maps, gradient, out);
+    }
+
+    fn sum_products(&self, maps: Maps<'_>, gradient: Maps<'_>, out: &mut [f32]) {
+        let ([input, output], taps) = (self.channels, self.taps());
+        let depth = input * taps;
+        let tiles: Vec<Tile> = match self.together() {
+            1 => (0..self.batch).flat_map(|image| self.bands(image)).collect(),
+            together => (0..self.batch).step_by(together).map(|at| self.group(at)).collect(),
+        };
+        let each = (WEIGHTS / taps).max(1);
+        let sums = self.sums(tiles.len());
+        let mut others = vec![0.0; (sums - 1) * out.len()];
+        out.fill(0.0);
+        let all = std::iter::once(&mut *out).chain(others.chunks_mut(output * depth));
+        let tiles = tiles.chunks(tiles.len().div_ceil(sums));
+        let tasks: Vec<_> = all
+            .zip(tiles)
+            .flat_map(|(sum, tiles)| {
+                let columns = MatrixMut::rows(sum, output).columns(each * taps);
+                parts(input, each).zip(columns).map(move |(channels, sum)| (tiles, channels, sum))
+            })
+            .collect();
+        tasks.into_par_iter().for_each_init(<(Vec<f32>, Vec<f32>)>::default, |scratch, task| {
+            let (tiles, channels, mut sum) = task;
+            let (columns, taken) = scratch;
+            for tile in tiles {
+                let gradient = self.gradient(gradient, output, tile, taken);
+                if self.is_pointwise() && tile.is_of_one() {
+                    let seen = self.seen(maps, tile).transposed().columns(channels.clone());
+                    sum.product(true, gradient, seen);
+                    continue;
+                }
+                let rows = self.columns(maps, tile, channels.clone(), columns);
+                let pixels = self.tile_pixels(tile);
+                let columns = Matrix::rows(&columns[..rows * pixels], [rows, pixels]);
+                sum.product(true, gradient, columns.transposed());
+            }
+        });
+        for sum in others.chunks(output * depth) {
+            out.iter_mut().zip(sum).for_each(|(out, sum)| *out += sum);
+        }
+    }
+
+    /// How many sums of parts the gradient of a weight is made of.
+    pub(crate) fn sums(&self, tiles: usize) -> usize {
+        let ([input, output], taps) = (self.channels, self.taps());
+        let columns = input.div_ceil((WEIGHTS / taps).max(1));
+        let most = (1 + SUMS / (output * input * taps)).min(PARTS.div_ceil(columns)).min(tiles);
+        // Only as many as have something to sum.
+        tiles.div_ceil(tiles.div_ceil(most))
+    }
+
+    /// The columns of a tile, in `columns`: for each of so many rows those of the images side by side.
+    fn columns(
+        &self,
+        maps: Maps<'_>,
+        tile: &Tile,
+        channels: Range<usize>,
+        columns: &mut Vec<f32>,
+    ) -> usize {
+        let (rows, pixels) = (channels.len() * self.taps(), self.tile_pixels(tile));
+        columns.resize(rows * pixels, 0.0);
+        for (place, image) in tile.images.clone().enumerate() {
+            let columns = &mut columns[place * self.output_pixels()..];
+            let image = maps.image(image);
+            self.unfold(image, channels.clone(), tile.rows.clone(), columns, pixels);
+        }
+        rows
+    }
+
+    /// What a tile of one image sees of the maps, where a pixel sees a pixel.
+    fn seen<'a>(&self, maps: Maps<'a>, tile: &Tile) -> Matrix<'a> {
+        let image = &maps.image(tile.images.start)[tile.rows.start * self.size[1]..];
+        let size = [self.channels[0], self.tile_pixels(tile)];
+        Matrix::new(image, size, [self.pixels(), 1])
+    }
+
+    /// A tile's part of the result's gradient, of `channels` channels; copied to `taken` where images are
+    /// put together.
+    fn gradient<'a>(
+        &self,
+        gradient: Maps<'a>,
+        channels: usize,
+        tile: &Tile,
+        taken: &'a mut Vec<f32>,
+    ) -> Matrix<'a> {
+        let (pixels, seen) = (self.output_pixels(), self.tile_pixels(tile));
+        if tile.is_of_one() {
+            let image = &gradient.image(tile.images.start)[tile.rows.start * self.output()[1]..];
+            return Matrix::new(image, [channels, seen], [pixels, 1]);
+        }
+        taken.resize(channels * seen, 0.0);
+        for (place, image) in tile.images.clone().enumerate() {
+            let planes = gradient.image(image).chunks_exact(pixels);
+            for (row, plane) in taken.chunks_exact_mut(seen).zip(planes) {
+                row[place * pixels..][..pixels].copy_from_slice(plane);
+            }
+        }
+        Matrix::rows(taken, [channels, seen])
+    }
+
+    /// How many images are put together.
+    pub(crate) fn together(&self) -> usize {
+        match self.output_pixels() {
+            pixels if pixels < FEW => (PIXELS / pixels).min(self.batch).max(1),
+            _ => 1,
+        }
+    }
+
+    /// The images put together from `start` on.
+    fn group(&self, start: usize) -> Tile {
+        let images = start..(start + self.together()).min(self.batch);
+        Tile { images, rows: 0..self.output()[0] }
+    }
+
+    /// Rows of an image that are computed together.
+    pub(crate) fn band(&self) -> usize {
+        let bands = self.output_pixels().div_ceil(PIXELS);
+        self.output()[0].div_ceil(bands)
+    }
+
+    fn bands(&self, image: usize) -> impl Iterator<Item = Tile> + use<> {
+        let images = image..image + 1;
+        parts(self.output()[0], self.band()).map(move |rows| Tile { images: images.clone(), rows })
+    }
+
+    fn tile_pixels(&self, tile: &Tile) -> usize {
+        tile.images.len() * tile.rows.len() * self.output()[1]
+    }
+}
+
+/// The first of some images, some of their channels, and those of each image.
+type Task<'a> = (usize, Range<usize>, Vec<&'a mut [f32]>);
+
+/// From a row for each channel, with the images side by side, to images one after the other.
+fn scatter(rows: &[f32], images: usize, pixels: usize, out: &mut [f32]) {
+    let channels = out.len() / (images * pixels);
+    for (image, out) in out.chunks_exact_mut(channels * pixels).enumerate() {
+        let rows = rows.chunks_exact(images * pixels);
+        for (out, row) in out.chunks_exact_mut(pixels).zip(rows) {
+            out.copy_from_slice(&row[image * pixels..][..pixels]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

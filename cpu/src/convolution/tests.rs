@@ -1,0 +1,160 @@
+use super::*;
+
+fn wave(count: usize, speed: f64) -> Vec<f32> {
+    (0..count).map(|i| (i as f64 * speed).sin() as f32).collect()
+}
+
+/// Every kind of size: few and many pixels, of which tiles take several or parts; one and many channels.
+fn cases() -> Vec<Convolution> {
+    let case = |batch, channels, size, [kernel, stride, padding]: [usize; 3]| Convolution {
+        batch,
+        channels,
+        size,
+        kernel,
+        stride,
+        padding,
+    };
+    vec![
+        case(2, [5, 7], [40, 33], [1, 1, 0]),
+        case(3, [130, 33], [7, 7], [1, 1, 0]),
+        case(37, [11, 6], [4, 4], [1, 1, 0]),
+        case(2, [6, 9], [9, 8], [1, 2, 0]),
+        case(5, [70, 20], [14, 15], [3, 1, 1]),
+        case(1, [3, 4], [50, 37], [3, 1, 1]),
+        case(33, [60, 8], [4, 3], [3, 1, 1]),
+        case(35, [9, 10], [5, 5], [3, 2, 1]),
+        case(2, [4, 5], [31, 28], [3, 2, 1]),
+        case(2, [3, 8], [45, 41], [7, 2, 3]),
+        case(2, [2, 3], [19, 16], [4, 3, 2]),
+        case(2, [2, 3], [9, 11], [5, 1, 0]),
+        case(1, [1, 1], [1, 1], [1, 1, 0]),
+        case(2, [2, 2], [2, 2], [3, 1, 3]),
+        case(1, [2, 2], [3, 2], [5, 2, 2]),
+        case(2, [2, 3], [6, 6], [2, 2, 0]),
+        case(2, [2, 3], [7, 7], [2, 3, 0]),
+    ]
+}
+
+/// For each value of the result: its place, and the places of the factors that it is a sum of.
+fn each_term(sizes: &Convolution, mut term: impl FnMut(usize, usize, usize)) {
+    let ([input, output], [height, width]) = (sizes.channels, sizes.size);
+    let ([down, right], kernel) = (sizes.output(), sizes.kernel);
+    for at in 0..sizes.batch * output * down * right {
+        let (x, y) = (at % right, at / right % down);
+        let (to, image) = (at / (right * down) % output, at / (right * down * output));
+        for place in 0..input * kernel * kernel {
+            let (i, j) = (place / kernel % kernel, place % kernel);
+            let from = place / (kernel * kernel);
+            let row = (y * sizes.stride + i).checked_sub(sizes.padding);
+            let column = (x * sizes.stride + j).checked_sub(sizes.padding);
+            if let (Some(row), Some(column)) = (row, column)
+                && row < height
+                && column < width
+            {
+                let map = ((image * input + from) * height + row) * width + column;
+                term(at, map, to * input * kernel * kernel + place);
+            }
+        }
+    }
+}
+
+fn assert_near(found: &[f32], exact: &[f64], what: &str) {
+    let largest = exact.iter().fold(1.0f64, |most, value| most.max(value.abs()));
+    for (found, exact) in found.iter().zip(exact) {
+        assert!((f64::from(*found) - exact).abs() <= 1e-5 * largest, "{what}: {found} {exact}");
+    }
+}
+
+/// Map, weight and gradient of the result.
+fn factors(sizes: &Convolution) -> [Vec<f32>; 3] {
+    let [input, output] = sizes.channels;
+    let map = wave(sizes.batch * input * sizes.pixels(), 0.7);
+    let weight = wave(output * input * sizes.taps(), 1.3);
+    [map, weight, wave(sizes.batch * output * sizes.output_pixels(), 0.9)]
+}
+
+/// Result and gradients of map and weight. What is written into holds other numbers before.
+fn ours(sizes: &Convolution) -> [Vec<f32>; 3] {
+    let [map, weight, gradient] = factors(sizes);
+    let [input, output] = sizes.channels;
+    let maps = Maps::new(&map, input * sizes.pixels());
+    let gradients = Maps::new(&gradient, output * sizes.output_pixels());
+    let mut found = [gradient.len(), map.len(), weight.len()].map(|size| vec![7.0; size]);
+    sizes.forward(maps, &weight, &mut found[0]);
+    sizes.of_maps(&weight, gradients, &mut found[1]);
+    sizes.of_weight(maps, gradients, &mut found[2]);
+    found
+}
+
+#[test]
+fn results_and_gradients_are_those_of_the_definition() {
+    for sizes in cases() {
+        let [map, weight, gradient] = factors(&sizes);
+        let mut exact = [gradient.len(), map.len(), weight.len()].map(|size| vec![0.0; size]);
+        each_term(&sizes, |at, from, by| {
+            let [map, weight, gradient] = [map[from], weight[by], gradient[at]].map(f64::from);
+            exact[0][at] += map * weight;
+            exact[1][from] += gradient * weight;
+            exact[2][by] += gradient * map;
+        });
+        let found = ours(&sizes);
+        for (what, (found, exact)) in
+            ["result", "map", "weight"].iter().zip(found.iter().zip(&exact))
+        {
+            assert_near(found, exact, &format!("{what} of {sizes:?}"));
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let large = Convolution {
+        batch: 3,
+        channels: [300, 40],
+        size: [30, 30],
+        kernel: 3,
+        stride: 1,
+        padding: 1,
+    };
+    for sizes in cases().into_iter().chain([large]) {
+        let by = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            pool.expect("threads").install(|| ours(&sizes))
+        };
+        let one = by(1);
+        for threads in [2, 3, 4, 7] {
+            assert_eq!(by(threads), one, "{threads} threads: {sizes:?}");
+        }
+    }
+}
+
+#[test]
+fn images_may_lie_apart_and_do_not_depend_on_each_other() {
+    for sizes in cases() {
+        let [map, weight, gradient] = factors(&sizes);
+        let ([input, output], [seen, made]) =
+            (sizes.channels, [sizes.pixels(), sizes.output_pixels()]);
+        let spread = |values: &[f32], size: usize| -> Vec<f32> {
+            let images = values.chunks(size);
+            images.flat_map(|image| [image, &[9.0; 5]].concat()).collect()
+        };
+        let (map, gradient) = (spread(&map, input * seen), spread(&gradient, output * made));
+        let maps = Maps::new(&map, input * seen + 5);
+        let gradients = Maps::new(&gradient, output * made + 5);
+        let [result, of_map, of_weight] = ours(&sizes);
+        let mut found = vec![7.0; of_weight.len()];
+        sizes.of_weight(maps, gradients, &mut found);
+        assert_eq!(found, of_weight, "{sizes:?}");
+        let one = Convolution { batch: 1, ..sizes };
+        for image in 0..sizes.batch {
+            let [map, gradient] = [maps, gradients].map(|maps| Maps::new(maps.image(image), 0));
+            let mut found = [vec![7.0; output * made], vec![7.0; input * seen]];
+            one.forward(map, &weight, &mut found[0]);
+            one.of_maps(&weight, gradient, &mut found[1]);
+            for (found, all) in found.iter().zip([&result, &of_map]) {
+                let part = &all[image * found.len()..][..found.len()];
+                assert_near(found, &part.iter().map(|x| f64::from(*x)).collect::<Vec<_>>(), "");
+            }
+        }
+    }
+}

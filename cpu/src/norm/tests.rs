@@ -1,0 +1,109 @@
+use super::*;
+
+const EPSILON: f32 = 1e-5;
+
+fn wave(count: usize, speed: f64, offset: f64) -> Vec<f32> {
+    (0..count).map(|i| ((i as f64 * speed).sin() + offset) as f32).collect()
+}
+
+fn cases() -> Vec<BatchNorm> {
+    let case = |[batch, channels, pixels]: [usize; 3]| BatchNorm { batch, channels, pixels };
+    [[3, 5, 49], [1, 2, 20_000], [8, 40, 16], [64, 7, 1], [2, 3, 33], [1, 1, 2]].map(case).to_vec()
+}
+
+/// Maps, their gradient, weight and bias.
+fn given(sizes: &BatchNorm) -> [Vec<f32>; 4] {
+    let count = sizes.batch * sizes.channels * sizes.pixels;
+    [(count, 0.7, 3.0), (count, 0.9, 0.1), (sizes.channels, 1.3, 1.5), (sizes.channels, 2.1, 0.0)]
+        .map(|(count, speed, offset)| wave(count, speed, offset))
+}
+
+/// Result, gradient of the maps, of weight and bias, mean and variance.
+fn ours(sizes: &BatchNorm) -> [Vec<f32>; 6] {
+    let [map, gradient, weight, bias] = given(sizes);
+    let [map, gradient] =
+        [&map, &gradient].map(|maps| Maps::new(maps, sizes.channels * sizes.pixels));
+    let mut found = [(); 2].map(|()| vec![7.0; sizes.batch * sizes.channels * sizes.pixels]);
+    let statistics = sizes.forward(map, [&weight, &bias], EPSILON, &mut found[0]);
+    let [of_weight, of_bias] =
+        sizes.backward(map, &statistics, &weight, EPSILON, gradient, &mut found[1]);
+    let [result, of_maps] = found;
+    [result, of_maps, of_weight, of_bias, statistics.mean, statistics.variance]
+}
+
+/// The result by the definition, in 64 bits.
+fn exact(sizes: &BatchNorm, map: &[f64], [weight, bias]: [&[f64]; 2]) -> Vec<f64> {
+    let of = |at: usize| at / sizes.pixels % sizes.channels;
+    let count = (sizes.batch * sizes.pixels) as f64;
+    let mean = |channel: usize, term: &dyn Fn(f64) -> f64| {
+        let own = (0..map.len()).filter(|at| of(*at) == channel);
+        own.map(|at| term(map[at])).sum::<f64>() / count
+    };
+    let means: Vec<f64> = (0..sizes.channels).map(|c| mean(c, &|value| value)).collect();
+    let variances = (0..sizes.channels).map(|c| mean(c, &|value| (value - means[c]).powi(2)));
+    let roots: Vec<f64> = variances.map(|v| (v + f64::from(EPSILON)).sqrt()).collect();
+    let each = map.iter().enumerate().map(|(at, value)| {
+        let channel = of(at);
+        (value - means[channel]) / roots[channel] * weight[channel] + bias[channel]
+    });
+    each.collect()
+}
+
+#[test]
+fn results_are_those_of_the_definition_and_gradients_its_differences() {
+    for sizes in cases() {
+        let given =
+            given(&sizes).map(|values| values.into_iter().map(f64::from).collect::<Vec<_>>());
+        let [map, gradient, weight, bias] = given;
+        let found = ours(&sizes);
+        let result = exact(&sizes, &map, [&weight, &bias]);
+        for (found, exact) in found[0].iter().zip(&result) {
+            assert!((f64::from(*found) - exact).abs() < 2e-5, "{sizes:?}: {found} {exact}");
+        }
+        let product = |map: &[f64], weight: &[f64], bias: &[f64]| -> f64 {
+            let result = exact(&sizes, map, [weight, bias]);
+            result.iter().zip(&gradient).map(|(value, gradient)| value * gradient).sum()
+        };
+        let step = 1e-4;
+        let moved = |values: &[f64], at: usize, by: f64| {
+            let mut values = values.to_vec();
+            values[at] += by;
+            values
+        };
+        for at in (0..map.len()).step_by(map.len().div_ceil(9)) {
+            let at_moved = |by: f64| product(&moved(&map, at, by), &weight, &bias);
+            let slope = (at_moved(step) - at_moved(-step)) / (2.0 * step);
+            let found = f64::from(found[1][at]);
+            assert!(
+                (found - slope).abs() < 1e-4 * slope.abs().max(1.0),
+                "{sizes:?}: {found} {slope}"
+            );
+        }
+        for at in 0..sizes.channels.min(5) {
+            let of_weight =
+                product(&map, &moved(&weight, at, 1.0), &bias) - product(&map, &weight, &bias);
+            let of_bias =
+                product(&map, &weight, &moved(&bias, at, 1.0)) - product(&map, &weight, &bias);
+            for (found, slope) in [(found[2][at], of_weight), (found[3][at], of_bias)] {
+                // A sum of so many terms, most of which cancel.
+                let terms = (sizes.batch * sizes.pixels) as f64;
+                let most = 1e-5 * slope.abs().max(1.0) + 1e-7 * terms;
+                assert!((f64::from(found) - slope).abs() < most, "{sizes:?}: {found} {slope}");
+            }
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    for sizes in cases() {
+        let by = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            pool.expect("threads").install(|| ours(&sizes))
+        };
+        let one = by(1);
+        for threads in [2, 3, 4] {
+            assert_eq!(by(threads), one, "{threads} threads: {sizes:?}");
+        }
+    }
+}

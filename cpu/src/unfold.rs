@@ -1,0 +1,170 @@
+//! Maps as the columns that windows see, and back.
+
+use std::ops::Range;
+
+/// The sizes of a square convolution of a batch of maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Convolution {
+    /// Images.
+    pub batch: usize,
+    /// Channels of the map and of the result.
+    pub channels: [usize; 2],
+    /// Height and width of the map.
+    pub size: [usize; 2],
+    /// Height and width of the window.
+    pub kernel: usize,
+    /// Its step in both directions.
+    pub stride: usize,
+    /// Zeros added on every side.
+    pub padding: usize,
+}
+
+/// Maps `[batch, channels, height, width]`: those of an image lie one after the other, images may lie
+/// further apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Maps<'a> {
+    values: &'a [f32],
+    stride: usize,
+}
+
+impl<'a> Maps<'a> {
+    /// Maps whose images begin `stride` values apart.
+    pub fn new(values: &'a [f32], stride: usize) -> Self {
+        Self { values, stride }
+    }
+
+    /// From where an image begins.
+    pub(crate) fn image(&self, image: usize) -> &'a [f32] {
+        &self.values[image * self.stride..]
+    }
+}
+
+impl Convolution {
+    /// Height and width of the result.
+    pub fn output(&self) -> [usize; 2] {
+        self.size.map(|size| (size + 2 * self.padding - self.kernel) / self.stride + 1)
+    }
+
+    /// Pixels of the map.
+    pub(crate) fn pixels(&self) -> usize {
+        self.size[0] * self.size[1]
+    }
+
+    /// Pixels of the result.
+    pub(crate) fn output_pixels(&self) -> usize {
+        self.output().iter().product()
+    }
+
+    pub(crate) fn taps(&self) -> usize {
+        self.kernel * self.kernel
+    }
+
+    /// Whether every pixel of the result sees the pixel at its own place alone.
+    pub(crate) fn is_pointwise(&self) -> bool {
+        (self.kernel, self.stride, self.padding) == (1, 1, 0)
+    }
+
+    /// What the windows of the result's `rows` see of the given channels of `image`: a row for each
+    /// channel and place in the window, each of which begins `stride` values behind the one before.
+    pub(crate) fn unfold(
+        &self,
+        image: &[f32],
+        channels: Range<usize>,
+        rows: Range<usize>,
+        columns: &mut [f32],
+        stride: usize,
+    ) {
+        let width = self.output()[1];
+        let mut places = columns.chunks_mut(stride);
+        for channel in channels {
+            let plane = &image[channel * self.pixels()..][..self.pixels()];
+            for (down, right) in self.places() {
+                let Some(column) = places.next() else { return };
+                let column = column.chunks_exact_mut(width);
+                for (row, out) in rows.clone().zip(column) {
+                    self.unfold_row(plane, [row, down, right], out);
+                }
+            }
+        }
+    }
+
+    fn unfold_row(&self, plane: &[f32], [row, down, right]: [usize; 3], out: &mut [f32]) {
+        let [height, width] = self.size;
+        let Some(from) = (row * self.stride + down).checked_sub(self.padding) else {
+            return out.fill(0.0);
+        };
+        if from >= height {
+            return out.fill(0.0);
+        }
+        let from = &plane[from * width..][..width];
+        let inside = self.inside(right);
+        let (before, rest) = out.split_at_mut(inside.start);
+        let (seen, behind) = rest.split_at_mut(inside.len());
+        before.fill(0.0);
+        behind.fill(0.0);
+        if seen.is_empty() {
+            return;
+        }
+        let from = &from[inside.start * self.stride + right - self.padding..];
+        match self.stride {
+            1 => seen.copy_from_slice(&from[..seen.len()]),
+            stride => {
+                let from = from.iter().step_by(stride);
+                seen.iter_mut().zip(from).for_each(|(seen, from)| *seen = *from);
+            }
+        }
+    }
+
+    /// Adds each column's values to the pixels that they were seen at: the transpose of
+    /// [`Convolution::unfold`]. `maps` has the channels of an image alone, as many as there are columns for.
+    pub(crate) fn fold(
+        &self,
+        columns: &[f32],
+        stride: usize,
+        rows: Range<usize>,
+        maps: &mut [f32],
+    ) {
+        let width = self.output()[1];
+        let mut places = columns.chunks(stride);
+        for plane in maps.chunks_exact_mut(self.pixels()) {
+            for (down, right) in self.places() {
+                let Some(column) = places.next() else { return };
+                for (row, values) in rows.clone().zip(column.chunks_exact(width)) {
+                    self.fold_row(values, [row, down, right], plane);
+                }
+            }
+        }
+    }
+
+    fn fold_row(&self, values: &[f32], [row, down, right]: [usize; 3], plane: &mut [f32]) {
+        let [height, width] = self.size;
+        let to = (row * self.stride + down).checked_sub(self.padding);
+        let Some(to) = to.filter(|to| *to < height) else { return };
+        let inside = self.inside(right);
+        if inside.is_empty() {
+            return;
+        }
+        let first = to * width + inside.start * self.stride + right - self.padding;
+        let (to, values) = (&mut plane[first..], &values[inside]);
+        match self.stride {
+            1 => to.iter_mut().zip(values).for_each(|(to, value)| *to += value),
+            stride => {
+                to.iter_mut().step_by(stride).zip(values).for_each(|(to, value)| *to += value);
+            }
+        }
+    }
+
+    /// The places in a window, row by row.
+    fn places(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let kernel = self.kernel;
+        (0..kernel).flat_map(move |down| (0..kernel).map(move |right| (down, right)))
+    }
+
+    /// The columns of the result whose windows have the place `right` inside the map.
+    fn inside(&self, right: usize) -> Range<usize> {
+        let (stride, columns) = (self.stride, self.output()[1]);
+        let start = self.padding.saturating_sub(right).div_ceil(stride).min(columns);
+        let end = (self.size[1] + self.padding).saturating_sub(right).div_ceil(stride);
+        start..end.clamp(start, columns)
+    }
+}

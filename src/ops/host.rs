@@ -1,0 +1,53 @@
+//! Tensors of 32 bits on the CPU as slices, and back.
+
+use burn::backend::Flex;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::{Tensor, TensorData};
+use trainer_cpu::Maps;
+
+use super::primitives::{primitive, tensor};
+
+/// A tensor whose values `fill` writes.
+pub(super) fn made(shape: [usize; 4], fill: impl FnOnce(&mut [f32])) -> Tensor<4> {
+    let mut values = vec![0.0; shape.iter().product()];
+    fill(&mut values);
+    tensor::<Flex, 4>(FloatTensor::<Flex>::from_data(TensorData::new(values, shape)))
+}
+
+/// Values that lie in order.
+pub(super) struct Values(FloatTensor<Flex>);
+
+impl Values {
+    pub fn of<const D: usize>(tensor: Tensor<D>) -> Self {
+        Self(primitive::<Flex, D>(tensor).to_contiguous())
+    }
+
+    pub fn all(&self) -> &[f32] {
+        let layout = self.0.layout();
+        &self.0.storage::<f32>()[layout.start_offset()..][..layout.num_elements()]
+    }
+}
+
+/// Maps, the channels of whose images lie in order; some channels of other maps, too.
+pub(super) struct Planes(FloatTensor<Flex>);
+
+impl Planes {
+    pub fn of(tensor: Tensor<4>) -> Self {
+        let [_, channels, height, width] = tensor.dims();
+        let values = primitive::<Flex, 4>(tensor);
+        let strides = [height * width, width, 1].map(usize::cast_signed);
+        let sizes = [channels, height, width];
+        // Where there is one of something, its stride says nothing.
+        let fits =
+            |((found, stride), size): ((&isize, isize), usize)| *found == stride || size == 1;
+        let found = values.layout().strides();
+        let in_order = found[0] >= 0 && found[1..].iter().zip(strides).zip(sizes).all(fits);
+        Self(if in_order { values } else { values.to_contiguous() })
+    }
+
+    pub fn maps(&self) -> Maps<'_> {
+        let layout = self.0.layout();
+        let values = &self.0.storage::<f32>()[layout.start_offset()..];
+        Maps::new(values, layout.strides()[0].unsigned_abs())
+    }
+}
