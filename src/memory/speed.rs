@@ -6,7 +6,8 @@ impl Speed {
     /// That of an H100 where kernels of ours run, or of four cores of a CPU with Burn's.
     ///
     /// From whole steps: DenseNet-121 at 320×320 on an H100
-    /// (`benches/results/2026-11-21-h100-steps.json`: bf16 28.8, tf32 58.8, fp32 108 ms), and at
+    /// (`benches/results/2026-11-21-h100-steps.json`: tf32 58.8, fp32 108 ms; bf16 28.8, before there were
+    /// kernels for Hopper, whose bytes count for less), and at
     /// 224×224 on a CPU (3.9 images a second). A GPU of another generation has another speed; the
     /// ratio of recomputation to the rest, which decides between schedules, differs less. The link is
     /// PCIe 5 with pinned memory, not measured.

@@ -23,7 +23,8 @@ struct Noted {
     kernels: BTreeMap<(&'static str, String), Kernel>,
 }
 
-/// Floating-point operations (a multiplication and an addition are two), and bytes read and written.
+/// Floating-point operations (a multiplication and an addition are two), and bytes read and written, by
+/// which seconds are estimated: those of kernels that take them faster count for less.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Work {
     /// Floating-point operations.
@@ -46,6 +47,10 @@ impl DryGpu {
     pub(super) fn is_hopper(&self) -> bool {
         self.hopper
     }
+
+    /// What counts of the bytes that kernels written for Hopper read and write, which take so much less time
+    /// for each than the others do: the fit of `benches/results/2026-11-22-h100-steps.json`.
+    const HOPPER_SHARE: f64 = 0.5;
 
     /// CubeCL's allocator rounds up to multiples of so many bytes, and counts what it rounds to.
     const ALIGNMENT: u64 = 512;
@@ -81,7 +86,8 @@ impl DryGpu {
         let noted = &mut *self.noted();
         noted.work.flops += 2.0 * products as f64;
         let bytes: usize = arguments.iter().map(|argument| argument.bytes()).sum();
-        noted.work.traffic += bytes as f64;
+        let share = if kernel.shared() > 0 { Self::HOPPER_SHARE } else { 1.0 };
+        noted.work.traffic += share * bytes as f64;
         noted.kernels.entry(kernel.variant()).or_insert_with(|| kernel.clone());
     }
 
