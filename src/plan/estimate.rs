@@ -48,6 +48,9 @@ pub struct DeviceEstimate {
 /// its 121 layers, 8 images of 320×320 take 15.3 ms on an H100 and 16 images 13.4 ms on an H200
 /// (`benches/results/2026-11-22-h200x2-pipeline.log`): 126 and 110 µs a layer.
 pub(super) const STARTING: f64 = 1.18e-4;
+/// The same where kernels written for Hopper are fewer: 8 images take 8.91 ms on an H100
+/// (`benches/results/2026-11-22-h100-kernels.log`). Pipelines have not been measured with them.
+pub(super) const STARTING_ON_HOPPER: f64 = 7.4e-5;
 /// Bytes a second between a card and host memory that is not pinned, in which what is sent to another card
 /// waits: the driver copies it once more on its way.
 const PAGEABLE: f64 = 6e9;

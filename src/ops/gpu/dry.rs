@@ -49,8 +49,11 @@ impl DryGpu {
     }
 
     /// What counts of the bytes that kernels written for Hopper read and write, which take so much less time
-    /// for each than the others do: the fit of `benches/results/2026-11-22-h100-steps.json`.
+    /// for each than the others do, and what a launch counts besides, with the small kernels around it: 9 µs
+    /// at the bandwidth of [`Speed`](crate::memory::Speed). Both are the fit of
+    /// `benches/results/2026-11-22-h100-steps.json`.
     const HOPPER_SHARE: f64 = 0.5;
+    const HOPPER_LAUNCH: f64 = 1e7;
 
     /// CubeCL's allocator rounds up to multiples of so many bytes, and counts what it rounds to.
     const ALIGNMENT: u64 = 512;
@@ -86,8 +89,10 @@ impl DryGpu {
         let noted = &mut *self.noted();
         noted.work.flops += 2.0 * products as f64;
         let bytes: usize = arguments.iter().map(|argument| argument.bytes()).sum();
-        let share = if kernel.shared() > 0 { Self::HOPPER_SHARE } else { 1.0 };
-        noted.work.traffic += share * bytes as f64;
+        noted.work.traffic += match kernel.shared() {
+            0 => bytes as f64,
+            _ => Self::HOPPER_SHARE * bytes as f64 + Self::HOPPER_LAUNCH,
+        };
         noted.kernels.entry(kernel.variant()).or_insert_with(|| kernel.clone());
     }
 
