@@ -23,6 +23,6 @@ impl Kernels {
 
     /// Whether those of the 1×1 convolution of a layer take `input` channels and write `bottleneck`.
     pub(super) fn pointwise_on_hopper(&self, input: usize, bottleneck: usize) -> bool {
-        self.hopper() && bottleneck == BOTTLENECK && input % 16 == 0
+        self.hopper() && bottleneck == BOTTLENECK && input.is_multiple_of(16)
     }
 }
