@@ -292,7 +292,9 @@ fn step(bench: &mut Bench, side: usize, step: usize, batch: Batch) -> Vec<f64> {
     let values: Vec<f32> = values.into_iter().map(|value| value * factor).collect();
     let targets = |width: usize| {
         let values = (0..count * width).map(|at| ((at + step) % 2) as f32).collect();
-        let mask = (0..count * width).map(|at| f32::from(u8::from((at + step) % 5 != 0))).collect();
+        let mask = (0..count * width)
+            .map(|at| f32::from(u8::from(!(at + step).is_multiple_of(5))))
+            .collect();
         Targets { values: turned(values), mask: turned(mask), width }
     };
     let images: Vec<Vec<f32>> = values.chunks_exact(side * side).map(<[f32]>::to_vec).collect();

@@ -122,7 +122,9 @@ fn step(bench: &mut Bench, step: usize, brighter: bool) -> Vec<f64> {
     let values: Vec<f32> = values.collect();
     let targets = |width: usize| {
         let values = (0..count * width).map(|at| ((at + step) % 2) as f32).collect();
-        let mask = (0..count * width).map(|at| f32::from(u8::from((at + step) % 5 != 0))).collect();
+        let mask = (0..count * width)
+            .map(|at| f32::from(u8::from(!(at + step).is_multiple_of(5))))
+            .collect();
         Targets { values, mask, width }
     };
     let images: Vec<Vec<f32>> = values.chunks_exact(SIDE * SIDE).map(<[f32]>::to_vec).collect();
