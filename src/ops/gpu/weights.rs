@@ -80,7 +80,7 @@ impl Kernels {
     pub fn packing(&self, segments: &[Segment]) -> Packing {
         let unit = 4 * self.vector();
         let tiled = |segment: &Segment| match segment.kernel {
-            1 => self.dense_pointwise_on_hopper(segment.output),
+            1 => self.pointwise_on_hopper(segment.input, segment.output),
             _ => self.dense_on_hopper(segment.input, segment.output),
         };
         let (mut start, mut first) = (0, 0);

@@ -21,8 +21,9 @@ impl Kernels {
         self.hopper() && (bottleneck, growth) == (BOTTLENECK, GROWTH)
     }
 
-    /// Whether those of the 1×1 convolution of a layer take `input` channels and write `bottleneck`.
+    /// Whether those of the 1×1 convolution of a layer take `input` channels and write `bottleneck`. They were
+    /// checked on multiples of 32, which all of torchvision's DenseNets have.
     pub(super) fn pointwise_on_hopper(&self, input: usize, bottleneck: usize) -> bool {
-        self.hopper() && bottleneck == BOTTLENECK && input.is_multiple_of(16)
+        self.hopper() && bottleneck == BOTTLENECK && input.is_multiple_of(32)
     }
 }

@@ -30,11 +30,6 @@ const SHAPES: [(usize, &[(&str, usize)]); 2] =
     [(64, &[("GROUPS_M", 1), ("GROUPS_N", 2)]), (128, &[("GROUPS_M", 2), ("GROUPS_N", 1)])];
 
 impl Kernels {
-    /// Whether there is a kernel for Hopper of a 1×1 convolution to so many channels.
-    pub(in crate::ops::gpu) fn dense_pointwise_on_hopper(&self, output: usize) -> bool {
-        self.hopper() && output == BOTTLENECK
-    }
-
     /// Every block gets as many tiles as any other, of as few pixels as that takes.
     fn cut(&self, pixels: usize) -> Cut {
         let all = self.multiprocessors;
