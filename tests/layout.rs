@@ -106,14 +106,17 @@ fn every_unsafe_block_is_counted_in_the_security_page() {
         let code = without_comments(text.split("#[cfg(test)]").next().unwrap_or_default());
         ["unsafe {", "unsafe impl"].iter().map(|words| code.matches(words).count()).sum::<usize>()
     };
-    let counts = sources().into_iter().map(|(path, text)| (path, blocks(&text)));
-    let counted: Vec<String> = counts
-        .filter(|(_, count)| *count > 0)
-        .map(|(path, count)| format!("| `src/{}` | {count} |", path.display()))
-        .collect();
+    let of = |folder: &'static str| {
+        let counts = sources_of(folder).into_iter().map(|(path, text)| (path, blocks(&text)));
+        let some = counts.filter(|(_, count)| *count > 0);
+        some.map(move |(path, count)| format!("| `{folder}/{}` | {count} |", path.display()))
+            .collect::<Vec<_>>()
+    };
+    let counted = ["cpu/src", "src"].map(of).concat();
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("SECURITY.md"));
     let page = page.expect("SECURITY.md is there");
-    let rows = page.lines().filter(|line| line.starts_with("| `src/"));
+    let rows =
+        page.lines().filter(|line| line.starts_with("| `src/") || line.starts_with("| `cpu/"));
     let told: Vec<String> =
         rows.filter_map(|line| line.rsplit_once("| ").map(|(row, _)| format!("{row}|"))).collect();
     assert_eq!(told, counted, "the table of SECURITY.md");
@@ -241,6 +244,11 @@ fn depth_of(path: &Path) -> usize {
 }
 
 fn sources() -> BTreeMap<PathBuf, String> {
+    sources_of("src")
+}
+
+/// The source files below a folder of the repository, by their paths in it.
+fn sources_of(folder: &str) -> BTreeMap<PathBuf, String> {
     fn collect(folder: &Path, root: &Path, into: &mut BTreeMap<PathBuf, String>) {
         for entry in fs::read_dir(folder).expect("src is readable") {
             let path = entry.expect("src is readable").path();
@@ -252,7 +260,7 @@ fn sources() -> BTreeMap<PathBuf, String> {
             }
         }
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut files = BTreeMap::new();
     collect(&root, &root, &mut files);
     files
