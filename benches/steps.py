@@ -33,17 +33,23 @@ class Case:
     batch: int = 64
     size: int = 320
     layers: str = None
+    norm: str = "batch"
+    dropout: float = 0.0
     kind: str = "train"
 
     @property
     def name(self):
         layers = f"-{self.layers}" if self.layers else ""
-        return f"{self.model}-b{self.batch}-s{self.size}-{self.precision}{layers}-{self.kind}"
+        norm = f"-{self.norm}-norm" if self.norm != "batch" else ""
+        dropout = f"-dropout{self.dropout}" if self.dropout else ""
+        return f"{self.model}-b{self.batch}-s{self.size}-{self.precision}{layers}{norm}{dropout}-{self.kind}"
 
     @property
     def title(self):
         family, depth = re.fullmatch(r"(\D+)(\d+)", self.model).groups()
         layers = f', `dense_layers = "{self.layers}"`' if self.layers else ""
+        layers += f', `norm = "{self.norm}"`' if self.norm != "batch" else ""
+        layers += f", `dropout = {self.dropout}`" if self.dropout else ""
         name = {"densenet": "DenseNet", "resnet": "ResNet"}[family]
         return f"{name}-{depth}, {self.batch} × {self.size}×{self.size}, {self.precision}{layers}"
 
@@ -56,6 +62,10 @@ class Case:
             "train.batch_size": self.batch,
             "memory.precision": json.dumps(self.precision),
         }
+        if self.norm != "batch":
+            keys["model.densenet.norm"] = json.dumps(self.norm)
+        if self.dropout:
+            keys["model.densenet.dropout"] = self.dropout
         if self.layers:
             keys["memory.dense_layers"] = json.dumps(self.layers)
         return family, keys
@@ -69,6 +79,10 @@ CASES = [
     Case("densenet169", "bf16", layers="keep"),
     Case("densenet201", "bf16", layers="keep"),
     Case("resnet50", "bf16", size=224),
+    Case("resnet50", "bf16", batch=256, size=224),
+    Case("densenet121", "bf16", batch=8, layers="keep"),
+    Case("densenet121", "bf16", batch=32, norm="group"),
+    Case("densenet121", "bf16", batch=32, dropout=0.1),
     Case("densenet121", "bf16", batch=8, size=2000, layers="keep"),
     Case("densenet121", "bf16", batch=8, size=2000, layers="share"),
     Case("densenet121", "bf16", layers="keep", kind="cold-start"),
@@ -110,6 +124,7 @@ def peer(args, case, steps, environment=None):
     mode, name = PEERS[case.precision]
     command = [sys.executable, str(HERE / "peers/torch_steps.py"), "--model", case.model, "--modes", mode]
     command += ["--batch", str(case.batch), "--size", str(case.size), "--iters", str(steps)]
+    command += ["--norm", case.norm, "--dropout", str(case.dropout)]
     if case.layers == "share":
         command.append("--memory-efficient")
         name += " memory_efficient"

@@ -1,6 +1,6 @@
 """PyTorch's side of the comparison: training steps of a torchvision model on one batch that stays on the device.
 
-usage: python torch_steps.py [--model densenet121] [--batch 64] [--size 320] [--modes f32,tf32-cl,amp-cl] [--memory-efficient] [--compile] [--iters 30]
+usage: python torch_steps.py [--model densenet121] [--batch 64] [--size 320] [--modes f32,tf32-cl,amp-cl] [--memory-efficient] [--norm group] [--dropout 0.1] [--compile] [--iters 30]
 
 Prints one JSON object a mode: milliseconds (median of the second half), images/s, the most bytes allocated and reserved,
 and the seconds from the start of this script to the end of the first step (`null` after the first mode). With `--device
@@ -36,6 +36,17 @@ def model_of(args, extra):
     return model, 1
 
 
+def grouped(module):
+    """Puts GroupNorm in place of each BatchNorm: the most groups, up to 32, that divide the channels into two or more each."""
+    for name, child in module.named_children():
+        if isinstance(child, torch.nn.BatchNorm2d):
+            channels = child.num_features
+            groups = next(g for g in range(32, 0, -1) if channels % g == 0 and (channels // g >= 2 or g == 1))
+            setattr(module, name, torch.nn.GroupNorm(groups, channels))
+        else:
+            grouped(child)
+
+
 def resident():
     """Bytes of the process now."""
     with open("/proc/self/statm") as file:
@@ -51,8 +62,12 @@ def run(args, mode, started):
     torch.backends.cudnn.allow_tf32 = mode != "f32"
     torch.backends.cudnn.benchmark = True
     extra = {"memory_efficient": True} if args.memory_efficient else {}
+    if args.dropout:
+        extra["drop_rate"] = args.dropout
     before = resident()
     model, channels = model_of(args, extra)
+    if args.norm == "group":
+        grouped(model)
     model = model.to(args.device)
     x = torch.randn(args.batch, channels, args.size, args.size, device=args.device)
     y = (torch.rand(args.batch, LABELS, device=args.device) < 0.3).float()
@@ -97,6 +112,8 @@ def main():
     parser.add_argument("--size", type=int, default=320)
     parser.add_argument("--modes", default="f32,tf32-cl,amp-cl")
     parser.add_argument("--memory-efficient", action="store_true")
+    parser.add_argument("--norm", default="batch", help="batch or group")
+    parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--iters", type=int, default=30)
     parser.add_argument("--device", default="cuda")

@@ -19,6 +19,8 @@ use burn::tensor::{DType, Tensor};
 use trainer_cpu::BatchNorm;
 
 use super::dtype::{accumulation_dtype, is_16bit};
+#[cfg(feature = "cuda")]
+use super::gpu::Norm2d;
 #[cfg(feature = "cpu")]
 use super::host::{Planes, Values, made};
 use super::primitives::{primitive, tensor};
@@ -37,20 +39,36 @@ pub fn batch_norm(
     bias: Tensor<1>,
     across: Option<Across>,
 ) -> (Tensor<4>, [Tensor<1>; 2]) {
-    if is_16bit(map.dtype()) || across.is_some() || runs_on_host(&map) {
+    if is_16bit(map.dtype()) || across.is_some() || has_kernels(&map) {
         return norm_in_32_bits(Over::Batch(across), EPSILON, map, weight, bias);
     }
     let result = batch_norm_train(map, weight, bias, EPSILON);
     (result.output, [result.mean, result.variance])
 }
 
-/// Whether 32-bit maps are normalised on the CPU by `trainer_cpu`.
-fn runs_on_host(map: &Tensor<4>) -> bool {
+/// Whether a 32-bit map is normalised by this program's own kernels: over a batch on the CPU, over
+/// anything on a GPU.
+fn has_kernels(map: &Tensor<4>) -> bool {
+    map.dtype() == DType::F32 && (on_host(map) || on_gpu(map))
+}
+
+fn on_host(map: &Tensor<4>) -> bool {
     #[cfg(feature = "cpu")]
-    let on_cpu = matches!(map.device().inner().as_dispatch(), DispatchDevice::Flex(_));
+    let on_host = matches!(map.device().inner().as_dispatch(), DispatchDevice::Flex(_));
     #[cfg(not(feature = "cpu"))]
-    let on_cpu = false;
-    on_cpu && map.dtype() == DType::F32
+    let on_host = false;
+    on_host
+}
+
+fn on_gpu(map: &Tensor<4>) -> bool {
+    #[cfg(feature = "cuda")]
+    let on_gpu = matches!(map.device().inner().as_dispatch(), DispatchDevice::Cube(_));
+    #[cfg(not(feature = "cuda"))]
+    let on_gpu = {
+        let _ = map;
+        false
+    };
+    on_gpu
 }
 
 /// BatchNorm with running statistics.
@@ -72,7 +90,7 @@ pub fn batch_norm_evaluation(
 /// GroupNorm: as BatchNorm, over `groups` groups of channels of each image on its own.
 pub fn group_norm(map: Tensor<4>, weight: Tensor<1>, bias: Tensor<1>, groups: usize) -> Tensor<4> {
     let [batch, channels, height, width] = map.dims();
-    if is_16bit(map.dtype()) {
+    if is_16bit(map.dtype()) || on_gpu(&map) {
         return norm_in_32_bits(Over::Groups(groups), EPSILON, map, weight, bias).0;
     }
     let grouped = map.reshape([batch, groups, channels / groups * height * width]);
@@ -162,6 +180,25 @@ impl Norm {
         values.cast(DType::F32).reshape([1, groups, self.shape[1] / groups, 1])
     }
 
+    /// The kernels that compute it on a GPU. Where other devices have a part of the batch, means go between
+    /// them instead.
+    #[cfg(feature = "cuda")]
+    fn kernels(&self, map: &Tensor<4>) -> Option<Norm2d> {
+        let groups = match &self.over {
+            Over::Batch(None) => None,
+            Over::Batch(Some(_)) => return None,
+            Over::Groups(groups) => Some(*groups),
+        };
+        Norm2d::of(map, groups, self.epsilon)
+    }
+
+    /// `[groups]` or `[batch · groups]` as it broadcasts over a map.
+    #[cfg(feature = "cuda")]
+    fn by_group(&self, values: Tensor<1>) -> Tensor<4> {
+        let batch = values.dims()[0] / self.groups();
+        values.reshape([batch, self.groups(), 1, 1])
+    }
+
     /// One number for each group; `what` it is the mean of. All parts that means are taken of are equally
     /// large.
     fn mean(&self, what: &str, map: Tensor<4>) -> Tensor<4> {
@@ -208,8 +245,15 @@ impl Norm {
         bias: Tensor<1>,
     ) -> (Tensor<4>, Statistics) {
         #[cfg(feature = "cpu")]
-        if matches!(self.over, Over::Batch(None)) && runs_on_host(&map) {
+        if self.runs_on_host(&map) {
             return self.forward_on_host(map, weight, bias);
+        }
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = self.kernels(&map) {
+            let [weight, bias] = [weight, bias].map(|values| values.cast(DType::F32));
+            let (output, [mean, variance]) = kernels.forward_tensors(map, weight, bias);
+            let [mean, variance] = [mean, variance].map(|values| self.by_group(values));
+            return (output, Statistics { mean, variance });
         }
         let statistics = self.statistics(map.clone());
         (self.apply(map, &statistics, weight, bias), statistics)
@@ -236,10 +280,16 @@ impl Norm {
         gradient: Tensor<4>,
     ) -> (Tensor<4>, [Tensor<1>; 2]) {
         #[cfg(feature = "cpu")]
-        if matches!(self.over, Over::Batch(None)) && runs_on_host(&map) {
+        if self.runs_on_host(&map) {
             return self.backward_on_host(map, statistics, weight, gradient);
         }
         let dtype = weight.dtype();
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = self.kernels(&map) {
+            let (statistics, weight) = (statistics.clone().flat(), weight.cast(DType::F32));
+            let (of_map, found) = kernels.backward_tensors(map, statistics, weight, gradient);
+            return (of_map, found.map(|values| values.cast(dtype)));
+        }
         let [normal, factor] = self.normalised(map, statistics);
         let gradient = self.grouped(gradient);
         let of_channels = |map: Tensor<4>| {
@@ -260,6 +310,10 @@ impl Norm {
 /// Over a batch of 32-bit maps.
 #[cfg(feature = "cpu")]
 impl Norm {
+    fn runs_on_host(&self, map: &Tensor<4>) -> bool {
+        matches!(self.over, Over::Batch(None)) && map.dtype() == DType::F32 && on_host(map)
+    }
+
     fn sizes(&self) -> BatchNorm {
         let [batch, channels, height, width] = self.shape;
         BatchNorm { batch, channels, pixels: height * width }

@@ -1,13 +1,14 @@
-//! Convolutions and dropout masks on a GPU: the program of kernels that runs on a device, on sizes.
+//! Convolutions, norms and dropout masks on a GPU: the program of kernels that runs on a device, on sizes.
 
 use std::sync::Arc;
 
 use super::array::Array;
 use crate::memory::{DryAllocator, DryBuffer, Precision};
 use crate::ops::gpu::{
-    Buffer, Conv2d, DryGpu, Element, Gpu, Kernel, Kernels, Nchw, Storage, dropout_mask,
+    Buffer, Conv2d, DryGpu, Element, Gpu, Kernel, Kernels, Moments, Nchw, Norm2d, Storage,
+    dropout_mask,
 };
-use crate::ops::{DropoutKey, Window};
+use crate::ops::{DropoutKey, EPSILON, Window};
 
 /// The kernels of a GPU on sizes.
 #[derive(Debug)]
@@ -80,6 +81,43 @@ impl Convolver {
         let conv = Conv2d::new(self.kernels.clone(), window);
         let (of_map, of_weight) = conv.backward(shapes, map, weight, gradient);
         (of_map.map(|found| array(&found.buffer)), array(&of_weight.buffer))
+    }
+
+    fn norm(&self, groups: Option<usize>) -> Norm2d {
+        Norm2d::new(self.kernels.clone(), groups, EPSILON as f32)
+    }
+
+    /// The norm of a map of this shape, over the batch or over so many groups of channels of each image, and
+    /// its statistics.
+    pub fn normalise(
+        &self,
+        (map, shape): (Array, [usize; 4]),
+        groups: Option<usize>,
+    ) -> (Array, Moments) {
+        let map = self.nchw(map, shape);
+        let parameter = self.no_memory(shape[1]);
+        let (out, moments) = self.norm(groups).forward(&map, &parameter, &parameter);
+        (array(&out.buffer), moments)
+    }
+
+    /// The gradients of the map, weight and bias of [`Convolver::normalise`].
+    pub fn normalise_back(
+        &self,
+        (map, shape): (Array, [usize; 4]),
+        groups: Option<usize>,
+        moments: &Moments,
+        gradient: Array,
+    ) -> [Array; 3] {
+        let (map, gradient) = (self.nchw(map, shape), self.nchw(gradient, shape).buffer);
+        let weight = self.no_memory(shape[1]);
+        let (of_map, found) = self.norm(groups).backward(&map, moments, &weight, &gradient);
+        let [of_weight, of_bias] = found.each_ref().map(array);
+        [array(&of_map.buffer), of_weight, of_bias]
+    }
+
+    /// A parameter, whose memory is counted elsewhere.
+    fn no_memory(&self, length: usize) -> Buffer {
+        Buffer::dry(DryAllocator::default().take(0), Storage::F32, length)
     }
 
     /// A dropout mask as it is made: in 32 bits.

@@ -1,6 +1,7 @@
 //! Operations that autodiff records, as burn-flex and burn-autodiff carry them out.
 
-use super::array::Array;
+use super::array::{Array, Arrays};
+use super::gpu::Convolver;
 use super::{DryOps, DryTensor};
 use crate::ops::Window;
 
@@ -29,8 +30,11 @@ impl DryOps {
         self.statistics.set(self.statistics.get() + 2 * channels);
         let scale = self.parameter(&[channels]);
         let shift = self.parameter(&[channels]);
-        let kept = self.recording.get().then(|| map.array.clone());
         let parents = [map.node, scale.node, shift.node];
+        if self.arrays.gpu.is_some() {
+            return self.normalise_on_gpu(map, None, parents);
+        }
+        let kept = self.recording.get().then(|| map.array.clone());
         if self.arrays.computes_as_held() {
             return self.normalise_on_cpu(map, kept, parents);
         }
@@ -85,10 +89,44 @@ impl DryOps {
         })
     }
 
+    /// A norm over the batch or over so many groups of channels of each image, by kernels.
+    fn normalise_on_gpu(
+        &self,
+        map: DryTensor,
+        groups: Option<usize>,
+        parents: [Option<usize>; 3],
+    ) -> DryTensor {
+        fn gpu(arrays: &Arrays) -> &Convolver {
+            arrays.gpu.as_ref().expect("is on a GPU")
+        }
+        let shape = map.map();
+        let kept = self.recording.get().then(|| map.array.clone());
+        let map = self.arrays.dense(map.array);
+        let (array, moments) = gpu(&self.arrays).normalise((map, shape), groups);
+        self.arrays.moved(gpu(&self.arrays).traffic());
+        self.result(shape.to_vec(), array, &parents, move |ops, gradient, gradients| {
+            let gpu = gpu(&ops.arrays);
+            let [kept, gradient] =
+                [kept.expect("is kept"), gradient].map(|array| ops.arrays.dense(array));
+            let found = gpu.normalise_back((kept, shape), groups, &moments, gradient);
+            ops.arrays.moved(gpu.traffic());
+            for (parent, array) in parents.into_iter().zip(found) {
+                ops.register(gradients, parent, array);
+            }
+        })
+    }
+
     /// GroupNorm, as the layer of that name computes it.
     pub(super) fn normalise_groups(&self, map: DryTensor, groups: usize) -> DryTensor {
         let shape = map.map();
         let [batch, channels, height, width] = shape;
+        if self.arrays.gpu.is_some() {
+            let count = map.elements() as f64;
+            self.work(8.0 * count, 12.0 * count);
+            let [scale, shift] = [(); 2].map(|()| self.parameter(&[channels]));
+            let parents = [map.node, scale.node, shift.node];
+            return self.normalise_on_gpu(map, Some(groups), parents);
+        }
         let grouped = self.reshaped(map, &[batch, groups, channels / groups * height * width]);
         let mean = self.mean_of_last(grouped.clone());
         let centred = self.subtract(grouped, mean);

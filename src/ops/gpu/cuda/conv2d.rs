@@ -6,11 +6,11 @@ use crate::ops::gpu::{Buffer, Conv2d, Element, Gpu, Nchw};
 use crate::ops::{MatmulPrecision, Window};
 
 impl Nchw {
-    fn of_tensor(tensor: Tensor<4>) -> Self {
+    pub(super) fn of_tensor(tensor: Tensor<4>) -> Self {
         Self { shape: tensor.dims(), buffer: Buffer::of_tensor(tensor) }
     }
 
-    fn to_tensor(&self, gpu: &Gpu) -> Tensor<4> {
+    pub(super) fn to_tensor(&self, gpu: &Gpu) -> Tensor<4> {
         gpu.tensor(&self.buffer, self.shape)
     }
 }

@@ -6,6 +6,7 @@ mod device;
 mod conv2d;
 mod launchable;
 mod map;
+mod norm2d;
 mod peers;
 mod squares;
 mod transfer;

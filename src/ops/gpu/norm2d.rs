@@ -1,0 +1,146 @@
+//! Norms of maps of any size, for models that do not run fused.
+
+use super::gpu::Arguments;
+use super::kernels::{Entry, Kernels, blocks, entry};
+use super::{Buffer, Element, Gpu, Nchw, Sizes};
+
+const ROW_MOMENTS: Entry = entry!("row_moments", 256, [TILES, CHANNELS, ROWS]);
+const ROW_STATISTICS: Entry = entry!("row_statistics", 256, [TILES, CHANNELS, ROWS]);
+const ROW_NORM: Entry = entry!("row_norm", 256, [TILES, CHANNELS, ROWS]);
+const ROW_SUMS: Entry = entry!("row_sums", 256, [TILES, CHANNELS, ROWS]);
+const ROW_GRADIENTS: Entry = entry!("row_gradients", 256, [TILES, CHANNELS, ROWS]);
+const ROW_NORM_BACKWARD: Entry = entry!("row_norm_backward", 256, [TILES, CHANNELS, ROWS]);
+
+/// Elements of a row that a warp takes.
+const CHUNK: usize = 8192;
+/// Rows that a block takes, one a warp.
+const WARPS: usize = 8;
+/// Bytes that a block of an element-wise kernel writes: `SPAN` in `kernels/rows.cuh`.
+const SPAN_BYTES: usize = 256 * 4 * 16;
+
+/// BatchNorm or GroupNorm of maps, with its gradients. Statistics and sums are 32-bit.
+#[derive(Debug, Clone)]
+pub struct Norm2d {
+    kernels: Kernels,
+    /// Groups of channels of an image; `None` is BatchNorm.
+    groups: Option<usize>,
+    epsilon: f32,
+}
+
+/// Mean and biased variance: one of each for a channel, or for a group of an image.
+#[derive(Debug, Clone)]
+pub struct Moments {
+    /// The mean.
+    pub mean: Buffer,
+    /// The variance.
+    pub variance: Buffer,
+}
+
+/// The rows of a map: one for each channel of each image.
+#[derive(Debug, Clone, Copy)]
+struct Rows {
+    count: usize,
+    length: usize,
+    channels: usize,
+    /// Groups of an image; 0 over the batch.
+    groups: usize,
+}
+
+impl Rows {
+    fn parts(&self) -> usize {
+        blocks(self.length, CHUNK)
+    }
+
+    /// How many means and variances there are.
+    fn statistics(&self) -> usize {
+        match self.groups {
+            0 => self.channels,
+            groups => self.count / self.channels * groups,
+        }
+    }
+
+    /// `row_sizes` of `kernels/rows.cuh`.
+    fn sizes(&self) -> Sizes {
+        let sizes = Sizes::new().int(self.count).int(self.length).int(self.channels);
+        sizes.int(self.groups).int(CHUNK).int(self.parts())
+    }
+}
+
+impl Norm2d {
+    /// On the kernels for `element` that all of `gpu` share.
+    pub fn shared(gpu: Gpu, element: Element, groups: Option<usize>, epsilon: f32) -> Self {
+        Self::new(Kernels::shared(gpu, element), groups, epsilon)
+    }
+
+    /// On these kernels, over the batch or over so many groups of channels of each image.
+    pub fn new(kernels: Kernels, groups: Option<usize>, epsilon: f32) -> Self {
+        Self { kernels, groups, epsilon }
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &Gpu {
+        self.kernels.gpu()
+    }
+
+    fn rows(&self, [batch, channels, height, width]: [usize; 4]) -> Rows {
+        let groups = self.groups.unwrap_or(0);
+        Rows { count: batch * channels, length: height * width, channels, groups }
+    }
+
+    fn launch(&self, entry: Entry, grid: [usize; 2], arguments: Arguments<'_>, sizes: &Sizes) {
+        let [x, y] = grid;
+        self.gpu().launch(&self.kernels.get(entry), [x, y, 1], arguments, sizes);
+    }
+
+    /// Blocks of an element-wise kernel.
+    fn spans(&self, rows: &Rows) -> usize {
+        let bytes = rows.count * rows.length * self.kernels.element.storage().bytes();
+        blocks(bytes, SPAN_BYTES)
+    }
+
+    /// The map normalised, times `weight`, plus `bias`, `[channels]` both; beside it its statistics.
+    pub fn forward(&self, map: &Nchw, weight: &Buffer, bias: &Buffer) -> (Nchw, Moments) {
+        let (rows, kernels) = (self.rows(map.shape), &self.kernels);
+        let moments = self.moments(&rows, &map.buffer);
+        let out = kernels.elements(map.buffer.len());
+        let Moments { mean, variance } = &moments;
+        let buffers: Arguments<'_> = &[&map.buffer, mean, variance, weight, bias, &out];
+        let sizes = rows.sizes().float(self.epsilon);
+        self.launch(ROW_NORM, [self.spans(&rows), 1], buffers, &sizes);
+        (Nchw { buffer: out, shape: map.shape }, moments)
+    }
+
+    fn moments(&self, rows: &Rows, map: &Buffer) -> Moments {
+        let (kernels, parts, sizes) = (&self.kernels, rows.parts(), rows.sizes());
+        let part = kernels.floats(parts * rows.count * 2);
+        self.launch(ROW_MOMENTS, [blocks(rows.count, WARPS), parts], &[map, &part], &sizes);
+        let [mean, variance] = [(); 2].map(|()| kernels.floats(rows.statistics()));
+        let grid = [blocks(rows.statistics(), WARPS), 1];
+        self.launch(ROW_STATISTICS, grid, &[&part, &mean, &variance], &sizes);
+        Moments { mean, variance }
+    }
+
+    /// The gradients of the map, of weight and of bias, from that of the output.
+    pub fn backward(
+        &self,
+        map: &Nchw,
+        Moments { mean, variance }: &Moments,
+        weight: &Buffer,
+        gradient: &Buffer,
+    ) -> (Nchw, [Buffer; 2]) {
+        let (rows, kernels) = (self.rows(map.shape), &self.kernels);
+        let (parts, with_epsilon) = (rows.parts(), rows.sizes().float(self.epsilon));
+        let part = kernels.floats(parts * rows.count * 2);
+        let buffers: Arguments<'_> = &[gradient, &map.buffer, mean, variance, &part];
+        self.launch(ROW_SUMS, [blocks(rows.count, WARPS), parts], buffers, &with_epsilon);
+        let means = kernels.floats(2 * rows.statistics());
+        let [of_weight, of_bias] = [(); 2].map(|()| kernels.floats(rows.channels));
+        let buffers: Arguments<'_> = &[&part, weight, &means, &of_weight, &of_bias];
+        let warps = rows.statistics() + rows.channels;
+        self.launch(ROW_GRADIENTS, [blocks(warps, WARPS), 1], buffers, &rows.sizes());
+        let out = kernels.elements(map.buffer.len());
+        let buffers: Arguments<'_> = &[gradient, &map.buffer, mean, variance, weight, &means, &out];
+        self.launch(ROW_NORM_BACKWARD, [self.spans(&rows), 1], buffers, &with_epsilon);
+        (Nchw { buffer: out, shape: map.shape }, [of_weight, of_bias])
+    }
+}
