@@ -2,6 +2,7 @@
 
 use super::channels_last::{ChannelsLast, Partials};
 use super::gpu::{Argument, Arguments};
+use super::hopper::Ring;
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::weights::Packed;
 use super::{Buffer, Sizes, Untouched};
@@ -100,7 +101,8 @@ impl Kernels {
     ) {
         let sizes = convolution.sizes(map, out).int(weight.row).int(part.is_some().into());
         let width = tile(out.channels());
-        let kernel = self.conv(CONV_FORWARD, self.chunked(&[map]), 128, width);
+        let any = || self.conv(CONV_FORWARD, self.chunked(&[map]), 128, width);
+        let kernel = self.ring(Ring::Forward, [map, out], width).unwrap_or_else(any);
         let unwritten = Untouched(out.buffer());
         let part: &dyn Argument = part.map_or(&unwritten, |part| &part.buffer);
         let buffers: Arguments<'_> = &[map, &weight.buffer, out, part];
@@ -123,7 +125,8 @@ impl Kernels {
         let sizes = convolution.sizes(map, gradient).int(weight.row).int(classes);
         let sizes = sizes.int(usize::from(added)).int(0);
         let width = tile(map.channels());
-        let kernel = self.conv(CONV_BACKWARD_INPUT, self.chunked(&[gradient]), 128, width);
+        let any = || self.conv(CONV_BACKWARD_INPUT, self.chunked(&[gradient]), 128, width);
+        let kernel = self.ring(Ring::BackwardInput, [gradient, map], width).unwrap_or_else(any);
         let buffers: Arguments<'_> = &[gradient, &weight.buffer, map];
         let grid = [classes * blocks(map.channels(), width), 1, 1];
         let products = gradient.pixels() * gradient.channels() * convolution.taps(map);
@@ -159,10 +162,15 @@ impl Kernels {
         let taps = convolution.window.kernel * convolution.window.kernel;
         let (high, wide) = (tile(output), tile(taps * input));
         let tiles = blocks(output, high) * blocks(taps * input, wide);
-        let (splits, per) = self.splits(gradient.pixels(), tiles);
+        let ring = self.weight_ring(false, [map, gradient], [high, wide]);
+        let (splits, per) = match ring {
+            Some(_) => self.ring_splits(gradient.pixels(), tiles),
+            None => self.splits(gradient.pixels(), tiles),
+        };
         let work = self.floats(splits * output * taps * input);
         let sizes = convolution.sizes(map, gradient).int(per).int(0);
-        let kernel = self.conv(CONV_BACKWARD_WEIGHT, chunked.into(), high, wide);
+        let any = || self.conv(CONV_BACKWARD_WEIGHT, chunked.into(), high, wide);
+        let kernel = ring.unwrap_or_else(any);
         let buffers: Arguments<'_> = &[map, gradient, &work];
         let products = gradient.pixels() * output * taps * input;
         self.gpu.multiply(&kernel, [tiles, splits, 1], buffers, &sizes, products);

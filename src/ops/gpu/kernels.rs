@@ -22,6 +22,9 @@ pub(super) const NORMED: Header = Header(include_str!("kernels/normed.cuh"));
 pub(super) const EXCHANGE: Header = Header(include_str!("kernels/exchange.cuh"));
 pub(super) const HOPPER: Header = Header(include_str!("kernels/hopper.cuh"));
 pub(super) const ROWS: Header = Header(include_str!("kernels/rows.cuh"));
+pub(super) const SWIZZLED: Header = Header(include_str!("kernels/swizzled.cuh"));
+pub(super) const RING: Header = Header(include_str!("kernels/ring.cuh"));
+pub(super) const RING_COLUMNS: Header = Header(include_str!("kernels/ring_columns.cuh"));
 pub(super) const POOLED: Header = Header(include_str!("kernels/pooled.cuh"));
 
 /// One entry: its name, threads a block, bytes of shared memory that a launch gives a block, headers and

@@ -4,6 +4,7 @@ use super::channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Par
 use super::conv::{Convolution, tile};
 use super::exchange::Synced;
 use super::gpu::{Argument, Arguments};
+use super::hopper::Ring;
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::norm::NormBuffers;
 use super::weights::Packed;
@@ -84,7 +85,8 @@ impl Kernels {
         let sizes = sizes.int(map.stride()).int(out.stride()).int(weight.row);
         let sizes = sizes.int(part.is_some().into()).int(0);
         let width = tile(out.channels());
-        let kernel = self.variant(LAYER_FORWARD, width, &[("TILE_N", width)]);
+        let any = || self.variant(LAYER_FORWARD, width, &[("TILE_N", width)]);
+        let kernel = self.ring(Ring::LayerForward, [map, out], width).unwrap_or_else(any);
         let unwritten = Untouched(out.buffer());
         let part: &dyn Argument = part.map_or(&unwritten, |part| &part.buffer);
         let buffers: Arguments<'_> =
@@ -220,12 +222,17 @@ impl Kernels {
         let (input, output) = (map.channels(), gradient.channels());
         let (high, wide) = (tile(output), tile(input));
         let tiles = blocks(output, high) * blocks(input, wide);
-        let (splits, per) = self.splits(map.pixels(), tiles);
+        let ring = self.weight_ring(true, [map, gradient], [high, wide]);
+        let (splits, per) = match ring {
+            Some(_) => self.ring_splits(map.pixels(), tiles),
+            None => self.splits(map.pixels(), tiles),
+        };
         let work = self.floats(splits * output * input);
         let sizes = Sizes::new().int(map.pixels()).int(input).int(output);
         let sizes = sizes.int(map.stride()).int(gradient.stride()).int(per);
         let macros = [("TILE_M", high), ("TILE_N", wide)];
-        let kernel = self.variant(LAYER_WEIGHT, high + 1000 * wide, &macros);
+        let any = || self.variant(LAYER_WEIGHT, high + 1000 * wide, &macros);
+        let kernel = ring.unwrap_or_else(any);
         let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, gradient, &work];
         let products = map.pixels() * input * output;
         self.gpu.multiply(&kernel, [tiles, splits, 1], buffers, &sizes, products);
@@ -256,7 +263,8 @@ impl Kernels {
         let buffers: Arguments<'_> =
             &[gradient, packed, map, mean, inverse_std, scale, shift, gamma, summed, part_out];
         let width = tile(map.channels());
-        let kernel = self.variant(LAYER_BACKWARD, width, &[("TILE_N", width)]);
+        let any = || self.variant(LAYER_BACKWARD, width, &[("TILE_N", width)]);
+        let kernel = self.ring(Ring::LayerBackward, [gradient, map], width).unwrap_or_else(any);
         let grid = [rows * blocks(map.channels(), width), 1, 1];
         let products = gradient.pixels() * gradient.channels() * convolution.taps(map);
         self.gpu.multiply(&kernel, grid, buffers, &sizes, products);

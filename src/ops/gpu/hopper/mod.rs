@@ -1,11 +1,14 @@
-//! Kernels of a dense layer that are written for Hopper: 2-byte elements, the sizes that every DenseNet of
-//! torchvision has.
+//! Kernels that are written for Hopper, for 2-byte elements: of a dense layer of the sizes that every DenseNet of
+//! torchvision has, and of convolutions of multiples of 64 channels.
 
 mod conv_backward;
 mod conv_forward;
 mod conv_weight;
 mod pointwise_backward;
 mod pointwise_forward;
+mod ring;
+
+pub(super) use ring::Ring;
 
 use super::Kernels;
 
