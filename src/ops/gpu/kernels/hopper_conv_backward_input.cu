@@ -45,8 +45,8 @@ hopper_conv_backward_input(const E* __restrict__ dy, const E* __restrict__ packe
         u32 q = (u32)(p < rows ? p : 0), line = q / rows_x, n = line / rows_y;
         int y = line - n * rows_y, x = q - line * rows_x;
         int place = (n * v.height + cy + y * v.stride_y) * v.width + cx + x * v.stride_x;
-        ring::table(shared)[threadIdx.x] = make_int4(n * v.out_height, p < rows ? y + (cy + v.pad_y - g.ky0) / v.stride_y : -(1 << 30),
-                                                     x + (cx + v.pad_x - g.kx0) / v.stride_x, place);
+        g.write_row(shared, threadIdx.x, p < rows, n, y + (cy + v.pad_y - g.ky0) / v.stride_y, x + (cx + v.pad_x - g.kx0) / v.stride_x,
+                    place);
     }
     ring::begin(shared);
     if (warpgroup_index() == 2) {
@@ -63,7 +63,7 @@ hopper_conv_backward_input(const E* __restrict__ dy, const E* __restrict__ packe
     for (int h = 0; h < 2; h++) {
         int r = warp_row() + h * 8 + (lane >> 2);
         if (first + r >= rows) continue;
-        E* row = dx + (long long)(u32)ring::table(shared)[r].w * v.ld_x;
+        E* row = dx + (long long)(u32)ring::table(shared)[r].z * v.ld_x;
 #pragma unroll
         for (int k = 0; k < TN / 32; k++) {
             float f[V];

@@ -19,18 +19,17 @@ hopper_conv_forward(const E* __restrict__ source, const E* __restrict__ packed, 
     const conv_sizes& v = s.conv;
     int tiles_n = (v.out + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n;
     long long rows = (long long)v.batch * v.out_height * v.out_width, first = (long long)tile_m * 128;
-    if (threadIdx.x < 128) {
-        long long p = first + threadIdx.x;
-        u32 q = (u32)(p < rows ? p : 0), line = q / v.out_width, n = line / v.out_height;
-        ring::table(shared)[threadIdx.x] =
-            make_int4(n * v.height, p < rows ? (int)(line - n * v.out_height) * v.stride_y - v.pad_y : -(1 << 30),
-                      (int)(q - line * v.out_width) * v.stride_x - v.pad_x, 0);
-    }
-    ring::begin(shared);
     ring g;
     g.source = source, g.weights = packed, g.ld = v.ld_x, g.height = v.height, g.width = v.width, g.channels = v.in;
     g.ny = v.kh, g.nx = v.kw, g.direction = 1, g.row_length = s.row, g.kw = v.kw;
     g.ky0 = g.kx0 = 0, g.step_y = g.step_x = 1, g.columns = v.out, g.column0 = tile_n * TN;
+    if (threadIdx.x < 128) {
+        long long p = first + threadIdx.x;
+        u32 q = (u32)(p < rows ? p : 0), line = q / v.out_width, n = line / v.out_height;
+        g.write_row(shared, threadIdx.x, p < rows, n, (int)(line - n * v.out_height) * v.stride_y - v.pad_y,
+                    (int)(q - line * v.out_width) * v.stride_x - v.pad_x, 0);
+    }
+    ring::begin(shared);
     if (warpgroup_index() == 2) {
         g.copy(shared);
         return;
@@ -39,20 +38,7 @@ hopper_conv_forward(const E* __restrict__ source, const E* __restrict__ packed, 
     clear(acc);
     g.multiply(*(float(*)[TN / 2])&acc[0][0][0], shared, ring::await);
 
-    int lane = threadIdx.x & 31;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        long long p = first + warp_row() + h * 8 + (lane >> 2);
-        if (p >= rows) continue;
-#pragma unroll
-        for (int k = 0; k < TN / 32; k++) {
-            float f[V];
-            results(acc, 0, h, k, f);
-            write_results(y + p * v.ld_y, g.column0 + k * 32 + (lane & 3) * V, v.out, true, f);
-        }
-    }
-    if (s.statistics)
-        tile_statistics<1, TN / 8, TN>(acc, (float*)(shared + RING_FIRST), part, tile_m, (int)((rows + 127) / 128), first, rows,
-                                       g.column0, v.out);
+    int left = (int)min(rows - first, 128ll), blocks = (int)((rows + 127) / 128);
+    store_tile(acc, shared, y + first * v.ld_y, v.ld_y, left, g.column0, v.out, s.statistics ? part : nullptr, tile_m, blocks);
 #endif
 }

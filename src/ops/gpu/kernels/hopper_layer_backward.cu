@@ -23,17 +23,16 @@ hopper_layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, co
     const conv_sizes& v = s.conv;
     int tiles_n = (v.in + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n;
     long long rows = (long long)v.batch * v.height * v.width, first = (long long)tile_m * 128;
-    if (threadIdx.x < 128) {
-        long long p = first + threadIdx.x;
-        u32 q = (u32)(p < rows ? p : 0), line = q / v.width, n = line / v.height;
-        ring::table(shared)[threadIdx.x] = make_int4(n * v.height, p < rows ? (int)(line - n * v.height) + v.pad_y : -(1 << 30),
-                                                     (int)(q - line * v.width) + v.pad_x, (int)q);
-    }
-    ring::begin(shared);
     ring g;
     g.source = dy, g.weights = packed, g.ld = v.ld_y, g.height = v.height, g.width = v.width, g.channels = v.out;
     g.ny = v.kh, g.nx = v.kw, g.direction = -1, g.row_length = s.row, g.kw = v.kw, g.ky0 = g.kx0 = 0;
     g.step_y = g.step_x = 1, g.columns = v.in, g.column0 = tile_n * TN;
+    if (threadIdx.x < 128) {
+        long long p = first + threadIdx.x;
+        u32 q = (u32)(p < rows ? p : 0), line = q / v.width, n = line / v.height;
+        g.write_row(shared, threadIdx.x, p < rows, n, (int)(line - n * v.height) + v.pad_y, (int)(q - line * v.width) + v.pad_x, q);
+    }
+    ring::begin(shared);
     if (warpgroup_index() == 2) {
         g.copy(shared, X, v.ld_x);
         return;
@@ -50,7 +49,7 @@ hopper_layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, co
 #pragma unroll
         for (int i = 0; i < TN / 2; i++) c[i] = 0.f;
         g.multiply(c, shared, ring::await);
-        asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLIERS) : "memory");
+        sync_multipliers();
 #pragma unroll
         for (int i = 0; i < TN / 2; i++) product_of(i) = c[i];
     }
@@ -105,7 +104,7 @@ hopper_layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, co
             totals[(warp * 2 + half) * TN + local + index % V] = sums[e];
         }
     }
-    asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLIERS) : "memory");
+    sync_multipliers();
     if (threadIdx.x < 2 * TN) {
         int half = threadIdx.x / TN, local = threadIdx.x % TN, c = g.column0 + local;
         if (c < v.in) {

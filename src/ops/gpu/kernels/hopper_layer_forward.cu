@@ -18,15 +18,15 @@ hopper_layer_forward(const E* __restrict__ x, const float* __restrict__ scale, c
     constexpr int TN = TILE_N;
     int tiles_n = (s.out + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n;
     long long rows = s.pixels, first = (long long)tile_m * 128;
-    if (threadIdx.x < 128) {
-        long long p = first + threadIdx.x;
-        ring::table(shared)[threadIdx.x] = make_int4(0, p < rows ? 0 : -(1 << 30), (int)(p < rows ? p : 0), 0);
-    }
-    ring::begin(shared);
     ring g;
     g.source = x, g.weights = packed, g.ld = s.ld_x, g.height = 1, g.width = s.pixels, g.channels = s.channels;
     g.ny = g.nx = g.direction = 1, g.row_length = s.row, g.kw = 1;
     g.ky0 = g.kx0 = 0, g.step_y = g.step_x = 1, g.columns = s.out, g.column0 = tile_n * TN;
+    if (threadIdx.x < 128) {
+        long long p = first + threadIdx.x;
+        g.write_row(shared, threadIdx.x, p < rows, 0, 0, (int)(p < rows ? p : 0), 0);
+    }
+    ring::begin(shared);
     if (warpgroup_index() == 2) {
         g.copy(shared);
         return;
@@ -35,20 +35,7 @@ hopper_layer_forward(const E* __restrict__ x, const float* __restrict__ scale, c
     clear(acc);
     g.multiply(*(float(*)[TN / 2])&acc[0][0][0], shared, normalise{scale, shift});
 
-    int lane = threadIdx.x & 31;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        long long p = first + warp_row() + h * 8 + (lane >> 2);
-        if (p >= rows) continue;
-#pragma unroll
-        for (int k = 0; k < TN / 32; k++) {
-            float f[V];
-            results(acc, 0, h, k, f);
-            write_results(y + p * s.ld_y, g.column0 + k * 32 + (lane & 3) * V, s.out, true, f);
-        }
-    }
-    if (s.statistics)
-        tile_statistics<1, TN / 8, TN>(acc, (float*)(shared + RING_FIRST), part, tile_m, (int)((rows + 127) / 128), first, rows,
-                                       g.column0, s.out);
+    int left = (int)min(rows - first, 128ll), blocks = (int)((rows + 127) / 128);
+    store_tile(acc, shared, y + first * s.ld_y, s.ld_y, left, g.column0, s.out, s.statistics ? part : nullptr, tile_m, blocks);
 #endif
 }

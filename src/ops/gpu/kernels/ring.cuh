@@ -13,7 +13,7 @@
 #define RING_COPIERS (RING_BLOCKS == 1 ? 128 : 64)
 #endif
 constexpr int MULTIPLIERS = 256, COPIERS = RING_COPIERS, COPIED = COPIERS / 8;  // rows copied at once
-constexpr int RING_TABLE = 128, RING_ROWS = RING_TABLE + 128 * 16;  // barriers; image, y, x and place of each row
+constexpr int RING_TABLE = 128, RING_ROWS = RING_TABLE + 128 * 16;  // barriers; the rows
 constexpr int RING_FIRST = 3072, RING_STAGE = 16384 + TILE_N * 128, RING_BYTES = RING_FIRST + RING_STAGES * RING_STAGE;
 static_assert(RING_ROWS <= RING_FIRST, "the table lies before the stages");
 
@@ -22,8 +22,14 @@ __device__ __forceinline__ u64 ring_descriptor(u32 address) {
     return (u64)((address & 0x3ffff) >> 4) | 1ull << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
 }
 
+__device__ __forceinline__ uint4 load_shared(u32 at) {
+    uint4 v;
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3},[%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+    return v;
+}
+
 // The product of a tile of 128 rows and TILE_N columns. Row r reads source pixel (image, y + direction·ty, x + direction·tx) for taps
-// ty < ny, tx < nx, as its entry (image·height, y, x, place) of the table says; y < −2^29 for none. Weights row n holds tap
+// ty < ny, tx < nx (at most 32 of them), zeros outside the image. Weights row n holds tap
 // (ky0 + step_y·ty)·kw + kx0 + step_x·tx at [tap·channels + c].
 struct ring {
     const E* source;
@@ -31,9 +37,19 @@ struct ring {
     int ld, height, width, channels, ny, nx, direction;
     int row_length, kw, ky0, kx0, step_y, step_x, columns, column0;
 
+    // A row: its pixel at the first tap, which of its taps lie in the image (a bit each), and the place of its results, −1 for no row.
     static __device__ __forceinline__ int4* table(unsigned char* shared) { return (int4*)(shared + RING_TABLE); }
+    __device__ __forceinline__ void write_row(unsigned char* shared, int r, bool there, int image, int y, int x, int place) const {
+        u32 taps = 0;
+        for (int ty = 0, tap = 0; ty < ny; ty++)
+            for (int tx = 0; tx < nx; tx++, tap++) {
+                int sy = y + direction * ty, sx = x + direction * tx;
+                if (there && (u32)sy < (u32)height && (u32)sx < (u32)width) taps |= 1u << tap;
+            }
+        table(shared)[r] = make_int4((image * height + y) * width + x, (int)taps, there ? place : -1, 0);
+    }
 
-    // By all threads, after the table's rows have been written by any.
+    // By all threads, after the rows have been written by any.
     static __device__ __forceinline__ void begin(unsigned char* shared) {
         u32 full = shared_address(shared);
         if (threadIdx.x < RING_STAGES) {
@@ -45,40 +61,38 @@ struct ring {
     }
 
     // By the threads that copy. `map`: where it is not null, the results' own elements there (`ld_map` a row, at their places) follow as
-    // one more step.
+    // one more step. Rows lie within 2^31 bytes of the tile's first.
     __device__ __forceinline__ void copy(unsigned char* shared, const E* map = nullptr, int ld_map = 0) const {
-        int t = threadIdx.x - MULTIPLIERS, chunk = t & 7, first = t >> 3, stage = 0;
+        int t = threadIdx.x - MULTIPLIERS, chunk = t & 7, first = t >> 3, stage = 0, steps = channels / 64;
         u32 full = shared_address(shared), empty = full + 8 * RING_STAGES, phase = 1, place = full + RING_FIRST + swizzled(first, chunk);
-        const int4* rows = table(shared) + first;
-        int column = column0 + permuted(first);
-        const E* from_weights = weights + (long long)column * row_length + chunk * 8;
-        for (int ty = 0; ty < ny; ty++)
-            for (int tx = 0; tx < nx; tx++) {
-                u32 pixels[128 / COPIED];
+        const int4* rows = table(shared);
+        int corner = rows[0].x, offset[128 / COPIED], below[TILE_N / COPIED];
+        u32 taps[128 / COPIED];
 #pragma unroll
-                for (int i = 0; i < 128 / COPIED; i++) {
-                    int4 row = rows[i * COPIED];
-                    int sy = row.y + direction * ty, sx = row.z + direction * tx;
-                    bool ok = (u32)sy < (u32)height && (u32)sx < (u32)width;
-                    pixels[i] = ok ? (u32)((row.x + sy) * width + sx) : ~0u;
-                }
-                const E* w = from_weights + ((ky0 + step_y * ty) * kw + kx0 + step_x * tx) * channels;
-                const E* a = source + chunk * 8;
-                for (int c = 0; c < channels; c += 64, a += 64, w += 64) {
+        for (int i = 0; i < 128 / COPIED; i++) {
+            int4 row = rows[first + i * COPIED];
+            offset[i] = (int)((u32)(row.x - corner) * (u32)ld * 2);
+            taps[i] = row.y;
+        }
+#pragma unroll
+        for (int i = 0; i < TILE_N / COPIED; i++) {  // columns that do not exist read the first, and are not stored
+            int column = column0 + permuted(first + i * COPIED);
+            below[i] = column < columns ? (column - column0) * row_length * 2 : 0;
+        }
+        const char* from = (const char*)(source + (long long)corner * ld + chunk * 8);
+        const char* from_weights = (const char*)(weights + (long long)column0 * row_length + chunk * 8);
+        u32 bit = 1;
+        for (int ty = 0; ty < ny; ty++)
+            for (int tx = 0; tx < nx; tx++, bit <<= 1) {
+                const char* a = from + (long long)(direction * (ty * width + tx)) * ld * 2;
+                const char* w = from_weights + ((ky0 + step_y * ty) * kw + kx0 + step_x * tx) * channels * 2;
+                for (int k = 0; k < steps; k++, a += 128, w += 128) {
                     bar_wait(empty + 8 * stage, phase);
                     u32 to = place + stage * RING_STAGE;
 #pragma unroll
-                    for (int i = 0; i < 128 / COPIED; i++) {
-                        bool ok = pixels[i] != ~0u;
-                        copy_async(to + i * (COPIED * 128), ok ? a + (u64)pixels[i] * (u32)ld : a, ok);
-                    }
+                    for (int i = 0; i < 128 / COPIED; i++) copy_async(to + i * (COPIED * 128), a + offset[i], taps[i] & bit);
 #pragma unroll
-                    for (int i = 0; i < TILE_N / COPIED; i++) {
-                        constexpr int TURN = 32 / COPIED;
-                        int lower = i % TURN * COPIED, further = i / TURN * 32 + lower / 8 * 2 + lower % 8 / 2 * V;
-                        bool ok = column + further < columns;
-                        copy_async(to + 16384 + i * (COPIED * 128), ok ? w + (long long)further * row_length : w, ok);
-                    }
+                    for (int i = 0; i < TILE_N / COPIED; i++) copy_async(to + 16384 + i * (COPIED * 128), w + below[i], true);
                     bar_arrive_after_copies(full + 8 * stage);
                     if (++stage == RING_STAGES) stage = 0, phase ^= 1;
                 }
@@ -88,12 +102,12 @@ struct ring {
         u32 to = place + stage * RING_STAGE;
 #pragma unroll
         for (int i = 0; i < 128 / COPIED; i++) {
-            int4 row = rows[i * COPIED];
-            const E* at = map + (u64)(u32)row.w * (u32)ld_map + column0 + chunk * 8;
+            int at = rows[first + i * COPIED].z;
+            const E* row = map + (u64)(u32)max(at, 0) * (u32)ld_map + column0 + chunk * 8;
 #pragma unroll
             for (int half = 0; half < TILE_N / 64; half++) {
-                bool ok = row.y > -(1 << 29) && column0 + half * 64 + chunk * 8 < columns;
-                copy_async(to + half * 16384 + i * (COPIED * 128), ok ? at + half * 64 : map, ok);
+                bool ok = at >= 0 && column0 + half * 64 + chunk * 8 < columns;
+                copy_async(to + half * 16384 + i * (COPIED * 128), ok ? row + half * 64 : map, ok);
             }
         }
         bar_arrive_after_copies(full + 8 * stage);
@@ -107,10 +121,7 @@ struct ring {
     }
     // 8 elements of it: row r, columns from k·32 + run·8 on.
     static __device__ __forceinline__ uint4 of_map(u32 tile, int r, int k, int run) {
-        uint4 v;
-        u32 at = tile + (k >> 1) * 16384 + swizzled(r, (k & 1) * 4 + run);
-        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3},[%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
-        return v;
+        return load_shared(tile + (k >> 1) * 16384 + swizzled(r, (k & 1) * 4 + run));
     }
 
     // `prepare(k, bar, phase, tile)` waits for step k and may change the 64 rows of it that this warpgroup multiplies.
@@ -162,7 +173,83 @@ struct normalise {
         bar_wait(bar, phase);
         normalise_rows<4, 16>(tile + swizzled(t >> 3, chunk), scale, shift, k * 64 + chunk * 8);
         publish();
-        if (warpgroup_index() == 0) asm volatile("bar.sync 1, 128;" ::: "memory");
-        else asm volatile("bar.sync 2, 128;" ::: "memory");
+        if (warpgroup_index() == 0) asm volatile("bar.sync 2, 128;" ::: "memory");
+        else asm volatile("bar.sync 3, 128;" ::: "memory");
     }
 };
+
+__device__ __forceinline__ void sync_multipliers() { asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLIERS) : "memory"); }
+
+// Writes the results of a tile of `left` rows to y, whose rows lie one behind the other, by way of shared memory: whole lines of memory,
+// and sums over the rows in the order of their numbers. `part` (where not null) gets their statistics as stored, about the first row, in
+// row `block` of `blocks`.
+__device__ __forceinline__ void store_tile(const float (&acc)[1][TILE_N / 8][4], unsigned char* shared, E* y, int ld, int left, int column0,
+                                           int columns, float* part, int block, int blocks) {
+    constexpr int CHUNKS = TILE_N / 8, ROWS_AT_ONCE = MULTIPLIERS / CHUNKS;
+    u32 tile = shared_address(shared) + RING_FIRST;
+    float* sums = (float*)(shared + RING_FIRST + 32768);  // [ROWS_AT_ONCE][2][TILE_N], then [2][TILE_N]
+    int t = threadIdx.x, lane = t & 31, warp = t >> 5;
+    sync_multipliers();
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int k = 0; k < TILE_N / 32; k++) {
+            float f[V];
+            results(acc, 0, h, k, f);
+            uint4 v = element::pack(f);
+            u32 at = tile + (k >> 1) * 16384 + swizzled(warp * 16 + h * 8 + (lane >> 2), (k & 1) * 4 + (lane & 3));
+            asm volatile("st.shared.v4.b32 [%0],{%1,%2,%3,%4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+        }
+    sync_multipliers();
+    int chunk = t % CHUNKS, row = t / CHUNKS, c = column0 + chunk * 8;
+    tile += (chunk >> 3) * 16384;
+    if (part == nullptr) {
+#pragma unroll
+        for (int i = 0; i < 128; i += ROWS_AT_ONCE)
+            if (row + i < left && c < columns) store_vector(y + (long long)(row + i) * ld + c, load_shared(tile + swizzled(row + i, chunk & 7)));
+        return;
+    }
+    float about[V], sum[V], squares[V];
+    element::unpack(load_shared(tile + swizzled(0, chunk & 7)), about);
+#pragma unroll
+    for (int e = 0; e < V; e++) sum[e] = squares[e] = 0.f;
+#pragma unroll
+    for (int i = 0; i < 128; i += ROWS_AT_ONCE) {
+        uint4 v = load_shared(tile + swizzled(row + i, chunk & 7));
+        if (row + i >= left) continue;
+        if (c < columns) store_vector(y + (long long)(row + i) * ld + c, v);
+        float f[V];
+        element::unpack(v, f);
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            float d = f[e] - about[e];
+            sum[e] += d;
+            squares[e] = fmaf(d, d, squares[e]);
+        }
+    }
+    float* mine = sums + row * (2 * TILE_N) + chunk * 8;
+#pragma unroll
+    for (int e = 0; e < V; e += 4) {
+        *(float4*)(mine + e) = make_float4(sum[e], sum[e + 1], sum[e + 2], sum[e + 3]);
+        *(float4*)(mine + TILE_N + e) = make_float4(squares[e], squares[e + 1], squares[e + 2], squares[e + 3]);
+    }
+    sync_multipliers();
+    float* totals = sums + ROWS_AT_ONCE * (2 * TILE_N);
+    if (t < 2 * TILE_N) {
+        float total = 0.f;
+#pragma unroll
+        for (int i = 0; i < ROWS_AT_ONCE; i++) total += sums[i * (2 * TILE_N) + t];
+        totals[t] = total;
+    }
+    sync_multipliers();
+    if (t >= TILE_N) return;
+    float count = (float)min(left, 128);
+    if (column0 + t < columns) {
+        const E* zeroth = (const E*)(shared + RING_FIRST + (t >> 6) * 16384 + swizzled(0, (t & 63) >> 3)) + (t & 7);
+        moments m = moments_of(count, element::to_float(*zeroth), totals[t], totals[TILE_N + t]);
+        float* to = part + (long long)block * 2 * columns + column0 + t;
+        to[0] = m.mean;
+        to[columns] = m.deviations;
+    }
+    if (t == 0 && column0 == 0) part[(long long)blocks * 2 * columns + block] = count;
+}

@@ -46,16 +46,19 @@ struct ring_columns {
         int n = line / out_height, y = line - n * out_height, px = p - line * out_width, image = out_height * out_width;
         int step_n = 64 / image, step_y = 64 % image / out_width, step_x = 64 % image % out_width;
         int ky[BLOCKS_N], kx[BLOCKS_N];
-        const E* from[BLOCKS_N];
+        const char* from[BLOCKS_N];
 #pragma unroll
         for (int b = 0; b < BLOCKS_N; b++) {
             int k = n0 + b * 64, tap = k / in;
             ky[b] = tap / kw - pad_y, kx[b] = tap % kw - pad_x;
             if (k >= width_k) ky[b] = -(1 << 30);
-            from[b] = x + (k - tap * in) + chunk * 8;
+            from[b] = (const char*)(x + (k - tap * in) + chunk * 8);
         }
-        const E* a = dy + (begin + first) * ld_y + m0 + chunk * 8;
-        for (int k = 0; k < count; k++, a += 64ll * ld_y) {
+        const char* a = (const char*)(dy + (begin + first) * ld_y + m0 + chunk * 8);
+        int eight = 16 * ld_y;  // bytes of 8 pixels
+        u32 row_bytes = 2 * ld_x;
+        bool both = m0 + 64 < out;
+        for (int k = 0; k < count; k++, a += 8ll * eight) {
             u32* now = table + (k & 1) * (64 * BLOCKS_N);
             bool there = begin + k * 64ll + t < end;
 #pragma unroll
@@ -72,22 +75,16 @@ struct ring_columns {
             u32 to = place + stage * RING_STAGE;
             int left = (int)min(64ll, end - begin - k * 64ll) - first;
 #pragma unroll
-            for (int i = 0; i < 8; i++) {
-                bool ok = i * 8 < left;
-                const E* row = ok ? a + (long long)(i * 8) * ld_y : dy;
+            for (int i = 0; i < 8; i++)
 #pragma unroll
-                for (int m = 0; m < TILE_M / 64; m++) {
-                    bool both = ok && m0 + m * 64 < out;
-                    copy_async(to + m * 8192 + i * 1024, both ? row + m * 64 : dy, both);
-                }
-            }
+                for (int m = 0; m < TILE_M / 64; m++)
+                    copy_async(to + m * 8192 + i * 1024, a + i * eight + m * 128, i * 8 < left && (m == 0 || both));
 #pragma unroll
             for (int b = 0; b < BLOCKS_N; b++)
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
                     u32 pixel = now[b * 64 + first + i * 8];
-                    bool ok = pixel != ~0u;
-                    copy_async(to + TILE_M * 128 + b * 8192 + i * 1024, ok ? from[b] + (u64)pixel * (u32)ld_x : x, ok);
+                    copy_async(to + TILE_M * 128 + b * 8192 + i * 1024, from[b] + (u64)pixel * row_bytes, pixel != ~0u);
                 }
             bar_arrive_after_copies(full + 8 * stage);
             if (++stage == RING_STAGES) stage = 0, phase ^= 1;
