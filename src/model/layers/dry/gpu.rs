@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::array::Array;
-use crate::memory::{DryAllocator, DryBuffer, Precision};
+use crate::memory::{DryAllocator, DryBuffer, Target};
 use crate::ops::gpu::{
     Buffer, Conv2d, DryGpu, Element, Gpu, Kernel, Kernels, Moments, Nchw, Norm2d, Storage,
     dropout_mask,
@@ -22,9 +22,10 @@ pub(super) struct Convolver {
 }
 
 impl Convolver {
-    /// In this precision, with memory counted by `allocator`.
-    pub fn new(precision: Precision, allocator: &DryAllocator) -> Self {
-        let (dry, element) = (DryGpu::new(allocator.clone(), false), precision.element());
+    /// Those that run on this target, with memory counted by `allocator`.
+    pub fn new(on: &Target, allocator: &DryAllocator) -> Self {
+        let precision = on.precision;
+        let (dry, element) = (DryGpu::new(allocator.clone(), on.hopper), precision.element());
         let kernels = Kernels::new(Gpu::dry(&dry), element);
         let rounds_weights = precision.activations() != precision.parameters();
         Self { dry, kernels, storage: element.storage(), rounds_weights }

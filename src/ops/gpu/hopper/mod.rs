@@ -1,11 +1,12 @@
-//! Kernels of a dense layer that are written for Hopper: 2-byte elements, the sizes that every DenseNet of
-//! torchvision has.
+//! Kernels that are written for Hopper: those of a dense layer, for 2-byte elements and the sizes that every
+//! DenseNet of torchvision has, and products of 32-bit numbers.
 
 mod conv_backward;
 mod conv_forward;
 mod conv_weight;
 mod pointwise_backward;
 mod pointwise_forward;
+mod split_product;
 
 use super::Kernels;
 
