@@ -263,6 +263,8 @@ impl Ready {
             state: train_state,
             saved_at: Instant::now(),
             meter,
+            unmeasured: true,
+            measures: false,
             told_undefined: data.undefined,
         };
         let mut warnings = data.warnings;
