@@ -37,6 +37,19 @@ impl Ops for DryOps {
         DryValue::One(self.normalise_batch(map.one()))
     }
 
+    fn batch_norm_relu(&mut self, map: DryValue, _layer: &str, _channels: usize) -> DryValue {
+        let map = map.one();
+        let elements = map.elements() as f64;
+        let normal = self.normalise_batch(map);
+        match self.arrays.computes_as_held() {
+            true => {
+                self.work(elements, elements);
+                DryValue::One(normal)
+            }
+            false => DryValue::One(self.activation(normal, false)),
+        }
+    }
+
     fn group_norm(
         &mut self,
         map: DryValue,
