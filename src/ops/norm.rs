@@ -204,7 +204,7 @@ impl Norm {
             Over::Batch(Some(_)) => return None,
             Over::Groups(groups) => Some(*groups),
         };
-        Norm2d::of(map, groups, self.epsilon)
+        Norm2d::of(map, groups, EPSILON)
     }
 
     /// `[groups]` or `[batch · groups]` as it broadcasts over a map.
