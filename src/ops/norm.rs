@@ -47,14 +47,14 @@ pub fn batch_norm(
     (result.output, [result.mean, result.variance])
 }
 
-/// [`batch_norm`] with ReLU behind it, which the CPU computes together.
+/// [`batch_norm`] with ReLU behind it, which this program's own kernels take along.
 pub fn batch_norm_relu(
     map: Tensor<4>,
     weight: Tensor<1>,
     bias: Tensor<1>,
     across: Option<Across>,
 ) -> (Tensor<4>, [Tensor<1>; 2]) {
-    if across.is_none() && map.dtype() == DType::F32 && on_host(&map) {
+    if across.is_none() && (on_gpu(&map) || has_kernels(&map)) {
         return norm_in_32_bits(Over::Batch(None), true, map, weight, bias);
     }
     let (output, statistics) = batch_norm(map, weight, bias, across);
@@ -116,6 +116,19 @@ pub fn group_norm(map: Tensor<4>, weight: Tensor<1>, bias: Tensor<1>, groups: us
     normal * weight.reshape([1, channels, 1, 1]) + bias.reshape([1, channels, 1, 1])
 }
 
+/// [`group_norm`] with ReLU behind it, which a GPU's kernels take along.
+pub fn group_norm_relu(
+    map: Tensor<4>,
+    weight: Tensor<1>,
+    bias: Tensor<1>,
+    groups: usize,
+) -> Tensor<4> {
+    if on_gpu(&map) {
+        return norm_in_32_bits(Over::Groups(groups), true, map, weight, bias).0;
+    }
+    relu(group_norm(map, weight, bias, groups))
+}
+
 /// What mean and variance are taken over.
 #[derive(Debug, Clone)]
 enum Over {
@@ -129,7 +142,8 @@ enum Over {
 /// over a batch, `[batch · groups]` over groups.
 ///
 /// Sums, statistics and the arithmetic between are 32-bit, forward and backward; what is kept for
-/// the backward pass is the map as it came. With `relu` behind it, which only the CPU's own norms take along.
+/// the backward pass is the map as it came. With `relu` behind it, where kernels of our own
+/// compute it.
 fn norm_in_32_bits(
     over: Over,
     relu: bool,
@@ -204,7 +218,7 @@ impl Norm {
             Over::Batch(Some(_)) => return None,
             Over::Groups(groups) => Some(*groups),
         };
-        Norm2d::of(map, groups, EPSILON)
+        Norm2d::of(map, groups, self.relu)
     }
 
     /// `[groups]` or `[batch · groups]` as it broadcasts over a map.
@@ -298,14 +312,15 @@ impl Norm {
         if self.runs_on_host(&map) {
             return self.backward_on_host(map, statistics, parameters, gradient);
         }
-        let [weight, _] = parameters;
-        let dtype = weight.dtype();
+        let dtype = parameters[0].dtype();
         #[cfg(feature = "cuda")]
         if let Some(kernels) = self.kernels(&map) {
-            let (statistics, weight) = (statistics.clone().flat(), weight.cast(DType::F32));
-            let (of_map, found) = kernels.backward_tensors(map, statistics, weight, gradient);
+            let statistics = statistics.clone().flat();
+            let parameters = parameters.map(|values| values.cast(DType::F32));
+            let (of_map, found) = kernels.backward_tensors(map, statistics, parameters, gradient);
             return (of_map, found.map(|values| values.cast(dtype)));
         }
+        let [weight, _] = parameters;
         let [normal, factor] = self.normalised(map, statistics);
         let gradient = self.grouped(gradient);
         let of_channels = |map: Tensor<4>| {
@@ -540,8 +555,7 @@ mod tests {
             let found = batch_norm_train(map, weight, bias, EPSILON);
             (relu(found.output), [found.mean, found.variance].map(Tensor::without_autodiff))
         });
-        let ours =
-            run(DType::F32, |map, weight, bias| batch_norm_relu(map, weight, bias, None));
+        let ours = run(DType::F32, |map, weight, bias| batch_norm_relu(map, weight, bias, None));
         agrees(DType::F32, 0.0, &ours, &exact);
         let zeros = ours[0].iter().filter(|value| **value == 0.0).count();
         assert!(zeros > 0 && zeros < ours[0].len(), "{zeros} zeros");

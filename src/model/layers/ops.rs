@@ -80,6 +80,18 @@ pub trait Ops {
         groups: usize,
     ) -> Self::Value;
 
+    /// [`Ops::group_norm`] with [`Ops::relu`] behind it.
+    fn group_norm_relu(
+        &mut self,
+        map: Self::Value,
+        layer: &str,
+        channels: usize,
+        groups: usize,
+    ) -> Self::Value {
+        let map = self.group_norm(map, layer, channels, groups);
+        self.relu(map)
+    }
+
     /// max(x, 0).
     fn relu(&mut self, value: Self::Value) -> Self::Value;
 
@@ -158,16 +170,19 @@ pub fn group_count(channels: usize) -> usize {
     (1..=GROUPS).rev().find(divides).unwrap_or(1)
 }
 
-/// Runs `layers`, which have no branches, one after the other: BatchNorm of a map and ReLU behind it together.
+/// Runs `layers`, which have no branches, one after the other: a norm of a map and ReLU behind it together.
 pub(super) fn run_row<O: Ops>(ops: &mut O, layers: &[Layer], input: O::Value) -> O::Value {
     match layers {
         [] => input,
         [norm, relu, rest @ ..]
-            if let (Op::BatchNorm(channels), Size::Map(_), Op::Relu) =
+            if let (Op::BatchNorm(_) | Op::GroupNorm(_), Size::Map(_), Op::Relu) =
                 (&norm.op, &norm.output, &relu.op) =>
         {
-            let value = ops.layer(&norm.label, input, |ops, input| {
-                ops.batch_norm_relu(input, &norm.name, *channels)
+            let value = ops.layer(&norm.label, input, |ops, input| match norm.op {
+                Op::GroupNorm(channels) => {
+                    ops.group_norm_relu(input, &norm.name, channels, group_count(channels))
+                }
+                _ => ops.batch_norm_relu(input, &norm.name, norm.output.channels()),
             });
             let value = ops.layer(&relu.label, value, |_, value| value);
             run_row(ops, rest, value)

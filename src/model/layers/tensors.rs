@@ -187,6 +187,17 @@ impl Ops for TensorOps<'_> {
         Activation::Map(ops::group_norm(map.into_map(), weight, bias, groups))
     }
 
+    fn group_norm_relu(
+        &mut self,
+        map: Activation,
+        layer: &str,
+        _channels: usize,
+        groups: usize,
+    ) -> Activation {
+        let [weight, bias] = ["weight", "bias"].map(|what| self.parameter(layer, what));
+        Activation::Map(ops::group_norm_relu(map.into_map(), weight, bias, groups))
+    }
+
     fn relu(&mut self, value: Activation) -> Activation {
         each(value, relu, relu)
     }

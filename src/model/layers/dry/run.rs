@@ -38,16 +38,9 @@ impl Ops for DryOps {
     }
 
     fn batch_norm_relu(&mut self, map: DryValue, _layer: &str, _channels: usize) -> DryValue {
-        let map = map.one();
-        let elements = map.elements() as f64;
-        let normal = self.normalise_batch(map);
-        match self.arrays.computes_as_held() {
-            true => {
-                self.work(elements, elements);
-                DryValue::One(normal)
-            }
-            false => DryValue::One(self.activation(normal, false)),
-        }
+        let normal = self.normalise_batch(map.one());
+        let together = self.arrays.computes_as_held() || self.arrays.gpu.is_some();
+        DryValue::One(self.with_relu(normal, together))
     }
 
     fn group_norm(
@@ -58,6 +51,17 @@ impl Ops for DryOps {
         groups: usize,
     ) -> DryValue {
         DryValue::One(self.normalise_groups(map.one(), groups))
+    }
+
+    fn group_norm_relu(
+        &mut self,
+        map: DryValue,
+        _layer: &str,
+        _channels: usize,
+        groups: usize,
+    ) -> DryValue {
+        let normal = self.normalise_groups(map.one(), groups);
+        DryValue::One(self.with_relu(normal, self.arrays.gpu.is_some()))
     }
 
     fn relu(&mut self, value: DryValue) -> DryValue {
