@@ -55,8 +55,11 @@ impl BatchNorm {
                 let mean = self.mean(blocks().map(|block| sum(block, |value| value)));
                 let squared = |value: f32| (value - mean) * (value - mean);
                 let variance = self.mean(blocks().map(|block| sum(block, squared)));
-                let line =
-                    Line { mean, factor: weight[channel] / (variance + epsilon).sqrt(), shift: bias[channel] };
+                let line = Line {
+                    mean,
+                    factor: weight[channel] / (variance + epsilon).sqrt(),
+                    shift: bias[channel],
+                };
                 for (out, plane) in out.into_iter().zip(planes()) {
                     let each = out.iter_mut().zip(plane);
                     match self.relu {
@@ -83,9 +86,15 @@ impl BatchNorm {
     ) -> [Vec<f32>; 2] {
         let given = Given { maps, statistics, parameters, epsilon, gradient };
         match self.relu {
-            true => self.backward_by(given, out, |line, value, gradient| {
-                if line.at(value) <= 0.0 { 0.0 } else { gradient }
-            }),
+            true => {
+                self.backward_by(
+                    given,
+                    out,
+                    |line, value, gradient| {
+                        if line.at(value) <= 0.0 { 0.0 } else { gradient }
+                    },
+                )
+            }
             false => self.backward_by(given, out, |_, _, gradient| gradient),
         }
     }
@@ -111,7 +120,9 @@ impl BatchNorm {
                 let blocks = planes()
                     .flat_map(|(plane, gradient)| plane.chunks(BLOCK).zip(gradient.chunks(BLOCK)));
                 let sums = blocks.map(|(values, gradients)| {
-                    product_sums(values, gradients, mean, |value, gradient| behind(line, value, gradient))
+                    product_sums(values, gradients, mean, |value, gradient| {
+                        behind(line, value, gradient)
+                    })
                 });
                 let [products, total] = sums.fold([0.0; 2], |[a, b], [c, d]| [a + c, b + d]);
                 let products = products * f64::from(factor);

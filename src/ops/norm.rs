@@ -540,8 +540,7 @@ mod tests {
             let found = batch_norm_train(map, weight, bias, EPSILON);
             (relu(found.output), [found.mean, found.variance].map(Tensor::without_autodiff))
         });
-        let ours =
-            run(DType::F32, |map, weight, bias| batch_norm_relu(map, weight, bias, None));
+        let ours = run(DType::F32, |map, weight, bias| batch_norm_relu(map, weight, bias, None));
         agrees(DType::F32, 0.0, &ours, &exact);
         let zeros = ours[0].iter().filter(|value| **value == 0.0).count();
         assert!(zeros > 0 && zeros < ours[0].len(), "{zeros} zeros");

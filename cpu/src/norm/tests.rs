@@ -7,7 +7,8 @@ fn wave(count: usize, speed: f64, offset: f64) -> Vec<f32> {
 }
 
 fn cases() -> Vec<BatchNorm> {
-    let case = |[batch, channels, pixels]: [usize; 3]| BatchNorm { batch, channels, pixels, relu: false };
+    let case =
+        |[batch, channels, pixels]: [usize; 3]| BatchNorm { batch, channels, pixels, relu: false };
     [[3, 5, 49], [1, 2, 20_000], [8, 40, 16], [64, 7, 1], [2, 3, 33], [1, 1, 2]].map(case).to_vec()
 }
 
