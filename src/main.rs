@@ -23,7 +23,7 @@ unsafe extern "C" {
 const PURGE_DELAY: c_int = 15;
 
 /// A step frees and asks for the same hundreds of megabytes; on a CPU it may take longer than the second that
-/// mimalloc waits. A third of a step would go into pages that the system clears again.
+/// mimalloc waits. A sixth of the time went into pages that the system clears again.
 fn keep_freed_memory() {
     // SAFETY: sets a number of the allocator's while there is no other thread that could read it.
     #[expect(unsafe_code, reason = "mimalloc's C interface")]
