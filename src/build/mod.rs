@@ -56,7 +56,7 @@ use crate::choice::NoSettings;
 use crate::data::LabelCounts;
 use crate::memory::measure::Meter;
 use crate::memory::offload::{OffloadError, Store};
-use crate::memory::{Chain, OffloadConfig};
+use crate::memory::{Chain, OffloadConfig, Pages};
 use crate::model::weights::Initial;
 use crate::ops::gpu::Exchanges;
 #[cfg(feature = "cuda")]
@@ -263,6 +263,8 @@ impl Ready {
             state: train_state,
             saved_at: Instant::now(),
             meter,
+            unmeasured: true,
+            measures: false,
             told_undefined: data.undefined,
         };
         let mut warnings = data.warnings;
@@ -327,6 +329,11 @@ fn trainer(
     let threads = cards.then(|| parallel::threads(devices.len())).transpose();
     let threads = threads.map_err(|error| BuildError::Cards(error.to_string()))?;
     let (mut ranks, mut initial) = (Vec::with_capacity(devices.len()), None);
+    // Before anything lies on the device. Several take their steps on threads of their own, each of which
+    // has pages of its own.
+    if let ([device], Some(pages)) = (&devices[..], planner.pages()) {
+        hold(device, pages);
+    }
     for copy in devices.chunks(depth) {
         let mut chains: Vec<Chain> = Vec::with_capacity(depth);
         for (device, stages) in copy.iter().zip(&parts) {
@@ -359,6 +366,19 @@ fn trainer(
     };
     Ok((trainer, initial))
 }
+
+/// Takes the pages of `device` that steps lie in. Where they cannot be had, the allocator takes those that it
+/// needs, as it does without.
+#[cfg(feature = "cuda")]
+fn hold(device: &Device, pages: Pages) {
+    if let Some(gpu) = Gpu::of(device) {
+        let _ = gpu.hold(pages);
+    }
+}
+
+/// The CPU's allocator has none.
+#[cfg(not(feature = "cuda"))]
+fn hold(_: &Device, _: Pages) {}
 
 /// What cards exchange sums by, where several have the same part of the model: the first of `depth`, and so
 /// on. What the devices of one copy send each other needs no kernels.

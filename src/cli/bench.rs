@@ -100,6 +100,7 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
             "peak": memory.peak,
             "peak_kind": memory.peak_kind,
             "predicted_peak": estimate.peak,
+            "predicted_held": steps.predicted_held(&plan),
             "recomputed_percent": estimate.recompute_percent,
             "reserved": memory.reserved,
             "smi": memory.smi,

@@ -3,8 +3,10 @@
 //! Where a step's memory is estimated, the code of the step runs on buffers without memory behind
 //! them. A buffer counts as in use for as long as anyone holds it, as one on a device does.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Piece;
 
 /// Counts the bytes in use and the most there were at once.
 #[derive(Debug, Clone, Default)]
@@ -18,15 +20,45 @@ struct Counts {
     largest: AtomicU64,
     /// How often memory was taken.
     taken: AtomicU64,
+    /// What was taken, where that is noted.
+    record: Option<Mutex<Record>>,
+}
+
+/// What was taken, by number, and the time.
+#[derive(Debug, Default)]
+struct Record {
+    pieces: Vec<Piece>,
+    clock: u64,
 }
 
 impl DryAllocator {
+    /// One that also notes when each piece of memory is taken, used and given back.
+    pub fn recording() -> Self {
+        Self(Arc::new(Counts { record: Some(Mutex::default()), ..Counts::default() }))
+    }
+
+    /// What was taken since it was made, where it is one that [records](DryAllocator::recording).
+    pub fn pieces(&self) -> Vec<Piece> {
+        self.at_a_time(|record, _| record.pieces.clone()).unwrap_or_default()
+    }
+
+    /// What `note` makes of the record and the time, which moves on.
+    fn at_a_time<T>(&self, note: impl FnOnce(&mut Record, u64) -> T) -> Option<T> {
+        let mut record = self.0.record.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        record.clock += 1;
+        let now = record.clock;
+        Some(note(&mut record, now))
+    }
+
     /// Memory of `bytes` bytes.
     pub fn take(&self, bytes: u64) -> DryBuffer {
         self.0.live.fetch_add(bytes, Relaxed);
         self.0.largest.fetch_max(bytes, Relaxed);
         self.touch(0);
         let number = self.0.taken.fetch_add(1, Relaxed);
+        self.at_a_time(|record, now| {
+            record.pieces.push(Piece { bytes, from: now, to: u64::MAX, used: now });
+        });
         DryBuffer(Arc::new(Block { number, bytes, allocator: self.clone() }))
     }
 
@@ -71,10 +103,24 @@ struct Block {
 impl Drop for Block {
     fn drop(&mut self) {
         self.allocator.0.live.fetch_sub(self.bytes, Relaxed);
+        self.note(|piece, now| piece.to = now);
+    }
+}
+
+impl Block {
+    fn note(&self, note: impl FnOnce(&mut Piece, u64)) {
+        self.allocator.at_a_time(|record, now| {
+            record.pieces.get_mut(self.number as usize).map(|piece| note(piece, now))
+        });
     }
 }
 
 impl DryBuffer {
+    /// Notes that it is used now.
+    pub fn note_use(&self) {
+        self.0.note(|piece, now| piece.used = now);
+    }
+
     /// How much it is.
     pub fn bytes(&self) -> u64 {
         self.0.bytes

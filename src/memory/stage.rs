@@ -7,7 +7,8 @@ use burn::tensor::{Device, Tensor};
 
 use super::offload::OffloadTensor;
 use super::{
-    Activation, ActivationShape, Bucket, BucketMember, Footprint, Gradients, Pass, Target,
+    Activation, ActivationShape, Bucket, BucketMember, DryAllocator, DryStage, Footprint,
+    Gradients, Pass, Target,
 };
 use crate::ops::gpu::Kernel;
 
@@ -151,6 +152,18 @@ pub trait StageSpec {
 
     /// What it costs for an input of this shape.
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint;
+
+    /// The stage in whole steps on sizes alone, with memory from `memory`; `None` where no more than the
+    /// footprint is known.
+    fn dry(
+        &self,
+        input: &ActivationShape,
+        on: &Target,
+        memory: &DryAllocator,
+    ) -> Option<Box<dyn DryStage>> {
+        let _ = (input, on, memory);
+        None
+    }
 
     /// The hand-written kernels that it launches on a GPU for an input of this shape.
     fn kernels(&self, input: &ActivationShape, on: &Target) -> Vec<Kernel>;

@@ -8,7 +8,7 @@ use burn::backend::Flex;
 use burn::backend::ops::ModuleOps;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 use super::Window;
 #[cfg(feature = "cpu")]
@@ -161,27 +161,53 @@ pub fn biased<const D: usize>(values: Tensor<D>, bias: Tensor<1>) -> Tensor<D> {
 
 /// The gradient of the bias of [`biased`], which has `dtype`, from that of the sum.
 pub fn bias_gradient<const D: usize>(gradient: Tensor<D>, dtype: DType) -> Tensor<1> {
-    let channels = gradient.dims()[1];
+    let shape = gradient.dims();
+    let (rows, channels) = (shape[0], shape[1]);
+    let groups = row_groups(rows);
+    let vectors = shape[2..].iter().all(|size| *size == 1);
+    if vectors && groups > 1 && on_gpu(&gradient.device()) {
+        let gradient = gradient.cast(dtype).reshape([groups, rows / groups, channels]);
+        return gradient.sum_dim(1).sum_dim(0).reshape([channels]);
+    }
     let others = (0..D).filter(|dimension| *dimension != 1);
     others.fold(gradient.cast(dtype), Tensor::sum_dim).reshape([channels])
+}
+
+/// Into how many groups the rows of a batch are put, of which the sums are added up: a GPU has work for more than one
+/// thread a column then. One, where there are few rows or no equal groups of a fitting size.
+pub fn row_groups(rows: usize) -> usize {
+    let fits = |groups: &usize| rows.is_multiple_of(*groups) && rows / groups <= 16 * groups;
+    let root = rows.isqrt();
+    if rows < 1024 { 1 } else { (2..=root).rev().find(fits).unwrap_or(1) }
 }
 
 /// Whether a linear layer of `input` runs as a convolution of maps of one pixel: on a GPU, whose
 /// kernels are ours, and for 16-bit numbers, which are to be added up in 32 bits.
 fn runs_as_convolution(input: &Tensor<2>) -> bool {
-    #[cfg(feature = "cuda")]
-    if super::gpu::Gpu::of(&input.device()).is_some() {
-        return true;
-    }
-    super::is_16bit(input.dtype())
+    on_gpu(&input.device()) || super::is_16bit(input.dtype())
+}
+
+#[cfg(feature = "cuda")]
+fn on_gpu(device: &Device) -> bool {
+    super::gpu::Gpu::of(device).is_some()
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_gpu(_device: &Device) -> bool {
+    false
 }
 
 #[cfg(all(test, feature = "cpu"))]
 mod tests {
-    use burn::tensor::Device;
-
     use super::super::inner_product;
     use super::*;
+
+    #[test]
+    fn rows_are_put_in_equal_groups_of_about_the_square_root() {
+        for (rows, groups) in [(1, 1), (1000, 1), (1024, 32), (59_392, 232), (1031, 1), (2062, 1)] {
+            assert_eq!(row_groups(rows), groups, "{rows} rows");
+        }
+    }
 
     const FULL: MatmulPrecision = MatmulPrecision::Full;
 

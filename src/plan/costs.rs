@@ -74,7 +74,7 @@ fn numbers(shape: &ActivationShape) -> u64 {
 const NUMBER: u64 = 4;
 
 /// Bytes of a weight, a gradient of one, or a number of the optimizer's state.
-fn weight_bytes(precision: Precision) -> u64 {
+pub(super) fn weight_bytes(precision: Precision) -> u64 {
     precision.parameters().size() as u64
 }
 

@@ -253,6 +253,16 @@ impl<'a> Estimator<'a> {
         self.budget
     }
 
+    /// The plan whose steps are estimated.
+    pub(super) fn plan(&self) -> &'a Plan {
+        self.plan
+    }
+
+    /// The machine that they are estimated for.
+    pub(super) fn machine(&self) -> Machine {
+        self.machine
+    }
+
     /// What its stages cost, and what is in use besides; of a pipeline, on all devices together.
     pub fn costs(&mut self, settings: &MemorySettings) -> Costs {
         if let [one] = &self.known(settings)[..] {

@@ -18,6 +18,7 @@ mod planner;
 mod preference;
 mod price;
 mod estimate;
+mod held;
 mod reasons;
 mod saved;
 mod warnings;

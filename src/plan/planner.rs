@@ -11,7 +11,7 @@ use super::price;
 use super::{Estimator, Machine, MemorySettings, Plan, StepEstimate};
 use crate::choice::{Choice, NoSettings};
 use crate::fault::{Fault, fault};
-use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Strategy};
+use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Pages, Strategy};
 use crate::ops::gpu::Kernel;
 use crate::parallel::BatchNormOver;
 use crate::screen::{Bytes, counted};
@@ -178,6 +178,14 @@ impl Planner {
             Some((strategies, estimate)) => (strategies, estimate),
             None => (&self.strategies, &self.estimate),
         }
+    }
+
+    /// The pages of a GPU's memory that steps are to be taken in, which must be free: see
+    /// [`Estimator::pages`].
+    pub fn pages(&self) -> Option<Pages> {
+        let mut estimator = Estimator::within(&self.plan, self.machine, self.budget);
+        let pages = estimator.pages(&self.settings)?;
+        self.machine.free.is_none_or(|free| pages.bytes() <= free).then_some(pages)
     }
 
     /// What is planned, with everything decided.

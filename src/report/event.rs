@@ -369,7 +369,8 @@ pub struct DeviceSpeed {
 pub struct Memory {
     /// In use at the end of the epoch.
     pub live: Option<u64>,
-    /// The most in use at once.
+    /// The most in use at once since the epoch that measures it began: the first of a process, or the one after memory has
+    /// not sufficed.
     pub peak: Option<u64>,
     /// Held from the device, in use or not.
     pub reserved: Option<u64>,

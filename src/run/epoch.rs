@@ -15,7 +15,7 @@ use crate::report::{
 use crate::screen::counted;
 use crate::train::{HeadLoss, TrainError};
 
-/// Steps of an epoch whose peak of memory is measured exactly where that costs time: the first makes the
+/// Steps whose peak of memory is measured exactly in an epoch that measures it, where that costs time: the first makes the
 /// state of the optimizer, the second has it.
 const METERED_STEPS: usize = 2;
 
@@ -26,6 +26,7 @@ impl Run {
     /// Finishes the epoch under way, or returns the signal that interrupted it.
     pub(super) fn epoch(&mut self) -> Result<Option<Signal>, RunError> {
         let begin = Instant::now();
+        self.measures = std::mem::take(&mut self.unmeasured);
         let seconds_before = self.state.epoch_seconds;
         let images_before = self.state.tally.images;
         let trained = self.train()?;
@@ -53,10 +54,12 @@ impl Run {
         let clock = Instant::now();
         let images_before = self.state.tally.images;
         self.trainer.usage.clear();
-        self.meter.reset_peak();
+        if self.measures {
+            self.meter.reset_peak();
+        }
         let mut had_images = self.state.tally.images + self.state.skipped_steps > 0;
-        let (mut batches, mut metered) =
-            (self.train_loader.epoch(epoch as u64, first).shared(), METERED_STEPS);
+        let mut batches = self.train_loader.epoch(epoch as u64, first).shared();
+        let mut metered = if self.measures { METERED_STEPS } else { 0 };
         while let Some(batch) = batches.next() {
             if let Some(signal) = self.asked_to_stop(&batch)? {
                 return Ok(Some(signal));
@@ -139,6 +142,7 @@ impl Run {
     /// Tells where memory has not sufficed, and remembers it.
     fn tell_backoffs(&mut self) -> Result<(), ReportError> {
         for backoff in std::mem::take(&mut self.trainer.backoffs) {
+            self.unmeasured = true;
             self.state.remember(&self.trainer.planner, &self.plan.memory);
             self.reports.event(&Event::OutOfMemory(OutOfMemory {
                 epoch: self.state.epoch,
@@ -242,7 +246,8 @@ impl Run {
         validation: &mut Validation,
         clock: Instant,
     ) -> Result<Option<Signal>, RunError> {
-        let (mut batches, mut metered) = (self.validation_loader.epoch(0, 0).shared(), true);
+        let mut batches = self.validation_loader.epoch(0, 0).shared();
+        let mut metered = self.measures;
         while let Some(batch) = batches.next() {
             if let Some(signal) = self.asked_to_stop(&batch)? {
                 return Ok(Some(signal));

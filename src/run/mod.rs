@@ -101,6 +101,11 @@ pub struct Run {
     pub saved_at: Instant,
     /// What says how much memory the device uses.
     pub meter: Meter,
+    /// Whether the peak of memory is to be measured from the next epoch on: in the first one of a process, and
+    /// after memory has not sufficed. The epochs after it take their steps in the same way.
+    pub unmeasured: bool,
+    /// Whether it is measured in the epoch under way.
+    pub measures: bool,
     /// The metrics of which has been said that they are undefined.
     pub told_undefined: BTreeSet<String>,
 }

@@ -3,7 +3,8 @@
 use super::*;
 use trainer::model::SequentialConfig;
 use trainer::ops::{
-    MatmulPrecision, Window, convolution, convolution_gradients, linear, linear_gradients, sum,
+    MatmulPrecision, Window, bias_gradient, convolution, convolution_gradients, linear,
+    linear_gradients, sum,
 };
 
 /// What a product of a map and a weight gives: its result and both gradients.
@@ -242,6 +243,38 @@ fn fully_connected_layers_of_any_width_give_what_the_definition_gives() {
         let ours = connected(sizes, 1, DType::F32, &gpu);
         assert_near(&format!("{sizes:?}"), &ours, &exact, 1e-5);
         assert!(ours == connected(sizes, 1, DType::F32, &gpu), "{sizes:?}: two runs differ");
+    }
+}
+
+/// On Hopper cards they are products of parts, where all widths are multiples of 4.
+#[test]
+fn fully_connected_layers_of_32_bits_are_as_exact_as_sums_in_32_bits() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    let mut state = 5_u64;
+    let mut below = |bound: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % bound
+    };
+    let mut random = || [1 + below(700), 4 * (1 + below(70)), 4 * (1 + below(70))];
+    let mut all: Vec<_> = (0..12).map(|_| random()).collect();
+    all.extend([[1, 4, 4], [128, 128, 128], [129, 132, 260], [4100, 32, 864], [17_000, 36, 8]]);
+    for sizes in all {
+        let exact = connected(sizes, 1, DType::F64, &cpu);
+        let ours = connected(sizes, 1, DType::F32, &gpu);
+        assert_near(&format!("{sizes:?}"), &ours, &exact, 1e-6);
+        assert!(ours == connected(sizes, 1, DType::F32, &gpu), "{sizes:?}: two runs differ");
+    }
+}
+
+#[test]
+fn gradients_of_biases_of_large_batches_are_the_sums_of_their_columns() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    for [rows, columns] in [[1000, 5], [1024, 3], [1031, 7], [59_392, 12], [70_000, 1]] {
+        let of = |device: &Device, dtype| {
+            bias_gradient(noise([rows, columns], 3, device).cast(dtype), dtype)
+        };
+        let off = error(&values(of(&gpu, DType::F32)), &values(of(&cpu, DType::F64)));
+        assert!(off <= 1e-6, "{rows} rows of {columns}: off by {off:.1e}");
     }
 }
 

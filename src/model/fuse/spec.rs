@@ -3,7 +3,10 @@
 use burn::tensor::Device;
 
 use super::FusedStage;
-use crate::memory::{ActivationShape, DenseLayers, Footprint, Precision, Stage, StageSpec, Target};
+use crate::memory::{
+    ActivationShape, DenseLayers, DryAllocator, DryStage, Footprint, Precision, Stage, StageSpec,
+    Target,
+};
 use crate::model::fused;
 use crate::model::layers::{LayerStageSpec, ParameterSpec, StageLayers};
 use crate::ops::gpu::Kernel;
@@ -69,6 +72,16 @@ impl StageSpec for FusedStageSpec {
         }
         let program = fused::program(&self.fused, on.dense_layers);
         program.footprint(&self.parameters, map(input), on)
+    }
+
+    fn dry(
+        &self,
+        input: &ActivationShape,
+        on: &Target,
+        memory: &DryAllocator,
+    ) -> Option<Box<dyn DryStage>> {
+        let program = on.cuda.then(|| fused::program(&self.fused, on.dense_layers))?;
+        Some(program.dry(&self.parameters, map(input), on, memory))
     }
 
     fn kernels(&self, input: &ActivationShape, on: &Target) -> Vec<Kernel> {

@@ -1,13 +1,18 @@
 //! What a fused stage costs and launches, found by running its program on sizes.
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::layout::{NORMS, WEIGHTS};
 use super::program::layout;
 use super::{Back, Layout, Program, Records, Run, Value, Values};
-use crate::memory::{DryAllocator, DryBuffer, Footprint, Target};
+use crate::memory::{DryAllocator, DryBuffer, DryFlow, DryStage, Footprint, Keep, Target};
 use crate::model::layers::ParameterSpec;
-use crate::ops::gpu::{Buffer, ChannelStats, DeviceMap, DryGpu, Gpu, Kernel, Kernels, Work};
+use crate::ops::gpu::{
+    Buffer, ChannelStats, DeviceMap, DryGpu, Gpu, Kernel, Kernels, Packing, Storage, Work,
+};
 #[cfg(test)]
 use crate::ops::gpu::{Exchange, Rows, Synced};
 
@@ -167,6 +172,109 @@ impl<'a, P: Program> DryRun<'a, P> {
         let Value::Map(map) = input else { return 0 };
         let aside = self.program.checkpoint(&self.kernels, map);
         aside.map_or(0, |aside| bytes(&Value::Map(aside)))
+    }
+}
+
+/// A program in whole steps on sizes alone: as `ProgramStage` is on a device, but for its parameters, which
+/// count elsewhere.
+pub(super) struct DryProgram<P> {
+    program: P,
+    kernels: Kernels,
+    layout: Layout,
+    shape: [usize; 4],
+    parameters: [Buffer; 3],
+    packing: Option<Packing>,
+    /// Made again when a parameter has changed.
+    values: RefCell<Option<Rc<Values>>>,
+}
+
+impl<P: Program> DryProgram<P> {
+    /// Of a program with these parameters, for an input of `shape`, with memory from `memory`.
+    pub fn new(
+        program: P,
+        parameters: &[ParameterSpec],
+        shape: [usize; 4],
+        on: &Target,
+        memory: &DryAllocator,
+    ) -> Self {
+        let kernels = |memory: DryAllocator| {
+            Kernels::new(Gpu::dry(&DryGpu::new(memory, on.hopper)), on.precision.element())
+        };
+        let shapes = parameters.iter().map(|spec| (spec.shape.clone(), spec.trained));
+        let layout = layout(&program, shapes);
+        let elsewhere = kernels(DryAllocator::default());
+        let parameters = [0, 1, 2].map(|kind| elsewhere.gpu().floats(layout.length(kind)));
+        let kernels = kernels(memory.clone());
+        let packing = layout.packing(&kernels);
+        Self { program, kernels, layout, shape, parameters, packing, values: RefCell::default() }
+    }
+
+    fn values(&self) -> Rc<Values> {
+        let of_kind = |kind: usize| self.parameters[kind].clone();
+        let read = || Rc::new(self.layout.values(&self.kernels, self.packing.as_ref(), of_kind));
+        Rc::clone(self.values.borrow_mut().get_or_insert_with(read))
+    }
+}
+
+impl<P: Program> DryStage for DryProgram<P> {
+    fn input(&self) -> DryFlow {
+        Rc::new(self.program.input(&self.kernels, self.shape))
+    }
+
+    fn forward(
+        &self,
+        input: DryFlow,
+        keeps: Keep,
+        trains: bool,
+        first: bool,
+    ) -> (DryFlow, Option<Box<dyn Any>>) {
+        let values = self.values();
+        let records = if first && trains { self.layout.records(&self.kernels) } else { None };
+        let run = Run {
+            kernels: &self.kernels,
+            values: &values,
+            records: records.as_ref(),
+            trains,
+            keeps: keeps == Keep::All,
+            synced: None,
+        };
+        let (output, kept) = self.program.forward(&run, value(input));
+        (Rc::new(output), kept.map(|kept| Box::new(kept) as Box<dyn Any>))
+    }
+
+    fn checkpoint(&self, input: &DryFlow) -> DryFlow {
+        let aside = match input.downcast_ref::<Value>() {
+            Some(Value::Map(map)) => self.program.checkpoint(&self.kernels, map),
+            _ => None,
+        };
+        aside.map_or_else(|| Rc::clone(input), |aside| Rc::new(Value::Map(aside)))
+    }
+
+    fn backward(&self, kept: Box<dyn Any>, gradient: DryFlow) -> (Option<DryFlow>, Vec<DryBuffer>) {
+        let values = self.values();
+        let kept = kept.downcast::<P::Saved>().unwrap_or_else(|_| panic!("another stage kept it"));
+        let room = self.layout.room(&self.kernels);
+        let back = Back { kernels: &self.kernels, values: &values, room: &room, synced: None };
+        let found = self.program.backward(&back, *kept, value(gradient));
+        let found = found.map(|found| Rc::new(Value::Map(found)) as DryFlow);
+        (found, room.all.iter().map(|all| all.counted().clone()).collect())
+    }
+
+    fn change(&self) {
+        self.values.take();
+    }
+}
+
+/// What a stage before or behind gives: where that is of another kind, it is features.
+fn value(flow: DryFlow) -> Value {
+    match flow.downcast::<Value>() {
+        Ok(value) => Rc::unwrap_or_clone(value),
+        Err(other) => {
+            let memory = other.downcast::<DryBuffer>();
+            let memory = memory.unwrap_or_else(|_| panic!("a stage was given what is no memory"));
+            let length = memory.bytes() as usize / Storage::F32.bytes();
+            Value::Features(Buffer::dry(Rc::unwrap_or_clone(memory), Storage::F32, length))
+        }
     }
 }
 

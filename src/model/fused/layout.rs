@@ -31,10 +31,6 @@ pub(in crate::model) struct Values {
 /// Room for the gradients of a stage's parameters.
 pub(in crate::model) struct Room {
     /// Those of all weights, and of all norms.
-    #[cfg_attr(
-        not(feature = "cuda"),
-        expect(dead_code, reason = "only a device is given tensors")
-    )]
     pub all: [Buffer; 2],
     /// Each weight's.
     pub weights: Vec<Buffer>,

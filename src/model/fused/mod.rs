@@ -24,7 +24,7 @@ mod tests;
 mod transition;
 
 use block::Block;
-use dry::DryRun;
+use dry::{DryProgram, DryRun};
 use layout::{Layout, Records, Room, Values};
 use mean::Mean;
 use plain_stem::PlainStem;
@@ -36,7 +36,7 @@ use transition::Transition;
 
 use super::fuse::FusedStage;
 use super::layers::ParameterSpec;
-use crate::memory::{DenseLayers, Footprint, Target};
+use crate::memory::{DenseLayers, DryAllocator, DryStage, Footprint, Target};
 #[cfg(feature = "cuda")]
 use crate::memory::{Parameter, Precision, Stage};
 use crate::ops::gpu::Kernel;
@@ -53,6 +53,15 @@ pub(super) trait AnyProgram {
 
     /// The kernels that it launches in training and in evaluation.
     fn kernels(&self, parameters: &[ParameterSpec], shape: [usize; 4], on: &Target) -> Vec<Kernel>;
+
+    /// The stage in whole steps on sizes alone, with memory from `memory`.
+    fn dry(
+        self: Box<Self>,
+        parameters: &[ParameterSpec],
+        shape: [usize; 4],
+        on: &Target,
+        memory: &DryAllocator,
+    ) -> Box<dyn DryStage>;
 
     /// See [`DryRun::of_two_cards`].
     #[cfg(test)]
@@ -82,6 +91,16 @@ impl<P: Program> AnyProgram for P {
 
     fn kernels(&self, parameters: &[ParameterSpec], shape: [usize; 4], on: &Target) -> Vec<Kernel> {
         DryRun::new(self, parameters, on).kernels(shape)
+    }
+
+    fn dry(
+        self: Box<Self>,
+        parameters: &[ParameterSpec],
+        shape: [usize; 4],
+        on: &Target,
+        memory: &DryAllocator,
+    ) -> Box<dyn DryStage> {
+        Box::new(DryProgram::new(*self, parameters, shape, on, memory))
     }
 
     #[cfg(test)]

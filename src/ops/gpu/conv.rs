@@ -63,7 +63,7 @@ pub(super) fn tile(columns: usize) -> usize {
 }
 
 impl Kernels {
-    fn chunked(&self, maps: &[&ChannelsLast]) -> usize {
+    pub(super) fn chunked(&self, maps: &[&ChannelsLast]) -> usize {
         let vector = self.vector();
         let whole = |map: &&ChannelsLast| {
             map.channels().is_multiple_of(vector) && map.stride().is_multiple_of(vector)
@@ -99,6 +99,9 @@ impl Kernels {
         out: &ChannelsLast,
         part: Option<&Partials>,
     ) {
+        if part.is_none() && self.splits_products(convolution, [map, out]) {
+            return self.split_product(map, weight, out);
+        }
         let sizes = convolution.sizes(map, out).int(weight.row).int(part.is_some().into());
         let width = tile(out.channels());
         let any = || self.conv(CONV_FORWARD, self.chunked(&[map]), 128, width);
@@ -121,6 +124,9 @@ impl Kernels {
         map: &ChannelsLast,
         added: bool,
     ) {
+        if !added && self.splits_products(convolution, [gradient, map]) {
+            return self.split_product(gradient, weight, map);
+        }
         let classes = convolution.classes();
         let sizes = convolution.sizes(map, gradient).int(weight.row).int(classes);
         let sizes = sizes.int(usize::from(added)).int(0);
@@ -158,6 +164,9 @@ impl Kernels {
         gradient: &ChannelsLast,
         chunked: bool,
     ) -> (usize, Buffer) {
+        if self.splits_products(convolution, [map, gradient]) {
+            return self.split_product_over_pixels(gradient, map);
+        }
         let (input, output) = (map.channels(), gradient.channels());
         let taps = convolution.window.kernel * convolution.window.kernel;
         let (high, wide) = (tile(output), tile(taps * input));

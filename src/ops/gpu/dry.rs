@@ -86,6 +86,7 @@ impl DryGpu {
         products: usize,
     ) {
         debug_assert!(grid.iter().all(|count| *count > 0), "{}: {grid:?}", kernel.entry());
+        arguments.iter().for_each(|argument| argument.memory().counted().note_use());
         let noted = &mut *self.noted();
         noted.work.flops += 2.0 * products as f64;
         let bytes: usize = arguments.iter().map(|argument| argument.bytes()).sum();

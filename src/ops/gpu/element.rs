@@ -7,7 +7,7 @@ use crate::ops::MatmulPrecision;
 /// What a variant of a kernel multiplies; sums are always 32-bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Element {
-    /// 32-bit numbers, products exact to about 2⁻²¹ (three TF32 products each).
+    /// 32-bit numbers, products exact to about 2⁻²¹ (three TF32 products each, or six of bfloat16).
     F32,
     /// 32-bit numbers, rounded to TF32 where they are multiplied.
     Tf32,

@@ -106,6 +106,11 @@ impl Kernels {
         self.hopper && self.element.storage().bytes() == 2
     }
 
+    /// Whether those can that multiply 32-bit numbers as three bfloat16 parts.
+    pub(super) fn hopper_splits(&self) -> bool {
+        self.hopper && self.element == Element::F32
+    }
+
     /// How many elements 16 bytes are.
     pub(super) fn vector(&self) -> usize {
         16 / self.element.storage().bytes()

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::array::Array;
-use crate::memory::{DryAllocator, DryBuffer, Precision};
+use crate::memory::{DryAllocator, DryBuffer, Target};
 use crate::ops::gpu::{
     Buffer, Conv2d, DryGpu, Element, Gpu, Kernel, Kernels, Moments, Nchw, Norm2d, Storage,
     dropout_mask,
 };
-use crate::ops::{DropoutKey, EPSILON, Window};
+use crate::ops::{DropoutKey, Window};
 
 /// The kernels of a GPU on sizes.
 #[derive(Debug)]
@@ -22,9 +22,10 @@ pub(super) struct Convolver {
 }
 
 impl Convolver {
-    /// In this precision, with memory counted by `allocator`.
-    pub fn new(precision: Precision, allocator: &DryAllocator) -> Self {
-        let (dry, element) = (DryGpu::new(allocator.clone(), false), precision.element());
+    /// Those that run on this target, with memory counted by `allocator`.
+    pub fn new(on: &Target, allocator: &DryAllocator) -> Self {
+        let precision = on.precision;
+        let (dry, element) = (DryGpu::new(allocator.clone(), on.hopper), precision.element());
         let kernels = Kernels::new(Gpu::dry(&dry), element);
         let rounds_weights = precision.activations() != precision.parameters();
         Self { dry, kernels, storage: element.storage(), rounds_weights }
@@ -84,7 +85,8 @@ impl Convolver {
     }
 
     fn norm(&self, groups: Option<usize>) -> Norm2d {
-        Norm2d::new(self.kernels.clone(), groups, EPSILON as f32)
+        // With ReLU behind it or not, it takes the same.
+        Norm2d::new(self.kernels.clone(), groups, false)
     }
 
     /// The norm of a map of this shape, over the batch or over so many groups of channels of each image, and
@@ -109,8 +111,8 @@ impl Convolver {
         gradient: Array,
     ) -> [Array; 3] {
         let (map, gradient) = (self.nchw(map, shape), self.nchw(gradient, shape).buffer);
-        let weight = self.no_memory(shape[1]);
-        let (of_map, found) = self.norm(groups).backward(&map, moments, &weight, &gradient);
+        let (parameter, norm) = (self.no_memory(shape[1]), self.norm(groups));
+        let (of_map, found) = norm.backward(&map, moments, [&parameter; 2], &gradient);
         let [of_weight, of_bias] = found.each_ref().map(array);
         [array(&of_map.buffer), of_weight, of_bias]
     }

@@ -4,7 +4,7 @@ use trainer_cpu::Convolution;
 
 use super::array::{Array, Arrays};
 use super::{DryOps, DryTensor};
-use crate::ops::Window;
+use crate::ops::{Window, row_groups};
 
 /// The sizes of a square convolution.
 #[derive(Debug, Clone, Copy)]
@@ -104,7 +104,7 @@ impl DryOps {
         let (shape, channels) = (map.map(), gradient.map()[1]);
         let sizes = ConvolutionSizes::new(shape, channels, window);
         if bias {
-            self.collect(self.arrays.reduce(gradient.array.clone(), channels));
+            self.collect(self.bias_gradient(&gradient, channels));
         }
         let (of_map, of_weight) = match &self.arrays.gpu {
             Some(gpu) => {
@@ -128,6 +128,20 @@ impl DryOps {
         };
         self.collect(of_weight);
         of_map.map(|array| DryTensor { shape: shape.to_vec(), array, node: None })
+    }
+
+    /// The gradient of a bias from that of the sum.
+    fn bias_gradient(&self, gradient: &DryTensor, channels: usize) -> Array {
+        let [batch, _, height, width] = gradient.map();
+        let groups = match height * width {
+            1 if self.arrays.gpu.is_some() => row_groups(batch),
+            _ => 1,
+        };
+        let array = gradient.array.clone();
+        match groups {
+            1 => self.arrays.reduce(array, channels),
+            _ => self.arrays.reduce(self.arrays.reduce(array, groups * channels), channels),
+        }
     }
 
     /// `features·weightᵀ` to `output` features.

@@ -187,7 +187,7 @@ impl DryOps {
     fn new(on: &Target) -> Self {
         let allocator = DryAllocator::default();
         let arrays = Arrays {
-            gpu: on.cuda.then(|| Convolver::new(on.precision, &allocator)),
+            gpu: on.cuda.then(|| Convolver::new(on, &allocator)),
             allocator,
             element: on.precision.bytes(),
             threads: on.cpu.threads,

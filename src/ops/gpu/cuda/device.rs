@@ -14,6 +14,7 @@ use burn_cubecl::cubecl::{MemoryScope, MemoryUsage};
 use cubecl_server::logging::{LaunchObservation, LaunchObserver};
 
 use super::ahead::Compiler;
+use crate::memory::Pages;
 use crate::ops::gpu::gpu::{Argument, Backend};
 use crate::ops::gpu::{Buffer, Gpu, Kernel, Sizes, Storage};
 
@@ -177,6 +178,21 @@ impl Gpu {
     /// A tensor of `shape` over the memory of `buffer`.
     pub fn tensor<const D: usize>(&self, buffer: &Buffer, shape: [usize; D]) -> Tensor<D> {
         buffer.to_tensor(&self.cuda().device, shape)
+    }
+
+    /// Takes `pages` from the device, which everything that the current thread asks for lies in from now on as
+    /// long as they suffice. To be called before it asks for anything: the allocator's pages never get
+    /// smaller.
+    ///
+    /// # Errors
+    ///
+    /// Where there is not so much memory.
+    pub fn hold(&self, pages: Pages) -> Result<(), String> {
+        // CubeCL makes a page this much larger than the buffer that it is made for.
+        const SLACK: u64 = 1 << 20;
+        let length = (pages.size - SLACK) as usize / Storage::F32.bytes();
+        let all: Vec<Buffer> = (0..pages.count).map(|_| self.floats(length)).collect();
+        self.check(&all)
     }
 
     /// Whether the memory of `buffers` could be had and everything that fills it was launched. Does

@@ -1,5 +1,5 @@
-//! Kernels that are written for Hopper, for 2-byte elements: of a dense layer of the sizes that every DenseNet of
-//! torchvision has, and of convolutions of multiples of 64 channels.
+//! Kernels that are written for Hopper: for 2-byte elements those of a dense layer of the sizes that every DenseNet of
+//! torchvision has and of convolutions of multiples of 64 channels; and products of 32-bit numbers.
 
 mod conv_backward;
 mod conv_forward;
@@ -7,6 +7,7 @@ mod conv_weight;
 mod pointwise_backward;
 mod pointwise_forward;
 mod ring;
+mod split_product;
 
 pub(super) use ring::Ring;
 

@@ -1,0 +1,181 @@
+//! The pages that an allocator carves what a step takes from.
+//!
+//! CubeCL's allocator takes pages from the device, all of one size, and gives out parts of them: of the first
+//! page that has room, the first place that is large enough. A page is as large as the largest buffer so far,
+//! and none is given back, so that a step may hold half as much again as it uses. Which size holds least
+//! follows from the sizes and lifetimes of a step's buffers, which a dry run knows ([`Pages::least`]).
+
+use std::collections::BTreeMap;
+
+/// A buffer of a step. Times are those of a clock that every allocation, launch and release moves on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Its bytes.
+    pub bytes: u64,
+    /// When it is taken.
+    pub from: u64,
+    /// When it is given back; `u64::MAX` where it stays.
+    pub to: u64,
+    /// When it is launched with last. The thread that allocates may be so far behind the thread that asks
+    /// it to that the buffer has been given back by then.
+    pub used: u64,
+}
+
+/// Pages of an allocator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pages {
+    /// Bytes of a page.
+    pub size: u64,
+    /// How many there are.
+    pub count: u64,
+}
+
+impl Pages {
+    /// The unit of their size: that of the driver.
+    pub const UNIT: u64 = 2 << 20;
+    /// What is not larger lies in pages of its own.
+    const SMALL: u64 = 64 << 10;
+    /// Bytes of these.
+    const SMALL_PAGE: u64 = 8 << 20;
+    /// Buffers begin at multiples of so many bytes.
+    const ALIGNMENT: u64 = 512;
+    /// More pages than this are not tried.
+    const MOST: u64 = 12;
+
+    /// Bytes of all of them, and of those of small buffers.
+    pub fn bytes(&self) -> u64 {
+        self.size * self.count + Self::SMALL_PAGE
+    }
+
+    /// The pages of at most `largest` bytes that hold least of those that `pieces` fit in; `None` where there
+    /// are none.
+    pub fn least(pieces: &[Piece], largest: u64) -> Option<Self> {
+        let pieces: Vec<Piece> =
+            pieces.iter().copied().filter(|piece| piece.bytes > Self::SMALL).collect();
+        let orders = [by(&pieces, |piece| piece.to), by(&pieces, released)];
+        let needed = |size: u64| {
+            let pages = orders.iter().map(|events| extent(events, &pieces, size).div_ceil(size));
+            pages.max().unwrap_or(0)
+        };
+        let most_at_once = most_at_once(&orders[0], &pieces);
+        let smallest = pieces.iter().map(|piece| piece.bytes).max()?;
+        let mut least: Option<Self> = None;
+        for count in 1..=Self::MOST {
+            let mut size = most_at_once.div_ceil(count).max(smallest);
+            loop {
+                size = size.next_multiple_of(Self::UNIT);
+                let pages = Self { size, count };
+                let beaten = least.is_some_and(|least| least.bytes() <= pages.bytes());
+                if beaten || size > largest {
+                    break;
+                }
+                if needed(size) <= count {
+                    least = Some(pages);
+                    break;
+                }
+                size += (size / 200).max(1);
+            }
+        }
+        least
+    }
+}
+
+/// When `piece` is given back at the earliest.
+fn released(piece: &Piece) -> u64 {
+    if piece.to == u64::MAX { piece.to } else { piece.used.clamp(piece.from + 1, piece.to) }
+}
+
+/// What happens, in order: which piece is given back (`false`) or taken (`true`).
+fn by(pieces: &[Piece], to: impl Fn(&Piece) -> u64) -> Vec<(bool, usize)> {
+    let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * pieces.len());
+    for (place, piece) in pieces.iter().enumerate() {
+        events.push((piece.from, true, place));
+        if to(piece) != u64::MAX {
+            events.push((to(piece), false, place));
+        }
+    }
+    events.sort_unstable();
+    events.into_iter().map(|(_, taken, place)| (taken, place)).collect()
+}
+
+/// The most bytes that are in use at once.
+fn most_at_once(events: &[(bool, usize)], pieces: &[Piece]) -> u64 {
+    let mut live = 0;
+    let at_once = events.iter().map(|(taken, place)| {
+        match taken {
+            true => live += pieces[*place].bytes,
+            false => live -= pieces[*place].bytes,
+        }
+        live
+    });
+    at_once.max().unwrap_or(0)
+}
+
+/// The end of the last place that is taken, where pages of `size` bytes lie one behind the other.
+fn extent(events: &[(bool, usize)], pieces: &[Piece], size: u64) -> u64 {
+    // Where each piece that is in use begins and ends.
+    let mut taken: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut places = vec![0; pieces.len()];
+    let mut most = 0;
+    for &(takes, piece) in events {
+        if !takes {
+            taken.remove(&places[piece]);
+            continue;
+        }
+        let bytes = pieces[piece].bytes.next_multiple_of(Pages::ALIGNMENT);
+        // No buffer lies in two pages.
+        let within_a_page = |at: u64| match at % size + bytes > size {
+            true => at.next_multiple_of(size),
+            false => at,
+        };
+        let mut at = 0;
+        for (&begin, &end) in &taken {
+            if at + bytes <= begin {
+                break;
+            }
+            at = within_a_page(end);
+        }
+        places[piece] = at;
+        taken.insert(at, at + bytes);
+        most = most.max(at + bytes);
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn piece(mib: u64, from: u64, to: u64) -> Piece {
+        Piece { bytes: mib * MIB, from, to, used: to }
+    }
+
+    /// The third piece does not go where the first was, in one page or behind it in pages of 60 MiB; in pages
+    /// of 50 MiB the second lies out of its way.
+    #[test]
+    fn a_hole_that_is_too_small_is_counted() {
+        let pieces = [piece(40, 0, 3), piece(20, 1, 9), piece(50, 4, 9)];
+        let events = by(&pieces, |piece| piece.to);
+        assert_eq!(most_at_once(&events, &pieces), 70 * MIB);
+        assert_eq!(extent(&events, &pieces, 1 << 40), 110 * MIB);
+        assert_eq!(extent(&events, &pieces, 60 * MIB), 110 * MIB);
+        assert_eq!(extent(&events, &pieces, 50 * MIB), 70 * MIB);
+        let least = Pages::least(&pieces, u64::MAX);
+        assert_eq!(least, Some(Pages { size: 50 * MIB, count: 2 }));
+        assert_eq!(Pages::least(&pieces, 40 * MIB), None);
+    }
+
+    /// The second piece could lie where the first was before that is given back by the thread that asks.
+    #[test]
+    fn pages_hold_what_is_given_back_late_and_early() {
+        let first = Piece { used: 1, ..piece(10, 0, 8) };
+        let pieces = [first, piece(30, 2, 9), piece(10, 3, 9)];
+        let early = by(&pieces, released);
+        assert_eq!(most_at_once(&early, &pieces), 40 * MIB);
+        // The third goes where the first was; the second lies behind that.
+        let least = Pages::least(&pieces, u64::MAX).expect("fits");
+        assert_eq!(least.size * least.count, 50 * MIB);
+    }
+}

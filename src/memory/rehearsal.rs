@@ -1,0 +1,184 @@
+//! Whole steps on sizes alone: what they take, and when.
+//!
+//! A [`Footprint`] says how much a stage takes. Where a step's buffers come to lie follows from each of them,
+//! so here the stages' own code runs, in the order of the executor.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::schedule::{Action, Operation, Schedule};
+use super::{DryAllocator, DryBuffer, Footprint, Keep, Piece};
+
+/// What flows between stages on sizes alone; only stages of a kind know what it is.
+pub type DryFlow = Rc<dyn Any>;
+
+/// A stage on sizes alone.
+pub trait DryStage {
+    /// An input that comes from outside.
+    fn input(&self) -> DryFlow;
+
+    /// Runs forward on `input`; gives the output and what it `keeps`. `trains` where it is not frozen, and
+    /// `first` where it is not run again.
+    fn forward(
+        &self,
+        input: DryFlow,
+        keeps: Keep,
+        trains: bool,
+        first: bool,
+    ) -> (DryFlow, Option<Box<dyn Any>>);
+
+    /// `input` as it is put aside to run the stage on once more.
+    fn checkpoint(&self, input: &DryFlow) -> DryFlow {
+        Rc::clone(input)
+    }
+
+    /// The gradient of the input, and those of the parameters.
+    fn backward(&self, kept: Box<dyn Any>, gradient: DryFlow) -> (Option<DryFlow>, Vec<DryBuffer>);
+
+    /// The optimizer has changed its parameters.
+    fn change(&self) {}
+}
+
+/// A stage of which only the footprint is known.
+pub struct Rough {
+    /// What it costs.
+    pub footprint: Footprint,
+    /// Bytes of its input.
+    pub input: u64,
+    /// Where it takes that from.
+    pub memory: DryAllocator,
+}
+
+impl DryStage for Rough {
+    fn input(&self) -> DryFlow {
+        Rc::new(self.memory.take(self.input))
+    }
+
+    fn forward(
+        &self,
+        input: DryFlow,
+        keeps: Keep,
+        _: bool,
+        _: bool,
+    ) -> (DryFlow, Option<Box<dyn Any>>) {
+        let Footprint { output, saved, saves_input, saves_output, .. } = self.footprint;
+        let output: DryFlow = Rc::new(self.memory.take(output));
+        if keeps == Keep::Nothing {
+            drop(self.memory.take(self.footprint.forward_workspace));
+            return (output, None);
+        }
+        let own = self.memory.take(saved);
+        drop(self.memory.take(self.footprint.saving_workspace));
+        let kept = (own, saves_input.then_some(input), saves_output.then(|| Rc::clone(&output)));
+        (output, Some(Box::new(kept)))
+    }
+
+    fn backward(&self, kept: Box<dyn Any>, gradient: DryFlow) -> (Option<DryFlow>, Vec<DryBuffer>) {
+        let given: DryFlow = match self.footprint.gradient_in_gradient {
+            true => Rc::clone(&gradient),
+            false => Rc::new(self.memory.take(self.footprint.gradient)),
+        };
+        let parameters = self.memory.take(self.footprint.parameter_gradients);
+        drop(self.memory.take(self.footprint.backward_workspace));
+        drop((kept, gradient));
+        (Some(given), vec![parameters])
+    }
+}
+
+/// Steps of a chain on sizes alone.
+pub struct Rehearsal<'a> {
+    /// What counts their memory, one that [records](DryAllocator::recording).
+    pub memory: DryAllocator,
+    /// The stages, which take their memory from there.
+    pub stages: Vec<Box<dyn DryStage>>,
+    /// What is done in a step.
+    pub schedule: &'a Schedule,
+    /// Bytes of each of the tensors that the stages' parameters lie in.
+    pub parameters: Vec<u64>,
+    /// How many numbers the optimizer keeps of each.
+    pub kept: usize,
+    /// Bytes that are in use besides.
+    pub others: u64,
+    /// Bytes of the losses' gradient, and of what is computed with for it.
+    pub loss: [u64; 2],
+}
+
+/// What is on its way and put aside in a step.
+#[derive(Default)]
+struct Places {
+    forward: BTreeMap<usize, DryFlow>,
+    back: BTreeMap<usize, DryFlow>,
+    inputs: BTreeMap<(usize, usize), DryFlow>,
+    saved: BTreeMap<(usize, usize), Box<dyn Any>>,
+    gradients: BTreeMap<usize, Vec<DryBuffer>>,
+}
+
+impl Rehearsal<'_> {
+    /// Every buffer of `steps` steps; `None` where the schedule moves something off the device.
+    pub fn pieces(&self, steps: usize) -> Option<Vec<Piece>> {
+        let take = || self.parameters.iter().map(|bytes| self.memory.take(*bytes));
+        let _others = self.memory.take(self.others);
+        let mut weights: Vec<DryBuffer> = take().collect();
+        let mut optimizer: Vec<DryBuffer> = Vec::new();
+        for step in 0..steps {
+            let mut places = Places::default();
+            for operation in &self.schedule.operations {
+                self.run(operation, &mut places)?;
+            }
+            let Places { gradients, .. } = places;
+            // What it keeps is there from the first step on; new weights are there before the old ones go.
+            if step == 0 {
+                optimizer.extend((0..self.kept).flat_map(|_| take()));
+            }
+            weights = take().collect();
+            self.stages.iter().for_each(|stage| stage.change());
+            drop(gradients);
+        }
+        drop((weights, optimizer));
+        Some(self.memory.pieces())
+    }
+
+    fn run(&self, operation: &Operation, places: &mut Places) -> Option<()> {
+        let Operation { stage, micro, action } = *operation;
+        let runs = &self.stages[stage];
+        match action {
+            Action::Forward(keep) | Action::Recompute(keep) => {
+                let first = matches!(action, Action::Forward(_));
+                let trains = stage >= self.schedule.frozen;
+                let input = places.forward.remove(&micro).unwrap_or_else(|| runs.input());
+                let (output, kept) = runs.forward(input, keep, trains, first);
+                places.forward.insert(micro, output);
+                places.saved.extend(kept.map(|kept| ((micro, stage), kept)));
+            }
+            Action::Checkpoint => {
+                let input = places.forward.entry(micro).or_insert_with(|| runs.input());
+                places.inputs.insert((micro, stage), runs.checkpoint(input));
+            }
+            Action::Restore => {
+                let input = places.inputs.remove(&(micro, stage))?;
+                places.forward.insert(micro, input);
+            }
+            Action::Loss => {
+                let outputs = places.forward.remove(&micro);
+                let [gradient, workspace] = self.loss.map(|bytes| self.memory.take(bytes));
+                drop((workspace, outputs));
+                places.back.insert(micro, Rc::new(gradient));
+            }
+            Action::Backward => {
+                places.forward.remove(&micro);
+                let gradient = places.back.remove(&micro)?;
+                let kept = places.saved.remove(&(micro, stage))?;
+                let (given, parameters) = runs.backward(kept, gradient);
+                // A second gradient is added to the first.
+                places.gradients.entry(stage).or_insert(parameters);
+                let given = given.filter(|_| stage > self.schedule.frozen);
+                places.back.extend(given.map(|given| (micro, given)));
+            }
+            Action::Offload(_) | Action::Prefetch(_) | Action::Send(_) | Action::Receive(_) => {
+                return None;
+            }
+        }
+        Some(())
+    }
+}
