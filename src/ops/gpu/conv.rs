@@ -104,14 +104,16 @@ impl Kernels {
         }
         let sizes = convolution.sizes(map, out).int(weight.row).int(part.is_some().into());
         let width = tile(out.channels());
+        let tiles = blocks(out.pixels(), 128) * blocks(out.channels(), width);
         let any = || self.conv(CONV_FORWARD, self.chunked(&[map]), 128, width);
-        let kernel = self.ring(Ring::Forward, [map, out], width).unwrap_or_else(any);
+        let taps = convolution.window.kernel * convolution.window.kernel;
+        let ring = self.ring(Ring::Forward, taps, [map, out], width, tiles);
+        let kernel = ring.unwrap_or_else(any);
         let unwritten = Untouched(out.buffer());
         let part: &dyn Argument = part.map_or(&unwritten, |part| &part.buffer);
         let buffers: Arguments<'_> = &[map, &weight.buffer, out, part];
-        let grid = [blocks(out.pixels(), 128) * blocks(out.channels(), width), 1, 1];
         let products = out.pixels() * out.channels() * convolution.taps(map);
-        self.gpu.multiply(&kernel, grid, buffers, &sizes, products);
+        self.gpu.multiply(&kernel, [tiles, 1, 1], buffers, &sizes, products);
     }
 
     /// Writes the gradient of a convolution's input into `map` from that of its output, or adds it to what
@@ -131,12 +133,14 @@ impl Kernels {
         let sizes = convolution.sizes(map, gradient).int(weight.row).int(classes);
         let sizes = sizes.int(usize::from(added)).int(0);
         let width = tile(map.channels());
+        let tiles = classes * blocks(map.channels(), width);
         let any = || self.conv(CONV_BACKWARD_INPUT, self.chunked(&[gradient]), 128, width);
-        let kernel = self.ring(Ring::BackwardInput, [gradient, map], width).unwrap_or_else(any);
+        let taps = convolution.window.kernel * convolution.window.kernel;
+        let ring = self.ring(Ring::BackwardInput, taps, [gradient, map], width, tiles);
+        let kernel = ring.unwrap_or_else(any);
         let buffers: Arguments<'_> = &[gradient, &weight.buffer, map];
-        let grid = [classes * blocks(map.channels(), width), 1, 1];
         let products = gradient.pixels() * gradient.channels() * convolution.taps(map);
-        self.gpu.multiply(&kernel, grid, buffers, &sizes, products);
+        self.gpu.multiply(&kernel, [tiles, 1, 1], buffers, &sizes, products);
     }
 
     /// Writes the gradient of a convolution's weight, `[output, input, kernel, kernel]`.

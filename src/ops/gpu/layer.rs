@@ -85,15 +85,16 @@ impl Kernels {
         let sizes = sizes.int(map.stride()).int(out.stride()).int(weight.row);
         let sizes = sizes.int(part.is_some().into()).int(0);
         let width = tile(out.channels());
+        let tiles = blocks(map.pixels(), 128) * blocks(out.channels(), width);
         let any = || self.variant(LAYER_FORWARD, width, &[("TILE_N", width)]);
-        let kernel = self.ring(Ring::LayerForward, [map, out], width).unwrap_or_else(any);
+        let ring = self.ring(Ring::LayerForward, 1, [map, out], width, tiles);
+        let kernel = ring.unwrap_or_else(any);
         let unwritten = Untouched(out.buffer());
         let part: &dyn Argument = part.map_or(&unwritten, |part| &part.buffer);
         let buffers: Arguments<'_> =
             &[map, &affine.scale, &affine.shift, &weight.buffer, out, part];
-        let grid = [blocks(map.pixels(), 128) * blocks(out.channels(), width), 1, 1];
         let products = map.pixels() * map.channels() * out.channels();
-        self.gpu.multiply(&kernel, grid, buffers, &sizes, products);
+        self.gpu.multiply(&kernel, [tiles, 1, 1], buffers, &sizes, products);
     }
 
     /// Writes norm, ReLU and 3×3 convolution of `map` into `out`; returns what it leaves of its
@@ -263,11 +264,13 @@ impl Kernels {
         let buffers: Arguments<'_> =
             &[gradient, packed, map, mean, inverse_std, scale, shift, gamma, summed, part_out];
         let width = tile(map.channels());
+        let tiles = rows * blocks(map.channels(), width);
         let any = || self.variant(LAYER_BACKWARD, width, &[("TILE_N", width)]);
-        let kernel = self.ring(Ring::LayerBackward, [gradient, map], width).unwrap_or_else(any);
-        let grid = [rows * blocks(map.channels(), width), 1, 1];
+        let taps = convolution.window.kernel * convolution.window.kernel;
+        let ring = self.ring(Ring::LayerBackward, taps, [gradient, map], width, tiles);
+        let kernel = ring.unwrap_or_else(any);
         let products = gradient.pixels() * gradient.channels() * convolution.taps(map);
-        self.gpu.multiply(&kernel, grid, buffers, &sizes, products);
+        self.gpu.multiply(&kernel, [tiles, 1, 1], buffers, &sizes, products);
         let Normalised { norm, synced, .. } = normalised;
         self.channel_sums(&part, norm, norm_gradients, sums, first, synced);
     }

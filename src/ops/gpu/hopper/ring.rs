@@ -6,17 +6,31 @@ use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
 
 /// Three stages of 64 channels of 128 rows and 128 columns, or four of 64 columns, behind the rows' places.
 const ROWS: u32 = 3072 + 3 * (128 + 128) * 128;
-/// The sums of each warp behind them.
-const ROWS_AND_SUMS: u32 = ROWS + 64 * 128;
+/// Twice as many stages, for a block that has a multiprocessor for itself.
+const ALONE: u32 = 3072 + 6 * (128 + 128) * 128;
+/// The sums of each warp, behind the stages.
+const SUMS: u32 = 64 * 128;
 /// Three stages of 64 pixels of 128 by 128 channels, or more of fewer.
 const COLUMNS: u32 = 2048 + 3 * (128 + 128) * 128;
 
 const CONV_FORWARD: Entry =
     entry!("hopper_conv_forward", 320, ROWS, [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]);
+const CONV_FORWARD_ALONE: Entry = entry!(
+    "hopper_conv_forward",
+    384,
+    ALONE,
+    [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
+);
 const CONV_BACKWARD_INPUT: Entry = entry!(
     "hopper_conv_backward_input",
     320,
     ROWS,
+    [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
+);
+const CONV_BACKWARD_INPUT_ALONE: Entry = entry!(
+    "hopper_conv_backward_input",
+    384,
+    ALONE,
     [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
 );
 const LAYER_FORWARD: Entry = entry!(
@@ -25,10 +39,22 @@ const LAYER_FORWARD: Entry = entry!(
     ROWS,
     [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
 );
+const LAYER_FORWARD_ALONE: Entry = entry!(
+    "hopper_layer_forward",
+    384,
+    ALONE,
+    [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
+);
 const LAYER_BACKWARD: Entry = entry!(
     "hopper_layer_backward",
     320,
-    ROWS_AND_SUMS,
+    ROWS + SUMS,
+    [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
+);
+const LAYER_BACKWARD_ALONE: Entry = entry!(
+    "hopper_layer_backward",
+    384,
+    ALONE + SUMS,
     [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
 );
 const CONV_WEIGHT: Entry = entry!(
@@ -37,13 +63,11 @@ const CONV_WEIGHT: Entry = entry!(
     COLUMNS,
     [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING_COLUMNS]
 );
-const LAYER_WEIGHT: Entry = entry!(
-    "hopper_layer_weight",
-    320,
-    COLUMNS,
-    [TILES, CHANNELS, HOPPER, SWIZZLED, RING_COLUMNS]
-);
+const LAYER_WEIGHT: Entry =
+    entry!("hopper_layer_weight", 320, COLUMNS, [TILES, CHANNELS, HOPPER, SWIZZLED, RING_COLUMNS]);
 
+/// Taps of a kernel at most: a bit each.
+const TAPS: usize = 32;
 /// Channels of a step, and pixels of one of a weight's gradient.
 const STEP: usize = 64;
 
@@ -68,22 +92,29 @@ impl Kernels {
         self.hopper() && along.channels().is_multiple_of(STEP) && vectors
     }
 
-    /// The kernel written for Hopper, in tiles of `width` columns, that sums over the channels of `along` and
-    /// writes those of `out`, where there is one. It takes what the kernel for every GPU takes.
+    /// The kernel written for Hopper, in `tiles` tiles of `width` columns, that sums over the channels of `along`
+    /// and writes those of `out`, where there is one for so many `taps`. It takes what the kernel for every GPU takes.
     pub(in crate::ops::gpu) fn ring(
         &self,
         product: Ring,
+        taps: usize,
         [along, out]: [&ChannelsLast; 2],
         width: usize,
+        tiles: usize,
     ) -> Option<Kernel> {
-        let entry = match product {
-            Ring::Forward => CONV_FORWARD,
-            Ring::BackwardInput => CONV_BACKWARD_INPUT,
-            Ring::LayerForward => LAYER_FORWARD,
-            Ring::LayerBackward => LAYER_BACKWARD,
+        if !self.rings(along, out) || taps > TAPS {
+            return None;
+        }
+        let [two, alone] = match product {
+            Ring::Forward => [CONV_FORWARD, CONV_FORWARD_ALONE],
+            Ring::BackwardInput => [CONV_BACKWARD_INPUT, CONV_BACKWARD_INPUT_ALONE],
+            Ring::LayerForward => [LAYER_FORWARD, LAYER_FORWARD_ALONE],
+            Ring::LayerBackward => [LAYER_BACKWARD, LAYER_BACKWARD_ALONE],
         };
-        let made = || self.variant(entry, width, &[("TILE_N", width)]);
-        self.rings(along, out).then(made)
+        // Where no multiprocessor gets two blocks, one may as well have all of its memory.
+        let (entry, blocks) = if tiles <= self.multiprocessors { (alone, 1) } else { (two, 2) };
+        let macros = [("TILE_N", width), ("RING_BLOCKS", blocks)];
+        Some(self.variant(entry, width + 1000 * blocks, &macros))
     }
 
     /// The kernel written for Hopper for a weight's gradient from `map` and `gradient`, in tiles of `high` by
