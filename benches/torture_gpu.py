@@ -269,6 +269,8 @@ def steps_without_growth(args, parent):
     """One run for long, ended by SIGTERM: its memory by the quarter."""
     place = Place(args, parent, "long", {"epochs": 100000, "batch": 8, "patients": 400})
     text = place.config.read_text().replace("every_steps = 2", "every_steps = 100").replace("log_every = 1", "log_every = 50")
+    # Images wait in memory, so that there are many steps.
+    text = "\n".join('cache = "memory"' if line.startswith("augment") else line for line in text.split("\n"))
     place.config.write_text(text)
     process, samples = place.start(), []
     while not place.steps() and process.poll() is None:
