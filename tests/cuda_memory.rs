@@ -3,6 +3,9 @@
 #![cfg(feature = "cuda-tests")]
 #![expect(clippy::print_stdout, reason = "the figures are read with --nocapture")]
 
+#[path = "support/harm.rs"]
+mod harm;
+
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
@@ -10,6 +13,7 @@ use trainer::build::{Bench, resolve_device};
 use trainer::memory::measure::{Meter, PeakKind, mark, record};
 use trainer::memory::{OutOfMemory, check_allocated};
 use trainer::ops::gpu::{Buffer, Gpu, Storage};
+use trainer::plan::Plan;
 
 const MIB: u64 = 1 << 20;
 
@@ -80,12 +84,26 @@ fn ballast(gpu: &Gpu, spare: usize) -> Vec<Buffer> {
     held
 }
 
-fn bench() -> Bench {
-    let set = ["device.use='cuda'", "data.image.size=[256,256]", "train.batch_size=128"];
+fn plan(set: &[&str]) -> Plan {
     let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
     let loaded = trainer::config::load(Path::new("configs/quickstart.toml"), &set);
-    let plan = trainer::plan::plan(loaded.expect("is right").config).expect("is right");
+    trainer::plan::plan(loaded.expect("is right").config).expect("is right")
+}
+
+fn bench() -> Bench {
+    let plan = plan(&["device.use='cuda'", "data.image.size=[256,256]", "train.batch_size=128"]);
     Bench::new(&plan).expect("opens")
+}
+
+/// Fused layers, and layers that are not.
+#[test]
+fn memory_refused_anywhere_changes_no_bit_and_numbers_that_are_none_are_named() {
+    for norm in ["model.densenet.norm='batch'", "model.densenet.norm='group'"] {
+        let small = ["device.use='cuda'", "train.batch_size=16", "train.ema={decay=0.9}", norm];
+        let small = plan(&small);
+        let (refused, broken) = (harm::refuse_each(&small, 24), harm::break_each(&small));
+        println!("{norm}: {refused} operations refused, {broken} parameters made NaN");
+    }
 }
 
 #[test]

@@ -8,24 +8,7 @@ mod targets;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-type Target = fn(&[u8]);
-
-/// Each target, in the order of names.
-const TARGETS: [(&str, Target); 13] = [
-    ("config", targets::config),
-    ("csv", targets::csv),
-    ("dicom", targets::dicom),
-    ("jpeg", targets::jpeg),
-    ("manifest", targets::manifest),
-    ("npy", targets::npy),
-    ("npz", targets::npz),
-    ("parquet", targets::parquet),
-    ("png", targets::png),
-    ("pth", targets::pth),
-    ("run_folder", targets::run_folder),
-    ("safetensors", targets::safetensors),
-    ("tiff", targets::tiff),
-];
+use targets::{TARGETS, Target};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,7 +1,9 @@
-//! Memory that runs out in a step costs nothing but time.
+//! Memory that runs out in a step costs nothing but time, and numbers that are none change nothing.
 
-use std::collections::BTreeMap;
+#[path = "support/harm.rs"]
+mod harm;
 
+use harm::{break_each, refuse_each, started as started_with, state};
 use trainer::build::{Bench, Options, build};
 use trainer::data::Targets;
 use trainer::memory::fault::strike_after;
@@ -51,27 +53,8 @@ fn plan_of(text: &str, micro: usize) -> Plan {
     trainer::plan::plan(config).expect("a plan")
 }
 
-/// Weights, running statistics, averages and the optimizer's state.
-fn state(bench: &Bench) -> BTreeMap<String, Vec<u32>> {
-    let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
-    let parameters = bench.trainer.ranks[0].replica.inference.chain.parameters().into_iter();
-    let weights = parameters.map(|p| (p.name, bits(p.value.into_data().iter().collect())));
-    let optimizer = bench.trainer.ranks[0].updater.optimizer.state().expect("is read");
-    let kept = optimizer.tensors.into_iter();
-    let kept = kept.map(|(name, data)| (format!("optimizer/{name}"), bits(data.iter().collect())));
-    let counts = optimizer.scalars.into_iter();
-    let counts = counts.map(|(name, count)| (format!("optimizer/{name}"), vec![count as u32]));
-    weights.chain(kept).chain(counts).collect()
-}
-
 fn started(micro: usize) -> Bench {
     started_with(&plan(micro))
-}
-
-fn started_with(plan: &Plan) -> Bench {
-    let mut bench = Bench::new(plan).expect("opens");
-    bench.step().expect("the first step");
-    bench
 }
 
 /// A network that keeps much, all of it, for all images at once.
@@ -107,22 +90,21 @@ fn operations(mut bench: Bench) -> usize {
 
 #[test]
 fn a_step_that_does_not_fit_is_taken_with_more_computed_again_and_the_same_bits() {
-    let mut expected = started_with(&keeping());
-    let loss = expected.step().expect("a step").loss;
-    let count = operations(started_with(&keeping()));
-    assert!(count > 10, "{count}");
-    for operation in 0..count {
-        let mut bench = started_with(&keeping());
-        let before = bench.trainer.planner.estimate().peak;
-        let armed = strike_after(operation);
-        let taken = bench.step().expect("is tried again");
-        assert!(armed.has_struck());
-        drop(armed);
-        assert_eq!(taken.loss.to_bits(), loss.to_bits(), "after {operation} operations");
-        assert!(state(&bench) == state(&expected), "after {operation} operations");
-        let backoffs = &bench.trainer.backoffs;
-        assert_eq!((backoffs[0].from, backoffs[0].to, backoffs.len()), (6, 6, 1));
-        assert!(bench.trainer.planner.estimate().peak < before);
+    assert!(refuse_each(&keeping(), usize::MAX) > 10);
+}
+
+/// A plan of two heads, of which the second has one class of several.
+fn two_heads(norm: &str) -> Plan {
+    let (before, after) = CONFIG.split_once("[train]").expect("is there");
+    let second = "[[heads]]\nname = \"view\"\ntask = \"multiclass\"\nlabels = [\"PA\", \"AP\"]\n";
+    let text = format!("{before}{second}[train]{after}");
+    plan_of(&text.replace("stem = 6", &format!("stem = 6\nnorm = \"{norm}\"")), 6)
+}
+
+#[test]
+fn a_number_that_is_none_is_named_in_whichever_layer_or_head_it_is_and_changes_nothing() {
+    for plan in [two_heads("batch"), two_heads("group")] {
+        assert!(break_each(&plan) > 10);
     }
 }
 

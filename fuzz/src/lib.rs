@@ -17,6 +17,28 @@ use trainer::report::{Judged, Record, TracedStep, page};
 use trainer::run::state::{StateStore, StateTag, read_state};
 use trainer::run::{RunLock, best_findings, list_runs};
 
+/// Opens some bytes as the program opens such a file.
+pub type Target = fn(&[u8]);
+
+/// Each target, in the order of names.
+pub const TARGETS: [(&str, Target); 15] = [
+    ("config", config),
+    ("csv", csv),
+    ("dicom", dicom),
+    ("jpeg", jpeg),
+    ("jpeg2000", jpeg2000),
+    ("jpeg_ls", jpeg_ls),
+    ("manifest", manifest),
+    ("npy", npy),
+    ("npz", npz),
+    ("parquet", parquet),
+    ("png", png),
+    ("pth", pth),
+    ("run_folder", run_folder),
+    ("safetensors", safetensors),
+    ("tiff", tiff),
+];
+
 thread_local! {
     /// In memory, where the system has such a place.
     static FOLDER: OnceCell<TempDir> = const { OnceCell::new() };
@@ -84,6 +106,53 @@ pub fn tiff(bytes: &[u8]) {
 /// A DICOM file, of any transfer syntax.
 pub fn dicom(bytes: &[u8]) {
     image("image.dcm", bytes);
+}
+
+/// A stream of JPEG 2000 in a DICOM file, as [`encapsulated`] says; in builds that read it.
+pub fn jpeg2000(bytes: &[u8]) {
+    encapsulated("1.2.840.10008.1.2.4.91", bytes);
+}
+
+/// A stream of JPEG-LS in a DICOM file, as [`encapsulated`] says; in builds that read it.
+pub fn jpeg_ls(bytes: &[u8]) {
+    encapsulated("1.2.840.10008.1.2.4.81", bytes);
+}
+
+/// A DICOM file of transfer syntax `syntax` around the bytes from the fourth on, which hold its pixels. The first
+/// three are rows, columns, and of what kind the pixels are: 16 for signed ones, 32 for colours, and the bits less 1.
+fn encapsulated(syntax: &str, bytes: &[u8]) {
+    let [rows, columns, kind, stream @ ..] = bytes else { return };
+    let mut file = [&[0; 128][..], b"DICM"].concat();
+    let mut element = |group: u16, number: u16, kind: &[u8], value: &[u8]| {
+        file.extend(group.to_le_bytes().into_iter().chain(number.to_le_bytes()));
+        file.extend(kind);
+        if kind.len() == 2 {
+            file.extend((value.len() as u16).to_le_bytes());
+        }
+        file.extend(value);
+    };
+    element(2, 0x10, b"UI", format!("{syntax}\0").as_bytes());
+    let (bits, signed, colour) = (u16::from(kind & 15) + 1, kind >> 4 & 1, kind >> 5 & 1 == 1);
+    element(0x28, 4, b"CS", if colour { b"RGB " } else { b"MONOCHROME2 " });
+    let allocated = if bits > 8 { 16 } else { 8 };
+    let numbers: [(u16, u16); 7] = [
+        (0x02, if colour { 3 } else { 1 }),
+        (0x10, u16::from(*rows)),
+        (0x11, u16::from(*columns)),
+        (0x100, allocated),
+        (0x101, bits),
+        (0x102, bits - 1),
+        (0x103, u16::from(signed)),
+    ];
+    for (number, value) in numbers {
+        element(0x28, number, b"US", &value.to_le_bytes());
+    }
+    // Of a length that is not said, and in it the table of offsets, which is empty, and the stream.
+    element(0x7FE0, 0x10, b"OB\0\0\xff\xff\xff\xff", b"\xfe\xff\x00\xe0\0\0\0\0\xfe\xff\x00\xe0");
+    file.extend((stream.len() as u32).to_le_bytes());
+    file.extend(stream);
+    file.extend(b"\xfe\xff\xdd\xe0\0\0\0\0");
+    dicom(&file);
 }
 
 fn array(name: &str, bytes: &[u8]) {

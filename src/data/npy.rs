@@ -18,6 +18,11 @@ const MOST_NUMBERS: u64 = 1 << 28;
 /// What one image may hold, as for other formats.
 const MOST_IMAGE_BYTES: u64 = 256 << 20;
 
+/// No longer header is read; NumPy's own limit.
+const MOST_HEADER_BYTES: u32 = 10_000;
+/// Brackets within brackets: those of a structured array's fields with sides of their own.
+const MOST_BRACKETS: usize = 4;
+
 /// An array whose numbers stay in its file until they are asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Array {
@@ -76,6 +81,7 @@ impl Array {
             let start = member_start(&mut reader, member.as_deref())?;
             reader.seek(SeekFrom::Start(start)).map_err(|error| error.to_string())?;
         }
+        check_header(&mut reader)?;
         let header = NpyHeader::from_reader(&mut reader)
             .map_err(|error| format!("it is no NumPy array ({error})"))?;
         let start = reader.stream_position().map_err(|error| error.to_string())?;
@@ -296,6 +302,41 @@ fn member_start(reader: &mut BufReader<File>, member: Option<&str>) -> Result<u6
             .to_owned());
     }
     entry.data_start().ok_or_else(|| "it is no .npz archive (a member has no start)".to_owned())
+}
+
+/// Checks a header before it is parsed, and goes back to its beginning: for each bracket within a bracket the parser
+/// takes several times as long.
+///
+/// # Errors
+/// When it is longer or deeper than any that NumPy writes.
+fn check_header(reader: &mut (impl Read + Seek)) -> Result<(), String> {
+    let failed = |error: io::Error| error.to_string();
+    let begin = reader.stream_position().map_err(failed)?;
+    let mut header = Vec::new();
+    reader.by_ref().take(12).read_to_end(&mut header).map_err(failed)?;
+    // What begins otherwise, the parser refuses.
+    if let &[0x93, b'N', b'U', b'M', b'P', b'Y', version, _, low, high, ref upper @ ..] = &*header {
+        let upper = if version == 1 { [0; 2] } else { upper.try_into().unwrap_or_default() };
+        let length = u32::from_le_bytes([low, high, upper[0], upper[1]]);
+        if length > MOST_HEADER_BYTES {
+            return Err(format!("its header claims {length} bytes; {MOST_HEADER_BYTES} are read"));
+        }
+        reader.by_ref().take(length.into()).read_to_end(&mut header).map_err(failed)?;
+        let mut depth: usize = 0;
+        for byte in &header[10..] {
+            match byte {
+                b'(' | b'[' | b'{' => depth += 1,
+                b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth > MOST_BRACKETS {
+                return Err(format!(
+                    "its header has more than {MOST_BRACKETS} brackets in each other"
+                ));
+            }
+        }
+    }
+    reader.seek(SeekFrom::Start(begin)).map(drop).map_err(failed)
 }
 
 fn listed(arrays: &[String]) -> String {

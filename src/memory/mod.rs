@@ -26,7 +26,9 @@ pub mod statistics;
 mod strategy;
 
 pub use activation::{Activation, ActivationShape};
-pub use bucket::{Bucket, BucketMember, join_scalars, join_tensors, split_scalars, split_tensors};
+pub use bucket::{
+    Bucket, BucketMember, in_f32, join_scalars, join_tensors, split_scalars, split_tensors,
+};
 pub use chain::Chain;
 pub use config::*;
 pub use dry::{DryAllocator, DryBuffer};

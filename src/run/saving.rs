@@ -19,7 +19,9 @@ use super::state::SavedState;
 use super::train_state::TrainState;
 use super::trainer::{Rank, Trainer};
 use crate::evaluate::{EvaluateConfig, Fitted, PredictionError, PredictionTable};
-use crate::memory::{Chain, Parameter, join_scalars, join_tensors, split_scalars, split_tensors};
+use crate::memory::{
+    Chain, Parameter, in_f32, join_scalars, join_tensors, split_scalars, split_tensors,
+};
 use crate::model::weights::{self, NamedTensor, WeightsError};
 use crate::optim::{Ema, OptimError, OptimizerState, Schedule};
 use crate::plan::Plan;
@@ -322,7 +324,7 @@ fn tensors(
 }
 
 fn named(name: &str, shape: Vec<usize>, data: TensorData) -> NamedTensor {
-    NamedTensor { name: name.to_owned(), shape, data: data.iter::<f32>().collect() }
+    NamedTensor { name: name.to_owned(), shape, data: in_f32(&data) }
 }
 
 /// `[n]` in `numbers`, and the name.

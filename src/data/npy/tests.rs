@@ -85,6 +85,14 @@ fn what_cannot_be_read_says_why_and_what_to_do() {
     let cut = folder.path().join("cut.npy");
     fs::write(&cut, &whole[..whole.len() - 1]).expect("is written");
     insta::assert_snapshot!(Array::open(&cut).expect_err("is refused"), @"it is cut off: its header claims the shape [6, 4, 5]");
+    let headed = |length: [u8; 4], text: &str| {
+        let path = folder.path().join("headed.npy");
+        let bytes = [b"\x93NUMPY\x02\x00", &length[..], text.as_bytes()].concat();
+        fs::write(&path, bytes).expect("is written");
+        Array::open(&path).expect_err("is refused")
+    };
+    insta::assert_snapshot!(headed([0xFF; 4], "{}"), @"its header claims 4294967295 bytes; 10000 are read");
+    insta::assert_snapshot!(headed([200, 0, 0, 0], &"{".repeat(200)), @"its header has more than 4 brackets in each other");
     insta::assert_snapshot!(Array::open(&fixture("age.npy")).expect("opens").image(0).expect_err("is no image"), @"its shape [6, 3] is not [images, height, width]");
 }
 

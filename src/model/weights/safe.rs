@@ -102,17 +102,24 @@ impl View for Written<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        let numbers = self.tensor.data.iter();
-        let bytes: Vec<u8> = match self.halves {
-            true => numbers.flat_map(|number| f16::from_f32(*number).to_le_bytes()).collect(),
-            false => numbers.flat_map(|number| number.to_le_bytes()).collect(),
-        };
-        bytes.into()
+        let numbers = &self.tensor.data;
+        match self.halves {
+            true => in_bytes(numbers, |number| f16::from_f32(number).to_le_bytes()).into(),
+            false => in_bytes(numbers, f32::to_le_bytes).into(),
+        }
     }
 
     fn data_len(&self) -> usize {
         self.tensor.data.len() * if self.halves { size_of::<f16>() } else { size_of::<f32>() }
     }
+}
+
+/// The bytes of all `numbers`. Collected byte by byte they take twenty times as long.
+fn in_bytes<const N: usize>(numbers: &[f32], of: impl Fn(f32) -> [u8; N]) -> Vec<u8> {
+    let mut bytes = vec![0; numbers.len() * N];
+    let (places, _) = bytes.as_chunks_mut();
+    places.iter_mut().zip(numbers).for_each(|(place, number)| *place = of(*number));
+    bytes
 }
 
 /// Reads the bytes of a SafeTensors file. `path` is for messages.

@@ -1,0 +1,337 @@
+"""Kills runs on a card, fills its memory and lets one run go on for long: judged by equality of bits.
+
+usage: python benches/torture_gpu.py [--trainer target/release/trainer] [--device cuda] [--kills 6] [--seconds 25] [--seed 1]
+
+The same as the torture suite (src/torture) does on the CPU, for what only a card shows. Each case is a small run with
+dropout of a head, augmentation, AdamW, an average of the weights and a schedule. It ends once undisturbed. Then it is
+killed (SIGKILL) at random moments of its training and resumed, again and again, until it has ended: weights, average,
+optimizer and every number told must have the same bits. `retreat` runs with the card filled by another process
+as soon as training has begun, so that it computes more again or takes fewer images at once. Then one run goes
+on for so many seconds, and its memory (the card's and the host's) in the last quarter is held against the second.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+CONFIG = """
+[run]
+name = "{name}"
+output = "{folder}"
+seed = 3
+log_every = 1
+pictures = 0
+save = {{ every_steps = 2, every_minutes = 0.0, keep = 2 }}
+[device]
+use = "{device}"
+[data]
+image = {{ size = [{size}, {size}], channels = 1 }}
+validation = {{ fraction = 0.2 }}
+augment = {{ rotate_degrees = 10.0, horizontal_flip = 0.5, noise = 0.02, mixup = 0.5 }}
+[data.phantom]
+root = "{folder}/data"
+patients = {patients}
+size = 64
+seed = 1
+[model.densenet]
+growth = {growth}
+blocks = {blocks}
+stem = {stem}
+norm = "{norm}"
+[[heads]]
+name = "findings"
+task = "multilabel"
+labels = ["Cardiomegaly", "Pleural Effusion", "Support Devices"]
+dropout = 0.1
+[[heads]]
+name = "view"
+task = "multiclass"
+labels = ["PA", "AP", "Lateral"]
+weight = 0.1
+[train]
+epochs = {epochs}
+batch_size = {batch}
+clip_norm = 1.0
+ema = {{ decay = 0.9 }}
+[train.optimizer.adamw]
+lr = 3e-3
+[train.schedule.plateau]
+metric = "val/loss"
+patience = 0
+min_delta = 0.01
+[memory]
+{memory}
+"""
+
+SMALL = {"size": 64, "growth": 8, "blocks": [2, 2], "stem": 16, "norm": "batch", "batch": 16, "patients": 60, "epochs": 4,
+         "memory": ""}
+CASES = {
+    "fused": {},
+    "fused, bf16": {"memory": 'precision = "bf16"'},
+    "unfused": {"norm": "group"},
+    "offload": {"norm": "group", "memory": 'checkpointing = "every"\noffload = "host"\noffload_optimizer = true'},
+    "auto": {"memory": 'micro_batch = "auto"\nbudget = "{budget}"'},
+}
+# What a step keeps of it is more than a gigabyte.
+LARGE = {"size": 128, "growth": 16, "blocks": [4, 4, 4], "stem": 32, "batch": 64, "patients": 200, "epochs": 3}
+
+# Takes all of the card but so many MiB when a line comes, and keeps it until the end of the input.
+BALLAST = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+def call(name, *rest):
+    code = getattr(cuda, name)(*rest)
+    if code:
+        raise SystemExit(f"{name}: {code}")
+context, free, total = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
+call("cuInit", 0)
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+call("cuCtxSetCurrent", context)
+print("ready", flush=True)
+sys.stdin.readline()
+call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+held, block = 0, ctypes.c_void_p()
+for size in (2**30, 2**26, 2**21):
+    while free.value - held - size > int(sys.argv[1]) * 2**20 and not cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(size)):
+        held += size
+print("holds", held // 2**20, "MiB", flush=True)
+sys.stdin.read()
+"""
+
+
+class Place:
+    """A run of a configuration in a folder of its own; all have the same images."""
+
+    def __init__(self, args, parent, name, settings):
+        self.args, self.run = args, parent / name
+        values = {**SMALL, **settings}
+        values["memory"] = values["memory"].replace("{budget}", "8GiB" if args.device == "cuda" else "2GiB")
+        self.config = parent / f"{name}.toml"
+        text = CONFIG.format(name=name, folder=parent, device=args.device, **values)
+        self.config.write_text(text.replace(f"{parent}/data", f"{parent}/data-{values['patients']}"))
+
+    def start(self):
+        command = [self.args.trainer, "-q", "run", self.config]
+        command += ["--resume"] if self.run.exists() else []
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def finish(self, process):
+        try:
+            told = process.communicate(timeout=40)[1]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError(f"{self.config.stem}: has not ended in 40 s") from None
+        if process.returncode:
+            raise AssertionError(f"{self.config.stem}: exit {process.returncode}: {told[-1500:]}")
+
+    def events(self):
+        file = self.run / "metrics.jsonl"
+        lines = file.read_text().split("\n")[:-1] if file.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def steps(self):
+        return sum(event["event"] == "step" for event in self.events())
+
+    def result(self):
+        """What must be equal, as in tests/support."""
+        names = [f"{state}/{file}.safetensors" for state in ("last", "best") for file in ("weights", "average", "optimizer")]
+        files = {name: (self.run / name).read_bytes() for name in names}
+        position = json.loads((self.run / "last/state.json").read_text())
+        for other in ("seconds", "epoch_seconds", "metrics_bytes", "memory", "memory_config"):
+            position.pop(other, None)
+        told = [event for event in self.events() if event["event"] in ("step", "epoch")]
+        for event in told:
+            for timed in ("seconds", "images_per_second", "devices", "memory"):
+                event.pop(timed, None)
+        return files, position, told
+
+    def retreats(self):
+        return [(event["step"], event["advice"].split(":")[0].split(",")[0][-60:])
+                for event in self.events() if event["event"] == "out_of_memory"]
+
+
+def differs(ours, exact):
+    """Where two results differ."""
+    found = [name for name in exact[0] if ours[0][name] != exact[0][name]]
+    found += [f"state.json {key}" for key in exact[1] if ours[1].get(key) != exact[1][key]]
+    return found + (["metrics.jsonl"] if ours[2] != exact[2] else [])
+
+
+def kill_and_resume(place, kills, seconds, chance, begin=None):
+    """Kills it at random moments of its training until it has ended; returns the kills and where they struck."""
+    struck = []
+    while len(struck) < kills:
+        before = place.steps()
+        process = (begin or place.start)()
+        begin = None
+        while place.steps() <= before and process.poll() is None:
+            time.sleep(0.005)
+        deadline = time.monotonic() + chance.uniform(0, seconds * 0.5)
+        while time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.001)
+        if process.poll() is not None:
+            place.finish(process)
+            break
+        process.kill()
+        process.communicate()
+        struck.append(place.steps())
+    if not place.events() or place.events()[-1]["event"] != "end":
+        place.finish(place.start())
+    return struck
+
+
+def killed(args, parent, name, settings, number):
+    """A case: the run undisturbed, then killed and resumed."""
+    chance = random.Random(f"{args.seed} {name}")
+    whole = Place(args, parent, f"whole-{number}", settings)
+    process = whole.start()
+    while not whole.steps() and process.poll() is None:
+        time.sleep(0.005)
+    begin = time.monotonic()
+    whole.finish(process)
+    length = time.monotonic() - begin
+    expected, struck, found, runs = whole.result(), [], [], 0
+    while len(struck) < args.kills:
+        place = Place(args, parent, f"killed-{number}-{runs}", settings)
+        more = kill_and_resume(place, args.kills - len(struck), length, chance)
+        struck += more
+        found += differs(place.result(), expected)
+        runs += 1
+    print(f"| kills at random moments: {name} | {len(struck)} in {runs} runs of {len(expected[2])} steps and epochs "
+          f"| {verdict(found)} |", flush=True)
+    return not found
+
+
+def verdict(found):
+    return "the same bits" if not found else f"DIFFERS: {sorted(set(found))}"
+
+
+def with_ballast(place, spare):
+    """Starts the run and fills the card but `spare` MiB once its first lines are told; both processes."""
+    ballast = subprocess.Popen([sys.executable, "-c", BALLAST, str(spare)], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)
+    assert ballast.stdout.readline().strip() == "ready"
+    process = place.start()
+    while not place.events() and process.poll() is None:
+        time.sleep(0.001)
+    ballast.stdin.write("\n")
+    ballast.stdin.flush()
+    held = ballast.stdout.readline().strip()
+    return process, ballast, held
+
+
+def release(ballast):
+    ballast.stdin.close()
+    ballast.wait()
+
+
+def retreated(args, parent, norm, spare):
+    """A run that is short of memory on a filled card, then one that is also killed and resumed on a free card."""
+    settings = {**LARGE, "norm": norm}
+    name = f"{norm}-{spare}"
+    whole = Place(args, parent, f"retreat-{name}", settings)
+    process, ballast, held = with_ballast(whole, spare)
+    try:
+        whole.finish(process)
+    except AssertionError as error:
+        # Less than one image needs is an error that says so.
+        ok = "exit 4" in str(error)
+        print(f"| card filled but {spare} MiB ({held}): norm {norm} | 1 | {str(error).split(': ', 1)[1][:160]!r} |", flush=True)
+        return ok
+    finally:
+        release(ballast)
+    place = Place(args, parent, f"retreat-killed-{name}", settings)
+    process, ballast, _ = with_ballast(place, spare)
+    struck = kill_and_resume(place, 1, 2.0, random.Random(args.seed), lambda: process)
+    release(ballast)
+    struck += kill_and_resume(place, 2, 2.0, random.Random(args.seed + 1)) if place.events()[-1]["event"] != "end" else []
+    same_way = [way for _, way in whole.retreats()] == [way for _, way in place.retreats()]
+    found = differs(place.result(), whole.result())
+    came = verdict(found) if same_way else f"other retreats: {place.retreats()}; {'equal' if not found else 'not equal'}"
+    print(f"| card filled but {spare} MiB ({held}), then killed and resumed on a free card: norm {norm}; {whole.retreats()} "
+          f"| {len(struck)} kills | {came} |", flush=True)
+    return not found or not same_way
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS"))
+
+
+def steps_without_growth(args, parent):
+    """One run for long, ended by SIGTERM: its memory by the quarter."""
+    place = Place(args, parent, "long", {"epochs": 100000, "batch": 8, "patients": 400})
+    text = place.config.read_text().replace("every_steps = 2", "every_steps = 100").replace("log_every = 1", "log_every = 50")
+    # Images wait in memory, so that there are many steps.
+    text = "\n".join('cache = "memory"' if line.startswith("augment") else line for line in text.split("\n"))
+    place.config.write_text(text)
+    process, samples = place.start(), []
+    while not place.steps() and process.poll() is None:
+        time.sleep(0.01)
+    begin = time.monotonic()
+    while time.monotonic() - begin < args.seconds and process.poll() is None:
+        samples.append(resident(process.pid))
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    told = process.communicate()[1]
+    assert process.returncode == 143, told
+    epochs = [event for event in place.events() if event["event"] == "epoch"]
+    quarter = lambda values, number: max(values[len(values) * number // 4:len(values) * (number + 1) // 4])
+    rows = {"host, resident": samples}
+    for key in ("live", "reserved", "smi", "peak"):
+        values = [epoch["memory"].get(key) for epoch in epochs]
+        if values and None not in values:
+            rows[f"card, {key}"] = values
+    parts = [f"{name} {quarter(v, 1) / 2**20:.1f} → {quarter(v, 3) / 2**20:.1f} MiB" for name, v in rows.items()]
+    grown = [name for name, v in rows.items() if quarter(v, 3) > quarter(v, 1) * 1.03]
+    print(f"| one run of {epochs[-1]['step']} steps and {len(epochs)} epochs, second → last quarter | 1 | "
+          f"{'; '.join(parts)}{'; GROWN: ' + str(grown) if grown else ''} |", flush=True)
+    return not grown
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--trainer", default="target/release/trainer")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--kills", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=25)
+    parser.add_argument("--spare", default="700,300")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=5)
+    args = parser.parse_args()
+    args.trainer = os.path.abspath(args.trainer)
+    begin, sound = time.monotonic(), []
+    print("| what | tried | what came of it |\n|---|---:|---|", flush=True)
+
+    def attempt(work, *rest):
+        try:
+            return work(args, parent, *rest)
+        except Exception as error:  # One case that breaks must not hide the others.
+            print(f"| {rest[:1]} | | BROKEN: {error!r} |", flush=True)
+            return False
+
+    with tempfile.TemporaryDirectory() as folder:
+        parent = pathlib.Path(folder)
+        # Draws the images, and compiles kernels where none are kept.
+        first = Place(args, parent, "first", {"epochs": 1})
+        first.finish(first.start())
+        with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
+            cases = enumerate(CASES.items())
+            sound += pool.map(lambda case: attempt(killed, case[1][0], case[1][1], case[0]), cases)
+        if args.device == "cuda":
+            for spare in map(int, args.spare.split(",")):
+                sound.append(attempt(retreated, "group" if spare % 200 else "batch", spare))
+        sound.append(attempt(steps_without_growth))
+    print(f"{sum(sound)} of {len(sound)} rows sound, {time.monotonic() - begin:.0f} s")
+    sys.exit(0 if all(sound) else 1)
+
+
+if __name__ == "__main__":
+    main()
