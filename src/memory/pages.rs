@@ -46,6 +46,11 @@ impl Pages {
         self.size * self.count + Self::SMALL_PAGE
     }
 
+    /// What they are compared by: a page too many may still be needed, which costs less where pages are small.
+    fn price(&self) -> u64 {
+        self.bytes() + self.size / 4
+    }
+
     /// The pages of at most `largest` bytes that hold least of those that `pieces` fit in, however far the
     /// thread that allocates is behind the one that asks it; `None` where there are none.
     pub fn least(pieces: &[Piece], largest: u64) -> Option<Self> {
@@ -64,7 +69,7 @@ impl Pages {
             loop {
                 size = size.next_multiple_of(Self::UNIT);
                 let pages = Self { size, count };
-                let beaten = least.is_some_and(|least| least.bytes() <= pages.bytes());
+                let beaten = least.is_some_and(|least| least.price() <= pages.price());
                 if beaten || size > largest {
                     break;
                 }
