@@ -177,6 +177,10 @@ fn the_summary_has_what_each_run_found_last_with_means_and_deviations() {
         table.contains(&format!("{mean:.3}")) && table.contains(&format!("{std:.3}")),
         "{table}"
     );
+    let (code, told, errors) = place.call("run tiny.toml --fold all --resume --quiet");
+    assert_eq!((code, told.as_str()), (Some(0), ""), "{errors}");
+    let line = errors.lines().last().expect("a line");
+    assert!(line.contains(&format!("{mean:.3} (std {std:.3})")), "{errors}");
     assert_eq!(FOLDS.map(|fold| read(&place.fold(fold).join("metrics.jsonl"))), kept);
 }
 

@@ -113,6 +113,13 @@ fn has_memory_over_a_step(run: &Path, text: &str) {
         assert!(table.iter().any(|row| *row == shown(mark)), "{mark}");
     }
     assert!(text.contains("measured peak <b>") && text.contains("estimated peak <b>"));
+    // What threads keep from step to step counts in both, or one could not be held against the other.
+    let lines = fs::read_to_string(run.join("metrics.jsonl")).expect("is written");
+    let epoch = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let peaks = epoch.filter_map(|line| line["memory"]["peak"].as_u64());
+    let (trained, traced) = (peaks.max().expect("a peak") as f64, mebibytes(&trace["peak"]));
+    let trained = trained / f64::from(1 << 20);
+    assert!((traced - trained).abs() < 0.1 * trained, "{traced} MiB and {trained} MiB in training");
 }
 
 #[test]

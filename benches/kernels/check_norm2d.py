@@ -27,8 +27,8 @@ def poisoned(*shape, dtype=torch.float32):
 
 
 class Norm:
-    def __init__(self, e, x, groups):
-        self.e, self.x, self.groups = e, x, groups
+    def __init__(self, e, x, groups, relu=0):
+        self.e, self.x, self.groups, self.more = e, x, groups, (EPS, relu)
         n, c, h, w = x.shape
         self.rows, self.length, self.channels = n * c, h * w, c
         self.parts = up(self.length, CHUNK)
@@ -47,19 +47,19 @@ class Norm:
         grid = (up(self.rows, 8), self.parts)
         self.kernel("row_moments", grid, [self.x, self.part])
         self.kernel("row_statistics", up(self.count, 8), [self.part, self.mean, self.variance])
-        self.kernel("row_norm", self.spans, [self.x, self.mean, self.variance, w, b, self.y], (EPS, 0))
+        self.kernel("row_norm", self.spans, [self.x, self.mean, self.variance, w, b, self.y], self.more)
 
-    def backward(self, g, w):
+    def backward(self, g, w, b):
         grid = (up(self.rows, 8), self.parts)
-        self.kernel("row_sums", grid, [g, self.x, self.mean, self.variance, self.part], (EPS, 0))
+        self.kernel("row_sums", grid, [g, self.x, self.mean, self.variance, w, b, self.part], self.more)
         self.kernel("row_gradients", up(self.count + self.channels, 8), [self.part, w, self.means, self.dw, self.db])
-        self.kernel("row_norm_backward", self.spans, [g, self.x, self.mean, self.variance, w, self.means, self.dx], (EPS, 0))
+        self.kernel("row_norm_backward", self.spans, [g, self.x, self.mean, self.variance, w, b, self.means, self.dx], self.more)
 
     def outputs(self):
         return [self.y, self.mean, self.variance, self.dx, self.dw, self.db]
 
 
-def reference(x, g, w, b, groups):
+def reference(x, g, w, b, groups, relu):
     x, g, w, b = (t.double() for t in (x, g, w, b))
     n, c, h, wd = x.shape
     for t in (x, w, b):
@@ -67,6 +67,7 @@ def reference(x, g, w, b, groups):
     v = x.reshape(n, groups, -1) if groups else x.transpose(0, 1).reshape(c, -1)
     mean, var = v.mean(-1).flatten(), v.var(-1, unbiased=False).flatten()
     y = F.group_norm(x, groups, w, b, EPS) if groups else F.batch_norm(x, None, None, w, b, True, 0.1, EPS)
+    y = y.relu() if relu else y
     y.backward(g)
     return [t.detach() for t in (y, mean, var, x.grad, w.grad, b.grad)]
 
@@ -104,12 +105,13 @@ for e in TYPES:
             in_group = shape[2] * shape[3] * (shape[1] // groups if groups else shape[0])
             if in_group == 1:
                 continue
-            one, two = Norm(e, x, groups), Norm(e, x, groups)
+            relu = seed % 2
+            one, two = Norm(e, x, groups, relu), Norm(e, x, groups, relu)
             for norm in (one, two):
                 norm.forward(w, b)
-                norm.backward(g, w)
+                norm.backward(g, w, b)
             torch.cuda.synchronize()
-            for place, (found, again, wanted) in enumerate(zip(one.outputs(), two.outputs(), reference(x, g, w, b, groups))):
+            for place, (found, again, wanted) in enumerate(zip(one.outputs(), two.outputs(), reference(x, g, w, b, groups, relu))):
                 assert torch.equal(found.view(torch.uint8), again.view(torch.uint8)), (e, shape, groups, place)
                 if place == 3 and in_group < 8:
                     continue  # the gradient all but cancels
@@ -123,7 +125,7 @@ for shape in [(32, 64, 160, 160), (32, 256, 80, 80), (32, 512, 40, 40), (32, 128
     for groups in (0, 32):
         x, g, w, b = inputs(e, shape, 1)
         norm = Norm(e, x, groups)
-        forward, backward = time(lambda: norm.forward(w, b)), time(lambda: norm.backward(g, w))
+        forward, backward = time(lambda: norm.forward(w, b)), time(lambda: norm.backward(g, w, b))
         torch_w, torch_b, leaf = w.to(TYPES[e]).requires_grad_(), b.to(TYPES[e]).requires_grad_(), x.clone().requires_grad_()
         f = (lambda: F.group_norm(leaf, groups, torch_w, torch_b)) if groups else (lambda: F.batch_norm(leaf, None, None, torch_w, torch_b, True))
         theirs = time(f)

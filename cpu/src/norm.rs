@@ -17,6 +17,8 @@ pub struct BatchNorm {
     pub channels: usize,
     /// Height times width.
     pub pixels: usize,
+    /// Whether ReLU follows.
+    pub relu: bool,
 }
 
 /// Mean and biased variance of each channel.
@@ -34,8 +36,8 @@ const LANES: usize = 16;
 const BLOCK: usize = 8192;
 
 impl BatchNorm {
-    /// Less the mean, over the root of the variance and `epsilon`, times `weight`, plus `bias`; written into
-    /// `out`.
+    /// Less the mean, over the root of the variance and `epsilon`, times `weight`, plus `bias`, and 0 where that is
+    /// less if ReLU follows; written into `out`.
     pub fn forward(
         &self,
         maps: Maps<'_>,
@@ -53,11 +55,17 @@ impl BatchNorm {
                 let mean = self.mean(blocks().map(|block| sum(block, |value| value)));
                 let squared = |value: f32| (value - mean) * (value - mean);
                 let variance = self.mean(blocks().map(|block| sum(block, squared)));
-                let factor = weight[channel] / (variance + epsilon).sqrt();
-                let shift = bias[channel];
+                let line = Line {
+                    mean,
+                    factor: weight[channel] / (variance + epsilon).sqrt(),
+                    shift: bias[channel],
+                };
                 for (out, plane) in out.into_iter().zip(planes()) {
                     let each = out.iter_mut().zip(plane);
-                    each.for_each(|(out, value)| *out = (value - mean) * factor + shift);
+                    match self.relu {
+                        true => each.for_each(|(out, value)| *out = rectified(line.at(*value))),
+                        false => each.for_each(|(out, value)| *out = line.at(*value)),
+                    }
                 }
                 [mean, variance]
             })
@@ -71,22 +79,51 @@ impl BatchNorm {
         &self,
         maps: Maps<'_>,
         statistics: &Statistics,
-        weight: &[f32],
+        parameters: [&[f32]; 2],
         epsilon: f32,
         gradient: Maps<'_>,
         out: &mut [f32],
     ) -> [Vec<f32>; 2] {
+        let given = Given { maps, statistics, parameters, epsilon, gradient };
+        match self.relu {
+            true => {
+                self.backward_by(
+                    given,
+                    out,
+                    |line, value, gradient| {
+                        if line.at(value) <= 0.0 { 0.0 } else { gradient }
+                    },
+                )
+            }
+            false => self.backward_by(given, out, |_, _, gradient| gradient),
+        }
+    }
+
+    /// Where `behind` is the gradient of the norm's result, from a value and the gradient of what follows.
+    fn backward_by(
+        &self,
+        given: Given<'_>,
+        out: &mut [f32],
+        behind: impl Fn(Line, f32, f32) -> f32 + Sync,
+    ) -> [Vec<f32>; 2] {
+        let Given { maps, statistics, parameters: [weight, bias], epsilon, gradient } = given;
         let found: Vec<[f32; 2]> = self
             .by_channel(out)
             .into_par_iter()
             .enumerate()
             .map(|(channel, out)| {
                 let mean = statistics.mean[channel];
-                let factor = (statistics.variance[channel] + epsilon).sqrt().recip();
+                let root = (statistics.variance[channel] + epsilon).sqrt();
+                let line = Line { mean, factor: weight[channel] / root, shift: bias[channel] };
+                let factor = root.recip();
                 let planes = || self.planes(maps, channel).zip(self.planes(gradient, channel));
                 let blocks = planes()
                     .flat_map(|(plane, gradient)| plane.chunks(BLOCK).zip(gradient.chunks(BLOCK)));
-                let sums = blocks.map(|(values, gradient)| product_sums(values, gradient, mean));
+                let sums = blocks.map(|(values, gradients)| {
+                    product_sums(values, gradients, mean, |value, gradient| {
+                        behind(line, value, gradient)
+                    })
+                });
                 let [products, total] = sums.fold([0.0; 2], |[a, b], [c, d]| [a + c, b + d]);
                 let products = products * f64::from(factor);
                 let count = (self.batch * self.pixels) as f64;
@@ -95,7 +132,7 @@ impl BatchNorm {
                 for (out, (plane, gradient)) in out.into_iter().zip(planes()) {
                     for ((out, value), gradient) in out.iter_mut().zip(plane).zip(gradient) {
                         let normal = (value - mean) * factor;
-                        *out = (gradient - shift - normal * share) * scale;
+                        *out = (behind(line, *value, *gradient) - shift - normal * share) * scale;
                     }
                 }
                 [products as f32, total as f32]
@@ -126,6 +163,34 @@ impl BatchNorm {
     }
 }
 
+/// What the backward pass is given.
+struct Given<'a> {
+    maps: Maps<'a>,
+    statistics: &'a Statistics,
+    parameters: [&'a [f32]; 2],
+    epsilon: f32,
+    gradient: Maps<'a>,
+}
+
+/// What a channel's values become: less `mean`, times `factor`, plus `shift`.
+#[derive(Clone, Copy)]
+struct Line {
+    mean: f32,
+    factor: f32,
+    shift: f32,
+}
+
+impl Line {
+    fn at(self, value: f32) -> f32 {
+        (value - self.mean) * self.factor + self.shift
+    }
+}
+
+/// ReLU; what is not a number stays so.
+fn rectified(value: f32) -> f32 {
+    if value <= 0.0 { 0.0 } else { value }
+}
+
 /// The sum of what `of` gives.
 fn sum(values: &[f32], of: impl Fn(f32) -> f32) -> f64 {
     let mut sums = [0.0f32; LANES];
@@ -137,19 +202,29 @@ fn sum(values: &[f32], of: impl Fn(f32) -> f32) -> f64 {
     sums.iter().map(|sum| f64::from(*sum)).chain(rest).sum()
 }
 
-/// The sums of the gradients times what the values are above the mean, and of the gradients.
-fn product_sums(values: &[f32], gradients: &[f32], mean: f32) -> [f64; 2] {
+/// The sums of the gradients times what the values are above the mean, and of the gradients, where `behind`
+/// makes a gradient of a value and what there is for it.
+fn product_sums(
+    values: &[f32],
+    gradients: &[f32],
+    mean: f32,
+    behind: impl Fn(f32, f32) -> f32,
+) -> [f64; 2] {
     let mut sums = [[0.0f32; LANES]; 2];
     let ((values, few), (gradients, rest)) =
         (values.as_chunks::<LANES>(), gradients.as_chunks::<LANES>());
     for (values, gradients) in values.iter().zip(gradients) {
         let [products, totals] = &mut sums;
         for lane in 0..LANES {
-            products[lane] += gradients[lane] * (values[lane] - mean);
-            totals[lane] += gradients[lane];
+            let gradient = behind(values[lane], gradients[lane]);
+            products[lane] += gradient * (values[lane] - mean);
+            totals[lane] += gradient;
         }
     }
-    let few = few.iter().zip(rest).map(|(value, gradient)| [gradient * (value - mean), *gradient]);
+    let few = few.iter().zip(rest).map(|(value, gradient)| {
+        let gradient = behind(*value, *gradient);
+        [gradient * (value - mean), gradient]
+    });
     let [products, totals] = sums;
     let lanes = products.into_iter().zip(totals).map(|(product, total)| [product, total]);
     lanes.chain(few).fold([0.0; 2], |sums: [f64; 2], pair: [f32; 2]| {

@@ -90,11 +90,12 @@ const STEPS_BEFORE: usize = 3;
 const MOST_SECONDS: f64 = 20.0;
 
 /// Traces a step of the run of `plan` in `folder`, which has ended and whose steps took `seconds`, and
-/// writes it there for its page. One that takes long is not traced.
+/// writes it there for its page. One that takes long is not traced. `meter` is the run's: what the device keeps
+/// from step to step counts in its peaks and in the trace alike.
 ///
 /// # Errors
 /// When no step can be taken, or the file not be written, in words.
-pub fn trace_run(plan: &Plan, folder: &Path, seconds: f64) -> Result<(), String> {
+pub fn trace_run(plan: &Plan, folder: &Path, seconds: f64, meter: &Meter) -> Result<(), String> {
     // One device with the whole model is none of a pipeline's.
     if seconds.is_nan() || seconds > MOST_SECONDS || plan.depth() > 1 {
         return Ok(());
@@ -103,8 +104,10 @@ pub fn trace_run(plan: &Plan, folder: &Path, seconds: f64) -> Result<(), String>
     // first device's.
     let plan = Plan { init: None, ..plan.on_first_device() };
     // No picture is worth a run.
-    let traced =
-        contained(|| Tracer::default().trace(&plan, plan.run.name.clone(), serde_json::Map::new()));
+    let traced = contained(|| {
+        let mut tracer = Tracer { meters: vec![(device(&plan)?, meter.clone())] };
+        tracer.trace(&plan, plan.run.name.clone(), serde_json::Map::new())
+    });
     let (trace, outcome) = traced?.map_err(|error| error.to_string())?;
     outcome.map_err(|error| error.to_string())?;
     let file = folder.join(TracedStep::FILE);

@@ -7,6 +7,7 @@ use clap::Args;
 use super::compare::tested;
 use super::{Failure, output};
 use crate::build::{self, FoldFolders};
+use crate::memory::measure::Meter;
 use crate::paths::looked_in;
 use crate::plan::Plan;
 use crate::report::{
@@ -40,12 +41,12 @@ pub struct Report {
 }
 
 /// Writes the page of the run of `plan` in `folder`, which has ended, with pictures of its samples and of
-/// memory over a step. What fails is a warning: the run has ended well.
-pub(super) fn finish_page(plan: &Plan, folder: &Path) {
+/// memory over a step, which `meter`, the run's, measures. What fails is a warning: the run has ended well.
+pub(super) fn finish_page(plan: &Plan, folder: &Path, meter: &Meter) {
     let mut page = RunPage::of(folder, best_findings);
     let record = Record::read(folder).map_err(|error| error.to_string());
     let traced = record.and_then(|record| {
-        build::trace_run(plan, folder, record.seconds_a_step(plan.train.batch_size))
+        build::trace_run(plan, folder, record.seconds_a_step(plan.train.batch_size), meter)
     });
     if let Err(error) = traced {
         say(format_args!("warning: {REPORT_FILE} does not show memory over a step: {error}"));

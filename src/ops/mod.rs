@@ -27,7 +27,9 @@ pub use matmul::{
     MatmulPrecision, bias_gradient, biased, convolution, convolution_gradients, linear,
     linear_gradients, row_groups,
 };
-pub use norm::{EPSILON, batch_norm, batch_norm_evaluation, group_norm};
+pub use norm::{
+    EPSILON, batch_norm, batch_norm_evaluation, batch_norm_relu, group_norm, group_norm_relu,
+};
 pub use pool::{avg_pool, global_pool};
 pub use sum::sum;
 pub use window::Window;

@@ -13,6 +13,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::{Autodiff, Backend, DispatchDevice, DispatchKindConversion, DispatchTensor};
 #[cfg(feature = "cpu")]
 use burn::tensor::TensorData;
+use burn::tensor::activation::relu;
 use burn::tensor::module::{self, batch_norm_train};
 use burn::tensor::{DType, Tensor};
 #[cfg(feature = "cpu")]
@@ -40,10 +41,24 @@ pub fn batch_norm(
     across: Option<Across>,
 ) -> (Tensor<4>, [Tensor<1>; 2]) {
     if is_16bit(map.dtype()) || across.is_some() || has_kernels(&map) {
-        return norm_in_32_bits(Over::Batch(across), EPSILON, map, weight, bias);
+        return norm_in_32_bits(Over::Batch(across), false, map, weight, bias);
     }
     let result = batch_norm_train(map, weight, bias, EPSILON);
     (result.output, [result.mean, result.variance])
+}
+
+/// [`batch_norm`] with ReLU behind it, which this program's own kernels take along.
+pub fn batch_norm_relu(
+    map: Tensor<4>,
+    weight: Tensor<1>,
+    bias: Tensor<1>,
+    across: Option<Across>,
+) -> (Tensor<4>, [Tensor<1>; 2]) {
+    if across.is_none() && (on_gpu(&map) || has_kernels(&map)) {
+        return norm_in_32_bits(Over::Batch(None), true, map, weight, bias);
+    }
+    let (output, statistics) = batch_norm(map, weight, bias, across);
+    (relu(output), statistics)
 }
 
 /// Whether a 32-bit map is normalised by this program's own kernels: over a batch on the CPU, over
@@ -91,7 +106,7 @@ pub fn batch_norm_evaluation(
 pub fn group_norm(map: Tensor<4>, weight: Tensor<1>, bias: Tensor<1>, groups: usize) -> Tensor<4> {
     let [batch, channels, height, width] = map.dims();
     if is_16bit(map.dtype()) || on_gpu(&map) {
-        return norm_in_32_bits(Over::Groups(groups), EPSILON, map, weight, bias).0;
+        return norm_in_32_bits(Over::Groups(groups), false, map, weight, bias).0;
     }
     let grouped = map.reshape([batch, groups, channels / groups * height * width]);
     let centred = grouped.clone() - grouped.mean_dim(2);
@@ -99,6 +114,19 @@ pub fn group_norm(map: Tensor<4>, weight: Tensor<1>, bias: Tensor<1>, groups: us
     let normal = centred / variance.add_scalar(EPSILON).sqrt();
     let normal = normal.reshape([batch, channels, height, width]);
     normal * weight.reshape([1, channels, 1, 1]) + bias.reshape([1, channels, 1, 1])
+}
+
+/// [`group_norm`] with ReLU behind it, which a GPU's kernels take along.
+pub fn group_norm_relu(
+    map: Tensor<4>,
+    weight: Tensor<1>,
+    bias: Tensor<1>,
+    groups: usize,
+) -> Tensor<4> {
+    if on_gpu(&map) {
+        return norm_in_32_bits(Over::Groups(groups), true, map, weight, bias).0;
+    }
+    relu(group_norm(map, weight, bias, groups))
 }
 
 /// What mean and variance are taken over.
@@ -114,15 +142,16 @@ enum Over {
 /// over a batch, `[batch · groups]` over groups.
 ///
 /// Sums, statistics and the arithmetic between are 32-bit, forward and backward; what is kept for
-/// the backward pass is the map as it came.
+/// the backward pass is the map as it came. With `relu` behind it, where kernels of our own
+/// compute it.
 fn norm_in_32_bits(
     over: Over,
-    epsilon: f64,
+    relu: bool,
     map: Tensor<4>,
     weight: Tensor<1>,
     bias: Tensor<1>,
 ) -> (Tensor<4>, [Tensor<1>; 2]) {
-    let norm = Norm { over, epsilon, dtype: map.dtype(), shape: map.dims() };
+    let norm = Norm { over, relu, dtype: map.dtype(), shape: map.dims() };
     if !map.is_autodiff() && !weight.is_autodiff() {
         let (output, statistics) = norm.forward(map, weight, bias);
         return (output, statistics.flat());
@@ -141,7 +170,7 @@ fn norm_in_32_bits(
 #[derive(Debug, Clone)]
 struct Norm {
     over: Over,
-    epsilon: f64,
+    relu: bool,
     dtype: DType,
     /// Of the map.
     shape: [usize; 4],
@@ -189,7 +218,7 @@ impl Norm {
             Over::Batch(Some(_)) => return None,
             Over::Groups(groups) => Some(*groups),
         };
-        Norm2d::of(map, groups, self.epsilon)
+        Norm2d::of(map, groups, self.relu)
     }
 
     /// `[groups]` or `[batch · groups]` as it broadcasts over a map.
@@ -234,7 +263,7 @@ impl Norm {
     /// Mean 0 and variance 1, and the factor that made it so.
     fn normalised(&self, map: Tensor<4>, statistics: &Statistics) -> [Tensor<4>; 2] {
         let Statistics { mean, variance } = statistics.clone();
-        let factor = variance.add_scalar(self.epsilon).sqrt().recip();
+        let factor = variance.add_scalar(EPSILON).sqrt().recip();
         [(self.grouped(map) - mean) * factor.clone(), factor]
     }
 
@@ -276,20 +305,22 @@ impl Norm {
         &self,
         map: Tensor<4>,
         statistics: &Statistics,
-        weight: Tensor<1>,
+        parameters: [Tensor<1>; 2],
         gradient: Tensor<4>,
     ) -> (Tensor<4>, [Tensor<1>; 2]) {
         #[cfg(feature = "cpu")]
         if self.runs_on_host(&map) {
-            return self.backward_on_host(map, statistics, weight, gradient);
+            return self.backward_on_host(map, statistics, parameters, gradient);
         }
-        let dtype = weight.dtype();
+        let dtype = parameters[0].dtype();
         #[cfg(feature = "cuda")]
         if let Some(kernels) = self.kernels(&map) {
-            let (statistics, weight) = (statistics.clone().flat(), weight.cast(DType::F32));
-            let (of_map, found) = kernels.backward_tensors(map, statistics, weight, gradient);
+            let statistics = statistics.clone().flat();
+            let parameters = parameters.map(|values| values.cast(DType::F32));
+            let (of_map, found) = kernels.backward_tensors(map, statistics, parameters, gradient);
             return (of_map, found.map(|values| values.cast(dtype)));
         }
+        let [weight, _] = parameters;
         let [normal, factor] = self.normalised(map, statistics);
         let gradient = self.grouped(gradient);
         let of_channels = |map: Tensor<4>| {
@@ -316,7 +347,7 @@ impl Norm {
 
     fn sizes(&self) -> BatchNorm {
         let [batch, channels, height, width] = self.shape;
-        BatchNorm { batch, channels, pixels: height * width }
+        BatchNorm { batch, channels, pixels: height * width, relu: self.relu }
     }
 
     fn forward_on_host(
@@ -330,7 +361,7 @@ impl Norm {
         let mut found = None;
         let output = made(self.shape, |out| {
             let factors = factors.each_ref().map(Values::all);
-            found = Some(self.sizes().forward(map.maps(), factors, self.epsilon as f32, out));
+            found = Some(self.sizes().forward(map.maps(), factors, EPSILON as f32, out));
         });
         let trainer_cpu::Statistics { mean, variance } = found.expect("was computed");
         let [mean, variance] = [mean, variance].map(|values| {
@@ -343,19 +374,20 @@ impl Norm {
         &self,
         map: Tensor<4>,
         statistics: &Statistics,
-        weight: Tensor<1>,
+        parameters: [Tensor<1>; 2],
         gradient: Tensor<4>,
     ) -> (Tensor<4>, [Tensor<1>; 2]) {
         let device = map.device();
         let [mean, variance] =
             statistics.clone().flat().map(|values| Values::of(values).all().to_vec());
         let statistics = trainer_cpu::Statistics { mean, variance };
-        let ([map, gradient], weight) = ([map, gradient].map(Planes::of), Values::of(weight));
-        let (epsilon, mut found) = (self.epsilon as f32, None);
+        let ([map, gradient], given) =
+            ([map, gradient].map(Planes::of), parameters.map(Values::of));
+        let (epsilon, mut found) = (EPSILON as f32, None);
         let of_map = made(self.shape, |out| {
             let (maps, gradient) = (map.maps(), gradient.maps());
-            let sizes = self.sizes();
-            found = Some(sizes.backward(maps, &statistics, weight.all(), epsilon, gradient, out));
+            let (sizes, given) = (self.sizes(), given.each_ref().map(Values::all));
+            found = Some(sizes.backward(maps, &statistics, given, epsilon, gradient, out));
         });
         let parameters = found
             .expect("was computed")
@@ -386,8 +418,9 @@ where
     let step = Step::<B>(PhantomData).prepare::<NoCheckpointing>(parents);
     let output = match step.compute_bound().stateful() {
         OpsKind::Tracked(mut prep) => {
-            let (map, weight) = (prep.checkpoint(&map), prep.checkpoint(&weight));
-            prep.finish(State { norm, statistics, map, weight }, output)
+            let parameters = [prep.checkpoint(&weight), prep.checkpoint(&bias)];
+            let map = prep.checkpoint(&map);
+            prep.finish(State { norm, statistics, map, parameters }, output)
         }
         OpsKind::UnTracked(prep) => prep.finish(output),
     };
@@ -402,13 +435,13 @@ impl<B> Debug for Step<B> {
     }
 }
 
-/// What the step needs: map and weight by where autodiff keeps them.
+/// What the step needs: map, weight and bias by where autodiff keeps them.
 #[derive(Clone)]
 struct State {
     norm: Norm,
     statistics: Statistics,
     map: NodeId,
-    weight: NodeId,
+    parameters: [NodeId; 2],
 }
 
 impl Debug for State {
@@ -431,10 +464,11 @@ where
         checkpointer: &mut Checkpointer,
     ) {
         let gradient = tensor::<B, 4>(gradients.consume::<B>(&ops.node));
-        let State { norm, statistics, map, weight } = ops.state;
+        let State { norm, statistics, map, parameters } = ops.state;
         let map = tensor::<B, 4>(checkpointer.retrieve_node_output(map));
-        let weight = tensor::<B, 1>(checkpointer.retrieve_node_output(weight));
-        let (of_map, [of_weight, of_bias]) = norm.backward(map, &statistics, weight, gradient);
+        let parameters =
+            parameters.map(|node| tensor::<B, 1>(checkpointer.retrieve_node_output(node)));
+        let (of_map, [of_weight, of_bias]) = norm.backward(map, &statistics, parameters, gradient);
         let [map, weight, bias] = ops.parents;
         if let Some(map) = map {
             gradients.register::<B>(map.id, primitive::<B, 4>(of_map));
@@ -509,10 +543,22 @@ mod tests {
         });
         for (dtype, unit) in UNITS {
             let ours = run(dtype, |map, weight, bias| {
-                norm_in_32_bits(Over::Batch(None), EPSILON, map, weight, bias)
+                norm_in_32_bits(Over::Batch(None), false, map, weight, bias)
             });
             agrees(dtype, unit, &ours, &exact);
         }
+    }
+
+    #[test]
+    fn with_relu_behind_it_is_burns_both_in_64_bits() {
+        let exact = run(DType::F64, |map, weight, bias| {
+            let found = batch_norm_train(map, weight, bias, EPSILON);
+            (relu(found.output), [found.mean, found.variance].map(Tensor::without_autodiff))
+        });
+        let ours = run(DType::F32, |map, weight, bias| batch_norm_relu(map, weight, bias, None));
+        agrees(DType::F32, 0.0, &ours, &exact);
+        let zeros = ours[0].iter().filter(|value| **value == 0.0).count();
+        assert!(zeros > 0 && zeros < ours[0].len(), "{zeros} zeros");
     }
 
     #[test]
@@ -531,7 +577,7 @@ mod tests {
         });
         for (dtype, unit) in HALVES {
             let ours = run(dtype, |map, weight, bias| {
-                norm_in_32_bits(Over::Groups(2), EPSILON, map, weight, bias)
+                norm_in_32_bits(Over::Groups(2), false, map, weight, bias)
             });
             agrees(dtype, unit, &ours, &exact);
         }

@@ -6,6 +6,8 @@
 use std::ops::Range;
 
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::Ranged;
+use plotters::coord::types::RangedCoordf64;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -143,6 +145,18 @@ const INLINE: Layout = Layout {
     beside: 24,
 };
 
+/// How many numbers an axis has at most.
+const PLACES: usize = 7;
+
+impl Layout {
+    /// The room left of an axis over `range`: for its name, and for numbers of more than four letters.
+    fn left_of(&self, range: &Range<f64>) -> u32 {
+        let numbers = RangedCoordf64::from(range.clone()).key_points(PLACES);
+        let letters = numbers.iter().map(|number| tick(*number, range).len()).max().unwrap_or(0);
+        self.left + letters.saturating_sub(4) as u32 * self.letters * 3 / 5
+    }
+}
+
 impl Chart {
     /// The picture as an SVG file.
     pub fn to_svg(&self) -> String {
@@ -187,14 +201,20 @@ impl Chart {
         let low = if self.from_zero { y.start.min(0.0) } else { y.start };
         let room = (y.end - low) * 0.05;
         let x = if self.names.is_empty() { x } else { -0.5..self.names.len() as f64 - 0.5 };
-        let places = if self.names.is_empty() { 7 } else { 2 * self.names.len() };
+        // Epochs and images are whole numbers, and so are the places between them.
+        let is_whole = parts().all(|point| point.0.fract() == 0.0);
+        let places = match self.names.len() {
+            0 if is_whole => PLACES.min((x.end - x.start) as usize + 1),
+            0 => PLACES,
+            names => 2 * names,
+        };
         let y = if self.from_zero && low == 0.0 { 0.0 } else { low - room }..y.end + room;
         let mut chart = ChartBuilder::on(area)
             .margin_top(layout.above)
             .margin_right(layout.beside)
             // The letters of the left axis's name are taller than the room that they are given.
             .margin_left(4)
-            .set_label_area_size(LabelAreaPosition::Left, layout.left)
+            .set_label_area_size(LabelAreaPosition::Left, layout.left_of(&y))
             .set_label_area_size(LabelAreaPosition::Bottom, layout.below)
             .build_cartesian_2d(x.clone(), y.clone())?;
         let labels = style(layout, INK);
@@ -209,7 +229,7 @@ impl Chart {
             .x_desc(self.x.clone())
             .y_desc(self.y.clone())
             .x_labels(places)
-            .y_labels(7)
+            .y_labels(PLACES)
             .x_label_formatter(&|number| self.place(*number, &x))
             .y_label_formatter(&|number| tick(*number, &y))
             .draw()?;
@@ -311,8 +331,9 @@ fn tick(number: f64, range: &Range<f64>) -> String {
         return "0".to_owned();
     }
     let rounded = format!("{number:.9e}").parse::<f64>().unwrap_or(number);
-    match rounded.abs() {
-        1e-3..1e6 => format!("{rounded}"),
+    // All numbers of an axis are written in one way.
+    match range.start.abs().max(range.end.abs()) {
+        1e-2..1e6 => format!("{rounded}"),
         _ => format!("{rounded:e}"),
     }
 }
@@ -460,6 +481,7 @@ mod tests {
         };
         for (points, ticks) in [
             (vec![(1.0, 0.1), (16.0, 0.4)], vec!["5", "10", "15", "0.1", "0.2", "0.3", "0.4"]),
+            (vec![(0.5, 0.0), (2.0, 2e-3)], vec!["0.5", "1.5", "5e-4", "1e-3", "1.5e-3", "2e-3"]),
             (vec![(1.0, 3e-4), (4.0, 1e-5)], vec!["1", "2", "3", "4", "1e-4", "2e-4", "3e-4"]),
             (vec![(1.0, 3.0)], vec!["1", "2", "3", "4"]),
             (vec![(0.0, 0.0)], vec!["0"]),
@@ -474,6 +496,40 @@ mod tests {
             assert!(found.iter().all(|text| text.len() < 7), "{found:?}");
         }
         assert!(texts(&[(0.0, 900.0), (1.0, 1000.0)], true).contains(&"200".to_owned()));
+        // Epochs have no halves.
+        for (epochs, ticks) in [(2, vec!["1", "2"]), (4, vec!["1", "2", "3", "4"])] {
+            let found = texts(&[(1.0, 10.0), (f64::from(epochs), 20.0)], false);
+            let small: Vec<_> =
+                found.iter().filter(|text| text.len() < 2 || text.contains('.')).collect();
+            assert_eq!(small, ticks, "{found:?}");
+        }
+    }
+
+    /// The name of the left axis is centred at `x`, upright; numbers end at their `x`.
+    #[test]
+    fn the_name_of_the_left_axis_is_beside_its_numbers() {
+        for points in
+            [[(1.0, 0.0), (9.0, 2e-3)], [(1.0, 0.0), (9.0, 0.5)], [(1.0, 2e5), (9.0, 4e5)]]
+        {
+            let svg = chart(vec![curve("", Shape::Line, &points)]).to_inline_svg("a");
+            let document = roxmltree::Document::parse(&svg).expect(&svg);
+            let texts = || document.descendants().filter(|node| node.has_tag_name("text"));
+            let at = |node: &roxmltree::Node| -> f64 {
+                node.attribute("x").and_then(|x| x.parse().ok()).expect("a place")
+            };
+            let is = |node: &roxmltree::Node, words: &str| {
+                node.text().is_some_and(|text| text.trim() == words)
+            };
+            let size = f64::from(INLINE.letters);
+            let name = texts().find(|node| is(node, "memory in use, MiB")).expect("the name");
+            let numbers =
+                texts().filter(|node| node.attribute("text-anchor") == Some("end")).map(|node| {
+                    let letters = node.text().unwrap_or_default().trim().len() as f64;
+                    at(&node) - letters * 0.56 * size
+                });
+            let first = numbers.fold(f64::INFINITY, f64::min);
+            assert!(first.is_finite() && at(&name) + size * 0.9 <= first, "{first}\n{svg}");
+        }
     }
 
     #[test]

@@ -95,6 +95,10 @@ fn predictions_that_are_none_are_refused_with_line_and_column() {
         (with(3, 0, ""), ["line 4", "path"]),
         (with(0, 1, "person"), ["line 1", "patient"]),
         (with(0, 2, "findings"), ["line 1", "findings"]),
+        (with(2, 2, "-inf"), ["line 3", "findings/Cardiomegaly"]),
+        (with(2, 2, "\"0.5\" \"\""), ["line 3", "findings/Cardiomegaly"]),
+        (with(2, 2, &"9".repeat(20_000_000)), ["line 3", "findings/Cardiomegaly"]),
+        (with(1, 3, &"\0".repeat(1000)), ["line 2", "findings/Cardiomegaly/decision"]),
         (format!("{right}\"a.png,p1"), ["line", "columns"]),
         (String::new(), ["line 1", "path"]),
     ];

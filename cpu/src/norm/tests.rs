@@ -7,7 +7,8 @@ fn wave(count: usize, speed: f64, offset: f64) -> Vec<f32> {
 }
 
 fn cases() -> Vec<BatchNorm> {
-    let case = |[batch, channels, pixels]: [usize; 3]| BatchNorm { batch, channels, pixels };
+    let case =
+        |[batch, channels, pixels]: [usize; 3]| BatchNorm { batch, channels, pixels, relu: false };
     [[3, 5, 49], [1, 2, 20_000], [8, 40, 16], [64, 7, 1], [2, 3, 33], [1, 1, 2]].map(case).to_vec()
 }
 
@@ -20,13 +21,16 @@ fn given(sizes: &BatchNorm) -> [Vec<f32>; 4] {
 
 /// Result, gradient of the maps, of weight and bias, mean and variance.
 fn ours(sizes: &BatchNorm) -> [Vec<f32>; 6] {
-    let [map, gradient, weight, bias] = given(sizes);
+    of(sizes, given(sizes))
+}
+
+fn of(sizes: &BatchNorm, [map, gradient, weight, bias]: [Vec<f32>; 4]) -> [Vec<f32>; 6] {
     let [map, gradient] =
         [&map, &gradient].map(|maps| Maps::new(maps, sizes.channels * sizes.pixels));
     let mut found = [(); 2].map(|()| vec![7.0; sizes.batch * sizes.channels * sizes.pixels]);
     let statistics = sizes.forward(map, [&weight, &bias], EPSILON, &mut found[0]);
     let [of_weight, of_bias] =
-        sizes.backward(map, &statistics, &weight, EPSILON, gradient, &mut found[1]);
+        sizes.backward(map, &statistics, [&weight, &bias], EPSILON, gradient, &mut found[1]);
     let [result, of_maps] = found;
     [result, of_maps, of_weight, of_bias, statistics.mean, statistics.variance]
 }
@@ -95,8 +99,37 @@ fn results_are_those_of_the_definition_and_gradients_its_differences() {
 }
 
 #[test]
-fn any_number_of_threads_gives_the_same_bits() {
+fn with_relu_everything_is_as_if_it_were_computed_behind() {
     for sizes in cases() {
+        let alone = ours(&sizes);
+        let [map, gradient, weight, bias] = given(&sizes);
+        let passes = |value: &f32| *value > 0.0;
+        let masked = gradient.iter().zip(&alone[0]);
+        let masked =
+            masked.map(|(gradient, value)| if passes(value) { *gradient } else { 0.0 }).collect();
+        let mut behind = of(&sizes, [map, masked, weight, bias]);
+        assert!(sizes.pixels == 1 || behind[0].iter().any(|value| !passes(value)));
+        behind[0].iter_mut().for_each(|value| *value = value.max(0.0));
+        assert_eq!(ours(&BatchNorm { relu: true, ..sizes }), behind, "{sizes:?}");
+    }
+}
+
+#[test]
+fn what_is_not_a_number_stays_so_with_relu() {
+    let sizes = BatchNorm { batch: 1, channels: 2, pixels: 4, relu: true };
+    let [mut map, gradient, weight, bias] = given(&sizes);
+    map[1] = f32::NAN;
+    let found = of(&sizes, [map, gradient, weight, bias]);
+    let is_nan = |values: &[f32]| values.iter().map(|value| value.is_nan()).collect::<Vec<_>>();
+    for maps in &found[..2] {
+        assert_eq!(is_nan(maps), [[true; 4], [false; 4]].concat());
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let with_relu = cases().into_iter().map(|sizes| BatchNorm { relu: true, ..sizes });
+    for sizes in cases().into_iter().chain(with_relu) {
         let by = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             pool.expect("threads").install(|| ours(&sizes))

@@ -10,7 +10,7 @@ use crate::metric::INTERVAL;
 use crate::plan::DevicePlan;
 use crate::report::{duration, number};
 use crate::run::{FolderMode, Stop};
-use crate::screen::{Column, Frame, Table, stdout_columns, tell_progress};
+use crate::screen::{Column, Frame, Table, is_quiet, say, stdout_columns, tell_progress};
 use crate::sweep::{CrossValidation, FailedFold, FoldTold, Folds, FoldsEnded, Spread};
 
 /// The folds that are trained.
@@ -64,6 +64,10 @@ pub(super) fn execute(
         if mode == FolderMode::Overwrite { again } else { "go on with --fold all --resume" };
     match ended.map_err(Failure::other)? {
         FoldsEnded::Done(found) if json => output::print(&found.to_json()),
+        FoldsEnded::Done(found) if is_quiet() => {
+            say(format_args!("{}", closing(&found, &folds.folder())));
+            Ok(())
+        }
         FoldsEnded::Done(found) => {
             output::print(&table(&found, Frame::of_stdout(), stdout_columns()))?;
             let run = folds.folder();
@@ -106,6 +110,17 @@ fn progress(told: &FoldTold<'_>, folder: &Path) -> Option<String> {
         }
         FoldTold::Trained { log: None, .. } => None,
     }
+}
+
+/// One line in place of the table.
+fn closing(found: &CrossValidation, folder: &Path) -> String {
+    let watched = found.metric.strip_prefix("val/").unwrap_or(&found.metric);
+    let mean = found.metrics.get(watched).map(|spread| {
+        let std = spread.std.map_or(String::new(), |std| format!(" (std {})", number(Some(std))));
+        format!("mean best {} {}{std}, ", found.metric, number(Some(spread.mean)))
+    });
+    let (count, mean) = (found.rows.len(), mean.unwrap_or_default());
+    format!("done: {count} folds, {mean}all in {}", folder.join(CrossValidation::FILE).display())
 }
 
 /// The error of a fold.

@@ -141,13 +141,14 @@ fn train(run: Run, among: Option<(&Launch, &Processes)>) -> Result<(), Failure> 
     match training.execute()? {
         Outcome::Ended(_) => {
             let (plan, folder) = (training.plan.clone(), training.folder.clone());
+            let meter = training.meter.clone();
             let writes = training.keeper.is_some();
             let kept = "the run has ended and is saved; `trainer report` draws what its page lacks";
             let _watch = Watch::over(&training.stop, kept);
             // Its memory is needed for the pictures.
             drop(training);
             if writes {
-                super::report::finish_page(&plan, &folder);
+                super::report::finish_page(&plan, &folder, &meter);
             }
             among.map_or(Ok(()), processes::end_together)
         }

@@ -1,6 +1,6 @@
 //! The operations that layers are made of.
 
-use super::{Join, Layer, Op};
+use super::{Join, Layer, Op, Size};
 use crate::ops::Window;
 
 /// A parameter that an operation uses: its layer, what it is of the layer (`weight`), its shape.
@@ -65,6 +65,12 @@ pub trait Ops {
     /// BatchNorm of a map, with the parameters and running statistics of `layer`.
     fn batch_norm(&mut self, map: Self::Value, layer: &str, channels: usize) -> Self::Value;
 
+    /// [`Ops::batch_norm`] with [`Ops::relu`] behind it.
+    fn batch_norm_relu(&mut self, map: Self::Value, layer: &str, channels: usize) -> Self::Value {
+        let map = self.batch_norm(map, layer, channels);
+        self.relu(map)
+    }
+
     /// GroupNorm of a map, with the parameters of `layer`.
     fn group_norm(
         &mut self,
@@ -73,6 +79,18 @@ pub trait Ops {
         channels: usize,
         groups: usize,
     ) -> Self::Value;
+
+    /// [`Ops::group_norm`] with [`Ops::relu`] behind it.
+    fn group_norm_relu(
+        &mut self,
+        map: Self::Value,
+        layer: &str,
+        channels: usize,
+        groups: usize,
+    ) -> Self::Value {
+        let map = self.group_norm(map, layer, channels, groups);
+        self.relu(map)
+    }
 
     /// max(x, 0).
     fn relu(&mut self, value: Self::Value) -> Self::Value;
@@ -150,6 +168,30 @@ const GROUPS: usize = 32;
 pub fn group_count(channels: usize) -> usize {
     let divides = |groups: &usize| channels.is_multiple_of(*groups) && channels / groups >= 2;
     (1..=GROUPS).rev().find(divides).unwrap_or(1)
+}
+
+/// Runs `layers`, which have no branches, one after the other: a norm of a map and ReLU behind it together.
+pub(super) fn run_row<O: Ops>(ops: &mut O, layers: &[Layer], input: O::Value) -> O::Value {
+    match layers {
+        [] => input,
+        [norm, relu, rest @ ..]
+            if let (Op::BatchNorm(_) | Op::GroupNorm(_), Size::Map(_), Op::Relu) =
+                (&norm.op, &norm.output, &relu.op) =>
+        {
+            let value = ops.layer(&norm.label, input, |ops, input| match norm.op {
+                Op::GroupNorm(channels) => {
+                    ops.group_norm_relu(input, &norm.name, channels, group_count(channels))
+                }
+                _ => ops.batch_norm_relu(input, &norm.name, norm.output.channels()),
+            });
+            let value = ops.layer(&relu.label, value, |_, value| value);
+            run_row(ops, rest, value)
+        }
+        [layer, rest @ ..] => {
+            let value = layer.run(ops, input);
+            run_row(ops, rest, value)
+        }
+    }
 }
 
 impl Layer {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 
+use super::ops::run_row;
 use super::segment::{self, Runner, SavedValues, Segment};
 use super::tensors::TensorOps;
 use super::{Join, Layer, Op, Ops, Size, StageLayers};
@@ -93,10 +94,6 @@ struct LayerRunner<'a, 'l, O> {
     layers: PhantomData<&'l Layer>,
 }
 
-fn run_all<O: Ops>(ops: &mut O, layers: &[Layer], input: O::Value) -> O::Value {
-    layers.iter().fold(input, |value, layer| layer.run(ops, value))
-}
-
 impl<'l, O: Ops> Runner for LayerRunner<'_, 'l, O> {
     type Matmul = &'l Layer;
     type Cheap = &'l [Layer];
@@ -119,7 +116,7 @@ impl<'l, O: Ops> Runner for LayerRunner<'_, 'l, O> {
     }
 
     fn run_cheap(&mut self, layers: &&'l [Layer], input: O::Value) -> O::Value {
-        run_all(self.ops, layers, input)
+        run_row(self.ops, layers, input)
     }
 
     fn record(
@@ -128,7 +125,7 @@ impl<'l, O: Ops> Runner for LayerRunner<'_, 'l, O> {
         input: O::Value,
         asked: bool,
     ) -> (O::Value, O::Tape) {
-        self.ops.record(input, asked, |ops, input| run_all(ops, layers, input))
+        self.ops.record(input, asked, |ops, input| run_row(ops, layers, input))
     }
 
     fn back(

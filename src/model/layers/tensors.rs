@@ -76,6 +76,29 @@ impl<'a> TensorOps<'a> {
         }
     }
 
+    /// BatchNorm, with ReLU behind it or not.
+    fn normalised(&mut self, map: Activation, layer: &str, with_relu: bool) -> Activation {
+        let map = map.into_map();
+        let [weight, bias] = ["weight", "bias"].map(|what| self.parameter(layer, what));
+        if !self.pass.trains() {
+            let [mean, variance] = ["running_mean", "running_var"]
+                .map(|what| self.values[format!("{layer}.{what}").as_str()].clone());
+            let output = ops::batch_norm_evaluation(map, weight, bias, mean, variance);
+            return Activation::Map(if with_relu { relu(output) } else { output });
+        }
+        let [batch, _, height, width] = map.dims();
+        let across = self.pass.across(layer);
+        let images = across.as_ref().map_or(batch, Across::images);
+        let count = (images * height * width) as f64;
+        let norm = if with_relu { ops::batch_norm_relu } else { ops::batch_norm };
+        let (output, [mean, variance]) = norm(map, weight, bias, across);
+        // PyTorch normalises by the biased variance and keeps the unbiased one.
+        let unbiased = variance.mul_scalar(count / (count - 1.0).max(1.0));
+        self.report(layer, "running_mean", mean);
+        self.report(layer, "running_var", unbiased);
+        Activation::Map(output)
+    }
+
     /// The gradients of a matmul's parameters.
     fn add_gradients(&mut self, layer: &str, of_weight: Tensor<1>, of_bias: Option<Tensor<1>>) {
         self.gradients.add(&format!("{layer}.weight"), of_weight);
@@ -146,23 +169,11 @@ impl Ops for TensorOps<'_> {
     }
 
     fn batch_norm(&mut self, map: Activation, layer: &str, _channels: usize) -> Activation {
-        let map = map.into_map();
-        let [weight, bias] = ["weight", "bias"].map(|what| self.parameter(layer, what));
-        if !self.pass.trains() {
-            let [mean, variance] = ["running_mean", "running_var"]
-                .map(|what| self.values[format!("{layer}.{what}").as_str()].clone());
-            return Activation::Map(ops::batch_norm_evaluation(map, weight, bias, mean, variance));
-        }
-        let [batch, _, height, width] = map.dims();
-        let across = self.pass.across(layer);
-        let images = across.as_ref().map_or(batch, Across::images);
-        let count = (images * height * width) as f64;
-        let (output, [mean, variance]) = ops::batch_norm(map, weight, bias, across);
-        // PyTorch normalises by the biased variance and keeps the unbiased one.
-        let unbiased = variance.mul_scalar(count / (count - 1.0).max(1.0));
-        self.report(layer, "running_mean", mean);
-        self.report(layer, "running_var", unbiased);
-        Activation::Map(output)
+        self.normalised(map, layer, false)
+    }
+
+    fn batch_norm_relu(&mut self, map: Activation, layer: &str, _channels: usize) -> Activation {
+        self.normalised(map, layer, true)
     }
 
     fn group_norm(
@@ -174,6 +185,17 @@ impl Ops for TensorOps<'_> {
     ) -> Activation {
         let [weight, bias] = ["weight", "bias"].map(|what| self.parameter(layer, what));
         Activation::Map(ops::group_norm(map.into_map(), weight, bias, groups))
+    }
+
+    fn group_norm_relu(
+        &mut self,
+        map: Activation,
+        layer: &str,
+        _channels: usize,
+        groups: usize,
+    ) -> Activation {
+        let [weight, bias] = ["weight", "bias"].map(|what| self.parameter(layer, what));
+        Activation::Map(ops::group_norm_relu(map.into_map(), weight, bias, groups))
     }
 
     fn relu(&mut self, value: Activation) -> Activation {

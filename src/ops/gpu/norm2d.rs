@@ -1,7 +1,7 @@
 //! Norms of maps of any size, for models that do not run fused.
 
 use super::gpu::Arguments;
-use super::kernels::{Entry, Kernels, blocks, entry};
+use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
 use super::{Buffer, Element, Gpu, Nchw, Sizes};
 
 const ROW_MOMENTS: Entry = entry!("row_moments", 256, [TILES, CHANNELS, ROWS]);
@@ -18,13 +18,13 @@ const WARPS: usize = 8;
 /// Bytes that a block of an element-wise kernel writes: `SPAN` in `kernels/rows.cuh`.
 const SPAN_BYTES: usize = 256 * 4 * 16;
 
-/// BatchNorm or GroupNorm of maps, with its gradients. Statistics and sums are 32-bit.
+/// BatchNorm or GroupNorm of maps, alone or with ReLU behind it, with its gradients. Statistics and sums are 32-bit.
 #[derive(Debug, Clone)]
 pub struct Norm2d {
     kernels: Kernels,
     /// Groups of channels of an image; `None` is BatchNorm.
     groups: Option<usize>,
-    epsilon: f32,
+    relu: bool,
 }
 
 /// Mean and biased variance: one of each for a channel, or for a group of an image.
@@ -68,13 +68,14 @@ impl Rows {
 
 impl Norm2d {
     /// On the kernels for `element` that all of `gpu` share.
-    pub fn shared(gpu: Gpu, element: Element, groups: Option<usize>, epsilon: f32) -> Self {
-        Self::new(Kernels::shared(gpu, element), groups, epsilon)
+    pub fn shared(gpu: Gpu, element: Element, groups: Option<usize>, relu: bool) -> Self {
+        Self::new(Kernels::shared(gpu, element), groups, relu)
     }
 
-    /// On these kernels, over the batch or over so many groups of channels of each image.
-    pub fn new(kernels: Kernels, groups: Option<usize>, epsilon: f32) -> Self {
-        Self { kernels, groups, epsilon }
+    /// On these kernels, over the batch or over so many groups of channels of each image, with ReLU behind it or
+    /// not.
+    pub fn new(kernels: Kernels, groups: Option<usize>, relu: bool) -> Self {
+        Self { kernels, groups, relu }
     }
 
     /// The GPU.
@@ -98,6 +99,11 @@ impl Norm2d {
         blocks(bytes, SPAN_BYTES)
     }
 
+    /// What element-wise kernels and sums are told: `norm_sizes` of `kernels/rows.cuh`.
+    fn sizes(&self, rows: &Rows) -> Sizes {
+        rows.sizes().float(EPSILON).int(self.relu.into())
+    }
+
     /// The map normalised, times `weight`, plus `bias`, `[channels]` both; beside it its statistics.
     pub fn forward(&self, map: &Nchw, weight: &Buffer, bias: &Buffer) -> (Nchw, Moments) {
         let (rows, kernels) = (self.rows(map.shape), &self.kernels);
@@ -105,8 +111,7 @@ impl Norm2d {
         let out = kernels.elements(map.buffer.len());
         let Moments { mean, variance } = &moments;
         let buffers: Arguments<'_> = &[&map.buffer, mean, variance, weight, bias, &out];
-        let sizes = rows.sizes().float(self.epsilon);
-        self.launch(ROW_NORM, [self.spans(&rows), 1], buffers, &sizes);
+        self.launch(ROW_NORM, [self.spans(&rows), 1], buffers, &self.sizes(&rows));
         (Nchw { buffer: out, shape: map.shape }, moments)
     }
 
@@ -125,22 +130,23 @@ impl Norm2d {
         &self,
         map: &Nchw,
         Moments { mean, variance }: &Moments,
-        weight: &Buffer,
+        [weight, bias]: [&Buffer; 2],
         gradient: &Buffer,
     ) -> (Nchw, [Buffer; 2]) {
         let (rows, kernels) = (self.rows(map.shape), &self.kernels);
-        let (parts, with_epsilon) = (rows.parts(), rows.sizes().float(self.epsilon));
+        let (parts, sizes) = (rows.parts(), self.sizes(&rows));
         let part = kernels.floats(parts * rows.count * 2);
-        let buffers: Arguments<'_> = &[gradient, &map.buffer, mean, variance, &part];
-        self.launch(ROW_SUMS, [blocks(rows.count, WARPS), parts], buffers, &with_epsilon);
+        let buffers: Arguments<'_> = &[gradient, &map.buffer, mean, variance, weight, bias, &part];
+        self.launch(ROW_SUMS, [blocks(rows.count, WARPS), parts], buffers, &sizes);
         let means = kernels.floats(2 * rows.statistics());
         let [of_weight, of_bias] = [(); 2].map(|()| kernels.floats(rows.channels));
         let buffers: Arguments<'_> = &[&part, weight, &means, &of_weight, &of_bias];
         let warps = rows.statistics() + rows.channels;
         self.launch(ROW_GRADIENTS, [blocks(warps, WARPS), 1], buffers, &rows.sizes());
         let out = kernels.elements(map.buffer.len());
-        let buffers: Arguments<'_> = &[gradient, &map.buffer, mean, variance, weight, &means, &out];
-        self.launch(ROW_NORM_BACKWARD, [self.spans(&rows), 1], buffers, &with_epsilon);
+        let buffers: Arguments<'_> =
+            &[gradient, &map.buffer, mean, variance, weight, bias, &means, &out];
+        self.launch(ROW_NORM_BACKWARD, [self.spans(&rows), 1], buffers, &sizes);
         (Nchw { buffer: out, shape: map.shape }, [of_weight, of_bias])
     }
 }

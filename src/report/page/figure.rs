@@ -2,13 +2,13 @@
 
 use askama::Template;
 
-use super::super::chart::COLOURS;
+use super::super::chart::{COLOURS, escaped};
 use super::super::{Chart, Curve, Shape};
 
 /// Rows of a table beside a picture: more are neither read nor listened to.
 const ROWS: usize = 40;
-/// Letters that every cell has room for: those of a value with its interval.
-const LONG: usize = 26;
+/// Letters that every cell has room for: those of a difference with its interval.
+const LONG: usize = 30;
 
 /// A table with a caption.
 #[derive(Debug, Clone, Default, PartialEq, Template)]
@@ -47,12 +47,17 @@ impl Table {
         cell.chars().count() > LONG
     }
 
+    /// A long cell, which is parted at slashes first.
+    fn parted(&self, cell: &str) -> String {
+        escaped(cell).replace('/', "/<wbr/>")
+    }
+
     /// Whether the cells of a column are numbers, or nothing.
     fn is_number(&self, column: &usize) -> bool {
         let starts = |cell: &String| {
             cell.is_empty()
                 || cell == "undefined"
-                || cell.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+                || cell.starts_with(|c: char| c.is_ascii_digit() || "+-<".contains(c))
         };
         *column >= self.names && self.rows.iter().filter_map(|row| row.get(*column)).all(starts)
     }

@@ -86,7 +86,7 @@ impl Judged {
             (Some(pictures), _) => pictures.missing().to_vec(),
             (None, Some(0)) => vec!["There are no pictures of samples: run.pictures is 0.".to_owned()],
             (None, _) => vec![
-                "Pictures of samples are drawn when the training has ended, and by `trainer report`."
+                "Pictures of samples are drawn when the training has ended, and by the command trainer report."
                     .to_owned(),
             ],
         };

@@ -272,7 +272,7 @@ fn memory(record: &Record) -> Option<Figure> {
         record,
         "Peak memory of each epoch",
         "MiB",
-        "The estimate is what `trainer plan` says before anything is allocated. Reserved is what the \
+        "The estimate is what the command trainer plan says before anything is allocated. Reserved is what the \
          device has given to the process, in use or not.",
         &[
             ("measured peak", &|epoch| mebibytes(epoch.memory.peak)),

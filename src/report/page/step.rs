@@ -66,8 +66,8 @@ impl TracedStep {
             table.rows.push(vec![label.clone(), format!("{:.1}", seconds * 1e3), live]);
         }
         let note = format!(
-            "A step on a made-up batch of {}, {} at once, taken when the training had ended; as `trainer \
-             trace` draws it.",
+            "A step on a made-up batch of {}, {} at once, taken when the training had ended, as the command \
+             trainer trace takes it.",
             self.batch_size, self.micro_batch
         );
         Some(Figure::new("f-step", &chart, note, table))

@@ -8,7 +8,7 @@ use crate::ops::gpu::{
     Buffer, Conv2d, DryGpu, Element, Gpu, Kernel, Kernels, Moments, Nchw, Norm2d, Storage,
     dropout_mask,
 };
-use crate::ops::{DropoutKey, EPSILON, Window};
+use crate::ops::{DropoutKey, Window};
 
 /// The kernels of a GPU on sizes.
 #[derive(Debug)]
@@ -85,7 +85,8 @@ impl Convolver {
     }
 
     fn norm(&self, groups: Option<usize>) -> Norm2d {
-        Norm2d::new(self.kernels.clone(), groups, EPSILON as f32)
+        // With ReLU behind it or not, it takes the same.
+        Norm2d::new(self.kernels.clone(), groups, false)
     }
 
     /// The norm of a map of this shape, over the batch or over so many groups of channels of each image, and
@@ -110,8 +111,8 @@ impl Convolver {
         gradient: Array,
     ) -> [Array; 3] {
         let (map, gradient) = (self.nchw(map, shape), self.nchw(gradient, shape).buffer);
-        let weight = self.no_memory(shape[1]);
-        let (of_map, found) = self.norm(groups).backward(&map, moments, &weight, &gradient);
+        let (parameter, norm) = (self.no_memory(shape[1]), self.norm(groups));
+        let (of_map, found) = norm.backward(&map, moments, [&parameter; 2], &gradient);
         let [of_weight, of_bias] = found.each_ref().map(array);
         [array(&of_map.buffer), of_weight, of_bias]
     }

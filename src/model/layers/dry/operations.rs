@@ -138,6 +138,16 @@ impl DryOps {
         self.sum(self.multiply(normal, scale), shift)
     }
 
+    /// ReLU behind a norm, which takes it along or not.
+    pub(super) fn with_relu(&self, normal: DryTensor, together: bool) -> DryTensor {
+        if !together {
+            return self.activation(normal, false);
+        }
+        let elements = normal.elements() as f64;
+        self.work(elements, elements);
+        normal
+    }
+
     /// ReLU and the like. It keeps its input; where it computes `again`, the backward pass makes a new
     /// array from that first (sigmoid).
     pub(super) fn activation(&self, value: DryTensor, again: bool) -> DryTensor {

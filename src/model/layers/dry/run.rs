@@ -37,6 +37,12 @@ impl Ops for DryOps {
         DryValue::One(self.normalise_batch(map.one()))
     }
 
+    fn batch_norm_relu(&mut self, map: DryValue, _layer: &str, _channels: usize) -> DryValue {
+        let normal = self.normalise_batch(map.one());
+        let together = self.arrays.computes_as_held() || self.arrays.gpu.is_some();
+        DryValue::One(self.with_relu(normal, together))
+    }
+
     fn group_norm(
         &mut self,
         map: DryValue,
@@ -45,6 +51,17 @@ impl Ops for DryOps {
         groups: usize,
     ) -> DryValue {
         DryValue::One(self.normalise_groups(map.one(), groups))
+    }
+
+    fn group_norm_relu(
+        &mut self,
+        map: DryValue,
+        _layer: &str,
+        _channels: usize,
+        groups: usize,
+    ) -> DryValue {
+        let normal = self.normalise_groups(map.one(), groups);
+        DryValue::One(self.with_relu(normal, self.arrays.gpu.is_some()))
     }
 
     fn relu(&mut self, value: DryValue) -> DryValue {

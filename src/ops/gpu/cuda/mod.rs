@@ -17,4 +17,5 @@ pub use buffer::Identity;
 pub(super) use device::Cuda;
 pub(super) use launchable::Identity as KernelIdentity;
 pub(super) use peers::Peers;
+pub use squares::Squares;
 pub use transfer::{Download, Transfers};

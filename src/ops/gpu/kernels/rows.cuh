@@ -12,6 +12,29 @@ __device__ __forceinline__ int group_of(const row_sizes& s, int row) {
     return s.groups ? row / (s.channels / s.groups) : row % s.channels;
 }
 
+struct norm_sizes {
+    row_sizes rows;
+    float epsilon;
+    int relu;  // 1: ReLU stands behind the norm
+};
+
+// What the norm does to a row.
+struct row_norms {
+    float mean, rstd, weight, bias;
+    __device__ __forceinline__ float normal(float x) const { return (x - mean) * rstd; }
+    __device__ __forceinline__ float output(float normal) const { return fmaf(normal, weight, bias); }
+    // The gradient behind the norm: none comes through a ReLU that gave 0.
+    __device__ __forceinline__ float passed(float gradient, float normal, bool relu) const {
+        return relu && output(normal) <= 0.f ? 0.f : gradient;
+    }
+};
+
+__device__ __forceinline__ row_norms norms_of(const norm_sizes& s, int row, const float* mean, const float* variance,
+                                              const float* weight, const float* bias) {
+    int group = group_of(s.rows, row), channel = row % s.rows.channels;
+    return {__ldg(mean + group), rsqrtf(__ldg(variance + group) + s.epsilon), __ldg(weight + channel), __ldg(bias + channel)};
+}
+
 // The parts of the rows that a group or a channel has: `count` of them, part i being number place(i) of all.
 struct members {
     int first, step, rows, all, count;
