@@ -16,8 +16,7 @@ pub struct Piece {
     pub from: u64,
     /// When it is given back; `u64::MAX` where it stays.
     pub to: u64,
-    /// When it is launched with last. The thread that allocates may be so far behind the thread that asks
-    /// it to that the buffer has been given back by then.
+    /// When it is launched with last.
     pub used: u64,
 }
 
@@ -40,24 +39,29 @@ impl Pages {
     /// Buffers begin at multiples of so many bytes.
     const ALIGNMENT: u64 = 512;
     /// More pages than this are not tried.
-    const MOST: u64 = 12;
+    const MOST: u64 = 16;
 
     /// Bytes of all of them, and of those of small buffers.
     pub fn bytes(&self) -> u64 {
         self.size * self.count + Self::SMALL_PAGE
     }
 
-    /// The pages of at most `largest` bytes that hold least of those that `pieces` fit in; `None` where there
-    /// are none.
+    /// What they are compared by: a page too many may still be needed, which costs less where pages are small.
+    fn price(&self) -> u64 {
+        self.bytes() + self.size / 4
+    }
+
+    /// The pages of at most `largest` bytes that hold least of those that `pieces` fit in, however far the
+    /// thread that allocates is behind the one that asks it; `None` where there are none.
     pub fn least(pieces: &[Piece], largest: u64) -> Option<Self> {
         let pieces: Vec<Piece> =
             pieces.iter().copied().filter(|piece| piece.bytes > Self::SMALL).collect();
-        let orders = [by(&pieces, |piece| piece.to), by(&pieces, released)];
-        let needed = |size: u64| {
-            let pages = orders.iter().map(|events| extent(events, &pieces, size).div_ceil(size));
-            pages.max().unwrap_or(0)
+        let courses: Vec<Course> = LAGS.iter().flat_map(|lag| courses(&pieces, *lag)).collect();
+        let fit = |pages: &Self| {
+            let needed = |course| extent(course, &pieces, pages.size).div_ceil(pages.size);
+            courses.iter().all(|course| needed(course) <= pages.count)
         };
-        let most_at_once = most_at_once(&orders[0], &pieces);
+        let most_at_once = most_at_once(&courses[0], &pieces);
         let smallest = pieces.iter().map(|piece| piece.bytes).max()?;
         let mut least: Option<Self> = None;
         for count in 1..=Self::MOST {
@@ -65,37 +69,50 @@ impl Pages {
             loop {
                 size = size.next_multiple_of(Self::UNIT);
                 let pages = Self { size, count };
-                let beaten = least.is_some_and(|least| least.bytes() <= pages.bytes());
+                let beaten = least.is_some_and(|least| least.price() <= pages.price());
                 if beaten || size > largest {
                     break;
                 }
-                if needed(size) <= count {
+                if fit(&pages) {
                     least = Some(pages);
                     break;
                 }
-                size += (size / 200).max(1);
+                size += size / 100;
             }
         }
         least
     }
 }
 
-/// When `piece` is given back at the earliest.
-fn released(piece: &Piece) -> u64 {
-    if piece.to == u64::MAX { piece.to } else { piece.used.clamp(piece.from + 1, piece.to) }
+/// What happens, in order: which piece is given back (`false`) or taken (`true`).
+type Course = Vec<(bool, usize)>;
+
+/// By how much of the clock the thread that allocates may be behind the thread that asks it.
+const LAGS: [u64; 7] = [0, 8, 32, 128, 512, 2048, u64::MAX];
+
+/// When `piece` is given back where the thread that allocates is so far behind: it has been given back by the
+/// one that asks, and nothing that is to be launched uses it.
+fn released(piece: &Piece, lag: u64) -> u64 {
+    match piece.to {
+        u64::MAX => u64::MAX,
+        to => to.saturating_sub(lag).max(piece.used).max(piece.from + 1),
+    }
 }
 
-/// What happens, in order: which piece is given back (`false`) or taken (`true`).
-fn by(pieces: &[Piece], to: impl Fn(&Piece) -> u64) -> Vec<(bool, usize)> {
-    let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * pieces.len());
+/// What happens with such a lag, with all that stays in use and without: a run has images there that
+/// a benchmark has not.
+fn courses(pieces: &[Piece], lag: u64) -> [Course; 2] {
+    let mut all: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * pieces.len());
     for (place, piece) in pieces.iter().enumerate() {
-        events.push((piece.from, true, place));
-        if to(piece) != u64::MAX {
-            events.push((to(piece), false, place));
-        }
+        let to = released(piece, lag);
+        all.extend([(piece.from, true, place), (to, false, place)]);
     }
-    events.sort_unstable();
-    events.into_iter().map(|(_, taken, place)| (taken, place)).collect()
+    all.sort_unstable();
+    let course = |stays: bool| {
+        let counted = all.iter().filter(|(.., place)| stays || pieces[*place].to != u64::MAX);
+        counted.map(|(_, taken, place)| (*taken, *place)).collect()
+    };
+    [course(true), course(false)]
 }
 
 /// The most bytes that are in use at once.
@@ -157,7 +174,7 @@ mod tests {
     #[test]
     fn a_hole_that_is_too_small_is_counted() {
         let pieces = [piece(40, 0, 3), piece(20, 1, 9), piece(50, 4, 9)];
-        let events = by(&pieces, |piece| piece.to);
+        let [events, _] = courses(&pieces, 0);
         assert_eq!(most_at_once(&events, &pieces), 70 * MIB);
         assert_eq!(extent(&events, &pieces, 1 << 40), 110 * MIB);
         assert_eq!(extent(&events, &pieces, 60 * MIB), 110 * MIB);
@@ -172,7 +189,7 @@ mod tests {
     fn pages_hold_what_is_given_back_late_and_early() {
         let first = Piece { used: 1, ..piece(10, 0, 8) };
         let pieces = [first, piece(30, 2, 9), piece(10, 3, 9)];
-        let early = by(&pieces, released);
+        let [early, _] = courses(&pieces, u64::MAX);
         assert_eq!(most_at_once(&early, &pieces), 40 * MIB);
         // The third goes where the first was; the second lies behind that.
         let least = Pages::least(&pieces, u64::MAX).expect("fits");

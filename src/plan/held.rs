@@ -82,12 +82,12 @@ mod tests {
     fn pages_hold_little_more_than_is_in_use() {
         let share = format!("{SIDE};memory.dense_layers=\"share\"");
         let cases = [
-            ("densenet121", share.as_str(), 1.08),
-            ("densenet121", SIDE, 1.02),
-            ("densenet121", "", 1.02),
-            ("densenet121", "memory.micro_batch=16", 1.04),
-            ("resnet50", "", 1.05),
-            ("resnet50", "memory.precision=\"fp32\"", 1.05),
+            ("densenet121", share.as_str(), 1.12),
+            ("densenet121", SIDE, 1.04),
+            ("densenet121", "", 1.04),
+            ("densenet121", "memory.micro_batch=16", 1.07),
+            ("resnet50", "", 1.10),
+            ("resnet50", "memory.precision=\"fp32\"", 1.10),
         ];
         for (model, set, most) in cases {
             let plan = planned(model, set);
