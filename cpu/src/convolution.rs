@@ -3,11 +3,12 @@
 //! The work is cut into parts that depend on the sizes alone, one thread computes each, and sums over parts
 //! are taken in their order. So the bits of a result do not depend on the number of threads.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::matrix::{Matrix, MatrixMut, parts};
+use crate::matrix::{Matrix, MatrixMut, parts, written, zeroed};
 use crate::unfold::{Convolution, Maps};
 
 /// Pixels that a part computes, about.
@@ -39,19 +40,17 @@ impl Tile {
 }
 
 impl Convolution {
-    /// Of maps and a weight `[output, input, kernel, kernel]`; writes the result into `out`.
-    pub fn forward(&self, maps: Maps<'_>, weight: &[f32], out: &mut [f32]) {
+    /// Of maps and a weight `[output, input, kernel, kernel]`.
+    pub fn forward(&self, maps: Maps<'_>, weight: &[f32]) -> Vec<f32> {
         let [_, output] = self.channels;
-        let pixels = self.output_pixels();
-        assert_eq!(out.len(), self.batch * output * pixels, "the size of the result");
         let weight = Matrix::rows(weight, [output, self.channels[0] * self.taps()]);
         if self.turns_to_fewer() {
             let flipped = self.flipped(weight);
             let turned = self.turned();
             let weight = Matrix::rows(&flipped, [self.channels[0], output * self.taps()]);
-            return turned.fold_product(weight, maps, out);
+            return turned.fold_product(weight, maps);
         }
-        self.forward_by(maps, weight, out);
+        self.forward_by(maps, weight)
     }
 
     /// Whether it is the transpose of a convolution of the same size.
@@ -65,7 +64,15 @@ impl Convolution {
         self.turns() && !self.is_pointwise() && output < input
     }
 
-    fn forward_by(&self, maps: Maps<'_>, weight: Matrix<'_>, out: &mut [f32]) {
+    fn forward_by(&self, maps: Maps<'_>, weight: Matrix<'_>) -> Vec<f32> {
+        let count = self.batch * self.channels[1] * self.output_pixels();
+        // SAFETY: tiles are all pixels of all images, and each is written.
+        #[expect(unsafe_code, reason = "the result is not cleared before it is written")]
+        let (values, ()) = unsafe { written(count, |out| self.write_forward(maps, weight, out)) };
+        values
+    }
+
+    fn write_forward(&self, maps: Maps<'_>, weight: Matrix<'_>, out: &mut [MaybeUninit<f32>]) {
         let [_, output] = self.channels;
         let pixels = self.output_pixels();
         let together = self.together();
@@ -83,8 +90,10 @@ impl Convolution {
         let images = out.chunks_mut(output * pixels).enumerate();
         let tiles: Vec<_> = images
             .flat_map(|(image, out)| {
-                let bands = MatrixMut::rows(out, output).columns(self.band() * self.output()[1]);
-                self.bands(image).zip(bands)
+                // SAFETY: the first product of a tile is not added.
+                #[expect(unsafe_code, reason = "the result is not cleared before it is written")]
+                let all = unsafe { MatrixMut::unwritten(out, output) };
+                self.bands(image).zip(all.columns(self.band() * self.output()[1]))
             })
             .collect();
         tiles.into_par_iter().for_each_init(Vec::new, |columns, (tile, out)| {
@@ -114,20 +123,19 @@ impl Convolution {
     }
 
     /// The gradient of the maps from that of the result.
-    pub fn of_maps(&self, weight: &[f32], gradient: Maps<'_>, out: &mut [f32]) {
+    pub fn of_maps(&self, weight: &[f32], gradient: Maps<'_>) -> Vec<f32> {
         let [input, output] = self.channels;
         let taps = self.taps();
-        assert_eq!(out.len(), self.batch * input * self.pixels(), "the size of the maps");
         let weight = Matrix::rows(weight, [output, input * taps]);
         if self.is_pointwise() {
-            return self.turned().forward_by(gradient, weight.transposed(), out);
+            return self.turned().forward_by(gradient, weight.transposed());
         }
         if self.turns() {
             let flipped = self.flipped(weight);
             let weight = Matrix::rows(&flipped, [input, output * taps]);
-            return self.turned().forward_by(gradient, weight, out);
+            return self.turned().forward_by(gradient, weight);
         }
-        self.fold_product(weight, gradient, out);
+        self.fold_product(weight, gradient)
     }
 
     /// The convolution whose result is the gradient of the maps, where the stride is 1.
@@ -151,7 +159,16 @@ impl Convolution {
     }
 
     /// The gradient of the maps by columns that are added up where windows overlap.
-    fn fold_product(&self, weight: Matrix<'_>, gradient: Maps<'_>, out: &mut [f32]) {
+    fn fold_product(&self, weight: Matrix<'_>, gradient: Maps<'_>) -> Vec<f32> {
+        let count = self.batch * self.channels[0] * self.pixels();
+        // SAFETY: each task begins with zeros in its channels of its images.
+        #[expect(unsafe_code, reason = "threads clear what they add to")]
+        let (values, ()) =
+            unsafe { written(count, |out| self.write_folded(weight, gradient, out)) };
+        values
+    }
+
+    fn write_folded(&self, weight: Matrix<'_>, gradient: Maps<'_>, out: &mut [MaybeUninit<f32>]) {
         let ([input, output], taps, pixels) = (self.channels, self.taps(), self.pixels());
         let (together, each) = (self.together(), (FOLDED / taps).max(1));
         // For each group of images and each part of the channels, the maps.
@@ -166,8 +183,8 @@ impl Convolution {
             }
         }
         let task = |(columns, taken): &mut (Vec<f32>, Vec<f32>), task: Task<'_>| {
-            let (start, channels, mut maps) = task;
-            maps.iter_mut().for_each(|maps| maps.fill(0.0));
+            let (start, channels, maps) = task;
+            let mut maps: Vec<&mut [f32]> = maps.into_iter().map(zeroed).collect();
             let rows = channels.len() * taps;
             let weight = weight.columns(channels.start * taps..channels.end * taps).transposed();
             let tiles: Vec<Tile> = match together {
@@ -189,18 +206,19 @@ impl Convolution {
     }
 
     /// The gradient of the weight from that of the result.
-    pub fn of_weight(&self, maps: Maps<'_>, gradient: Maps<'_>, out: &mut [f32]) {
+    pub fn of_weight(&self, maps: Maps<'_>, gradient: Maps<'_>) -> Vec<f32> {
         let ([input, output], taps) = (self.channels, self.taps());
-        assert_eq!(out.len(), output * input * taps, "the size of the weight");
+        let mut found = vec![0.0; output * input * taps];
         if self.turns_to_fewer() {
-            let (turned, mut found) = (self.turned(), vec![0.0; out.len()]);
+            let turned = self.turned();
             turned.sum_products(gradient, maps, &mut found);
-            let found = Matrix::rows(&found, [input, output * taps]);
-            return out.copy_from_slice(&turned.flipped(found));
+            return turned.flipped(Matrix::rows(&found, [input, output * taps]));
         }
-        self.sum_products(maps, gradient, out);
+        self.sum_products(maps, gradient, &mut found);
+        found
     }
 
+    /// Adds to zeros in `out`.
     fn sum_products(&self, maps: Maps<'_>, gradient: Maps<'_>, out: &mut [f32]) {
         let ([input, output], taps) = (self.channels, self.taps());
         let depth = input * taps;
@@ -211,7 +229,6 @@ impl Convolution {
         let each = (WEIGHTS / taps).max(1);
         let sums = self.sums(tiles.len());
         let mut others = vec![0.0; (sums - 1) * out.len()];
-        out.fill(0.0);
         let all = std::iter::once(&mut *out).chain(others.chunks_mut(output * depth));
         let tiles = tiles.chunks(tiles.len().div_ceil(sums));
         let tasks: Vec<_> = all
@@ -331,15 +348,15 @@ impl Convolution {
 }
 
 /// The first of some images, some of their channels, and those of each image.
-type Task<'a> = (usize, Range<usize>, Vec<&'a mut [f32]>);
+type Task<'a> = (usize, Range<usize>, Vec<&'a mut [MaybeUninit<f32>]>);
 
 /// From a row for each channel, with the images side by side, to images one after the other.
-fn scatter(rows: &[f32], images: usize, pixels: usize, out: &mut [f32]) {
+fn scatter(rows: &[f32], images: usize, pixels: usize, out: &mut [MaybeUninit<f32>]) {
     let channels = out.len() / (images * pixels);
     for (image, out) in out.chunks_exact_mut(channels * pixels).enumerate() {
         let rows = rows.chunks_exact(images * pixels);
         for (out, row) in out.chunks_exact_mut(pixels).zip(rows) {
-            out.copy_from_slice(&row[image * pixels..][..pixels]);
+            out.write_copy_of_slice(&row[image * pixels..][..pixels]);
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Views of matrices, and their product by the `gemm` crate. All `unsafe` of this crate is here.
+//! Views of matrices, and their product by the `gemm` crate; values that are written before they are read.
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// A matrix to read.
@@ -69,6 +70,19 @@ impl<'a> MatrixMut<'a> {
         Self { first: values.as_mut_ptr(), rows, columns, stride: columns, values: PhantomData }
     }
 
+    /// The same of values that are not written yet.
+    ///
+    /// # Safety
+    ///
+    /// The first product that is written into an element is not added.
+    #[expect(unsafe_code, reason = "what was not written may not be read")]
+    pub unsafe fn unwritten(values: &'a mut [MaybeUninit<f32>], rows: usize) -> Self {
+        let columns = values.len().checked_div(rows).unwrap_or(0);
+        assert_eq!(rows * columns, values.len(), "whole rows");
+        let first = values.as_mut_ptr().cast();
+        Self { first, rows, columns, stride: columns, values: PhantomData }
+    }
+
     /// The columns before `at` and those from there on.
     pub fn split(self, at: usize) -> [Self; 2] {
         assert!(at <= self.columns, "a column of the matrix");
@@ -121,6 +135,38 @@ impl<'a> MatrixMut<'a> {
                 gemm::Parallelism::None,
             );
         }
+    }
+}
+
+/// `count` values that `write` writes: to clear hundreds of megabytes first takes one thread a tenth of a step.
+///
+/// # Safety
+///
+/// `write` writes every value.
+#[expect(unsafe_code, reason = "values are not cleared before they are written")]
+pub(crate) unsafe fn written<T>(
+    count: usize,
+    write: impl FnOnce(&mut [MaybeUninit<f32>]) -> T,
+) -> (Vec<f32>, T) {
+    let mut values = Vec::with_capacity(count);
+    let room = &mut values.spare_capacity_mut()[..count];
+    if cfg!(debug_assertions) {
+        // What is not written is seen.
+        room.fill(MaybeUninit::new(f32::NAN));
+    }
+    let found = write(room);
+    // SAFETY: there is room for as many, and by the caller's word they are written.
+    unsafe { values.set_len(count) };
+    (values, found)
+}
+
+/// The values with zeros written into them.
+pub(crate) fn zeroed(values: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+    values.fill(MaybeUninit::new(0.0));
+    // SAFETY: all of them were just written.
+    #[expect(unsafe_code, reason = "values that were written")]
+    unsafe {
+        values.assume_init_mut()
     }
 }
 

@@ -4,9 +4,12 @@
 //! are read from memory once, and once more where the gradient is wanted. Sums are taken in an order that
 //! depends on the sizes alone.
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
 use crate::Maps;
+use crate::matrix::written;
 
 /// The sizes of maps that are normalised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +40,26 @@ const BLOCK: usize = 8192;
 
 impl BatchNorm {
     /// Less the mean, over the root of the variance and `epsilon`, times `weight`, plus `bias`, and 0 where that is
-    /// less if ReLU follows; written into `out`.
+    /// less if ReLU follows.
     pub fn forward(
         &self,
         maps: Maps<'_>,
         [weight, bias]: [&[f32]; 2],
         epsilon: f32,
-        out: &mut [f32],
+    ) -> (Vec<f32>, Statistics) {
+        // SAFETY: the planes of all channels are all values, and each is written.
+        #[expect(unsafe_code, reason = "the result is not cleared before it is written")]
+        unsafe {
+            written(self.count(), |out| self.write_forward(maps, [weight, bias], epsilon, out))
+        }
+    }
+
+    fn write_forward(
+        &self,
+        maps: Maps<'_>,
+        [weight, bias]: [&[f32]; 2],
+        epsilon: f32,
+        out: &mut [MaybeUninit<f32>],
     ) -> Statistics {
         let found: Vec<[f32; 2]> = self
             .by_channel(out)
@@ -63,8 +79,12 @@ impl BatchNorm {
                 for (out, plane) in out.into_iter().zip(planes()) {
                     let each = out.iter_mut().zip(plane);
                     match self.relu {
-                        true => each.for_each(|(out, value)| *out = rectified(line.at(*value))),
-                        false => each.for_each(|(out, value)| *out = line.at(*value)),
+                        true => each.for_each(|(out, value)| {
+                            out.write(rectified(line.at(*value)));
+                        }),
+                        false => each.for_each(|(out, value)| {
+                            out.write(line.at(*value));
+                        }),
                     }
                 }
                 [mean, variance]
@@ -74,7 +94,7 @@ impl BatchNorm {
         Statistics { mean, variance }
     }
 
-    /// The gradients of weight and bias; that of the maps is written into `out`.
+    /// The gradients of the maps, and of weight and bias.
     pub fn backward(
         &self,
         maps: Maps<'_>,
@@ -82,10 +102,9 @@ impl BatchNorm {
         parameters: [&[f32]; 2],
         epsilon: f32,
         gradient: Maps<'_>,
-        out: &mut [f32],
-    ) -> [Vec<f32>; 2] {
+    ) -> (Vec<f32>, [Vec<f32>; 2]) {
         let given = Given { maps, statistics, parameters, epsilon, gradient };
-        match self.relu {
+        let write = |out: &mut [MaybeUninit<f32>]| match self.relu {
             true => {
                 self.backward_by(
                     given,
@@ -96,14 +115,23 @@ impl BatchNorm {
                 )
             }
             false => self.backward_by(given, out, |_, _, gradient| gradient),
+        };
+        // SAFETY: the planes of all channels are all values, and each is written.
+        #[expect(unsafe_code, reason = "the result is not cleared before it is written")]
+        unsafe {
+            written(self.count(), write)
         }
+    }
+
+    fn count(&self) -> usize {
+        self.batch * self.channels * self.pixels
     }
 
     /// Where `behind` is the gradient of the norm's result, from a value and the gradient of what follows.
     fn backward_by(
         &self,
         given: Given<'_>,
-        out: &mut [f32],
+        out: &mut [MaybeUninit<f32>],
         behind: impl Fn(Line, f32, f32) -> f32 + Sync,
     ) -> [Vec<f32>; 2] {
         let Given { maps, statistics, parameters: [weight, bias], epsilon, gradient } = given;
@@ -132,7 +160,8 @@ impl BatchNorm {
                 for (out, (plane, gradient)) in out.into_iter().zip(planes()) {
                     for ((out, value), gradient) in out.iter_mut().zip(plane).zip(gradient) {
                         let normal = (value - mean) * factor;
-                        *out = (behind(line, *value, *gradient) - shift - normal * share) * scale;
+                        let gradient = behind(line, *value, *gradient);
+                        out.write((gradient - shift - normal * share) * scale);
                     }
                 }
                 [products as f32, total as f32]
@@ -142,8 +171,8 @@ impl BatchNorm {
     }
 
     /// The planes of each channel, image by image.
-    fn by_channel<'a>(&self, maps: &'a mut [f32]) -> Vec<Vec<&'a mut [f32]>> {
-        assert_eq!(maps.len(), self.batch * self.channels * self.pixels, "the size of the maps");
+    fn by_channel<'a, T>(&self, maps: &'a mut [T]) -> Vec<Vec<&'a mut [T]>> {
+        assert_eq!(maps.len(), self.count(), "the size of the maps");
         let mut channels: Vec<Vec<_>> = Vec::new();
         channels.resize_with(self.channels, || Vec::with_capacity(self.batch));
         for image in maps.chunks_exact_mut(self.channels * self.pixels) {

@@ -48,7 +48,7 @@ impl Convolution {
     /// Of [`Convolution::of_weight`].
     pub fn of_weight_workspace(&self) -> Workspace {
         match self.turns_to_fewer() {
-            true => self.turned().sum_workspace().beside(2 * self.weights()),
+            true => self.turned().sum_workspace().beside(self.weights()),
             false => self.sum_workspace(),
         }
     }

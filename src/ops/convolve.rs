@@ -21,9 +21,7 @@ pub(super) fn convolution(map: Tensor<4>, weight: Tensor<4>, window: Window) -> 
     let sizes = sizes(map.dims(), weight.dims()[0], window);
     let ([height, width], [_, output]) = (sizes.output(), sizes.channels);
     let (map, weight) = (Planes::of(map), Values::of(weight));
-    made([sizes.batch, output, height, width], |out| {
-        sizes.forward(map.maps(), weight.all(), out);
-    })
+    made([sizes.batch, output, height, width], sizes.forward(map.maps(), weight.all()))
 }
 
 /// The gradient of a convolution's maps, of this shape, from that of its result.
@@ -35,7 +33,7 @@ pub(super) fn of_maps(
 ) -> Tensor<4> {
     let sizes = sizes(shape, weight.dims()[0], window);
     let (weight, gradient) = (Values::of(weight), Planes::of(gradient));
-    made(shape, |out| sizes.of_maps(weight.all(), gradient.maps(), out))
+    made(shape, sizes.of_maps(weight.all(), gradient.maps()))
 }
 
 /// The gradient of a convolution's weight, of this shape, from that of its result.
@@ -47,7 +45,7 @@ pub(super) fn of_weight(
 ) -> Tensor<4> {
     let sizes = sizes(map.dims(), shape[0], window);
     let (map, gradient) = (Planes::of(map), Planes::of(gradient));
-    made(shape, |out| sizes.of_weight(map.maps(), gradient.maps(), out))
+    made(shape, sizes.of_weight(map.maps(), gradient.maps()))
 }
 
 /// Whether these numbers are computed with here.

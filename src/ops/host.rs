@@ -7,10 +7,8 @@ use trainer_cpu::Maps;
 
 use super::primitives::{primitive, tensor};
 
-/// A tensor whose values `fill` writes.
-pub(super) fn made(shape: [usize; 4], fill: impl FnOnce(&mut [f32])) -> Tensor<4> {
-    let mut values = vec![0.0; shape.iter().product()];
-    fill(&mut values);
+/// A tensor of these values.
+pub(super) fn made(shape: [usize; 4], values: Vec<f32>) -> Tensor<4> {
     tensor::<Flex, 4>(FloatTensor::<Flex>::from_data(TensorData::new(values, shape)))
 }
 

@@ -358,16 +358,13 @@ impl Norm {
     ) -> (Tensor<4>, Statistics) {
         let device = map.device();
         let (map, factors) = (Planes::of(map), [weight, bias].map(Values::of));
-        let mut found = None;
-        let output = made(self.shape, |out| {
-            let factors = factors.each_ref().map(Values::all);
-            found = Some(self.sizes().forward(map.maps(), factors, EPSILON as f32, out));
-        });
-        let trainer_cpu::Statistics { mean, variance } = found.expect("was computed");
+        let factors = factors.each_ref().map(Values::all);
+        let (output, found) = self.sizes().forward(map.maps(), factors, EPSILON as f32);
+        let trainer_cpu::Statistics { mean, variance } = found;
         let [mean, variance] = [mean, variance].map(|values| {
             Tensor::from_data(TensorData::new(values, [1, self.shape[1], 1, 1]), &device)
         });
-        (output, Statistics { mean, variance })
+        (made(self.shape, output), Statistics { mean, variance })
     }
 
     fn backward_on_host(
@@ -383,16 +380,13 @@ impl Norm {
         let statistics = trainer_cpu::Statistics { mean, variance };
         let ([map, gradient], given) =
             ([map, gradient].map(Planes::of), parameters.map(Values::of));
-        let (epsilon, mut found) = (EPSILON as f32, None);
-        let of_map = made(self.shape, |out| {
-            let (maps, gradient) = (map.maps(), gradient.maps());
-            let (sizes, given) = (self.sizes(), given.each_ref().map(Values::all));
-            found = Some(sizes.backward(maps, &statistics, given, epsilon, gradient, out));
-        });
+        let (maps, gradient) = (map.maps(), gradient.maps());
+        let given = given.each_ref().map(Values::all);
+        let (of_map, found) =
+            self.sizes().backward(maps, &statistics, given, EPSILON as f32, gradient);
         let parameters = found
-            .expect("was computed")
             .map(|values| Tensor::from_data(TensorData::new(values, [self.shape[1]]), &device));
-        (of_map, parameters)
+        (made(self.shape, of_map), parameters)
     }
 }
 

@@ -60,6 +60,7 @@ fn each_term(sizes: &Convolution, mut term: impl FnMut(usize, usize, usize)) {
 
 fn assert_near(found: &[f32], exact: &[f64], what: &str) {
     let largest = exact.iter().fold(1.0f64, |most, value| most.max(value.abs()));
+    assert_eq!(found.len(), exact.len(), "{what}");
     for (found, exact) in found.iter().zip(exact) {
         assert!((f64::from(*found) - exact).abs() <= 1e-5 * largest, "{what}: {found} {exact}");
     }
@@ -73,17 +74,14 @@ fn factors(sizes: &Convolution) -> [Vec<f32>; 3] {
     [map, weight, wave(sizes.batch * output * sizes.output_pixels(), 0.9)]
 }
 
-/// Result and gradients of map and weight. What is written into holds other numbers before.
+/// Result and gradients of map and weight.
 fn ours(sizes: &Convolution) -> [Vec<f32>; 3] {
     let [map, weight, gradient] = factors(sizes);
     let [input, output] = sizes.channels;
     let maps = Maps::new(&map, input * sizes.pixels());
     let gradients = Maps::new(&gradient, output * sizes.output_pixels());
-    let mut found = [gradient.len(), map.len(), weight.len()].map(|size| vec![7.0; size]);
-    sizes.forward(maps, &weight, &mut found[0]);
-    sizes.of_maps(&weight, gradients, &mut found[1]);
-    sizes.of_weight(maps, gradients, &mut found[2]);
-    found
+    let made = sizes.forward(maps, &weight);
+    [made, sizes.of_maps(&weight, gradients), sizes.of_weight(maps, gradients)]
 }
 
 #[test]
@@ -142,15 +140,11 @@ fn images_may_lie_apart_and_do_not_depend_on_each_other() {
         let maps = Maps::new(&map, input * seen + 5);
         let gradients = Maps::new(&gradient, output * made + 5);
         let [result, of_map, of_weight] = ours(&sizes);
-        let mut found = vec![7.0; of_weight.len()];
-        sizes.of_weight(maps, gradients, &mut found);
-        assert_eq!(found, of_weight, "{sizes:?}");
+        assert_eq!(sizes.of_weight(maps, gradients), of_weight, "{sizes:?}");
         let one = Convolution { batch: 1, ..sizes };
         for image in 0..sizes.batch {
             let [map, gradient] = [maps, gradients].map(|maps| Maps::new(maps.image(image), 0));
-            let mut found = [vec![7.0; output * made], vec![7.0; input * seen]];
-            one.forward(map, &weight, &mut found[0]);
-            one.of_maps(&weight, gradient, &mut found[1]);
+            let found = [one.forward(map, &weight), one.of_maps(&weight, gradient)];
             for (found, all) in found.iter().zip([&result, &of_map]) {
                 let part = &all[image * found.len()..][..found.len()];
                 assert_near(found, &part.iter().map(|x| f64::from(*x)).collect::<Vec<_>>(), "");

@@ -27,11 +27,9 @@ fn ours(sizes: &BatchNorm) -> [Vec<f32>; 6] {
 fn of(sizes: &BatchNorm, [map, gradient, weight, bias]: [Vec<f32>; 4]) -> [Vec<f32>; 6] {
     let [map, gradient] =
         [&map, &gradient].map(|maps| Maps::new(maps, sizes.channels * sizes.pixels));
-    let mut found = [(); 2].map(|()| vec![7.0; sizes.batch * sizes.channels * sizes.pixels]);
-    let statistics = sizes.forward(map, [&weight, &bias], EPSILON, &mut found[0]);
-    let [of_weight, of_bias] =
-        sizes.backward(map, &statistics, [&weight, &bias], EPSILON, gradient, &mut found[1]);
-    let [result, of_maps] = found;
+    let (result, statistics) = sizes.forward(map, [&weight, &bias], EPSILON);
+    let (of_maps, [of_weight, of_bias]) =
+        sizes.backward(map, &statistics, [&weight, &bias], EPSILON, gradient);
     [result, of_maps, of_weight, of_bias, statistics.mean, statistics.variance]
 }
 
