@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{Range, Undefined};
 use crate::metric::interval::{standard_error, student_beyond, student_quantile};
-use crate::metric::{Interval, Link, Resampler, mean, welch};
+use crate::metric::{Interval, Link, Resampler, mean, satterthwaite, welch};
 
 /// What a metric's interval is formed with beside its resamples.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,6 +49,21 @@ pub fn freedom_of_images(
         return Err(Undefined::OneCluster { class: "known" });
     }
     Ok((patients - 1) as f64)
+}
+
+/// The degrees of freedom of the root of the mean square of what is told of each image, its error: those of
+/// [`satterthwaite`], of each patient's influence on the mean square.
+///
+/// # Errors
+/// Fewer than two patients.
+pub fn freedom_of_errors(
+    resampler: &Resampler,
+    images: impl Iterator<Item = (usize, f64)> + Clone,
+) -> Result<f64, Undefined> {
+    let square = mean(images.clone().map(|(_, error)| error * error)).unwrap_or(0.0);
+    let influences = images.map(|(image, error)| (image, error * error - square));
+    let alone = Undefined::OneCluster { class: "known" };
+    satterthwaite(&resampler.sums(influences)).ok_or(alone)
 }
 
 /// The degrees of freedom of a mean over labels: the mean of those that have some.
@@ -236,6 +251,15 @@ mod tests {
         assert_eq!(freedom_of_classes(&resampler, one), alone);
         assert_eq!(freedom_of_images(&resampler, 0..6), Ok(3.0));
         assert!(freedom_of_images(&resampler, 0..2).is_err());
+        let errors = [1.0, -2.0, 0.5, 3.0, 0.25, 1.5].into_iter().enumerate();
+        let found = freedom_of_errors(&resampler, errors.clone()).expect("defined");
+        assert!(1.0 < found && found < 3.0, "{found}");
+        // A patient's images twice are the same patient.
+        let twice = Resampler::new(12, Some(&[0, 0, 1, 1, 2, 3, 3, 2, 1, 1, 0, 0]), 1);
+        let mirrored = errors.clone().map(|(image, error)| (11 - image, error));
+        let again = freedom_of_errors(&twice, errors.clone().chain(mirrored)).expect("defined");
+        assert!((again - found).abs() < 1e-12, "{again} {found}");
+        assert!(freedom_of_errors(&resampler, errors.take(2)).is_err());
         assert_eq!(freedom_of_mean(&[Ok(3.0), alone, Ok(5.0)]), Ok(4.0));
         assert_eq!(freedom_of_mean(&[alone]), alone);
     }

@@ -1,6 +1,6 @@
 //! How far numbers are off, and how much of what they vary by is foretold.
 
-use super::bootstrap::freedom_of_images;
+use super::bootstrap::{freedom_of_errors, freedom_of_images};
 use super::head::Head;
 use super::{HeadEvaluation, MetricTable, Undefined};
 use crate::metric::Link;
@@ -32,6 +32,9 @@ pub fn r2(outputs: &[f64], targets: &[f64]) -> Result<f64, Undefined> {
     Ok(1.0 - left / all)
 }
 
+/// The image, output and target of a known number.
+type Number = (usize, f64, f64);
+
 impl Head<'_> {
     /// The errors of a `regression` head.
     pub(super) fn regression(&self, found: &mut HeadEvaluation) {
@@ -45,17 +48,27 @@ impl Head<'_> {
                 metric(&errors).ok_or(reason)
             }
         };
-        found.mae = Some(self.of_numbers(&known, &once, Link::Log, mean(mae)));
-        found.rmse = Some(self.of_numbers(&known, &once, Link::Log, mean(rmse)));
-        found.r2 = Some(self.of_numbers(&known, &once, Link::LogOfRest, r2));
+        let patients = known.iter().map(|label| {
+            freedom_of_images(&self.resampler, label.iter().map(|(image, ..)| *image))
+        });
+        let patients: Vec<Result<f64, Undefined>> = patients.collect();
+        let errors = known.iter().map(|label| {
+            let errors = label.iter().map(|(image, output, target)| (*image, output - target));
+            freedom_of_errors(&self.resampler, errors)
+        });
+        let errors: Vec<Result<f64, Undefined>> = errors.collect();
+        found.mae = Some(self.of_numbers(&known, &once, Link::Log, &patients, mean(mae)));
+        found.rmse = Some(self.of_numbers(&known, &once, Link::Log, &errors, mean(rmse)));
+        found.r2 = Some(self.of_numbers(&known, &once, Link::LogOfRest, &patients, r2));
     }
 
-    /// A metric of (outputs, targets) for each label.
+    /// A metric of (outputs, targets) for each label, with its degrees of freedom.
     fn of_numbers(
         &self,
-        known: &[Vec<(usize, f64, f64)>],
+        known: &[Vec<Number>],
         once: &[u64],
         link: Link,
+        freedom: &[Result<f64, Undefined>],
         metric: impl Fn(&[f64], &[f64]) -> Result<f64, Undefined> + Sync,
     ) -> MetricTable {
         let of = |label: usize, times: &[u64]| {
@@ -66,15 +79,11 @@ impl Head<'_> {
             metric(&outputs, &targets)
         };
         let values = (0..known.len()).map(|label| of(label, once)).collect();
-        let freedom = known.iter().map(|label| {
-            freedom_of_images(&self.resampler, label.iter().map(|(image, ..)| *image))
-        });
-        let freedom: Vec<Result<f64, Undefined>> = freedom.collect();
-        self.bootstrapped(values, link, &freedom, |label, times| of(label, times).ok())
+        self.bootstrapped(values, link, freedom, |label, times| of(label, times).ok())
     }
 
-    /// The image, output and target of each known number of each label.
-    fn known_numbers(&self) -> Vec<Vec<(usize, f64, f64)>> {
+    /// The known numbers of each label.
+    fn known_numbers(&self) -> Vec<Vec<Number>> {
         let targets = &self.predictions.targets;
         let of_label = |label: usize| {
             (0..self.predictions.images())

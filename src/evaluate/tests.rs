@@ -208,6 +208,55 @@ fn only(predictions: &HeadPredictions, patients: &[usize]) -> HeadEvaluation {
     Head::new(predictions, patients, None, &SETTINGS).evaluate()
 }
 
+/// What tests/fixtures/metrics.py makes of labels that are known for some images each, with many ties.
+#[derive(serde::Deserialize)]
+struct Masked {
+    calibrated: BTreeMap<String, BTreeMap<String, f64>>,
+    cases: Vec<MaskedHead>,
+}
+
+#[derive(serde::Deserialize)]
+struct MaskedHead {
+    labels: Vec<String>,
+    outputs: Vec<f32>,
+    targets: Vec<f32>,
+    mask: Vec<f32>,
+    metrics: BTreeMap<String, Option<f64>>,
+}
+
+#[test]
+fn labels_that_are_known_for_some_images_are_measured_as_by_scikit_learn_on_these() {
+    let text = include_str!("../../tests/fixtures/metrics.json");
+    let Masked { calibrated, cases } = serde_json::from_str(text).expect("the fixture reads");
+    let case = cases.into_iter().next().expect("the fixture has it");
+    assert!(case.mask.contains(&0.0) && calibrated.len() == 4);
+    let head = HeadPredictions {
+        task: Task::Multilabel,
+        labels: case.labels.clone(),
+        outputs: case.outputs,
+        targets: Targets { values: case.targets, mask: case.mask, width: case.labels.len() },
+    };
+    let patients: Vec<usize> = (0..head.images()).map(|image| image / 2).collect();
+    let found = only(&head, &patients);
+    let table = |table: Option<MetricTable>| table.expect("has it").labels;
+    let (brier, ece) = (table(found.brier), table(found.ece));
+    let (auroc, auprc) = (table(found.auroc), table(found.auprc));
+    for label in &case.labels {
+        for (name, values) in [("brier", &brier), ("ece", &ece)] {
+            match calibrated.get(label) {
+                Some(theirs) => close(values[label].value.expect("defined"), theirs[name], name),
+                None => assert_eq!(values[label].value, None, "{name}, {label}"),
+            }
+        }
+        for (name, values) in [("auroc", &auroc), ("auprc", &auprc)] {
+            match case.metrics[&format!("{name}/{label}")] {
+                Some(theirs) => close(values[label].value.expect("defined"), theirs, name),
+                None => assert_eq!(values[label].value, None, "{name}, {label}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn classes_are_measured_as_by_scikit_learn_and_torchmetrics() {
     for case in fixture().multiclass {

@@ -1,9 +1,9 @@
 //! How far a metric would move with other images: resamples of them (Efron 1979).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::thread;
 
 use rand::RngExt;
+use rayon::prelude::*;
 
 use super::auroc;
 use super::interval::{Interval, Link, welch};
@@ -58,22 +58,8 @@ impl Resampler {
     ///
     /// A resample is drawn by its number alone, so the number of threads changes nothing.
     pub fn each<T: Send>(&self, resamples: usize, measure: impl Fn(&[u64]) -> T + Sync) -> Vec<T> {
-        let threads = thread::available_parallelism().map_or(1, usize::from).min(resamples.max(1));
-        let part = |thread: usize| resamples * thread / threads..resamples * (thread + 1) / threads;
-        let measured = |thread: usize| -> Vec<T> {
-            part(thread).map(|resample| measure(&self.times(resample))).collect()
-        };
-        thread::scope(|scope| {
-            let measured = &measured;
-            let started: Vec<_> =
-                (1..threads).map(|thread| scope.spawn(move || measured(thread))).collect();
-            let mut all = measured(0);
-            for thread in started {
-                let part = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                all.extend(part);
-            }
-            all
-        })
+        let drawn = (0..resamples).into_par_iter();
+        drawn.map(|resample| measure(&self.times(resample))).collect()
     }
 
     /// How many images there are.
@@ -89,6 +75,13 @@ impl Resampler {
     /// To how many groups the `images` of these numbers belong.
     pub fn groups_of(&self, images: impl Iterator<Item = usize>) -> usize {
         images.map(|image| self.group_of[image]).collect::<BTreeSet<_>>().len()
+    }
+
+    /// The sum over the images of each group that are told, with their values; of groups without any, nothing.
+    pub fn sums(&self, images: impl Iterator<Item = (usize, f64)>) -> Vec<f64> {
+        let mut sums = BTreeMap::new();
+        images.for_each(|(image, value)| *sums.entry(self.group_of[image]).or_insert(0.0) += value);
+        sums.into_values().collect()
     }
 
     /// The interval of the mean AUROC over `rankings`, and of each one's own.

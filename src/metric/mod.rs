@@ -24,7 +24,7 @@ pub(crate) mod ranking;
 pub(crate) mod regression;
 
 pub use bootstrap::{RESAMPLES, Resampler};
-pub use interval::{Interval, Link, welch};
+pub use interval::{Interval, Link, satterthwaite, welch};
 pub use names::{INTERVAL, higher_is_better, metric_names};
 pub use predictions::HeadPredictions;
 
