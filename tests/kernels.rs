@@ -5,9 +5,7 @@ use std::path::Path;
 
 use trainer::memory::{ActivationShape, Cpu, DenseLayers, DryAllocator, Precision, Target};
 use trainer::model::{DensenetConfig, ModelConfig, ResnetConfig, ResnetForm};
-use trainer::ops::gpu::{
-    AdamStep, DryGpu, Gpu, Kernel, Kernels, SgdStep, step_factor_kernel, sums_of_squares_kernel,
-};
+use trainer::ops::gpu::{AdamStep, DryGpu, Gpu, Kernel, Kernels, SgdStep, sums_of_squares_kernel};
 
 /// Networks that between them launch everything: of each family, with widths that fill whole tiles and
 /// some that do not, with each kind of stem.
@@ -37,8 +35,7 @@ fn networks() -> Vec<(ModelConfig, usize)> {
 
 /// Every kernel, by what tells it from the others.
 fn kernels() -> BTreeMap<(&'static str, String), Kernel> {
-    let mut all =
-        vec![sums_of_squares_kernel(), step_factor_kernel(), AdamStep::kernel(), SgdStep::kernel()];
+    let mut all = vec![sums_of_squares_kernel(), AdamStep::kernel(), SgdStep::kernel()];
     for (model, channels) in networks() {
         let network = model.resolve([channels, 64, 64]).expect("a network");
         for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {

@@ -15,8 +15,6 @@ use super::rule::{ParameterState, Rule, Step};
 use super::sgd::Sgd;
 use super::{OptimError, OptimizerConfig};
 use crate::memory::offload::{OffloadTicket, Store};
-#[cfg(feature = "cuda")]
-use crate::ops::gpu::{Buffer, Factor};
 
 const WHAT: &str = "optimizer state";
 const STEP: &str = "step";
@@ -202,34 +200,10 @@ impl Optimizer {
     ) -> BTreeMap<String, Tensor<1>> {
         #[cfg(feature = "cuda")]
         if let Some(rule) = self.rule.fused_step() {
-            return self.step_on_gpu(&rule, lr, Factor::Known(factor), updates);
+            return self.step_on_gpu(&rule, lr, factor, updates);
         }
         let _ = (lr, factor, updates);
         BTreeMap::new()
-    }
-
-    /// [`Optimizer::step_fused`] with a factor that is found on the GPU, where it may be decided that nothing
-    /// changes: [`Optimizer::untake`] then.
-    #[cfg(feature = "cuda")]
-    pub fn step_decided(
-        &mut self,
-        lr: f64,
-        decided: &Buffer,
-        updates: Vec<Update>,
-    ) -> BTreeMap<String, Tensor<1>> {
-        match self.rule.fused_step() {
-            Some(rule) => self.step_on_gpu(&rule, lr, Factor::OnCard(decided), updates),
-            None => BTreeMap::new(),
-        }
-    }
-
-    /// The steps of these parameters taken last were none.
-    pub fn untake<'a>(&mut self, names: impl Iterator<Item = &'a String>) {
-        for name in names {
-            if let Some(parameter) = self.parameters.get_mut(name) {
-                parameter.steps = parameter.steps.saturating_sub(1);
-            }
-        }
     }
 
     /// The kernel that [`Optimizer::step_fused`] launches, where it has one.
@@ -242,7 +216,7 @@ impl Optimizer {
         &mut self,
         rule: &super::fused_step::FusedStep,
         lr: f64,
-        factor: Factor<'_>,
+        factor: f64,
         updates: Vec<Update>,
     ) -> BTreeMap<String, Tensor<1>> {
         let mut gpu = None;

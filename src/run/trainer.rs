@@ -137,7 +137,7 @@ impl Trainer {
         learning_rate: f64,
     ) -> Result<Vec<HeadLoss>, TrainError> {
         let from = Instant::now();
-        let checked = self.gradients_since(from, images, targets, step, learning_rate, true)?;
+        let checked = self.gradients_since(from, images, targets, step, learning_rate)?;
         let traces = self.courses.is_some().then_some(from);
         let computes_on = self.first().replica.inference.device().clone();
         let mut ranks: Vec<_> = self.ranks.iter_mut().zip(checked.into_iter().map(Some)).collect();
@@ -184,10 +184,10 @@ impl Trainer {
         step: usize,
         learning_rate: f64,
     ) -> Result<Vec<CheckedGradients>, TrainError> {
-        self.gradients_since(Instant::now(), images, targets, step, learning_rate, false)
+        self.gradients_since(Instant::now(), images, targets, step, learning_rate)
     }
 
-    /// The same of a step that has begun at `from`, and that is taken then where `taken`.
+    /// The same of a step that has begun at `from`.
     fn gradients_since(
         &mut self,
         from: Instant,
@@ -195,10 +195,7 @@ impl Trainer {
         targets: &[Targets],
         step: usize,
         learning_rate: f64,
-        taken: bool,
     ) -> Result<Vec<CheckedGradients>, TrainError> {
-        // Of several devices one may have to try again.
-        let alone = self.ranks.len() == 1 && self.processes.is_none();
         let traces = self.courses.is_some().then_some(from);
         let normalizers = self.last().replica.normalizers(targets);
         let (count, over) = (images.count(), self.batch_norm);
@@ -211,11 +208,7 @@ impl Trainer {
             let (assessed, course) = recorded(traces, || {
                 let found = replica.gradients(share, &normalizers, step, updater.scale())?;
                 let found = found.of_all(&seat.row, over, own as f64 / count as f64);
-                let (model, column) = (&replica.inference, &seat.column);
-                match taken && alone {
-                    true => updater.assess_taking(model, found, learning_rate, column),
-                    false => updater.assess(model, found, learning_rate, column),
-                }
+                updater.assess(&replica.inference, found, learning_rate, &seat.column)
             });
             Ok((assessed?, own, course))
         })?;

@@ -124,15 +124,14 @@ mod gpu {
             *sent = None;
             let Some(part) = part else { return };
             let length = part.batch.shape[1..].iter().product::<usize>() * part.images.len();
-            // Whoever launches kernels does not wait for the answer whether there is memory.
-            let room = self.transfers.begin_room(&self.gpu, &[(length, self.storage)]);
-            let Some(buffer) = room.into_iter().next() else { return };
+            let room = self.transfers.room(&self.gpu, &[(length, self.storage)]);
+            let Some(buffer) = room.ok().and_then(|mut room| room.pop()) else { return };
             let (to_send, target, storage) = (part.clone(), buffer.clone(), self.storage);
             let (transfers, (tell, done)) = (self.transfers, sync_channel(1));
             self.worker.give(move || {
                 let bytes = gathered(&to_send.batch.images[to_send.images], storage);
                 drop(to_send.batch);
-                // That there is no memory shows here. Nobody may want to know any more.
+                // Nobody may want to know any more.
                 let _ = tell.send(transfers.upload(bytes, &target));
             });
             *sent = Some(Sent { part, buffer, done });

@@ -1,7 +1,5 @@
 //! The heads' losses over a batch.
 
-#[cfg(feature = "cuda")]
-use burn::tensor::DType;
 use burn::tensor::{ExecutionError, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -55,35 +53,15 @@ impl LossSums {
         }
     }
 
-    /// `[n]`: the sums that there are, one after another, in 32 bits; `None` where there is none.
-    #[cfg(feature = "cuda")]
-    pub(super) fn together(&self) -> Option<Tensor<1>> {
-        let sums = self.sums.iter().flatten();
-        let sums: Vec<Tensor<1>> = sums.map(|sum| sum.clone().cast(DType::F32)).collect();
-        (!sums.is_empty()).then(|| Tensor::cat(sums, 0))
-    }
-
-    /// The losses whose sums together were read as `read`.
-    #[cfg(feature = "cuda")]
-    pub(super) fn of_read(&self, read: &[f64]) -> Vec<HeadLoss> {
-        let mut read = read.iter();
-        let each = self.sums.iter().zip(&self.normalizers);
-        let each = each.map(|(sum, &normalizer)| match sum.as_ref().and_then(|_| read.next()) {
-            Some(&sum) => HeadLoss { sum, normalizer },
-            None => HeadLoss::default(),
-        });
-        each.collect()
-    }
-
     /// Reads them from the device.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn read(&self) -> Result<Vec<HeadLoss>, ExecutionError> {
-        let read = |(sum, &normalizer): (&Option<Tensor<1>>, &f64)| match sum.clone() {
+    pub fn read(self) -> Result<Vec<HeadLoss>, ExecutionError> {
+        let read = |(sum, normalizer): (Option<Tensor<1>>, f64)| match sum {
             Some(sum) => Ok(HeadLoss { sum: sum.try_into_data()?.iter::<f64>().sum(), normalizer }),
             None => Ok(HeadLoss::default()),
         };
-        self.sums.iter().zip(&self.normalizers).map(read).collect()
+        self.sums.into_iter().zip(self.normalizers).map(read).collect()
     }
 }

@@ -5,8 +5,7 @@
 //! global batch; what the losses are divided by and where each image stands is over the whole batch,
 //! so that the gradients of all shares add up to those of the batch. The [`Updater`] sees the
 //! gradients of the whole batch: it checks them ([`Updater::assess`]), which changes nothing, and then
-//! changes the weights ([`Updater::apply`]); one GPU alone does both without waiting for the host
-//! ([`Updater::assess_taking`]). [`Inference`] is the model alone, and a replica evaluates
+//! changes the weights ([`Updater::apply`]). [`Inference`] is the model alone, and a replica evaluates
 //! with it.
 //!
 //! Where the device may run out of memory, the caller runs gradients and assessment within
@@ -15,8 +14,6 @@
 //! replica take another [`Strategy`](crate::memory::Strategy) and try again.
 
 mod ahead;
-#[cfg(feature = "cuda")]
-mod begin;
 mod error;
 mod exchange;
 mod grad_cam;

@@ -40,19 +40,6 @@ pub struct CheckedGradients {
     losses: Vec<HeadLoss>,
     /// [`StepGradients::centres`].
     centres: Vec<Option<Tensor<1>>>,
-    /// The new values of the buckets that the device is computing already.
-    stepped: BTreeMap<String, Tensor<1>>,
-}
-
-/// What was read of a step's gradients.
-pub(super) struct Looked {
-    /// Their norm.
-    pub size: GradientNorm,
-    /// Each head's loss.
-    pub losses: Vec<HeadLoss>,
-    /// The new values of buckets, where the device computes them already: where all is finite. Memory has
-    /// sufficed then.
-    pub begun: Option<BTreeMap<String, Tensor<1>>>,
 }
 
 /// What of a step is not finite in fp16.
@@ -80,51 +67,11 @@ impl Updater {
         learning_rate: f64,
         column: &Member,
     ) -> Result<Assessed, TrainError> {
+        let StepGradients { gradients, statistics, losses, centres } = found;
         // Waits for the device, and the losses after it no more.
-        let size = norm_of_all(column, "gradients", &found.gradients)?;
+        let size = norm_of_all(column, "gradients", &gradients)?;
         // The last device has the heads.
-        let losses = column.gather("losses", found.losses.read()?).pop().unwrap_or_default();
-        let looked = Looked { size, losses, begun: None };
-        self.judge(model, found, looked, learning_rate, column)
-    }
-
-    /// [`Updater::assess`] of a step that is taken if it can be, on a device that has the whole model and the
-    /// whole batch. Where the device can decide for itself, it computes the new weights while the
-    /// host looks at the gradients, and does not wait for that; [`Updater::apply`] puts them in their place.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn assess_taking(
-        &mut self,
-        model: &Inference,
-        found: StepGradients,
-        learning_rate: f64,
-        column: &Member,
-    ) -> Result<Assessed, TrainError> {
-        #[cfg(feature = "cuda")]
-        if let Some(looked) = self.begin(model, &found, learning_rate) {
-            let begun: Vec<String> =
-                looked.begun.iter().flatten().map(|(name, _)| name.clone()).collect();
-            let judged = self.judge(model, found, looked, learning_rate, column);
-            if judged.is_err() {
-                self.optimizer.untake(begun.iter());
-            }
-            return judged;
-        }
-        self.assess(model, found, learning_rate, column)
-    }
-
-    /// Whether the step with these gradients is taken, after what was read of them.
-    fn judge(
-        &self,
-        model: &Inference,
-        found: StepGradients,
-        looked: Looked,
-        learning_rate: f64,
-        column: &Member,
-    ) -> Result<Assessed, TrainError> {
-        let StepGradients { gradients, statistics, centres, .. } = found;
-        let Looked { size, losses, begun } = looked;
+        let losses = column.gather("losses", losses.read()?).pop().unwrap_or_default();
         let infinite = losses.iter().position(|loss| !loss.sum.is_finite());
         let infinite = infinite.map(|index| model.heads[index].config.name.clone());
         if self.loss_scale.is_some()
@@ -144,13 +91,11 @@ impl Updater {
             }
             return Err(TrainError::gradient(&names, learning_rate));
         }
-        if begun.is_none() {
-            // A failed allocation shows where something is read, and statistics are not.
-            let read = statistics.values().cloned();
-            check_allocated(read).unwrap_or_else(|out_of_memory| out_of_memory.throw());
-            // The step itself takes little beside what has been freed by now.
-            fault::check();
-        }
+        // A failed allocation shows where something is read, and statistics are not.
+        let read = statistics.values().cloned();
+        check_allocated(read).unwrap_or_else(|out_of_memory| out_of_memory.throw());
+        // The step itself takes little beside what has been freed by now.
+        fault::check();
         let loss_scale = self.scale();
         let size = size.divided(loss_scale);
         let clip = self.clip_norm.map_or(1.0, |most| size.factor(most));
@@ -161,7 +106,6 @@ impl Updater {
             statistics,
             losses,
             centres,
-            stepped: begun.unwrap_or_default(),
         })))
     }
 
@@ -199,72 +143,46 @@ impl Updater {
         checked: CheckedGradients,
         learning_rate: f64,
     ) -> Result<Vec<HeadLoss>, TrainError> {
-        let CheckedGradients { gradients, loss_scale, clip, statistics, losses, centres, stepped } =
-            checked;
+        let CheckedGradients { gradients, loss_scale, clip, statistics, losses, centres } = checked;
         measure::begin("step", || "optimizer".to_owned());
         let chain = &mut replica.inference.chain;
-        self.step(chain, gradients, clip / loss_scale, learning_rate, stepped)?;
+        self.step(chain, gradients, clip / loss_scale, learning_rate)?;
         chain.move_statistics(&statistics);
         self.step_losses(replica, &losses, centres, learning_rate)?;
         measure::end();
         Ok(losses)
     }
 
-    /// What `take` gives for the buckets of `chain` that have gradients: those of one learning rate at a time.
-    pub(super) fn at_rates(
-        &mut self,
-        chain: &Chain,
-        gradients: &Gradients,
-        learning_rate: f64,
-        take: impl Fn(&mut Optimizer, f64, Vec<Update>) -> BTreeMap<String, Tensor<1>>,
-    ) -> BTreeMap<String, Tensor<1>> {
-        let update = |bucket: Bucket| {
-            let (name, decay) = (bucket.key().to_owned(), self.decays(&bucket));
-            let gradient = gradients.get(&name)?.clone();
-            Some(Update { name, decay, value: bucket.value, gradient })
-        };
-        let mut updates: Vec<Update> = chain.buckets().into_iter().filter_map(update).collect();
-        let mut stepped = BTreeMap::new();
-        while let Some(first) = updates.first() {
-            let own = self.lr_factor(&first.name);
-            let is_alike = |update: &mut Update| self.lr_factor(&update.name) == own;
-            let alike = updates.extract_if(.., is_alike).collect();
-            stepped.extend(take(&mut self.optimizer, learning_rate * own, alike));
-        }
-        stepped
-    }
-
-    /// What the learning rate of a bucket is multiplied by.
-    fn lr_factor(&self, key: &str) -> f64 {
-        self.lr_factors.get(key).copied().unwrap_or(1.0)
-    }
-
-    /// Whether weight decay acts on a bucket.
-    fn decays(&self, bucket: &Bucket) -> bool {
-        self.decay_norms_and_biases || decays(bucket.rank())
-    }
-
-    /// Changes the weights by these gradients times a factor. Those `stepped` have their new values already.
+    /// Changes the weights by these gradients times a factor.
     fn step(
         &mut self,
         chain: &mut Chain,
         gradients: Gradients,
         factor: f64,
         learning_rate: f64,
-        mut stepped: BTreeMap<String, Tensor<1>>,
     ) -> Result<(), OptimError> {
-        // One after the other where the states come and go.
-        if stepped.is_empty() && !self.optimizer.waits_away() {
-            let take = |optimizer: &mut Optimizer, rate, updates| {
-                optimizer.step_fused(rate, factor, updates)
-            };
-            stepped = self.at_rates(chain, &gradients, learning_rate, take);
-        }
+        let Self { optimizer, ema, decay_norms_and_biases, lr_factors, .. } = self;
+        let of = |name: &str| lr_factors.get(name).copied().unwrap_or(1.0);
+        let rate = |name: &str| learning_rate * of(name);
         let buckets = chain.buckets();
+        let decay = |bucket: &Bucket| *decay_norms_and_biases || decays(bucket.rank());
         let decaying: BTreeMap<String, bool> =
-            buckets.iter().map(|bucket| (bucket.key().to_owned(), self.decays(bucket))).collect();
-        let Self { optimizer, ema, lr_factors, .. } = self;
-        let rate = |name: &str| learning_rate * lr_factors.get(name).copied().unwrap_or(1.0);
+            buckets.iter().map(|bucket| (bucket.key().to_owned(), decay(bucket))).collect();
+        let update = |name: &str, value: Tensor<1>| {
+            let gradient = gradients.get(name)?.clone();
+            Some(Update { name: name.to_owned(), decay: decaying[name], value, gradient })
+        };
+        // One after the other where the states come and go.
+        let together = buckets.into_iter().filter(|_| !optimizer.waits_away());
+        let mut updates: Vec<Update> =
+            together.filter_map(|bucket| update(bucket.key(), bucket.value.clone())).collect();
+        // Those of one learning rate at a time.
+        let mut stepped = BTreeMap::new();
+        while let Some(first) = updates.first() {
+            let (own, lr) = (of(&first.name), rate(&first.name));
+            let alike = updates.extract_if(.., |update| of(&update.name) == own).collect();
+            stepped.extend(optimizer.step_fused(lr, factor, alike));
+        }
         let mut failed = Ok(());
         chain.map_buckets(|name, value| {
             let Some(gradient) = gradients.get(name) else { return value };
@@ -275,9 +193,8 @@ impl Updater {
                 return value;
             }
             if optimizer.waits_away() {
-                let (decay, value, gradient) = (decaying[name], value.clone(), gradient.clone());
-                let alone = Update { name: name.to_owned(), decay, value, gradient };
-                stepped = optimizer.step_fused(rate(name), factor, vec![alone]);
+                let alone = update(name, value.clone()).into_iter().collect();
+                stepped = optimizer.step_fused(rate(name), factor, alone);
             }
             let value = match stepped.remove(name) {
                 Some(stepped) => stepped,

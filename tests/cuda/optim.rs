@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use burn::tensor::{Device, Tensor};
 use trainer::build::resolve_device;
 use trainer::memory::Gradients;
-use trainer::ops::gpu::{Buffer, Gpu};
 use trainer::optim::{
     AdamConfig, AdamWConfig, Optimizer, OptimizerConfig, SgdConfig, Update, norm,
 };
@@ -65,20 +64,6 @@ fn gradients(step: u64, device: &Device) -> Gradients {
     gradients
 }
 
-/// Who finds what gradients are multiplied by, and whether a step is taken.
-#[derive(Clone, Copy)]
-enum Decides {
-    Host,
-    Card,
-}
-
-/// What the GPU decides about a step with these gradients and losses.
-fn decided(gradients: &Gradients, losses: &[f32], device: &Device) -> Buffer {
-    let gpu = Gpu::of(device).expect("a GPU");
-    let squares = gpu.squares(gradients.iter().map(|(_, each)| each.clone()).collect());
-    gpu.step_factor(&squares, &gpu.upload(losses), Some(20.0)).expect("few parameters")
-}
-
 /// Takes the steps `steps`, scaled to a norm of 20 where they are above it; how many of the
 /// parameters' steps kernels have taken together.
 fn walk(
@@ -86,7 +71,6 @@ fn walk(
     lr: f64,
     values: &mut [Tensor<1>],
     steps: std::ops::Range<u64>,
-    decides: Decides,
     device: &Device,
 ) -> usize {
     let mut together = 0;
@@ -101,13 +85,7 @@ fn walk(
             value: value.clone(),
             gradient: gradients.get(&name(place)).expect("is there").clone(),
         });
-        let mut stepped = match decides {
-            Decides::Host => optimizer.step_fused(lr, factor, updates.collect()),
-            Decides::Card => {
-                let decided = decided(&gradients, &[0.7, 0.1], device);
-                optimizer.step_decided(lr, &decided, updates.collect())
-            }
-        };
+        let mut stepped = optimizer.step_fused(lr, factor, updates.collect());
         together += stepped.len();
         for (place, value) in values.iter_mut().enumerate() {
             let name = name(place);
@@ -125,14 +103,10 @@ fn named() -> Vec<(String, usize)> {
 }
 
 /// Values and state after all steps, on the host; and how many steps kernels took.
-fn outcome(
-    config: &OptimizerConfig,
-    decides: Decides,
-    device: &Device,
-) -> (BTreeMap<String, Vec<f32>>, usize) {
+fn outcome(config: &OptimizerConfig, device: &Device) -> (BTreeMap<String, Vec<f32>>, usize) {
     let mut optimizer = config.init(named());
     let mut parameters = start(device);
-    let together = walk(&mut optimizer, config.lr(), &mut parameters, 0..STEPS, decides, device);
+    let together = walk(&mut optimizer, config.lr(), &mut parameters, 0..STEPS, device);
     (read(&optimizer, parameters), together)
 }
 
@@ -169,12 +143,9 @@ fn errors(
 #[test]
 fn steps_over_all_parameters_are_those_of_the_definition() {
     let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
-    for (config, decides) in configs()
-        .into_iter()
-        .flat_map(|config| [Decides::Host, Decides::Card].map(|who| (config.clone(), who)))
-    {
-        let (ours, together) = outcome(&config, decides, &gpu);
-        let (theirs, none) = outcome(&config, Decides::Host, &cpu);
+    for config in configs() {
+        let (ours, together) = outcome(&config, &gpu);
+        let (theirs, none) = outcome(&config, &cpu);
         let covered = !matches!(&config, OptimizerConfig::AdamW(config) if config.amsgrad);
         let all = lengths().len() * STEPS as usize;
         assert_eq!((together, none), (if covered { all } else { 0 }, 0), "{config:?}");
@@ -182,7 +153,7 @@ fn steps_over_all_parameters_are_those_of_the_definition() {
         let errors = errors(&ours, &theirs);
         println!("{config:?}: {errors:?}");
         assert!(errors.values().all(|error| *error <= 1e-6), "{config:?}: {errors:?}");
-        assert_eq!(outcome(&config, decides, &gpu).0, ours, "{config:?}: two runs differ");
+        assert_eq!(outcome(&config, &gpu).0, ours, "{config:?}: two runs differ");
     }
 }
 
@@ -192,44 +163,12 @@ fn a_state_saved_between_steps_on_a_gpu_goes_on_bit_for_bit() {
     for config in configs() {
         let mut first = config.init(named());
         let mut parameters = start(&gpu);
-        walk(&mut first, config.lr(), &mut parameters, 0..2, Decides::Card, &gpu);
+        walk(&mut first, config.lr(), &mut parameters, 0..2, &gpu);
         let saved = first.state().expect("a state");
         let mut second = config.init(named());
         second.load(saved, &gpu).expect("loads");
-        walk(&mut second, config.lr(), &mut parameters, 2..STEPS, Decides::Card, &gpu);
-        let whole = outcome(&config, Decides::Card, &gpu).0;
-        assert_eq!(read(&second, parameters), whole, "{config:?}");
-    }
-}
-
-#[test]
-fn a_step_with_a_number_that_is_not_finite_changes_nothing() {
-    let device = resolve_device("cuda").expect("a GPU");
-    let mut broken = gradients(1, &device);
-    let last = lengths().len() - 1;
-    broken.add(&name(last), Tensor::<1>::full([lengths()[last]], f32::NAN, &device));
-    let sound = gradients(1, &device);
-    let cases = [(&broken, 0.7), (&sound, f32::NAN), (&sound, f32::INFINITY)];
-    for (config, (gradients, loss)) in
-        configs().into_iter().flat_map(|config| cases.map(|case| (config.clone(), case)))
-    {
-        let mut optimizer = config.init(named());
-        let mut parameters = start(&device);
-        walk(&mut optimizer, config.lr(), &mut parameters, 0..STEPS, Decides::Card, &device);
-        let before = read(&optimizer, parameters.clone());
-        let updates = parameters.iter().enumerate().map(|(place, value)| Update {
-            name: name(place),
-            decay: true,
-            value: value.clone(),
-            gradient: gradients.get(&name(place)).expect("is there").clone(),
-        });
-        let decided = decided(gradients, &[0.1, loss], &device);
-        let stepped = optimizer.step_decided(config.lr(), &decided, updates.collect());
-        optimizer.untake(stepped.keys());
-        for (name, value) in stepped {
-            assert_eq!(values(value), before[&name], "{config:?}, {name}");
-        }
-        assert_eq!(read(&optimizer, parameters), before, "{config:?}");
+        walk(&mut second, config.lr(), &mut parameters, 2..STEPS, &gpu);
+        assert_eq!(read(&second, parameters), outcome(&config, &gpu).0, "{config:?}");
     }
 }
 

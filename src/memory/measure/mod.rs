@@ -27,8 +27,6 @@ pub use counting::{Counting, apart, apart_while, hand_over};
 pub use exhausted::end_where_exhausted;
 pub use holders::{Holder, gpu_holders};
 pub(crate) use timeline::backward_note;
-#[cfg(feature = "cuda")]
-pub use timeline::is_recording;
 pub use timeline::{Mark, Timeline, again, begin, broken_off, end, ended, mark, record, within};
 
 use counting::{AllocationCounts, PROCESS};

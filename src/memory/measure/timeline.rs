@@ -152,12 +152,6 @@ pub(crate) fn backward_note(name: &dyn fmt::Display) -> Option<impl Fn() + Send 
     Some(move || mark(depth, || label.clone()))
 }
 
-/// Whether a record is under way on this thread.
-#[cfg(feature = "cuda")]
-pub fn is_recording() -> bool {
-    RECORDER.with_borrow(Option::is_some)
-}
-
 fn with_recorder<T>(work: impl FnOnce(&mut Recorder) -> T) -> Option<T> {
     RECORDER.with_borrow_mut(|recorder| recorder.as_mut().map(work))
 }

@@ -37,13 +37,13 @@ mod steps;
 mod transition;
 mod weights;
 
-pub use arrays::{step_factor_kernel, sums_of_squares_kernel};
+pub use arrays::sums_of_squares_kernel;
 pub use buffer::Buffer;
 pub use channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Partials};
 pub use conv::Convolution;
 pub use conv2d::{Conv2d, Nchw};
 #[cfg(feature = "cuda")]
-pub use cuda::{Compiler, Download, Identity, Squares, Transfers};
+pub use cuda::{Compiler, Download, Identity, Transfers};
 pub use dropout::dropout_mask;
 pub use dry::{DryGpu, Work};
 pub use element::{Element, Storage};
@@ -57,5 +57,5 @@ pub use norm::{NormBuffers, Record};
 pub use norm2d::{Moments, Norm2d};
 pub use residual::Shortcut;
 pub use stem::Images;
-pub use steps::{AdamStep, Factor, SgdStep, Stepped};
+pub use steps::{AdamStep, SgdStep, Stepped};
 pub use weights::{Form, Packed, Packing, Segment};

@@ -20,33 +20,13 @@ pub struct Stepped {
     pub kept: Vec<Buffer>,
 }
 
-/// What a step's gradients are multiplied by.
-#[derive(Debug, Clone, Copy)]
-pub enum Factor<'a> {
-    /// By this number.
-    Known(f64),
-    /// By a number that the GPU finds, which also decides whether the step is taken: see
-    /// `kernels/step_factor.cu`.
-    OnCard(&'a Buffer),
-}
-
-impl Factor<'_> {
-    /// The number, where it is known.
-    fn known(&self) -> f64 {
-        match self {
-            Self::Known(factor) => *factor,
-            Self::OnCard(_) => 1.0,
-        }
-    }
-}
-
 /// What one of Adam's steps computes with: see `kernels/adam_step.cu`.
 #[derive(Debug, Clone, Copy)]
-pub struct AdamStep<'a> {
+pub struct AdamStep {
     /// Whether it is the first step of these parameters.
     pub first: bool,
     /// What gradients are multiplied by.
-    pub factor: Factor<'a>,
+    pub factor: f64,
     /// lr / (1 − β₁ᵗ).
     pub size: f64,
     /// sqrt(1 − β₂ᵗ).
@@ -63,11 +43,11 @@ pub struct AdamStep<'a> {
 
 /// What one of SGD's steps computes with: see `kernels/sgd_step.cu`.
 #[derive(Debug, Clone, Copy)]
-pub struct SgdStep<'a> {
+pub struct SgdStep {
     /// Whether it is the first step of these parameters.
     pub first: bool,
     /// What gradients are multiplied by.
-    pub factor: Factor<'a>,
+    pub factor: f64,
     /// The learning rate.
     pub lr: f64,
     /// Share of the last update kept; at 0 no momentum is kept.
@@ -80,7 +60,7 @@ pub struct SgdStep<'a> {
     pub l2: f64,
 }
 
-impl AdamStep<'_> {
+impl AdamStep {
     /// What such steps launch.
     pub fn kernel() -> Kernel {
         let text = include_str!("kernels/adam_step.cu");
@@ -88,7 +68,7 @@ impl AdamStep<'_> {
     }
 }
 
-impl SgdStep<'_> {
+impl SgdStep {
     /// What such steps launch.
     pub fn kernel() -> Kernel {
         let text = include_str!("kernels/sgd_step.cu");
@@ -98,36 +78,35 @@ impl SgdStep<'_> {
 
 impl Gpu {
     /// The new values of `parameters`, in their order. A launch for every 32 of them.
-    pub fn adam_step(&self, step: &AdamStep<'_>, parameters: &[Stepped]) -> Vec<Buffer> {
+    pub fn adam_step(&self, step: &AdamStep, parameters: &[Stepped]) -> Vec<Buffer> {
         let AdamStep { first, factor, size, root, betas: [beta1, beta2], eps, keep, l2 } = *step;
-        let known = factor.known();
-        let numbers = [known, size, root, beta1, 1.0 - beta1, beta2, 1.0 - beta2, eps, keep, l2];
-        self.step(&AdamStep::kernel(), 2, parameters, factor, |count, decays, on_card| {
-            let sizes = Sizes::new().int(count).int(usize::from(first)).bits(decays).int(on_card);
+        let numbers =
+            [factor, size, root, beta1, 1.0 - beta1, beta2, 1.0 - beta2, eps, keep, l2, 0.0];
+        self.step(&AdamStep::kernel(), 2, parameters, |count, decays| {
+            let sizes = Sizes::new().int(count).int(usize::from(first)).bits(decays);
             numbers.iter().fold(sizes, |sizes, number| sizes.float(*number as f32))
         })
     }
 
     /// As [`Gpu::adam_step`].
-    pub fn sgd_step(&self, step: &SgdStep<'_>, parameters: &[Stepped]) -> Vec<Buffer> {
+    pub fn sgd_step(&self, step: &SgdStep, parameters: &[Stepped]) -> Vec<Buffer> {
         let SgdStep { first, factor, lr, momentum, dampening, nesterov, l2 } = *step;
-        let numbers = [factor.known(), lr, momentum, 1.0 - dampening, l2];
-        self.step(&SgdStep::kernel(), 1, parameters, factor, |count, decays, on_card| {
+        let numbers = [factor, lr, momentum, 1.0 - dampening, l2, 0.0];
+        self.step(&SgdStep::kernel(), 1, parameters, |count, decays| {
             let sizes = Sizes::new().int(count).int(usize::from(first)).bits(decays);
-            let sizes = sizes.int(usize::from(nesterov)).int(on_card);
+            let sizes = sizes.int(usize::from(nesterov));
             numbers.iter().fold(sizes, |sizes, number| sizes.float(*number as f32))
         })
     }
 
     /// `kernel` takes `room` kept buffers of each parameter; `sizes` makes the first fields of a launch
-    /// of the number of its parameters, a bit for each that decays, and 1 where the factor is on the card.
+    /// of the number of its parameters and a bit for each that decays.
     fn step(
         &self,
         kernel: &Kernel,
         room: usize,
         parameters: &[Stepped],
-        factor: Factor<'_>,
-        sizes: impl Fn(usize, u32, usize) -> Sizes,
+        sizes: impl Fn(usize, u32) -> Sizes,
     ) -> Vec<Buffer> {
         let values: Vec<Buffer> =
             parameters.iter().map(|parameter| self.floats(parameter.value.len())).collect();
@@ -144,18 +123,13 @@ impl Gpu {
                 .collect();
             let bit = |(place, parameter): (usize, &Stepped)| u32::from(parameter.decays) << place;
             let decays = chunk.iter().enumerate().map(bit).sum();
-            // Of a factor that is known there is nothing to read.
-            let (decided, on_card) = match factor {
-                Factor::Known(_) => (&chunk[0].value, 0),
-                Factor::OnCard(decided) => (decided, 1),
-            };
             self.launch_over(
                 kernel,
                 Places::every(STEP),
                 &lengths,
                 &groups,
-                &[decided],
-                sizes(chunk.len(), decays, on_card),
+                &[],
+                sizes(chunk.len(), decays),
             );
         }
         values

@@ -17,5 +17,4 @@ pub use buffer::Identity;
 pub(super) use device::Cuda;
 pub(super) use launchable::Identity as KernelIdentity;
 pub(super) use peers::Peers;
-pub use squares::Squares;
 pub use transfer::{Download, Transfers};

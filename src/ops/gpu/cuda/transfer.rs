@@ -64,16 +64,11 @@ impl Transfers {
     ///
     /// When there is no memory.
     pub fn room(&self, gpu: &Gpu, sizes: &[(usize, Storage)]) -> Result<Vec<Buffer>, String> {
-        let buffers = self.begin_room(gpu, sizes);
-        gpu.check(&buffers).map(|()| buffers)
-    }
-
-    /// [`Transfers::room`] without waiting for the answer whether there is memory: [`Transfers::upload`] gives it.
-    pub fn begin_room(&self, gpu: &Gpu, sizes: &[(usize, Storage)]) -> Vec<Buffer> {
-        let buffers = sizes.iter().map(|(length, storage)| gpu.empty(*length, *storage)).collect();
+        let buffers: Vec<Buffer> =
+            sizes.iter().map(|(length, storage)| gpu.empty(*length, *storage)).collect();
         // And not for what is launched until the worker gets to copy.
         self.follow(gpu);
-        buffers
+        gpu.check(&buffers).map(|()| buffers)
     }
 
     /// Copies `bytes` into `buffer`, one of those of [`Transfers::room`], and waits until that is done.
