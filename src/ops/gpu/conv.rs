@@ -168,9 +168,6 @@ impl Kernels {
         gradient: &ChannelsLast,
         chunked: bool,
     ) -> (usize, Buffer) {
-        if self.splits_products(convolution, [map, gradient]) {
-            return self.split_product_over_pixels(gradient, map);
-        }
         let (input, output) = (map.channels(), gradient.channels());
         let taps = convolution.window.kernel * convolution.window.kernel;
         let (high, wide) = (tile(output), tile(taps * input));

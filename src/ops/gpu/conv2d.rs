@@ -162,7 +162,10 @@ impl Kernels {
         [output, input, height, width]: [usize; 4],
     ) -> Buffer {
         let gradient = gradient.with_channels(output);
-        let (splits, work) = self.weight_gradient_parts(convolution, map, &gradient, true);
+        let (splits, work) = match self.splits_products(convolution, [map, &gradient]) {
+            true => self.split_product_over_pixels(&gradient, map),
+            false => self.weight_gradient_parts(convolution, map, &gradient, true),
+        };
         let (taps, room) = (height * width, map.channels());
         if splits == 1 && taps == 1 && room == input {
             return work;
