@@ -115,7 +115,9 @@ fn steps_hold_the_pages_that_were_chosen_for_them_and_no_more() {
             let before = Meter::open(&device).read().reserved.expect("is known");
             let plan = plan(config, &[set]);
             let mut steps = Bench::new(&plan).expect("opens");
-            (0..4).for_each(|_| drop(steps.step().expect("fits")));
+            for _ in 0..4 {
+                steps.step().expect("fits");
+            }
             let used = steps.memory();
             let held = used.reserved.expect("is known") - before;
             let predicted = steps.predicted_held(&plan).expect("is known");
