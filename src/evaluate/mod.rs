@@ -33,6 +33,7 @@ mod ensemble;
 mod ensemble_fit;
 mod estimate;
 mod evaluation;
+mod few;
 mod fitted;
 mod head;
 mod measured;
