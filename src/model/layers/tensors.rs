@@ -99,6 +99,19 @@ impl<'a> TensorOps<'a> {
         Activation::Map(output)
     }
 
+    /// GroupNorm, with ReLU behind it or not.
+    fn grouped(
+        &mut self,
+        map: Activation,
+        layer: &str,
+        groups: usize,
+        with_relu: bool,
+    ) -> Activation {
+        let [weight, bias] = ["weight", "bias"].map(|what| self.parameter(layer, what));
+        let norm = if with_relu { ops::group_norm_relu } else { ops::group_norm };
+        Activation::Map(norm(map.into_map(), weight, bias, groups))
+    }
+
     /// The gradients of a matmul's parameters.
     fn add_gradients(&mut self, layer: &str, of_weight: Tensor<1>, of_bias: Option<Tensor<1>>) {
         self.gradients.add(&format!("{layer}.weight"), of_weight);
@@ -183,8 +196,7 @@ impl Ops for TensorOps<'_> {
         _channels: usize,
         groups: usize,
     ) -> Activation {
-        let [weight, bias] = ["weight", "bias"].map(|what| self.parameter(layer, what));
-        Activation::Map(ops::group_norm(map.into_map(), weight, bias, groups))
+        self.grouped(map, layer, groups, false)
     }
 
     fn group_norm_relu(
@@ -194,8 +206,7 @@ impl Ops for TensorOps<'_> {
         _channels: usize,
         groups: usize,
     ) -> Activation {
-        let [weight, bias] = ["weight", "bias"].map(|what| self.parameter(layer, what));
-        Activation::Map(ops::group_norm_relu(map.into_map(), weight, bias, groups))
+        self.grouped(map, layer, groups, true)
     }
 
     fn relu(&mut self, value: Activation) -> Activation {

@@ -6,8 +6,8 @@ use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
 
 /// Three stages of 64 channels of 128 rows and 128 columns, or four of 64 columns, behind the rows' places.
 const ROWS: u32 = 3072 + 3 * (128 + 128) * 128;
-/// Twice as many stages, for a block that has a multiprocessor for itself.
-const ALONE: u32 = 3072 + 6 * (128 + 128) * 128;
+/// Three stages more.
+const MORE: u32 = 3 * (128 + 128) * 128;
 /// The sums of each warp, behind the stages.
 const SUMS: u32 = 64 * 128;
 /// Three stages of 64 pixels of 128 by 128 channels, or more of fewer.
@@ -15,22 +15,10 @@ const COLUMNS: u32 = 2048 + 3 * (128 + 128) * 128;
 
 const CONV_FORWARD: Entry =
     entry!("hopper_conv_forward", 320, ROWS, [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]);
-const CONV_FORWARD_ALONE: Entry = entry!(
-    "hopper_conv_forward",
-    384,
-    ALONE,
-    [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
-);
 const CONV_BACKWARD_INPUT: Entry = entry!(
     "hopper_conv_backward_input",
     320,
     ROWS,
-    [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
-);
-const CONV_BACKWARD_INPUT_ALONE: Entry = entry!(
-    "hopper_conv_backward_input",
-    384,
-    ALONE,
     [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
 );
 const LAYER_FORWARD: Entry = entry!(
@@ -39,22 +27,10 @@ const LAYER_FORWARD: Entry = entry!(
     ROWS,
     [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
 );
-const LAYER_FORWARD_ALONE: Entry = entry!(
-    "hopper_layer_forward",
-    384,
-    ALONE,
-    [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
-);
 const LAYER_BACKWARD: Entry = entry!(
     "hopper_layer_backward",
     320,
     ROWS + SUMS,
-    [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
-);
-const LAYER_BACKWARD_ALONE: Entry = entry!(
-    "hopper_layer_backward",
-    384,
-    ALONE + SUMS,
     [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
 );
 const CONV_WEIGHT: Entry = entry!(
@@ -84,6 +60,12 @@ pub(in crate::ops::gpu) enum Ring {
     LayerBackward,
 }
 
+/// The kernel of a block that has a multiprocessor for itself: twice as many stages, and two warps more that
+/// copy.
+const fn alone(entry: Entry) -> Entry {
+    Entry { threads: entry.threads + 64, shared: entry.shared + MORE, ..entry }
+}
+
 impl Kernels {
     /// Whether the kernels written for Hopper multiply rows of `along` and write channels of `out`.
     fn rings(&self, along: &ChannelsLast, out: &ChannelsLast) -> bool {
@@ -105,14 +87,17 @@ impl Kernels {
         if !self.rings(along, out) || taps > TAPS {
             return None;
         }
-        let [two, alone] = match product {
-            Ring::Forward => [CONV_FORWARD, CONV_FORWARD_ALONE],
-            Ring::BackwardInput => [CONV_BACKWARD_INPUT, CONV_BACKWARD_INPUT_ALONE],
-            Ring::LayerForward => [LAYER_FORWARD, LAYER_FORWARD_ALONE],
-            Ring::LayerBackward => [LAYER_BACKWARD, LAYER_BACKWARD_ALONE],
+        let entry = match product {
+            Ring::Forward => CONV_FORWARD,
+            Ring::BackwardInput => CONV_BACKWARD_INPUT,
+            Ring::LayerForward => LAYER_FORWARD,
+            Ring::LayerBackward => LAYER_BACKWARD,
         };
-        // Where no multiprocessor gets two blocks, one may as well have all of its memory.
-        let (entry, blocks) = if tiles <= self.multiprocessors { (alone, 1) } else { (two, 2) };
+        let (entry, blocks) = match tiles <= self.multiprocessors {
+            // Where no multiprocessor gets two blocks, one may as well have all of its memory.
+            true => (alone(entry), 1),
+            false => (entry, 2),
+        };
         let macros = [("TILE_N", width), ("RING_BLOCKS", blocks)];
         Some(self.variant(entry, width + 1000 * blocks, &macros))
     }
