@@ -26,8 +26,8 @@ HEADERS = {
 MACROS = {
     "dense_pointwise_forward": [dict(GROUPS_M=2, GROUPS_N=1), dict(GROUPS_M=1, GROUPS_N=2)],
     "layer_forward": [dict(TILE_N=128)], "layer_backward": [dict(TILE_N=n) for n in (64, 128)],
-    "layer_weight": [dict(TILE_M=128, TILE_N=n) for n in (64, 128)], "conv_forward": [dict(CHUNKED=1, TILE_M=128, TILE_N=64)],
-    "conv_backward_input": [dict(CHUNKED=1, TILE_M=128, TILE_N=128)], "conv_backward_weight": [dict(CHUNKED=1, TILE_M=64, TILE_N=128)],
+    "layer_weight": [dict(TILE_M=128, TILE_N=n) for n in (64, 128)], "conv_forward": [dict(CHUNKED=1, TILE_M=128, TILE_N=n) for n in (32, 64)],
+    "conv_backward_input": [dict(CHUNKED=1, TILE_M=128, TILE_N=128)], "conv_backward_weight": [dict(CHUNKED=1, TILE_M=m, TILE_N=128) for m in (32, 64)],
 }
 SHARED = {
     "dense_pointwise_forward": 232448, "dense_conv_backward": 223072, "dense_pointwise_backward": 229488, "dense_conv_weight": 107616,
@@ -41,6 +41,8 @@ def variants(element):
         if "hopper" in headers and element not in ("bf16", "f16"):
             continue
         for macros in MACROS.get(name, [{}]):
+            if element in ("bf16", "f16") and 32 in macros.values():  # Hopper has none of 2-byte elements
+                continue
             base = (("ELEMENT", element),) if "tiles" in headers else ()
             yield name, tuple(headers.split()), base + tuple(macros.items())
 
@@ -51,6 +53,11 @@ def up(a, b):
 
 def tile(columns):
     return 64 if columns <= 64 else 128
+
+
+def output_tile(channels, size):
+    """Of a convolution's output of elements of `size` bytes."""
+    return 32 if channels <= 32 and size == 4 else tile(channels)
 
 
 def split(pixels, channels):
@@ -200,7 +207,7 @@ class Blocks:
             self.channel_norm(part, left, m, between, norms[m], affine("m", m))
             self.norm_apply(Z[l], affine("m", m), A)
             self.go("conv_forward", rows, 256, [A, w2, X[:, c:], part], conv(m, k, 3, m, c_all) + [w2.stride(0), 1], p * (m + k) * e,
-                    9 * p * m * k, CHUNKED=1, TILE_M=128, TILE_N=tile(k))
+                    9 * p * m * k, CHUNKED=1, TILE_M=128, TILE_N=output_tile(k, e))
             if l + 1 < layers:
                 self.channel_norm(part, rows, k, moments, norms[c + k], affine(l + 1, c + k))
             else:
@@ -228,7 +235,7 @@ class Blocks:
                 splits, per = self.splits(p, tiles)
                 work = f("work", splits * k * m * 9)
                 self.go("conv_backward_weight", (tiles, splits), 256, [A, dY, work], conv(m, k, 3, m, dY.stride(0)) + [per, 0], p * (m + k) * e,
-                        9 * p * m * k, CHUNKED=1, TILE_M=64, TILE_N=128)
+                        9 * p * m * k, CHUNKED=1, TILE_M=output_tile(k, e), TILE_N=128)
                 self.reduce(work, splits, k, m, 9)
             if every:
                 self.go("conv_backward_input", rows, 256, [dY, b2, A], conv(m, k, 3, m, dY.stride(0)) + [b2.stride(0), rows], p * (m + k) * e,

@@ -36,9 +36,10 @@ def variants(element):
         if name in ("stem_forward", "stem_backward"):
             more = [(("STEM_CHANNELS", c),) for c in (1, 3)]
         elif name.startswith("conv_"):
-            more = [(("CHUNKED", c), ("TILE_N", n)) for c in (0, 1) for n in (64, 128)]
+            narrow = (32,) if element in ("tf32", "f32") else ()  # Hopper has none of 2-byte elements
+            more = [(("CHUNKED", c), ("TILE_N", n)) for c in (0, 1) for n in (narrow if name == "conv_forward" else ()) + (64, 128)]
             if name == "conv_backward_weight":
-                more = [m + (("TILE_M", n),) for m in more for n in (64, 128)]
+                more = [m + (("TILE_M", n),) for m in more for n in narrow + (64, 128)]
         elif name == "norm_backward_sums":
             more += [(("MASK", m),) for m in (4, 5, 6)]
         for m in more:
@@ -195,9 +196,12 @@ class Ours:
         """The tile's width. Narrow tiles to keep more multiprocessors busy were tried, and lose."""
         return 64 if columns <= 64 else 128
 
+    def output_tile(self, channels):
+        return 32 if channels <= 32 and self.V == 4 else 64 if channels <= 64 else 128
+
     def conv_forward(self, shape, x, packed, y, part=None, tn=None):
         n, h, w, i, ho, wo, o = shape[:7]
-        chunked, tn = int(i % self.V == 0 and x.stride(0) % self.V == 0), tn or self.tile(n * ho * wo, o)
+        chunked, tn = int(i % self.V == 0 and x.stride(0) % self.V == 0), tn or self.output_tile(o)
         self.k("conv_forward", CHUNKED=chunked, TILE_N=tn)(up(n * ho * wo, 128) * up(o, tn), 256,
             [x, packed, y, part if part is not None else y],
             self.conv(shape, x.stride(0), y.stride(0)) + [packed.stride(0), int(part is not None)])
@@ -219,7 +223,7 @@ class Ours:
 
     def weight_grid(self, shape):
         n, h, w, i, ho, wo, o, kh, kw = shape[:9]
-        tm, tn = 64 if o <= 64 else 128, 64 if kh * kw * i <= 64 else 128
+        tm, tn = self.output_tile(o), 64 if kh * kw * i <= 64 else 128
         tiles = up(o, tm) * up(kh * kw * i, tn)
         per, splits = self.splits(tiles, n * ho * wo)
         return tm, tn, (tiles, splits), per, splits
@@ -629,7 +633,8 @@ def check(o):
         check_global_pool(o, *args)
     for args in [(2, 9, 11, 64, 64, 3, 1, 1), (3, 56, 60, 64, 136, 3, 1, 1), (4, 40, 48, 136, 160, 1, 1, 0), (2, 9, 11, 64, 128, 3, 2, 1), (1, 8, 7, 256, 72, 1, 1, 0), (2, 13, 9, 96, 40, 1, 2, 0),
                  (1, 17, 19, 3, 13, 7, 2, 3), (2, 6, 5, 5, 7, (2, 3), (3, 2), (1, 0)), (1, 1, 1, 8, 8, 3, 1, 1), (2, 14, 14, 24, 130, 5, 1, 2),
-                 (1, 20, 20, 128, 256, 3, 1, 1), (1, 12, 10, 7, 64, 3, 1, 1), (1, 12, 10, 64, 7, 3, 1, 1)]:
+                 (1, 20, 20, 128, 256, 3, 1, 1), (1, 12, 10, 7, 64, 3, 1, 1), (1, 12, 10, 64, 7, 3, 1, 1), (2, 20, 17, 128, 32, 3, 1, 1), (3, 11, 9, 40, 32, 1, 1, 0), (2, 12, 13, 24, 12, 3, 2, 1),
+                 (1, 33, 31, 8, 20, 3, 1, 1), (5, 8, 8, 200, 16, 5, 2, 2)]:
         check_conv(o, *args)
         check_conv(o, *args, pad_ld=8)
     for residual in (0, 1):

@@ -63,6 +63,12 @@ pub(super) fn tile(columns: usize) -> usize {
 }
 
 impl Kernels {
+    /// [`tile`] for so many channels that a convolution writes. Few of them are most of what a dense layer multiplies;
+    /// Hopper's instructions for 2-byte elements have no tile for them.
+    fn output_tile(&self, channels: usize) -> usize {
+        if channels <= 32 && !self.hopper() { 32 } else { tile(channels) }
+    }
+
     pub(super) fn chunked(&self, maps: &[&ChannelsLast]) -> usize {
         let vector = self.vector();
         let whole = |map: &&ChannelsLast| {
@@ -103,7 +109,7 @@ impl Kernels {
             return self.split_product(map, weight, out);
         }
         let sizes = convolution.sizes(map, out).int(weight.row).int(part.is_some().into());
-        let width = tile(out.channels());
+        let width = self.output_tile(out.channels());
         let tiles = blocks(out.pixels(), 128) * blocks(out.channels(), width);
         let any = || self.conv(CONV_FORWARD, self.chunked(&[map]), 128, width);
         let taps = convolution.window.kernel * convolution.window.kernel;
@@ -170,7 +176,7 @@ impl Kernels {
     ) -> (usize, Buffer) {
         let (input, output) = (map.channels(), gradient.channels());
         let taps = convolution.window.kernel * convolution.window.kernel;
-        let (high, wide) = (tile(output), tile(taps * input));
+        let (high, wide) = (self.output_tile(output), tile(taps * input));
         let tiles = blocks(output, high) * blocks(taps * input, wide);
         let ring = self.weight_ring(false, [map, gradient], [high, wide]);
         let (splits, per) = match ring {

@@ -10,11 +10,12 @@ struct conv_sizes {
 #ifndef TILE_N
 #define TILE_N 128
 #endif
-[[maybe_unused]] constexpr int BLOCKS = element::parts == 2 ? 1 : 2;  // a multiprocessor
+[[maybe_unused]] constexpr int BLOCKS = element::parts == 2 && !NARROW ? 1 : 2;  // a multiprocessor
 
 // acc += A·Bᵀ for a tile of 128 rows and TN columns. Row r reads source pixel (image, y + direction·ty, x + direction·tx)
 // for taps ty < ny, tx < nx; weights row n holds tap (ky0 + step_y·ty)·kw + kx0 + step_x·tx at [tap·channels + c].
-template <int TN>
+// ONE_TAP: there is one.
+template <int TN, bool ONE_TAP = false>
 struct gathered {
     const E* source;
     const E* weights;
@@ -22,6 +23,10 @@ struct gathered {
     int row_length, kw, ky0, kx0, step_y, step_x, columns, column0;
     int image[2], y[2], x[2];  // of this thread's rows threadIdx.x / 4 and 64 more; image = n·height, y < −2^29 where none
     int ty, tx, c;             // this thread's chunk of V channels
+#if CHUNKED
+    u32 at[2], weight_at[(TN + 63) / 64];  // where it lies in source and weights, in chunks, and whether it is there
+    u32 there[2], weight_there[(TN + 63) / 64];
+#endif
 
     static constexpr int STAGE = 8192 + TN * 64;
 
@@ -32,7 +37,8 @@ struct gathered {
         ty = tx = 0;
         c = (threadIdx.x & 3) * V;
 #if CHUNKED
-        wrap();
+        if (!ONE_TAP) wrap();
+        aim();
 #endif
     }
     __device__ __forceinline__ void wrap() {
@@ -45,32 +51,51 @@ struct gathered {
         }
     }
     __device__ __forceinline__ int weight_row(int r) const { return column0 + permuted(r); }
-
-    __device__ __forceinline__ void fetch(unsigned char* stage, int step) {
-        int r = threadIdx.x >> 2, chunk = threadIdx.x & 3;
 #if CHUNKED
+    // Sets where this thread's chunks lie; done anew for each tap only, since within one they follow each other.
+    __device__ __forceinline__ void aim() {
         bool live = ty < ny;
-        u32 a = shared_address(stage), b = a + 8192;
+        int tap = (ky0 + step_y * ty) * kw + kx0 + step_x * tx;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             int sy = y[i] + direction * ty, sx = x[i] + direction * tx;
             bool ok = live && (u32)sy < (u32)height && (u32)sx < (u32)width;
-            const E* p = source + ((long long)((image[i] + sy) * width + sx) * ld + c);
-            copy_async(a + row_offset(r + i * 64, chunk), ok ? p : source, ok);
+            at[i] = ok ? (u32)((image[i] + sy) * width + sx) * (u32)(ld / V) + c / V : 0;
+            there[i] = ok;
         }
-        int tap = (ky0 + step_y * ty) * kw + kx0 + step_x * tx;
 #pragma unroll
-        for (int i = 0; i < TN / 64; i++) {
-            int n = weight_row(r + i * 64);
+        for (int i = 0; i < (TN + 63) / 64; i++) {
+            int n = weight_row((threadIdx.x >> 2) + i * 64);
             bool ok = live && n < columns;
-            copy_async(b + row_offset(r + i * 64, chunk),
-                       ok ? weights + (long long)n * row_length + tap * channels + c : weights, ok);
+            weight_at[i] = ok ? ((u32)n * row_length + tap * channels + c) / V : 0;
+            weight_there[i] = ok;
         }
+    }
+#endif
+
+    __device__ __forceinline__ void fetch(unsigned char* stage, int step) {
+        int r = threadIdx.x >> 2, chunk = threadIdx.x & 3;
+#if CHUNKED
+        u32 a = shared_address(stage) + row_offset(r, chunk), b = a + 8192;  // 64 rows on is 4,096 bytes on
+#pragma unroll
+        for (int i = 0; i < 2; i++) copy_async(a + i * 4096, (const uint4*)source + at[i], there[i] && (!ONE_TAP || c < channels));
+#pragma unroll
+        for (int i = 0; i < (TN + 63) / 64; i++)
+            if (TN >= 64 || r < TN)
+                copy_async(b + i * 4096, (const uint4*)weights + weight_at[i], weight_there[i] && (!ONE_TAP || c < channels));
         c += 4 * V;
-        wrap();
+        if (!ONE_TAP && c >= channels) {
+            wrap();
+            aim();
+        } else {
+#pragma unroll
+            for (int i = 0; i < 2; i++) at[i] += 4;
+#pragma unroll
+            for (int i = 0; i < (TN + 63) / 64; i++) weight_at[i] += 4;
+        }
 #else
         long long total = (long long)ny * nx * channels, k0 = (long long)step * K_TILE + chunk * V;
-        __align__(16) E values[2 + TN / 64][V];
+        __align__(16) E values[2 + (TN + 63) / 64][V];
         for (int e = 0; e < V; e++) {
             long long k = k0 + e;
             bool live = k < total;
@@ -83,7 +108,7 @@ struct gathered {
             }
             int tap = (ky0 + step_y * dy) * kw + kx0 + step_x * dx;
 #pragma unroll
-            for (int i = 0; i < TN / 64; i++) {
+            for (int i = 0; i < (TN + 63) / 64; i++) {
                 int n = weight_row(r + i * 64);
                 values[2 + i][e] = live && n < columns ? weights[(long long)n * row_length + tap * channels + cc]
                                                        : element::from_float(0.f);
@@ -92,14 +117,30 @@ struct gathered {
 #pragma unroll
         for (int i = 0; i < 2; i++) *(uint4*)(stage + row_offset(r + i * 64, chunk)) = *(uint4*)values[i];
 #pragma unroll
-        for (int i = 0; i < TN / 64; i++)
-            *(uint4*)(stage + 8192 + row_offset(r + i * 64, chunk)) = *(uint4*)values[2 + i];
+        for (int i = 0; i < (TN + 63) / 64; i++)
+            if (TN >= 64 || r < TN) *(uint4*)(stage + 8192 + row_offset(r + i * 64, chunk)) = *(uint4*)values[2 + i];
 #endif
     }
 
-    // `shared` takes 3·STAGE bytes, aligned to 1,024 for MI = 1 (where ROW_TILES is 1).
+    // `shared` takes 3·STAGE bytes, aligned to 1,024 where WARPGROUPS.
     template <int MI, int NJ>
     __device__ __forceinline__ void run(float (&acc)[MI][NJ][4], unsigned char* shared) {
+        if constexpr (NARROW) {
+            float halves[2][NJ][4];
+            clear(halves);
+            int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+            steps_of(shared, [](u32) {},
+                     [&](u32 a) { multiply_rows<2, NJ>(halves, a, a + 8192, (warp >> 1) * 32, 0, lane, warp & 1); });
+            add_halves(acc, halves, (float*)shared);
+        } else {
+            auto begin = [&](u32 a) { begin_rows<TN>(acc, a, a + 8192); };
+            if constexpr (WARPGROUPS) steps_of(shared, begin, [&](u32) { finish_product(acc); });
+            else steps_of(shared, [](u32) {}, begin);
+        }
+    }
+    // Fetches two tiles ahead; `begin` and `finish` get each tile before and after the fetch.
+    template <class Begin, class Finish>
+    __device__ __forceinline__ void steps_of(unsigned char* shared, Begin begin, Finish finish) {
         int count = steps();
         start();
 #pragma unroll
@@ -110,14 +151,13 @@ struct gathered {
         int now = 0, next = 2;
         for (int k = 0; k < count; k++) {
             wait_copies<1>();
-            if constexpr (MI == 1) publish_tiles();
+            publish_tiles();
             __syncthreads();
             u32 a = shared_address(shared + now * STAGE);
-            if constexpr (MI == 1) begin_rows<TN>(acc, a, a + 8192);
+            begin(a);
             if (k + 2 < count) fetch(shared + next * STAGE, k + 2);
             commit_copies();
-            if constexpr (MI != 1) begin_rows<TN>(acc, a, a + 8192);
-            finish_product(acc);
+            finish(a);
             now = now == 2 ? 0 : now + 1;
             next = next == 2 ? 0 : next + 1;
         }

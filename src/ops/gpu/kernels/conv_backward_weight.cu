@@ -13,11 +13,12 @@ struct conv_backward_weight_sizes {
     int per, zero;
 };
 
-extern "C" __global__ void __launch_bounds__(256, BLOCKS)
+extern "C" __global__ void __launch_bounds__(256, TILE_M == 32 ? 2 : BLOCKS)
 conv_backward_weight(const E* __restrict__ x, const E* __restrict__ dy, float* __restrict__ ws,
                      const __grid_constant__ conv_backward_weight_sizes s) {
     constexpr int TM = TILE_M, TN = TILE_N, A = PIXELS * TM * sizeof(E), STAGE = A + PIXELS * TN * sizeof(E);
     constexpr int CA = TM / V, CB = TN / V, RA = 256 / CA, RB = 256 / CB;  // chunks a row, rows at once
+    constexpr int ROUNDS = (PIXELS + RA - 1) / RA;
     __shared__ __align__(1024) unsigned char shared[3 * STAGE];
     const conv_sizes& v = s.conv;
     int tid = threadIdx.x, lane = tid & 31;
@@ -31,22 +32,25 @@ conv_backward_weight(const E* __restrict__ x, const E* __restrict__ dy, float* _
     int o = m0 + ca * V, k = n0 + cb * V, tap = k / v.in, ky = tap / v.kw;
     [[maybe_unused]] int c = k - tap * v.in, kx = tap - ky * v.kw;
 
-    // Where this thread's rows of the next tile lie: image, line and column of the output, moved on by PIXELS a tile.
-    constexpr int SLOTS = PIXELS / RB;
-    int slot_n[SLOTS], slot_y[SLOTS], slot_x[SLOTS], image = v.out_height * v.out_width;
-    int step_n = PIXELS / image, step_y = PIXELS % image / v.out_width, step_x = PIXELS % image % v.out_width;
+    // Where this thread's rows of the next tile lie in the input, for its tap where it has one, else for tap (0, 0): line and column, and
+    // the first pixel of the image. Moved on by PIXELS output pixels a tile.
+    constexpr int SLOTS = (PIXELS + RB - 1) / RB;
+    int slot_n[SLOTS], slot_y[SLOTS], slot_x[SLOTS], image = v.out_height * v.out_width, pixels = v.height * v.width;
+    int first_y = (CHUNKED ? ky : 0) - v.pad_y, first_x = (CHUNKED ? kx : 0) - v.pad_x;
+    int end_y = v.out_height * v.stride_y + first_y, end_x = v.out_width * v.stride_x + first_x;
+    int step_n = PIXELS / image * pixels, step_y = PIXELS % image / v.out_width * v.stride_y;
+    int step_x = PIXELS % image % v.out_width * v.stride_x;
 #pragma unroll
     for (int i = 0; i < SLOTS; i++) {
-        u32 p = (u32)(begin + rb + i * RB), line = p / v.out_width;
-        slot_n[i] = line / v.out_height;
-        slot_y[i] = line - slot_n[i] * v.out_height;
-        slot_x[i] = p - line * v.out_width;
+        u32 p = (u32)(begin + rb + i * RB), line = p / v.out_width, n = line / v.out_height;
+        slot_n[i] = n * pixels;
+        slot_y[i] = (int)(line - n * v.out_height) * v.stride_y + first_y;
+        slot_x[i] = (int)(p - line * v.out_width) * v.stride_x + first_x;
     }
-    // The input pixel of slot i under tap (dy, dx); −1 in the padding.
-    auto input_pixel = [&](int i, int dy_, int dx_) -> long long {
-        int iy = slot_y[i] * v.stride_y - v.pad_y + dy_, ix = slot_x[i] * v.stride_x - v.pad_x + dx_;
-        if ((u32)iy >= (u32)v.height || (u32)ix >= (u32)v.width) return -1;
-        return ((long long)slot_n[i] * v.height + iy) * v.width + ix;
+    // The input pixel of slot i, `dy_` lines and `dx_` columns on; −1 in the padding.
+    auto input_pixel = [&](int i, int dy_, int dx_) {
+        int iy = slot_y[i] + dy_, ix = slot_x[i] + dx_;
+        return (u32)iy < (u32)v.height && (u32)ix < (u32)v.width ? slot_n[i] + iy * v.width + ix : -1;
     };
     auto advance = [&]() {
 #pragma unroll
@@ -54,28 +58,34 @@ conv_backward_weight(const E* __restrict__ x, const E* __restrict__ dy, float* _
             slot_x[i] += step_x;
             slot_y[i] += step_y;
             slot_n[i] += step_n;
-            if (slot_x[i] >= v.out_width) slot_x[i] -= v.out_width, slot_y[i]++;
-            if (slot_y[i] >= v.out_height) slot_y[i] -= v.out_height, slot_n[i]++;
+            if (slot_x[i] >= end_x) slot_x[i] -= v.out_width * v.stride_x, slot_y[i] += v.stride_y;
+            if (slot_y[i] >= end_y) slot_y[i] -= v.out_height * v.stride_y, slot_n[i] += pixels;
         }
     };
-    auto fetch = [&](unsigned char* stage, int step) {
-        long long p0 = begin + (long long)step * PIXELS;
 #if CHUNKED
-        u32 a = shared_address(stage), b = a + A;
+    // As in `layer_weight`.
+    u32 ld_a = v.ld_y / V, ld_b = v.ld_x / V, at_a = (u32)(begin + ra) * ld_a + o / V, at_b = c / V;
+    int left_a = o < v.out && ra < PIXELS ? (int)(end - begin) - ra : 0, left_b = k < width_k ? (int)(end - begin) - rb : 0;
+    u32 to_a = column_offset<TM>(ra, ca), to_b = A + column_offset<TN>(rb, cb);
+#endif
+    auto fetch = [&](unsigned char* stage, [[maybe_unused]] int step) {
+#if CHUNKED
+        u32 base = shared_address(stage);
 #pragma unroll
-        for (int i = 0; i < PIXELS / RA; i++) {
-            long long p = p0 + ra + i * RA;
-            bool ok = p < end && o < v.out;
-            copy_async(a + column_offset<TM>(ra + i * RA, ca), ok ? dy + p * v.ld_y + o : dy, ok);
-        }
+        for (int i = 0; i < ROUNDS; i++)
+            if (RA <= PIXELS || ra < PIXELS)
+                copy_async(base + to_a + i * RA * COLUMN_ROW<TM>, (const uint4*)dy + (at_a + i * RA * ld_a), left_a > i * RA);
 #pragma unroll
         for (int i = 0; i < SLOTS; i++) {
-            long long p = p0 + rb + i * RB, q = p < end && k < width_k ? input_pixel(i, ky, kx) : -1;
-            copy_async(b + column_offset<TN>(rb + i * RB, cb), q >= 0 ? x + q * v.ld_x + c : x, q >= 0);
+            int q = input_pixel(i, 0, 0);
+            copy_async(base + to_b + i * RB * COLUMN_ROW<TN>, (const uint4*)x + ((u32)q * ld_b + at_b), q >= 0 && left_b > i * RB);
         }
+        at_a += PIXELS * ld_a, left_a -= PIXELS, left_b -= PIXELS;
 #else
-        for (int i = 0; i < PIXELS / RA; i++) {
+        long long p0 = begin + (long long)step * PIXELS;
+        for (int i = 0; i < ROUNDS; i++) {
             long long p = p0 + ra + i * RA;
+            if (ra >= PIXELS) break;
             __align__(16) E values[V];
             for (int e = 0; e < V; e++)
                 values[e] = p < end && o + e < v.out ? dy[p * v.ld_y + o + e] : element::from_float(0.f);
@@ -86,8 +96,8 @@ conv_backward_weight(const E* __restrict__ x, const E* __restrict__ dy, float* _
             __align__(16) E values[V];
             for (int e = 0; e < V; e++) {
                 int ke = k + e, te = ke / v.in, ye = te / v.kw;
-                long long q = p < end && ke < width_k ? input_pixel(i, ye, te - ye * v.kw) : -1;
-                values[e] = q >= 0 ? x[q * v.ld_x + (ke - te * v.in)] : element::from_float(0.f);
+                int q = p < end && ke < width_k ? input_pixel(i, ye, te - ye * v.kw) : -1;
+                values[e] = q >= 0 ? x[(long long)q * v.ld_x + (ke - te * v.in)] : element::from_float(0.f);
             }
             *(uint4*)(stage + A + column_offset<TN>(rb + i * RB, cb)) = *(uint4*)values;
         }
@@ -97,7 +107,7 @@ conv_backward_weight(const E* __restrict__ x, const E* __restrict__ dy, float* _
 
     typedef columns_form<TM, TN> form;
     constexpr int MI = form::MI, NJ = form::NJ;
-    float acc[MI][NJ][4];
+    float acc[form::PRODUCTS][NJ][4], sums[MI][NJ][4];
     clear(acc);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -119,6 +129,7 @@ conv_backward_weight(const E* __restrict__ x, const E* __restrict__ dy, float* _
         next = next == 2 ? 0 : next + 1;
     }
     wait_copies<0>();
+    form::add_up(sums, acc, shared);
     float* split = ws + (long long)blockIdx.y * v.out * width_k;
 #pragma unroll
     for (int i = 0; i < MI; i++)
@@ -131,10 +142,10 @@ conv_backward_weight(const E* __restrict__ x, const E* __restrict__ dy, float* _
                 int column = n0 + form::column() + j * 8 + (lane & 3) * 2;
                 float* at = split + (long long)row * width_k + column;
                 if (width_k % 2 == 0) {
-                    if (column < width_k) *(float2*)at = make_float2(acc[i][j][2 * h], acc[i][j][2 * h + 1]);
+                    if (column < width_k) *(float2*)at = make_float2(sums[i][j][2 * h], sums[i][j][2 * h + 1]);
                 } else {
-                    if (column < width_k) at[0] = acc[i][j][2 * h];
-                    if (column + 1 < width_k) at[1] = acc[i][j][2 * h + 1];
+                    if (column < width_k) at[0] = sums[i][j][2 * h];
+                    if (column + 1 < width_k) at[1] = sums[i][j][2 * h + 1];
                 }
             }
         }

@@ -14,9 +14,18 @@ constexpr bool WARPGROUPS = !WIDE;
 #else
 constexpr bool WARPGROUPS = false;
 #endif
-constexpr int ROW_TILES = WARPGROUPS ? 1 : 2;
+// NARROW: tiles of 32 columns. Four pairs of warps have 32 rows and all columns each, one warp of a pair the first multiplication
+// step of a tile, the other the second, so that a fragment is read and rounded for as many products as in wide tiles; then
+// `add_halves` gives each of the two the sums of 16 rows.
+#if defined(TILE_N) && TILE_N == 32
+constexpr bool NARROW = true;
+#else
+constexpr bool NARROW = false;
+#endif
+static_assert(!(NARROW && WARPGROUPS), "warpgroups have tiles of 64 columns and more");
+constexpr int ROW_TILES = WARPGROUPS || NARROW ? 1 : 2;
 template <int TN>
-constexpr int COLUMN_TILES = WARPGROUPS ? TN / 8 : TN / 16;
+constexpr int COLUMN_TILES = ROW_TILES == 1 ? TN / 8 : TN / 16;
 
 template <int MI = ROW_TILES>
 __device__ __forceinline__ int row_warp() {
@@ -40,32 +49,28 @@ __device__ __forceinline__ int permuted(int r) {
     return r - q + (n >> 1) * V + j * 2 + (n & 1);
 }
 
-// One tile of the rows form for a warp whose rows begin at `row` of A and `column` of B.
+// Step kk of a tile of the rows form for a warp whose rows begin at `row` of A and `column` of B.
 template <int MI, int NJ>
-__device__ __forceinline__ void multiply_rows(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile, int row, int column,
-                                              int lane) {
+__device__ __forceinline__ void multiply_rows(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile, int row, int column, int lane,
+                                              int kk) {
+    factor<4> a[MI];
 #pragma unroll
-    for (int kk = 0; kk < 2; kk++) {
-        factor<4> a[MI];
+    for (int i = 0; i < MI; i++) {
+        u32 raw[4];
+        load_matrices(raw, a_tile + row_offset(row + (lane & 15), kk * 2 + (lane >> 4)) + i * 1024);
+        a[i].set(raw);
+    }
+#pragma unroll
+    for (int j = 0; j < NJ; j += 2) {
+        u32 raw[4];
+        load_matrices(raw, b_tile + row_offset(column + (lane & 7) + ((lane >> 4) << 3), kk * 2 + ((lane >> 3) & 1)) + j * 512);
+        factor<2> b[2];
+        b[0].set(raw);
+        b[1].set(raw + 2);
 #pragma unroll
         for (int i = 0; i < MI; i++) {
-            u32 raw[4];
-            load_matrices(raw, a_tile + row_offset(row + i * 16 + (lane & 15), kk * 2 + (lane >> 4)));
-            a[i].set(raw);
-        }
-#pragma unroll
-        for (int j = 0; j < NJ; j += 2) {
-            u32 raw[4];
-            load_matrices(raw, b_tile + row_offset(column + j * 8 + (lane & 7) + ((lane >> 4) << 3),
-                                                   kk * 2 + ((lane >> 3) & 1)));
-            factor<2> b[2];
-            b[0].set(raw);
-            b[1].set(raw + 2);
-#pragma unroll
-            for (int i = 0; i < MI; i++) {
-                multiply(acc[i][j], a[i], b[0]);
-                multiply(acc[i][j + 1], a[i], b[1]);
-            }
+            multiply(acc[i][j], a[i], b[0]);
+            multiply(acc[i][j + 1], a[i], b[1]);
         }
     }
 }
@@ -77,53 +82,57 @@ __device__ __forceinline__ u32 column_offset(int row, int chunk) {
     else return (chunk >> 3) * (ROWS * 128) + row * 128 + (((chunk & 7) ^ (row & 7)) << 4);
 }
 template <int W>
-__device__ __forceinline__ u32 column_word(u32 tile, int row, int column) {  // fp32 storage
-    return load_word(tile + column_offset<W>(row, column >> 2) + (column & 3) * 4);
+constexpr int COLUMN_ROW = WIDE ? W * 4 : 128;  // bytes from a row to the next; eight rows on, chunks lie in the same order
+// fp32 storage: where a lane's words of the eight columns from n on lie, in row lane % 4; four rows on is 4·COLUMN_ROW bytes on.
+template <int W>
+__device__ __forceinline__ u32 column_words(int n, int lane) {
+    return column_offset<W>(lane & 3, (n + (lane >> 2)) >> 2) + ((lane >> 2) & 3) * 4;
+}
+// Those of step kk of the columns from n and from n + 8 on: of each its upper and lower four rows.
+template <int W>
+__device__ __forceinline__ void load_columns(u32* low, u32* high, u32 tile, int n, int lane, int kk) {
+    u32 a = tile + column_words<W>(n, lane) + kk * 8 * COLUMN_ROW<W>, b = tile + column_words<W>(n + 8, lane) + kk * 8 * COLUMN_ROW<W>;
+    low[0] = load_word(a);
+    low[1] = load_word(a + 4 * COLUMN_ROW<W>);
+    high[0] = load_word(b);
+    high[1] = load_word(b + 4 * COLUMN_ROW<W>);
 }
 
+// Step kk of a tile of the columns form.
 template <int MI, int NJ, int WA, int WB>
-__device__ __forceinline__ void multiply_columns(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile, int row, int column,
-                                                 int lane) {
+__device__ __forceinline__ void multiply_columns(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile, int row, int column, int lane,
+                                                 int kk) {
+    factor<4> a[MI];
 #pragma unroll
-    for (int kk = 0; kk < 2; kk++) {
-        factor<4> a[MI];
+    for (int i = 0; i < MI; i++) {
+        u32 raw[4];
+        int m = row + i * 16;
+        if constexpr (WIDE) {
+            u32 low[2], high[2];
+            load_columns<WA>(low, high, a_tile, m, lane, kk);
+            raw[0] = low[0], raw[1] = high[0], raw[2] = low[1], raw[3] = high[1];
+        } else {
+            load_matrices_transposed(raw, a_tile + column_offset<WA>(kk * 16 + (lane & 7) + ((lane >> 4) << 3),
+                                                                     (m >> 3) + ((lane >> 3) & 1)));
+        }
+        a[i].set(raw);
+    }
+#pragma unroll
+    for (int j = 0; j < NJ; j += 2) {
+        u32 raw[4];
+        int n = column + j * 8;
+        if constexpr (WIDE) {
+            load_columns<WB>(raw, raw + 2, b_tile, n, lane, kk);
+        } else {
+            load_matrices_transposed(raw, b_tile + column_offset<WB>(kk * 16 + (lane & 15), (n >> 3) + (lane >> 4)));
+        }
+        factor<2> b[2];
+        b[0].set(raw);
+        b[1].set(raw + 2);
 #pragma unroll
         for (int i = 0; i < MI; i++) {
-            u32 raw[4];
-            int m = row + i * 16;
-            if constexpr (WIDE) {
-                int k = kk * 8 + (lane & 3), g = m + (lane >> 2);
-                raw[0] = column_word<WA>(a_tile, k, g);
-                raw[1] = column_word<WA>(a_tile, k, g + 8);
-                raw[2] = column_word<WA>(a_tile, k + 4, g);
-                raw[3] = column_word<WA>(a_tile, k + 4, g + 8);
-            } else {
-                load_matrices_transposed(raw, a_tile + column_offset<WA>(kk * 16 + (lane & 7) + ((lane >> 4) << 3),
-                                                                         (m >> 3) + ((lane >> 3) & 1)));
-            }
-            a[i].set(raw);
-        }
-#pragma unroll
-        for (int j = 0; j < NJ; j += 2) {
-            u32 raw[4];
-            int n = column + j * 8;
-            if constexpr (WIDE) {
-                int k = kk * 8 + (lane & 3), g = n + (lane >> 2);
-                raw[0] = column_word<WB>(b_tile, k, g);
-                raw[1] = column_word<WB>(b_tile, k + 4, g);
-                raw[2] = column_word<WB>(b_tile, k, g + 8);
-                raw[3] = column_word<WB>(b_tile, k + 4, g + 8);
-            } else {
-                load_matrices_transposed(raw, b_tile + column_offset<WB>(kk * 16 + (lane & 15), (n >> 3) + (lane >> 4)));
-            }
-            factor<2> b[2];
-            b[0].set(raw);
-            b[1].set(raw + 2);
-#pragma unroll
-            for (int i = 0; i < MI; i++) {
-                multiply(acc[i][j], a[i], b[0]);
-                multiply(acc[i][j + 1], a[i], b[1]);
-            }
+            multiply(acc[i][j], a[i], b[0]);
+            multiply(acc[i][j + 1], a[i], b[1]);
         }
     }
 }
@@ -136,6 +145,25 @@ __device__ __forceinline__ void clear(float (&acc)[MI][NJ][4]) {
         for (int j = 0; j < NJ; j++)
 #pragma unroll
             for (int k = 0; k < 4; k++) acc[i][j][k] = 0.f;
+}
+
+// Where the two warps of a pair have the sums of every other step for the same 32 rows: gives the even one the whole sums of the first
+// 16 rows, the odd one those of the others. `shared` takes 1,024·NJ floats; barriers inside.
+template <int NJ>
+__device__ __forceinline__ void add_halves(float (&sum)[1][NJ][4], const float (&acc)[2][NJ][4], float* shared) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    bool odd = warp & 1;
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < NJ; j++)
+#pragma unroll
+        for (int k = 0; k < 4; k++) shared[((warp * NJ + j) * 4 + k) * 32 + lane] = odd ? acc[0][j][k] : acc[1][j][k];
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < NJ; j++)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            sum[0][j][k] = (odd ? acc[1][j][k] : acc[0][j][k]) + shared[(((warp ^ 1) * NJ + j) * 4 + k) * 32 + lane];
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -230,7 +258,7 @@ template <int TN, int MI, int NJ>
 __device__ __forceinline__ void begin_rows(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile) {
     static_assert(MI * NJ * 8 == TN, "accumulators of a tile of 128 rows");
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    if constexpr (MI == 1) {
+    if constexpr (WARPGROUPS && MI == 1) {
         u64 a = rows_descriptor(a_tile + (threadIdx.x >> 7) * 4096), b = rows_descriptor(b_tile);
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
         warpgroup<element, TN, 0>::multiply(&acc[0][0][0], a, b);
@@ -239,19 +267,43 @@ __device__ __forceinline__ void begin_rows(float (&acc)[MI][NJ][4], u32 a_tile, 
         return;
     }
 #endif
-    multiply_rows<MI, NJ>(acc, a_tile, b_tile, warp_row<MI>(), warp_column<TN, MI>(), threadIdx.x & 31);
+#pragma unroll
+    for (int kk = 0; kk < 2; kk++)
+        multiply_rows<MI, NJ>(acc, a_tile, b_tile, warp_row<MI>(), warp_column<TN, MI>(), threadIdx.x & 31, kk);
 }
-// The columns form, for tiles of PIXELS rows of TM and TN channels: who has which results, and the product.
+// The columns form, for tiles of PIXELS rows of TM and TN channels: who has which results, and the product. HALVED (TM = 32): four
+// pairs of warps have all rows and TN/4 columns each, and share the steps as in narrow tiles of the rows form.
 template <int TM, int TN>
 struct columns_form {
-    static constexpr bool GROUPS = WARPGROUPS && TM + TN > 128, TALL = GROUPS && TM == 128;
-    static constexpr int MI = GROUPS ? 1 : TM / 64, NJ = TALL ? TN / 8 : TN / 16;
+    static constexpr bool GROUPS = WARPGROUPS && TM + TN > 128, TALL = GROUPS && TM == 128, HALVED = TM == 32;
+    static_assert(!(HALVED && WARPGROUPS), "warpgroups have tiles of 64 rows and more");
+    static constexpr int MI = GROUPS || HALVED ? 1 : TM / 64, NJ = TALL ? TN / 8 : HALVED ? TN / 32 : TN / 16;
     static __device__ __forceinline__ int row() {
         int warp = threadIdx.x >> 5;
-        return TALL ? warp * 16 : (warp & 3) * (TM / 4);
+        return TALL ? warp * 16 : HALVED ? (warp & 1) * 16 : (warp & 3) * (TM / 4);
     }
-    static __device__ __forceinline__ int column() { return TALL ? 0 : (threadIdx.x >> 7) * (TN / 2); }
-    static __device__ __forceinline__ void begin(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile) {
+    static __device__ __forceinline__ int column() {
+        return TALL ? 0 : HALVED ? (threadIdx.x >> 6) * (TN / 4) : (threadIdx.x >> 7) * (TN / 2);
+    }
+    static constexpr int PRODUCTS = HALVED ? 2 : MI;  // times 16 rows of accumulators while tiles are multiplied
+    // `sums` of what a thread has added up; `shared` as for `add_halves`.
+    static __device__ __forceinline__ void add_up(float (&sums)[MI][NJ][4], const float (&acc)[PRODUCTS][NJ][4], unsigned char* shared) {
+        if constexpr (HALVED) {
+            add_halves(sums, acc, (float*)shared);
+        } else {
+#pragma unroll
+            for (int i = 0; i < MI; i++)
+#pragma unroll
+                for (int j = 0; j < NJ; j++)
+#pragma unroll
+                    for (int k = 0; k < 4; k++) sums[i][j][k] = acc[i][j][k];
+        }
+    }
+    static __device__ __forceinline__ void begin(float (&acc)[PRODUCTS][NJ][4], u32 a_tile, u32 b_tile) {
+        if constexpr (HALVED) {
+            multiply_columns<2, NJ, TM, TN>(acc, a_tile, b_tile, 0, column(), threadIdx.x & 31, (threadIdx.x >> 5) & 1);
+            return;
+        }
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
         if constexpr (GROUPS) {
             u32 half = (threadIdx.x >> 7) * (PIXELS * 128);
@@ -264,7 +316,9 @@ struct columns_form {
             return;
         }
 #endif
-        multiply_columns<MI, NJ, TM, TN>(acc, a_tile, b_tile, row(), column(), threadIdx.x & 31);
+#pragma unroll
+        for (int kk = 0; kk < 2; kk++)
+            multiply_columns<PRODUCTS, NJ, TM, TN>(acc, a_tile, b_tile, row(), column(), threadIdx.x & 31, kk);
     }
 };
 

@@ -13,11 +13,11 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS)
 layer_forward(const E* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift,
               const E* __restrict__ packed, E* __restrict__ y, float* __restrict__ part,
               const __grid_constant__ layer_forward_sizes s) {
-    constexpr int TN = TILE_N, STAGE = gathered<TN>::STAGE;
+    constexpr int TN = TILE_N, STAGE = gathered<TN, true>::STAGE;
     __shared__ __align__(128) unsigned char shared[3 * STAGE];
     int tiles_n = (s.out + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n;
     long long rows = s.pixels, first = (long long)tile_m * 128;
-    gathered<TN> g;
+    gathered<TN, true> g;
     g.source = x, g.weights = packed, g.ld = s.ld_x, g.height = 1, g.width = s.pixels, g.channels = s.channels;
     g.ny = g.nx = g.direction = 1, g.row_length = s.row, g.kw = 1, g.ky0 = g.kx0 = 0, g.step_y = g.step_x = 1;
     g.columns = s.out, g.column0 = tile_n * TN;

@@ -26,34 +26,32 @@ layer_weight(const E* __restrict__ x, const float* __restrict__ scale, const flo
         a_of[j] = column < s.channels ? __ldg(scale + column) : 0.f;
         b_of[j] = column < s.channels ? __ldg(shift + column) : 0.f;
     }
-    auto fetch = [&](unsigned char* stage, int step) {
-        long long p0 = begin + (long long)step * PIXELS;
-        u32 a = shared_address(stage), b = a + A;
+    // Where this thread's chunks of the next tile lie, in chunks, and how many pixels there are from its first row on.
+    u32 ld_a = s.ld_y / V, ld_b = s.ld_x / V, at_a = (u32)(begin + ra) * ld_a + o / V, at_b = (u32)(begin + rb) * ld_b + c / V;
+    int left_a = o < s.out ? (int)(end - begin) - ra : 0, left_b = c < s.channels ? (int)(end - begin) - rb : 0;
+    u32 to_a = column_offset<TM>(ra, ca), to_b = A + column_offset<TN>(rb, cb);
+    auto fetch = [&](unsigned char* stage) {
+        u32 base = shared_address(stage);
 #pragma unroll
-        for (int i = 0; i < PIXELS / RA; i++) {
-            long long p = p0 + ra + i * RA;
-            bool ok = p < end && o < s.out;
-            copy_async(a + column_offset<TM>(ra + i * RA, ca), ok ? dy + p * s.ld_y + o : dy, ok);
-        }
+        for (int i = 0; i < PIXELS / RA; i++)
+            copy_async(base + to_a + i * RA * COLUMN_ROW<TM>, (const uint4*)dy + (at_a + i * RA * ld_a), left_a > i * RA);
 #pragma unroll
-        for (int i = 0; i < PIXELS / RB; i++) {
-            long long p = p0 + rb + i * RB;
-            bool ok = p < end && c < s.channels;
-            copy_async(b + column_offset<TN>(rb + i * RB, cb), ok ? x + p * s.ld_x + c : x, ok);
-        }
+        for (int i = 0; i < PIXELS / RB; i++)
+            copy_async(base + to_b + i * RB * COLUMN_ROW<TN>, (const uint4*)x + (at_b + i * RB * ld_b), left_b > i * RB);
+        at_a += PIXELS * ld_a, at_b += PIXELS * ld_b, left_a -= PIXELS, left_b -= PIXELS;
     };
     float acc[MI][NJ][4];
     clear(acc);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        if (i < steps) fetch(shared + i * STAGE, i);
+        if (i < steps) fetch(shared + i * STAGE);
         commit_copies();
     }
     int now = 0, next = 2;
     for (int i = 0; i < steps; i++) {
         wait_copies<1>();
         __syncthreads();
-        if (i + 2 < steps) fetch(shared + next * STAGE, i + 2);
+        if (i + 2 < steps) fetch(shared + next * STAGE);
         commit_copies();
         u32 a = shared_address(shared + now * STAGE);
         // Pixels beyond the end are zeros in dy, whatever the norm makes of them in x.

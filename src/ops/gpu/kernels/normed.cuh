@@ -37,7 +37,7 @@ __device__ __forceinline__ void multiply_rows_normed(float (&acc)[MI][NJ][4], u3
 #pragma unroll
         for (int i = 0; i < MI; i++) {
             u32 raw[4];
-            load_matrices(raw, a_tile + row_offset(row + i * 16 + (lane & 15), kk * 2 + (lane >> 4)));
+            load_matrices(raw, a_tile + row_offset(row + (lane & 15), kk * 2 + (lane >> 4)) + i * 1024);
 #pragma unroll
             for (int w = 0; w < 4; w++)
                 raw[w] = normed_word(raw[w], a[w >> 1][0], b[w >> 1][0], a[w >> 1][1], b[w >> 1][1]);
@@ -46,8 +46,7 @@ __device__ __forceinline__ void multiply_rows_normed(float (&acc)[MI][NJ][4], u3
 #pragma unroll
         for (int j = 0; j < NJ; j += 2) {
             u32 raw[4];
-            load_matrices(raw, b_tile + row_offset(column + j * 8 + (lane & 7) + ((lane >> 4) << 3),
-                                                   kk * 2 + ((lane >> 3) & 1)));
+            load_matrices(raw, b_tile + row_offset(column + (lane & 7) + ((lane >> 4) << 3), kk * 2 + ((lane >> 3) & 1)) + j * 512);
             factor<2> right[2];
             right[0].set(raw);
             right[1].set(raw + 2);
@@ -72,11 +71,9 @@ __device__ __forceinline__ void multiply_columns_normed(float (&acc)[MI][NJ][4],
             u32 raw[4];
             int m = row + i * 16;
             if constexpr (WIDE) {
-                int k = kk * 8 + (lane & 3), g = m + (lane >> 2);
-                raw[0] = column_word<WA>(a_tile, k, g);
-                raw[1] = column_word<WA>(a_tile, k, g + 8);
-                raw[2] = column_word<WA>(a_tile, k + 4, g);
-                raw[3] = column_word<WA>(a_tile, k + 4, g + 8);
+                u32 low[2], high[2];
+                load_columns<WA>(low, high, a_tile, m, lane, kk);
+                raw[0] = low[0], raw[1] = high[0], raw[2] = low[1], raw[3] = high[1];
             } else {
                 load_matrices_transposed(raw, a_tile + column_offset<WA>(kk * 16 + (lane & 7) + ((lane >> 4) << 3),
                                                                          (m >> 3) + ((lane >> 3) & 1)));
@@ -88,11 +85,7 @@ __device__ __forceinline__ void multiply_columns_normed(float (&acc)[MI][NJ][4],
             u32 raw[4];
             int n = column + j * 8;
             if constexpr (WIDE) {
-                int k = kk * 8 + (lane & 3), g = n + (lane >> 2);
-                raw[0] = column_word<WB>(b_tile, k, g);
-                raw[1] = column_word<WB>(b_tile, k + 4, g);
-                raw[2] = column_word<WB>(b_tile, k, g + 8);
-                raw[3] = column_word<WB>(b_tile, k + 4, g + 8);
+                load_columns<WB>(raw, raw + 2, b_tile, n, lane, kk);
             } else {
                 load_matrices_transposed(raw, b_tile + column_offset<WB>(kk * 16 + (lane & 15), (n >> 3) + (lane >> 4)));
             }

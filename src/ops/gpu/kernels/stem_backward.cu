@@ -152,11 +152,9 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
             for (int i = 0; i < MI; i++) {
                 int m = wm * 32 + i * 16;
                 if constexpr (WIDE) {
-                    int p = k * 8 + t;
-                    raw[0] = column_word<128>(a_tile, p, m + g);
-                    raw[1] = column_word<128>(a_tile, p, m + g + 8);
-                    raw[2] = column_word<128>(a_tile, p + 4, m + g);
-                    raw[3] = column_word<128>(a_tile, p + 4, m + g + 8);
+                    u32 low[2], high[2];
+                    load_columns<128>(low, high, a_tile, m, lane, k);
+                    raw[0] = low[0], raw[1] = high[0], raw[2] = low[1], raw[3] = high[1];
                 } else {
                     load_matrices_transposed(raw, a_tile + column_offset<128, TH * 16>(k * 16 + (lane & 7) + ((lane >> 4) << 3),
                                                                               (m >> 3) + ((lane >> 3) & 1)));

@@ -89,11 +89,9 @@ struct single {  // fp32 storage, whatever it is multiplied in
     static __device__ __forceinline__ u32 pair(float a, float) { return __float_as_uint(a); }  // for code of 2-byte types only
     static __device__ __forceinline__ float to_float(float v) { return v; }
     static __device__ __forceinline__ float from_float(float v) { return v; }
-    static __device__ __forceinline__ u32 round(u32 v) {
-        u32 r;
-        asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(__uint_as_float(v)));
-        return r;
-    }
+    // v rounded to the nearest TF32 number in its upper 19 bits, which are all that tensor cores read. One instruction on Hopper,
+    // where cvt.rna.tf32 takes two to four. A NaN as arithmetic makes it (0x7fffffff) stays: the sum would be a negative integer.
+    static __device__ __forceinline__ u32 round(u32 v) { return (u32)max((int)(v + 0x1000u), (int)v); }
     static __device__ __forceinline__ void mma(float* c, const u32* a, const u32* b) {
         asm volatile(
             "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
@@ -125,10 +123,10 @@ struct factor {
 #pragma unroll
         for (int i = 0; i < N; i++) {
             if constexpr (element::parts == 2) {
-                u32 high = single::round(raw[i]);
+                // The rest has at most 12 bits: what tensor cores leave out of it is below half a unit of fp32.
+                u32 high = single::round(raw[i]) & 0xffffe000u;
                 part[0][i] = high;
-                part[element::parts - 1][i] =
-                    single::round(__float_as_uint(__uint_as_float(raw[i]) - __uint_as_float(high)));
+                part[element::parts - 1][i] = __float_as_uint(__uint_as_float(raw[i]) - __uint_as_float(high));
             } else if constexpr (WIDE) {
                 part[0][i] = single::round(raw[i]);
             } else {
@@ -180,14 +178,15 @@ __device__ __forceinline__ u32 load_pair(u32 address) {
     return T::pair(a, b);
 }
 
-// 16 bytes from global to shared memory in the background; zeros when not `valid`.
+// 16 bytes from global to shared memory in the background; zeros when not `valid`, told by a predicate, since ptxas makes five
+// instructions of a number of bytes.
 __device__ __forceinline__ void copy_async(u32 shared, const void* global, bool valid) {
-    int bytes = valid ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(shared), "l"(global), "r"(bytes));
+    asm volatile("{.reg .pred none; setp.eq.u32 none,%2,0; cp.async.cg.shared.global [%0],[%1],16,none;}" ::"r"(shared),
+                 "l"(global), "r"((u32)valid));
 }
 __device__ __forceinline__ void copy_word_async(u32 shared, const void* global, bool valid) {
-    int bytes = valid ? 4 : 0;
-    asm volatile("cp.async.ca.shared.global [%0],[%1],4,%2;" ::"r"(shared), "l"(global), "r"(bytes));
+    asm volatile("{.reg .pred none; setp.eq.u32 none,%2,0; cp.async.ca.shared.global [%0],[%1],4,none;}" ::"r"(shared),
+                 "l"(global), "r"((u32)valid));
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
 template <int N>
