@@ -13,7 +13,7 @@ struct conv_backward_weight_sizes {
     int per, zero;
 };
 
-extern "C" __global__ void __launch_bounds__(256, TILE_M == 32 ? 2 : CHUNKED ? BLOCKS : 1)
+extern "C" __global__ void __launch_bounds__(256, CHUNKED || NARROW ? BLOCKS : 1)
 conv_backward_weight(const E* __restrict__ x, const E* __restrict__ dy, float* __restrict__ ws,
                      const __grid_constant__ conv_backward_weight_sizes s) {
     constexpr int TM = TILE_M, TN = TILE_N, A = PIXELS * TM * sizeof(E), STAGE = A + PIXELS * TN * sizeof(E);

@@ -9,20 +9,20 @@ constexpr int K_TILE = 2 * STEP;   // elements of the common dimension in a tile
 // The eight warps of a block share a tile of 128 rows in one of two ways, told by MI, how many times 16 rows a warp has: MI = 2,
 // four warps along rows by two along columns (mma.sync); MI = 1, a warp has 16 rows and all columns, which is what Hopper's
 // warpgroups do, straight from shared memory (2-byte elements only). ROW_TILES and COLUMN_TILES say which is the faster.
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-constexpr bool WARPGROUPS = !WIDE;
-#else
-constexpr bool WARPGROUPS = false;
-#endif
-// NARROW: tiles of 32 columns. Four pairs of warps have 32 rows and all columns each, one warp of a pair the first multiplication
-// step of a tile, the other the second, so that a fragment is read and rounded for as many products as in wide tiles; then
-// `add_halves` gives each of the two the sums of 16 rows.
-#if defined(TILE_N) && TILE_N == 32
+//
+// NARROW: tiles of 32 columns (rows, in the columns form), without warpgroups. Four pairs of warps have 32 rows and all columns each,
+// one warp of a pair the first multiplication step of a tile, the other the second, so that a fragment is read and rounded for as many
+// products as in wide tiles; then `add_halves` gives each of the two the sums of 16 rows.
+#if (defined(TILE_N) && TILE_N == 32) || (defined(TILE_M) && TILE_M == 32)
 constexpr bool NARROW = true;
 #else
 constexpr bool NARROW = false;
 #endif
-static_assert(!(NARROW && WARPGROUPS), "warpgroups have tiles of 64 columns and more");
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+constexpr bool WARPGROUPS = !WIDE && !NARROW;
+#else
+constexpr bool WARPGROUPS = false;
+#endif
 constexpr int ROW_TILES = WARPGROUPS || NARROW ? 1 : 2;
 template <int TN>
 constexpr int COLUMN_TILES = ROW_TILES == 1 ? TN / 8 : TN / 16;
@@ -276,7 +276,6 @@ __device__ __forceinline__ void begin_rows(float (&acc)[MI][NJ][4], u32 a_tile, 
 template <int TM, int TN>
 struct columns_form {
     static constexpr bool GROUPS = WARPGROUPS && TM + TN > 128, TALL = GROUPS && TM == 128, HALVED = TM == 32;
-    static_assert(!(HALVED && WARPGROUPS), "warpgroups have tiles of 64 rows and more");
     static constexpr int MI = GROUPS || HALVED ? 1 : TM / 64, NJ = TALL ? TN / 8 : HALVED ? TN / 32 : TN / 16;
     static __device__ __forceinline__ int row() {
         int warp = threadIdx.x >> 5;
