@@ -18,10 +18,10 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
                           float* __restrict__ part,
                           const __grid_constant__ transition_backward_input_sizes s) {
     constexpr int TN = 64, SUMS = 2 * V;
-    __shared__ __align__(1024) unsigned char shared[3 * gathered<TN>::STAGE];
+    __shared__ __align__(1024) unsigned char shared[3 * gathered<TN, true>::STAGE];
     int tiles_n = (s.channels + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n;
     long long rows = (long long)s.batch * (s.height / 2) * (s.width / 2), first = (long long)tile_m * 128;
-    gathered<TN> g;
+    gathered<TN, true> g;
     g.source = dY, g.weights = packed, g.ld = s.ld_dy, g.height = 1, g.width = (int)rows, g.channels = s.out_channels;
     g.ny = g.nx = g.direction = 1, g.row_length = s.row, g.kw = 1, g.ky0 = g.kx0 = 0, g.step_y = g.step_x = 1;
     g.columns = s.channels, g.column0 = tile_n * TN;
