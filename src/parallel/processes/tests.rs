@@ -128,7 +128,7 @@ fn sums_have_the_bits_of_as_many_devices_of_one_process() {
         let threads = together(&mut vec![(); ranks], 1, None, &[], |(), seat| work(&seat.row));
         let threads = threads.expect("all do it");
         let found = in_processes(ranks, |processes| {
-            let done = processes.work(&mut (), &Device::flex(), |(), seat| work(&seat.row));
+            let done = processes.work(&mut (), &Device::flex(), None, |(), seat| work(&seat.row));
             done.expect("all do it")
         });
         assert_eq!(found, threads);
@@ -143,7 +143,7 @@ fn failing_at(
 ) -> Vec<(String, Vec<u32>)> {
     in_processes(3, |processes| {
         let once = |fails: bool| {
-            processes.work(&mut (), &Device::flex(), |(), seat| {
+            processes.work(&mut (), &Device::flex(), None, |(), seat| {
                 let member = &seat.row;
                 let first = member.sum("first", 3, tensor(&[1.0]));
                 if fails && member.rank() == failing {
