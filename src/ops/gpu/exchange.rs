@@ -438,7 +438,7 @@ impl Exchanges {
         }
     }
 
-    /// Whether all waiting was ended.
+    /// Whether [all waiting was ended](Exchanges::stop).
     pub fn is_stopped(&self) -> bool {
         #[cfg(feature = "cuda")]
         return self.peers().any(|peers| peers.is_stopped());
@@ -624,6 +624,19 @@ mod tests {
         all.end(false).expect("nobody waits");
         all.begin("batch".to_owned());
         assert_eq!([numbers(0), numbers(2)], [[3, 1, 2]; 2]);
+    }
+
+    #[test]
+    fn processes_count_on_from_the_highest_numbers_of_all() {
+        let gpu = dry();
+        let all = Exchanges::of_sides(vec![Exchange::dry(&gpu, 3)]);
+        all.begin("batch".to_owned());
+        all.side(0).sum(3, &gpu.floats(2 * SLOTS));
+        all.side(0).sum_over_all(&[gpu.floats(8)]);
+        assert_eq!(all.numbers(), [0, 2, 1]);
+        all.count_on(&[vec![4, 0, 1], all.numbers(), vec![1, 7, 0]]);
+        all.begin("batch".to_owned());
+        assert_eq!(all.numbers(), [4, 7, 1]);
     }
 
     #[test]

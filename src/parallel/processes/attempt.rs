@@ -202,14 +202,13 @@ impl Processes {
         let round = attempt.round;
         let seat = Seat::of_process(attempt, exchanges.map(|all| all.side(0).clone()));
         let mut ended = caught(|| work(device, &seat));
-        if let Some(exchanges) = exchanges
-            && !matches!(ended, Ended::Done(_))
-        {
-            let is_first = !exchanges.is_stopped();
-            exchanges.stop();
-            if !is_first && matches!(ended, Ended::Error(_)) {
+        if let Some(exchanges) = exchanges {
+            if exchanges.is_stopped() && matches!(ended, Ended::Done(_) | Ended::Error(_)) {
                 // What the card has gone on with is of no use, and may look like an error of its own.
                 ended = Ended::Abandoned;
+            }
+            if !matches!(ended, Ended::Done(_)) {
+                exchanges.stop();
             }
         }
         let outcome = match &ended {

@@ -145,8 +145,13 @@ impl Peers {
         unsafe { AtomicU64::from_ptr((self.addresses[card] as *mut u64).add(at)) }
     }
 
-    /// Whether nobody is to wait any longer.
+    /// Whether a card has failed.
     pub(in crate::ops::gpu) fn is_stopped(&self) -> bool {
+        self.value().load(Ordering::SeqCst) == 1
+    }
+
+    /// Whether nobody is to wait any longer.
+    pub(super) fn is_over(&self) -> bool {
         self.value().load(Ordering::SeqCst) != 0
     }
 

@@ -123,7 +123,7 @@ fn send(peers: &Peers, other: usize, mut left: Range<usize>, number: u32, carry:
             carry(std::mem::take(&mut message));
         }
         if waited > EAGER {
-            if peers.is_stopped() {
+            if peers.is_over() {
                 return;
             }
             thread::sleep(PAUSE);
