@@ -181,6 +181,7 @@ fn what_does_not_fit_together_is_said() {
         ),
         (error(&TORCHRUN, &[("MASTER_PORT", "99999")], ""), "from 1 to 65535"),
         (error(&TORCHRUN, &[("TRAINER_JOIN_SECONDS", "0")], ""), "a number of seconds from 1"),
+        (error(&TORCHRUN, &[("TRAINER_EXCHANGE", "udp")], ""), "must be \"tcp\", or not set"),
         (error(&OPEN_MPI, &[], "OMPI_COMM_WORLD_RANK"), "OMPI_COMM_WORLD_RANK is not"),
         (error(&OPEN_MPI, &[("OMPI_COMM_WORLD_LOCAL_SIZE", "3")], ""), "mpirun -x MASTER_ADDR="),
         (error(&SLURM, &[], "SLURM_LOCALID"), "SLURM_LOCALID is not"),
