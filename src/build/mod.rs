@@ -16,6 +16,7 @@ mod initial;
 mod machine;
 mod open_data;
 mod predict;
+mod process_cards;
 mod processes;
 mod resume;
 mod samples;
@@ -25,6 +26,7 @@ mod trained;
 mod warm;
 
 use std::ops::Range;
+use std::slice::from_ref;
 use std::time::Instant;
 
 pub use bench::{Bench, Taken};
@@ -45,6 +47,7 @@ pub use predict::{
     Heatmap, Heatmaps, LabelCoverage, PredictError, PredictOptions, PredictedBatch, Predictions,
     Predictor,
 };
+pub use processes::Among;
 pub use resume::{ChangedData, ChangedKeys};
 pub use samples::draw_samples;
 pub use trace::{Traced, Tracer, trace_run};
@@ -63,7 +66,7 @@ use crate::ops::gpu::Exchanges;
 use crate::ops::gpu::Gpu;
 use crate::optim::{LossScale, Schedule};
 use crate::parallel;
-use crate::parallel::processes::Processes;
+use crate::parallel::processes::{Cards, Processes};
 use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
@@ -96,26 +99,26 @@ pub fn build(plan: Plan, options: &Options) -> Result<Run, BuildError> {
     build_of(plan, options, None)
 }
 
-/// The same for one of several processes that train the plan's model together, each on one of its devices.
-/// The first alone opens the run folder.
+/// The same for one of several processes that train the plan's model together. The first alone opens the run
+/// folder.
 ///
 /// # Errors
 /// Those of [`build`], of any of the processes.
 pub fn build_of(
     plan: Plan,
     options: &Options,
-    processes: Option<&Processes>,
+    among: Option<Among<'_>>,
 ) -> Result<Run, BuildError> {
     let stop = Stop::install().map_err(BuildError::Signals)?;
     let watch = Watch::over(&stop, "no run was made or changed");
-    let place = match processes.is_none_or(Processes::is_first) {
+    let place = match among.is_none_or(|among| among.processes.is_first()) {
         true => {
             folds::check_above(&plan)?;
             Some(RunPlace::find(&plan.folder(), options.mode)?)
         }
         false => None,
     };
-    let ready = Ready::new(plan, place.as_ref(), options.mode, processes)?;
+    let ready = Ready::new(plan, place.as_ref(), options.mode, among)?;
     drop(watch);
     if let Some(signal) = stop.requested() {
         return Err(BuildError::Stopped(signal));
@@ -148,13 +151,20 @@ impl Ready {
         mut plan: Plan,
         place: Option<&RunPlace>,
         mode: FolderMode,
-        processes: Option<&Processes>,
+        among: Option<Among<'_>>,
     ) -> Result<Self, BuildError> {
-        let devices = match processes {
+        let processes = among.map(|among| among.processes);
+        let devices = match among {
             None => devices(&plan)?,
-            Some(processes) => {
-                processes::check_alike(processes, &plan)?;
-                processes::device(processes, &plan)?
+            Some(among) => {
+                processes::check_alike(among.processes, &plan)?;
+                among.open(&plan)?
+            }
+        };
+        let cards = match among {
+            None => None,
+            Some(Among { processes, device }) => {
+                process_cards::cards(processes, &devices[0], device)?
             }
         };
         place.map_or(Ok(()), |place| place.check_room(plan.state_bytes()))?;
@@ -176,9 +186,11 @@ impl Ready {
             resume::check_data(folder, resumed.data.as_ref(), &data)?;
         }
         data.check_files(plan.data.on_bad_image)?;
-        let mut machine = machine::machine(&plan.devices, &devices[0]);
+        let planned = among.as_ref().map_or(&plan.devices[..], |among| from_ref(&among.device));
+        let mut machine = machine::machine(planned, &devices[0]);
         if let Some(processes) = processes {
-            machine = processes::smallest_machine(processes, machine)?;
+            let sharing = cards.as_ref().map_or(1, Cards::most_on_one) as u64;
+            machine = processes::smallest_machine(processes, machine, sharing)?;
         }
         let planner = resume::planner(&plan.limited_to(data.most_images()), machine, resumed)
             .map_err(|error| machine::with_holders(error, &plan))?;
@@ -187,6 +199,11 @@ impl Ready {
         let starts = resumed.is_none();
         let (mut trainer, initial) = trainer(&plan, planner, devices, counts, starts)?;
         trainer.processes = processes.cloned();
+        if let (Some(cards), Some(processes)) = (&cards, processes) {
+            let device = trainer.first().replica.inference.device();
+            trainer.exchanges = process_cards::exchanges(processes, device, cards)?;
+            data.warnings.extend(cards.shared());
+        }
         data.warnings.extend(processes.and_then(Processes::warning));
         // All rows of a grid have the same cards' connections.
         data.warnings.extend(trainer.exchanges.iter().find_map(|row| row.warning.clone()));

@@ -11,7 +11,7 @@ use super::{BuildError, OpenData, differences, open_device};
 use crate::data::DataError;
 use crate::memory::Cpu;
 use crate::parallel::processes::{Elsewhere, Processes, pack, unpack};
-use crate::plan::{Machine, Plan};
+use crate::plan::{DevicePlan, Machine, Plan};
 use crate::run::state::{Resumable, SavedState, StateTag};
 
 /// The exit code of a wrong configuration.
@@ -34,25 +34,42 @@ pub(super) fn check_alike(processes: &Processes, plan: &Plan) -> Result<(), Buil
     Err(Elsewhere { rank, message, code: CONFIGURATION, lost: true }.into())
 }
 
-/// The device of this process.
-pub(super) fn device(processes: &Processes, plan: &Plan) -> Result<Vec<Device>, BuildError> {
-    let (rank, devices) = (processes.rank(), plan.devices.len());
-    if plan.pipeline.is_some() {
-        return Err(BuildError::PipelineOfProcesses { processes: processes.ranks() });
-    }
-    match plan.devices.get(rank) {
-        Some(device) if devices == processes.ranks() => Ok(vec![open_device(plan, *device)?]),
-        _ => Err(BuildError::DevicesOfProcesses { devices, processes: processes.ranks() }),
+/// The processes that train a model together, and which device this one has. The plan names one for each of them.
+#[derive(Clone, Copy)]
+pub struct Among<'a> {
+    /// The processes.
+    pub processes: &'a Processes,
+    /// The device of this one.
+    pub device: DevicePlan,
+}
+
+impl Among<'_> {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// When that fails, and when the plan is not one of so many processes.
+    pub(super) fn open(&self, plan: &Plan) -> Result<Vec<Device>, BuildError> {
+        let (processes, devices) = (self.processes.ranks(), plan.devices.len());
+        if plan.pipeline.is_some() {
+            return Err(BuildError::PipelineOfProcesses { processes });
+        }
+        match devices == processes {
+            true => Ok(vec![open_device(plan, self.device)?]),
+            false => Err(BuildError::DevicesOfProcesses { devices, processes }),
+        }
     }
 }
 
 /// A machine as small as the smallest of those of the processes, so that all choose the same way to take
-/// steps.
+/// steps. `sharing` processes have one card.
 pub(super) fn smallest_machine(
     processes: &Processes,
     machine: Machine,
+    sharing: u64,
 ) -> Result<Machine, Elsewhere> {
     let Machine { memory, free, cpu, .. } = machine;
+    let [memory, free] = [Some(memory), free].map(|bytes| bytes.map(|bytes| bytes / sharing));
+    let memory = memory.unwrap_or_default();
     let own = [memory, cpu.threads as u64, cpu.packing_buffer, free.unwrap_or(u64::MAX)];
     let own = own.map(u64::to_le_bytes).concat();
     let all = processes.gather("memory", &own)?;

@@ -56,11 +56,11 @@ impl Member {
     }
 
     /// A device that is a process.
-    pub(super) fn of_process(attempt: Attempt) -> Self {
+    pub(super) fn of_process(attempt: Attempt, exchange: Option<Exchange>) -> Self {
         let (rank, ranks) = (attempt.rank(), attempt.ranks());
         let (remembered, rows) = (Mutex::default(), Rows::default());
         let meeting = Meeting::Processes(attempt);
-        Self { rank, ranks, line: String::new(), meeting, exchange: None, remembered, rows }
+        Self { rank, ranks, line: String::new(), meeting, exchange, remembered, rows }
     }
 
     /// Its place among the devices, from 0.
@@ -158,33 +158,35 @@ impl Member {
         &self,
         values: BTreeMap<K, Tensor<1>>,
     ) -> BTreeMap<K, Tensor<1>> {
-        match (&self.meeting, &self.exchange) {
-            (Meeting::Processes(attempt), _) => {
-                waiting(Doing::Gradients, || attempt.sum_all(values))
-            }
-            (Meeting::Threads(group), Some(exchange)) => self.sum_all_by(exchange, group, values),
-            (Meeting::Threads(group), None) => {
-                waiting(Doing::Gradients, || self.meet(group, "sums", self.ranks, values, add_all))
+        if let Some(exchange) = &self.exchange {
+            // A card that has failed may not keep the others waiting for what it cannot launch.
+            let allocated = check_allocated(values.values().cloned());
+            allocated.unwrap_or_else(|out_of_memory| out_of_memory.throw());
+            if !exchange.is_relayed() {
+                return self.sum_all_by(exchange, values);
             }
         }
+        waiting(Doing::Gradients, || match &self.meeting {
+            Meeting::Processes(attempt) => attempt.sum_all(values),
+            Meeting::Threads(group) => self.meet(group, "sums", self.ranks, values, add_all),
+        })
     }
 
     /// [`Member::sum_all`] of cards. What a device lacks counts as zeros.
-    fn sum_all_by<K: Ord + Clone + Send + 'static>(
+    fn sum_all_by<K: Ord + Clone + Send + Serialize + DeserializeOwned + 'static>(
         &self,
         exchange: &Exchange,
-        group: &Group,
         mut values: BTreeMap<K, Tensor<1>>,
     ) -> BTreeMap<K, Tensor<1>> {
-        // A card that has failed may not keep the others waiting for what it cannot launch.
-        let allocated = check_allocated(values.values().cloned());
-        allocated.unwrap_or_else(|out_of_memory| out_of_memory.throw());
         let of = |(name, value): (&K, &Tensor<1>)| (name.clone(), (value.dims()[0], value.dtype()));
         let known: BTreeMap<K, (usize, DType)> = values.iter().map(of).collect();
         let merge = |all: Vec<BTreeMap<K, (usize, DType)>>| -> BTreeMap<_, _> {
             all.into_iter().flatten().collect()
         };
-        let known = self.meet(group, "names", self.ranks, known, merge);
+        let known = match &self.meeting {
+            Meeting::Threads(group) => self.meet(group, "names", self.ranks, known, merge),
+            Meeting::Processes(attempt) => merge(attempt.gather_values("names", known)),
+        };
         let all =
             known.iter().map(|(name, (length, dtype))| (values.remove(name), *length, *dtype));
         let sums = exchange.sum_of_all(all.collect());

@@ -37,8 +37,9 @@ impl Seat {
         }
     }
 
-    /// That of a device that is a process, with the whole model.
-    pub(super) fn of_process(attempt: Attempt) -> Self {
-        Self { row: Arc::new(Member::of_process(attempt)), column: Arc::new(Member::alone()) }
+    /// That of a device that is a process, with the whole model. Cards exchange sums by `exchange`.
+    pub(super) fn of_process(attempt: Attempt, exchange: Option<Exchange>) -> Self {
+        let row = Arc::new(Member::of_process(attempt, exchange));
+        Self { row, column: Arc::new(Member::alone()) }
     }
 }

@@ -16,6 +16,7 @@ mod pipeline;
 mod summary;
 mod planner;
 mod preference;
+mod process_device;
 mod price;
 mod estimate;
 mod held;

@@ -442,7 +442,8 @@ impl Means<'_> {
     ) -> Result<Vec<T>, Failure<TrainError>> {
         match (self.processes, devices) {
             (Some(processes), [device]) => {
-                processes.work(device, computes_on, work).map(|done| vec![done])
+                let exchanges = self.exchanges.first();
+                processes.work(device, computes_on, exchanges, work).map(|done| vec![done])
             }
             (_, devices) => together(devices, self.depth, self.threads, self.exchanges, work),
         }

@@ -183,8 +183,10 @@ fn a_port_in_use_a_rank_that_does_not_come_and_cards_are_told() {
     assert!(told.starts_with("rank 1: error: rank 1 has not reached rank 0 at"), "{told}");
     // Devices and processes that do not go together.
     for (device, expected) in [
-        ("cuda", "GPUs of several processes are not supported yet"),
+        // A card that there is nowhere.
+        ("cuda:99", "the device `cuda:99` cannot be used"),
         ("cpu:0,cpu:1,cpu:2", "names 3 devices, and 2 processes were started"),
+        ("gpu", "unknown device \"gpu\""),
     ] {
         let more: &[&str] = &["--device", device];
         let told = two([&config; 2], [more, more], [&[], &[]], [2, 2]);

@@ -12,7 +12,7 @@ use super::named_devices::Queue;
 use super::overrides::{self, Overrides};
 use super::parent::Parent;
 use super::{Failure, Kind, located_for, unopened};
-use crate::build::{self, Options};
+use crate::build::{self, Among, Options};
 use crate::parallel::processes::{Launch, Processes};
 use crate::plan::Plan;
 use crate::run::{FolderMode, Outcome, Watch};
@@ -109,9 +109,14 @@ fn train(run: Run, among: Option<(&Launch, &Processes)>) -> Result<(), Failure> 
         _ => Some(format!("device.use={}", toml::Value::from(run.device))),
     });
     set.extend(run.init.as_deref().map(overrides::init));
-    if let Some((launch, _)) = among {
-        set.push(processes::devices(launch, &run.config, &set)?);
-    }
+    let among = match among {
+        None => None,
+        Some((launch, processes)) => {
+            let (device, names) = processes::device(launch, &run.config, &set)?;
+            set.push(names);
+            Some(Among { processes, device })
+        }
+    };
     let mode = match (run.resume, run.overwrite) {
         (true, _) => FolderMode::Resume,
         (_, true) => FolderMode::Overwrite,
@@ -132,7 +137,6 @@ fn train(run: Run, among: Option<(&Launch, &Processes)>) -> Result<(), Failure> 
     }
     let check = |plan: &Plan| plan.check_fold_named().and_then(|()| build::check_here(plan));
     let (plan, source) = located_for(&run.config, &set, check)?;
-    let among = among.map(|(_, processes)| processes);
     let training = build::build_of(plan, &Options { mode }, among);
     let mut training = training.map_err(|error| unopened(error, &source))?;
     if run.json && training.keeper.is_some() {
@@ -150,13 +154,13 @@ fn train(run: Run, among: Option<(&Launch, &Processes)>) -> Result<(), Failure> 
             if writes {
                 super::report::finish_page(&plan, &folder, &meter);
             }
-            among.map_or(Ok(()), processes::end_together)
+            among.map_or(Ok(()), |among| processes::end_together(among.processes))
         }
         Outcome::Stopped(signal) => {
             let (name, folder) = (signal.name(), training.folder.display());
             let told =
                 format!("stopped by {name}; the state is saved in {folder}, go on with --resume");
-            among.map_or(Ok(()), processes::end_together)?;
+            among.map_or(Ok(()), |among| processes::end_together(among.processes))?;
             Err(Failure::new(Kind::Stopped(signal), told))
         }
     }

@@ -10,8 +10,10 @@ use serde_json::json;
 
 use crate::build::{find_devices, share_cores};
 use crate::cli::{Failure, Kind, colours};
-use crate::config::{self, DeviceUse};
+use crate::config;
+use crate::fault::Fault;
 use crate::parallel::processes::{Elsewhere, JoinError, Launch, Processes};
+use crate::plan::DevicePlan;
 use crate::run::RunError;
 use crate::screen::{be_quiet, say_drawn, tell_progress};
 
@@ -33,39 +35,26 @@ pub(super) fn launch() -> Result<Option<Launch>, Failure> {
     Launch::find(&variables).map_err(Failure::configuration)
 }
 
-/// The devices of all processes of `launch`, in place of those that the configuration at `path` names: on the
-/// CPU, which alone can be used by several processes, one for each of them.
-pub(super) fn devices(launch: &Launch, path: &Path, set: &[String]) -> Result<String, Failure> {
+/// The device of this process of `launch`, and what is set in place of the devices that the configuration at `path`
+/// names: one for each process, called by its rank.
+pub(super) fn device(
+    launch: &Launch,
+    path: &Path,
+    set: &[String],
+) -> Result<(DevicePlan, String), Failure> {
     let given = config::load(path, set)?.config.device.device;
-    let cards = || find_devices().cards.is_ok();
-    let (world, local) = (launch.world, launch.local_world);
-    let names = match &given {
-        DeviceUse::One(name) => std::slice::from_ref(name),
-        DeviceUse::Several(names) => names.as_slice(),
+    let cards = find_devices().cards.map_err(|reason| reason.to_string()).map(|cards| {
+        let usable = cards.into_iter().filter(|card| card.details.is_ok());
+        usable.map(|card| card.index).collect()
+    });
+    let device = DevicePlan::of_process(&given, launch, &cards)
+        .map_err(|Fault { message, help, .. }| Failure::configuration(message).with_help(help))?;
+    let kind = match device {
+        DevicePlan::Cpu(_) => "cpu",
+        DevicePlan::Auto | DevicePlan::Cuda(_) => "cuda",
     };
-    let on_cards = names.iter().any(|name| name.starts_with("cuda"))
-        || names.iter().any(|name| name == "auto" || name == "all") && cards();
-    if on_cards {
-        let help = "start one process without torchrun, srun or mpirun for all GPUs of a machine: `trainer run \
-                    CONFIG --device all`. `--device cpu` trains on the CPUs of all processes";
-        let told = format!(
-            "{world} processes were started, and GPUs of several processes are not supported yet"
-        );
-        return Err(Failure::configuration(told).with_help(Some(help.to_owned())));
-    }
-    if let DeviceUse::Several(names) = &given
-        && ![world, local].contains(&names.len())
-    {
-        let told = format!(
-            "`device.use` names {} devices, and {world} processes were started, {local} of them on this \
-             machine: each takes one device",
-            names.len()
-        );
-        let help = "write --device cpu, or start as many processes as there are devices";
-        return Err(Failure::configuration(told).with_help(Some(help.to_owned())));
-    }
-    let names: Vec<String> = (0..world).map(|rank| format!("cpu:{rank}")).collect();
-    Ok(format!("device.use={}", toml::Value::from(names)))
+    let names: Vec<String> = (0..launch.world).map(|rank| format!("{kind}:{rank}")).collect();
+    Ok((device, format!("device.use={}", toml::Value::from(names))))
 }
 
 /// Does `work` as one of the processes of `launch`. Where any of them fails, all end.

@@ -1,8 +1,11 @@
-//! Sums over several cards of one process, by kernels that write into each other's memory.
+//! Sums over several cards, of one process or each of its own, by kernels that write into each other's memory.
 //!
 //! `kernels/exchange.cuh` says how values travel. Sums are taken in the order of the cards, so that all
 //! of them get the same bits. What a card waits for is told by numbers, which every card counts by itself:
 //! all run the same program. Nothing else is launched for a norm, whose kernels exchange on their way.
+//!
+//! Processes whose cards do not reach each other's memory, as those of several machines, have the same kernels
+//! write into the host's, from where a relay takes the values to the others.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,12 +16,12 @@ use burn::tensor::{DType, Tensor};
 use super::arrays::{ARRAYS, HEADER, Places};
 use super::channels_last::Partials;
 #[cfg(feature = "cuda")]
-use super::cuda::Peers;
+use super::cuda::{Carry, Offered, Peers, Relay};
 use super::kernels::{EXCHANGE, blocks};
 use super::{Buffer, Gpu, Kernel, Sizes};
 
 /// The most cards that exchange: `table` in `kernels/exchange.cuh`.
-pub(super) const MOST_CARDS: usize = 8;
+pub const MOST_CARDS: usize = 8;
 /// Values of one card in one exchange, as in `kernels/exchange.cuh`.
 const SLOTS: usize = 12288;
 /// Blocks of `kernels/all_reduce.cu`, and the values that one takes in a turn.
@@ -53,6 +56,9 @@ struct Side {
     all_reduce: Kernel,
     #[cfg(feature = "cuda")]
     peers: Option<Arc<Peers>>,
+    /// Where cards of other processes are reached through it.
+    #[cfg(feature = "cuda")]
+    relay: Option<Arc<Relay>>,
 }
 
 /// 64-bit words in front of those of the exchanges among the first `ranks` cards.
@@ -104,8 +110,23 @@ impl Exchange {
         assert!(values <= SLOTS, "{values} values are exchanged at once, and {SLOTS} can be");
         assert!((2..=self.0.ranks).contains(&ranks), "{ranks} of {} cards", self.0.ranks);
         let number = self.0.next(ranks - 2, 1);
+        #[cfg(feature = "cuda")]
+        if let Some(relay) = &self.0.relay {
+            let half = number as usize & 1;
+            let begin = first(ranks) + (half * ranks + self.0.rank) * SLOTS;
+            relay.send(begin..begin + values, number);
+        }
         let sizes = self.0.part(sizes, ranks, first(ranks), number);
         self.0.with_care(written, || launch(&self.0.table, &sizes));
+    }
+
+    /// Whether values go through the host's memory and other processes: what is long is then better exchanged
+    /// by these themselves.
+    pub fn is_relayed(&self) -> bool {
+        #[cfg(feature = "cuda")]
+        return self.0.relay.is_some();
+        #[cfg(not(feature = "cuda"))]
+        false
     }
 
     /// The sums over the first `ranks` cards of `values`, which are as many on all of them.
@@ -206,7 +227,19 @@ impl Side {
             all_reduce,
             #[cfg(feature = "cuda")]
             peers: None,
+            #[cfg(feature = "cuda")]
+            relay: None,
         }
+    }
+
+    /// That of one of `peers`.
+    #[cfg(feature = "cuda")]
+    fn of(gpu: &Gpu, place: [usize; 2], blocks: usize, peers: &Arc<Peers>) -> Self {
+        let mut table = peers.addresses();
+        table.resize(MOST_CARDS, 0);
+        table.push(peers.word());
+        let words = table.into_iter().flat_map(|at| [at as u32, (at >> 32) as u32]).collect();
+        Self { peers: Some(Arc::clone(peers)), ..Self::new(gpu, place, words, blocks) }
     }
 
     /// The first of the next `count` numbers of a kind.
@@ -294,17 +327,77 @@ impl Exchanges {
         let (peers, warning) = Peers::open(&indices, bytes(ranks))?;
         let peers = Arc::new(peers);
         let blocks = gpus.iter().map(Gpu::multiprocessors).min().unwrap_or(1);
-        let mut table = peers.addresses();
-        table.resize(MOST_CARDS, 0);
-        table.push(peers.word());
-        let words: Vec<u32> =
-            table.into_iter().flat_map(|at| [at as u32, (at >> 32) as u32]).collect();
-        let side = |(rank, gpu): (usize, &Gpu)| {
-            let side = Side::new(gpu, [rank, ranks], words.clone(), blocks);
-            Exchange(Arc::new(Side { peers: Some(Arc::clone(&peers)), ..side }))
-        };
+        let side = |(rank, gpu)| Exchange(Arc::new(Side::of(gpu, [rank, ranks], blocks, &peers)));
         let sides = gpus.iter().enumerate().map(side).collect();
         Ok(Self { warning, ..Self::of_sides(sides) })
+    }
+
+    /// What one of `ranks` processes, whose card is `gpu`, offers the others.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    #[cfg(feature = "cuda")]
+    pub fn offer(gpu: &Gpu, ranks: usize) -> Result<Offered, String> {
+        Offered::new(gpu.index(), bytes(ranks))
+    }
+
+    /// That of one of several processes on one machine, each with a card: `place` is its rank and how many there
+    /// are. `handles` are what each has [offered](Exchanges::offer), this one `offered`; `blocks` run at once on
+    /// every card.
+    ///
+    /// # Errors
+    ///
+    /// Why a card's memory cannot be reached.
+    #[cfg(feature = "cuda")]
+    pub fn of_process(
+        gpu: &Gpu,
+        place: [usize; 2],
+        offered: Offered,
+        handles: &[Vec<u8>],
+        blocks: usize,
+    ) -> Result<Self, String> {
+        let peers = Arc::new(Peers::of_process(offered, place[0], handles)?);
+        let side = Side::of(gpu, place, blocks, &peers);
+        Ok(Self::of_sides(vec![Exchange(Arc::new(side))]))
+    }
+
+    /// The same where processes do not reach the memory of each other's cards: `carry` takes a message to all others,
+    /// where it is to be [delivered](Exchanges::delivery).
+    ///
+    /// # Errors
+    ///
+    /// What the driver or the system says.
+    #[cfg(feature = "cuda")]
+    pub fn relayed(gpu: &Gpu, place: [usize; 2], carry: Carry) -> Result<Self, String> {
+        let [rank, ranks] = place;
+        let peers = Arc::new(Peers::apart(gpu.index(), place, bytes(ranks))?);
+        let relay = Relay::new(&peers, rank, first(ranks + 1), carry)?;
+        let side = Side::of(gpu, place, gpu.multiprocessors(), &peers);
+        let side = Side { relay: Some(Arc::new(relay)), ..side };
+        Ok(Self::of_sides(vec![Exchange(Arc::new(side))]))
+    }
+
+    /// What gives this process's card a message of another one.
+    #[cfg(feature = "cuda")]
+    pub fn delivery(&self) -> impl Fn(&[u8]) + Send + Sync + use<> {
+        let relay = self.sides[0].0.relay.clone();
+        move |message: &[u8]| {
+            if let Some(relay) = &relay {
+                relay.deliver(message);
+            }
+        }
+    }
+
+    /// What ends all waiting, as [`Exchanges::stop`] does.
+    #[cfg(feature = "cuda")]
+    pub fn stopping(&self) -> impl Fn() + Send + Sync + use<> {
+        let peers = self.sides[0].0.peers.clone();
+        move || {
+            if let Some(peers) = &peers {
+                peers.stop();
+            }
+        }
     }
 
     #[cfg(any(feature = "cuda", test))]
@@ -345,6 +438,28 @@ impl Exchanges {
         }
     }
 
+    /// Whether [all waiting was ended](Exchanges::stop).
+    pub fn is_stopped(&self) -> bool {
+        #[cfg(feature = "cuda")]
+        return self.peers().any(|peers| peers.is_stopped());
+        #[cfg(not(feature = "cuda"))]
+        false
+    }
+
+    /// The numbers of the last exchanges of this process's first card.
+    pub fn numbers(&self) -> Vec<u32> {
+        self.sides[0].0.numbers.iter().map(|number| number.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Counts on from the numbers of all processes, which are `numbers` of each, where their attempts have come
+    /// to different ends.
+    pub fn count_on(&self, numbers: &[Vec<u32>]) {
+        for (kind, own) in self.sides[0].0.numbers.iter().enumerate() {
+            let last = numbers.iter().filter_map(|all| all.get(kind)).max();
+            own.fetch_max(last.copied().unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+
     /// Ends the attempt, whose work all cards have launched, or which has `failed`.
     ///
     /// # Errors
@@ -354,6 +469,8 @@ impl Exchanges {
         let mut state = self.state();
         if failed {
             self.sides.iter().for_each(|side| side.0.settle());
+            #[cfg(feature = "cuda")]
+            self.sides.iter().filter_map(|side| side.0.relay.as_ref()).for_each(|it| it.drain());
         }
         #[cfg(feature = "cuda")]
         for peers in self.peers() {
@@ -507,6 +624,19 @@ mod tests {
         all.end(false).expect("nobody waits");
         all.begin("batch".to_owned());
         assert_eq!([numbers(0), numbers(2)], [[3, 1, 2]; 2]);
+    }
+
+    #[test]
+    fn processes_count_on_from_the_highest_numbers_of_all() {
+        let gpu = dry();
+        let all = Exchanges::of_sides(vec![Exchange::dry(&gpu, 3)]);
+        all.begin("batch".to_owned());
+        all.side(0).sum(3, &gpu.floats(2 * SLOTS));
+        all.side(0).sum_over_all(&[gpu.floats(8)]);
+        assert_eq!(all.numbers(), [0, 2, 1]);
+        all.count_on(&[vec![4, 0, 1], all.numbers(), vec![1, 7, 0]]);
+        all.begin("batch".to_owned());
+        assert_eq!(all.numbers(), [4, 7, 1]);
     }
 
     #[test]

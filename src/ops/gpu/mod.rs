@@ -43,11 +43,11 @@ pub use channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Partia
 pub use conv::Convolution;
 pub use conv2d::{Conv2d, Nchw};
 #[cfg(feature = "cuda")]
-pub use cuda::{Compiler, Download, Identity, Transfers};
+pub use cuda::{Carry, Compiler, Download, Identity, Offered, Transfers};
 pub use dropout::dropout_mask;
 pub use dry::{DryGpu, Work};
 pub use element::{Element, Storage};
-pub use exchange::{Exchange, Exchanges, Rows, Synced};
+pub use exchange::{Exchange, Exchanges, MOST_CARDS, Rows, Synced};
 pub use gpu::{Argument, Gpu, Sizes, Untouched};
 pub use kernel::Kernel;
 pub use kernels::Kernels;

@@ -10,9 +10,10 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::frame::{Frame, Kind};
+use super::frame::{DONE, Frame, Kind};
 use super::{Elsewhere, Processes, pack, unpack};
 use crate::memory::OutOfMemory;
+use crate::ops::gpu::Exchanges;
 use crate::parallel::Seat;
 use crate::parallel::group::Abandoned;
 use crate::parallel::member::add_all;
@@ -20,7 +21,6 @@ use crate::parallel::together::{Ended, Failure, caught};
 
 /// How long a rank that has failed may take to say so in full.
 const WORDS: Duration = Duration::from_secs(5);
-const DONE: &str = "done";
 const FAILED: &str = "failed";
 
 /// One process's place in a piece of work that all do at once.
@@ -104,13 +104,26 @@ impl Attempt {
         all
     }
 
+    /// The entries that every rank brings, in their order.
+    pub fn gather_values<K: Ord + Serialize + DeserializeOwned, V: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        own: BTreeMap<K, V>,
+    ) -> Vec<BTreeMap<K, V>> {
+        // JSON has no names but texts.
+        let own = serde_json::to_vec(&own.into_iter().collect::<Vec<_>>()).unwrap_or_default();
+        let read = |bytes: &Vec<u8>| {
+            let entries: Vec<(K, V)> = serde_json::from_slice(bytes).ok()?;
+            Some(entries.into_iter().collect())
+        };
+        let all: Option<Vec<_>> = self.gather(name, &own).iter().map(read).collect();
+        all.unwrap_or_else(|| self.lose(name))
+    }
+
     /// What `rank` has sent. Unwinds where a rank has failed.
     fn data(&self, rank: usize, name: &str) -> Arc<Vec<u8>> {
         let Self { processes, round, .. } = self;
-        let is_over = |frame: &Frame| {
-            frame.round == *round
-                && (frame.kind == Kind::Abandon || frame.kind == Kind::Ended && frame.name != DONE)
-        };
+        let is_over = |frame: &Frame| frame.round == *round && frame.is_over();
         let found = processes.hub.wait(rank, |inbox| {
             inbox.iter_mut().for_each(|inbox| inbox.retain(|frame| frame.round >= *round));
             if inbox.iter().flatten().any(is_over) {
@@ -172,19 +185,32 @@ impl Processes {
     /// Does this process's part of a piece of work that all do at once, on `device`, which computes on
     /// `computes_on`. Either all have done it, or none: what this has changed must be put back by the caller.
     ///
+    /// Cards exchange sums by `exchanges`, of which an attempt has [begun](Exchanges::begin). Then `work` must wait for
+    /// its card after the last of them.
+    ///
     /// # Errors
     /// When any rank runs out of memory, gives an error or ends. A panic of this one is passed on.
     pub fn work<D, T, E: Error>(
         &self,
         device: &mut D,
         computes_on: &Device,
+        exchanges: Option<&Exchanges>,
         work: impl FnOnce(&mut D, &Seat) -> Result<T, E>,
     ) -> Result<T, Failure<E>> {
         let (processes, device_of_sums) = (self.clone(), computes_on.clone());
         let attempt = Attempt { processes, round: self.next_round(), device: device_of_sums };
         let round = attempt.round;
-        let seat = Seat::of_process(attempt);
-        let ended = caught(|| work(device, &seat));
+        let seat = Seat::of_process(attempt, exchanges.map(|all| all.side(0).clone()));
+        let mut ended = caught(|| work(device, &seat));
+        if let Some(exchanges) = exchanges {
+            if exchanges.is_stopped() && matches!(ended, Ended::Done(_) | Ended::Error(_)) {
+                // What the card has gone on with is of no use, and may look like an error of its own.
+                ended = Ended::Abandoned;
+            }
+            if !matches!(ended, Ended::Done(_)) {
+                exchanges.stop();
+            }
+        }
         let outcome = match &ended {
             Ended::Done(_) => Outcome::Done,
             Ended::OutOfMemory(out_of_memory) => Outcome::OutOfMemory(out_of_memory.wanted),
@@ -212,10 +238,36 @@ impl Processes {
             Outcome::OutOfMemory(wanted) => Some(OutOfMemory { wanted: *wanted }),
             _ => None,
         });
+        if let Some(exchanges) = exchanges {
+            self.end(exchanges, out_of_memory.is_some())?;
+        }
         match (out_of_memory, ended) {
             (Some(out_of_memory), _) => Err(Failure::OutOfMemory(out_of_memory)),
             (None, Ended::Done(done)) => Ok(done),
             (None, _) => Err(Failure::Elsewhere(self.words_of(0, "the processes are out of step"))),
+        }
+    }
+
+    /// Ends an attempt at what cards exchange in. Where it has `failed`, all count on from the same numbers, and what was
+    /// on its way has come when they do.
+    fn end<E>(&self, exchanges: &Exchanges, failed: bool) -> Result<(), Failure<E>> {
+        exchanges.end(failed).map_err(Failure::Stalled)?;
+        if failed {
+            let own: Vec<u8> = exchanges.numbers().into_iter().flat_map(u32::to_le_bytes).collect();
+            let all = self.gather("numbers", &own).map_err(Failure::Elsewhere)?;
+            let numbers = |bytes: &Vec<u8>| {
+                let (numbers, _) = bytes.as_chunks::<4>();
+                numbers.iter().map(|number| u32::from_le_bytes(*number)).collect()
+            };
+            exchanges.count_on(&all.iter().map(numbers).collect::<Vec<_>>());
+        }
+        match self.failure() {
+            None => Ok(()),
+            Some(failure) => {
+                // It may have come before the card could wait again.
+                exchanges.stop();
+                Err(Failure::Elsewhere(failure))
+            }
         }
     }
 

@@ -20,10 +20,20 @@ pub(super) enum Kind {
     Failed,
     /// The sender ends, and has done all that it had to do.
     Bye,
+    /// What a card has for the cards of other processes.
+    Words,
 }
 
-const KINDS: [Kind; 7] =
-    [Kind::Beat, Kind::Data, Kind::Ended, Kind::Abandon, Kind::Verdict, Kind::Failed, Kind::Bye];
+const KINDS: [Kind; 8] = [
+    Kind::Beat,
+    Kind::Data,
+    Kind::Ended,
+    Kind::Abandon,
+    Kind::Verdict,
+    Kind::Failed,
+    Kind::Bye,
+    Kind::Words,
+];
 
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +46,9 @@ pub(super) struct Frame {
     pub body: Arc<Vec<u8>>,
 }
 
+/// The name of a message by which a rank has ended its work well.
+pub(super) const DONE: &str = "done";
+
 const MAGIC: [u8; 4] = *b"TRN1";
 const HEADER: usize = 32;
 /// Names are those of layers.
@@ -46,6 +59,11 @@ const CHUNK: usize = 1 << 20;
 impl Frame {
     pub fn new(kind: Kind, round: u64, name: &str, body: Vec<u8>) -> Self {
         Self { kind, round, name: name.to_owned(), body: Arc::new(body) }
+    }
+
+    /// Whether it says that a rank has failed at the work of its round.
+    pub fn is_over(&self) -> bool {
+        self.kind == Kind::Abandon || self.kind == Kind::Ended && self.name != DONE
     }
 
     pub fn beat() -> Self {
@@ -130,7 +148,7 @@ mod tests {
     #[test]
     fn a_message_reads_back_as_it_was_written() {
         for (kind, length) in
-            KINDS.into_iter().zip([0, 1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK])
+            KINDS.into_iter().zip([0, 1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 12])
         {
             let body = (0..length).map(|at| (at % 251) as u8).collect();
             let frame = Frame::new(kind, u64::MAX - 3, "block1/norm/µ", body);

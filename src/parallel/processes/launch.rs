@@ -47,6 +47,8 @@ pub struct Launch {
     pub join: Duration,
     /// How long nothing may be heard of a process.
     pub silence: Duration,
+    /// Whether cards are to exchange nothing but over TCP.
+    pub over_tcp: bool,
 }
 
 /// What is wrong with what the launcher says.
@@ -288,6 +290,15 @@ impl Read<'_> {
         };
         let join = seconds("TRAINER_JOIN_SECONDS", JOIN)?;
         let silence = seconds("TRAINER_SILENCE_SECONDS", SILENCE)?;
+        let name = "TRAINER_EXCHANGE";
+        let over_tcp = match self.text(name) {
+            None => false,
+            Some("tcp") => true,
+            Some(other) => {
+                let must = "\"tcp\", or not set";
+                return Err(LaunchError::Value { name, value: other.to_owned(), must });
+            }
+        };
         Ok(Launch {
             launcher,
             rank,
@@ -299,6 +310,7 @@ impl Read<'_> {
             secret,
             join,
             silence,
+            over_tcp,
         })
     }
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,15 @@ pub(super) struct Hub {
     heard: Vec<AtomicU64>,
     /// To each rank with which there is a connection.
     senders: Mutex<Vec<Option<Sender<Frame>>>>,
+    card: OnceLock<Served>,
+}
+
+/// What is done for the process's card by the threads that read, whatever the others wait for.
+pub(super) struct Served {
+    /// Ends its waiting for others, as one of them has failed.
+    pub stop: Box<dyn Fn() + Send + Sync>,
+    /// Gives it what another process's card has for it.
+    pub deliver: Box<dyn Fn(&[u8]) + Send + Sync>,
 }
 
 #[derive(Default)]
@@ -78,6 +87,7 @@ impl Hub {
             begin: Instant::now(),
             heard: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
             senders: Mutex::new((0..ranks).map(|_| None).collect()),
+            card: OnceLock::new(),
         });
         let mut others = Vec::new();
         for (other, stream) in streams {
@@ -129,6 +139,34 @@ impl Hub {
     pub fn send_all(&self, frame: &Frame) {
         for sender in self.senders().iter().flatten() {
             let _ = sender.send(frame.clone());
+        }
+    }
+
+    /// Does what is to be done for the process's `card` from now on.
+    pub fn serve(&self, card: Served) {
+        let _ = self.card.set(card);
+        if self.failure().is_some() {
+            self.stop_card();
+        }
+    }
+
+    fn stop_card(&self) {
+        if let Some(card) = self.card.get() {
+            (card.stop)();
+        }
+    }
+
+    /// Gives the process's card what has come `from` another rank. Rank 0 has a connection with each, and sends it on.
+    fn deliver(&self, from: usize, frame: &Frame) {
+        if self.rank == 0 {
+            for (other, sender) in self.senders().iter().enumerate() {
+                if let Some(sender) = sender.as_ref().filter(|_| other != from) {
+                    let _ = sender.send(frame.clone());
+                }
+            }
+        }
+        if let Some(card) = self.card.get() {
+            (card.deliver)(&frame.body);
         }
     }
 
@@ -210,6 +248,7 @@ impl Hub {
         // Before this process hears of it, and may leave.
         self.send_all(&Frame::new(Kind::Failed, 0, "", body));
         drop(state);
+        self.stop_card();
         self.changed.notify_all();
     }
 
@@ -248,7 +287,12 @@ impl Hub {
                     self.lock().gone[other] = true;
                     self.changed.notify_all();
                 }
+                Ok(frame) if frame.kind == Kind::Words => self.deliver(other, &frame),
                 Ok(frame) => {
+                    // Its work is of no use any more.
+                    if frame.is_over() {
+                        self.stop_card();
+                    }
                     self.lock().inbox[other].push_back(frame);
                     self.changed.notify_all();
                 }

@@ -11,6 +11,7 @@
 //! [join]: Processes::join
 
 mod attempt;
+mod cards;
 mod frame;
 mod join;
 mod launch;
@@ -29,13 +30,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub(super) use attempt::Attempt;
+pub use cards::{Card, Cards};
 pub use join::JoinError;
 pub use launch::{Launch, LaunchError, Launcher, Variables};
 pub use parcel::{pack, unpack};
 pub use secret::Secret;
 
 use frame::{Frame, Kind};
-use links::Hub;
+use links::{Hub, Served};
 
 /// A process, as a person finds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +89,7 @@ pub struct Processes {
     round: Arc<AtomicU64>,
     /// Whether somebody gave them a secret.
     secret_is_given: bool,
+    over_tcp: bool,
 }
 
 impl Processes {
@@ -99,8 +102,8 @@ impl Processes {
     }
 
     fn new(hub: Arc<Hub>, launch: &Launch) -> Self {
-        let secret_is_given = launch.secret.is_given();
-        Self { hub, round: Arc::default(), secret_is_given }
+        let (secret_is_given, over_tcp) = (launch.secret.is_given(), launch.over_tcp);
+        Self { hub, round: Arc::default(), secret_is_given, over_tcp }
     }
 
     /// The place of this process among them, from 0.
@@ -121,6 +124,11 @@ impl Processes {
     /// Each of them, in the order of their ranks.
     pub fn roster(&self) -> &[Who] {
         &self.hub.roster
+    }
+
+    /// Whether somebody has asked that cards exchange nothing but over TCP.
+    pub fn is_over_tcp(&self) -> bool {
+        self.over_tcp
     }
 
     /// How many of the processes share the cores that this one may use.
@@ -194,6 +202,21 @@ impl Processes {
     /// What rank 0 itself has failed with, where it says so in this time.
     pub fn failure_of_first_within(&self, limit: Duration) -> Option<Elsewhere> {
         self.hub.failure_of_first_within(limit)
+    }
+
+    /// Takes `message` to the cards of all other processes, which [serve](Processes::serve_card) theirs.
+    pub fn carry(&self, message: Vec<u8>) {
+        self.hub.send_all(&Frame::new(Kind::Words, 0, "", message));
+    }
+
+    /// Serves this process's card whatever it does otherwise: `deliver` gives it what another process has
+    /// [carried](Processes::carry), and `stop` ends its waiting for the others when one of them has failed.
+    pub fn serve_card(
+        &self,
+        deliver: impl Fn(&[u8]) + Send + Sync + 'static,
+        stop: impl Fn() + Send + Sync + 'static,
+    ) {
+        self.hub.serve(Served { stop: Box::new(stop), deliver: Box::new(deliver) });
     }
 
     /// Tells all that this process has failed, and with what; `code` is its exit code.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -128,7 +129,7 @@ fn sums_have_the_bits_of_as_many_devices_of_one_process() {
         let threads = together(&mut vec![(); ranks], 1, None, &[], |(), seat| work(&seat.row));
         let threads = threads.expect("all do it");
         let found = in_processes(ranks, |processes| {
-            let done = processes.work(&mut (), &Device::flex(), |(), seat| work(&seat.row));
+            let done = processes.work(&mut (), &Device::flex(), None, |(), seat| work(&seat.row));
             done.expect("all do it")
         });
         assert_eq!(found, threads);
@@ -143,7 +144,7 @@ fn failing_at(
 ) -> Vec<(String, Vec<u32>)> {
     in_processes(3, |processes| {
         let once = |fails: bool| {
-            processes.work(&mut (), &Device::flex(), |(), seat| {
+            processes.work(&mut (), &Device::flex(), None, |(), seat| {
                 let member = &seat.row;
                 let first = member.sum("first", 3, tensor(&[1.0]));
                 if fails && member.rank() == failing {
@@ -174,6 +175,56 @@ fn where_one_rank_has_no_memory_all_hear_of_it_and_go_on() {
         assert!(found.iter().all(|(message, _)| *message == told), "{found:?}");
         let sum = vec![10.5_f32.to_bits()];
         assert!(found.iter().all(|(_, again)| *again == sum), "{found:?}");
+    }
+}
+
+/// What cards have for each other comes before what processes tell each other after it.
+#[test]
+fn messages_for_cards_come_to_all_others_in_the_order_of_each_sender() {
+    for ranks in [2, 4] {
+        let found = in_processes(ranks, |processes| {
+            let came: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+            let to = Arc::clone(&came);
+            let deliver = move |message: &[u8]| to.lock().expect("is whole").push(message.into());
+            processes.serve_card(deliver, || ());
+            processes.gather("begin", &[]).expect("all come");
+            (0..100).for_each(|turn| processes.carry(vec![processes.rank() as u8, turn]));
+            processes.gather("end", &[]).expect("all come");
+            let came = came.lock().expect("is whole");
+            came.clone()
+        });
+        for (rank, came) in found.iter().enumerate() {
+            assert_eq!(came.len(), 100 * (ranks - 1));
+            for other in (0..ranks).filter(|other| *other != rank) {
+                let turns = came.iter().filter(|message| usize::from(message[0]) == other);
+                let turns: Vec<u8> = turns.map(|message| message[1]).collect();
+                assert_eq!(turns, (0..100).collect::<Vec<_>>(), "rank {other} to rank {rank}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_card_is_kept_from_waiting_where_another_rank_has_failed_and_only_then() {
+    for failing in [None, Some(0), Some(2)] {
+        let stopped = in_processes(3, |processes| {
+            let stops: Arc<Mutex<usize>> = Arc::default();
+            let count = Arc::clone(&stops);
+            processes.serve_card(|_| (), move || *count.lock().expect("is whole") += 1);
+            let outcome = processes.work(&mut (), &Device::flex(), None, |(), seat| {
+                if failing == Some(seat.row.rank()) {
+                    OutOfMemory { wanted: None }.throw();
+                }
+                Ok::<_, fmt::Error>(())
+            });
+            assert_eq!(outcome.is_err(), failing.is_some());
+            let stops = *stops.lock().expect("is whole");
+            stops > 0
+        });
+        // Who fails itself stops its own card.
+        for (rank, stopped) in stopped.iter().enumerate().filter(|(r, _)| failing != Some(*r)) {
+            assert_eq!(*stopped, failing.is_some(), "rank {rank}, {failing:?} fails");
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use burn_cubecl::cubecl::prelude::CubeCount;
 use burn_cubecl::cubecl::server::{KernelArguments, MetadataBindingInfo};
 use burn_cubecl::cubecl::{MemoryScope, MemoryUsage};
 use cubecl_server::logging::{LaunchObservation, LaunchObserver};
+use cudarc::driver::CudaContext;
 
 use super::ahead::Compiler;
 use crate::memory::Pages;
@@ -157,6 +158,16 @@ impl Gpu {
     /// What CUDA calls it, counted from 0.
     pub fn index(&self) -> usize {
         self.cuda().index
+    }
+
+    /// What the driver knows the card by, the same in all processes.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn identity(&self) -> Result<Vec<u8>, String> {
+        let read = CudaContext::new(self.index()).and_then(|context| context.uuid());
+        let identity = read.map_err(|error| error.to_string())?;
+        Ok(identity.bytes.iter().map(|byte| *byte as u8).collect())
     }
 
     /// Bytes of its memory, where they are known.

@@ -8,6 +8,7 @@ mod launchable;
 mod map;
 mod norm2d;
 mod peers;
+mod relay;
 mod squares;
 mod transfer;
 
@@ -16,5 +17,8 @@ pub(super) use buffer::DeviceMemory;
 pub use buffer::Identity;
 pub(super) use device::Cuda;
 pub(super) use launchable::Identity as KernelIdentity;
+pub use peers::Offered;
 pub(super) use peers::Peers;
+pub use relay::Carry;
+pub(super) use relay::Relay;
 pub use transfer::{Download, Transfers};

@@ -1,4 +1,4 @@
-//! Memory that several cards of one process reach.
+//! Memory that several cards reach: those of one process, or each of a process of its own.
 #![expect(
     unsafe_code,
     reason = "the driver maps memory into several cards by its C interface alone"
@@ -8,11 +8,12 @@ use std::ffi::c_void;
 use std::mem;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cudarc::driver::sys::{
-    self, CUdevice, CUmemAccess_flags_enum, CUmemAccessDesc, CUmemAllocationGranularity_flags_enum,
-    CUmemAllocationProp, CUmemAllocationType_enum, CUmemLocation, CUmemLocationType_enum,
+    self, CUdevice, CUipcMem_flags_enum, CUipcMemHandle, CUmemAccess_flags_enum, CUmemAccessDesc,
+    CUmemAllocationGranularity_flags_enum, CUmemAllocationProp, CUmemAllocationType_enum,
+    CUmemLocation, CUmemLocationType_enum,
 };
 use cudarc::driver::{CudaContext, DriverError, result};
 
@@ -22,6 +23,8 @@ use cudarc::driver::{CudaContext, DriverError, result};
 /// that CubeCL allocates, too: the driver would then wait for every card when one of them frees memory, and
 /// a card that waits in a kernel for another one would wait for ever.
 pub(in crate::ops::gpu) struct Peers {
+    /// Where each card's part begins.
+    addresses: Vec<u64>,
     parts: Vec<Part>,
     /// Not 0 when nobody is to wait any longer: 1 when a card has failed, 2 when one has given up.
     word: Host,
@@ -33,9 +36,23 @@ enum Part {
     Card(Mapped),
     /// In the host's, where cards do not reach each other's.
     Host(Host),
+    /// In the memory of this process's card, for other processes.
+    Offered(Offered),
+    /// In that of another process's card.
+    Opened(Opened),
 }
 
 impl Peers {
+    fn new(parts: Vec<Part>, word: Host) -> Self {
+        let address = |part: &Part| match part {
+            Part::Card(Mapped { address, .. })
+            | Part::Host(Host { address })
+            | Part::Offered(Offered { address, .. })
+            | Part::Opened(Opened { address, .. }) => *address,
+        };
+        Self { addresses: parts.iter().map(address).collect(), parts, word }
+    }
+
     /// `bytes` zeros for each of the cards `indices`; and what a person should know where these lie in the
     /// host's memory.
     ///
@@ -57,7 +74,7 @@ impl Peers {
         match mapped {
             Ok(parts) => {
                 let parts = parts.into_iter().map(Part::Card).collect();
-                Ok((Self { parts, word }, None))
+                Ok((Self::new(parts, word), None))
             }
             Err(reason) => {
                 let parts = indices.iter().map(|_| Host::new(bytes).map(Part::Host));
@@ -66,18 +83,76 @@ impl Peers {
                     "the cards cannot write into each other's memory ({reason}); sums over them go \
                      through the host's, which is slower"
                 );
-                Ok((Self { parts, word }, Some(warning)))
+                Ok((Self::new(parts, word), Some(warning)))
             }
         }
     }
 
+    /// Those of a process that has `offered` its part as rank `rank`; `handles` are what all have offered.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says where it does not open another part.
+    pub(in crate::ops::gpu) fn of_process(
+        offered: Offered,
+        rank: usize,
+        handles: &[Vec<u8>],
+    ) -> Result<Self, String> {
+        let context = Arc::clone(&offered.context);
+        context.bind_to_thread().map_err(|error| told(&error))?;
+        let word = Host::new(mem::size_of::<u32>()).map_err(|error| told(&error))?;
+        let mut own = Some(offered);
+        let part = |(other, handle): (usize, &Vec<u8>)| match own.take_if(|_| other == rank) {
+            Some(own) => Ok(Part::Offered(own)),
+            None => Opened::new(&context, handle).map(Part::Opened).map_err(|error| {
+                format!("the memory of rank {other}'s card cannot be opened: {error}")
+            }),
+        };
+        let parts = handles.iter().enumerate().map(part).collect::<Result<_, _>>()?;
+        Ok(Self::new(parts, word))
+    }
+
+    /// Those of rank `rank` of `ranks` processes that reach no memory of each other's: card `index` writes what
+    /// is for the others into one part in the host's memory, and reads what they give it from another.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub(in crate::ops::gpu) fn apart(
+        index: usize,
+        [rank, ranks]: [usize; 2],
+        bytes: usize,
+    ) -> Result<Self, String> {
+        let open = || {
+            CudaContext::new(index)?.bind_to_thread()?;
+            Ok([Host::new(bytes)?, Host::new(bytes)?, Host::new(mem::size_of::<u32>())?])
+        };
+        let [inbox, outbox, word] = open().map_err(|error: DriverError| told(&error))?;
+        let mut addresses = vec![outbox.address; ranks];
+        addresses[rank] = inbox.address;
+        Ok(Self { addresses, parts: vec![Part::Host(inbox), Part::Host(outbox)], word })
+    }
+
     /// Where each card's part begins.
     pub(in crate::ops::gpu) fn addresses(&self) -> Vec<u64> {
-        let address = |part: &Part| match part {
-            Part::Card(mapped) => mapped.address,
-            Part::Host(host) => host.address,
-        };
-        self.parts.iter().map(address).collect()
+        self.addresses.clone()
+    }
+
+    /// 64-bit word number `at` of card `card`'s part, which lies in the host's memory.
+    pub(super) fn word_of(&self, card: usize, at: usize) -> &AtomicU64 {
+        // SAFETY: whoever asks knows that the part is the host's and has so many words; it lives as long as this
+        // does, and cards write it by whole words.
+        unsafe { AtomicU64::from_ptr((self.addresses[card] as *mut u64).add(at)) }
+    }
+
+    /// Whether a card has failed.
+    pub(in crate::ops::gpu) fn is_stopped(&self) -> bool {
+        self.value().load(Ordering::SeqCst) == 1
+    }
+
+    /// Whether nobody is to wait any longer.
+    pub(super) fn is_over(&self) -> bool {
+        self.value().load(Ordering::SeqCst) != 0
     }
 
     /// Where the word is.
@@ -107,8 +182,10 @@ impl Drop for Peers {
         // Kernels of all cards use the parts of all.
         self.stop();
         for part in &self.parts {
-            if let Part::Card(mapped) = part {
-                let _ = mapped.context.synchronize();
+            if let Part::Card(Mapped { context, .. }) | Part::Offered(Offered { context, .. }) =
+                part
+            {
+                let _ = context.synchronize();
             }
         }
     }
@@ -204,6 +281,90 @@ impl Drop for Mapped {
             let _ = sys::cuMemAddressFree(self.address, self.size);
             let _ = sys::cuMemRelease(self.handle);
         }
+    }
+}
+
+/// Memory of this process's card that other processes may open.
+pub struct Offered {
+    context: Arc<CudaContext>,
+    address: u64,
+    handle: Vec<u8>,
+}
+
+impl Offered {
+    /// `bytes` zeros on card `index`.
+    pub(in crate::ops::gpu) fn new(index: usize, bytes: usize) -> Result<Self, String> {
+        // The driver shares whole pages: nothing else lies in these.
+        const PAGE: usize = 2 << 20;
+        let bytes = bytes.next_multiple_of(PAGE);
+        let open = || {
+            let context = CudaContext::new(index)?;
+            context.bind_to_thread()?;
+            // SAFETY: the context is current.
+            let address = unsafe { result::malloc_sync(bytes) }?;
+            // From here on it is given back when it is dropped.
+            let mut offered = Self { context, address, handle: Vec::new() };
+            // SAFETY: it has so many bytes.
+            unsafe { result::memset_d8_sync(address, 0, bytes) }?;
+            offered.context.synchronize()?;
+            let mut handle = CUipcMemHandle { reserved: [0; 64] };
+            // SAFETY: `handle` outlives the call.
+            unsafe { sys::cuIpcGetMemHandle(&mut handle, address) }.result()?;
+            offered.handle = handle.reserved.iter().map(|byte| *byte as u8).collect();
+            Ok(offered)
+        };
+        open().map_err(|error: DriverError| told(&error))
+    }
+
+    /// What another process opens it by.
+    pub fn handle(&self) -> &[u8] {
+        &self.handle
+    }
+}
+
+impl Drop for Offered {
+    fn drop(&mut self) {
+        let _ = self.context.bind_to_thread();
+        // SAFETY: nothing of this process uses it after this; what fails leaves memory behind, and no more.
+        let _ = unsafe { result::free_sync(self.address) };
+    }
+}
+
+impl std::fmt::Debug for Offered {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Offered({:x})", self.address)
+    }
+}
+
+/// What another process has offered, as this process's card reaches it.
+struct Opened {
+    context: Arc<CudaContext>,
+    address: u64,
+}
+
+impl Opened {
+    fn new(context: &Arc<CudaContext>, handle: &[u8]) -> Result<Self, String> {
+        let mut opaque = CUipcMemHandle { reserved: [0; 64] };
+        if handle.len() != opaque.reserved.len() {
+            return Err("it was not offered".to_owned());
+        }
+        for (to, from) in opaque.reserved.iter_mut().zip(handle) {
+            *to = *from as _;
+        }
+        let flags = CUipcMem_flags_enum::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
+        let mut address = 0;
+        // SAFETY: a context is current, and `address` outlives the call.
+        let opened = unsafe { sys::cuIpcOpenMemHandle_v2(&mut address, opaque, flags) };
+        opened.result().map_err(|error| told(&error))?;
+        Ok(Self { context: Arc::clone(context), address })
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let _ = self.context.bind_to_thread();
+        // SAFETY: no kernel uses it after this.
+        let _ = unsafe { sys::cuIpcCloseMemHandle(self.address) };
     }
 }
 
