@@ -3,9 +3,10 @@
 use burn::tensor::Device;
 
 use super::cpu;
-use super::device::{CardDetails, Found, find_devices, is_gpu};
+use super::device::{CardDetails, Found, find_devices};
 use super::host_memory::HostMemory;
 use crate::memory::measure::{Holder, gpu_holders};
+use crate::ops::is_gpu;
 use crate::plan::{DevicePlan, Machine, NothingFits, Plan, Planner};
 
 /// What a plan would run on here and what it is called, where that is here: of several devices the one
@@ -85,7 +86,7 @@ pub fn in_the_way(devices: &[DevicePlan]) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", "))
 }
 
-/// The warning about a step that is predicted to take more than is free, with who holds the rest.
+/// The warning about a step that is estimated to take more than is free, with who holds the rest.
 pub(super) fn crowded(plan: &Plan, planner: &Planner) -> Option<String> {
     let warning = planner.crowded()?;
     let others = in_the_way(&plan.devices);

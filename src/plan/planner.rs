@@ -57,7 +57,7 @@ impl NothingFits {
         let images = images(self.micro_batch);
         match self.fixed {
             true => format!(
-                "a step does not fit in {budget}: its predicted peak is {least}, with {images} at \
+                "a step does not fit in {budget}: its estimated peak is {least}, with {images} at \
                  once"
             ),
             false => format!(
@@ -79,8 +79,8 @@ fn images(count: usize) -> String {
 
 /// How steps go on where memory has not sufficed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retreat {
-    /// With as many images at once, of which more is computed again: the same numbers.
+pub enum BackOff {
+    /// With as many images at once, of which more is computed again: the same results.
     Again,
     /// With fewer images at once.
     Fewer,
@@ -275,7 +275,7 @@ impl Planner {
         });
         let price = price::of_numbers(&self.plan, self.machine, self.budget, &self.settings);
         format!(
-            "memory: {}; predicted peak {}{} of {}, {recomputed}{}",
+            "memory: {}; estimated peak {}{} of {}, {recomputed}{}",
             parts.join(", "),
             Bytes(peak),
             at_first.unwrap_or_default(),
@@ -321,21 +321,21 @@ impl Planner {
             let price = price::of_the_whole(&self.plan, self.machine, self.budget, &self.settings);
             format!(
                 "BatchNorm normalises over {} at once, not over {then}, so that the model trains \
-                 with other numbers than with {then}{}",
+                 with other results than with {then}{}",
                 images(now),
                 price.map(|price| format!("; {price}")).unwrap_or_default(),
             )
         })
     }
 
-    /// The warning about a step that is predicted to take more than is free on the device.
+    /// The warning about a step that is estimated to take more than is free on the device.
     pub fn crowded(&self) -> Option<String> {
         let free = self.machine.free?;
         let first = self.at_first.as_ref().map_or(0, |(_, first)| first.peak);
         let peak = self.estimate.peak.max(first);
         (peak > free).then(|| {
             format!(
-                "the predicted peak of a step is {}, and {} of the device's {} are free now",
+                "the estimated peak of a step is {}, and {} of the device's {} are free now",
                 Bytes(peak),
                 Bytes(free),
                 Bytes(self.machine.memory)
@@ -351,7 +351,7 @@ impl Planner {
     /// The next settings to try where memory has not sufficed for `images` images at once: the same images
     /// with more computed again, or half as many, whichever is preferred of what needs less than before.
     /// `None` where nothing is left.
-    pub fn back_off(&mut self, images: usize) -> Option<Retreat> {
+    pub fn back_off(&mut self, images: usize) -> Option<BackOff> {
         let failed = self.estimate().peak;
         // There is less than was thought. What comes next must not keep so much that it fails too.
         let budget = self.budget.min(failed - failed / 8);
@@ -366,7 +366,7 @@ impl Planner {
         let micro_batch = images.div_ceil(2).max(fewest);
         let fewer =
             (images > fewest).then(|| of(MemorySettings { micro_batch, ..self.settings.clone() }));
-        // The same numbers as now: those of whole batches may be given up already.
+        // The same results as now: those of whole batches may be given up already.
         let preference = |next: &Self| Preference {
             fits: next.estimate().peak < failed,
             same_numbers: next.settings.micro_batch == self.settings.micro_batch
@@ -380,12 +380,12 @@ impl Planner {
             }
             (again, fewer) => again.or(fewer)?,
         };
-        let retreat = match next.settings.micro_batch == self.settings.micro_batch {
-            true => Retreat::Again,
-            false => Retreat::Fewer,
+        let back_off = match next.settings.micro_batch == self.settings.micro_batch {
+            true => BackOff::Again,
+            false => BackOff::Fewer,
         };
         *self = next;
-        Some(retreat)
+        Some(back_off)
     }
 
     /// What would fit where a step does not.

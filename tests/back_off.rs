@@ -7,13 +7,13 @@ use harm::{break_each, refuse_each, started as started_with, state};
 use trainer::build::{Bench, Options, build};
 use trainer::data::Targets;
 use trainer::memory::fault::strike_after;
-use trainer::plan::{Plan, Retreat};
+use trainer::plan::{BackOff, Plan};
 use trainer::run::{Backoff, FolderMode, Trainer};
 use trainer::train::Images;
 
 const CONFIG: &str = r#"
 [run]
-name = "retreat"
+name = "back-off"
 [device]
 use = "cpu"
 [data]
@@ -75,7 +75,7 @@ fn at_the_least(micro: usize) -> Bench {
 }
 
 fn exhaust(trainer: &mut Trainer, micro: usize) {
-    while trainer.planner.clone().back_off(micro) == Some(Retreat::Again) {
+    while trainer.planner.clone().back_off(micro) == Some(BackOff::Again) {
         trainer.planner.back_off(micro);
     }
     trainer.begin_epoch(1);
@@ -167,8 +167,8 @@ fn an_evaluation_that_does_not_fit_takes_fewer_images_and_steps_stay_as_they_wer
 #[test]
 fn a_run_says_whether_it_goes_on_with_other_numbers_and_a_saved_state_knows_how() {
     for (norm, exhausted, said, chosen) in [
-        ("batch", false, "going on with more computed again: the same numbers", 6),
-        ("batch", true, "over which BatchNorm normalises: other numbers than with 6", 3),
+        ("batch", false, "going on with more computed again: the same results", 6),
+        ("batch", true, "over which BatchNorm normalises: other results than with 6", 3),
         ("group", true, "going on with 3, which gives the same gradient", 3),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
@@ -185,10 +185,10 @@ fn a_run_says_whether_it_goes_on_with_other_numbers_and_a_saved_state_knows_how(
         let armed = strike_after(9);
         run.execute().expect("goes on");
         assert!(armed.has_struck());
-        let text = std::fs::read_to_string(folder.path().join("retreat/metrics.jsonl"));
+        let text = std::fs::read_to_string(folder.path().join("back-off/metrics.jsonl"));
         let text = text.expect("is written");
         assert!(text.contains(said), "{text}");
-        let saved = std::fs::read_to_string(folder.path().join("retreat/last/state.json"));
+        let saved = std::fs::read_to_string(folder.path().join("back-off/last/state.json"));
         let saved: serde_json::Value =
             serde_json::from_str(&saved.expect("is saved")).expect("JSON");
         let way = &saved["memory"]["way"];
