@@ -4,21 +4,16 @@
 python check_conv_backward.py [bf16|f16]; needs an H100. Every element of dy and S and every sum is compared; outputs are NaN before.
 """
 
-import os
 import sys
 
 import launch
+from launch import FOLDER, microseconds, up
 import torch
 
-FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/gpu/kernels"))
 GROWTH, MIDDLE, SHARED = 32, 128, 223072
 # Batch, height, width, row stride of the block, the slice's first channel.
 SHAPES = [(3, 17, 23, 64, 32), (2, 1, 1, 32, 0), (5, 9, 33, 48, 8), (1, 8, 8, 32, 0), (2, 80, 80, 256, 224), (64, 20, 20, 128, 64)]
 TIMED = [(64, 80, 80, 256, 64), (64, 40, 40, 512, 128), (64, 20, 20, 1024, 256), (64, 10, 10, 1024, 512), (8, 500, 500, 256, 64)]
-
-
-def up(a, b):
-    return -(-a // b)
 
 
 def tiled(packed):
@@ -107,23 +102,6 @@ class Case:
         return right
 
 
-def microseconds(run):
-    run()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(10):
-            run()
-    times = []
-    for _ in range(7):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 100)
-    return sorted(times)[3]
-
-
 if __name__ == "__main__":
     element = sys.argv[1] if len(sys.argv) > 1 else "bf16"
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[element]
@@ -137,6 +115,6 @@ if __name__ == "__main__":
         sys.exit("not right")
     for shape in TIMED:
         case = Case(shape, dtype)
-        ours, today = microseconds(lambda: case.run(kernels)), microseconds(lambda: case.run_today(kernels))
+        ours, today = microseconds(lambda _: case.run(kernels)), microseconds(lambda _: case.run_today(kernels))
         moved = case.pixels * (2 * MIDDLE + 3 * GROWTH) * 2
         print(f"{shape[0]}x{shape[1]}x{shape[2]}: {ours:.1f} µs, {moved / ours / 1e6:.2f} TB/s; `input_gradient` and `layer_backward` {today:.1f} µs")

@@ -3,21 +3,16 @@
 python check_conv_forward.py; KERNELS names another folder of kernels. References are fp64 convolutions of the same rounded inputs.
 """
 
-import os
 
 import torch
 
 import launch
+from launch import FOLDER, microseconds, up
 
-FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/gpu/kernels"))
 torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cudnn.allow_tf32 = False
 H = ("tiles", "channels", "hopper")
 ROW = [(r & ~31) + (r & 6) * 4 + (r >> 2 & 6) + (r & 1) for r in range(32)]
-
-
-def up(a, b):
-    return -(-a // b)
 
 
 K = launch.load(FOLDER, [("dense_conv_forward", H, (("ELEMENT", el),)) for el in ("bf16", "f16")], {"dense_conv_forward": 168488})
@@ -34,21 +29,6 @@ old = launch.load(
 )
 old = {n: k for (n, _), k in old.items()}
 SMS = torch.cuda.get_device_properties(0).multi_processor_count
-
-
-def time(f, n=20):
-    for _ in range(3):
-        f()
-    torch.cuda.synchronize()
-    ts = []
-    for _ in range(7):
-        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        a.record()
-        [f() for _ in range(n)]
-        b.record()
-        torch.cuda.synchronize()
-        ts.append(a.elapsed_time(b) / n * 1e3)
-    return sorted(ts)[3]
 
 
 def case(el, batch, h, w, ld_y, check):
@@ -89,7 +69,7 @@ def case(el, batch, h, w, ld_y, check):
         torch.cuda.synchronize()
         same = torch.equal(a, y) and torch.equal(b, part)
         msg = f" err {err:.1e} untouched {rest} count {cnt.sum().item()==p} mean {((mean-rm).abs().max()/ (rd/p).sqrt().max()).item():.1e} dev {((dev-rd).abs()/rd.clamp(min=1e-9)).max().item():.1e} rerun {same}"
-    t = time(run) if not check or h >= 80 else 0
+    t = microseconds(lambda _: run(), 20, graph=False) if not check or h >= 80 else 0
     print(f"{el} {batch}x{h}x{w} ld {ld_y}: {t:.1f} us{msg}", flush=True)
 
 
@@ -112,4 +92,4 @@ for sz in ((64, 80, 80, 256), (64, 40, 40, 512), (64, 20, 20, 1024), (64, 10, 10
         old["norm_apply"]((min(up(p, 32), 8 * SMS), 2), 256, [x, sc, sc, x, A], [p, 128, 128, 128, 128, 2])
         old["conv_forward"](rows, 256, [A, wt, y, part], [b, h, w, 128, h, w, 32, 3, 3, 1, 1, 1, 1, 128, ld, 0, 1152, 1])
 
-    print(f"today {sz}: {time(oldrun):.1f} us", flush=True)
+    print(f"today {sz}: {microseconds(lambda _: oldrun(), 20, graph=False):.1f} us", flush=True)

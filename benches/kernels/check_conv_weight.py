@@ -3,23 +3,18 @@
 python check_conv_weight.py [bf16|f16]; needs an H100. Every element of dw is compared; dw and the parts are NaN before.
 """
 
-import os
 import sys
 
 import launch
+from launch import FOLDER, microseconds, up
 import torch
 
-FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/gpu/kernels"))
 GROWTH, MIDDLE, SHARED, WEIGHTS = 32, 128, 107616, 9 * 128 * 32
 # Batch, height, width, row stride of z, row stride of dy, its first channel.
 SHAPES = [(3, 17, 23, 128, 64, 32), (2, 1, 1, 128, 32, 0), (5, 9, 33, 136, 48, 8), (2, 80, 80, 128, 256, 224), (7, 10, 10, 128, 1024, 512),
           (1, 2, 500, 128, 64, 32), (64, 20, 20, 128, 128, 64), (9, 40, 40, 256, 512, 256)]
 TIMED = [(64, 80, 80, 128, 256, 64), (64, 40, 40, 128, 512, 128), (64, 20, 20, 128, 1024, 256), (64, 10, 10, 128, 1024, 512),
          (8, 500, 500, 128, 256, 64)]
-
-
-def up(a, b):
-    return -(-a // b)
 
 
 class Case:
@@ -83,23 +78,6 @@ class Case:
         return right
 
 
-def microseconds(run, maps):
-    run(maps[0])
-    graph, turns = torch.cuda.CUDAGraph(), max(10, len(maps))
-    with torch.cuda.graph(graph):
-        for turn in range(turns):
-            run(maps[turn % len(maps)])
-    times = []
-    for _ in range(7):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 1000 / turns)
-    return sorted(times)[3]
-
-
 if __name__ == "__main__":
     element = sys.argv[1] if len(sys.argv) > 1 else "bf16"
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[element]
@@ -113,7 +91,8 @@ if __name__ == "__main__":
         sys.exit("not right")
     for shape in TIMED:
         case = Case(shape, dtype)
-        ours = microseconds(lambda z: case.run(kernels, z), case.maps)
-        today = microseconds(lambda z: case.run_today(kernels, z), case.maps)
+        maps, turns = case.maps, max(10, len(case.maps))
+        ours = microseconds(lambda i: case.run(kernels, maps[i % len(maps)]), turns)
+        today = microseconds(lambda i: case.run_today(kernels, maps[i % len(maps)]), turns)
         moved, products = case.pixels * (MIDDLE + GROWTH) * 2, case.pixels * WEIGHTS
         print(f"{shape[0]}x{shape[1]}x{shape[2]}: {ours:.1f} µs, {moved / ours / 1e6:.2f} TB/s, {2 * products / ours / 1e6:.0f} TFLOP/s; today {today:.1f} µs")

@@ -3,23 +3,18 @@
 python check_norm2d.py; KERNELS names another folder of kernels. Outputs are poisoned before; each case runs twice and gives the same bits.
 """
 
-import os
 
 import torch
 import torch.nn.functional as F
 
 import launch
+from launch import FOLDER, microseconds, up
 
-FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/gpu/kernels"))
 HEADERS = ("tiles", "channels", "rows")
 NAMES = ["row_moments", "row_statistics", "row_norm", "row_sums", "row_gradients", "row_norm_backward"]
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 K = launch.load(FOLDER, [(n, HEADERS, (("ELEMENT", e),)) for n in NAMES for e in TYPES])
 CHUNK, EPS = 8192, 1e-5
-
-
-def up(a, b):
-    return -(-a // b)
 
 
 def poisoned(*shape, dtype=torch.float32):
@@ -72,21 +67,6 @@ def reference(x, g, w, b, groups, relu):
     return [t.detach() for t in (y, mean, var, x.grad, w.grad, b.grad)]
 
 
-def time(f, n=10):
-    for _ in range(3):
-        f()
-    torch.cuda.synchronize()
-    ts = []
-    for _ in range(5):
-        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        a.record()
-        [f() for _ in range(n)]
-        b.record()
-        torch.cuda.synchronize()
-        ts.append(a.elapsed_time(b) / n * 1e3)
-    return sorted(ts)[2]
-
-
 def inputs(e, shape, seed):
     torch.manual_seed(seed)
     t = TYPES[e]
@@ -125,6 +105,7 @@ for shape in [(32, 64, 160, 160), (32, 256, 80, 80), (32, 512, 40, 40), (32, 128
     for groups in (0, 32):
         x, g, w, b = inputs(e, shape, 1)
         norm = Norm(e, x, groups)
+        time = lambda run: microseconds(lambda _: run(), graph=False)
         forward, backward = time(lambda: norm.forward(w, b)), time(lambda: norm.backward(g, w, b))
         torch_w, torch_b, leaf = w.to(TYPES[e]).requires_grad_(), b.to(TYPES[e]).requires_grad_(), x.clone().requires_grad_()
         f = (lambda: F.group_norm(leaf, groups, torch_w, torch_b)) if groups else (lambda: F.batch_norm(leaf, None, None, torch_w, torch_b, True))

@@ -8,12 +8,11 @@ what a copy moves, the rate of arithmetic, and the share of the blocks' time (an
 
 import argparse
 import json
-import os
 import sys
 
 import launch
+from launch import FOLDER, microseconds, up
 
-FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/gpu/kernels"))
 GEMM = "tiles channels gemm conv"
 HEADERS = {
     "pack_weights": "tiles", "reduce_partials": "", "norm_affine": "", "channel_statistics": "tiles channels",
@@ -45,10 +44,6 @@ def variants(element):
                 continue
             base = (("ELEMENT", element),) if "tiles" in headers else ()
             yield name, tuple(headers.split()), base + tuple(macros.items())
-
-
-def up(a, b):
-    return -(-a // b)
 
 
 def tile(columns):
@@ -287,16 +282,9 @@ def spent(run, log, repeats=5):
 def copy_rate():
     """Bytes a second that a copy reads and writes."""
     source = torch.empty(100_000_000, dtype=torch.bfloat16, device="cuda").normal_()
-    target, times = torch.empty_like(source), []
-    for _ in range(12):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(10):
-            target.copy_(source)
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) / 1e4)
-    return 2 * source.numel() * 2 / sorted(times)[6]
+    target = torch.empty_like(source)
+    seconds = microseconds(lambda _: target.copy_(source), graph=False) / 1e6
+    return 2 * source.numel() * 2 / seconds
 
 
 def add(rows, log, times):

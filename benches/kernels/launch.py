@@ -1,4 +1,4 @@
-"""Compiles kernels with NVRTC and launches them on PyTorch's current stream, by ctypes alone.
+"""Compiles kernels with NVRTC and launches them on PyTorch's current stream, by ctypes alone, and times them.
 
 `load(folder, wanted)` compiles (name, headers, macros) in threads; a kernel is called with a grid, a block, tensors and numbers.
 """
@@ -19,6 +19,8 @@ def _first(patterns):
     return None
 
 
+# The kernels' texts; KERNELS names another folder of them.
+FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/gpu/kernels"))
 _sites = [p for p in sys.path if p.endswith("packages")] + [os.environ.get("CUDA_SITE", "")]
 INCLUDE = _first(["/usr/local/cuda/include/cuda_bf16.h"] + [f"{s}/nvidia/cu13/include/cuda_bf16.h" for s in _sites])
 NVRTC = _first(["/usr/local/cuda/lib64/libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so"]
@@ -86,3 +88,31 @@ def load(folder, wanted, shared={}):
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(pool.map(one, wanted))
+
+
+def up(a, b):
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+def microseconds(run, launches=10, graph=True):
+    """Microseconds of run(i), the median of seven times `launches` of them: replays of a CUDA graph, or called one by one."""
+    import torch
+
+    def all_of_them():
+        for i in range(launches):
+            run(i)
+
+    all_of_them(), torch.cuda.synchronize()
+    replay = all_of_them
+    if graph:
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            all_of_them()
+        replay = captured.replay
+    times = []
+    for _ in range(7):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record(), replay(), end.record(), torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1e3 / launches)
+    return sorted(times)[3]

@@ -1,12 +1,11 @@
 """Checks `dense_pointwise_forward` against PyTorch and times it beside `layer_forward`: python pointwise.py [ELEMENT]. Needs a Hopper card."""
 
 import math
-import os
 import sys
 
 import launch
+from launch import FOLDER, microseconds, up
 
-FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/gpu/kernels"))
 ELEMENT = sys.argv[1] if len(sys.argv) > 1 else "bf16"
 SHAPES = [dict(GROUPS_M=2, GROUPS_N=1), dict(GROUPS_M=1, GROUPS_N=2)]
 BASE = (("ELEMENT", ELEMENT),)
@@ -21,10 +20,6 @@ DTYPE, UNIT = {"bf16": (torch.bfloat16, 2.0**-8), "f16": (torch.float16, 2.0**-1
 SMS = torch.cuda.get_device_properties(0).multi_processor_count
 OUT = 128
 LINES = [(r & ~31) + (r & 6) * 4 + (r >> 2 & 6) + (r & 1) for r in range(OUT)]  # `tiled_line` of pack_weights.cu
-
-
-def up(a, b):
-    return -(-a // b)
 
 
 class Layer:
@@ -94,20 +89,6 @@ def check(layer, ld=OUT, shape=None, tile=None):
     return good
 
 
-def time(run, launches=20):
-    """Microseconds of a launch, the median of seven replays."""
-    run(0), run(1), torch.cuda.synchronize()
-    graph, times = torch.cuda.CUDAGraph(), []
-    with torch.cuda.graph(graph):
-        for i in range(launches):
-            run(i)
-    for _ in range(7):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record(), graph.replay(), end.record(), torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 1e3 / launches)
-    return sorted(times)[3]
-
-
 if __name__ == "__main__":
     good = True
     for shape in SHAPES:
@@ -120,7 +101,7 @@ if __name__ == "__main__":
         for channels in widths:
             layers = [Layer(batch * side * side, channels, ld) for _ in range(2)]
             rooms = [layer.room() for layer in layers]
-            new, old = (time(lambda i: f(layers[i % 2], *rooms[i % 2])) for f in (Layer.launch, Layer.launch_general))
+            new, old = (microseconds(lambda i: f(layers[i % 2], *rooms[i % 2]), 20) for f in (Layer.launch, Layer.launch_general))
             moved = layers[0].pixels * (channels + OUT) * 2
             print(f"{batch} of {side}², {channels} channels: {new:.1f} µs, {moved / new / 1e6:.2f} TB/s (`layer_forward` {old:.1f})", flush=True)
             del layers, rooms

@@ -6,23 +6,18 @@ Every element of S, of the weight's gradient and of the sums is compared, output
 same bits. S may be off by its own rounding to 2 bytes; the other results by 1e-5 of their size.
 """
 
-import os
 import sys
 
 import torch
 
 import launch
+from launch import FOLDER, up
 
-FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/gpu/kernels"))
 SHARED = {"dense_pointwise_backward": 14 * 64 * 128 * 2 + 4 * 24 + 2 * 8}
 OUT, RANGE, PIXELS = 128, 128, 64
 # batch, height, width, channels, channels of a row of x and S
 CASES = [(3, 17, 23, 160, 256), (1, 1, 1, 32, 64), (1, 1, 1, 1024, 1024), (2, 9, 33, 96, 128), (8, 80, 80, 224, 256), (64, 10, 10, 992, 1024),
          (64, 10, 10, 544, 1024), (5, 40, 40, 64, 256), (4, 20, 20, 2048, 2048), (7, 31, 5, 288, 296), (16, 40, 40, 480, 512)]
-
-
-def up(a, b):
-    return -(-a // b)
 
 
 def split(pixels, channels):

@@ -4,8 +4,8 @@ import os
 import sys
 
 import launch
+from launch import FOLDER, microseconds, up
 
-FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/gpu/kernels"))
 FORMS = {"forward": 0, "input gradient": 0, "weight gradient": 1}  # COLUMNS
 # Further macros to try, as "A=1 B=2;A=2".
 VARIANTS = [tuple(tuple(m.split("=")) for m in v.split()) for v in os.environ.get("VARIANTS", "").split(";")]
@@ -25,10 +25,6 @@ import torch
 
 SMS = torch.cuda.get_device_properties(0).multi_processor_count
 NAN = float("nan")
-
-
-def up(a, b):
-    return -(-a // b)
 
 
 def shares(tiles, k):
@@ -71,20 +67,6 @@ def factors(form, m, n, k, pad=0, seed=1):
 
 def off(found, exact):
     return ((found.double() - exact).norm() / exact.norm()).item()
-
-
-def time(run, launches=5):
-    """Microseconds of a run, the median of five replays."""
-    run(), torch.cuda.synchronize()
-    times = []
-    for _ in range(5):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(launches):
-            run()
-        end.record(), torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 1e3 / launches)
-    return sorted(times)[2]
 
 
 def check(form, m, n, k, pad, variant):
@@ -139,11 +121,11 @@ if __name__ == "__main__":
             found = run().clone()
             error, biggest = off(found, exact), ((found.double() - exact).abs().max() / exact.abs().max()).item()
             same = torch.equal(run(), found)
-            micro = time(run)
+            micro = microseconds(lambda _: run(), 5, graph=False)
             print(f"{form}: {name} {micro:.0f} µs, {flop / micro:.1f} TFLOP/s, error {error:.1e} (largest {biggest:.1e}){'' if same else ', reruns differ'}", flush=True)
         if "quick" not in sys.argv:
             torch.backends.cuda.matmul.allow_tf32 = True
-            micro = time(lambda: left @ right)
+            micro = microseconds(lambda _: left @ right, 5, graph=False)
             print(f"{form}: cuBLAS tf32 {micro:.0f} µs, {flop / micro:.1f} TFLOP/s, error {off(left @ right, exact):.1e}", flush=True)
             torch.backends.cuda.matmul.allow_tf32 = False
         del a, b, left, right, exact, runs

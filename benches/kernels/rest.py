@@ -4,13 +4,12 @@
 """
 
 import math
-import os
 import sys
 import time
 
 import launch
+from launch import FOLDER, microseconds, up
 
-FOLDER = os.environ.get("KERNELS", os.path.join(os.path.dirname(__file__), "../../src/ops/gpu/kernels"))
 HEADERS = {
     "channel_statistics": "tiles channels", "norm_affine": "", "channel_sums": "tiles channels",
     "input_gradient": "tiles channels", "norm_statistics": "tiles channels", "norm_apply": "tiles channels",
@@ -63,10 +62,6 @@ SMS = torch.cuda.get_device_properties(0).multi_processor_count
 STORAGE = {"bf16": torch.bfloat16, "f16": torch.float16, "tf32": torch.float32, "f32": torch.float32}
 # Relative error (‖out − ref‖/‖ref‖) allowed: rounding of the outputs, of the factors for tf32.
 LIMIT = {"bf16": 4e-3, "f16": 6e-4, "tf32": 8e-4, "f32": 4e-6}
-
-
-def up(a, b):
-    return -(-a // b)
 
 
 class Ours:
@@ -732,25 +727,7 @@ def check_large(o, n=16, size=3000):
 
 def timed(label, run, moved, results):
     """Median microseconds of graph replays of ten launches, and the share of `moved` bytes over the copy's rate."""
-    for _ in range(2):
-        run()
-    torch.cuda.synchronize()
-    stream = torch.cuda.Stream()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.stream(stream):
-        run()
-        with torch.cuda.graph(graph, stream=stream):
-            for _ in range(10):
-                run()
-    times = []
-    for _ in range(7):
-        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        a.record()
-        graph.replay()
-        b.record()
-        torch.cuda.synchronize()
-        times.append(a.elapsed_time(b) * 100)
-    us = sorted(times)[3]
+    us = microseconds(lambda _: run())
     results.append((label, us, moved))
     print(f"  {label:44s} {us:8.1f} us {moved / 1e6:8.1f} MB {moved / us / 1e6:6.2f} TB/s", flush=True)
     return us
