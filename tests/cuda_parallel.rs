@@ -12,7 +12,7 @@ use trainer::build::{Bench, find_devices, resolve_device};
 use trainer::data::Targets;
 use trainer::memory::OutOfMemory;
 use trainer::ops::gpu::{Exchanges, Gpu};
-use trainer::parallel::{Failure, Member, together};
+use trainer::parallel::{Failure, Member, on_ranks};
 use trainer::plan::Plan;
 use trainer::train::Images;
 
@@ -56,7 +56,7 @@ fn at_once<T: Send>(
     work: impl Fn(&Device, &Arc<Member>) -> T + Sync,
 ) -> Vec<T> {
     exchanges[0].begin("work".to_owned());
-    let done = together(devices, 1, None, exchanges, |device, seat| {
+    let done = on_ranks(devices, 1, None, exchanges, |device, seat| {
         Ok::<_, ExecutionError>(work(device, &seat.row))
     });
     done.expect("is done")
@@ -177,7 +177,7 @@ fn a_card_that_fails_ends_the_waiting_of_the_others_and_the_next_attempt_works()
     let exact = bits(&sum_in_order(ranks, values));
     let attempt = |devices: &mut [Device], fails: Option<usize>| {
         exchanges[0].begin("attempt".to_owned());
-        together(devices, 1, None, &exchanges, |device, seat| {
+        on_ranks(devices, 1, None, &exchanges, |device, seat| {
             let member = &seat.row;
             let own = tensor(values(member.rank()), device);
             let mut sum = member.sum("before", ranks, own.clone());

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use trainer::build::Bench;
 use trainer::data::Targets;
 use trainer::memory::fault::{Armed, strike_rank_after};
-use trainer::plan::{Plan, Retreat};
+use trainer::plan::{BackOff, Plan};
 use trainer::train::{HeadLoss, Images, TrainError};
 
 const SIDE: usize = 32;
@@ -264,7 +264,7 @@ fn started(rank: usize, operation: usize) -> (Bench, Armed) {
 /// Leaves nothing that would keep less of three images at once.
 fn keep_least(bench: &mut Bench) {
     let planner = &mut bench.trainer.planner;
-    while planner.clone().back_off(3) == Some(Retreat::Again) {
+    while planner.clone().back_off(3) == Some(BackOff::Again) {
         planner.back_off(3);
     }
     bench.trainer.begin_epoch(1);

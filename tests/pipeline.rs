@@ -11,7 +11,7 @@ use trainer::data::Targets;
 use trainer::fault::Fault;
 use trainer::memory::fault::{Armed, strike_rank_after};
 use trainer::memory::{Action, Keep};
-use trainer::plan::{Machine, Plan, PlanSummary, Planner, Retreat};
+use trainer::plan::{BackOff, Machine, Plan, PlanSummary, Planner};
 use trainer::train::{HeadLoss, Images, TrainError};
 
 const SIDE: usize = 32;
@@ -348,7 +348,7 @@ fn started(schedule: &str, rank: usize, operation: usize) -> (Bench, Armed) {
     let mut bench = Bench::new(&plan).expect("opens");
     step(&mut bench, 0);
     let planner = &mut bench.trainer.planner;
-    while planner.clone().back_off(4) == Some(Retreat::Again) {
+    while planner.clone().back_off(4) == Some(BackOff::Again) {
         planner.back_off(4);
     }
     bench.trainer.begin_epoch(1);

@@ -7,7 +7,7 @@ use harm::{break_each, refuse_each, started as started_with, state};
 use trainer::build::{Bench, Options, build};
 use trainer::data::Targets;
 use trainer::memory::fault::strike_after;
-use trainer::plan::{Plan, Retreat};
+use trainer::plan::{BackOff, Plan};
 use trainer::run::{Backoff, FolderMode, Trainer};
 use trainer::train::Images;
 
@@ -75,7 +75,7 @@ fn at_the_least(micro: usize) -> Bench {
 }
 
 fn exhaust(trainer: &mut Trainer, micro: usize) {
-    while trainer.planner.clone().back_off(micro) == Some(Retreat::Again) {
+    while trainer.planner.clone().back_off(micro) == Some(BackOff::Again) {
         trainer.planner.back_off(micro);
     }
     trainer.begin_epoch(1);
@@ -167,8 +167,8 @@ fn an_evaluation_that_does_not_fit_takes_fewer_images_and_steps_stay_as_they_wer
 #[test]
 fn a_run_says_whether_it_goes_on_with_other_numbers_and_a_saved_state_knows_how() {
     for (norm, exhausted, said, chosen) in [
-        ("batch", false, "going on with more computed again: the same numbers", 6),
-        ("batch", true, "over which BatchNorm normalises: other numbers than with 6", 3),
+        ("batch", false, "going on with more computed again: the same results", 6),
+        ("batch", true, "over which BatchNorm normalises: other results than with 6", 3),
         ("group", true, "going on with 3, which gives the same gradient", 3),
     ] {
         let folder = tempfile::tempdir().expect("a folder");

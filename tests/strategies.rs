@@ -57,7 +57,7 @@ fn chain(network: &Network, dropout: f64, precision: Precision) -> Chain {
     let head: HeadConfig = toml::from_str(head).expect("a head");
     let head = HeadConfig { dropout, ..head };
     let stages = network.stages(precision, DenseLayers::Keep, &[head]);
-    Chain::init(&stages, &Device::flex(), 3).in_numbers(precision.parameters())
+    Chain::init(&stages, &Device::flex(), 3).cast(precision.parameters())
 }
 
 fn wave<const D: usize>(shape: [usize; D], speed: f64) -> Tensor<D> {

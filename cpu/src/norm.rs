@@ -33,6 +33,9 @@ pub struct Statistics {
     pub variance: Vec<f32>,
 }
 
+/// A channel's values, image by image, which are still to be written.
+type Planes<'a> = Vec<&'a mut [MaybeUninit<f32>]>;
+
 /// Sums that are taken side by side.
 const LANES: usize = 16;
 /// Values that are summed in 32 bits, before all is summed in 64.
@@ -47,51 +50,59 @@ impl BatchNorm {
         [weight, bias]: [&[f32]; 2],
         epsilon: f32,
     ) -> (Vec<f32>, Statistics) {
-        // SAFETY: the planes of all channels are all values, and each is written.
-        #[expect(unsafe_code, reason = "the result is not cleared before it is written")]
-        unsafe {
-            written(self.count(), |out| self.write_forward(maps, [weight, bias], epsilon, out))
-        }
+        let (result, found) = self.written_by_channel(|channel, out| {
+            let [mean, variance] = self.channel_statistics(maps, channel);
+            let factor = weight[channel] / (variance + epsilon).sqrt();
+            self.write_channel(Line { mean, factor, shift: bias[channel] }, maps, channel, out);
+            [mean, variance]
+        });
+        let [mean, variance] = columns(found);
+        (result, Statistics { mean, variance })
     }
 
-    fn write_forward(
+    /// Mean and variance of each channel of `maps`.
+    pub fn statistics(&self, maps: Maps<'_>) -> Statistics {
+        let channels = (0..self.channels).into_par_iter();
+        let found = channels.map(|channel| self.channel_statistics(maps, channel)).collect();
+        let [mean, variance] = columns(found);
+        Statistics { mean, variance }
+    }
+
+    fn channel_statistics(&self, maps: Maps<'_>, channel: usize) -> [f32; 2] {
+        let blocks = || self.planes(maps, channel).flat_map(|plane| plane.chunks(BLOCK));
+        let mean = self.mean(blocks().map(|block| sum(block, |value| value)));
+        let squared = |value: f32| (value - mean) * (value - mean);
+        [mean, self.mean(blocks().map(|block| sum(block, squared)))]
+    }
+
+    /// [`BatchNorm::forward`] with statistics that are given: those of more images than `maps` has.
+    pub fn apply(
         &self,
         maps: Maps<'_>,
-        [weight, bias]: [&[f32]; 2],
+        statistics: &Statistics,
+        parameters: [&[f32]; 2],
         epsilon: f32,
-        out: &mut [MaybeUninit<f32>],
-    ) -> Statistics {
-        let found: Vec<[f32; 2]> = self
-            .by_channel(out)
-            .into_par_iter()
-            .enumerate()
-            .map(|(channel, out)| {
-                let planes = || self.planes(maps, channel);
-                let blocks = || planes().flat_map(|plane| plane.chunks(BLOCK));
-                let mean = self.mean(blocks().map(|block| sum(block, |value| value)));
-                let squared = |value: f32| (value - mean) * (value - mean);
-                let variance = self.mean(blocks().map(|block| sum(block, squared)));
-                let line = Line {
-                    mean,
-                    factor: weight[channel] / (variance + epsilon).sqrt(),
-                    shift: bias[channel],
-                };
-                for (out, plane) in out.into_iter().zip(planes()) {
-                    let each = out.iter_mut().zip(plane);
-                    match self.relu {
-                        true => each.for_each(|(out, value)| {
-                            out.write(rectified(line.at(*value)));
-                        }),
-                        false => each.for_each(|(out, value)| {
-                            out.write(line.at(*value));
-                        }),
-                    }
-                }
-                [mean, variance]
-            })
-            .collect();
-        let [mean, variance] = [0, 1].map(|at| found.iter().map(|found| found[at]).collect());
-        Statistics { mean, variance }
+    ) -> Vec<f32> {
+        let write = |channel: usize, out: Planes<'_>| {
+            let line = Line::new(statistics, parameters, epsilon, channel);
+            self.write_channel(line, maps, channel, out);
+        };
+        self.written_by_channel(write).0
+    }
+
+    /// Writes all values of a channel.
+    fn write_channel(&self, line: Line, maps: Maps<'_>, channel: usize, out: Planes<'_>) {
+        for (out, plane) in out.into_iter().zip(self.planes(maps, channel)) {
+            let each = out.iter_mut().zip(plane);
+            match self.relu {
+                true => each.for_each(|(out, value)| {
+                    out.write(rectified(line.at(*value)));
+                }),
+                false => each.for_each(|(out, value)| {
+                    out.write(line.at(*value));
+                }),
+            }
+        }
     }
 
     /// The gradients of the maps, and of weight and bias.
@@ -104,17 +115,112 @@ impl BatchNorm {
         gradient: Maps<'_>,
     ) -> (Vec<f32>, [Vec<f32>; 2]) {
         let given = Given { maps, statistics, parameters, epsilon, gradient };
-        let write = |out: &mut [MaybeUninit<f32>]| match self.relu {
-            true => {
-                self.backward_by(
-                    given,
-                    out,
-                    |line, value, gradient| {
-                        if line.at(value) <= 0.0 { 0.0 } else { gradient }
-                    },
-                )
+        let (of_maps, sums) = self.written_by_channel(|channel, out| {
+            let sums = self.channel_sums(given, channel);
+            let count = (self.batch * self.pixels) as f64;
+            self.write_gradient(given, channel, sums.map(|sum| (sum / count) as f32), out);
+            sums.map(|sum| sum as f32)
+        });
+        (of_maps, columns(sums))
+    }
+
+    /// The gradients of weight and bias alone: of these maps, where `statistics` are those of more images.
+    pub fn parameter_gradients(
+        &self,
+        maps: Maps<'_>,
+        statistics: &Statistics,
+        parameters: [&[f32]; 2],
+        epsilon: f32,
+        gradient: Maps<'_>,
+    ) -> [Vec<f32>; 2] {
+        let given = Given { maps, statistics, parameters, epsilon, gradient };
+        let sums =
+            (0..self.channels).into_par_iter().map(|channel| self.channel_sums(given, channel));
+        columns(sums.map(|sums| sums.map(|sum| sum as f32)).collect())
+    }
+
+    /// The gradient of the maps, given for each channel the means over all images of the gradient times the
+    /// normalised value, and of the gradient: the sums of what [`BatchNorm::parameter_gradients`] gives, over the number
+    /// of values.
+    pub fn map_gradients(
+        &self,
+        maps: Maps<'_>,
+        statistics: &Statistics,
+        parameters: [&[f32]; 2],
+        epsilon: f32,
+        gradient: Maps<'_>,
+        means: [&[f32]; 2],
+    ) -> Vec<f32> {
+        let given = Given { maps, statistics, parameters, epsilon, gradient };
+        let write = |channel: usize, out: Planes<'_>| {
+            self.write_gradient(given, channel, means.map(|means| means[channel]), out);
+        };
+        self.written_by_channel(write).0
+    }
+
+    /// The gradients of a channel's weight and bias.
+    fn channel_sums(&self, given: Given<'_>, channel: usize) -> [f64; 2] {
+        match self.relu {
+            true => self.channel_sums_behind(given, channel, passed),
+            false => self.channel_sums_behind(given, channel, unchanged),
+        }
+    }
+
+    /// The same, where `behind` is the gradient of the norm's result, from a value and the gradient of what follows.
+    fn channel_sums_behind(
+        &self,
+        given: Given<'_>,
+        channel: usize,
+        behind: impl Fn(Line, f32, f32) -> f32,
+    ) -> [f64; 2] {
+        let line = given.line(channel);
+        let planes = self.planes(given.maps, channel).zip(self.planes(given.gradient, channel));
+        let blocks =
+            planes.flat_map(|(plane, gradient)| plane.chunks(BLOCK).zip(gradient.chunks(BLOCK)));
+        let sums = blocks.map(|(values, gradients)| {
+            let behind = |value, gradient| behind(line, value, gradient);
+            product_sums(values, gradients, line.mean, behind)
+        });
+        let [products, total] = sums.fold([0.0; 2], |[a, b], [c, d]| [a + c, b + d]);
+        [products * f64::from(given.root(channel).recip()), total]
+    }
+
+    /// Writes the gradients of all values of a channel.
+    fn write_gradient(&self, given: Given<'_>, channel: usize, means: [f32; 2], out: Planes<'_>) {
+        match self.relu {
+            true => self.write_gradient_behind(given, channel, means, out, passed),
+            false => self.write_gradient_behind(given, channel, means, out, unchanged),
+        }
+    }
+
+    fn write_gradient_behind(
+        &self,
+        given: Given<'_>,
+        channel: usize,
+        [share, shift]: [f32; 2],
+        out: Planes<'_>,
+        behind: impl Fn(Line, f32, f32) -> f32,
+    ) {
+        let (line, factor) = (given.line(channel), given.root(channel).recip());
+        let scale = given.parameters[0][channel] * factor;
+        let planes = self.planes(given.maps, channel).zip(self.planes(given.gradient, channel));
+        for (out, (plane, gradient)) in out.into_iter().zip(planes) {
+            for ((out, value), gradient) in out.iter_mut().zip(plane).zip(gradient) {
+                let normal = (value - line.mean) * factor;
+                let gradient = behind(line, *value, *gradient);
+                out.write((gradient - shift - normal * share) * scale);
             }
-            false => self.backward_by(given, out, |_, _, gradient| gradient),
+        }
+    }
+
+    /// Maps of which `write` writes all values of a channel, with what it gives for each channel.
+    fn written_by_channel<T: Send>(
+        &self,
+        write: impl Fn(usize, Planes<'_>) -> T + Sync,
+    ) -> (Vec<f32>, Vec<T>) {
+        let write = |out: &mut [MaybeUninit<f32>]| {
+            let channels = self.by_channel(out).into_par_iter().enumerate();
+            channels.map(|(channel, out)| write(channel, out)).collect()
         };
         // SAFETY: the planes of all channels are all values, and each is written.
         #[expect(unsafe_code, reason = "the result is not cleared before it is written")]
@@ -125,49 +231,6 @@ impl BatchNorm {
 
     fn count(&self) -> usize {
         self.batch * self.channels * self.pixels
-    }
-
-    /// Where `behind` is the gradient of the norm's result, from a value and the gradient of what follows.
-    fn backward_by(
-        &self,
-        given: Given<'_>,
-        out: &mut [MaybeUninit<f32>],
-        behind: impl Fn(Line, f32, f32) -> f32 + Sync,
-    ) -> [Vec<f32>; 2] {
-        let Given { maps, statistics, parameters: [weight, bias], epsilon, gradient } = given;
-        let found: Vec<[f32; 2]> = self
-            .by_channel(out)
-            .into_par_iter()
-            .enumerate()
-            .map(|(channel, out)| {
-                let mean = statistics.mean[channel];
-                let root = (statistics.variance[channel] + epsilon).sqrt();
-                let line = Line { mean, factor: weight[channel] / root, shift: bias[channel] };
-                let factor = root.recip();
-                let planes = || self.planes(maps, channel).zip(self.planes(gradient, channel));
-                let blocks = planes()
-                    .flat_map(|(plane, gradient)| plane.chunks(BLOCK).zip(gradient.chunks(BLOCK)));
-                let sums = blocks.map(|(values, gradients)| {
-                    product_sums(values, gradients, mean, |value, gradient| {
-                        behind(line, value, gradient)
-                    })
-                });
-                let [products, total] = sums.fold([0.0; 2], |[a, b], [c, d]| [a + c, b + d]);
-                let products = products * f64::from(factor);
-                let count = (self.batch * self.pixels) as f64;
-                let [share, shift] = [products / count, total / count].map(|sum| sum as f32);
-                let scale = weight[channel] * factor;
-                for (out, (plane, gradient)) in out.into_iter().zip(planes()) {
-                    for ((out, value), gradient) in out.iter_mut().zip(plane).zip(gradient) {
-                        let normal = (value - mean) * factor;
-                        let gradient = behind(line, *value, *gradient);
-                        out.write((gradient - shift - normal * share) * scale);
-                    }
-                }
-                [products as f32, total as f32]
-            })
-            .collect();
-        [0, 1].map(|at| found.iter().map(|found| found[at]).collect())
     }
 
     /// The planes of each channel, image by image.
@@ -193,12 +256,39 @@ impl BatchNorm {
 }
 
 /// What the backward pass is given.
+#[derive(Clone, Copy)]
 struct Given<'a> {
     maps: Maps<'a>,
     statistics: &'a Statistics,
     parameters: [&'a [f32]; 2],
     epsilon: f32,
     gradient: Maps<'a>,
+}
+
+impl Given<'_> {
+    fn line(&self, channel: usize) -> Line {
+        Line::new(self.statistics, self.parameters, self.epsilon, channel)
+    }
+
+    /// The standard deviation.
+    fn root(&self, channel: usize) -> f32 {
+        (self.statistics.variance[channel] + self.epsilon).sqrt()
+    }
+}
+
+/// The gradient of the norm's result where ReLU follows.
+fn passed(line: Line, value: f32, gradient: f32) -> f32 {
+    if line.at(value) <= 0.0 { 0.0 } else { gradient }
+}
+
+/// The gradient of the norm's result where nothing follows.
+fn unchanged(_line: Line, _value: f32, gradient: f32) -> f32 {
+    gradient
+}
+
+/// The two numbers of each channel, each kind by itself.
+fn columns(pairs: Vec<[f32; 2]>) -> [Vec<f32>; 2] {
+    [0, 1].map(|at| pairs.iter().map(|pair| pair[at]).collect())
 }
 
 /// What a channel's values become: less `mean`, times `factor`, plus `shift`.
@@ -210,6 +300,17 @@ struct Line {
 }
 
 impl Line {
+    fn new(
+        statistics: &Statistics,
+        [weight, bias]: [&[f32]; 2],
+        epsilon: f32,
+        channel: usize,
+    ) -> Self {
+        let root = (statistics.variance[channel] + epsilon).sqrt();
+        let (mean, factor) = (statistics.mean[channel], weight[channel] / root);
+        Self { mean, factor, shift: bias[channel] }
+    }
+
     fn at(self, value: f32) -> f32 {
         (value - self.mean) * self.factor + self.shift
     }

@@ -1,10 +1,11 @@
 //! What a run tells before it begins.
 
-use super::{describe, is_gpu, machine};
+use super::{describe, machine};
 use crate::data::{Dataset, LabelCounts};
 use crate::memory::{Action, OffloadConfig, Operation};
 use crate::model::HeadConfig;
 use crate::model::weights::Initial;
+use crate::ops::is_gpu;
 use crate::plan::{Plan, Planner};
 use crate::report::{
     Event, HeadCounts, HeadLabels, LabelCount, Place, Report, ReportError, SharedBatch,

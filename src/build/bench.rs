@@ -247,7 +247,7 @@ impl Bench {
     pub fn estimate(&self, plan: &Plan) -> StepEstimate {
         let planner = &self.trainer.planner;
         let mut estimate = planner.estimate().clone();
-        let on_gpu = super::is_gpu(self.trainer.first().replica.inference.device());
+        let on_gpu = crate::ops::is_gpu(self.trainer.first().replica.inference.device());
         if on_gpu {
             // No batch is copied ahead, to the first device of a pipeline, which need not be the fullest.
             if estimate.devices.first().is_none_or(|first| first.peak == estimate.peak) {

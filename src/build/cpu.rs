@@ -2,9 +2,9 @@
 
 use burn::tensor::Device;
 
-use super::is_gpu;
 use crate::memory::Cpu;
 use crate::memory::measure::Meter;
+use crate::ops::is_gpu;
 
 /// The threads of Burn's pool, which `RAYON_NUM_THREADS` sets, and the size of their packing buffers.
 #[cfg(feature = "cpu")]

@@ -228,17 +228,6 @@ pub fn describe(device: &Device) -> String {
     format!("{device:?}")
 }
 
-/// Whether it is an NVIDIA GPU.
-pub fn is_gpu(device: &Device) -> bool {
-    #[cfg(feature = "cuda")]
-    return crate::ops::gpu::Gpu::of(device).is_some();
-    #[cfg(not(feature = "cuda"))]
-    {
-        let _ = device;
-        false
-    }
-}
-
 #[cfg(not(feature = "cuda"))]
 mod cuda {
     use super::{Card, Device, DeviceError, NoCuda};

@@ -3,9 +3,10 @@
 use burn::tensor::Device;
 
 use super::cpu;
-use super::device::{CardDetails, Found, find_devices, is_gpu};
+use super::device::{CardDetails, Found, find_devices};
 use super::host_memory::HostMemory;
 use crate::memory::measure::{Holder, gpu_holders};
+use crate::ops::is_gpu;
 use crate::plan::{DevicePlan, Machine, NothingFits, Plan, Planner};
 
 /// What a plan would run on here and what it is called, where that is here: of several devices the one

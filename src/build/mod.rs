@@ -32,7 +32,7 @@ use std::time::Instant;
 pub use bench::{Bench, Taken};
 pub use cpu::{cpu, meter, share_cores};
 pub use device::{
-    Card, CardDetails, DeviceError, Found, NoCuda, describe, find_devices, is_gpu, resolve_device,
+    Card, CardDetails, DeviceError, Found, NoCuda, describe, find_devices, resolve_device,
 };
 pub(crate) use differences::differences;
 pub use drawing::while_drawing;
@@ -64,6 +64,7 @@ use crate::model::weights::Initial;
 use crate::ops::gpu::Exchanges;
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::Gpu;
+use crate::ops::is_gpu;
 use crate::optim::{LossScale, Schedule};
 use crate::parallel;
 use crate::parallel::processes::{Cards, Processes};
@@ -71,7 +72,7 @@ use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
 use crate::run::{
-    FolderMode, Keeper, Rank, Run, RunFolder, RunPlace, Stop, TrainState, Trainer, Watch,
+    FolderMode, Keeper, Rank, Run, RunFolder, RunPlace, SignalGuard, Stop, TrainState, Trainer,
     best_findings, best_gone, restore, weights,
 };
 use crate::train::{Inference, Replica, Updater};
@@ -110,7 +111,7 @@ pub fn build_of(
     among: Option<Among<'_>>,
 ) -> Result<Run, BuildError> {
     let stop = Stop::install().map_err(BuildError::Signals)?;
-    let watch = Watch::over(&stop, "no run was made or changed");
+    let watch = SignalGuard::over(&stop, "no run was made or changed");
     let place = match among.is_none_or(|among| among.processes.is_first()) {
         true => {
             folds::check_above(&plan)?;

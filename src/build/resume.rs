@@ -172,7 +172,7 @@ pub(super) fn planner(
     })
 }
 
-/// What is said where a run goes on with other numbers, as another number of devices computes at once.
+/// What is said where a run goes on with other results, as another number of devices computes at once.
 pub(super) fn other_parts(plan: &Plan, planner: &Planner, saved: &TrainState) -> Option<String> {
     let (before, now) = (saved.images_together?, planner.images_together());
     let change = match plan.batch_norm {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::batch::BadImage;
+use super::image::ENDINGS;
 use crate::fault::Fault;
 use crate::paths::looked_in;
 use crate::screen::{Bytes, counted};
@@ -432,9 +433,8 @@ pub(crate) fn meant_file(path: &Path) -> Option<String> {
     if text.contains('\\') {
         return Some("write / in place of \\ in the table's paths; ".to_owned());
     }
-    let ending = ["dcm", "dicom", "png", "jpg", "jpeg", "tif", "tiff"]
-        .into_iter()
-        .find(|ending| Path::new(&format!("{text}.{ending}")).is_file())?;
+    let ending =
+        ENDINGS.into_iter().find(|ending| Path::new(&format!("{text}.{ending}")).is_file())?;
     Some(format!("`{text}.{ending}` exists: write the paths with .{ending}; "))
 }
 

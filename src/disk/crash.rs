@@ -33,11 +33,11 @@ enum Node {
 
 /// A disk. Node 0 is the folder that is looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tree {
+pub(crate) struct FileTree {
     nodes: Vec<Node>,
 }
 
-impl Tree {
+impl FileTree {
     /// What is in `folder` now.
     pub fn of(folder: &Path) -> Self {
         let mut tree = Self { nodes: Vec::new() };
@@ -253,7 +253,7 @@ pub(crate) fn is_long() -> bool {
 /// What a program did to a folder.
 #[derive(Debug)]
 pub(crate) struct Crashes {
-    before: Tree,
+    before: FileTree,
     effects: Vec<Effect>,
     operations: usize,
     promises: Vec<(usize, u64)>,
@@ -261,7 +261,7 @@ pub(crate) struct Crashes {
 
 impl Crashes {
     /// `before` is what was in `folder` when `log` began, all of it long on the disk.
-    pub fn new(folder: &Path, before: Tree, log: &[Logged]) -> Self {
+    pub fn new(folder: &Path, before: FileTree, log: &[Logged]) -> Self {
         let mut crashes = Self {
             before: before.clone(),
             effects: Vec::new(),
@@ -281,13 +281,13 @@ impl Crashes {
         crashes
     }
 
-    fn note(&mut self, root: &Path, now: &mut Tree, logged: &Logged) {
+    fn note(&mut self, root: &Path, now: &mut FileTree, logged: &Logged) {
         let below = |path: &Path| -> Option<Vec<String>> {
             let path = path.strip_prefix(root).ok()?;
             let name = |part: Component<'_>| part.as_os_str().to_str().expect("UTF-8").to_owned();
             Some(path.components().map(name).collect())
         };
-        let place = |now: &mut Tree, path: &Path| {
+        let place = |now: &mut FileTree, path: &Path| {
             let path = below(path).expect("is below the folder");
             let (name, above) = path.split_last().expect("is not the folder itself");
             (now.at(above), name.clone())
@@ -354,7 +354,11 @@ impl Crashes {
     pub fn assert_complete(&self, folder: &Path) {
         let mut tree = self.before.clone();
         self.effects.iter().for_each(|effect| tree.apply(effect, Fate::Whole));
-        assert_eq!(tree.list(), Tree::of(folder).list(), "something was changed past the layer");
+        assert_eq!(
+            tree.list(),
+            FileTree::of(folder).list(),
+            "something was changed past the layer"
+        );
     }
 
     /// Makes every disk within the bound, and has `check` open it: it is given the folder, and the last promise
@@ -476,7 +480,7 @@ mod tests {
     fn found(program: impl Fn(&Path)) -> BTreeSet<Option<String>> {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("file"), "old.").expect("writes");
-        let (watch, before) = (Watch::over(folder.path()), Tree::of(folder.path()));
+        let (watch, before) = (Watch::over(folder.path()), FileTree::of(folder.path()));
         program(folder.path());
         let crashes = Crashes::new(folder.path(), before, &watch.log());
         crashes.assert_complete(folder.path());
@@ -519,7 +523,7 @@ mod tests {
     fn what_is_promised_after_a_sync_is_found_and_before_it_may_be_lost() {
         let program = |syncs: bool| {
             let folder = tempfile::tempdir().expect("a folder");
-            let (watch, before) = (Watch::over(folder.path()), Tree::of(folder.path()));
+            let (watch, before) = (Watch::over(folder.path()), FileTree::of(folder.path()));
             create_folder(&folder.path().join("a")).expect("makes");
             write_new(&folder.path().join("a/b"), b"text").expect("writes");
             sync_folder(&folder.path().join("a")).expect("syncs");

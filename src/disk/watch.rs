@@ -11,7 +11,7 @@ use super::Change;
 
 /// What happens at the chosen operation. Of a write, half has been done by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum DiskFault {
     /// The process is gone: neither that operation nor any later one happens.
     Killed,
     /// The system refuses that one operation, with this error's number.
@@ -55,7 +55,7 @@ pub(crate) enum Logged {
 struct Seen {
     operations: usize,
     log: Vec<Logged>,
-    plan: Option<(usize, Fault)>,
+    plan: Option<(usize, DiskFault)>,
     struck: bool,
 }
 
@@ -80,7 +80,7 @@ impl Watch {
     }
 
     /// Lets `operations` more operations succeed, then strikes.
-    pub fn strike_after(&self, operations: usize, fault: Fault) {
+    pub fn strike_after(&self, operations: usize, fault: DiskFault) {
         let mut seen = locked(&self.seen);
         seen.plan = Some((seen.operations + operations, fault));
         seen.struck = false;
@@ -148,7 +148,7 @@ impl Seen {
         }
         let error = |number: i32| io::Error::from_raw_os_error(number);
         let (error, part) = match fault {
-            Fault::Room(left) => {
+            DiskFault::Room(left) => {
                 let Change::Write { bytes, .. } = change else { return Ok(()) };
                 let written = (*left).min(bytes.len() as u64);
                 *left -= written;
@@ -157,11 +157,11 @@ impl Seen {
                 }
                 (error(ENOSPC), written as usize)
             }
-            Fault::Refused(_) if number > *at => return Ok(()),
-            Fault::Refused(of) | Fault::Broken(of) => (error(*of), half(change)),
-            Fault::Killed if number > *at => (io::Error::other("killed by the test"), 0),
-            Fault::Killed => (io::Error::other("killed by the test"), half(change)),
-            Fault::Signal => {
+            DiskFault::Refused(_) if number > *at => return Ok(()),
+            DiskFault::Refused(of) | DiskFault::Broken(of) => (error(*of), half(change)),
+            DiskFault::Killed if number > *at => (io::Error::other("killed by the test"), 0),
+            DiskFault::Killed => (io::Error::other("killed by the test"), half(change)),
+            DiskFault::Signal => {
                 self.part_of(change, half(change))?;
                 let this = rustix::process::getpid();
                 rustix::process::kill_process(this, rustix::process::Signal::KILL)?;

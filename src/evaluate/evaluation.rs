@@ -89,7 +89,47 @@ pub struct MetricTable {
     pub labels: BTreeMap<String, Estimate>,
 }
 
+/// A measure that a head may have for each of its labels.
+#[derive(Debug, Clone, Copy)]
+pub struct Measure {
+    /// Its key in JSON.
+    pub key: &'static str,
+    /// What it is called beside the values.
+    pub title: &'static str,
+    /// The head of a narrow column.
+    pub column: &'static str,
+    of: fn(&HeadEvaluation) -> Option<&MetricTable>,
+}
+
+/// All of them, in the order in which they are shown.
+pub const MEASURES: [Measure; 7] = [
+    Measure { key: "auroc", title: "AUROC", column: "AUROC (95%)", of: |head| head.auroc.as_ref() },
+    Measure { key: "auprc", title: "AUPRC", column: "AUPRC (95%)", of: |head| head.auprc.as_ref() },
+    Measure { key: "brier", title: "Brier score", column: "Brier", of: |head| head.brier.as_ref() },
+    Measure {
+        key: "ece",
+        title: "calibration error (ECE)",
+        column: "ECE",
+        of: |head| head.ece.as_ref(),
+    },
+    Measure { key: "mae", title: "MAE", column: "MAE (95%)", of: |head| head.mae.as_ref() },
+    Measure { key: "rmse", title: "RMSE", column: "RMSE (95%)", of: |head| head.rmse.as_ref() },
+    Measure { key: "r2", title: "R²", column: "R2 (95%)", of: |head| head.r2.as_ref() },
+];
+
+impl HeadEvaluation {
+    /// The measures that it has.
+    pub fn measures(&self) -> impl Iterator<Item = (Measure, &MetricTable)> {
+        MEASURES.into_iter().filter_map(|measure| Some((measure, (measure.of)(self)?)))
+    }
+}
+
 impl MetricTable {
+    /// The mean over the labels, with its interval.
+    pub fn mean(&self) -> Estimate {
+        Estimate { value: self.mean, low: self.low, high: self.high, undefined: self.undefined }
+    }
+
     pub(super) fn new(mean: Estimate, labels: BTreeMap<String, Estimate>) -> Self {
         let Estimate { value, low, high, undefined } = mean;
         Self { mean: value, low, high, undefined, labels }

@@ -63,7 +63,7 @@ pub use ensemble::{ensemble, mean_outputs};
 pub use ensemble_fit::{EnsembleBasis, EnsembleFit, fit_ensemble};
 pub use estimate::{Estimate, Range, wilson};
 pub use evaluation::{
-    Evaluation, HeadEvaluation, MetricTable, PointEvaluation, SubgroupEvaluation,
+    Evaluation, HeadEvaluation, MEASURES, Measure, MetricTable, PointEvaluation, SubgroupEvaluation,
 };
 pub use fitted::{Fitted, FittedError, FittedHead, FittedPoint};
 pub use head::{evaluate, evaluate_subgroups};

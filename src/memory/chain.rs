@@ -67,18 +67,18 @@ impl Chain {
     pub fn move_statistics(&mut self, statistics: &Statistics) {
         self.map_buckets(|key, value| match statistics.get(key) {
             Some(batch) => {
-                let numbers = value.dtype();
+                let dtype = value.dtype();
                 let value = value.cast(batch.dtype()).mul_scalar(1.0 - MOMENTUM);
-                (value + batch.clone().mul_scalar(MOMENTUM)).cast(numbers)
+                (value + batch.clone().mul_scalar(MOMENTUM)).cast(dtype)
             }
             None => value,
         });
     }
 
-    /// The chain with every parameter and running statistic rounded to `numbers`.
-    pub fn in_numbers(mut self, numbers: DType) -> Self {
-        if numbers != DType::F32 {
-            self.map_parameters(|_, value| value.cast(numbers));
+    /// The chain with every parameter and running statistic rounded to `dtype`.
+    pub fn cast(mut self, dtype: DType) -> Self {
+        if dtype != DType::F32 {
+            self.map_parameters(|_, value| value.cast(dtype));
         }
         self
     }

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Piece;
+use super::BufferLifetime;
 
 /// Counts the bytes in use and the most there were at once.
 #[derive(Debug, Clone, Default)]
@@ -27,19 +27,19 @@ struct Counts {
 /// What was taken, by number, and the time.
 #[derive(Debug, Default)]
 struct Record {
-    pieces: Vec<Piece>,
+    buffers: Vec<BufferLifetime>,
     clock: u64,
 }
 
 impl DryAllocator {
-    /// One that also notes when each piece of memory is taken, used and given back.
+    /// One that also notes when each buffer of memory is taken, used and given back.
     pub fn recording() -> Self {
         Self(Arc::new(Counts { record: Some(Mutex::default()), ..Counts::default() }))
     }
 
     /// What was taken since it was made, where it is one that [records](DryAllocator::recording).
-    pub fn pieces(&self) -> Vec<Piece> {
-        self.at_a_time(|record, _| record.pieces.clone()).unwrap_or_default()
+    pub fn buffers(&self) -> Vec<BufferLifetime> {
+        self.at_a_time(|record, _| record.buffers.clone()).unwrap_or_default()
     }
 
     /// What `note` makes of the record and the time, which moves on.
@@ -57,7 +57,7 @@ impl DryAllocator {
         self.touch(0);
         let number = self.0.taken.fetch_add(1, Relaxed);
         self.at_a_time(|record, now| {
-            record.pieces.push(Piece { bytes, from: now, to: u64::MAX, used: now });
+            record.buffers.push(BufferLifetime { bytes, from: now, to: u64::MAX, used: now });
         });
         DryBuffer(Arc::new(Block { number, bytes, allocator: self.clone() }))
     }
@@ -103,14 +103,14 @@ struct Block {
 impl Drop for Block {
     fn drop(&mut self) {
         self.allocator.0.live.fetch_sub(self.bytes, Relaxed);
-        self.note(|piece, now| piece.to = now);
+        self.note(|buffer, now| buffer.to = now);
     }
 }
 
 impl Block {
-    fn note(&self, note: impl FnOnce(&mut Piece, u64)) {
+    fn note(&self, note: impl FnOnce(&mut BufferLifetime, u64)) {
         self.allocator.at_a_time(|record, now| {
-            record.pieces.get_mut(self.number as usize).map(|piece| note(piece, now))
+            record.buffers.get_mut(self.number as usize).map(|buffer| note(buffer, now))
         });
     }
 }
@@ -118,7 +118,7 @@ impl Block {
 impl DryBuffer {
     /// Notes that it is used now.
     pub fn note_use(&self) {
-        self.0.note(|piece, now| piece.used = now);
+        self.0.note(|buffer, now| buffer.used = now);
     }
 
     /// How much it is.

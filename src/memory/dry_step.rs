@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::schedule::{Action, Operation, Schedule};
-use super::{DryAllocator, DryBuffer, Footprint, Keep, Piece};
+use super::{BufferLifetime, DryAllocator, DryBuffer, Footprint, Keep};
 
 /// What flows between stages on sizes alone; only stages of a kind know what it is.
 pub type DryFlow = Rc<dyn Any>;
@@ -41,7 +41,7 @@ pub trait DryStage {
 }
 
 /// A stage of which only the footprint is known.
-pub struct Rough {
+pub struct FootprintStage {
     /// What it costs.
     pub footprint: Footprint,
     /// Bytes of its input.
@@ -50,7 +50,7 @@ pub struct Rough {
     pub memory: DryAllocator,
 }
 
-impl DryStage for Rough {
+impl DryStage for FootprintStage {
     fn input(&self) -> DryFlow {
         Rc::new(self.memory.take(self.input))
     }
@@ -87,7 +87,7 @@ impl DryStage for Rough {
 }
 
 /// Steps of a chain on sizes alone.
-pub struct Rehearsal<'a> {
+pub struct DrySteps<'a> {
     /// What counts their memory, one that [records](DryAllocator::recording).
     pub memory: DryAllocator,
     /// The stages, which take their memory from there.
@@ -114,9 +114,9 @@ struct Places {
     gradients: BTreeMap<usize, Vec<DryBuffer>>,
 }
 
-impl Rehearsal<'_> {
+impl DrySteps<'_> {
     /// Every buffer of `steps` steps; `None` where the schedule moves something off the device.
-    pub fn pieces(&self, steps: usize) -> Option<Vec<Piece>> {
+    pub fn buffers(&self, steps: usize) -> Option<Vec<BufferLifetime>> {
         let take = || self.parameters.iter().map(|bytes| self.memory.take(*bytes));
         let _others = self.memory.take(self.others);
         let mut weights: Vec<DryBuffer> = take().collect();
@@ -136,7 +136,7 @@ impl Rehearsal<'_> {
             drop(gradients);
         }
         drop((weights, optimizer));
-        Some(self.memory.pieces())
+        Some(self.memory.buffers())
     }
 
     fn run(&self, operation: &Operation, places: &mut Places) -> Option<()> {

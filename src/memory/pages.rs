@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// A buffer of a step. Times are those of a clock that every allocation, launch and release moves on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct BufferLifetime {
     /// Its bytes.
     pub bytes: u64,
     /// When it is taken.
@@ -51,18 +51,18 @@ impl Pages {
         self.bytes() + self.size / 4
     }
 
-    /// The pages of at most `largest` bytes that hold least of those that `pieces` fit in, however far the
+    /// The pages of at most `largest` bytes that hold least of those that `buffers` fit in, however far the
     /// thread that allocates is behind the one that asks it; `None` where there are none.
-    pub fn least(pieces: &[Piece], largest: u64) -> Option<Self> {
-        let pieces: Vec<Piece> =
-            pieces.iter().copied().filter(|piece| piece.bytes > Self::SMALL).collect();
-        let courses: Vec<Course> = LAGS.iter().flat_map(|lag| courses(&pieces, *lag)).collect();
+    pub fn least(buffers: &[BufferLifetime], largest: u64) -> Option<Self> {
+        let buffers: Vec<BufferLifetime> =
+            buffers.iter().copied().filter(|buffer| buffer.bytes > Self::SMALL).collect();
+        let courses: Vec<Course> = LAGS.iter().flat_map(|lag| courses(&buffers, *lag)).collect();
         let fit = |pages: &Self| {
-            let needed = |course| extent(course, &pieces, pages.size).div_ceil(pages.size);
+            let needed = |course| extent(course, &buffers, pages.size).div_ceil(pages.size);
             courses.iter().all(|course| needed(course) <= pages.count)
         };
-        let most_at_once = most_at_once(&courses[0], &pieces);
-        let smallest = pieces.iter().map(|piece| piece.bytes).max()?;
+        let most_at_once = most_at_once(&courses[0], &buffers);
+        let smallest = buffers.iter().map(|buffer| buffer.bytes).max()?;
         let mut least: Option<Self> = None;
         for count in 1..=Self::MOST {
             let mut size = most_at_once.div_ceil(count).max(smallest);
@@ -84,44 +84,44 @@ impl Pages {
     }
 }
 
-/// What happens, in order: which piece is given back (`false`) or taken (`true`).
+/// What happens, in order: which buffer is given back (`false`) or taken (`true`).
 type Course = Vec<(bool, usize)>;
 
 /// By how much of the clock the thread that allocates may be behind the thread that asks it.
 const LAGS: [u64; 7] = [0, 8, 32, 128, 512, 2048, u64::MAX];
 
-/// When `piece` is given back where the thread that allocates is so far behind: it has been given back by the
+/// When `buffer` is given back where the thread that allocates is so far behind: it has been given back by the
 /// one that asks, and nothing that is to be launched uses it.
-fn released(piece: &Piece, lag: u64) -> u64 {
-    match piece.to {
+fn released(buffer: &BufferLifetime, lag: u64) -> u64 {
+    match buffer.to {
         u64::MAX => u64::MAX,
-        to => to.saturating_sub(lag).max(piece.used).max(piece.from + 1),
+        to => to.saturating_sub(lag).max(buffer.used).max(buffer.from + 1),
     }
 }
 
 /// What happens with such a lag, with all that stays in use and without: a run has images there that
 /// a benchmark has not.
-fn courses(pieces: &[Piece], lag: u64) -> [Course; 2] {
-    let mut all: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * pieces.len());
-    for (place, piece) in pieces.iter().enumerate() {
-        let to = released(piece, lag);
-        all.extend([(piece.from, true, place), (to, false, place)]);
+fn courses(buffers: &[BufferLifetime], lag: u64) -> [Course; 2] {
+    let mut all: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * buffers.len());
+    for (place, buffer) in buffers.iter().enumerate() {
+        let to = released(buffer, lag);
+        all.extend([(buffer.from, true, place), (to, false, place)]);
     }
     all.sort_unstable();
     let course = |stays: bool| {
-        let counted = all.iter().filter(|(.., place)| stays || pieces[*place].to != u64::MAX);
+        let counted = all.iter().filter(|(.., place)| stays || buffers[*place].to != u64::MAX);
         counted.map(|(_, taken, place)| (*taken, *place)).collect()
     };
     [course(true), course(false)]
 }
 
 /// The most bytes that are in use at once.
-fn most_at_once(events: &[(bool, usize)], pieces: &[Piece]) -> u64 {
+fn most_at_once(events: &[(bool, usize)], buffers: &[BufferLifetime]) -> u64 {
     let mut live = 0;
     let at_once = events.iter().map(|(taken, place)| {
         match taken {
-            true => live += pieces[*place].bytes,
-            false => live -= pieces[*place].bytes,
+            true => live += buffers[*place].bytes,
+            false => live -= buffers[*place].bytes,
         }
         live
     });
@@ -129,17 +129,17 @@ fn most_at_once(events: &[(bool, usize)], pieces: &[Piece]) -> u64 {
 }
 
 /// The end of the last place that is taken, where pages of `size` bytes lie one behind the other.
-fn extent(events: &[(bool, usize)], pieces: &[Piece], size: u64) -> u64 {
-    // Where each piece that is in use begins and ends.
+fn extent(events: &[(bool, usize)], buffers: &[BufferLifetime], size: u64) -> u64 {
+    // Where each buffer that is in use begins and ends.
     let mut taken: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut places = vec![0; pieces.len()];
+    let mut places = vec![0; buffers.len()];
     let mut most = 0;
-    for &(takes, piece) in events {
+    for &(takes, buffer) in events {
         if !takes {
-            taken.remove(&places[piece]);
+            taken.remove(&places[buffer]);
             continue;
         }
-        let bytes = pieces[piece].bytes.next_multiple_of(Pages::ALIGNMENT);
+        let bytes = buffers[buffer].bytes.next_multiple_of(Pages::ALIGNMENT);
         // No buffer lies in two pages.
         let within_a_page = |at: u64| match at % size + bytes > size {
             true => at.next_multiple_of(size),
@@ -152,7 +152,7 @@ fn extent(events: &[(bool, usize)], pieces: &[Piece], size: u64) -> u64 {
             }
             at = within_a_page(end);
         }
-        places[piece] = at;
+        places[buffer] = at;
         taken.insert(at, at + bytes);
         most = most.max(at + bytes);
     }
@@ -165,34 +165,34 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn piece(mib: u64, from: u64, to: u64) -> Piece {
-        Piece { bytes: mib * MIB, from, to, used: to }
+    fn buffer(mib: u64, from: u64, to: u64) -> BufferLifetime {
+        BufferLifetime { bytes: mib * MIB, from, to, used: to }
     }
 
-    /// The third piece does not go where the first was, in one page or behind it in pages of 60 MiB; in pages
+    /// The third buffer does not go where the first was, in one page or behind it in pages of 60 MiB; in pages
     /// of 50 MiB the second lies out of its way.
     #[test]
     fn a_hole_that_is_too_small_is_counted() {
-        let pieces = [piece(40, 0, 3), piece(20, 1, 9), piece(50, 4, 9)];
-        let [events, _] = courses(&pieces, 0);
-        assert_eq!(most_at_once(&events, &pieces), 70 * MIB);
-        assert_eq!(extent(&events, &pieces, 1 << 40), 110 * MIB);
-        assert_eq!(extent(&events, &pieces, 60 * MIB), 110 * MIB);
-        assert_eq!(extent(&events, &pieces, 50 * MIB), 70 * MIB);
-        let least = Pages::least(&pieces, u64::MAX);
+        let buffers = [buffer(40, 0, 3), buffer(20, 1, 9), buffer(50, 4, 9)];
+        let [events, _] = courses(&buffers, 0);
+        assert_eq!(most_at_once(&events, &buffers), 70 * MIB);
+        assert_eq!(extent(&events, &buffers, 1 << 40), 110 * MIB);
+        assert_eq!(extent(&events, &buffers, 60 * MIB), 110 * MIB);
+        assert_eq!(extent(&events, &buffers, 50 * MIB), 70 * MIB);
+        let least = Pages::least(&buffers, u64::MAX);
         assert_eq!(least, Some(Pages { size: 50 * MIB, count: 2 }));
-        assert_eq!(Pages::least(&pieces, 40 * MIB), None);
+        assert_eq!(Pages::least(&buffers, 40 * MIB), None);
     }
 
-    /// The second piece could lie where the first was before that is given back by the thread that asks.
+    /// The second buffer could lie where the first was before that is given back by the thread that asks.
     #[test]
     fn pages_hold_what_is_given_back_late_and_early() {
-        let first = Piece { used: 1, ..piece(10, 0, 8) };
-        let pieces = [first, piece(30, 2, 9), piece(10, 3, 9)];
-        let [early, _] = courses(&pieces, u64::MAX);
-        assert_eq!(most_at_once(&early, &pieces), 40 * MIB);
+        let first = BufferLifetime { used: 1, ..buffer(10, 0, 8) };
+        let buffers = [first, buffer(30, 2, 9), buffer(10, 3, 9)];
+        let [early, _] = courses(&buffers, u64::MAX);
+        assert_eq!(most_at_once(&early, &buffers), 40 * MIB);
         // The third goes where the first was; the second lies behind that.
-        let least = Pages::least(&pieces, u64::MAX).expect("fits");
+        let least = Pages::least(&buffers, u64::MAX).expect("fits");
         assert_eq!(least.size * least.count, 50 * MIB);
     }
 }

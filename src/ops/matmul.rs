@@ -8,11 +8,12 @@ use burn::backend::Flex;
 use burn::backend::ops::ModuleOps;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{DType, Tensor};
 
 use super::Window;
 #[cfg(feature = "cpu")]
 use super::convolve;
+use super::device::is_gpu;
 use super::dtype::accumulation_dtype;
 #[cfg(feature = "cpu")]
 use super::primitives::{primitive, tensor};
@@ -165,7 +166,7 @@ pub fn bias_gradient<const D: usize>(gradient: Tensor<D>, dtype: DType) -> Tenso
     let (rows, channels) = (shape[0], shape[1]);
     let groups = row_groups(rows);
     let vectors = shape[2..].iter().all(|size| *size == 1);
-    if vectors && groups > 1 && on_gpu(&gradient.device()) {
+    if vectors && groups > 1 && is_gpu(&gradient.device()) {
         let gradient = gradient.cast(dtype).reshape([groups, rows / groups, channels]);
         return gradient.sum_dim(1).sum_dim(0).reshape([channels]);
     }
@@ -184,21 +185,13 @@ pub fn row_groups(rows: usize) -> usize {
 /// Whether a linear layer of `input` runs as a convolution of maps of one pixel: on a GPU, whose
 /// kernels are ours, and for 16-bit numbers, which are to be added up in 32 bits.
 fn runs_as_convolution(input: &Tensor<2>) -> bool {
-    on_gpu(&input.device()) || super::is_16bit(input.dtype())
-}
-
-#[cfg(feature = "cuda")]
-fn on_gpu(device: &Device) -> bool {
-    super::gpu::Gpu::of(device).is_some()
-}
-
-#[cfg(not(feature = "cuda"))]
-fn on_gpu(_device: &Device) -> bool {
-    false
+    is_gpu(&input.device()) || super::is_16bit(input.dtype())
 }
 
 #[cfg(all(test, feature = "cpu"))]
 mod tests {
+    use burn::tensor::Device;
+
     use super::super::inner_product;
     use super::*;
 

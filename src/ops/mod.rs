@@ -6,6 +6,7 @@
 mod after_backward;
 #[cfg(feature = "cpu")]
 mod convolve;
+mod device;
 mod dropout;
 mod dtype;
 pub mod gpu;
@@ -20,6 +21,7 @@ mod sum;
 mod window;
 
 pub use after_backward::after_backward;
+pub use device::is_gpu;
 pub use dropout::{DropoutKey, dropout};
 pub use dtype::{accumulation_dtype, is_16bit};
 pub use inner_product::inner_product;

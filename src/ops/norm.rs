@@ -11,14 +11,15 @@ use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::{Autodiff, Backend, DispatchDevice, DispatchKindConversion, DispatchTensor};
-#[cfg(feature = "cpu")]
-use burn::tensor::TensorData;
 use burn::tensor::activation::relu;
 use burn::tensor::module::{self, batch_norm_train};
 use burn::tensor::{DType, Tensor};
 #[cfg(feature = "cpu")]
+use burn::tensor::{Device, TensorData};
+#[cfg(feature = "cpu")]
 use trainer_cpu::BatchNorm;
 
+use super::device::is_gpu;
 use super::dtype::{accumulation_dtype, is_16bit};
 #[cfg(feature = "cuda")]
 use super::gpu::Norm2d;
@@ -40,7 +41,7 @@ pub fn batch_norm(
     bias: Tensor<1>,
     across: Option<Across>,
 ) -> (Tensor<4>, [Tensor<1>; 2]) {
-    if is_16bit(map.dtype()) || across.is_some() || has_kernels(&map) {
+    if is_16bit(map.dtype()) || across.is_some() || takes_relu_along(&map) {
         return norm_in_32_bits(Over::Batch(across), false, map, weight, bias);
     }
     let result = batch_norm_train(map, weight, bias, EPSILON);
@@ -54,39 +55,16 @@ pub fn batch_norm_relu(
     bias: Tensor<1>,
     across: Option<Across>,
 ) -> (Tensor<4>, [Tensor<1>; 2]) {
-    if across.is_none() && (on_gpu(&map) || has_kernels(&map)) {
-        return norm_in_32_bits(Over::Batch(None), true, map, weight, bias);
+    if takes_relu_along(&map) {
+        return norm_in_32_bits(Over::Batch(across), true, map, weight, bias);
     }
     let (output, statistics) = batch_norm(map, weight, bias, across);
     (relu(output), statistics)
 }
 
-/// Whether a 32-bit map is normalised by this program's own kernels: over a batch on the CPU, over
-/// anything on a GPU.
-fn has_kernels(map: &Tensor<4>) -> bool {
-    map.dtype() == DType::F32 && (on_host(map) || on_gpu(map))
-}
-
-fn on_host(map: &Tensor<4>) -> bool {
-    #[cfg(feature = "cpu")]
-    let on_host = matches!(map.device().inner().as_dispatch(), DispatchDevice::Flex(_));
-    #[cfg(not(feature = "cpu"))]
-    let on_host = {
-        let _ = map;
-        false
-    };
-    on_host
-}
-
-fn on_gpu(map: &Tensor<4>) -> bool {
-    #[cfg(feature = "cuda")]
-    let on_gpu = matches!(map.device().inner().as_dispatch(), DispatchDevice::Cube(_));
-    #[cfg(not(feature = "cuda"))]
-    let on_gpu = {
-        let _ = map;
-        false
-    };
-    on_gpu
+/// Whether a map is normalised over a batch by this program's own kernels, which compute ReLU along with it.
+fn takes_relu_along(map: &Tensor<4>) -> bool {
+    map.dtype() == DType::F32 || is_gpu(&map.device())
 }
 
 /// BatchNorm with running statistics.
@@ -108,7 +86,7 @@ pub fn batch_norm_evaluation(
 /// GroupNorm: as BatchNorm, over `groups` groups of channels of each image on its own.
 pub fn group_norm(map: Tensor<4>, weight: Tensor<1>, bias: Tensor<1>, groups: usize) -> Tensor<4> {
     let [batch, channels, height, width] = map.dims();
-    if is_16bit(map.dtype()) || on_gpu(&map) {
+    if is_16bit(map.dtype()) || is_gpu(&map.device()) {
         return norm_in_32_bits(Over::Groups(groups), false, map, weight, bias).0;
     }
     let grouped = map.reshape([batch, groups, channels / groups * height * width]);
@@ -126,7 +104,7 @@ pub fn group_norm_relu(
     bias: Tensor<1>,
     groups: usize,
 ) -> Tensor<4> {
-    if on_gpu(&map) {
+    if is_gpu(&map.device()) {
         return norm_in_32_bits(Over::Groups(groups), true, map, weight, bias).0;
     }
     relu(group_norm(map, weight, bias, groups))
@@ -157,7 +135,7 @@ fn norm_in_32_bits(
     let norm = Norm { over, relu, dtype: map.dtype(), shape: map.dims() };
     if !map.is_autodiff() && !weight.is_autodiff() {
         let (output, statistics) = norm.forward(map, weight, bias);
-        return (output, statistics.flat());
+        return (output, statistics);
     }
     match map.device().inner().as_dispatch() {
         #[cfg(feature = "cuda")]
@@ -168,8 +146,7 @@ fn norm_in_32_bits(
     }
 }
 
-/// The arithmetic, on tensors without autodiff. In between, maps are `[batch, groups, channels of a
-/// group, pixels]`; over a batch each channel is a group.
+/// The arithmetic, on tensors without autodiff.
 #[derive(Debug, Clone)]
 struct Norm {
     over: Over,
@@ -179,19 +156,107 @@ struct Norm {
     shape: [usize; 4],
 }
 
-/// Mean and biased variance, one for each group, as they broadcast over a map.
-#[derive(Clone)]
-struct Statistics {
-    mean: Tensor<4>,
-    variance: Tensor<4>,
-}
+/// Mean and biased variance, one of each for each group; over a batch each channel is a group.
+type Statistics = [Tensor<1>; 2];
 
-impl Statistics {
-    fn flat(self) -> [Tensor<1>; 2] {
-        [self.mean.reshape([-1]), self.variance.reshape([-1])]
+impl Norm {
+    fn forward(
+        &self,
+        map: Tensor<4>,
+        weight: Tensor<1>,
+        bias: Tensor<1>,
+    ) -> (Tensor<4>, Statistics) {
+        #[cfg(feature = "cpu")]
+        if self.runs_on_cpu(&map) {
+            return self.forward_on_cpu(map, [weight, bias]);
+        }
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = self.kernels(&map) {
+            let parameters = [weight, bias].map(|values| values.cast(DType::F32));
+            return kernels.forward_tensors(map, parameters, |own| self.statistics_of_all(own));
+        }
+        let grouped = self.grouped(map);
+        let statistics = self.statistics_of_all(&|| {
+            let mean = self.means(grouped.clone());
+            let centred = grouped.clone() - self.by_group(mean.clone());
+            [mean, self.means(centred.square())]
+        });
+        let [normal, _] = self.normalised(grouped, &statistics);
+        let output = normal * self.by_channel(weight) + self.by_channel(bias);
+        (output.reshape(self.shape).cast(self.dtype), statistics)
+    }
+
+    /// The gradients of map, weight and bias.
+    fn backward(
+        &self,
+        map: Tensor<4>,
+        statistics: Statistics,
+        parameters: [Tensor<1>; 2],
+        gradient: Tensor<4>,
+    ) -> (Tensor<4>, [Tensor<1>; 2]) {
+        #[cfg(feature = "cpu")]
+        if self.runs_on_cpu(&map) {
+            return self.backward_on_cpu(map, statistics, parameters, gradient);
+        }
+        let dtype = parameters[0].dtype();
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = self.kernels(&map) {
+            let parameters = parameters.map(|values| values.cast(DType::F32));
+            let of_all = |means| self.means_of_all("gradients", means);
+            let (of_map, found) =
+                kernels.backward_tensors(map, statistics, parameters, gradient, of_all);
+            return (of_map, found.map(|values| values.cast(dtype)));
+        }
+        let [weight, _] = parameters;
+        let [normal, factor] = self.normalised(self.grouped(map), &statistics);
+        let gradient = self.grouped(gradient);
+        let of_channels = |map: Tensor<4>| {
+            let sum = map.sum_dim(3).sum_dim(0);
+            sum.reshape([self.shape[1]]).cast(dtype)
+        };
+        let of_weight = of_channels(gradient.clone() * normal.clone());
+        let of_bias = of_channels(gradient.clone());
+        let gradient = gradient * self.by_channel(weight);
+        let products = self.means(gradient.clone() * normal.clone());
+        let means =
+            [("gradients times maps", products), ("gradients", self.means(gradient.clone()))];
+        let [products, gradients] =
+            means.map(|(what, own)| self.by_group(self.means_of_all(what, own)));
+        let of_map = (gradient - gradients - normal * products) * factor;
+        (of_map.reshape(self.shape).cast(self.dtype), [of_weight, of_bias])
+    }
+
+    /// The statistics of the images of all devices, given those of the `own`. All groups are equally large.
+    fn statistics_of_all(&self, own: &dyn Fn() -> Statistics) -> Statistics {
+        let Over::Batch(Some(across)) = &self.over else { return own() };
+        across.remember(|| {
+            let [own_mean, own_variance] = own();
+            let mean = self.means_of_all("means", own_mean.clone());
+            let variance = own_variance + (own_mean - mean.clone()).square();
+            [mean, self.means_of_all("variances", variance)]
+        })
+    }
+
+    /// Means over the images of all devices, given those over the `own`; `what` they are means of.
+    fn means_of_all(&self, what: &str, own: Tensor<1>) -> Tensor<1> {
+        match &self.over {
+            Over::Batch(Some(across)) => across.mean(what, self.shape[0], own),
+            _ => own,
+        }
+    }
+
+    /// The kernels that compute it on a GPU.
+    #[cfg(feature = "cuda")]
+    fn kernels(&self, map: &Tensor<4>) -> Option<Norm2d> {
+        let groups = match &self.over {
+            Over::Batch(_) => None,
+            Over::Groups(groups) => Some(*groups),
+        };
+        Norm2d::of(map, groups, self.relu)
     }
 }
 
+/// By operations of Burn: of maps of 16 bits on the CPU. They are `[batch, groups, channels of a group, pixels]` here.
 impl Norm {
     fn grouped(&self, map: Tensor<4>) -> Tensor<4> {
         let [batch, channels, height, width] = self.shape;
@@ -212,140 +277,32 @@ impl Norm {
         values.cast(DType::F32).reshape([1, groups, self.shape[1] / groups, 1])
     }
 
-    /// The kernels that compute it on a GPU. Where other devices have a part of the batch, means go between
-    /// them instead.
-    #[cfg(feature = "cuda")]
-    fn kernels(&self, map: &Tensor<4>) -> Option<Norm2d> {
-        let groups = match &self.over {
-            Over::Batch(None) => None,
-            Over::Batch(Some(_)) => return None,
-            Over::Groups(groups) => Some(*groups),
-        };
-        Norm2d::of(map, groups, self.relu)
-    }
-
     /// `[groups]` or `[batch · groups]` as it broadcasts over a map.
-    #[cfg(feature = "cuda")]
     fn by_group(&self, values: Tensor<1>) -> Tensor<4> {
         let batch = values.dims()[0] / self.groups();
         values.reshape([batch, self.groups(), 1, 1])
     }
 
-    /// One number for each group; `what` it is the mean of. All parts that means are taken of are equally
-    /// large.
-    fn mean(&self, what: &str, map: Tensor<4>) -> Tensor<4> {
-        let mean = map.mean_dim(3).mean_dim(2);
-        match &self.over {
-            Over::Batch(None) => mean.mean_dim(0),
-            Over::Batch(Some(across)) => {
-                let mean = mean.mean_dim(0);
-                let shape = mean.dims();
-                across.mean(what, self.shape[0], mean.reshape([-1])).reshape(shape)
-            }
-            Over::Groups(_) => mean,
-        }
-    }
-
-    fn statistics(&self, map: Tensor<4>) -> Statistics {
-        let compute = || {
-            let map = self.grouped(map);
-            let mean = self.mean("mean", map.clone());
-            let variance = self.mean("variance", (map - mean.clone()).square());
-            Statistics { mean, variance }
-        };
-        match &self.over {
-            Over::Batch(Some(across)) => {
-                let shape = [1, self.shape[1], 1, 1];
-                let [mean, variance] = across.remember(|| compute().flat());
-                Statistics { mean: mean.reshape(shape), variance: variance.reshape(shape) }
-            }
-            _ => compute(),
-        }
+    /// The mean of each group.
+    fn means(&self, map: Tensor<4>) -> Tensor<1> {
+        let means = map.mean_dim(3).mean_dim(2);
+        let means = if matches!(self.over, Over::Batch(_)) { means.mean_dim(0) } else { means };
+        means.reshape([-1])
     }
 
     /// Mean 0 and variance 1, and the factor that made it so.
     fn normalised(&self, map: Tensor<4>, statistics: &Statistics) -> [Tensor<4>; 2] {
-        let Statistics { mean, variance } = statistics.clone();
+        let [mean, variance] = statistics.clone().map(|values| self.by_group(values));
         let factor = variance.add_scalar(EPSILON).sqrt().recip();
-        [(self.grouped(map) - mean) * factor.clone(), factor]
-    }
-
-    fn forward(
-        &self,
-        map: Tensor<4>,
-        weight: Tensor<1>,
-        bias: Tensor<1>,
-    ) -> (Tensor<4>, Statistics) {
-        #[cfg(feature = "cpu")]
-        if self.runs_on_host(&map) {
-            return self.forward_on_host(map, weight, bias);
-        }
-        #[cfg(feature = "cuda")]
-        if let Some(kernels) = self.kernels(&map) {
-            let [weight, bias] = [weight, bias].map(|values| values.cast(DType::F32));
-            let (output, [mean, variance]) = kernels.forward_tensors(map, weight, bias);
-            let [mean, variance] = [mean, variance].map(|values| self.by_group(values));
-            return (output, Statistics { mean, variance });
-        }
-        let statistics = self.statistics(map.clone());
-        (self.apply(map, &statistics, weight, bias), statistics)
-    }
-
-    fn apply(
-        &self,
-        map: Tensor<4>,
-        statistics: &Statistics,
-        weight: Tensor<1>,
-        bias: Tensor<1>,
-    ) -> Tensor<4> {
-        let [normal, _] = self.normalised(map, statistics);
-        let output = normal * self.by_channel(weight) + self.by_channel(bias);
-        output.reshape(self.shape).cast(self.dtype)
-    }
-
-    /// The gradients of map, weight and bias.
-    fn backward(
-        &self,
-        map: Tensor<4>,
-        statistics: &Statistics,
-        parameters: [Tensor<1>; 2],
-        gradient: Tensor<4>,
-    ) -> (Tensor<4>, [Tensor<1>; 2]) {
-        #[cfg(feature = "cpu")]
-        if self.runs_on_host(&map) {
-            return self.backward_on_host(map, statistics, parameters, gradient);
-        }
-        let dtype = parameters[0].dtype();
-        #[cfg(feature = "cuda")]
-        if let Some(kernels) = self.kernels(&map) {
-            let statistics = statistics.clone().flat();
-            let parameters = parameters.map(|values| values.cast(DType::F32));
-            let (of_map, found) = kernels.backward_tensors(map, statistics, parameters, gradient);
-            return (of_map, found.map(|values| values.cast(dtype)));
-        }
-        let [weight, _] = parameters;
-        let [normal, factor] = self.normalised(map, statistics);
-        let gradient = self.grouped(gradient);
-        let of_channels = |map: Tensor<4>| {
-            let sum = map.sum_dim(3).sum_dim(0);
-            sum.reshape([self.shape[1]]).cast(dtype)
-        };
-        let of_weight = of_channels(gradient.clone() * normal.clone());
-        let of_bias = of_channels(gradient.clone());
-        let gradient = gradient * self.by_channel(weight);
-        let product = gradient.clone() * normal.clone();
-        let projected = normal * self.mean("gradient times map", product);
-        let centred = gradient.clone() - self.mean("gradient", gradient);
-        let of_map = (centred - projected) * factor;
-        (of_map.reshape(self.shape).cast(self.dtype), [of_weight, of_bias])
+        [(map - mean) * factor.clone(), factor]
     }
 }
 
-/// Over a batch of 32-bit maps.
+/// Over a batch of 32-bit maps, by the crate for the CPU.
 #[cfg(feature = "cpu")]
 impl Norm {
-    fn runs_on_host(&self, map: &Tensor<4>) -> bool {
-        matches!(self.over, Over::Batch(None)) && map.dtype() == DType::F32 && on_host(map)
+    fn runs_on_cpu(&self, map: &Tensor<4>) -> bool {
+        matches!(self.over, Over::Batch(_)) && map.dtype() == DType::F32 && !is_gpu(&map.device())
     }
 
     fn sizes(&self) -> BatchNorm {
@@ -353,44 +310,64 @@ impl Norm {
         BatchNorm { batch, channels, pixels: height * width, relu: self.relu }
     }
 
-    fn forward_on_host(
+    fn forward_on_cpu(
         &self,
         map: Tensor<4>,
-        weight: Tensor<1>,
-        bias: Tensor<1>,
+        parameters: [Tensor<1>; 2],
     ) -> (Tensor<4>, Statistics) {
         let device = map.device();
-        let (map, factors) = (Planes::of(map), [weight, bias].map(Values::of));
-        let factors = factors.each_ref().map(Values::all);
-        let (output, found) = self.sizes().forward(map.maps(), factors, EPSILON as f32);
-        let trainer_cpu::Statistics { mean, variance } = found;
-        let [mean, variance] = [mean, variance].map(|values| {
-            Tensor::from_data(TensorData::new(values, [1, self.shape[1], 1, 1]), &device)
-        });
-        (made(self.shape, output), Statistics { mean, variance })
+        let (sizes, map, parameters) = (self.sizes(), Planes::of(map), parameters.map(Values::of));
+        let parameters = parameters.each_ref().map(Values::all);
+        let tensors = |found: trainer_cpu::Statistics| {
+            [found.mean, found.variance].map(|values| vector(values, &device))
+        };
+        if matches!(self.over, Over::Batch(None)) {
+            let (output, found) = sizes.forward(map.maps(), parameters, EPSILON as f32);
+            return (made(self.shape, output), tensors(found));
+        }
+        let all = self.statistics_of_all(&|| tensors(sizes.statistics(map.maps())));
+        let output = sizes.apply(map.maps(), &on_slices(all.clone()), parameters, EPSILON as f32);
+        (made(self.shape, output), all)
     }
 
-    fn backward_on_host(
+    fn backward_on_cpu(
         &self,
         map: Tensor<4>,
-        statistics: &Statistics,
+        statistics: Statistics,
         parameters: [Tensor<1>; 2],
         gradient: Tensor<4>,
     ) -> (Tensor<4>, [Tensor<1>; 2]) {
-        let device = map.device();
-        let [mean, variance] =
-            statistics.clone().flat().map(|values| Values::of(values).all().to_vec());
-        let statistics = trainer_cpu::Statistics { mean, variance };
+        let (sizes, epsilon, device) = (self.sizes(), EPSILON as f32, map.device());
         let ([map, gradient], given) =
             ([map, gradient].map(Planes::of), parameters.map(Values::of));
         let (maps, gradient) = (map.maps(), gradient.maps());
-        let given = given.each_ref().map(Values::all);
-        let (of_map, found) =
-            self.sizes().backward(maps, &statistics, given, EPSILON as f32, gradient);
-        let parameters = found
-            .map(|values| Tensor::from_data(TensorData::new(values, [self.shape[1]]), &device));
-        (made(self.shape, of_map), parameters)
+        let (given, statistics) = (given.each_ref().map(Values::all), on_slices(statistics));
+        let tensors = |found: [Vec<f32>; 2]| found.map(|values| vector(values, &device));
+        if matches!(self.over, Over::Batch(None)) {
+            let (of_map, found) = sizes.backward(maps, &statistics, given, epsilon, gradient);
+            return (made(self.shape, of_map), tensors(found));
+        }
+        let found = tensors(sizes.parameter_gradients(maps, &statistics, given, epsilon, gradient));
+        let count = (sizes.batch * sizes.pixels) as f64;
+        let own = Tensor::cat(found.to_vec(), 0).div_scalar(count);
+        let means = Values::of(self.means_of_all("gradients", own));
+        let (products, gradients) = means.all().split_at(sizes.channels);
+        let means = [products, gradients];
+        let of_map = sizes.map_gradients(maps, &statistics, given, epsilon, gradient, means);
+        (made(self.shape, of_map), found)
     }
+}
+
+#[cfg(feature = "cpu")]
+fn vector(values: Vec<f32>, device: &Device) -> Tensor<1> {
+    let length = values.len();
+    Tensor::from_data(TensorData::new(values, [length]), device)
+}
+
+#[cfg(feature = "cpu")]
+fn on_slices(statistics: Statistics) -> trainer_cpu::Statistics {
+    let [mean, variance] = statistics.map(|values| Values::of(values).all().to_vec());
+    trainer_cpu::Statistics { mean, variance }
 }
 
 fn record<B>(
@@ -411,7 +388,7 @@ where
     let [scale, shift] =
         [&weight, &bias].map(|values| tensor::<B, 1>(values.clone().into_primitive()));
     let (output, statistics) = norm.forward(values, scale, shift);
-    let (output, flat) = (primitive::<B, 4>(output), statistics.clone().flat());
+    let (output, flat) = (primitive::<B, 4>(output), statistics.clone());
     let step = Step::<B>(PhantomData).prepare::<NoCheckpointing>(parents);
     let output = match step.compute_bound().stateful() {
         OpsKind::Tracked(mut prep) => {
@@ -465,7 +442,7 @@ where
         let map = tensor::<B, 4>(checkpointer.retrieve_node_output(map));
         let parameters =
             parameters.map(|node| tensor::<B, 1>(checkpointer.retrieve_node_output(node)));
-        let (of_map, [of_weight, of_bias]) = norm.backward(map, &statistics, parameters, gradient);
+        let (of_map, [of_weight, of_bias]) = norm.backward(map, statistics, parameters, gradient);
         let [map, weight, bias] = ops.parents;
         if let Some(map) = map {
             gradients.register::<B>(map.id, primitive::<B, 4>(of_map));

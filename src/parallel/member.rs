@@ -12,7 +12,7 @@ use super::course::{Doing, waiting};
 use super::group::Group;
 use super::processes::Attempt;
 use crate::memory::check_allocated;
-use crate::ops::gpu::{Exchange, Rows, Synced};
+use crate::ops::gpu::{Exchange, ExchangedSums, Synced};
 
 /// One device's place among those that compute a batch together, for one piece of work.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Member {
     /// What is remembered of this piece of work.
     remembered: Mutex<HashMap<String, Vec<Tensor<1>>>>,
     /// What kernels have put together of all cards in it.
-    rows: Rows,
+    rows: ExchangedSums,
 }
 
 /// Where the devices meet.
@@ -46,7 +46,7 @@ impl Member {
         group: Arc<Group>,
         exchange: Option<Exchange>,
     ) -> Self {
-        let (remembered, rows) = (Mutex::default(), Rows::default());
+        let (remembered, rows) = (Mutex::default(), ExchangedSums::default());
         Self { rank, ranks, line, meeting: Meeting::Threads(group), exchange, remembered, rows }
     }
 
@@ -58,7 +58,7 @@ impl Member {
     /// A device that is a process.
     pub(super) fn of_process(attempt: Attempt, exchange: Option<Exchange>) -> Self {
         let (rank, ranks) = (attempt.rank(), attempt.ranks());
-        let (remembered, rows) = (Mutex::default(), Rows::default());
+        let (remembered, rows) = (Mutex::default(), ExchangedSums::default());
         let meeting = Meeting::Processes(attempt);
         Self { rank, ranks, line: String::new(), meeting, exchange, remembered, rows }
     }

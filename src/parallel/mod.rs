@@ -2,7 +2,7 @@
 //! [pipeline] of the model's stages.
 //!
 //! Every device has a thread of its own, and a replica of the model, or in a pipeline a part of it. Several copies of a pipeline are
-//! a grid of devices. [`together`] runs a piece of work on all of them and gives each a [`Seat`], which says where in the grid it
+//! a grid of devices. [`on_ranks()`] runs a piece of work on all of them and gives each a [`Seat`], which says where in the grid it
 //! is; by its [`Member`]s devices exchange sums: of gradients, and of what BatchNorm normalises by. Sums are taken in the order of the devices, so that all of them hold the
 //! same bits. Where one device fails, none waits for it. The devices may also be [`processes`], each with a
 //! replica of its own.
@@ -15,14 +15,14 @@ mod pipeline;
 pub mod processes;
 mod seat;
 mod shares;
-mod together;
+mod on_ranks;
 
 pub use config::{DataParallelConfig, ParallelConfig};
 pub use group::Abandoned;
 pub use member::{Across, Member};
+pub use on_ranks::{Failure, Threads, on_ranks, threads};
 pub use pipeline::{
     Flow, Half, Link, PipelineConfig, PipelinePlace, PipelineSchedule, SplitConfig,
 };
 pub use seat::Seat;
 pub use shares::{BatchNormOver, Part, shares};
-pub use together::{Failure, Threads, threads, together};

@@ -61,7 +61,7 @@ pub(super) enum Ended<T, E> {
 ///
 /// # Errors
 /// When a device runs out of memory, or its work gives an error. A panic of another kind is passed on.
-pub fn together<D: Send, T: Send, E: Error + Send>(
+pub fn on_ranks<D: Send, T: Send, E: Error + Send>(
     devices: &mut [D],
     depth: usize,
     threads: Option<&Threads>,
@@ -199,7 +199,7 @@ mod tests {
     fn all_work_at_once_and_their_outcomes_are_in_order() {
         for ranks in 1..5 {
             let mut devices: Vec<usize> = (0..ranks).collect();
-            let outcome = together(&mut devices, 1, None, &[], |device, seat| {
+            let outcome = on_ranks(&mut devices, 1, None, &[], |device, seat| {
                 assert_eq!((*device, seat.row.ranks()), (seat.row.rank(), ranks));
                 *device += 10;
                 Ok::<_, fmt::Error>((*device, met(&seat.row)))
@@ -216,7 +216,7 @@ mod tests {
         for (copies, depth) in (1..4).flat_map(|copies| (1..4).map(move |depth| (copies, depth))) {
             let mut devices: Vec<usize> = (0..copies * depth).collect();
             let outcome =
-                together(&mut devices, depth, None, &[], |device, Seat { row, column }| {
+                on_ranks(&mut devices, depth, None, &[], |device, Seat { row, column }| {
                     assert_eq!((row.ranks(), column.ranks()), (copies, depth));
                     assert_eq!(row.rank() * depth + column.rank(), *device);
                     let seen = |member: &Member| member.gather("value", *device);
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn one_device_without_memory_stops_all_of_them() {
-        let outcome = together(&mut [0; 4], 1, None, &[], |_, seat| {
+        let outcome = on_ranks(&mut [0; 4], 1, None, &[], |_, seat| {
             if seat.row.rank() == 2 {
                 OutOfMemory { wanted: Some(64) }.throw();
             }
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn an_error_comes_before_what_it_has_caused() {
-        let outcome = together(&mut [0; 3], 1, None, &[], |_, seat| match seat.row.rank() {
+        let outcome = on_ranks(&mut [0; 3], 1, None, &[], |_, seat| match seat.row.rank() {
             1 => Err(fmt::Error),
             _ => Ok(met(&seat.row)),
         });
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_panic_is_passed_on() {
         let all = || {
-            together(&mut [0; 3], 1, None, &[], |_, seat| {
+            on_ranks(&mut [0; 3], 1, None, &[], |_, seat| {
                 if seat.row.rank() == 1 {
                     panic::resume_unwind(Box::new("index"));
                 }

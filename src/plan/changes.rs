@@ -33,7 +33,7 @@ impl Tried {
         Preference { fits: self.fits, same_numbers, time: self.slowdown }
     }
 
-    /// What it costs besides: time, and other numbers.
+    /// What it costs besides: time, and other results.
     pub fn price(&self, plan: &Plan) -> Option<String> {
         price(self.slowdown, self.change.changes(plan))
     }
@@ -88,8 +88,8 @@ impl Change {
     /// How it changes the results, where it changes more than the way to compute them.
     pub fn changes(&self, plan: &Plan) -> Option<&'static str> {
         match self {
-            Self::Precision(_) | Self::HalfWithEps => Some("other numbers"),
-            Self::MicroBatch(_) if plan.parts_matter() => Some("other numbers"),
+            Self::Precision(_) | Self::HalfWithEps => Some("other results"),
+            Self::MicroBatch(_) if plan.parts_matter() => Some("other results"),
             Self::Sgd => Some("another optimizer"),
             _ => None,
         }

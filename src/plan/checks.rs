@@ -424,8 +424,8 @@ pub(super) fn checkpointing(plan: &Plan) -> Result<(), Fault> {
     let names: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
     // With all stages trained, as they may be later, and with those behind the frozen ones.
     let policy = plan.memory.checkpointing();
-    let later = if plan.frozen() > 0 { Ok(None) } else { policy.tree(&names) };
-    let tree = later.and_then(|_| policy.tree(&names[plan.freeze_stages..]));
+    let later = if plan.frozen() > 0 { Ok(None) } else { policy.checkpoint_plan(&names) };
+    let tree = later.and_then(|_| policy.checkpoint_plan(&names[plan.freeze_stages..]));
     tree.map(drop).map_err(|fault| fault.below("memory.checkpointing"))
 }
 

@@ -155,7 +155,7 @@ impl Known {
             }
             policy => policy.clone(),
         };
-        Ok(match policy.tree(&names)? {
+        Ok(match policy.checkpoint_plan(&names)? {
             Some(tree) if away => tree.offloaded(&self.costs.moves_saved[self.costs.frozen..]),
             Some(tree) => tree,
             None if away => self.within_away(budget),
@@ -216,7 +216,7 @@ impl Known {
         let sqrt = CheckpointingConfig::Sqrt(Default::default());
         let names = self.costs.trained();
         let plain = [none, every, sqrt];
-        let plain = plain.iter().filter_map(|policy| policy.tree(&names).ok().flatten());
+        let plain = plain.iter().filter_map(|policy| policy.checkpoint_plan(&names).ok().flatten());
         let trees = plain.chain(self.trade_off().some(TRIED_TREES));
         let taken = trees.map(|tree| {
             let tree = change(tree);

@@ -2,7 +2,7 @@
 
 use super::costs::weight_bytes;
 use super::{Estimator, MemorySettings};
-use crate::memory::{DryAllocator, DryStage, Pages, Piece, Rehearsal, Rough};
+use crate::memory::{BufferLifetime, DryAllocator, DryStage, DrySteps, FootprintStage, Pages};
 
 /// Steps that are gone through: from the second on all are alike.
 const STEPS: usize = 2;
@@ -11,11 +11,11 @@ impl Estimator<'_> {
     /// The pages that steps with these settings fit in and that hold least. `None` where that is not known:
     /// on the CPU, in a pipeline, where stages do not run fused, and where something waits off the device.
     pub fn pages(&mut self, settings: &MemorySettings) -> Option<Pages> {
-        Pages::least(&self.pieces(settings)?, self.machine().largest_tensor())
+        Pages::least(&self.buffers(settings)?, self.machine().largest_tensor())
     }
 
     /// Every buffer of some steps with these settings.
-    fn pieces(&mut self, settings: &MemorySettings) -> Option<Vec<Piece>> {
+    fn buffers(&mut self, settings: &MemorySettings) -> Option<Vec<BufferLifetime>> {
         let [strategy] = <[_; 1]>::try_from(self.strategies(settings).ok()?).ok()?;
         if !self.machine().cuda || strategy.part.is_some() || settings.offload_optimizer {
             return None;
@@ -31,12 +31,12 @@ impl Estimator<'_> {
         let specs = plan.stages_with(settings.precision, settings.dense_layers);
         for (place, (spec, footprint)) in specs.iter().zip(&costs.stages).enumerate() {
             // The heads are small.
-            let rough = || {
+            let stage = || {
                 let (footprint, memory) = (*footprint, memory.clone());
-                let rough = Rough { footprint, input: before, memory };
-                (place + 1 == specs.len()).then(|| Box::new(rough) as Box<dyn DryStage>)
+                let stage = FootprintStage { footprint, input: before, memory };
+                (place + 1 == specs.len()).then(|| Box::new(stage) as Box<dyn DryStage>)
             };
-            stages.push(spec.dry(&shape, &on, &memory).or_else(rough)?);
+            stages.push(spec.dry(&shape, &on, &memory).or_else(stage)?);
             before = footprint.output;
             shape = spec.output(&shape);
         }
@@ -47,7 +47,7 @@ impl Estimator<'_> {
         let surroundings = &costs.surroundings;
         let of_stages: u64 = costs.stages.iter().map(|stage| stage.standing).sum();
         let others = surroundings.standing - costs.weights - costs.optimizer - of_stages;
-        let rehearsal = Rehearsal {
+        let steps = DrySteps {
             memory,
             stages,
             schedule: &strategy.schedule(micros),
@@ -56,7 +56,7 @@ impl Estimator<'_> {
             others,
             loss: [surroundings.loss_gradient, surroundings.loss_workspace],
         };
-        rehearsal.pieces(STEPS)
+        steps.buffers(STEPS)
     }
 }
 
@@ -116,9 +116,9 @@ mod tests {
             let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
             let mut estimator = Estimator::new(&plan, Machine::ASSUMED);
             let peak = estimator.estimate(&settings).expect("a right policy").peak as f64;
-            let pieces = estimator.pieces(&settings).expect("all stages are fused");
+            let buffers = estimator.buffers(&settings).expect("all stages are fused");
             let mut live: Vec<(u64, bool, u64)> = Vec::new();
-            for Piece { bytes, from, to, .. } in pieces {
+            for BufferLifetime { bytes, from, to, .. } in buffers {
                 live.extend([(from, true, bytes), (to, false, bytes)]);
             }
             live.sort_unstable();

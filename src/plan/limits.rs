@@ -157,7 +157,7 @@ fn together(
     let same_numbers = !fewer && precision == settings.precision;
     let slowdown = found.time / now;
     let written = chosen.written_beside(settings).join(", ");
-    let price = price(slowdown, (!same_numbers).then_some("other numbers"));
+    let price = price(slowdown, (!same_numbers).then_some("other results"));
     let preference = Preference { fits: true, same_numbers, time: slowdown };
     Some((preference, told(&written, price.as_deref())))
 }

@@ -36,7 +36,7 @@ pub use estimate::{DeviceEstimate, Estimator, StepEstimate};
 pub use machine::Machine;
 pub use monitor::Monitor;
 pub use pipeline::PipelinePlan;
-pub use planner::{Chosen, NothingFits, Planner, Retreat};
+pub use planner::{BackOff, Chosen, NothingFits, Planner};
 pub use settings::MemorySettings;
 pub use summary::{
     AtFirstSummary, ParallelSummary, PipelineDevice, PipelineSummary, PlanSummary, StageSummary,

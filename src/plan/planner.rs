@@ -79,8 +79,8 @@ fn images(count: usize) -> String {
 
 /// How steps go on where memory has not sufficed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retreat {
-    /// With as many images at once, of which more is computed again: the same numbers.
+pub enum BackOff {
+    /// With as many images at once, of which more is computed again: the same results.
     Again,
     /// With fewer images at once.
     Fewer,
@@ -321,7 +321,7 @@ impl Planner {
             let price = price::of_the_whole(&self.plan, self.machine, self.budget, &self.settings);
             format!(
                 "BatchNorm normalises over {} at once, not over {then}, so that the model trains \
-                 with other numbers than with {then}{}",
+                 with other results than with {then}{}",
                 images(now),
                 price.map(|price| format!("; {price}")).unwrap_or_default(),
             )
@@ -351,7 +351,7 @@ impl Planner {
     /// The next settings to try where memory has not sufficed for `images` images at once: the same images
     /// with more computed again, or half as many, whichever is preferred of what needs less than before.
     /// `None` where nothing is left.
-    pub fn back_off(&mut self, images: usize) -> Option<Retreat> {
+    pub fn back_off(&mut self, images: usize) -> Option<BackOff> {
         let failed = self.estimate().peak;
         // There is less than was thought. What comes next must not keep so much that it fails too.
         let budget = self.budget.min(failed - failed / 8);
@@ -366,7 +366,7 @@ impl Planner {
         let micro_batch = images.div_ceil(2).max(fewest);
         let fewer =
             (images > fewest).then(|| of(MemorySettings { micro_batch, ..self.settings.clone() }));
-        // The same numbers as now: those of whole batches may be given up already.
+        // The same results as now: those of whole batches may be given up already.
         let preference = |next: &Self| Preference {
             fits: next.estimate().peak < failed,
             same_numbers: next.settings.micro_batch == self.settings.micro_batch
@@ -380,12 +380,12 @@ impl Planner {
             }
             (again, fewer) => again.or(fewer)?,
         };
-        let retreat = match next.settings.micro_batch == self.settings.micro_batch {
-            true => Retreat::Again,
-            false => Retreat::Fewer,
+        let back_off = match next.settings.micro_batch == self.settings.micro_batch {
+            true => BackOff::Again,
+            false => BackOff::Fewer,
         };
         *self = next;
-        Some(retreat)
+        Some(back_off)
     }
 
     /// What would fit where a step does not.

@@ -24,7 +24,7 @@ pub(super) fn of_numbers(
     let faster = found.time / now;
     (faster < 1.0 - WORTH).then(|| {
         format!(
-            "micro-batch {} would take {faster:.2} × the time and train with other numbers",
+            "micro-batch {} would take {faster:.2} × the time and train with other results",
             fewer.micro_batch
         )
     })

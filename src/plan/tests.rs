@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Estimator, Machine, MemorySettings, NothingFits, Plan, PlanSummary, Planner, Retreat};
+use super::{BackOff, Estimator, Machine, MemorySettings, NothingFits, Plan, PlanSummary, Planner};
 use crate::choice::{Choice, NoSettings};
 use crate::memory::{CheckpointingConfig, DenseLayers, Precision, Speed, TradeOff};
 use crate::model::Norm;
@@ -93,7 +93,7 @@ fn what_is_chosen_keeps_the_numbers_where_that_fits_and_is_the_fastest_of_those(
     assert!(kept >= 20 && given_up >= 20 && refused > 0, "{kept} {given_up} {refused}");
 }
 
-/// `keep` with four images at once is a little faster, and trains with other numbers.
+/// `keep` with four images at once is a little faster, and trains with other results.
 #[test]
 fn all_large_radiographs_go_through_at_once_where_recomputation_lets_them_fit() {
     let set = ["memory={precision=\"bf16\",micro_batch=\"auto\",budget=\"7.2GiB\"}"];
@@ -173,7 +173,7 @@ fn a_budget_is_never_slower_than_equal_segments_with_the_same_peak() {
             let config = crate::memory::SequentialConfig { segments: count };
             let policy = crate::memory::CheckpointingConfig::Sequential(config);
             let names: Vec<&str> = costs.names.iter().map(String::as_str).collect();
-            let tree = policy.tree(&names).expect("fits").expect("needs no bytes");
+            let tree = policy.checkpoint_plan(&names).expect("fits").expect("needs no bytes");
             let taken = run(&tree);
             budgets.push(taken.peak);
             segments.push((taken.peak, taken.seconds));
@@ -223,16 +223,16 @@ fn after_running_out_the_same_images_are_taken_as_long_as_they_can_need_less() {
                 ..planner.settings().clone()
             };
             let least = Estimator::within(&plan, machine, 0).estimate(&least).expect("predicts");
-            let Some(retreat) = planner.back_off(images) else { break };
+            let Some(back_off) = planner.back_off(images) else { break };
             let now = planner.settings().micro_batch;
             assert!(planner.estimate().peak < failed, "{norm} {images}");
             assert_eq!(planner.strategies()[0].micro_batch, now);
-            match retreat {
-                Retreat::Again => {
+            match back_off {
+                BackOff::Again => {
                     assert_eq!(now, images, "{norm}");
                     again += 1;
                 }
-                Retreat::Fewer => {
+                BackOff::Fewer => {
                     assert_eq!(now, images.div_ceil(2), "{norm}");
                     // Under BatchNorm, never while the same images could have done with less.
                     assert!(plan.model.norm() != Norm::Batch || least.peak >= failed, "{images}");
@@ -339,7 +339,7 @@ fn what_is_said_of_a_change_is_what_it_does() {
                 if images && wanted == "What lowers it" && plan.model.norm() == Norm::Batch {
                     let after = advice.split(&name).nth(1).and_then(|rest| rest.split(')').next());
                     assert!(
-                        after.is_some_and(|mark| mark.ends_with(", other numbers")),
+                        after.is_some_and(|mark| mark.ends_with(", other results")),
                         "{advice}"
                     );
                 }
@@ -412,9 +412,9 @@ fn batch_norm_is_never_left_with_one_number() {
     assert!(images.contains(&2) && images.contains(&4) && !images.contains(&1), "{images:?}");
     let mut planner = Planner::choose(&plan, machine).expect("fits");
     let fewer = |planner: &mut Planner, images| {
-        std::iter::from_fn(|| planner.back_off(images)).find(|retreat| *retreat == Retreat::Fewer)
+        std::iter::from_fn(|| planner.back_off(images)).find(|back_off| *back_off == BackOff::Fewer)
     };
-    assert_eq!(fewer(&mut planner, 3), Some(Retreat::Fewer));
+    assert_eq!(fewer(&mut planner, 3), Some(BackOff::Fewer));
     assert_eq!(planner.strategies()[0].micro_batch, 2);
     assert_eq!(fewer(&mut planner, 2), None);
     // Of larger images more is left.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::HeadLabels;
 use crate::evaluate::{
-    ConfusionMatrix, Estimate, Evaluation, HeadEvaluation, MetricTable, PointEvaluation,
+    ConfusionMatrix, Estimate, Evaluation, HeadEvaluation, Measure, MetricTable, PointEvaluation,
     SubgroupEvaluation,
 };
 use crate::model::Task;
@@ -80,28 +80,6 @@ struct Page {
     undefined: BTreeMap<String, Vec<String>>,
 }
 
-/// A metric of a head, with the title of its column and its name among the reasons.
-pub(super) type Metric<'a> = (&'static str, &'static str, Option<&'a MetricTable>);
-
-/// The metrics that a head may have, by label.
-pub(super) fn metrics(head: &HeadEvaluation) -> [Metric<'_>; 7] {
-    [
-        ("AUROC (95%)", "auroc", head.auroc.as_ref()),
-        ("AUPRC (95%)", "auprc", head.auprc.as_ref()),
-        ("Brier", "brier", head.brier.as_ref()),
-        ("ECE", "ece", head.ece.as_ref()),
-        ("MAE (95%)", "mae", head.mae.as_ref()),
-        ("RMSE (95%)", "rmse", head.rmse.as_ref()),
-        ("R2 (95%)", "r2", head.r2.as_ref()),
-    ]
-}
-
-/// The mean over the labels, with its interval.
-pub(super) fn mean(table: &MetricTable) -> Estimate {
-    let MetricTable { mean, low, high, undefined, .. } = table;
-    Estimate { value: *mean, low: *low, high: *high, undefined: *undefined }
-}
-
 impl Page {
     /// The heading of what follows.
     fn say(&mut self, text: &str) {
@@ -140,28 +118,25 @@ impl Page {
     }
 
     fn by_label(&mut self, name: &str, head: &HeadEvaluation, labels: &[String]) {
-        let found = metrics(head).into_iter();
-        let found: Vec<(&str, &str, &MetricTable)> = found
-            .filter_map(|(title, key, table)| Some((title, key, table?)))
-            .filter(|(_, _, table)| !table.labels.is_empty())
-            .collect();
-        let Some((_, _, first)) = found.first() else { return };
+        let found: Vec<(Measure, &MetricTable)> =
+            head.measures().filter(|(_, table)| !table.labels.is_empty()).collect();
+        let Some((_, first)) = found.first() else { return };
         let rows = ordered(first.labels.keys(), labels.iter());
         let kind = if head.task == Task::Multiclass { "class" } else { "label" };
-        let titles = found.iter().map(|(title, _, _)| Column::numbers(*title).always());
+        let titles = found.iter().map(|(measure, _)| Column::numbers(measure.column).always());
         let titles = [Column::words(kind).always()].into_iter().chain(titles).collect();
         let mut table = Table::new(titles, 1);
         if rows.len() > 1 {
             let means = found
                 .iter()
-                .map(|(_, key, metric)| self.cell(&format!("{name}/{key}"), &mean(metric)));
+                .map(|(of, table)| self.cell(&format!("{name}/{}", of.key), &table.mean()));
             let means: Vec<String> = means.collect();
             table.add([vec!["mean".to_owned()], means].concat());
         }
         for label in rows {
-            let cells = found.iter().map(|(_, key, metric)| {
-                let estimate = metric.labels.get(label);
-                let name = format!("{name}/{key}/{label}");
+            let cells = found.iter().map(|(measure, table)| {
+                let estimate = table.labels.get(label);
+                let name = format!("{name}/{}/{label}", measure.key);
                 estimate.map_or_else(String::new, |estimate| self.cell(&name, estimate))
             });
             let cells: Vec<String> = cells.collect();
@@ -216,7 +191,7 @@ impl Page {
 
     /// What a head of classes has as a whole, and which class was taken for which.
     fn classes(&mut self, name: &str, head: &HeadEvaluation) {
-        let alone = |table: &Option<MetricTable>| table.as_ref().map(mean);
+        let alone = |table: &Option<MetricTable>| table.as_ref().map(MetricTable::mean);
         let figures =
             [("accuracy", head.accuracy), ("Brier", alone(&head.brier)), ("ECE", alone(&head.ece))];
         let told = figures.into_iter().filter_map(|(title, estimate)| {
@@ -252,9 +227,8 @@ impl Page {
     ) {
         let found = groups.iter().filter_map(|group| {
             let head = group.heads.get(name)?;
-            let (_, key, table) =
-                metrics(head).into_iter().find(|(_, _, table)| table.is_some())?;
-            Some((group, key, table?))
+            let (measure, table) = head.measures().next()?;
+            Some((group, measure.key, table))
         });
         let found: Vec<(&SubgroupEvaluation, &str, &MetricTable)> = found.collect();
         let Some((_, key, first)) = found.first() else { return };
@@ -268,7 +242,7 @@ impl Page {
             let means: Vec<String> = found
                 .iter()
                 .map(|(group, key, table)| {
-                    self.cell(&format!("{name}/{key} of {}", group.group), &mean(table))
+                    self.cell(&format!("{name}/{key} of {}", group.group), &table.mean())
                 })
                 .collect();
             table.add([vec!["mean".to_owned()], means].concat());

@@ -161,17 +161,17 @@ impl Run {
         let images = counted(from, "image", "images");
         if evaluating {
             return format!(
-                "no room to evaluate {images} at once; going on with {to}: the same numbers"
+                "no room to evaluate {images} at once; going on with {to}: the same results"
             );
         }
         if from == to {
             return format!(
-                "no room for {images} at once so; going on with more computed again: the same numbers \
+                "no room for {images} at once so; going on with more computed again: the same results \
                  (`memory.checkpointing = \"budget\"` and a `memory.budget` of less start so)"
             );
         }
         let numbers = match self.plan.parts_matter() {
-            true => format!("over which BatchNorm normalises: other numbers than with {from}"),
+            true => format!("over which BatchNorm normalises: other results than with {from}"),
             false => "which gives the same gradient".to_owned(),
         };
         format!(

@@ -37,7 +37,7 @@ mod trainer;
 mod undefined;
 mod usage;
 mod validation;
-mod watch;
+mod signal_guard;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -57,12 +57,12 @@ pub use place::RunPlace;
 pub use saving::{
     GatherError, RestoreError, STANDARDIZE, chain_tensors, not_kept, restore, restore_inference,
 };
+pub use signal_guard::{SignalGuard, end};
 pub use signals::{Noting, Signal, Stop};
 pub use train_state::TrainState;
 pub use trainer::{Backoff, Rank, Trainer};
 pub use undefined::undefined_for_good;
 pub use usage::Usage;
-pub use watch::{Watch, end};
 
 use crate::data::{DataError, Dataset, Loader};
 use crate::memory::measure::{Meter, apart_while};

@@ -6,8 +6,8 @@ use std::path::Path;
 use super::folder::{CONFIG_FILE, METRICS_FILE, Mode, RunFolder};
 use super::place::RunPlace;
 use super::state::{BEST, SavedState, StateStore, StateTag};
-use crate::disk::crash::{Bound, Crashes, Tree, Tried, is_long, scratch};
-use crate::disk::watch::{Fault, Logged, Watch};
+use crate::disk::crash::{Bound, Crashes, FileTree, Tried, is_long, scratch};
+use crate::disk::watch::{DiskFault, Logged, Watch};
 use crate::report::{Event, JsonLines, Report};
 
 const KEEP: usize = 1;
@@ -168,13 +168,13 @@ fn check(folder: &Path, promise: u64) -> Result<(), String> {
 struct Scene {
     parent: tempfile::TempDir,
     watch: Watch,
-    before: Tree,
+    before: FileTree,
 }
 
 impl Scene {
     fn new() -> Self {
         let parent = scratch();
-        let (watch, before) = (Watch::over(parent.path()), Tree::of(parent.path()));
+        let (watch, before) = (Watch::over(parent.path()), FileTree::of(parent.path()));
         Self { parent, watch, before }
     }
 
@@ -231,7 +231,7 @@ fn a_power_loss_after_a_kill_leaves_the_last_save_or_a_newer_one() {
         let mut session = scene.open(Mode::New, 0);
         scene.save(&mut session, 3);
         let from = scene.watch.operations();
-        scene.watch.strike_after(operation, Fault::Killed);
+        scene.watch.strike_after(operation, DiskFault::Killed);
         let saved = session.save();
         drop(session);
         scene.watch.clear();

@@ -16,12 +16,12 @@ const GRACE: Duration = Duration::from_millis(700);
 /// While it lives, a signal that [`Stop`] notes ends the process, after what heeds the signal by itself has had
 /// the time for that.
 #[derive(Debug)]
-pub struct Watch {
+pub struct SignalGuard {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
+impl SignalGuard {
     /// Watches over work; `kept` says what becomes of it when it is cut off, as `nothing was changed`.
     ///
     /// Where no thread can be started, signals are only noted, as without it.
@@ -48,7 +48,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for SignalGuard {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

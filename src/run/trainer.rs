@@ -15,8 +15,8 @@ use crate::memory::{OutOfMemory, Parameter};
 use crate::ops::gpu::Exchanges;
 use crate::parallel::course::{Course, Doing, note, recorded};
 use crate::parallel::processes::Processes;
-use crate::parallel::{BatchNormOver, Failure, Part, Seat, Threads, shares, together};
-use crate::plan::{Planner, Retreat};
+use crate::parallel::{BatchNormOver, Failure, Part, Seat, Threads, on_ranks, shares};
+use crate::plan::{BackOff, Planner};
 use crate::train::{
     BatchPart, CheckedGradients, HeadLoss, Images, Replica, Share, TrainError, Updater,
 };
@@ -374,14 +374,14 @@ impl Trainer {
     /// When nothing is left that needs less.
     fn back_off(&mut self, images: usize, out_of_memory: OutOfMemory) -> Result<(), TrainError> {
         let from = self.make_room(images, out_of_memory);
-        let Some(retreat) = self.planner.back_off(from) else {
+        let Some(back_off) = self.planner.back_off(from) else {
             let advice = self.planner.what_would_fit();
             return Err(TrainError::OutOfMemory { at_once: from, out_of_memory, advice });
         };
         self.set_strategies();
-        let to = match retreat {
-            Retreat::Again => from,
-            Retreat::Fewer => self.planner.settings().micro_batch,
+        let to = match back_off {
+            BackOff::Again => from,
+            BackOff::Fewer => self.planner.settings().micro_batch,
         };
         let wanted = out_of_memory.wanted;
         self.backoffs.push(Backoff { from, to, evaluating: false, wanted });
@@ -445,7 +445,7 @@ impl Means<'_> {
                 let exchanges = self.exchanges.first();
                 processes.work(device, computes_on, exchanges, work).map(|done| vec![done])
             }
-            (_, devices) => together(devices, self.depth, self.threads, self.exchanges, work),
+            (_, devices) => on_ranks(devices, self.depth, self.threads, self.exchanges, work),
         }
     }
 }

@@ -357,7 +357,7 @@ fn run_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::crash::{Bound, Crashes, Tree};
+    use crate::disk::crash::{Bound, Crashes, FileTree};
     use crate::disk::watch::Watch;
 
     /// The sweep that measures so many steps.
@@ -436,7 +436,7 @@ mod tests {
     fn a_power_loss_at_any_moment_of_a_sweep_loses_no_saved_row_and_mixes_no_two_sweeps() {
         let parent = tempfile::tempdir().expect("a folder");
         let path = parent.path().join("sweep");
-        let (watch, before) = (Watch::over(parent.path()), Tree::of(parent.path()));
+        let (watch, before) = (Watch::over(parent.path()), FileTree::of(parent.path()));
         let mut folder = SweepFolder::open(&path, &sweep(1), false).expect("opens");
         save(&mut folder, 1, 1);
         watch.promise(1);

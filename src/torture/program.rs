@@ -7,7 +7,7 @@ use clap::Parser;
 
 use super::support::{Result, write_config};
 use crate::cli::{self, Cli};
-use crate::disk::watch::{Fault, Logged, Watch};
+use crate::disk::watch::{DiskFault, Logged, Watch};
 
 /// The arguments, a line each.
 const ARGUMENTS: &str = "TRAINER_TEST_ARGUMENTS";
@@ -26,10 +26,10 @@ fn the_program() {
         let words: Vec<&str> = fault.split(' ').collect();
         let number = |at: usize| words[at].parse().expect("a number");
         let fault = match words[1] {
-            "signal" => Fault::Signal,
-            "refused" => Fault::Refused(number(2)),
-            "broken" => Fault::Broken(number(2)),
-            "room" => Fault::Room(words[2].parse().expect("a number")),
+            "signal" => DiskFault::Signal,
+            "refused" => DiskFault::Refused(number(2)),
+            "broken" => DiskFault::Broken(number(2)),
+            "room" => DiskFault::Room(words[2].parse().expect("a number")),
             other => panic!("{other}"),
         };
         watch.strike_after(words[0].parse().expect("a number"), fault);

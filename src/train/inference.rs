@@ -38,7 +38,7 @@ impl Inference {
     /// what `precision` holds them in.
     pub fn new(chain: Chain, heads: &[HeadConfig], device: Device, precision: Precision) -> Self {
         let heads = heads.iter().map(|config| Head { config: config.clone(), standardizer: None });
-        let chain = chain.in_numbers(precision.parameters());
+        let chain = chain.cast(precision.parameters());
         let ahead = Ahead::new(&device, precision);
         Self { chain, heads: heads.collect(), device, precision, ahead }
     }

@@ -18,7 +18,7 @@ fn stages_that_do_not_run_fused_are_as_exact_as_on_the_cpu() {
         for precision in [Precision::Tf32, Precision::Bf16, Precision::Fp16, Precision::Half] {
             let run = |precision: Precision, device: &Device| {
                 let chain = chain(&network.stages(precision, DenseLayers::Keep, &[]), device);
-                let chain = chain.in_numbers(precision.parameters());
+                let chain = chain.cast(precision.parameters());
                 train(&chain, shape, device, precision.activations())
             };
             let name = format!("{:?} {precision:?}", config.norm);

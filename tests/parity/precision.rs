@@ -18,7 +18,7 @@ const SCALE: f32 = 65536.0;
 
 /// A step in `precision`, its gradients without the loss's scale.
 fn narrow_step(network: &Network, oracle: &Oracle, precision: Precision) -> (Chain, Step) {
-    let chain = chain(network, oracle, DType::F32).in_numbers(precision.parameters());
+    let chain = chain(network, oracle, DType::F32).cast(precision.parameters());
     let numbers = precision.activations();
     let scale = if precision.scales_loss() { SCALE } else { 1.0 };
     let mut found = step_of(&chain, images(numbers), |logits| {

@@ -158,7 +158,7 @@ fn where_one_device_of_a_grid_has_no_memory_all_try_again_with_smaller_micro_bat
         let mut bench = Bench::new(plan).expect("opens");
         step(&mut bench, 0);
         let planner = &mut bench.trainer.planner;
-        while planner.clone().back_off(4) == Some(Retreat::Again) {
+        while planner.clone().back_off(4) == Some(BackOff::Again) {
             planner.back_off(4);
         }
         bench.trainer.begin_epoch(1);

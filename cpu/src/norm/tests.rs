@@ -97,6 +97,61 @@ fn results_are_those_of_the_definition_and_gradients_its_differences() {
 }
 
 #[test]
+fn parts_with_the_statistics_and_means_of_all_give_what_all_give() {
+    for whole in cases().into_iter().filter(|sizes| sizes.batch > 1) {
+        for relu in [false, true] {
+            let whole = BatchNorm { relu, ..whole };
+            let [map, gradient, weight, bias] = given(&whole);
+            let expected = ours(&whole);
+            let (size, parameters) = (whole.channels * whole.pixels, [&weight[..], &bias[..]]);
+            let part = |images: std::ops::Range<usize>| {
+                let [map, gradient] = [&map, &gradient]
+                    .map(|all| Maps::new(&all[images.start * size..images.end * size], size));
+                (BatchNorm { batch: images.len(), ..whole }, map, gradient)
+            };
+            let parts = [part(0..1), part(1..whole.batch)];
+            let shares = parts.each_ref().map(|part| part.0.batch as f32 / whole.batch as f32);
+            let [mean, variance] = [&expected[4], &expected[5]].map(Clone::clone);
+            let all = Statistics { mean, variance };
+            for (channel, mean) in all.mean.iter().enumerate() {
+                let own = parts.each_ref().map(|(sizes, map, _)| sizes.statistics(*map));
+                let means = own.iter().zip(shares).map(|(own, share)| own.mean[channel] * share);
+                assert!((means.sum::<f32>() - mean).abs() < 1e-5);
+                let around = own.iter().zip(shares).map(|(own, share)| {
+                    (own.variance[channel] + (own.mean[channel] - mean).powi(2)) * share
+                });
+                assert!((around.sum::<f32>() - all.variance[channel]).abs() < 1e-5);
+            }
+            let sums = parts.each_ref().map(|(sizes, map, gradient)| {
+                sizes.parameter_gradients(*map, &all, parameters, EPSILON, *gradient)
+            });
+            let count = (whole.batch * whole.pixels) as f32;
+            let sum = |kind: usize, channel: usize| sums[0][kind][channel] + sums[1][kind][channel];
+            let means = [0, 1].map(|kind| -> Vec<f32> {
+                (0..whole.channels).map(|channel| sum(kind, channel) / count).collect()
+            });
+            let given = means.each_ref().map(Vec::as_slice);
+            let [mut result, mut of_maps] = [const { Vec::new() }; 2];
+            for (sizes, map, gradient) in parts {
+                result.extend(sizes.apply(map, &all, parameters, EPSILON));
+                of_maps
+                    .extend(sizes.map_gradients(map, &all, parameters, EPSILON, gradient, given));
+            }
+            assert_eq!(result, expected[0], "{whole:?}");
+            for (found, expected) in of_maps.iter().zip(&expected[1]) {
+                assert!((found - expected).abs() < 1e-5, "{whole:?}: {found} {expected}");
+            }
+            for kind in [0, 1] {
+                for channel in 0..whole.channels {
+                    let (found, expected) = (sum(kind, channel), expected[2 + kind][channel]);
+                    assert!((found - expected).abs() < 1e-4 * expected.abs().max(1.0));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn with_relu_everything_is_as_if_it_were_computed_behind() {
     for sizes in cases() {
         let alone = ours(&sizes);

@@ -14,7 +14,7 @@ use crate::cli::{Failure, output, planned};
 use crate::data::{
     BadImage, Cache, CacheConfig, DiskCacheConfig, Loader, LoaderConfig, OnBadImage,
 };
-use crate::run::{Stop, Watch};
+use crate::run::{SignalGuard, Stop};
 use crate::screen::{Bytes, bar_target};
 
 /// Decodes and resizes a configuration's images into its disk cache, ahead of a run
@@ -42,7 +42,8 @@ pub fn execute(fill: &Fill) -> Result<(), Failure> {
     let plan = planned(&fill.config, &fill.overrides.set)?;
     let splits = build::open_data(&plan).map_err(failure)?;
     let stop = Stop::install().map_err(Failure::other)?;
-    let _watch = Watch::over(&stop, "images in the cache stay there, the same command goes on");
+    let _watch =
+        SignalGuard::over(&stop, "images in the cache stay there, the same command goes on");
     let disk = match &plan.data.cache.0 {
         CacheConfig::Disk(disk) => disk.clone(),
         CacheConfig::Off(_) | CacheConfig::Memory(_) => DiskCacheConfig::default(),

@@ -11,7 +11,7 @@ use super::{Asked, Eval};
 use crate::build::{List, TrainedFolder};
 use crate::cli::report::names;
 use crate::cli::{Failure, output, whole};
-use crate::evaluate::{Estimate, HeadEvaluation, MetricTable};
+use crate::evaluate::Estimate;
 use crate::report::estimate_text;
 use crate::screen::{Column, Frame, Table, counted, say, stdout_columns, tell_progress};
 
@@ -94,25 +94,6 @@ fn tested(command: &Eval, runs: &[String]) -> Result<Vec<Tested>, Failure> {
     Ok(tested)
 }
 
-/// The measures of a head that have a mean, by their keys in JSON.
-fn measures(head: &HeadEvaluation) -> Vec<(&'static str, &MetricTable)> {
-    let all = [
-        ("auroc", &head.auroc),
-        ("auprc", &head.auprc),
-        ("ece", &head.ece),
-        ("brier", &head.brier),
-        ("mae", &head.mae),
-        ("rmse", &head.rmse),
-        ("r2", &head.r2),
-    ];
-    all.into_iter().filter_map(|(key, table)| Some((key, table.as_ref()?))).collect()
-}
-
-fn mean(table: &MetricTable) -> Estimate {
-    let MetricTable { mean, low, high, undefined, .. } = table;
-    Estimate { value: *mean, low: *low, high: *high, undefined: *undefined }
-}
-
 impl Matrix {
     /// Writes the files into `folder`, if one is named, and prints the tables, or the JSON.
     fn tell(&self, tested: &[&str], folder: Option<&Path>, json: bool) -> Result<(), Failure> {
@@ -174,8 +155,8 @@ impl Matrix {
             for row in self.matrix.chunks(tested.len()) {
                 let value = |cell: &Cell| {
                     let head = of(cell)?;
-                    let (_, table) = measures(&head).into_iter().find(|(name, _)| *name == key)?;
-                    Some(estimate_text(&mean(table)))
+                    let (_, table) = head.measures().find(|(measure, _)| measure.key == key)?;
+                    Some(estimate_text(&table.mean()))
                 };
                 let cells = row.iter().map(|cell| value(cell).unwrap_or_else(|| "none".to_owned()));
                 table.add([row[0].trained_on.clone()].into_iter().chain(cells).collect());
@@ -213,9 +194,10 @@ impl Matrix {
             };
             let counts = [found.images, found.patients].map(|count| count.to_string());
             for (head, of) in found.evaluated() {
-                for (key, table) in measures(of) {
+                for (measure, table) in of.measures() {
+                    let key = measure.key;
                     let labels = table.labels.iter().map(|(label, of)| (label.as_str(), *of));
-                    for (label, estimate) in [("", mean(table))].into_iter().chain(labels) {
+                    for (label, estimate) in [("", table.mean())].into_iter().chain(labels) {
                         let Estimate { value, low, high, undefined } = estimate;
                         let number =
                             |of: Option<f64>| of.map(|of| of.to_string()).unwrap_or_default();

@@ -85,7 +85,7 @@ pub(super) fn text(
     let preferred = other.map(|place| match summary.strategies[place].same_numbers {
         true => "; * the fastest that fits and trains with the numbers of whole batches",
         false => {
-            "; * the fastest that fits; all that fit train with other numbers than whole batches"
+            "; * the fastest that fits; all that fit train with other results than whole batches"
         }
     });
     text += &prose(&format!("{chosen}{}", preferred.unwrap_or_default()));

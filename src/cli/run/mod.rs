@@ -15,7 +15,7 @@ use super::{Failure, Kind, located_for, unopened};
 use crate::build::{self, Among, Options};
 use crate::parallel::processes::{Launch, Processes};
 use crate::plan::Plan;
-use crate::run::{FolderMode, Outcome, Watch};
+use crate::run::{FolderMode, Outcome, SignalGuard};
 
 /// Trains what a configuration describes
 ///
@@ -148,7 +148,7 @@ fn train(run: Run, among: Option<(&Launch, &Processes)>) -> Result<(), Failure> 
             let meter = training.meter.clone();
             let writes = training.keeper.is_some();
             let kept = "the run has ended and is saved; `trainer report` draws what its page lacks";
-            let _watch = Watch::over(&training.stop, kept);
+            let _watch = SignalGuard::over(&training.stop, kept);
             // Its memory is needed for the pictures.
             drop(training);
             if writes {

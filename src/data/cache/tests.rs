@@ -10,7 +10,7 @@ use rand::RngExt;
 use super::super::area::Area;
 use super::super::image::Samples;
 use super::*;
-use crate::disk::crash::{Bound, Crashes, Tree, scratch};
+use crate::disk::crash::{Bound, Crashes, FileTree, scratch};
 use crate::disk::watch::Watch;
 
 const SIZE: [usize; 2] = [4, 5];
@@ -296,7 +296,7 @@ fn after_a_power_loss_a_cache_serves_whole_images_only_and_is_filled_again() {
     let folder = tempfile::tempdir().expect("is made");
     let (disk, images) = (folder.path().join("disk"), samples(folder.path(), 5));
     fs::create_dir(&disk).expect("is made");
-    let (watch, before) = (Watch::over(&disk), Tree::of(&disk));
+    let (watch, before) = (Watch::over(&disk), FileTree::of(&disk));
     get_all(&open(&disk.join("cache")), &images[..2]);
     get_all(&open(&disk.join("cache")), &images);
     let crashes = Crashes::new(&disk, before, &watch.log());

@@ -144,11 +144,18 @@ pub fn decode_image(
     Ok(orient(image, orientation))
 }
 
+/// What names of images end with.
+pub(super) const ENDINGS: [&str; 7] = ["png", "jpg", "jpeg", "tif", "tiff", "dcm", "dicom"];
+
+/// Whether a file is called like an image.
+pub(super) fn has_ending(path: &Path) -> bool {
+    let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    ENDINGS.contains(&ending.as_str())
+}
+
 /// Whether a file begins as an image does, or is called like one.
 pub(super) fn is_image(path: &Path) -> bool {
-    const ENDINGS: [&str; 7] = ["png", "jpg", "jpeg", "tif", "tiff", "dcm", "dicom"];
-    let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-    if ENDINGS.contains(&ending.as_str()) {
+    if has_ending(path) {
         return true;
     }
     let mut begins = Vec::new();

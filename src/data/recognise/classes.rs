@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Found, Offer, OfferValues, entries, is_image, name};
+use super::{Found, Offer, OfferValues, entries, name};
+use crate::data::image::has_ending;
 use crate::data::layout::list_named;
 
 /// Folders so far below that of a class are looked into.
@@ -52,7 +53,7 @@ pub(super) fn find(root: &Path) -> Option<(Found, Vec<Offer>)> {
 
 fn images_in(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     for path in entries(folder) {
-        if path.is_file() && is_image(&path) {
+        if path.is_file() && has_ending(&path) {
             found.push(path);
         } else if depth > 1 && path.is_dir() {
             images_in(&path, depth - 1, found);

@@ -88,12 +88,6 @@ pub fn recognise(path: &Path) -> Result<(Found, Vec<Offer>), String> {
     Err(reasons.join("\n"))
 }
 
-/// Whether a file of this name may be an image.
-fn is_image(path: &Path) -> bool {
-    let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-    matches!(ending.as_str(), "png" | "jpg" | "jpeg" | "tif" | "tiff" | "dcm" | "dicom")
-}
-
 /// What is in a folder, in the order of names.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();

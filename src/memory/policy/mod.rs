@@ -20,7 +20,7 @@ impl CheckpointingConfig {
     /// # Errors
     ///
     /// A setting that does not fit the chain.
-    pub fn tree(&self, names: &[&str]) -> Result<Option<CheckpointPlan>, Fault> {
+    pub fn checkpoint_plan(&self, names: &[&str]) -> Result<Option<CheckpointPlan>, Fault> {
         let stages = names.len();
         Ok(Some(match self {
             Self::None(_) => CheckpointPlan::keep_all(stages),
@@ -80,7 +80,7 @@ mod tests {
     const NAMES: [&str; 7] = ["stem", "block1", "transition1", "block2", "norm5", "pool", "heads"];
 
     fn tree(config: &CheckpointingConfig) -> CheckpointPlan {
-        config.tree(&NAMES).expect("fits").expect("needs no bytes")
+        config.checkpoint_plan(&NAMES).expect("fits").expect("needs no bytes")
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(tree(&manual(&["block2", "block1"])), CheckpointPlan::segments(&[2, 2, 3]));
         assert_eq!(tree(&manual(&[])), CheckpointPlan::segments(&[7]));
         assert_eq!(tree(&manual(&["heads"])), CheckpointPlan::segments(&[7]));
-        let fault = manual(&["stem", "blok1"]).tree(&NAMES).expect_err("no such stage");
+        let fault = manual(&["stem", "blok1"]).checkpoint_plan(&NAMES).expect_err("no such stage");
         assert_eq!(fault.key, "manual.after[1]");
         assert!(fault.help.is_some_and(|help| help.starts_with("did you mean \"block1\"?")));
     }

@@ -7,7 +7,7 @@ use crate::model::fuse::DenseBlockSizes;
 use crate::ops::Window;
 use crate::ops::gpu::{
     Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, GradientSums,
-    Kernels, Normalised, Summed,
+    Kernels, Normalised, NormedConvolution, Summed,
 };
 
 /// Layers, each of which adds `growth` channels to all those before it.
@@ -207,31 +207,27 @@ impl Block {
         };
         let between = (kernels.empty_map(pixels, middle), kernels.sums(middle));
         let norm = &values.norms[2 * layer + 1];
-        kernels.spatial_backward(
-            &spatial,
-            written,
-            &values.packed[4 * layer + 3],
-            &bottleneck,
-            Normalised { stats: &kept.stats, affine: affine2, norm, synced },
-            &room.weights[2 * layer + 1],
-            &room.norms[2 * layer + 1],
-            (&between.0, &between.1),
-        );
+        let conv2 = NormedConvolution {
+            convolution: &spatial,
+            weight: &values.packed[4 * layer + 3],
+            map: &bottleneck,
+            normalised: Normalised { stats: &kept.stats, affine: affine2, norm, synced },
+        };
+        let parameters = room.gradients(2 * layer + 1);
+        kernels.spatial_backward(conv2, written, parameters, (&between.0, &between.1));
         ended("conv2");
         let (between, missing) = between;
         let gradient =
             Summed { data: &between, map: &bottleneck, stats: &kept.stats, missing: &missing };
         let norm = &values.norms[2 * layer];
-        kernels.pointwise_backward(
-            &pointwise,
-            gradient,
-            &values.packed[4 * layer + 1],
-            &input,
-            Normalised { stats: &stats.slice(0..width), affine: affine1, norm, synced },
-            &room.weights[2 * layer],
-            &room.norms[2 * layer],
-            (&summed.slice(0..width), &sums.slice(0..width)),
-        );
+        let conv1 = NormedConvolution {
+            convolution: &pointwise,
+            weight: &values.packed[4 * layer + 1],
+            map: &input,
+            normalised: Normalised { stats: &stats.slice(0..width), affine: affine1, norm, synced },
+        };
+        let pending = (&summed.slice(0..width), &sums.slice(0..width));
+        kernels.pointwise_backward(conv1, gradient, room.gradients(2 * layer), pending);
         ended("norm2, relu2, norm1, relu1, conv1");
     }
 }

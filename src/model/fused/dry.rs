@@ -14,7 +14,7 @@ use crate::ops::gpu::{
     Buffer, ChannelStats, DeviceMap, DryGpu, Gpu, Kernel, Kernels, Packing, Storage, Work,
 };
 #[cfg(test)]
-use crate::ops::gpu::{Exchange, Rows, Synced};
+use crate::ops::gpu::{Exchange, ExchangedSums, Synced};
 
 /// A program on a GPU that only counts.
 pub(super) struct DryRun<'a, P> {
@@ -58,7 +58,7 @@ impl<'a, P: Program> DryRun<'a, P> {
     /// The kernels launched in training by one of two cards that have an equal share of the images of
     /// `shape`, where `rows` are remembered; with the backward pass, or without.
     #[cfg(test)]
-    pub fn of_two_cards(&self, shape: [usize; 4], rows: &Rows, back: bool) -> Vec<Kernel> {
+    pub fn of_two_cards(&self, shape: [usize; 4], rows: &ExchangedSums, back: bool) -> Vec<Kernel> {
         let exchange = Exchange::dry(self.kernels.gpu(), 2);
         let synced = Synced::new(&exchange, "stage", 2, [2 * shape[0], shape[0]], rows);
         let run = Run { synced: Some(&synced), ..self.run(true, true) };

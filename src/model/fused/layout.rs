@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use crate::ops::gpu::{
-    Buffer, ChannelStats, Form, Kernels, NormBuffers, Packed, Packing, Record, Segment,
+    Buffer, ChannelStats, Form, Kernels, NormBuffers, Packed, Packing, ParameterGradients, Record,
+    Segment,
 };
 
 /// The kinds of parameters.
@@ -36,6 +37,13 @@ pub(in crate::model) struct Room {
     pub weights: Vec<Buffer>,
     /// Each norm's.
     pub norms: Vec<NormBuffers>,
+}
+
+impl Room {
+    /// That of a weight and of a norm of the same index.
+    pub fn gradients(&self, index: usize) -> ParameterGradients<'_> {
+        ParameterGradients { weight: &self.weights[index], norm: &self.norms[index] }
+    }
 }
 
 /// Room for the statistics of a batch.

@@ -39,11 +39,11 @@ use super::layers::ParameterSpec;
 use crate::memory::{DenseLayers, DryAllocator, DryStage, Footprint, Target};
 #[cfg(feature = "cuda")]
 use crate::memory::{Parameter, Precision, Stage};
+#[cfg(test)]
+use crate::ops::gpu::ExchangedSums;
 use crate::ops::gpu::Kernel;
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::Kernels;
-#[cfg(test)]
-use crate::ops::gpu::Rows;
 
 /// A program, whatever it keeps.
 pub(super) trait AnyProgram {
@@ -70,7 +70,7 @@ pub(super) trait AnyProgram {
         parameters: &[ParameterSpec],
         shape: [usize; 4],
         on: &Target,
-        rows: &Rows,
+        rows: &ExchangedSums,
         back: bool,
     ) -> Vec<Kernel>;
 
@@ -109,7 +109,7 @@ impl<P: Program> AnyProgram for P {
         parameters: &[ParameterSpec],
         shape: [usize; 4],
         on: &Target,
-        rows: &Rows,
+        rows: &ExchangedSums,
         back: bool,
     ) -> Vec<Kernel> {
         DryRun::new(self, parameters, on).of_two_cards(shape, rows, back)

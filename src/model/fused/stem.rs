@@ -2,7 +2,7 @@
 
 use super::{Back, Program, Run, Value};
 use crate::memory::measure::{ended, within};
-use crate::ops::gpu::{Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, Images, Kernels};
+use crate::ops::gpu::{Buffer, DeviceMap, Form, Kernels, SavedStem};
 
 /// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2.
 pub(super) struct Stem {
@@ -14,15 +14,8 @@ pub(super) struct Stem {
     pub labels: [String; 4],
 }
 
-pub(super) struct Saved {
-    images: Images,
-    convolved: ChannelsLast,
-    stats: ChannelStats,
-    index: Buffer,
-}
-
 impl Program for Stem {
-    type Saved = Saved;
+    type Saved = SavedStem;
     const TAKES_IMAGES: bool = true;
 
     fn forms(&self) -> Vec<(usize, Form)> {
@@ -33,7 +26,7 @@ impl Program for Stem {
         Value::images(kernels, shape)
     }
 
-    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
+    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<SavedStem>) {
         let (kernels, images) = (run.kernels, input.into_images());
         let [conv, norm, relu, pool] = &self.labels;
         let weight = &run.values.packed[0];
@@ -55,28 +48,20 @@ impl Program for Stem {
         });
         let next = run.next(&part, self.channels, self.room);
         let output = DeviceMap { stats: next, ..DeviceMap::new(kernels, data, size) };
-        (Value::Map(output), run.keeps.then_some(Saved { images, convolved, stats, index }))
+        (Value::Map(output), run.keeps.then_some(SavedStem { images, convolved, stats, index }))
     }
 
-    fn backward(&self, back: &Back<'_>, kept: Saved, gradient: Value) -> Option<DeviceMap> {
-        back.kernels.stem_backward(
-            &kept.images,
-            &kept.convolved,
-            &kept.stats,
-            &back.values.norms[0],
-            &kept.index,
-            &gradient.into_map().data,
-            &back.room.weights[0],
-            &back.room.norms[0],
-            back.synced,
-        );
+    fn backward(&self, back: &Back<'_>, kept: SavedStem, gradient: Value) -> Option<DeviceMap> {
+        let (norm, gradient) = (&back.values.norms[0], gradient.into_map().data);
+        let parameters = back.room.gradients(0);
+        back.kernels.stem_backward(&kept, norm, &gradient, parameters, back.synced);
         let [conv, norm, relu, pool] = &self.labels;
         ended(format_args!("{conv}, {norm}, {relu}, {pool}"));
         None
     }
 
-    fn buffers<'a>(&self, kept: &'a mut Saved) -> Vec<&'a mut Buffer> {
-        let Saved { images, convolved, index, .. } = kept;
+    fn buffers<'a>(&self, kept: &'a mut SavedStem) -> Vec<&'a mut Buffer> {
+        let SavedStem { images, convolved, index, .. } = kept;
         vec![&mut images.buffer, convolved.buffer_mut(), index]
     }
 }

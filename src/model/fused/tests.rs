@@ -42,7 +42,7 @@ fn a_card_of_several_exchanges_for_every_norm_once_and_never_when_it_computes_ag
             let crate::memory::ActivationShape::Map(shape) = layers.input.of_batch(2) else {
                 panic!("{model}: {name} takes no maps");
             };
-            let rows = Rows::default();
+            let rows = ExchangedSums::default();
             let run = |back| program.of_two_cards(&parameters, shape, &target, &rows, back);
             let (first, again) = (run(true), run(false));
             let together = |kernel: &&Kernel| TOGETHER.contains(&kernel.entry());

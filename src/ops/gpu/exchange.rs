@@ -30,7 +30,7 @@ const CHUNK: usize = 8192;
 /// Values of one launch of it, whose sizes are counted in 31 bits.
 const LAUNCH: usize = 1 << 30;
 /// So often a piece of work is done with care before it is known.
-const REHEARSALS: usize = 2;
+const WARM_UPS: usize = 2;
 
 /// One card's side of the exchanges between several.
 #[derive(Debug, Clone)]
@@ -304,7 +304,7 @@ struct State {
     work: String,
     begun: Vec<u32>,
     /// How often each piece of work has been done.
-    rehearsed: HashMap<String, usize>,
+    warmed_up: HashMap<String, usize>,
 }
 
 impl Exchanges {
@@ -414,7 +414,7 @@ impl Exchanges {
     /// numbers. None of them may be at work.
     pub fn begin(&self, work: String) {
         let mut state = self.state();
-        let careful = state.rehearsed.get(&work).is_none_or(|times| *times < REHEARSALS);
+        let careful = state.warmed_up.get(&work).is_none_or(|times| *times < WARM_UPS);
         let kinds = 0..self.sides.len();
         let last = |kind: usize| {
             let numbers = self.sides.iter().map(|side| &side.0.numbers[kind]);
@@ -482,7 +482,7 @@ impl Exchanges {
         let exchanged = state.begun.iter().enumerate().any(|(kind, begun)| *begun != number(kind));
         if exchanged && !failed {
             let work = std::mem::take(&mut state.work);
-            *state.rehearsed.entry(work).or_default() += 1;
+            *state.warmed_up.entry(work).or_default() += 1;
         }
         Ok(())
     }
@@ -501,7 +501,7 @@ impl Exchanges {
 /// What cards have put together of their channels, by the pass and the norm: kept for the passes that
 /// compute the same again.
 #[derive(Debug, Clone, Default)]
-pub struct Rows(Arc<Mutex<HashMap<String, Partials>>>);
+pub struct ExchangedSums(Arc<Mutex<HashMap<String, Partials>>>);
 
 /// The images of several cards that norms are taken over, in one pass of one stage.
 #[derive(Debug, Clone)]
@@ -513,7 +513,7 @@ pub struct Synced {
     images: [usize; 2],
     /// Of the stage and the images.
     name: String,
-    rows: Rows,
+    rows: ExchangedSums,
 }
 
 impl Synced {
@@ -524,7 +524,7 @@ impl Synced {
         name: &str,
         ranks: usize,
         images: [usize; 2],
-        rows: &Rows,
+        rows: &ExchangedSums,
     ) -> Self {
         let (exchange, rows) = (exchange.clone(), rows.clone());
         Self { exchange, ranks, images, name: name.to_owned(), rows }
@@ -665,7 +665,8 @@ mod tests {
 
     #[test]
     fn pixels_are_those_of_the_images_of_all() {
-        let synced = Synced::new(&Exchange::dry(&dry(), 2), "stage", 2, [5, 2], &Rows::default());
+        let synced =
+            Synced::new(&Exchange::dry(&dry(), 2), "stage", 2, [5, 2], &ExchangedSums::default());
         assert_eq!(synced.pixels(2 * 49), 5 * 49);
     }
 }

@@ -41,6 +41,28 @@ pub struct Summed<'a> {
     pub missing: &'a GradientSums,
 }
 
+/// A convolution with the norm and ReLU before it, as its backward pass reads it.
+#[derive(Debug, Clone, Copy)]
+pub struct NormedConvolution<'a> {
+    /// Its window and sizes.
+    pub convolution: &'a Convolution,
+    /// Its weight, packed for the way back.
+    pub weight: &'a Packed,
+    /// What the norm reads.
+    pub map: &'a ChannelsLast,
+    /// The norm.
+    pub normalised: Normalised<'a>,
+}
+
+/// Where the gradients of the parameters of a norm and of the convolution beside it are written.
+#[derive(Debug, Clone, Copy)]
+pub struct ParameterGradients<'a> {
+    /// That of the convolution's weight, `[output, input, kernel, kernel]`.
+    pub weight: &'a Buffer,
+    /// Those of the norm.
+    pub norm: &'a NormBuffers,
+}
+
 impl<'a> Normalised<'a> {
     /// What kernels of a backward pass read of it: mean, 1/√(variance + ε), scale, shift, γ.
     pub(super) fn arguments(&self) -> [&'a dyn Argument; 5] {
@@ -132,84 +154,49 @@ impl Kernels {
     }
 
     /// The backward pass of [`Kernels::spatial_forward`]: makes the gradient of its output of `written`, which
-    /// may be overwritten, writes the gradient of its weight, and takes that of its output back to `map` as
+    /// may be overwritten, writes those of its parameters, and takes that of its output back to its map as
     /// [`Kernels::layer_backward`] does, the first to write S.
-    #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
     pub fn spatial_backward(
         &self,
-        convolution: &Convolution,
+        layer: NormedConvolution<'_>,
         written: Summed<'_>,
-        weight: &Packed,
-        map: &ChannelsLast,
-        normalised: Normalised<'_>,
-        weight_gradient: &Buffer,
-        norm_gradients: &NormBuffers,
+        parameters: ParameterGradients<'_>,
         pending: (&ChannelsLast, &GradientSums),
     ) {
+        let NormedConvolution { convolution, map, normalised, .. } = layer;
         let Normalised { affine, norm, synced, .. } = normalised;
         let Summed { data: summed, map: values, stats, missing } = written;
         let first = true;
         if self.dense_on_hopper(map.channels(), summed.channels()) {
             let (out, sums) = pending;
-            let (gradient, part) =
-                self.dense_conv_backward(convolution, written, weight, map, normalised, out);
-            self.channel_sums(&part, norm, norm_gradients, sums, first, synced);
-            self.spatial_weight(convolution, map, affine, &gradient, weight_gradient);
+            let (gradient, part) = self.dense_conv_backward(layer, written, out);
+            self.channel_sums(&part, norm, parameters.norm, sums, first, synced);
+            self.spatial_weight(convolution, map, affine, &gradient, parameters.weight);
             return;
         }
         self.input_gradient(summed, values, stats, missing, summed, synced);
-        self.spatial_weight(convolution, map, affine, summed, weight_gradient);
-        self.layer_backward(
-            convolution,
-            summed,
-            weight,
-            map,
-            normalised,
-            norm_gradients,
-            pending,
-            first,
-        );
+        self.spatial_weight(convolution, map, affine, summed, parameters.weight);
+        self.layer_backward(layer, summed, parameters.norm, pending, first);
     }
 
-    /// The backward pass of [`Kernels::layer_forward`]: writes the gradient of its weight, and takes that of
-    /// its output, which may be made in place, back to `map` as [`Kernels::layer_backward`] does, adding to S.
-    #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
+    /// The backward pass of [`Kernels::layer_forward`]: writes the gradients of its parameters, and takes that of
+    /// its output, which may be made in place, back to its map as [`Kernels::layer_backward`] does, adding to S.
     pub fn pointwise_backward(
         &self,
-        convolution: &Convolution,
+        layer: NormedConvolution<'_>,
         gradient: Summed<'_>,
-        weight: &Packed,
-        map: &ChannelsLast,
-        normalised: Normalised<'_>,
-        weight_gradient: &Buffer,
-        norm_gradients: &NormBuffers,
+        parameters: ParameterGradients<'_>,
         pending: (&ChannelsLast, &GradientSums),
     ) {
+        let NormedConvolution { map, normalised, .. } = layer;
         let Summed { data, map: output, stats, missing } = gradient;
         if self.pointwise_on_hopper(map.channels(), data.channels()) {
-            return self.dense_pointwise_backward(
-                gradient,
-                weight,
-                map,
-                normalised,
-                weight_gradient,
-                norm_gradients,
-                pending,
-            );
+            return self.dense_pointwise_backward(layer, gradient, parameters, pending);
         }
         self.input_gradient(data, output, stats, missing, data, normalised.synced);
-        self.layer_weight(map, normalised.affine, data, weight_gradient);
+        self.layer_weight(map, normalised.affine, data, parameters.weight);
         let first = false;
-        self.layer_backward(
-            convolution,
-            data,
-            weight,
-            map,
-            normalised,
-            norm_gradients,
-            pending,
-            first,
-        );
+        self.layer_backward(layer, data, parameters.norm, pending, first);
     }
 
     /// Writes the gradient of the weight of [`Kernels::layer_forward`], `[output, input]`.
@@ -240,21 +227,17 @@ impl Kernels {
         self.reduce_partials(&work, weight_gradient, splits, [output, input, 1]);
     }
 
-    /// Takes the gradient of a convolution's output back to `map`, which a norm and ReLU lie before:
-    /// writes its share into S, or adds it, writes the gradients of the norm's parameters, and writes
-    /// or adds to what is missing of S.
-    #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
+    /// Takes the gradient of the layer's output back to its map: writes the map's share into S, or adds it,
+    /// writes the gradients of the norm's parameters, and writes or adds to what is missing of S.
     pub fn layer_backward(
         &self,
-        convolution: &Convolution,
+        layer: NormedConvolution<'_>,
         gradient: &ChannelsLast,
-        weight: &Packed,
-        map: &ChannelsLast,
-        normalised: Normalised<'_>,
         norm_gradients: &NormBuffers,
         (summed, sums): (&ChannelsLast, &GradientSums),
         first: bool,
     ) {
+        let NormedConvolution { convolution, weight, map, normalised } = layer;
         let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
         let rows = blocks(map.pixels(), 128);
         let part = self.partials(rows, map.channels());

@@ -29,7 +29,7 @@ pub struct Norm2d {
 
 /// Mean and biased variance: one of each for a channel, or for a group of an image.
 #[derive(Debug, Clone)]
-pub struct Moments {
+pub struct NormStatistics {
     /// The mean.
     pub mean: Buffer,
     /// The variance.
@@ -38,7 +38,7 @@ pub struct Moments {
 
 /// The rows of a map: one for each channel of each image.
 #[derive(Debug, Clone, Copy)]
-struct Rows {
+struct MapRows {
     count: usize,
     length: usize,
     channels: usize,
@@ -46,7 +46,7 @@ struct Rows {
     groups: usize,
 }
 
-impl Rows {
+impl MapRows {
     fn parts(&self) -> usize {
         blocks(self.length, CHUNK)
     }
@@ -83,9 +83,9 @@ impl Norm2d {
         self.kernels.gpu()
     }
 
-    fn rows(&self, [batch, channels, height, width]: [usize; 4]) -> Rows {
+    fn rows(&self, [batch, channels, height, width]: [usize; 4]) -> MapRows {
         let groups = self.groups.unwrap_or(0);
-        Rows { count: batch * channels, length: height * width, channels, groups }
+        MapRows { count: batch * channels, length: height * width, channels, groups }
     }
 
     fn launch(&self, entry: Entry, grid: [usize; 2], arguments: Arguments<'_>, sizes: &Sizes) {
@@ -94,59 +94,99 @@ impl Norm2d {
     }
 
     /// Blocks of an element-wise kernel.
-    fn spans(&self, rows: &Rows) -> usize {
+    fn spans(&self, rows: &MapRows) -> usize {
         let bytes = rows.count * rows.length * self.kernels.element.storage().bytes();
         blocks(bytes, SPAN_BYTES)
     }
 
     /// What element-wise kernels and sums are told: `norm_sizes` of `kernels/rows.cuh`.
-    fn sizes(&self, rows: &Rows) -> Sizes {
+    fn sizes(&self, rows: &MapRows) -> Sizes {
         rows.sizes().float(EPSILON).int(self.relu.into())
     }
 
     /// The map normalised, times `weight`, plus `bias`, `[channels]` both; beside it its statistics.
-    pub fn forward(&self, map: &Nchw, weight: &Buffer, bias: &Buffer) -> (Nchw, Moments) {
-        let (rows, kernels) = (self.rows(map.shape), &self.kernels);
-        let moments = self.moments(&rows, &map.buffer);
-        let out = kernels.elements(map.buffer.len());
-        let Moments { mean, variance } = &moments;
-        let buffers: Arguments<'_> = &[&map.buffer, mean, variance, weight, bias, &out];
-        self.launch(ROW_NORM, [self.spans(&rows), 1], buffers, &self.sizes(&rows));
-        (Nchw { buffer: out, shape: map.shape }, moments)
+    pub fn forward(&self, map: &Nchw, weight: &Buffer, bias: &Buffer) -> (Nchw, NormStatistics) {
+        let statistics = self.statistics(map);
+        (self.apply(map, &statistics, [weight, bias]), statistics)
     }
 
-    fn moments(&self, rows: &Rows, map: &Buffer) -> Moments {
-        let (kernels, parts, sizes) = (&self.kernels, rows.parts(), rows.sizes());
+    /// The statistics of a map.
+    pub fn statistics(&self, map: &Nchw) -> NormStatistics {
+        let (rows, kernels) = (self.rows(map.shape), &self.kernels);
+        let (parts, sizes) = (rows.parts(), rows.sizes());
         let part = kernels.floats(parts * rows.count * 2);
-        self.launch(ROW_MOMENTS, [blocks(rows.count, WARPS), parts], &[map, &part], &sizes);
+        let grid = [blocks(rows.count, WARPS), parts];
+        self.launch(ROW_MOMENTS, grid, &[&map.buffer, &part], &sizes);
         let [mean, variance] = [(); 2].map(|()| kernels.floats(rows.statistics()));
         let grid = [blocks(rows.statistics(), WARPS), 1];
         self.launch(ROW_STATISTICS, grid, &[&part, &mean, &variance], &sizes);
-        Moments { mean, variance }
+        NormStatistics { mean, variance }
+    }
+
+    /// The map normalised by these statistics, times weight, plus bias.
+    pub fn apply(
+        &self,
+        map: &Nchw,
+        NormStatistics { mean, variance }: &NormStatistics,
+        [weight, bias]: [&Buffer; 2],
+    ) -> Nchw {
+        let rows = self.rows(map.shape);
+        let out = self.kernels.elements(map.buffer.len());
+        let buffers: Arguments<'_> = &[&map.buffer, mean, variance, weight, bias, &out];
+        self.launch(ROW_NORM, [self.spans(&rows), 1], buffers, &self.sizes(&rows));
+        Nchw { buffer: out, shape: map.shape }
     }
 
     /// The gradients of the map, of weight and of bias, from that of the output.
     pub fn backward(
         &self,
         map: &Nchw,
-        Moments { mean, variance }: &Moments,
-        [weight, bias]: [&Buffer; 2],
+        statistics: &NormStatistics,
+        parameters: [&Buffer; 2],
         gradient: &Buffer,
     ) -> (Nchw, [Buffer; 2]) {
+        let (means, found) = self.backward_means(map, statistics, parameters, gradient);
+        (self.backward_apply(map, statistics, parameters, gradient, &means), found)
+    }
+
+    /// What the gradient of the map is computed with, and the gradients of weight and of bias. The first is, for
+    /// each channel or group of an image, the mean of γ·g and that of γ·g·x̂.
+    pub fn backward_means(
+        &self,
+        map: &Nchw,
+        NormStatistics { mean, variance }: &NormStatistics,
+        [weight, bias]: [&Buffer; 2],
+        gradient: &Buffer,
+    ) -> (Buffer, [Buffer; 2]) {
         let (rows, kernels) = (self.rows(map.shape), &self.kernels);
-        let (parts, sizes) = (rows.parts(), self.sizes(&rows));
+        let parts = rows.parts();
         let part = kernels.floats(parts * rows.count * 2);
         let buffers: Arguments<'_> = &[gradient, &map.buffer, mean, variance, weight, bias, &part];
-        self.launch(ROW_SUMS, [blocks(rows.count, WARPS), parts], buffers, &sizes);
+        let grid = [blocks(rows.count, WARPS), parts];
+        self.launch(ROW_SUMS, grid, buffers, &self.sizes(&rows));
         let means = kernels.floats(2 * rows.statistics());
         let [of_weight, of_bias] = [(); 2].map(|()| kernels.floats(rows.channels));
         let buffers: Arguments<'_> = &[&part, weight, &means, &of_weight, &of_bias];
         let warps = rows.statistics() + rows.channels;
         self.launch(ROW_GRADIENTS, [blocks(warps, WARPS), 1], buffers, &rows.sizes());
-        let out = kernels.elements(map.buffer.len());
+        (means, [of_weight, of_bias])
+    }
+
+    /// The gradient of the map, given the means of [`Norm2d::backward_means`].
+    pub fn backward_apply(
+        &self,
+        map: &Nchw,
+        NormStatistics { mean, variance }: &NormStatistics,
+        [weight, bias]: [&Buffer; 2],
+        gradient: &Buffer,
+        means: &Buffer,
+    ) -> Nchw {
+        let rows = self.rows(map.shape);
+        let out = self.kernels.elements(map.buffer.len());
         let buffers: Arguments<'_> =
-            &[gradient, &map.buffer, mean, variance, weight, bias, &means, &out];
-        self.launch(ROW_NORM_BACKWARD, [self.spans(&rows), 1], buffers, &sizes);
-        (Nchw { buffer: out, shape: map.shape }, [of_weight, of_bias])
+            &[gradient, &map.buffer, mean, variance, weight, bias, means, &out];
+        let grid = [self.spans(&rows), 1];
+        self.launch(ROW_NORM_BACKWARD, grid, buffers, &self.sizes(&rows));
+        Nchw { buffer: out, shape: map.shape }
     }
 }

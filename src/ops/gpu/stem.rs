@@ -4,6 +4,7 @@ use super::channels_last::{Affine, ChannelStats, ChannelsLast, Partials};
 use super::exchange::{Synced, pixels_of_all};
 use super::gpu::{Argument, Arguments};
 use super::kernels::{Entry, Kernels, blocks, entry};
+use super::layer::ParameterGradients;
 use super::norm::NormBuffers;
 use super::weights::Packed;
 use super::{Buffer, Sizes, Storage};
@@ -47,6 +48,19 @@ impl Images {
         let [_, channels, height, width] = self.shape;
         [channels * height * width, height * width, width, 1]
     }
+}
+
+/// What the backward pass of a stem needs.
+#[derive(Debug)]
+pub struct SavedStem {
+    /// The input.
+    pub images: Images,
+    /// What the norm reads.
+    pub convolved: ChannelsLast,
+    /// The statistics of that.
+    pub stats: ChannelStats,
+    /// Where in its window each pooled value stood.
+    pub index: Buffer,
 }
 
 impl Kernels {
@@ -114,19 +128,15 @@ impl Kernels {
 
     /// The gradients of the weight, `[output, input, 7, 7]`, and of the norm's parameters, from the
     /// gradient of the pooled output. Where the norm is `synced`, they are this card's share.
-    #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
     pub fn stem_backward(
         &self,
-        images: &Images,
-        convolved: &ChannelsLast,
-        stats: &ChannelStats,
+        saved: &SavedStem,
         norm: &NormBuffers,
-        index: &Buffer,
         gradient: &ChannelsLast,
-        weight_gradient: &Buffer,
-        norm_gradients: &NormBuffers,
+        parameters: ParameterGradients<'_>,
         synced: Option<&Synced>,
     ) {
+        let SavedStem { images, convolved, stats, index } = saved;
         let [batch, input, height, width] = images.shape;
         let ([out_height, out_width], [pooled_height, pooled_width]) =
             (images.convolved(), images.pooled());
@@ -153,16 +163,16 @@ impl Kernels {
             &work,
             &norm.scale,
             &stats.inverse_std,
-            weight_gradient,
-            &norm_gradients.scale,
-            &norm_gradients.shift,
+            parameters.weight,
+            &parameters.norm.scale,
+            &parameters.norm.shift,
         ];
         let Some(synced) = synced else {
             let kernel = self.stem_kernel(STEM_BACKWARD_FINISH, images);
             return self.gpu.launch(&kernel, [channels, 1, 1], buffers, &sizes);
         };
         let kernel = self.stem_finish_synced(input);
-        synced.exchange(2 * channels, sizes, weight_gradient, |table, sizes| {
+        synced.exchange(2 * channels, sizes, parameters.weight, |table, sizes| {
             let table: &dyn Argument = table;
             let buffers: Vec<_> = buffers.iter().copied().chain([table]).collect();
             self.gpu.launch(&kernel, [channels, 1, 1], &buffers, sizes);

@@ -4,6 +4,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use super::PipelinePlace;
 use crate::memory::Activation;
+use crate::ops::is_gpu;
 use crate::parallel::Member;
 
 /// What goes from one device to the next.
@@ -43,14 +44,14 @@ impl<'a> Link<'a> {
             Flow::Value => self.member.rank() + 1,
             Flow::Gradient => self.member.rank() - 1,
         };
-        self.member.post(&name(flow, micro, receiver), Parcel::new(activation));
+        self.member.post(&name(flow, micro, receiver), Message::new(activation));
     }
 
     /// Waits for what was sent here of the `micro`-th micro-batch, and puts it on this device.
     ///
     /// Unwinds with [`Abandoned`](crate::parallel::Abandoned) when a device has failed.
     pub fn receive(&self, flow: Flow, micro: usize) -> Activation {
-        let parcel: Parcel = self.member.take(&name(flow, micro, self.member.rank()));
+        let parcel: Message = self.member.take(&name(flow, micro, self.member.rank()));
         parcel.open(self.device)
     }
 }
@@ -61,7 +62,7 @@ fn name(flow: Flow, micro: usize, receiver: usize) -> String {
 
 /// An activation on its way. Here is decided how it goes: on the CPU as it is; between cards through the
 /// host's memory, since nothing of CubeCL's orders a copy from card to card among the kernels of both.
-enum Parcel {
+enum Message {
     /// In memory that all devices share.
     Shared(Box<Activation>),
     /// Feature maps.
@@ -72,9 +73,9 @@ enum Parcel {
     Outputs(Vec<TensorData>),
 }
 
-impl Parcel {
+impl Message {
     fn new(activation: Activation) -> Self {
-        if !is_on_card(&activation) {
+        if !is_on_gpu(&activation) {
             return Self::Shared(Box::new(activation));
         }
         match activation {
@@ -109,21 +110,14 @@ fn tensor<const D: usize>(data: TensorData, device: &Device) -> Tensor<D> {
     Tensor::from_data(data, (device, numbers))
 }
 
-#[cfg(feature = "cuda")]
-fn is_on_card(activation: &Activation) -> bool {
-    use crate::ops::gpu::Gpu;
+fn is_on_gpu(activation: &Activation) -> bool {
     match activation {
-        Activation::Map(map) => Gpu::of(&map.device()).is_some(),
-        Activation::Features(features) => Gpu::of(&features.device()).is_some(),
+        Activation::Map(map) => is_gpu(&map.device()),
+        Activation::Features(features) => is_gpu(&features.device()),
         Activation::Outputs(outputs) => {
-            outputs.first().is_some_and(|output| Gpu::of(&output.device()).is_some())
+            outputs.first().is_some_and(|output| is_gpu(&output.device()))
         }
+        #[cfg(feature = "cuda")]
         Activation::Device(_) => true,
     }
-}
-
-/// There are no cards without CUDA.
-#[cfg(not(feature = "cuda"))]
-fn is_on_card(_: &Activation) -> bool {
-    false
 }

@@ -17,7 +17,7 @@ use crate::ops::gpu::Exchanges;
 use crate::parallel::Seat;
 use crate::parallel::group::Abandoned;
 use crate::parallel::member::add_all;
-use crate::parallel::together::{Ended, Failure, caught};
+use crate::parallel::on_ranks::{Ended, Failure, caught};
 
 /// How long a rank that has failed may take to say so in full.
 const WORDS: Duration = Duration::from_secs(5);

@@ -8,7 +8,8 @@ use std::path::Path;
 use super::super::page::Record;
 use super::evaluations::Measured;
 use super::facts::{self, List, value};
-use super::tables::{MEASURES, Table, estimate};
+use super::tables::{Table, estimate};
+use crate::evaluate::MEASURES;
 use crate::screen::{counted, thousands};
 
 /// An item: its section, what it asks for, and the author's place elsewhere in the card that asks for it too, by the
@@ -263,8 +264,8 @@ impl Run<'_> {
         }
         let heads = || self.evaluations.iter().filter_map(|one| one.heads.as_object()).flatten();
         let measures =
-            MEASURES.iter().filter(|(key, _)| heads().any(|(_, of)| of[*key].is_object()));
-        let measures: Vec<&str> = measures.map(|(_, title)| *title).collect();
+            MEASURES.iter().filter(|measure| heads().any(|(_, of)| of[measure.key].is_object()));
+        let measures: Vec<&str> = measures.map(|measure| measure.title).collect();
         if !measures.is_empty() {
             known.insert(28, Partly(format!("under Evaluation: {}", measures.join(", "))));
         }

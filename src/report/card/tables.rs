@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::evaluate::MEASURES;
 use crate::report::HeadLabels;
 use crate::report::evaluation::figure;
 
@@ -69,25 +70,14 @@ pub fn estimate(of: &Value, key: &str) -> String {
     }
 }
 
-/// The measures of a head in an evaluation, by their keys.
-pub const MEASURES: [(&str, &str); 7] = [
-    ("auroc", "AUROC"),
-    ("auprc", "AUPRC"),
-    ("brier", "Brier score"),
-    ("ece", "calibration error (ECE)"),
-    ("mae", "MAE"),
-    ("rmse", "RMSE"),
-    ("r2", "R²"),
-];
-
 /// The measures of a head, label by label, and its decisions.
 pub fn of_head(head: &HeadLabels, found: &Value) -> Vec<String> {
     let name = plain(&head.name);
-    let measures: Vec<_> = MEASURES.into_iter().filter(|(key, _)| found[key].is_object()).collect();
-    let titles: Vec<&str> = measures.iter().map(|(_, title)| *title).collect();
+    let measures: Vec<_> = MEASURES.iter().filter(|of| found[of.key].is_object()).collect();
+    let titles: Vec<&str> = measures.iter().map(|measure| measure.title).collect();
     let mut table = Table::new(&[&["label"], &titles[..]].concat());
     let cells = |of: &dyn Fn(&Value) -> String| -> Vec<String> {
-        measures.iter().map(|(key, _)| of(&found[key])).collect()
+        measures.iter().map(|measure| of(&found[measure.key])).collect()
     };
     table.add(["mean".to_owned()].into_iter().chain(cells(&|of| estimate(of, "mean"))));
     for label in &head.labels {

@@ -9,7 +9,7 @@ use super::record::SkippedImage;
 use crate::data::BadImage;
 use crate::evaluate::{Evaluation, Fitted, HeadEvaluation, PredictionTable};
 use crate::report::HeadLabels;
-use crate::report::evaluation::{mean, metrics, ordered};
+use crate::report::evaluation::ordered;
 use crate::screen::thousands;
 
 /// What an evaluation found, and of what.
@@ -108,18 +108,17 @@ fn side_by_side(
     heads: &[HeadLabels],
 ) -> Option<Table> {
     let found = columns.iter().filter_map(|(column, head)| {
-        let (_, key, table) = metrics(head).into_iter().find(|(.., table)| table.is_some())?;
-        Some((column, key, table?))
+        let (measure, table) = head.measures().next()?;
+        Some((column, measure.title, table))
     });
     let found: Vec<_> = found.collect();
-    let (_, key, first) = found.first()?;
-    let metric = if *key == "mae" { "MAE" } else { "AUROC" };
+    let (_, metric, first) = found.first()?;
     let titles = ["label"].into_iter().chain(found.iter().map(|(column, ..)| column.as_str()));
     let mut table = Table::new(format!("{name}: {metric} {what}, with 95% intervals"), titles, 1);
     let order = heads.iter().find(|head| head.name == name);
     let labels = ordered(first.labels.keys(), order.into_iter().flat_map(|head| &head.labels));
     if labels.len() > 1 {
-        let cells = found.iter().map(|(_, _, of)| estimate(&mean(of)));
+        let cells = found.iter().map(|(_, _, of)| estimate(&of.mean()));
         table.rows.push(["mean".to_owned()].into_iter().chain(cells).collect());
     }
     for label in labels {

@@ -7,7 +7,8 @@ use super::pictures::SamplePictures;
 use super::quality::figures;
 use super::samples::{Samples, samples};
 use crate::evaluate::{
-    Calibration, Estimate, Fitted, HeadEvaluation, MetricTable, PointEvaluation, PredictionTable,
+    Calibration, Estimate, Fitted, HeadEvaluation, Measure, MetricTable, PointEvaluation,
+    PredictionTable,
 };
 use crate::metric::HeadPredictions;
 use crate::model::Task;
@@ -97,29 +98,18 @@ pub(super) fn estimate(estimate: &Estimate) -> String {
 
 /// The measures of the head and its labels, then the decisions at each threshold.
 fn tables(head: &str, found: &HeadEvaluation, labels: &[String]) -> Vec<Table> {
-    let measures: Vec<(&str, &MetricTable)> = [
-        ("AUROC", &found.auroc),
-        ("AUPRC", &found.auprc),
-        ("calibration error (ECE)", &found.ece),
-        ("Brier score", &found.brier),
-        ("MAE", &found.mae),
-        ("RMSE", &found.rmse),
-        ("R²", &found.r2),
-    ]
-    .into_iter()
-    .filter_map(|(name, table)| Some((name, table.as_ref()?)))
-    .collect();
+    let measures: Vec<(Measure, &MetricTable)> = found.measures().collect();
     let caption = format!("{head}: measures with 95% intervals");
-    let titles = ["label"].into_iter().chain(measures.iter().map(|(name, _)| *name));
+    let titles = ["label"].into_iter().chain(measures.iter().map(|(measure, _)| measure.title));
     let mut table = Table::new(caption, titles, 1);
     for label in labels {
-        let cell =
-            |(_, of): &(&str, &MetricTable)| of.labels.get(label).map(estimate).unwrap_or_default();
+        let cell = |(_, of): &(Measure, &MetricTable)| {
+            of.labels.get(label).map(estimate).unwrap_or_default()
+        };
         table.rows.push([label.clone()].into_iter().chain(measures.iter().map(cell)).collect());
     }
     if labels.len() > 1 {
-        let why = |of: &MetricTable| of.undefined.map(|why| why.to_string());
-        let mean = |(_, of): &(&str, &MetricTable)| told(of.mean, of.low, of.high, why(of));
+        let mean = |(_, of): &(Measure, &MetricTable)| estimate(&of.mean());
         let name = if found.task == Task::Multiclass { "all" } else { "mean" }.to_owned();
         table.rows.push([name].into_iter().chain(measures.iter().map(mean)).collect());
     }

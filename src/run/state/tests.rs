@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::*;
 use crate::disk::crash::scratch;
-use crate::disk::watch::{ENOSPC, ERRORS, Fault, Watch};
+use crate::disk::watch::{DiskFault, ENOSPC, ERRORS, Watch};
 
 fn tag(step: u64) -> StateTag {
     StateTag { epoch: step / 10, step, batch: step % 10, reason: "test".to_owned() }
@@ -144,7 +144,7 @@ const BEFORES: [Before; 5] = [
 ];
 
 /// Saves once for every operation of the save, with the fault there; returns how many there were.
-fn with_a_fault_at_every_operation(before: Before, is_best: bool, fault: Fault) -> usize {
+fn with_a_fault_at_every_operation(before: Before, is_best: bool, fault: DiskFault) -> usize {
     let made = scratch();
     before.make(made.path());
     let new = before.saved + 1;
@@ -185,7 +185,7 @@ fn with_a_fault_at_every_operation(before: Before, is_best: bool, fault: Fault) 
 fn a_kill_at_any_operation_of_a_save_leaves_the_old_or_the_new_state() {
     for before in BEFORES {
         for is_best in [false, true] {
-            let operations = with_a_fault_at_every_operation(before, is_best, Fault::Killed);
+            let operations = with_a_fault_at_every_operation(before, is_best, DiskFault::Killed);
             assert!(operations > 10, "{operations}");
         }
     }
@@ -196,9 +196,9 @@ fn an_error_at_any_operation_of_a_save_leaves_the_old_or_the_new_state() {
     for before in BEFORES {
         for is_best in [false, true] {
             for error in ERRORS {
-                with_a_fault_at_every_operation(before, is_best, Fault::Refused(error));
+                with_a_fault_at_every_operation(before, is_best, DiskFault::Refused(error));
             }
-            with_a_fault_at_every_operation(before, is_best, Fault::Broken(ENOSPC));
+            with_a_fault_at_every_operation(before, is_best, DiskFault::Broken(ENOSPC));
         }
     }
 }
@@ -215,7 +215,7 @@ fn a_disk_full_at_any_byte_of_a_save_leaves_the_old_or_the_new_state() {
         copy(made.path(), folder.path());
         let mut store = store(folder.path(), 2);
         let disk = Watch::over(folder.path());
-        disk.strike_after(0, Fault::Room(room));
+        disk.strike_after(0, DiskFault::Room(room));
         let result = store.save(&tag(6), &files(6), true);
         drop(disk);
         let step = before.assert_survived(folder.path(), 6, true, &context);
@@ -245,7 +245,7 @@ fn a_kill_while_a_killed_save_is_tidied_up_is_tidied_up_as_well() {
         copy(made.path(), killed.path());
         let mut store = store(killed.path(), 2);
         let disk = Watch::over(killed.path());
-        disk.strike_after(operation, Fault::Killed);
+        disk.strike_after(operation, DiskFault::Killed);
         let _ = store.save(&tag(new), &files(new), true);
         if !disk.struck() {
             assert!(second_kills > 100, "{second_kills}");
@@ -255,7 +255,7 @@ fn a_kill_while_a_killed_save_is_tidied_up_is_tidied_up_as_well() {
             let folder = scratch();
             copy(killed.path(), folder.path());
             let disk = Watch::over(folder.path());
-            disk.strike_after(second, Fault::Killed);
+            disk.strike_after(second, DiskFault::Killed);
             let tidied = StateStore::over(folder.path(), 2);
             drop(disk);
             let context = format!("killed at {operation}, and again at {second}");
@@ -275,7 +275,7 @@ fn a_full_disk_is_named_with_what_to_do_and_nothing_is_lost() {
     save(&mut store, 1, true);
     let before = folders(folder.path());
     let disk = Watch::over(folder.path());
-    disk.strike_after(3, Fault::Refused(ENOSPC));
+    disk.strike_after(3, DiskFault::Refused(ENOSPC));
     let error = store.save(&tag(2), &files(2), true).expect_err("is full");
     let message = error.to_string();
     assert!(message.contains("weights.safetensors: No space left on device"), "{message}");
@@ -562,7 +562,7 @@ fn the_names_of_new_folders_are_on_the_disk_in_the_folder_above() {
             let path: std::path::PathBuf = above.iter().collect();
             let path = parent.path().join(path);
             let watch = Watch::over(parent.path());
-            watch.strike_after(operations, Fault::Killed);
+            watch.strike_after(operations, DiskFault::Killed);
             if disk::create_folders(&path).is_ok() {
                 assert!(path.is_dir());
                 break;

@@ -2,7 +2,7 @@
 
 use super::{Back, Layer, Residual, Saved};
 use crate::memory::measure::ended;
-use crate::ops::gpu::{ChannelsLast, DeviceMap, Normalised};
+use crate::ops::gpu::{ChannelsLast, DeviceMap, Normalised, NormedConvolution};
 
 /// Norm `index` with the statistics it was given.
 fn normalised<'a>(back: &Back<'a>, layers: &'a [Layer], index: usize) -> Normalised<'a> {
@@ -110,16 +110,9 @@ impl Residual {
         }
         let sums = kernels.sums(map.channels());
         let (summed, missing) = (&out, &sums);
-        kernels.layer_backward(
-            &convolution,
-            gradient,
-            packed,
-            map,
-            normalised,
-            norm,
-            (summed, missing),
-            true,
-        );
+        let layer =
+            NormedConvolution { convolution: &convolution, weight: packed, map, normalised };
+        kernels.layer_backward(layer, gradient, norm, (summed, missing), true);
         ended(name);
         kernels.input_gradient(summed, map, normalised.stats, missing, summed, back.synced);
         norm_ended();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::array::Array;
 use crate::memory::{DryAllocator, DryBuffer, Target};
 use crate::ops::gpu::{
-    Buffer, Conv2d, DryGpu, Element, Gpu, Kernel, Kernels, Moments, Nchw, Norm2d, Storage,
+    Buffer, Conv2d, DryGpu, Element, Gpu, Kernel, Kernels, Nchw, Norm2d, NormStatistics, Storage,
     dropout_mask,
 };
 use crate::ops::{DropoutKey, Window};
@@ -95,7 +95,7 @@ impl Convolver {
         &self,
         (map, shape): (Array, [usize; 4]),
         groups: Option<usize>,
-    ) -> (Array, Moments) {
+    ) -> (Array, NormStatistics) {
         let map = self.nchw(map, shape);
         let parameter = self.no_memory(shape[1]);
         let (out, moments) = self.norm(groups).forward(&map, &parameter, &parameter);
@@ -107,7 +107,7 @@ impl Convolver {
         &self,
         (map, shape): (Array, [usize; 4]),
         groups: Option<usize>,
-        moments: &Moments,
+        moments: &NormStatistics,
         gradient: Array,
     ) -> [Array; 3] {
         let (map, gradient) = (self.nchw(map, shape), self.nchw(gradient, shape).buffer);

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 
 use crate::ops::MatmulPrecision;
-use crate::ops::gpu::{Buffer, Element, Gpu, Moments, Nchw, Norm2d};
+use crate::ops::gpu::{Buffer, Element, Gpu, Nchw, Norm2d, NormStatistics};
 
 impl Norm2d {
     /// That of maps like `map`, over the batch or over so many groups of channels of each image, with ReLU
@@ -14,36 +14,52 @@ impl Norm2d {
         Some(Self::shared(gpu, element, groups, relu))
     }
 
-    /// [`Norm2d::forward`] of tensors; weight and bias are in 32 bits.
+    /// [`Norm2d::forward`] of tensors, by the statistics that `of_all` makes of those of this map; weight and bias
+    /// are in 32 bits.
     pub fn forward_tensors(
         &self,
         map: Tensor<4>,
-        weight: Tensor<1>,
-        bias: Tensor<1>,
+        parameters: [Tensor<1>; 2],
+        of_all: impl FnOnce(&dyn Fn() -> [Tensor<1>; 2]) -> [Tensor<1>; 2],
     ) -> (Tensor<4>, [Tensor<1>; 2]) {
-        let (map, [weight, bias]) = (Nchw::of_tensor(map), [weight, bias].map(Buffer::of_tensor));
-        let (output, Moments { mean, variance }) = self.forward(&map, &weight, &bias);
-        let [mean, variance] = [mean, variance].map(|values| self.vector(&values));
-        (output.to_tensor(self.gpu()), [mean, variance])
+        let (map, parameters) = (Nchw::of_tensor(map), parameters.map(Buffer::of_tensor));
+        let all = of_all(&|| {
+            let NormStatistics { mean, variance } = self.statistics(&map);
+            [mean, variance].map(|values| self.vector(&values))
+        });
+        let statistics = NormStatistics::of_tensors(all.clone());
+        let output = self.apply(&map, &statistics, parameters.each_ref());
+        (output.to_tensor(self.gpu()), all)
     }
 
-    /// [`Norm2d::backward`] of tensors; `parameters`, weight and bias, are in 32 bits.
+    /// [`Norm2d::backward`] of tensors, with the means that `of_all` makes of those of this map; `parameters`,
+    /// weight and bias, are in 32 bits.
     pub fn backward_tensors(
         &self,
         map: Tensor<4>,
         statistics: [Tensor<1>; 2],
         parameters: [Tensor<1>; 2],
         gradient: Tensor<4>,
+        of_all: impl FnOnce(Tensor<1>) -> Tensor<1>,
     ) -> (Tensor<4>, [Tensor<1>; 2]) {
-        let [mean, variance] = statistics.map(Buffer::of_tensor);
+        let statistics = NormStatistics::of_tensors(statistics);
         let (map, gradient) = (Nchw::of_tensor(map), Buffer::of_tensor(gradient));
-        let [weight, bias] = parameters.map(Buffer::of_tensor);
-        let moments = Moments { mean, variance };
-        let (of_map, found) = self.backward(&map, &moments, [&weight, &bias], &gradient);
+        let parameters = parameters.map(Buffer::of_tensor);
+        let given = parameters.each_ref();
+        let (means, found) = self.backward_means(&map, &statistics, given, &gradient);
+        let means = Buffer::of_tensor(of_all(self.vector(&means)));
+        let of_map = self.backward_apply(&map, &statistics, given, &gradient, &means);
         (of_map.to_tensor(self.gpu()), found.map(|values| self.vector(&values)))
     }
 
     fn vector(&self, values: &Buffer) -> Tensor<1> {
         self.gpu().tensor(values, [values.len()])
+    }
+}
+
+impl NormStatistics {
+    fn of_tensors(values: [Tensor<1>; 2]) -> Self {
+        let [mean, variance] = values.map(Buffer::of_tensor);
+        Self { mean, variance }
     }
 }

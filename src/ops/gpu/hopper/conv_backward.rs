@@ -1,13 +1,12 @@
 //! Back through a dense layer's 3×3 convolution and the ReLU before it.
 
 use super::{BOTTLENECK, GROWTH};
+use crate::ops::gpu::Sizes;
 use crate::ops::gpu::channels_last::{ChannelsLast, Partials};
 use crate::ops::gpu::exchange::pixels_of_all;
 use crate::ops::gpu::gpu::Arguments;
 use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
-use crate::ops::gpu::layer::{Normalised, Summed};
-use crate::ops::gpu::weights::Packed;
-use crate::ops::gpu::{Convolution, Sizes};
+use crate::ops::gpu::layer::{NormedConvolution, Summed};
 
 /// Weights of nine taps; four vectors of channels; five patches of twice 4 chunks of 102 pixels of 16 bytes and
 /// 64 pixels of all channels, with two barriers each, and one barrier.
@@ -19,18 +18,16 @@ const DENSE_CONV_BACKWARD: Entry =
     entry!("dense_conv_backward", 384, SHARED, [TILES, CHANNELS, HOPPER]);
 
 impl Kernels {
-    /// Makes the gradient of the 3×3 convolution's output of `written` and takes it back to `map`, which lies
+    /// Makes the gradient of the 3×3 convolution's output of `written` and takes it back to its map, which lies
     /// without gaps as `summed` does: writes its share into `summed`, and returns the gradient and what it
     /// leaves of the norm's sums.
     pub(in crate::ops::gpu) fn dense_conv_backward(
         &self,
-        convolution: &Convolution,
+        layer: NormedConvolution<'_>,
         written: Summed<'_>,
-        weight: &Packed,
-        map: &ChannelsLast,
-        normalised: Normalised<'_>,
         summed: &ChannelsLast,
     ) -> (ChannelsLast, Partials) {
+        let NormedConvolution { convolution, weight, map, normalised } = layer;
         let [batch, height, width] = convolution.size;
         let patches = batch * blocks(height, 8) * blocks(width, 8);
         let grid = patches.min(self.multiprocessors);

@@ -1,14 +1,12 @@
 //! The backward pass of a dense layer's 1×1 convolution and of the norm before it.
 
 use super::BOTTLENECK;
+use crate::ops::gpu::Sizes;
 use crate::ops::gpu::channels_last::{ChannelsLast, GradientSums};
 use crate::ops::gpu::exchange::pixels_of_all;
 use crate::ops::gpu::gpu::Arguments;
 use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
-use crate::ops::gpu::layer::{Normalised, Summed};
-use crate::ops::gpu::norm::NormBuffers;
-use crate::ops::gpu::weights::Packed;
-use crate::ops::gpu::{Buffer, Sizes};
+use crate::ops::gpu::layer::{Normalised, NormedConvolution, ParameterGradients, Summed};
 
 /// Pixels of a tile.
 const PIXELS: usize = 64;
@@ -25,18 +23,15 @@ const DENSE_POINTWISE_BACKWARD: Entry =
 const DENSE_POINTWISE_FINISH: Entry = entry!("dense_pointwise_finish", 256, []);
 
 impl Kernels {
-    /// What [`Kernels::pointwise_backward`] does, in one pass over `map` and S.
-    #[expect(clippy::too_many_arguments, reason = "a kernel's inputs and outputs")]
+    /// What [`Kernels::pointwise_backward`] does, in one pass over the map and S.
     pub(in crate::ops::gpu) fn dense_pointwise_backward(
         &self,
+        layer: NormedConvolution<'_>,
         gradient: Summed<'_>,
-        weight: &Packed,
-        map: &ChannelsLast,
-        normalised: Normalised<'_>,
-        weight_gradient: &Buffer,
-        norm_gradients: &NormBuffers,
+        parameters: ParameterGradients<'_>,
         (summed, sums): (&ChannelsLast, &GradientSums),
     ) {
+        let NormedConvolution { weight, map, normalised, .. } = layer;
         let (pixels, channels) = (map.pixels(), map.channels());
         let [splits, last] = self.pointwise_splits(pixels, channels);
         let grid = channels / RANGE * splits + last;
@@ -77,15 +72,15 @@ impl Kernels {
             &work,
             &part.buffer,
             &norm.scale,
-            weight_gradient,
-            &norm_gradients.scale,
-            &norm_gradients.shift,
+            parameters.weight,
+            &parameters.norm.scale,
+            &parameters.norm.shift,
             &sums.shift,
             &sums.scale,
         ];
         self.gpu.launch(&self.get(DENSE_POINTWISE_FINISH), [channels, 1, 1], buffers, &sizes);
         if synced.is_some() {
-            self.channel_sums(&part, norm, norm_gradients, sums, false, synced);
+            self.channel_sums(&part, norm, parameters.norm, sums, false, synced);
         }
     }
 
