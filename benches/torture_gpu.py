@@ -5,7 +5,7 @@ usage: python benches/torture_gpu.py [--trainer target/release/trainer] [--devic
 The same as the torture suite (src/torture) does on the CPU, for what only a card shows. Each case is a small run with
 dropout of a head, augmentation, AdamW, an average of the weights and a schedule. It ends once undisturbed. Then it is
 killed (SIGKILL) at random moments of its training and resumed, again and again, until it has ended: weights, average,
-optimizer and every number told must have the same bits. `retreat` runs with the card filled by another process
+optimizer and every number told must have the same bits. `back-off` runs with the card filled by another process
 as soon as training has begun, so that it computes more again or takes fewer images at once. Then one run goes
 on for so many seconds, and its memory (the card's and the host's) in the last quarter is held against the second.
 """
@@ -152,7 +152,7 @@ class Place:
                 event.pop(timed, None)
         return files, position, told
 
-    def retreats(self):
+    def back_offs(self):
         return [(event["step"], event["advice"].split(":")[0].split(",")[0][-60:])
                 for event in self.events() if event["event"] == "out_of_memory"]
 
@@ -232,11 +232,11 @@ def release(ballast):
     ballast.wait()
 
 
-def retreated(args, parent, norm, spare):
+def backed_off(args, parent, norm, spare):
     """A run that is short of memory on a filled card, then one that is also killed and resumed on a free card."""
     settings = {**LARGE, "norm": norm}
     name = f"{norm}-{spare}"
-    whole = Place(args, parent, f"retreat-{name}", settings)
+    whole = Place(args, parent, f"back-off-{name}", settings)
     process, ballast, held = with_ballast(whole, spare)
     try:
         whole.finish(process)
@@ -247,15 +247,15 @@ def retreated(args, parent, norm, spare):
         return ok
     finally:
         release(ballast)
-    place = Place(args, parent, f"retreat-killed-{name}", settings)
+    place = Place(args, parent, f"back-off-killed-{name}", settings)
     process, ballast, _ = with_ballast(place, spare)
     struck = kill_and_resume(place, 1, 2.0, random.Random(args.seed), lambda: process)
     release(ballast)
     struck += kill_and_resume(place, 2, 2.0, random.Random(args.seed + 1)) if place.events()[-1]["event"] != "end" else []
-    same_way = [way for _, way in whole.retreats()] == [way for _, way in place.retreats()]
+    same_way = [way for _, way in whole.back_offs()] == [way for _, way in place.back_offs()]
     found = differs(place.result(), whole.result())
-    came = verdict(found) if same_way else f"other retreats: {place.retreats()}; {'equal' if not found else 'not equal'}"
-    print(f"| card filled but {spare} MiB ({held}), then killed and resumed on a free card: norm {norm}; {whole.retreats()} "
+    came = verdict(found) if same_way else f"other back-offs: {place.back_offs()}; {'equal' if not found else 'not equal'}"
+    print(f"| card filled but {spare} MiB ({held}), then killed and resumed on a free card: norm {norm}; {whole.back_offs()} "
           f"| {len(struck)} kills | {came} |", flush=True)
     return not found or not same_way
 
@@ -327,7 +327,7 @@ def main():
             sound += pool.map(lambda case: attempt(killed, case[1][0], case[1][1], case[0]), cases)
         if args.device == "cuda":
             for spare in map(int, args.spare.split(",")):
-                sound.append(attempt(retreated, "group" if spare % 200 else "batch", spare))
+                sound.append(attempt(backed_off, "group" if spare % 200 else "batch", spare))
         sound.append(attempt(steps_without_growth))
     print(f"{sum(sound)} of {len(sound)} rows sound, {time.monotonic() - begin:.0f} s")
     sys.exit(0 if all(sound) else 1)

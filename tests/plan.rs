@@ -195,7 +195,7 @@ fn a_run_above_its_budget_does_not_start() {
     let (code, _, error) = trainer(&["run", &config, "--set", &root]);
     assert_eq!(code, 4, "{error}");
     assert!(
-        error.contains("error: a step does not fit in 1.00 MiB: its predicted peak is"),
+        error.contains("error: a step does not fit in 1.00 MiB: its estimated peak is"),
         "{error}"
     );
     assert!(error.contains("fixed.toml:27:10") && error.contains("= help: "), "{error}");

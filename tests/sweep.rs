@@ -110,7 +110,7 @@ fn rows_come_in_the_product_s_order_whatever_becomes_of_them() {
     ];
     assert_eq!(rows.iter().map(shown).collect::<Vec<_>>(), order);
     let reason = rows[2]["message"].as_str().expect("a reason");
-    assert!(reason.contains("1.00 GiB: its predicted peak is 36.0 GiB"), "{reason}");
+    assert!(reason.contains("1.00 GiB: its estimated peak is 36.0 GiB"), "{reason}");
     assert!(rows[0]["loss"].is_number() && rows[0]["ms_per_step"].is_number(), "{}", rows[0]);
     let saved = place.file("sweep.md");
     // What is printed into a pipe is a table for people, not Markdown.
@@ -146,7 +146,7 @@ fn a_combination_above_its_budget_is_a_row() {
     assert!(page::words(page.root_element()).contains("a step does not fit in 1.00 KiB"));
     let message = rows[0]["message"].as_str().expect("says why");
     assert!(
-        message.starts_with("a step does not fit in 1.00 KiB: its predicted peak"),
+        message.starts_with("a step does not fit in 1.00 KiB: its estimated peak"),
         "{message}"
     );
 }

@@ -262,7 +262,7 @@ impl Bench {
         estimate
     }
 
-    /// Bytes that this process was predicted to hold of a GPU: the pages of its steps and the batch that stays
+    /// Bytes that this process was estimated to hold of a GPU: the pages of its steps and the batch that stays
     /// there, without the context; `None` where nothing is known.
     pub fn predicted_held(&self, plan: &Plan) -> Option<u64> {
         let kept = match self.batches {

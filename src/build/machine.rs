@@ -86,7 +86,7 @@ pub fn in_the_way(devices: &[DevicePlan]) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", "))
 }
 
-/// The warning about a step that is predicted to take more than is free, with who holds the rest.
+/// The warning about a step that is estimated to take more than is free, with who holds the rest.
 pub(super) fn crowded(plan: &Plan, planner: &Planner) -> Option<String> {
     let warning = planner.crowded()?;
     let others = in_the_way(&plan.devices);

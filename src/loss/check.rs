@@ -1,6 +1,7 @@
 //! What a loss's settings must not say, found before anything is opened.
 
 use super::{AsymmetricConfig, AucMarginConfig, ClassWeights, LossConfig};
+use crate::choice::name_of;
 use crate::fault::{Fault, fault, require};
 use crate::model::Task;
 
@@ -67,12 +68,12 @@ pub(super) fn fits(config: &LossConfig, task: Task) -> bool {
 }
 
 fn unfit(config: &LossConfig, task: Task) -> Fault {
-    let (task, fitting) = match task {
-        Task::Multilabel => ("multilabel", "`bce`, `focal`, `asymmetric` or `auc_margin`"),
-        Task::Binary => ("binary", "`bce`, `focal`, `asymmetric` or `auc_margin`"),
-        Task::Multiclass => ("multiclass", "`cross_entropy`"),
-        Task::Regression => ("regression", "`mse`, `l1` or `huber`"),
+    let fitting = match task {
+        Task::Multilabel | Task::Binary => "`bce`, `focal`, `asymmetric` or `auc_margin`",
+        Task::Multiclass => "`cross_entropy`",
+        Task::Regression => "`mse`, `l1` or `huber`",
     };
+    let task = name_of(&task);
     fault(
         config.name(),
         format!("the loss `{}` does not fit a {task} head", config.name()),

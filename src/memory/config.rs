@@ -15,7 +15,7 @@ use crate::ops::gpu::Element;
 /// `[memory]`: how a training step fits in memory.
 ///
 /// With `micro_batch = "auto"` what is absent here is chosen together: of the combinations that are
-/// predicted to fit, the fastest that trains with the numbers of whole batches at once, and the
+/// estimated to fit, the fastest that trains with the numbers of whole batches at once, and the
 /// fastest of the others where none does.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -34,7 +34,7 @@ pub struct MemoryConfig {
     /// several parts.
     pub batch_norm: BatchStatistics,
     /// The memory that a step must fit in, such as `"10GiB"`, `"800MiB"` or `"90%"` of the
-    /// device's. A run that is predicted to take more does not start. When this is left out, what
+    /// device's. A run that is estimated to take more does not start. When this is left out, what
     /// is chosen automatically must fit in 90% of what is free on the device when the run starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"10GiB")]

@@ -99,7 +99,7 @@ fn made_of(peak: &Peak, budget: u64) -> String {
         false => ("are activations and what computing them takes", String::new()),
     };
     format!(
-        "The predicted peak of {} {fits} {}. {} of it ({:.0}%) are weights, gradients and the \
+        "The estimated peak of {} {fits} {}. {} of it ({:.0}%) are weights, gradients and the \
          optimizer's state, {} {rest}{place}.",
         Bytes(peak.all),
         Bytes(budget),

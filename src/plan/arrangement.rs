@@ -37,7 +37,7 @@ pub struct Arrangement {
     pub device_batch_size: usize,
     /// Images of these that go through the network at once.
     pub micro_batch: usize,
-    /// The predicted peak, bytes.
+    /// The estimated peak, bytes.
     pub peak: u64,
     /// Whether it fits.
     pub fits: bool,

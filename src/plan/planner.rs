@@ -57,7 +57,7 @@ impl NothingFits {
         let images = images(self.micro_batch);
         match self.fixed {
             true => format!(
-                "a step does not fit in {budget}: its predicted peak is {least}, with {images} at \
+                "a step does not fit in {budget}: its estimated peak is {least}, with {images} at \
                  once"
             ),
             false => format!(
@@ -275,7 +275,7 @@ impl Planner {
         });
         let price = price::of_numbers(&self.plan, self.machine, self.budget, &self.settings);
         format!(
-            "memory: {}; predicted peak {}{} of {}, {recomputed}{}",
+            "memory: {}; estimated peak {}{} of {}, {recomputed}{}",
             parts.join(", "),
             Bytes(peak),
             at_first.unwrap_or_default(),
@@ -328,14 +328,14 @@ impl Planner {
         })
     }
 
-    /// The warning about a step that is predicted to take more than is free on the device.
+    /// The warning about a step that is estimated to take more than is free on the device.
     pub fn crowded(&self) -> Option<String> {
         let free = self.machine.free?;
         let first = self.at_first.as_ref().map_or(0, |(_, first)| first.peak);
         let peak = self.estimate.peak.max(first);
         (peak > free).then(|| {
             format!(
-                "the predicted peak of a step is {}, and {} of the device's {} are free now",
+                "the estimated peak of a step is {}, and {} of the device's {} are free now",
                 Bytes(peak),
                 Bytes(free),
                 Bytes(self.machine.memory)

@@ -131,7 +131,7 @@ pub struct PipelineDevice {
     pub stages: [String; 2],
     /// Micro-batches that it keeps something of at once, at most.
     pub alive: usize,
-    /// The predicted peak, bytes.
+    /// The estimated peak, bytes.
     pub peak: u64,
     /// Seconds of its own work in a step, as a multiple of those of a step of whole batches with
     /// everything kept.
@@ -184,7 +184,7 @@ pub struct AtFirstSummary {
     pub epochs: usize,
     /// The stages that are frozen.
     pub frozen: Vec<String>,
-    /// The predicted peak, bytes.
+    /// The estimated peak, bytes.
     pub peak: u64,
     /// The peak with the same settings once all stages are trained.
     pub peak_later: u64,
@@ -210,7 +210,7 @@ pub struct StrategySummary {
     pub dense_layers: DenseLayers,
     /// Whether the optimizer's state waits in host memory.
     pub offload_optimizer: bool,
-    /// The predicted peak, bytes.
+    /// The estimated peak, bytes.
     pub peak: u64,
     /// Operations done again, in percent of those of a step that keeps everything.
     pub recompute_percent: f64,

@@ -9,7 +9,7 @@ use trainer::run::Backoff;
 
 use super::*;
 
-/// What ten steps lead to in one process, and their losses, evaluations and retreats.
+/// What ten steps lead to in one process, and their losses, evaluations and back-offs.
 type Trained = (Values, Vec<HeadLoss>, Vec<Vec<f32>>, Vec<Backoff>);
 
 fn launch(rank: usize, world: usize, port: u16) -> Launch {

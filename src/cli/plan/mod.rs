@@ -18,7 +18,7 @@ use crate::screen::{Frame, stdout_columns};
 ///
 /// It opens neither the data nor a device. It prints the bytes of weights, gradients, optimizer state
 /// and each stage's activations, and a table of strategies: policy, precision, micro-batch and
-/// offload. Each row says the predicted peak, the share of operations done twice, the time, and
+/// offload. Each row says the estimated peak, the share of operations done twice, the time, and
 /// whether the strategy fits.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\

@@ -13,7 +13,7 @@ use trainer::train::Images;
 
 const CONFIG: &str = r#"
 [run]
-name = "retreat"
+name = "back-off"
 [device]
 use = "cpu"
 [data]
@@ -185,10 +185,10 @@ fn a_run_says_whether_it_goes_on_with_other_numbers_and_a_saved_state_knows_how(
         let armed = strike_after(9);
         run.execute().expect("goes on");
         assert!(armed.has_struck());
-        let text = std::fs::read_to_string(folder.path().join("retreat/metrics.jsonl"));
+        let text = std::fs::read_to_string(folder.path().join("back-off/metrics.jsonl"));
         let text = text.expect("is written");
         assert!(text.contains(said), "{text}");
-        let saved = std::fs::read_to_string(folder.path().join("retreat/last/state.json"));
+        let saved = std::fs::read_to_string(folder.path().join("back-off/last/state.json"));
         let saved: serde_json::Value =
             serde_json::from_str(&saved.expect("is saved")).expect("JSON");
         let way = &saved["memory"]["way"];
