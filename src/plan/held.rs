@@ -100,6 +100,27 @@ mod tests {
         }
     }
 
+    /// What an allocation costs grows with the pieces in use: at 8 images, 380 small ones were half of what a
+    /// step of DenseNet-121 asks of the host.
+    #[test]
+    fn small_buffers_lie_in_few_pieces() {
+        let plan = planned("densenet121", "train.batch_size=8");
+        let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
+        let pieces = Estimator::new(&plan, Machine::ASSUMED).pieces(&settings);
+        let pieces = pieces.expect("all stages are fused");
+        let small: Vec<&Piece> = pieces.iter().filter(|piece| piece.bytes <= 64 << 10).collect();
+        let (found, most) =
+            (small.len() / STEPS, small.iter().map(|piece| at_once(piece, &small)).max());
+        assert!(
+            found < 250 && most < Some(120),
+            "{found} small pieces in a step, {most:?} at once"
+        );
+    }
+
+    fn at_once(piece: &Piece, all: &[&Piece]) -> usize {
+        all.iter().filter(|other| other.from < piece.from && piece.from < other.to).count()
+    }
+
     /// Steps of whole chains and footprints put together come to the same peak.
     #[test]
     fn whole_steps_take_what_their_stages_are_estimated_to_take() {

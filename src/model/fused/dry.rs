@@ -40,17 +40,18 @@ impl<'a, P: Program> DryRun<'a, P> {
         Self { program, dry, kernels, layout, values, records }
     }
 
-    fn run(&self, trains: bool, keeps: bool) -> Run<'_> {
-        let (kernels, values) = (&self.kernels, &self.values);
+    fn forward(&self, trains: bool, keeps: bool, input: Value) -> (Value, Option<P::Saved>) {
+        let (kernels, values) = (&self.kernels.of_a_pass(), &self.values);
         let records = self.records.as_ref().filter(|_| trains);
-        Run { kernels, values, records, trains, keeps, synced: None }
+        let run = Run { kernels, values, records, trains, keeps, synced: None };
+        self.program.forward(&run, input)
     }
 
     /// The kernels launched in training and in evaluation on an input of `shape`.
     pub fn kernels(&self, shape: [usize; 4]) -> Vec<Kernel> {
         let input = || self.program.input(&self.kernels, shape);
-        self.program.forward(&self.run(false, false), input());
-        let (output, kept) = self.program.forward(&self.run(true, true), input());
+        self.forward(false, false, input());
+        let (output, kept) = self.forward(true, true, input());
         self.backward(kept, self.gradient_of(&output));
         self.dry.kernels()
     }
@@ -61,13 +62,14 @@ impl<'a, P: Program> DryRun<'a, P> {
     pub fn of_two_cards(&self, shape: [usize; 4], rows: &ExchangedSums, back: bool) -> Vec<Kernel> {
         let exchange = Exchange::dry(self.kernels.gpu(), 2);
         let synced = Synced::new(&exchange, "stage", 2, [2 * shape[0], shape[0]], rows);
-        let run = Run { synced: Some(&synced), ..self.run(true, true) };
+        let (kernels, values, synced) = (&self.kernels.of_a_pass(), &self.values, Some(&synced));
+        let records = self.records.as_ref();
+        let run = Run { kernels, values, records, trains: true, keeps: true, synced };
         let (output, kept) = self.program.forward(&run, self.program.input(&self.kernels, shape));
         if back {
             let gradient = self.gradient_of(&output);
             let room = self.layout.room(&self.kernels);
-            let (kernels, values) = (&self.kernels, &self.values);
-            let back = Back { kernels, values, room: &room, synced: Some(&synced) };
+            let back = Back { kernels, values, room: &room, synced };
             self.program.backward(&back, kept.expect("was to be kept"), gradient);
         }
         self.dry.kernels()
@@ -75,7 +77,8 @@ impl<'a, P: Program> DryRun<'a, P> {
 
     fn backward(&self, kept: Option<P::Saved>, gradient: Value) -> Option<DeviceMap> {
         let room = self.layout.room(&self.kernels);
-        let back = Back { kernels: &self.kernels, values: &self.values, room: &room, synced: None };
+        let kernels = &self.kernels.of_a_pass();
+        let back = Back { kernels, values: &self.values, room: &room, synced: None };
         self.program.backward(&back, kept.expect("was to be kept"), gradient)
     }
 
@@ -83,20 +86,20 @@ impl<'a, P: Program> DryRun<'a, P> {
     pub fn footprint(&self, shape: [usize; 4]) -> Footprint {
         let (allocator, kernels) = (self.dry.allocator(), &self.kernels);
         // What a first pass makes and keeps for later ones counts among what stands.
-        self.program.forward(&self.run(true, false), self.program.input(kernels, shape));
+        self.forward(true, false, self.program.input(kernels, shape));
         let standing = allocator.live();
 
         let input = self.program.input(kernels, shape);
         allocator.restart();
         self.dry.take_work();
-        let (output, _) = self.program.forward(&self.run(true, false), input.clone());
+        let (output, _) = self.forward(true, false, input.clone());
         let forward_workspace = allocator.peak() - allocator.live();
         let Work { flops: forward_flops, traffic: forward_traffic } = self.dry.take_work();
         drop((input, output));
 
         let input = self.program.input(kernels, shape);
         allocator.restart();
-        let (output, kept) = self.program.forward(&self.run(true, true), input.clone());
+        let (output, kept) = self.forward(true, true, input.clone());
         let in_input = counted(&output).is(counted(&input));
         let (given, size) = (bytes(&input), bytes(&output));
         let shared = if in_input { given } else { given + size };
@@ -154,7 +157,7 @@ impl<'a, P: Program> DryRun<'a, P> {
 
     /// Room for the gradient of `output`, as the stage behind leaves it.
     fn gradient_of(&self, output: &Value) -> Value {
-        let kernels = &self.kernels;
+        let kernels = &self.kernels.of_a_pass();
         match output {
             Value::Map(map) => {
                 let (shape, room) = (map.shape(), map.data.stride());
@@ -231,7 +234,7 @@ impl<P: Program> DryStage for DryProgram<P> {
         let values = self.values();
         let records = if first && trains { self.layout.records(&self.kernels) } else { None };
         let run = Run {
-            kernels: &self.kernels,
+            kernels: &self.kernels.of_a_pass(),
             values: &values,
             records: records.as_ref(),
             trains,
@@ -254,7 +257,8 @@ impl<P: Program> DryStage for DryProgram<P> {
         let values = self.values();
         let kept = kept.downcast::<P::Saved>().unwrap_or_else(|_| panic!("another stage kept it"));
         let room = self.layout.room(&self.kernels);
-        let back = Back { kernels: &self.kernels, values: &values, room: &room, synced: None };
+        let kernels = &self.kernels.of_a_pass();
+        let back = Back { kernels, values: &values, room: &room, synced: None };
         let found = self.program.backward(&back, *kept, value(gradient));
         let found = found.map(|found| Rc::new(Value::Map(found)) as DryFlow);
         (found, room.all.iter().map(|all| all.counted().clone()).collect())

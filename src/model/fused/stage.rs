@@ -143,13 +143,14 @@ impl<P: Program> Stage for ProgramStage<P> {
         statistics: &mut Statistics,
     ) -> (Activation, Option<Saved>) {
         let values = self.values();
+        let kernels = self.kernels.of_a_pass();
         let batch = input.shape().batch();
         let (input, as_tensor) = self.value(input);
         let reports = pass.purpose() == Purpose::First;
         let records = reports.then(|| self.layout.records(&self.kernels)).flatten();
         let synced = pass.across(&self.name).and_then(|across| across.cards());
         let run = Run {
-            kernels: &self.kernels,
+            kernels: &kernels,
             values: &values,
             records: records.as_ref(),
             trains: pass.trains(),
@@ -190,7 +191,8 @@ impl<P: Program> Stage for ProgramStage<P> {
         let gradient = self.gradient(gradient);
         let room = self.layout.room(&self.kernels);
         let synced = synced.as_ref();
-        let back = Back { kernels: &self.kernels, values: &values, room: &room, synced };
+        let kernels = self.kernels.of_a_pass();
+        let back = Back { kernels: &kernels, values: &values, room: &room, synced };
         let found = self.program.backward(&back, kept, gradient);
         self.add_gradients(room, gradients);
         found.map(|found| match as_tensor {

@@ -62,6 +62,13 @@ pub(super) use entry;
 
 const FILL: Entry = entry!("fill", 256, []);
 
+/// The most 32-bit numbers of a small buffer: 8 KiB.
+const SMALL: usize = 2 << 10;
+/// Those of a piece that small buffers share: 32 KiB, which CubeCL puts where no large buffer lies.
+const PIECE: usize = 8 << 10;
+/// Small buffers begin at multiples of so many, as the allocator's do.
+const ALIGNMENT: usize = 128;
+
 /// Those made by [`Kernels::shared`].
 static SHARED: Mutex<Vec<Kernels>> = Mutex::new(Vec::new());
 
@@ -74,6 +81,15 @@ pub struct Kernels {
     hopper: bool,
     made: Arc<Mutex<HashMap<(&'static str, usize), Kernel>>>,
     identity: Arc<Mutex<Option<Affine>>>,
+    /// What small buffers are cut from, where they share memory.
+    small: Option<Arc<Mutex<Option<Rest>>>>,
+}
+
+/// A piece of memory of 32-bit numbers, of which those from `used` on are free.
+#[derive(Debug)]
+struct Rest {
+    piece: Buffer,
+    used: usize,
 }
 
 impl Kernels {
@@ -81,7 +97,17 @@ impl Kernels {
     pub fn new(gpu: Gpu, element: Element) -> Self {
         let (multiprocessors, hopper) = (gpu.multiprocessors(), gpu.is_hopper());
         let (made, identity) = (Arc::default(), Arc::default());
-        Self { gpu, element, multiprocessors, hopper, made, identity }
+        Self { gpu, element, multiprocessors, hopper, made, identity, small: None }
+    }
+
+    /// The same for one pass of a stage, whose small buffers ([`Kernels::small`]) share pieces of memory. A
+    /// piece is in use as long as one of its buffers is.
+    ///
+    /// An allocation costs the allocator more the more pieces of memory there are, as it goes through all of
+    /// them. At small batches a step waits for it: with a piece for each buffer, it is half of what a launch
+    /// costs the host.
+    pub fn of_a_pass(&self) -> Self {
+        Self { small: Some(Arc::default()), ..self.clone() }
     }
 
     /// Those for `element` on `gpu` that every caller shares.
@@ -131,6 +157,21 @@ impl Kernels {
         self.gpu.empty(length, Storage::F32)
     }
 
+    /// Room for a few 32-bit numbers, such as statistics: in memory that it shares with others in a pass
+    /// ([`Kernels::of_a_pass`]).
+    pub(super) fn small(&self, length: usize) -> Buffer {
+        let Some(small) = self.small.as_ref().filter(|_| length <= SMALL) else {
+            return self.floats(length);
+        };
+        let mut rest = small.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = rest.take().filter(|rest| rest.used + length <= PIECE);
+        let Rest { piece, used } =
+            fits.unwrap_or_else(|| Rest { piece: self.floats(PIECE), used: 0 });
+        let found = piece.range(used..used + length);
+        *rest = Some(Rest { piece, used: (used + length).next_multiple_of(ALIGNMENT) });
+        found
+    }
+
     /// `length` numbers `value`.
     pub fn filled(&self, length: usize, value: f32) -> Buffer {
         let out = self.floats(length);
@@ -175,4 +216,40 @@ impl Kernels {
 /// How many blocks of `step` cover `count`.
 pub(super) fn blocks(count: usize, step: usize) -> usize {
     count.div_ceil(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::DryAllocator;
+    use crate::ops::gpu::DryGpu;
+
+    /// Numbers of the pieces that buffers of so many 32-bit numbers come to lie in.
+    fn pieces(kernels: &Kernels, lengths: &[usize]) -> (Vec<Buffer>, Vec<u64>) {
+        let all: Vec<Buffer> = lengths.iter().map(|length| kernels.small(*length)).collect();
+        let numbers = all.iter().map(|buffer| buffer.counted().number()).collect();
+        (all, numbers)
+    }
+
+    #[test]
+    fn small_buffers_of_a_pass_share_pieces_that_go_with_them() {
+        let memory = DryAllocator::default();
+        let kernels = Kernels::new(Gpu::dry(&DryGpu::new(memory.clone(), true)), Element::Bf16);
+        let (apart, numbers) = pieces(&kernels, &[1, 200, 1]);
+        assert_eq!(numbers, [0, 1, 2], "each has its own outside a pass");
+        drop(apart);
+
+        let pass = kernels.of_a_pass();
+        // The fourth is not small, and the sixth does not fit behind the others any more.
+        let lengths = [SMALL, SMALL, SMALL - 1, SMALL + 1, 1, SMALL, 7];
+        let (all, numbers) = pieces(&pass, &lengths);
+        assert_eq!(numbers, [3, 3, 3, 4, 3, 5, 5]);
+        assert_eq!(all.iter().map(Buffer::len).collect::<Vec<_>>(), lengths);
+        // Another pass begins another piece.
+        assert_eq!(pieces(&kernels.of_a_pass(), &[1]).1, [6]);
+        drop(pass);
+        assert_eq!(memory.live(), 4 * (2 * PIECE + SMALL + ALIGNMENT) as u64);
+        drop(all);
+        assert_eq!(memory.live(), 0);
+    }
 }

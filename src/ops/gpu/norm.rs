@@ -74,17 +74,16 @@ impl Kernels {
         GradientSums { shift, scale }
     }
 
-    /// `N` vectors of `length` numbers side by side in one piece of memory: what the allocator takes for an
-    /// allocation grows with the pieces in use, and at small batches the step waits for it.
+    /// `N` vectors of `length` numbers side by side in one piece of memory.
     fn vectors<const N: usize>(&self, length: usize) -> [Buffer; N] {
         let stride = length.next_multiple_of(4);
-        let all = self.floats(N * stride);
+        let all = self.small(N * stride);
         std::array::from_fn(|index| all.range(index * stride..index * stride + length))
     }
 
     /// Room for what a forward kernel leaves in `rows` parts.
     pub(super) fn partials(&self, rows: usize, channels: usize) -> Partials {
-        Partials { buffer: self.floats(rows * (2 * channels + 1)), rows, channels }
+        Partials { buffer: self.small(rows * (2 * channels + 1)), rows, channels }
     }
 
     /// The kernels by which several cards compute a batch together, for images of `image_channels`

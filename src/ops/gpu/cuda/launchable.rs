@@ -32,9 +32,13 @@ impl Kernel {
     fn identity(&self) -> &Identity {
         self.0.identity.get_or_init(|| {
             let (entry, text) = (self.entry(), self.text());
-            let hash = blake3::hash(text.as_bytes()).to_hex().to_string();
+            // CubeCL hashes it several times a launch, so that it is short.
+            let mut hasher = blake3::Hasher::new();
+            let hash = hasher.update(entry.as_bytes()).update(text.as_bytes()).finalize();
+            let half = hash.as_bytes().first_chunk().expect("a hash has 32 bytes");
+            let info = u128::from_le_bytes(*half);
             let dim = CubeDim::new_1d(self.threads());
-            let id = KernelId::new::<Launchable>().info((entry, hash)).cube_dim(dim.into());
+            let id = KernelId::new::<Launchable>().info(info).cube_dim(dim.into());
             Identity { id, uses: uses(text, entry) }
         })
     }
