@@ -44,8 +44,11 @@ pub(super) struct Served {
     /// Ends its waiting for others, as one of them has failed.
     pub stop: Box<dyn Fn() + Send + Sync>,
     /// Gives it what another process's card has for it.
-    pub deliver: Box<dyn Fn(&[u8]) + Send + Sync>,
+    pub deliver: Box<Deliver>,
 }
+
+/// Is given a message.
+type Deliver = dyn Fn(&[u8]) + Send + Sync;
 
 #[derive(Default)]
 struct State {
