@@ -71,7 +71,9 @@ fn compare(model: &str, plan: &Plan) -> Result<(Chart, serde_json::Value), Box<d
     };
     let whole = run(&CheckpointPlan::keep_all(stages.len())).1;
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let policy = |policy: CheckpointingConfig| policy.checkpoint_plan(&names).ok().flatten().map(|t| run(&t));
+    let policy = |policy: CheckpointingConfig| {
+        policy.checkpoint_plan(&names).ok().flatten().map(|t| run(&t))
+    };
     let sequential = |segments| CheckpointingConfig::Sequential(SequentialConfig { segments });
     let segments: Vec<(u64, f64)> =
         (1..=stages.len()).filter_map(|segments| policy(sequential(segments))).collect();

@@ -1,13 +1,16 @@
 """Kills runs on a card, fills its memory and lets one run go on for long: judged by equality of bits.
 
-usage: python benches/torture_gpu.py [--trainer target/release/trainer] [--device cuda] [--kills 6] [--seconds 25] [--seed 1]
+usage: python benches/torture_gpu.py [--trainer target/release/trainer] [--device cuda] [--kills 6] [--steps 10000] [--seed 1]
+                                     [--faults cuda_faults.so] [--only kills,back-off,memory,lost,long]
 
 The same as the torture suite (src/torture) does on the CPU, for what only a card shows. Each case is a small run with
 dropout of a head, augmentation, AdamW, an average of the weights and a schedule. It ends once undisturbed. Then it is
 killed (SIGKILL) at random moments of its training and resumed, again and again, until it has ended: weights, average,
 optimizer and every number told must have the same bits. `back-off` runs with the card filled by another process
-as soon as training has begun, so that it computes more again or takes fewer images at once. Then one run goes
-on for so many seconds, and its memory (the card's and the host's) in the last quarter is held against the second.
+as soon as training has begun, so that it computes more again or takes fewer images at once. With a library made
+from benches/cuda_faults.c the driver refuses each of the allocations of a run, once or for good, and the card is lost
+at moments spread over the run. Then one run goes on for so many steps, and its memory (the card's and the host's) in
+the last quarter is held against the second.
 """
 import argparse
 import concurrent.futures
@@ -117,10 +120,14 @@ class Place:
         text = CONFIG.format(name=name, folder=parent, device=args.device, **values)
         self.config.write_text(text.replace(f"{parent}/data", f"{parent}/data-{values['patients']}"))
 
-    def start(self):
+    def start(self, **faults):
+        """Starts or resumes it, with `faults` as benches/cuda_faults.c takes them."""
         command = [self.args.trainer, "-q", "run", self.config]
         command += ["--resume"] if self.run.exists() else []
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        faults = {f"CUDA_FAULT_{name.upper()}": str(value) for name, value in faults.items()}
+        loaded = {"LD_PRELOAD": self.args.faults, **faults} if faults else {}
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                env={**os.environ, **loaded})
 
     def finish(self, process):
         try:
@@ -260,38 +267,130 @@ def backed_off(args, parent, norm, spare):
     return not found or not same_way
 
 
+def count_calls(args, parent):
+    """A run that no fault befalls: its result, its allocations and its calls of the driver that are counted."""
+    place = Place(args, parent, "counted", {"epochs": 2})
+    file = parent / "count"
+    place.finish(place.start(count=file))
+    allocations, calls = map(int, file.read_text().split())
+    return place.result(), allocations, calls
+
+
+def faulted(args, parent, name, expected, **fault):
+    """A run with a fault, then resumed without one until its end: exit code, what it told, whether it backed off and
+    where it differs."""
+    place = Place(args, parent, name, {"epochs": 2})
+    process = place.start(**fault)
+    try:
+        told = process.communicate(timeout=60)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return None, "has not ended in 60 s", False, []
+    back_offs = place.back_offs()
+    if process.returncode:
+        place.finish(place.start())
+    return process.returncode, told, bool(back_offs), differs(place.result(), expected)
+
+
+def refused_memory(args, parent, counted, pool):
+    """Each allocation of a run is refused: alone, with the two after it, and with all after it."""
+    expected, allocations, _ = counted
+    lengths = {"it alone": 0, "it and the next two": 2, "it and all later ones": 10**6}
+    tries = [(length, first) for length in lengths for first in range(1, allocations + 1)]
+
+    def attempt(case):
+        length, first = case
+        return faulted(args, parent, f"refused-{first}-{lengths[length]}", expected, memory=f"{first}-{first + lengths[length]}")
+
+    outcomes, sound = list(zip(tries, pool.map(attempt, tries))), True
+    for length in lengths:
+        came, wrong = {}, []
+        for (of, first), (code, told, backed_off_once, different) in outcomes:
+            if of != length:
+                continue
+            fewer = "no room" in told
+            good = code == 0 or code == 4 and "What would fit" in told or code == 4 and "= help" in told
+            # Fewer images at once are other numbers where norms are taken over them.
+            good &= not different or fewer
+            what = {0: "went on", 4: "ended with exit 4 and advice"}.get(code, f"exit {code}")
+            what += ", fewer images at once" if fewer else ", more computed again" if backed_off_once else ""
+            came[what] = came.get(what, 0) + 1
+            if not good:
+                wrong.append((first, code, told[:600], different))
+        sound &= not wrong
+        told = ", ".join(f"{count} {what}" for what, count in came.items())
+        print(f"| allocation refused: {length} | {sum(came.values())} | {told}; resumed: "
+              f"{'the same bits' if not wrong else f'WRONG: {wrong}'} |", flush=True)
+    return sound
+
+
+# Errors of the driver after which nothing on the card goes on: an address that is not there, a fault of a kernel, memory
+# with an error that cannot be corrected, a card that is not to be had, and one that has fallen off the bus.
+LOST = {700: "CUDA_ERROR_ILLEGAL_ADDRESS", 719: "CUDA_ERROR_LAUNCH_FAILED", 214: "CUDA_ERROR_ECC_UNCORRECTABLE",
+        46: "CUDA_ERROR_DEVICE_UNAVAILABLE", 999: "CUDA_ERROR_UNKNOWN"}
+
+
+def lost_card(args, parent, counted, pool):
+    """The card answers with an error from some call on, spread over the run."""
+    expected, _, calls = counted
+    share = max(1, calls // args.moments)
+    chance = random.Random(args.seed)
+    tries = [(code, first + chance.randrange(share)) for code in LOST for first in range(1, calls - share, share)]
+
+    def attempt(case):
+        code, first = case
+        return faulted(args, parent, f"lost-{code}-{first}", expected, lost=f"{first}:{code}")
+
+    outcomes, sound = list(zip(tries, pool.map(attempt, tries))), True
+    for code, name in LOST.items():
+        ends, wrong, count = {}, [], 0
+        for (of, first), (end, told, _, different) in outcomes:
+            if of != code:
+                continue
+            count += 1
+            ends[end] = ends.get(end, 0) + 1
+            # After training has ended, only the report lacks something.
+            named = end == 0 or end == 6 and name in told and "--resume" in told and "defect" not in told
+            if not named or different:
+                wrong.append((first, end, told[:600], different))
+        sound &= not wrong
+        told = ", ".join(f"{number} with exit {end}" for end, number in sorted(ends.items(), key=str))
+        print(f"| card lost: {name} | {count} | {told}; resumed: {'the same bits' if not wrong else f'WRONG: {wrong}'} |",
+              flush=True)
+    return sound
+
+
 def resident(pid):
     with open(f"/proc/{pid}/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS"))
 
 
 def steps_without_growth(args, parent):
-    """One run for long, ended by SIGTERM: its memory by the quarter."""
-    place = Place(args, parent, "long", {"epochs": 100000, "batch": 8, "patients": 400})
-    text = place.config.read_text().replace("every_steps = 2", "every_steps = 100").replace("log_every = 1", "log_every = 50")
+    """One run of many steps: its memory by the quarter."""
+    place = Place(args, parent, "long", {"epochs": 100000, "batch": 2, "patients": 400})
+    text = place.config.read_text().replace("every_steps = 2", "every_steps = 500").replace("log_every = 1", "log_every = 50")
     # Images wait in memory, so that there are many steps.
     text = "\n".join('cache = "memory"' if line.startswith("augment") else line for line in text.split("\n"))
     place.config.write_text(text)
     process, samples = place.start(), []
-    while not place.steps() and process.poll() is None:
-        time.sleep(0.01)
-    begin = time.monotonic()
-    while time.monotonic() - begin < args.seconds and process.poll() is None:
-        samples.append(resident(process.pid))
-        time.sleep(0.1)
+    epochs = lambda: [event for event in place.events() if event["event"] == "epoch"]
+    while process.poll() is None and not (epochs() and epochs()[-1]["step"] >= args.steps):
+        for _ in range(5):
+            if place.steps() and process.poll() is None:
+                samples.append(resident(process.pid))
+            time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
     told = process.communicate()[1]
     assert process.returncode == 143, told
-    epochs = [event for event in place.events() if event["event"] == "epoch"]
     quarter = lambda values, number: max(values[len(values) * number // 4:len(values) * (number + 1) // 4])
     rows = {"host, resident": samples}
     for key in ("live", "reserved", "smi", "peak"):
-        values = [epoch["memory"].get(key) for epoch in epochs]
+        values = [epoch["memory"].get(key) for epoch in epochs()]
         if values and None not in values:
-            rows[f"card, {key}"] = values
+            rows[f"device, {key}"] = values
     parts = [f"{name} {quarter(v, 1) / 2**20:.1f} → {quarter(v, 3) / 2**20:.1f} MiB" for name, v in rows.items()]
     grown = [name for name, v in rows.items() if quarter(v, 3) > quarter(v, 1) * 1.03]
-    print(f"| one run of {epochs[-1]['step']} steps and {len(epochs)} epochs, second → last quarter | 1 | "
+    print(f"| one run of {epochs()[-1]['step']} steps and {len(epochs())} epochs, second → last quarter | 1 | "
           f"{'; '.join(parts)}{'; GROWN: ' + str(grown) if grown else ''} |", flush=True)
     return not grown
 
@@ -301,12 +400,17 @@ def main():
     parser.add_argument("--trainer", default="target/release/trainer")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--kills", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=25)
+    parser.add_argument("--steps", type=int, default=10000)
+    parser.add_argument("--faults", help="benches/cuda_faults.c, compiled")
+    parser.add_argument("--moments", type=int, default=8, help="at which a card is lost with each error")
+    parser.add_argument("--only", default="kills,back-off,memory,lost,long")
     parser.add_argument("--spare", default="700,300")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=5)
     args = parser.parse_args()
     args.trainer = os.path.abspath(args.trainer)
+    args.faults = args.faults and os.path.abspath(args.faults)
+    only = args.only.split(",")
     begin, sound = time.monotonic(), []
     print("| what | tried | what came of it |\n|---|---:|---|", flush=True)
 
@@ -323,12 +427,18 @@ def main():
         first = Place(args, parent, "first", {"epochs": 1})
         first.finish(first.start())
         with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
-            cases = enumerate(CASES.items())
-            sound += pool.map(lambda case: attempt(killed, case[1][0], case[1][1], case[0]), cases)
-        if args.device == "cuda":
+            if "kills" in only:
+                cases = enumerate(CASES.items())
+                sound += pool.map(lambda case: attempt(killed, case[1][0], case[1][1], case[0]), cases)
+            if args.device == "cuda" and args.faults:
+                counted = count_calls(args, parent)
+                sound += [attempt(refused_memory, counted, pool)] if "memory" in only else []
+                sound += [attempt(lost_card, counted, pool)] if "lost" in only else []
+        if args.device == "cuda" and "back-off" in only:
             for spare in map(int, args.spare.split(",")):
                 sound.append(attempt(backed_off, "group" if spare % 200 else "batch", spare))
-        sound.append(attempt(steps_without_growth))
+        if "long" in only:
+            sound.append(attempt(steps_without_growth))
     print(f"{sum(sound)} of {len(sound)} rows sound, {time.monotonic() - begin:.0f} s")
     sys.exit(0 if all(sound) else 1)
 

@@ -5,8 +5,8 @@ use std::fmt;
 
 use crate::build::BuildError;
 use crate::config::ConfigError;
-use crate::memory::OutOfMemory;
 use crate::memory::offload::OffloadError;
+use crate::memory::{DeviceLost, OutOfMemory};
 use crate::model::weights::InitialError;
 use crate::parallel::processes::Elsewhere;
 use crate::run::{OutputsError, RunError, Signal};
@@ -40,6 +40,8 @@ pub enum Kind {
     OutOfMemory,
     /// A saved state cannot be used.
     State,
+    /// The GPU does not go on.
+    DeviceLost,
     /// Stopped by a signal, the state saved.
     Stopped(Signal),
     /// Anything else.
@@ -49,7 +51,8 @@ pub enum Kind {
 impl Kind {
     /// What the exit code of another process of this program means, which was not asked to stop.
     pub fn of_code(code: Option<i32>) -> Self {
-        let kinds = [Self::Configuration, Self::Data, Self::OutOfMemory, Self::State];
+        let kinds =
+            [Self::Configuration, Self::Data, Self::OutOfMemory, Self::State, Self::DeviceLost];
         let same = |kind: &Self| code == Some(i32::from(kind.exit_code()));
         kinds.into_iter().find(same).unwrap_or(Self::Other)
     }
@@ -61,16 +64,46 @@ impl Kind {
             Self::Data => 3,
             Self::OutOfMemory => 4,
             Self::State => 5,
+            Self::DeviceLost => 6,
             Self::Stopped(signal) => signal.exit_code(),
             Self::Other => 1,
         }
     }
 }
 
+/// A lost GPU, and what was done on it.
+#[derive(Debug, thiserror::Error)]
+#[error("{during}{lost}")]
+struct Lost {
+    /// Such as `epoch 2, step 7: `; or nothing.
+    during: String,
+    lost: DeviceLost,
+}
+
+impl Lost {
+    fn in_error(error: &(dyn Error + 'static)) -> Option<Self> {
+        let text = error.to_string();
+        let (mut lost, mut source) = (DeviceLost::in_text(&text), error.source());
+        while let (None, Some(error)) = (lost, source) {
+            (lost, source) = (DeviceLost::in_text(&error.to_string()), error.source());
+        }
+        let lost = lost?;
+        // What follows says in several ways and many lines that the device has failed.
+        let failed = ["could not read from the device", "the device failed"];
+        let during = failed.iter().filter_map(|words| text.find(words)).min();
+        Some(Self { during: text[..during.unwrap_or(0)].to_owned(), lost })
+    }
+}
+
 impl Failure {
-    /// `error`, which means `kind`.
+    /// `error`, which means `kind`, unless it says that the GPU is lost.
     pub fn new(kind: Kind, error: impl Into<Cause>) -> Self {
-        Self { kind, error: error.into(), help: None, elsewhere: None, rank: None, told: false }
+        let error = error.into();
+        let (kind, error, help) = match Lost::in_error(error.as_ref()) {
+            Some(lost) => (Kind::DeviceLost, lost.into(), Some(DeviceLost::HELP.to_owned())),
+            None => (kind, error, None),
+        };
+        Self { kind, error, help, elsewhere: None, rank: None, told: false }
     }
 
     /// The configuration or the command line is wrong.
@@ -95,7 +128,7 @@ impl Failure {
 
     /// What to do about it, shown below the error.
     pub fn with_help(self, help: Option<String>) -> Self {
-        Self { help, ..self }
+        Self { help: self.help.or(help), ..self }
     }
 
     /// The failure of another process that this is, if it is one.
@@ -298,12 +331,36 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_gpu_is_named_with_what_was_done_on_it_and_what_to_do() {
+        let text = "epoch 2, step 7: could not read from the device: The device is poisoned\nCaused by:\n  \
+                    cuLaunchKernel failed with status 719\nBacktrace:\nNo backtrace available";
+        let failure = Failure::other(text).with_help(None);
+        assert_eq!(failure.kind(), Kind::DeviceLost);
+        let shown = failure.to_string();
+        assert!(
+            shown.starts_with(
+                "error: epoch 2, step 7: the GPU is lost: a kernel failed (CUDA_ERROR_LAUNCH_FAILED"
+            ),
+            "{shown}"
+        );
+        assert!(shown.contains("--resume") && !shown.contains("poisoned"), "{shown}");
+        let unsaved = RunError::Unsaved(crate::run::GatherError::Device(
+            burn::tensor::ExecutionError::with_context(
+                "cuStreamSynchronize failed with status 999",
+            ),
+        ));
+        let shown = Failure::from(unsaved).to_string();
+        assert!(shown.starts_with("error: the run could not be saved: the GPU is lost"), "{shown}");
+    }
+
+    #[test]
     fn exit_codes_are_those_that_scripts_are_written_against() {
         let codes = [
             (Kind::Configuration, 2),
             (Kind::Data, 3),
             (Kind::OutOfMemory, 4),
             (Kind::State, 5),
+            (Kind::DeviceLost, 6),
             (Kind::Stopped(Signal::Interrupt), 130),
             (Kind::Stopped(Signal::Terminate), 143),
             (Kind::Stopped(Signal::Hangup), 129),

@@ -1,15 +1,16 @@
 //! A panic is a defect of the program: the user gets a short message and where to report it.
 //!
-//! One kind of panic is none: Burn has no other way to say that a card is out of memory.
+//! Two kinds of panics are none: Burn has no other way to say that a card is out of memory, or lost.
 
 use std::any::Any;
 use std::backtrace::Backtrace;
 use std::panic::{self, UnwindSafe};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, thread};
 
 use super::{Failure, Kind};
-use crate::memory::{OutOfMemory, in_payload};
+use crate::memory::{DeviceLost, OutOfMemory, in_payload};
 use crate::screen::say;
 
 /// Where defects are reported; from the package's `repository`, else in words.
@@ -21,7 +22,7 @@ const REPORT: &str = match option_env!("CARGO_PKG_REPOSITORY") {
 /// A panic often breaks other threads, whose panics say nothing new: only the first is told. It ends the
 /// process, so both are of the process, however many replicas it has.
 static TOLD: AtomicBool = AtomicBool::new(false);
-static MEMORY_EXHAUSTED: AtomicBool = AtomicBool::new(false);
+static MEANING: OnceLock<Kind> = OnceLock::new();
 
 /// Makes the first panic print a short message: what happened, where in the program, and what to
 /// do. A backtrace follows only where `RUST_BACKTRACE` asks for one.
@@ -29,8 +30,9 @@ pub fn install_panic_hook() {
     let backtrace = env::var("RUST_BACKTRACE").is_ok_and(|value| value != "0");
     panic::set_hook(Box::new(move |info| {
         let text = text(info.payload());
-        if in_payload(info.payload()).is_some() {
-            MEMORY_EXHAUSTED.store(true, Ordering::SeqCst);
+        if let Some(kind) = meaning(info.payload()) {
+            // The first counts.
+            let _ = MEANING.set(kind);
         }
         if !TOLD.swap(true, Ordering::SeqCst) || backtrace {
             let place = info.location().map(ToString::to_string).unwrap_or_default();
@@ -51,16 +53,23 @@ pub fn caught(
     program: impl FnOnce() -> Result<(), Failure> + UnwindSafe,
 ) -> Result<Result<(), Failure>, Kind> {
     panic::catch_unwind(program).map_err(|payload| {
-        let exhausted = MEMORY_EXHAUSTED.load(Ordering::SeqCst);
-        match exhausted || in_payload(&*payload).is_some() {
-            true => Kind::OutOfMemory,
-            false => Kind::Other,
-        }
+        MEANING.get().copied().or_else(|| meaning(&*payload)).unwrap_or(Kind::Other)
     })
+}
+
+/// What a panic means that is no defect.
+fn meaning(payload: &(dyn Any + Send)) -> Option<Kind> {
+    match DeviceLost::in_text(text(payload)) {
+        Some(_) => Some(Kind::DeviceLost),
+        None => in_payload(payload).map(|_| Kind::OutOfMemory),
+    }
 }
 
 fn message(text: &str, place: &str, thread: &str) -> String {
     // Burn's errors carry backtraces below their first paragraph.
+    if let Some(lost) = DeviceLost::in_text(text) {
+        return format!("error: {lost}\n  = help: {}", DeviceLost::HELP);
+    }
     let text = text.split("\nBacktrace").next().unwrap_or(text).trim_end();
     if OutOfMemory::in_text(text).is_some() {
         return format!(
@@ -105,11 +114,20 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_card_is_no_defect() {
+        let text = "called `Result::unwrap()` on an `Err` value: cuStreamSynchronize failed with status 214";
+        let shown = message(text, "a.rs:1:1", "main");
+        assert!(shown.starts_with("error: the GPU is lost: its memory has an error"), "{shown}");
+        assert!(shown.contains("--resume") && !shown.contains("defect"), "{shown}");
+    }
+
+    #[test]
     fn a_panic_is_caught_with_its_meaning() {
         let kind = |text: &'static str| {
             caught(|| panic::resume_unwind(Box::new(text))).map(|_| ()).expect_err("panics")
         };
         assert_eq!(kind("index out of bounds"), Kind::Other);
+        assert_eq!(kind("CUDA_ERROR_ILLEGAL_ADDRESS"), Kind::DeviceLost);
         assert_eq!(kind("out of device memory allocating 8 bytes"), Kind::OutOfMemory);
         assert!(matches!(caught(|| Ok(())), Ok(Ok(()))));
     }

@@ -7,6 +7,7 @@ pub mod executor;
 pub mod fault;
 mod footprint;
 mod gradients;
+mod device_lost;
 mod dry;
 mod dry_step;
 pub mod measure;
@@ -32,6 +33,7 @@ pub use bucket::{
 };
 pub use chain::Chain;
 pub use config::*;
+pub use device_lost::DeviceLost;
 pub use dry::{DryAllocator, DryBuffer};
 pub use dry_step::{DryFlow, DryStage, DrySteps, FootprintStage};
 pub use footprint::{Cpu, Footprint, Target};

@@ -8,16 +8,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::tensor::Tensor;
 
+use super::DeviceLost;
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::{Buffer, Gpu};
 
 /// How CubeCL and the CUDA driver say that memory is exhausted.
-const WORDS: [&str; 7] = [
+const WORDS: [&str; 8] = [
     "out of device memory",
     "out-of-memory error",
     "CUDA_ERROR_OUT_OF_MEMORY",
     // A tensor of more than a quarter of the card, which its allocator never gives out.
     "can't allocate buffer of size",
+    // Of the host, for copies to the card and back.
+    "Unable to reserve pinned memory",
     "every page size the memory tracks still holds live allocations",
     // Buffers that were to be read or written, and whose allocation had failed.
     "the reservation behind it failed",
@@ -35,7 +38,10 @@ pub struct OutOfMemory {
 impl OutOfMemory {
     /// What an error or panic that says `text` means, if it is about exhausted memory.
     pub fn in_text(text: &str) -> Option<Self> {
-        WORDS.iter().any(|words| text.contains(words)).then(|| Self { wanted: wanted(text) })
+        let is_about_memory = WORDS.iter().any(|words| text.contains(words));
+        // A lost card gives no memory either.
+        (is_about_memory && DeviceLost::in_text(text).is_none())
+            .then(|| Self { wanted: wanted(text) })
     }
 
     /// Unwinds to the nearest [`catch_out_of_memory`], and tells no one on the way.
