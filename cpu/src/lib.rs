@@ -2,11 +2,13 @@
 //! number of threads.
 
 mod convolution;
+mod join;
 mod matrix;
 mod norm;
 mod unfold;
 mod workspace;
 
+pub use join::{add, joined};
 pub use norm::{BatchNorm, Statistics};
 pub use unfold::{Convolution, Maps};
 pub use workspace::Workspace;

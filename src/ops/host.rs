@@ -2,9 +2,10 @@
 
 use burn::backend::Flex;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 use trainer_cpu::Maps;
 
+use super::device::is_gpu;
 use super::primitives::{primitive, tensor};
 
 /// A tensor of these values.
@@ -30,6 +31,11 @@ impl Values {
 pub(super) struct Planes(FloatTensor<Flex>);
 
 impl Planes {
+    /// Of maps of 32 bits on the CPU, where autodiff does not record them.
+    pub fn takes(tensor: &Tensor<4>) -> bool {
+        tensor.dtype() == DType::F32 && !tensor.is_autodiff() && !is_gpu(&tensor.device())
+    }
+
     pub fn of(tensor: Tensor<4>) -> Self {
         let [_, channels, height, width] = tensor.dims();
         let values = primitive::<Flex, 4>(tensor);
@@ -41,6 +47,17 @@ impl Planes {
         let found = values.layout().strides();
         let in_order = found[0] >= 0 && found[1..].iter().zip(strides).zip(sizes).all(fits);
         Self(if in_order { values } else { values.to_contiguous() })
+    }
+
+    /// The values to write, where they are all that is held, in order, and nobody else has them.
+    pub fn to_write(&mut self) -> Option<&mut [f32]> {
+        let all = Some((0, self.0.layout().num_elements()));
+        let in_order = self.0.layout().contiguous_offsets() == all;
+        self.0.try_storage_mut::<f32>().filter(|values| in_order && all == Some((0, values.len())))
+    }
+
+    pub fn into_tensor(self) -> Tensor<4> {
+        tensor::<Flex, 4>(self.0)
     }
 
     pub fn maps(&self) -> Maps<'_> {

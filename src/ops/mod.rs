@@ -13,6 +13,7 @@ pub mod gpu;
 #[cfg(feature = "cpu")]
 mod host;
 mod inner_product;
+mod join;
 mod matmul;
 mod norm;
 mod pool;
@@ -25,6 +26,7 @@ pub use device::is_gpu;
 pub use dropout::{DropoutKey, dropout};
 pub use dtype::{accumulation_dtype, is_16bit};
 pub use inner_product::inner_product;
+pub use join::{added, joined};
 pub use matmul::{
     MatmulPrecision, bias_gradient, biased, convolution, convolution_gradients, linear,
     linear_gradients, row_groups,

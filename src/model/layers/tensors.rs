@@ -251,7 +251,7 @@ impl Ops for TensorOps<'_> {
         let map = map.into_map();
         let [batch, _, height, width] = map.dims();
         let zeros = Tensor::zeros([batch, channels, height, width], (&map.device(), map.dtype()));
-        Activation::Map(Tensor::cat(vec![map, zeros], 1))
+        Activation::Map(ops::joined(vec![map, zeros]))
     }
 
     fn join(&mut self, join: Join, outputs: Vec<Activation>) -> Activation {
@@ -260,10 +260,17 @@ impl Ops for TensorOps<'_> {
             return Activation::Outputs(outputs);
         }
         if matches!(outputs.first(), Some(Activation::Features(_))) {
-            let outputs = outputs.into_iter().map(Activation::into_features).collect();
-            return Activation::Features(joined(join, outputs));
+            let outputs = outputs.into_iter().map(Activation::into_features);
+            return Activation::Features(match join {
+                Join::Add => outputs.reduce(Tensor::add).expect("two branches or more"),
+                _ => Tensor::cat(outputs.collect(), 1),
+            });
         }
-        Activation::Map(joined(join, outputs.into_iter().map(Activation::into_map).collect()))
+        let outputs = outputs.into_iter().map(Activation::into_map);
+        Activation::Map(match join {
+            Join::Add => outputs.reduce(ops::added).expect("two branches or more"),
+            _ => ops::joined(outputs.collect()),
+        })
     }
 
     fn split(&mut self, join: Join, channels: &[usize], joined: &Activation) -> Vec<Activation> {
@@ -363,15 +370,6 @@ fn each(
     match input {
         Activation::Features(features) => Activation::Features(to_features(features)),
         map => Activation::Map(to_map(map.into_map())),
-    }
-}
-
-fn joined<const D: usize>(join: Join, outputs: Vec<Tensor<D>>) -> Tensor<D> {
-    match join {
-        Join::Concat | Join::Heads => Tensor::cat(outputs, 1),
-        Join::Add => {
-            outputs.into_iter().reduce(|sum, output| sum + output).expect("two branches or more")
-        }
     }
 }
 
