@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-use super::{Range, Undefined};
+use super::{Range, Undefined, jackknife};
 use crate::metric::interval::{standard_error, student_beyond, student_quantile};
 use crate::metric::{Interval, Link, Resampler, mean, satterthwaite, welch};
 
@@ -113,13 +113,40 @@ pub fn ranges(
     bases.iter().enumerate().map(of_metric).collect()
 }
 
+/// How the interval of a difference is formed from its resamples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Form {
+    /// Student's, with these degrees of freedom.
+    Student(f64),
+    /// Student's, with those of the [jackknife](crate::metric::Jackknife): of errors, a few great ones may make up most.
+    StudentOfJackknife,
+    /// The quantiles of the resamples (the percentile bootstrap), of metrics that rank images. Where positives are few, these
+    /// differ in steps, and their standard error is too great.
+    Quantiles,
+}
+
+/// The form of a difference of means over labels: that of those that have one, with the mean of their degrees of freedom.
+///
+/// # Errors
+/// The first label's, where none has one.
+pub fn form_of_mean(labels: &[Result<Form, Undefined>]) -> Result<Form, Undefined> {
+    let first = labels.first().and_then(|first| first.err());
+    let one = labels.iter().find_map(|form| form.ok());
+    let given = labels.iter().filter_map(|form| match form {
+        Ok(Form::Student(freedom)) => Some(*freedom),
+        _ => None,
+    });
+    let form = mean(given).map(Form::Student).or(one);
+    form.ok_or(first.unwrap_or(Undefined::EveryLabel))
+}
+
 /// By how much two models differ on the same images.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Difference {
     /// The 95% interval of the first model's metric less the second's.
     pub range: Range,
-    /// How likely a difference as great as this is, either way, between models that are equally good: Student's, from the
-    /// same standard error as the interval, which therefore holds 0 just where this is above 0.05.
+    /// How likely a difference as great as this is, either way, between models that are equally good, in the form of the
+    /// interval, which therefore holds 0 just where this is at least 0.05.
     pub p_value: f64,
 }
 
@@ -127,12 +154,12 @@ pub struct Difference {
 /// easy or hard for both models cancels.
 ///
 /// # Errors
-/// Metrics that have no value together, or in no resample; no degrees of freedom; or a difference, other than 0, that is the
-/// same in all resamples.
+/// Metrics that have no value together, or in no resample; no form; or a difference, other than 0, that is the same in all
+/// resamples.
 pub fn difference(
     resampler: &Resampler,
     resamples: usize,
-    freedom: Result<f64, Undefined>,
+    form: Result<Form, Undefined>,
     first: impl Fn(&[u64]) -> Option<f64> + Sync,
     second: impl Fn(&[u64]) -> Option<f64> + Sync,
 ) -> Result<Difference, Undefined> {
@@ -145,10 +172,27 @@ pub fn difference(
         let same = Difference { range: Range { low: 0.0, high: 0.0 }, p_value: 1.0 };
         return if value == 0.0 { Ok(same) } else { Err(Undefined::NoVariance) };
     }
-    let freedom = freedom?;
+    let freedom = match form? {
+        Form::Student(freedom) => freedom,
+        Form::StudentOfJackknife => jackknife::of(resampler, value, less)?.freedom,
+        Form::Quantiles => return Ok(by_quantiles(resampled)),
+    };
     let half = student_quantile(freedom).ok_or(Undefined::NoVariance)? * error;
     let p_value = student_beyond(value / error, freedom).ok_or(Undefined::NoVariance)?;
     Ok(Difference { range: Range { low: value - half, high: value + half }, p_value })
+}
+
+/// The k-th lowest and the k-th highest of R resamples, k being the greatest number below 0.025 (R + 1), and twice the share
+/// of those beyond 0, as if the difference found were one of them (Davison and Hinkley 1997, equations 5.6 and 4.11).
+fn by_quantiles(mut resampled: Vec<f64>) -> Difference {
+    resampled.sort_unstable_by(f64::total_cmp);
+    let all = (resampled.len() + 1) as f64;
+    let k = ((0.025 * all).ceil() as usize).saturating_sub(1).max(1);
+    let range = Range { low: resampled[k - 1], high: resampled[resampled.len() - k] };
+    let below = resampled.iter().filter(|one| **one <= 0.0).count();
+    let above = resampled.iter().filter(|one| **one >= 0.0).count();
+    let p_value = (2.0 * (below.min(above) + 1) as f64 / all).min(1.0);
+    Difference { range, p_value }
 }
 
 #[cfg(test)]
@@ -193,8 +237,9 @@ mod tests {
         let second: Vec<f64> =
             first.iter().enumerate().map(|(place, value)| value - (place % 3) as f64).collect();
         let resampler = Resampler::new(60, None, 4);
-        let of =
-            |second: &[f64]| difference(&resampler, 4000, Ok(59.0), mean(&first), mean(second));
+        let of = |second: &[f64]| {
+            difference(&resampler, 4000, Ok(Form::Student(59.0)), mean(&first), mean(second))
+        };
         let found = of(&second).expect("defined");
         // The differences are 0, 1 and 2, whatever the patients' own numbers: a paired t-test of these.
         let half = student_quantile(59.0).expect("defined") * (2.0_f64 / 3.0 / 59.0).sqrt();
@@ -212,16 +257,40 @@ mod tests {
     fn an_interval_of_a_difference_holds_0_just_where_its_p_value_is_above_5_percent() {
         let resampler = Resampler::new(12, None, 9);
         let first: Vec<f64> = (0..12).map(|place| f64::from(place * 5 % 12)).collect();
-        let mut below = 0;
-        for shift in 0..60 {
-            let second: Vec<f64> = (0..12).map(|place| f64::from(place * 7 % 12 - shift)).collect();
-            let found = difference(&resampler, 300, Ok(11.0), mean(&first), mean(&second));
-            let found = found.expect("defined");
-            let holds = found.range.low <= 0.0 && 0.0 <= found.range.high;
-            assert_eq!(holds, found.p_value >= 0.05, "{found:?}");
-            below += usize::from(found.p_value < 0.05);
+        for form in [Form::Student(11.0), Form::StudentOfJackknife, Form::Quantiles] {
+            let mut below = 0;
+            for (shift, resamples) in (0..60).flat_map(|shift| [(shift, 300), (shift, 199)]) {
+                let second: Vec<f64> =
+                    (0..12).map(|place| f64::from(place * 7 % 12 - shift)).collect();
+                let found =
+                    difference(&resampler, resamples, Ok(form), mean(&first), mean(&second));
+                let found = found.expect("defined");
+                let holds = found.range.low <= 0.0 && 0.0 <= found.range.high;
+                assert_eq!(holds, found.p_value >= 0.05, "{form:?} {found:?}");
+                below += usize::from(found.p_value < 0.05);
+            }
+            assert!((1..120).contains(&below), "{form:?} {below}");
         }
-        assert!((1..60).contains(&below), "{below}");
+    }
+
+    #[test]
+    fn quantiles_are_those_that_leave_one_in_forty_out_at_either_end() {
+        // 199 resamples are 200 parts: the fifth is the 2.5% quantile, which belongs to the interval no more.
+        let found = by_quantiles((-50..149).rev().map(f64::from).collect());
+        assert_eq!((found.range.low, found.range.high), (-47.0, 145.0));
+        assert!((found.p_value - 2.0 * 52.0 / 200.0).abs() < 1e-12, "{found:?}");
+        let alone = by_quantiles(vec![0.5]);
+        assert_eq!((alone.range.low, alone.range.high, alone.p_value), (0.5, 0.5, 1.0));
+    }
+
+    #[test]
+    fn a_mean_has_the_form_of_its_labels() {
+        let alone = Err(Undefined::OneCluster { class: "positive" });
+        let students = [Ok(Form::Student(3.0)), alone, Ok(Form::Student(5.0))];
+        assert_eq!(form_of_mean(&students), Ok(Form::Student(4.0)));
+        assert_eq!(form_of_mean(&[alone, Ok(Form::Quantiles)]), Ok(Form::Quantiles));
+        assert_eq!(form_of_mean(&[alone, alone]), alone);
+        assert_eq!(form_of_mean(&[]), Err(Undefined::EveryLabel));
     }
 
     #[test]
@@ -236,7 +305,7 @@ mod tests {
         let both = ranges(&resampler, 10, &[given; 2], |times| vec![count(times), Some(1.0)]);
         assert!(both[0].is_ok());
         assert_eq!(both[1], Err(Undefined::NoVariance));
-        let none = difference(&resampler, 10, Ok(4.0), |_| None, |_| Some(1.0));
+        let none = difference(&resampler, 10, Ok(Form::Student(4.0)), |_| None, |_| Some(1.0));
         assert_eq!(none, Err(Undefined::EveryResample));
     }
 

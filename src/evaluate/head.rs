@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::bootstrap::{Basis, freedom_of_classes, freedom_of_mean, ranges};
 use super::confusion::share;
+use super::jackknife;
 use super::{
     AurocMethod, Calibration, Confusion, ConfusionMatrix, Criterion, Delong, Estimate, Fitted,
     FittedHead, FittedPoint, Group, HeadEvaluation, MetricTable, PointEvaluation, Reliability,
@@ -133,12 +134,23 @@ impl<'a> Head<'a> {
             let defined = delong[label].as_ref().map_err(|reason| *reason);
             defined.and_then(|_| metric(label, &once).ok_or(Undefined::NoKnownLabel))
         };
-        let auprc = (0..examples.len()).map(|label| value(label, &auprc_of)).collect();
+        let auprc: Vec<Result<f64, Undefined>> =
+            (0..examples.len()).map(|label| value(label, &auprc_of)).collect();
         let freedom = |label: &Vec<Example>| {
             freedom_of_classes(&self.resampler, label.iter().map(|one| (one.image, one.positive)))
         };
         let freedom: Vec<Result<f64, Undefined>> = examples.iter().map(freedom).collect();
-        found.auprc = Some(self.bootstrapped(auprc, Link::Logit, &freedom, auprc_of));
+        let mut table = self.bootstrapped(auprc.clone(), Link::Logit, &freedom, auprc_of);
+        // A mean spreads less than its labels but is as much too high: resamples hide a part of that.
+        if freedom.iter().flatten().count() > 1 {
+            let basis = Basis { link: Link::Logit, freedom: freedom_of_mean(&freedom) };
+            let labels = 0..examples.len();
+            let range = jackknife::range(&self.resampler, basis, |times| {
+                crate::metric::mean(labels.clone().filter_map(|label| auprc_of(label, times)))
+            });
+            table = MetricTable::new(Estimate::new(mean(&auprc), range), table.labels);
+        }
+        found.auprc = Some(table);
         // To the last digit those that training tells, which DeLong's sums are not.
         let areas: Vec<Result<f64, Undefined>> =
             (0..examples.len()).map(|label| value(label, &auroc_of)).collect();

@@ -20,6 +20,7 @@
 //! A [`ConformalHead`] says which decisions cannot be ruled out.
 
 pub mod bootstrap;
+mod jackknife;
 
 mod calibration;
 mod config;

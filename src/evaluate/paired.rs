@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::bootstrap::{difference, freedom_of_classes, freedom_of_images, freedom_of_mean};
+use super::bootstrap::{Form, difference, form_of_mean, freedom_of_classes, freedom_of_images};
 use super::{AurocMethod, Measured, Settings, Undefined, compare};
 use crate::metric::ranking::Ranking;
 use crate::metric::{Example, Resampler, auprc, auroc};
@@ -120,14 +120,14 @@ impl Pair<'_> {
         let mut found = BTreeMap::new();
         if self.models[0].task == Task::Regression {
             for (name, of) in [("mae", mae as ErrorMetric), ("rmse", rmse), ("r2", r2)] {
-                let freedom = |label| self.freedom(label);
-                found.insert(name, self.by_label(|model| self.of_errors(model, of), freedom));
+                let form = |label| self.freedom(label).map(|_| Form::StudentOfJackknife);
+                found.insert(name, self.by_label(|model| self.of_errors(model, of), form));
             }
             return found;
         }
         let ranked = |of: fn(&[crate::metric::ranking::Tied]) -> Option<f64>| {
-            let freedom = |label| self.freedom_of_ranks(label);
-            self.by_label(|model| self.of_ranking(model, of), freedom)
+            let form = |label| self.freedom_of_ranks(label).map(|_| Form::Quantiles);
+            self.by_label(|model| self.of_ranking(model, of), form)
         };
         let mut areas = ranked(auroc::of_groups);
         if self.settings.auroc != AurocMethod::Bootstrap {
@@ -140,16 +140,16 @@ impl Pair<'_> {
         if self.models[0].task == Task::Multiclass {
             for (name, of) in [("accuracy", right as ClassMetric), ("brier", class_brier)] {
                 let metrics = self.models.map(|model| self.of_classes(model, of));
-                let freedom = self.freedom(0);
-                let mean = self.bootstrapped(freedom, |model, times| metrics[model](times));
+                let form = self.freedom(0).map(Form::Student);
+                let mean = self.bootstrapped(form, |model, times| metrics[model](times));
                 found.insert(name, ComparisonTable { mean, labels: BTreeMap::new() });
             }
             return found;
         }
-        let freedom = |label| self.freedom(label);
-        found.insert("brier", self.by_label(|model| self.of_errors(model, squared), freedom));
+        let form = |label| self.freedom(label).map(Form::Student);
+        found.insert("brier", self.by_label(|model| self.of_errors(model, squared), form));
         let bins = self.settings.bins;
-        found.insert("ece", self.by_label(|model| self.calibration_error(model, bins), freedom));
+        found.insert("ece", self.by_label(|model| self.calibration_error(model, bins), form));
         found
     }
 
@@ -258,21 +258,21 @@ impl Pair<'_> {
         }
     }
 
-    /// The table of a metric, that `of` gives for a model, with its degrees of freedom for each label.
+    /// The table of a metric, that `of` gives for a model, with the form of each label's interval.
     fn by_label<'a>(
         &self,
         of: impl Fn(&Measured) -> Metric<'a>,
-        freedom: impl Fn(usize) -> Result<f64, Undefined>,
+        form: impl Fn(usize) -> Result<Form, Undefined>,
     ) -> ComparisonTable {
         let metrics = self.models.map(of);
         let count = self.models[0].labels.len();
-        let freedom: Vec<Result<f64, Undefined>> = (0..count).map(freedom).collect();
+        let forms: Vec<Result<Form, Undefined>> = (0..count).map(form).collect();
         let labels = self.models[0].labels.iter().enumerate().map(|(place, label)| {
             let metric = |model: usize, times: &[u64]| metrics[model](place, times);
-            (label.clone(), self.bootstrapped(freedom[place], metric))
+            (label.clone(), self.bootstrapped(forms[place], metric))
         });
         let labels = labels.collect();
-        let mean = self.bootstrapped(freedom_of_mean(&freedom), |model, times| {
+        let mean = self.bootstrapped(form_of_mean(&forms), |model, times| {
             let both = (0..count).filter_map(|label| {
                 let values = [metrics[0](label, times)?, metrics[1](label, times)?];
                 Some(values[model])
@@ -285,7 +285,7 @@ impl Pair<'_> {
     /// A metric of both models by number, over the images and over resamples of them.
     fn bootstrapped(
         &self,
-        freedom: Result<f64, Undefined>,
+        form: Result<Form, Undefined>,
         metric: impl Fn(usize, &[u64]) -> Option<f64> + Sync,
     ) -> MetricComparison {
         let once = vec![1; self.patients.len()];
@@ -297,7 +297,7 @@ impl Pair<'_> {
             let metric = &metric;
             move |times: &[u64]| metric(model, times)
         };
-        let found = difference(&self.resampler, self.settings.resamples, freedom, of(1), of(0));
+        let found = difference(&self.resampler, self.settings.resamples, form, of(1), of(0));
         MetricComparison {
             first,
             second,

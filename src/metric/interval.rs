@@ -1,4 +1,5 @@
-//! The 95% interval of a metric from its values over resamples: Student's interval on a scale without ends.
+//! The 95% interval of a metric from its values over resamples, or from what a [`Jackknife`](super::Jackknife) tells:
+//! Student's interval on a scale without ends.
 //!
 //! ```text
 //! g⁻¹( g(m) − g′(m) · b ± t · g′(m) · s · √(n / (n − 1)) )
@@ -53,8 +54,14 @@ impl Interval {
         freedom: f64,
     ) -> Option<Self> {
         let error = standard_error(value, resampled, patients)?;
+        Self::student(value, bias(value, resampled), error, link, freedom)
+    }
+
+    /// That of a metric's `value` with this bias and standard error; `None` of an error of 0, and for less than one degree
+    /// of `freedom`.
+    pub fn student(value: f64, bias: f64, error: f64, link: Link, freedom: f64) -> Option<Self> {
         let half = student_quantile(freedom)? * error * link.slope(value);
-        let middle = link.there(value) - bias(value, resampled) * link.slope(value);
+        let middle = link.there(value) - bias * link.slope(value);
         let end = |half: f64| link.back(middle + half);
         (half > 0.0 && half.is_finite()).then(|| Self { low: end(-half), high: end(half) })
     }

@@ -18,6 +18,7 @@ pub(crate) mod auroc;
 mod bootstrap;
 mod f1;
 pub(crate) mod interval;
+mod jackknife;
 mod names;
 mod predictions;
 pub(crate) mod ranking;
@@ -25,6 +26,7 @@ pub(crate) mod regression;
 
 pub use bootstrap::{RESAMPLES, Resampler};
 pub use interval::{Interval, Link, satterthwaite, welch};
+pub use jackknife::Jackknife;
 pub use names::{INTERVAL, higher_is_better, metric_names};
 pub use predictions::HeadPredictions;
 
