@@ -100,25 +100,26 @@ mod tests {
         }
     }
 
-    /// What an allocation costs grows with the pieces in use: at 8 images, 380 small ones were half of what a
-    /// step of DenseNet-121 asks of the host.
+    /// What an allocation costs the host grows with the number of buffers in use: 380 small ones were half of its
+    /// work for a step of DenseNet-121 at 8 images.
     #[test]
-    fn small_buffers_lie_in_few_pieces() {
+    fn small_buffers_are_few() {
         let plan = planned("densenet121", "train.batch_size=8");
         let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
-        let pieces = Estimator::new(&plan, Machine::ASSUMED).pieces(&settings);
-        let pieces = pieces.expect("all stages are fused");
-        let small: Vec<&Piece> = pieces.iter().filter(|piece| piece.bytes <= 64 << 10).collect();
+        let buffers = Estimator::new(&plan, Machine::ASSUMED).buffers(&settings);
+        let buffers = buffers.expect("all stages are fused");
+        let small: Vec<&BufferLifetime> =
+            buffers.iter().filter(|buffer| buffer.bytes <= 64 << 10).collect();
         let (found, most) =
-            (small.len() / STEPS, small.iter().map(|piece| at_once(piece, &small)).max());
+            (small.len() / STEPS, small.iter().map(|buffer| at_once(buffer, &small)).max());
         assert!(
             found < 250 && most < Some(120),
-            "{found} small pieces in a step, {most:?} at once"
+            "{found} small buffers in a step, {most:?} at once"
         );
     }
 
-    fn at_once(piece: &Piece, all: &[&Piece]) -> usize {
-        all.iter().filter(|other| other.from < piece.from && piece.from < other.to).count()
+    fn at_once(buffer: &BufferLifetime, all: &[&BufferLifetime]) -> usize {
+        all.iter().filter(|other| other.from < buffer.from && buffer.from < other.to).count()
     }
 
     /// Steps of whole chains and footprints put together come to the same peak.
