@@ -50,7 +50,7 @@ impl Planes {
     }
 
     /// The values to write, where they are all that is held, in order, and nobody else has them.
-    pub fn to_write(&mut self) -> Option<&mut [f32]> {
+    pub fn writable(&mut self) -> Option<&mut [f32]> {
         let all = Some((0, self.0.layout().num_elements()));
         let in_order = self.0.layout().contiguous_offsets() == all;
         self.0.try_storage_mut::<f32>().filter(|values| in_order && all == Some((0, values.len())))

@@ -26,11 +26,11 @@ pub fn added(left: Tensor<4>, right: Tensor<4>) -> Tensor<4> {
     if Planes::takes(&left) && Planes::takes(&right) {
         let batch = left.dims()[0];
         let [mut left, mut right] = [left, right].map(Planes::of);
-        if let Some(sum) = left.to_write() {
+        if let Some(sum) = left.writable() {
             trainer_cpu::add(batch, sum, right.maps());
             return left.into_tensor();
         }
-        if let Some(sum) = right.to_write() {
+        if let Some(sum) = right.writable() {
             trainer_cpu::add(batch, sum, left.maps());
             return right.into_tensor();
         }
