@@ -50,7 +50,7 @@ impl Cards {
     /// Why cards are not to reach each other's memory, as a clause; nothing where they may.
     pub fn apart(&self) -> Option<&'static str> {
         if self.0.iter().any(|card| card.over_tcp) {
-            return Some("TRAINER_EXCHANGE asks for it");
+            return Some("TRAINER_EXCHANGE is not `memory` for all of them");
         }
         if self.0.iter().any(|card| card.machine != self.0[0].machine) {
             return Some("they are on several machines");
@@ -121,9 +121,9 @@ mod tests {
     }
 
     #[test]
-    fn any_process_may_ask_for_tcp() {
+    fn memory_is_taken_where_all_processes_ask_for_it() {
         let mut all = cards(&[("a", 1), ("a", 2)]);
         all.0[1].over_tcp = true;
-        assert_eq!(all.apart(), Some("TRAINER_EXCHANGE asks for it"));
+        assert_eq!(all.apart(), Some("TRAINER_EXCHANGE is not `memory` for all of them"));
     }
 }

@@ -292,10 +292,10 @@ impl Read<'_> {
         let silence = seconds("TRAINER_SILENCE_SECONDS", SILENCE)?;
         let name = "TRAINER_EXCHANGE";
         let over_tcp = match self.text(name) {
-            None => false,
-            Some("tcp") => true,
+            None | Some("tcp") => true,
+            Some("memory") => false,
             Some(other) => {
-                let must = "\"tcp\", or not set";
+                let must = "\"tcp\" or \"memory\"";
                 return Err(LaunchError::Value { name, value: other.to_owned(), must });
             }
         };

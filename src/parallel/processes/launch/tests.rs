@@ -104,13 +104,13 @@ fn what_a_person_sets_goes_before_what_follows_from_the_job() {
         ("TRAINER_SECRET", "s3"),
         ("TRAINER_JOIN_SECONDS", "600"),
         ("TRAINER_SILENCE_SECONDS", "5"),
-        ("TRAINER_EXCHANGE", "tcp"),
+        ("TRAINER_EXCHANGE", "memory"),
     ];
     let launch = with(&SLURM, &more);
     assert_eq!((launch.host.as_str(), launch.port), ("gpu09", 4000));
     assert_eq!(launch.secret, Secret::given("s3"));
     assert_eq!((launch.join.as_secs(), launch.silence.as_secs()), (600, 5));
-    assert!(launch.over_tcp && !found(&SLURM).over_tcp);
+    assert!(!launch.over_tcp && found(&SLURM).over_tcp);
     assert_eq!(with(&TORCHRUN, &[("TRAINER_PORT", "4001")]).port, 4001);
 }
 
@@ -181,7 +181,7 @@ fn what_does_not_fit_together_is_said() {
         ),
         (error(&TORCHRUN, &[("MASTER_PORT", "99999")], ""), "from 1 to 65535"),
         (error(&TORCHRUN, &[("TRAINER_JOIN_SECONDS", "0")], ""), "a number of seconds from 1"),
-        (error(&TORCHRUN, &[("TRAINER_EXCHANGE", "udp")], ""), "must be \"tcp\", or not set"),
+        (error(&TORCHRUN, &[("TRAINER_EXCHANGE", "udp")], ""), "must be \"tcp\" or \"memory\""),
         (error(&OPEN_MPI, &[], "OMPI_COMM_WORLD_RANK"), "OMPI_COMM_WORLD_RANK is not"),
         (error(&OPEN_MPI, &[("OMPI_COMM_WORLD_LOCAL_SIZE", "3")], ""), "mpirun -x MASTER_ADDR="),
         (error(&SLURM, &[], "SLURM_LOCALID"), "SLURM_LOCALID is not"),
