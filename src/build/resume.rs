@@ -194,7 +194,7 @@ pub(super) fn other_parts(plan: &Plan, planner: &Planner, saved: &TrainState) ->
     plan.parts_matter().then(|| {
         format!(
             "BatchNorm normalised {change}, as the devices are others: the model trains with other \
-             numbers than without the change"
+             results than without the change"
         )
     })
 }
