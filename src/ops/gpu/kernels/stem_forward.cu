@@ -6,7 +6,8 @@
 // Headers: tiles.cuh channels.cuh gemm.cuh stem.cuh. Grid (G, ceil(C/TN)), block 128, G = min(N·tiles_y·tiles_x, 4·SMS),
 // tiles of 8 by 16, TN = 64 or (4-byte E) 32; rows = G. Bytes: the image once per TN channels, z once.
 
-extern "C" __global__ void __launch_bounds__(128, 4)
+// Before Hopper, 4-byte elements take more registers than four blocks leave each other.
+extern "C" __global__ void __launch_bounds__(128, WIDE && __CUDA_ARCH__ < 900 ? 2 : 4)
 stem_forward(const float* __restrict__ image, const E* __restrict__ packed, E* __restrict__ z, float* __restrict__ part,
              const __grid_constant__ stem_sizes s) {
     constexpr int MI = 2, TN = WIDE ? 32 : 64, NJ = TN / 8, N = 2 * NJ, LINES = 21, ALL = STEM_CHANNELS * LINES;
