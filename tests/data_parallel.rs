@@ -1,114 +1,24 @@
 //! What protects data parallelism: several devices give the numbers of one. The devices are logical ones
 //! of the CPU.
 
-use std::collections::BTreeMap;
+#[path = "support/state.rs"]
+mod state;
+#[path = "support/steps.rs"]
+mod steps;
 
+use state::{Values, bits, on_device};
+use steps::{BATCH_NORM, GROUP_NORM, Network, SIDE, STEPS, batch, configured, count, step};
 use trainer::build::Bench;
-use trainer::data::Targets;
 use trainer::memory::fault::{Armed, strike_rank_after};
 use trainer::plan::{BackOff, Plan};
 use trainer::train::{HeadLoss, Images, TrainError};
 
-const SIDE: usize = 32;
-const STEPS: usize = 10;
-
-const CONFIG: &str = r#"
-[run]
-name = "data-parallel"
-[data]
-image = { size = [32, 32], channels = 1 }
-[data.phantom]
-root = "unused"
-patients = 8
-size = 32
-[model.densenet]
-growth = 4
-blocks = [2, 1]
-stem = 6
-NORM
-[[heads]]
-name = "findings"
-task = "multilabel"
-labels = ["Cardiomegaly", "Pleural Effusion"]
-weight = 0.7
-DROPOUT
-[[heads]]
-name = "edema"
-task = "binary"
-labels = ["Edema"]
-[train]
-epochs = 1
-batch_size = 8
-clip_norm = 1.0
-[train.optimizer.sgd]
-lr = 0.05
-momentum = 0.9
-weight_decay = 1e-4
-[train.ema]
-decay = 0.9
-"#;
-
-const BATCH_NORM: [&str; 2] = ["", ""];
-/// A norm that does not mix images, and dropout in the network and in a head.
-const GROUP_NORM: [&str; 2] = ["norm = \"group\"\ndropout = 0.2", "dropout = 0.25\nhidden = [5]"];
-
-fn plan([norm, dropout]: [&str; 2], devices: usize, more: &str) -> Plan {
-    let names: Vec<String> = (0..devices).map(|number| format!("\"cpu:{number}\"")).collect();
-    let text = CONFIG.replace("NORM", norm).replace("DROPOUT", dropout);
-    let folder = std::env::temp_dir();
-    let more = more.replace("FOLDER", folder.to_str().expect("is UTF-8"));
-    let text = format!("{text}\n[device]\nuse = [{}]\n{more}", names.join(", "));
-    trainer::plan::plan(toml::from_str(&text).expect("a configuration")).expect("a plan")
+fn plan(network: Network, devices: usize, more: &str) -> Plan {
+    configured(network, devices, more).expect("a plan")
 }
 
-/// The images of a step: the last batch of an epoch is smaller than the others, and smaller than the
-/// number of devices.
-fn count(step: usize) -> usize {
-    match step % 4 {
-        2 => 5,
-        3 => 3,
-        _ => 8,
-    }
-}
-
-fn wave(length: usize, speed: f64) -> Vec<f32> {
-    (0..length).map(|at| ((at as f64 * speed).sin() * 0.5 + 0.5) as f32).collect()
-}
-
-/// Of other images in each step. Of the first head each label is known for some images, and those of the
-/// second for every other step only.
-fn batch(step: usize) -> (Vec<Vec<f32>>, Vec<Targets>) {
-    let images = count(step);
-    let pixels = wave(images * SIDE * SIDE, 0.37 + 0.01 * step as f64);
-    let pixels = pixels.chunks_exact(SIDE * SIDE).map(<[f32]>::to_vec).collect();
-    let known = |at: usize| f32::from(u8::from(!(at + step).is_multiple_of(3)));
-    let mask: Vec<f32> = (0..2 * images).map(known).collect();
-    let values = mask.iter().enumerate().map(|(at, known)| known * (at % 5 % 2) as f32).collect();
-    let findings = Targets { values, mask, width: 2 };
-    let mask = vec![(step % 2) as f32; images];
-    let values = mask.iter().enumerate().map(|(at, known)| known * (at % 2) as f32).collect();
-    (pixels, vec![findings, Targets { values, mask, width: 1 }])
-}
-
-fn step(bench: &mut Bench, step: usize) -> Vec<HeadLoss> {
-    let (values, targets) = batch(step);
-    let images = Images::Host { images: &values, shape: [count(step), 1, SIDE, SIDE] };
-    bench.trainer.step(images, &targets, step, 0.05).expect("a step")
-}
-
-type Values = BTreeMap<String, Vec<f32>>;
-
-/// Weights, running statistics, averages and the optimizer's state on a device.
 fn state(bench: &Bench, rank: usize) -> Values {
-    let rank = &bench.trainer.ranks[rank];
-    let parameters = rank.replica.inference.chain.parameters().into_iter();
-    let weights = parameters.map(|p| (p.name, p.value.into_data().iter().collect()));
-    let optimizer = rank.updater.optimizer.state().expect("is read").tensors.into_iter();
-    let kept = optimizer.map(|(name, data)| (format!("optimizer/{name}"), data.iter().collect()));
-    let average = rank.updater.ema.as_ref().expect("there is one").state().expect("is read");
-    let average = average.into_iter();
-    let average = average.map(|(name, data)| (format!("average/{name}"), data.iter().collect()));
-    weights.chain(kept).chain(average).collect()
+    on_device(&bench.trainer.ranks[rank])
 }
 
 /// What ten steps lead to, and their losses. All devices end with the same bits.
@@ -120,11 +30,6 @@ fn train(plan: &Plan) -> (Values, Vec<HeadLoss>) {
         assert!(bits(&state(&bench, rank)) == bits(&first), "device {rank} has other bits");
     }
     (first, losses)
-}
-
-fn bits(values: &Values) -> BTreeMap<&str, Vec<u32>> {
-    let of = |values: &Vec<f32>| values.iter().map(|value| value.to_bits()).collect();
-    values.iter().map(|(name, values)| (name.as_str(), of(values))).collect()
 }
 
 /// The largest difference of a number.

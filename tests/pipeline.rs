@@ -4,76 +4,26 @@
 #[path = "pipeline/grid.rs"]
 mod grid;
 
-use std::collections::BTreeMap;
+#[path = "support/state.rs"]
+mod state;
+#[path = "support/steps.rs"]
+mod steps;
 
+use state::{Values, bits, on_device};
+use steps::{
+    BATCH_NORM, GROUP_NORM, Network, SIDE, STEPS, batch, configured, count, step, try_step,
+};
 use trainer::build::Bench;
-use trainer::data::Targets;
-use trainer::fault::Fault;
 use trainer::memory::fault::{Armed, strike_rank_after};
 use trainer::memory::{Action, Keep};
 use trainer::plan::{BackOff, Machine, Plan, PlanSummary, Planner};
-use trainer::train::{HeadLoss, Images, TrainError};
+use trainer::train::{HeadLoss, Images};
 
-const SIDE: usize = 32;
-const STEPS: usize = 10;
-
-const CONFIG: &str = r#"
-[run]
-name = "pipeline"
-[data]
-image = { size = [32, 32], channels = 1 }
-[data.phantom]
-root = "unused"
-patients = 8
-size = 32
-[model.densenet]
-growth = 4
-blocks = [2, 1]
-stem = 6
-NORM
-[[heads]]
-name = "findings"
-task = "multilabel"
-labels = ["Cardiomegaly", "Pleural Effusion"]
-weight = 0.7
-LOSS
-DROPOUT
-[[heads]]
-name = "edema"
-task = "binary"
-labels = ["Edema"]
-[train]
-epochs = 1
-batch_size = 8
-clip_norm = 1.0
-[train.optimizer.sgd]
-lr = 0.05
-momentum = 0.9
-weight_decay = 1e-4
-[train.ema]
-decay = 0.9
-"#;
-
-/// A network, and its head.
-type Network = [&'static str; 3];
-
-const BATCH_NORM: Network = ["", "", ""];
-/// A norm that does not mix images, and dropout in the network and in a head.
-const GROUP_NORM: Network = ["norm = \"group\"\ndropout = 0.2", "dropout = 0.25\nhidden = [5]", ""];
 /// A loss that learns numbers of its own.
-const AUC_MARGIN: Network = ["", "", "loss = \"auc_margin\""];
+const AUC_MARGIN: Network = ["", "loss = \"auc_margin\""];
 
 const SCHEDULES: [&str; 3] = ["sequential", "gpipe", "1f1b"];
 const MICRO_BATCHES: &str = "[memory]\nmicro_batch = 3";
-
-fn configured([norm, dropout, loss]: Network, devices: usize, more: &str) -> Result<Plan, Fault> {
-    let names: Vec<String> = (0..devices).map(|number| format!("\"cpu:{number}\"")).collect();
-    let text = CONFIG.replace("NORM", norm).replace("DROPOUT", dropout).replace("LOSS", loss);
-    let folder = std::env::temp_dir();
-    let more = more.replace("FOLDER", folder.to_str().expect("is UTF-8"));
-    let text = format!("{text}\n[device]\nuse = [{}]\n{more}", names.join(", "));
-    trainer::plan::plan(toml::from_str(&text).expect("a configuration"))
-}
 
 /// On one device.
 fn alone(network: Network, more: &str) -> Plan {
@@ -84,46 +34,6 @@ fn pipeline(network: Network, devices: usize, schedule: &str, more: &str) -> Pla
     let more = format!("[parallel.pipeline]\nschedule = \"{schedule}\"\n{more}");
     configured(network, devices, &more).expect("a plan")
 }
-
-/// The images of a step: the last batch of an epoch is smaller than the others.
-fn count(step: usize) -> usize {
-    match step % 4 {
-        2 => 5,
-        3 => 3,
-        _ => 8,
-    }
-}
-
-fn wave(length: usize, speed: f64) -> Vec<f32> {
-    (0..length).map(|at| ((at as f64 * speed).sin() * 0.5 + 0.5) as f32).collect()
-}
-
-/// Of other images in each step. Of the first head each label is known for some images, and those of the
-/// second for every other step only.
-fn batch(step: usize) -> (Vec<Vec<f32>>, Vec<Targets>) {
-    let images = count(step);
-    let pixels = wave(images * SIDE * SIDE, 0.37 + 0.01 * step as f64);
-    let pixels = pixels.chunks_exact(SIDE * SIDE).map(<[f32]>::to_vec).collect();
-    let known = |at: usize| f32::from(u8::from(!(at + step).is_multiple_of(3)));
-    let mask: Vec<f32> = (0..2 * images).map(known).collect();
-    let values = mask.iter().enumerate().map(|(at, known)| known * (at % 5 % 2) as f32).collect();
-    let findings = Targets { values, mask, width: 2 };
-    let mask = vec![(step % 2) as f32; images];
-    let values = mask.iter().enumerate().map(|(at, known)| known * (at % 2) as f32).collect();
-    (pixels, vec![findings, Targets { values, mask, width: 1 }])
-}
-
-fn try_step(bench: &mut Bench, step: usize) -> Result<Vec<HeadLoss>, TrainError> {
-    let (values, targets) = batch(step);
-    let images = Images::Host { images: &values, shape: [count(step), 1, SIDE, SIDE] };
-    bench.trainer.step(images, &targets, step, 0.05)
-}
-
-fn step(bench: &mut Bench, number: usize) -> Vec<HeadLoss> {
-    try_step(bench, number).expect("a step")
-}
-
-type Values = BTreeMap<String, Vec<f32>>;
 
 /// Weights, running statistics, averages, the optimizer's state and what losses have learned. All copies of the
 /// model have the same bits.
@@ -140,30 +50,12 @@ fn state_of(bench: &Bench, copy: usize) -> Values {
     let depth = bench.trainer.depth;
     let ranks = &bench.trainer.ranks[copy * depth..(copy + 1) * depth];
     let mut all = Values::new();
-    let mut add = |name: String, values: Vec<f32>| {
+    for (name, values) in ranks.iter().flat_map(on_device) {
         assert!(all.insert(name.clone(), values).is_none(), "{name} is on two devices");
-    };
-    for rank in ranks {
-        for parameter in rank.replica.inference.chain.parameters() {
-            add(parameter.name, parameter.value.into_data().iter().collect());
-        }
-        let optimizer = rank.updater.optimizer.state().expect("is read").tensors;
-        for (name, data) in optimizer {
-            add(format!("optimizer/{name}"), data.iter().collect());
-        }
-        let average = rank.updater.ema.as_ref().expect("there is one").state().expect("is read");
-        for (name, data) in average {
-            add(format!("average/{name}"), data.iter().collect());
-        }
     }
     let variables = format!("{:?}", ranks[depth - 1].replica.variables());
-    add("losses".to_owned(), variables.bytes().map(f32::from).collect());
+    all.insert("losses".to_owned(), variables.bytes().map(f32::from).collect());
     all
-}
-
-fn bits(values: &Values) -> BTreeMap<&str, Vec<u32>> {
-    let of = |values: &Vec<f32>| values.iter().map(|value| value.to_bits()).collect();
-    values.iter().map(|(name, values)| (name.as_str(), of(values))).collect()
 }
 
 fn assert_same(ours: &Values, exact: &Values, what: &str) {
@@ -284,14 +176,7 @@ fn devices_whose_stages_are_frozen_only_compute_forward() {
             "" => format!("freeze = {:?}", &names[..frozen]),
             epochs => format!("freeze = {{ stages = {:?}{epochs} }}", &names[..frozen]),
         };
-        let model = format!("[model]\n{frozen}\n[model.densenet]");
-        let text = |more: &str, devices: usize| {
-            let names: Vec<String> = (0..devices).map(|n| format!("\"cpu:{n}\"")).collect();
-            let text = CONFIG.replace("[model.densenet]", &model).replace("NORM", "");
-            let text = text.replace("LOSS", "").replace("DROPOUT", "");
-            let text = format!("{text}\n[device]\nuse = [{}]\n{more}", names.join(", "));
-            trainer::plan::plan(toml::from_str(&text).expect("a configuration")).expect("a plan")
-        };
+        let more = format!("[model]\n{frozen}\n{MICRO_BATCHES}");
         let steps = |plan: &Plan| {
             let mut bench = Bench::new(plan).expect("opens");
             for epoch in 1..=2 {
@@ -300,10 +185,9 @@ fn devices_whose_stages_are_frozen_only_compute_forward() {
             }
             state(&bench)
         };
-        let one = steps(&text(MICRO_BATCHES, 1));
+        let one = steps(&alone(BATCH_NORM, &more));
         for devices in [2, 4] {
-            let more = format!("[parallel.pipeline]\nschedule = \"1f1b\"\n{MICRO_BATCHES}");
-            let found = steps(&text(&more, devices));
+            let found = steps(&pipeline(BATCH_NORM, devices, "1f1b", &more));
             assert_same(&found, &one, &format!("{frozen} over {devices} devices"));
         }
     }

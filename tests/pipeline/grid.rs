@@ -3,6 +3,8 @@
 //! A grid must give the bits of as many devices that each have the whole model and share the batch in the same
 //! way, whatever its depth; these are held to one device in `tests/data_parallel.rs`, and here once more.
 
+use std::collections::BTreeMap;
+
 use super::*;
 
 fn grid(network: Network, [copies, depth]: [usize; 2], schedule: &str, more: &str) -> Plan {

@@ -1,28 +1,24 @@
 //! Steps that are harmed: memory is refused in the middle, or a number is none. On whatever device.
 
+#[path = "state.rs"]
+mod state;
+
 use std::collections::BTreeMap;
 
 use burn::tensor::{Tensor, TensorData};
+use state::{bits, on_device};
 use trainer::build::Bench;
 use trainer::memory::fault::strike_after;
 use trainer::plan::Plan;
 
-/// Weights, running statistics, averages and the optimizer's state.
+/// Weights, running statistics, averages and the optimizer's state, its numbers of steps too.
 pub fn state(bench: &Bench) -> BTreeMap<String, Vec<u32>> {
-    let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
     let rank = &bench.trainer.ranks[0];
-    let parameters = rank.replica.inference.chain.parameters().into_iter();
-    let weights = parameters.map(|p| (p.name, bits(p.value.into_data().iter().collect())));
-    let optimizer = rank.updater.optimizer.state().expect("is read");
-    let kept = optimizer.tensors.into_iter();
-    let kept = kept.map(|(name, data)| (format!("optimizer/{name}"), bits(data.iter().collect())));
-    let counts = optimizer.scalars.into_iter();
+    let counts = rank.updater.optimizer.state().expect("is read").scalars.into_iter();
     let counts = counts.map(|(name, count)| (format!("optimizer/{name}"), vec![count as u32]));
-    let averages = rank.updater.ema.as_ref().map(|ema| ema.state().expect("is read"));
-    let averages = averages.into_iter().flatten();
-    let averages =
-        averages.map(|(name, data)| (format!("average/{name}"), bits(data.iter().collect())));
-    weights.chain(kept).chain(counts).chain(averages).collect()
+    let values = on_device(rank);
+    let values = bits(&values).into_iter().map(|(name, bits)| (name.to_owned(), bits));
+    values.chain(counts).collect()
 }
 
 /// What a plan says, after one step.
