@@ -1,10 +1,10 @@
 """Compiles every CUDA kernel of the project with NVRTC, without a GPU, and refuses what would be slow without a word.
 
     cargo test --no-default-features --features cpu --test kernels    # writes the texts to target/tmp/kernels
-    python3 scripts/compile_kernels.py [--texts DIR] [--out DIR] [ARCH…]
+    python3 scripts/compile_kernels.py [--texts DIR] [--pack ARCHIVE] [ARCH…]
 
 ARCH: sm_80 (A100), sm_89 (L4, RTX 40) and sm_90a (H100, H200) unless given. Kernels written for Hopper are compiled for sm_90a
-alone. With --out the machine code is written to DIR/ARCH. Refused: what does not compile, spills of registers to memory beyond
+alone. With --pack the machine code is written to an archive that a release can be built with (README, Devices). Refused: what does not compile, spills of registers to memory beyond
 those in KNOWN, and products of warpgroups that the compiler had to serialise. NVRTC and the headers come from PyPI, into target/nvrtc, the first time.
 """
 
@@ -16,10 +16,13 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SITE = os.path.join(ROOT, "target", "nvrtc")
+CUDA = "13.0"
 PACKAGES = ["nvidia-cuda-nvrtc==13.0.88", "nvidia-cuda-runtime==13.0.96", "nvidia-cuda-crt==13.0.88", "nvidia-cuda-cccl==13.0.85"]
 
 # Bytes that these spill at most on any architecture; to be mended.
@@ -70,11 +73,20 @@ def faults(entry, cubin, log):
     return spilled + [line.strip() for line in log.splitlines() if "wgmma" in line and "serializ" in line]
 
 
+def pack(path, codes):
+    """Writes the archive that src/ops/gpu/shipped.rs reads. The same machine code gives the same bytes."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.comment = CUDA.split(".")[0].encode()
+        for name in sorted(codes):
+            archive.writestr(zipfile.ZipInfo(name), zlib.compress(codes[name], 9))
+    print(f"{path}: {os.path.getsize(path):,} bytes, for CUDA {CUDA.split('.')[0]} and newer")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archs", nargs="*", default=["sm_80", "sm_89", "sm_90a"])
     parser.add_argument("--texts", default=os.path.join(ROOT, "target", "tmp", "kernels"))
-    parser.add_argument("--out")
+    parser.add_argument("--pack", metavar="ARCHIVE")
     parser.add_argument("--install", action="store_true", help="install NVRTC, and compile nothing")
     given = parser.parse_args()
     if given.install:
@@ -85,15 +97,14 @@ def main():
     nvrtc = Nvrtc()
     work = [(kernel, arch) for kernel in index for arch in given.archs if arch == "sm_90a" or not kernel["hopper"]]
 
+    codes = {}
+
     def one(item):
         kernel, arch = item
         with open(os.path.join(given.texts, kernel["file"]), encoding="utf-8") as file:
             cubin, log = nvrtc.compile(file.read(), arch)
-        if given.out and cubin is not None:
-            folder = os.path.join(given.out, arch)
-            os.makedirs(folder, exist_ok=True)
-            with open(os.path.join(folder, kernel["file"].replace(".cu", ".cubin")), "wb") as file:
-                file.write(cubin)
+        if cubin is not None:
+            codes[f"{arch}/{kernel['hash']}"] = cubin
         macros = " ".join(kernel["macros"].replace("#define", "").split())
         return [f"{arch} {kernel['entry']} ({macros}): {fault}" for fault in faults(kernel["entry"], cubin, log)]
 
@@ -102,6 +113,8 @@ def main():
     print(f"{len(work)} compiled for {', '.join(given.archs)}, {len(found)} refused")
     for fault in found:
         print(fault)
+    if given.pack and not found:
+        pack(given.pack, codes)
     sys.exit(bool(found))
 
 

@@ -33,12 +33,35 @@ fn networks() -> Vec<(ModelConfig, usize)> {
     all
 }
 
+/// What steps of a network launch on all kinds of card, in all precisions.
+fn launched(model: &ModelConfig, [images, channels, side]: [usize; 3]) -> Vec<Kernel> {
+    let mut all = Vec::new();
+    let network = model.resolve([channels, side, side]).expect("a network");
+    for precision in PRECISIONS {
+        for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
+            let stages = network.stages(precision, dense_layers, &[]);
+            for hopper in [false, true] {
+                let cpu = Cpu::ASSUMED;
+                let on = Target { cuda: true, hopper, cpu, precision, dense_layers };
+                let mut shape = ActivationShape::Map([images, channels, side, side]);
+                for spec in &stages {
+                    all.extend(spec.kernels(&shape, &on));
+                    shape = spec.output(&shape);
+                }
+            }
+        }
+    }
+    all
+}
+
+const PRECISIONS: [Precision; 4] =
+    [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16];
+
 /// Every kernel, by what tells it from the others.
 fn kernels() -> BTreeMap<(&'static str, String), Kernel> {
     let mut all = vec![sums_of_squares_kernel(), AdamStep::kernel(), SgdStep::kernel()];
     for (model, channels) in networks() {
-        let network = model.resolve([channels, 64, 64]).expect("a network");
-        for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {
+        for precision in PRECISIONS {
             for hopper in [false, true] {
                 let dry = DryGpu::new(DryAllocator::default(), hopper);
                 let of_cards = Kernels::new(Gpu::dry(&dry), precision.element());
@@ -46,23 +69,36 @@ fn kernels() -> BTreeMap<(&'static str, String), Kernel> {
                 // Launched where a map comes without the statistics of its channels.
                 of_cards.map_partials(&of_cards.empty_map(64, 8));
                 all.extend(dry.kernels());
-                for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
-                    let cpu = Cpu::ASSUMED;
-                    let on = Target { cuda: true, hopper, cpu, precision, dense_layers };
-                    let stages = network.stages(precision, dense_layers, &[]);
-                    // Some kernels take another form where there is little to do.
-                    for images in [2, 256] {
-                        let mut shape = ActivationShape::Map([images, channels, 64, 64]);
-                        for spec in &stages {
-                            all.extend(spec.kernels(&shape, &on));
-                            shape = spec.output(&shape);
-                        }
-                    }
-                }
+            }
+        }
+        // Some kernels take another form where there is little to do.
+        all.extend(
+            [2, 256].into_iter().flat_map(|images| launched(&model, [images, channels, 64])),
+        );
+    }
+    all.into_iter().map(|kernel| (kernel.variant(), kernel)).collect()
+}
+
+/// A release that is built with all of them compiles nothing for these.
+#[test]
+fn whole_networks_launch_nothing_else() {
+    let known = kernels();
+    let densenets = [121, 161, 169, 201].map(|depth| {
+        ModelConfig::from(DensenetConfig { depth: Some(depth), ..Default::default() })
+    });
+    let resnets = [18, 34, 50, 101, 152]
+        .map(|depth| ModelConfig::from(ResnetConfig { depth: Some(depth), ..Default::default() }));
+    for model in densenets.iter().chain(&resnets) {
+        for shape in [[8, 1, 512], [64, 1, 320], [64, 3, 224]] {
+            for kernel in launched(model, shape) {
+                let (entry, macros) = kernel.variant();
+                assert!(
+                    known.contains_key(&(entry, macros.clone())),
+                    "{model:?}: {entry} {macros}"
+                );
             }
         }
     }
-    all.into_iter().map(|kernel| (kernel.variant(), kernel)).collect()
 }
 
 /// Writes each text to `target/tmp/kernels`, where `scripts/compile_kernels.py` finds it.
@@ -80,6 +116,8 @@ fn every_kernel_has_its_text_written() {
         std::fs::write(folder.join(&file), kernel.text()).expect("is written");
         index.push(serde_json::json!({
             "file": file,
+            // By which the program finds the code that it was built with.
+            "hash": blake3::hash(kernel.text().as_bytes()).to_hex().as_str(),
             "entry": entry,
             "macros": macros,
             "threads": kernel.threads(),

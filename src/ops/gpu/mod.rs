@@ -32,6 +32,8 @@ mod norm;
 mod norm2d;
 mod pool;
 mod residual;
+#[cfg(any(feature = "cuda", test))]
+mod shipped;
 mod stem;
 mod steps;
 mod transition;

@@ -3,8 +3,8 @@
 //! CubeCL compiles a kernel when it is first launched, one after another, and hands PTX to the driver,
 //! which compiles it a second time. So the kernels of a model are found out first, by a dry run of its
 //! stages ([`DryGpu::kernels`](super::super::DryGpu::kernels)). [`Compiler::compile`] makes machine code
-//! of them on all threads, or reads what an earlier process has made, and puts it into
-//! CubeCL's own cache, where the launch finds it. What is not found there, CubeCL compiles as ever.
+//! of them on all threads, or takes what the program was built with or an earlier process has made, and
+//! puts it into CubeCL's own cache, where the launch finds it. What is not found there, CubeCL compiles as ever.
 
 mod folder;
 mod nvrtc;
@@ -21,6 +21,7 @@ use cubecl_server::config::cache::CacheConfig;
 use cudarc::driver::CudaContext;
 use serde::{Deserialize, Serialize};
 
+use crate::ops::gpu::shipped::Shipped;
 use crate::ops::gpu::{Gpu, Kernel};
 use folder::Folder;
 
@@ -31,6 +32,8 @@ pub struct Compiler {
     capability: i32,
     options: Vec<String>,
     folder: Folder,
+    /// What the program was built with for such a GPU.
+    shipped: Option<Shipped>,
 }
 
 /// CubeCL's `PtxCacheEntry`, whose fields are private: what it reads, the driver loads, and that takes
@@ -48,7 +51,10 @@ impl Compiler {
     /// A compiler for `gpu`; `None` where the driver or the CUDA headers do not answer.
     pub fn new(gpu: &Gpu) -> Option<Self> {
         let context = CudaContext::new(gpu.index()).ok()?;
-        Self::for_capability(context.compute_capability().ok()?)
+        let capability = context.compute_capability().ok()?;
+        let compiler = Self::for_capability(capability)?;
+        let shipped = Shipped::open(capability, &nvrtc::version());
+        Some(Self { shipped, ..compiler })
     }
 
     /// A compiler for GPUs of this compute capability; `None` where there are no CUDA headers.
@@ -67,7 +73,7 @@ impl Compiler {
             options.push(format!("--include-path={}", cccl.display()));
         }
         let folder = CacheConfig::Global.root().with_file_name("trainer").join("kernels");
-        Some(Self { capability, options, folder: Folder(folder) })
+        Some(Self { capability, options, folder: Folder(folder), shipped: None })
     }
 
     /// Ten times the major number of the compute capability, and the minor number: 90 for Hopper.
@@ -81,15 +87,20 @@ impl Compiler {
     }
 
     /// Makes `kernels` ready to be launched. `progress` is told how many of how many are compiled,
-    /// beginning with 0; it is not called where all have been compiled before. Returns how many it
+    /// beginning with 0; it is not called where all are there already. Returns how many it
     /// compiled. A kernel that cannot be compiled is left for its launch to complain of.
     pub fn compile(&self, kernels: &[Kernel], mut progress: impl FnMut(usize, usize)) -> usize {
         let version = nvrtc::version();
         let options = self.options.join("\n");
         let name = |kernel: &Kernel| Folder::name(&[kernel.text(), &options, &version]);
         let names: Vec<String> = kernels.iter().map(name).collect();
+        let mut shipped = self.shipped.clone();
+        let mut known = |kernel: &Kernel, name: &str| {
+            let shipped = shipped.as_mut().and_then(|shipped| shipped.read(kernel));
+            shipped.or_else(|| self.folder.read(name))
+        };
         let mut codes: Vec<Option<Vec<u8>>> =
-            names.iter().map(|name| self.folder.read(name)).collect();
+            kernels.iter().zip(&names).map(|(kernel, name)| known(kernel, name)).collect();
         let mut missing: Vec<usize> =
             (0..kernels.len()).filter(|place| codes[*place].is_none()).collect();
         // The longest first, so that no thread ends with one while the others have none.
