@@ -218,3 +218,5 @@ fn a_step_that_overflows_lowers_the_scale_of_the_loss_on_all_devices() {
 }
 #[path = "data_parallel/processes.rs"]
 mod processes;
+#[path = "data_parallel/sharded.rs"]
+mod sharded;

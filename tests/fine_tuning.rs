@@ -16,7 +16,7 @@ use trainer::memory::offload::Store;
 use trainer::memory::{Chain, CheckpointPlan, DenseLayers, Precision, Strategy};
 use trainer::model::{HeadConfig, ModelConfig};
 use trainer::optim::OptimizerConfig;
-use trainer::parallel::{Member, Part};
+use trainer::parallel::{Member, Part, Shard};
 use trainer::report::{Event, Phase, Report, ReportError, SaveReason};
 use trainer::run::{FolderMode, Run};
 use trainer::train::{Inference, Replica, Share, StepGradients, Updater};
@@ -145,6 +145,7 @@ fn frozen_stages_and_learning_rates_of_stages_are_those_of_pytorch() {
             clip_norm: None,
             decay_norms_and_biases: true,
             lr_factors: keys.collect(),
+            shard: Shard::WHOLE,
         };
         for step in 0..4 {
             freeze(&mut replica, if step < 2 { FROZEN } else { 0 });
@@ -153,7 +154,8 @@ fn frozen_stages_and_learning_rates_of_stages_are_those_of_pytorch() {
                 .assess(&replica.inference, found, 1e-3, &Member::alone())
                 .expect("is finite");
             let checked = updater.accept(assessed, 1e-3).expect("is taken");
-            let losses = updater.apply(&mut replica, checked, 1e-3).expect("steps");
+            let losses =
+                updater.apply(&mut replica, checked, 1e-3, &Member::alone()).expect("steps");
             let Some(course) = [1, 3].iter().position(|at| *at == step) else { continue };
             let theirs = &courses[name][course];
             let loss = losses[0].mean().expect("labels are known");

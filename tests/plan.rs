@@ -260,3 +260,43 @@ fn a_pipeline_is_planned_for_any_number_of_devices() {
     ]);
     assert!(code == 0 && text.contains("over 2 copies of the pipeline"), "{text}");
 }
+
+/// Experiment 11's large variant on four cards of 32 GiB, of each of which a step may use nine tenths.
+#[test]
+fn shards_of_the_optimizers_state_make_a_model_fit_that_is_all_weights() {
+    let file = "configs/experiments/11_cnn_regression_large.toml";
+    let asked = ["plan", file, "--devices", "4", "--memory", "32GiB"];
+    let plan = |more: &[&str]| -> Value {
+        let (code, out, error) = trainer(&[&asked[..], &["--json"], more].concat());
+        assert_eq!(code, 0, "{error}");
+        serde_json::from_str(&out).expect("JSON")
+    };
+    let (whole, shards) = (plan(&[]), plan(&["--set=parallel.data.optimizer=sharded"]));
+    let last = |plan: &Value| plan["parallel"]["arrangements"].as_array().expect("rows")[2].clone();
+    let bytes = |plan: &Value, what: &str| plan["bytes"][what].as_u64().expect("bytes");
+    // Adam's two moments of each weight.
+    let weights = bytes(&whole, "weights");
+    assert_eq!(bytes(&whole, "optimizer"), 2 * weights);
+    let (even, of_four) = (weights.div_ceil(4), bytes(&shards, "optimizer"));
+    assert!(of_four >= 2 * even && of_four < 2 * even + 16, "{of_four}");
+    assert_eq!((&last(&whole)["fits"], &last(&shards)["fits"]), (&false.into(), &true.into()));
+    let peak = |plan: &Value| last(plan)["peak"].as_u64().expect("a peak");
+    assert!(peak(&whole) - peak(&shards) + 16 >= 3 * weights / 2, "{whole} {shards}");
+    // Three quarters of the weights come from the others, and all gradients of three.
+    let received = shards["parallel"]["weight_bytes"].as_u64().expect("bytes");
+    assert!((weights - even).abs_diff(received) < 16, "{received} of {weights}");
+    assert_eq!(last(&shards)["weight_bytes"], received);
+    assert_eq!(
+        (&last(&whole)["weight_bytes"], &whole["parallel"]["weight_bytes"]),
+        (&0.into(), &0.into())
+    );
+    let advice = whole["parallel"]["advice"].as_str().expect("text");
+    assert!(
+        advice.contains("`optimizer = \"sharded\"` under [parallel.data] makes it fit"),
+        "{advice}"
+    );
+    assert!(whole["advice"].as_str().is_some_and(|text| text.contains("parallel.data.optimizer")));
+    let (code, text, _) =
+        trainer(&[&asked[..], &["--set=parallel.data.optimizer=sharded"]].concat());
+    assert!(code == 0 && text.contains("keeps 1/4 of the"), "{text}");
+}

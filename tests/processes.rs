@@ -190,6 +190,24 @@ fn several_processes_end_with_the_bits_of_as_many_devices_whoever_starts_them() 
     }
 }
 
+const SHARDED: [&str; 2] = ["--set", "parallel.data.optimizer=\"sharded\""];
+
+/// They save together, by steps or by the clock of rank 0, what devices save that each keep all of it.
+#[test]
+fn processes_with_shards_end_with_the_bits_of_devices_without() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let often = ["--set", "run.save.every_minutes=1e-4", "--set", "run.save.every_steps=0"];
+    let cases: [(By, usize, &[&str]); 2] = [(By::Torchrun, 4, &[]), (By::OpenMpi, 3, &often)];
+    for (by, world, more) in cases {
+        let expected = on_devices(folder.path(), &format!("devices-{world}"), world, &[]);
+        let config = place(folder.path(), &format!("processes-{world}"));
+        let more = [&SHARDED, more].concat();
+        Started::new(by, world, &config, &more, &[]).succeed();
+        Result::of(&run_of(&config))
+            .assert_equals(&expected, &format!("{by:?}, {world} processes"));
+    }
+}
+
 /// Weights by their names.
 fn weights(config: &Path) -> BTreeMap<String, Vec<f32>> {
     let file = run_of(config).join("last/weights.safetensors");

@@ -177,7 +177,7 @@ fn the_model_of_a_saved_state_gives_the_outputs_that_validation_has_measured() {
     let inference = &trained.inference;
     let mut resumed = build(plan, &Options { mode: FolderMode::Resume }).expect("goes on");
     let batch = resumed.validation_loader.epoch(0, 0).next().expect("a batch").expect("reads");
-    resumed.trainer.swap_average();
+    resumed.trainer.swap_average().expect("swaps");
     let (expected, _) =
         resumed.trainer.evaluate((&batch).into(), &batch.targets).expect("evaluates");
     let outputs = inference.outputs((&batch).into(), 3).expect("infers");

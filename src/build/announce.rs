@@ -118,6 +118,7 @@ pub(super) fn announce(
             batch_size: run.plan.train.batch_size,
             device_batch_size: run.plan.device_batch(),
             batch_norm: run.plan.batch_norm,
+            optimizer: run.plan.placement,
         }),
         pipeline: pipeline(&run.plan, &run.trainer.planner).map(Box::new),
         parameters: parameters.map(|p| p.shape.iter().product::<usize>()).sum(),

@@ -66,8 +66,8 @@ use crate::ops::gpu::Exchanges;
 use crate::ops::gpu::Gpu;
 use crate::ops::is_gpu;
 use crate::optim::{LossScale, Schedule};
-use crate::parallel;
 use crate::parallel::processes::{Cards, Processes};
+use crate::parallel::{self, Shard};
 use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
@@ -198,7 +198,8 @@ impl Ready {
         let meter = meter(&devices[0]);
         let counts = |head| data.train.label_counts(head);
         let starts = resumed.is_none();
-        let (mut trainer, initial) = trainer(&plan, planner, devices, counts, starts)?;
+        let first = processes.map_or(0, Processes::rank);
+        let (mut trainer, initial) = trainer(&plan, planner, devices, first, counts, starts)?;
         trainer.processes = processes.cloned();
         if let (Some(cards), Some(processes)) = (&cards, processes) {
             let device = trainer.first().replica.inference.device();
@@ -331,12 +332,13 @@ fn chain(plan: &Plan, planner: &Planner, device: &Device, stages: &Range<usize>)
     Chain::init(&specs[stages.clone()], device, plan.run.seed)
 }
 
-/// The plan's model on its devices, and what was taken of the weights that it `starts` from, where it does
-/// not go on from a saved state.
+/// The plan's model on some of its devices, of which the first has copy number `first`, and what was taken of the
+/// weights that it `starts` from, where it does not go on from a saved state.
 fn trainer(
     plan: &Plan,
     planner: Planner,
     devices: Vec<Device>,
+    first: usize,
     counts: impl Fn(usize) -> LabelCounts,
     starts: bool,
 ) -> Result<(Trainer, Option<Initial>), BuildError> {
@@ -352,7 +354,11 @@ fn trainer(
     if let ([device], Some(pages)) = (&devices[..], planner.pages()) {
         hold(device, pages);
     }
-    for copy in devices.chunks(depth) {
+    for (number, copy) in devices.chunks(depth).enumerate() {
+        let shard = match plan.optimizer_shards() {
+            1 => Shard::WHOLE,
+            shards => Shard::new(first + number, shards),
+        };
         let mut chains: Vec<Chain> = Vec::with_capacity(depth);
         for (device, stages) in copy.iter().zip(&parts) {
             warm::compile_kernels(plan, &planner, device);
@@ -364,7 +370,7 @@ fn trainer(
         }
         for (place, (chain, device)) in chains.into_iter().zip(copy).enumerate() {
             let stages = (place, parts[place].start);
-            ranks.push(rank(plan, &planner, stages, chain, device.clone(), &counts)?);
+            ranks.push(rank(plan, &planner, stages, shard, chain, device.clone(), &counts)?);
         }
     }
     let (batch_norm, processes) = (plan.batch_norm, None);
@@ -420,11 +426,12 @@ fn exchanges(_: &[Device], _: usize) -> Result<Vec<Exchanges>, BuildError> {
 }
 
 /// The plan's model on one device, and what changes it. Of a pipeline it is the device at `place`, whose
-/// stages begin at `begin`.
+/// stages begin at `begin`. It changes `shard` of each bucket of weights.
 fn rank(
     plan: &Plan,
     planner: &Planner,
     (place, begin): (usize, usize),
+    shard: Shard,
     chain: Chain,
     device: Device,
     counts: impl Fn(usize) -> LabelCounts,
@@ -450,7 +457,10 @@ fn rank(
             stage.buckets().into_iter().map(move |bucket| (bucket.key().to_owned(), factor))
         })
         .collect();
-    let sizes = trained.iter().map(|bucket| (bucket.key().to_owned(), bucket.value.dims()[0]));
+    let sizes = trained.iter().filter_map(|bucket| {
+        let own = shard.range(bucket.value.dims()[0]);
+        (!own.is_empty()).then(|| (bucket.key().to_owned(), own.len()))
+    });
     let centres = if replica.has_heads() { replica.centre_sizes() } else { Vec::new() };
     let optimizer = plan.train.optimizer.init(sizes.chain(centres));
     let host = OffloadConfig::Host(NoSettings {});
@@ -458,11 +468,20 @@ fn rank(
         true => optimizer.wait_in(Store::open(&host)?),
         false => optimizer,
     };
-    let weights = trained.into_iter().map(|bucket| (bucket.key().to_owned(), bucket.value));
+    let weights = trained
+        .into_iter()
+        .filter_map(|bucket| Some((bucket.key().to_owned(), shard.of(bucket.value.clone())?)));
     let ema = plan.train.ema.as_ref().map(|ema| ema.init(weights));
     let loss_scale = precision.scales_loss().then(LossScale::default);
     let TrainPlan { clip_norm, decay_norms_and_biases, .. } = plan.train;
-    let updater =
-        Updater { optimizer, ema, loss_scale, clip_norm, decay_norms_and_biases, lr_factors };
+    let updater = Updater {
+        optimizer,
+        ema,
+        loss_scale,
+        clip_norm,
+        decay_norms_and_biases,
+        lr_factors,
+        shard,
+    };
     Ok(Rank { replica, updater })
 }

@@ -16,7 +16,7 @@ use crate::screen::counted;
 
 /// Keys that may differ when a run is resumed, each with all keys below it: none changes what was
 /// done so far, and those of `[memory]` no bit of what will be.
-const FREE: [&str; 21] = [
+const FREE: [&str; 22] = [
     "run.name",
     "run.output",
     "run.log_every",
@@ -24,6 +24,7 @@ const FREE: [&str; 21] = [
     "run.save",
     "device",
     "parallel.pipeline",
+    "parallel.data.optimizer",
     "data.workers",
     "data.prefetch",
     "data.on_bad_image",

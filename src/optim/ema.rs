@@ -8,8 +8,6 @@ use super::lerp::lerp;
 use super::restore::{complete, take};
 use super::{EmaConfig, OptimError};
 
-const WHAT: &str = "average of the weights";
-
 /// An exponential moving average of each weight, as `torch.optim.swa_utils.get_ema_multi_avg_fn`
 /// computes it: `decay · average + (1 − decay) · weight` after each step.
 pub struct Ema {
@@ -25,6 +23,9 @@ impl EmaConfig {
 }
 
 impl Ema {
+    /// What its state is called.
+    pub const WHAT: &str = "average of the weights";
+
     /// Moves the average of `name` towards `weight`; to be called once a step for each weight. A
     /// weight not seen before starts its average.
     pub fn update(&mut self, name: &str, weight: Tensor<1>) {
@@ -69,14 +70,14 @@ impl Ema {
         let mut loaded = BTreeMap::new();
         let mut missing = Vec::new();
         for (name, average) in &self.averages {
-            match take(WHAT, &mut state, name, average.dims()[0], device)? {
+            match take(Self::WHAT, &mut state, name, average.dims()[0], device)? {
                 Some(tensor) => {
                     loaded.insert(name.clone(), tensor);
                 }
                 None => missing.push(name.clone()),
             }
         }
-        complete(WHAT, missing, state.into_keys().collect())?;
+        complete(Self::WHAT, missing, state.into_keys().collect())?;
         self.averages = loaded;
         Ok(())
     }

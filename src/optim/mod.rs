@@ -38,4 +38,5 @@ pub use ema::Ema;
 pub use error::OptimError;
 pub use loss_scale::LossScale;
 pub use optimizer::{Optimizer, OptimizerState, Update, decays};
+pub use restore::saved_part;
 pub use schedule::{PlateauState, Schedule, ScheduleState};

@@ -16,7 +16,6 @@ use super::sgd::Sgd;
 use super::{OptimError, OptimizerConfig};
 use crate::memory::offload::{OffloadTicket, Store};
 
-const WHAT: &str = "optimizer state";
 const STEP: &str = "step";
 
 impl OptimizerConfig {
@@ -94,7 +93,7 @@ struct Waiting {
 }
 
 /// Everything an [`Optimizer`] remembers.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct OptimizerState {
     /// `<parameter>/<tensor>`, the tensors named as in `torch.optim`'s state, bit for bit; present
     /// for each parameter that has taken a step.
@@ -119,6 +118,9 @@ impl Parameter {
 }
 
 impl Optimizer {
+    /// What its state is called.
+    pub const WHAT: &str = "optimizer state";
+
     /// The same with all states in `store` between steps: each is to be brought back by
     /// [`Optimizer::fetch`] before its parameter takes a step and moved away by [`Optimizer::park`]
     /// behind it.
@@ -281,7 +283,7 @@ impl Optimizer {
             let stepped = parameter.steps > 0;
             for leaf in leaves.iter().filter(|_| stepped) {
                 let full = format!("{name}/{leaf}");
-                match take(WHAT, &mut tensors, &full, *length, device)? {
+                match take(Self::WHAT, &mut tensors, &full, *length, device)? {
                     Some(tensor) => parameter.kept.put(leaf, tensor),
                     None => missing.push(full),
                 }
@@ -292,7 +294,7 @@ impl Optimizer {
             loaded.insert(name.clone(), parameter);
         }
         let foreign: BTreeSet<String> = tensors.into_keys().chain(scalars.into_keys()).collect();
-        complete(WHAT, missing, foreign.into_iter().collect())?;
+        complete(Self::WHAT, missing, foreign.into_iter().collect())?;
         self.parameters = loaded;
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Tensors taken from a saved state, complete and without any left over.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use burn::tensor::{Device, Tensor, TensorData};
 
@@ -25,6 +26,27 @@ pub(super) fn take(
         return Err(OptimError::Type { what, name, found: dtype });
     }
     Ok(Some(Tensor::from_data(data, (device, dtype))))
+}
+
+/// The numbers `range` of the saved tensor `name`, which must have `length` of them; `None` where that is none.
+///
+/// # Errors
+/// When it has another length.
+pub fn saved_part(
+    what: &'static str,
+    name: &str,
+    data: &TensorData,
+    length: usize,
+    range: Range<usize>,
+) -> Result<Option<TensorData>, OptimError> {
+    let found = data.num_elements();
+    if found != length {
+        return Err(OptimError::Length { what, name: name.to_owned(), found, expected: length });
+    }
+    let (numbers, size) = (data.dtype(), data.dtype().size());
+    let bytes = data.as_bytes()[range.start * size..range.end * size].to_vec();
+    let part = || TensorData::from_bytes_vec(bytes, [range.len()], numbers);
+    Ok((!range.is_empty()).then(part))
 }
 
 /// An error unless nothing is missing and nothing is left over.

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 /// added up is part of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Waited {
-    /// For the sums of gradients; unknown where kernels of GPUs exchange them.
+    /// For the sums of gradients, and for weights that other devices have updated; unknown where kernels of GPUs
+    /// exchange them.
     pub gradients: Option<f64>,
     /// For the sums that BatchNorm normalises by; unknown as well there.
     pub norms: Option<f64>,
@@ -50,6 +51,8 @@ pub enum Doing {
     Gradients,
     /// Waits for the sums that BatchNorm normalises by.
     Norms,
+    /// Waits for weights that other devices have updated.
+    Weights,
 }
 
 /// Something that a device has done.
@@ -110,7 +113,7 @@ pub(super) fn waiting<T>(doing: Doing, work: impl FnOnce() -> T) -> T {
     with_recorder(|Recorder { course: Course { waited, .. }, .. }| {
         let seconds = begin.elapsed().as_secs_f64();
         match doing {
-            Doing::Gradients => *waited.gradients.get_or_insert(0.0) += seconds,
+            Doing::Gradients | Doing::Weights => *waited.gradients.get_or_insert(0.0) += seconds,
             Doing::Norms => *waited.norms.get_or_insert(0.0) += seconds,
             _ => waited.stages += seconds,
         }

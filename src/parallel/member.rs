@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -13,6 +13,7 @@ use super::group::Group;
 use super::processes::Attempt;
 use crate::memory::check_allocated;
 use crate::ops::gpu::{Exchange, ExchangedSums, Synced};
+use crate::ops::is_gpu;
 
 /// One device's place among those that compute a batch together, for one piece of work.
 #[derive(Debug)]
@@ -99,6 +100,32 @@ impl Member {
             Meeting::Processes(attempt) => attempt.gather(name, &own),
             Meeting::Threads(group) => self.meet(group, name, self.ranks, own, |all| all),
         }
+    }
+
+    /// The tensor `name` whose parts the devices have, one behind another in their order; a device may have none of
+    /// it. It is put on the device and in the numbers `to`.
+    ///
+    /// Between cards it goes through the host's memory, as what a pipeline sends.
+    ///
+    /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
+    pub(super) fn join(
+        &self,
+        name: &str,
+        part: Option<Tensor<1>>,
+        to: (&Device, DType),
+    ) -> Tensor<1> {
+        if let Meeting::Threads(group) = &self.meeting
+            && !is_gpu(to.0)
+        {
+            let all = waiting(Doing::Weights, || {
+                self.meet(group, name, self.ranks, part, |parts: Vec<Option<Tensor<1>>>| parts)
+            });
+            return Tensor::cat(all.into_iter().flatten().collect(), 0);
+        }
+        let own = part.map(|part| part.into_data().as_bytes().to_vec()).unwrap_or_default();
+        let bytes = waiting(Doing::Weights, || self.gather_bytes(name, own)).concat();
+        let length = bytes.len() / to.1.size();
+        Tensor::from_data(TensorData::from_bytes_vec(bytes, [length], to.1), to)
     }
 
     /// What every device of a column brings, in their order, which all get.

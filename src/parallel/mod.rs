@@ -14,6 +14,7 @@ mod member;
 mod pipeline;
 pub mod processes;
 mod seat;
+mod shard;
 mod shares;
 mod on_ranks;
 
@@ -25,4 +26,5 @@ pub use pipeline::{
     Flow, Half, Link, PipelineConfig, PipelinePlace, PipelineSchedule, SplitConfig,
 };
 pub use seat::Seat;
+pub use shard::{OptimizerPlacement, Shard};
 pub use shares::{BatchNormOver, Part, shares};

@@ -5,15 +5,16 @@
 //! - what the images of one device take, but no less than starting its kernels does;
 //! - a little more, as the devices' host threads get in each other's way;
 //! - the gradients of all others at the link's bandwidth, and a moment for each exchange of BatchNorm's
-//!   statistics. Both are counted in full, though part of them runs beside other work.
+//!   statistics. Both are counted in full, though part of them runs beside other work. New weights, where devices
+//!   share out the optimizer's work, are in the estimate of the step.
 
 use serde::Serialize;
 
 use super::estimate::{STARTING, STARTING_ON_HOPPER};
 use super::{Estimator, Machine, MemorySettings, Plan, Planner};
 use crate::fault::Fault;
-use crate::parallel::BatchNormOver;
-use crate::screen::counted;
+use crate::parallel::{BatchNormOver, OptimizerPlacement};
+use crate::screen::{Bytes, counted};
 
 /// Bytes a second from card to card: NVLink on a host with H200 (28 MB of gradients of one other card in
 /// 118 µs).
@@ -49,6 +50,8 @@ pub struct Arrangement {
     pub of_linear: f64,
     /// Bytes of gradients that come from the other devices in a step.
     pub gradient_bytes: u64,
+    /// Bytes of new weights that come from them, where devices share out the optimizer's work.
+    pub weight_bytes: u64,
     /// Bytes of BatchNorm's statistics that come from them, at most.
     pub statistics_bytes: u64,
     /// Seconds of the step that the exchange takes.
@@ -101,6 +104,7 @@ impl Arrangement {
         // Of a pipeline each device has some of the layers, about as many as the others.
         let exchanges = (2 * norms.len() * parts).div_ceil(depth);
         let gradient_bytes = others * estimator.gradients_of_a_device(&settings);
+        let (weight_bytes, weight_seconds) = estimator.weights_received(&settings);
         let statistics_bytes = others * 4 * values as u64;
         // That of a pipeline has it in its estimate.
         let layers: f64 = costs.stages.iter().map(|stage| stage.layers).sum();
@@ -125,8 +129,9 @@ impl Arrangement {
             images_per_second: batch as f64 / seconds,
             of_linear: 1.0,
             gradient_bytes,
+            weight_bytes,
             statistics_bytes,
-            exchange_seconds,
+            exchange_seconds: exchange_seconds + weight_seconds,
         })
     }
 }
@@ -149,10 +154,21 @@ pub(super) fn advice(plan: &Plan, machine: Machine, all: &[Arrangement]) -> Stri
                  --devices all`)";
     let each = counted(several.device_batch_size, "image", "images");
     if !several.fits {
+        let sharded = Plan { placement: OptimizerPlacement::Sharded, ..plan.clone() };
+        let sharded = Arrangement::new(&sharded, machine).ok();
+        let smaller = sharded.filter(|sharded| sharded.fits).map(|sharded| {
+            format!(
+                "`optimizer = \"sharded\"` under [parallel.data] makes it fit, with the same numbers: each device \
+                 then keeps 1/{copies} of the optimizer's state, and the estimated peak is {}.",
+                Bytes(sharded.peak)
+            )
+        });
+        let otherwise = "`memory.micro_batch = \"auto\"` looks for a way; where one image by itself does not fit, \
+                         only stages on different devices would.";
         return format!(
             "Sharing the batch does not make it fit: every device holds the whole model, and {each} are too \
-             much for one as the memory is set. `memory.micro_batch = \"auto\"` looks for a way; where one \
-             image by itself does not fit, only stages on different devices would."
+             much for one as the memory is set. {}",
+            smaller.as_deref().unwrap_or(otherwise)
         );
     }
     let gain = one.seconds / several.seconds;
@@ -161,6 +177,14 @@ pub(super) fn advice(plan: &Plan, machine: Machine, all: &[Arrangement]) -> Stri
         let batch = counted(plan.train.batch_size, "image", "images");
         return format!(
             "A batch of {batch} gives {all_of_them} less than one each: rather {queue}."
+        );
+    }
+    if gain < NOTHING && !one.fits {
+        return format!(
+            "One alone has no room for {} as the memory is set; {all_of_them} have, at {gain:.1} × the images \
+             per second that one of unlimited memory would have. The exchange takes {:.0}% of the step.",
+            counted(one.device_batch_size, "image", "images"),
+            100.0 * several.exchange_seconds / several.seconds
         );
     }
     if gain < NOTHING {

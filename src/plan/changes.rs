@@ -5,6 +5,7 @@ use super::{Estimator, Machine, MemorySettings, Plan, StepEstimate};
 use crate::choice::{Choice, NoSettings};
 use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Precision};
 use crate::optim::{OptimizerConfig, SgdConfig};
+use crate::parallel::OptimizerPlacement;
 
 /// A change that was tried, and its estimate.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,6 +67,8 @@ pub(super) enum Change {
     Offload,
     /// The optimizer's state waits in host memory.
     OffloadOptimizer,
+    /// Devices with the same weights share out the optimizer's state.
+    ShardOptimizer,
     /// An optimizer that keeps nothing.
     Sgd,
 }
@@ -81,6 +84,7 @@ impl Change {
             Self::HalfWithEps => "precision = \"half\" with eps = 1e-4".to_owned(),
             Self::Offload => "offload = \"host\"".to_owned(),
             Self::OffloadOptimizer => "offload_optimizer = true".to_owned(),
+            Self::ShardOptimizer => "parallel.data.optimizer = \"sharded\"".to_owned(),
             Self::Sgd => "optimizer = { sgd = { momentum = 0.0 } }".to_owned(),
         }
     }
@@ -151,12 +155,19 @@ pub(super) fn try_each(
         .into_iter()
         .filter_map(|(change, settings)| Some(tried(change, estimator.estimate(&settings).ok()?)));
     let mut all: Vec<Tried> = estimates.collect();
+    let mut of_other = |change: Change, other: &Plan| {
+        let then = Estimator::within(other, *machine, budget).estimate(settings).ok();
+        all.extend(then.map(|then| tried(change, then)));
+    };
+    let sharded = Plan { placement: OptimizerPlacement::Sharded, ..plan.clone() };
+    if sharded.optimizer_shards() > plan.optimizer_shards() && kept > 0 {
+        of_other(Change::ShardOptimizer, &sharded);
+    }
     let mut other = plan.clone();
     other.train.optimizer =
         OptimizerConfig::Sgd(SgdConfig { momentum: 0.0, ..SgdConfig::default() });
     if other.train.optimizer.kept() < kept {
-        let then = Estimator::within(&other, *machine, budget).estimate(settings).ok();
-        all.extend(then.map(|then| tried(Change::Sgd, then)));
+        of_other(Change::Sgd, &other);
     }
     all
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Plan;
+use super::estimate::PAGEABLE;
 use crate::memory::{ActivationShape, Footprint, Precision, Speed, Surroundings, Target};
 
 /// What the stages of a plan cost for a micro-batch, and what is in use besides.
@@ -18,11 +19,15 @@ pub struct Costs {
     pub surroundings: Surroundings,
     /// Bytes of weights.
     pub weights: u64,
-    /// Bytes of the optimizer's state.
+    /// Bytes of the optimizer's state that the device has.
     pub optimizer: u64,
     /// Of these, bytes that wait off the device between steps.
     pub optimizer_away: u64,
-    /// Seconds that the optimizer's step takes.
+    /// Bytes of new weights that other devices send in a step, where these share out the optimizer's work.
+    pub weights_received: u64,
+    /// Seconds that sending and receiving them takes.
+    pub weights_seconds: f64,
+    /// Seconds that the optimizer's step takes, with these.
     pub optimizer_seconds: f64,
     /// Bytes of the largest tensor.
     pub largest_tensor: u64,
@@ -138,25 +143,44 @@ impl Plan {
         let weights = weight * counts.iter().sum::<u64>();
         let (counts, of_trained) = (&counts[frozen..], &stages[frozen..]);
         let trained = weight * counts.iter().sum::<u64>();
+        // What a device has of so many bytes of weights, of which it updates a part.
+        let shards = self.optimizer_shards() as u64;
+        let own = |bytes: u64| weight * (bytes / weight).div_ceil(shards);
         let kept = self.train.optimizer.kept() as u64;
-        let optimizer = kept * trained;
+        let optimizer = kept * own(trained);
         let largest = of_trained.iter().map(|stage| stage.largest_parameter).max().unwrap_or(0);
         let optimizer_away = if offload_optimizer && on.cuda { optimizer } else { 0 };
         // On a GPU the usual optimizers write all new values in one go. Else parameters are replaced
         // one after the other: the new values of one and what they are worked out with are there
         // beside the old ones.
         let has_kernel = self.train.optimizer.has_kernel();
-        let step = match (on.cuda && weight == 4 && has_kernel, optimizer_away) {
-            (true, 0) => trained,
-            (true, _) => weight * counts.iter().max().copied().unwrap_or(0),
-            (false, _) => 2 * largest,
+        let at_once = match (on.cuda && weight == 4 && has_kernel, optimizer_away) {
+            (true, 0) => Some(trained),
+            (true, _) => Some(weight * counts.iter().max().copied().unwrap_or(0)),
+            (false, _) => None,
         };
+        let step = match (at_once, shards) {
+            (Some(at_once), 1) => at_once,
+            (None, 1) => 2 * largest,
+            // Its part of weights and gradients is copied out. The new weights of one parameter after the other are
+            // put together from all parts.
+            (Some(at_once), _) => (3 * own(at_once)).max(own(at_once) + largest),
+            (None, _) => (4 * own(largest)).max(own(largest) + largest),
+        };
+        // Before it, cards have the sums of the gradients beside the gradients.
+        let step = if on.cuda && shards > 1 { step.max(trained) } else { step };
+        let weights_received = trained - own(trained).min(trained);
         // What waits off the device comes back a parameter at a time.
-        let back = (kept * largest).min(optimizer_away);
+        let back = (kept * own(largest)).min(optimizer_away);
         let speed = Speed::of(on);
-        let passes = (3 * trained + 2 * optimizer) as f64 / speed.bandwidth;
-        let optimizer_seconds = passes + 2.0 * optimizer_away as f64 / speed.link;
-        let average = if self.train.ema.is_some() { trained } else { 0 };
+        let passes = (3 * own(trained) + 2 * optimizer) as f64 / speed.bandwidth;
+        // Cards send each other weights through the host's memory; of the CPU's devices it is the same.
+        let weights_seconds = match (on.cuda, shards) {
+            (true, 2..) => (own(trained) + trained) as f64 / PAGEABLE,
+            _ => 0.0,
+        };
+        let optimizer_seconds = passes + weights_seconds + 2.0 * optimizer_away as f64 / speed.link;
+        let average = if self.train.ema.is_some() { own(trained) } else { 0 };
         let [height, width] = self.data.image.size;
         let one = NUMBER * (self.data.image.channels * height * width) as u64;
         // On the CPU the batch lies in the same memory, and so do the buffers of products.
@@ -191,6 +215,8 @@ impl Plan {
             weights,
             optimizer,
             optimizer_away,
+            weights_received,
+            weights_seconds,
             optimizer_seconds,
             largest_tensor,
             moves_saved,

@@ -53,7 +53,7 @@ pub(super) const STARTING: f64 = 1.18e-4;
 pub(super) const STARTING_ON_HOPPER: f64 = 7.4e-5;
 /// Bytes a second between a card and host memory that is not pinned, in which what is sent to another card
 /// waits: the driver copies it once more on its way.
-const PAGEABLE: f64 = 6e9;
+pub(super) const PAGEABLE: f64 = 6e9;
 
 /// Estimates steps of a plan on a machine.
 #[derive(Debug)]
@@ -325,6 +325,15 @@ impl<'a> Estimator<'a> {
     /// Bytes of the gradients that a device has, at most.
     pub fn gradients_of_a_device(&mut self, settings: &MemorySettings) -> u64 {
         self.known(settings).iter().map(|known| known.costs.gradients()).max().unwrap_or(0)
+    }
+
+    /// Bytes of new weights that others send a device in a step, and seconds that these take; at most.
+    pub fn weights_received(&mut self, settings: &MemorySettings) -> (u64, f64) {
+        let of = |known: &Known| (known.costs.weights_received, known.costs.weights_seconds);
+        self.known(settings)
+            .iter()
+            .map(of)
+            .fold((0, 0.0), |most, of| (most.0.max(of.0), most.1.max(of.1)))
     }
 
     /// Bytes of a micro-batch that each device of a pipeline but the last sends to the one behind.

@@ -9,7 +9,8 @@ const STEPS: usize = 2;
 
 impl Estimator<'_> {
     /// The pages that steps with these settings fit in and that hold least. `None` where that is not known:
-    /// on the CPU, in a pipeline, where stages do not run fused, and where something waits off the device.
+    /// on the CPU, in a pipeline, where stages do not run fused, where something waits off the device, and where the
+    /// optimizer's state is shared out.
     pub fn pages(&mut self, settings: &MemorySettings) -> Option<Pages> {
         Pages::least(&self.buffers(settings)?, self.machine().largest_tensor())
     }
@@ -18,6 +19,9 @@ impl Estimator<'_> {
     fn buffers(&mut self, settings: &MemorySettings) -> Option<Vec<BufferLifetime>> {
         let [strategy] = <[_; 1]>::try_from(self.strategies(settings).ok()?).ok()?;
         if !self.machine().cuda || strategy.part.is_some() || settings.offload_optimizer {
+            return None;
+        }
+        if self.plan().optimizer_shards() > 1 {
             return None;
         }
         let plan = self.plan();

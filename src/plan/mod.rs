@@ -52,7 +52,7 @@ use crate::fault::{Fault, fault};
 use crate::memory::{DenseLayers, MemoryConfig, Precision, StageSpec};
 use crate::model::{FreezeAtFirst, FreezeConfig, HeadConfig, ModelConfig, Network, Norm};
 use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
-use crate::parallel::BatchNormOver;
+use crate::parallel::{BatchNormOver, OptimizerPlacement};
 
 /// An experiment with everything decided.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +63,8 @@ pub struct Plan {
     pub devices: Vec<DevicePlan>,
     /// What BatchNorm normalises over where there are several devices.
     pub batch_norm: BatchNormOver,
+    /// Where the optimizer's state lies where there are several copies of the model.
+    pub placement: OptimizerPlacement,
     /// How several devices share the stages of one copy of the model; each has a copy of its own where this
     /// is absent.
     pub pipeline: Option<PipelinePlan>,
@@ -185,6 +187,14 @@ impl Plan {
         let mut plan = self.clone();
         plan.train.batch_size = plan.train.batch_size.min(images.max(1));
         plan
+    }
+
+    /// How many devices share the optimizer's state of the same weights: 1 where each keeps all of it.
+    pub fn optimizer_shards(&self) -> usize {
+        match self.placement {
+            OptimizerPlacement::Replicated => 1,
+            OptimizerPlacement::Sharded => self.copies(),
+        }
     }
 
     /// The images of a batch that a device has, at most; in a pipeline, that pass it.
@@ -349,6 +359,7 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
         run,
         devices,
         batch_norm: config.parallel.data.batch_norm,
+        placement: config.parallel.data.optimizer,
         pipeline,
         data,
         model,

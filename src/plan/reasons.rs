@@ -58,13 +58,18 @@ impl Before<'_> {
     pub fn why_nothing(&self, tried: &Tried) -> String {
         let peak = &self.peak;
         match tried.change {
-            Change::OffloadOptimizer | Change::Sgd if peak.is_little(peak.optimizer) => {
+            Change::OffloadOptimizer | Change::ShardOptimizer | Change::Sgd
+                if peak.is_little(peak.optimizer) =>
+            {
                 format!("the optimizer's state is {:.0}% of the peak", peak.percent(peak.optimizer))
             }
             // It comes back a parameter at a time.
             Change::OffloadOptimizer => "nearly all of the optimizer's state belongs to one \
                                         parameter, and is back for its step"
                 .to_owned(),
+            Change::ShardOptimizer => {
+                "other devices' new weights take as much as is freed".to_owned()
+            }
             // Where the state is gone, all new values are written in one go.
             Change::Sgd => "its step takes as much as the optimizer's state".to_owned(),
             _ if self.unfuses(&tried.change) => {

@@ -36,7 +36,8 @@ impl Plan {
         let stages = self.stages();
         let names: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
         let pipeline = self.pipeline.as_ref().map(|pipeline| pipeline.to_config(&names));
-        ParallelConfig { data: DataParallelConfig { batch_norm: self.batch_norm }, pipeline }
+        let data = DataParallelConfig { batch_norm: self.batch_norm, optimizer: self.placement };
+        ParallelConfig { data, pipeline }
     }
 
     fn device_use(&self) -> DeviceUse {

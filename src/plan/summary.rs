@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::preference::Preference;
 use super::{
-    Arrangement, DeviceEstimate, Estimator, Machine, MemorySettings, Plan, Planner, StepEstimate,
-    advice, arrangement,
+    Arrangement, Costs, DeviceEstimate, Estimator, Machine, MemorySettings, Plan, Planner,
+    StepEstimate, advice, arrangement,
 };
 use crate::fault::Fault;
 use crate::memory::{CheckpointingConfig, DenseLayers, Footprint, Precision};
-use crate::parallel::{BatchNormOver, PipelinePlace, PipelineSchedule};
+use crate::parallel::{BatchNormOver, OptimizerPlacement, PipelinePlace, PipelineSchedule};
 
 /// The estimates for a plan; the names of the fields are those that others' scripts read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -77,6 +77,10 @@ pub struct ParallelSummary {
     pub has_batch_norm: bool,
     /// Bytes of gradients that each device adds to those of the others in a step.
     pub gradient_bytes: u64,
+    /// Where the optimizer's state lies.
+    pub optimizer: OptimizerPlacement,
+    /// Bytes of new weights that each device gets from the others in a step.
+    pub weight_bytes: u64,
     /// What 1, 2, 4 and so on up to all devices come to; none on the CPU.
     pub arrangements: Vec<Arrangement>,
     /// Which of them is to be preferred, and which would do nothing.
@@ -84,7 +88,7 @@ pub struct ParallelSummary {
 }
 
 impl ParallelSummary {
-    fn new(plan: &Plan, machine: Machine, gradient_bytes: u64) -> Result<Option<Self>, Fault> {
+    fn new(plan: &Plan, machine: Machine, costs: &Costs) -> Result<Option<Self>, Fault> {
         if plan.copies() < 2 {
             return Ok(None);
         }
@@ -96,7 +100,9 @@ impl ParallelSummary {
             device_batch_size: plan.device_batch(),
             batch_norm: plan.batch_norm,
             has_batch_norm: plan.parts_matter(),
-            gradient_bytes,
+            gradient_bytes: costs.gradients(),
+            optimizer: plan.placement,
+            weight_bytes: costs.weights_received,
             advice: arrangement::advice(plan, machine, &arrangements),
             arrangements,
         }))
@@ -152,7 +158,7 @@ pub struct FixedBytes {
     pub weights: u64,
     /// Bytes of their gradients.
     pub gradients: u64,
-    /// Bytes of the optimizer's state.
+    /// Bytes of the optimizer's state that a device has.
     pub optimizer: u64,
 }
 
@@ -391,7 +397,7 @@ impl PlanSummary {
                 .map(|(place, (name, cost))| StageSummary::new(name, cost, place < costs.frozen))
                 .collect(),
             pipeline: PipelineSummary::new(plan, &mut estimator, &settings, whole)?,
-            parallel: ParallelSummary::new(plan, *machine, costs.gradients())?,
+            parallel: ParallelSummary::new(plan, *machine, &costs)?,
             at_first: AtFirstSummary::new(plan, *machine, &settings)?,
             strategies,
             chosen: chosen

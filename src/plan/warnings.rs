@@ -1,7 +1,7 @@
 //! What a plan does that its author may not expect: no fault, but said.
 
 use super::{MemorySettings, Plan};
-use crate::parallel::PipelineSchedule;
+use crate::parallel::{OptimizerPlacement, PipelineSchedule};
 use crate::screen::counted;
 
 impl Plan {
@@ -13,6 +13,7 @@ impl Plan {
             self.never_thaws(),
             self.freezes_random_weights(),
             self.one_micro_batch(),
+            self.shards_for_one(),
         ];
         each.into_iter().flatten().collect()
     }
@@ -73,6 +74,21 @@ impl Plan {
                  `{}` needs several, such as `micro_batch = {}` under [memory]",
                 schedule.name(),
                 self.device_batch().div_ceil(4 * self.depth()).max(1)
+            )
+        })
+    }
+
+    /// An optimizer's state that is to be shared out where one device has the weights.
+    fn shards_for_one(&self) -> Option<String> {
+        let alone = self.placement == OptimizerPlacement::Sharded && self.copies() == 1;
+        alone.then(|| {
+            let one = match self.devices.len() {
+                1 => "the run has one device",
+                _ => "there is one copy of the pipeline",
+            };
+            format!(
+                "`optimizer = \"sharded\"` under [parallel.data] does nothing: {one}, and it shares out the \
+                 optimizer's state over devices that have the same weights"
             )
         })
     }

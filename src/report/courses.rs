@@ -35,9 +35,9 @@ impl DeviceCourse {
     pub fn new(device: String, stages: [String; 2], spans: Vec<Span>) -> Self {
         let busy = spans.iter().map(|span| {
             let seconds = span.end - span.begin;
-            // Sums of norms are waited for inside of a stage's work.
+            // Sums of norms are waited for inside of a stage's work, and weights inside of the optimizer's.
             match span.doing {
-                Doing::Norms => -seconds,
+                Doing::Norms | Doing::Weights => -seconds,
                 doing if WORK.contains(&doing) => seconds,
                 _ => 0.0,
             }
@@ -64,11 +64,11 @@ pub fn lines(devices: &[DeviceCourse]) -> String {
         let _ = writeln!(
             text,
             "# {device:8} {first} … {last}: works {:.0}% of the time; waits {:.2} ms for stages, {:.2} ms for \
-             norms, {:.2} ms for gradients",
+             norms, {:.2} ms for gradients and weights",
             100.0 * busy / all.max(f64::MIN_POSITIVE),
             of(Doing::Receive),
             of(Doing::Norms),
-            of(Doing::Gradients),
+            of(Doing::Gradients) + of(Doing::Weights),
         );
     }
     text
@@ -174,7 +174,7 @@ fn axis(svg: &mut String, y: f64, all: f64) {
     );
 }
 
-const NAMES: [(Doing, &str); 9] = [
+const NAMES: [(Doing, &str); 10] = [
     (Doing::Forward, "forward"),
     (Doing::Recomputation, "recomputation"),
     (Doing::Backward, "backward"),
@@ -184,6 +184,7 @@ const NAMES: [(Doing, &str); 9] = [
     (Doing::Receive, "waiting for stages"),
     (Doing::Gradients, "gradients"),
     (Doing::Norms, "norms"),
+    (Doing::Weights, "weights"),
 ];
 
 /// Work is dark, waiting is light.
@@ -198,6 +199,7 @@ fn colour(doing: Doing) -> &'static str {
         Doing::Receive => "#dddddd",
         Doing::Gradients => "#f5a623",
         Doing::Norms => "#ffd9a0",
+        Doing::Weights => "#e6c9a8",
     }
 }
 

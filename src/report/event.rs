@@ -14,7 +14,7 @@ use crate::data::{BadImage, Fingerprint};
 use crate::memory::measure::{MemoryUse, PeakKind};
 use crate::model::weights::Initial;
 use crate::parallel::course::Waited;
-use crate::parallel::{BatchNormOver, PipelineSchedule};
+use crate::parallel::{BatchNormOver, OptimizerPlacement, PipelineSchedule};
 
 /// Values by name, such as `loss`, `findings/auroc` (head, metric) or `findings/auroc/Edema` (head,
 /// metric, label); `None` where undefined.
@@ -191,6 +191,8 @@ pub struct SharedBatch {
     pub device_batch_size: usize,
     /// What BatchNorm normalises over.
     pub batch_norm: BatchNormOver,
+    /// Where the optimizer's state lies.
+    pub optimizer: OptimizerPlacement,
 }
 
 /// How several devices share the stages of the model.

@@ -10,7 +10,7 @@ use super::{
     SharedModel, Start, Watched,
 };
 use crate::data::BadImage;
-use crate::parallel::BatchNormOver;
+use crate::parallel::{BatchNormOver, OptimizerPlacement};
 use crate::screen::{Bytes, columns_of, counted, side_by_side, thousands, visible, wrapped};
 
 /// Says events in words, and the same images only once.
@@ -178,14 +178,19 @@ fn started(start: &Start) -> String {
 }
 
 fn told(shared: &SharedBatch) -> String {
-    let SharedBatch { devices, copies, batch_size, device_batch_size, batch_norm } = shared;
+    let SharedBatch { devices, copies, batch_size, device_batch_size, batch_norm, optimizer } =
+        shared;
     let over = match devices == copies {
         true => format!("{devices} devices"),
         false => format!("{copies} copies of the pipeline"),
     };
     let one = if devices == copies { "device" } else { "copy" };
+    let sharded = match optimizer {
+        OptimizerPlacement::Replicated => String::new(),
+        OptimizerPlacement::Sharded => format!("; 1/{copies} of the optimizer's state on each"),
+    };
     format!(
-        "data parallel: a batch of {batch_size} over {over}, {device_batch_size} each; BatchNorm over {}",
+        "data parallel: a batch of {batch_size} over {over}, {device_batch_size} each; BatchNorm over {}{sharded}",
         match (batch_norm, devices == copies) {
             (BatchNormOver::Sync, true) => "the images of all devices".to_owned(),
             (BatchNormOver::Sync, false) => "the images that all copies compute at once".to_owned(),

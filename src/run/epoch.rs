@@ -80,7 +80,7 @@ impl Run {
                 devices: self.trainer.devices(),
                 waited: self.trainer.waited(clock.elapsed().as_secs_f64()),
             }))?;
-            if self.state.batch < steps && self.is_save_due() {
+            if self.state.batch < steps && self.all_save(self.is_save_due())? {
                 self.save(SaveReason::Interval, false, Vec::new())?;
             }
         }
@@ -231,10 +231,10 @@ impl Run {
         self.reports.event(&Event::EpochBegin(begin))?;
         let clock = Instant::now();
         let mut validation = Validation::new(&self.plan.heads, &self.validation);
-        self.trainer.swap_average();
-        let outcome = self.evaluate_all(&mut validation, clock);
-        self.trainer.swap_average();
-        match outcome? {
+        self.trainer.swap_average().map_err(|source| self.step_error(source))?;
+        let outcome = self.evaluate_all(&mut validation, clock)?;
+        self.trainer.swap_average().map_err(|source| self.step_error(source))?;
+        match outcome {
             Some(signal) => Ok(Err(signal)),
             None if validation.tally.images == 0 => Err(self.no_images("validation")),
             None => Ok(Ok(validation)),

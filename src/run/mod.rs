@@ -19,6 +19,7 @@ mod agreement;
 mod epoch;
 mod findings;
 mod folder;
+mod kept;
 mod listing;
 mod lock;
 mod monitor;
@@ -213,10 +214,16 @@ impl Run {
         is_best: bool,
         judged: Vec<(String, Vec<u8>)>,
     ) -> Result<(), RunError> {
-        let Some(keeper) = &mut self.keeper else { return Ok(()) };
-        self.state.metrics_bytes = self.reports.position();
+        // Not only of the first process, where others have a part of it.
+        let has_part = self.keeper.is_some() || self.plan.optimizer_shards() > 1;
         // None of it is the model's memory.
-        let files = apart_while(|| saving::files(&self.plan, &self.trainer, &mut self.state));
+        let kept = match has_part {
+            true => apart_while(|| self.trainer.kept())?,
+            false => None,
+        };
+        let (Some(keeper), Some(kept)) = (&mut self.keeper, kept) else { return Ok(()) };
+        self.state.metrics_bytes = self.reports.position();
+        let files = apart_while(|| saving::files(&self.plan, &self.trainer, kept, &mut self.state));
         let mut files = files.map_err(RunError::Unsaved)?;
         files.extend(judged);
         let tag = StateTag {

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use burn::tensor::{DType, ExecutionError, Tensor, TensorData, Transaction};
 
+use super::kept::Kept;
 use super::notes::notes;
 use super::state::SavedState;
 use super::train_state::TrainState;
@@ -23,7 +24,7 @@ use crate::memory::{
     Chain, Parameter, in_f32, join_scalars, join_tensors, split_scalars, split_tensors,
 };
 use crate::model::weights::{self, NamedTensor, WeightsError};
-use crate::optim::{Ema, OptimError, OptimizerState, Schedule};
+use crate::optim::{Ema, OptimError, Optimizer, OptimizerState, Schedule, saved_part};
 use crate::plan::Plan;
 use crate::train::{Inference, Replica};
 
@@ -94,10 +95,12 @@ pub enum RestoreError {
     Optim(#[from] OptimError),
 }
 
-/// Every file of the state that `trainer` and `train_state` are in, in a run of `plan`.
+/// Every file of the state that `trainer` and `train_state` are in, in a run of `plan`; `kept` is what each device of
+/// a copy keeps of the weights.
 pub(super) fn files(
     plan: &Plan,
     trainer: &Trainer,
+    kept: Vec<Kept>,
     train_state: &mut TrainState,
 ) -> Result<Vec<(String, Vec<u8>)>, GatherError> {
     // In a pipeline the heads are on the last device, and every device has tensors of its own.
@@ -106,14 +109,13 @@ pub(super) fn files(
     let numbers = inference.precision().parameters();
     let (mut buckets, mut model, mut averages) = (Vec::new(), Vec::new(), Vec::new());
     let mut optimizer = OptimizerState::default();
-    for Rank { replica, updater } in trainer.copy() {
-        let chain = &replica.inference.chain;
+    for (rank, kept) in trainer.copy().iter().zip(kept) {
+        let chain = &rank.replica.inference.chain;
         buckets.extend(chain.buckets());
         model.extend(chain_tensors(chain)?);
-        averages.extend(updater.ema.as_ref().map(Ema::state).transpose()?.into_iter().flatten());
-        let OptimizerState { tensors, scalars } = updater.optimizer.state()?;
-        optimizer.tensors.extend(tensors);
-        optimizer.scalars.extend(scalars);
+        averages.extend(kept.averages);
+        optimizer.tensors.extend(kept.optimizer.tensors);
+        optimizer.scalars.extend(kept.optimizer.scalars);
     }
     let heads = inference.heads.iter();
     train_state.standardize = heads
@@ -239,6 +241,11 @@ fn own_keys(replica: &Replica) -> BTreeSet<String> {
     parameters.chain(centres.map(|(key, _)| key)).collect()
 }
 
+/// What the optimizer knows the numbers by that a tensor or number of its state belongs to.
+fn key_of(name: &str) -> &str {
+    name.split('/').next().unwrap_or_default()
+}
+
 /// Puts the model on one device into the saved state, in which `others` are of other devices alone.
 fn restore_rank(
     state: &SavedState,
@@ -246,22 +253,38 @@ fn restore_rank(
     Rank { replica, updater }: &mut Rank,
     others: &BTreeSet<String>,
 ) -> Result<(), RestoreError> {
-    let own = |name: &str| !others.contains(name.split('/').next().unwrap_or_default());
+    let own = |name: &str| !others.contains(key_of(name));
     let inference = &mut replica.inference;
     restore_model(state, train_state, WEIGHTS, inference)?;
     let (device, numbers) = (inference.device().clone(), inference.precision().parameters());
     let data = |tensor| data(tensor, numbers);
     let buckets = inference.chain.buckets();
+    let lengths = buckets.iter().map(|bucket| (bucket.key(), bucket.value.dims()[0]));
+    let (shard, lengths) = (updater.shard, lengths.collect::<BTreeMap<_, _>>());
+    // Of what is kept of a bucket, what this device has.
+    let cut = |what: &'static str, (name, data): (String, TensorData)| {
+        let length = lengths.get(key_of(&name)).copied().filter(|_| !shard.is_whole());
+        let Some(length) = length else { return Ok(Some((name, data))) };
+        let part = saved_part(what, &name, &data, length, shard.range(length))?;
+        Ok::<_, OptimError>(part.map(|part| (name, part)))
+    };
     if let Some(ema) = &mut updater.ema {
         let averages = tensors(state, AVERAGE)?.into_values().map(data).collect();
         let averages = join_tensors(&buckets, averages).into_iter();
         let averages = averages.filter(|(name, _)| ema.get(name).is_some());
-        ema.load(averages.collect(), &device)?;
+        let averages = averages.filter_map(|average| cut(Ema::WHAT, average).transpose());
+        ema.load(averages.collect::<Result<_, _>>()?, &device)?;
     }
     let kept = tensors(state, OPTIMIZER)?.into_values().filter(|tensor| own(&tensor.name));
-    let kept = join_tensors(&buckets, kept.map(data).collect());
+    let kept = join_tensors(&buckets, kept.map(data).collect()).into_iter();
+    let kept = kept.filter_map(|tensor| cut(Optimizer::WHAT, tensor).transpose());
+    let kept = kept.collect::<Result<_, _>>()?;
     let scalars = train_state.optimizer.clone().into_iter().filter(|(name, _)| own(name));
-    let scalars = join_scalars(&buckets, scalars.collect());
+    let mut scalars = join_scalars(&buckets, scalars.collect());
+    // Of a bucket of which this device has nothing, no steps are counted.
+    scalars.retain(|name, _| {
+        lengths.get(key_of(name)).is_none_or(|length| !shard.range(*length).is_empty())
+    });
     updater.optimizer.load(OptimizerState { tensors: kept, scalars }, &device)?;
     if let Some(head) = replica.set_variables(&train_state.losses) {
         return Err(RestoreError::Loss { head });

@@ -147,29 +147,25 @@ impl Trainer {
             exchanges: &[],
             processes: self.processes.as_ref(),
         };
-        let applied = by.on_all(&mut ranks, &computes_on, |(rank, checked), _| {
+        let applied = by.on_all(&mut ranks, &computes_on, |(rank, checked), seat| {
             let checked = checked.take().expect("is applied once");
             let (losses, course) = recorded(traces, || {
                 let begin = Instant::now();
-                let losses = rank.updater.apply(&mut rank.replica, checked, learning_rate);
+                let Rank { replica, updater } = rank;
+                let losses = updater.apply(replica, checked, learning_rate, &seat.row);
                 note(begin, Doing::Optimizer, || (None, None));
                 losses
             });
             Ok((losses?, course))
         });
-        match applied {
-            Ok(applied) => {
-                let (mut losses, courses): (Vec<_>, Vec<_>) = applied.into_iter().unzip();
-                for (all, more) in self.courses.iter_mut().flatten().zip(courses) {
-                    all.spans.extend(more.spans);
-                }
-                Ok(losses.swap_remove(0))
-            }
-            Err(Failure::Error(error)) => Err(error),
-            Err(Failure::OutOfMemory(out_of_memory)) => out_of_memory.throw(),
-            Err(Failure::Stalled(what)) => Err(TrainError::Stalled(what)),
-            Err(Failure::Elsewhere(failure)) => Err(failure.into()),
+        let (mut losses, courses): (Vec<_>, Vec<_>) = applied.map_err(failed)?.into_iter().unzip();
+        for (usage, course) in self.usage.iter_mut().zip(&courses) {
+            usage.add(0, &course.waited);
         }
+        for (all, more) in self.courses.iter_mut().flatten().zip(courses) {
+            all.spans.extend(more.spans);
+        }
+        Ok(losses.swap_remove(0))
     }
 
     /// The gradients of the step that [`Trainer::step`] takes, which are the same on every device; in a
@@ -275,10 +271,26 @@ impl Trainer {
     }
 
     /// Exchanges the weights and their average, when there is one; done twice, nothing has changed.
-    pub fn swap_average(&mut self) {
-        for Rank { replica, updater } in &mut self.ranks {
-            updater.swap_average(&mut replica.inference.chain);
+    ///
+    /// # Errors
+    /// When devices exchange shards of it, and one fails.
+    pub fn swap_average(&mut self) -> Result<(), TrainError> {
+        if self.first().updater.ema.is_none() {
+            return Ok(());
         }
+        let computes_on = self.first().replica.inference.device().clone();
+        let by = Means {
+            depth: self.depth,
+            threads: self.threads.as_ref(),
+            exchanges: &[],
+            processes: self.processes.as_ref(),
+        };
+        let swapped = by.on_all(&mut self.ranks, &computes_on, |rank, seat| {
+            let Rank { replica, updater } = rank;
+            updater.swap_average(&mut replica.inference.chain, &seat.row);
+            Ok(())
+        });
+        swapped.map(drop).map_err(failed)
     }
 
     /// What `attempt` at a batch of `images` images gives on each device, which is given its place among
@@ -420,6 +432,16 @@ impl Trainer {
         let from = self.first().replica.strategy.micro_batch.min(images);
         broken_off(|| format!("{out_of_memory}, with {from} images at once"));
         from
+    }
+}
+
+/// What a step ends with that devices have failed at together.
+fn failed(failure: Failure<TrainError>) -> TrainError {
+    match failure {
+        Failure::Error(error) => error,
+        Failure::OutOfMemory(out_of_memory) => out_of_memory.throw(),
+        Failure::Stalled(what) => TrainError::Stalled(what),
+        Failure::Elsewhere(failure) => failure.into(),
     }
 }
 

@@ -7,7 +7,7 @@ use burn::tensor::{Tensor, TensorData};
 use super::{HeadLoss, Inference, Replica, StepGradients, TrainError};
 use crate::memory::{Bucket, Chain, Gradients, Statistics, check_allocated, fault, measure};
 use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, squares};
-use crate::parallel::Member;
+use crate::parallel::{Member, Shard};
 
 /// Turns the gradients of a global batch into new weights.
 pub struct Updater {
@@ -23,6 +23,8 @@ pub struct Updater {
     pub decay_norms_and_biases: bool,
     /// What the learning rate of single buckets is multiplied by, by their keys.
     pub lr_factors: BTreeMap<String, f64>,
+    /// What of each bucket it changes: of the optimizer's state and the average it has as much.
+    pub shard: Shard,
 }
 
 /// Gradients that have been looked at: of a step to be taken, or of one to be left out because
@@ -133,7 +135,8 @@ impl Updater {
     }
 
     /// Takes the step: changes the weights of `replica`, their average, the running statistics and what
-    /// losses learn. Returns each head's loss.
+    /// losses learn. Returns each head's loss. The devices of `row` have the same weights, and where each changes a
+    /// shard of them, they exchange these.
     ///
     /// # Errors
     /// When the optimizer's state cannot be moved to the device or off it, or the device fails.
@@ -142,11 +145,12 @@ impl Updater {
         replica: &mut Replica,
         checked: CheckedGradients,
         learning_rate: f64,
+        row: &Member,
     ) -> Result<Vec<HeadLoss>, TrainError> {
         let CheckedGradients { gradients, loss_scale, clip, statistics, losses, centres } = checked;
         measure::begin("step", || "optimizer".to_owned());
         let chain = &mut replica.inference.chain;
-        self.step(chain, gradients, clip / loss_scale, learning_rate)?;
+        self.step(chain, gradients, clip / loss_scale, learning_rate, row)?;
         chain.move_statistics(&statistics);
         self.step_losses(replica, &losses, centres, learning_rate)?;
         measure::end();
@@ -160,8 +164,9 @@ impl Updater {
         gradients: Gradients,
         factor: f64,
         learning_rate: f64,
+        row: &Member,
     ) -> Result<(), OptimError> {
-        let Self { optimizer, ema, decay_norms_and_biases, lr_factors, .. } = self;
+        let Self { optimizer, ema, decay_norms_and_biases, lr_factors, shard, .. } = self;
         let of = |name: &str| lr_factors.get(name).copied().unwrap_or(1.0);
         let rate = |name: &str| learning_rate * of(name);
         let buckets = chain.buckets();
@@ -169,7 +174,8 @@ impl Updater {
         let decaying: BTreeMap<String, bool> =
             buckets.iter().map(|bucket| (bucket.key().to_owned(), decay(bucket))).collect();
         let update = |name: &str, value: Tensor<1>| {
-            let gradient = gradients.get(name)?.clone();
+            let gradient = shard.of(gradients.get(name)?.clone())?;
+            let value = shard.of(value)?;
             Some(Update { name: name.to_owned(), decay: decaying[name], value, gradient })
         };
         // One after the other where the states come and go.
@@ -196,18 +202,19 @@ impl Updater {
                 let alone = update(name, value.clone()).into_iter().collect();
                 stepped = optimizer.step_fused(rate(name), factor, alone);
             }
-            let value = match stepped.remove(name) {
-                Some(stepped) => stepped,
-                None => {
-                    let gradient = scaled(gradient.clone(), factor);
+            let (device, numbers) = (value.device(), value.dtype());
+            let own = match stepped.remove(name) {
+                Some(stepped) => Some(stepped),
+                None => shard.of(value).zip(shard.of(gradient.clone())).map(|(value, gradient)| {
+                    let gradient = scaled(gradient, factor);
                     optimizer.step(name, rate(name), decaying[name], value, gradient)
-                }
+                }),
             };
             failed = optimizer.park(name);
-            if let Some(ema) = ema {
-                ema.update(name, value.clone());
+            if let (Some(ema), Some(own)) = (ema.as_mut(), &own) {
+                ema.update(name, own.clone());
             }
-            value
+            shard.whole(row, name, own, (&device, numbers))
         });
         failed
     }
@@ -244,10 +251,15 @@ impl Updater {
     }
 
     /// Exchanges the weights of `chain` and their average, when there is one; done twice, nothing has
-    /// changed.
-    pub fn swap_average(&mut self, chain: &mut Chain) {
+    /// changed. The devices of `row` have the same weights.
+    pub fn swap_average(&mut self, chain: &mut Chain, row: &Member) {
+        let shard = self.shard;
         let Some(ema) = &mut self.ema else { return };
-        chain.map_buckets(|name, value| ema.exchange(name, value));
+        chain.map_buckets(|name, value| {
+            let (device, numbers) = (value.device(), value.dtype());
+            let average = shard.of(value).map(|own| ema.exchange(name, own));
+            shard.whole(row, name, average, (&device, numbers))
+        });
     }
 }
 

@@ -26,7 +26,7 @@ fn launch(rank: usize, world: usize, port: u16) -> Launch {
 }
 
 /// What `work` gives in each process, which is handed one device of `plan`.
-fn in_processes<T: Send>(plan: &Plan, work: impl Fn(&mut Bench, usize) -> T + Sync) -> Vec<T> {
+pub fn in_processes<T: Send>(plan: &Plan, work: impl Fn(&mut Bench, usize) -> T + Sync) -> Vec<T> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
     let port = listener.local_addr().expect("is known").port();
     drop(listener);

@@ -79,6 +79,42 @@ fn norms_over_each_copy_are_those_of_devices_that_normalise_over_their_own() {
     assert!(bits(&synced.0) != bits(&of_row.0), "norms are over all copies");
 }
 
+/// Each group of devices with the same stages shares out its own optimizer's state.
+#[test]
+fn grids_whose_copies_share_out_the_state_have_the_bits_of_those_that_do_not() {
+    let of = |shape: [usize; 2], more: &str| {
+        let more = format!("{more}\n[memory]\nmicro_batch = 2");
+        let plan = grid(BATCH_NORM, shape, "1f1b", &more);
+        let mut bench = Bench::new(&plan).expect("opens");
+        (0..4).for_each(|number| drop(step(&mut bench, number)));
+        bench.trainer.swap_average().expect("swaps");
+        bench.trainer.swap_average().expect("swaps");
+        (4..STEPS).for_each(|number| drop(step(&mut bench, number)));
+        // Weights by copies, and what is kept of them in the order of the devices, which is that of the shards.
+        let depth = bench.trainer.depth;
+        let (mut weights, mut kept) = (vec![Values::new(); shape[0]], Values::new());
+        for (place, rank) in bench.trainer.ranks.iter().enumerate() {
+            for (name, values) in on_device(rank) {
+                match name.starts_with("optimizer/") || name.starts_with("average/") {
+                    true => kept.entry(name).or_default().extend(values),
+                    false => drop(weights[place / depth].insert(name, values)),
+                }
+            }
+        }
+        (weights, kept)
+    };
+    for shape in [[2, 2], [3, 2]] {
+        let (weights, kept) = of(shape, "[parallel.data]\noptimizer = \"sharded\"");
+        let (expected, all) = of(shape, "");
+        for (copy, weights) in weights.iter().enumerate() {
+            assert_same(weights, &expected[0], &format!("copy {copy} of {shape:?}"));
+        }
+        let once = |values: &Vec<f32>| values[..values.len() / shape[0]].to_vec();
+        let all = all.iter().map(|(name, values)| (name.clone(), once(values))).collect();
+        assert_same(&kept, &all, &format!("what is kept over {shape:?}"));
+    }
+}
+
 /// A stage that is computed again takes the statistics that copies have exchanged.
 #[test]
 fn every_policy_and_offload_works_inside_every_device_of_a_grid() {

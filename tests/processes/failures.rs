@@ -18,13 +18,23 @@ fn named(told: &str, rank: usize, world: usize) -> bool {
 
 #[test]
 fn a_run_whose_ranks_are_killed_again_and_again_ends_as_one_never_killed() {
-    const WORLD: usize = 3;
     let asked = std::env::var("TRAINER_TEST_RANK_KILLS").ok();
-    let most = asked.map_or(KILLS, |asked| asked.parse().expect("a number"));
+    kill_again_and_again(&[], asked.map_or(KILLS, |asked| asked.parse().expect("a number")));
+}
+
+/// What is saved is put together from all ranks.
+#[test]
+fn a_run_with_shards_whose_ranks_are_killed_ends_as_one_never_killed() {
+    kill_again_and_again(&SHARDED, KILLS / 3);
+}
+
+/// Kills ranks of a run with `more` options `most` times.
+fn kill_again_and_again(more: &[&str], most: usize) {
+    const WORLD: usize = 3;
     let folder = tempfile::tempdir().expect("a folder");
     let whole = place(folder.path(), "whole");
     let begin = Instant::now();
-    Started::new(By::OpenMpi, WORLD, &whole, &[], &[]).succeed();
+    Started::new(By::OpenMpi, WORLD, &whole, more, &[]).succeed();
     let length = begin.elapsed();
     let expected = Result::of(&run_of(&whole));
     let config = place(folder.path(), "killed");
@@ -35,7 +45,8 @@ fn a_run_whose_ranks_are_killed_again_and_again_ends_as_one_never_killed() {
         assert!(attempt < 20 * most, "{kills} kills only");
         let resume: &[&str] = if run.exists() { &["--resume"] } else { &[] };
         let set = [("TRAINER_JOIN_SECONDS", "10")];
-        let mut started = Started::new(By::OpenMpi, WORLD, &config, resume, &set);
+        let options = [more, resume].concat();
+        let mut started = Started::new(By::OpenMpi, WORLD, &config, &options, &set);
         if kills == most {
             started.succeed();
             break;

@@ -112,6 +112,54 @@ fn a_run_on_four_devices_goes_on_on_one_and_on_two() {
     }
 }
 
+/// Four devices, then one, then two: with shards of the optimizer's state here and there, and without any.
+#[test]
+fn a_run_goes_on_with_and_without_shards_with_the_same_bits_and_files() {
+    const SHARDED: &str = "parallel.data.optimizer=\"sharded\"";
+    const REPLICATED: &str = "parallel.data.optimizer=\"replicated\"";
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let course = |name: &str, placements: [&str; 3]| -> BTreeMap<String, Vec<u8>> {
+        let place = folder.path().join(name);
+        std::fs::create_dir(&place).expect("is made");
+        let config = support::write_config(&place, &data);
+        let open = |mode, devices: usize, placement: &str| {
+            let names: Vec<String> =
+                (0..devices).map(|number| format!("\"cpu:{number}\"")).collect();
+            let names = format!("device.use=[{}]", names.join(", "));
+            open_with(&config, mode, &[&names, "memory.micro_batch=1", placement]).expect("opens")
+        };
+        let cuts = [saved_inside as fn(&Event) -> bool, saved_at_end];
+        let stages = [(FolderMode::New, 4), (FolderMode::Resume, 1)].into_iter().zip(cuts);
+        for (((mode, devices), here), placement) in stages.zip(placements) {
+            let mut run = open(mode, devices, placement);
+            let stop = run.stop.clone();
+            run.reports.add(Cutter { here, at: 1, cut: Cut::Kill, stop });
+            run.execute().expect_err("is cut");
+        }
+        let mut last = open(FolderMode::Resume, 2, placements[2]);
+        last.execute().expect("goes on");
+        let read = |state: &str, file: &str| {
+            let name = format!("{state}/{file}.safetensors");
+            let bytes = std::fs::read(last.folder.join(&name)).expect("is there");
+            (name, bytes)
+        };
+        let files = ["weights", "average", "optimizer"];
+        files.iter().flat_map(|file| [read("last", file), read("best", file)]).collect()
+    };
+    let expected = course("replicated", [REPLICATED; 3]);
+    for (name, placements) in [
+        ("sharded", [SHARDED; 3]),
+        ("on", [REPLICATED, REPLICATED, SHARDED]),
+        ("off", [SHARDED, REPLICATED, REPLICATED]),
+    ] {
+        let found = course(name, placements);
+        for (file, bytes) in &found {
+            assert!(*bytes == expected[file], "{name}: {file} differs");
+        }
+    }
+}
+
 /// Two copies of a pipeline of two devices, then one device, one copy of the pipeline, and two devices that each
 /// have the whole model.
 #[test]

@@ -1,6 +1,6 @@
 //! A plan for a person to read.
 
-use crate::parallel::BatchNormOver;
+use crate::parallel::{BatchNormOver, OptimizerPlacement};
 use crate::plan::{
     AtFirstSummary, ParallelSummary, PipelineDevice, PipelineSummary, PlanSummary, StageSummary,
     StrategySummary,
@@ -146,9 +146,17 @@ fn parallel(shared: &ParallelSummary) -> String {
             format!("; BatchNorm normalises over the images of each {each}")
         }
     };
+    let optimizer = match shared.optimizer {
+        OptimizerPlacement::Replicated => String::new(),
+        OptimizerPlacement::Sharded => format!(
+            ", keeps 1/{} of the optimizer's state and gets {} of new weights from the others",
+            shared.copies,
+            Bytes(shared.weight_bytes)
+        ),
+    };
     format!(
         "\na batch of {} is shared over {all}, {} each; in a step each adds {} of gradients to those of the \
-         others{norm}.",
+         others{optimizer}{norm}.",
         counted(shared.batch_size, "image", "images"),
         counted(shared.device_batch_size, "image", "images"),
         Bytes(shared.gradient_bytes),
@@ -165,7 +173,7 @@ fn arrangements(shared: &ParallelSummary, page: Page) -> String {
     let columns = columns.into_iter().chain([Column::words("fits")]);
     let mut table = Table::new(columns.collect(), 1);
     for row in &shared.arrangements {
-        let received = row.gradient_bytes + row.statistics_bytes;
+        let received = row.gradient_bytes + row.weight_bytes + row.statistics_bytes;
         table.add(vec![
             row.devices.to_string(),
             row.device_batch_size.to_string(),

@@ -172,6 +172,20 @@ impl Processes {
         Ok(self.data(0, round, name)?.to_vec())
     }
 
+    /// What every rank brings, in their order, which rank 0 alone gets.
+    ///
+    /// # Errors
+    /// When a rank has failed.
+    pub fn collect(&self, name: &str, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, Elsewhere> {
+        let round = self.next_round();
+        if !self.is_first() {
+            self.hub.send(0, Frame::new(Kind::Data, round, name, own));
+            return Ok(None);
+        }
+        let others = (1..self.ranks()).map(|rank| Ok(self.data(rank, round, name)?.to_vec()));
+        std::iter::once(Ok(own)).chain(others).collect::<Result<_, _>>().map(Some)
+    }
+
     /// Ends where ranks bring different things; `what` says what of, in the plural.
     ///
     /// # Errors
