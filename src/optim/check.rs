@@ -330,8 +330,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::choice::NoSettings;
-    use crate::optim::{AdamConfig, AdamWConfig, CosineConfig, LinearConfig};
+    use crate::choice::names_of;
 
     /// Reads `[name] settings` as TOML and asserts what its check says.
     fn optimizer(settings: &str) -> Result<(), Fault> {
@@ -344,26 +343,11 @@ mod tests {
 
     #[test]
     fn all_defaults_are_in_range() {
-        for config in [
-            OptimizerConfig::Sgd(SgdConfig::default()),
-            OptimizerConfig::Adam(AdamConfig::default()),
-            OptimizerConfig::AdamW(AdamWConfig::default()),
-            OptimizerConfig::Rmsprop(RmspropConfig::default()),
-            OptimizerConfig::Adagrad(AdagradConfig::default()),
-            OptimizerConfig::Lion(LionConfig::default()),
-            OptimizerConfig::Pesg(PesgConfig::default()),
-        ] {
-            assert_eq!(config.check(), Ok(()), "{config:?}");
+        for name in names_of::<OptimizerConfig>() {
+            assert_eq!(optimizer(&format!("[{name}]")), Ok(()), "{name}");
         }
-        for config in [
-            ScheduleConfig::Constant(NoSettings {}),
-            ScheduleConfig::Linear(LinearConfig::default()),
-            ScheduleConfig::Cosine(CosineConfig::default()),
-            ScheduleConfig::Step(StepConfig::default()),
-            ScheduleConfig::OneCycle(OneCycleConfig::default()),
-            ScheduleConfig::Plateau(PlateauConfig::default()),
-        ] {
-            assert_eq!(config.check(1e-3), Ok(()), "{config:?}");
+        for name in names_of::<ScheduleConfig>() {
+            assert_eq!(schedule(&format!("[{name}]")), Ok(()), "{name}");
         }
     }
 
