@@ -77,7 +77,7 @@ fn unfit(config: &LossConfig, task: Task) -> Fault {
     fault(
         config.name(),
         format!("the loss `{}` does not fit a {task} head", config.name()),
-        format!("a {task} head takes {fitting}; without a loss it takes the first"),
+        format!("a {task} head takes {fitting}; the first is its default"),
     )
 }
 
