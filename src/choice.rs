@@ -23,6 +23,18 @@ pub fn name_of(variant: &impl Serialize) -> &'static str {
     serde_variant::to_variant_name(variant).expect("an enum of the configuration")
 }
 
+/// The names of all variants of a choice, as a configuration writes them.
+pub fn names_of<T: JsonSchema>() -> Vec<String> {
+    names_in(&T::json_schema(&mut SchemaGenerator::default()))
+}
+
+/// The names of the variants that a schema allows.
+fn names_in(variants: &Schema) -> Vec<String> {
+    let variants = variants.get("oneOf").and_then(|variants| variants.as_array());
+    let name = |variant: &serde_json::Value| Some(variant.get("required")?[0].as_str()?.to_owned());
+    variants.into_iter().flatten().filter_map(name).collect()
+}
+
 /// A choice `T`, read from a table with one key or from the bare name of a variant.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Choice<T>(pub T);
@@ -92,14 +104,7 @@ impl<T: JsonSchema> JsonSchema for Choice<T> {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let table = T::json_schema(generator);
-        let names: Vec<serde_json::Value> = table
-            .get("oneOf")
-            .and_then(|variants| variants.as_array())
-            .into_iter()
-            .flatten()
-            .filter_map(|variant| variant.get("required")?.get(0).cloned())
-            .collect();
-        json_schema!({ "anyOf": [{ "enum": names }, table] })
+        json_schema!({ "anyOf": [{ "enum": names_in(&table) }, table] })
     }
 }
 
@@ -107,14 +112,14 @@ impl<T: JsonSchema> JsonSchema for Choice<T> {
 mod tests {
     use super::*;
 
-    #[derive(Debug, PartialEq, serde::Deserialize)]
+    #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
     #[serde(rename_all = "snake_case")]
     enum Policy {
         None(NoSettings),
         Sequential(Sequential),
     }
 
-    #[derive(Debug, PartialEq, serde::Deserialize)]
+    #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
     struct Sequential {
         #[serde(default = "four")]
@@ -149,6 +154,15 @@ mod tests {
             read("[checkpointing.sequential]\nsegments = 8").expect("reads"),
             Policy::Sequential(Sequential { segments: 8 })
         );
+    }
+
+    #[test]
+    fn the_names_are_those_that_are_read() {
+        let names = names_of::<Policy>();
+        assert_eq!(names, ["none", "sequential"]);
+        for name in names {
+            read(&format!("checkpointing = '{name}'")).expect("reads");
+        }
     }
 
     #[test]

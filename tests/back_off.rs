@@ -167,7 +167,7 @@ fn an_evaluation_that_does_not_fit_takes_fewer_images_and_steps_stay_as_they_wer
 #[test]
 fn a_run_says_whether_it_goes_on_with_other_numbers_and_a_saved_state_knows_how() {
     for (norm, exhausted, said, chosen) in [
-        ("batch", false, "going on with more computed again: the same results", 6),
+        ("batch", false, "going on with more recomputation: the same results", 6),
         ("batch", true, "over which BatchNorm normalises: other results than with 6", 3),
         ("group", true, "going on with 3, which gives the same gradient", 3),
     ] {

@@ -290,7 +290,7 @@ fn what_has_no_meaning_for_folds_says_what_to_name() {
     let errors = place.refused("eval out/tiny --split train", 2);
     assert!(errors.contains("no train images in common"), "{errors}");
     let errors = place.refused("eval out/tiny/fold-1 out/tiny/fold-2", 3);
-    assert!(errors.contains("name the folder that they are in"), "{errors}");
+    assert!(errors.contains("name the folder of the folds"), "{errors}");
     let errors = place.refused("export out/tiny --format onnx --out a.onnx", 2);
     assert!(errors.contains("Name one of them, such as out/tiny/fold-1"), "{errors}");
     let errors = place.refused("sweep tiny.toml --epochs 1 --grid train.batch_size=4,8", 2);

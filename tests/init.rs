@@ -167,12 +167,12 @@ fn nothing_is_replaced_without_being_told_and_wrong_answers_write_nothing() {
     let begin = ["init", &data, "--yes", "--out", "a.toml"];
     let begin = |more: &[&'static str]| told(folder.path(), &[&begin, more].concat());
     for (wrong, says) in [
-        (&["--labels", "Efusion"][..], "there is no \"Efusion\"; on offer: No Finding, "),
+        (&["--labels", "Efusion"][..], "the data have no \"Efusion\"; they offer: No Finding, "),
         (&["--budget", "much"], "a.toml:"),
         (&["--size", "0"], "a.toml:"),
         (
             &["--labels", "Mass", "--task", "multiclass", "--size", "64"],
-            "the data has no label `0`",
+            "the data have no label `0`",
         ),
     ] {
         let (code, text) = begin(wrong);

@@ -174,7 +174,10 @@ fn a_choice_is_told_and_made_again_when_the_run_goes_on() {
     let name = ["--set", "run.name=\"tight\"", "--set", tight.as_str()];
     let (code, _, error) = run(&name);
     assert_eq!(code, 4, "{error}");
-    assert!(error.contains("no way to take a step fits") && error.contains("would fit"), "{error}");
+    assert!(
+        error.contains("no way to take a step fits") && error.contains("makes it fit"),
+        "{error}"
+    );
 }
 
 /// Nothing is to be chosen of `text`.

@@ -32,8 +32,8 @@ fn idle_offload(plan: &Plan, trainer: &Trainer) -> impl Iterator<Item = &'static
             None
         }
         _ => Some(
-            "`offload` under [memory] moves nothing: no stage but the last keeps anything, and that is \
-             needed at once.",
+            "`offload` under [memory] moves nothing: only the last stage keeps activations, and \
+             it needs them at once.",
         ),
     };
     let optimizer = (plan.memory.offload_optimizer && on_cpu).then_some(

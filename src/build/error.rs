@@ -103,7 +103,8 @@ pub enum BuildError {
     },
     /// A model is asked for, and there are the folds of a run.
     #[error(
-        "{} holds the folds of a run, and one model is asked for\nName one of them, such as {}/fold-1.",
+        "{} holds the folds of a run, but this command takes one model\nName one of them, such as \
+         {}/fold-1.",
         .0.display(), .0.display()
     )]
     Folds(PathBuf),
@@ -133,7 +134,8 @@ pub enum BuildError {
     },
     /// Two folds do not belong together.
     #[error(
-        "{} and {} were trained with different configurations, so they are no folds of one run:\n{}\n\
+        "{} and {} were trained with different configurations, so they are not folds of one \
+         run:\n{}\n\
          Train one of them again with --overwrite, or name them by themselves.",
         folders[0].display(), folders[1].display(), changes.join("\n")
     )]
@@ -156,8 +158,8 @@ pub enum BuildError {
     State(#[from] StateError),
     /// States were saved, and none of them is there any more.
     #[error(
-        "{} has saved states, the last in epoch {epoch} at step {step}, and none of them is there any \
-         more\nPut one of the folders `last`, `best` or `step-…` back from a copy, or start again with \
+        "{} had saved states, the last in epoch {epoch} at step {step}, but all of them are \
+         gone\nPut one of the folders `last`, `best` or `step-…` back from a copy, or start again with \
          --overwrite.",
         folder.display()
     )]

@@ -81,7 +81,8 @@ pub(super) fn check_data(
     match SplitList::read(&csv, &labels, before) {
         Some(list) => changes.extend(list.changes(&data.list)),
         None => changes.push(
-            "which images are others is not known: split.csv in the run folder is not as the run wrote it"
+            "the program cannot tell which images differ: split.csv in the run folder is not as \
+             the run wrote it"
                 .to_owned(),
         ),
     }
@@ -118,8 +119,8 @@ pub(super) fn unsaved(folder: &Path) -> String {
 /// What is said where a run goes on from a state that does not know its data.
 pub(super) fn unknown_data(state: &Path) -> String {
     format!(
-        "{} is of an earlier version and has no fingerprint of its data, so nobody can tell whether \
-         they are those of today; later states have one",
+        "{} was saved by an earlier version without a fingerprint of its data, so the program \
+         cannot check that the data are the same; later states have one",
         state.display()
     )
 }
@@ -194,7 +195,7 @@ pub(super) fn other_parts(plan: &Plan, planner: &Planner, saved: &TrainState) ->
     };
     plan.parts_matter().then(|| {
         format!(
-            "BatchNorm normalised {change}, as the devices are others: the model trains with other \
+            "BatchNorm normalised {change}, since the devices differ: the model trains with other \
              results than without the change"
         )
     })
@@ -277,7 +278,8 @@ pub(super) fn nothing_left(state: &TrainState, plan: &Plan) -> Option<String> {
     let epochs = counted(state.epoch.saturating_sub(1), "epoch", "epochs");
     Some(match state.ended? {
         EndReason::Epochs => format!(
-            "nothing was left to do: the run has had its {epochs}; to go on, raise `train.epochs` \
+            "nothing was left to do: the run has finished its {epochs}; to go on, raise \
+             `train.epochs` \
              (`--set train.epochs={}`)",
             2 * plan.train.epochs
         ),

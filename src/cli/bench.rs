@@ -43,7 +43,7 @@ pub struct Bench {
     images: Option<PathBuf>,
     /// Writes the gradients of one step into this SafeTensors file, by parameter and unclipped
     ///
-    /// Then no step is timed, and no weight is changed.
+    /// With this option no step is timed and no weight is changed.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["steps", "data"])]
     gradients: Option<PathBuf>,
 }

@@ -13,9 +13,9 @@ use crate::screen::Bytes;
 
 /// Writes a trained model as a file for other programs: SafeTensors, torchvision, ONNX
 ///
-/// The weights are those that validation has measured: their average where the run keeps one. The
-/// metadata of the file have the heads, labels and preprocessing as JSON, and calibration and thresholds
-/// where they were fitted.
+/// The weights are those that were validated: their moving average if the run keeps one. The metadata of
+/// the file hold the heads, labels and preprocessing as JSON, and calibration and thresholds if they were
+/// fitted.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -25,15 +25,15 @@ Examples:
 
 docs/weights.md says what each format holds and how PyTorch and onnxruntime read it.")]
 pub struct Export {
-    /// The folder of a run, of which the best state is taken, or of one of its states
+    /// The folder of a run, whose best state is exported, or of one of its states
     #[arg(value_name = "RUN")]
     run: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// What is written
+    /// The format of the file
     #[arg(long, value_enum)]
     format: Format,
-    /// The file to write; unless given, a file in the current folder with the name of the run
+    /// The file to write; the default is a file in the current folder with the name of the run
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Puts the normalisation of images into the graph (ONNX)

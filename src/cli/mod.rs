@@ -68,7 +68,8 @@ First steps:
 
 Exit codes:
   0 done   2 wrong configuration or command line   3 wrong or missing data   4 out of memory
-  5 saved state that cannot be used   129, 130, 143 stopped by a signal   1 anything else",
+  5 saved state that cannot be used   6 GPU lost   129, 130, 143 stopped by a signal
+  1 anything else",
     arg_required_else_help = true,
     subcommand_required = true,
     propagate_version = true,
@@ -77,7 +78,7 @@ Exit codes:
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Shows no progress: only warnings, errors and what was asked for
+    /// Shows no progress, only warnings, errors and the results of the command
     ///
     /// With it, `run` ends with one line in place of its table.
     #[arg(long, short, global = true, display_order = 1000)]

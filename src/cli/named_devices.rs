@@ -66,7 +66,10 @@ fn queue(names: &[String], found: &Found) -> Result<Vec<DevicePlan>, (String, &'
     }
     let names = match given {
         DeviceUse::One(name) if name == "all" => {
-            return Err(("--devices all is every GPU, and none can be used here".to_owned(), HELP));
+            return Err((
+                "--devices all means every GPU, and none can be used here".to_owned(),
+                HELP,
+            ));
         }
         DeviceUse::One(name) => vec![name],
         DeviceUse::Several(names) => names,

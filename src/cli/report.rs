@@ -18,13 +18,13 @@ use crate::screen::say;
 
 /// Writes the page of a run, or one that compares several
 ///
-/// A run keeps its page, <run folder>/report.html, up to date by itself: learning curves, what the best
-/// epoch is worth, samples with heatmaps, learning rate, speed, memory, what was left out, and the
-/// configuration. This command writes it anew from what the run folder holds, and draws the pictures of
-/// samples that it lacks, unless the run is on or run.pictures is 0. With several runs it writes one page
-/// with their learning curves in the same pictures, their best values, what `trainer compare` finds of
-/// them, and where their configurations differ; so it does, without tests, of the folder of a run's folds. A
-/// page is one file that loads nothing. Its path goes to standard output.
+/// A run keeps its page, <run folder>/report.html, up to date by itself: learning curves, the measures of
+/// the best epoch, samples with heatmaps, learning rate, speed, memory, what was left out, and the
+/// configuration. This command writes the page again from the files in the run folder, and draws missing
+/// pictures of samples, unless the run still trains or run.pictures is 0. For several runs it writes one
+/// page with their learning curves in the same pictures, their best values, the tests of `trainer compare`,
+/// and the differences of their configurations. The page of the folder of a run's folds is like that, but
+/// without the tests. A page is one file that loads nothing. Its path goes to standard output.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -53,7 +53,10 @@ impl Opened {
         match (config, path.is_file()) {
             (Some(config), true) => Self::of_weights(path, config, set),
             (None, true) => {
-                let message = format!("{} is a file of weights, of what model?", path.display());
+                let message = format!(
+                    "{} is a file of weights, and does not say of what model",
+                    path.display()
+                );
                 let help = "--config names the configuration of its model";
                 Err(Failure::configuration(message).with_help(Some(help.to_owned())))
             }

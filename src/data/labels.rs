@@ -347,7 +347,7 @@ fn not_offered(
                 unread => format!("; columns that no head reads: {}", unread.join(", ")),
             };
             let help = format!("{}{offer}{columns}", meant.unwrap_or_default());
-            (format!("the data has no label `{name}`"), help)
+            (format!("the data have no label `{name}`"), help)
         }
     };
     fault(format!("heads[{head}].labels[{label}]"), message, help)

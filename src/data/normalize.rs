@@ -190,7 +190,7 @@ pub fn check(image: &ImageConfig) -> Result<(), Fault> {
     if let Some([low, high]) = percentile
         && !(0.0 <= *low && low < high && *high <= 100.0)
     {
-        let message = format!("an image cannot be brought from {low}% to {high}% of its levels");
+        let message = format!("{low} to {high} is not a range of percentiles");
         let help = "write two numbers from 0 to 100, the smaller first: `percentile = [0.5, 99.5]`";
         return Err(at(".percentile", message, help));
     }

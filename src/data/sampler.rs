@@ -126,7 +126,11 @@ fn regression(head: &HeadConfig, sampler: &str) -> Result<(), Fault> {
     }
     Err(fault(
         format!("{sampler}.head"),
-        format!("the head `{}` predicts numbers, which no image has or has not", head.name),
+        format!(
+            "the head `{}` predicts numbers, and images are weighted by labels that they have or \
+             lack",
+            head.name
+        ),
         "name a head with `multilabel`, `binary` or `multiclass`",
     ))
 }
@@ -312,7 +316,7 @@ mod tests {
         the heads are findings, view, age
         "#);
         insta::assert_snapshot!(check("balanced = { head = 'age' }"), @r#"
-        balanced.head: the head `age` predicts numbers, which no image has or has not
+        balanced.head: the head `age` predicts numbers, and images are weighted by labels that they have or lack
         name a head with `multilabel`, `binary` or `multiclass`
         "#);
         insta::assert_snapshot!(check("weighted = { labels = { Edem = 2.0 } }"), @r#"

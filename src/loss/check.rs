@@ -77,7 +77,7 @@ fn unfit(config: &LossConfig, task: Task) -> Fault {
     fault(
         config.name(),
         format!("the loss `{}` does not fit a {task} head", config.name()),
-        format!("a {task} head takes {fitting}; without a loss it takes the first"),
+        format!("a {task} head takes {fitting}; the first is its default"),
     )
 }
 
@@ -138,7 +138,7 @@ fn last(key: &str) -> &str {
 mod tests {
     use super::super::{BceConfig, CrossEntropyConfig, FocalConfig, HuberConfig, WeightRule};
     use super::*;
-    use crate::choice::NoSettings;
+    use crate::choice::{NoSettings, names_of};
 
     fn refused(config: LossConfig, task: Task) -> Fault {
         check(&config, task, &labels()).expect_err("is refused")
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn every_loss_fits_exactly_the_tasks_whose_outputs_it_compares() {
         let tasks = [Task::Multilabel, Task::Binary, Task::Multiclass, Task::Regression];
-        for (config, fitting) in [
+        let table = [
             (bce(None, 0.0), [true, true, false, false]),
             (LossConfig::Focal(FocalConfig::default()), [true, true, false, false]),
             (LossConfig::Asymmetric(AsymmetricConfig::default()), [true, true, false, false]),
@@ -164,7 +164,9 @@ mod tests {
             (LossConfig::Mse(NoSettings {}), [false, false, false, true]),
             (LossConfig::L1(NoSettings {}), [false, false, false, true]),
             (LossConfig::Huber(HuberConfig::default()), [false, false, false, true]),
-        ] {
+        ];
+        assert_eq!(table.each_ref().map(|(config, _)| config.name()), *names_of::<LossConfig>());
+        for (config, fitting) in table {
             for (task, fits) in tasks.into_iter().zip(fitting) {
                 assert_eq!(check(&config, task, &labels()).is_ok(), fits, "{config:?}, {task:?}");
                 let other = match task {

@@ -4,6 +4,7 @@ use burn::tensor::{DType, Device, FloatDType, TensorData};
 use proptest::prelude::*;
 
 use super::*;
+use crate::choice::names_of;
 use crate::optim::{OptimizerConfig, SgdConfig};
 
 #[derive(serde::Deserialize)]
@@ -147,10 +148,19 @@ fn assert_close(ours: f32, theirs: f64, what: &str) {
 }
 
 #[test]
-fn values_normalizers_and_gradients_are_those_of_pytorch() {
+fn every_loss_has_cases_from_its_oracle() {
     let cases = cases();
-    assert_eq!(cases.len(), 57);
-    for case in cases {
+    for name in names_of::<LossConfig>() {
+        assert!(
+            cases.iter().any(|case| case.loss.name() == name),
+            "tests/fixtures/losses.py has no `{name}`"
+        );
+    }
+}
+
+#[test]
+fn values_normalizers_and_gradients_are_those_of_pytorch() {
+    for case in cases() {
         let normalizer = case.init().normalizer(&case.targets());
         assert!((normalizer - case.normalizer).abs() < 1e-12 * normalizer, "{}", case.name);
         let (sum, gradient) = case.run(normalizer);

@@ -316,7 +316,7 @@ const UNITS: [(&str, u64); 7] = [
 
 /// Text that is no amount of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this is no amount of memory")]
+#[error("this is not an amount of memory")]
 pub struct NoAmount;
 
 impl FromStr for Budget {

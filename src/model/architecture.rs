@@ -56,7 +56,10 @@ impl DensenetArchitecture {
         let least = (4 << (self.blocks.len() - 1)) - 3;
         let small = [height, width].into_iter().enumerate().find(|(_, side)| *side < least);
         small.map_or(Ok(()), |(place, side)| {
-            let message = format!("of {side} pixels nothing is left after the last block");
+            let message = format!(
+                "an image side of {side} pixels is too small: nothing of it is left after the \
+                 last block"
+            );
             let help = format!("write {least} or more, or fewer `blocks`");
             let key = format!("data.image.size[{place}]");
             Err(fault(key, message, help).also("model.densenet.blocks"))
@@ -157,7 +160,10 @@ impl DensenetConfig {
                     absent.iter().filter(|(_, absent)| *absent).map(|(key, _)| *key).collect();
                 Err(fault(
                     absent[0],
-                    format!("without `depth`, `{}` must be given too", absent.join("` and `")),
+                    format!(
+                        "`{}` must be given too where there is no `depth`",
+                        absent.join("` and `")
+                    ),
                     "for DenseNet-121 these are `growth = 32`, `blocks = [6, 12, 24, 16]` and \
                      `stem = 64`",
                 ))
@@ -175,7 +181,7 @@ impl DensenetArchitecture {
         }
         if let Some((key, number)) = positive.iter().find(|(_, number)| *number > LARGEST) {
             let help = format!("write {LARGEST} or less");
-            return Err(fault(*key, format!("`{key}` is {number}, which no memory holds"), help));
+            return Err(fault(*key, format!("`{key}` is {number}, which is too large"), help));
         }
         if self.blocks.is_empty() {
             return Err(fault("blocks", "`blocks` is empty", "such as `blocks = [6, 12, 24, 16]`"));
@@ -195,11 +201,14 @@ impl DensenetArchitecture {
         }
         // NaN fails both comparisons.
         if !(self.compression > 0.0 && self.compression <= 1.0) {
-            let message = format!("`compression` is {}, a share of the channels", self.compression);
+            let message = format!(
+                "`compression` is {}, which is not a share of the channels",
+                self.compression
+            );
             return Err(fault("compression", message, "write a number above 0, at most 1"));
         }
         if !(self.dropout >= 0.0 && self.dropout < 1.0) {
-            let message = format!("`dropout` is {}, a probability", self.dropout);
+            let message = format!("`dropout` is {}, which is not a probability", self.dropout);
             return Err(fault(
                 "dropout",
                 message,

@@ -57,7 +57,7 @@ impl FreezeConfig {
             return Err(fault("model.freeze.epochs", "`epochs` is 0", "write 1 or more"));
         }
         if names.is_empty() {
-            let help = "write such as [\"stem\"], or remove it";
+            let help = "write a list of stages, such as [\"stem\"], or remove it";
             return Err(fault(key, "no stage is named", help));
         }
         let mut frozen = vec![false; stages.len()];

@@ -48,8 +48,8 @@ impl OptimizerConfig {
             f16::from_f64(eps) > f16::ZERO,
             "eps",
             || format!("in fp16 an `eps` of {eps:e} is 0, and zero gradients are divided by it"),
-            "write such as 1e-4, or the optimizer `sgd`, or keep the weights in 32 bits with \
-             `precision = \"fp16\"`",
+            "write a larger number, such as 1e-4, choose the optimizer `sgd`, or keep the weights \
+             in 32 bits with `precision = \"fp16\"`",
         )
     }
 }
@@ -164,7 +164,7 @@ fn check_one_cycle(config: &OneCycleConfig) -> Result<(), Fault> {
     table.require(
         pct_start > 0.0 && pct_start < 1.0,
         "pct_start",
-        || format!("`pct_start` is {pct_start}, which is no share of the steps"),
+        || format!("`pct_start` is {pct_start}, which is not a share of the steps"),
         "write a number between 0 and 1, both excluded, such as 0.3",
     )?;
     table.require(
@@ -247,7 +247,7 @@ impl Table {
 
     fn not_negative(&self, key: &str, value: f64) -> Result<(), Fault> {
         let holds = value >= 0.0 && value.is_finite();
-        self.require(holds, key, || format!("`{key}` is {value}"), "write 0 or a number above it")
+        self.require(holds, key, || format!("`{key}` is {value}"), "write 0 or a larger number")
     }
 
     /// 0 to 1, 1 excluded.
@@ -275,7 +275,7 @@ impl Table {
         self.require(
             eps >= f64::from(f32::MIN_POSITIVE) && eps.is_finite(),
             "eps",
-            || format!("`eps` is {eps:e}, which does not keep a division by 0 away"),
+            || format!("`eps` is {eps:e}, which is too small to prevent a division by 0"),
             "write a small number above 1e-37, such as 1e-8",
         )
     }
@@ -330,8 +330,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::choice::NoSettings;
-    use crate::optim::{AdamConfig, AdamWConfig, CosineConfig, LinearConfig};
+    use crate::choice::names_of;
 
     /// Reads `[name] settings` as TOML and asserts what its check says.
     fn optimizer(settings: &str) -> Result<(), Fault> {
@@ -344,26 +343,11 @@ mod tests {
 
     #[test]
     fn all_defaults_are_in_range() {
-        for config in [
-            OptimizerConfig::Sgd(SgdConfig::default()),
-            OptimizerConfig::Adam(AdamConfig::default()),
-            OptimizerConfig::AdamW(AdamWConfig::default()),
-            OptimizerConfig::Rmsprop(RmspropConfig::default()),
-            OptimizerConfig::Adagrad(AdagradConfig::default()),
-            OptimizerConfig::Lion(LionConfig::default()),
-            OptimizerConfig::Pesg(PesgConfig::default()),
-        ] {
-            assert_eq!(config.check(), Ok(()), "{config:?}");
+        for name in names_of::<OptimizerConfig>() {
+            assert_eq!(optimizer(&format!("[{name}]")), Ok(()), "{name}");
         }
-        for config in [
-            ScheduleConfig::Constant(NoSettings {}),
-            ScheduleConfig::Linear(LinearConfig::default()),
-            ScheduleConfig::Cosine(CosineConfig::default()),
-            ScheduleConfig::Step(StepConfig::default()),
-            ScheduleConfig::OneCycle(OneCycleConfig::default()),
-            ScheduleConfig::Plateau(PlateauConfig::default()),
-        ] {
-            assert_eq!(config.check(1e-3), Ok(()), "{config:?}");
+        for name in names_of::<ScheduleConfig>() {
+            assert_eq!(schedule(&format!("[{name}]")), Ok(()), "{name}");
         }
     }
 

@@ -132,7 +132,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::choice::NoSettings;
+    use crate::choice::{NoSettings, name_of, names_of};
     use crate::optim::oracle;
     use crate::optim::{CosineConfig, LinearConfig, OneCycleConfig, PlateauConfig};
 
@@ -164,6 +164,20 @@ mod tests {
                     schedule.lr(step)
                 );
             }
+        }
+    }
+
+    #[test]
+    fn every_schedule_that_moves_has_cases_from_its_oracle() {
+        let fixture: Fixture = oracle::section("schedules");
+        let cases: Vec<&str> = fixture.cases.iter().map(|case| name_of(&case.config)).collect();
+        for name in names_of::<ScheduleConfig>() {
+            // Those of `plateau`, which also need a metric, are in a section of their own.
+            let elsewhere = ["constant", "plateau"].contains(&&*name);
+            assert!(
+                elsewhere || cases.contains(&&*name),
+                "tests/fixtures/optimizers.py has no `{name}`"
+            );
         }
     }
 

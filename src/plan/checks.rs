@@ -74,7 +74,8 @@ fn last(key: &str) -> &str {
 fn run_name(config: &Config) -> Result<(), Fault> {
     let name = &config.run.name;
     let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    let help = "it names a folder: use letters, digits, `.`, `_` and `-`, the first no `.`";
+    let help = "it is the name of a folder: use letters, digits, `.`, `_` and `-`, and do not \
+                begin with `.`";
     require(!name.is_empty(), "run.name", "the run's name is empty", help)?;
     require(name.len() <= 128, "run.name", "the run's name is longer than 128 letters", help)?;
     let message = format!("{name:?} cannot be the run's name");
@@ -110,7 +111,7 @@ fn batch_size(config: &Config) -> Result<(), Fault> {
     let batch = config.train.batch_size;
     at_least_one("train.batch_size", batch)?;
     let message = format!("a batch of {batch} images is more than {MOST_IMAGES}");
-    let help = "write what the memory holds, such as 32: `trainer plan` says how many that are";
+    let help = "write a number that fits in memory, such as 32: `trainer plan` says what fits";
     require(batch <= MOST_IMAGES, "train.batch_size", message, help)
 }
 
@@ -345,7 +346,7 @@ fn micro_batch(config: &Config) -> Result<(), Fault> {
 }
 
 fn budget(config: &Config) -> Result<(), Fault> {
-    let help = "write such as \"10GiB\", \"800MiB\" or \"90%\" (of the device's memory)";
+    let help = "write a size, such as \"10GiB\", \"800MiB\" or \"90%\" (of the device's memory)";
     let fault = |no_amount: NoAmount| fault("memory.budget", no_amount.to_string(), help);
     config.memory.budget().map(drop).map_err(fault)
 }

@@ -45,8 +45,7 @@ pub(super) fn what_would_fit(
         .find(|(_, model)| would_fit(model, plan.data.image.size));
     would.extend(depth.map(|(depth, _)| format!("a depth of {depth}")));
     match would.is_empty() {
-        true => "Nothing that this program can change would fit: a smaller model, or a larger \
-                 device."
+        true => "Nothing that this program can change makes it fit: use a smaller model or a larger device."
             .to_owned(),
         false => format!("What would fit: {}.", would.join("; or ")),
     }

@@ -66,7 +66,7 @@ impl PipelinePlan {
 fn depth(devices: usize, copies: usize) -> Result<usize, Fault> {
     let message = "there are no copies of the pipeline";
     require(copies > 0, COPIES, message, "write 1 or more, or remove it")?;
-    let message = "a pipeline is over several devices, and `device.use` names one";
+    let message = "a pipeline needs several devices, and `device.use` names one";
     let help = "name several, such as [\"cuda:0\", \"cuda:1\"], or remove `[parallel.pipeline]`";
     require(devices > 1, "device.use", message, help).map_err(|fault| fault.also(KEY))?;
     let message = format!(

@@ -85,9 +85,9 @@ impl Before<'_> {
                     peak.percent(peak.fixed)
                 )
             }
-            Change::Offload if tried.away == peak.away => "no stage but the last keeps anything, \
-                                                           and that is needed at once"
-                .to_owned(),
+            Change::Offload if tried.away == peak.away => {
+                "only the last stage keeps activations, and it needs them at once".to_owned()
+            }
             _ => self.why_no_activations(),
         }
     }

@@ -166,7 +166,7 @@ impl Run {
         }
         if from == to {
             return format!(
-                "no room for {images} at once so; going on with more computed again: the same results \
+                "no room for {images} at once; going on with more recomputation: the same results \
                  (`memory.checkpointing = \"budget\"` and a `memory.budget` of less start so)"
             );
         }

@@ -73,7 +73,8 @@ pub enum FolderError {
     },
     /// The configuration in the folder cannot be read.
     #[error(
-        "cannot read {}: {source}\nSo whose folder it is, is not known. Nothing was changed. Make the file \
+        "cannot read {}: {source}\nThe program cannot tell whether it is the folder of a run, and \
+         changed nothing. Make the file \
          readable for this user, or give this run another name with --set run.name=<other>.",
         path.display()
     )]

@@ -131,7 +131,7 @@ pub(super) fn fill_in(row: &mut Row, folder: &Path) -> Result<(), String> {
     row.images_per_second = speeds.get(speeds.len() / 2).copied();
     match row.epochs {
         Some(_) => Ok(()),
-        None => Err(format!("{} does not tell of the end of the run", file.display())),
+        None => Err(format!("{} does not contain the end of the run", file.display())),
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_run_without_an_end_is_no_row() {
         let (_, done) = filled(METRICS);
-        assert!(done.expect_err("has no end").contains("does not tell of the end"));
+        assert!(done.expect_err("has no end").contains("does not contain the end"));
         let (_, done) = filled("{\"event\":\"start\"");
         assert!(done.expect_err("is torn").contains("metrics.jsonl, line 1"));
     }

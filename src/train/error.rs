@@ -75,7 +75,7 @@ pub enum TrainError {
     #[error(transparent)]
     Offload(#[from] OffloadError),
     /// A card has waited in vain for another one.
-    #[error("the cards do not go on together: {0}")]
+    #[error("the cards cannot go on together: {0}")]
     Stalled(String),
     /// Another process has failed.
     #[error(transparent)]

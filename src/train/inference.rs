@@ -99,7 +99,7 @@ impl Inference {
             match catch_out_of_memory(|| self.outputs_before(images, together, next.as_ref())) {
                 Ok(outputs) => return Ok(outputs?),
                 Err(out_of_memory) if together == 1 => {
-                    let advice = "Smaller images or another device are all that is left: see \
+                    let advice = "Only smaller images or another device can help: see \
                                   `data.image.size` and `device.use`."
                         .to_owned();
                     return Err(TrainError::OutOfMemory { at_once: 1, out_of_memory, advice });

@@ -1,26 +1,27 @@
 //! A first try of a configuration: one epoch, a small batch, nothing else changed.
 
+use trainer::choice::names_of;
+use trainer::optim::ScheduleConfig;
+
 use crate::resolved::committed;
 use crate::{BASE, resolve};
 
-const SCHEDULES: [&str; 9] = [
-    "constant",
-    "linear",
-    "cosine",
-    "step",
-    "one_cycle",
-    "plateau",
-    "{ linear = { warmup_epochs = 1 } }",
-    "{ cosine = { warmup_epochs = 5 } }",
-    "{ step = { every_epochs = 30 } }",
-];
+/// Every schedule with its defaults, and some with settings for long trainings.
+fn schedules() -> Vec<String> {
+    let settings = [
+        "{ linear = { warmup_epochs = 1 } }",
+        "{ cosine = { warmup_epochs = 5 } }",
+        "{ step = { every_epochs = 30 } }",
+    ];
+    names_of::<ScheduleConfig>().into_iter().chain(settings.map(str::to_owned)).collect()
+}
 
 #[test]
 fn every_configuration_can_be_tried_for_one_epoch_in_batches_of_two() {
     let base = BASE.replace("patience = 5", "patience = 5\nstart_epoch = 3");
     for (name, text) in committed().into_iter().chain([("base".to_owned(), base)]) {
         for tried in [&["epochs=1"][..], &["batch_size=2"], &["epochs=1", "batch_size=2"]] {
-            let schedules = SCHEDULES.map(|schedule| Some(format!("schedule={schedule}")));
+            let schedules = schedules().into_iter().map(|one| Some(format!("schedule={one}")));
             for schedule in std::iter::once(None).chain(schedules) {
                 let set = tried.iter().map(|one| (*one).to_owned()).chain(schedule);
                 let set: Vec<String> = set.map(|one| format!("train.{one}")).collect();

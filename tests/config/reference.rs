@@ -1,6 +1,8 @@
 //! The page of all keys, docs/configuration.md: whether what it shows can be written.
 
+use trainer::choice::names_of;
 use trainer::config::{read, reference};
+use trainer::optim::{OptimizerConfig, ScheduleConfig};
 
 use crate::{BASE, FILE, resolve};
 
@@ -127,6 +129,22 @@ fn of_other_data(key: &str) -> bool {
     let layouts = ["arrays", "csv", "mimic", "mura", "nih", "padchest", "phantom", "vindr"];
     let other = |table: &str| key.starts_with(&format!("data.{table}"));
     layouts.into_iter().any(other) || other("sources") || key.starts_with("heads[0].labels.")
+}
+
+#[test]
+fn the_configuration_in_the_readme_names_every_optimizer_and_schedule() {
+    let readme = include_str!("../../README.md");
+    for (table, names) in [
+        ("[train.optimizer.", names_of::<OptimizerConfig>()),
+        ("[train.schedule.", names_of::<ScheduleConfig>()),
+    ] {
+        let line = readme.lines().find(|line| line.starts_with(table)).unwrap();
+        let (_, comment) = line.split_once('#').unwrap();
+        let named: Vec<&str> = comment.split([',', ';']).map(str::trim).collect();
+        for name in names {
+            assert!(named.contains(&&*name), "{line}: `{name}` is missing");
+        }
+    }
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn kill_again_and_again(more: &[&str], most: usize) {
             let first = ended.told.lines().find(|line| line.contains("error: "));
             let first = first.unwrap_or_default();
             let joined = named(first, killed, WORLD) && first.contains("has ended without a word");
-            let before = first.contains("did not come") || first.contains("ended before all");
+            let before = first.contains("did not connect") || first.contains("ended before all");
             assert!(joined || before, "rank {killed} killed, rank {rank} says {}", ended.told);
             joined_kills += usize::from(joined);
         }
@@ -112,7 +112,7 @@ fn a_rank_that_stands_still_ends_all_and_is_named() {
         let text = std::fs::read_to_string(&errors).expect("is written");
         let error: serde_json::Value = serde_json::from_str(&text).expect("is JSON");
         let message = error["message"]["message"].as_str().expect("a message");
-        assert!(named(message, stopped, world) && message.contains("not heard of for 2 s"));
+        assert!(named(message, stopped, world) && message.contains("has sent nothing for 2 s"));
         let time = error["message"]["extraInfo"]["timestamp"].as_str().expect("a time");
         assert!(time.parse::<u64>().expect("seconds") > 1_600_000_000);
         started.kill(stopped, SIGCONT);
@@ -120,7 +120,10 @@ fn a_rank_that_stands_still_ends_all_and_is_named() {
             assert_eq!(ended.status.code(), Some(1), "rank {rank}: {ended:?}");
             if rank != stopped {
                 let told = &ended.told;
-                assert!(named(told, stopped, world) && told.contains("was not heard of"), "{told}");
+                assert!(
+                    named(told, stopped, world) && told.contains("has sent nothing for"),
+                    "{told}"
+                );
             }
         }
     }
@@ -188,7 +191,7 @@ fn a_port_in_use_a_rank_that_does_not_come_and_cards_are_told() {
     drop(listener);
     let (code, told) = one(0, free_port(), &[]);
     assert_eq!(code, Some(1));
-    assert!(told.contains("error: rank 1 of 2 did not come within 1 s"), "{told}");
+    assert!(told.contains("error: rank 1 of 2 did not connect within 1 s"), "{told}");
     let (code, told) = one(1, free_port(), &[]);
     assert_eq!(code, Some(1));
     assert!(told.starts_with("rank 1: error: rank 1 has not reached rank 0 at"), "{told}");

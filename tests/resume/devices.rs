@@ -216,7 +216,7 @@ fn batch_norm_over_each_device_is_said_to_change_with_the_number_of_devices() {
     const LOCAL: &str = "parallel.data.batch_norm=\"local\"";
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
-    let others = "as the devices are others: the model trains with other results";
+    let others = "since the devices differ: the model trains with other results";
     for (place, (devices, more, said)) in [
         (
             "cpu:0",

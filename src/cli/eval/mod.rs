@@ -32,14 +32,13 @@ use crate::screen::say;
 
 /// Measures a trained model on a list of images
 ///
-/// RUN is the folder of a run, of which the best state is taken, or the folder of one of its states, or
-/// with --config a file of weights.
-/// Calibration and thresholds are those that were fitted on the validation images. Several runs are
-/// measured as one ensemble, by the mean of their probabilities. Of the folder of folds (`trainer run
-/// --fold all`) each validation image is measured by the fold that was not trained on it, and other
-/// images by the ensemble of the folds. The tables go to standard output; they are also written to
-/// RUN/eval-<split>/, with evaluation.json, predictions.csv and a page, report.html, and RUN/MODEL.md,
-/// the model card, tells of them.
+/// RUN is the folder of a run or the folder of one of its states; with --config it is a file of weights.
+/// Of a run, the best state is measured. Calibration and thresholds are those that were fitted on the
+/// validation images. Several runs are measured as one ensemble, by the mean of their probabilities. For
+/// the folder of folds (`trainer run --fold all`), the fold that was not trained on a validation image
+/// measures it, and the ensemble of the folds measures other images. The tables go to standard output
+/// and, with evaluation.json, predictions.csv and a page, report.html, to RUN/eval-<split>/. The model
+/// card, RUN/MODEL.md, gets the figures too.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -53,8 +52,8 @@ Examples:
   trainer eval densenet121.safetensors --config my.toml --split test --out results
   trainer eval checkpoints/xray --set evaluate.calibration=platt --json")]
 pub struct Eval {
-    /// The folder of a run, of its folds or of a saved state, or a file of weights; of several, the
-    /// ensemble is measured
+    /// The folder of a run, of its folds or of a saved state, or a file of weights; several are
+    /// measured as an ensemble
     #[arg(value_name = "RUN|WEIGHTS", required = true)]
     runs: Vec<PathBuf>,
     /// The configuration of a file of weights
@@ -63,13 +62,13 @@ pub struct Eval {
     /// configuration's model, such as `trainer export` writes it.
     #[arg(long, value_name = "CONFIG")]
     config: Option<PathBuf>,
-    /// The images: validation when it is left out, or all with --data
+    /// The images to measure on; the default is validation, or all with --data
     #[arg(long, value_name = "LIST")]
     split: Option<Split>,
     /// Other data: the [data] of this configuration, read as the run's images are
     ///
-    /// The file is a configuration, or holds [data] alone. What its images become (`data.image`) is as
-    /// in the run. Labels that it lacks are not measured.
+    /// The file is a configuration, or holds [data] alone. Images are prepared as in the run
+    /// (`data.image`). Labels that the data lack are not measured.
     #[arg(long, value_name = "CONFIG")]
     data: Vec<PathBuf>,
     /// What the other data call a label: OURS=THEIRS, with commas between several
@@ -77,7 +76,7 @@ pub struct Eval {
     map: Vec<String>,
     /// Looks at each image mirrored and shifted too, as far as training did (test-time augmentation)
     ///
-    /// What is measured is the mean, which `trainer predict --tta` tells.
+    /// The mean of these views is measured, which `trainer predict --tta` writes too.
     #[arg(long)]
     tta: bool,
     /// Measures parts of the images too: by columns of their table, `source`, or a head of classes
@@ -96,14 +95,14 @@ pub struct Eval {
     each: bool,
     /// Measures each run on the data of each, and on all --data: trained on × tested on
     ///
-    /// The images of a run's data are its validation images, or the list of --split; of --data all images,
-    /// or that list. --data may be given several times. Files (matrix.txt, .csv and .json) are only
-    /// written where --out is given.
+    /// Each run is measured on the validation images of the runs and on all images of --data, or on the
+    /// list of --split. --data may be given several times. Files (matrix.txt, .csv and .json) are only
+    /// written if --out is given.
     #[arg(long, conflicts_with_all = ["map", "each", "config"])]
     matrix: bool,
     /// The folder of the files, instead of RUN/eval-<split>/
     ///
-    /// For several runs, and for files of weights, files are only written where this is given.
+    /// For several runs and for files of weights, files are only written if this is given.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Prints the content of evaluation.json instead of the tables
@@ -168,8 +167,8 @@ pub fn execute(command: &Eval) -> Result<(), Failure> {
         return matrix::execute(command, &asked);
     }
     if command.data.len() > 1 {
-        let message = "--data names several, and figures are of one";
-        let help = "--matrix measures on each of them";
+        let message = "--data is given several times, and figures are of one data set";
+        let help = "add --matrix, which measures on each of them";
         return Err(Failure::configuration(message).with_help(Some(help.to_owned())));
     }
     let out_of_fold = folds::out_of_fold(&command.runs, &asked)?;
@@ -256,8 +255,8 @@ fn of_several(models: &[Model], asked: &Asked, each: bool) -> Result<Evaluated, 
     let predictions = ensemble(&pairs).ok_or_else(other)?;
     if predictions.images() == 0 {
         let are_folds = models.iter().all(|model| model.plan.data.validation.fold.is_some());
-        let help =
-            "of folds name the folder that they are in: each image is then measured by its fold";
+        let help = "name the folder of the folds: each image is then measured by the fold that \
+                    did not see it";
         return Err(Failure::data("the runs have no image in common, so no ensemble")
             .with_help(are_folds.then(|| help.to_owned())));
     }

@@ -153,7 +153,7 @@ fn told_of_list(asked: &Asked, is_run: bool) -> Option<String> {
     }
     if !is_run && matches!(asked.list, List::Train | List::All) {
         return Some(
-            "whether the model was trained on these images is not known: if it was, it does better on \
+            "it is not known whether the model was trained on these images: if it was, it does better on \
              them than on others"
                 .to_owned(),
         );

@@ -29,7 +29,7 @@ pub(super) fn told(
         }
         Err(error) => {
             let unknown = format!(
-                "whether the model was trained on some of these images is not known, since its own data \
+                "it is not known whether the model was trained on some of these images, since its own data \
                  cannot be opened: {error}"
             );
             let common = validation.map(|validation| in_common(&[&names, &validation.paths]));

@@ -43,12 +43,12 @@ impl Heads {
         let known =
             || offers.iter().map(|offer| offer.name.as_str()).collect::<Vec<_>>().join(", ");
         if labels.is_empty() || offers.is_empty() {
-            return Err(format!("nothing is predicted; on offer: {}", known()));
+            return Err(format!("nothing is predicted; the data offer: {}", known()));
         }
         for label in labels {
             let offer = offers.iter().find(|offer| offer.name == *label);
-            let offer =
-                offer.ok_or_else(|| format!("there is no {label:?}; on offer: {}", known()))?;
+            let offer = offer
+                .ok_or_else(|| format!("the data have no {label:?}; they offer: {}", known()))?;
             let values = of_task(offer, task)?;
             match found {
                 Found::Arrays(_) => heads.add_array(offer, &values),
@@ -139,7 +139,7 @@ fn of_task(offer: &Offer, task: Option<Task>) -> Result<OfferValues, String> {
             };
             match classes.iter().find(|class| class.parse::<f64>().is_err()) {
                 None => Ok(OfferValues::Numbers(count)),
-                Some(text) => Err(format!("{name:?} is no number: it holds {text:?}")),
+                Some(text) => Err(format!("{name:?} is not a number: it holds {text:?}")),
             }
         }
         (Some(Task::Multilabel | Task::Binary), _) => {

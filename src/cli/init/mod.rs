@@ -18,11 +18,11 @@ use heads::Heads;
 
 /// Looks at data and writes a configuration to begin with
 ///
-/// It finds out how the data lie: one of the published data sets, a table with a row for each image, a
-/// folder for each class, or NumPy arrays. On a terminal it asks where the data are, what is to be predicted,
-/// how large images are, and how much memory a step may use. Each question has what was found as its
-/// answer, and a flag answers it ahead. Elsewhere the flags must be given, or --yes, which takes what was
-/// found. The configuration has comments and passes `trainer check`.
+/// It recognises a published data set, a table with a row for each image, a folder for each class, and
+/// NumPy arrays. On a terminal it asks where the data are, what is to be predicted, how large images are,
+/// and how much memory a step may use. The default answer is what it found; a flag answers a question in
+/// advance. Where there is no terminal, give the flags, or --yes, which takes all defaults. The
+/// configuration has comments and passes `trainer check`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -34,28 +34,28 @@ pub struct Init {
     /// The folder or table with the data
     #[arg(value_name = "DIR")]
     data: Option<PathBuf>,
-    /// The configuration to write; trainer.toml unless given
+    /// The configuration to write
     #[arg(long, value_name = "FILE", default_value = "trainer.toml")]
     out: PathBuf,
     /// What is predicted: columns of the table, findings of the data set, or names of arrays
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     labels: Option<Vec<String>>,
-    /// What kind of prediction they are, where their values do not say
+    /// The task of the labels, if their values do not show it
     #[arg(long, value_enum)]
     task: Option<Task>,
-    /// The height and width that images are brought to, in pixels
+    /// The height and width that images are resized to, in pixels
     #[arg(long, value_name = "PIXELS")]
     size: Option<usize>,
-    /// How much memory a step may use: such as 11GiB, or a share of the device's, such as 90%
+    /// How much memory a step may use: a size, such as 11GiB, or a share of the device's memory, such as 90%
     #[arg(long, value_name = "SIZE")]
     budget: Option<String>,
     /// Images in a step of the optimizer
     #[arg(long, value_name = "N", default_value_t = 16)]
     batch: usize,
-    /// Takes what was found for every question that no flag answers
+    /// Takes the default answer to every question that no flag answers
     #[arg(long, short)]
     yes: bool,
-    /// Replaces files that are there
+    /// Replaces existing files
     #[arg(long)]
     overwrite: bool,
 }
@@ -68,9 +68,9 @@ const BUDGET: &str = "90%";
 enum Task {
     /// Each label is present or absent
     Multilabel,
-    /// One of several classes
+    /// Each image belongs to one of several classes
     Multiclass,
-    /// Numbers
+    /// Each label is a number
     Regression,
 }
 
@@ -174,8 +174,10 @@ fn missing(init: &Init) -> Result<(), Failure> {
     if missing.is_empty() {
         return Ok(());
     }
-    let told =
-        format!("nothing can be asked, as this is no terminal; missing: {}", missing.join(", "));
+    let told = format!(
+        "this is no terminal, so no question can be asked; missing: {}",
+        missing.join(", ")
+    );
     let help = "give them, or --yes to take what is found in the data".to_owned();
     Err(Failure::configuration(told).with_help(Some(help)))
 }

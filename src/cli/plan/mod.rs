@@ -57,7 +57,7 @@ pub struct Command {
 fn size(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(Budget::Bytes(bytes)) => Ok(bytes),
-        _ => Err("write such as 24GiB or 800MiB".to_owned()),
+        _ => Err("write a size, such as 24GiB or 800MiB".to_owned()),
     }
 }
 

@@ -24,8 +24,8 @@ use crate::train::TrainError;
 
 /// Predicts images with a trained model
 ///
-/// Images are prepared as in training, and go through the weights that validation found best.
-/// Probabilities are calibrated, and decided at the threshold of an operating point, both as they were
+/// Images are prepared as in training. The model has the weights that were best on the validation images.
+/// Probabilities are calibrated, and decisions are made at the threshold of an operating point; both were
 /// fitted on the validation images. Each image has a row, which is written as soon as it is known, in
 /// the order in which images are named. An image that cannot be read has a row that says why.
 #[derive(Debug, Args)]
@@ -39,17 +39,17 @@ Examples:
   trainer predict densenet121.safetensors --config my.toml scans/
   trainer predict checkpoints/xray scans/ --conformal 0.1")]
 pub struct Predict {
-    /// The run's folder, of which the best state is taken (else the last), the folder of a state, or a file
-    /// of weights
+    /// The folder of a run, the folder of one of its states, or a file of weights
     ///
-    /// The folder of a run's folds (`trainer run --fold all`) is the ensemble of all of them.
+    /// Of a run, the best state is used, or the last if there is no best. The folder of a run's folds
+    /// (`trainer run --fold all`) is used as the ensemble of all folds.
     #[arg(value_name = "RUN|WEIGHTS")]
     run: PathBuf,
     /// Images (PNG, JPEG, TIFF or DICOM), folders with all below them, and tables with a column of paths
     ///
-    /// The files of a folder are taken by their paths, and what is no image is passed over. In a table
-    /// (CSV, TSV or Parquet) the column is the one that the run's [data.csv] names, else `path`; paths
-    /// count from the table's folder.
+    /// The files of a folder are predicted in the order of their paths; files that are no images are
+    /// skipped. In a table (CSV, TSV or Parquet) the column is the one that the run's [data.csv] names,
+    /// or `path` if it names none; paths are relative to the table's folder.
     #[arg(value_name = "IMAGE|DIR|CSV", required = true)]
     images: Vec<PathBuf>,
     /// The configuration of a file of weights
@@ -67,7 +67,7 @@ pub struct Predict {
     /// Runs on this device instead of the configuration's `device.use`: auto, cpu, cuda or cuda:N
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// Images of a batch; those of training when this is left out
+    /// The number of images of a batch; the default is the run's batch size
     ///
     /// As many of them as memory allows go through the network at once. Predictions do not depend on it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -78,27 +78,29 @@ pub struct Predict {
     point: Option<String>,
     /// Another run, or file of weights, whose probabilities count as much; may be given several times
     ///
-    /// The mean of their calibrated probabilities is calibrated and decided by what is fitted on the mean
-    /// for the validation images, as `trainer eval` of these runs does. Where the runs were validated
-    /// on different images, it is told as it is and decided at the mean of their thresholds, and a
-    /// warning says so. The columns `<head>/<label>/spread` tell the standard deviation of the runs.
+    /// The probabilities are the mean of the runs' calibrated probabilities. This mean has a calibration
+    /// and thresholds of its own, fitted on the validation images as by `trainer eval` of these runs. If
+    /// the runs were validated on different images, the mean is not calibrated again, the thresholds are
+    /// the mean of the runs' thresholds, and a warning says so. The columns `<head>/<label>/spread` hold
+    /// the standard deviation over the runs.
     #[arg(long, value_name = "RUN")]
     ensemble: Vec<PathBuf>,
     /// Looks at each image mirrored and shifted too, as far as training did
     ///
-    /// The mean is told, and the standard deviation in the columns `<head>/<label>/spread`.
+    /// The probabilities are the mean of these views. The columns `<head>/<label>/spread` hold the
+    /// standard deviation.
     #[arg(long)]
     tta: bool,
-    /// Tells which decisions are not ruled out, where a share ERROR of them may be wrong, such as 0.1
+    /// Writes conformal sets: the decisions that remain if a share ERROR may be wrong, such as 0.1
     ///
     /// The columns `<head>/<label>/conformal` hold {0}, {1}, {0,1} or {}. Sets are fitted on the run's
-    /// validation images; what they cover of such images is measured and said.
+    /// validation images. The program measures how many of such images they cover, and prints it.
     #[arg(long, value_name = "ERROR", value_parser = share, conflicts_with_all = ["ensemble", "tta"])]
     conformal: Option<f64>,
     /// Writes a picture of where each label is seen (Grad-CAM) into this folder
     #[arg(long, value_name = "DIR", conflicts_with = "ensemble")]
     heatmap: Option<PathBuf>,
-    /// Makes heatmaps of this label only; may be given several times
+    /// Draws heatmaps of this label only; may be given several times
     #[arg(long, value_name = "HEAD/LABEL", requires = "heatmap")]
     label: Vec<String>,
     #[command(flatten)]

@@ -128,7 +128,7 @@ fn failure(failed: &FailedFold, count: usize) -> String {
     let fold = failed.fold;
     match &failed.told {
         Some((said, log)) => format!("fold {fold} of {count}: {said}, told in {}", log.display()),
-        None => format!("fold {fold} of {count} ended with an error, told above"),
+        None => format!("fold {fold} of {count} ended with an error, shown above"),
     }
 }
 

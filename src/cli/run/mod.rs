@@ -22,8 +22,8 @@ use crate::run::{FolderMode, Outcome, SignalGuard};
 /// The run folder, <run.output>/<run.name>/, receives the resolved configuration, the metrics of
 /// every epoch (metrics.jsonl and TensorBoard events) and saved states: `best`, `last` and a few older
 /// ones. Ctrl-C saves the state and ends the run. --resume goes on from there; the result is the same
-/// as without the pause. Of folds (`data.validation.folds`), --fold says which are trained.
-/// Started as several processes by torchrun, srun or mpirun, they share each batch.
+/// as without the pause. --fold chooses which folds of `data.validation.folds` are trained. Processes
+/// that torchrun, srun or mpirun starts share each batch.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -43,22 +43,22 @@ pub struct Run {
     overrides: Overrides,
     /// Runs on this device instead of the configuration's `device.use`: auto, cpu, cuda, cuda:N or all
     ///
-    /// Several devices that share each batch are written with commas: `--device cuda:0,cuda:1`.
-    /// `trainer devices` lists the devices that there are.
+    /// Write several devices that share each batch with commas: `--device cuda:0,cuda:1`.
+    /// `trainer devices` lists the devices of this machine.
     #[arg(long, value_name = "DEVICE", value_delimiter = ',')]
     device: Vec<String>,
     /// Goes on with the run in the run folder
     ///
-    /// It goes on from the newest intact state. The configuration must be that of the run's start. A
-    /// few keys may differ, such as `train.epochs`, `run.save`, and `checkpointing`, `offload`,
+    /// It goes on from the newest intact state. The configuration must be the one that the run was
+    /// started with. A few keys may differ, such as `train.epochs`, `run.save`, and `checkpointing`, `offload`,
     /// `offload_optimizer` and `budget` under [memory]; README.md lists them all.
     #[arg(long)]
     resume: bool,
     /// Trains one fold of `data.validation.folds`, counted from 1, or `all`, one after another
     ///
     /// Each fold has a run folder of its own in <run.output>/<run.name>/: fold-1, fold-2 and so on. With
-    /// `all` a table tells the metrics of each, their mean and standard deviation at the end, as does
-    /// folds.json; --resume goes on in the fold that was stopped, and leaves those that have ended. With
+    /// `all`, folds.json and a table at the end give the metrics of each fold, their mean and standard
+    /// deviation; --resume goes on in the fold that was stopped and skips those that have ended. With
     /// --devices each device trains one fold at a time.
     #[arg(long, value_name = "N|all", value_parser = folds::which)]
     fold: Option<Fold>,
@@ -71,7 +71,7 @@ pub struct Run {
     ///
     /// The same as `--set model.init=WEIGHTS`. Names are those of torchvision. Heads that the file
     /// does not have, or has with another number of outputs, keep their random weights; the first
-    /// convolution is adapted to another number of channels. The program says what it took.
+    /// convolution is adapted to another number of channels. The program prints what it loaded.
     #[arg(long, value_name = "WEIGHTS", conflicts_with = "resume")]
     init: Option<PathBuf>,
     /// Prints JSON in place of the closing table: the last event of metrics.jsonl, or folds.json

@@ -314,7 +314,7 @@ fn what_two_tables_lack_is_named() {
     // No table has it.
     let typo = [named("findings", "multilabel", &["Edema", "Mas"])];
     insta::assert_snapshot!(said([ONE, "", plain], [ONE, "", plain], &typo), @r"
-    the data has no label `Mas` (`heads[0].labels[1]`)
+    the data have no label `Mas` (`heads[0].labels[1]`)
     did you mean `Mass`? the findings are: Edema; columns that no head reads: Mass, view
     ");
     // One table has nothing.

@@ -70,7 +70,7 @@ pub(super) fn offered(task: Task, vocabularies: &[&Vocabulary], head: &str) -> S
 
 fn takes(task: &str, what: &str) -> String {
     match what.is_empty() {
-        true => format!("the data has nothing for a `{task}` head"),
+        true => format!("the data have nothing for a `{task}` head"),
         false => format!("a `{task}` head takes {what}"),
     }
 }
@@ -97,7 +97,7 @@ pub(in crate::data) fn findings_offered(vocabularies: &[&Vocabulary]) -> String 
         }
     }
     match findings.len() {
-        0 => "the data has no findings".to_owned(),
+        0 => "the data have no findings".to_owned(),
         count if count > MANY => {
             let few = findings[..MANY / 2].join(", ");
             let more = count - MANY / 2;

@@ -37,7 +37,7 @@ fn every_task_takes_what_is_offered_to_it() {
 #[test]
 fn wrong_labels_are_named_with_what_to_write_instead() {
     insta::assert_snapshot!(said(check("multilabel", &["Edema", "Pneumotorax"])), @r#"
-    heads[0].labels[1]: the data has no label `Pneumotorax`
+    heads[0].labels[1]: the data have no label `Pneumotorax`
     did you mean `Pneumothorax`? the findings are: No Finding, Enlarged Cardiomediastinum, Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices
     "#);
     insta::assert_snapshot!(said(check("multilabel", &["Edema", "Age"])), @r#"
@@ -61,7 +61,7 @@ fn wrong_labels_are_named_with_what_to_write_instead() {
     a `multiclass` head takes classes of one kind: "PA", "AP", "Lateral"; or "Frontal", "Lateral"; or "Female", "Male"
     "#);
     insta::assert_snapshot!(said(check("multiclass", &["PA", "Latral"])), @r#"
-    heads[0].labels[1]: the data has no label `Latral`
+    heads[0].labels[1]: the data have no label `Latral`
     did you mean `Lateral`? a `multiclass` head takes classes of one kind: "PA", "AP", "Lateral"; or "Frontal", "Lateral"; or "Female", "Male"
     "#);
     insta::assert_snapshot!(said(check("multiclass", &["PA"])), @r#"
@@ -69,7 +69,7 @@ fn wrong_labels_are_named_with_what_to_write_instead() {
     a `multiclass` head takes classes of one kind: "PA", "AP", "Lateral"; or "Frontal", "Lateral"; or "Female", "Male"
     "#);
     insta::assert_snapshot!(said(check("regression", &["Weight"])), @r#"
-    heads[0].labels[0]: the data has no label `Weight`
+    heads[0].labels[0]: the data have no label `Weight`
     a `regression` head takes "Age"
     "#);
 }
@@ -189,7 +189,7 @@ fn wrong_bindings_of_sources_are_named() {
     ");
     let fracture = [head("a", "multilabel", &["Edema", "Fracture"])];
     insta::assert_snapshot!(fault("heads = []", "", &fracture), @r"
-    heads[0].labels[1]: the data has no label `Fracture`
+    heads[0].labels[1]: the data have no label `Fracture`
     the findings are: No Finding, Atelectasis, Cardiomegaly, Effusion, Infiltration, Mass, Nodule, Pneumonia, Pneumothorax, Consolidation, Edema, Emphysema, Fibrosis, Pleural_Thickening, Hernia
     ");
     insta::assert_snapshot!(fault("", "", &[head("a", "multilabel", &["Fracture"])]), @r"
@@ -202,7 +202,7 @@ fn wrong_bindings_of_sources_are_named() {
     take the head out of `heads`, or say under `labels` what this data set calls its labels
     "#);
     insta::assert_snapshot!(fault("", "", &[head("a", "multilabel", &["Effusio"])]), @r"
-    heads[0].labels[0]: the data has no label `Effusio`
+    heads[0].labels[0]: the data have no label `Effusio`
     did you mean `Effusion`? the findings are: No Finding, Enlarged Cardiomediastinum, Cardiomegaly, Lung Opacity, Lung Lesion, Edema, Consolidation, Pneumonia, Atelectasis, Pneumothorax, Pleural Effusion, Pleural Other, Fracture, Support Devices, Effusion, Infiltration, Mass, Nodule, Emphysema, Fibrosis, Pleural_Thickening, Hernia
     ");
     insta::assert_snapshot!(fault("", "", &[head("a", "multiclass", &["PA", "Female"])]), @r#"

@@ -56,7 +56,7 @@ impl Layout for PhantomConfig {
             return Err(fault("size", message, "write a side from 32 to 3000"));
         }
         if let Some(message) = self.nodules.and_then(|nodules| wrong_nodules(nodules, self.size)) {
-            return Err(fault("nodules", message, "write such as [8, 24]"));
+            return Err(fault("nodules", message, "write two diameters, such as [8, 24]"));
         }
         check_choice("views", "view", self.views.as_deref(), chexpert::VIEWS_OFFERED)
     }

@@ -231,7 +231,7 @@ fn told_by(header: &StringRecord, file: &Path) -> Result<PredictionHeader, Predi
             |ending: &str| name.strip_suffix(ending).is_some_and(|of| places.contains_key(of));
         if [DECISION, TRUTH, SPREAD, CONFORMAL].into_iter().any(ends) {
             let reason = format!(
-                "what is told of a label stands in this order: `<head>/<label>`, `{DECISION}`, \
+                "the columns of a label have this order: `<head>/<label>`, `{DECISION}`, \
                  `{TRUTH}`, `{SPREAD}`, `{CONFORMAL}`"
             );
             return Err(fault(name, reason));

@@ -104,7 +104,7 @@ impl Frame {
         let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
         let (magic, rest) = header.split_at(4);
         if magic != MAGIC {
-            return Err(wrong("what came is no message of this program's"));
+            return Err(wrong("the message is not from this program"));
         }
         let kind = *KINDS.get(usize::from(rest[0])).ok_or_else(|| wrong("an unknown message"))?;
         let number = |from: usize, to: usize| {

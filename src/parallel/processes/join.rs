@@ -72,7 +72,8 @@ pub enum JoinError {
     },
     /// Some did not come.
     #[error(
-        "{missing} of {world} did not come within {seconds} s{refused}\nSee whether they were started, what \
+        "{missing} of {world} did not connect within {seconds} s{refused}\nSee whether they were \
+         started, what \
          they say, and whether their machines may connect to {address}. TRAINER_JOIN_SECONDS sets the limit."
     )]
     Missing {
@@ -94,7 +95,7 @@ pub enum JoinError {
     #[error("{0}")]
     Others(String),
     /// Rank 0 has ended before all had come.
-    #[error("rank 0 at {0} ended before all ranks had come; what it says tells why")]
+    #[error("rank 0 at {0} ended before all ranks had connected; its messages say why")]
     Abandoned(String),
     /// The system refuses something.
     #[error("the processes cannot be connected: {0}")]

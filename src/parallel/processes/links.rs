@@ -361,7 +361,7 @@ impl Hub {
             let over = { self.lock().gone[other] };
             if since > silence && !over {
                 let what = format!(
-                    "was not heard of for {} s: it is stopped, or the network to it is cut",
+                    "has sent nothing for {} s: it is stopped, or the network to it is cut",
                     silence.as_secs()
                 );
                 self.fail(self.lost(other, &what));

@@ -296,7 +296,7 @@ fn another_secret_is_refused() {
     let first = launch(0, 2, port, &[("TRAINER_SECRET", "right"), limit]);
     let second = launch(1, 2, port, &[("TRAINER_SECRET", "wrong"), limit]);
     let errors = join_errors(vec![(first, "1"), (second, "1")]);
-    assert!(errors[0].contains("rank 1 of 2 did not come within 2 s"), "{}", errors[0]);
+    assert!(errors[0].contains("rank 1 of 2 did not connect within 2 s"), "{}", errors[0]);
     assert!(
         errors[0].contains("a process at 127.0.0.1 came and has another secret"),
         "{}",
@@ -336,7 +336,7 @@ fn a_port_in_use_and_a_rank_that_does_not_come_are_said_in_time() {
         (launch(2, 4, port, &[("TRAINER_JOIN_SECONDS", "20")]), "1"),
     ]);
     assert!(
-        missing.iter().all(|error| error.contains("ranks 1 and 3 of 4 did not come")),
+        missing.iter().all(|error| error.contains("ranks 1 and 3 of 4 did not connect")),
         "{missing:?}"
     );
     let alone = join_errors(vec![(launch(1, 2, port, &limit), "1")]);
