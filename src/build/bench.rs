@@ -70,7 +70,11 @@ impl Bench {
         let wave = |pixel: usize| ((pixel as f64 * 0.37).sin() * 0.5 + 0.5) as f32;
         let values: Vec<f32> = (0..shape.iter().product()).map(wave).collect();
         let data = TensorData::new(values, shape);
-        let upload = |device: &Device| Tensor::from_data(data.clone(), device);
+        // In memory of their own: the pages that steps lie in are as large as their largest buffer.
+        let upload = |device: &Device| {
+            let data = data.clone();
+            device.memory_persistent_allocations(data, |data| Tensor::from_data(data, device))
+        };
         let images = devices.iter().map(upload).collect();
         let targets = plan.heads.iter().map(|head| targets(head, shape[0])).collect();
         let counts = |head: usize| {

@@ -8,6 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::BufferLifetime;
 
+/// Bytes of maps `[images, channels, height, width]` with numbers of `number` bytes on a GPU, where CubeCL lays out
+/// the rows: each begins at a multiple of 512 bytes, or of the next power of two where a row is less.
+pub fn bytes_in_rows([images, channels, height, width]: [usize; 4], number: usize) -> u64 {
+    let row = number * width;
+    let pitch = row.next_multiple_of(row.next_power_of_two().clamp(16, 512));
+    (images * channels * height * pitch) as u64
+}
+
 /// Counts the bytes in use and the most there were at once.
 #[derive(Debug, Clone, Default)]
 pub struct DryAllocator(Arc<Counts>);

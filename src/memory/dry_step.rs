@@ -15,8 +15,9 @@ pub type DryFlow = Rc<dyn Any>;
 
 /// A stage on sizes alone.
 pub trait DryStage {
-    /// An input that comes from outside.
-    fn input(&self) -> DryFlow;
+    /// An input that comes from outside: `images` that were copied ahead, or some of a batch that stays on the
+    /// device.
+    fn input(&self, images: Option<DryBuffer>) -> DryFlow;
 
     /// Runs forward on `input`; gives the output and what it `keeps`. `trains` where it is not frozen, and
     /// `first` where it is not run again.
@@ -51,8 +52,8 @@ pub struct FootprintStage {
 }
 
 impl DryStage for FootprintStage {
-    fn input(&self) -> DryFlow {
-        Rc::new(self.memory.take(self.input))
+    fn input(&self, images: Option<DryBuffer>) -> DryFlow {
+        Rc::new(images.unwrap_or_else(|| self.memory.take(self.input)))
     }
 
     fn forward(
@@ -100,6 +101,8 @@ pub struct DrySteps<'a> {
     pub kept: usize,
     /// Bytes that are in use besides.
     pub others: u64,
+    /// Bytes of the images that are copied ahead; none where a batch stays on the device.
+    pub ahead: Option<u64>,
     /// Bytes of the losses' gradient, and of what is computed with for it.
     pub loss: [u64; 2],
 }
@@ -112,6 +115,8 @@ struct Places {
     inputs: BTreeMap<(usize, usize), DryFlow>,
     saved: BTreeMap<(usize, usize), Box<dyn Any>>,
     gradients: BTreeMap<usize, Vec<DryBuffer>>,
+    /// The images of the next input.
+    images: Option<DryBuffer>,
 }
 
 impl DrySteps<'_> {
@@ -121,12 +126,14 @@ impl DrySteps<'_> {
         let _others = self.memory.take(self.others);
         let mut weights: Vec<DryBuffer> = take().collect();
         let mut optimizer: Vec<DryBuffer> = Vec::new();
+        let mut images = self.ahead.map(|bytes| self.memory.take(bytes));
         for step in 0..steps {
-            let mut places = Places::default();
+            let mut places = Places { images, ..Places::default() };
             for operation in &self.schedule.operations {
                 self.run(operation, &mut places)?;
             }
-            let Places { gradients, .. } = places;
+            let Places { gradients, images: next, .. } = places;
+            images = next;
             // What it keeps is there from the first step on; new weights are there before the old ones go.
             if step == 0 {
                 optimizer.extend((0..self.kept).flat_map(|_| take()));
@@ -135,24 +142,31 @@ impl DrySteps<'_> {
             self.stages.iter().for_each(|stage| stage.change());
             drop(gradients);
         }
-        drop((weights, optimizer));
+        drop((weights, optimizer, images));
         Some(self.memory.buffers())
+    }
+
+    /// What `stage` takes from outside. The images after it are copied meanwhile.
+    fn input(&self, stage: &dyn DryStage, images: &mut Option<DryBuffer>) -> DryFlow {
+        let next = self.ahead.map(|bytes| self.memory.take(bytes));
+        stage.input(std::mem::replace(images, next))
     }
 
     fn run(&self, operation: &Operation, places: &mut Places) -> Option<()> {
         let Operation { stage, micro, action } = *operation;
-        let runs = &self.stages[stage];
+        let runs = self.stages[stage].as_ref();
+        let Places { forward, images, .. } = places;
         match action {
             Action::Forward(keep) | Action::Recompute(keep) => {
                 let first = matches!(action, Action::Forward(_));
                 let trains = stage >= self.schedule.frozen;
-                let input = places.forward.remove(&micro).unwrap_or_else(|| runs.input());
+                let input = forward.remove(&micro).unwrap_or_else(|| self.input(runs, images));
                 let (output, kept) = runs.forward(input, keep, trains, first);
                 places.forward.insert(micro, output);
                 places.saved.extend(kept.map(|kept| ((micro, stage), kept)));
             }
             Action::Checkpoint => {
-                let input = places.forward.entry(micro).or_insert_with(|| runs.input());
+                let input = forward.entry(micro).or_insert_with(|| self.input(runs, images));
                 places.inputs.insert((micro, stage), runs.checkpoint(input));
             }
             Action::Restore => {

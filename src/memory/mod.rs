@@ -34,7 +34,7 @@ pub use bucket::{
 pub use chain::Chain;
 pub use config::*;
 pub use device_lost::DeviceLost;
-pub use dry::{DryAllocator, DryBuffer};
+pub use dry::{DryAllocator, DryBuffer, bytes_in_rows};
 pub use dry_step::{DryFlow, DryStage, DrySteps, FootprintStage};
 pub use footprint::{Cpu, Footprint, Target};
 pub use gradients::Gradients;

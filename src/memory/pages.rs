@@ -51,18 +51,16 @@ impl Pages {
         self.bytes() + self.size / 4
     }
 
-    /// The pages of at most `largest` bytes that hold least of those that `buffers` fit in, however far the
-    /// thread that allocates is behind the one that asks it; `None` where there are none.
-    pub fn least(buffers: &[BufferLifetime], largest: u64) -> Option<Self> {
-        let buffers: Vec<BufferLifetime> =
-            buffers.iter().copied().filter(|buffer| buffer.bytes > Self::SMALL).collect();
-        let courses: Vec<Course> = LAGS.iter().flat_map(|lag| courses(&buffers, *lag)).collect();
-        let fit = |pages: &Self| {
-            let needed = |course| extent(course, &buffers, pages.size).div_ceil(pages.size);
-            courses.iter().all(|course| needed(course) <= pages.count)
-        };
-        let most_at_once = most_at_once(&courses[0], &buffers);
-        let smallest = buffers.iter().map(|buffer| buffer.bytes).max()?;
+    /// The pages of at most `largest` bytes that hold least of those that the buffers of each of `all` fit in,
+    /// however far the thread that allocates is behind the one that asks it; `None` where there are none.
+    pub fn least(all: &[Vec<BufferLifetime>], largest: u64) -> Option<Self> {
+        let all = all.iter().map(|buffers| large(buffers)).collect::<Vec<_>>();
+        let courses = all_courses(&all);
+        let fit =
+            |pages: &Self| courses.iter().all(|course| pages_of(course, pages.size) <= pages.count);
+        let most_at_once =
+            courses.iter().map(|(course, buffers)| most_at_once(course, buffers)).max()?;
+        let smallest = all.iter().flatten().map(|buffer| buffer.bytes).max()?;
         let mut least: Option<Self> = None;
         for count in 1..=Self::MOST {
             let mut size = most_at_once.div_ceil(count).max(smallest);
@@ -82,6 +80,31 @@ impl Pages {
         }
         least
     }
+
+    /// How many pages of `size` bytes the buffers of each of `all` fit in, however far the thread that allocates is
+    /// behind.
+    #[cfg(test)]
+    pub fn needed(all: &[Vec<BufferLifetime>], size: u64) -> u64 {
+        let all = all.iter().map(|buffers| large(buffers)).collect::<Vec<_>>();
+        all_courses(&all).iter().map(|course| pages_of(course, size)).max().unwrap_or(0)
+    }
+}
+
+/// Those of `buffers` that lie in pages whose size is chosen.
+fn large(buffers: &[BufferLifetime]) -> Vec<BufferLifetime> {
+    buffers.iter().copied().filter(|buffer| buffer.bytes > Pages::SMALL).collect()
+}
+
+/// What may happen with the buffers of each of `all`.
+fn all_courses(all: &[Vec<BufferLifetime>]) -> Vec<(Course, &[BufferLifetime])> {
+    let lagging =
+        all.iter().flat_map(|buffers| LAGS.map(|lag| (courses(buffers, lag), buffers.as_slice())));
+    lagging.flat_map(|(courses, buffers)| courses.map(|course| (course, buffers))).collect()
+}
+
+/// How many pages of `size` bytes are needed where this happens.
+fn pages_of((course, buffers): &(Course, &[BufferLifetime]), size: u64) -> u64 {
+    extent(course, buffers, size).div_ceil(size)
 }
 
 /// What happens, in order: which buffer is given back (`false`) or taken (`true`).
@@ -179,6 +202,7 @@ mod tests {
         assert_eq!(extent(&events, &buffers, 1 << 40), 110 * MIB);
         assert_eq!(extent(&events, &buffers, 60 * MIB), 110 * MIB);
         assert_eq!(extent(&events, &buffers, 50 * MIB), 70 * MIB);
+        let buffers = [buffers.to_vec()];
         let least = Pages::least(&buffers, u64::MAX);
         assert_eq!(least, Some(Pages { size: 50 * MIB, count: 2 }));
         assert_eq!(Pages::least(&buffers, 40 * MIB), None);
@@ -192,7 +216,7 @@ mod tests {
         let [early, _] = courses(&buffers, u64::MAX);
         assert_eq!(most_at_once(&early, &buffers), 40 * MIB);
         // The third goes where the first was; the second lies behind that.
-        let least = Pages::least(&buffers, u64::MAX).expect("fits");
+        let least = Pages::least(&[buffers.to_vec()], u64::MAX).expect("fits");
         assert_eq!(least.size * least.count, 50 * MIB);
     }
 }

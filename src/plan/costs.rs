@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use super::Plan;
 use super::estimate::PAGEABLE;
-use crate::memory::{ActivationShape, Footprint, Precision, Speed, Surroundings, Target};
+use crate::memory::{
+    ActivationShape, Footprint, Precision, Speed, Surroundings, Target, bytes_in_rows,
+};
 
 /// What the stages of a plan cost for a micro-batch, and what is in use besides.
 #[derive(Debug, Clone)]
@@ -230,14 +232,12 @@ impl Plan {
         bytes * (images * self.data.image.channels * height * width) as u64
     }
 
-    /// Bytes of a whole batch of images on a GPU, the rows of which CubeCL lays out so that each
-    /// begins at a multiple of 512 bytes, or of the next power of two where that is less.
+    /// Bytes of a whole batch of images on a GPU.
     pub fn batch_on_gpu(&self) -> u64 {
         let image = &self.data.image;
-        let [height, width] = image.size.map(|side| side as u64);
-        let row = NUMBER * width;
-        let pitch = row.next_multiple_of(row.next_power_of_two().clamp(16, 512));
-        self.train.batch_size as u64 * image.channels as u64 * height * pitch
+        let [height, width] = image.size;
+        let shape = [self.train.batch_size, image.channels, height, width];
+        bytes_in_rows(shape, NUMBER as usize)
     }
 }
 

@@ -12,11 +12,17 @@ impl Estimator<'_> {
     /// on the CPU, in a pipeline, where stages do not run fused, where something waits off the device, and where the
     /// optimizer's state is shared out.
     pub fn pages(&mut self, settings: &MemorySettings) -> Option<Pages> {
-        Pages::least(&self.buffers(settings)?, self.machine().largest_tensor())
+        Pages::least(&self.all_buffers(settings)?, self.machine().largest_tensor())
     }
 
-    /// Every buffer of some steps with these settings.
-    fn buffers(&mut self, settings: &MemorySettings) -> Option<Vec<BufferLifetime>> {
+    /// Every buffer of some steps of a benchmark, whose batch stays on the device, and of a run.
+    fn all_buffers(&mut self, settings: &MemorySettings) -> Option<[Vec<BufferLifetime>; 2]> {
+        Some([self.buffers(settings, false)?, self.buffers(settings, true)?])
+    }
+
+    /// Every buffer of some steps with these settings, with images that are copied `ahead` or with a batch that
+    /// stays on the device.
+    fn buffers(&mut self, settings: &MemorySettings, ahead: bool) -> Option<Vec<BufferLifetime>> {
         let [strategy] = <[_; 1]>::try_from(self.strategies(settings).ok()?).ok()?;
         if !self.machine().cuda || strategy.part.is_some() || settings.offload_optimizer {
             return None;
@@ -50,7 +56,8 @@ impl Estimator<'_> {
         let parameters = specs.iter().map(|spec| weight * spec.parameter_count() as u64).collect();
         let surroundings = &costs.surroundings;
         let of_stages: u64 = costs.stages.iter().map(|stage| stage.standing).sum();
-        let others = surroundings.standing - costs.weights - costs.optimizer - of_stages;
+        let sent = plan.ahead_on_gpu(settings.precision, images);
+        let others = surroundings.standing - costs.weights - costs.optimizer - of_stages - sent;
         let steps = DrySteps {
             memory,
             stages,
@@ -58,6 +65,7 @@ impl Estimator<'_> {
             parameters,
             kept: plan.train.optimizer.kept(),
             others,
+            ahead: ahead.then_some(sent),
             loss: [surroundings.loss_gradient, surroundings.loss_workspace],
         };
         steps.buffers(STEPS)
@@ -89,7 +97,7 @@ mod tests {
             ("densenet121", share.as_str(), 1.12),
             ("densenet121", SIDE, 1.04),
             ("densenet121", "", 1.04),
-            ("densenet121", "memory.micro_batch=16", 1.07),
+            ("densenet121", "memory.micro_batch=16", 1.11),
             ("resnet50", "", 1.10),
             ("resnet50", "memory.precision=\"fp32\"", 1.10),
         ];
@@ -104,13 +112,29 @@ mod tests {
         }
     }
 
+    /// DenseNet-121 with 64 and with 8 images. Of pages of the first size an H100 held six, of which five had been
+    /// chosen; of the second, the driver of `benches/stub_cuda.c` gave seven instead of six
+    /// (`benches/results/2026-11-23-stub-held.log`): the images are in use in several forms before the first layer.
+    #[test]
+    fn steps_need_the_pages_that_they_have_taken() {
+        for (set, size, taken) in
+            [("memory.dense_layers=\"share\"", 232, 6), ("train.batch_size=8", 54, 7)]
+        {
+            let plan = planned("densenet121", set);
+            let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
+            let all = Estimator::new(&plan, Machine::ASSUMED).all_buffers(&settings);
+            let needed = Pages::needed(&all.expect("all stages are fused"), size << 20);
+            assert_eq!(needed, taken, "{set}");
+        }
+    }
+
     /// What an allocation costs the host grows with the number of buffers in use: 380 small ones were half of its
     /// work for a step of DenseNet-121 at 8 images.
     #[test]
     fn small_buffers_are_few() {
         let plan = planned("densenet121", "train.batch_size=8");
         let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
-        let buffers = Estimator::new(&plan, Machine::ASSUMED).buffers(&settings);
+        let buffers = Estimator::new(&plan, Machine::ASSUMED).buffers(&settings, true);
         let buffers = buffers.expect("all stages are fused");
         let small: Vec<&BufferLifetime> =
             buffers.iter().filter(|buffer| buffer.bytes <= 64 << 10).collect();
@@ -142,7 +166,7 @@ mod tests {
             let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
             let mut estimator = Estimator::new(&plan, Machine::ASSUMED);
             let peak = estimator.estimate(&settings).expect("a right policy").peak as f64;
-            let buffers = estimator.buffers(&settings).expect("all stages are fused");
+            let buffers = estimator.buffers(&settings, true).expect("all stages are fused");
             let mut live: Vec<(u64, bool, u64)> = Vec::new();
             for BufferLifetime { bytes, from, to, .. } in buffers {
                 live.extend([(from, true, bytes), (to, false, bytes)]);

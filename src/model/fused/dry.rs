@@ -8,10 +8,12 @@ use std::rc::Rc;
 use super::layout::{NORMS, WEIGHTS};
 use super::program::layout;
 use super::{Back, Layout, Program, Records, Run, Value, Values};
-use crate::memory::{DryAllocator, DryBuffer, DryFlow, DryStage, Footprint, Keep, Target};
+use crate::memory::{
+    DryAllocator, DryBuffer, DryFlow, DryStage, Footprint, Keep, Target, bytes_in_rows,
+};
 use crate::model::layers::ParameterSpec;
 use crate::ops::gpu::{
-    Buffer, ChannelStats, DeviceMap, DryGpu, Gpu, Kernel, Kernels, Packing, Storage, Work,
+    Buffer, ChannelStats, DeviceMap, DryGpu, Gpu, Images, Kernel, Kernels, Packing, Storage, Work,
 };
 #[cfg(test)]
 use crate::ops::gpu::{Exchange, ExchangedSums, Synced};
@@ -189,7 +191,14 @@ pub(super) struct DryProgram<P> {
     packing: Option<Packing>,
     /// Made again when a parameter has changed.
     values: RefCell<Option<Rc<Values>>>,
+    memory: DryAllocator,
+    /// Bytes of a number of the images that the model is given.
+    number: usize,
 }
+
+/// Images as the model is given them. Those of a batch that stays on the device lie elsewhere.
+#[derive(Clone)]
+struct Given(Option<DryBuffer>);
 
 impl<P: Program> DryProgram<P> {
     /// Of a program with these parameters, for an input of `shape`, with memory from `memory`.
@@ -209,7 +218,36 @@ impl<P: Program> DryProgram<P> {
         let parameters = [0, 1, 2].map(|kind| elsewhere.gpu().floats(layout.length(kind)));
         let kernels = kernels(memory.clone());
         let packing = layout.packing(&kernels);
-        Self { program, kernels, layout, shape, parameters, packing, values: RefCell::default() }
+        let (memory, values) = (memory.clone(), RefCell::default());
+        let number = on.precision.activations().size();
+        Self { program, kernels, layout, shape, parameters, packing, values, memory, number }
+    }
+
+    /// `given` as the program takes them: in 32 bits, without gaps between rows.
+    fn images(&self, Given(given): Given) -> Value {
+        let width = Storage::F32.bytes();
+        let [without, rows] = [bytes_of(self.shape), bytes_in_rows(self.shape, width)];
+        let wide = match self.number == width {
+            true => given,
+            false => {
+                let wide = self.memory.take(rows);
+                given.iter().for_each(DryBuffer::note_use);
+                Some(wide)
+            }
+        };
+        match wide {
+            // Nothing is copied.
+            Some(memory) if memory.bytes() == without => {
+                let length = self.shape.iter().product();
+                let buffer = Buffer::dry(memory, Storage::F32, length);
+                Value::Images(Images { buffer, shape: self.shape })
+            }
+            wide => {
+                let images = self.program.input(&self.kernels, self.shape);
+                wide.iter().for_each(DryBuffer::note_use);
+                images
+            }
+        }
     }
 
     fn values(&self) -> Rc<Values> {
@@ -220,8 +258,13 @@ impl<P: Program> DryProgram<P> {
 }
 
 impl<P: Program> DryStage for DryProgram<P> {
-    fn input(&self) -> DryFlow {
-        Rc::new(self.program.input(&self.kernels, self.shape))
+    fn input(&self, images: Option<DryBuffer>) -> DryFlow {
+        if !P::TAKES_IMAGES {
+            return Rc::new(self.program.input(&self.kernels, self.shape));
+        }
+        let rounds = self.number != Storage::F32.bytes();
+        let rounded = || rounds.then(|| self.memory.take(bytes_in_rows(self.shape, self.number)));
+        Rc::new(Given(images.or_else(rounded)))
     }
 
     fn forward(
@@ -241,7 +284,11 @@ impl<P: Program> DryStage for DryProgram<P> {
             keeps: keeps == Keep::All,
             synced: None,
         };
-        let (output, kept) = self.program.forward(&run, value(input));
+        let input = match input.downcast::<Given>() {
+            Ok(given) => self.images(Rc::unwrap_or_clone(given)),
+            Err(input) => value(input),
+        };
+        let (output, kept) = self.program.forward(&run, input);
         (Rc::new(output), kept.map(|kept| Box::new(kept) as Box<dyn Any>))
     }
 
@@ -267,6 +314,11 @@ impl<P: Program> DryStage for DryProgram<P> {
     fn change(&self) {
         self.values.take();
     }
+}
+
+/// Bytes of images of `shape` in 32 bits.
+fn bytes_of(shape: [usize; 4]) -> u64 {
+    (shape.iter().product::<usize>() * Storage::F32.bytes()) as u64
 }
 
 /// What a stage before or behind gives: where that is of another kind, it is features.
