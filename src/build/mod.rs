@@ -351,8 +351,12 @@ fn trainer(
     let (mut ranks, mut initial) = (Vec::with_capacity(devices.len()), None);
     // Before anything lies on the device. Several take their steps on threads of their own, each of which
     // has pages of its own.
-    if let ([device], Some(pages)) = (&devices[..], planner.pages()) {
-        hold(device, pages);
+    let mut outgrows_pages = false;
+    if let [device] = &devices[..] {
+        match planner.pages() {
+            Some(pages) => hold(device, pages),
+            None => outgrows_pages = is_gpu(device),
+        }
     }
     for (number, copy) in devices.chunks(depth).enumerate() {
         let shard = match plan.optimizer_shards() {
@@ -383,6 +387,7 @@ fn trainer(
         processes,
         batch_norm,
         planner,
+        outgrows_pages,
         upcoming,
         backoffs,
         usage,

@@ -39,6 +39,9 @@ pub struct Trainer {
     pub batch_norm: BatchNormOver,
     /// What has chosen how steps are taken, and does again where memory does not suffice.
     pub planner: Planner,
+    /// Whether the allocator's pages have grown with what the first step asked for, and the next step needs the
+    /// larger ones alone. The allocator would keep the others until memory does not suffice.
+    pub outgrows_pages: bool,
     /// The batch after the one that is computed next, where it is known: it is copied to the devices meanwhile.
     pub upcoming: Option<Arc<Batch>>,
     /// Where memory has not sufficed since somebody asked.
@@ -159,6 +162,9 @@ impl Trainer {
             Ok((losses?, course))
         });
         let (mut losses, courses): (Vec<_>, Vec<_>) = applied.map_err(failed)?.into_iter().unzip();
+        if std::mem::take(&mut self.outgrows_pages) {
+            computes_on.memory_cleanup();
+        }
         for (usage, course) in self.usage.iter_mut().zip(&courses) {
             usage.add(0, &course.waited);
         }
