@@ -65,10 +65,10 @@ const NETWORKS: [&str; 6] = [
     "[model.resnet]\nblock = \"bottleneck\"\nblocks = [1, 1]\nstem = 4\n",
     r#"[model.sequential]
 layers = [
-    { conv = { channels = 4 } }, "batch_norm", "relu",
-    { branches = { join = "concat", of = [[], [{ conv = { channels = 3 } }, "group_norm", "sigmoid"]] } },
-    { branches = { join = "add", of = [[{ conv = { channels = 7 } }], [{ conv = { channels = 7, kernel = 1 } }, "relu"]] } },
-    { max_pool = {} }, { avg_pool = {} }, "flatten", { dropout = 0.1 }, { linear = { features = 9 } }, "batch_norm", "relu",
+    { conv = { channels = 4, kernel = 3 } }, "batch_norm", "relu",
+    { branches = { join = "concat", of = [[], [{ conv = { channels = 4, kernel = 3, padding = 1 } }, "sigmoid"]] } },
+    { branches = { join = "add", of = [[{ conv = { channels = 7, kernel = 1 } }], [{ conv = { channels = 7, kernel = 1 } }, "relu"]] } },
+    { max_pool = { kernel = 2 } }, { mean_pool = { kernel = 3 } }, "flatten", { dropout = 0.1 }, { linear = { features = 9 } }, "batch_norm", "relu",
 ]
 "#,
 ];
@@ -230,15 +230,19 @@ fn a_layer_that_overflows_is_named() {
         let (images, targets) = batch(&bench);
         for parameter in bench.trainer.parameters() {
             let Some(layer) = parameter.name.strip_suffix(".weight") else { continue };
+            // What a head puts out may be just finite.
+            if layer.starts_with("classifier.") {
+                continue;
+            }
             let case = format!("{layer}, {name}, {network}");
             let before: Vec<f32> = parameter.value.clone().into_data().iter().collect();
             replace(&mut bench, &parameter.name, |values| vec![most; values.len()]);
             let told = refused(&mut bench, &images, &targets, &case);
             replace(&mut bench, &parameter.name, |_| before.clone());
-            let expected = format!(
+            let of_layer = format!(
                 "it begins in the layer `{layer}`, whose output is not finite, though its input is (at most "
             );
-            assert!(told.contains(&expected), "{case}: {told}");
+            assert!(told.contains(&of_layer), "{case}: {told}");
             tried += 1;
         }
     }

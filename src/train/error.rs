@@ -113,9 +113,7 @@ fn advice(origin: &Option<Box<Origin>>, learning_rate: f64) -> String {
 
 fn advice_in_fp16(origin: &Option<Box<Origin>>, learning_rate: f64) -> String {
     match origin.as_deref() {
-        Some(origin @ (Origin::Parameter { .. } | Origin::Image { .. })) => {
-            origin.advice(learning_rate)
-        }
+        Some(origin @ Origin::Parameter { .. }) => origin.advice(learning_rate),
         _ => format!(
             "Numbers above 65504 do not fit in fp16. Write `precision = \"bf16\"` under [memory], or \
              lower the learning rate (it was {learning_rate:e})."
