@@ -68,7 +68,7 @@ layers = [
     { conv = { channels = 4, kernel = 3 } }, "batch_norm", "relu",
     { branches = { join = "concat", of = [[], [{ conv = { channels = 4, kernel = 3, padding = 1 } }, "sigmoid"]] } },
     { branches = { join = "add", of = [[{ conv = { channels = 7, kernel = 1 } }], [{ conv = { channels = 7, kernel = 1 } }, "relu"]] } },
-    { max_pool = { kernel = 2 } }, { mean_pool = { kernel = 3 } }, "flatten", { dropout = 0.1 }, { linear = { features = 9 } }, "batch_norm", "relu",
+    { max_pool = { kernel = 2 } }, { mean_pool = { kernel = 3 } }, "flatten", { dropout = { probability = 0.1 } }, { linear = { features = 9 } }, "batch_norm", "relu",
 ]
 "#,
 ];
