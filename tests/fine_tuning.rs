@@ -150,9 +150,8 @@ fn frozen_stages_and_learning_rates_of_stages_are_those_of_pytorch() {
         for step in 0..4 {
             freeze(&mut replica, if step < 2 { FROZEN } else { 0 });
             let found = gradients(&replica, step);
-            let assessed = updater
-                .assess(&replica.inference, found, 1e-3, &Member::alone())
-                .expect("is finite");
+            let assessed =
+                updater.assess(&replica.inference, found, &Member::alone()).expect("is finite");
             let checked = updater.accept(assessed, 1e-3).expect("is taken");
             let losses =
                 updater.apply(&mut replica, checked, 1e-3, &Member::alone()).expect("steps");

@@ -37,6 +37,16 @@ pub struct Sample {
     pub source: usize,
 }
 
+impl Sample {
+    /// Its file and, where that is an array, its number there.
+    fn name(&self) -> String {
+        match self.item {
+            Some(item) => format!("{}[{item}]", self.path.display()),
+            None => self.path.display().to_string(),
+        }
+    }
+}
+
 /// Images and their labels for every head.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
@@ -309,11 +319,13 @@ impl Dataset {
 
     /// The name of each image: its file and, where that is an array, its number there.
     pub fn names(&self) -> Vec<String> {
-        let name = |sample: &Sample| match sample.item {
-            Some(item) => format!("{}[{item}]", sample.path.display()),
-            None => sample.path.display().to_string(),
-        };
-        self.samples.iter().map(name).collect()
+        self.samples.iter().map(Sample::name).collect()
+    }
+
+    /// The name of the image at `index`, with the line of the table that names it.
+    pub fn name_in_table(&self, index: usize) -> String {
+        let sample = &self.samples[index];
+        format!("`{}` ({}, line {})", sample.name(), sample.table.display(), sample.line)
     }
 
     /// The patient of each image; where there are several sources with the source's number before it,

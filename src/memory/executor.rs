@@ -37,7 +37,8 @@ pub struct StepKey<'a> {
 }
 
 impl StepKey<'_> {
-    fn pass(&self, purpose: Purpose, micro: usize) -> Pass {
+    /// The pass of a micro-batch.
+    pub fn pass(&self, purpose: Purpose, micro: usize) -> Pass {
         let part = &self.parts[micro];
         let pass = Pass::new(purpose, self.seed, self.step, part.images.start as u64);
         match self.synced {

@@ -1,4 +1,4 @@
-//! A device that runs out of memory at a chosen operation, for tests.
+//! A device that runs out of memory at a chosen operation, and a layer that gives no numbers, for tests.
 //!
 //! The executor asks [`check`] before every operation of a schedule, and before every stage of an
 //! evaluation. Nothing happens unless a test
@@ -15,6 +15,20 @@ thread_local! {
     static ASKED: Cell<usize> = const { Cell::new(0) };
     /// Which of several devices is to fail, where their threads are started by this one.
     static RANK: Cell<usize> = const { Cell::new(0) };
+    /// The layer that gives no numbers.
+    static SPOILED: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// Whether what `layer` gives is to be replaced by NaN.
+pub fn spoils(layer: &str) -> bool {
+    SPOILED.get() == Some(layer)
+}
+
+/// Lets `layer` give NaN on this thread, and on that of device `rank` of several, which this thread starts; with
+/// none, all layers give what they compute again.
+pub fn spoil(rank: usize, layer: Option<&'static str>) {
+    RANK.set(rank);
+    SPOILED.set(layer);
 }
 
 /// Fails, when its turn has come, as an allocation of this operation would: by unwinding with
@@ -54,17 +68,19 @@ pub fn strike_rank_after(rank: usize, operations: usize) -> Armed {
 pub struct Handed {
     left: Option<usize>,
     asked: usize,
+    spoiled: Option<&'static str>,
 }
 
 /// What waits on this thread, and for which device.
 pub fn hand_over() -> (usize, Handed) {
-    (RANK.get(), Handed { left: LEFT.take(), asked: ASKED.take() })
+    (RANK.get(), Handed { left: LEFT.take(), asked: ASKED.take(), spoiled: SPOILED.take() })
 }
 
 /// Lets what waited on another thread wait on this one.
 pub fn take_over(handed: Handed) {
     LEFT.set(handed.left);
     ASKED.set(handed.asked);
+    SPOILED.set(handed.spoiled);
 }
 
 impl Armed {

@@ -18,7 +18,7 @@ mod pages;
 mod bucket;
 mod pass;
 mod policy;
-
+pub mod probe;
 mod relay;
 mod schedule;
 mod simulate;

@@ -1,7 +1,9 @@
 //! What a stage needs to know about the pass it is part of.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
+use super::probe::Probe;
 use crate::ops::DropoutKey;
 use crate::parallel::{Across, Member, Part};
 use crate::random;
@@ -30,19 +32,30 @@ pub struct Pass {
     step: u64,
     first_image: u64,
     synced: Option<(Arc<Member>, Part)>,
+    probe: Option<Rc<Probe>>,
 }
 
 impl Pass {
     /// A pass for `purpose` in step `step` of a run with `seed`, over images of which the first has the
     /// place `first_image` in the global batch.
     pub fn new(purpose: Purpose, seed: u64, step: u64, first_image: u64) -> Self {
-        Self { purpose, seed, step, first_image, synced: None }
+        Self { purpose, seed, step, first_image, synced: None, probe: None }
     }
 
     /// The same over the images of `part`, where norms are taken over those of all devices. `member` is
     /// this device's place among them.
     pub fn synced(self, member: &Arc<Member>, part: &Part) -> Self {
         Self { synced: Some((Arc::clone(member), part.clone())), ..self }
+    }
+
+    /// The same, in which each layer is looked at.
+    pub fn probed(&self) -> Self {
+        Self { probe: Some(Rc::default()), ..self.clone() }
+    }
+
+    /// What looks at each layer, where something does.
+    pub fn probe(&self) -> Option<&Probe> {
+        self.probe.as_deref()
     }
 
     /// A pass that predicts.

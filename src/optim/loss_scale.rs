@@ -64,6 +64,12 @@ impl LossScale {
         }
     }
 
+    /// Whether it will be spent when one more step has been left out.
+    pub fn is_last(mut self) -> bool {
+        self.observe(false);
+        self.is_spent()
+    }
+
     /// Whether it has become so small that making it smaller is of no use.
     pub fn is_spent(&self) -> bool {
         self.scale < LEAST

@@ -112,7 +112,12 @@ impl Run {
                     self.tell_step(&losses, images)?;
                 }
                 Err(skipped @ TrainError::Skipped { .. }) => self.leave_out(skipped.to_string())?,
-                Err(source) => return Err(self.step_error(source)),
+                Err(source) => {
+                    let name = |place: usize| {
+                        self.train_loader.dataset().name_in_table(batch.indices[place])
+                    };
+                    return Err(self.step_error(source.with_names(name)));
+                }
             }
         }
         self.state.batch += 1;

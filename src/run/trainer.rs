@@ -18,7 +18,8 @@ use crate::parallel::processes::Processes;
 use crate::parallel::{BatchNormOver, Failure, Part, Seat, Threads, on_ranks, shares};
 use crate::plan::{BackOff, Planner};
 use crate::train::{
-    BatchPart, CheckedGradients, HeadLoss, Images, Replica, Share, TrainError, Updater,
+    BatchPart, CheckedGradients, HeadLoss, Images, NotFinite, Origin, Replica, Share, TrainError,
+    Updater,
 };
 
 /// Trains a model, and evaluates it.
@@ -210,7 +211,7 @@ impl Trainer {
             let (assessed, course) = recorded(traces, || {
                 let found = replica.gradients(share, &normalizers, step, updater.scale())?;
                 let found = found.of_all(&seat.row, over, own as f64 / count as f64);
-                updater.assess(&replica.inference, found, learning_rate, &seat.column)
+                updater.assess(&replica.inference, found, &seat.column)
             });
             Ok((assessed?, own, course))
         })?;
@@ -219,7 +220,42 @@ impl Trainer {
         // All take note of a step that is left out, and not only the first.
         let accepted: Vec<_> =
             ranks.map(|(rank, assessed)| rank.updater.accept(assessed, learning_rate)).collect();
-        accepted.into_iter().collect()
+        let accepted: Result<_, TrainError> = accepted.into_iter().collect();
+        accepted.map_err(|mut error| {
+            if let Some((what, origin)) = error.not_finite() {
+                let found = self.origin(images, targets, step).map(|found| match (found, what) {
+                    (Some(found), _) => found,
+                    (None, NotFinite::Loss { .. }) => Origin::Nowhere,
+                    (None, NotFinite::Gradient { .. } | NotFinite::Statistics) => Origin::Backward,
+                });
+                *origin = found.ok().map(Box::new);
+            }
+            error
+        })
+    }
+
+    /// Computes a step forward once more, something of which is not finite, and returns where that begins:
+    /// none where all of it is finite.
+    ///
+    /// # Errors
+    /// When it cannot be computed.
+    fn origin(
+        &mut self,
+        images: Images<'_>,
+        targets: &[Targets],
+        step: usize,
+    ) -> Result<Option<Origin>, TrainError> {
+        let normalizers = self.last().replica.normalizers(targets);
+        let found = self.within_memory(images.count(), Work::Step, |rank, seat, parts, _| {
+            let replica = &rank.replica;
+            let link = replica.link(&seat.column);
+            let share = Share { images, targets, parts, synced: None, next: None, link };
+            let own = replica.origin(share, &normalizers, step)?;
+            let own = serde_json::to_vec(&own).unwrap_or_default();
+            Ok(seat.row.gather_bytes("origins", own))
+        })?;
+        let read = |own: Vec<u8>| serde_json::from_slice::<Option<Origin>>(&own).ok().flatten();
+        Ok(Origin::first(found.into_iter().flatten().filter_map(read)))
     }
 
     /// Takes note of what each device has done in a step, and returns what it has found.

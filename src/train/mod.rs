@@ -20,14 +20,16 @@ mod grad_cam;
 mod images;
 mod inference;
 mod loss;
+mod origin;
 mod replica;
 mod update;
 
 pub use ahead::BatchPart;
-pub use error::TrainError;
+pub use error::{NotFinite, TrainError};
 pub use grad_cam::{ActivationMap, GradCam, NoFeatureMap};
 pub use images::Images;
 pub use inference::{Head, Inference};
 pub use loss::{HeadLoss, LossSums};
+pub use origin::Origin;
 pub use replica::{Replica, Share, StepGradients};
 pub use update::{Assessed, CheckedGradients, Updater};

@@ -25,7 +25,7 @@ pub struct Replica {
     /// Where what the strategy moves off the device waits.
     store: Store,
     /// The run's seed.
-    seed: u64,
+    pub(super) seed: u64,
 }
 
 /// The images of a global batch that one replica takes.
@@ -174,6 +174,20 @@ impl Replica {
         .collect()
     }
 
+    /// The sum of each head's loss over some images; of heads with a normalizer of 0, none.
+    pub(super) fn sums(
+        &self,
+        outputs: &[Tensor<2>],
+        targets: &[Targets],
+        normalizers: &[f64],
+    ) -> Vec<Option<Tensor<1>>> {
+        let heads = self.losses.iter().zip(outputs).zip(targets).zip(normalizers);
+        let sums = heads.map(|(((loss, output), targets), &normalizer)| {
+            (normalizer > 0.0).then(|| self.loss(loss.as_ref(), output.clone(), targets))
+        });
+        sums.collect()
+    }
+
     /// `[1]`: the sum of a head's loss over some images.
     fn loss(&self, loss: &dyn Loss, outputs: Tensor<2>, targets: &Targets) -> Tensor<1> {
         let [values, mask] = self.upload(targets);
@@ -254,11 +268,7 @@ impl Replica {
         let rows =
             self.inference.outputs_of_parts(images, &parts, next, link, |part, outputs| {
                 let targets = part_of(&targets, part);
-                let heads = self.losses.iter().zip(outputs).zip(&targets).zip(&normalizers);
-                let sums = heads.map(|(((loss, output), targets), &normalizer)| {
-                    (normalizer > 0.0).then(|| self.loss(loss.as_ref(), output.clone(), targets))
-                });
-                losses.add(sums.collect());
+                losses.add(self.sums(outputs, &targets, &normalizers));
             })?;
         Ok((rows, losses.read()?))
     }
@@ -277,6 +287,6 @@ fn add(sum: Option<Tensor<1>>, part: Option<Tensor<1>>) -> Option<Tensor<1>> {
 }
 
 /// The targets of some of the images.
-fn part_of(targets: &[Targets], images: Range<usize>) -> Vec<Targets> {
+pub(super) fn part_of(targets: &[Targets], images: Range<usize>) -> Vec<Targets> {
     targets.iter().map(|targets| targets.part(images.clone())).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Tensor, TensorData};
 
-use super::{HeadLoss, Inference, Replica, StepGradients, TrainError};
+use super::{HeadLoss, Inference, NotFinite, Replica, StepGradients, TrainError};
 use crate::memory::{Bucket, Chain, Gradients, Statistics, check_allocated, fault, measure};
 use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, squares};
 use crate::parallel::{Member, Shard};
@@ -27,9 +27,9 @@ pub struct Updater {
     pub shard: Shard,
 }
 
-/// Gradients that have been looked at: of a step to be taken, or of one to be left out because
-/// something is not finite in fp16.
-pub struct Assessed(Result<CheckedGradients, Overflow>);
+/// Gradients that have been looked at: of a step to be taken, or of one to be left out because something is not
+/// finite.
+pub struct Assessed(Result<CheckedGradients, NotFinite>);
 
 /// Gradients, statistics and losses of a global batch, all finite.
 pub struct CheckedGradients {
@@ -43,9 +43,6 @@ pub struct CheckedGradients {
     /// [`StepGradients::centres`].
     centres: Vec<Option<Tensor<1>>>,
 }
-
-/// What of a step is not finite in fp16.
-struct Overflow(String);
 
 impl Updater {
     /// What the loss is multiplied by.
@@ -61,12 +58,11 @@ impl Updater {
     /// model and come to the same end.
     ///
     /// # Errors
-    /// When a loss or gradient is not finite and losses are not scaled, and when the device fails.
+    /// When the device fails.
     pub fn assess(
         &self,
         model: &Inference,
         found: StepGradients,
-        learning_rate: f64,
         column: &Member,
     ) -> Result<Assessed, TrainError> {
         let StepGradients { gradients, statistics, losses, centres } = found;
@@ -74,24 +70,24 @@ impl Updater {
         let size = norm_of_all(column, "gradients", &gradients)?;
         // The last device has the heads.
         let losses = column.gather("losses", losses.read()?).pop().unwrap_or_default();
-        let infinite = losses.iter().position(|loss| !loss.sum.is_finite());
-        let infinite = infinite.map(|index| model.heads[index].config.name.clone());
-        if self.loss_scale.is_some()
-            && let Some(overflow) = overflow(infinite.as_deref(), &size, &statistics, column)?
-        {
-            return Ok(Assessed(Err(overflow)));
-        }
-        if let Some(head) = infinite {
-            return Err(TrainError::Loss { head, learning_rate });
+        if let Some(place) = losses.iter().position(|loss| !loss.sum.is_finite()) {
+            let head = &model.heads[place].config.name;
+            return Ok(Assessed(Err(NotFinite::Loss { head: head.clone() })));
         }
         if !size.is_finite() {
-            let names = names_of(&size.non_finite, &model.chain, &gradients)?;
-            let mut names = column.gather("names", names).concat();
-            if names.is_empty() {
-                // A sum of squares may overflow where no number does.
-                names = size.non_finite;
+            // Of a step that is left out nobody asks for more.
+            let ends = self.loss_scale.is_none_or(LossScale::is_last);
+            let of =
+                if ends { of_parameters(size, model, &gradients, column)? } else { String::new() };
+            return Ok(Assessed(Err(NotFinite::Gradient { of })));
+        }
+        // A map that overflows in fp16 may leave loss and gradients finite: of NaN, ReLU can make 0.
+        if self.loss_scale.is_some() {
+            let mut moving = Gradients::default();
+            statistics.iter().for_each(|(key, value)| moving.add(key, value.clone()));
+            if !norm_of_all(column, "statistics", &moving)?.is_finite() {
+                return Ok(Assessed(Err(NotFinite::Statistics)));
             }
-            return Err(TrainError::gradient(&names, learning_rate));
         }
         // A failed allocation shows where something is read, and statistics are not.
         let read = statistics.values().cloned();
@@ -115,7 +111,7 @@ impl Updater {
     /// taken.
     ///
     /// # Errors
-    /// When it is to be left out.
+    /// When it is to be left out, or cannot be taken at all.
     pub fn accept(
         &mut self,
         assessed: Assessed,
@@ -124,13 +120,13 @@ impl Updater {
         if let Some(loss_scale) = &mut self.loss_scale {
             loss_scale.observe(assessed.0.is_ok());
         }
-        assessed.0.map_err(|Overflow(what)| {
-            let loss_scale = self.loss_scale.unwrap_or_default();
-            let (scale, skipped) = (loss_scale.scale(), loss_scale.skipped());
-            match loss_scale.is_spent() {
-                true => TrainError::Unscalable { what, skipped, learning_rate },
-                false => TrainError::Skipped { what, scale },
+        assessed.0.map_err(|what| match self.loss_scale {
+            None => TrainError::NotFinite { what, learning_rate, origin: None },
+            Some(loss_scale) if loss_scale.is_spent() => {
+                let skipped = loss_scale.skipped();
+                TrainError::Unscalable { what, skipped, learning_rate, origin: None }
             }
+            Some(loss_scale) => TrainError::Skipped { what, scale: loss_scale.scale() },
         })
     }
 
@@ -275,24 +271,25 @@ fn scaled(gradient: Tensor<1>, factor: f64) -> Tensor<1> {
     if factor == 1.0 { gradient } else { gradient.mul_scalar(factor) }
 }
 
-/// What of a step is not finite; `head` is the first head whose loss is not.
-fn overflow(
-    head: Option<&str>,
-    size: &GradientNorm,
-    statistics: &Statistics,
+/// Of which parameters a gradient of this `size` is not finite, in words: the one nearest to the losses, and
+/// how many more.
+fn of_parameters(
+    size: GradientNorm,
+    model: &Inference,
+    gradients: &Gradients,
     column: &Member,
-) -> Result<Option<Overflow>, TrainError> {
-    if let Some(head) = head {
-        return Ok(Some(Overflow(format!("the loss of head `{head}`"))));
+) -> Result<String, TrainError> {
+    let names = names_of(&size.non_finite, &model.chain, gradients)?;
+    let mut names = column.gather("names", names).concat();
+    if names.is_empty() {
+        // A sum of squares may overflow where no number does.
+        names = size.non_finite;
     }
-    if !size.is_finite() {
-        return Ok(Some(Overflow("the gradient".to_owned())));
-    }
-    // A map that overflows may leave loss and gradients finite: of NaN, ReLU can make 0.
-    let mut moving = Gradients::default();
-    statistics.iter().for_each(|(key, value)| moving.add(key, value.clone()));
-    let finite = norm_of_all(column, "statistics", &moving)?.is_finite();
-    Ok((!finite).then(|| Overflow("the mean or variance of a map".to_owned())))
+    Ok(match names.as_slice() {
+        [] => " of all parameters together".to_owned(),
+        [name] => format!(" of `{name}`"),
+        [before @ .., last] => format!(" of `{last}` (and of {} more)", before.len()),
+    })
 }
 
 /// The parameters whose gradients are not finite in the buckets `keys`.

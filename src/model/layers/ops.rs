@@ -26,15 +26,20 @@ pub trait Ops {
     /// What a run of cheap layers records for their backward pass.
     type Tape;
 
-    /// Runs `run` on `input` as the layer that is called `label` in a trace.
+    /// Runs `run` on `input` as `layer`.
     fn layer(
         &mut self,
-        label: &str,
+        layer: &Layer,
         input: Self::Value,
         run: impl FnOnce(&mut Self, Self::Value) -> Self::Value,
     ) -> Self::Value {
-        let _ = label;
+        let _ = layer;
         run(self, input)
+    }
+
+    /// Whether a norm and ReLU behind it may be computed together.
+    fn joins_relu(&self) -> bool {
+        true
     }
 
     /// Notes that the backward pass of the layer called `label` in a trace has ended.
@@ -114,8 +119,8 @@ pub trait Ops {
     /// So many channels of zeros behind those of a map.
     fn pad_channels(&mut self, map: Self::Value, channels: usize) -> Self::Value;
 
-    /// The outputs of branches as one.
-    fn join(&mut self, join: Join, outputs: Vec<Self::Value>) -> Self::Value;
+    /// The outputs of the branches called `name` as one.
+    fn join(&mut self, name: &str, join: Join, outputs: Vec<Self::Value>) -> Self::Value;
 
     /// What belongs to each of the values that `join` put together, which had so many channels or
     /// features. What was put one behind the other is shared, not copied.
@@ -175,16 +180,17 @@ pub(super) fn run_row<O: Ops>(ops: &mut O, layers: &[Layer], input: O::Value) ->
     match layers {
         [] => input,
         [norm, relu, rest @ ..]
-            if let (Op::BatchNorm(_) | Op::GroupNorm(_), Size::Map(_), Op::Relu) =
-                (&norm.op, &norm.output, &relu.op) =>
+            if ops.joins_relu()
+                && let (Op::BatchNorm(_) | Op::GroupNorm(_), Size::Map(_), Op::Relu) =
+                    (&norm.op, &norm.output, &relu.op) =>
         {
-            let value = ops.layer(&norm.label, input, |ops, input| match norm.op {
+            let value = ops.layer(norm, input, |ops, input| match norm.op {
                 Op::GroupNorm(channels) => {
                     ops.group_norm_relu(input, &norm.name, channels, group_count(channels))
                 }
                 _ => ops.batch_norm_relu(input, &norm.name, norm.output.channels()),
             });
-            let value = ops.layer(&relu.label, value, |_, value| value);
+            let value = ops.layer(relu, value, |_, value| value);
             run_row(ops, rest, value)
         }
         [layer, rest @ ..] => {
@@ -197,7 +203,7 @@ pub(super) fn run_row<O: Ops>(ops: &mut O, layers: &[Layer], input: O::Value) ->
 impl Layer {
     /// Runs the layer, which has no branches.
     pub(super) fn run<O: Ops>(&self, ops: &mut O, input: O::Value) -> O::Value {
-        ops.layer(&self.label, input, |ops, input| self.apply(ops, input))
+        ops.layer(self, input, |ops, input| self.apply(ops, input))
     }
 
     fn apply<O: Ops>(&self, ops: &mut O, input: O::Value) -> O::Value {

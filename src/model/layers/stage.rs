@@ -17,6 +17,8 @@ use crate::ops::MatmulPrecision;
 /// Branches of layers, and how their outputs become one.
 pub(super) struct LayerJoint<'a> {
     join: Join,
+    /// The path of their module.
+    name: &'a str,
     /// What they are called in a trace; empty where each branch has a name of its own.
     label: &'a str,
     /// Channels or features that each branch gives.
@@ -38,7 +40,8 @@ fn segments<'a>(layers: &'a [Layer], input: &Size) -> Vec<LayerSegment<'a>> {
             Op::Branches(join, rows) => {
                 let output = |row: &'a Vec<Layer>| row.last().map_or(input, |last| &last.output);
                 let channels = rows.iter().map(|row| output(row).channels()).collect();
-                let joint = LayerJoint { join: *join, label: &first.label, channels };
+                let joint =
+                    LayerJoint { join: *join, name: &first.name, label: &first.label, channels };
                 let rows = rows.iter().map(|row| self::segments(row, input)).collect();
                 Segment::Branches(joint, rows)
             }
@@ -153,7 +156,7 @@ impl<'l, O: Ops> Runner for LayerRunner<'_, 'l, O> {
     }
 
     fn join(&mut self, joint: &LayerJoint<'l>, outputs: Vec<O::Value>) -> O::Value {
-        self.ops.join(joint.join, outputs)
+        self.ops.join(joint.name, joint.join, outputs)
     }
 
     fn split(&mut self, joint: &LayerJoint<'l>, gradient: O::Value) -> Vec<O::Value> {

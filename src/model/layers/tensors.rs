@@ -8,9 +8,11 @@ use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 use burn::tensor::{DType, Tensor};
 
 use super::ops::ParameterOf;
-use super::{Join, Ops};
+use super::{Join, Layer, Ops};
 use crate::memory::measure::{again, ended};
-use crate::memory::{Activation, ActivationShape, Gradients, Pass, Purpose, Statistics, module};
+use crate::memory::{
+    Activation, ActivationShape, Gradients, Pass, Purpose, Statistics, fault, module,
+};
 use crate::ops::{
     self, MatmulPrecision, Window, avg_pool, bias_gradient, biased, convolution,
     convolution_gradients, global_pool, inner_product, linear, linear_gradients,
@@ -132,11 +134,24 @@ impl Ops for TensorOps<'_> {
 
     fn layer(
         &mut self,
-        label: &str,
+        layer: &Layer,
         input: Activation,
         run: impl FnOnce(&mut Self, Activation) -> Activation,
     ) -> Activation {
-        module(label, input, |input| run(self, input))
+        let given = self.pass.probe().map(|_| input.clone());
+        let output = module(&layer.label, input, |input| run(self, input));
+        let output = match fault::spoils(&layer.name) {
+            true => each(output, |map| map * f32::NAN, |features| features * f32::NAN),
+            false => output,
+        };
+        if let Some((probe, given)) = self.pass.probe().zip(given) {
+            probe.look(&layer.name, &[given], &output);
+        }
+        output
+    }
+
+    fn joins_relu(&self) -> bool {
+        self.pass.probe().is_none()
     }
 
     fn ended(&mut self, label: &str) {
@@ -254,23 +269,14 @@ impl Ops for TensorOps<'_> {
         Activation::Map(ops::joined(vec![map, zeros]))
     }
 
-    fn join(&mut self, join: Join, outputs: Vec<Activation>) -> Activation {
-        if join == Join::Heads {
-            let outputs = outputs.into_iter().map(Activation::into_features).collect();
-            return Activation::Outputs(outputs);
+    fn join(&mut self, name: &str, join: Join, outputs: Vec<Activation>) -> Activation {
+        let given = self.pass.probe().map(|_| outputs.clone());
+        let output = joined(join, outputs);
+        // Of finite numbers a sum alone can be more than the precision holds.
+        if let Some((probe, given)) = self.pass.probe().zip(given).filter(|_| join == Join::Add) {
+            probe.look(&format!("{}.sum", name.trim_end_matches('.')), &given, &output);
         }
-        if matches!(outputs.first(), Some(Activation::Features(_))) {
-            let outputs = outputs.into_iter().map(Activation::into_features);
-            return Activation::Features(match join {
-                Join::Add => outputs.reduce(Tensor::add).expect("two branches or more"),
-                _ => Tensor::cat(outputs.collect(), 1),
-            });
-        }
-        let outputs = outputs.into_iter().map(Activation::into_map);
-        Activation::Map(match join {
-            Join::Add => outputs.reduce(ops::added).expect("two branches or more"),
-            _ => ops::joined(outputs.collect()),
-        })
+        output
     }
 
     fn split(&mut self, join: Join, channels: &[usize], joined: &Activation) -> Vec<Activation> {
@@ -296,7 +302,7 @@ impl Ops for TensorOps<'_> {
     }
 
     fn add(&mut self, left: Activation, right: Activation) -> Activation {
-        self.join(Join::Add, vec![left, right])
+        joined(Join::Add, vec![left, right])
     }
 
     fn record(
@@ -359,6 +365,26 @@ impl Ops for TensorOps<'_> {
         self.add_gradients(layer, of_weight.reshape([-1]), of_bias);
         of_features.map(Activation::Features)
     }
+}
+
+/// The outputs of branches as one.
+fn joined(join: Join, outputs: Vec<Activation>) -> Activation {
+    if join == Join::Heads {
+        let outputs = outputs.into_iter().map(Activation::into_features).collect();
+        return Activation::Outputs(outputs);
+    }
+    if matches!(outputs.first(), Some(Activation::Features(_))) {
+        let outputs = outputs.into_iter().map(Activation::into_features);
+        return Activation::Features(match join {
+            Join::Add => outputs.reduce(Tensor::add).expect("two branches or more"),
+            _ => Tensor::cat(outputs.collect(), 1),
+        });
+    }
+    let outputs = outputs.into_iter().map(Activation::into_map);
+    Activation::Map(match join {
+        Join::Add => outputs.reduce(ops::added).expect("two branches or more"),
+        _ => ops::joined(outputs.collect()),
+    })
 }
 
 /// Applies what works on maps and on features alike.

@@ -95,7 +95,7 @@ impl Ops for DryOps {
         DryValue::One(self.cat(vec![map, zeros]))
     }
 
-    fn join(&mut self, join: Join, outputs: Vec<DryValue>) -> DryValue {
+    fn join(&mut self, _name: &str, join: Join, outputs: Vec<DryValue>) -> DryValue {
         let outputs: Vec<DryTensor> = outputs.into_iter().map(DryValue::one).collect();
         match join {
             Join::Concat => DryValue::One(self.cat(outputs)),
