@@ -92,11 +92,17 @@ impl Hub {
             senders: Mutex::new((0..ranks).map(|_| None).collect()),
             card: OnceLock::new(),
         });
-        let mut others = Vec::new();
-        for (other, stream) in streams {
-            others.push(other);
-            let (sender, frames) = unbounded();
-            hub.senders()[other] = Some(sender);
+        let others: Vec<usize> = streams.iter().map(|(other, _)| *other).collect();
+        // Before anything is read: a rank that is gone already is told of to all others.
+        let to_send: Vec<Receiver<Frame>> = others
+            .iter()
+            .map(|other| {
+                let (sender, frames) = unbounded();
+                hub.senders()[*other] = Some(sender);
+                frames
+            })
+            .collect();
+        for ((other, stream), frames) in streams.into_iter().zip(to_send) {
             let (reading, writing) = (Arc::clone(&hub), Arc::clone(&hub));
             let from = stream.try_clone()?;
             let thread = |name: &str| thread::Builder::new().name(format!("{name} rank {other}"));

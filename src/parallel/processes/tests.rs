@@ -280,6 +280,29 @@ fn a_rank_that_is_gone_without_a_word_is_named() {
 }
 
 #[test]
+fn a_rank_that_is_gone_before_the_others_are_listened_to_is_told_of_to_all() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let address = listener.local_addr().expect("it is known");
+    // How soon a thread sees that its rank is gone is a matter of luck.
+    for _ in 0..100 {
+        let connected = || {
+            let far = TcpStream::connect(address).expect("connects");
+            (listener.accept().expect("is accepted").0, far)
+        };
+        let ([one, two], roster) = ([connected(), connected()], vec![Who::here(); 3]);
+        drop(one.1);
+        let streams = vec![(1, one.0), (2, two.0)];
+        let hub = Hub::open(roster, 0, streams, Duration::from_secs(20)).expect("opens");
+        let failure = hub.failure_within(Duration::from_secs(20)).expect("is seen");
+        assert_eq!((failure.rank, failure.lost), (1, true));
+        hub.leave(true);
+        let mut heard = two.1;
+        let mut next = || Frame::read(&mut heard, || {}).expect("is sent").kind;
+        assert_eq!([next(), next()], [Kind::Failed, Kind::Bye]);
+    }
+}
+
+#[test]
 fn a_rank_with_something_else_is_named() {
     let found = in_processes(3, |processes| {
         let own = [u8::from(processes.rank() == 2)];
