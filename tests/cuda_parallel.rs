@@ -272,22 +272,40 @@ fn count(step: usize) -> usize {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Batch {
     AsItIs,
-    /// The images begin with the fourth, behind the last stand the first three.
-    Turned,
-    /// The images are brighter by a millionth.
-    Brighter,
+    /// So many of the first images stand behind the last.
+    Turned(usize),
+    /// The images are brighter by so many millionths.
+    Brighter(i8),
 }
+
+/// Changes of a batch by which `roundings` finds how far the roundings of a step carry.
+const CHANGES: [Batch; 10] = [
+    Batch::Turned(1),
+    Batch::Turned(2),
+    Batch::Turned(3),
+    Batch::Turned(5),
+    Batch::Turned(6),
+    Batch::Turned(7),
+    Batch::Brighter(1),
+    Batch::Brighter(2),
+    Batch::Brighter(-1),
+    Batch::Brighter(-2),
+];
 
 fn step(bench: &mut Bench, side: usize, step: usize, batch: Batch) -> Vec<f64> {
     let count = count(step);
     let turned = |mut values: Vec<f32>| {
         let each = values.len() / count;
-        if batch == Batch::Turned {
-            values.rotate_left(3 % count * each);
+        if let Batch::Turned(images) = batch {
+            values.rotate_left(images % count * each);
         }
         values
     };
-    let factor = if batch == Batch::Brighter { 1.0 + 1e-6 } else { 1.0 };
+    let factor = if let Batch::Brighter(millionths) = batch {
+        1.0 + 1e-6 * f32::from(millionths)
+    } else {
+        1.0
+    };
     let values = turned(noise(count * side * side, step as u64));
     let values: Vec<f32> = values.into_iter().map(|value| value * factor).collect();
     let targets = |width: usize| {
@@ -363,8 +381,7 @@ fn cards_with_synchronised_batch_norm_give_the_gradients_and_statistics_of_one()
             let (one, one_losses) = train(&plan(model, 1, &memory), 1);
             let parts: [fn(&str) -> bool; 2] =
                 [|name| name.contains("optimizer/"), |name| name.contains("running_")];
-            let [most_gradients, most_statistics] =
-                parts.map(|part| roundings(model, &memory, 1, &one, part));
+            let [most_gradients, most_statistics] = roundings(model, &memory, 1, &one, parts);
             for cards in 2..=count {
                 let (ours, losses) = train(&plan(model, cards, &memory), 1);
                 let [(gradients, worst), (statistics, _)] =
@@ -391,7 +408,7 @@ fn cards_train_as_one_does_uneven_batches_and_single_images_included() {
         let (name, memory) = (model.name, "precision = \"fp32\"");
         let (one, _) = train(&plan(model, 1, memory), STEPS);
         let kept: fn(&str) -> bool = |name| !name.starts_with("optimizer/");
-        let most = roundings(model, memory, STEPS, &one, kept);
+        let [most] = roundings(model, memory, STEPS, &one, [kept]);
         for cards in 2..=count {
             let (ours, _) = train(&plan(model, cards, memory), STEPS);
             let (found, worst) = error(&ours, &one, kept);
@@ -403,19 +420,20 @@ fn cards_train_as_one_does_uneven_batches_and_single_images_included() {
     }
 }
 
-/// How far the numbers that `part` chooses may be from those of `one` card after so many steps: four times as
-/// far as one card is from itself where it rounds otherwise. A norm over few numbers makes much of a rounding.
-fn roundings(
+/// How far the numbers that each of `parts` chooses may be from those of `one` card after so many steps: four
+/// times as far as one card is from itself where it rounds otherwise, in the farthest of [`CHANGES`]. A norm over few numbers makes much of a rounding.
+fn roundings<const PARTS: usize>(
     model: Model,
     memory: &str,
     steps: usize,
     one: &Values,
-    part: fn(&str) -> bool,
-) -> f64 {
-    let changed = [Batch::Turned, Batch::Brighter]
-        .map(|batch| train_on(&plan(model, 1, memory), steps, batch).0);
-    let far = changed.iter().map(|found| error(found, one, part).0);
-    1e-6 + 4.0 * far.fold(0.0, f64::max)
+    parts: [fn(&str) -> bool; PARTS],
+) -> [f64; PARTS] {
+    let far = CHANGES.map(|batch| {
+        let (changed, _) = train_on(&plan(model, 1, memory), steps, batch);
+        parts.map(|part| error(&changed, one, part).0)
+    });
+    std::array::from_fn(|part| 1e-6 + 4.0 * far.iter().map(|far| far[part]).fold(0.0, f64::max))
 }
 
 const WAYS: [&str; 4] = [
