@@ -4,6 +4,8 @@
 
 #[path = "exit_codes/ended.rs"]
 mod ended;
+#[path = "exit_codes/phases.rs"]
+mod phases;
 mod support;
 
 use std::fs::{self, File};
@@ -222,20 +224,6 @@ fn a_training_under_nohup_outlives_its_terminal() {
     assert_eq!(code(child.wait().expect("ends")), "0");
 }
 
-/// A second, and another where other tests take the cores.
-const SOON: Duration = Duration::from_secs(2);
-
-/// What the program is doing when a signal comes.
-struct PhaseOf<'a> {
-    name: &'a str,
-    /// The command, started in a folder of its own.
-    command: &'a dyn Fn(&Path) -> Command,
-    /// Whether it has come to that.
-    is_there: &'a dyn Fn(&Path) -> bool,
-    /// What must hold then.
-    holds: &'a dyn Fn(&Path),
-}
-
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -263,126 +251,6 @@ fn tiny_command(folder: &Path, command: &[&str], more: &[&str]) -> Command {
     let mut all = trainer(command);
     all.arg(config).args(more);
     all
-}
-
-#[test]
-#[expect(clippy::print_stdout, reason = "the figures of docs/scripts.md, with --nocapture")]
-fn whatever_the_program_does_a_signal_ends_it_within_a_second_saved_or_undone() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let filling = |folder: &Path| {
-        let mut command = tiny_command(folder, &["data", "cache"], &[]);
-        let size = "data.image.size=[1024,1024]";
-        command.args(["--set", size, "--set", "data.workers=1", "--set"]);
-        command.arg(format!("data.cache.disk.folder={:?}", shown(&folder.join("cache"))));
-        command.args(["--set", "data.phantom.patients=300"]);
-        command
-    };
-    let kept = |folder: &Path| {
-        let inner = names(&folder.join("cache")).pop();
-        inner.and_then(|name| fs::metadata(folder.join("cache").join(name).join("index")).ok())
-    };
-    let has_state = |run: PathBuf| {
-        let state = fs::read_to_string(run.join("last/manifest.json")).expect("is saved");
-        assert!(state.contains("\"interrupted\""), "{}", run.display());
-    };
-    let long = ["--set", "train.epochs=5000", "--set", "run.save.every_steps=2"];
-    let phases = [
-        PhaseOf {
-            name: "run: drawing",
-            command: &|folder| tiny_command(folder, &["run"], &MANY),
-            is_there: &is_drawing,
-            holds: &nothing_is_left,
-        },
-        PhaseOf {
-            name: "data inspect: drawing",
-            command: &|folder| tiny_command(folder, &["data", "inspect"], &MANY),
-            is_there: &is_drawing,
-            holds: &nothing_is_left,
-        },
-        PhaseOf {
-            name: "data phantom",
-            command: &|folder| {
-                tiny(folder);
-                let mut command =
-                    trainer(&["data", "phantom", "--patients", "4000", "--size", "300", "--out"]);
-                command.arg(folder.join("data"));
-                command
-            },
-            is_there: &is_drawing,
-            holds: &nothing_is_left,
-        },
-        PhaseOf {
-            name: "data cache",
-            command: &filling,
-            is_there: &|folder| kept(folder).is_some_and(|index| index.len() > 0),
-            holds: &|folder| assert!(kept(folder).is_some_and(|index| index.len() > 0)),
-        },
-        PhaseOf {
-            name: "run: training",
-            command: &|folder| tiny_command(folder, &["run"], &long),
-            is_there: &|folder| folder.join("tiny/last").is_dir(),
-            holds: &|folder| has_state(folder.join("tiny")),
-        },
-        PhaseOf {
-            name: "run --fold all",
-            command: &|folder| {
-                let folds = ["--fold", "all", "--set", "data.validation={folds=3}"];
-                tiny_command(folder, &["run"], &[&folds[..], &long].concat())
-            },
-            is_there: &|folder| folder.join("tiny/fold-1/last").is_dir(),
-            holds: &|folder| has_state(folder.join("tiny/fold-1")),
-        },
-        PhaseOf {
-            name: "sweep: drawing",
-            command: &|folder| {
-                let grid = ["--grid", "train.batch_size=2,4"];
-                tiny_command(folder, &["sweep"], &[&grid[..], &MANY].concat())
-            },
-            is_there: &is_drawing,
-            holds: &nothing_is_left,
-        },
-        PhaseOf {
-            name: "sweep: measuring",
-            command: &|folder| {
-                let grid = ["--grid", "train.batch_size=2,4", "--steps", "100000", "--synthetic"];
-                tiny_command(folder, &["sweep"], &grid)
-            },
-            is_there: &|folder| {
-                let logs = folder.join("tiny-sweep/logs");
-                names(&logs).iter().any(|name| name.ends_with(".log"))
-            },
-            holds: &|folder| assert!(!folder.join("tiny-sweep/sweep.json").exists()),
-        },
-        PhaseOf {
-            name: "sweep: training",
-            command: &|folder| {
-                let grid = ["--grid", "train.batch_size=2,4", "--epochs", "5000"];
-                tiny_command(folder, &["sweep"], &[&grid[..], &long[2..]].concat())
-            },
-            is_there: &|folder| first_run(folder).join("last").is_dir(),
-            holds: &|folder| has_state(first_run(folder)),
-        },
-    ];
-    for (number, phase) in phases.iter().enumerate() {
-        for (place, (signal, expected)) in signals().into_iter().enumerate() {
-            let case = format!("{}, {}", phase.name, signal_name(signal));
-            let folder = folder.path().join(format!("{number}-{place}"));
-            fs::create_dir(&folder).expect("is made");
-            // Where what it says goes makes no difference.
-            let lost = LOST[(number + place) % LOST.len()];
-            let mut command = (phase.command)(&folder);
-            let mut child =
-                command.stdout(lost.open()).stderr(lost.open()).spawn().expect("starts");
-            wait_until(&case, &mut child, || (phase.is_there)(&folder));
-            let begin = Instant::now();
-            kill_process(Pid::from_child(&child), signal).expect("is sent");
-            assert_eq!(code(child.wait().expect("ends")), expected, "{case}");
-            let took = begin.elapsed();
-            assert!(took < SOON, "{case}: it took {took:?}");
-            println!("| {} | {} | {expected} | {took:.1?} |", phase.name, signal_name(signal));
-            (phase.holds)(&folder);
-        }
-    }
 }
 
 /// The folder of the run that a sweep begins with.

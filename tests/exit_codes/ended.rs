@@ -12,7 +12,7 @@ fn trained(folder: &Path) -> PathBuf {
 }
 
 /// Some picture below `folder`.
-fn picture(folder: &Path) -> Option<PathBuf> {
+pub fn picture(folder: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).expect("lists").map(|entry| entry.expect("lists").path());
     let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
     let png = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "png");
