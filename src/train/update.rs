@@ -81,7 +81,7 @@ impl Updater {
                 if ends { of_parameters(size, model, &gradients, column)? } else { String::new() };
             return Ok(Assessed(Err(NotFinite::Gradient { of })));
         }
-        // A map that overflows in fp16 may leave loss and gradients finite: on CUDA ReLU makes 0 of NaN, anywhere of −∞.
+        // A map that overflows in fp16 may leave loss and gradients finite: ReLU makes 0 of −∞.
         if self.loss_scale.is_some() {
             let mut moving = Gradients::default();
             statistics.iter().for_each(|(key, value)| moving.add(key, value.clone()));
