@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use trainer::memory::{ActivationShape, Cpu, DenseLayers, DryAllocator, Precision, Target};
-use trainer::model::{DensenetConfig, ModelConfig, ResnetConfig, ResnetForm};
+use trainer::model::{DensenetConfig, HeadConfig, ModelConfig, ResnetConfig, ResnetForm};
 use trainer::ops::gpu::{AdamStep, DryGpu, Gpu, Kernel, Kernels, SgdStep, sums_of_squares_kernel};
 
 /// Networks that between them launch everything: of each family, with widths that fill whole tiles and
@@ -33,13 +33,63 @@ fn networks() -> Vec<(ModelConfig, usize)> {
     all
 }
 
+fn heads() -> Vec<HeadConfig> {
+    toml::from_str::<BTreeMap<String, Vec<HeadConfig>>>(
+        "heads = [{ name = \"findings\", task = \"multilabel\", labels = [\"a\", \"b\", \"c\"], hidden = [256] },
+                  { name = \"sex\", task = \"binary\", labels = [\"a\"] }]",
+    )
+    .expect("heads")
+    .remove("heads")
+    .expect("is there")
+}
+
+/// Heads compute in the 32 bits of the features that a fused stage gives them, whatever its maps have; which is what
+/// a card compiled in the first step of a DenseNet-121 and a ResNet-50 in bf16 besides what was compiled ahead.
+#[test]
+fn heads_behind_fused_stages_launch_kernels_for_32_bits() {
+    for model in [
+        DensenetConfig { depth: Some(121), ..DensenetConfig::default() }.into(),
+        ResnetConfig { depth: Some(50), ..ResnetConfig::default() }.into(),
+    ] {
+        let model: ModelConfig = model;
+        let network = model.resolve([1, 320, 320]).expect("a network");
+        for (precision, element) in
+            [(Precision::Bf16, "f32"), (Precision::Fp16, "f32"), (Precision::Tf32, "tf32")]
+        {
+            let stages = network.stages(precision, DenseLayers::Keep, &heads());
+            let cpu = Cpu::ASSUMED;
+            let on = Target {
+                cuda: true,
+                hopper: true,
+                cpu,
+                precision,
+                dense_layers: DenseLayers::Keep,
+            };
+            let features = ActivationShape::Features([64, network.features()]);
+            let launched = stages.last().expect("heads").kernels(&features, &on);
+            let entries: BTreeSet<&str> =
+                launched.iter().map(|kernel| kernel.variant().0).collect();
+            for entry in ["conv_forward", "conv_backward_weight", "transpose"] {
+                assert!(entries.contains(entry), "{precision:?}: {entries:?}");
+            }
+            for kernel in &launched {
+                assert!(
+                    kernel.text().contains(&format!("#define ELEMENT {element}\n")),
+                    "{precision:?}: {:?}",
+                    kernel.variant()
+                );
+            }
+        }
+    }
+}
+
 /// What steps of a network launch on all kinds of card, in all precisions.
 fn launched(model: &ModelConfig, [images, channels, side]: [usize; 3]) -> Vec<Kernel> {
     let mut all = Vec::new();
     let network = model.resolve([channels, side, side]).expect("a network");
     for precision in PRECISIONS {
         for dense_layers in [DenseLayers::Keep, DenseLayers::Share] {
-            let stages = network.stages(precision, dense_layers, &[]);
+            let stages = network.stages(precision, dense_layers, &heads());
             for hopper in [false, true] {
                 let cpu = Cpu::ASSUMED;
                 let on = Target { cuda: true, hopper, cpu, precision, dense_layers };

@@ -110,8 +110,10 @@ impl Network {
         let plain = |stage: &StageLayers| -> Box<dyn StageSpec> {
             Box::new(LayerStageSpec::new(stage.clone(), precision))
         };
+        let mut behind_fused = false;
         let stages = match precision.fuses().then(|| fuse::fuse(&self.stages)) {
             Some(Ok(fused)) => {
+                behind_fused = fused.last().is_some_and(Option::is_some);
                 let spec = |(fused, stage): (Option<fuse::FusedStage>, &StageLayers)| match fused {
                     Some(fused) => {
                         let (stage, keep) = (stage.clone(), dense_layers);
@@ -123,7 +125,11 @@ impl Network {
             }
             Some(Err(_)) | None => self.stages.iter().map(plain).collect::<Vec<_>>(),
         };
-        stages.into_iter().chain(heads.as_ref().map(plain)).collect()
+        let heads = heads.map(|heads| -> Box<dyn StageSpec> {
+            let spec = LayerStageSpec::new(heads, precision);
+            Box::new(if behind_fused { spec.behind_fused() } else { spec })
+        });
+        stages.into_iter().chain(heads).collect()
     }
 
     /// The parameters and running statistics of the network and of `heads` on it, in the order in which

@@ -10,12 +10,28 @@ use crate::ops::gpu::Kernel;
 pub struct LayerStageSpec {
     layers: StageLayers,
     precision: Precision,
+    behind_fused: bool,
 }
 
 impl LayerStageSpec {
     /// Of these layers, computed in this precision.
     pub fn new(layers: StageLayers, precision: Precision) -> Self {
-        Self { layers, precision }
+        Self { layers, precision, behind_fused: false }
+    }
+
+    /// The same behind a stage that runs fused on a GPU and gives features of 32 bits there, in which they are
+    /// then computed.
+    pub fn behind_fused(self) -> Self {
+        Self { behind_fused: true, ..self }
+    }
+
+    /// The target with the precision that the layers compute in.
+    fn target(&self, on: &Target) -> Target {
+        let precision = match on.precision {
+            Precision::Bf16 | Precision::Fp16 if self.behind_fused && on.cuda => Precision::Fp32,
+            precision => precision,
+        };
+        Target { precision, ..*on }
     }
 }
 
@@ -53,11 +69,11 @@ impl StageSpec for LayerStageSpec {
     }
 
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
-        dry::footprint(&self.layers, input, on)
+        dry::footprint(&self.layers, input, &self.target(on))
     }
 
     fn kernels(&self, input: &ActivationShape, on: &Target) -> Vec<Kernel> {
-        dry::kernels(&self.layers, input, on)
+        dry::kernels(&self.layers, input, &self.target(on))
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
