@@ -182,6 +182,40 @@ fn a_hundred_thousand_threads_are_not_started() {
 }
 
 #[test]
+fn threads_that_the_system_does_not_start_are_no_defect() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = support::write_config(folder.path(), &folder.path().join("data"));
+    let config = shown(&config);
+    let drawn = answer(&["data", "inspect", config]);
+    assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
+    let out = folder.path().join("phantom").display().to_string();
+    let commands: [&[&str]; 5] = [
+        &["run", config],
+        &["plan", config],
+        &["data", "inspect", config],
+        &["data", "phantom", "--out", &out, "--patients", "3", "--size", "32"],
+        &["sweep", config, "--grid", "train.batch_size=2,4", "--steps", "1", "--synthetic"],
+    ];
+    for command in commands {
+        // No address space has room for the stack of a thread.
+        let mut program = Command::new(env!("CARGO_BIN_EXE_trainer"));
+        program.args(command).env("RUST_MIN_STACK", (1_u64 << 47).to_string());
+        let output = program.env("RUST_BACKTRACE", "0").output().expect("runs");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!told.contains("defect"), "{command:?}: {told}");
+        // A command may need no threads.
+        match output.status.code() {
+            Some(0) => {}
+            code => {
+                assert_eq!(code, Some(1), "{command:?}: {told}");
+                let threads = ["starts no more threads", "threads could be started"];
+                assert!(threads.iter().any(|words| told.contains(words)), "{command:?}: {told}");
+            }
+        }
+    }
+}
+
+#[test]
 fn control_characters_of_a_table_do_not_reach_the_screen() {
     let folder = tempfile::tempdir().expect("a folder");
     let table = folder.path().join("t.csv");
@@ -194,6 +228,32 @@ fn control_characters_of_a_table_do_not_reach_the_screen() {
         let told = refused(3, &["data", "inspect", shown(&config), "--tables-only"]);
         assert!(!told.contains('\u{1b}') && !told.contains('\u{7}'), "{told:?}");
         assert!(told.contains("\\u{1b}"), "{told:?}");
+    }
+}
+
+#[test]
+fn control_characters_of_an_arrays_header_do_not_reach_the_screen() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let array = folder.path().join("a\u{1b}[2J.npy");
+    let config = of_table(folder.path(), &array, &head("\"L1\""));
+    let text = fs::read_to_string(&config).expect("reads");
+    let (before, after) = text.split_once("[data.csv]").expect("has a table");
+    let (_, model) = after.split_once("[model").expect("has a model");
+    let path = shown(&array).replace('\u{1b}', "\\u001b");
+    let arrays = format!("[data.arrays]\nimages = \"{path}\"\ntargets = {{ a = \"{path}\" }}\n");
+    fs::write(&config, format!("{before}{arrays}[model{model}")).expect("writes");
+    for header in [
+        "{'descr': '<f4\u{1b}[2J', 'fortran_order': False, 'shape': (8, 32, 32)}",
+        "{'descr': [('\u{1b}[2J', '<f4')], 'fortran_order': False, 'shape': (8, 32, 32)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (8, 32, 32), '\u{1b}[2J': 1}",
+        "{'descr': '<f4', 'fortran_order': \u{1b}[2J, 'shape': (8, 32, 32)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (8, 3)}",
+    ] {
+        let length = (header.len() as u16).to_le_bytes();
+        let bytes = [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &[0; 96]].concat();
+        fs::write(&array, bytes).expect("writes");
+        let told = refused(3, &["data", "inspect", shown(&config)]);
+        assert!(!told.contains('\u{1b}') && told.contains("\\u{1b}"), "{told:?}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! A panic is a defect of the program: the user gets a short message and where to report it.
 //!
-//! Two kinds of panics are none: Burn has no other way to say that a card is out of memory, or lost.
+//! Three kinds of panics are none: Burn has no other way to say that a card is out of memory, or lost, and the standard
+//! library and Rayon have none to say that the system starts no more threads.
 
 use std::any::Any;
 use std::backtrace::Backtrace;
@@ -23,6 +24,9 @@ const REPORT: &str = match option_env!("CARGO_PKG_REPOSITORY") {
 /// process, so both are of the process, however many replicas it has.
 static TOLD: AtomicBool = AtomicBool::new(false);
 static MEANING: OnceLock<Kind> = OnceLock::new();
+
+/// What panics say where the system starts no thread: of `std::thread`, and of Rayon for its threads.
+const NO_THREADS: [&str; 2] = ["failed to spawn thread", "ThreadPoolBuildError"];
 
 /// Makes the first panic print a short message: what happened, where in the program, and what to
 /// do. A backtrace follows only where `RUST_BACKTRACE` asks for one.
@@ -77,6 +81,15 @@ fn message(text: &str, place: &str, thread: &str) -> String {
              `data.image.size`, or end what else uses the card"
         );
     }
+    if NO_THREADS.iter().any(|told| text.contains(told)) {
+        let why = text.split_once("message: \"").and_then(|(_, rest)| rest.split('"').next());
+        let why = why.unwrap_or(text);
+        return format!(
+            "error: the system starts no more threads ({why})\n  = help: allow more (`ulimit -u` and `-v`, the limit of \
+             processes of a container or job), or lower `data.workers`\n  = help: what a run saved is kept; the \
+             same command with --resume goes on from it"
+        );
+    }
     format!(
         "error: the program has a defect and cannot go on: {text}\n  (trainer {}, {place}, thread \
          {thread})\n  = help: what a run saved is kept; the same command with --resume goes on \
@@ -119,6 +132,16 @@ mod tests {
         let shown = message(text, "a.rs:1:1", "main");
         assert!(shown.starts_with("error: the GPU is lost: its memory has an error"), "{shown}");
         assert!(shown.contains("--resume") && !shown.contains("defect"), "{shown}");
+    }
+
+    #[test]
+    fn threads_that_are_refused_are_no_defect() {
+        let text = "failed to spawn thread: Os { code: 11, kind: WouldBlock, message: \"Resource \
+                    temporarily unavailable\" }";
+        let shown = message(text, "a.rs:1:1", "main");
+        let expected =
+            "error: the system starts no more threads (Resource temporarily unavailable)\n";
+        assert!(shown.starts_with(expected) && shown.contains("`ulimit -u`"), "{shown}");
     }
 
     #[test]
