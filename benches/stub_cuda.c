@@ -8,7 +8,7 @@
  * Its home must not be yours: machine code that is none would be found there later.
  *
  * STUB_FREE=MIB     memory that is free at first (80,543: a card without other processes); more is refused
- * STUB_LOG=FILE     the most bytes that were held, of the card and pinned, and calls, written at the end
+ * STUB_LOG=FILE     the most bytes that were held, of the card and pinned, calls, and kernels compiled, written at the end
  * STUB_TRACE=FILE   each allocation and release as it happens: `+BYTES held` or `-BYTES held`
  */
 #include <stdarg.h>
@@ -25,7 +25,7 @@ static const uint64_t MIB = 1 << 20, TOTAL = 81079ull << 20;
 /* The driver gives out memory in units of so many bytes. */
 static const uint64_t UNIT = 2 << 20;
 
-static atomic_ullong next_handle = 0x1000, launches, allocations;
+static atomic_ullong next_handle = 0x1000, launches, allocations, compiled;
 static uint64_t free_at_first = 80543ull << 20, held, most, pinned, most_pinned;
 static FILE *trace;
 
@@ -50,8 +50,10 @@ __attribute__((destructor)) static void end(void) {
     const char *name = getenv("STUB_LOG");
     FILE *file = name ? fopen(name, "w") : NULL;
     if (file) {
-        fprintf(file, "{\"held\":%llu,\"pinned\":%llu,\"allocations\":%llu,\"launches\":%llu}\n", (unsigned long long)most,
-                (unsigned long long)most_pinned, (unsigned long long)allocations, (unsigned long long)launches);
+        fprintf(file, "{\"held\":%llu,\"pinned\":%llu,\"allocations\":%llu,\"launches\":%llu,\"compiled\":%llu}\n",
+                (unsigned long long)most,
+                (unsigned long long)most_pinned, (unsigned long long)allocations, (unsigned long long)launches,
+                (unsigned long long)compiled);
         fclose(file);
     }
     if (trace)
@@ -234,7 +236,7 @@ int cuLaunchCooperativeKernel(void *function, ...) { launches++; return OK; }
 static const char CODE[] = "none";
 int nvrtcVersion(int *major, int *minor) { *major = 13; *minor = 0; return OK; }
 int nvrtcCreateProgram(void **program, const char *text, const char *name, int headers, void *texts, void *names) { return handle(program); }
-int nvrtcCompileProgram(void *program, int count_of_options, void *options) { return OK; }
+int nvrtcCompileProgram(void *program, int count_of_options, void *options) { compiled++; return OK; }
 int nvrtcDestroyProgram(void **program) { return OK; }
 int nvrtcGetPTXSize(void *program, size_t *bytes) { *bytes = sizeof CODE; return OK; }
 int nvrtcGetPTX(void *program, char *code) { memcpy(code, CODE, sizeof CODE); return OK; }
