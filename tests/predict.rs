@@ -167,8 +167,9 @@ fn every_column_of_the_table_is_read_back() {
     fs::create_dir_all(&folder).expect("is made");
     fs::write(folder.join("a.png"), b"").expect("is written");
     fs::copy(&example.validation.paths[0], folder.join("b.png")).expect("is copied");
-    for (option, spread) in [("--conformal=0.2", false), ("--tta", true)] {
-        let (table, _) = example.predict(&[text(&folder), option]);
+    let (sets, views) = ("--conformal=0.2", "--tta");
+    for (options, spread) in [(&[sets][..], false), (&[views], true), (&[sets, views], true)] {
+        let (table, _) = example.predict(&[&[text(&folder)], options].concat());
         let fields = rows(&table);
         let reader = PredictionReader::new(table.as_bytes(), Path::new("p.csv")).expect("reads");
         let header = reader.header().clone();
@@ -373,9 +374,7 @@ fn sets_of_decisions_stand_beside_them_and_their_coverage_is_said() {
         assert!(["0", "1"].contains(&row[&format!("{class}/conformal")].as_str()));
     }
     let run = example.run();
-    for wrong in [["--conformal", "1.5"], ["--tta", "--conformal=0.1"]] {
-        trainer(&[&["predict", text(&run), image], &wrong[..]].concat()).assert().code(2);
-    }
+    trainer(&["predict", text(&run), image, "--conformal", "1.5"]).assert().code(2);
     // One saved within an epoch.
     let states = fs::read_dir(&run).expect("a run").map(|entry| entry.expect("a state").path());
     let within = |state: &PathBuf| {
@@ -400,6 +399,74 @@ fn sets_of_decisions_stand_beside_them_and_their_coverage_is_said() {
     let refused = trainer(&refit).assert().code(5);
     let told = String::from_utf8(refused.get_output().stderr.clone()).expect("UTF-8");
     assert!(told.contains("has no validation.csv") && told.contains("evaluate.…"), "{told}");
+}
+
+/// Of the n validation images that have a label (or lack it) the k least plausible are left out of the
+/// sets, so that ⌈(n + 1) · 0.8⌉ are covered, just where sets are fitted to the very probabilities that are
+/// told of these images.
+#[test]
+fn sets_of_several_models_and_views_are_fitted_to_what_these_say_of_the_validation_images() {
+    let example = &*EXAMPLE;
+    let images: Vec<&str> = example.validation.paths.iter().map(String::as_str).collect();
+    let list = example.table("all.csv", &images);
+    let last = example.run().join("last");
+    let head = &example.validation.heads["findings"];
+    let mut seen = Vec::new();
+    for options in
+        [&["--tta"][..], &["--ensemble", text(&last)], &["--tta", "--ensemble", text(&last)]]
+    {
+        let asked = [&[text(&list), "--conformal", "0.2"], options].concat();
+        let (table, told) = example.predict(&asked);
+        assert!(told.contains("cover of the other half"), "{told}");
+        let rows = rows(&table);
+        for (place, label) in LABELS[..3].iter().enumerate() {
+            for (truth, decision) in [(1.0, "1"), (0.0, "0")] {
+                let at = |image: usize| image * 3 + place;
+                let is = |image: &usize| {
+                    let known = head.targets.mask[at(*image)] != 0.0;
+                    known && head.targets.values[at(*image)] == truth
+                };
+                let of: Vec<usize> = (0..images.len()).filter(is).collect();
+                let sets = of.iter().map(|&image| &rows[image][&format!("{label}/conformal")]);
+                let covered = sets.filter(|set| set.contains(decision)).count();
+                let wanted = ((of.len() + 1) * 4).div_ceil(5).min(of.len());
+                assert_eq!(covered, wanted, "{options:?}: {label}, {decision} of {}", of.len());
+            }
+        }
+        seen.push(table);
+    }
+    assert!(seen[0] != seen[1] && seen[1] != seen[2]);
+    // Other images than the run was validated on may be those that it was trained on.
+    let run = example.run();
+    let tta = ["predict", text(&run), images[0], "--tta", "--conformal=0.2", "--set"];
+    let changed = [&tta[..], &["data.validation={fraction=0.6}"]].concat();
+    let refused = trainer(&changed).assert().code(3).get_output().clone();
+    let told = String::from_utf8(refused.stderr).expect("UTF-8");
+    assert!(told.contains("are not those of the validation.csv"), "{told}");
+    assert!(told.contains("leave out --tta"), "{told}");
+}
+
+#[test]
+fn a_heatmap_of_a_model_with_itself_is_that_of_the_model() {
+    let example = &*EXAMPLE;
+    let image = &*example.validation.paths[0];
+    let [best, last] = ["best", "last"].map(|state| example.run().join(state));
+    let drawn = |name: &str, states: &[&Path]| {
+        let folder = example.folder.path().join(name);
+        let mut asked = vec!["predict", text(states[0]), image, "--heatmap", text(&folder)];
+        states[1..].iter().for_each(|state| asked.extend(["--ensemble", text(state)]));
+        trainer(&asked).assert().success();
+        let files = fs::read_dir(&folder).expect("is there");
+        let mut files: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
+        files.sort();
+        assert_eq!(files.len(), LABELS.len());
+        files.iter().map(|file| fs::read(file).expect("reads")).collect::<Vec<_>>()
+    };
+    let alone = drawn("of-best", &[&best]);
+    assert_eq!(drawn("of-twice", &[&best, &best]), alone);
+    let both = drawn("of-both", &[&best, &last]);
+    assert_ne!(both, alone);
+    assert_eq!(drawn("of-both-turned", &[&last, &best]), both);
 }
 
 #[test]

@@ -268,13 +268,19 @@ impl From<RunError> for Failure {
     }
 }
 
+impl From<&OutputsError> for Kind {
+    fn from(error: &OutputsError) -> Self {
+        match error {
+            OutputsError::Device(TrainError::OutOfMemory { .. }) => Self::OutOfMemory,
+            OutputsError::Device(_) => Self::Other,
+            _ => Self::Data,
+        }
+    }
+}
+
 impl From<OutputsError> for Failure {
     fn from(error: OutputsError) -> Self {
-        let kind = match &error {
-            OutputsError::Device(TrainError::OutOfMemory { .. }) => Kind::OutOfMemory,
-            OutputsError::Device(_) => Kind::Other,
-            _ => Kind::Data,
-        };
+        let kind = Kind::from(&error);
         let help = match &error {
             OutputsError::Data(error) => error.help(),
             _ => None,

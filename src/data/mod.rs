@@ -67,7 +67,7 @@ pub use loader::{Epoch, Loader, LoaderConfig, SharedBatch, SharedBatches, upcomi
 pub use normalize::{check as check_normalize, constant_scale};
 pub use opened::TableSeal;
 pub use overlap::shared_images;
-pub use overlay::overlay;
+pub use overlay::{Heat, overlay};
 pub use phantom::{PHANTOM_SIZES, PhantomSettings, PhantomState, ensure_phantom, untold};
 pub use prepare::{Place, Resized, prepare};
 pub use preview::{Preview, PreviewSettings, preview};

@@ -11,46 +11,54 @@ const MOST_COVER: f64 = 0.65;
 /// Where in the colours those of heat begin.
 const DARKEST: f64 = 0.3;
 
-/// The image of `sample`, in grey and in its own size, with `heat` over it, as a PNG. `heat`, `[height,
-/// width]` of any size, lies over what the model sees of the image under `config`; it is interpolated
-/// bilinearly between its numbers, 0 or more, of which the greatest has the last colour (inferno: van
+/// What a model finds of an image, place by place.
+#[derive(Debug, Clone, Copy)]
+pub struct Heat<'a> {
+    /// What the model sees of the image.
+    pub config: &'a ImageConfig,
+    /// `[height, width]`, 0 or more, over all that it sees.
+    pub values: &'a [f32],
+    /// Height and width, whatever those of the image are.
+    pub size: [usize; 2],
+}
+
+/// The image of `sample`, in grey and in its own size, with the heat of a model, or the mean of several,
+/// over it, as a PNG. Heat is interpolated bilinearly between its numbers and counts as a share of the
+/// greatest of them. Where all models have their greatest, the picture has the last colour (inferno: van
 /// der Walt and Smith 2015, evenly spaced to the eye). The less heat, the less colour covers the image,
-/// which is not coloured at all where there is none or where the model does not see it.
+/// which is not coloured at all where there is none or where no model sees it.
 ///
 /// # Errors
 /// The reason why the image cannot be read, in words that follow "image `…`: ".
-pub fn overlay(
-    sample: &Sample,
-    config: &ImageConfig,
-    heat: &[f32],
-    size: [usize; 2],
-) -> Result<Vec<u8>, String> {
+pub fn overlay(sample: &Sample, heats: &[Heat<'_>]) -> Result<Vec<u8>, String> {
     let image = read_image(&sample.path, sample.item, None, Colour::Luma)?;
-    encode_rgb(&covered(&image, config, heat, size), [image.height, image.width])
+    encode_rgb(&covered(&image, heats), [image.height, image.width])
         .map_err(|error| format!("its heatmap cannot be encoded: {error}"))
 }
 
-/// The pixels of `image` in grey with `heat` over it, as in [`overlay`].
-pub(super) fn covered(
-    image: &RawImage,
-    config: &ImageConfig,
-    heat: &[f32],
-    size: [usize; 2],
-) -> Vec<[u8; 3]> {
-    let greatest = heat.iter().copied().fold(0.0, f32::max);
-    let gain = if greatest > 0.0 { 1.0 / f64::from(greatest) } else { 0.0 };
-    let (rows, columns) = places(image, config, size);
-    let mut pixels = Vec::with_capacity(image.width * image.height);
-    for (row, line) in rows.iter().zip(grey(image).chunks_exact(image.width)) {
-        for (column, &grey) in columns.iter().zip(line) {
-            let heat = match (row, column) {
-                (Some(row), Some(column)) => gain * between(heat, size[1], *row, *column),
-                _ => 0.0,
-            };
-            pixels.push(blended(grey, heat.clamp(0.0, 1.0)));
-        }
+/// The pixels of `image` in grey with the mean of `heats` over it, as in [`overlay`].
+pub(super) fn covered(image: &RawImage, heats: &[Heat<'_>]) -> Vec<[u8; 3]> {
+    let mut sums = vec![0.0; image.width * image.height];
+    for heat in heats {
+        sums.iter_mut().zip(shares(image, heat)).for_each(|(sum, share)| *sum += share);
     }
-    pixels
+    let count = heats.len().max(1) as f64;
+    grey(image).into_iter().zip(sums).map(|(grey, sum)| blended(grey, sum / count)).collect()
+}
+
+/// The heat of each pixel of `image`, as a share of the greatest: from 0 to 1.
+fn shares(image: &RawImage, heat: &Heat<'_>) -> Vec<f64> {
+    let greatest = heat.values.iter().copied().fold(0.0, f32::max);
+    let gain = if greatest > 0.0 { 1.0 / f64::from(greatest) } else { 0.0 };
+    let (rows, columns) = places(image, heat.config, heat.size);
+    let share = |(row, column): (&Option<Place>, &Option<Place>)| match (row, column) {
+        (Some(row), Some(column)) => {
+            (gain * between(heat.values, heat.size[1], *row, *column)).clamp(0.0, 1.0)
+        }
+        _ => 0.0,
+    };
+    let columns = &columns;
+    rows.iter().flat_map(|row| columns.iter().map(move |column| share((row, column)))).collect()
 }
 
 /// `[height, width]` of the first plane, from 0 (black) to 255 (white).
@@ -158,7 +166,8 @@ mod tests {
         let sample =
             Sample { path, item: None, table, line: 1, patient: "1".to_owned(), source: 0 };
         let config: ImageConfig = toml::from_str(image).expect("reads");
-        let png = overlay(&sample, &config, heat, size).expect("draws");
+        let heat = Heat { config: &config, values: heat, size };
+        let png = overlay(&sample, &[heat]).expect("draws");
         let read = decode_image(&png, None, Colour::Rgb).expect("decodes");
         assert_eq!((read.width, read.height), (WIDTH, HEIGHT));
         let Samples::U8(values) = read.samples else { panic!("8 bits") };
@@ -215,5 +224,36 @@ mod tests {
         assert!(row[10..35].is_sorted() && row[15] < row[25] && row[25] < row[34], "{row:?}");
         assert!(row[35..].iter().all(|&red| red == row[39]), "{row:?}");
         assert!(pixels[..5].iter().all(|pixel| *pixel == [100; 3]), "no heat, no colour");
+    }
+
+    #[test]
+    fn the_heat_of_several_models_is_the_mean_of_their_shares() {
+        let samples = Samples::U8((0..16).map(|at| at * 16).collect());
+        let image = RawImage { width: 4, height: 4, planes: 1, samples, depth: 8 };
+        let config = |text: &str| toml::from_str::<ImageConfig>(text).expect("reads");
+        let whole = config("size = [4, 4]\nfit = 'stretch'");
+        // The second model sees another size, has another map and much greater numbers.
+        let other = config("size = [8, 8]\nfit = 'stretch'");
+        let ramp: Vec<f32> = (0..16).map(|at| at as f32).collect();
+        let corner = [4000.0, 0.0, 0.0, 1000.0];
+        let heats = [
+            Heat { config: &whole, values: &ramp, size: [4, 4] },
+            Heat { config: &other, values: &corner, size: [2, 2] },
+        ];
+        let [one, two] = heats.map(|heat| shares(&image, &heat));
+        assert_eq!(one[15], 1.0);
+        assert_eq!([two[0], two[15], two[3]], [1.0, 0.25, 0.0]);
+        let mean = grey(&image).into_iter().zip(one.iter().zip(&two));
+        let mean = mean.map(|(grey, (one, two))| blended(grey, (one + two) / 2.0));
+        assert_eq!(covered(&image, &heats), mean.collect::<Vec<_>>());
+        assert_eq!(
+            covered(&image, &[heats[1]; 2]),
+            covered(&image, &heats[1..]),
+            "of one with itself"
+        );
+        // A model that sees nothing for the label halves what the other sees.
+        let none = Heat { values: &[0.0; 4], ..heats[1] };
+        let halved = grey(&image).into_iter().zip(&one).map(|(grey, one)| blended(grey, one / 2.0));
+        assert_eq!(covered(&image, &[heats[0], none]), halved.collect::<Vec<_>>());
     }
 }

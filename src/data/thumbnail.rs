@@ -5,7 +5,7 @@ use jpeg_encoder::{ColorType, Encoder, EncodingError};
 use super::config::{Fit, ImageConfig};
 use super::dataset::Sample;
 use super::image::{Colour, RawImage, Samples, read_image};
-use super::overlay::{covered, grey};
+use super::overlay::{Heat, covered, grey};
 use super::resize::resize;
 
 /// The quality of the JPEG files, of 100: at this size its artefacts are not seen.
@@ -46,7 +46,7 @@ pub fn thumbnail(
     };
     let failed = |error: EncodingError| format!("its thumbnail cannot be encoded: {error}");
     let over = |(heat, of): (&[f32], [usize; 2])| {
-        let pixels = covered(&image, config, heat, of);
+        let pixels = covered(&image, &[Heat { config, values: heat, size: of }]);
         let colour = |part: usize| pixels.iter().map(move |pixel| pixel[part]);
         let small = planes((0..3).flat_map(colour).collect(), 3);
         let count = size[0] * size[1];

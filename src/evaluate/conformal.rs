@@ -16,8 +16,7 @@ use std::fmt;
 
 use rand::RngExt;
 
-use super::Calibration;
-use crate::metric::HeadPredictions;
+use super::Measured;
 use crate::model::Task;
 use crate::random::stream;
 
@@ -91,13 +90,9 @@ pub struct ConformalHead {
 }
 
 impl ConformalHead {
-    /// Fits a head to validation images, on the probabilities that `calibration` makes of its outputs.
-    pub fn fit(
-        predictions: &HeadPredictions,
-        calibration: Option<&Calibration>,
-        error: f64,
-    ) -> Option<Self> {
-        let known = known(predictions, calibration)?;
+    /// Fits a head to what is predicted of validation images.
+    pub fn fit(predictions: &Measured, error: f64) -> Option<Self> {
+        let known = known(predictions)?;
         let fit = |known: Vec<Known>| {
             ConformalLabel::fit(known.iter().map(|one| (one.probability, one.positive)), error)
         };
@@ -114,21 +109,16 @@ struct Known {
 }
 
 /// The known images of each label; none for `regression`.
-fn known(
-    predictions: &HeadPredictions,
-    calibration: Option<&Calibration>,
-) -> Option<Vec<Vec<Known>>> {
-    let HeadPredictions { task, labels, outputs, .. } = predictions;
-    if *task == Task::Regression {
+fn known(predictions: &Measured) -> Option<Vec<Vec<Known>>> {
+    if predictions.task == Task::Regression {
         return None;
     }
-    let probabilities = Calibration::probabilities(calibration, *task, labels, outputs);
-    let examples = predictions.examples().into_iter().enumerate();
-    let known = examples.map(|(place, examples)| {
-        let known = examples.iter().map(|one| Known {
-            image: one.image,
-            probability: probabilities[one.image * labels.len() + place],
-            positive: one.positive,
+    let known = predictions.known().into_iter().enumerate().map(|(place, known)| {
+        let probability = |image| predictions.values[image * predictions.labels.len() + place];
+        let known = known.into_iter().map(|(image, positive)| Known {
+            image,
+            probability: probability(image),
+            positive,
         });
         known.collect()
     });
@@ -154,8 +144,7 @@ pub struct Coverage {
 /// # Panics
 /// If there are fewer `patients` than images.
 pub fn coverage(
-    predictions: &HeadPredictions,
-    calibration: Option<&Calibration>,
+    predictions: &Measured,
     patients: &[String],
     error: f64,
     seed: u64,
@@ -180,7 +169,7 @@ pub fn coverage(
         }
         (label.clone(), found)
     };
-    let known = known(predictions, calibration)?;
+    let known = known(predictions)?;
     Some(predictions.labels.iter().zip(known).map(of_label).collect())
 }
 

@@ -3,27 +3,26 @@
 use rand_distr::{Distribution, StandardNormal};
 
 use super::*;
-use crate::data::Targets;
 
-/// A head of one label: logits of a model that finds it, so many images, this share of them positive.
-fn drawn(images: usize, positive: f64, number: u64) -> HeadPredictions {
+/// A head of one label: probabilities of a model that finds it, so many images, this share of them positive.
+fn drawn(images: usize, positive: f64, number: u64) -> Measured {
     let mut random = stream(7, "test of conformal sets", &[number]);
-    let (mut outputs, mut values) = (Vec::new(), Vec::new());
+    let (mut values, mut truth) = (Vec::new(), Vec::new());
     for _ in 0..images {
         let is = random.random::<f64>() < positive;
         let noise: f64 = StandardNormal.sample(&mut random);
-        outputs.push((noise + if is { 1.5 } else { 0.0 }) as f32);
-        values.push(f32::from(u8::from(is)));
+        let logit: f64 = noise + if is { 1.5 } else { 0.0 };
+        values.push(1.0 / (1.0 + (-logit).exp()));
+        truth.push(Some(f64::from(u8::from(is))));
     }
-    let targets = Targets { mask: vec![1.0; images], values, width: 1 };
-    HeadPredictions { task: Task::Multilabel, labels: vec!["Edema".into()], outputs, targets }
+    Measured { task: Task::Multilabel, labels: vec!["Edema".into()], values, truth }
 }
 
 /// The share of positives and of negatives of `new` images that are covered, fitted on others.
-fn covered(fitted_on: &HeadPredictions, new: &HeadPredictions, error: f64) -> [[usize; 2]; 2] {
-    let head = ConformalHead::fit(fitted_on, None, error).expect("labels");
+fn covered(fitted_on: &Measured, new: &Measured, error: f64) -> [[usize; 2]; 2] {
+    let head = ConformalHead::fit(fitted_on, error).expect("labels");
     let mut found = Coverage::default();
-    for one in &known(new, None).expect("labels")[0] {
+    for one in &known(new).expect("labels")[0] {
         found.count(head.labels[0].set(one.probability), one.positive, false);
     }
     [found.positives, found.negatives]
@@ -76,16 +75,16 @@ fn the_score_is_the_one_that_is_counted_by_hand() {
 
 #[test]
 fn classes_are_covered_each_by_itself_and_numbers_have_no_sets() {
-    let logits: Vec<f32> = (0..60).flat_map(|i| [(i % 7) as f32, (i % 5) as f32]).collect();
-    let truth: Vec<f32> = (0..60).map(|image| (image % 2) as f32).collect();
-    let head = HeadPredictions {
+    let of_pa = |image: i32| 1.0 / (1.0 + f64::from(image % 5 - image % 7).exp());
+    let class = |image: i32| [1 - image % 2, image % 2].map(|is| Some(f64::from(is)));
+    let head = Measured {
         task: Task::Multiclass,
         labels: vec!["PA".into(), "AP".into()],
-        outputs: logits,
-        targets: Targets { values: truth, mask: vec![1.0; 60], width: 1 },
+        values: (0..60).flat_map(|image| [of_pa(image), 1.0 - of_pa(image)]).collect(),
+        truth: (0..60).flat_map(class).collect(),
     };
-    let fitted = ConformalHead::fit(&head, None, 0.2).expect("classes");
-    for (class, known) in known(&head, None).expect("classes").iter().enumerate() {
+    let fitted = ConformalHead::fit(&head, 0.2).expect("classes");
+    for (class, known) in known(&head).expect("classes").iter().enumerate() {
         let of_class: Vec<&Known> = known.iter().filter(|one| one.positive).collect();
         assert_eq!(of_class.len(), 30);
         let held = |one: &&&Known| fitted.labels[class].set(one.probability).positive;
@@ -93,18 +92,18 @@ fn classes_are_covered_each_by_itself_and_numbers_have_no_sets() {
         assert!(of_class.iter().filter(held).count() >= 25);
     }
     let patients: Vec<String> = (0..60).map(|image| format!("p{}", image / 3)).collect();
-    let measured = coverage(&head, None, &patients, 0.2, 1).expect("classes");
+    let measured = coverage(&head, &patients, 0.2, 1).expect("classes");
     assert_eq!(measured["PA"].positives[1] + measured["AP"].positives[1], 60);
     assert_eq!(measured["PA"].negatives, [0, 0]);
-    let numbers = HeadPredictions { task: Task::Regression, ..head };
-    assert_eq!(ConformalHead::fit(&numbers, None, 0.1), None);
+    let numbers = Measured { task: Task::Regression, ..head };
+    assert_eq!(ConformalHead::fit(&numbers, 0.1), None);
 }
 
 #[test]
 fn coverage_is_measured_on_patients_that_sets_were_not_fitted_on() {
     let head = drawn(1000, 0.3, 1);
     let patients: Vec<String> = (0..1000).map(|image| format!("p{}", image / 2)).collect();
-    let measured = coverage(&head, None, &patients, 0.1, 1).expect("labels")["Edema"];
+    let measured = coverage(&head, &patients, 0.1, 1).expect("labels")["Edema"];
     let Coverage { positives, negatives, decided } = measured;
     assert_eq!(positives[1] + negatives[1], 1000);
     assert_eq!(decided[1], 1000);
@@ -115,7 +114,7 @@ fn coverage_is_measured_on_patients_that_sets_were_not_fitted_on() {
     }
     // Images with the same logit and other truths: who fits on what it measures would see no error.
     let all_of_one = vec!["p".to_owned(); 1000];
-    let alone = coverage(&head, None, &all_of_one, 0.1, 1).expect("labels")["Edema"];
+    let alone = coverage(&head, &all_of_one, 0.1, 1).expect("labels")["Edema"];
     assert_eq!(alone.positives[0], alone.positives[1], "nothing to fit on rules nothing out");
     assert_eq!(alone.decided, [0, 1000]);
 }

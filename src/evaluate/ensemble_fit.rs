@@ -9,6 +9,8 @@ pub struct EnsembleFit {
     pub fitted: Option<Fitted>,
     /// Where they are from.
     pub basis: EnsembleBasis,
+    /// The ensemble's outputs for the validation images, where its members have the same ones.
+    pub validation: Option<PredictionTable>,
 }
 
 /// Where calibration and thresholds of an ensemble are from.
@@ -49,13 +51,13 @@ pub fn fit_ensemble(
 ) -> EnsembleFit {
     if let Some(validation) = same_validation(members) {
         let fitted = Some(config.fit(&validation));
-        return EnsembleFit { fitted, basis: EnsembleBasis::Validation };
+        let validation = Some(validation);
+        return EnsembleFit { fitted, basis: EnsembleBasis::Validation, validation };
     }
     let fitted: Option<Vec<&Fitted>> = members.iter().map(|(_, fitted)| *fitted).collect();
-    match fitted.and_then(|fitted| mean_thresholds(&fitted)) {
-        Some(fitted) => EnsembleFit { fitted: Some(fitted), basis: EnsembleBasis::Members },
-        None => EnsembleFit { fitted: None, basis: EnsembleBasis::Nothing },
-    }
+    let fitted = fitted.and_then(|fitted| mean_thresholds(&fitted));
+    let basis = if fitted.is_some() { EnsembleBasis::Members } else { EnsembleBasis::Nothing };
+    EnsembleFit { fitted, basis, validation: None }
 }
 
 /// The ensemble's outputs for the validation images, where all members have the same ones.
@@ -133,8 +135,9 @@ mod tests {
         let found = fit_ensemble(&members, &config);
         assert_eq!(found.basis, EnsembleBasis::Validation);
         let pairs = [(&one, Some(&fits[0])), (&other, Some(&fits[1]))];
-        let expected = config.fit(&ensemble(&pairs).expect("the same heads"));
-        assert_eq!(found.fitted, Some(expected));
+        let together = ensemble(&pairs).expect("the same heads");
+        assert_eq!(found.fitted, Some(config.fit(&together)));
+        assert_eq!(found.validation, Some(together), "it is what sets of decisions are fitted to");
         assert_eq!(found.basis.warning(), None);
     }
 

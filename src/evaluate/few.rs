@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::PredictionTable;
+use super::MeasuredTable;
 use crate::model::Task;
 
 /// With fewer patients on either side an interval of a label holds the truth less often than it says:
@@ -11,17 +11,16 @@ const FEW: usize = 10;
 /// Labels that are named.
 const NAMED: usize = 3;
 
-impl PredictionTable {
+impl MeasuredTable {
     /// What is to be said of the intervals of labels that fewer than ten of the patients have or lack, where
     /// there are such: they are rough.
     pub fn few_patients(&self) -> Option<String> {
-        let patients = self.patient_numbers();
         let mut few = Vec::new();
         for (name, head) in self.heads.iter().filter(|(_, head)| head.task != Task::Regression) {
-            for (label, examples) in head.labels.iter().zip(head.examples()) {
+            for (label, known) in head.labels.iter().zip(head.known()) {
                 let with = |positive: bool| {
-                    let alike = examples.iter().filter(|one| one.positive == positive);
-                    alike.map(|one| patients[one.image]).collect::<BTreeSet<_>>().len()
+                    let alike = known.iter().filter(|(_, is)| *is == positive);
+                    alike.map(|(image, _)| &self.patients[*image]).collect::<BTreeSet<_>>().len()
                 };
                 let told = match [with(true), with(false)] {
                     // Undefined, which has its reason in the table.
@@ -50,21 +49,20 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::data::Targets;
-    use crate::metric::HeadPredictions;
+    use crate::evaluate::Measured;
 
     /// Of 40 images of 20 patients: how many of the patients have each label, all images of theirs.
-    fn table(task: Task, have: &[usize]) -> PredictionTable {
+    fn table(task: Task, have: &[usize]) -> MeasuredTable {
         let (width, images) = (have.len(), 40);
         let positive = |image: usize| have.iter().map(move |have| image / 2 < *have);
-        let values = (0..images).flat_map(positive).map(|one| f32::from(u8::from(one)));
-        let head = HeadPredictions {
+        let truth = (0..images).flat_map(positive).map(|one| Some(f64::from(u8::from(one))));
+        let head = Measured {
             task,
             labels: (0..width).map(|label| format!("L{label}")).collect(),
-            outputs: vec![0.5; images * width],
-            targets: Targets { values: values.collect(), mask: vec![1.0; images * width], width },
+            values: vec![0.5; images * width],
+            truth: truth.collect(),
         };
-        PredictionTable {
+        MeasuredTable {
             paths: (0..images).map(|image| format!("{image}.png")).collect(),
             patients: (0..images).map(|image| (image / 2).to_string()).collect(),
             heads: BTreeMap::from([("findings".to_owned(), head)]),

@@ -40,6 +40,18 @@ impl Measured {
             truth: places().map(|place| self.truth[place]).collect(),
         }
     }
+
+    /// The images of which each label is known, by their places, and whether they have it. A soft target
+    /// counts as having it from 0.5 up.
+    pub(super) fn known(&self) -> Vec<Vec<(usize, bool)>> {
+        let mut known = vec![Vec::new(); self.labels.len()];
+        for (image, row) in self.truth.chunks_exact(self.labels.len().max(1)).enumerate() {
+            for (known, truth) in known.iter_mut().zip(row) {
+                known.extend(truth.map(|truth| (image, truth >= 0.5)));
+            }
+        }
+        known
+    }
 }
 
 impl MeasuredTable {

@@ -55,6 +55,10 @@ fn values_are_those_of_an_evaluation_and_images_that_one_lacks_are_told() {
         serde_json::json!(["run.seed was 3, is 4"])
     );
     let whole = trained.json(&["compare", "tiny", "tiny"]);
+    let warnings = whole["warnings"].as_array().expect("a list");
+    let rough =
+        |warning: &Value| warning.as_str().is_some_and(|of| of.contains("fewer than 10 patients"));
+    assert_eq!(warnings.iter().filter(|warning| rough(warning)).count(), 1, "{warnings:?}");
     let evaluated = trained.json(&["eval", "tiny"]);
     for (name, one) in each(&whole) {
         let parts: Vec<&str> = name.splitn(3, '/').collect();

@@ -6,6 +6,7 @@ use burn::tensor::ExecutionError;
 
 use crate::data::DataError;
 use crate::evaluate::{FittedError, PredictionError, UnknownPoint};
+use crate::run::OutputsError;
 use crate::train::{NoFeatureMap, TrainError};
 
 /// Why images could not be predicted.
@@ -36,6 +37,45 @@ pub enum PredictError {
         /// The state.
         state: PathBuf,
     },
+    /// The models were validated on different images, so that there are none to fit the ensemble's sets to.
+    #[error(
+        "--conformal fits the sets of an ensemble to validation images that no model was trained on, and \
+         these models were validated on different images, as the folds of a run are\nName one of them: \
+         {} has sets of its own.",
+        run.display()
+    )]
+    NoCommonValidation {
+        /// The run of the first.
+        run: PathBuf,
+    },
+    /// The validation images cannot be looked at in several views.
+    #[error(
+        "--conformal with --tta fits sets to the validation images, looked at in the same views, and these \
+         cannot be opened: {source}\nSay with --set where they are, or leave out --tta: then the outputs that \
+         are saved with the state suffice."
+    )]
+    ValidationImages {
+        /// Why.
+        source: DataError,
+    },
+    /// The data of a run have changed.
+    #[error(
+        "--conformal with --tta fits sets to the validation images, looked at in the same views, and today's \
+         are not those of the validation.csv in {}: {now} images, of which {known} stand there\nName the data \
+         that the run had with --set, or leave out --tta.",
+        state.display()
+    )]
+    OtherValidation {
+        /// The state.
+        state: PathBuf,
+        /// How many there are today.
+        now: usize,
+        /// How many of these the state was validated on.
+        known: usize,
+    },
+    /// A model could not be asked about its validation images.
+    #[error(transparent)]
+    Outputs(#[from] OutputsError),
     /// A model of an ensemble has neither what was fitted nor what to fit it to.
     #[error(
         "{} has no validation.csv and no fitted.json, without which the ensemble cannot be calibrated and \

@@ -1,13 +1,13 @@
 //! Heatmaps of the images that are predicted.
 
-use super::{PredictError, PredictedBatch, Predictor};
-use crate::data::{Batch, ImageConfig, Sample, overlay};
-use crate::train::{GradCam, Images};
+use super::{Model, PredictError, PredictedBatch, Predictor};
+use crate::data::{Batch, Heat, Sample, overlay};
+use crate::train::{ActivationMap, GradCam, Images};
 
-/// Makes heatmaps of some labels, by the first model.
+/// Makes heatmaps of some labels: of several models the mean of each model's own.
 pub struct Heatmaps {
-    cam: GradCam,
-    image: ImageConfig,
+    /// One for each model.
+    cams: Vec<GradCam>,
     labels: Vec<Label>,
 }
 
@@ -36,7 +36,6 @@ impl Heatmaps {
     /// # Errors
     /// A label that is not there, and a network without a feature map.
     pub fn new(predictor: &Predictor, wanted: &[String]) -> Result<Self, PredictError> {
-        let model = &predictor.models[0];
         let name = |label: &Label| format!("{}/{}", label.head, label.label);
         let mut labels: Vec<Label> = Vec::new();
         for (place, head) in predictor.heads.iter().enumerate() {
@@ -55,11 +54,12 @@ impl Heatmaps {
         if !wanted.is_empty() {
             labels.retain(|label| wanted.contains(&name(label)));
         }
-        let cam = GradCam::new(&model.plan.model, &model.trained.inference)?;
-        Ok(Self { cam, image: model.plan.data.image.clone(), labels })
+        let models = predictor.models.iter();
+        let cams = models.map(|of| GradCam::new(&of.plan.model, &of.trained.inference));
+        Ok(Self { cams: cams.collect::<Result<_, _>>()?, labels })
     }
 
-    /// Those of the images of a batch that could be read, whose `samples` are those of the whole list.
+    /// Those of the images of a batch that all models could read, whose `samples` are those of the whole list.
     /// Each is handed to `take` as soon as it is drawn.
     ///
     /// # Errors
@@ -71,22 +71,43 @@ impl Heatmaps {
         samples: &[Sample],
         mut take: impl FnMut(Heatmap<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let model = &predictor.models[0];
-        let Batch { images, shape, indices, .. } = &*batch.seen;
-        let outputs: Vec<[usize; 2]> = self.labels.iter().map(|label| label.output).collect();
-        let parts = images.chunks(model.at_once).zip(indices.chunks(model.at_once));
-        for (images, indices) in parts {
-            let shape = [indices.len(), shape[1], shape[2], shape[3]];
-            let images = Images::Host { images, shape };
-            let maps = self.cam.maps(&model.trained.inference, images, &outputs);
-            let maps = maps.map_err(PredictError::from)?;
-            for (label, maps) in self.labels.iter().zip(maps) {
-                for (&image, map) in indices.iter().zip(maps) {
-                    let png = overlay(&samples[image], &self.image, &map.values, map.size);
-                    take(Heatmap { image, head: &label.head, label: &label.label, png })?;
+        let models = &predictor.models;
+        let by_all = |image: &usize| batch.seen.iter().all(|seen| seen.indices.contains(image));
+        let read: Vec<usize> =
+            (batch.first..batch.first + batch.images.len()).filter(by_all).collect();
+        let at_once = models.iter().map(|model| model.at_once).min().unwrap_or(1);
+        for images in read.chunks(at_once) {
+            let maps = models.iter().zip(&self.cams).zip(&batch.seen);
+            let maps = maps.map(|((model, cam), seen)| self.maps(model, cam, seen, images));
+            let maps = maps.collect::<Result<Vec<_>, _>>()?;
+            for (label, Label { head, label: name, .. }) in self.labels.iter().enumerate() {
+                for (place, &image) in images.iter().enumerate() {
+                    let heats = models.iter().zip(&maps).map(|(model, maps)| {
+                        let ActivationMap { values, size } = &maps[label][place];
+                        Heat { config: &model.plan.data.image, values, size: *size }
+                    });
+                    let png = overlay(&samples[image], &heats.collect::<Vec<_>>());
+                    take(Heatmap { image, head, label: name, png })?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// For each label the maps of a model for some `images` of what it has `seen`.
+    fn maps(
+        &self,
+        model: &Model,
+        cam: &GradCam,
+        seen: &Batch,
+        images: &[usize],
+    ) -> Result<Vec<Vec<ActivationMap>>, PredictError> {
+        let of = seen.indices.iter().zip(&seen.images);
+        let of = of.filter(|(index, _)| images.contains(index));
+        let of: Vec<Vec<f32>> = of.map(|(_, image)| image.clone()).collect();
+        let [_, channels, height, width] = seen.shape;
+        let images = Images::Host { images: &of, shape: [of.len(), channels, height, width] };
+        let outputs: Vec<[usize; 2]> = self.labels.iter().map(|label| label.output).collect();
+        Ok(cam.maps(&model.trained.inference, images, &outputs)?)
     }
 }

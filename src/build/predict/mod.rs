@@ -17,11 +17,13 @@ mod error;
 mod heatmaps;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 pub use error::PredictError;
 pub use heatmaps::{Heatmap, Heatmaps};
 
+use super::evaluate::{List, open_list};
 use super::machine::machine;
 use super::trained::Trained;
 use crate::data::{
@@ -29,12 +31,14 @@ use crate::data::{
     upcoming,
 };
 use crate::evaluate::{
-    Calibration, ConformalHead, Coverage, Decider, EnsembleFit, Fitted, PredictedLabel,
-    PredictedSet, Prediction, PredictionColumns, PredictionHeader, PredictionTable, coverage,
-    fit_ensemble, mean_outputs,
+    Calibration, ConformalHead, Coverage, Decider, EnsembleFit, Fitted, MeasuredTable,
+    PredictedLabel, PredictedSet, Prediction, PredictionColumns, PredictionHeader, PredictionTable,
+    coverage, ensemble, fit_ensemble, in_common, mean_outputs,
 };
 use crate::model::{HeadConfig, Task};
 use crate::plan::{Plan, Planner};
+use crate::report::Counting;
+use crate::run::list_outputs;
 
 /// What is asked for besides the models.
 #[derive(Debug, Clone, Default)]
@@ -102,10 +106,6 @@ impl Predictor {
             return Err(PredictError::NoViews);
         }
         let batch = options.batch.unwrap_or(models[0].1.train.batch_size).max(1);
-        let (conformal, coverage) = match options.error {
-            Some(error) => conformal(&models[0], error)?,
-            None => (Vec::new(), Vec::new()),
-        };
         let models = models
             .into_iter()
             .map(|(trained, plan)| Model::new(trained, plan, batch, options.refit));
@@ -116,7 +116,15 @@ impl Predictor {
             let state = model.trained.state.folder.clone();
             return Err(PredictError::UnfittedMember { state });
         }
-        let (fitted, warning) = fitted_together(&models, options.views);
+        let (fitted, warning, validation) = fitted_together(&models, options.views);
+        let (conformal, coverage) = match options.error {
+            Some(error) => {
+                let validation = of_validation(&models, validation, options.views)?;
+                let seed = models[0].plan.run.seed;
+                conformal(&validation.measured(fitted.as_ref()), &heads, error, seed)
+            }
+            None => (Vec::new(), Vec::new()),
+        };
         let decider = |head: &HeadConfig| {
             let fitted = fitted.as_ref().and_then(|fitted| fitted.heads.get(&head.name));
             Decider::new(head, fitted, options.point.as_deref())
@@ -150,7 +158,7 @@ impl Predictor {
     }
 
     /// The folders of states that have no calibration and no thresholds.
-    pub fn unfitted(&self) -> Vec<&std::path::Path> {
+    pub fn unfitted(&self) -> Vec<&Path> {
         let unfitted = self.models.iter().filter(|model| model.fitted.is_none());
         unfitted.map(|model| &*model.trained.state.folder).collect()
     }
@@ -252,22 +260,83 @@ impl Model {
     fn calibration(&self, head: &str) -> Option<&Calibration> {
         self.fitted.as_ref()?.heads.get(head)?.calibration.as_ref()
     }
+
+    /// What it says of the images that it was validated on, each looked at in several views: outputs of
+    /// the mean of the calibrated probabilities.
+    fn validation_in_views(&self) -> Result<PredictionTable, PredictError> {
+        let folder = &self.trained.state.folder;
+        let none = || PredictError::NoValidation { state: folder.clone() };
+        let saved = self.validation.as_ref().ok_or_else(none)?;
+        let list = open_list(&self.plan, List::Validation);
+        let list = list.map_err(|source| PredictError::ValidationImages { source })?;
+        let names = list.dataset.names();
+        let (now, known) = (names.len(), in_common(&[&names, &saved.paths])[0].len());
+        if known < now {
+            let state = folder.clone();
+            return Err(PredictError::OtherValidation { state, now, known });
+        }
+        let views = View::all(&self.plan.data.augment);
+        let counting = Counting::new("validation images, each in several views", now * views.len());
+        let outputs = |(number, view): (usize, &View)| {
+            let limit = self.plan.data.bad_image_limit;
+            let tell = |done| counting.tell(number * now + done);
+            list_outputs(&self.trained.inference, &list.loader(*view), limit, tell)
+        };
+        let found = views.iter().enumerate().map(outputs).collect::<Result<Vec<_>, _>>()?;
+        counting.finish(now * views.len());
+        let views = found.iter().map(|found| (&found.predictions, self.fitted.as_ref()));
+        let together = ensemble(&views.collect::<Vec<_>>());
+        together.ok_or_else(|| PredictError::OtherHeads { state: folder.clone() })
+    }
 }
 
-/// What the outputs of all models together are calibrated and decided by, and what a person should know
-/// of it. Of several `views` calibrated probabilities have been taken together already.
-fn fitted_together(models: &[Model], views: bool) -> (Option<Fitted>, Option<&'static str>) {
+/// What the outputs of all models together are calibrated and decided by, what a person should know of it,
+/// and the outputs of several for the validation images, where they have the same ones. Of several `views` calibrated probabilities have been taken together already.
+fn fitted_together(
+    models: &[Model],
+    views: bool,
+) -> (Option<Fitted>, Option<&'static str>, Option<PredictionTable>) {
     if let [model] = models {
         let fitted = model.fitted.as_ref();
         return match views {
-            true => (fitted.map(Fitted::of_calibrated), None),
-            false => (fitted.cloned(), None),
+            true => (fitted.map(Fitted::of_calibrated), None, None),
+            false => (fitted.cloned(), None, None),
         };
     }
     let members = models.iter().map(|model| (model.validation.as_ref(), model.fitted.as_ref()));
     let members: Vec<_> = members.collect();
-    let EnsembleFit { fitted, basis } = fit_ensemble(&members, &models[0].plan.evaluate);
-    (fitted, basis.warning())
+    let EnsembleFit { fitted, basis, validation } =
+        fit_ensemble(&members, &models[0].plan.evaluate);
+    (fitted, basis.warning(), validation)
+}
+
+/// What all models together say of the images that they were validated on, looked at as those that are
+/// predicted: what their sets of decisions are fitted to. `together` is what several say of them as
+/// they are.
+fn of_validation(
+    models: &[Model],
+    together: Option<PredictionTable>,
+    views: bool,
+) -> Result<PredictionTable, PredictError> {
+    let state = |model: &Model| model.trained.state.folder.clone();
+    if let Some(model) = models.iter().find(|model| model.validation.is_none()) {
+        return Err(PredictError::NoValidation { state: state(model) });
+    }
+    let same = match models {
+        [model] => model.validation.clone(),
+        _ => together,
+    };
+    let run = || state(&models[0]).parent().map(Path::to_owned).unwrap_or_default();
+    let same = same.ok_or_else(|| PredictError::NoCommonValidation { run: run() })?;
+    if !views {
+        return Ok(same);
+    }
+    let each = models.iter().map(Model::validation_in_views);
+    let each = each.collect::<Result<Vec<_>, _>>()?;
+    // Probabilities are calibrated already.
+    let members = each.iter().map(|table| (table, None));
+    let together = ensemble(&members.collect::<Vec<_>>());
+    together.ok_or_else(|| PredictError::OtherHeads { state: state(&models[0]) })
 }
 
 fn same_labels(ours: &[HeadConfig], theirs: &[HeadConfig]) -> bool {
@@ -280,23 +349,19 @@ fn same_labels(ours: &[HeadConfig], theirs: &[HeadConfig]) -> bool {
 /// What sets cover, by the head, the label and the counts.
 pub type LabelCoverage = (String, String, Coverage);
 
-/// What forms the sets of each head, and what such sets cover.
+/// What forms the sets of each head, and what such sets cover, as fitted to what is predicted of the
+/// validation images.
 fn conformal(
-    (trained, plan): &(Trained, Plan),
+    validation: &MeasuredTable,
+    heads: &[HeadConfig],
     error: f64,
-) -> Result<(Vec<Option<ConformalHead>>, Vec<LabelCoverage>), PredictError> {
-    let folder = &trained.state.folder;
-    let none = || PredictError::NoValidation { state: folder.clone() };
-    let validation = trained.validation()?.ok_or_else(none)?;
-    let fitted = Some(plan.evaluate.fit(&validation));
+    seed: u64,
+) -> (Vec<Option<ConformalHead>>, Vec<LabelCoverage>) {
     let (mut conformal, mut measured) = (Vec::new(), Vec::new());
-    for head in &plan.heads {
-        let fitted = fitted.as_ref().and_then(|fitted| fitted.heads.get(&head.name));
-        let calibration = fitted.and_then(|fitted| fitted.calibration.as_ref());
+    for head in heads {
         let predictions = validation.heads.get(&head.name);
-        conformal.push(predictions.and_then(|of| ConformalHead::fit(of, calibration, error)));
-        let (patients, seed) = (&validation.patients, plan.run.seed);
-        let covered = predictions.and_then(|of| coverage(of, calibration, patients, error, seed));
+        conformal.push(predictions.and_then(|of| ConformalHead::fit(of, error)));
+        let covered = predictions.and_then(|of| coverage(of, &validation.patients, error, seed));
         let mut covered = covered.unwrap_or_default();
         let labels = head.labels.iter();
         measured.extend(
@@ -305,7 +370,7 @@ fn conformal(
             }),
         );
     }
-    Ok((conformal, measured))
+    (conformal, measured)
 }
 
 /// What a model says of an image, seen in one way.
@@ -340,8 +405,8 @@ pub struct PredictedBatch {
     pub images: Vec<Prediction>,
     /// The place of the first in the list.
     pub first: usize,
-    /// What the first model saw of those that could be read.
-    pub seen: Arc<Batch>,
+    /// What each model saw, as they are, of those that it could read.
+    pub seen: Vec<Arc<Batch>>,
 }
 
 impl Predictions<'_> {
@@ -352,7 +417,7 @@ impl Predictions<'_> {
 
     fn batch(&mut self) -> Option<Result<PredictedBatch, PredictError>> {
         let (mut said, mut bad) = (BTreeMap::<usize, Vec<Said>>::new(), BTreeMap::new());
-        let mut first = None;
+        let mut seen = BTreeMap::new();
         let end = self.names.len().min(self.done + self.predictor.batch);
         for feed in &mut self.feeds {
             let batch = match feed.batches.next()? {
@@ -378,7 +443,9 @@ impl Predictions<'_> {
                     }
                 }
             }
-            first.get_or_insert(batch);
+            if feed.view == View::default() {
+                seen.extend(feed.models.iter().map(|&model| (model, Arc::clone(&batch))));
+            }
         }
         let image = |index: usize| Prediction {
             path: self.names[index].clone(),
@@ -389,7 +456,8 @@ impl Predictions<'_> {
             },
         };
         let images = (self.done..end).map(image).collect();
-        let found = PredictedBatch { images, first: self.done, seen: first? };
+        let seen = seen.into_values().collect();
+        let found = PredictedBatch { images, first: self.done, seen };
         self.done = end;
         Some(Ok(found))
     }

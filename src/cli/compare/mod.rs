@@ -49,6 +49,8 @@ struct Found {
     images: usize,
     patients: usize,
     runs: Vec<RunTold>,
+    /// What a person should know, a sentence each.
+    warnings: Vec<String>,
     comparisons: Vec<Comparison>,
 }
 
@@ -74,10 +76,7 @@ struct Comparison {
 /// Compares.
 pub fn execute(command: &Compare) -> Result<(), Failure> {
     let (found, compared) = found(&command.runs, &command.split)?;
-    for run in found.runs.iter().filter(|run| run.left_out > 0) {
-        let (images, run) = (counted(run.left_out, "image", "images"), run.run.display());
-        say(format_args!("warning: {images} of {run} are left out, since another run lacks them"));
-    }
+    found.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
     match command.json {
         true => output::print(&serde_json::to_string_pretty(&found).map_err(Failure::other)?),
         false => output::print(&text(&found, &compared)),
@@ -117,6 +116,11 @@ fn found(runs: &[PathBuf], split: &str) -> Result<(Found, Vec<Compared>), Failur
         left_out: one.table.paths.len() - images,
     });
     let runs: Vec<RunTold> = runs.collect();
+    let left_out = runs.iter().filter(|run| run.left_out > 0).map(|run| {
+        let (images, run) = (counted(run.left_out, "image", "images"), run.run.display());
+        format!("{images} of {run} are left out, since another run lacks them")
+    });
+    let warnings = left_out.chain(tables[0].few_patients()).collect();
     let patients = numbers(&tables[0].patients);
     let settings = compared[0].settings;
     let others = (1..tables.len()).map(|place| {
@@ -135,7 +139,7 @@ fn found(runs: &[PathBuf], split: &str) -> Result<(Found, Vec<Compared>), Failur
     let comparisons = others.collect::<Result<Vec<Comparison>, Failure>>()?;
     let split = split.to_owned();
     let patients = patients.iter().max().map_or(0, |last| last + 1);
-    Ok((Found { split, images, patients, runs, comparisons }, compared))
+    Ok((Found { split, images, patients, runs, warnings, comparisons }, compared))
 }
 
 /// The number of each patient, in the order in which they appear.

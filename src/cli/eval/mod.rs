@@ -272,7 +272,7 @@ fn of_several(models: &[Model], asked: &Asked, each: bool) -> Result<Evaluated, 
     let first = &models[0];
     let members = models.iter().map(|model| (model.validation.as_ref(), model.own_fit.as_ref()));
     let members: Vec<_> = members.collect();
-    let EnsembleFit { fitted, basis } = fit_ensemble(&members, &first.plan.evaluate);
+    let EnsembleFit { fitted, basis, .. } = fit_ensemble(&members, &first.plan.evaluate);
     warnings.extend(basis.warning().map(str::to_owned));
     let groups = first.groups_of(&predictions);
     let evaluation = measured(&predictions, fitted.as_ref(), first, &groups);

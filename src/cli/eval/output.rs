@@ -104,7 +104,7 @@ impl Evaluated {
         mut warnings: Vec<String>,
         each: Vec<Self>,
     ) -> Self {
-        warnings.extend(predictions.few_patients());
+        warnings.extend(predictions.measured(None).few_patients());
         let mut seen = std::collections::BTreeSet::new();
         warnings.retain(|warning| seen.insert(warning.clone()));
         let told = models.iter().map(|model| ModelTold {

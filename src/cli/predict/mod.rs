@@ -94,11 +94,15 @@ pub struct Predict {
     /// Writes conformal sets: the decisions that remain if a share ERROR may be wrong, such as 0.1
     ///
     /// The columns `<head>/<label>/conformal` hold {0}, {1}, {0,1} or {}. Sets are fitted on the run's
-    /// validation images. The program measures how many of such images they cover, and prints it.
-    #[arg(long, value_name = "ERROR", value_parser = share, conflicts_with_all = ["ensemble", "tta"])]
+    /// validation images. The program measures how many of such images they cover, and prints it. With
+    /// --ensemble all runs must have been validated on the same images. With --tta the validation images
+    /// are read and looked at in the same views first.
+    #[arg(long, value_name = "ERROR", value_parser = share)]
     conformal: Option<f64>,
     /// Writes a picture of where each label is seen (Grad-CAM) into this folder
-    #[arg(long, value_name = "DIR", conflicts_with = "ensemble")]
+    ///
+    /// Of several runs it is the mean of each run's own.
+    #[arg(long, value_name = "DIR")]
     heatmap: Option<PathBuf>,
     /// Draws heatmaps of this label only; may be given several times
     #[arg(long, value_name = "HEAD/LABEL", requires = "heatmap")]
@@ -128,7 +132,6 @@ pub fn execute(predict: Predict) -> Result<(), Failure> {
     set.extend(device.map(|device| format!("device.use={device}")));
     let runs: Vec<PathBuf> = [&predict.run].into_iter().chain(&predict.ensemble).cloned().collect();
     let members = trained::members(&runs)?;
-    one_model(predict.conformal.is_some(), predict.heatmap.is_some(), &members)?;
     let open = |path: &PathBuf| {
         let opened = Opened::at(path, predict.config.as_deref(), &set)?;
         opened.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
@@ -168,19 +171,6 @@ pub fn execute(predict: Predict) -> Result<(), Failure> {
             Ok(())
         }
     }
-}
-
-/// Refuses several models for what is known of one only.
-fn one_model(conformal: bool, heatmap: bool, members: &[PathBuf]) -> Result<(), Failure> {
-    let option = match (conformal, heatmap) {
-        _ if members.len() == 1 => return Ok(()),
-        (true, _) => "--conformal",
-        (_, true) => "--heatmap",
-        _ => return Ok(()),
-    };
-    let message = format!("{option} is for one model, and the run has {}", members.len());
-    let help = format!("name one of its folds, such as {}", members[0].display());
-    Err(Failure::configuration(message).with_help(Some(help)))
 }
 
 fn of_images(count: usize) -> String {
@@ -325,13 +315,17 @@ fn failure(error: PredictError) -> Failure {
         | PredictError::NoViews
         | PredictError::NoLabel { .. }
         | PredictError::NoFeatureMap(_)
+        | PredictError::NoCommonValidation { .. }
         | PredictError::Point(_) => Kind::Configuration,
         PredictError::NoValidation { .. }
         | PredictError::NotRefitted { .. }
         | PredictError::UnfittedMember { .. }
         | PredictError::Fitted(_)
         | PredictError::Validation(_) => Kind::State,
-        PredictError::Data(_) => return data(error),
+        PredictError::Data(_)
+        | PredictError::ValidationImages { .. }
+        | PredictError::OtherValidation { .. } => return data(error),
+        PredictError::Outputs(outputs) => outputs.into(),
         PredictError::Train(TrainError::OutOfMemory { .. }) => Kind::OutOfMemory,
         PredictError::Train(TrainError::Device(device)) | PredictError::Device(device)
             if OutOfMemory::in_text(&format!("{device:?}")).is_some() =>
@@ -346,7 +340,9 @@ fn failure(error: PredictError) -> Failure {
 /// Images that cannot be found or loaded.
 fn data(error: PredictError) -> Failure {
     let help = match &error {
-        PredictError::Data(error) => error.help(),
+        PredictError::Data(error) | PredictError::ValidationImages { source: error } => {
+            error.help()
+        }
         _ => None,
     };
     Failure::data(error).with_help(help)

@@ -119,7 +119,8 @@ fn rows(sweep: &SweepPage) -> Table {
     let titles = titles.chain(columns.iter().map(|&column| sweep.titles[column].as_str()));
     let mut table = Table::new("What each combination took", titles, 1 + sweep.keys.len());
     for (place, row) in sweep.rows.iter().enumerate() {
-        let cells = [format!("{first} {}", place + 1)].into_iter().chain(row.values.clone());
+        // The number stays on the line of its name.
+        let cells = [format!("{first}\u{a0}{}", place + 1)].into_iter().chain(row.values.clone());
         let figures = columns.iter().map(|&column| row.cells[column].clone());
         table.rows.push(cells.chain(figures).collect());
         let link = row.run.as_ref().map(|(link, _)| link.clone());
