@@ -42,7 +42,7 @@ pub struct PlanSummary {
     /// How the stages are shared out, in a pipeline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<PipelineSummary>,
-    /// What the first epochs take, where stages are frozen then; the rest is of the epochs behind them.
+    /// What the first epochs take, where stages are frozen then; the rest is of the epochs after them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_first: Option<AtFirstSummary>,
     /// Every strategy.

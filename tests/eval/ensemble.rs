@@ -129,3 +129,21 @@ fn several_views_are_measured_as_they_are_predicted() {
     let told = trained.refused(2, &none);
     assert!(told.contains("`horizontal_flip`"), "{told}");
 }
+
+#[test]
+fn runs_on_other_data_have_no_ensemble_and_the_commands_that_measure_them_are_named() {
+    let trained = Trained::runs();
+    let place = tempfile::tempdir().expect("is made");
+    let at = |name: &str| place.path().join(name).display().to_string();
+    let [output, data] =
+        [format!("run.output={}", at("runs")), format!("data.phantom.root={}", at("data"))];
+    trained.done(&["run", "tiny.toml", "--set", &output, "--set", &data]);
+    let elsewhere = at("runs/tiny");
+    let told = trained.refused(3, &["eval", "tiny", &elsewhere]);
+    assert!(told.contains("no image in common") && told.contains("--matrix"), "{told}");
+    let told = trained.refused(3, &["compare", "tiny", &elsewhere]);
+    assert!(
+        told.contains("no image in common") && told.contains("trainer eval RUN --data"),
+        "{told}"
+    );
+}

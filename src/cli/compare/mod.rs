@@ -106,7 +106,9 @@ fn found(runs: &[PathBuf], split: &str) -> Result<(Found, Vec<Compared>), Failur
     let images = common.first().map_or(0, Vec::len);
     if images == 0 {
         let message = format!("the runs have no image in common in `{split}`");
-        return Err(Failure::data(message));
+        let help = "measure each on the same images with `trainer eval RUN --data DATA --out DIR`, and \
+                    compare these folders";
+        return Err(Failure::data(message).with_help(Some(help.to_owned())));
     }
     let tables = compared.iter().zip(&common).map(|(one, images)| one.table.part(images));
     let tables: Vec<MeasuredTable> = tables.collect();

@@ -255,10 +255,18 @@ fn of_several(models: &[Model], asked: &Asked, each: bool) -> Result<Evaluated, 
     let predictions = ensemble(&pairs).ok_or_else(other)?;
     if predictions.images() == 0 {
         let are_folds = models.iter().all(|model| model.plan.data.validation.fold.is_some());
-        let help = "name the folder of the folds: each image is then measured by the fold that \
-                    did not see it";
+        let help = match are_folds {
+            true => {
+                "name the folder of the folds: each image is then measured by the fold that did not \
+                 see it"
+            }
+            false => {
+                "--data names images that all of them are asked about; --matrix measures each run on \
+                 the data of each"
+            }
+        };
         return Err(Failure::data("the runs have no image in common, so no ensemble")
-            .with_help(are_folds.then(|| help.to_owned())));
+            .with_help(Some(help.to_owned())));
     }
     let mut warnings: Vec<String> =
         models.iter().flat_map(|model| model.warnings.clone()).collect();

@@ -243,7 +243,7 @@ fn at_first(first: &AtFirstSummary) -> String {
     let AtFirstSummary { epochs, frozen, peak, peak_later, relative_time } = first;
     format!(
         "\n\nIn the first {}, with {} frozen, a step takes {} and {:.2} of the time: all else here is \
-         of the epochs behind, where it takes {}.",
+         of the epochs after them, where it takes {}.",
         if *epochs == 1 { "epoch".to_owned() } else { format!("{epochs} epochs") },
         frozen.join(", "),
         Bytes(*peak),
