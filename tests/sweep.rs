@@ -141,8 +141,8 @@ fn a_combination_above_its_budget_is_a_row() {
     let text = place.file("report.html");
     let page = page::parsed(&text);
     let shown = &page::tables(&page)["What each combination took"];
-    assert_eq!(shown[1][..3], ["row 1", "1KiB", "out of memory"]);
-    assert_eq!(shown[2][..3], ["row 2", "1GiB", "ok"]);
+    assert_eq!(shown[1][..3], ["row\u{a0}1", "1KiB", "out of memory"]);
+    assert_eq!(shown[2][..3], ["row\u{a0}2", "1GiB", "ok"]);
     assert!(page::words(page.root_element()).contains("a step does not fit in 1.00 KiB"));
     let message = rows[0]["message"].as_str().expect("says why");
     assert!(

@@ -30,7 +30,7 @@ pub enum PredictError {
     /// There is nothing to fit sets of decisions to.
     #[error(
         "{} has no validation.csv, to which sets of decisions are fitted\nStates have it that were saved \
-         at the end of an epoch, such as `best`.",
+         at the end of an epoch, such as `best`; files of weights have none.",
         state.display()
     )]
     NoValidation {
