@@ -156,7 +156,7 @@ fn has_a_page(place: &SweepFolder, rows: &[Value]) {
     for (number, row) in rows.iter().enumerate() {
         let size = row["set"]["train.batch_size"].to_string();
         let value = format!("{:.4}", row["best"].as_f64().expect("a number"));
-        assert_eq!(shown[number + 1][0], format!("run {}", number + 1));
+        assert_eq!(shown[number + 1][0], format!("run\u{a0}{}", number + 1));
         assert_eq!((&shown[number + 1][1], &shown[number + 1][best]), (&size, &value));
         assert!(curve.contains(&vec![size, value]), "{curve:?}");
     }
