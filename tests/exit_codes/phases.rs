@@ -542,7 +542,7 @@ fn end_by(sent: Sent, phase: &Phase, child: &mut Child) -> End {
         Sent::Twice => (Signal::INT, true),
     };
     send(first);
-    // That of a lower number comes first, so that this one finds the program there only if it goes on.
+    // Linux delivers the lower number first: SIGTERM ends the program only if SIGPIPE did not.
     if first == Signal::PIPE && !phase.is_short {
         send(Signal::TERM);
     }
