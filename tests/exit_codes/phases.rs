@@ -93,14 +93,16 @@ struct Given {
     expected: support::Result,
     /// Many images.
     many: PathBuf,
-    /// A table of so many bytes.
+    /// A table that takes long to read.
     table: PathBuf,
     /// Weights that take long to read.
     weights: PathBuf,
 }
 
-/// Bytes of the files that take a while.
+/// Bytes of the files that take a while: seconds for the table, since the program waits for most of a second for what
+/// heeds a signal by itself.
 const LONG: u64 = 4 << 20;
+const TABLE: u64 = 32 << 20;
 const WEIGHTS: u64 = 64 << 20;
 
 const FAILED: &str = "FAILED";
@@ -124,7 +126,7 @@ impl Given {
         }
         let table = folder.join("table.csv");
         let row = |number: usize| format!("{number}.png,p{number},{}\n", number % 2);
-        let rows: String = (0..LONG as usize / 18).map(row).collect();
+        let rows: String = (0..TABLE as usize / 18).map(row).collect();
         fs::write(&table, format!("file,p,Cardiomegaly\n{rows}")).expect("writes");
         let weights = folder.join("fat.safetensors");
         let header = format!(
@@ -272,7 +274,7 @@ const PHASES: [Phase; 18] = [
             fs::write(folder.join("tiny.toml"), format!("{head}{csv}{tail}")).expect("writes");
             command
         },
-        is_there: |_, process| has_read(process, LONG / 2),
+        is_there: |_, process| has_read(process, TABLE / 16),
         is_short: false,
         left: no_run,
     },
@@ -358,10 +360,10 @@ const PHASES: [Phase; 18] = [
             command.arg(format!("data.cache.disk.folder={:?}", shown(&folder.join("cache"))));
             command
         },
-        is_there: |folder, _| kept(folder) > 0,
+        is_there: |folder, _| kept(folder, "index") > 0 && kept(folder, "images") < 22 << 20,
         is_short: false,
         left: |folder, _, _| {
-            assert!(kept(folder) > 0);
+            assert!(kept(folder, "index") > 0);
             "the images so far"
         },
     },
@@ -483,11 +485,11 @@ fn rows(folder: &Path) -> usize {
     text.matches("\"status\"").count()
 }
 
-/// Bytes of the list of what a cache holds.
-fn kept(folder: &Path) -> u64 {
+/// Bytes of one of the files of a cache: `images` has a MiB for each of its 22 images, `index` its list.
+fn kept(folder: &Path, file: &str) -> u64 {
     let inner = names(&folder.join("cache")).pop();
-    let index = inner.map(|name| folder.join("cache").join(name).join("index"));
-    index.and_then(|index| fs::metadata(index).ok()).map_or(0, |about| about.len())
+    let file = inner.map(|name| folder.join("cache").join(name).join(file));
+    file.and_then(|file| fs::metadata(file).ok()).map_or(0, |about| about.len())
 }
 
 /// Whether all threads of a process stand still.

@@ -14,7 +14,7 @@ use crate::cli::{Failure, output, planned};
 use crate::data::{
     BadImage, Cache, CacheConfig, DiskCacheConfig, Loader, LoaderConfig, OnBadImage,
 };
-use crate::run::{SignalGuard, Stop};
+use crate::run::{SignalGuard, Stop, end};
 use crate::screen::{Bytes, bar_target};
 
 /// Decodes and resizes a configuration's images into its disk cache, ahead of a run
@@ -37,13 +37,15 @@ pub struct Fill {
     json: bool,
 }
 
+/// What becomes of the work when a signal cuts it off.
+const KEPT: &str = "images in the cache stay there, the same command goes on";
+
 /// Fills the cache.
 pub fn execute(fill: &Fill) -> Result<(), Failure> {
     let plan = planned(&fill.config, &fill.overrides.set)?;
     let splits = build::open_data(&plan).map_err(failure)?;
     let stop = Stop::install().map_err(Failure::other)?;
-    let _watch =
-        SignalGuard::over(&stop, "images in the cache stay there, the same command goes on");
+    let _watch = SignalGuard::over(&stop, KEPT);
     let disk = match &plan.data.cache.0 {
         CacheConfig::Disk(disk) => disk.clone(),
         CacheConfig::Off(_) | CacheConfig::Memory(_) => DiskCacheConfig::default(),
@@ -74,6 +76,10 @@ pub fn execute(fill: &Fill) -> Result<(), Failure> {
             if let Some(warning) = cache.take_warning() {
                 bar.finish_and_clear();
                 return Err(Failure::data(warning));
+            }
+            if let Some(signal) = stop.requested() {
+                bar.finish_and_clear();
+                end(signal, KEPT);
             }
         }
     }
