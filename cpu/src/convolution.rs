@@ -21,8 +21,10 @@ pub(crate) const DEPTH: usize = 512;
 pub(crate) const WEIGHTS: usize = 256;
 /// The same where they are added up.
 pub(crate) const FOLDED: usize = 144;
-/// Parts that the gradient of a weight is cut into where it can be.
+/// Parts that a pass is cut into where its sizes allow it.
 const PARTS: usize = 16;
+/// Rows of a factor below which it is not cut further, about.
+const LEAST: usize = 32;
 /// The most values of sums that are held beside the gradient of a weight.
 const SUMS: usize = 1 << 20;
 
@@ -76,6 +78,9 @@ impl Convolution {
         let [_, output] = self.channels;
         let pixels = self.output_pixels();
         let together = self.together();
+        if self.forward_rows() < output {
+            return self.write_forward_in_rows(maps, weight, out);
+        }
         if together > 1 {
             let groups = out.par_chunks_mut(together * output * pixels).enumerate();
             groups.for_each_init(Vec::new, |columns, (group, out)| {
@@ -88,17 +93,107 @@ impl Convolution {
             return;
         }
         let images = out.chunks_mut(output * pixels).enumerate();
-        let tiles: Vec<_> = images
-            .flat_map(|(image, out)| {
-                // SAFETY: the first product of a tile is not added.
-                #[expect(unsafe_code, reason = "the result is not cleared before it is written")]
-                let all = unsafe { MatrixMut::unwritten(out, output) };
-                self.bands(image).zip(all.columns(self.band() * self.output()[1]))
-            })
-            .collect();
+        let tiles: Vec<_> =
+            images.flat_map(|(image, out)| self.bands(image).zip(self.band_results(out))).collect();
         tiles.into_par_iter().for_each_init(Vec::new, |columns, (tile, out)| {
             self.forward_tile(maps, weight, &tile, out, columns);
         });
+    }
+
+    /// The bands of an image's result, to which the first product is not added.
+    fn band_results<'a>(&self, out: &'a mut [MaybeUninit<f32>]) -> Vec<MatrixMut<'a>> {
+        // SAFETY: the first product of a tile is not added.
+        #[expect(unsafe_code, reason = "the result is not cleared before it is written")]
+        let all = unsafe { MatrixMut::unwritten(out, self.channels[1]) };
+        all.columns(self.band() * self.output()[1])
+    }
+
+    /// The same where there are few tiles: each is also cut into rows of the weight. All tiles are unfolded
+    /// first, so that the parts of one share its columns.
+    fn write_forward_in_rows(
+        &self,
+        maps: Maps<'_>,
+        weight: Matrix<'_>,
+        out: &mut [MaybeUninit<f32>],
+    ) {
+        let ([input, output], taps) = (self.channels, self.taps());
+        let (pixels, tiles) = (self.output_pixels(), self.tiles());
+        let direct = self.takes_no_columns();
+        // Where images are put together, their results lie side by side at first.
+        let mut beside = vec![0.0; if self.together() > 1 { out.len() } else { 0 }];
+        let results = match self.together() {
+            1 => out.chunks_mut(output * pixels).flat_map(|out| self.band_results(out)).collect(),
+            together => {
+                let groups = beside.chunks_mut(together * output * pixels);
+                groups.map(|group| MatrixMut::rows(group, output)).collect::<Vec<_>>()
+            }
+        };
+        let rows = self.forward_rows();
+        let mut tasks: Vec<_> = results
+            .into_iter()
+            .enumerate()
+            .flat_map(|(tile, result)| {
+                parts(output, rows)
+                    .zip(result.lines(rows))
+                    .map(move |(rows, out)| (tile, rows, out))
+            })
+            .collect();
+        let each = if direct { input } else { (DEPTH / taps).max(1) };
+        let mut columns =
+            vec![0.0; if direct { 0 } else { input.min(each) * taps * self.batch * pixels }];
+        for channels in parts(input, each) {
+            let depth = channels.start * taps..channels.end * taps;
+            let mut unfolded = Vec::new();
+            let mut rest = &mut columns[..];
+            for tile in &tiles {
+                let count = if direct { 0 } else { depth.len() * self.tile_pixels(tile) };
+                let (columns, behind) = rest.split_at_mut(count);
+                rest = behind;
+                unfolded.push(columns);
+            }
+            if !direct {
+                let planes = unfolded.iter_mut().zip(&tiles).flat_map(|(columns, tile)| {
+                    let planes = columns.chunks_exact_mut(taps * self.tile_pixels(tile));
+                    channels.clone().zip(planes).map(move |(channel, plane)| (tile, channel, plane))
+                });
+                planes.collect::<Vec<_>>().into_par_iter().for_each(|(tile, channel, plane)| {
+                    self.unfold_tile(maps, tile, channel..channel + 1, plane);
+                });
+            }
+            tasks.par_iter_mut().for_each(|(tile, rows, out)| {
+                let (columns, tile) = (&*unfolded[*tile], &tiles[*tile]);
+                let columns = match direct {
+                    true => self.seen(maps, tile),
+                    false => Matrix::rows(columns, [depth.len(), self.tile_pixels(tile)]),
+                };
+                out.product(
+                    channels.start > 0,
+                    weight.lines(rows.clone()).columns(depth.clone()),
+                    columns,
+                );
+            });
+        }
+        drop(tasks);
+        let together = self.together();
+        if together > 1 {
+            let group = together * output * pixels;
+            out.par_chunks_mut(group).zip(beside.par_chunks(group)).for_each(|(out, beside)| {
+                scatter(beside, out.len() / (output * pixels), pixels, out);
+            });
+        }
+    }
+
+    /// Rows of the weight, which are channels of the result, that a part of a forward pass takes.
+    pub(crate) fn forward_rows(&self) -> usize {
+        let output = self.channels[1];
+        self.each(output, output, 1, self.tile_count()).next_multiple_of(8).min(output)
+    }
+
+    /// How many of `channels`, each of which is `taps` rows of a factor, a part takes: so few that there are
+    /// [`PARTS`] where each has `others` beside it, but no fewer than [`LEAST`] rows and no more than `most`.
+    fn each(&self, channels: usize, most: usize, taps: usize, others: usize) -> usize {
+        let asked = channels.div_ceil(PARTS.div_ceil(others.max(1)));
+        asked.max(LEAST.div_ceil(taps)).min((most / taps).max(1))
     }
 
     fn forward_tile(
@@ -170,7 +265,7 @@ impl Convolution {
 
     fn write_folded(&self, weight: Matrix<'_>, gradient: Maps<'_>, out: &mut [MaybeUninit<f32>]) {
         let ([input, output], taps, pixels) = (self.channels, self.taps(), self.pixels());
-        let (together, each) = (self.together(), (FOLDED / taps).max(1));
+        let (together, each) = (self.together(), self.fold_channels());
         // For each group of images and each part of the channels, the maps.
         let mut tasks = Vec::new();
         for (group, images) in out.chunks_mut(together * input * pixels).enumerate() {
@@ -205,6 +300,12 @@ impl Convolution {
         tasks.into_par_iter().for_each_init(Default::default, task);
     }
 
+    /// Channels of the maps that a part of columns which are added up takes.
+    pub(crate) fn fold_channels(&self) -> usize {
+        let groups = self.batch.div_ceil(self.together());
+        self.each(self.channels[0], FOLDED, self.taps(), groups)
+    }
+
     /// The gradient of the weight from that of the result.
     pub fn of_weight(&self, maps: Maps<'_>, gradient: Maps<'_>) -> Vec<f32> {
         let ([input, output], taps) = (self.channels, self.taps());
@@ -222,11 +323,8 @@ impl Convolution {
     fn sum_products(&self, maps: Maps<'_>, gradient: Maps<'_>, out: &mut [f32]) {
         let ([input, output], taps) = (self.channels, self.taps());
         let depth = input * taps;
-        let tiles: Vec<Tile> = match self.together() {
-            1 => (0..self.batch).flat_map(|image| self.bands(image)).collect(),
-            together => (0..self.batch).step_by(together).map(|at| self.group(at)).collect(),
-        };
-        let each = (WEIGHTS / taps).max(1);
+        let tiles = self.tiles();
+        let each = self.sum_channels();
         let sums = self.sums(tiles.len());
         let mut others = vec![0.0; (sums - 1) * out.len()];
         let all = std::iter::once(&mut *out).chain(others.chunks_mut(output * depth));
@@ -259,6 +357,11 @@ impl Convolution {
         }
     }
 
+    /// Channels of the maps that a part of the gradient of a weight takes.
+    pub(crate) fn sum_channels(&self) -> usize {
+        self.each(self.channels[0], WEIGHTS, self.taps(), self.sums(self.tile_count()))
+    }
+
     /// How many sums of parts the gradient of a weight is made of.
     pub(crate) fn sums(&self, tiles: usize) -> usize {
         let ([input, output], taps) = (self.channels, self.taps());
@@ -276,14 +379,36 @@ impl Convolution {
         channels: Range<usize>,
         columns: &mut Vec<f32>,
     ) -> usize {
-        let (rows, pixels) = (channels.len() * self.taps(), self.tile_pixels(tile));
-        columns.resize(rows * pixels, 0.0);
+        let rows = channels.len() * self.taps();
+        columns.resize(rows * self.tile_pixels(tile), 0.0);
+        self.unfold_tile(maps, tile, channels, columns);
+        rows
+    }
+
+    /// The same into as much room as they take.
+    fn unfold_tile(
+        &self,
+        maps: Maps<'_>,
+        tile: &Tile,
+        channels: Range<usize>,
+        columns: &mut [f32],
+    ) {
         for (place, image) in tile.images.clone().enumerate() {
             let columns = &mut columns[place * self.output_pixels()..];
             let image = maps.image(image);
-            self.unfold(image, channels.clone(), tile.rows.clone(), columns, pixels);
+            self.unfold(
+                image,
+                channels.clone(),
+                tile.rows.clone(),
+                columns,
+                self.tile_pixels(tile),
+            );
         }
-        rows
+    }
+
+    /// Whether a tile's columns are its part of the maps.
+    pub(crate) fn takes_no_columns(&self) -> bool {
+        self.is_pointwise() && self.together() == 1
     }
 
     /// What a tile of one image sees of the maps, where a pixel sees a pixel.
@@ -315,6 +440,21 @@ impl Convolution {
             }
         }
         Matrix::rows(taken, [channels, seen])
+    }
+
+    fn tiles(&self) -> Vec<Tile> {
+        match self.together() {
+            1 => (0..self.batch).flat_map(|image| self.bands(image)).collect(),
+            together => (0..self.batch).step_by(together).map(|at| self.group(at)).collect(),
+        }
+    }
+
+    /// How many tiles the batch is made of.
+    pub(crate) fn tile_count(&self) -> usize {
+        match self.together() {
+            1 => self.batch * self.output()[0].div_ceil(self.band()),
+            together => self.batch.div_ceil(together),
+        }
     }
 
     /// How many images are put together.

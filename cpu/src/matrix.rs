@@ -35,6 +35,11 @@ impl<'a> Matrix<'a> {
         Self { values, size, strides: self.strides }
     }
 
+    /// The given rows.
+    pub fn lines(self, rows: Range<usize>) -> Self {
+        self.transposed().columns(rows).transposed()
+    }
+
     /// The given columns of a row, whose elements lie side by side.
     pub fn row(self, row: usize, columns: Range<usize>) -> &'a [f32] {
         assert_eq!(self.strides[1], 1, "elements side by side");
@@ -102,6 +107,16 @@ impl<'a> MatrixMut<'a> {
         }
         parts.push(rest);
         parts
+    }
+
+    /// Parts of so many rows each, the last of which may have fewer.
+    pub fn lines(self, each: usize) -> impl Iterator<Item = Self> {
+        let Self { first, rows, columns, stride, .. } = self;
+        parts(rows, each).map(move |rows| {
+            // A wrapping offset: of no columns there is nothing to point at.
+            let first = first.wrapping_add(rows.start * stride);
+            Self { first, rows: rows.len(), columns, stride, values: PhantomData }
+        })
     }
 
     /// `left·right`, added to what is there where that is asked for.

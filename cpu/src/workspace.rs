@@ -1,6 +1,6 @@
 //! How much memory the passes of a convolution take beside what they read and write.
 
-use crate::convolution::{DEPTH, FOLDED, WEIGHTS};
+use crate::convolution::DEPTH;
 use crate::matrix::packed;
 use crate::unfold::Convolution;
 
@@ -66,35 +66,35 @@ impl Convolution {
         }
     }
 
-    /// Tiles that the batch is made of.
-    fn tiles(&self) -> usize {
-        match self.together() {
-            1 => self.batch * self.output()[0].div_ceil(self.band()),
-            together => self.batch.div_ceil(together),
-        }
-    }
-
-    /// Whether a tile's columns are its part of the maps.
-    fn takes_no_columns(&self) -> bool {
-        self.is_pointwise() && self.together() == 1
-    }
-
     /// Of a forward pass by a weight whose rows have their elements side by side or not.
     fn product_workspace(&self, in_rows: bool) -> Workspace {
         let ([input, output], taps, tile) = (self.channels, self.taps(), self.tile());
         let unfolded = input.min((DEPTH / taps).max(1)) * taps;
         let scattered = if self.together() > 1 { output * tile } else { 0 };
+        let rows = self.forward_rows();
+        if rows < output {
+            let (tiles, pixels) = (self.tile_count(), self.batch * self.output_pixels());
+            let columns = if self.takes_no_columns() { 0 } else { unfolded * pixels };
+            let beside = if self.together() > 1 { output * pixels } else { 0 };
+            let depth = if self.takes_no_columns() { input } else { unfolded };
+            let each = packed([tile, rows, depth], true, in_rows);
+            return Workspace {
+                shared: columns + beside,
+                each,
+                parts: tiles * output.div_ceil(rows),
+            };
+        }
         let each = match self.takes_no_columns() {
             true => packed([tile, output, input], true, in_rows),
             false => unfolded * tile + packed([tile, output, unfolded], true, in_rows),
         };
-        Workspace { shared: 0, each: each + scattered, parts: self.tiles() }
+        Workspace { shared: 0, each: each + scattered, parts: self.tile_count() }
     }
 
     /// Of columns that are added up.
     fn fold_workspace(&self) -> Workspace {
         let ([input, output], taps, tile) = (self.channels, self.taps(), self.tile());
-        let channels = (FOLDED / taps).max(1);
+        let channels = self.fold_channels();
         let rows = input.min(channels) * taps;
         let taken = if self.together() > 1 { output * tile } else { 0 };
         let each = rows * tile + taken + packed([tile, rows, output], true, false);
@@ -105,9 +105,9 @@ impl Convolution {
     /// Of the gradient of a weight.
     fn sum_workspace(&self) -> Workspace {
         let ([input, output], taps, tile) = (self.channels, self.taps(), self.tile());
-        let channels = (WEIGHTS / taps).max(1);
+        let channels = self.sum_channels();
         let rows = input.min(channels) * taps;
-        let sums = self.sums(self.tiles());
+        let sums = self.sums(self.tile_count());
         let columns = if self.takes_no_columns() { 0 } else { rows * tile };
         let taken = if self.together() > 1 { output * tile } else { 0 };
         let each = columns + taken + packed([rows, output, tile], false, true);

@@ -16,7 +16,7 @@ use crate::model::weights::{self, Initial, NamedTensor};
 use crate::model::{HeadConfig, Task};
 use crate::optim::Schedule;
 use crate::plan::{Plan, Planner, StepEstimate};
-use crate::run::{RunError, Trainer};
+use crate::run::{Backoff, RunError, Trainer};
 use crate::train::{HeadLoss, Images, TrainError};
 
 /// Training steps of a plan's model.
@@ -155,6 +155,11 @@ impl Bench {
         let ahead = loader.epoch(1, 0);
         let batches = Batches::Loaded { loader, epoch: 1, ahead, schedule };
         Ok(Self { meter, trainer, initial, batches, steps: 0 })
+    }
+
+    /// Where memory has not sufficed since this was last asked.
+    pub fn backoffs(&mut self) -> Vec<Backoff> {
+        std::mem::take(&mut self.trainer.backoffs)
     }
 
     /// Takes a step. Where the loss is scaled by too much at first, steps are tried until one is taken.

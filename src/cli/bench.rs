@@ -10,12 +10,14 @@ use super::parent::Parent;
 use super::{Failure, output, whole};
 use crate::build::{self, Taken};
 use crate::model::weights::{self, Initial};
+use crate::run::Backoff;
 
 /// Times training steps of a configuration's model, and measures their memory
 ///
 /// The steps are taken on one made-up batch that stays on the device; the data are opened only where
 /// --data asks for them. One JSON object is printed. Its times are the median over the second half of
-/// the steps.
+/// the steps. `backoffs` says at which steps memory did not suffice, for how many images at once, and how
+/// many there were from then on.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -67,6 +69,7 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
     let last = bench.steps.max(1) - 1;
     let mut measured = Vec::new();
     let (mut first, mut tail, mut losses) = (0.0, 0.0, Vec::new());
+    let mut backoffs = Vec::new();
     for step in 0..=last {
         let before = Instant::now();
         let taken = steps.step()?;
@@ -78,6 +81,10 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
             tail = seconds - queued;
         }
         measured.push((seconds, taken));
+        backoffs.extend(steps.backoffs().into_iter().map(|backoff| {
+            let Backoff { from, to, wanted, .. } = backoff;
+            serde_json::json!({ "step": step + 1, "from": from, "to": to, "wanted": wanted })
+        }));
         if step == 0 {
             first = start.elapsed().as_secs_f64();
         }
@@ -105,6 +112,7 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
             "reserved": memory.reserved,
             "smi": memory.smi,
         },
+        "backoffs": backoffs,
         "seconds_to_first_step": first,
         "ms_after_queued": tail * 1e3,
         "loss": losses.last(),

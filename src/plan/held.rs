@@ -4,8 +4,9 @@ use super::costs::weight_bytes;
 use super::{Estimator, MemorySettings};
 use crate::memory::{BufferLifetime, DryAllocator, DryStage, DrySteps, FootprintStage, Pages};
 
-/// Steps that are gone through: from the second on all are alike.
-const STEPS: usize = 2;
+/// Steps that are gone through. From the second on all take the same, but new weights are taken before the old
+/// ones go, so that they lie elsewhere after each, and what is taken around them does too.
+const STEPS: usize = 4;
 
 impl Estimator<'_> {
     /// The pages that steps with these settings fit in and that hold least. `None` where that is not known:
@@ -96,9 +97,9 @@ mod tests {
         let cases = [
             ("densenet121", share.as_str(), 1.12),
             ("densenet121", SIDE, 1.04),
-            ("densenet121", "", 1.04),
+            ("densenet121", "", 1.06),
             ("densenet121", "memory.micro_batch=16", 1.11),
-            ("resnet50", "", 1.10),
+            ("resnet50", "", 1.11),
             ("resnet50", "memory.precision=\"fp32\"", 1.10),
         ];
         for (model, set, most) in cases {
@@ -114,12 +115,13 @@ mod tests {
 
     /// DenseNet-121 with 64 and with 8 images. Of pages of the first size an H100 held six, of which five had been
     /// chosen; of the second, the driver of `benches/stub_cuda.c` gave seven instead of six
-    /// (`benches/results/2026-11-23-stub-held.log`): the images are in use in several forms before the first layer.
+    /// (`benches/results/2026-11-23-stub-held.log`): the images are in use in several forms before the first layer. Of
+    /// the third, with 64 images and all kept, both gave seven from the third step on, where two steps need six
+    /// (`benches/results/2026-11-23-h100-suites-and-steps.log`).
     #[test]
     fn steps_need_the_pages_that_they_have_taken() {
-        for (set, size, taken) in
-            [("memory.dense_layers=\"share\"", 232, 6), ("train.batch_size=8", 54, 7)]
-        {
+        let share = "memory.dense_layers=\"share\"";
+        for (set, size, taken) in [(share, 232, 6), ("train.batch_size=8", 54, 7), ("", 322, 7)] {
             let plan = planned("densenet121", set);
             let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
             let all = Estimator::new(&plan, Machine::ASSUMED).all_buffers(&settings);

@@ -32,6 +32,13 @@ fn cases() -> Vec<Convolution> {
         case(1, [2, 2], [3, 2], [5, 2, 2]),
         case(2, [2, 3], [6, 6], [2, 2, 0]),
         case(2, [2, 3], [7, 7], [2, 3, 0]),
+        // Few tiles, which are cut into rows too: images put together, alone, and in bands.
+        case(40, [70, 100], [4, 4], [3, 1, 1]),
+        case(3, [600, 70], [2, 2], [1, 1, 0]),
+        case(3, [40, 130], [6, 6], [3, 2, 1]),
+        case(2, [300, 100], [6, 6], [1, 1, 0]),
+        case(1, [9, 75], [30, 31], [3, 1, 1]),
+        case(1, [9, 200], [30, 31], [1, 1, 0]),
     ]
 }
 
