@@ -21,6 +21,8 @@ pub(crate) const DEPTH: usize = 512;
 pub(crate) const WEIGHTS: usize = 256;
 /// The same where they are added up.
 pub(crate) const FOLDED: usize = 144;
+/// Channels whose windows are turned around at a time: what they are read from lies side by side.
+const FLIPPED: usize = 8;
 /// Parts that a pass is cut into where its sizes allow it.
 const PARTS: usize = 16;
 /// Rows of a factor below which it is not cut further, about.
@@ -244,10 +246,15 @@ impl Convolution {
     fn flipped(&self, weight: Matrix<'_>) -> Vec<f32> {
         let ([input, output], taps) = (self.channels, self.taps());
         let mut flipped = vec![0.0; input * output * taps];
-        flipped.par_chunks_mut(output * taps).enumerate().for_each(|(from, rows)| {
-            for (to, row) in rows.chunks_exact_mut(taps).enumerate() {
-                let taken = weight.row(to, from * taps..(from + 1) * taps);
-                row.iter_mut().zip(taken.iter().rev()).for_each(|(row, taken)| *row = *taken);
+        let row = output * taps;
+        flipped.par_chunks_mut(FLIPPED * row).enumerate().for_each(|(part, rows)| {
+            let from = part * FLIPPED * taps;
+            for to in 0..output {
+                let taken = weight.row(to, from..from + rows.len() / output);
+                for (row, taken) in rows.chunks_exact_mut(row).zip(taken.chunks_exact(taps)) {
+                    let row = row[to * taps..][..taps].iter_mut();
+                    row.zip(taken.iter().rev()).for_each(|(row, taken)| *row = *taken);
+                }
             }
         });
         flipped

@@ -80,11 +80,50 @@ impl Convolution {
             let plane = &image[channel * self.pixels()..][..self.pixels()];
             for (down, right) in self.places() {
                 let Some(column) = places.next() else { return };
+                if self.stride == 1 && width == self.size[1] {
+                    let column = &mut column[..rows.len() * width];
+                    self.unfold_shifted(plane, rows.clone(), [down, right], column);
+                    continue;
+                }
                 let column = column.chunks_exact_mut(width);
                 for (row, out) in rows.clone().zip(column) {
                     self.unfold_row(plane, [row, down, right], out);
                 }
             }
+        }
+    }
+
+    /// What one place of the windows of `rows` sees where the result is as wide as the map: the map, moved by
+    /// some pixels, and zeros where that comes from another row.
+    fn unfold_shifted(
+        &self,
+        plane: &[f32],
+        rows: Range<usize>,
+        [down, right]: [usize; 2],
+        out: &mut [f32],
+    ) {
+        let ([height, width], padding) = (self.size, self.padding);
+        let first = padding.saturating_sub(down).clamp(rows.start, rows.end);
+        let last = (height + padding).saturating_sub(down).clamp(first, rows.end);
+        let (above, rest) = out.split_at_mut((first - rows.start) * width);
+        let (seen, below) = rest.split_at_mut((last - first) * width);
+        above.fill(0.0);
+        below.fill(0.0);
+        if seen.is_empty() {
+            return;
+        }
+        let from = &plane[(first + down - padding) * width..][..seen.len()];
+        let by = padding.abs_diff(right).min(width);
+        let whole = seen.len() - by;
+        let outside = if right < padding {
+            seen[by..].copy_from_slice(&from[..whole]);
+            0..by
+        } else {
+            seen[..whole].copy_from_slice(&from[by..]);
+            width - by..width
+        };
+        if !outside.is_empty() {
+            seen.chunks_exact_mut(width).for_each(|row| row[outside.clone()].fill(0.0));
         }
     }
 
