@@ -81,6 +81,7 @@ mod gpu {
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use burn::tensor::{Bytes, Device, Tensor, bf16};
+    use rayon::prelude::*;
 
     use super::BatchPart;
     use crate::memory::Precision;
@@ -150,18 +151,35 @@ mod gpu {
         }
     }
 
+    /// Threads that put images in a row. One takes half as long as a step, and with what follows now and then as long
+    /// as all of it.
+    const THREADS: usize = 4;
+
     /// The values of all images in a row.
     fn gathered(images: &[Vec<f32>], storage: Storage) -> Bytes {
-        let length = images.iter().map(Vec::len).sum();
         match storage {
             Storage::Bf16 => {
-                let mut values = Vec::with_capacity(length);
-                images
-                    .iter()
-                    .for_each(|image| values.extend(image.iter().map(|&v| bf16::from_f32(v))));
-                Bytes::from_elems::<bf16>(values)
+                Bytes::from_elems(in_a_row(images, |value| bf16::from_f32(value).to_bits()))
             }
-            _ => Bytes::from_elems(images.concat()),
+            _ => Bytes::from_elems(in_a_row(images, f32::to_bits)),
         }
+    }
+
+    /// The bits that `convert` makes of each value.
+    fn in_a_row<T: Default + Copy + Send>(
+        images: &[Vec<f32>],
+        convert: impl Fn(f32) -> T + Sync,
+    ) -> Vec<T> {
+        let each = images.first().map_or(0, Vec::len);
+        // Of integers these are pages that nobody has touched yet.
+        let mut values = vec![T::default(); each * images.len()];
+        let share = images.len().div_ceil(THREADS).max(1);
+        let shares = values.par_chunks_mut((share * each).max(1)).zip(images.par_chunks(share));
+        shares.for_each(|(rows, images)| {
+            for (row, image) in rows.chunks_mut(each.max(1)).zip(images) {
+                row.iter_mut().zip(image).for_each(|(to, value)| *to = convert(*value));
+            }
+        });
+        values
     }
 }
