@@ -37,6 +37,9 @@ pub trait DryStage {
     /// The gradient of the input, and those of the parameters.
     fn backward(&self, kept: Box<dyn Any>, gradient: DryFlow) -> (Option<DryFlow>, Vec<DryBuffer>);
 
+    /// Bytes of each of the tensors that its parameters lie in, which are there as long as it is.
+    fn parameters(&self) -> Vec<u64>;
+
     /// The optimizer has changed its parameters.
     fn change(&self) {}
 }
@@ -47,7 +50,9 @@ pub struct FootprintStage {
     pub footprint: Footprint,
     /// Bytes of its input.
     pub input: u64,
-    /// Where it takes that from.
+    /// Its parameters.
+    pub parameters: DryBuffer,
+    /// Where it takes what it computes from.
     pub memory: DryAllocator,
 }
 
@@ -85,19 +90,21 @@ impl DryStage for FootprintStage {
         drop((kept, gradient));
         (Some(given), vec![parameters])
     }
+
+    fn parameters(&self) -> Vec<u64> {
+        vec![self.parameters.bytes()]
+    }
 }
 
 /// Steps of a chain on sizes alone.
 pub struct DrySteps<'a> {
     /// What counts their memory, one that [records](DryAllocator::recording).
     pub memory: DryAllocator,
-    /// The stages, which take their memory from there.
+    /// The stages, which take their memory from there; their parameters are there already.
     pub stages: Vec<Box<dyn DryStage>>,
     /// What is done in a step.
     pub schedule: &'a Schedule,
-    /// Bytes of each of the tensors that the stages' parameters lie in.
-    pub parameters: Vec<u64>,
-    /// How many numbers the optimizer keeps of each.
+    /// How many numbers the optimizer keeps of each parameter.
     pub kept: usize,
     /// Bytes that are in use besides.
     pub others: u64,
@@ -122,9 +129,7 @@ struct Places {
 impl DrySteps<'_> {
     /// Every buffer of `steps` steps; `None` where the schedule moves something off the device.
     pub fn buffers(&self, steps: usize) -> Option<Vec<BufferLifetime>> {
-        let take = || self.parameters.iter().map(|bytes| self.memory.take(*bytes));
         let _others = self.memory.take(self.others);
-        let mut weights: Vec<DryBuffer> = take().collect();
         let mut optimizer: Vec<DryBuffer> = Vec::new();
         let mut images = self.ahead.map(|bytes| self.memory.take(bytes));
         for step in 0..steps {
@@ -134,15 +139,17 @@ impl DrySteps<'_> {
             }
             let Places { gradients, images: next, .. } = places;
             images = next;
-            // What it keeps is there from the first step on; new weights are there before the old ones go.
+            // What it keeps is there from the first step on; new weights are written over the old ones.
             if step == 0 {
-                optimizer.extend((0..self.kept).flat_map(|_| take()));
+                let trained = &self.stages[self.schedule.frozen..];
+                let all = trained.iter().flat_map(|stage| stage.parameters());
+                let kept = all.flat_map(|bytes| std::iter::repeat_n(bytes, self.kept));
+                optimizer.extend(kept.map(|bytes| self.memory.take(bytes)));
             }
-            weights = take().collect();
             self.stages.iter().for_each(|stage| stage.change());
             drop(gradients);
         }
-        drop((weights, optimizer, images));
+        drop((optimizer, images));
         Some(self.memory.buffers())
     }
 

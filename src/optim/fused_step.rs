@@ -55,7 +55,7 @@ impl FusedStep {
     ) -> Vec<(String, Buffer)> {
         let (names, each): (Vec<String>, Vec<(Stepped, &mut ParameterState)>) = parameters
             .into_iter()
-            .map(|(Update { name, value, gradient, decay }, kept)| {
+            .map(|(Update { name, value, gradient, decay, .. }, kept)| {
                 let (value, gradient) = (Buffer::of_tensor(value), Buffer::of_tensor(gradient));
                 let length = value.len();
                 let taken = leaves.iter().map(|leaf| kept.take_buffer(leaf, gpu, length));

@@ -37,6 +37,6 @@ pub use config::*;
 pub use ema::Ema;
 pub use error::OptimError;
 pub use loss_scale::LossScale;
-pub use optimizer::{Optimizer, OptimizerState, Update, decays};
+pub use optimizer::{Optimizer, OptimizerState, Update, decays, scaled};
 pub use restore::saved_part;
 pub use schedule::{PlateauState, Schedule, ScheduleState};

@@ -65,11 +65,18 @@ pub fn decays(rank: usize) -> bool {
     rank > 1
 }
 
+/// `gradient` times `factor`.
+pub fn scaled(gradient: Tensor<1>, factor: f64) -> Tensor<1> {
+    if factor == 1.0 { gradient } else { gradient.mul_scalar(factor) }
+}
+
 /// A parameter and what changes it.
 #[derive(Debug, Clone)]
 pub struct Update {
     /// Its name.
     pub name: String,
+    /// Its learning rate.
+    pub lr: f64,
     /// Whether weight decay acts on it.
     pub decay: bool,
     /// Its value, `[n]`, without autodiff.
@@ -191,57 +198,63 @@ impl Optimizer {
         self.rule.step(step, value, gradient, &mut parameter.kept)
     }
 
-    /// Takes a step with those of `updates` that kernels can step together, their gradients
-    /// multiplied by `factor`, and returns their new values by name. The others (parameters on the CPU,
-    /// numbers of other than 32 bits, optimizers without a kernel) are left to [`Optimizer::step`].
-    pub fn step_fused(
-        &mut self,
-        lr: f64,
-        factor: f64,
-        updates: Vec<Update>,
-    ) -> BTreeMap<String, Tensor<1>> {
+    /// Takes a step with `updates`, their gradients multiplied by `factor`, and returns the new values by name.
+    ///
+    /// Kernels step those together that are on a GPU and of 32 bits, where the optimizer has one; they write over
+    /// values that nobody else holds. The others take [`Optimizer::step`] one after another.
+    pub fn step_all(&mut self, factor: f64, updates: Vec<Update>) -> BTreeMap<String, Tensor<1>> {
         #[cfg(feature = "cuda")]
-        if let Some(rule) = self.rule.fused_step() {
-            return self.step_on_gpu(&rule, lr, factor, updates);
+        let (mut stepped, updates) = self.step_on_gpu(factor, updates);
+        #[cfg(not(feature = "cuda"))]
+        let mut stepped = BTreeMap::new();
+        for Update { name, lr, decay, value, gradient } in updates {
+            let value = self.step(&name, lr, decay, value, scaled(gradient, factor));
+            stepped.insert(name, value);
         }
-        let _ = (lr, factor, updates);
-        BTreeMap::new()
+        stepped
     }
 
-    /// The kernel that [`Optimizer::step_fused`] launches, where it has one.
+    /// The kernel that [`Optimizer::step_all`] launches, where it has one.
     pub fn kernel(&self) -> Option<crate::ops::gpu::Kernel> {
         self.rule.fused_step().map(|rule| rule.kernel())
     }
 
+    /// Takes a step with those of `updates` that a kernel takes; returns their new values, and the others.
     #[cfg(feature = "cuda")]
     fn step_on_gpu(
         &mut self,
-        rule: &super::fused_step::FusedStep,
-        lr: f64,
         factor: f64,
         updates: Vec<Update>,
-    ) -> BTreeMap<String, Tensor<1>> {
-        let mut gpu = None;
+    ) -> (BTreeMap<String, Tensor<1>>, Vec<Update>) {
+        let Some(rule) = self.rule.fused_step() else { return (BTreeMap::new(), updates) };
+        let (mut gpu, mut others) = (None, Vec::new());
         let mut known: BTreeMap<String, Update> = BTreeMap::new();
         for update in updates {
-            let Some(found) = super::fused_step::gpu_of(&update) else { continue };
+            let Some(found) = super::fused_step::gpu_of(&update) else {
+                others.push(update);
+                continue;
+            };
             gpu = gpu.or(Some(found));
             let new = || Parameter::new(update.value.dims()[0]);
             self.parameters.entry(update.name.clone()).or_insert_with(new);
             known.insert(update.name.clone(), update);
         }
-        let Some(gpu) = gpu else { return BTreeMap::new() };
-        // Corrections go by the number of steps, which is one for all but in odd cases.
-        let mut groups: BTreeMap<u64, Vec<(Update, &mut ParameterState)>> = BTreeMap::new();
+        let Some(gpu) = gpu else { return (BTreeMap::new(), others) };
+        // Corrections go by the number of steps, which is one for all but in odd cases, as the learning rate is.
+        let mut groups: BTreeMap<(u64, u64), Vec<(Update, &mut ParameterState)>> = BTreeMap::new();
         for (name, parameter) in &mut self.parameters {
             let Some(update) = known.remove(name) else { continue };
             parameter.steps += 1;
-            groups.entry(parameter.steps).or_default().push((update, &mut parameter.kept));
+            let alike = (update.lr.to_bits(), parameter.steps);
+            groups.entry(alike).or_default().push((update, &mut parameter.kept));
         }
         let leaves = self.rule.leaves();
-        let step = |(number, group)| rule.step(&gpu, (lr, factor, number), &leaves, group);
+        let step = |((lr, number), group)| {
+            rule.step(&gpu, (f64::from_bits(lr), factor, number), &leaves, group)
+        };
         let values = groups.into_iter().flat_map(step);
-        values.map(|(name, value)| (name, gpu.tensor(&value, [value.len()]))).collect()
+        let stepped = values.map(|(name, value)| (name, gpu.tensor(&value, [value.len()])));
+        (stepped.collect(), others)
     }
 
     /// Everything remembered, read from the device at once.

@@ -152,22 +152,17 @@ impl Plan {
         let optimizer = kept * own(trained);
         let largest = of_trained.iter().map(|stage| stage.largest_parameter).max().unwrap_or(0);
         let optimizer_away = if offload_optimizer && on.cuda { optimizer } else { 0 };
-        // On a GPU the usual optimizers write all new values in one go. Else parameters are replaced
+        // On a GPU the usual optimizers write new values over the old ones. Else parameters are replaced
         // one after the other: the new values of one and what they are worked out with are there
-        // beside the old ones.
-        let has_kernel = self.train.optimizer.has_kernel();
-        let at_once = match (on.cuda && weight == 4 && has_kernel, optimizer_away) {
-            (true, 0) => Some(trained),
-            (true, _) => Some(weight * counts.iter().max().copied().unwrap_or(0)),
-            (false, _) => None,
-        };
-        let step = match (at_once, shards) {
-            (Some(at_once), 1) => at_once,
-            (None, 1) => 2 * largest,
-            // Its part of weights and gradients is copied out. The new weights of one parameter after the other are
-            // put together from all parts.
-            (Some(at_once), _) => (3 * own(at_once)).max(own(at_once) + largest),
-            (None, _) => (4 * own(largest)).max(own(largest) + largest),
+        // beside the old ones, as they are of an average of the weights.
+        let in_place = on.cuda && weight == 4 && self.train.optimizer.has_kernel();
+        let step = match (in_place, shards) {
+            (true, 1) if self.train.ema.is_some() => largest,
+            (true, 1) => 0,
+            (false, 1) => 2 * largest,
+            // Its parts of weights and gradients are copied out, for which the whole weights go. The new weights of one
+            // parameter after the other are put together from all parts.
+            _ => own(largest) + largest,
         };
         // Before it, cards have the sums of the gradients beside the gradients.
         let step = if on.cuda && shards > 1 { step.max(trained) } else { step };

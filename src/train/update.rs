@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use super::{HeadLoss, Inference, NotFinite, Replica, StepGradients, TrainError};
 use crate::memory::{Bucket, Chain, Gradients, Statistics, check_allocated, fault, measure};
-use crate::optim::{Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, squares};
+use crate::optim::{
+    Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, scaled, squares,
+};
 use crate::parallel::{Member, Shard};
 
 /// Turns the gradients of a global batch into new weights.
@@ -163,56 +165,58 @@ impl Updater {
         row: &Member,
     ) -> Result<(), OptimError> {
         let Self { optimizer, ema, decay_norms_and_biases, lr_factors, shard, .. } = self;
-        let of = |name: &str| lr_factors.get(name).copied().unwrap_or(1.0);
-        let rate = |name: &str| learning_rate * of(name);
-        let buckets = chain.buckets();
-        let decay = |bucket: &Bucket| *decay_norms_and_biases || decays(bucket.rank());
-        let decaying: BTreeMap<String, bool> =
-            buckets.iter().map(|bucket| (bucket.key().to_owned(), decay(bucket))).collect();
-        let update = |name: &str, value: Tensor<1>| {
-            let gradient = shard.of(gradients.get(name)?.clone())?;
-            let value = shard.of(value)?;
-            Some(Update { name: name.to_owned(), decay: decaying[name], value, gradient })
+        let rate = |name: &str| learning_rate * lr_factors.get(name).copied().unwrap_or(1.0);
+        let decay = |bucket: Bucket| {
+            let decays = *decay_norms_and_biases || decays(bucket.rank());
+            (bucket.key().to_owned(), decays)
         };
-        // One after the other where the states come and go.
-        let together = buckets.into_iter().filter(|_| !optimizer.waits_away());
-        let mut updates: Vec<Update> =
-            together.filter_map(|bucket| update(bucket.key(), bucket.value.clone())).collect();
-        // Those of one learning rate at a time.
-        let mut stepped = BTreeMap::new();
-        while let Some(first) = updates.first() {
-            let (own, lr) = (of(&first.name), rate(&first.name));
-            let alike = updates.extract_if(.., |update| of(&update.name) == own).collect();
-            stepped.extend(optimizer.step_fused(lr, factor, alike));
-        }
-        let mut failed = Ok(());
-        chain.map_buckets(|name, value| {
-            let Some(gradient) = gradients.get(name) else { return value };
-            if failed.is_ok() {
-                failed = optimizer.fetch(name);
-            }
-            if failed.is_err() {
-                return value;
-            }
-            if optimizer.waits_away() {
-                let alone = update(name, value.clone()).into_iter().collect();
-                stepped = optimizer.step_fused(rate(name), factor, alone);
-            }
-            let (device, numbers) = (value.device(), value.dtype());
-            let own = match stepped.remove(name) {
-                Some(stepped) => Some(stepped),
-                None => shard.of(value).zip(shard.of(gradient.clone())).map(|(value, gradient)| {
-                    let gradient = scaled(gradient, factor);
-                    optimizer.step(name, rate(name), decaying[name], value, gradient)
-                }),
-            };
-            failed = optimizer.park(name);
+        let decaying: BTreeMap<String, bool> = chain.buckets().into_iter().map(decay).collect();
+        let update = |name: &str, value: Tensor<1>, gradient: &Tensor<1>| {
+            let (value, gradient) = shard.of(value).zip(shard.of(gradient.clone()))?;
+            let (lr, decay) = (rate(name), decaying[name]);
+            Some(Update { name: name.to_owned(), lr, decay, value, gradient })
+        };
+        let mut whole = |name: &str, own: Option<Tensor<1>>, to: &(Device, DType)| {
             if let (Some(ema), Some(own)) = (ema.as_mut(), &own) {
                 ema.update(name, own.clone());
             }
-            shard.whole(row, name, own, (&device, numbers))
+            shard.whole(row, name, own, (&to.0, to.1))
+        };
+        if optimizer.waits_away() {
+            // One after the other, as the states come and go.
+            let mut failed = Ok(());
+            chain.map_buckets(|name, value| {
+                let Some(gradient) = gradients.get(name) else { return value };
+                if failed.is_ok() {
+                    failed = optimizer.fetch(name);
+                }
+                if failed.is_err() {
+                    return value;
+                }
+                let to = (value.device(), value.dtype());
+                let alone = update(name, value, gradient).into_iter().collect();
+                let stepped = optimizer.step_all(factor, alone).remove(name);
+                failed = optimizer.park(name);
+                whole(name, stepped, &to)
+            });
+            return failed;
+        }
+        // The chain lets go of them, so that they may be written over.
+        let (mut updates, mut taken) = (Vec::new(), BTreeMap::new());
+        chain.map_buckets(|name, value| {
+            let Some(gradient) = gradients.get(name) else { return value };
+            let to = (value.device(), value.dtype());
+            let empty = Tensor::empty([0], &to.0);
+            updates.extend(update(name, value, gradient));
+            taken.insert(name.to_owned(), to);
+            empty
         });
-        failed
+        let mut stepped = optimizer.step_all(factor, updates);
+        chain.map_buckets(|name, value| match taken.get(name) {
+            Some(to) => whole(name, stepped.remove(name), to),
+            None => value,
+        });
+        Ok(())
     }
 
     /// Changes the numbers that losses learn; `centres` are the gradients of the losses' sums.
@@ -265,10 +269,6 @@ impl CheckedGradients {
         let factor = 1.0 / self.loss_scale;
         (self.gradients.map(|gradient| scaled(gradient, factor)), self.losses)
     }
-}
-
-fn scaled(gradient: Tensor<1>, factor: f64) -> Tensor<1> {
-    if factor == 1.0 { gradient } else { gradient.mul_scalar(factor) }
 }
 
 /// Of which parameters a gradient of this `size` is not finite, in words: the one nearest to the losses, and

@@ -92,9 +92,11 @@ impl StageSpec for FusedStageSpec {
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {
         #[cfg(feature = "cuda")]
         if let Some(kernels) = fused::kernels(device, self.run.0) {
-            let parameters = self.parameters.iter().map(|spec| spec.init(device, seed)).collect();
+            // On the device nothing is there but what they end up in, so that they lie close.
+            let host = Device::flex();
+            let parameters = self.parameters.iter().map(|spec| spec.init(&host, seed)).collect();
             let program = fused::program(&self.fused, self.run.1);
-            return program.stage(&self.layers.name, kernels, parameters);
+            return program.stage(&self.layers.name, (kernels, device), parameters);
         }
         self.unfused.init(device, seed)
     }

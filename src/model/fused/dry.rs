@@ -180,8 +180,7 @@ impl<'a, P: Program> DryRun<'a, P> {
     }
 }
 
-/// A program in whole steps on sizes alone: as `ProgramStage` is on a device, but for its parameters, which
-/// count elsewhere.
+/// A program in whole steps on sizes alone: as `ProgramStage` is on a device.
 pub(super) struct DryProgram<P> {
     program: P,
     kernels: Kernels,
@@ -209,14 +208,11 @@ impl<P: Program> DryProgram<P> {
         on: &Target,
         memory: &DryAllocator,
     ) -> Self {
-        let kernels = |memory: DryAllocator| {
-            Kernels::new(Gpu::dry(&DryGpu::new(memory, on.hopper)), on.precision.element())
-        };
         let shapes = parameters.iter().map(|spec| (spec.shape.clone(), spec.trained));
         let layout = layout(&program, shapes);
-        let elsewhere = kernels(DryAllocator::default());
-        let parameters = [0, 1, 2].map(|kind| elsewhere.gpu().floats(layout.length(kind)));
-        let kernels = kernels(memory.clone());
+        let gpu = Gpu::dry(&DryGpu::new(memory.clone(), on.hopper));
+        let kernels = Kernels::new(gpu, on.precision.element());
+        let parameters = [0, 1, 2].map(|kind| kernels.gpu().floats(layout.length(kind)));
         let packing = layout.packing(&kernels);
         let (memory, values) = (memory.clone(), RefCell::default());
         let number = on.precision.activations().size();
@@ -309,6 +305,10 @@ impl<P: Program> DryStage for DryProgram<P> {
         let found = self.program.backward(&back, *kept, value(gradient));
         let found = found.map(|found| Rc::new(Value::Map(found)) as DryFlow);
         (found, room.all.iter().map(|all| all.counted().clone()).collect())
+    }
+
+    fn parameters(&self) -> Vec<u64> {
+        [WEIGHTS, NORMS].map(|kind| self.parameters[kind].counted().bytes()).to_vec()
     }
 
     fn change(&self) {

@@ -74,12 +74,12 @@ pub(super) trait AnyProgram {
         back: bool,
     ) -> Vec<Kernel>;
 
-    /// The stage on a GPU.
+    /// The stage on a GPU, with parameters that may be elsewhere.
     #[cfg(feature = "cuda")]
     fn stage(
         self: Box<Self>,
         name: &str,
-        kernels: Kernels,
+        on: (Kernels, &burn::tensor::Device),
         parameters: Vec<Parameter>,
     ) -> Box<dyn Stage>;
 }
@@ -119,10 +119,10 @@ impl<P: Program> AnyProgram for P {
     fn stage(
         self: Box<Self>,
         name: &str,
-        kernels: Kernels,
+        on: (Kernels, &burn::tensor::Device),
         parameters: Vec<Parameter>,
     ) -> Box<dyn Stage> {
-        Box::new(stage::ProgramStage::new(name, kernels, parameters, *self))
+        Box::new(stage::ProgramStage::new(name, on, parameters, *self))
     }
 }
 

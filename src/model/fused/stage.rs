@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 use super::layout::{Layout, RUNNING, Records, Room, Values, kind};
 use super::program::layout;
@@ -37,8 +37,13 @@ struct SavedPass<K> {
 }
 
 impl<P: Program> ProgramStage<P> {
-    /// `program` on these kernels, with these parameters.
-    pub fn new(name: &str, kernels: Kernels, parameters: Vec<Parameter>, program: P) -> Self {
+    /// `program` on these kernels of `device`, with these parameters, which may be elsewhere.
+    pub fn new(
+        name: &str,
+        (kernels, device): (Kernels, &Device),
+        parameters: Vec<Parameter>,
+        program: P,
+    ) -> Self {
         let shapes =
             parameters.iter().map(|parameter| (parameter.shape.clone(), parameter.trained));
         let layout = layout(&program, shapes);
@@ -46,7 +51,7 @@ impl<P: Program> ProgramStage<P> {
         for parameter in parameters {
             kinds[kind(&parameter.shape, parameter.trained)].push(parameter);
         }
-        let buckets = kinds.map(bucket);
+        let buckets = kinds.map(|parameters| bucket(parameters, device));
         let packing = layout.packing(&kernels);
         let (name, values) = (name.to_owned(), RefCell::default());
         Self { name, kernels, program, layout, buckets, packing, values }
@@ -120,14 +125,15 @@ impl<P: Program> ProgramStage<P> {
     }
 }
 
-/// Parameters of one kind in one tensor; `None` where there are none.
-fn bucket(parameters: Vec<Parameter>) -> Option<Bucket> {
+/// Parameters of one kind in one tensor on `device`; `None` where there are none.
+fn bucket(parameters: Vec<Parameter>, device: &Device) -> Option<Bucket> {
     let trained = parameters.first()?.trained;
     let (members, values): (Vec<_>, Vec<_>) = parameters
         .into_iter()
         .map(|Parameter { name, shape, value, .. }| (BucketMember { name, shape }, value))
         .unzip();
-    Some(Bucket { members: members.into(), trained, value: Tensor::cat(values, 0) })
+    let value = Tensor::cat(values, 0).to_device(device);
+    Some(Bucket { members: members.into(), trained, value })
 }
 
 impl<P: Program> Stage for ProgramStage<P> {
@@ -229,7 +235,10 @@ impl<P: Program> Stage for ProgramStage<P> {
             let changed = bucket.places().map(|(member, place)| {
                 change(&member.name, bucket.value.clone().narrow(0, place.start, place.len()))
             });
-            bucket.value = Tensor::cat(changed.collect(), 0);
+            let changed = Tensor::cat(changed.collect(), 0);
+            // Where it was before, so that what is left behind it does not lie in pieces.
+            bucket.value = Tensor::empty([0], &changed.device());
+            bucket.value = changed.clone().mul_scalar(1.0);
         }
     }
 

@@ -52,6 +52,15 @@ impl Buffer {
         }
     }
 
+    /// Whether nobody else holds its memory or a part of it, so that it may be written over.
+    pub(super) fn is_held_alone(&self) -> bool {
+        match &self.memory {
+            #[cfg(feature = "cuda")]
+            Memory::Device(memory) => memory.is_held_alone(),
+            Memory::Dry(_) => false,
+        }
+    }
+
     /// How many elements it has.
     pub fn len(&self) -> usize {
         self.length

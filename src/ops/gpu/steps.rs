@@ -9,7 +9,7 @@ const STEP: usize = 1024;
 /// A parameter that takes a step; every buffer holds as many 32-bit numbers as it.
 #[derive(Debug)]
 pub struct Stepped {
-    /// Its value, which is only read.
+    /// Its value, written over where nobody else holds its memory.
     pub value: Buffer,
     /// Its gradient.
     pub gradient: Buffer,
@@ -108,8 +108,11 @@ impl Gpu {
         parameters: &[Stepped],
         sizes: impl Fn(usize, u32) -> Sizes,
     ) -> Vec<Buffer> {
-        let values: Vec<Buffer> =
-            parameters.iter().map(|parameter| self.floats(parameter.value.len())).collect();
+        let new = |Stepped { value, .. }: &Stepped| match value.is_held_alone() {
+            true => value.clone(),
+            false => self.floats(value.len()),
+        };
+        let values: Vec<Buffer> = parameters.iter().map(new).collect();
         for (chunk, out) in parameters.chunks(ARRAYS).zip(values.chunks(ARRAYS)) {
             let lengths: Vec<usize> = out.iter().map(Buffer::len).collect();
             let groups: Vec<Vec<&Buffer>> = chunk

@@ -21,6 +21,10 @@ pub(in crate::ops::gpu) struct DeviceMemory {
 }
 
 impl DeviceMemory {
+    pub(in crate::ops::gpu) fn is_held_alone(&self) -> bool {
+        self.handle.can_mut()
+    }
+
     /// The same without so many bytes before and behind.
     pub(in crate::ops::gpu) fn without(&self, before: usize, behind: usize) -> Self {
         let handle = self.handle.clone().offset_start(before as u64).offset_end(behind as u64);
