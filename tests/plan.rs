@@ -264,11 +264,11 @@ fn a_pipeline_is_planned_for_any_number_of_devices() {
     assert!(code == 0 && text.contains("over 2 copies of the pipeline"), "{text}");
 }
 
-/// Experiment 11's large variant on four cards of 32 GiB, of each of which a step may use nine tenths.
+/// Experiment 11's large variant on four cards of 28 GiB, of each of which a step may use nine tenths.
 #[test]
 fn shards_of_the_optimizers_state_make_a_model_fit_that_is_all_weights() {
     let file = "configs/experiments/11_cnn_regression_large.toml";
-    let asked = ["plan", file, "--devices", "4", "--memory", "32GiB"];
+    let asked = ["plan", file, "--devices", "4", "--memory", "28GiB"];
     let plan = |more: &[&str]| -> Value {
         let (code, out, error) = trainer(&[&asked[..], &["--json"], more].concat());
         assert_eq!(code, 0, "{error}");
@@ -284,7 +284,10 @@ fn shards_of_the_optimizers_state_make_a_model_fit_that_is_all_weights() {
     assert!(of_four >= 2 * even && of_four < 2 * even + 16, "{of_four}");
     assert_eq!((&last(&whole)["fits"], &last(&shards)["fits"]), (&false.into(), &true.into()));
     let peak = |plan: &Value| last(plan)["peak"].as_u64().expect("a peak");
-    assert!(peak(&whole) - peak(&shards) + 16 >= 3 * weights / 2, "{whole} {shards}");
+    // Where the state is shared out, the sums of the gradients are there beside the gradients before the step.
+    let of_step = peak(&whole) - 4 * weights;
+    let saved = peak(&whole) - peak(&shards);
+    assert!((saved + weights).abs_diff(of_step + 3 * weights / 2) < 1 << 27, "{whole} {shards}");
     // Three quarters of the weights come from the others, and all gradients of three.
     let received = shards["parallel"]["weight_bytes"].as_u64().expect("bytes");
     assert!((weights - even).abs_diff(received) < 16, "{received} of {weights}");
