@@ -219,6 +219,10 @@ fn a_file_of_weights_predicts_what_its_run_does() {
     for (arguments, said) in [
         (vec!["predict", text(&weights), text(&table)], "--config names the configuration"),
         (
+            vec!["predict", text(&config), text(&table)],
+            "is a configuration, and not a trained model",
+        ),
+        (
             vec!["predict", text(&run), text(&table), "--config", text(&config)],
             "--config is for files of weights",
         ),

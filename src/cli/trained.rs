@@ -52,6 +52,14 @@ impl Opened {
     pub fn at(path: &Path, config: Option<&Path>, set: &[String]) -> Result<Self, Failure> {
         match (config, path.is_file()) {
             (Some(config), true) => Self::of_weights(path, config, set),
+            (None, true) if path.extension().is_some_and(|extension| extension == "toml") => {
+                let path = path.display();
+                let message = format!("{path} is a configuration, and not a trained model");
+                let help = format!(
+                    "name the folder of its run, or a file of weights with `--config {path}`"
+                );
+                Err(Failure::configuration(message).with_help(Some(help)))
+            }
             (None, true) => {
                 let message = format!(
                     "{} is a file of weights, and does not say of what model",

@@ -160,8 +160,8 @@ impl Plan {
             (true, 1) if self.train.ema.is_some() => largest,
             (true, 1) => 0,
             (false, 1) => 2 * largest,
-            // Its parts of weights and gradients are copied out, for which the whole weights go. The new weights of one
-            // parameter after the other are put together from all parts.
+            // Its parts of weights and gradients are copied out, and the whole weights are given back. Then the new weights
+            // of one parameter after the other are put together from all parts.
             _ => own(largest) + largest,
         };
         // Before it, cards have the sums of the gradients beside the gradients.
