@@ -18,6 +18,8 @@ use trainer::parallel::Part;
 mod ahead;
 #[path = "cuda/cube.rs"]
 mod cube;
+#[path = "cuda/decided.rs"]
+mod decided;
 #[path = "cuda/footprint.rs"]
 mod footprint;
 #[path = "cuda/general.rs"]
@@ -32,6 +34,8 @@ mod optim;
 mod precision;
 #[path = "cuda/resnet.rs"]
 mod resnet;
+#[path = "support/state.rs"]
+mod state;
 #[path = "support/wave.rs"]
 mod wave;
 

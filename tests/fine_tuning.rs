@@ -155,6 +155,7 @@ fn frozen_stages_and_learning_rates_of_stages_are_those_of_pytorch() {
             let checked = updater.accept(assessed, 1e-3).expect("is taken");
             let losses =
                 updater.apply(&mut replica, checked, 1e-3, &Member::alone()).expect("steps");
+            let losses = losses.wait().expect("are known").expect("is taken");
             let Some(course) = [1, 3].iter().position(|at| *at == step) else { continue };
             let theirs = &courses[name][course];
             let loss = losses[0].mean().expect("labels are known");

@@ -5,7 +5,10 @@ use std::path::Path;
 
 use trainer::memory::{ActivationShape, Cpu, DenseLayers, DryAllocator, Precision, Target};
 use trainer::model::{DensenetConfig, HeadConfig, ModelConfig, ResnetConfig, ResnetForm};
-use trainer::ops::gpu::{AdamStep, DryGpu, Gpu, Kernel, Kernels, SgdStep, sums_of_squares_kernel};
+use trainer::ops::gpu::{
+    AdamStep, DryGpu, Gpu, Kernel, Kernels, SgdStep, move_statistics_kernel, step_factor_kernel,
+    sums_of_squares_kernel,
+};
 
 /// Networks that between them launch everything: of each family, with widths that fill whole tiles and
 /// some that do not, with each kind of stem.
@@ -109,7 +112,13 @@ const PRECISIONS: [Precision; 4] =
 
 /// Every kernel, by what tells it from the others.
 fn kernels() -> BTreeMap<(&'static str, String), Kernel> {
-    let mut all = vec![sums_of_squares_kernel(), AdamStep::kernel(), SgdStep::kernel()];
+    let mut all = vec![
+        sums_of_squares_kernel(),
+        step_factor_kernel(),
+        move_statistics_kernel(),
+        AdamStep::kernel(),
+        SgdStep::kernel(),
+    ];
     for (model, channels) in networks() {
         for precision in PRECISIONS {
             for hopper in [false, true] {

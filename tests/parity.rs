@@ -169,7 +169,7 @@ fn agrees_with_torchvision(network: &Network, fixture: &Path) {
     gradients_agree(network, &oracle, &first.result);
 
     let mut moved = self::chain(network, &oracle, DType::F32);
-    moved.move_statistics(&first.result.statistics[0]);
+    moved.move_statistics(&first.result.statistics[0], None);
     let mut worst: f64 = 0.0;
     for parameter in moved.parameters().iter().filter(|parameter| !parameter.trained) {
         let theirs = oracle.get(&format!("statistic/{}", parameter.name));
@@ -199,7 +199,7 @@ fn agrees_with_torchvision(network: &Network, fixture: &Path) {
             }
             None => value,
         });
-        chain.move_statistics(&result.statistics[0]);
+        chain.move_statistics(&result.statistics[0], None);
     }
 }
 

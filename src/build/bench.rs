@@ -16,7 +16,7 @@ use crate::model::weights::{self, Initial, NamedTensor};
 use crate::model::{HeadConfig, Task};
 use crate::optim::Schedule;
 use crate::plan::{Plan, Planner, StepEstimate};
-use crate::run::{Backoff, RunError, Trainer};
+use crate::run::{Backoff, BegunStep, RunError, Trainer};
 use crate::train::{HeadLoss, Images, TrainError};
 
 /// Training steps of a plan's model.
@@ -28,6 +28,8 @@ pub struct Bench {
     pub initial: Option<Initial>,
     batches: Batches,
     steps: usize,
+    /// The last step and its batch, where that has not ended.
+    under_way: Option<(BegunStep, Option<Batch>)>,
 }
 
 /// What the steps are taken on.
@@ -84,7 +86,7 @@ impl Bench {
         let (trainer, initial) = trainer(plan, planner, devices, 0, counts, true)?;
         let learning_rate = plan.train.optimizer.lr();
         let batches = Batches::Kept { images, shape, targets, learning_rate };
-        Ok(Self { meter, trainer, initial, batches, steps: 0 })
+        Ok(Self { meter, trainer, initial, batches, steps: 0, under_way: None })
     }
 
     /// Takes the tensor `images` in the SafeTensors file `path`, `[batch, channels, height, width]`,
@@ -116,15 +118,16 @@ impl Bench {
     pub fn gradients(mut self) -> Result<(Vec<NamedTensor>, f64), RunError> {
         let (checked, _) = self.on_batch(1, Trainer::gradients)?;
         let copy = self.trainer.copy();
-        let parts: Vec<_> =
-            checked.into_iter().zip(copy).map(|(one, _)| one.into_parts()).collect();
+        let parts = checked.into_iter().zip(copy).map(|(one, _)| one.into_parts());
+        let parts: Result<Vec<_>, _> = parts.collect();
+        let parts = parts.map_err(|source| self.failed(0, source))?;
         let loss = self.loss(&parts[0].1);
         let read = |(name, gradient): (&str, &Tensor<1>)| {
             Ok((name.to_owned(), gradient.clone().try_into_data().map_err(TrainError::from)?))
         };
         let all = parts.iter().flat_map(|(gradients, _)| gradients.iter());
         let read: Result<Vec<_>, TrainError> = all.map(read).collect();
-        let read = read.map_err(|source| self.failed(source))?;
+        let read = read.map_err(|source| self.failed(0, source))?;
         let buckets = copy.iter().flat_map(|rank| rank.replica.inference.chain.buckets());
         let mut read: BTreeMap<String, TensorData> =
             split_tensors(&buckets.collect::<Vec<_>>(), read).into_iter().collect();
@@ -154,7 +157,7 @@ impl Bench {
         // A run counts its epochs from 1.
         let ahead = loader.epoch(1, 0);
         let batches = Batches::Loaded { loader, epoch: 1, ahead, schedule };
-        Ok(Self { meter, trainer, initial, batches, steps: 0 })
+        Ok(Self { meter, trainer, initial, batches, steps: 0, under_way: None })
     }
 
     /// Where memory has not sufficed since this was last asked.
@@ -172,41 +175,85 @@ impl Bench {
 
     /// Takes a step on the next batch of at least so many images.
     fn step_with(&mut self, least: usize) -> Result<Taken, RunError> {
-        let (losses, images) = self.on_batch(least, Trainer::step)?;
-        self.steps += 1;
-        Ok(Taken { images, is_full: images == self.full(), loss: self.loss(&losses) })
+        self.end_last()?;
+        self.begin(least)?;
+        Ok(self.end_last()?.expect("a step has begun"))
     }
 
-    /// What `work` gives for the next batch of at least so many images, and how many those are: for the
+    /// Begins a step while the one before it may not have ended, as a run does, and ends that one: on a GPU alone the
+    /// first call returns none. Elsewhere it is [`Bench::step`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn step_ahead(&mut self) -> Result<Option<Taken>, RunError> {
+        let ended = self.begin(1)?;
+        if self.trainer.runs_ahead() { Ok(ended) } else { self.end_last() }
+    }
+
+    /// Ends the last step, where that has not ended.
+    ///
+    /// # Errors
+    /// As [`Bench::step`].
+    pub fn end_last(&mut self) -> Result<Option<Taken>, RunError> {
+        self.under_way.take().map(|(begun, batch)| self.end(begun, batch)).transpose()
+    }
+
+    /// Begins a step on the next batch of at least so many images, and ends the one before it.
+    fn begin(&mut self, least: usize) -> Result<Option<Taken>, RunError> {
+        let before = self.under_way.take();
+        let begun = self.on_batch(least, |trainer, images, targets, step, rate| {
+            let before = before.as_ref().map(|(begun, _)| begun);
+            trainer.begin_step(images, targets, step, rate, before)
+        });
+        let ended = before.map(|(begun, batch)| self.end(begun, batch)).transpose()?;
+        self.under_way = Some(begun?);
+        self.steps += 1;
+        Ok(ended)
+    }
+
+    /// Ends a step on this batch, or on that which stays on the device.
+    fn end(&mut self, begun: BegunStep, batch: Option<Batch>) -> Result<Taken, RunError> {
+        let number = begun.number;
+        let (images, targets) = match (&self.batches, &batch) {
+            (_, Some(batch)) => (Images::from(batch), &batch.targets),
+            (Batches::Kept { images, targets, .. }, None) => (Images::Devices(images), targets),
+            (Batches::Loaded { .. }, None) => unreachable!("a batch was loaded"),
+        };
+        let count = images.count();
+        let losses = self.trainer.end_step(begun, images, targets);
+        let losses = losses.map_err(|source| self.failed(number, source))?;
+        Ok(Taken { images: count, is_full: count == self.full(), loss: self.loss(&losses) })
+    }
+
+    /// What `work` gives for the next batch of at least so many images, and that batch where it was loaded: for the
     /// next one on which nothing overflows.
     fn on_batch<T>(
         &mut self,
         least: usize,
         work: impl Fn(&mut Trainer, Images<'_>, &[Targets], usize, f64) -> Result<T, TrainError>,
-    ) -> Result<(T, usize), RunError> {
+    ) -> Result<(T, Option<Batch>), RunError> {
         let Self { trainer, steps: step, .. } = self;
-        let (done, images) = loop {
-            let (done, images) = match &mut self.batches {
-                Batches::Kept { images, shape, targets, learning_rate } => {
-                    let images = Images::Devices(images);
-                    (work(trainer, images, targets, *step, *learning_rate), shape[0])
+        let (done, batch) = loop {
+            let (done, batch) = match &mut self.batches {
+                Batches::Kept { images, targets, learning_rate, .. } => {
+                    (work(trainer, Images::Devices(images), targets, *step, *learning_rate), None)
                 }
                 Batches::Loaded { loader, epoch, ahead, schedule } => {
                     let batch = next(loader, epoch, ahead, least)?;
                     let (images, rate) = (Images::from(&batch), schedule.lr(*step));
-                    (work(trainer, images, &batch.targets, *step, rate), batch.indices.len())
+                    (work(trainer, images, &batch.targets, *step, rate), Some(batch))
                 }
             };
             if !matches!(done, Err(TrainError::Skipped { .. })) {
-                break (done, images);
+                break (done, batch);
             }
         };
-        Ok((done.map_err(|source| self.failed(source))?, images))
+        Ok((done.map_err(|source| self.failed(self.steps, source))?, batch))
     }
 
-    /// The error of the step under way.
-    fn failed(&self, source: TrainError) -> RunError {
-        RunError::Step { epoch: self.epoch(), step: self.steps + 1, source }
+    /// The error of step number `step`, from 0.
+    fn failed(&self, step: usize, source: TrainError) -> RunError {
+        RunError::Step { epoch: self.epoch(), step: step + 1, source }
     }
 
     /// The heads' mean losses, each times its head's weight.
@@ -284,6 +331,8 @@ impl Bench {
     /// What memory the steps so far have left in use, with the exact peak of a further one, which is on
     /// a full batch where there is one.
     pub fn memory(&mut self) -> MemoryUse {
+        // A step that fails is told by the one below.
+        let _ = self.end_last();
         let live = self.meter.read().live;
         self.meter.reset_peak();
         let meter = self.meter.clone();

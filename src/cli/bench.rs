@@ -66,29 +66,33 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
     if let Some(path) = &bench.gradients {
         return write_gradients(steps, path);
     }
-    let last = bench.steps.max(1) - 1;
     let mut measured = Vec::new();
-    let (mut first, mut tail, mut losses) = (0.0, 0.0, Vec::new());
     let mut backoffs = Vec::new();
-    for step in 0..=last {
-        let before = Instant::now();
-        let taken = steps.step()?;
-        losses.push(taken.loss);
-        let queued = before.elapsed().as_secs_f64();
-        steps.wait();
-        let seconds = before.elapsed().as_secs_f64();
-        if step == last {
-            tail = seconds - queued;
-        }
-        measured.push((seconds, taken));
+    let mut note = |steps: &mut build::Bench, step: usize| {
         backoffs.extend(steps.backoffs().into_iter().map(|backoff| {
             let Backoff { from, to, wanted, .. } = backoff;
             serde_json::json!({ "step": step + 1, "from": from, "to": to, "wanted": wanted })
         }));
-        if step == 0 {
-            first = start.elapsed().as_secs_f64();
-        }
+    };
+    let mut before = Instant::now();
+    // Of each step the time since the one before it ended.
+    let mut ended = |taken: Taken| {
+        measured.push((before.elapsed().as_secs_f64(), taken));
+        before = Instant::now();
+    };
+    ended(steps.step()?);
+    steps.wait();
+    let first = start.elapsed().as_secs_f64();
+    note(&mut steps, 0);
+    for step in 1..bench.steps {
+        steps.step_ahead()?.map(&mut ended);
+        note(&mut steps, step);
     }
+    steps.end_last()?.map(&mut ended);
+    let queued = Instant::now();
+    steps.wait();
+    let tail = queued.elapsed().as_secs_f64();
+    let losses: Vec<f64> = measured.iter().map(|(_, taken)| taken.loss).collect();
     let (seconds, images) = median(measured);
     let batch = plan.train.batch_size;
     let memory = steps.memory();

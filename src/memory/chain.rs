@@ -4,6 +4,9 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::stage::Statistics;
 use super::{Bucket, Parameter, Stage, StageSpec};
+use crate::ops::gpu::Buffer;
+#[cfg(feature = "cuda")]
+use crate::ops::gpu::{Gpu, Stepped};
 
 /// The share of a batch's statistics in the running ones, as `torch.nn.BatchNorm2d` has it.
 const MOMENTUM: f64 = 0.1;
@@ -63,14 +66,42 @@ impl Chain {
         self.stages.iter().map(|stage| stage.name()).collect()
     }
 
-    /// Moves the running statistics towards those of a step's batch, computed as these were.
-    pub fn move_statistics(&mut self, statistics: &Statistics) {
+    /// Moves the running statistics towards those of a step's batch, computed as these were. Where a GPU has `decided` about
+    /// the step ([`Factor::OnGpu`](crate::ops::gpu::Factor)) they stay as they are if it is left out.
+    pub fn move_statistics(&mut self, statistics: &Statistics, decided: Option<&Buffer>) {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = statistics.values().next().and_then(|any| Gpu::of(&any.device())) {
+            return self.move_on_gpu(&gpu, statistics, decided);
+        }
+        let _ = decided;
         self.map_buckets(|key, value| match statistics.get(key) {
             Some(batch) => {
                 let dtype = value.dtype();
                 let value = value.cast(batch.dtype()).mul_scalar(1.0 - MOMENTUM);
                 (value + batch.clone().mul_scalar(MOMENTUM)).cast(dtype)
             }
+            None => value,
+        });
+    }
+
+    /// [`Chain::move_statistics`] in one kernel over all of them, which writes over those that nobody else holds.
+    #[cfg(feature = "cuda")]
+    fn move_on_gpu(&mut self, gpu: &Gpu, statistics: &Statistics, decided: Option<&Buffer>) {
+        let (mut taken, mut dtypes) = (Vec::new(), Vec::new());
+        self.map_buckets(|key, value| {
+            let Some(batch) = statistics.get(key) else { return value };
+            let (device, dtype) = (value.device(), value.dtype());
+            let [value, gradient] = [value, batch.clone()].map(|values| values.cast(DType::F32));
+            let [value, gradient] = [value, gradient].map(Buffer::of_tensor);
+            taken.push(Stepped { value, gradient, decays: false, kept: Vec::new() });
+            dtypes.push(dtype);
+            Tensor::empty([0], &device)
+        });
+        let moved = gpu.move_statistics(MOMENTUM, &taken, decided);
+        drop(taken);
+        let mut moved = moved.into_iter().zip(dtypes);
+        self.map_buckets(|key, value| match statistics.get(key).and_then(|_| moved.next()) {
+            Some((moved, dtype)) => gpu.tensor(&moved, [moved.len()]).cast(dtype),
             None => value,
         });
     }

@@ -10,7 +10,7 @@ use super::Update;
 use super::rule::ParameterState;
 use crate::ops::gpu::{AdamStep, Kernel, SgdStep};
 #[cfg(feature = "cuda")]
-use crate::ops::gpu::{Buffer, Gpu, Stepped};
+use crate::ops::gpu::{Buffer, Factor, Gpu, Stepped};
 
 /// A rule that a kernel knows.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ impl FusedStep {
     pub(super) fn step(
         &self,
         gpu: &Gpu,
-        (lr, factor, number): (f64, f64, u64),
+        (lr, factor, number): (f64, Factor<'_>, u64),
         leaves: &[&'static str],
         parameters: Vec<(Update, &mut ParameterState)>,
     ) -> Vec<(String, Buffer)> {
@@ -76,7 +76,7 @@ impl FusedStep {
     fn launch(
         &self,
         gpu: &Gpu,
-        (lr, factor, number): (f64, f64, u64),
+        (lr, factor, number): (f64, Factor<'_>, u64),
         parameters: &[Stepped],
     ) -> Vec<Buffer> {
         let first = number == 1;

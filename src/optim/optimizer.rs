@@ -15,6 +15,7 @@ use super::rule::{ParameterState, Rule, Step};
 use super::sgd::Sgd;
 use super::{OptimError, OptimizerConfig};
 use crate::memory::offload::{OffloadTicket, Store};
+use crate::ops::gpu::Factor;
 
 const STEP: &str = "step";
 
@@ -201,13 +202,22 @@ impl Optimizer {
     /// Takes a step with `updates`, their gradients multiplied by `factor`, and returns the new values by name.
     ///
     /// Kernels step those together that are on a GPU and of 32 bits, where the optimizer has one; they write over
-    /// values that nobody else holds. The others take [`Optimizer::step`] one after another.
-    pub fn step_all(&mut self, factor: f64, updates: Vec<Update>) -> BTreeMap<String, Tensor<1>> {
+    /// values that nobody else holds. The others take [`Optimizer::step`] one after another, and cannot where the
+    /// factor is [`Factor::OnGpu`].
+    ///
+    /// # Panics
+    /// Where they would have to.
+    pub fn step_all(
+        &mut self,
+        factor: Factor<'_>,
+        updates: Vec<Update>,
+    ) -> BTreeMap<String, Tensor<1>> {
         #[cfg(feature = "cuda")]
         let (mut stepped, updates) = self.step_on_gpu(factor, updates);
         #[cfg(not(feature = "cuda"))]
         let mut stepped = BTreeMap::new();
         for Update { name, lr, decay, value, gradient } in updates {
+            let Factor::Known(factor) = factor else { panic!("no kernel steps `{name}`") };
             let value = self.step(&name, lr, decay, value, scaled(gradient, factor));
             stepped.insert(name, value);
         }
@@ -223,7 +233,7 @@ impl Optimizer {
     #[cfg(feature = "cuda")]
     fn step_on_gpu(
         &mut self,
-        factor: f64,
+        factor: Factor<'_>,
         updates: Vec<Update>,
     ) -> (BTreeMap<String, Tensor<1>>, Vec<Update>) {
         let Some(rule) = self.rule.fused_step() else { return (BTreeMap::new(), updates) };

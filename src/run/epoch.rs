@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::tally::Tally;
 use super::undefined;
 use super::validation::Validation;
-use super::{Backoff, Run, RunError, Signal, saving};
+use super::{Backoff, BegunStep, Run, RunError, Signal, saving};
 use crate::data::{BadImage, Batch, SharedBatches, upcoming};
 use crate::report::{
     EndReason, Epoch, EpochBegin, EpochValues, Event, Memory, OutOfMemory, Phase, Progress, Report,
@@ -21,6 +21,12 @@ const METERED_STEPS: usize = 2;
 
 /// The list of images that could not be read, in the run folder.
 const SKIPPED_IMAGES: &str = "skipped_images.csv";
+
+/// A step that has begun, with its batch.
+struct UnderWay {
+    begun: BegunStep,
+    batch: Arc<Batch>,
+}
 
 impl Run {
     /// Finishes the epoch under way, or returns the signal that interrupted it.
@@ -45,14 +51,43 @@ impl Run {
     }
 
     fn train(&mut self) -> Result<Option<Signal>, RunError> {
+        let (clock, images_before) = (Instant::now(), self.state.tally.images);
+        let mut under_way = None;
+        let trained = self.train_batches(clock, &mut under_way);
+        if under_way.is_some() {
+            // It began before whatever else has gone wrong.
+            self.end_step(&mut under_way)?;
+            self.tell_progress(clock, images_before)?;
+        }
+        trained
+    }
+
+    /// Tells how far training has come in the epoch, since it began at `clock` with so many images done before.
+    fn tell_progress(&mut self, clock: Instant, images_before: usize) -> Result<(), ReportError> {
+        let done = self.state.tally.images;
+        self.reports.event(&Event::Progress(Progress {
+            phase: Phase::Train,
+            done_images: done,
+            total_images: self.train_loader.dataset().len(),
+            loss: self.state.tally.loss(&self.plan.heads).unwrap_or(f64::NAN),
+            images_per_second: rate(done - images_before, clock.elapsed()),
+            devices: self.trainer.devices(),
+            waited: self.trainer.waited(clock.elapsed().as_secs_f64()),
+        }))
+    }
+
+    /// Trains on the batches of the epoch that are left; `under_way` is the last step, where that has not ended.
+    fn train_batches(
+        &mut self,
+        clock: Instant,
+        under_way: &mut Option<UnderWay>,
+    ) -> Result<Option<Signal>, RunError> {
         let steps = self.train_loader.batches_per_epoch();
         let (epoch, first) = (self.state.epoch, self.state.batch);
-        let phase = Phase::Train;
-        let begin = EpochBegin { epoch, first_step_in_epoch: first, steps, phase };
+        let images_before = self.state.tally.images;
+        let begin = EpochBegin { epoch, first_step_in_epoch: first, steps, phase: Phase::Train };
         self.reports.event(&Event::EpochBegin(begin))?;
         self.trainer.begin_epoch(epoch);
-        let clock = Instant::now();
-        let images_before = self.state.tally.images;
         self.trainer.usage.clear();
         if self.measures {
             self.meter.reset_peak();
@@ -65,22 +100,16 @@ impl Run {
                 return Ok(Some(signal));
             }
             self.look_ahead(&mut batches);
-            had_images |= self.train_on(&batch?, metered > 0)?;
+            had_images |= self.train_on(&batch?, metered > 0, under_way)?;
             metered = metered.saturating_sub(1);
             if let Some(message) = self.train_loader.take_warning() {
                 self.reports.event(&Event::Warning { message })?;
             }
-            let done = self.state.tally.images;
-            self.reports.event(&Event::Progress(Progress {
-                phase,
-                done_images: done,
-                total_images: self.train_loader.dataset().len(),
-                loss: self.state.tally.loss(&self.plan.heads).unwrap_or(f64::NAN),
-                images_per_second: rate(done - images_before, clock.elapsed()),
-                devices: self.trainer.devices(),
-                waited: self.trainer.waited(clock.elapsed().as_secs_f64()),
-            }))?;
+            if self.state.tally.images > 0 || under_way.is_none() {
+                self.tell_progress(clock, images_before)?;
+            }
             if self.state.batch < steps && self.all_save(self.is_save_due())? {
+                self.end_step(under_way)?;
                 self.save(SaveReason::Interval, false, Vec::new())?;
             }
         }
@@ -90,8 +119,13 @@ impl Run {
         }
     }
 
-    /// Takes a step; whether the batch had images enough for one.
-    fn train_on(&mut self, batch: &Arc<Batch>, metered: bool) -> Result<bool, RunError> {
+    /// Begins a step, and ends the one before it, which is `under_way`; whether the batch had images enough for one.
+    fn train_on(
+        &mut self,
+        batch: &Arc<Batch>,
+        metered: bool,
+        under_way: &mut Option<UnderWay>,
+    ) -> Result<bool, RunError> {
         self.note_bad_images(&batch.skipped)?;
         let images = batch.indices.len();
         let alone = images == 1 && self.train_loader.avoids_single();
@@ -101,27 +135,46 @@ impl Run {
         } else if images > 0 {
             let learning_rate = self.schedule.lr(self.state.step);
             let step = self.state.step;
-            let mut take = || self.trainer.step(batch.into(), &batch.targets, step, learning_rate);
-            let losses = if metered { self.meter.watch(take) } else { take() };
+            let (trainer, before) = (&mut self.trainer, under_way.as_ref().map(|it| &it.begun));
+            let mut begin =
+                || trainer.begin_step(batch.into(), &batch.targets, step, learning_rate, before);
+            let begun = if metered { self.meter.watch(begin) } else { begin() };
+            // While the GPU computes this one, what is to be said of the one before it.
+            self.end_step(under_way)?;
             self.tell_backoffs()?;
-            match losses {
-                Ok(losses) => {
-                    self.state.tally.add(&losses, images);
+            match begun {
+                Ok(begun) => {
                     self.state.learning_rate = learning_rate;
                     self.state.step += 1;
-                    self.tell_step(&losses, images)?;
+                    *under_way = Some(UnderWay { begun, batch: Arc::clone(batch) });
+                    if !self.trainer.runs_ahead() {
+                        self.end_step(under_way)?;
+                    }
                 }
                 Err(skipped @ TrainError::Skipped { .. }) => self.leave_out(skipped.to_string())?,
                 Err(source) => {
-                    let name = |place: usize| {
-                        self.train_loader.dataset().name_in_table(batch.indices[place])
-                    };
-                    return Err(self.step_error(source.with_names(name)));
+                    return Err(self.failed_on(batch, self.state.step, source));
                 }
             }
         }
         self.state.batch += 1;
         Ok(images > 0 && !alone)
+    }
+
+    /// Waits for the step `under_way`, where there is one, and takes note of its losses.
+    fn end_step(&mut self, under_way: &mut Option<UnderWay>) -> Result<(), RunError> {
+        let Some(UnderWay { begun, batch }) = under_way.take() else { return Ok(()) };
+        let (step, learning_rate) = (begun.number, begun.learning_rate);
+        let ended = self.trainer.end_step(begun, (&batch).into(), &batch.targets);
+        let losses = ended.map_err(|source| self.failed_on(&batch, step, source))?;
+        self.state.tally.add(&losses, batch.indices.len());
+        self.tell_step(&losses, batch.indices.len(), step + 1, learning_rate)
+    }
+
+    /// The error of step number `step`, from 0, on this batch.
+    fn failed_on(&self, batch: &Batch, step: usize, source: TrainError) -> RunError {
+        let name = |place: usize| self.train_loader.dataset().name_in_table(batch.indices[place]);
+        self.error_of(step, source.with_names(name))
     }
 
     /// Lets the trainer know the batch after the one that it takes next, where that is of use.
@@ -185,26 +238,34 @@ impl Run {
         )
     }
 
-    fn tell_step(&mut self, losses: &[HeadLoss], images: usize) -> Result<(), ReportError> {
+    /// Tells the losses of step `step`, counted from 1, where it is one whose losses are told.
+    fn tell_step(
+        &mut self,
+        losses: &[HeadLoss],
+        images: usize,
+        step: usize,
+        learning_rate: f64,
+    ) -> Result<(), RunError> {
         let every = self.plan.run.log_every;
-        if every == 0 || !self.state.step.is_multiple_of(every) {
+        if every == 0 || !step.is_multiple_of(every) {
             return Ok(());
         }
         let mut tally = Tally::default();
         tally.add(losses, images);
-        self.reports.event(&Event::Step {
-            epoch: self.state.epoch,
-            step: self.state.step,
-            loss: tally.loss(&self.plan.heads),
-            learning_rate: self.state.learning_rate,
-        })
+        let (epoch, loss) = (self.state.epoch, tally.loss(&self.plan.heads));
+        Ok(self.reports.event(&Event::Step { epoch, step, loss, learning_rate })?)
     }
 
     pub(super) fn step_error(&self, source: TrainError) -> RunError {
+        self.error_of(self.state.step, source)
+    }
+
+    /// The error of step number `step`, from 0.
+    fn error_of(&self, step: usize, source: TrainError) -> RunError {
         if let TrainError::Elsewhere(failure) = source {
             return failure.into();
         }
-        RunError::Step { epoch: self.state.epoch, step: self.state.step + 1, source }
+        RunError::Step { epoch: self.state.epoch, step: step + 1, source }
     }
 
     fn is_save_due(&self) -> bool {

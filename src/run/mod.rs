@@ -61,7 +61,7 @@ pub use saving::{
 pub use signal_guard::{SignalGuard, end};
 pub use signals::{Noting, Signal, Stop};
 pub use train_state::TrainState;
-pub use trainer::{Backoff, Rank, Trainer};
+pub use trainer::{Backoff, BegunStep, Rank, Trainer};
 pub use undefined::undefined_for_good;
 pub use usage::Usage;
 

@@ -12,14 +12,14 @@ use super::usage::Usage;
 use crate::data::{Batch, Dataset, Targets};
 use crate::memory::measure::broken_off;
 use crate::memory::{OutOfMemory, Parameter};
-use crate::ops::gpu::Exchanges;
+use crate::ops::gpu::{Buffer, Exchanges};
 use crate::parallel::course::{Course, Doing, note, recorded};
 use crate::parallel::processes::Processes;
 use crate::parallel::{BatchNormOver, Failure, Part, Seat, Threads, on_ranks, shares};
 use crate::plan::{BackOff, Planner};
 use crate::train::{
-    BatchPart, CheckedGradients, HeadLoss, Images, NotFinite, Origin, Replica, Share, TrainError,
-    Updater,
+    BatchPart, CheckedGradients, HeadLoss, Images, NotFinite, Origin, Replica, Share, StepLosses,
+    TrainError, Updater,
 };
 
 /// Trains a model, and evaluates it.
@@ -59,6 +59,16 @@ pub struct Rank {
     pub replica: Replica,
     /// What changes its weights.
     pub updater: Updater,
+}
+
+/// A step that has begun: on a GPU that decides by itself it may not have ended.
+#[derive(Debug)]
+pub struct BegunStep {
+    /// Its number, from 0.
+    pub number: usize,
+    /// Its learning rate.
+    pub learning_rate: f64,
+    losses: StepLosses,
 }
 
 /// What is done with a batch.
@@ -129,7 +139,8 @@ impl Trainer {
     }
 
     /// Takes optimizer step number `step` (from 0) with a batch, and returns each head's loss. On an
-    /// error nothing has changed, but for the scale of the loss where it says so.
+    /// error nothing has changed, but for the scale of the loss where it says so; on a GPU that decides by itself, the
+    /// weights have not.
     ///
     /// # Errors
     /// When a loss or a gradient is not finite, memory does not suffice, or the device fails.
@@ -140,8 +151,34 @@ impl Trainer {
         step: usize,
         learning_rate: f64,
     ) -> Result<Vec<HeadLoss>, TrainError> {
+        let begun = self.begin_step(images, targets, step, learning_rate, None)?;
+        self.end_step(begun, images, targets)
+    }
+
+    /// Whether a step may begin before the one before it has ended: one GPU alone decides about its steps by itself.
+    pub fn runs_ahead(&self) -> bool {
+        let Rank { replica, updater } = self.first();
+        let alone = self.ranks.len() == 1 && self.processes.is_none();
+        alone && self.courses.is_none() && updater.decides(replica)
+    }
+
+    /// [`Trainer::step`] that does not wait for a GPU that decides by itself. `before` is the step before it where that
+    /// has not ended, which is allowed only where the trainer [runs ahead](Self::runs_ahead).
+    ///
+    /// # Errors
+    /// As there; what is not finite may show at the end only.
+    pub fn begin_step(
+        &mut self,
+        images: Images<'_>,
+        targets: &[Targets],
+        step: usize,
+        learning_rate: f64,
+        before: Option<&BegunStep>,
+    ) -> Result<BegunStep, TrainError> {
         let from = Instant::now();
-        let checked = self.gradients_since(from, images, targets, step, learning_rate)?;
+        let before = before.and_then(|before| before.losses.decided());
+        let decide = self.runs_ahead().then_some(before);
+        let checked = self.gradients_since(from, images, targets, step, learning_rate, decide)?;
         let traces = self.courses.is_some().then_some(from);
         let computes_on = self.first().replica.inference.device().clone();
         let mut ranks: Vec<_> = self.ranks.iter_mut().zip(checked.into_iter().map(Some)).collect();
@@ -172,7 +209,7 @@ impl Trainer {
         for (all, more) in self.courses.iter_mut().flatten().zip(courses) {
             all.spans.extend(more.spans);
         }
-        Ok(losses.swap_remove(0))
+        Ok(BegunStep { number: step, learning_rate, losses: losses.swap_remove(0) })
     }
 
     /// The gradients of the step that [`Trainer::step`] takes, which are the same on every device; in a
@@ -187,10 +224,11 @@ impl Trainer {
         step: usize,
         learning_rate: f64,
     ) -> Result<Vec<CheckedGradients>, TrainError> {
-        self.gradients_since(Instant::now(), images, targets, step, learning_rate)
+        self.gradients_since(Instant::now(), images, targets, step, learning_rate, None)
     }
 
-    /// The same of a step that has begun at `from`.
+    /// The same of a step that has begun at `from`. A GPU decides about it by itself where `decide` is given, with what
+    /// is decided about the step before it where that has not ended.
     fn gradients_since(
         &mut self,
         from: Instant,
@@ -198,6 +236,7 @@ impl Trainer {
         targets: &[Targets],
         step: usize,
         learning_rate: f64,
+        decide: Option<Option<&Buffer>>,
     ) -> Result<Vec<CheckedGradients>, TrainError> {
         let traces = self.courses.is_some().then_some(from);
         let normalizers = self.last().replica.normalizers(targets);
@@ -211,7 +250,10 @@ impl Trainer {
             let (assessed, course) = recorded(traces, || {
                 let found = replica.gradients(share, &normalizers, step, updater.scale())?;
                 let found = found.of_all(&seat.row, over, own as f64 / count as f64);
-                updater.assess(&replica.inference, found, &seat.column)
+                match decide {
+                    Some(before) => Ok(updater.decide(&replica.inference, found, before)),
+                    None => updater.assess(&replica.inference, found, &seat.column),
+                }
             });
             Ok((assessed?, own, course))
         })?;
@@ -231,6 +273,27 @@ impl Trainer {
                 *origin = found.ok().map(Box::new);
             }
             error
+        })
+    }
+
+    /// Waits for a step that has begun with these images and targets, and returns each head's loss.
+    ///
+    /// # Errors
+    /// When a loss or a gradient is not finite (then no step has changed the weights since, and none can be taken any
+    /// more), or the device fails.
+    pub fn end_step(
+        &mut self,
+        begun: BegunStep,
+        images: Images<'_>,
+        targets: &[Targets],
+    ) -> Result<Vec<HeadLoss>, TrainError> {
+        let BegunStep { number, learning_rate, losses } = begun;
+        losses.wait()?.ok_or_else(|| {
+            // With the weights that it began with, the host finds what the GPU has found.
+            let again = self.gradients(images, targets, number, learning_rate);
+            let what = || NotFinite::Gradient { of: String::new() };
+            let unseen = || TrainError::NotFinite { what: what(), learning_rate, origin: None };
+            again.err().unwrap_or_else(unseen)
         })
     }
 

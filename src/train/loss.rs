@@ -53,6 +53,15 @@ impl LossSums {
         }
     }
 
+    /// Those that there are, one after another, `[n]`; and what each head's is divided by where it is one of them.
+    #[cfg(feature = "cuda")]
+    pub(super) fn together(self) -> (Option<Tensor<1>>, Vec<Option<f64>>) {
+        let known = |(sum, normalizer): (&Option<Tensor<1>>, f64)| sum.as_ref().map(|_| normalizer);
+        let normalizers = self.sums.iter().zip(self.normalizers).map(known).collect();
+        let sums: Vec<Tensor<1>> = self.sums.into_iter().flatten().collect();
+        ((!sums.is_empty()).then(|| Tensor::cat(sums, 0)), normalizers)
+    }
+
     /// Reads them from the device.
     ///
     /// # Errors

@@ -5,8 +5,9 @@
 //! global batch; what the losses are divided by and where each image stands is over the whole batch,
 //! so that the gradients of all shares add up to those of the batch. The [`Updater`] sees the
 //! gradients of the whole batch: it checks them ([`Updater::assess`]), which changes nothing, and then
-//! changes the weights ([`Updater::apply`]). [`Inference`] is the model alone, and a replica evaluates
-//! with it.
+//! changes the weights ([`Updater::apply`]). A GPU that trains alone looks at them by itself
+//! (`Updater::decide`), and the host reads the outcome while it computes the next step.
+//! [`Inference`] is the model alone, and a replica evaluates with it.
 //!
 //! Where the device may run out of memory, the caller runs gradients and assessment within
 //! [`catch_out_of_memory`](crate::memory::catch_out_of_memory), which says whether the attempt
@@ -22,6 +23,7 @@ mod inference;
 mod loss;
 mod origin;
 mod replica;
+mod step_losses;
 mod update;
 
 pub use ahead::BatchPart;
@@ -32,4 +34,5 @@ pub use inference::{Head, Inference};
 pub use loss::{HeadLoss, LossSums};
 pub use origin::Origin;
 pub use replica::{Replica, Share, StepGradients};
+pub use step_losses::StepLosses;
 pub use update::{Assessed, CheckedGradients, Updater};

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use super::{HeadLoss, Inference, NotFinite, Replica, StepGradients, TrainError};
+use super::{HeadLoss, Inference, NotFinite, Replica, StepGradients, StepLosses, TrainError};
 use crate::memory::{Bucket, Chain, Gradients, Statistics, check_allocated, fault, measure};
+use crate::ops::gpu::{Buffer, Factor};
 use crate::optim::{
     Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, scaled, squares,
 };
@@ -33,15 +34,15 @@ pub struct Updater {
 /// finite.
 pub struct Assessed(Result<CheckedGradients, NotFinite>);
 
-/// Gradients, statistics and losses of a global batch, all finite.
+/// Gradients, statistics and losses of a global batch: all finite, or a GPU will see whether they are.
 pub struct CheckedGradients {
     gradients: Gradients,
     /// What the loss was multiplied by.
     loss_scale: f64,
-    /// What clipping multiplies the gradients by.
+    /// What clipping multiplies the gradients by, where the host knows.
     clip: f64,
     statistics: Statistics,
-    losses: Vec<HeadLoss>,
+    losses: StepLosses,
     /// [`StepGradients::centres`].
     centres: Vec<Option<Tensor<1>>>,
 }
@@ -104,9 +105,63 @@ impl Updater {
             loss_scale,
             clip,
             statistics,
-            losses,
+            losses: StepLosses::Known(losses),
             centres,
         })))
+    }
+
+    /// Whether a GPU can decide by itself about the steps of `replica`: the loss is not scaled, and kernels know all that
+    /// changes with a step.
+    pub fn decides(&self, replica: &Replica) -> bool {
+        let model = &replica.inference;
+        cfg!(feature = "cuda")
+            && model.sends_ahead()
+            && model.precision().parameters() == DType::F32
+            && self.loss_scale.is_none()
+            && self.optimizer.kernel().is_some()
+            && !self.optimizer.waits_away()
+            && replica.centre_sizes().is_empty()
+    }
+
+    /// Lets the GPU find how far the gradients of a global batch are clipped, and whether the step is taken: only where
+    /// everything is finite and the step before it was taken, about which `before` was decided where the host has not
+    /// read that. Waits for nothing but the answer whether memory has sufficed, and nothing changes. The model must be one
+    /// that the updater [`decides`](Self::decides) about, and whole.
+    pub fn decide(
+        &self,
+        model: &Inference,
+        found: StepGradients,
+        before: Option<&Buffer>,
+    ) -> Assessed {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = crate::ops::gpu::Gpu::of(model.device()) {
+            return self.decide_on(&gpu, found, before);
+        }
+        let _ = (found, before);
+        unreachable!("{:?} is no GPU", model.device())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn decide_on(
+        &self,
+        gpu: &crate::ops::gpu::Gpu,
+        found: StepGradients,
+        before: Option<&Buffer>,
+    ) -> Assessed {
+        let StepGradients { gradients, statistics, losses, centres } = found;
+        let (losses, normalizers) = losses.together();
+        let all = gradients.iter().map(|(_, gradient)| gradient.clone()).collect();
+        let decided = gpu.step_factor(all, losses, self.clip_norm, before);
+        // It follows from all gradients and losses; statistics are not read.
+        let follows = gpu.tensor(&decided, [decided.len()]);
+        let made = std::iter::once(follows).chain(statistics.values().cloned());
+        check_allocated(made).unwrap_or_else(|out_of_memory| out_of_memory.throw());
+        fault::check();
+        let reading = gpu.begin_read(&decided);
+        let losses =
+            StepLosses::OnGpu(super::step_losses::Outcome { decided, reading, normalizers });
+        let (loss_scale, clip) = (1.0, 1.0);
+        Assessed(Ok(CheckedGradients { gradients, loss_scale, clip, statistics, losses, centres }))
     }
 
     /// Lets the scale of the loss take note of a step, and returns its gradients where it is to be
@@ -136,6 +191,9 @@ impl Updater {
     /// losses learn. Returns each head's loss. The devices of `row` have the same weights, and where each changes a
     /// shard of them, they exchange these.
     ///
+    /// A step that a GPU decides about leaves the weights, running statistics and the optimizer's numbers alone where it
+    /// is not taken; their average and the count of steps have moved then, and training cannot go on.
+    ///
     /// # Errors
     /// When the optimizer's state cannot be moved to the device or off it, or the device fails.
     pub fn apply(
@@ -144,13 +202,16 @@ impl Updater {
         checked: CheckedGradients,
         learning_rate: f64,
         row: &Member,
-    ) -> Result<Vec<HeadLoss>, TrainError> {
+    ) -> Result<StepLosses, TrainError> {
         let CheckedGradients { gradients, loss_scale, clip, statistics, losses, centres } = checked;
         measure::begin("step", || "optimizer".to_owned());
         let chain = &mut replica.inference.chain;
-        self.step(chain, gradients, clip / loss_scale, learning_rate, row)?;
-        chain.move_statistics(&statistics);
-        self.step_losses(replica, &losses, centres, learning_rate)?;
+        let factor = losses.decided().map_or(Factor::Known(clip / loss_scale), Factor::OnGpu);
+        self.step(chain, gradients, factor, learning_rate, row)?;
+        chain.move_statistics(&statistics, losses.decided());
+        if let StepLosses::Known(losses) = &losses {
+            self.step_losses(replica, losses, centres, learning_rate)?;
+        }
         measure::end();
         Ok(losses)
     }
@@ -160,7 +221,7 @@ impl Updater {
         &mut self,
         chain: &mut Chain,
         gradients: Gradients,
-        factor: f64,
+        factor: Factor<'_>,
         learning_rate: f64,
         row: &Member,
     ) -> Result<(), OptimError> {
@@ -265,9 +326,13 @@ impl Updater {
 
 impl CheckedGradients {
     /// The gradients of the loss itself, unclipped, and each head's loss.
-    pub fn into_parts(self) -> (Gradients, Vec<HeadLoss>) {
+    ///
+    /// # Errors
+    /// When a GPU that has yet to find the losses fails.
+    pub fn into_parts(self) -> Result<(Gradients, Vec<HeadLoss>), TrainError> {
         let factor = 1.0 / self.loss_scale;
-        (self.gradients.map(|gradient| scaled(gradient, factor)), self.losses)
+        let losses = self.losses.wait()?.unwrap_or_default();
+        Ok((self.gradients.map(|gradient| scaled(gradient, factor)), losses))
     }
 }
 

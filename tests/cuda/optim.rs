@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use burn::tensor::{Device, Tensor};
 use trainer::build::resolve_device;
 use trainer::memory::Gradients;
+use trainer::ops::gpu::{Buffer, Factor, Gpu, Stepped};
 use trainer::optim::{
     AdamConfig, AdamWConfig, Optimizer, OptimizerConfig, SgdConfig, Update, norm,
 };
@@ -64,6 +65,21 @@ fn gradients(step: u64, device: &Device) -> Gradients {
     gradients
 }
 
+/// Who finds what gradients are multiplied by, and whether a step is taken.
+#[derive(Debug, Clone, Copy)]
+enum Decides {
+    Host,
+    Gpu,
+}
+
+/// What the GPU decides about a step with these gradients and losses.
+fn decided(gradients: &Gradients, losses: &[f32], device: &Device) -> Buffer {
+    let gpu = Gpu::of(device).expect("a GPU");
+    let losses = Tensor::from_data(losses, device);
+    let gradients = gradients.iter().map(|(_, each)| each.clone()).collect();
+    gpu.step_factor(gradients, Some(losses), Some(20.0), None)
+}
+
 /// Takes the steps `steps`, scaled to a norm of 20 where they are above it. Every other value is held by somebody
 /// else too, who finds it as it was.
 fn walk(
@@ -71,6 +87,7 @@ fn walk(
     lr: f64,
     parameters: &mut Vec<Tensor<1>>,
     steps: std::ops::Range<u64>,
+    decides: Decides,
     device: &Device,
 ) {
     for step in steps {
@@ -85,7 +102,14 @@ fn walk(
             Update { name, lr, decay: !place.is_multiple_of(3), value, gradient }
         };
         let updates = parameters.drain(..).enumerate().map(update).collect();
-        parameters.extend(optimizer.step_all(factor, updates).into_values());
+        let stepped = match decides {
+            Decides::Host => optimizer.step_all(Factor::Known(factor), updates),
+            Decides::Gpu => {
+                let decided = decided(&gradients, &[0.7, 0.1], device);
+                optimizer.step_all(Factor::OnGpu(&decided), updates)
+            }
+        };
+        parameters.extend(stepped.into_values());
         assert_eq!(held.into_iter().map(values).collect::<Vec<_>>(), before);
     }
 }
@@ -95,10 +119,14 @@ fn named() -> Vec<(String, usize)> {
 }
 
 /// Values and state after all steps, on the host.
-fn outcome(config: &OptimizerConfig, device: &Device) -> BTreeMap<String, Vec<f32>> {
+fn outcome(
+    config: &OptimizerConfig,
+    decides: Decides,
+    device: &Device,
+) -> BTreeMap<String, Vec<f32>> {
     let mut optimizer = config.init(named());
     let mut parameters = start(device);
-    walk(&mut optimizer, config.lr(), &mut parameters, 0..STEPS, device);
+    walk(&mut optimizer, config.lr(), &mut parameters, 0..STEPS, decides, device);
     read(&optimizer, parameters)
 }
 
@@ -136,14 +164,16 @@ fn errors(
 fn steps_over_all_parameters_are_those_of_the_definition() {
     let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
     for config in configs() {
-        let (ours, theirs) = (outcome(&config, &gpu), outcome(&config, &cpu));
+        let host = Decides::Host;
+        let (ours, theirs) = (outcome(&config, host, &gpu), outcome(&config, host, &cpu));
         let covered = !matches!(&config, OptimizerConfig::AdamW(config) if config.amsgrad);
         assert_eq!(config.init(named()).kernel().is_some(), covered, "{config:?}");
         assert!(ours.keys().eq(theirs.keys()), "{config:?}");
         let errors = errors(&ours, &theirs);
         println!("{config:?}: {errors:?}");
         assert!(errors.values().all(|error| *error <= 1e-6), "{config:?}: {errors:?}");
-        assert_eq!(outcome(&config, &gpu), ours, "{config:?}: two runs differ");
+        let again = if covered { Decides::Gpu } else { host };
+        assert_eq!(outcome(&config, again, &gpu), ours, "{config:?}: two runs differ");
     }
 }
 
@@ -153,12 +183,58 @@ fn a_state_saved_between_steps_on_a_gpu_goes_on_bit_for_bit() {
     for config in configs() {
         let mut first = config.init(named());
         let mut parameters = start(&gpu);
-        walk(&mut first, config.lr(), &mut parameters, 0..2, &gpu);
+        walk(&mut first, config.lr(), &mut parameters, 0..2, Decides::Host, &gpu);
         let saved = first.state().expect("a state");
         let mut second = config.init(named());
         second.load(saved, &gpu).expect("loads");
-        walk(&mut second, config.lr(), &mut parameters, 2..STEPS, &gpu);
-        assert_eq!(read(&second, parameters), outcome(&config, &gpu), "{config:?}");
+        walk(&mut second, config.lr(), &mut parameters, 2..STEPS, Decides::Host, &gpu);
+        let whole = outcome(&config, Decides::Host, &gpu);
+        assert_eq!(read(&second, parameters), whole, "{config:?}");
+    }
+}
+
+#[test]
+fn a_step_with_a_number_that_is_not_finite_changes_nothing() {
+    let device = resolve_device("cuda").expect("a GPU");
+    let gpu = Gpu::of(&device).expect("a GPU");
+    let mut broken = gradients(1, &device);
+    let last = lengths().len() - 1;
+    broken.add(&name(last), Tensor::<1>::full([lengths()[last]], f32::NAN, &device));
+    let sound = gradients(1, &device);
+    let all = |of: &Gradients| of.iter().map(|(_, each)| each.clone()).collect::<Vec<_>>();
+    let after = |before: &Buffer| gpu.step_factor(all(&sound), None, None, Some(before));
+    let refused = decided(&sound, &[0.1, f32::NAN], &device);
+    let cases = [
+        ("a gradient", decided(&broken, &[0.1, 0.7], &device)),
+        ("a loss", decided(&sound, &[0.1, f32::INFINITY], &device)),
+        ("the step before", after(&refused)),
+        ("a step two before", after(&after(&refused))),
+    ];
+    let taken = after(&decided(&sound, &[0.7], &device));
+    assert_eq!(values::<1>(gpu.tensor(&taken, [2])), [1.0, 0.0]);
+    for (config, (what, decided)) in
+        configs().iter().flat_map(|one| cases.iter().map(move |case| (one, case)))
+    {
+        let mut optimizer = config.init(named());
+        if optimizer.kernel().is_none() {
+            continue;
+        }
+        let mut parameters = start(&device);
+        walk(&mut optimizer, config.lr(), &mut parameters, 0..STEPS, Decides::Gpu, &device);
+        let before = read(&optimizer, parameters.clone());
+        let update = |(place, value): (usize, Tensor<1>)| {
+            let (name, lr) = (name(place), config.lr());
+            let gradient = sound.get(&name).expect("is there").clone();
+            Update { name, lr, decay: true, value, gradient }
+        };
+        let updates = parameters.into_iter().enumerate().map(update).collect();
+        let stepped = optimizer.step_all(Factor::OnGpu(decided), updates);
+        for (name, value) in stepped {
+            assert_eq!(values(value), before[&name], "{what}, {config:?}, {name}");
+        }
+        for (name, kept) in optimizer.state().expect("a state").tensors {
+            assert_eq!(kept.iter::<f32>().collect::<Vec<_>>(), before[&name], "{what}, {config:?}");
+        }
     }
 }
 
@@ -180,4 +256,33 @@ fn norms_of_many_gradients_are_exact_and_name_the_broken_ones() {
         broken.add(&name(place), Tensor::<1>::full([length], f32::INFINITY, &gpu));
     }
     assert_eq!(norm(&broken).expect("a norm").non_finite, [name(4), name(35)]);
+}
+
+#[test]
+fn running_statistics_move_as_burn_moves_them() {
+    let device = resolve_device("cuda").expect("a GPU");
+    let gpu = Gpu::of(&device).expect("a GPU");
+    let (old, batches) = (start(&device), gradients(3, &device));
+    let sound = gradients(1, &device);
+    let taken = decided(&sound, &[0.7], &device);
+    let left_out = decided(&sound, &[f32::NAN], &device);
+    for (what, decided) in [("host", None), ("taken", Some(&taken)), ("left out", Some(&left_out))]
+    {
+        let statistic = |(place, value): (usize, &Tensor<1>)| {
+            let batch = batches.get(&name(place)).expect("is there").clone();
+            let [value, gradient] = [value.clone(), batch].map(Buffer::of_tensor);
+            Stepped { value, gradient, decays: false, kept: Vec::new() }
+        };
+        let statistics: Vec<Stepped> = old.iter().enumerate().map(statistic).collect();
+        let moved = gpu.move_statistics(0.1, &statistics, decided);
+        for (place, (old, moved)) in old.iter().zip(moved).enumerate() {
+            let batch = batches.get(&name(place)).expect("is there").clone();
+            let expected = match what {
+                "left out" => old.clone(),
+                _ => old.clone().mul_scalar(0.9) + batch.mul_scalar(0.1),
+            };
+            let found = gpu.tensor::<1>(&moved, [moved.len()]);
+            assert_eq!(values(found), values(expected), "{what}, {place}");
+        }
+    }
 }

@@ -67,7 +67,7 @@ fn costs_what_it_costs_pytorch(table: &str, name: &str) {
         as_far(gradient, &format!("{name} in {key}: gradient"));
         let loss = f64::from((ours.loss - theirs.loss).abs() / theirs.loss);
         assert!(loss < theirs.gradient, "{name} in {key}: loss {} {}", ours.loss, theirs.loss);
-        chain.move_statistics(&ours.result.statistics[0]);
+        chain.move_statistics(&ours.result.statistics[0], None);
         let statistics = chain.parameters().into_iter().filter(|parameter| !parameter.trained);
         let statistics = statistics.map(|Parameter { name, value, .. }| {
             assert_eq!(value.dtype(), precision.parameters());

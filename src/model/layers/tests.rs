@@ -155,7 +155,7 @@ fn training_changes_nothing_until_the_step_is_taken() {
     let before = read(&chain);
     let result = train(&chain);
     assert_eq!(read(&chain), before);
-    chain.move_statistics(&result.statistics[0]);
+    chain.move_statistics(&result.statistics[0], None);
     let moved = chain.parameters().into_iter().zip(before).filter(|(parameter, before)| {
         parameter.value.to_data().iter::<f32>().collect::<Vec<_>>() != *before
     });

@@ -31,6 +31,11 @@ pub fn sums_of_squares_kernel() -> Kernel {
     Kernel::new("sums_of_squares", 256, &[], &[HEADER, text])
 }
 
+/// The kernel that finds what a step multiplies its gradients by, and whether it is taken.
+pub fn step_factor_kernel() -> Kernel {
+    Kernel::new("step_factor", 256, &[], &[include_str!("kernels/step_factor.cu")])
+}
+
 impl Gpu {
     /// Launches `kernel` over at most [`ARRAYS`] groups of buffers, one group an array of `lengths`,
     /// whose elements are shared out as `Places` says; `others` are its arguments after these. `sizes` are the

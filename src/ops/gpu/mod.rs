@@ -39,13 +39,30 @@ mod steps;
 mod transition;
 mod weights;
 
-pub use arrays::sums_of_squares_kernel;
+/// Numbers on their way from a GPU: there is none.
+#[cfg(not(feature = "cuda"))]
+#[derive(Debug)]
+pub enum Reading {}
+
+#[cfg(not(feature = "cuda"))]
+impl Reading {
+    /// Waits for them.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn wait(self) -> Result<Vec<f32>, String> {
+        match self {}
+    }
+}
+
+pub use arrays::{step_factor_kernel, sums_of_squares_kernel};
 pub use buffer::Buffer;
 pub use channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Partials};
 pub use conv::Convolution;
 pub use conv2d::{Conv2d, Nchw};
 #[cfg(feature = "cuda")]
-pub use cuda::{Carry, Compiler, Download, Identity, Offered, Transfers};
+pub use cuda::{Carry, Compiler, Download, Identity, Offered, Reading, Transfers};
 pub use dropout::dropout_mask;
 pub use dry::{DryGpu, Work};
 pub use element::{Element, Storage};
@@ -59,5 +76,5 @@ pub use norm::{NormBuffers, Record};
 pub use norm2d::{Norm2d, NormStatistics};
 pub use residual::Shortcut;
 pub use stem::{Images, SavedStem};
-pub use steps::{AdamStep, SgdStep, Stepped};
+pub use steps::{AdamStep, Factor, SgdStep, Stepped, move_statistics_kernel};
 pub use weights::{Form, Packed, Packing, Segment};

@@ -20,13 +20,32 @@ pub struct Stepped {
     pub kept: Vec<Buffer>,
 }
 
+/// What a step's gradients are multiplied by.
+#[derive(Debug, Clone, Copy)]
+pub enum Factor<'a> {
+    /// By this number.
+    Known(f64),
+    /// By what `Gpu::step_factor` finds, which also decides whether the step is taken.
+    OnGpu(&'a Buffer),
+}
+
+impl Factor<'_> {
+    /// The number; 1 where only the GPU knows it.
+    pub fn known(&self) -> f64 {
+        match self {
+            Self::Known(factor) => *factor,
+            Self::OnGpu(_) => 1.0,
+        }
+    }
+}
+
 /// What one of Adam's steps computes with: see `kernels/adam_step.cu`.
 #[derive(Debug, Clone, Copy)]
-pub struct AdamStep {
+pub struct AdamStep<'a> {
     /// Whether it is the first step of these parameters.
     pub first: bool,
     /// What gradients are multiplied by.
-    pub factor: f64,
+    pub factor: Factor<'a>,
     /// lr / (1 − β₁ᵗ).
     pub size: f64,
     /// sqrt(1 − β₂ᵗ).
@@ -43,11 +62,11 @@ pub struct AdamStep {
 
 /// What one of SGD's steps computes with: see `kernels/sgd_step.cu`.
 #[derive(Debug, Clone, Copy)]
-pub struct SgdStep {
+pub struct SgdStep<'a> {
     /// Whether it is the first step of these parameters.
     pub first: bool,
     /// What gradients are multiplied by.
-    pub factor: f64,
+    pub factor: Factor<'a>,
     /// The learning rate.
     pub lr: f64,
     /// Share of the last update kept; at 0 no momentum is kept.
@@ -60,7 +79,7 @@ pub struct SgdStep {
     pub l2: f64,
 }
 
-impl AdamStep {
+impl AdamStep<'_> {
     /// What such steps launch.
     pub fn kernel() -> Kernel {
         let text = include_str!("kernels/adam_step.cu");
@@ -68,7 +87,7 @@ impl AdamStep {
     }
 }
 
-impl SgdStep {
+impl SgdStep<'_> {
     /// What such steps launch.
     pub fn kernel() -> Kernel {
         let text = include_str!("kernels/sgd_step.cu");
@@ -76,37 +95,59 @@ impl SgdStep {
     }
 }
 
+/// The kernel that moves running statistics.
+pub fn move_statistics_kernel() -> Kernel {
+    let text = include_str!("kernels/move_statistics.cu");
+    Kernel::new("move_statistics", 256, &[], &[HEADER, text])
+}
+
 impl Gpu {
+    /// The new values of running statistics, those of the batch in the place of gradients: `momentum` is the batch's
+    /// share. What is `decided` may be that they stay as they are. See `kernels/move_statistics.cu`.
+    pub fn move_statistics(
+        &self,
+        momentum: f64,
+        statistics: &[Stepped],
+        decided: Option<&Buffer>,
+    ) -> Vec<Buffer> {
+        let factor = decided.map_or(Factor::Known(1.0), Factor::OnGpu);
+        self.step(&move_statistics_kernel(), 0, statistics, factor, |count, _, on_gpu| {
+            let sizes = Sizes::new().int(count).int(on_gpu);
+            sizes.float((1.0 - momentum) as f32).float(momentum as f32)
+        })
+    }
+
     /// The new values of `parameters`, in their order. A launch for every 32 of them.
-    pub fn adam_step(&self, step: &AdamStep, parameters: &[Stepped]) -> Vec<Buffer> {
+    pub fn adam_step(&self, step: &AdamStep<'_>, parameters: &[Stepped]) -> Vec<Buffer> {
         let AdamStep { first, factor, size, root, betas: [beta1, beta2], eps, keep, l2 } = *step;
-        let numbers =
-            [factor, size, root, beta1, 1.0 - beta1, beta2, 1.0 - beta2, eps, keep, l2, 0.0];
-        self.step(&AdamStep::kernel(), 2, parameters, |count, decays| {
-            let sizes = Sizes::new().int(count).int(usize::from(first)).bits(decays);
+        let known = factor.known();
+        let numbers = [known, size, root, beta1, 1.0 - beta1, beta2, 1.0 - beta2, eps, keep, l2];
+        self.step(&AdamStep::kernel(), 2, parameters, factor, |count, decays, on_gpu| {
+            let sizes = Sizes::new().int(count).int(usize::from(first)).bits(decays).int(on_gpu);
             numbers.iter().fold(sizes, |sizes, number| sizes.float(*number as f32))
         })
     }
 
     /// As [`Gpu::adam_step`].
-    pub fn sgd_step(&self, step: &SgdStep, parameters: &[Stepped]) -> Vec<Buffer> {
+    pub fn sgd_step(&self, step: &SgdStep<'_>, parameters: &[Stepped]) -> Vec<Buffer> {
         let SgdStep { first, factor, lr, momentum, dampening, nesterov, l2 } = *step;
-        let numbers = [factor, lr, momentum, 1.0 - dampening, l2, 0.0];
-        self.step(&SgdStep::kernel(), 1, parameters, |count, decays| {
+        let numbers = [factor.known(), lr, momentum, 1.0 - dampening, l2];
+        self.step(&SgdStep::kernel(), 1, parameters, factor, |count, decays, on_gpu| {
             let sizes = Sizes::new().int(count).int(usize::from(first)).bits(decays);
-            let sizes = sizes.int(usize::from(nesterov));
+            let sizes = sizes.int(usize::from(nesterov)).int(on_gpu);
             numbers.iter().fold(sizes, |sizes, number| sizes.float(*number as f32))
         })
     }
 
     /// `kernel` takes `room` kept buffers of each parameter; `sizes` makes the first fields of a launch
-    /// of the number of its parameters and a bit for each that decays.
+    /// of the number of its parameters, a bit for each that decays, and 1 where the factor is on the GPU.
     fn step(
         &self,
         kernel: &Kernel,
         room: usize,
         parameters: &[Stepped],
-        sizes: impl Fn(usize, u32) -> Sizes,
+        factor: Factor<'_>,
+        sizes: impl Fn(usize, u32, usize) -> Sizes,
     ) -> Vec<Buffer> {
         let new = |Stepped { value, .. }: &Stepped| match value.is_held_alone() {
             true => value.clone(),
@@ -126,13 +167,17 @@ impl Gpu {
                 .collect();
             let bit = |(place, parameter): (usize, &Stepped)| u32::from(parameter.decays) << place;
             let decays = chunk.iter().enumerate().map(bit).sum();
+            let (decided, on_gpu) = match factor {
+                Factor::Known(_) => (&chunk[0].value, 0),
+                Factor::OnGpu(decided) => (decided, 1),
+            };
             self.launch_over(
                 kernel,
                 Places::every(STEP),
                 &lengths,
                 &groups,
-                &[],
-                sizes(chunk.len(), decays),
+                &[decided],
+                sizes(chunk.len(), decays, on_gpu),
             );
         }
         values

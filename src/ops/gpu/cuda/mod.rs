@@ -21,4 +21,4 @@ pub use peers::Offered;
 pub(super) use peers::Peers;
 pub use relay::Carry;
 pub(super) use relay::Relay;
-pub use transfer::{Download, Transfers};
+pub use transfer::{Download, Reading, Transfers};

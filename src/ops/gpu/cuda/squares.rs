@@ -1,13 +1,22 @@
-//! Sums of squares of many tensors at once.
+//! Sums of squares of many tensors at once, and what follows from them for a step.
+
+use std::ops::Range;
 
 use burn::tensor::{ExecutionError, Tensor};
 
-use crate::ops::gpu::arrays::{ARRAYS, Places, sums_of_squares_kernel};
+use crate::ops::gpu::arrays::{ARRAYS, Places, step_factor_kernel, sums_of_squares_kernel};
 use crate::ops::gpu::kernels::blocks;
-use crate::ops::gpu::{Buffer, Gpu, Sizes};
+use crate::ops::gpu::{Argument, Buffer, Gpu, Sizes};
 
 /// Elements that one block adds up.
 const STEP: usize = 4096;
+
+/// Sums of squares of tensors in parts.
+struct Squares {
+    parts: Buffer,
+    /// Which parts are those of each tensor.
+    places: Vec<Range<usize>>,
+}
 
 impl Gpu {
     /// Σ x² of each of `tensors`, which hold 32-bit numbers: added on the GPU in blocks, in one order,
@@ -17,37 +26,68 @@ impl Gpu {
     ///
     /// When the device fails.
     pub fn sums_of_squares(&self, tensors: Vec<Tensor<1>>) -> Result<Vec<f64>, ExecutionError> {
+        let Squares { parts, places } = self.squares(tensors);
+        let read: Tensor<1> = self.tensor(&parts, [parts.len()]);
+        let read: Vec<f64> = read.try_into_data()?.iter().collect();
+        Ok(places.into_iter().map(|place| read[place].iter().sum()).collect())
+    }
+
+    /// What a step with these `gradients`, which hold 32-bit numbers, multiplies them by so that their norm is at
+    /// most `max_norm` where there is one, and whether it is left out: where they or the `losses` are not finite, and
+    /// where the step before it was, for which `before` was given. Does not wait for the GPU.
+    ///
+    /// The buffer is what [`Factor::OnGpu`](crate::ops::gpu::Factor) takes: the factor, 1 where it is left out and else 0, and the losses. See
+    /// `kernels/step_factor.cu`.
+    pub fn step_factor(
+        &self,
+        gradients: Vec<Tensor<1>>,
+        losses: Option<Tensor<1>>,
+        max_norm: Option<f64>,
+        before: Option<&Buffer>,
+    ) -> Buffer {
+        let Squares { parts, places } = self.squares(gradients);
+        let number = |number: usize| u32::try_from(number).expect("few parts");
+        let table = places.iter().flat_map(|place| [number(place.start), number(place.len())]);
+        let table = self.upload_integers(&table.collect::<Vec<_>>());
+        let losses = losses.map(Buffer::of_tensor);
+        let count = losses.as_ref().map_or(0, Buffer::len);
+        let decided = self.floats(2 + count);
+        let most = max_norm.unwrap_or(f64::INFINITY).to_bits();
+        let sizes = Sizes::new().bits(most as u32).bits((most >> 32) as u32);
+        let sizes = sizes.int(places.len()).int(count).int(usize::from(before.is_some())).int(0);
+        // What there is none of is not read.
+        let (losses, before) = (losses.as_ref().unwrap_or(&parts), before.unwrap_or(&parts));
+        let arguments =
+            [&parts, &table, losses, before, &decided].map(|each| each as &dyn Argument);
+        self.launch(&step_factor_kernel(), [1, 1, 1], &arguments, &sizes);
+        decided
+    }
+
+    fn squares(&self, tensors: Vec<Tensor<1>>) -> Squares {
         let kernel = sums_of_squares_kernel();
         let buffers: Vec<Buffer> = tensors.into_iter().map(Buffer::of_tensor).collect();
-        let parts = |buffer: &Buffer| blocks(buffer.len(), STEP);
-        // Each launch's parts begin where 16 bytes can be written at once.
-        let rooms: Vec<usize> = buffers
-            .chunks(ARRAYS)
-            .map(|chunk| chunk.iter().map(parts).sum::<usize>().next_multiple_of(4))
-            .collect();
-        let all = self.floats(rooms.iter().sum());
-        let mut start = 0;
-        for (chunk, room) in buffers.chunks(ARRAYS).zip(&rooms) {
+        let mut places = Vec::with_capacity(buffers.len());
+        let mut launches = Vec::new();
+        let mut end = 0;
+        for chunk in buffers.chunks(ARRAYS) {
+            let begin = end;
+            for buffer in chunk {
+                let next = end + blocks(buffer.len(), STEP);
+                places.push(end..next);
+                end = next;
+            }
+            // Each launch's parts begin where 16 bytes can be written at once.
+            end = end.next_multiple_of(4);
+            launches.push((chunk, begin..end));
+        }
+        let parts = self.floats(end);
+        for (chunk, place) in launches {
             let lengths: Vec<usize> = chunk.iter().map(Buffer::len).collect();
             let groups: Vec<Vec<&Buffer>> = chunk.iter().map(|buffer| vec![buffer]).collect();
             let sizes = Sizes::new().int(chunk.len()).int(0);
-            let part = all.range(start..start + room);
+            let part = parts.range(place);
             self.launch_over(&kernel, Places::every(STEP), &lengths, &groups, &[&part], sizes);
-            start += room;
         }
-        let read: Tensor<1> = self.tensor(&all, [all.len()]);
-        let read: Vec<f64> = read.try_into_data()?.iter().collect();
-        let mut sums = Vec::with_capacity(buffers.len());
-        let mut start = 0;
-        for (chunk, room) in buffers.chunks(ARRAYS).zip(rooms) {
-            let mut place = start;
-            for buffer in chunk {
-                let next = place + parts(buffer);
-                sums.push(read[place..next].iter().sum());
-                place = next;
-            }
-            start += room;
-        }
-        Ok(sums)
+        Squares { parts, places }
     }
 }

@@ -1,5 +1,7 @@
 //! Copies between a GPU and the host that run beside its kernels.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use burn::backend::StreamId;
@@ -24,19 +26,48 @@ pub struct Transfers {
     stream: StreamId,
 }
 
+/// Numbers on their way to the host.
+pub struct Reading(DynFut<Result<Vec<Bytes>, ServerError>>);
+
 /// A copy to the host on its way.
 pub struct Download {
     copies: DynFut<Result<Vec<Bytes>, ServerError>>,
     sources: Vec<Buffer>,
 }
 
+impl Gpu {
+    /// Its client, which lives as long as the process, as a copy under way borrows it. A client is two references
+    /// to what lives as long.
+    fn lasting_client(&self) -> &'static Client {
+        static CLIENTS: Mutex<BTreeMap<usize, &Client>> = Mutex::new(BTreeMap::new());
+        let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.entry(self.index()).or_insert_with(|| Box::leak(Box::new(self.client().clone())))
+    }
+
+    /// Begins to read the 32-bit numbers in `buffer` as they are when all that the current thread has launched so far has
+    /// run; what it launches from now on does not hold that up.
+    pub fn begin_read(&self, buffer: &Buffer) -> Reading {
+        Reading(Box::pin(self.lasting_client().read_async(vec![buffer.handle()])))
+    }
+}
+
+impl Reading {
+    /// Waits for them.
+    ///
+    /// # Errors
+    ///
+    /// When the device fails, or what was to fill the buffer has failed.
+    pub fn wait(self) -> Result<Vec<f32>, String> {
+        let read = block_on(self.0).map_err(|error| error.to_string())?;
+        let number = |bytes: &[u8; 4]| f32::from_ne_bytes(*bytes);
+        Ok(read.iter().flat_map(|bytes| bytes.as_chunks::<4>().0.iter().map(number)).collect())
+    }
+}
+
 impl Transfers {
     /// For the GPU whose kernels the current thread launches.
     pub fn new(gpu: &Gpu) -> Self {
-        // A copy under way borrows the client, and a thread waits for it. A client is two references
-        // to what lives as long as the process.
-        let client = Box::leak(Box::new(gpu.client().clone()));
-        Self { client, stream: StreamId::allocate() }
+        Self { client: gpu.lasting_client(), stream: StreamId::allocate() }
     }
 
     /// Begins to copy `buffers` to pinned host memory (to other host memory where there is no more of
@@ -107,6 +138,12 @@ impl Download {
             std::thread::sleep(Duration::from_micros(20));
         }
         Ok(bytes)
+    }
+}
+
+impl std::fmt::Debug for Reading {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Reading").finish_non_exhaustive()
     }
 }
 
