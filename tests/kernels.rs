@@ -6,7 +6,7 @@ use std::path::Path;
 use trainer::memory::{ActivationShape, Cpu, DenseLayers, DryAllocator, Precision, Target};
 use trainer::model::{DensenetConfig, HeadConfig, ModelConfig, ResnetConfig, ResnetForm};
 use trainer::ops::gpu::{
-    AdamStep, DryGpu, Gpu, Kernel, Kernels, SgdStep, move_statistics_kernel, step_factor_kernel,
+    AdamStep, DryGpu, Gpu, Kernel, Kernels, SgdStep, moving_average_kernel, step_factor_kernel,
     sums_of_squares_kernel,
 };
 
@@ -115,7 +115,7 @@ fn kernels() -> BTreeMap<(&'static str, String), Kernel> {
     let mut all = vec![
         sums_of_squares_kernel(),
         step_factor_kernel(),
-        move_statistics_kernel(),
+        moving_average_kernel(),
         AdamStep::kernel(),
         SgdStep::kernel(),
     ];

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::{
-    Compiler, Gpu, Kernel, Kernels, move_statistics_kernel, step_factor_kernel,
+    Compiler, Gpu, Kernel, Kernels, moving_average_kernel, step_factor_kernel,
     sums_of_squares_kernel,
 };
 use crate::plan::{Plan, Planner};
@@ -36,7 +36,7 @@ pub(super) fn compile_kernels(_: &Plan, _: &Planner, _: &Device) {}
 fn kernels(plan: &Plan, planner: &Planner, gpu: &Gpu) -> Vec<Kernel> {
     let mut kernels = planner.kernels();
     kernels.extend(plan.train.optimizer.init([]).kernel());
-    kernels.extend([sums_of_squares_kernel(), step_factor_kernel(), move_statistics_kernel()]);
+    kernels.extend([sums_of_squares_kernel(), step_factor_kernel(), moving_average_kernel()]);
     if plan.copies() > 1 {
         let element = planner.settings().precision.element();
         let image_channels = plan.data.image.channels;

@@ -6,7 +6,7 @@ use super::stage::Statistics;
 use super::{Bucket, Parameter, Stage, StageSpec};
 use crate::ops::gpu::Buffer;
 #[cfg(feature = "cuda")]
-use crate::ops::gpu::{Gpu, Stepped};
+use crate::ops::gpu::{Gpu, Moving};
 
 /// The share of a batch's statistics in the running ones, as `torch.nn.BatchNorm2d` has it.
 const MOMENTUM: f64 = 0.1;
@@ -91,14 +91,12 @@ impl Chain {
         self.map_buckets(|key, value| {
             let Some(batch) = statistics.get(key) else { return value };
             let (device, dtype) = (value.device(), value.dtype());
-            let [value, gradient] = [value, batch.clone()].map(|values| values.cast(DType::F32));
-            let [value, gradient] = [value, gradient].map(Buffer::of_tensor);
-            taken.push(Stepped { value, gradient, decays: false, kept: Vec::new() });
+            let values = [value, batch.clone()].map(|values| values.cast(DType::F32));
+            taken.push(values.map(Buffer::of_tensor));
             dtypes.push(dtype);
             Tensor::empty([0], &device)
         });
-        let moved = gpu.move_statistics(MOMENTUM, &taken, decided);
-        drop(taken);
+        let moved = gpu.moving_average(Moving::Statistics, MOMENTUM, taken, decided);
         let mut moved = moved.into_iter().zip(dtypes);
         self.map_buckets(|key, value| match statistics.get(key).and_then(|_| moved.next()) {
             Some((moved, dtype)) => gpu.tensor(&moved, [moved.len()]).cast(dtype),

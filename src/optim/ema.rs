@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "cuda")]
+use burn::tensor::DType;
 use burn::tensor::{Device, Tensor, TensorData, Transaction};
 
 use super::lerp::lerp;
 use super::restore::{complete, take};
 use super::{EmaConfig, OptimError};
+use crate::ops::gpu::Buffer;
+#[cfg(feature = "cuda")]
+use crate::ops::gpu::{Gpu, Moving};
 
 /// An exponential moving average of each weight, as `torch.optim.swa_utils.get_ema_multi_avg_fn`
 /// computes it: `decay · average + (1 − decay) · weight` after each step.
@@ -34,6 +39,49 @@ impl Ema {
             None => weight,
         };
         self.averages.insert(name.to_owned(), average);
+    }
+
+    /// [`Ema::update`] of several weights. On a GPU one kernel moves the averages that it can, and leaves them as they are
+    /// where the step that was `decided` about ([`Factor::OnGpu`](crate::ops::gpu::Factor)) is left out.
+    pub fn update_all(
+        &mut self,
+        weights: impl IntoIterator<Item = (String, Tensor<1>)>,
+        decided: Option<&Buffer>,
+    ) {
+        #[cfg(feature = "cuda")]
+        let weights = self.update_on_gpu(weights, decided);
+        let _ = decided;
+        weights.into_iter().for_each(|(name, weight)| self.update(&name, weight));
+    }
+
+    /// Moves the averages that a kernel moves; returns the other weights.
+    #[cfg(feature = "cuda")]
+    fn update_on_gpu(
+        &mut self,
+        weights: impl IntoIterator<Item = (String, Tensor<1>)>,
+        decided: Option<&Buffer>,
+    ) -> Vec<(String, Tensor<1>)> {
+        let (mut names, mut averages, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        let mut gpu = None;
+        for (name, weight) in weights {
+            let on = Gpu::of(&weight.device()).filter(|_| weight.dtype() == DType::F32);
+            let same = self.averages.extract_if(name.clone()..=name.clone(), |_, average| {
+                on.is_some() && average.dtype() == DType::F32 && average.device() == weight.device()
+            });
+            match same.map(|(_, average)| average).next() {
+                Some(average) => {
+                    averages.push([average, weight].map(Buffer::of_tensor));
+                    names.push(name);
+                    gpu = gpu.or(on);
+                }
+                None => others.push((name, weight)),
+            }
+        }
+        let Some(gpu) = gpu else { return others };
+        let moved = gpu.moving_average(Moving::Lerp, 1.0 - self.decay, averages, decided);
+        let moved = moved.into_iter().map(|average| gpu.tensor(&average, [average.len()]));
+        self.averages.extend(names.into_iter().zip(moved));
+        others
     }
 
     /// Takes `value` as the average of `name` and returns the average it had; `value` itself where

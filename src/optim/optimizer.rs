@@ -224,6 +224,15 @@ impl Optimizer {
         stepped
     }
 
+    /// The last steps of these parameters were left out by a GPU that decided about them: they do not count.
+    pub fn left_out<'a>(&mut self, names: impl IntoIterator<Item = &'a String>) {
+        for name in names {
+            if let Some(parameter) = self.parameters.get_mut(name) {
+                parameter.steps = parameter.steps.saturating_sub(1);
+            }
+        }
+    }
+
     /// The kernel that [`Optimizer::step_all`] launches, where it has one.
     pub fn kernel(&self) -> Option<crate::ops::gpu::Kernel> {
         self.rule.fused_step().map(|rule| rule.kernel())

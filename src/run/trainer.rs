@@ -139,8 +139,7 @@ impl Trainer {
     }
 
     /// Takes optimizer step number `step` (from 0) with a batch, and returns each head's loss. On an
-    /// error nothing has changed, but for the scale of the loss where it says so; on a GPU that decides by itself, the
-    /// weights have not.
+    /// error nothing has changed, but for the scale of the loss where it says so.
     ///
     /// # Errors
     /// When a loss or a gradient is not finite, memory does not suffice, or the device fails.
@@ -279,8 +278,8 @@ impl Trainer {
     /// Waits for a step that has begun with these images and targets, and returns each head's loss.
     ///
     /// # Errors
-    /// When a loss or a gradient is not finite (then no step has changed the weights since, and none can be taken any
-    /// more), or the device fails.
+    /// When a loss or a gradient is not finite (then no step that has begun since changes anything; they too must be
+    /// ended), or the device fails.
     pub fn end_step(
         &mut self,
         begun: BegunStep,
@@ -288,7 +287,8 @@ impl Trainer {
         targets: &[Targets],
     ) -> Result<Vec<HeadLoss>, TrainError> {
         let BegunStep { number, learning_rate, losses } = begun;
-        losses.wait()?.ok_or_else(|| {
+        losses.wait()?.map_err(|left_out| {
+            self.ranks.iter_mut().for_each(|rank| rank.updater.left_out(&left_out));
             // With the weights that it began with, the host finds what the GPU has found.
             let again = self.gradients(images, targets, number, learning_rate);
             let what = || NotFinite::Gradient { of: String::new() };

@@ -34,5 +34,5 @@ pub use inference::{Head, Inference};
 pub use loss::{HeadLoss, LossSums};
 pub use origin::Origin;
 pub use replica::{Replica, Share, StepGradients};
-pub use step_losses::StepLosses;
+pub use step_losses::{LeftOut, StepLosses};
 pub use update::{Assessed, CheckedGradients, Updater};

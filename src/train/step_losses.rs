@@ -23,14 +23,14 @@ impl StepLosses {
         }
     }
 
-    /// Waits for them. `None` where something is not finite, of this step or of one before it that the GPU decided about:
-    /// no weight has changed then.
+    /// Waits for them, or to hear that the step was left out: something is not finite, of this step or of one before it
+    /// that the GPU decided about.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn wait(self) -> Result<Option<Vec<HeadLoss>>, ExecutionError> {
+    pub fn wait(self) -> Result<Result<Vec<HeadLoss>, LeftOut>, ExecutionError> {
         match self {
-            Self::Known(losses) => Ok(Some(losses)),
+            Self::Known(losses) => Ok(Ok(losses)),
             Self::OnGpu(outcome) => outcome.wait(),
         }
     }
@@ -45,10 +45,19 @@ pub struct Outcome {
     pub(super) reading: Reading,
     /// What each head's loss is divided by; `None` where no label of it is known.
     pub(super) normalizers: Vec<Option<f64>>,
+    /// The parameters whose steps the optimizer has counted.
+    pub(super) names: Vec<String>,
+}
+
+/// A step that a GPU has left out: nothing has changed but the count of the optimizer's steps.
+#[derive(Debug)]
+pub struct LeftOut {
+    /// The parameters whose steps have been counted.
+    pub(super) names: Vec<String>,
 }
 
 impl Outcome {
-    fn wait(self) -> Result<Option<Vec<HeadLoss>>, ExecutionError> {
+    fn wait(self) -> Result<Result<Vec<HeadLoss>, LeftOut>, ExecutionError> {
         let read = self.reading.wait().map_err(ExecutionError::with_context)?;
         let mut read = read.into_iter().skip(1);
         let taken = read.next().is_some_and(|left_out| left_out == 0.0);
@@ -58,6 +67,7 @@ impl Outcome {
             known.unwrap_or_default()
         };
         let losses = self.normalizers.into_iter().map(loss).collect();
-        Ok(taken.then_some(losses))
+        let names = self.names;
+        Ok(if taken { Ok(losses) } else { Err(LeftOut { names }) })
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use super::{HeadLoss, Inference, NotFinite, Replica, StepGradients, StepLosses, TrainError};
+use super::{
+    HeadLoss, Inference, LeftOut, NotFinite, Replica, StepGradients, StepLosses, TrainError,
+};
 use crate::memory::{Bucket, Chain, Gradients, Statistics, check_allocated, fault, measure};
 use crate::ops::gpu::{Buffer, Factor};
 use crate::optim::{
@@ -158,8 +160,9 @@ impl Updater {
         check_allocated(made).unwrap_or_else(|out_of_memory| out_of_memory.throw());
         fault::check();
         let reading = gpu.begin_read(&decided);
+        let names = gradients.iter().map(|(name, _)| name.to_owned()).collect();
         let losses =
-            StepLosses::OnGpu(super::step_losses::Outcome { decided, reading, normalizers });
+            StepLosses::OnGpu(super::step_losses::Outcome { decided, reading, normalizers, names });
         let (loss_scale, clip) = (1.0, 1.0);
         Assessed(Ok(CheckedGradients { gradients, loss_scale, clip, statistics, losses, centres }))
     }
@@ -191,8 +194,8 @@ impl Updater {
     /// losses learn. Returns each head's loss. The devices of `row` have the same weights, and where each changes a
     /// shard of them, they exchange these.
     ///
-    /// A step that a GPU decides about leaves the weights, running statistics and the optimizer's numbers alone where it
-    /// is not taken; their average and the count of steps have moved then, and training cannot go on.
+    /// A step that a GPU decides about leaves all of that alone where it is left out, but for the optimizer's count of
+    /// steps: [`Updater::left_out`] takes that back.
     ///
     /// # Errors
     /// When the optimizer's state cannot be moved to the device or off it, or the device fails.
@@ -216,6 +219,11 @@ impl Updater {
         Ok(losses)
     }
 
+    /// Takes back what [`Updater::apply`] has counted of a step that a GPU has left out.
+    pub fn left_out(&mut self, step: &LeftOut) {
+        self.optimizer.left_out(&step.names);
+    }
+
     /// Changes the weights by these gradients times a factor.
     fn step(
         &mut self,
@@ -237,10 +245,7 @@ impl Updater {
             let (lr, decay) = (rate(name), decaying[name]);
             Some(Update { name: name.to_owned(), lr, decay, value, gradient })
         };
-        let mut whole = |name: &str, own: Option<Tensor<1>>, to: &(Device, DType)| {
-            if let (Some(ema), Some(own)) = (ema.as_mut(), &own) {
-                ema.update(name, own.clone());
-            }
+        let whole = |name: &str, own: Option<Tensor<1>>, to: &(Device, DType)| {
             shard.whole(row, name, own, (&to.0, to.1))
         };
         if optimizer.waits_away() {
@@ -257,6 +262,9 @@ impl Updater {
                 let to = (value.device(), value.dtype());
                 let alone = update(name, value, gradient).into_iter().collect();
                 let stepped = optimizer.step_all(factor, alone).remove(name);
+                if let (Some(ema), Some(own)) = (ema.as_mut(), &stepped) {
+                    ema.update(name, own.clone());
+                }
                 failed = optimizer.park(name);
                 whole(name, stepped, &to)
             });
@@ -273,6 +281,10 @@ impl Updater {
             empty
         });
         let mut stepped = optimizer.step_all(factor, updates);
+        if let Some(ema) = ema {
+            let own = stepped.iter().map(|(name, own)| (name.clone(), own.clone()));
+            ema.update_all(own, factor.decided());
+        }
         chain.map_buckets(|name, value| match taken.get(name) {
             Some(to) => whole(name, stepped.remove(name), to),
             None => value,
@@ -331,7 +343,7 @@ impl CheckedGradients {
     /// When a GPU that has yet to find the losses fails.
     pub fn into_parts(self) -> Result<(Gradients, Vec<HeadLoss>), TrainError> {
         let factor = 1.0 / self.loss_scale;
-        let losses = self.losses.wait()?.unwrap_or_default();
+        let losses = self.losses.wait()?.unwrap_or_else(|LeftOut { .. }| Vec::new());
         Ok((self.gradients.map(|gradient| scaled(gradient, factor)), losses))
     }
 }

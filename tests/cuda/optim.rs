@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use burn::tensor::{Device, Tensor};
 use trainer::build::resolve_device;
 use trainer::memory::Gradients;
-use trainer::ops::gpu::{Buffer, Factor, Gpu, Stepped};
+use trainer::ops::gpu::{Buffer, Factor, Gpu, Moving};
 use trainer::optim::{
     AdamConfig, AdamWConfig, Optimizer, OptimizerConfig, SgdConfig, Update, norm,
 };
@@ -259,30 +259,36 @@ fn norms_of_many_gradients_are_exact_and_name_the_broken_ones() {
 }
 
 #[test]
-fn running_statistics_move_as_burn_moves_them() {
+fn moving_averages_move_as_burn_moves_them() {
     let device = resolve_device("cuda").expect("a GPU");
     let gpu = Gpu::of(&device).expect("a GPU");
-    let (old, batches) = (start(&device), gradients(3, &device));
+    let (old, values_towards) = (start(&device), gradients(3, &device));
     let sound = gradients(1, &device);
     let taken = decided(&sound, &[0.7], &device);
     let left_out = decided(&sound, &[f32::NAN], &device);
-    for (what, decided) in [("host", None), ("taken", Some(&taken)), ("left out", Some(&left_out))]
-    {
-        let statistic = |(place, value): (usize, &Tensor<1>)| {
-            let batch = batches.get(&name(place)).expect("is there").clone();
-            let [value, gradient] = [value.clone(), batch].map(Buffer::of_tensor);
-            Stepped { value, gradient, decays: false, kept: Vec::new() }
-        };
-        let statistics: Vec<Stepped> = old.iter().enumerate().map(statistic).collect();
-        let moved = gpu.move_statistics(0.1, &statistics, decided);
-        for (place, (old, moved)) in old.iter().zip(moved).enumerate() {
-            let batch = batches.get(&name(place)).expect("is there").clone();
-            let expected = match what {
-                "left out" => old.clone(),
-                _ => old.clone().mul_scalar(0.9) + batch.mul_scalar(0.1),
+    let forms = [(Moving::Statistics, 0.1), (Moving::Lerp, 0.001), (Moving::Lerp, 0.7)];
+    for (moving, share) in forms {
+        for (what, decided) in
+            [("host", None), ("taken", Some(&taken)), ("left out", Some(&left_out))]
+        {
+            let towards = |place| values_towards.get(&name(place)).expect("is there").clone();
+            let pair = |(place, average): (usize, &Tensor<1>)| {
+                [average.clone(), towards(place)].map(Buffer::of_tensor)
             };
-            let found = gpu.tensor::<1>(&moved, [moved.len()]);
-            assert_eq!(values(found), values(expected), "{what}, {place}");
+            let averages = old.iter().enumerate().map(pair).collect();
+            let moved = gpu.moving_average(moving, share, averages, decided);
+            for (place, (old, moved)) in old.iter().zip(moved).enumerate() {
+                let (old, value) = (old.clone(), towards(place));
+                let way = value.clone() - old.clone();
+                let expected = match moving {
+                    _ if what == "left out" => old,
+                    Moving::Statistics => old.mul_scalar(1.0 - share) + value.mul_scalar(share),
+                    Moving::Lerp if share < 0.5 => old + way.mul_scalar(share),
+                    Moving::Lerp => value - way.mul_scalar(1.0 - share),
+                };
+                let found = gpu.tensor::<1>(&moved, [moved.len()]);
+                assert_eq!(values(found), values(expected), "{moving:?}, {share}, {what}, {place}");
+            }
         }
     }
 }

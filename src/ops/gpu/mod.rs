@@ -76,5 +76,5 @@ pub use norm::{NormBuffers, Record};
 pub use norm2d::{Norm2d, NormStatistics};
 pub use residual::Shortcut;
 pub use stem::{Images, SavedStem};
-pub use steps::{AdamStep, Factor, SgdStep, Stepped, move_statistics_kernel};
+pub use steps::{AdamStep, Factor, Moving, SgdStep, Stepped, moving_average_kernel};
 pub use weights::{Form, Packed, Packing, Segment};

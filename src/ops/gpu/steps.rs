@@ -30,6 +30,14 @@ pub enum Factor<'a> {
 }
 
 impl Factor<'_> {
+    /// What a GPU decides, where it does.
+    pub fn decided(&self) -> Option<&Buffer> {
+        match self {
+            Self::Known(_) => None,
+            Self::OnGpu(decided) => Some(decided),
+        }
+    }
+
     /// The number; 1 where only the GPU knows it.
     pub fn known(&self) -> f64 {
         match self {
@@ -95,25 +103,44 @@ impl SgdStep<'_> {
     }
 }
 
-/// The kernel that moves running statistics.
-pub fn move_statistics_kernel() -> Kernel {
-    let text = include_str!("kernels/move_statistics.cu");
-    Kernel::new("move_statistics", 256, &[], &[HEADER, text])
+/// How a moving average moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moving {
+    /// (1 − share) · average + share · value, as `torch.nn.BatchNorm2d` moves running statistics.
+    Statistics,
+    /// As `torch.lerp`.
+    Lerp,
+}
+
+/// The kernel of moving averages.
+pub fn moving_average_kernel() -> Kernel {
+    let text = include_str!("kernels/moving_average.cu");
+    Kernel::new("moving_average", 256, &[], &[HEADER, text])
 }
 
 impl Gpu {
-    /// The new values of running statistics, those of the batch in the place of gradients: `momentum` is the batch's
-    /// share. What is `decided` may be that they stay as they are. See `kernels/move_statistics.cu`.
-    pub fn move_statistics(
+    /// The new values of moving `averages`, each with the value that it moves towards, and that value's share. They are
+    /// written over where nobody else holds their memory. What is `decided` may be that they stay as they are. See
+    /// `kernels/moving_average.cu`.
+    pub fn moving_average(
         &self,
-        momentum: f64,
-        statistics: &[Stepped],
+        moving: Moving,
+        share: f64,
+        averages: Vec<[Buffer; 2]>,
         decided: Option<&Buffer>,
     ) -> Vec<Buffer> {
+        let stepped = averages.into_iter().map(|[value, gradient]| Stepped {
+            value,
+            gradient,
+            decays: false,
+            kept: Vec::new(),
+        });
+        let stepped: Vec<Stepped> = stepped.collect();
         let factor = decided.map_or(Factor::Known(1.0), Factor::OnGpu);
-        self.step(&move_statistics_kernel(), 0, statistics, factor, |count, _, on_gpu| {
-            let sizes = Sizes::new().int(count).int(on_gpu);
-            sizes.float((1.0 - momentum) as f32).float(momentum as f32)
+        let lerp = usize::from(moving == Moving::Lerp);
+        self.step(&moving_average_kernel(), 0, &stepped, factor, |count, _, on_gpu| {
+            let sizes = Sizes::new().int(count).int(on_gpu).int(lerp).int(0);
+            sizes.float((1.0 - share) as f32).float(share as f32)
         })
     }
 
