@@ -84,22 +84,21 @@ impl Chain {
         });
     }
 
-    /// [`Chain::move_statistics`] in one kernel over all of them, which writes over those that nobody else holds.
+    /// [`Chain::move_statistics`] in one kernel over all of them. The moved ones have other memory: those that stayed
+    /// where the first step has put them could lie in the middle of a page that steps need as a whole.
     #[cfg(feature = "cuda")]
     fn move_on_gpu(&mut self, gpu: &Gpu, statistics: &Statistics, decided: Option<&Buffer>) {
-        let (mut taken, mut dtypes) = (Vec::new(), Vec::new());
-        self.map_buckets(|key, value| {
-            let Some(batch) = statistics.get(key) else { return value };
-            let (device, dtype) = (value.device(), value.dtype());
-            let values = [value, batch.clone()].map(|values| values.cast(DType::F32));
-            taken.push(values.map(Buffer::of_tensor));
-            dtypes.push(dtype);
-            Tensor::empty([0], &device)
-        });
-        let moved = gpu.moving_average(Moving::Statistics, MOMENTUM, taken, decided);
-        let mut moved = moved.into_iter().zip(dtypes);
+        let buckets = self.buckets();
+        let pair = |bucket: &Bucket| {
+            let pair = [bucket.value.clone(), statistics.get(bucket.key())?.clone()];
+            Some(pair.map(|values| Buffer::of_tensor(values.cast(DType::F32))))
+        };
+        let averages = buckets.iter().filter_map(pair).collect();
+        let moved = gpu.moving_average(Moving::Statistics, MOMENTUM, averages, decided);
+        drop(buckets);
+        let mut moved = moved.into_iter();
         self.map_buckets(|key, value| match statistics.get(key).and_then(|_| moved.next()) {
-            Some((moved, dtype)) => gpu.tensor(&moved, [moved.len()]).cast(dtype),
+            Some(moved) => gpu.tensor(&moved, [moved.len()]).cast(value.dtype()),
             None => value,
         });
     }
