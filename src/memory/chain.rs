@@ -1,5 +1,8 @@
 //! The chain of stages that a model is.
 
+#[cfg(feature = "cuda")]
+use std::collections::BTreeMap;
+
 use burn::tensor::{DType, Device, Tensor};
 
 use super::stage::Statistics;
@@ -88,16 +91,16 @@ impl Chain {
     /// where the first step has put them could lie in the middle of a page that steps need as a whole.
     #[cfg(feature = "cuda")]
     fn move_on_gpu(&mut self, gpu: &Gpu, statistics: &Statistics, decided: Option<&Buffer>) {
-        let buckets = self.buckets();
-        let pair = |bucket: &Bucket| {
-            let pair = [bucket.value.clone(), statistics.get(bucket.key())?.clone()];
-            Some(pair.map(|values| Buffer::of_tensor(values.cast(DType::F32))))
+        let pair = |bucket: Bucket| {
+            let batch = statistics.get(bucket.key())?.clone();
+            let pair = [&bucket.value, &batch].map(|values| values.clone().cast(DType::F32));
+            Some((bucket.key().to_owned(), pair.map(Buffer::of_tensor)))
         };
-        let averages = buckets.iter().filter_map(pair).collect();
+        let pairs = self.buckets().into_iter().filter_map(pair);
+        let (keys, averages): (Vec<String>, Vec<[Buffer; 2]>) = pairs.unzip();
         let moved = gpu.moving_average(Moving::Statistics, MOMENTUM, averages, decided);
-        drop(buckets);
-        let mut moved = moved.into_iter();
-        self.map_buckets(|key, value| match statistics.get(key).and_then(|_| moved.next()) {
+        let mut moved: BTreeMap<String, Buffer> = keys.into_iter().zip(moved).collect();
+        self.map_buckets(|key, value| match moved.remove(key) {
             Some(moved) => gpu.tensor(&moved, [moved.len()]).cast(value.dtype()),
             None => value,
         });
