@@ -1,4 +1,4 @@
-//! What needs a GPU: `cargo test --features cuda-tests --test cuda`.
+//! What needs a GPU: `cargo test --features cuda-tests --test cuda -- --test-threads 1`.
 #![cfg(feature = "cuda-tests")]
 #![expect(clippy::print_stdout, reason = "the figures are read with --nocapture")]
 
@@ -16,6 +16,8 @@ use trainer::parallel::Part;
 
 #[path = "cuda/ahead.rs"]
 mod ahead;
+#[path = "support/not_finite.rs"]
+mod broken;
 #[path = "cuda/cube.rs"]
 mod cube;
 #[path = "cuda/decided.rs"]
@@ -26,6 +28,8 @@ mod footprint;
 mod general;
 #[path = "cuda/images.rs"]
 mod images;
+#[path = "cuda/not_finite.rs"]
+mod not_finite;
 #[path = "cuda/offload.rs"]
 mod offload;
 #[path = "cuda/optim.rs"]

@@ -1,6 +1,8 @@
 //! A number that is not finite is told where it begins: in a layer, a head's loss, a parameter or an image,
 //! however the step is taken. It changes nothing.
 
+#[path = "support/not_finite.rs"]
+mod not_finite;
 #[path = "support/state.rs"]
 mod state;
 
@@ -10,53 +12,14 @@ use burn::tensor::activation::{relu, sigmoid};
 use burn::tensor::module::max_pool2d;
 use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{DType, Device, Tensor, TensorData};
+use not_finite::{batch, break_heads, break_images, plan, refused, replace};
 use serde_json::Value;
 use state::{bits, on_device};
 use trainer::build::Bench;
-use trainer::data::Targets;
 use trainer::memory::fault::spoil;
 use trainer::model::heads_stage;
 use trainer::model::layers::{Op, each_layer};
-use trainer::optim::LossScale;
 use trainer::plan::Plan;
-use trainer::train::{Images, TrainError};
-
-const COUNT: usize = 6;
-const SIDE: usize = 32;
-
-const CONFIG: &str = r#"
-[run]
-name = "not-finite"
-[data]
-image = { size = [32, 32], channels = 1 }
-[data.phantom]
-root = "unused"
-patients = 8
-size = 32
-[[heads]]
-name = "findings"
-task = "multilabel"
-labels = ["Cardiomegaly", "Pleural Effusion"]
-dropout = 0.2
-hidden = [5]
-[[heads]]
-name = "view"
-task = "multiclass"
-labels = ["PA", "AP"]
-[[heads]]
-name = "age"
-task = "regression"
-labels = ["Age"]
-[train]
-epochs = 1
-batch_size = 6
-clip_norm = 1.0
-[train.optimizer.adamw]
-lr = 1e-2
-eps = 1e-4
-[train.ema]
-decay = 0.9
-"#;
 
 const DENSENET: &str = "[model.densenet]\ngrowth = 4\nblocks = [2, 1]\nstem = 6\n";
 
@@ -95,12 +58,6 @@ const WAYS: [(&str, &str); 8] = [
     ("fp16", "[memory]\nprecision = \"fp16\"\nmicro_batch = 2"),
 ];
 
-fn plan(network: &str, way: &str) -> Plan {
-    let text = format!("{CONFIG}{network}{way}");
-    let config = toml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    trainer::plan::plan(config).unwrap_or_else(|error| panic!("{error}\n{text}"))
-}
-
 /// The names of the layers, each with the device of a copy of the model that has it.
 fn layers(plan: &Plan, bench: &Bench) -> Vec<(&'static str, usize)> {
     let mut stages = plan.model.layers().to_vec();
@@ -131,36 +88,6 @@ fn state(bench: &Bench) -> BTreeMap<String, Vec<u32>> {
     bench.trainer.ranks.iter().enumerate().flat_map(of).collect()
 }
 
-/// A batch of which all labels are known.
-fn batch(bench: &Bench) -> (Vec<Vec<f32>>, Vec<Targets>) {
-    let pixel = |at: usize| ((at as f32 * 0.37).sin() + 1.0) / 2.0;
-    let pixels: Vec<f32> = (0..COUNT * SIDE * SIDE).map(pixel).collect();
-    let images = pixels.chunks_exact(SIDE * SIDE).map(<[f32]>::to_vec).collect();
-    let heads = &bench.trainer.ranks[0].replica.inference.heads;
-    let targets = heads.iter().map(|head| {
-        let width = if head.config.name == "findings" { 2 } else { 1 };
-        let values = (0..COUNT * width).map(|at| (at % 3 % 2) as f32).collect();
-        Targets { values, mask: vec![1.0; COUNT * width], width }
-    });
-    (images, targets.collect())
-}
-
-/// The error of a step that cannot be taken.
-fn refused(bench: &mut Bench, images: &[Vec<f32>], targets: &[Targets], case: &str) -> String {
-    // The next step that is left out is the last.
-    for rank in &mut bench.trainer.ranks {
-        let scale = rank.updater.loss_scale.as_mut();
-        scale.into_iter().for_each(|scale| *scale = LossScale::starting_at(2f64.powi(-20)));
-    }
-    let images = Images::Host { images, shape: [COUNT, 1, SIDE, SIDE] };
-    let error = bench.trainer.step(images, targets, 0, 1e-2).expect_err(case);
-    assert!(
-        matches!(error, TrainError::NotFinite { .. } | TrainError::Unscalable { .. }),
-        "{case}: {error}"
-    );
-    error.to_string()
-}
-
 #[test]
 fn a_layer_that_gives_no_number_is_named_however_the_step_is_taken() {
     let mut tried = 0;
@@ -184,21 +111,6 @@ fn a_layer_that_gives_no_number_is_named_however_the_step_is_taken() {
         }
     }
     assert!(tried > 500, "{tried}");
-}
-
-/// Replaces the parameter called `name` on all devices, and returns what it was.
-fn replace(bench: &mut Bench, name: &str, change: impl Fn(Vec<f32>) -> Vec<f32>) {
-    for rank in &mut bench.trainer.ranks {
-        rank.replica.inference.chain.map_parameters(|found, value| {
-            if found != name {
-                return value;
-            }
-            let (device, numbers) = (value.device(), value.dtype());
-            let values = change(value.into_data().iter().collect());
-            let length = values.len();
-            Tensor::from_data(TensorData::new(values, [length]), (&device, numbers))
-        });
-    }
 }
 
 #[test]
@@ -258,49 +170,10 @@ fn a_layer_that_overflows_is_named() {
 }
 
 #[test]
-fn a_head_is_named_whose_label_or_weight_is_not_finite() {
+fn heads_and_images_are_named() {
     for (name, way) in WAYS {
-        let mut bench = Bench::new(&plan(DENSENET, way)).expect("opens");
-        let (images, targets) = batch(&bench);
-        for (place, head) in ["findings", "view", "age"].into_iter().enumerate() {
-            let case = format!("{head}, {name}");
-            let mut wrong = targets.clone();
-            // A class is a whole number.
-            if head != "view" {
-                wrong[place].values[0] = f32::NAN;
-                let told = refused(&mut bench, &images, &wrong, &case);
-                let expected =
-                    format!("it begins in the loss of head `{head}`, whose outputs are finite");
-                assert!(told.contains(&expected), "{case}: {told}");
-                assert!(told.starts_with(&format!("the loss of head `{head}` ")), "{case}: {told}");
-            }
-            let weigh = |bench: &mut Bench, weight: f64| {
-                for rank in &mut bench.trainer.ranks {
-                    rank.replica.inference.heads[place].config.weight = weight;
-                }
-            };
-            weigh(&mut bench, f64::INFINITY);
-            let told = refused(&mut bench, &images, &targets, &case);
-            weigh(&mut bench, 1.0);
-            assert!(
-                told.contains("it begins on the way back: layers and losses are finite"),
-                "{told}"
-            );
-            let expected = format!("the gradient of `classifier.{head}.bias` (and of ");
-            assert!(told.starts_with(&expected), "{case}: {told}");
-        }
-    }
-}
-
-#[test]
-fn an_image_is_named_that_has_a_pixel_which_is_not_finite() {
-    for ((name, way), place) in WAYS.into_iter().flat_map(|way| [(way, 0), (way, COUNT - 1)]) {
-        let mut bench = Bench::new(&plan(DENSENET, way)).expect("opens");
-        let (mut images, targets) = batch(&bench);
-        images[place][SIDE] = f32::INFINITY;
-        let told = refused(&mut bench, &images, &targets, name);
-        let expected = format!("; image {} of the batch has pixels that are not finite", place + 1);
-        assert!(told.contains(&expected), "{name}: {told}");
+        break_heads(DENSENET, way, name);
+        break_images(DENSENET, way, name);
     }
 }
 

@@ -211,6 +211,8 @@ fn a_card_is_kept_from_waiting_where_another_rank_has_failed_and_only_then() {
             let stops: Arc<Mutex<usize>> = Arc::default();
             let count = Arc::clone(&stops);
             processes.serve_card(|_| (), move || *count.lock().expect("is whole") += 1);
+            // All serve their cards before one fails, as they do before they train.
+            processes.gather("begin", &[]).expect("all come");
             let outcome = processes.work(&mut (), &Device::flex(), None, |(), seat| {
                 if failing == Some(seat.row.rank()) {
                     OutOfMemory { wanted: None }.throw();
