@@ -240,36 +240,41 @@ def release(ballast):
 
 
 def backed_off(args, parent, norm, spare):
-    """A run that is short of memory on a filled card, then one that is also killed and resumed on a free card."""
+    """Runs that are short of memory on a filled card, and such that are also killed and resumed on a free card."""
     settings = {**LARGE, "norm": norm}
-    name = f"{norm}-{spare}"
-    whole = Place(args, parent, f"back-off-{name}", settings)
-    process, ballast, held = with_ballast(whole, spare)
-    try:
-        whole.finish(process)
-    except AssertionError as error:
-        # Less than one image needs is an error that says so.
-        ok = "exit 4" in str(error)
-        print(f"| card filled but {spare} MiB ({held}): norm {norm} | 1 | {str(error).split(': ', 1)[1][:160]!r} |", flush=True)
-        return ok
-    finally:
-        release(ballast)
     # The card fills at a moment that is not the same in each run, and fewer images at once are other numbers from
-    # that step on: judged is a run that has backed off as the first did, in the same steps.
+    # that step on: judged are two runs that have backed off in the same way and in the same steps.
+    undisturbed, disturbed, struck = {}, {}, 0
     for number in range(8):
-        place = Place(args, parent, f"back-off-killed-{name}-{number}", settings)
+        whole = Place(args, parent, f"back-off-{norm}-{spare}-{number}", settings)
+        process, ballast, held = with_ballast(whole, spare)
+        try:
+            whole.finish(process)
+        except AssertionError as error:
+            # Less than one image needs is an error that says so.
+            ok = "exit 4" in str(error)
+            print(f"| card filled but {spare} MiB ({held}): norm {norm} | 1 | {str(error).split(': ', 1)[1][:160]!r} |", flush=True)
+            return ok
+        finally:
+            release(ballast)
+        undisturbed[str(whole.back_offs())] = whole.result()
+
+        place = Place(args, parent, f"back-off-killed-{norm}-{spare}-{number}", settings)
         process, ballast, _ = with_ballast(place, spare)
-        struck = kill_and_resume(place, 1, 2.0, random.Random(args.seed), lambda: process)
+        struck += len(kill_and_resume(place, 1, 2.0, random.Random(args.seed), lambda: process))
         release(ballast)
-        struck += kill_and_resume(place, 2, 2.0, random.Random(args.seed + 1)) if place.events()[-1]["event"] != "end" else []
-        same_way = whole.back_offs() == place.back_offs()
-        if same_way:
+        if place.events()[-1]["event"] != "end":
+            struck += len(kill_and_resume(place, 2, 2.0, random.Random(args.seed + 1)))
+        disturbed[str(place.back_offs())] = place.result()
+        if same := sorted(undisturbed.keys() & disturbed.keys()):
             break
-    found = differs(place.result(), whole.result())
-    came = verdict(found) if same_way else f"other back-offs: {place.back_offs()}; {'equal' if not found else 'not equal'}"
-    print(f"| card filled but {spare} MiB ({held}), then killed and resumed on a free card: norm {norm}; {whole.back_offs()} "
-          f"| {len(struck)} kills, run {number + 1} | {came} |", flush=True)
-    return same_way and not found
+    name = f"card filled but {spare} MiB ({held}), then killed and resumed on a free card: norm {norm}"
+    if not same:
+        print(f"| {name} | {struck} kills in {number + 1} runs | NOT JUDGED: {list(undisturbed)} and {list(disturbed)} |", flush=True)
+        return False
+    found = differs(disturbed[same[0]], undisturbed[same[0]])
+    print(f"| {name}; {same[0]} | {struck} kills in {number + 1} runs | {verdict(found)} |", flush=True)
+    return not found
 
 
 def count_calls(args, parent):

@@ -2,18 +2,19 @@
 # All targets at once, each a process of its own for so many seconds, and a line for each at the end.
 #     run.sh SECONDS [targets]
 # Beside it lie `all`, the targets in one program, and `seeds`, what fuzz/seeds.py has written to fuzz/corpus.
+# What reaches new places is kept in `corpus`, and the next run begins with it.
 cd "$(dirname "$0")" || exit 1
 seconds=${1:-200}; shift
 targets=${*:-$(ls seeds)}
 work=$(mktemp -d)
 one() {
     target=$1; begin=$SECONDS; runs=0; round=0
-    mkdir -p "$work/$target/corpus" "$work/$target/found"
+    mkdir -p "corpus/$target" "$work/$target/found"
     # A finding ends the process; what is left of the time is another's.
     while left=$((seconds - SECONDS + begin)); [ $left -gt 1 ]; do
         TRAINER_FUZZ=$target nice -n 19 ./all -max_total_time=$left -rss_limit_mb=2048 -malloc_limit_mb=1024 \
             -timeout=60 -artifact_prefix="$work/$target/found/" -print_final_stats=1 \
-            "$work/$target/corpus" "seeds/$target" > "$work/$target/log" 2>&1
+            "corpus/$target" "seeds/$target" > "$work/$target/log" 2>&1
         grep -aE "panicked at|^==.*ERROR|SUMMARY" -A1 "$work/$target/log" | cut -c1-300 >> "$work/$target/told"
         # The processor's time is the process's own: it is at the lowest priority.
         cover=$(grep -aoE "cov: [0-9]+" "$work/$target/log" | tail -1)

@@ -2,6 +2,7 @@
 
 mod parquet;
 pub(super) mod text;
+mod thrift;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

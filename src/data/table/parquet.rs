@@ -1,13 +1,15 @@
 //! Apache Parquet: flat columns of text, numbers and booleans.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use parquet::errors::{self, ParquetError};
 use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::record::Field;
 use prost::bytes::Bytes;
 
+use super::thrift::walk_struct;
 use super::{DataError, Record, malformed, most_text, refused, too_much};
 use crate::contain::contained;
 use crate::data::opened::note_file;
@@ -38,7 +40,7 @@ fn decoding<T>(path: &Path, decode: impl FnOnce() -> Result<T, DataError>) -> Re
     })
 }
 
-fn broken(path: &Path, line: Option<u64>, error: &parquet::errors::ParquetError) -> DataError {
+fn broken(path: &Path, line: Option<u64>, error: &ParquetError) -> DataError {
     malformed(path, line, format!("it does not decode ({error})"))
 }
 
@@ -55,11 +57,15 @@ impl Length for Ended {
 impl ChunkReader for Ended {
     type T = EndedReader<<File as ChunkReader>::T>;
 
-    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+    /// From here on a page's header is read, or the last bytes, which say how long the footer is.
+    fn get_read(&self, start: u64) -> errors::Result<Self::T> {
+        if start.checked_add(TAIL) != Some(Length::len(&self.0)) {
+            walk(&mut EndedReader(self.0.get_read(start)?))?;
+        }
         self.0.get_read(start).map(EndedReader)
     }
 
-    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+    fn get_bytes(&self, start: u64, length: usize) -> errors::Result<Bytes> {
         self.0.get_bytes(start, length)
     }
 }
@@ -76,7 +82,28 @@ impl<R: Read> Read for EndedReader<R> {
     }
 }
 
+/// The bytes at a file's end: how long its footer is, and `PAR1`.
+const TAIL: u64 = 8;
+
+/// An error where the footer cannot be read to its end in a time that its length bounds. Where there is no footer,
+/// `parquet` says so.
+fn check_footer(mut file: &File) -> errors::Result<()> {
+    let Some(end) = Length::len(file).checked_sub(TAIL) else { return Ok(()) };
+    let mut length = [0; 4];
+    file.seek(SeekFrom::Start(end))?;
+    file.read_exact(&mut length)?;
+    let length = u64::from(u32::from_le_bytes(length));
+    let Some(begin) = end.checked_sub(length) else { return Ok(()) };
+    file.seek(SeekFrom::Start(begin))?;
+    walk(&mut BufReader::new(file.take(length)))
+}
+
+fn walk(input: &mut impl Read) -> errors::Result<()> {
+    walk_struct(input).map_err(|error| ParquetError::General(error.to_string()))
+}
+
 fn begin(path: &Path, file: File) -> Result<(SerializedFileReader<Ended>, Vec<String>), DataError> {
+    check_footer(&file).map_err(|error| broken(path, None, &error))?;
     let reader =
         SerializedFileReader::new(Ended(file)).map_err(|error| broken(path, None, &error))?;
     let schema = reader.metadata().file_metadata().schema();

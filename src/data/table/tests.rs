@@ -242,6 +242,22 @@ fn a_decimal_comma_is_read_where_it_is_told_of() {
     assert_eq!(numbers(true), numbers(false));
 }
 
+/// Six bytes announce two thousand million booleans, which take no byte each where they are skipped.
+#[test]
+fn lists_of_booleans_in_parquet_are_refused_before_they_take_hours() {
+    // A field of 4 lists of lists; each has 2³¹ - 1 booleans.
+    let mut lists = vec![0x09, 0xc8, 0x01, 0xf9, 4];
+    lists.extend([0xf1, 0xff, 0xff, 0xff, 0xff, 0x07].repeat(4));
+    lists.push(0);
+    let length = u32::try_from(lists.len()).expect("is short").to_le_bytes();
+    let footer = [&b"PAR1"[..], &lists[..], &length[..], b"PAR1"].concat();
+    insta::assert_snapshot!(said("t.parquet", &footer), @"`t.parquet`: it does not decode (Parquet error: it has a list of booleans)");
+
+    let mut page = fs::read(fixture("labels.none.parquet")).expect("reads");
+    page[4..4 + lists.len()].copy_from_slice(&lists);
+    insta::assert_snapshot!(said("t.parquet", &page), @"`t.parquet`, line 2: it does not decode (Parquet error: it has a list of booleans)");
+}
+
 #[test]
 fn damaged_tables_are_errors_or_tables_and_never_panics() {
     for name in
