@@ -171,13 +171,12 @@ def differs(ours, exact):
     return found + (["metrics.jsonl"] if ours[2] != exact[2] else [])
 
 
-def kill_and_resume(place, kills, seconds, chance, begin=None):
+def kill_and_resume(place, kills, seconds, chance):
     """Kills it at random moments of its training until it has ended; returns the kills and where they struck."""
     struck = []
     while len(struck) < kills:
         before = place.steps()
-        process = (begin or place.start)()
-        begin = None
+        process = place.start()
         while place.steps() <= before and process.poll() is None:
             time.sleep(0.005)
         deadline = time.monotonic() + chance.uniform(0, seconds * 0.5)
@@ -259,12 +258,18 @@ def backed_off(args, parent, norm, spare):
             release(ballast)
         undisturbed[str(whole.back_offs())] = whole.result()
 
+        # Killed behind all that the undisturbed run did without memory.
         place = Place(args, parent, f"back-off-killed-{norm}-{spare}-{number}", settings)
         process, ballast, _ = with_ballast(place, spare)
-        struck += len(kill_and_resume(place, 1, 2.0, random.Random(args.seed), lambda: process))
+        last = max([step for step, _ in whole.back_offs()], default=0)
+        while place.steps() < last + 3 and process.poll() is None:
+            time.sleep(0.001)
+        process.kill()
+        process.communicate()
         release(ballast)
         if place.events()[-1]["event"] != "end":
-            struck += len(kill_and_resume(place, 2, 2.0, random.Random(args.seed + 1)))
+            struck += 1
+            place.finish(place.start())
         disturbed[str(place.back_offs())] = place.result()
         if same := sorted(undisturbed.keys() & disturbed.keys()):
             break

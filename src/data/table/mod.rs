@@ -57,26 +57,50 @@ impl Record {
         &self.text[begin as usize..self.ends[place] as usize]
     }
 
-    /// The bytes of its text, separators included.
+    /// The bytes that it takes of memory.
     fn bytes(&self) -> u64 {
-        (self.text.len() + self.ends.len()) as u64
+        (size_of::<Self>() + self.text.len() + size_of_val(&*self.ends)) as u64
+    }
+}
+
+/// The rows of a table as they are read.
+struct Records {
+    kept: Vec<Record>,
+    /// The bytes that they may take of memory, and those that they take.
+    most: u64,
+    bytes: u64,
+}
+
+impl Records {
+    fn of_at_most(most: u64) -> Self {
+        Self { kept: Vec::new(), most, bytes: 0 }
+    }
+
+    /// An error that says why there may be no more.
+    fn push(&mut self, record: Record) -> Result<(), String> {
+        self.bytes += record.bytes();
+        if self.bytes > self.most {
+            return Err(too_much(self.most));
+        }
+        self.kept.push(record);
+        Ok(())
     }
 }
 
 /// A table of labels is smaller than this, also unpacked.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// The bytes of text that a file of `packed` bytes may unpack to: tables of labels unpack to ten or thirty times
-/// their size, and what is made to fill the memory to a thousand times and more.
-fn most_text(packed: u64) -> u64 {
+/// The bytes that a file of `packed` bytes may unpack to, as text and as rows in memory: tables of labels unpack to ten
+/// or thirty times their size, and what is made to fill the memory to a thousand times and more.
+fn most_unpacked(packed: u64) -> u64 {
     packed.saturating_mul(100).saturating_add(64 << 20).min(MOST_BYTES)
 }
 
-/// Why a table is refused that holds more text than that.
+/// Why a table is refused that unpacks to more than that.
 fn too_much(most: u64) -> String {
     let most = Bytes(most);
     format!(
-        "it holds more than {most} of text; packed tables may hold 64 MiB and 100 times their size"
+        "it unpacks to more than {most}; packed tables may unpack to 64 MiB and 100 times their size"
     )
 }
 

@@ -4,13 +4,15 @@ use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use parquet::basic::Repetition;
 use parquet::errors::{self, ParquetError};
 use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::record::Field;
+use parquet::schema::types::Type;
 use prost::bytes::Bytes;
 
 use super::thrift::walk_struct;
-use super::{DataError, Record, malformed, most_text, refused, too_much};
+use super::{DataError, Record, Records, malformed, most_unpacked, refused};
 use crate::contain::contained;
 use crate::data::opened::note_file;
 use crate::paths::open_file;
@@ -57,7 +59,8 @@ impl Length for Ended {
 impl ChunkReader for Ended {
     type T = EndedReader<<File as ChunkReader>::T>;
 
-    /// From here on a page's header is read, or the last bytes, which say how long the footer is.
+    /// From here on a page's header is read, or the last bytes, which say how long the footer is. (Columns of many
+    /// values a row, which look at headers ahead, are refused before.)
     fn get_read(&self, start: u64) -> errors::Result<Self::T> {
         if start.checked_add(TAIL) != Some(Length::len(&self.0)) {
             walk(&mut EndedReader(self.0.get_read(start)?))?;
@@ -102,6 +105,11 @@ fn walk(input: &mut impl Read) -> errors::Result<()> {
     walk_struct(input).map_err(|error| ParquetError::General(error.to_string()))
 }
 
+fn is_nested(field: &Type) -> bool {
+    let info = field.get_basic_info();
+    field.is_group() || (info.has_repetition() && info.repetition() == Repetition::REPEATED)
+}
+
 fn begin(path: &Path, file: File) -> Result<(SerializedFileReader<Ended>, Vec<String>), DataError> {
     check_footer(&file).map_err(|error| broken(path, None, &error))?;
     let reader =
@@ -109,7 +117,10 @@ fn begin(path: &Path, file: File) -> Result<(SerializedFileReader<Ended>, Vec<St
     let schema = reader.metadata().file_metadata().schema();
     let header: Vec<String> =
         schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
-    if let Some(nested) = schema.get_fields().iter().find(|field| field.is_group()) {
+    if header.is_empty() {
+        return Err(malformed(path, None, "it has no columns".to_owned()));
+    }
+    if let Some(nested) = schema.get_fields().iter().find(|field| is_nested(field)) {
         let reason = format!("its column `{}` holds more than one value a row", nested.name());
         return Err(malformed(path, None, reason));
     }
@@ -117,9 +128,9 @@ fn begin(path: &Path, file: File) -> Result<(SerializedFileReader<Ended>, Vec<St
 }
 
 fn decode(path: &Path, file: File) -> Result<(Vec<String>, Vec<Record>), DataError> {
-    let most = most_text(file.metadata().map_err(DataError::io("read", path))?.len());
+    let most = most_unpacked(file.metadata().map_err(DataError::io("read", path))?.len());
     let (reader, header) = begin(path, file)?;
-    let (mut records, mut bytes) = (Vec::new(), 0);
+    let mut records = Records::of_at_most(most);
     let rows = reader.get_row_iter(None).map_err(|error| broken(path, None, &error))?;
     for (place, row) in rows.enumerate() {
         let line = place as u64 + 2;
@@ -131,13 +142,9 @@ fn decode(path: &Path, file: File) -> Result<(Vec<String>, Vec<Record>), DataErr
             })
         });
         let record = Record::of(line, fields.collect::<Result<Vec<String>, _>>()?);
-        bytes += record.bytes();
-        if bytes > most {
-            return Err(malformed(path, Some(line), too_much(most)));
-        }
-        records.push(record);
+        records.push(record).map_err(|reason| malformed(path, Some(line), reason))?;
     }
-    Ok((header, records))
+    Ok((header, records.kept))
 }
 
 /// The field as CSV would have it; empty for null and NaN.

@@ -1,13 +1,13 @@
 //! Comma- and tab-separated text, plain or gzip'd.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
 use csv::StringRecord;
 use flate2::read::MultiGzDecoder;
 
-use super::{DataError, MOST_BYTES, Record, malformed, most_text, refused, too_much};
+use super::{DataError, MOST_BYTES, Record, Records, malformed, most_unpacked, refused, too_much};
 use crate::data::opened::note_file;
 use crate::paths::open_file;
 
@@ -21,7 +21,9 @@ pub(super) fn read(
 ) -> Result<(Vec<String>, Vec<Record>), DataError> {
     let (mut reader, header) = begin(path, delimiter, gzipped, missing)?;
     let unreadable = |error: csv::Error| said_of(path, error, gzipped, &header);
-    let mut records = Vec::new();
+    // Rows that are not packed are bounded by the file's length.
+    let most = if gzipped { most_unpacked(packed_bytes(path)?) } else { u64::MAX };
+    let mut records = Records::of_at_most(most);
     let mut record = StringRecord::new();
     while reader.read_record(&mut record).map_err(unreadable)? {
         let line = line_of(&reader, &record);
@@ -38,9 +40,10 @@ pub(super) fn read(
                 found,
             });
         }
-        records.push(Record::of(line, record.iter().map(str::trim)));
+        let record = Record::of(line, record.iter().map(str::trim));
+        records.push(record).map_err(|reason| malformed(path, Some(line), reason))?;
     }
-    Ok((header, records))
+    Ok((header, records.kept))
 }
 
 /// Opens a table and reads its header, separated by `delimiter` or by what separates it in fact.
@@ -112,9 +115,13 @@ pub(in crate::data) fn open(
     if !gzipped {
         return Ok(Box::new(UnixLines::new(file)));
     }
-    let packed = file.metadata().map_err(DataError::io("read", path))?.len();
+    let packed = packed_bytes(path)?;
     let bytes = MultiGzDecoder::new(io::BufReader::new(file));
-    Ok(Box::new(UnixLines::of_at_most(bytes, most_text(packed))))
+    Ok(Box::new(UnixLines::of_at_most(bytes, most_unpacked(packed))))
+}
+
+fn packed_bytes(path: &Path) -> Result<u64, DataError> {
+    fs::metadata(path).map(|metadata| metadata.len()).map_err(DataError::io("read", path))
 }
 
 /// The line at which the record begins that `reader`, over [`UnixLines`], has just read.
