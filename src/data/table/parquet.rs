@@ -5,13 +5,14 @@ use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use parquet::basic::Repetition;
+use parquet::data_type::ByteArray;
 use parquet::errors::{self, ParquetError};
 use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::record::Field;
 use parquet::schema::types::Type;
 use prost::bytes::Bytes;
 
-use super::thrift::walk_struct;
+use super::thrift::{self, walk_struct};
 use super::{DataError, Record, Records, malformed, most_unpacked, refused};
 use crate::contain::contained;
 use crate::data::opened::note_file;
@@ -48,11 +49,15 @@ fn broken(path: &Path, line: Option<u64>, error: &ParquetError) -> DataError {
 
 /// A file with an end: `parquet` skips what a page's header claims to hold, element by element, and goes on for
 /// hours where the file is over.
-struct Ended(File);
+struct Ended {
+    file: File,
+    /// What a page may unpack to.
+    most: u64,
+}
 
 impl Length for Ended {
     fn len(&self) -> u64 {
-        Length::len(&self.0)
+        Length::len(&self.file)
     }
 }
 
@@ -62,14 +67,14 @@ impl ChunkReader for Ended {
     /// From here on a page's header is read, or the last bytes, which say how long the footer is. (Columns of many
     /// values a row, which look at headers ahead, are refused before.)
     fn get_read(&self, start: u64) -> errors::Result<Self::T> {
-        if start.checked_add(TAIL) != Some(Length::len(&self.0)) {
-            walk(&mut EndedReader(self.0.get_read(start)?))?;
+        if start.checked_add(TAIL) != Some(Length::len(&self.file)) {
+            check_page(&mut EndedReader(self.file.get_read(start)?), self.most)?;
         }
-        self.0.get_read(start).map(EndedReader)
+        self.file.get_read(start).map(EndedReader)
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> errors::Result<Bytes> {
-        self.0.get_bytes(start, length)
+        self.file.get_bytes(start, length)
     }
 }
 
@@ -98,11 +103,98 @@ fn check_footer(mut file: &File) -> errors::Result<()> {
     let length = u64::from(u32::from_le_bytes(length));
     let Some(begin) = end.checked_sub(length) else { return Ok(()) };
     file.seek(SeekFrom::Start(begin))?;
-    walk(&mut BufReader::new(file.take(length)))
+    let mut footer = BufReader::new(file.take(length));
+    walk_struct(&mut footer, type_in_footer, |_, _| Ok(())).map_err(general)
 }
 
-fn walk(input: &mut impl Read) -> errors::Result<()> {
-    walk_struct(input).map_err(|error| ParquetError::General(error.to_string()))
+/// An error where a page's header cannot be read so, or announces a dictionary that takes more memory than `most` bytes:
+/// `parquet` takes that memory before it looks at the values.
+fn check_page(input: &mut impl Read, most: u64) -> errors::Result<()> {
+    let values = most / size_of::<ByteArray>() as u64;
+    let note = |place: &[i16], number: i64| match place {
+        [7, 1] if u64::try_from(number).is_ok_and(|number| number > values) => Err(io::Error::new(
+            ErrorKind::InvalidData,
+            format!("a dictionary of {number} values is more than such a file holds"),
+        )),
+        _ => Ok(()),
+    };
+    walk_struct(input, type_in_page, note).map_err(general)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is called by `map_err`")]
+fn general(error: io::Error) -> ParquetError {
+    ParquetError::General(error.to_string())
+}
+
+/// The type of a field of `FileMetaData`, of those that `parquet` reads
+/// (<https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift>).
+fn type_in_footer(place: &[i16]) -> Option<thrift::Type> {
+    use thrift::Type::{Binary, Bool, Byte, Double, Integer, List, Struct};
+    Some(match place {
+        [1 | 3] => Integer,
+        [2 | 4 | 5 | 7] => List(&Struct),
+        [6] => Binary,
+        // The schema's elements, and their logical types.
+        [2, 4] => Binary,
+        [2, 10] => Struct,
+        [2, 1..=9] => Integer,
+        [2, 10, 1..=18] => Struct,
+        [2, 10, 5, 1 | 2] => Integer,
+        [2, 10, 7 | 8, 1] => Bool,
+        [2, 10, 7 | 8, 2] | [2, 10, 7 | 8, 2, 1..=3] => Struct,
+        [2, 10, 10 | 16, 1] => Byte,
+        [2, 10, 10, 2] => Bool,
+        [2, 10, 17 | 18, 1] => Binary,
+        [2, 10, 18, 2] => Integer,
+        // The groups of rows, what they are sorted by, and their columns.
+        [4, 1 | 4] => List(&Struct),
+        [4, 2 | 3 | 5..=7] => Integer,
+        [4, 4, 1] => Integer,
+        [4, 4, 2 | 3] => Bool,
+        [4, 1, 1] => Binary,
+        [4, 1, 3] => Struct,
+        [4, 1, 2 | 4..=7] => Integer,
+        [4, 1, 3, 2] => List(&Integer),
+        [4, 1, 3, 3] => List(&Binary),
+        [4, 1, 3, 8 | 13] => List(&Struct),
+        [4, 1, 3, 12 | 16 | 17] => Struct,
+        [4, 1, 3, 1..=15] | [4, 1, 3, 13, 1..=3] => Integer,
+        [4, 1, 3, 12, field] => return type_in_statistics(*field),
+        [4, 1, 3, 16, 1] => Integer,
+        [4, 1, 3, 16, 2 | 3] => List(&Integer),
+        [4, 1, 3, 17, 1] => Struct,
+        [4, 1, 3, 17, 1, 1..=8] => Double,
+        [4, 1, 3, 17, 2] => List(&Integer),
+        // Keys and values, and the orders of the columns.
+        [5, 1 | 2] | [4, 1, 3, 8, 1 | 2] => Binary,
+        [7, 1..=3] => Struct,
+        _ => return None,
+    })
+}
+
+/// The type of a field of `PageHeader`.
+fn type_in_page(place: &[i16]) -> Option<thrift::Type> {
+    use thrift::Type::{Bool, Integer, Struct};
+    Some(match place {
+        [1..=4] => Integer,
+        [5..=8] => Struct,
+        [5, 5] | [8, 8] => Struct,
+        [7, 3] | [8, 7] => Bool,
+        [5, 1..=4] | [7, 1 | 2] | [8, 1..=6] => Integer,
+        [5, 5, field] | [8, 8, field] => return type_in_statistics(*field),
+        _ => return None,
+    })
+}
+
+/// The type of a field of `Statistics`.
+fn type_in_statistics(field: i16) -> Option<thrift::Type> {
+    use thrift::Type::{Binary, Bool, Integer};
+    Some(match field {
+        1 | 2 | 5 | 6 => Binary,
+        3 | 4 | 9 => Integer,
+        7 | 8 => Bool,
+        _ => return None,
+    })
 }
 
 fn is_nested(field: &Type) -> bool {
@@ -112,8 +204,9 @@ fn is_nested(field: &Type) -> bool {
 
 fn begin(path: &Path, file: File) -> Result<(SerializedFileReader<Ended>, Vec<String>), DataError> {
     check_footer(&file).map_err(|error| broken(path, None, &error))?;
-    let reader =
-        SerializedFileReader::new(Ended(file)).map_err(|error| broken(path, None, &error))?;
+    let most = most_unpacked(Length::len(&file));
+    let reader = SerializedFileReader::new(Ended { file, most })
+        .map_err(|error| broken(path, None, &error))?;
     let schema = reader.metadata().file_metadata().schema();
     let header: Vec<String> =
         schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
@@ -128,7 +221,7 @@ fn begin(path: &Path, file: File) -> Result<(SerializedFileReader<Ended>, Vec<St
 }
 
 fn decode(path: &Path, file: File) -> Result<(Vec<String>, Vec<Record>), DataError> {
-    let most = most_unpacked(file.metadata().map_err(DataError::io("read", path))?.len());
+    let most = most_unpacked(Length::len(&file));
     let (reader, header) = begin(path, file)?;
     let mut records = Records::of_at_most(most);
     let rows = reader.get_row_iter(None).map_err(|error| broken(path, None, &error))?;

@@ -258,13 +258,20 @@ fn lists_of_booleans_in_parquet_are_refused_before_they_take_hours() {
     insta::assert_snapshot!(said("t.parquet", &page), @"`t.parquet`, line 2: it does not decode (Parquet error: it has a list of booleans)");
 }
 
+fn finding(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/findings/parquet").join(name);
+    said("t.parquet", &fs::read(path).expect("reads"))
+}
+
+#[test]
+fn parquet_with_fields_of_other_types_or_boundless_dictionaries_is_refused() {
+    insta::assert_snapshot!(finding("slow-mistyped-footer"), @"`t.parquet`: it does not decode (Parquet error: its field 1 is of another type than it should be)");
+    insta::assert_snapshot!(finding("boundless-dictionary"), @"`t.parquet`, line 2: it does not decode (Parquet error: a dictionary of 939524095 values is more than such a file holds)");
+}
+
 /// A row of one digit takes 45 bytes of memory; in Parquet, a million rows that are all null are six bytes of a file.
 #[test]
 fn rows_of_packed_tables_are_counted_with_what_they_take_of_memory() {
-    let finding = |name: &str| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/findings/parquet").join(name);
-        said("t.parquet", &fs::read(path).expect("reads"))
-    };
     insta::assert_snapshot!(finding("sixty-million-nulls"), @"`t.parquet`, line 1525458: it unpacks to more than 64.0 MiB; packed tables may unpack to 64 MiB and 100 times their size");
     insta::assert_snapshot!(finding("rows-without-columns"), @"`t.parquet`: it has no columns");
     insta::assert_snapshot!(said("t.csv.gz", &gzipped("a\n".repeat(2_000_000).as_bytes())), @"`t.csv.gz`, line 1577494: it unpacks to more than 67.7 MiB; packed tables may unpack to 64 MiB and 100 times their size");

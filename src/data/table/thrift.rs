@@ -23,65 +23,139 @@ mod kind {
     pub(super) const UUID: u8 = 13;
 }
 
-/// Reads one struct and keeps nothing of it. Its time is bounded by the input's length, since each element takes at
-/// least a byte.
+/// The type of a field or of a list's elements. All integers of more than a byte are written the same way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Type {
+    Bool,
+    Byte,
+    Integer,
+    Double,
+    Binary,
+    Struct,
+    List(&'static Type),
+}
+
+impl Type {
+    fn holds(self, field: u8) -> bool {
+        match self {
+            Self::Bool => matches!(field, kind::TRUE | kind::FALSE),
+            Self::Byte => field == kind::BYTE,
+            Self::Integer => (kind::I16..=kind::I64).contains(&field),
+            Self::Double => field == kind::DOUBLE,
+            Self::Binary => field == kind::BINARY,
+            Self::Struct => field == kind::STRUCT,
+            Self::List(_) => field == kind::LIST,
+        }
+    }
+}
+
+/// Reads one struct, keeps nothing of it, and notes its integers. Its time is bounded by the input's length, since each
+/// element takes at least a byte.
 ///
 /// `parquet` skips a field that it does not know without such a bound: a list of booleans takes no byte there, and six
-/// bytes announce two thousand million of them. No footer and no page's header of Parquet has a list of booleans.
+/// bytes announce two thousand million of them. No footer and no page's header of Parquet has a list of booleans. And
+/// it reads a field that it knows as the type that it expects, whatever the file says of the type: `types` gives the
+/// expected type of a field, told by the numbers of the structs around it and its own, and `None` where there is none.
 ///
 /// # Errors
 ///
-/// `InvalidData` where it holds such a list, a type that is none, or too much in one another; those of `input`, which
-/// include `UnexpectedEof`.
-pub(super) fn walk_struct(input: &mut impl Read) -> io::Result<()> {
-    fields(input, MOST_DEPTH)
+/// `InvalidData` where it holds such a list, a field of another type than is expected, a type that is none, or too much
+/// in one another; what `note` says of a field's integer; those of `input`, which include `UnexpectedEof`.
+pub(super) fn walk_struct(
+    input: &mut impl Read,
+    types: fn(&[i16]) -> Option<Type>,
+    note: impl Fn(&[i16], i64) -> io::Result<()>,
+) -> io::Result<()> {
+    Walk { input, types, note, place: Vec::new() }.fields(MOST_DEPTH)
 }
 
-fn fields(input: &mut impl Read, depth: u32) -> io::Result<()> {
-    loop {
-        let header = byte(input)?;
-        let (delta, field) = (header >> 4, header & 15);
-        if field == kind::STOP {
+struct Walk<'input, Input, Note> {
+    input: &'input mut Input,
+    types: fn(&[i16]) -> Option<Type>,
+    note: Note,
+    /// The numbers of the fields that are being read, the outermost first.
+    place: Vec<i16>,
+}
+
+impl<Input: Read, Note: Fn(&[i16], i64) -> io::Result<()>> Walk<'_, Input, Note> {
+    fn fields(&mut self, depth: u32) -> io::Result<()> {
+        let mut number = 0_i16;
+        loop {
+            let header = byte(self.input)?;
+            let (delta, field) = (header >> 4, header & 15);
+            if field == kind::STOP {
+                return Ok(());
+            }
+            let next = match delta {
+                0 => i16::try_from(signed(integer(self.input)?)).ok(),
+                delta => number.checked_add(i16::from(delta)),
+            };
+            number = next.ok_or_else(|| invalid("it has a field with a number beyond 16 bits"))?;
+            self.place.push(number);
+            let expected = (self.types)(&self.place);
+            // A boolean field is in its header.
+            if matches!(field, kind::TRUE | kind::FALSE) {
+                self.check(field, expected)?;
+            } else {
+                self.value(field, expected, depth)?;
+            }
+            self.place.pop();
+        }
+    }
+
+    fn check(&self, field: u8, expected: Option<Type>) -> io::Result<()> {
+        if expected.is_none_or(|expected| expected.holds(field)) {
             return Ok(());
         }
-        if delta == 0 {
-            integer(input)?;
-        }
-        // A boolean field is in its header.
-        if !matches!(field, kind::TRUE | kind::FALSE) {
-            value(input, field, depth)?;
+        let place: Vec<String> = self.place.iter().map(i16::to_string).collect();
+        Err(invalid(&format!("its field {} is of another type than it should be", place.join("."))))
+    }
+
+    fn value(&mut self, field: u8, expected: Option<Type>, depth: u32) -> io::Result<()> {
+        let depth = depth.checked_sub(1).ok_or_else(|| invalid("it is nested too deep"))?;
+        self.check(field, expected)?;
+        match field {
+            kind::BYTE => skip(self.input, 1),
+            kind::I16..=kind::I64 => {
+                let value = signed(integer(self.input)?);
+                (self.note)(&self.place, value)
+            }
+            kind::DOUBLE => skip(self.input, 8),
+            kind::BINARY => {
+                let bytes = integer(self.input)?;
+                skip(self.input, bytes)
+            }
+            kind::LIST | kind::SET => {
+                let header = byte(self.input)?;
+                let short = u64::from(header >> 4);
+                let count = if short == 15 { integer(self.input)? } else { short };
+                let elements = match expected {
+                    Some(Type::List(elements)) => Some(*elements),
+                    _ => None,
+                };
+                (0..count).try_for_each(|_| self.value(header & 15, elements, depth))
+            }
+            kind::MAP => match integer(self.input)? {
+                0 => Ok(()),
+                count => {
+                    let kinds = byte(self.input)?;
+                    (0..count).try_for_each(|_| {
+                        self.value(kinds >> 4, None, depth)?;
+                        self.value(kinds & 15, None, depth)
+                    })
+                }
+            },
+            kind::STRUCT => self.fields(depth),
+            kind::UUID => skip(self.input, 16),
+            kind::TRUE | kind::FALSE => Err(invalid("it has a list of booleans")),
+            _ => Err(invalid("it has a type that is none")),
         }
     }
 }
 
-fn value(input: &mut impl Read, field: u8, depth: u32) -> io::Result<()> {
-    let depth = depth.checked_sub(1).ok_or_else(|| invalid("it is nested too deep"))?;
-    match field {
-        kind::BYTE => skip(input, 1),
-        kind::I16..=kind::I64 => integer(input).map(|_| ()),
-        kind::DOUBLE => skip(input, 8),
-        kind::BINARY => integer(input).and_then(|bytes| skip(input, bytes)),
-        kind::LIST | kind::SET => {
-            let header = byte(input)?;
-            let short = u64::from(header >> 4);
-            let count = if short == 15 { integer(input)? } else { short };
-            (0..count).try_for_each(|_| value(input, header & 15, depth))
-        }
-        kind::MAP => match integer(input)? {
-            0 => Ok(()),
-            count => {
-                let kinds = byte(input)?;
-                (0..count).try_for_each(|_| {
-                    value(input, kinds >> 4, depth)?;
-                    value(input, kinds & 15, depth)
-                })
-            }
-        },
-        kind::STRUCT => fields(input, depth),
-        kind::UUID => skip(input, 16),
-        kind::TRUE | kind::FALSE => Err(invalid("it has a list of booleans")),
-        _ => Err(invalid("it has a type that is none")),
-    }
+/// The signed number that an integer stands for, which is zigzag-encoded.
+fn signed(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }
 
 /// An integer of seven bits a byte, the lowest first.
