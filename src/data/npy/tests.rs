@@ -59,6 +59,7 @@ fn an_image_keeps_its_numbers_and_depth() {
             }
         }
         assert!(array.image(6).is_err());
+        assert!(array.image(usize::MAX).is_err());
     }
 }
 
