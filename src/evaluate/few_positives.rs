@@ -64,7 +64,10 @@ mod tests {
         };
         let heads = BTreeMap::from([("mass".to_owned(), head)]);
         let found = &evaluate(&heads, patients, None, &Settings::default())["mass"];
-        found.auprc.as_ref().expect("ranks").labels[LABEL]
+        let table = found.auprc.as_ref().expect("ranks");
+        // The mean of one label is the label's.
+        assert_eq!((table.mean, table.low), (table.labels[LABEL].value, table.labels[LABEL].low));
+        table.labels[LABEL]
     }
 
     #[test]

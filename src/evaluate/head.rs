@@ -143,7 +143,11 @@ impl<'a> Head<'a> {
         let mut table = self.bootstrapped(auprc.clone(), Link::Logit, &freedom, auprc_of);
         for (place, (label, area)) in self.predictions.labels.iter().zip(&auprc).enumerate() {
             if let Some(range) = self.of_few_positives(*area, freedom[place], &examples[place]) {
-                table.labels.insert(label.clone(), Estimate::new(*area, Ok(range)));
+                let estimate = Estimate::new(*area, Ok(range));
+                table.labels.insert(label.clone(), estimate);
+                if auprc.len() == 1 {
+                    table = MetricTable::new(estimate, table.labels);
+                }
             }
         }
         // A mean spreads less than its labels but is as much too high: resamples hide a part of that.

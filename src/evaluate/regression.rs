@@ -70,8 +70,8 @@ impl Head<'_> {
         let freedom: Vec<Result<f64, Undefined>> = freedom.collect();
         let once = vec![1; self.predictions.images()];
         let rmse = mean(rmse);
-        let values = known.iter().map(|label| of_times(label, &once, &rmse)).collect();
-        let rmse = |label: usize, times: &[u64]| of_times(&known[label], times, &rmse).ok();
+        let values = known.iter().map(|label| of_times(label, &once, rmse)).collect();
+        let rmse = |label: usize, times: &[u64]| of_times(&known[label], times, rmse).ok();
         found.rmse = Some(self.bootstrapped(values, Link::Log, &freedom, rmse));
     }
 
