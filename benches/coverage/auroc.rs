@@ -51,16 +51,19 @@ fn delong(drawn: &Drawn, clustered: bool, scale: Scale) -> Result<Range, Undefin
     Delong::new(&drawn.first, &drawn.positive, clusters)?.range(scale)
 }
 
-pub const METHODS: [Method; 8] = [
+fn difference(drawn: &Drawn, scale: Scale) -> Result<Range, Undefined> {
+    let Drawn { first, second, positive, patients } = drawn;
+    compare(first, second, positive, Some(patients), scale).map(|found| found.range)
+}
+
+pub const METHODS: [Method; 9] = [
     ("plain DeLong, logit", false, |drawn, _| delong(drawn, false, Scale::Logit)),
     ("plain DeLong, plain", false, |drawn, _| delong(drawn, false, Scale::Plain)),
     ("clustered DeLong, logit", false, |drawn, _| delong(drawn, true, Scale::Logit)),
     ("clustered DeLong, score", false, |drawn, _| delong(drawn, true, Scale::Score)),
     ("clustered DeLong, plain", false, |drawn, _| delong(drawn, true, Scale::Plain)),
-    ("clustered difference of two", true, |drawn, _| {
-        let clusters = Some(&drawn.patients[..]);
-        compare(&drawn.first, &drawn.second, &drawn.positive, clusters).map(|found| found.range)
-    }),
+    ("clustered difference of two", true, |drawn, _| difference(drawn, Scale::Score)),
+    ("the same, plain", true, |drawn, _| difference(drawn, Scale::Plain)),
     ("bootstrap over patients", false, |drawn, seed| {
         let groups = Resampler::new(drawn.positive.len(), Some(&drawn.patients), seed);
         let ranked = Ranked::new(drawn);
@@ -108,7 +111,7 @@ impl Ranked {
 }
 
 /// DeLong's with images of a patient taken together.
-pub const DELONG: &[Method] = METHODS.split_at(2).1.split_at(3).0;
+pub const DELONG: &[Method] = METHODS.split_at(2).1.split_at(5).0;
 
 pub fn names(methods: &[Method]) -> Vec<&'static str> {
     methods.iter().map(|(name, ..)| *name).collect()

@@ -7,6 +7,8 @@
 
 use serde::Serialize;
 
+use super::few_positives::range_of_area;
+use super::hybrid::hybrid;
 use super::{Range, Undefined, jackknife};
 use crate::metric::interval::{standard_error, student_beyond, student_quantile};
 use crate::metric::{Interval, Link, Resampler, mean, satterthwaite, welch};
@@ -123,6 +125,8 @@ pub enum Form {
     /// The quantiles of the resamples (the percentile bootstrap), of metrics that rank images. Where positives are few, these
     /// differ in steps, and their standard error is too great.
     Quantiles,
+    /// That of two intervals (`hybrid.rs`), of areas under precision over recall where one patient alone is positive.
+    Areas,
 }
 
 /// The form of a difference of means over labels: that of those that have one, with the mean of their degrees of freedom.
@@ -131,7 +135,9 @@ pub enum Form {
 /// The first label's, where none has one.
 pub fn form_of_mean(labels: &[Result<Form, Undefined>]) -> Result<Form, Undefined> {
     let first = labels.first().and_then(|first| first.err());
-    let one = labels.iter().find_map(|form| form.ok());
+    let one = labels.iter().filter_map(|form| form.ok());
+    // Where there are more, resamples tell of these.
+    let one = one.clone().find(|form| *form != Form::Areas).or(one.clone().next());
     let given = labels.iter().filter_map(|form| match form {
         Ok(Form::Student(freedom)) => Some(*freedom),
         _ => None,
@@ -164,18 +170,26 @@ pub fn difference(
     second: impl Fn(&[u64]) -> Option<f64> + Sync,
 ) -> Result<Difference, Undefined> {
     let less = |times: &[u64]| Some(first(times)? - second(times)?);
-    let value = less(&vec![1; resampler.images()]).ok_or(Undefined::EveryResample)?;
+    let once = vec![1; resampler.images()];
+    let value = less(&once).ok_or(Undefined::EveryResample)?;
     let resampled: Vec<f64> = resampler.each(resamples, less).into_iter().flatten().collect();
     let error = standard_error(value, &resampled, resampler.groups());
     let error = error.ok_or(Undefined::EveryResample)?;
-    if error == 0.0 {
-        let same = Difference { range: Range { low: 0.0, high: 0.0 }, p_value: 1.0 };
-        return if value == 0.0 { Ok(same) } else { Err(Undefined::NoVariance) };
+    if error == 0.0 && value == 0.0 {
+        return Ok(Difference { range: Range { low: 0.0, high: 0.0 }, p_value: 1.0 });
     }
-    let freedom = match form? {
+    let form = form?;
+    if let (Form::Areas, Some(a), Some(b)) = (form, first(&once), second(&once)) {
+        let ranges = |quantile| [a, b].map(|area| range_of_area(area, 1.0, quantile));
+        return hybrid([a, b], f64::INFINITY, ranges).ok_or(Undefined::NoVariance);
+    }
+    if error == 0.0 {
+        return Err(Undefined::NoVariance);
+    }
+    let freedom = match form {
         Form::Student(freedom) => freedom,
         Form::StudentOfJackknife => jackknife::of(resampler, value, less)?.freedom,
-        Form::Quantiles => return Ok(by_quantiles(resampled)),
+        Form::Quantiles | Form::Areas => return Ok(by_quantiles(resampled)),
     };
     let half = student_quantile(freedom).ok_or(Undefined::NoVariance)? * error;
     let p_value = student_beyond(value / error, freedom).ok_or(Undefined::NoVariance)?;

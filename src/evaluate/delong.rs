@@ -8,13 +8,11 @@
 //! both are one piece of code.
 
 use std::collections::HashMap;
-use std::f64::consts::SQRT_2;
-
-use serde::Serialize;
 
 use super::estimate::Z;
+use super::influence::{Influence, Spread};
 use super::midranks::midranks;
-use super::score_interval::Found;
+use super::score_interval::{Found, Model};
 use super::{Range, Undefined};
 
 /// An AUROC with its structural components, summed within each cluster.
@@ -24,33 +22,35 @@ pub struct Delong {
     positives: f64,
     negatives: f64,
     clusters: Vec<Cluster>,
-    /// The variance with each image by itself.
-    alone: f64,
 }
 
 /// What one cluster adds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Cluster {
-    positives: f64,
-    negatives: f64,
+pub(super) struct Cluster {
+    pub positives: f64,
+    pub negatives: f64,
     /// Obuchowski's X_i.: the components of the cluster's positives, summed.
     of_positives: f64,
     /// Y_i.: those of its negatives.
     of_negatives: f64,
+    /// What its images add to the variance with each image by itself.
+    alone: f64,
 }
 
 /// How the interval of an AUROC is formed from its variance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scale {
-    /// All areas for which the one found is likely, by the variance that each would have (`score_interval.rs`).
+    /// All areas for which the one found is likely, by the variance that each would have (`score_interval.rs`); of a
+    /// difference, Student's interval from a variance without bias (`comparison.rs`).
     ///
     /// It is the default: it covers as often as it says where the AUROC is high or patients are few too
-    /// (docs/evaluation.md has the figures), and is there where all positives rank above all negatives.
+    /// (docs/evaluation.md has the figures), and is there where all positives rank above all negatives, or one patient
+    /// alone is positive.
     #[default]
     Score,
-    /// A symmetric interval of the logit, ln(A / (1 − A)), turned back (Pepe 2003).
+    /// A symmetric interval of the logit, ln(A / (1 − A)), turned back (Pepe 2003); of a difference as `Plain`.
     Logit,
-    /// A ± 1.96 standard errors, cut off at 0 and 1; what pROC's `ci.auc` gives.
+    /// A ± 1.96 standard errors, cut off at 0 and 1; what pROC's `ci.auc` gives, and of a difference its `roc.test`.
     Plain,
 }
 
@@ -98,12 +98,13 @@ impl Delong {
             }
         }
         let auroc = sums.iter().map(|cluster| cluster.of_positives).sum::<f64>() / m;
-        let alone = (0..scores.len()).map(|image| {
+        for image in 0..scores.len() {
             let of = if positive[image] { m } else { n };
-            (component(image) - auroc).powi(2) / (of * (of - 1.0))
-        });
-        let alone = alone.sum();
-        Ok(Self { auroc, positives: m, negatives: n, clusters: sums, alone })
+            // An image that is the only one of its class does not deviate.
+            let freedom = (of - 1.0).max(1.0);
+            sums[number[image]].alone += (component(image) - auroc).powi(2) / (of * freedom);
+        }
+        Ok(Self { auroc, positives: m, negatives: n, clusters: sums })
     }
 
     /// The area under the receiver operating characteristic; a tie counts half.
@@ -123,55 +124,86 @@ impl Delong {
     ///
     /// # Errors
     /// As [`Delong::variance`], and a variance of 0: it says that the images are too few, and not that the
-    /// AUROC is certain. Where that is because all positives rank above all negatives, or below, there is an
-    /// interval by [`Scale::Score`].
+    /// AUROC is certain. Where one class is of one cluster only, or all positives rank above all negatives, or below,
+    /// there is an interval by [`Scale::Score`].
     pub fn range(&self, scale: Scale) -> Result<Range, Undefined> {
+        if scale == Scale::Score {
+            return self.found()?.range().ok_or(Undefined::NoVariance);
+        }
         let variance = self.variance()?;
         let (area, rest) = (self.auroc, 1.0 - self.auroc);
-        let is_end = area <= 0.0 || rest <= 0.0;
-        let half = Z * variance.max(0.0).sqrt();
-        match scale {
-            Scale::Score if is_end => self.found(None).range().ok_or(Undefined::NoVariance),
-            _ if is_end || variance <= 0.0 => Err(Undefined::NoVariance),
-            Scale::Score => self.found(Some(variance)).range().ok_or(Undefined::NoVariance),
-            Scale::Plain => Ok(Range { low: (area - half).max(0.0), high: (area + half).min(1.0) }),
-            Scale::Logit => {
-                let end = |sign: f64| {
-                    let logit = (area / rest).ln() + sign * half / (area * rest);
-                    1.0 / (1.0 + (-logit).exp())
-                };
-                Ok(Range { low: end(-1.0), high: end(1.0) })
-            }
+        if self.is_end() || variance <= 0.0 {
+            return Err(Undefined::NoVariance);
+        }
+        let half = Z * variance.sqrt();
+        if scale == Scale::Plain {
+            return Ok(Range { low: (area - half).max(0.0), high: (area + half).min(1.0) });
+        }
+        let end = |sign: f64| {
+            let logit = (area / rest).ln() + sign * half / (area * rest);
+            1.0 / (1.0 + (-logit).exp())
+        };
+        Ok(Range { low: end(-1.0), high: end(1.0) })
+    }
+
+    /// What a score interval follows from.
+    ///
+    /// # Errors
+    /// Images that all have one score, and two classes of one cluster each.
+    pub(super) fn found(&self) -> Result<Found, Undefined> {
+        let [with_positives, with_negatives] = self.with_class();
+        if with_positives.max(with_negatives) < 2.0 {
+            return Err(Undefined::OneCluster { class: "positive" });
+        }
+        let clusters = self.clusters.iter();
+        if !self.is_end() && clusters.clone().all(|c| c.deviations(self.auroc) == (0.0, 0.0)) {
+            return Err(Undefined::NoVariance);
+        }
+        let influences: Vec<Influence> = clusters
+            .map(|cluster| self.influence(cluster, cluster.deviations(self.auroc)))
+            .collect();
+        let spread = Spread::of(&influences).filter(|_| !self.is_end());
+        let model = match spread {
+            Some(clustered) => self.own(&influences, clustered),
+            None => self.alike(),
+        };
+        Ok(Found { area: self.auroc, model })
+    }
+
+    fn own(&self, influences: &[Influence], clustered: Spread) -> Model {
+        let alone: f64 = self.clusters.iter().map(|cluster| cluster.alone).sum();
+        let shares = influences.iter().zip(&self.clusters).map(|(influence, cluster)| {
+            influence.deviation().powi(2) / clustered.variance - cluster.alone / alone
+        });
+        let uncertainty = shares.map(|difference| difference * difference).sum();
+        Model::Own { images: [self.positives, self.negatives], clustered, alone, uncertainty }
+    }
+
+    fn alike(&self) -> Model {
+        let images = [|c: &Cluster| c.positives, |c: &Cluster| c.negatives].map(|of| {
+            let sizes = self.clusters.iter().map(of);
+            sizes.clone().sum::<f64>().powi(2) / sizes.map(|size| size * size).sum::<f64>()
+        });
+        let [with_positives, with_negatives] = self.with_class();
+        Model::Alike { images, freedom: with_positives.min(with_negatives) - 1.0 }
+    }
+
+    /// What a cluster with these deviations adds.
+    pub(super) fn influence(&self, cluster: &Cluster, deviations: (f64, f64)) -> Influence {
+        let (m, n) = (self.positives, self.negatives);
+        Influence {
+            deviations: [deviations.0 / m, deviations.1 / n],
+            shares: [cluster.positives / m, cluster.negatives / n],
         }
     }
 
-    /// What a score interval follows from, of this variance unless the area is 0 or 1.
-    fn found(&self, variance: Option<f64>) -> Found {
-        let [of_positives, of_negatives] = self.with_class().map(|clusters| clusters - 1.0);
-        let squares = |deviation: fn((f64, f64)) -> f64| {
-            let each = self.clusters.iter().map(|c| deviation(c.deviations(self.auroc)).powi(2));
-            each.sum::<f64>()
-        };
-        let part = |squares: f64, freedom: f64, images: f64| {
-            squares * (freedom + 1.0) / freedom / (images * images)
-        };
-        let a = part(squares(|(x, _)| x), of_positives, self.positives);
-        let b = part(squares(|(_, y)| y), of_negatives, self.negatives);
-        let freedom = match variance {
-            Some(_) => (a + b).powi(2) / (a * a / of_positives + b * b / of_negatives),
-            None => of_positives.min(of_negatives),
-        };
-        let images = |power: i32| {
-            self.clusters.iter().map(|c| (c.positives + c.negatives).powi(power)).sum::<f64>()
-        };
-        Found {
-            area: self.auroc,
-            positives: self.positives,
-            negatives: self.negatives,
-            variances: variance.map(|variance| (variance, self.alone)),
-            freedom,
-            alike: images(2) / images(1),
-        }
+    /// Whether all positives rank above all negatives, or below.
+    fn is_end(&self) -> bool {
+        self.auroc <= 0.0 || self.auroc >= 1.0
+    }
+
+    pub(super) fn clusters(&self) -> &[Cluster] {
+        &self.clusters
     }
 
     /// How many clusters have positives, and how many negatives.
@@ -182,7 +214,7 @@ impl Delong {
 
     /// Obuchowski's covariance of two AUROCs over the same images and clusters:
     /// S10 / M + S01 / N + (S11 + S11') / (M N).
-    fn covariance(&self, other: &Self) -> Result<f64, Undefined> {
+    pub(super) fn covariance(&self, other: &Self) -> Result<f64, Undefined> {
         let all = self.clusters.len() as f64;
         let [with_positives, with_negatives] = self.with_class();
         for (count, class) in [(with_positives, "positive"), (with_negatives, "negative")] {
@@ -208,54 +240,9 @@ impl Delong {
 
 impl Cluster {
     /// X_i. − m_i A and Y_i. − n_i A.
-    fn deviations(&self, auroc: f64) -> (f64, f64) {
+    pub(super) fn deviations(&self, auroc: f64) -> (f64, f64) {
         (self.of_positives - self.positives * auroc, self.of_negatives - self.negatives * auroc)
     }
-}
-
-/// Two models on the same images.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Comparison {
-    /// The first AUROC less the second.
-    pub difference: f64,
-    /// The covariance of the two.
-    pub covariance: f64,
-    /// The variance of the difference.
-    pub variance: f64,
-    /// The 95% interval of the difference: ± 1.96 standard errors.
-    pub range: Range,
-    /// How likely a difference as great as this is, either way, between models that are equally good.
-    pub p_value: f64,
-}
-
-/// Compares two models by their scores for the same images: the paired test of DeLong, clustered as
-/// in [`Delong::new`]. Its p-value is that of pROC's `roc.test(method = "delong", paired = TRUE)`.
-///
-/// # Errors
-/// As [`Delong::variance`], and a difference without variance, as of a model with itself.
-///
-/// # Panics
-/// If the slices differ in length.
-pub fn compare(
-    first: &[f64],
-    second: &[f64],
-    positive: &[bool],
-    clusters: Option<&[usize]>,
-) -> Result<Comparison, Undefined> {
-    let first = Delong::new(first, positive, clusters)?;
-    let second = Delong::new(second, positive, clusters)?;
-    let (of_first, of_second) = (first.variance()?, second.variance()?);
-    let covariance = first.covariance(&second)?;
-    let variance = of_first + of_second - 2.0 * covariance;
-    // What rounding leaves of a difference without variance is no variance.
-    if variance <= 1e-14 * (of_first + of_second) {
-        return Err(Undefined::NoVariance);
-    }
-    let difference = first.auroc - second.auroc;
-    let half = Z * variance.sqrt();
-    let range = Range { low: difference - half, high: difference + half };
-    let p_value = libm::erfc((difference / variance.sqrt()).abs() / SQRT_2);
-    Ok(Comparison { difference, covariance, variance, range, p_value })
 }
 
 /// How many images are positive, where AUROC is defined.
@@ -274,7 +261,7 @@ pub(super) fn check(scores: &[f64], positive: &[bool]) -> Result<usize, Undefine
 }
 
 /// The clusters counted from 0 without gaps, in the order of their first image.
-fn numbered(images: usize, clusters: Option<&[usize]>) -> Vec<usize> {
+pub(super) fn numbered(images: usize, clusters: Option<&[usize]>) -> Vec<usize> {
     let Some(clusters) = clusters else {
         return (0..images).collect();
     };

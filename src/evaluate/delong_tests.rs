@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::evaluate::compare;
 
 #[derive(serde::Deserialize)]
 struct Case {
@@ -42,7 +43,7 @@ fn variances_and_p_values_are_those_of_proc_and_of_the_cleveland_clinic() {
         {
             let of = |scores| Delong::new(scores, &case.positive, clusters).expect("defined");
             let (first, second) = (of(&case.first), of(&case.second));
-            let both = compare(&case.first, &case.second, &case.positive, clusters);
+            let both = compare(&case.first, &case.second, &case.positive, clusters, Scale::Plain);
             let both = both.expect("defined");
             let range = first.range(Scale::Plain).expect("defined");
             for (name, ours, theirs) in [
@@ -50,7 +51,7 @@ fn variances_and_p_values_are_those_of_proc_and_of_the_cleveland_clinic() {
                 ("second AUROC", second.auroc(), expected.auroc_second),
                 ("first variance", first.variance().expect("defined"), expected.variance_first),
                 ("second variance", second.variance().expect("defined"), expected.variance_second),
-                ("covariance", both.covariance, expected.covariance),
+                ("covariance", both.covariance.expect("defined"), expected.covariance),
                 ("low", range.low, expected.low_first.max(0.0)),
                 ("high", range.high, expected.high_first.min(1.0)),
                 ("p-value", both.p_value, expected.p_value),
@@ -103,8 +104,29 @@ fn what_cannot_be_told_has_its_reason() {
     let range = score(&[1.0, 2.0, 3.0, 4.0]).expect("defined");
     assert!(range.low < 0.5 && range.high == 1.0, "{range:?}");
     assert_eq!(score(&[1.0; 4]), Err(Undefined::NoVariance));
-    let alike = compare(&scores, &scores.map(|s| 2.0 * s), &[no, yes, yes, no], None);
-    assert_eq!(alike, Err(Undefined::NoVariance));
+    let both_alone = Delong::new(&[1.0, 2.0], &[no, yes], None).expect("defined");
+    assert_eq!(both_alone.range(Scale::Score), Err(Undefined::OneCluster { class: "positive" }));
+    // Nor do they of one patient; other scores do.
+    let of_one = |scores: &[f64]| {
+        let delong = Delong::new(scores, &[no, yes, no, no], None).expect("defined");
+        delong.range(Scale::Score)
+    };
+    assert_eq!(of_one(&[1.0; 4]), Err(Undefined::NoVariance));
+    let range = of_one(&[1.0, 2.0, 1.5, 3.0]).expect("defined");
+    assert!(range.low < 0.2 && range.high > 0.9, "{range:?}");
+}
+
+#[test]
+fn for_patients_of_as_many_images_the_spread_is_obuchowskis() {
+    let scores: Vec<f64> = (0..60).map(|image| f64::from(image * 7919 % 101)).collect();
+    let patients: Vec<usize> = (0..60).map(|image| image / 3).collect();
+    let positive: Vec<bool> = patients.iter().map(|patient| patient % 3 == 0).collect();
+    let delong = Delong::new(&scores, &positive, Some(&patients)).expect("defined");
+    let Model::Own { clustered, .. } = delong.found().expect("defined").model else {
+        panic!("seven patients are ill");
+    };
+    let variance = delong.variance().expect("defined");
+    assert!((clustered.variance - variance).abs() < 1e-15, "{clustered:?} for {variance}");
 }
 
 /// Every pair of a positive and a negative, one by one.

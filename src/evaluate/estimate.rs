@@ -57,13 +57,17 @@ pub fn wilson(successes: usize, of: usize) -> Option<Range> {
     if of == 0 {
         return None;
     }
-    let (share, n) = (successes as f64 / of as f64, of as f64);
-    let squared = Z * Z;
+    Some(wilson_of_share(successes as f64 / of as f64, of as f64, Z))
+}
+
+/// The same of a `share` of `n`, which may be no whole number, for the quantile of the normal distribution.
+pub(super) fn wilson_of_share(share: f64, n: f64, quantile: f64) -> Range {
+    let squared = quantile * quantile;
     let middle = share + squared / (2.0 * n);
-    let spread = Z * (share * (1.0 - share) / n + squared / (4.0 * n * n)).sqrt();
+    let spread = quantile * (share * (1.0 - share) / n + squared / (4.0 * n * n)).sqrt();
     let end = |sign: f64| (middle + sign * spread) / (1.0 + squared / n);
     // At the ends the sums cancel but for rounding.
-    let low = if successes == 0 { 0.0 } else { end(-1.0) };
-    let high = if successes == of { 1.0 } else { end(1.0) };
-    Some(Range { low, high })
+    let low = if share == 0.0 { 0.0 } else { end(-1.0) };
+    let high = if share == 1.0 { 1.0 } else { end(1.0) };
+    Range { low, high }
 }

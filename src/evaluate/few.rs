@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::MeasuredTable;
 use crate::model::Task;
 
-/// With fewer patients on either side an interval of a label holds the truth less often than it says:
-/// 86% to 93% for AUROC with four to six (`docs/evaluation.md`, "How right the intervals are").
+/// With fewer patients on either side an interval of a label rests on so few that it is wide, and how wide is itself
+/// uncertain (`docs/evaluation.md`, "How right the intervals are").
 const FEW: usize = 10;
 /// Labels that are named.
 const NAMED: usize = 3;

@@ -63,7 +63,7 @@ fn distinct(patients: &[usize]) -> usize {
 /// A head's predictions with all that its metrics need.
 pub(super) struct Head<'a> {
     pub predictions: &'a HeadPredictions,
-    patients: &'a [usize],
+    pub patients: &'a [usize],
     fitted: Option<&'a FittedHead>,
     settings: &'a Settings,
     pub resampler: Resampler,
@@ -141,6 +141,15 @@ impl<'a> Head<'a> {
         };
         let freedom: Vec<Result<f64, Undefined>> = examples.iter().map(freedom).collect();
         let mut table = self.bootstrapped(auprc.clone(), Link::Logit, &freedom, auprc_of);
+        for (place, (label, area)) in self.predictions.labels.iter().zip(&auprc).enumerate() {
+            if let Some(range) = self.of_few_positives(*area, freedom[place], &examples[place]) {
+                let estimate = Estimate::new(*area, Ok(range));
+                table.labels.insert(label.clone(), estimate);
+                if auprc.len() == 1 {
+                    table = MetricTable::new(estimate, table.labels);
+                }
+            }
+        }
         // A mean spreads less than its labels but is as much too high: resamples hide a part of that.
         if freedom.iter().flatten().count() > 1 {
             let basis = Basis { link: Link::Logit, freedom: freedom_of_mean(&freedom) };
@@ -274,7 +283,7 @@ impl<'a> Head<'a> {
 
 /// The mean over the labels that have a value. A label whose outputs are no numbers undoes it, as in
 /// [`crate::metric`].
-fn mean(values: &[Result<f64, Undefined>]) -> Result<f64, Undefined> {
+pub(super) fn mean(values: &[Result<f64, Undefined>]) -> Result<f64, Undefined> {
     if values.contains(&Err(Undefined::NotFinite)) {
         return Err(Undefined::NotFinite);
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::bootstrap::{Form, difference, form_of_mean, freedom_of_classes, freedom_of_images};
+use super::repeated::{ClassMetric, ErrorMetric, class_brier, mae, r2, right, rmse, squared};
 use super::{AurocMethod, Measured, Settings, Undefined, compare};
 use crate::metric::ranking::Ranking;
 use crate::metric::{Example, Resampler, auprc, auroc};
@@ -125,18 +126,17 @@ impl Pair<'_> {
             }
             return found;
         }
-        let ranked = |of: fn(&[crate::metric::ranking::Tied]) -> Option<f64>| {
-            let form = |label| self.freedom_of_ranks(label).map(|_| Form::Quantiles);
-            self.by_label(|model| self.of_ranking(model, of), form)
-        };
-        let mut areas = ranked(auroc::of_groups);
+        let form = |label| self.freedom_of_ranks(label).map(|_| Form::Quantiles);
+        let mut areas = self.by_label(|model| self.of_ranking(model, auroc::of_groups), form);
         if self.settings.auroc != AurocMethod::Bootstrap {
             for (place, label) in self.models[0].labels.iter().enumerate() {
                 areas.labels.insert(label.clone(), self.delong(place));
             }
         }
         found.insert("auroc", areas);
-        found.insert("auprc", ranked(auprc::of_groups));
+        let of_areas = |label| self.form_of_areas(label);
+        let areas = self.by_label(|model| self.of_ranking(model, auprc::of_groups), of_areas);
+        found.insert("auprc", areas);
         if self.models[0].task == Task::Multiclass {
             for (name, of) in [("accuracy", right as ClassMetric), ("brier", class_brier)] {
                 let metrics = self.models.map(|model| self.of_classes(model, of));
@@ -178,6 +178,20 @@ impl Pair<'_> {
         let images: Vec<(usize, bool)> =
             known.map(|(image, _, truth)| (image, truth >= 0.5)).collect();
         freedom_of_classes(&self.resampler, images.into_iter())
+    }
+
+    /// The form of a difference of areas under precision over recall.
+    fn form_of_areas(&self, label: usize) -> Result<Form, Undefined> {
+        let known = self.known(self.models[0], label);
+        let negatives = known.filter(|(.., truth)| *truth < 0.5).map(|(image, ..)| image);
+        match self.freedom_of_ranks(label) {
+            Err(Undefined::OneCluster { class: "positive" })
+                if self.resampler.groups_of(negatives) > 1 =>
+            {
+                Ok(Form::Areas)
+            }
+            freedom => freedom.map(|_| Form::Quantiles),
+        }
     }
 
     fn examples(&self, model: &Measured, label: usize) -> Vec<Example> {
@@ -319,7 +333,7 @@ impl Pair<'_> {
         let patients = clustered.then_some(&patients[..]);
         let area = |of: &[Example]| auroc::of_groups(&Ranking::new(of)?.tied(|_| 1));
         let (area_of_first, area_of_second) = (area(&first), area(&second));
-        match compare(&scores(&second), &scores(&first), &positive, patients) {
+        match compare(&scores(&second), &scores(&first), &positive, patients, self.settings.scale) {
             Ok(found) => MetricComparison {
                 first: area_of_first,
                 second: area_of_second,
@@ -351,56 +365,6 @@ impl MetricComparison {
         let undefined = Some(reason);
         Self { first, second, difference, low: None, high: None, p_value: None, undefined }
     }
-}
-
-/// A metric of images, of each of which is told how often it counts, the value and the truth.
-type ErrorMetric = fn(&mut dyn Iterator<Item = (f64, f64, f64)>) -> Option<f64>;
-
-/// The mean of `of` value and truth.
-fn mean_of(
-    images: &mut dyn Iterator<Item = (f64, f64, f64)>,
-    of: impl Fn(f64, f64) -> f64,
-) -> Option<f64> {
-    let (sum, count) = images.fold((0.0, 0.0), |(sum, count), (times, value, truth)| {
-        (sum + times * of(value, truth), count + times)
-    });
-    (count > 0.0).then(|| sum / count)
-}
-
-fn mae(images: &mut dyn Iterator<Item = (f64, f64, f64)>) -> Option<f64> {
-    mean_of(images, |value, truth| (value - truth).abs())
-}
-
-fn rmse(images: &mut dyn Iterator<Item = (f64, f64, f64)>) -> Option<f64> {
-    mean_of(images, |value, truth| (value - truth).powi(2)).map(f64::sqrt)
-}
-
-/// The squared difference from a truth that is 1 or 0.
-fn squared(images: &mut dyn Iterator<Item = (f64, f64, f64)>) -> Option<f64> {
-    mean_of(images, |value, truth| (value - f64::from(u8::from(truth >= 0.5))).powi(2))
-}
-
-fn r2(images: &mut dyn Iterator<Item = (f64, f64, f64)>) -> Option<f64> {
-    let images: Vec<(f64, f64, f64)> = images.collect();
-    let mean = mean_of(&mut images.iter().copied(), |_, truth| truth)?;
-    let left = mean_of(&mut images.iter().copied(), |value, truth| (value - truth).powi(2))?;
-    let all = mean_of(&mut images.iter().copied(), |_, truth| (truth - mean).powi(2))?;
-    (all > 0.0).then(|| 1.0 - left / all)
-}
-
-/// What an image with these probabilities of the classes adds, whose class is the number told.
-type ClassMetric = fn(&[f64], usize) -> f64;
-
-/// 1 where the class is given the greatest probability; of equal ones the first counts.
-fn right(probabilities: &[f64], truth: usize) -> f64 {
-    let above = |best, class| if probabilities[class] > probabilities[best] { class } else { best };
-    f64::from(u8::from((0..probabilities.len()).fold(0, above) == truth))
-}
-
-fn class_brier(probabilities: &[f64], truth: usize) -> f64 {
-    let square =
-        |(class, value): (usize, &f64)| (value - f64::from(u8::from(class == truth))).powi(2);
-    probabilities.iter().enumerate().map(square).sum()
 }
 
 #[cfg(test)]

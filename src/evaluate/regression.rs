@@ -1,10 +1,11 @@
 //! How far numbers are off, and how much of what they vary by is foretold.
 
-use super::bootstrap::{freedom_of_errors, freedom_of_images};
-use super::head::Head;
-use super::{HeadEvaluation, MetricTable, Undefined};
-use crate::metric::Link;
+use super::bootstrap::freedom_of_errors;
+use super::head::{Head, mean as mean_of_labels};
+use super::jackknife::range_on;
+use super::{Estimate, HeadEvaluation, MetricTable, Range, Undefined};
 use crate::metric::regression::{mae, rmse};
+use crate::metric::{Link, Resampler};
 
 /// The coefficient of determination, 1 − Σ(y − z)² / Σ(y − ȳ)², of `outputs` z for `targets` y, as
 /// scikit-learn's `r2_score`. It is 0 for the mean of the targets and below 0 for worse.
@@ -35,11 +36,23 @@ pub fn r2(outputs: &[f64], targets: &[f64]) -> Result<f64, Undefined> {
 /// The image, output and target of a known number.
 type Number = (usize, f64, f64);
 
+/// A metric of (outputs, targets) over numbers of which each counts as often as its image is told to.
+fn of_times(
+    numbers: &[Number],
+    times: &[u64],
+    metric: impl Fn(&[f64], &[f64]) -> Result<f64, Undefined>,
+) -> Result<f64, Undefined> {
+    let repeated = numbers
+        .iter()
+        .flat_map(|&(image, output, target)| (0..times[image]).map(move |_| (output, target)));
+    let (outputs, targets): (Vec<f64>, Vec<f64>) = repeated.unzip();
+    metric(&outputs, &targets)
+}
+
 impl Head<'_> {
     /// The errors of a `regression` head.
     pub(super) fn regression(&self, found: &mut HeadEvaluation) {
         let known = self.known_numbers();
-        let once = vec![1; self.predictions.images()];
         let mean = |metric: fn(&[f64]) -> Option<f64>| {
             move |outputs: &[f64], targets: &[f64]| {
                 let errors: Vec<f64> = outputs.iter().zip(targets).map(|(z, y)| z - y).collect();
@@ -48,38 +61,52 @@ impl Head<'_> {
                 metric(&errors).ok_or(reason)
             }
         };
-        let patients = known.iter().map(|label| {
-            freedom_of_images(&self.resampler, label.iter().map(|(image, ..)| *image))
-        });
-        let patients: Vec<Result<f64, Undefined>> = patients.collect();
-        let errors = known.iter().map(|label| {
+        found.mae = Some(self.jackknifed(&known, Link::Log, mean(mae)));
+        found.r2 = Some(self.jackknifed(&known, Link::LogOfRest, r2));
+        let freedom = known.iter().map(|label| {
             let errors = label.iter().map(|(image, output, target)| (*image, output - target));
             freedom_of_errors(&self.resampler, errors)
         });
-        let errors: Vec<Result<f64, Undefined>> = errors.collect();
-        found.mae = Some(self.of_numbers(&known, &once, Link::Log, &patients, mean(mae)));
-        found.rmse = Some(self.of_numbers(&known, &once, Link::Log, &errors, mean(rmse)));
-        found.r2 = Some(self.of_numbers(&known, &once, Link::LogOfRest, &patients, r2));
+        let freedom: Vec<Result<f64, Undefined>> = freedom.collect();
+        let once = vec![1; self.predictions.images()];
+        let rmse = mean(rmse);
+        let values = known.iter().map(|label| of_times(label, &once, rmse)).collect();
+        let rmse = |label: usize, times: &[u64]| of_times(&known[label], times, rmse).ok();
+        found.rmse = Some(self.bootstrapped(values, Link::Log, &freedom, rmse));
     }
 
-    /// A metric of (outputs, targets) for each label, with its degrees of freedom.
-    fn of_numbers(
+    /// A metric of (outputs, targets) for each label, with its interval from leaving out the patients of whom the number is
+    /// known.
+    fn jackknifed(
         &self,
         known: &[Vec<Number>],
-        once: &[u64],
         link: Link,
-        freedom: &[Result<f64, Undefined>],
         metric: impl Fn(&[f64], &[f64]) -> Result<f64, Undefined> + Sync,
     ) -> MetricTable {
-        let of = |label: usize, times: &[u64]| {
-            let repeated = known[label].iter().flat_map(|&(image, output, target)| {
-                (0..times[image]).map(move |_| (output, target))
-            });
-            let (outputs, targets): (Vec<f64>, Vec<f64>) = repeated.unzip();
-            metric(&outputs, &targets)
+        let of = |label: &[Number], times: &[u64]| of_times(label, times, &metric);
+        let range = |label: &Vec<Number>| -> Result<Range, Undefined> {
+            let patients: Vec<usize> =
+                label.iter().map(|(image, ..)| self.patients[*image]).collect();
+            // Nothing is drawn, so the seed is any.
+            let resampler = Resampler::new(patients.len(), Some(&patients), 0);
+            let numbers = label.iter().enumerate();
+            let label: Vec<Number> = numbers.map(|(place, &(_, z, y))| (place, z, y)).collect();
+            range_on(&resampler, link, |times| of(&label, times).ok())
         };
-        let values = (0..known.len()).map(|label| of(label, once)).collect();
-        self.bootstrapped(values, link, freedom, |label, times| of(label, times).ok())
+        let once = vec![1; self.predictions.images()];
+        let values: Vec<Result<f64, Undefined>> =
+            known.iter().map(|label| of(label, &once)).collect();
+        let ranges: Vec<Result<Range, Undefined>> = known.iter().map(range).collect();
+        let of_mean = match ranges[..] {
+            [only] => only,
+            _ => range_on(&self.resampler, link, |times| {
+                crate::metric::mean(known.iter().filter_map(|label| of(label, times).ok()))
+            }),
+        };
+        let mean = Estimate::new(mean_of_labels(&values), of_mean);
+        let estimates = values.into_iter().zip(ranges);
+        let estimates = estimates.map(|(value, range)| Estimate::new(value, range));
+        MetricTable::new(mean, self.predictions.labels.iter().cloned().zip(estimates).collect())
     }
 
     /// The known numbers of each label.

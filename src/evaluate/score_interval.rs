@@ -11,16 +11,22 @@
 //! - v is the variance of an AUROC by Hanley and McNeil (1982) with N = (m + n) / 2 − 1 in place of their two numbers
 //!   (Newcombe 2006, "Confidence intervals for an effect size measure based on the Mann-Whitney statistic. Part 2", method
 //!   5), of m positives and n negatives. By itself it takes a model for the scores' distribution.
-//! - c makes it the data's own: c · v(found) is the variance by (clustered) DeLong, moderated towards d · v(found), where
-//!   the design effect d is the clustered variance over the plain one. It is weighted as if it came from 20 more degrees of
-//!   freedom, as Smyth (2004) moderates variances. With many patients it is DeLong's.
-//! - t is Student's quantile for these 20 and the degrees of freedom of DeLong's variance, a sum of two (Welch 1947;
-//!   Brunner and Munzel 2000 take them so for this very variance).
+//! - c makes it the data's own: c · v(found) is the variance by (clustered) DeLong, without the bias that patients of
+//!   different numbers of images give it ([`Spread`]), moderated towards d · v(found), where the design effect d is the
+//!   clustered variance over the plain one. It is weighted as if it came from 20 more degrees of freedom, as Smyth (2004)
+//!   moderates variances. With many patients it is DeLong's.
+//! - t is Student's quantile. Its degrees of freedom are 20 and those of the variance, as long as each patient has one
+//!   image. Else d is uncertain too, both as a factor of the own variance and of the one it is moderated towards. It is a
+//!   ratio of two sums over patients, so its relative variance is r = Σ(sᵢ − pᵢ)², where sᵢ and pᵢ are the shares of the two
+//!   sums that patient i has (Cochran 1977, "Sampling Techniques", section 2.11). f degrees of freedom are a relative
+//!   variance of 2 / f (Satterthwaite 1946): t has 2 / (2 / f + r).
 //!
-//! Where all positives rank above all negatives, DeLong's variance is 0 and says nothing. Then c is the design effect of
-//! patients whose images are all alike, Σk² / Σk of k images each (Kish 1965).
+//! There is no such c where all positives rank above all negatives, nor where one class is of one patient. Then v is taken
+//! of as many images as say, by themselves, what those of patients whose images are all alike do: (Σk)² / Σk² of a class, of
+//! k images each (Kish 1965). This errs on the side of a wide interval.
 
 use super::Range;
+use super::influence::Spread;
 use crate::metric::interval::student_quantile;
 
 /// The degrees of freedom with which the design effect counts.
@@ -30,38 +36,67 @@ const PRIOR: f64 = 20.0;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
     pub area: f64,
-    pub positives: f64,
-    pub negatives: f64,
-    /// By DeLong: clustered, and with each image by itself. None where they are 0 and the area is 0 or 1.
-    pub variances: Option<(f64, f64)>,
-    /// Of the clustered one.
-    pub freedom: f64,
-    /// Σk² / Σk.
-    pub alike: f64,
+    pub model: Model,
+}
+
+/// What v is taken of.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Model {
+    /// The data's own variance.
+    Own {
+        /// How many images are positive, and negative.
+        images: [f64; 2],
+        clustered: Spread,
+        /// The variance with each image by itself.
+        alone: f64,
+        /// r, the relative variance of the design effect.
+        uncertainty: f64,
+    },
+    /// No variance but v's.
+    Alike {
+        /// (Σk)² / Σk² of positives and negatives.
+        images: [f64; 2],
+        /// Of the class of fewer patients, the patients less one.
+        freedom: f64,
+    },
 }
 
 impl Found {
     /// The 95% interval; `None` where the variances are no numbers.
     pub fn range(&self) -> Option<Range> {
-        let quantile = student_quantile(self.freedom + PRIOR)?;
+        Some(self.range_at(student_quantile(self.freedom())?))
+    }
+
+    /// Those of Student's quantile.
+    pub fn freedom(&self) -> f64 {
+        match self.model {
+            Model::Alike { freedom, .. } => freedom + PRIOR,
+            Model::Own { clustered, uncertainty, .. } => {
+                (2.0 / (2.0 / (clustered.freedom + PRIOR) + uncertainty)).max(1.0)
+            }
+        }
+    }
+
+    /// The interval of another share than 95%, by the quantile that Student's distribution has for it.
+    pub fn range_at(&self, quantile: f64) -> Range {
         let reach = quantile * quantile * self.factor();
         let is_likely = |area: f64| (self.area - area).powi(2) <= reach * self.shape(area);
-        Some(Range { low: last(self.area, 0.0, is_likely), high: last(self.area, 1.0, is_likely) })
+        Range { low: last(self.area, 0.0, is_likely), high: last(self.area, 1.0, is_likely) }
     }
 
     /// c.
     fn factor(&self) -> f64 {
-        let Some((clustered, plain)) = self.variances else {
-            return self.alike;
+        let Model::Own { clustered: Spread { variance, freedom }, alone, .. } = self.model else {
+            return 1.0;
         };
-        let [own, prior] = [clustered / self.shape(self.area), clustered / plain];
-        (self.freedom * own + PRIOR * prior) / (self.freedom + PRIOR)
+        let [own, prior] = [variance / self.shape(self.area), variance / alone];
+        (freedom * own + PRIOR * prior) / (freedom + PRIOR)
     }
 
     /// v(A).
     fn shape(&self, area: f64) -> f64 {
-        let (m, n, rest) = (self.positives, self.negatives, 1.0 - area);
-        let pairs = (m + n) / 2.0 - 1.0;
+        let (Model::Own { images: [m, n], .. } | Model::Alike { images: [m, n], .. }) = self.model;
+        let (pairs, rest) = ((m + n) / 2.0 - 1.0, 1.0 - area);
         area * rest * (1.0 + pairs * rest / (2.0 - area) + pairs * area / (1.0 + area)) / (m * n)
     }
 }
@@ -117,7 +152,7 @@ mod tests {
     #[test]
     fn the_ends_are_those_that_scipy_finds() {
         let cases = fixture().cases;
-        assert_eq!(cases.len(), 7);
+        assert_eq!(cases.len(), 8);
         for Case { name, scores, positive, patient, low, high } in cases {
             let delong = Delong::new(&scores, &positive, Some(&patient)).expect("defined");
             let range = delong.range(Scale::Score).expect("defined");

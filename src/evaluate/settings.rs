@@ -24,7 +24,7 @@ pub enum AurocMethod {
 pub struct Settings {
     /// Where the interval of a label's AUROC comes from.
     pub auroc: AurocMethod,
-    /// How it is formed, where by DeLong's method.
+    /// How it is formed, and that of a difference, where by DeLong's method.
     pub scale: Scale,
     /// Resamples of the bootstrap.
     pub resamples: usize,

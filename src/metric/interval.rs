@@ -12,9 +12,9 @@
 //!   survey package forms intervals of shares so.
 //! - n patients are drawn from those that are there, which spread by √((n − 1) / n) of what others would (Hesterberg 2015,
 //!   "What Teachers Should Know About the Bootstrap", section 3.4, whose t quantile this is too).
-//! - t is Student's 97.5% quantile. Its degrees of freedom are the patients less one; those of [`welch`] where
-//!   positives and negatives are held against each other: with few positives it does not help that negatives are many; or
-//!   those of [`satterthwaite`] for the root mean square, of which a few great errors may make up most.
+//! - t is Student's 97.5% quantile. Its degrees of freedom are those of [`welch`] where positives and negatives are held
+//!   against each other: with few positives it does not help that negatives are many; or those of [`satterthwaite`] for the
+//!   root mean square, of which a few great errors may make up most.
 //!
 //! Quantiles of the resamples themselves, the percentile bootstrap, are too narrow and skewed the wrong way: with 18
 //! positive patients and an AUROC of 0.95 they hold it in 89 of 100 cases (docs/evaluation.md).
@@ -68,7 +68,8 @@ impl Interval {
 }
 
 impl Link {
-    fn there(self, value: f64) -> f64 {
+    /// Where a value lies on the scale.
+    pub(crate) fn there(self, value: f64) -> f64 {
         match self {
             Self::Logit => (value / (1.0 - value)).ln(),
             Self::Log => value.ln(),
@@ -77,7 +78,8 @@ impl Link {
         }
     }
 
-    fn back(self, place: f64) -> f64 {
+    /// The value of a place on the scale.
+    pub(crate) fn back(self, place: f64) -> f64 {
         match self {
             Self::Logit => 1.0 / (1.0 + (-place).exp()),
             Self::Log => place.exp(),
