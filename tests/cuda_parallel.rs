@@ -11,10 +11,12 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use trainer::build::{Bench, find_devices, resolve_device};
 use trainer::data::Targets;
 use trainer::memory::OutOfMemory;
+use trainer::memory::fault::strike_rank_after;
 use trainer::ops::gpu::{Exchanges, Gpu};
-use trainer::parallel::{Failure, Member, on_ranks};
+use trainer::parallel::{Cards, Failure, Member, on_ranks};
 use trainer::plan::Plan;
-use trainer::train::Images;
+use trainer::run::BegunStep;
+use trainer::train::{Images, TrainError};
 
 /// Tests take turns: a card that waits for another one is not to wait for another test.
 static TURN: Mutex<()> = Mutex::new(());
@@ -56,7 +58,7 @@ fn at_once<T: Send>(
     work: impl Fn(&Device, &Arc<Member>) -> T + Sync,
 ) -> Vec<T> {
     exchanges[0].begin("work".to_owned());
-    let done = on_ranks(devices, 1, None, exchanges, |device, seat| {
+    let done = on_ranks(devices, 1, None, Cards::of_row(exchanges), |device, seat| {
         Ok::<_, ExecutionError>(work(device, &seat.row))
     });
     done.expect("is done")
@@ -177,7 +179,7 @@ fn a_card_that_fails_ends_the_waiting_of_the_others_and_the_next_attempt_works()
     let exact = bits(&sum_in_order(ranks, values));
     let attempt = |devices: &mut [Device], fails: Option<usize>| {
         exchanges[0].begin("attempt".to_owned());
-        on_ranks(devices, 1, None, &exchanges, |device, seat| {
+        on_ranks(devices, 1, None, Cards::of_row(&exchanges), |device, seat| {
             let member = &seat.row;
             let own = tensor(values(member.rank()), device);
             let mut sum = member.sum("before", ranks, own.clone());
@@ -292,7 +294,20 @@ const CHANGES: [Batch; 10] = [
     Batch::Brighter(-2),
 ];
 
-fn step(bench: &mut Bench, side: usize, step: usize, batch: Batch) -> Vec<f64> {
+/// The images of a step and their targets.
+struct Inputs {
+    images: Vec<Vec<f32>>,
+    shape: [usize; 4],
+    targets: [Targets; 2],
+}
+
+impl Inputs {
+    fn images(&self) -> Images<'_> {
+        Images::Host { images: &self.images, shape: self.shape }
+    }
+}
+
+fn inputs(side: usize, step: usize, batch: Batch) -> Inputs {
     let count = count(step);
     let turned = |mut values: Vec<f32>| {
         let each = values.len() / count;
@@ -316,8 +331,12 @@ fn step(bench: &mut Bench, side: usize, step: usize, batch: Batch) -> Vec<f64> {
         Targets { values: turned(values), mask: turned(mask), width }
     };
     let images: Vec<Vec<f32>> = values.chunks_exact(side * side).map(<[f32]>::to_vec).collect();
-    let images = Images::Host { images: &images, shape: [count, 1, side, side] };
-    let losses = bench.trainer.step(images, &[targets(2), targets(1)], step, 0.05);
+    Inputs { images, shape: [count, 1, side, side], targets: [targets(2), targets(1)] }
+}
+
+fn step(bench: &mut Bench, side: usize, step: usize, batch: Batch) -> Vec<f64> {
+    let inputs = inputs(side, step, batch);
+    let losses = bench.trainer.step(inputs.images(), &inputs.targets, step, 0.05);
     losses.expect("a step").into_iter().map(|loss| loss.sum).collect()
 }
 
@@ -485,4 +504,133 @@ fn layers_without_fused_kernels_are_synchronised_too() {
     assert!(gradients < 1e-5);
     let again = train(&plan(model, count, memory), 1);
     assert!(all_bits(&again.0) == all_bits(&ours));
+}
+
+/// Who decides about steps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Decides {
+    /// The host, which waits for each step.
+    Host,
+    /// The cards, while the next step has begun.
+    Cards,
+}
+
+/// A bench whose steps are decided so.
+fn deciding(plan: &Plan, decides: Decides) -> Bench {
+    let mut bench = Bench::new(plan).expect("opens");
+    if decides == Decides::Host {
+        bench.trainer.courses = Some(Vec::new());
+    }
+    assert_eq!(bench.trainer.runs_ahead(), decides == Decides::Cards);
+    bench
+}
+
+/// Takes the steps `inputs`, each of which begins before the one before it has ended where cards decide; at `fails` the card
+/// of that rank runs out of memory after so many operations. The losses of the steps, or the first error.
+fn run(
+    bench: &mut Bench,
+    all: &[Inputs],
+    fails: Option<(usize, usize, usize)>,
+) -> Result<Vec<f64>, TrainError> {
+    let mut losses = Vec::new();
+    let mut before: Option<(BegunStep, &Inputs)> = None;
+    for (number, inputs) in all.iter().enumerate() {
+        let armed = fails.filter(|(at, ..)| *at == number);
+        let armed = armed.map(|(_, rank, operations)| strike_rank_after(rank, operations));
+        let earlier = before.as_ref().map(|(begun, _)| begun);
+        let trainer = &mut bench.trainer;
+        let begun = trainer.begin_step(inputs.images(), &inputs.targets, number, 0.05, earlier);
+        drop(armed);
+        let mut end = |(begun, inputs): (BegunStep, &Inputs)| {
+            let ended = bench.trainer.end_step(begun, inputs.images(), &inputs.targets);
+            ended.map(|found| losses.extend(found.into_iter().map(|loss| loss.sum)))
+        };
+        before.take().map_or(Ok(()), &mut end)?;
+        let begun = (begun?, inputs);
+        if bench.trainer.runs_ahead() {
+            before = Some(begun);
+        } else {
+            let ended = bench.trainer.end_step(begun.0, inputs.images(), &inputs.targets);
+            losses.extend(ended?.into_iter().map(|loss| loss.sum));
+        }
+    }
+    if let Some((begun, inputs)) = before {
+        let ended = bench.trainer.end_step(begun, inputs.images(), &inputs.targets);
+        losses.extend(ended?.into_iter().map(|loss| loss.sum));
+    }
+    Ok(losses)
+}
+
+/// What is on all cards, bit by bit.
+fn on_all(bench: &Bench, count: usize) -> Vec<BTreeMap<String, Vec<u32>>> {
+    let owned = |rank: usize| {
+        let values = state(bench, rank);
+        all_bits(&values).into_iter().map(|(name, bits)| (name.to_owned(), bits)).collect()
+    };
+    (0..count).map(owned).collect()
+}
+
+const DECIDED: [&str; 3] = [
+    "precision = \"fp32\"",
+    "precision = \"bf16\"\ncheckpointing = \"every\"",
+    "precision = \"bf16\"\nmicro_batch = 2",
+];
+
+#[test]
+fn steps_that_cards_decide_about_are_those_of_the_host() {
+    let Some((_turn, count)) = cards("decided") else { return };
+    for model in [MODELS[0], MODELS[2]] {
+        let all: Vec<Inputs> =
+            (0..40).map(|step| inputs(model.side, step, Batch::AsItIs)).collect();
+        for memory in DECIDED {
+            for over in ["sync", "local"] {
+                let local = format!("{memory}\n[parallel.data]\nbatch_norm = \"{over}\"");
+                let [host, cards] = [Decides::Host, Decides::Cards].map(|decides| {
+                    let mut bench = deciding(&plan(model, count, &local), decides);
+                    let losses = run(&mut bench, &all, None).expect("trains");
+                    (losses, on_all(&bench, count))
+                });
+                assert_eq!(cards.0, host.0, "{}, {local}: losses", model.name);
+                assert!(cards.1 == host.1, "{}, {local}", model.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_step_that_is_not_finite_is_told_as_the_host_tells_it_and_changes_no_card() {
+    let Some((_turn, count)) = cards("not finite") else { return };
+    let model = MODELS[0];
+    const BROKEN: usize = 2;
+    let mut all: Vec<Inputs> =
+        (0..BROKEN + 2).map(|step| inputs(model.side, step, Batch::AsItIs)).collect();
+    let images = all[BROKEN].images.len();
+    // The last card has it.
+    all[BROKEN].images[images - 1][17] = f32::NAN;
+    let [host, cards] = [Decides::Host, Decides::Cards].map(|decides| {
+        let mut bench = deciding(&plan(model, count, DECIDED[1]), decides);
+        let told = run(&mut bench, &all, None).expect_err("is refused").to_string();
+        (told, on_all(&bench, count))
+    });
+    assert!(host.0.contains("image"), "{}", host.0);
+    assert_eq!(cards.0, host.0);
+    assert!(cards.1 == host.1);
+}
+
+/// The step before it goes on on all cards: what comes of both is what comes of them where the host decides.
+#[test]
+fn a_card_without_memory_for_a_step_leaves_the_step_before_it_alone() {
+    let Some((_turn, count)) = cards("memory for a step") else { return };
+    let model = MODELS[0];
+    let all: Vec<Inputs> = (0..8).map(|step| inputs(model.side, step, Batch::AsItIs)).collect();
+    for (rank, operations) in (0..count).flat_map(|rank| [0, 3, 7].map(|at| (rank, at))) {
+        let [host, cards] = [Decides::Host, Decides::Cards].map(|decides| {
+            let mut bench = deciding(&plan(model, count, DECIDED[0]), decides);
+            let losses = run(&mut bench, &all, Some((5, rank, operations))).expect("goes on");
+            assert_eq!(bench.trainer.backoffs.len(), 1, "card {rank}, operation {operations}");
+            (losses, on_all(&bench, count))
+        });
+        assert_eq!(cards.0, host.0, "card {rank}, operation {operations}");
+        assert!(cards.1 == host.1, "card {rank}, operation {operations}");
+    }
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use trainer::memory::{ActivationShape, Cpu, DenseLayers, DryAllocator, Precision, Target};
 use trainer::model::{DensenetConfig, HeadConfig, ModelConfig, ResnetConfig, ResnetForm};
 use trainer::ops::gpu::{
-    AdamStep, DryGpu, Gpu, Kernel, Kernels, SgdStep, moving_average_kernel, step_factor_kernel,
-    sums_of_squares_kernel,
+    AdamStep, DryGpu, Gpu, Kernel, Kernels, SgdStep, message_kernels, moving_average_kernel,
+    step_factor_kernel, sums_of_squares_kernel,
 };
 
 /// Networks that between them launch everything: of each family, with widths that fill whole tiles and
@@ -119,6 +119,7 @@ fn kernels() -> BTreeMap<(&'static str, String), Kernel> {
         AdamStep::kernel(),
         SgdStep::kernel(),
     ];
+    all.extend(message_kernels());
     for (model, channels) in networks() {
         for precision in PRECISIONS {
             for hopper in [false, true] {

@@ -63,7 +63,7 @@ use crate::memory::{Chain, OffloadConfig, Pages};
 use crate::model::weights::Initial;
 use crate::ops::gpu::Exchanges;
 #[cfg(feature = "cuda")]
-use crate::ops::gpu::Gpu;
+use crate::ops::gpu::{Gpu, MOST_CARDS};
 use crate::ops::is_gpu;
 use crate::optim::{LossScale, Schedule};
 use crate::parallel::processes::{Cards, Processes};
@@ -208,7 +208,8 @@ impl Ready {
         }
         data.warnings.extend(processes.and_then(Processes::warning));
         // All rows of a grid have the same cards' connections.
-        data.warnings.extend(trainer.exchanges.iter().find_map(|row| row.warning.clone()));
+        let exchanges = trainer.exchanges.iter().chain(&trainer.messages);
+        data.warnings.extend(exchanges.filter_map(|each| each.warning.clone()).next());
         data.warnings.extend(trainer.fit_standardizers(&data.train));
         let schedule = schedule(&plan, data.train_loader.batches_per_epoch());
         Ok(Self { plan, config, data, saved, trainer, schedule, meter, initial })
@@ -276,6 +277,7 @@ impl Ready {
             schedule,
             validation: data.validation,
             train_loader: data.train_loader,
+            coming: None,
             validation_loader: data.validation_loader,
             reports,
             stop,
@@ -345,6 +347,7 @@ fn trainer(
     let parts = planner.stages_of_devices();
     let depth = parts.len();
     let exchanges = exchanges(&devices, depth)?;
+    let messages = messages(&devices, depth, &planner)?;
     let cards = devices.len() > 1 && is_gpu(&devices[0]);
     let threads = cards.then(|| parallel::threads(devices.len())).transpose();
     let threads = threads.map_err(|error| BuildError::Cards(error.to_string()))?;
@@ -384,6 +387,7 @@ fn trainer(
         depth,
         threads,
         exchanges,
+        messages,
         processes,
         batch_norm,
         planner,
@@ -410,7 +414,7 @@ fn hold(device: &Device, pages: Pages) {
 fn hold(_: &Device, _: Pages) {}
 
 /// What cards exchange sums by, where several have the same part of the model: the first of `depth`, and so
-/// on. What the devices of one copy send each other needs no kernels.
+/// on.
 #[cfg(feature = "cuda")]
 fn exchanges(devices: &[Device], depth: usize) -> Result<Vec<Exchanges>, BuildError> {
     let cards: Vec<Gpu> = devices.iter().filter_map(Gpu::of).collect();
@@ -422,6 +426,29 @@ fn exchanges(devices: &[Device], depth: usize) -> Result<Vec<Exchanges>, BuildEr
         Exchanges::open(&cards).map_err(BuildError::Cards)
     };
     (0..depth).map(row).collect()
+}
+
+/// What the cards of each copy of the model send each other activations and gradients by, where there are several.
+#[cfg(feature = "cuda")]
+fn messages(
+    devices: &[Device],
+    depth: usize,
+    planner: &Planner,
+) -> Result<Vec<Exchanges>, BuildError> {
+    let cards: Vec<Gpu> = devices.iter().filter_map(Gpu::of).collect();
+    // The kernels' addresses are those of so many cards.
+    if !(2..=MOST_CARDS).contains(&depth) || cards.is_empty() {
+        return Ok(Vec::new());
+    }
+    let longest = planner.longest_message() as usize;
+    let column = |cards: &[Gpu]| Exchanges::between(cards, longest).map_err(BuildError::Cards);
+    cards.chunks(depth).map(column).collect()
+}
+
+/// There are no cards without CUDA.
+#[cfg(not(feature = "cuda"))]
+fn messages(_: &[Device], _: usize, _: &Planner) -> Result<Vec<Exchanges>, BuildError> {
+    Ok(Vec::new())
 }
 
 /// There are no cards without CUDA.

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::{
-    Compiler, Gpu, Kernel, Kernels, moving_average_kernel, step_factor_kernel,
+    Compiler, Gpu, Kernel, Kernels, message_kernels, moving_average_kernel, step_factor_kernel,
     sums_of_squares_kernel,
 };
 use crate::plan::{Plan, Planner};
@@ -37,6 +37,9 @@ fn kernels(plan: &Plan, planner: &Planner, gpu: &Gpu) -> Vec<Kernel> {
     let mut kernels = planner.kernels();
     kernels.extend(plan.train.optimizer.init([]).kernel());
     kernels.extend([sums_of_squares_kernel(), step_factor_kernel(), moving_average_kernel()]);
+    if plan.depth() > 1 {
+        kernels.extend(message_kernels());
+    }
     if plan.copies() > 1 {
         let element = planner.settings().precision.element();
         let image_channels = plan.data.image.channels;

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use super::{Action, Operation, Schedule, Simulation};
 use crate::parallel::Flow;
 
-/// A device of a pipeline, and the thread that drives it: it starts work, which the device does behind it, and
-/// stands still while it sends.
+/// A device of a pipeline, and the thread that drives it: it starts work, which the device does behind it.
 #[derive(Debug, Clone)]
 pub struct DrivenDevice {
     /// What the device does.
@@ -46,15 +45,15 @@ impl DrivenDevice {
 
 /// Seconds until the last of the devices of a pipeline has done its schedule. Each waits for what it receives.
 ///
-/// A thread that sends waits until its device has done all before it, and then copies what it sends to the host's
-/// memory; the thread that receives copies it from there. A copy takes the seconds in `copies`: of a micro-batch
-/// between a device and the one behind, and as long for what comes back.
+/// A device that sends copies what it sends into the other one's memory. A copy takes the seconds in `copies`: of a
+/// micro-batch between a device and the one behind, and as long for what comes back. The thread of the device that
+/// receives waits until the other thread has started that.
 ///
 /// # Panics
 ///
 /// When a device waits for what no other sends.
 pub fn seconds_together(devices: &[DrivenDevice], copies: &[f64]) -> f64 {
-    let mut arrives: BTreeMap<(usize, bool, usize), f64> = BTreeMap::new();
+    let mut arrives: BTreeMap<(usize, bool, usize), Clock> = BTreeMap::new();
     let mut next = vec![0; devices.len()];
     let mut clocks = vec![Clock::default(); devices.len()];
     loop {
@@ -66,10 +65,9 @@ pub fn seconds_together(devices: &[DrivenDevice], copies: &[f64]) -> f64 {
                 match action {
                     Action::Receive(flow) => {
                         let is_value = flow == Flow::Value;
-                        let Some(time) = arrives.get(&(rank, is_value, micro)) else { break };
-                        let copy = copies[if is_value { rank - 1 } else { rank }];
-                        clock.thread = clock.thread.max(*time) + copy;
-                        clock.device = clock.device.max(clock.thread);
+                        let Some(sent) = arrives.get(&(rank, is_value, micro)) else { break };
+                        clock.thread = clock.thread.max(sent.thread);
+                        clock.device = clock.device.max(clock.thread).max(sent.device);
                     }
                     Action::Send(flow) => {
                         let is_value = flow == Flow::Value;
@@ -77,9 +75,8 @@ pub fn seconds_together(devices: &[DrivenDevice], copies: &[f64]) -> f64 {
                             true => (rank + 1, copies[rank]),
                             false => (rank - 1, copies[rank - 1]),
                         };
-                        clock.thread = clock.thread.max(clock.device) + copy;
-                        clock.device = clock.thread;
-                        arrives.insert((to, is_value, micro), clock.thread);
+                        clock.device = clock.device.max(clock.thread) + copy;
+                        arrives.insert((to, is_value, micro), *clock);
                     }
                     _ => {
                         clock.thread += driven.start(operation);
@@ -171,11 +168,11 @@ mod tests {
         }
     }
 
-    /// Both threads of each of four transfers copy.
+    /// There are four transfers.
     #[test]
     fn what_is_on_its_way_is_waited_for() {
         let one = run(PipelineSchedule::Sequential, 3, 1, [0.0, 2.5]).0;
-        assert_eq!(one, 9.0 + 4.0 * 2.0 * 2.5);
+        assert_eq!(one, 9.0 + 4.0 * 2.5);
     }
 
     /// A stage takes 1 forward and 2 back; with 4 and 8 for its start the thread decides.

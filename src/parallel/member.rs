@@ -74,6 +74,11 @@ impl Member {
         self.ranks
     }
 
+    /// What cards exchange by, where the devices are cards that do.
+    pub fn exchange(&self) -> Option<&Exchange> {
+        self.exchange.as_ref()
+    }
+
     /// The sum over the first `ranks` devices, which all call this with the same `name`, of tensors of one
     /// length: added up in the order of the devices, so that all get the same bits.
     ///

@@ -27,6 +27,31 @@ pub fn threads(cards: usize) -> Result<Threads, rayon::ThreadPoolBuildError> {
         .build()
 }
 
+/// What cards reach each other by.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cards<'a> {
+    /// The sums over those of each row.
+    pub rows: &'a [Exchanges],
+    /// The messages between those of each column.
+    pub columns: &'a [Exchanges],
+}
+
+impl<'a> Cards<'a> {
+    /// Sums over cards, each of which has the whole model.
+    pub fn of_row(rows: &'a [Exchanges]) -> Self {
+        Self { rows, columns: &[] }
+    }
+
+    fn all(self) -> impl Iterator<Item = &'a Exchanges> {
+        self.rows.iter().chain(self.columns)
+    }
+
+    /// Begins an attempt at a piece of work, which `work` tells from others.
+    pub fn begin(self, work: &str) {
+        self.all().for_each(|exchanges| exchanges.begin(work.to_owned()));
+    }
+}
+
 /// Why no device has done its work.
 #[derive(Debug)]
 pub enum Failure<E> {
@@ -56,8 +81,8 @@ pub(super) enum Ended<T, E> {
 ///
 /// Where there are `threads`, which are as many as devices, the work is done on them and not on new ones.
 ///
-/// Cards exchange sums by `exchanges`, those of each row, of which an attempt has [begun](Exchanges::begin).
-/// Then `work` must wait for its card after the last of them.
+/// Cards reach each other by `cards`, of which an attempt has [begun](Cards::begin). Then `work` must wait for its card after the last of them, or leave it to the card what becomes of sums for which it
+/// has waited in vain.
 ///
 /// # Errors
 /// When a device runs out of memory, or its work gives an error. A panic of another kind is passed on.
@@ -65,23 +90,24 @@ pub fn on_ranks<D: Send, T: Send, E: Error + Send>(
     devices: &mut [D],
     depth: usize,
     threads: Option<&Threads>,
-    exchanges: &[Exchanges],
+    cards: Cards<'_>,
     work: impl Fn(&mut D, &Seat) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, Failure<E>> {
     let group = Arc::new(Group::default());
     let ranks = devices.len();
     let run = |rank: usize, device: &mut D| {
-        let row = exchanges.get(rank % depth);
-        let exchange = row.map(|row| row.side(rank / depth).clone());
-        let seat = Seat::in_grid(rank, [ranks, depth], &group, exchange);
+        let [copy, stage] = [rank / depth, rank % depth];
+        let row = cards.rows.get(stage).map(|row| row.side(copy).clone());
+        let column = cards.columns.get(copy).map(|column| column.side(stage).clone());
+        let seat = Seat::in_grid(rank, [ranks, depth], &group, [row, column]);
         let ended = caught(|| work(device, &seat));
         if matches!(ended, Ended::Done(_)) {
             return ended;
         }
         let first = group.fail();
         if first {
-            exchanges.iter().for_each(Exchanges::stop);
-        } else if !exchanges.is_empty() && !matches!(ended, Ended::OutOfMemory(_)) {
+            cards.all().for_each(Exchanges::stop);
+        } else if cards.all().next().is_some() && !matches!(ended, Ended::OutOfMemory(_)) {
             // What the others' cards go on with is of no use, and may look like an error of its own.
             return Ended::Abandoned;
         }
@@ -126,8 +152,8 @@ pub fn on_ranks<D: Send, T: Send, E: Error + Send>(
         }
     };
     let failed = all.iter().any(|ended| !matches!(ended, Ended::Done(_)));
-    // Each row is put back, whatever the others have come to.
-    let over: Vec<_> = exchanges.iter().map(|row| row.end(failed)).collect();
+    // Each is put back, whatever the others have come to.
+    let over: Vec<_> = cards.all().map(|exchanges| exchanges.end(failed)).collect();
     let done = decide(all)?;
     over.into_iter().collect::<Result<(), _>>().map(|()| done).map_err(Failure::Stalled)
 }
@@ -199,7 +225,7 @@ mod tests {
     fn all_work_at_once_and_their_outcomes_are_in_order() {
         for ranks in 1..5 {
             let mut devices: Vec<usize> = (0..ranks).collect();
-            let outcome = on_ranks(&mut devices, 1, None, &[], |device, seat| {
+            let outcome = on_ranks(&mut devices, 1, None, Cards::default(), |device, seat| {
                 assert_eq!((*device, seat.row.ranks()), (seat.row.rank(), ranks));
                 *device += 10;
                 Ok::<_, fmt::Error>((*device, met(&seat.row)))
@@ -215,13 +241,18 @@ mod tests {
     fn rows_and_columns_of_a_grid_meet_apart_from_each_other() {
         for (copies, depth) in (1..4).flat_map(|copies| (1..4).map(move |depth| (copies, depth))) {
             let mut devices: Vec<usize> = (0..copies * depth).collect();
-            let outcome =
-                on_ranks(&mut devices, depth, None, &[], |device, Seat { row, column }| {
+            let outcome = on_ranks(
+                &mut devices,
+                depth,
+                None,
+                Cards::default(),
+                |device, Seat { row, column }| {
                     assert_eq!((row.ranks(), column.ranks()), (copies, depth));
                     assert_eq!(row.rank() * depth + column.rank(), *device);
                     let seen = |member: &Member| member.gather("value", *device);
                     Ok::<_, fmt::Error>([seen(row), seen(column)])
-                });
+                },
+            );
             for (device, [row, column]) in outcome.expect("is done").into_iter().enumerate() {
                 let (copy, stage) = (device / depth, device % depth);
                 let expected: Vec<usize> = (0..copies).map(|copy| copy * depth + stage).collect();
@@ -233,7 +264,7 @@ mod tests {
 
     #[test]
     fn one_device_without_memory_stops_all_of_them() {
-        let outcome = on_ranks(&mut [0; 4], 1, None, &[], |_, seat| {
+        let outcome = on_ranks(&mut [0; 4], 1, None, Cards::default(), |_, seat| {
             if seat.row.rank() == 2 {
                 OutOfMemory { wanted: Some(64) }.throw();
             }
@@ -245,17 +276,18 @@ mod tests {
 
     #[test]
     fn an_error_comes_before_what_it_has_caused() {
-        let outcome = on_ranks(&mut [0; 3], 1, None, &[], |_, seat| match seat.row.rank() {
-            1 => Err(fmt::Error),
-            _ => Ok(met(&seat.row)),
-        });
+        let outcome =
+            on_ranks(&mut [0; 3], 1, None, Cards::default(), |_, seat| match seat.row.rank() {
+                1 => Err(fmt::Error),
+                _ => Ok(met(&seat.row)),
+            });
         assert!(matches!(outcome, Err(Failure::Error(fmt::Error))));
     }
 
     #[test]
     fn a_panic_is_passed_on() {
         let all = || {
-            on_ranks(&mut [0; 3], 1, None, &[], |_, seat| {
+            on_ranks(&mut [0; 3], 1, None, Cards::default(), |_, seat| {
                 if seat.row.rank() == 1 {
                     panic::resume_unwind(Box::new("index"));
                 }

@@ -20,20 +20,20 @@ pub struct Seat {
 
 impl Seat {
     /// That of `device`, of `devices` in columns of `depth`, which all meet in `group`. The cards of its row
-    /// exchange sums by `exchange`.
+    /// exchange sums, and those of its column messages, by `exchanges`.
     pub(super) fn in_grid(
         device: usize,
         [devices, depth]: [usize; 2],
         group: &Arc<Group>,
-        exchange: Option<Exchange>,
+        [of_row, of_column]: [Option<Exchange>; 2],
     ) -> Self {
         let [copy, stage] = [device / depth, device % depth];
         let member = |place: [usize; 2], line: String, exchange: Option<Exchange>| {
             Arc::new(Member::new(place, line, Arc::clone(group), exchange))
         };
         Self {
-            row: member([copy, devices / depth], format!("row {stage}"), exchange),
-            column: member([stage, depth], format!("column {copy}"), None),
+            row: member([copy, devices / depth], format!("row {stage}"), of_row),
+            column: member([stage, depth], format!("column {copy}"), of_column),
         }
     }
 

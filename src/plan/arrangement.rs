@@ -10,15 +10,12 @@
 
 use serde::Serialize;
 
-use super::estimate::{STARTING, STARTING_ON_HOPPER};
+use super::estimate::{BANDWIDTH, STARTING, STARTING_ON_HOPPER};
 use super::{Estimator, Machine, MemorySettings, Plan, Planner};
 use crate::fault::Fault;
 use crate::parallel::{BatchNormOver, OptimizerPlacement};
 use crate::screen::{Bytes, counted};
 
-/// Bytes a second from card to card: NVLink on a host with H200 (28 MB of gradients of one other card in
-/// 118 µs).
-const BANDWIDTH: f64 = 2.4e11;
 /// Seconds that cards take to agree on some numbers by kernels that write into each other's memory.
 const LATENCY: f64 = 6e-6;
 /// How much longer a step takes beside another process on another card that it exchanges nothing with.

@@ -191,13 +191,17 @@ impl Plan {
         let activation = on.precision.activations().size() as u64;
         let between = |stage: usize| activation * each.outputs[stage];
         let input = if is_first { one * images as u64 } else { between(range.start - 1) };
+        // Two of what comes from each neighbour, by kernels of cards.
+        let from_before = if is_first { 0 } else { between(range.start - 1) };
+        let from_behind = if is_last { 0 } else { between(range.end - 1) };
+        let messages = if on.cuda { 2 * (from_before + from_behind) } else { 0 };
         let of_heads = NUMBER * each.outputs[range.end - 1];
         // Of the outputs: labels, mask, and a handful of temporary tensors of their size.
         let (loss_workspace, loss_gradient) =
             if is_last { (8 * of_heads, of_heads) } else { (0, between(range.end - 1)) };
         let of_stages: u64 = stages.iter().map(|stage| stage.standing).sum();
         let surroundings = Surroundings {
-            standing: weights + optimizer - optimizer_away + average + of_stages + batch,
+            standing: weights + optimizer - optimizer_away + average + of_stages + batch + messages,
             input,
             loss_workspace,
             loss_gradient,

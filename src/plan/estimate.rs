@@ -51,8 +51,11 @@ pub(super) const STARTING: f64 = 1.18e-4;
 /// The same where kernels written for Hopper are fewer: 8 images take 8.91 ms on an H100
 /// (`benches/results/2026-11-22-h100-kernels.log`). Pipelines have not been measured with them.
 pub(super) const STARTING_ON_HOPPER: f64 = 7.4e-5;
-/// Bytes a second between a card and host memory that is not pinned, in which what is sent to another card
-/// waits: the driver copies it once more on its way.
+/// Bytes a second from card to card: NVLink on a host with H200 (28 MB of gradients of one other card in
+/// 118 µs).
+pub(super) const BANDWIDTH: f64 = 2.4e11;
+/// Bytes a second between a card and host memory that is not pinned, in which weights that are sent to another card
+/// wait: the driver copies them once more on their way.
 pub(super) const PAGEABLE: f64 = 6e9;
 
 /// Estimates steps of a plan on a machine.
@@ -351,7 +354,8 @@ impl<'a> Estimator<'a> {
     ) -> f64 {
         // On the CPU what is started is done at once, and what is sent stays where it is.
         let (starting, copying) = match self.machine.cuda {
-            true => (STARTING / 3.0, 1.0 / PAGEABLE),
+            true if self.machine.hopper => (STARTING_ON_HOPPER / 3.0, 1.0 / BANDWIDTH),
+            true => (STARTING / 3.0, 1.0 / BANDWIDTH),
             false => (0.0, 0.0),
         };
         let driven = |((known, tree), taken): ((&Known, &CheckpointPlan), &Simulation)| {

@@ -188,6 +188,12 @@ impl Planner {
         self.machine.free.is_none_or(|free| pages.bytes() <= free).then_some(pages)
     }
 
+    /// Bytes of the longest message between the devices of a pipeline: a micro-batch where it goes from one to the next.
+    pub fn longest_message(&self) -> u64 {
+        let mut estimator = Estimator::within(&self.plan, self.machine, self.budget);
+        estimator.bytes_between(&self.settings).into_iter().max().unwrap_or(0)
+    }
+
     /// What is planned, with everything decided.
     pub fn plan(&self) -> &Plan {
         &self.plan

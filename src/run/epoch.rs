@@ -93,7 +93,10 @@ impl Run {
             self.meter.reset_peak();
         }
         let mut had_images = self.state.tally.images + self.state.skipped_steps > 0;
-        let mut batches = self.train_loader.epoch(epoch as u64, first).shared();
+        let mut batches = match self.coming.take() {
+            Some((coming, batches)) if (coming, 0) == (epoch, first) => batches,
+            _ => self.train_loader.epoch(epoch as u64, first).shared(),
+        };
         let mut metered = if self.measures { METERED_STEPS } else { 0 };
         while let Some(batch) = batches.next() {
             if let Some(signal) = self.asked_to_stop(&batch)? {
@@ -374,6 +377,10 @@ impl Run {
     ) -> Result<(), RunError> {
         let devices = self.device_speeds(training.as_secs_f64())?;
         let epoch = self.state.epoch;
+        if epoch < self.plan.train.epochs {
+            let batches = self.train_loader.epoch(epoch as u64 + 1, 0).shared();
+            self.coming = Some((epoch + 1, batches));
+        }
         let train = self.state.tally.values(&self.plan.heads);
         let mut val = validation.values(&self.plan.heads);
         val.extend(validation.intervals(&self.plan.heads, self.plan.run.seed));

@@ -65,7 +65,7 @@ pub use trainer::{Backoff, BegunStep, Rank, Trainer};
 pub use undefined::undefined_for_good;
 pub use usage::Usage;
 
-use crate::data::{DataError, Dataset, Loader};
+use crate::data::{DataError, Dataset, Loader, SharedBatches};
 use crate::memory::measure::{Meter, apart_while};
 use crate::optim::Schedule;
 use crate::parallel::processes::Elsewhere;
@@ -90,6 +90,8 @@ pub struct Run {
     pub validation: Arc<Dataset>,
     /// Batches of training images.
     pub train_loader: Loader,
+    /// Those of an epoch that has not begun, and its number: the first are read while the epoch before it is saved.
+    pub coming: Option<(usize, SharedBatches)>,
     /// Batches of validation images.
     pub validation_loader: Loader,
     /// Who is told what happens.

@@ -15,7 +15,7 @@ use crate::memory::{OutOfMemory, Parameter};
 use crate::ops::gpu::{Buffer, Exchanges};
 use crate::parallel::course::{Course, Doing, note, recorded};
 use crate::parallel::processes::Processes;
-use crate::parallel::{BatchNormOver, Failure, Part, Seat, Threads, on_ranks, shares};
+use crate::parallel::{BatchNormOver, Cards, Failure, Part, Seat, Threads, on_ranks, shares};
 use crate::plan::{BackOff, Planner};
 use crate::train::{
     BatchPart, CheckedGradients, HeadLoss, Images, NotFinite, Origin, Replica, Share, StepLosses,
@@ -34,6 +34,8 @@ pub struct Trainer {
     /// What cards exchange sums by: those with the same part of the model among each other. None where there
     /// is one copy, or no card.
     pub exchanges: Vec<Exchanges>,
+    /// What the cards of each copy send each other activations by, where they are a pipeline.
+    pub messages: Vec<Exchanges>,
     /// The processes that train one model, each with one device.
     pub processes: Option<Processes>,
     /// What norms are taken over.
@@ -61,14 +63,15 @@ pub struct Rank {
     pub updater: Updater,
 }
 
-/// A step that has begun: on a GPU that decides by itself it may not have ended.
+/// A step that has begun: on GPUs that decide by themselves it may not have ended.
 #[derive(Debug)]
 pub struct BegunStep {
     /// Its number, from 0.
     pub number: usize,
     /// Its learning rate.
     pub learning_rate: f64,
-    losses: StepLosses,
+    /// Those of all devices of this process, which are the same.
+    losses: Vec<StepLosses>,
 }
 
 /// What is done with a batch.
@@ -154,14 +157,14 @@ impl Trainer {
         self.end_step(begun, images, targets)
     }
 
-    /// Whether a step may begin before the one before it has ended: one GPU alone decides about its steps by itself.
+    /// Whether a step may begin before the one before it has ended: GPUs of one process, each with the whole model, decide
+    /// about their steps by themselves.
     pub fn runs_ahead(&self) -> bool {
-        let Rank { replica, updater } = self.first();
-        let alone = self.ranks.len() == 1 && self.processes.is_none();
-        alone && self.courses.is_none() && updater.decides(replica)
+        let of_process = self.depth == 1 && self.processes.is_none() && self.courses.is_none();
+        of_process && self.ranks.iter().all(|rank| rank.updater.decides(&rank.replica))
     }
 
-    /// [`Trainer::step`] that does not wait for a GPU that decides by itself. `before` is the step before it where that
+    /// [`Trainer::step`] that does not wait for GPUs that decide by themselves. `before` is the step before it where that
     /// has not ended, which is allowed only where the trainer [runs ahead](Self::runs_ahead).
     ///
     /// # Errors
@@ -175,8 +178,9 @@ impl Trainer {
         before: Option<&BegunStep>,
     ) -> Result<BegunStep, TrainError> {
         let from = Instant::now();
-        let before = before.and_then(|before| before.losses.decided());
-        let decide = self.runs_ahead().then_some(before);
+        let before = (0..self.ranks.len()).map(|rank| before?.losses[rank].decided());
+        let decide: Option<Vec<_>> = self.runs_ahead().then(|| before.collect());
+        let decide = decide.as_deref();
         let checked = self.gradients_since(from, images, targets, step, learning_rate, decide)?;
         let traces = self.courses.is_some().then_some(from);
         let computes_on = self.first().replica.inference.device().clone();
@@ -184,7 +188,7 @@ impl Trainer {
         let by = Means {
             depth: self.depth,
             threads: self.threads.as_ref(),
-            exchanges: &[],
+            cards: Cards::default(),
             processes: self.processes.as_ref(),
         };
         let applied = by.on_all(&mut ranks, &computes_on, |(rank, checked), seat| {
@@ -198,7 +202,10 @@ impl Trainer {
             });
             Ok((losses?, course))
         });
-        let (mut losses, courses): (Vec<_>, Vec<_>) = applied.map_err(failed)?.into_iter().unzip();
+        let (losses, courses): (Vec<_>, Vec<_>) = applied.map_err(failed)?.into_iter().unzip();
+        if decide.is_some() {
+            self.exchanges.iter().for_each(Exchanges::step_launched);
+        }
         if std::mem::take(&mut self.outgrows_pages) {
             computes_on.memory_cleanup();
         }
@@ -208,7 +215,7 @@ impl Trainer {
         for (all, more) in self.courses.iter_mut().flatten().zip(courses) {
             all.spans.extend(more.spans);
         }
-        Ok(BegunStep { number: step, learning_rate, losses: losses.swap_remove(0) })
+        Ok(BegunStep { number: step, learning_rate, losses })
     }
 
     /// The gradients of the step that [`Trainer::step`] takes, which are the same on every device; in a
@@ -226,8 +233,8 @@ impl Trainer {
         self.gradients_since(Instant::now(), images, targets, step, learning_rate, None)
     }
 
-    /// The same of a step that has begun at `from`. A GPU decides about it by itself where `decide` is given, with what
-    /// is decided about the step before it where that has not ended.
+    /// The same of a step that has begun at `from`. GPUs decide about it by themselves where `decide` is given, with what
+    /// each of them decides about the step before it where that has not ended.
     fn gradients_since(
         &mut self,
         from: Instant,
@@ -235,7 +242,7 @@ impl Trainer {
         targets: &[Targets],
         step: usize,
         learning_rate: f64,
-        decide: Option<Option<&Buffer>>,
+        decide: Option<&[Option<&Buffer>]>,
     ) -> Result<Vec<CheckedGradients>, TrainError> {
         let traces = self.courses.is_some().then_some(from);
         let normalizers = self.last().replica.normalizers(targets);
@@ -250,7 +257,10 @@ impl Trainer {
                 let found = replica.gradients(share, &normalizers, step, updater.scale())?;
                 let found = found.of_all(&seat.row, over, own as f64 / count as f64);
                 match decide {
-                    Some(before) => Ok(updater.decide(&replica.inference, found, before)),
+                    Some(before) => {
+                        let before = before[seat.row.rank()];
+                        Ok(updater.decide(&replica.inference, found, before, &seat.row))
+                    }
                     None => updater.assess(&replica.inference, found, &seat.column),
                 }
             });
@@ -287,14 +297,23 @@ impl Trainer {
         targets: &[Targets],
     ) -> Result<Vec<HeadLoss>, TrainError> {
         let BegunStep { number, learning_rate, losses } = begun;
-        losses.wait()?.map_err(|left_out| {
-            self.ranks.iter_mut().for_each(|rank| rank.updater.left_out(&left_out));
-            // With the weights that it began with, the host finds what the GPU has found.
-            let again = self.gradients(images, targets, number, learning_rate);
-            let what = || NotFinite::Gradient { of: String::new() };
-            let unseen = || TrainError::NotFinite { what: what(), learning_rate, origin: None };
-            again.err().unwrap_or_else(unseen)
-        })
+        let ended: Vec<_> = losses.into_iter().map(StepLosses::wait).collect::<Result<_, _>>()?;
+        let mut taken = Vec::with_capacity(ended.len());
+        for (rank, ended) in self.ranks.iter_mut().zip(ended) {
+            match ended {
+                Ok(losses) => taken.push(losses),
+                Err(left_out) => rank.updater.left_out(&left_out),
+            }
+        }
+        if taken.len() == self.ranks.len() {
+            return Ok(taken.swap_remove(0));
+        }
+        self.exchanges.iter().try_for_each(Exchanges::resume).map_err(TrainError::Stalled)?;
+        // With the weights that it began with, the host finds what the GPUs have found.
+        let again = self.gradients(images, targets, number, learning_rate);
+        let what = || NotFinite::Gradient { of: String::new() };
+        let unseen = || TrainError::NotFinite { what: what(), learning_rate, origin: None };
+        Err(again.err().unwrap_or_else(unseen))
     }
 
     /// Computes a step forward once more, something of which is not finite, and returns where that begins:
@@ -387,7 +406,7 @@ impl Trainer {
         let by = Means {
             depth: self.depth,
             threads: self.threads.as_ref(),
-            exchanges: &[],
+            cards: Cards::default(),
             processes: self.processes.as_ref(),
         };
         let swapped = by.on_all(&mut self.ranks, &computes_on, |rank, seat| {
@@ -419,12 +438,13 @@ impl Trainer {
                 None => vec![None; self.copies()],
             };
             let shares = self.shares_of(work, images);
-            self.exchanges.iter().for_each(|row| row.begin(self.kind_of_work(&shares)));
+            let cards = Cards { rows: &self.exchanges, columns: &self.messages };
+            cards.begin(&self.kind_of_work(&shares));
             let computes_on = self.first().replica.inference.device().clone();
             let by = Means {
                 depth: self.depth,
                 threads: self.threads.as_ref(),
-                exchanges: &self.exchanges,
+                cards,
                 processes: self.processes.as_ref(),
             };
             let outcome = by.on_all(&mut self.ranks, &computes_on, |rank, seat| {
@@ -554,7 +574,7 @@ fn failed(failure: Failure<TrainError>) -> TrainError {
 struct Means<'a> {
     depth: usize,
     threads: Option<&'a Threads>,
-    exchanges: &'a [Exchanges],
+    cards: Cards<'a>,
     processes: Option<&'a Processes>,
 }
 
@@ -569,10 +589,10 @@ impl Means<'_> {
     ) -> Result<Vec<T>, Failure<TrainError>> {
         match (self.processes, devices) {
             (Some(processes), [device]) => {
-                let exchanges = self.exchanges.first();
+                let exchanges = self.cards.rows.first();
                 processes.work(device, computes_on, exchanges, work).map(|done| vec![done])
             }
-            (_, devices) => on_ranks(devices, self.depth, self.threads, self.exchanges, work),
+            (_, devices) => on_ranks(devices, self.depth, self.threads, self.cards, work),
         }
     }
 }

@@ -86,13 +86,13 @@ mod gpu {
     use super::BatchPart;
     use crate::memory::Precision;
     use crate::memory::offload::Worker;
-    use crate::ops::gpu::{Buffer, Gpu, Storage, Transfers};
+    use crate::ops::gpu::{Buffer, Gpu, Storage, Uploads};
 
     /// What copies to a GPU.
     pub(super) struct Side {
         gpu: Gpu,
         storage: Storage,
-        transfers: Transfers,
+        uploads: Uploads,
         worker: Worker,
         sent: Mutex<Option<Sent>>,
     }
@@ -100,20 +100,19 @@ mod gpu {
     /// Images on their way.
     struct Sent {
         part: BatchPart,
-        buffer: Buffer,
-        done: Receiver<Result<(), String>>,
+        done: Receiver<Result<Buffer, String>>,
     }
 
     impl Side {
-        /// `None` without a GPU, or where the system has no more threads.
+        /// `None` without a GPU, or where the driver has no more streams or the system no more threads.
         pub fn new(device: &Device, precision: Precision) -> Option<Self> {
             let gpu = Gpu::of(device)?;
             let storage = match precision {
                 Precision::Bf16 => Storage::Bf16,
                 _ => Storage::F32,
             };
-            let (transfers, worker) = (Transfers::new(&gpu), Worker::start("images").ok()?);
-            Some(Self { gpu, storage, transfers, worker, sent: Mutex::default() })
+            let (uploads, worker) = (Uploads::new(&gpu).ok()?, Worker::start("images").ok()?);
+            Some(Self { gpu, storage, uploads, worker, sent: Mutex::default() })
         }
 
         pub fn send(&self, part: Option<BatchPart>) {
@@ -125,25 +124,25 @@ mod gpu {
             *sent = None;
             let Some(part) = part else { return };
             let length = part.batch.shape[1..].iter().product::<usize>() * part.images.len();
-            let room = self.transfers.room(&self.gpu, &[(length, self.storage)]);
-            let Some(buffer) = room.ok().and_then(|mut room| room.pop()) else { return };
-            let (to_send, target, storage) = (part.clone(), buffer.clone(), self.storage);
-            let (transfers, (tell, done)) = (self.transfers, sync_channel(1));
+            let room = self.uploads.room(&self.gpu, &[(length, self.storage)]);
+            let Some(room) = room.ok().and_then(|mut rooms| rooms.pop()) else { return };
+            let (to_send, storage) = (part.clone(), self.storage);
+            let (uploads, (tell, done)) = (self.uploads.clone(), sync_channel(1));
             self.worker.give(move || {
                 let bytes = gathered(&to_send.batch.images[to_send.images], storage);
                 drop(to_send.batch);
                 // Nobody may want to know any more.
-                let _ = tell.send(transfers.upload(bytes, &target));
+                let _ = tell.send(uploads.upload(bytes, room));
             });
-            *sent = Some(Sent { part, buffer, done });
+            *sent = Some(Sent { part, done });
         }
 
         pub fn take(&self, part: &BatchPart) -> Option<Tensor<4>> {
             let sent = self.sent().take_if(|sent| sent.part == *part)?;
             // An error shows where the images are copied in the usual way.
-            sent.done.recv().ok()?.ok()?;
+            let buffer = sent.done.recv().ok()?.ok()?;
             let [_, channels, height, width] = part.batch.shape;
-            Some(self.gpu.tensor(&sent.buffer, [part.images.len(), channels, height, width]))
+            Some(self.gpu.tensor(&buffer, [part.images.len(), channels, height, width]))
         }
 
         fn sent(&self) -> MutexGuard<'_, Option<Sent>> {

@@ -120,6 +120,7 @@ impl Updater {
             && model.sends_ahead()
             && model.precision().parameters() == DType::F32
             && self.loss_scale.is_none()
+            && self.shard.is_whole()
             && self.optimizer.kernel().is_some()
             && !self.optimizer.waits_away()
             && replica.centre_sizes().is_empty()
@@ -128,18 +129,20 @@ impl Updater {
     /// Lets the GPU find how far the gradients of a global batch are clipped, and whether the step is taken: only where
     /// everything is finite and the step before it was taken, about which `before` was decided where the host has not
     /// read that. Waits for nothing but the answer whether memory has sufficed, and nothing changes. The model must be one
-    /// that the updater [`decides`](Self::decides) about, and whole.
+    /// that the updater [`decides`](Self::decides) about, and whole. The cards of `row` have the same gradients and losses,
+    /// and come to the same end.
     pub fn decide(
         &self,
         model: &Inference,
         found: StepGradients,
         before: Option<&Buffer>,
+        row: &Member,
     ) -> Assessed {
         #[cfg(feature = "cuda")]
         if let Some(gpu) = crate::ops::gpu::Gpu::of(model.device()) {
-            return self.decide_on(&gpu, found, before);
+            return self.decide_on(&gpu, found, before, row);
         }
-        let _ = (found, before);
+        let _ = (found, before, row);
         unreachable!("{:?} is no GPU", model.device())
     }
 
@@ -149,11 +152,12 @@ impl Updater {
         gpu: &crate::ops::gpu::Gpu,
         found: StepGradients,
         before: Option<&Buffer>,
+        row: &Member,
     ) -> Assessed {
         let StepGradients { gradients, statistics, losses, centres } = found;
         let (losses, normalizers) = losses.together();
         let all = gradients.iter().map(|(_, gradient)| gradient.clone()).collect();
-        let decided = gpu.step_factor(all, losses, self.clip_norm, before);
+        let decided = gpu.step_factor(all, losses, self.clip_norm, before, row.exchange());
         // It follows from all gradients and losses; statistics are not read.
         let follows = gpu.tensor(&decided, [decided.len()]);
         let made = std::iter::once(follows).chain(statistics.values().cloned());

@@ -23,11 +23,11 @@ const WAYS: [(&str, &str); 3] = [
 /// The parameters of each stage of the model in their order, the stage's name in front.
 fn stages(bench: &Bench) -> Vec<(String, Vec<String>)> {
     let chain = &bench.trainer.ranks[0].replica.inference.chain;
-    let named = |stage: &Box<dyn trainer::memory::Stage>| {
+    let named = |stage: &dyn trainer::memory::Stage| {
         let parameters = stage.parameters().into_iter().map(|parameter| parameter.name);
         (stage.name().to_owned(), parameters.collect())
     };
-    chain.stages().iter().map(named).collect()
+    chain.stages().iter().map(|stage| named(stage.as_ref())).collect()
 }
 
 #[test]

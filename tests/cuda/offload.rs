@@ -14,7 +14,7 @@ use trainer::memory::{
     Statistics,
 };
 use trainer::model::{ResnetBlock, ResnetConfig, ResnetForm};
-use trainer::ops::gpu::{Identity, Transfers};
+use trainer::ops::gpu::{Downloads, Identity, Uploads};
 use trainer::parallel::Part;
 
 use super::{
@@ -194,18 +194,18 @@ fn measure(device: &Device, batch: usize, side: usize, dense_layers: DenseLayers
     let away = all.clone().offloaded(&chain.moves_saved());
 
     let (moved, copies) = {
-        let transfers = Transfers::new(&gpu);
+        let (downloads, uploads) = (Downloads::new(&gpu), Uploads::new(&gpu).expect("a stream"));
         let buffers = kept(&chain, &images[0]);
         let sizes: Vec<(usize, Storage)> =
             buffers.iter().map(|buffer| (buffer.len(), buffer.storage())).collect();
         let moved = bytes(&buffers);
         let copies = time(&gpu, || {
-            let bytes = transfers.download(&gpu, buffers.clone()).wait().expect("copies");
-            let rooms = transfers.room(&gpu, &sizes).expect("fits");
+            let bytes = downloads.begin(&gpu, buffers.clone()).wait().expect("copies");
+            let rooms = uploads.room(&gpu, &sizes).expect("fits");
             std::thread::scope(|scope| {
                 let upload = || {
-                    for (bytes, room) in bytes.into_iter().zip(&rooms) {
-                        transfers.upload(bytes, room).expect("copies");
+                    for (bytes, room) in bytes.into_iter().zip(rooms) {
+                        uploads.upload(bytes, room).expect("copies");
                     }
                 };
                 scope.spawn(upload);

@@ -77,7 +77,7 @@ fn decided(gradients: &Gradients, losses: &[f32], device: &Device) -> Buffer {
     let gpu = Gpu::of(device).expect("a GPU");
     let losses = Tensor::from_data(losses, device);
     let gradients = gradients.iter().map(|(_, each)| each.clone()).collect();
-    gpu.step_factor(gradients, Some(losses), Some(20.0), None)
+    gpu.step_factor(gradients, Some(losses), Some(20.0), None, None)
 }
 
 /// Takes the steps `steps`, scaled to a norm of 20 where they are above it. Every other value is held by somebody
@@ -202,7 +202,7 @@ fn a_step_with_a_number_that_is_not_finite_changes_nothing() {
     broken.add(&name(last), Tensor::<1>::full([lengths()[last]], f32::NAN, &device));
     let sound = gradients(1, &device);
     let all = |of: &Gradients| of.iter().map(|(_, each)| each.clone()).collect::<Vec<_>>();
-    let after = |before: &Buffer| gpu.step_factor(all(&sound), None, None, Some(before));
+    let after = |before: &Buffer| gpu.step_factor(all(&sound), None, None, Some(before), None);
     let refused = decided(&sound, &[0.1, f32::NAN], &device);
     let cases = [
         ("a gradient", decided(&broken, &[0.1, 0.7], &device)),

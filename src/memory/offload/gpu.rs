@@ -5,12 +5,13 @@ use std::sync::{Arc, Weak};
 use super::item::{Away, Item};
 use super::tensor::{Form, Values};
 use super::{OffloadError, Shelf};
-use crate::ops::gpu::{Buffer, Gpu, Identity, Storage, Transfers};
+use crate::ops::gpu::{Buffer, Downloads, Gpu, Identity, Storage, Uploads};
 
 /// What a shelf knows of the GPU.
 #[derive(Debug, Default)]
 pub(super) struct Side {
-    transfers: Option<Transfers>,
+    downloads: Option<Downloads>,
+    uploads: Option<Uploads>,
     /// What is away, to be found by others that keep the same.
     away: Vec<(Identity, Weak<Item>)>,
 }
@@ -24,8 +25,17 @@ pub(super) struct Leaver {
 }
 
 impl Shelf {
-    fn transfers(&self, gpu: &Gpu) -> Transfers {
-        *self.gpu.borrow_mut().transfers.get_or_insert_with(|| Transfers::new(gpu))
+    fn downloads(&self, gpu: &Gpu) -> Downloads {
+        *self.gpu.borrow_mut().downloads.get_or_insert_with(|| Downloads::new(gpu))
+    }
+
+    fn uploads(&self, gpu: &Gpu) -> Result<Uploads, OffloadError> {
+        let known = &mut self.gpu.borrow_mut().uploads;
+        if let Some(uploads) = known {
+            return Ok(uploads.clone());
+        }
+        let uploads = Uploads::new(gpu).map_err(OffloadError::Device)?;
+        Ok(known.insert(uploads).clone())
     }
 
     /// The item of `buffer`; if it is a new one, it is among `leavers`.
@@ -53,10 +63,10 @@ impl Shelf {
     /// Begins to copy `leavers` to the host.
     pub(super) fn download(&self, leavers: Vec<Leaver>) {
         let Some(first) = leavers.first() else { return };
-        let (transfers, gpu) = (self.transfers(&first.gpu), first.gpu.clone());
+        let (downloads, gpu) = (self.downloads(&first.gpu), first.gpu.clone());
         let (buffers, items): (Vec<_>, Vec<_>) =
             leavers.into_iter().map(|leaver| (leaver.buffer, leaver.item)).unzip();
-        let download = transfers.download(&gpu, buffers);
+        let download = downloads.begin(&gpu, buffers);
         let disk = self.disk.clone();
         self.worker.give(move || match download.wait() {
             Ok(all) => {
@@ -87,14 +97,14 @@ impl Shelf {
         let Some((gpu, ..)) = sizes.first() else { return Ok(others) };
         // Its memory may still be taken there, and would be a second time.
         ours.iter().try_for_each(|item| item.wait_until_left())?;
-        let transfers = self.transfers(gpu);
+        let uploads = self.uploads(gpu)?;
         let rooms: Vec<_> = sizes.iter().map(|(_, length, storage)| (*length, *storage)).collect();
-        let rooms = transfers.room(gpu, &rooms).map_err(OffloadError::Device)?;
-        for (item, buffer) in ours.into_iter().zip(rooms) {
-            let gpu = gpu.clone();
+        let rooms = uploads.room(gpu, &rooms).map_err(OffloadError::Device)?;
+        for (item, room) in ours.into_iter().zip(rooms) {
+            let (gpu, uploads) = (gpu.clone(), uploads.clone());
             self.worker.give(move || {
-                item.arrives(|bytes, _| match transfers.upload(bytes, &buffer) {
-                    Ok(()) => Ok(Values::Buffer(gpu, buffer)),
+                item.arrives(|bytes, _| match uploads.upload(bytes, room) {
+                    Ok(buffer) => Ok(Values::Buffer(gpu, buffer)),
                     Err(text) => Err(OffloadError::Device(text)),
                 });
             });

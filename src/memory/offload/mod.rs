@@ -2,7 +2,7 @@
 //!
 //! A [`Store`] takes [`OffloadTensor`]s and gives an [`OffloadTicket`]; the ticket is fetched a while before it lands
 //! in the same tensors. Copies run beside the computation: on a GPU on a stream of their own (see
-//! [`crate::ops::gpu::Transfers`]), and the thread of the store waits for them, writes and reads the
+//! [`crate::ops::gpu::Uploads`]), and the thread of the store waits for them, writes and reads the
 //! file. One ticket at a time is on its way out: sending the next waits for the memory of the one
 //! before it, without which all of them would be on the device still when the last one is sent.
 //!

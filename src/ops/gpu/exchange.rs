@@ -16,8 +16,9 @@ use burn::tensor::{DType, Tensor};
 use super::arrays::{ARRAYS, HEADER, Places};
 use super::channels_last::Partials;
 #[cfg(feature = "cuda")]
-use super::cuda::{Carry, Offered, Peers, Relay};
+use super::cuda::{Carry, Fence, Offered, Peers, Relay};
 use super::kernels::{EXCHANGE, blocks};
+use super::messages::{Mailbox, message_kernels};
 use super::{Buffer, Gpu, Kernel, Sizes};
 
 /// The most cards that exchange: `table` in `kernels/exchange.cuh`.
@@ -34,28 +35,36 @@ const WARM_UPS: usize = 2;
 
 /// One card's side of the exchanges between several.
 #[derive(Debug, Clone)]
-pub struct Exchange(Arc<Side>);
+pub struct Exchange(pub(super) Arc<Side>);
 
 #[derive(Debug)]
-struct Side {
-    gpu: Gpu,
-    rank: usize,
-    ranks: usize,
+pub(super) struct Side {
+    pub(super) gpu: Gpu,
+    pub(super) rank: usize,
+    pub(super) ranks: usize,
     /// Where each card's memory begins, and where the word is that ends all waiting.
-    table: Buffer,
+    pub(super) table: Buffer,
     /// The same, for a kernel that is given it by value.
     addresses: Vec<u32>,
     /// Blocks that run at once on every card.
-    blocks: usize,
+    pub(super) blocks: usize,
+    /// Where messages lie, between the cards of a pipeline, which add up nothing.
+    pub(super) mailbox: Option<Mailbox>,
     /// The numbers of the last exchanges: among the first two cards, the first three, …, and the last
-    /// turn of the sums over all.
+    /// turn of the sums over all; then those of the last messages between neighbours.
     numbers: Vec<AtomicU32>,
+    /// The same when the attempt began.
+    begun: Vec<AtomicU32>,
     /// Whether the device stands still before and after each exchange.
     careful: AtomicBool,
     sum: Kernel,
     all_reduce: Kernel,
+    pub(super) messages: [Kernel; 2],
     #[cfg(feature = "cuda")]
     peers: Option<Arc<Peers>>,
+    /// The end of the last step that all cards take, where the host has not waited for it.
+    #[cfg(feature = "cuda")]
+    step: Mutex<Option<Fence>>,
     /// Where cards of other processes are reached through it.
     #[cfg(feature = "cuda")]
     relay: Option<Arc<Relay>>,
@@ -118,6 +127,12 @@ impl Exchange {
         }
         let sizes = self.0.part(sizes, ranks, first(ranks), number);
         self.0.with_care(written, || launch(&self.0.table, &sizes));
+    }
+
+    /// What kernels are given to exchange by: see `kernels/exchange.cuh`.
+    #[cfg(feature = "cuda")]
+    pub(super) fn table(&self) -> &Buffer {
+        &self.0.table
     }
 
     /// Whether values go through the host's memory and other processes: what is long is then better exchanged
@@ -214,6 +229,9 @@ impl Exchange {
 impl Side {
     fn new(gpu: &Gpu, [rank, ranks]: [usize; 2], addresses: Vec<u32>, blocks: usize) -> Self {
         let [sum, all_reduce] = sum_kernels();
+        // Of sums, and of messages between each card and the next.
+        let kinds = ranks + 2 * (ranks - 1);
+        let numbers = |kinds: usize| (0..kinds).map(|_| AtomicU32::new(0)).collect();
         Self {
             gpu: gpu.clone(),
             rank,
@@ -221,15 +239,33 @@ impl Side {
             table: gpu.upload_integers(&addresses),
             addresses,
             blocks: blocks.min(BLOCKS),
-            numbers: (0..ranks).map(|_| AtomicU32::new(0)).collect(),
+            mailbox: None,
+            numbers: numbers(kinds),
+            begun: numbers(kinds),
             careful: AtomicBool::new(false),
             sum,
             all_reduce,
+            messages: message_kernels(),
             #[cfg(feature = "cuda")]
             peers: None,
             #[cfg(feature = "cuda")]
+            step: Mutex::default(),
+            #[cfg(feature = "cuda")]
             relay: None,
         }
+    }
+
+    /// One of a dry run, between the cards of a pipeline.
+    #[cfg(test)]
+    pub(super) fn of_pipeline(gpu: &Gpu, place: [usize; 2], mailbox: Mailbox) -> Self {
+        let addresses = vec![0; 2 * (MOST_CARDS + 1)];
+        Self { mailbox: Some(mailbox), ..Self::new(gpu, place, addresses, gpu.multiprocessors()) }
+    }
+
+    /// The last number of a kind.
+    #[cfg(test)]
+    pub(super) fn number(&self, kind: usize) -> u32 {
+        self.numbers[kind].load(Ordering::Relaxed)
     }
 
     /// That of one of `peers`.
@@ -247,6 +283,12 @@ impl Side {
         self.numbers[kind].fetch_add(count, Ordering::Relaxed).wrapping_add(1)
     }
 
+    /// The next number of a kind, and how many there have been before it in this attempt.
+    pub(super) fn next_of(&self, kind: usize) -> (u32, u32) {
+        let number = self.next(kind, 1);
+        (number, number.wrapping_sub(self.begun[kind].load(Ordering::Relaxed) + 1))
+    }
+
     fn part(&self, sizes: Sizes, ranks: usize, first: usize, number: u32) -> Sizes {
         sizes.int(self.rank).int(ranks).int(first).bits(number)
     }
@@ -254,7 +296,7 @@ impl Side {
     /// Launches a kernel that waits for other cards. The first times that a piece of work is done,
     /// nothing else happens on the card while it waits: kernels are loaded then, and memory is taken, for
     /// which the driver may wait for the card.
-    fn with_care(&self, written: &Buffer, launch: impl FnOnce()) {
+    pub(super) fn with_care(&self, written: &Buffer, launch: impl FnOnce()) {
         if !self.careful.load(Ordering::Relaxed) {
             return launch();
         }
@@ -262,6 +304,11 @@ impl Side {
         launch();
         self.check(written);
         self.settle();
+    }
+
+    #[cfg(feature = "cuda")]
+    fn step(&self) -> MutexGuard<'_, Option<Fence>> {
+        self.step.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until everything launched so far has run. What has failed is told where it is read.
@@ -272,9 +319,9 @@ impl Side {
         }
     }
 
-    /// Unwinds where the kernel that was to write `written` could not be launched: the other cards would
+    /// Waits until all is launched. Unwinds where the kernel that was to write `written` could not be: the other cards would
     /// wait for it.
-    fn check(&self, written: &Buffer) {
+    pub(super) fn check(&self, written: &Buffer) {
         #[cfg(feature = "cuda")]
         if self.peers.is_some()
             && let Err(text) = self.gpu.check(std::slice::from_ref(written))
@@ -316,6 +363,11 @@ impl Exchanges {
     /// When there are more than eight cards, and what the driver says.
     #[cfg(feature = "cuda")]
     pub fn open(gpus: &[Gpu]) -> Result<Self, String> {
+        Self::of_cards(gpus, bytes(gpus.len()), None)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn of_cards(gpus: &[Gpu], bytes: usize, mailbox: Option<Mailbox>) -> Result<Self, String> {
         let ranks = gpus.len();
         if !(2..=MOST_CARDS).contains(&ranks) {
             return Err(format!("{ranks} cards cannot compute together; 2 to {MOST_CARDS} can"));
@@ -324,12 +376,27 @@ impl Exchanges {
         if let Some(twice) = (1..ranks).find(|place| indices[..*place].contains(&indices[*place])) {
             return Err(format!("`cuda:{}` is named twice", indices[twice]));
         }
-        let (peers, warning) = Peers::open(&indices, bytes(ranks))?;
+        let (peers, warning) = Peers::open(&indices, bytes)?;
         let peers = Arc::new(peers);
         let blocks = gpus.iter().map(Gpu::multiprocessors).min().unwrap_or(1);
-        let side = |(rank, gpu)| Exchange(Arc::new(Side::of(gpu, [rank, ranks], blocks, &peers)));
+        let side = |(rank, gpu)| {
+            let side = Side { mailbox, ..Side::of(gpu, [rank, ranks], blocks, &peers) };
+            Exchange(Arc::new(side))
+        };
         let sides = gpus.iter().enumerate().map(side).collect();
         Ok(Self { warning, ..Self::of_sides(sides) })
+    }
+
+    /// What the cards `gpus` of one pipeline send each other activations and their gradients by, in the order of their
+    /// places. A message has `longest` bytes at most.
+    ///
+    /// # Errors
+    ///
+    /// As [`Exchanges::open`].
+    #[cfg(feature = "cuda")]
+    pub fn between(gpus: &[Gpu], longest: usize) -> Result<Self, String> {
+        let mailbox = Mailbox::of(longest);
+        Self::of_cards(gpus, mailbox.bytes(gpus.len()), Some(mailbox))
     }
 
     /// What one of `ranks` processes, whose card is `gpu`, offers the others.
@@ -401,7 +468,7 @@ impl Exchanges {
     }
 
     #[cfg(any(feature = "cuda", test))]
-    fn of_sides(sides: Vec<Exchange>) -> Self {
+    pub(super) fn of_sides(sides: Vec<Exchange>) -> Self {
         Self { sides, warning: None, state: Mutex::default() }
     }
 
@@ -411,11 +478,11 @@ impl Exchanges {
     }
 
     /// Begins an attempt at a piece of work, which `work` tells from others: all cards count from the same
-    /// numbers. None of them may be at work.
+    /// numbers. Whatever they are at work on has been launched on all of them.
     pub fn begin(&self, work: String) {
         let mut state = self.state();
         let careful = state.warmed_up.get(&work).is_none_or(|times| *times < WARM_UPS);
-        let kinds = 0..self.sides.len();
+        let kinds = 0..self.sides[0].0.numbers.len();
         let last = |kind: usize| {
             let numbers = self.sides.iter().map(|side| &side.0.numbers[kind]);
             numbers.map(|number| number.load(Ordering::Relaxed)).max().unwrap_or(0)
@@ -424,14 +491,30 @@ impl Exchanges {
         state.begun = kinds.map(last).collect();
         for Exchange(side) in &self.sides {
             side.careful.store(careful, Ordering::Relaxed);
-            for (number, begun) in side.numbers.iter().zip(&state.begun) {
-                number.store(*begun, Ordering::Relaxed);
+            for ((number, begun), last) in side.numbers.iter().zip(&side.begun).zip(&state.begun) {
+                number.store(*last, Ordering::Relaxed);
+                begun.store(*last, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// All that is launched so far is of a step that all cards take: where a card fails in the next one, this one is let
+    /// run to its end before [all waiting is ended](Exchanges::stop).
+    pub fn step_launched(&self) {
+        #[cfg(feature = "cuda")]
+        for Exchange(side) in &self.sides {
+            *side.step() = Some(side.gpu.fence());
         }
     }
 
     /// Ends all waiting, because a card has failed: what is computed from then on is of no use.
     pub fn stop(&self) {
+        #[cfg(feature = "cuda")]
+        for Exchange(side) in &self.sides {
+            let step = side.step().take();
+            // What has failed is told where it is read.
+            let _ = step.map(|step| step.wait());
+        }
         #[cfg(feature = "cuda")]
         for peers in self.peers() {
             peers.stop();
@@ -472,17 +555,36 @@ impl Exchanges {
             #[cfg(feature = "cuda")]
             self.sides.iter().filter_map(|side| side.0.relay.as_ref()).for_each(|it| it.drain());
         }
-        #[cfg(feature = "cuda")]
-        for peers in self.peers() {
-            if peers.clear() && !failed {
-                return Err("a card has waited two minutes for the sums of another one".to_owned());
-            }
+        let resumed = self.resume();
+        if !failed {
+            resumed?;
         }
         let number = |kind: usize| self.sides[0].0.numbers[kind].load(Ordering::Relaxed);
         let exchanged = state.begun.iter().enumerate().any(|(kind, begun)| *begun != number(kind));
         if exchanged && !failed {
             let work = std::mem::take(&mut state.work);
             *state.warmed_up.entry(work).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// Lets cards wait for each other again where all waiting was ended.
+    ///
+    /// # Errors
+    ///
+    /// When it was ended by a card that had given up waiting for another one.
+    pub fn resume(&self) -> Result<(), String> {
+        #[cfg(feature = "cuda")]
+        for peers in self.peers() {
+            // Kernels that are at work, or have yet to run, look at the word.
+            if peers.is_over() {
+                self.sides.iter().for_each(|side| side.0.settle());
+                if peers.clear() {
+                    return Err(
+                        "a card has waited two minutes for the sums of another one".to_owned()
+                    );
+                }
+            }
         }
         Ok(())
     }
@@ -633,10 +735,10 @@ mod tests {
         all.begin("batch".to_owned());
         all.side(0).sum(3, &gpu.floats(2 * SLOTS));
         all.side(0).sum_over_all(&[gpu.floats(8)]);
-        assert_eq!(all.numbers(), [0, 2, 1]);
+        assert_eq!(all.numbers()[..3], [0, 2, 1]);
         all.count_on(&[vec![4, 0, 1], all.numbers(), vec![1, 7, 0]]);
         all.begin("batch".to_owned());
-        assert_eq!(all.numbers(), [4, 7, 1]);
+        assert_eq!(all.numbers()[..3], [4, 7, 1]);
     }
 
     #[test]

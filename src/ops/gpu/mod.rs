@@ -28,6 +28,7 @@ mod kernel;
 mod kernels;
 mod layer;
 mod map;
+mod messages;
 mod norm;
 mod norm2d;
 mod pool;
@@ -62,7 +63,9 @@ pub use channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Partia
 pub use conv::Convolution;
 pub use conv2d::{Conv2d, Nchw};
 #[cfg(feature = "cuda")]
-pub use cuda::{Carry, Compiler, Download, Identity, Offered, Reading, Transfers};
+pub use cuda::{
+    Carry, Compiler, Download, Downloads, Fence, Identity, Offered, Reading, Room, Uploads,
+};
 pub use dropout::dropout_mask;
 pub use dry::{DryGpu, Work};
 pub use element::{Element, Storage};
@@ -72,6 +75,7 @@ pub use kernel::Kernel;
 pub use kernels::Kernels;
 pub use layer::{Normalised, NormedConvolution, ParameterGradients, Summed};
 pub use map::DeviceMap;
+pub use messages::{AT_ONCE, Rows, message_kernels};
 pub use norm::{NormBuffers, Record};
 pub use norm2d::{Norm2d, NormStatistics};
 pub use residual::Shortcut;

@@ -4,6 +4,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use super::PipelinePlace;
 use crate::memory::Activation;
+use crate::ops::gpu::{AT_ONCE, Exchange};
 use crate::ops::is_gpu;
 use crate::parallel::Member;
 
@@ -18,7 +19,7 @@ pub enum Flow {
 
 /// One device's connection to the device before it and to the one behind it.
 ///
-/// Nobody waits where something is sent: what has not been received yet waits in host memory.
+/// No thread waits for a device where something is sent or received.
 #[derive(Debug, Clone, Copy)]
 pub struct Link<'a> {
     member: &'a Member,
@@ -38,21 +39,39 @@ impl<'a> Link<'a> {
     }
 
     /// Sends what `micro`-th micro-batch has come to: values to the device behind, gradients to the one
-    /// before.
+    /// before. Micro-batches are sent one after the other, from 0 on.
+    ///
+    /// Unwinds with [`Abandoned`](crate::parallel::Abandoned) when a device has failed.
     pub fn send(&self, flow: Flow, micro: usize, activation: Activation) {
         let receiver = match flow {
             Flow::Value => self.member.rank() + 1,
             Flow::Gradient => self.member.rank() - 1,
         };
-        self.member.post(&name(flow, micro, receiver), Message::new(activation));
+        // A kernel that waits is launched when that for which it waits has been: whatever holds up a thread, the cards
+        // come to the end of all that is launched.
+        if let Some(earlier) = micro.checked_sub(AT_ONCE)
+            && self.member.exchange().is_some()
+        {
+            self.member.take::<()>(&taken(flow, earlier, receiver));
+        }
+        let message = Message::new(activation, self.member.exchange(), receiver);
+        self.member.post(&name(flow, micro, receiver), message);
     }
 
-    /// Waits for what was sent here of the `micro`-th micro-batch, and puts it on this device.
+    /// Waits until `micro`-th micro-batch was sent here, and puts it on this device.
     ///
     /// Unwinds with [`Abandoned`](crate::parallel::Abandoned) when a device has failed.
     pub fn receive(&self, flow: Flow, micro: usize) -> Activation {
-        let parcel: Message = self.member.take(&name(flow, micro, self.member.rank()));
-        parcel.open(self.device)
+        let message: Message = self.member.take(&name(flow, micro, self.member.rank()));
+        let sender = match flow {
+            Flow::Value => self.member.rank() - 1,
+            Flow::Gradient => self.member.rank() + 1,
+        };
+        let activation = message.open(self.device, self.member.exchange(), sender);
+        if self.member.exchange().is_some() {
+            self.member.post(&taken(flow, micro, self.member.rank()), ());
+        }
+        activation
     }
 }
 
@@ -60,11 +79,19 @@ fn name(flow: Flow, micro: usize, receiver: usize) -> String {
     format!("{flow:?} of micro-batch {micro} to device {receiver}")
 }
 
-/// An activation on its way. Here is decided how it goes: on the CPU as it is; between cards through the
-/// host's memory, since nothing of CubeCL's orders a copy from card to card among the kernels of both.
+/// Says that the receiver has launched what takes it.
+fn taken(flow: Flow, micro: usize, receiver: usize) -> String {
+    format!("{}, taken", name(flow, micro, receiver))
+}
+
+/// An activation on its way. Here is decided how it goes: on the CPU as it is; between cards by their kernels, and
+/// through the host's memory what these do not take.
 enum Message {
     /// In memory that all devices share.
     Shared(Box<Activation>),
+    /// Sent by a kernel.
+    #[cfg(feature = "cuda")]
+    OnCards(card::Sent),
     /// Feature maps.
     Map(TensorData),
     /// Pooled features.
@@ -74,10 +101,17 @@ enum Message {
 }
 
 impl Message {
-    fn new(activation: Activation) -> Self {
+    /// That of `activation` for the device `to`, which is sent where kernels do it: cards have an `exchange`.
+    fn new(activation: Activation, exchange: Option<&Exchange>, to: usize) -> Self {
         if !is_on_gpu(&activation) {
             return Self::Shared(Box::new(activation));
         }
+        #[cfg(feature = "cuda")]
+        if let Some(sent) = exchange.and_then(|by| card::Sent::new(&activation, by, to)) {
+            return Self::OnCards(sent);
+        }
+        #[cfg(not(feature = "cuda"))]
+        let _ = (exchange, to);
         match activation {
             Activation::Map(map) => Self::Map(map.into_data()),
             Activation::Features(features) => Self::Features(features.into_data()),
@@ -93,9 +127,13 @@ impl Message {
         }
     }
 
-    fn open(self, device: &Device) -> Activation {
+    /// The activation, on `device`; it comes from the device `from`.
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "cards alone exchange"))]
+    fn open(self, device: &Device, exchange: Option<&Exchange>, from: usize) -> Activation {
         match self {
             Self::Shared(activation) => *activation,
+            #[cfg(feature = "cuda")]
+            Self::OnCards(sent) => sent.open(device, exchange.expect("it was sent by one"), from),
             Self::Map(data) => Activation::Map(tensor(data, device)),
             Self::Features(data) => Activation::Features(tensor(data, device)),
             Self::Outputs(all) => {
@@ -119,5 +157,68 @@ fn is_on_gpu(activation: &Activation) -> bool {
         }
         #[cfg(feature = "cuda")]
         Activation::Device(_) => true,
+    }
+}
+
+/// What kernels send.
+#[cfg(feature = "cuda")]
+mod card {
+    use burn::tensor::Device;
+
+    use crate::memory::Activation;
+    use crate::ops::gpu::{Buffer, ChannelsLast, DeviceMap, Exchange, Gpu, Rows};
+
+    /// What the device that receives an activation must know of it.
+    pub(super) struct Sent {
+        rows: Rows,
+        shape: Shape,
+    }
+
+    #[derive(Clone, Copy)]
+    enum Shape {
+        /// Maps between fused stages: batch, height, width.
+        Device([usize; 3]),
+        Map([usize; 4]),
+        Features([usize; 2]),
+    }
+
+    impl Sent {
+        /// Sends `activation` to the card `to`; none where kernels do not.
+        pub fn new(activation: &Activation, exchange: &Exchange, to: usize) -> Option<Self> {
+            let (shape, rows, stride, from) = match activation {
+                Activation::Device(map) => {
+                    assert!(map.pending.is_none(), "S is not yet the gradient");
+                    let rows = Rows::of_map(&map.data);
+                    (Shape::Device(map.size), rows, map.data.stride(), map.data.buffer().clone())
+                }
+                Activation::Map(map) => flat(Shape::Map(map.dims()), map.clone().flatten(0, 3)),
+                Activation::Features(features) => {
+                    flat(Shape::Features(features.dims()), features.clone().flatten(0, 1))
+                }
+                Activation::Outputs(_) => return None,
+            };
+            exchange.send(to, &rows, stride, &from).then_some(Self { rows, shape })
+        }
+
+        pub fn open(self, device: &Device, exchange: &Exchange, from: usize) -> Activation {
+            let Self { rows, shape } = self;
+            let gpu = Gpu::of(device).expect("a card was sent it");
+            let buffer = exchange.receive(from, &rows);
+            match shape {
+                Shape::Device(size) => {
+                    let data = ChannelsLast::new(buffer, rows.rows, rows.length);
+                    let map = DeviceMap { gpu, data, size, stats: None, pending: None };
+                    Activation::Device(Box::new(map))
+                }
+                Shape::Map(shape) => Activation::Map(gpu.tensor(&buffer, shape)),
+                Shape::Features(shape) => Activation::Features(gpu.tensor(&buffer, shape)),
+            }
+        }
+    }
+
+    /// All numbers of a tensor in one row.
+    fn flat(shape: Shape, tensor: burn::tensor::Tensor<1>) -> (Shape, Rows, usize, Buffer) {
+        let buffer = Buffer::of_tensor(tensor);
+        (shape, Rows::of_buffer(&buffer), buffer.len(), buffer)
     }
 }

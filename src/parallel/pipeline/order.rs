@@ -85,6 +85,59 @@ mod tests {
         (0..ranks).map(|rank| PipelinePlace { rank, ranks, schedule }).collect()
     }
 
+    /// Between cards a message is received before the second one after it is sent (`ops/gpu/messages.rs`). Devices that
+    /// do what they have to in their order come to the end all the same.
+    #[test]
+    fn two_messages_on_their_way_are_enough_for_every_schedule() {
+        #[derive(Clone, Copy)]
+        enum Doing {
+            Send(usize),
+            Receive(usize),
+        }
+        use Doing::{Receive, Send};
+        for (ranks, micros) in (2..6).flat_map(|ranks| (1..12).map(move |micros| (ranks, micros))) {
+            for schedule in ALL {
+                // Each device's doings, by its neighbour.
+                let doings = |place: &PipelinePlace| {
+                    let [before, behind] = [place.rank.wrapping_sub(1), place.rank + 1];
+                    let of = |half: Half| {
+                        let (from, to, stays) = match half {
+                            Half::Forward(_) => {
+                                (before, behind, [place.is_first(), place.is_last()])
+                            }
+                            Half::Backward(_) => {
+                                (behind, before, [place.is_last(), place.is_first()])
+                            }
+                        };
+                        let receive = (!stays[0]).then_some(Receive(from));
+                        receive.into_iter().chain((!stays[1]).then_some(Send(to)))
+                    };
+                    place.halves(micros).into_iter().flat_map(of).collect::<Vec<_>>()
+                };
+                let all: Vec<Vec<Doing>> = places(schedule, ranks).iter().map(doings).collect();
+                let (mut done, mut under_way) = (vec![0; ranks], vec![vec![0; ranks]; ranks]);
+                loop {
+                    let before = done.clone();
+                    for rank in 0..ranks {
+                        match all[rank].get(done[rank]) {
+                            Some(Send(to)) if under_way[rank][*to] < 2 => under_way[rank][*to] += 1,
+                            Some(Receive(from)) if under_way[*from][rank] > 0 => {
+                                under_way[*from][rank] -= 1;
+                            }
+                            _ => continue,
+                        }
+                        done[rank] += 1;
+                    }
+                    if done == before {
+                        break;
+                    }
+                }
+                let ends: Vec<usize> = all.iter().map(Vec::len).collect();
+                assert_eq!(done, ends, "{schedule:?} {ranks} {micros}");
+            }
+        }
+    }
+
     /// When each half of each device begins and ends where a half forward takes 1 and one back 2: each as
     /// soon as the device is free and what it needs has come.
     fn run(places: &[PipelinePlace], micros: usize) -> Vec<Vec<(usize, usize, Half)>> {

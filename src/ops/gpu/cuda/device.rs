@@ -218,16 +218,6 @@ impl Gpu {
         let handles: Vec<_> = buffers.iter().map(Buffer::handle).collect();
         self.client().check(&handles).map_err(|error| error.to_string())
     }
-
-    /// Waits until everything launched so far has run.
-    ///
-    /// # Errors
-    ///
-    /// When the device has failed.
-    pub fn wait(&self) -> Result<(), String> {
-        let done = burn_cubecl::cubecl::future::block_on(self.client().sync());
-        done.map_err(|error| error.to_string())
-    }
 }
 
 /// Asks the allocator at every launch.

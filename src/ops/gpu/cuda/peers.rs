@@ -151,7 +151,7 @@ impl Peers {
     }
 
     /// Whether nobody is to wait any longer.
-    pub(super) fn is_over(&self) -> bool {
+    pub(in crate::ops::gpu) fn is_over(&self) -> bool {
         self.value().load(Ordering::SeqCst) != 0
     }
 

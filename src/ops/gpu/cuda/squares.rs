@@ -6,7 +6,7 @@ use burn::tensor::{ExecutionError, Tensor};
 
 use crate::ops::gpu::arrays::{ARRAYS, Places, step_factor_kernel, sums_of_squares_kernel};
 use crate::ops::gpu::kernels::blocks;
-use crate::ops::gpu::{Argument, Buffer, Gpu, Sizes};
+use crate::ops::gpu::{Argument, Buffer, Exchange, Gpu, Sizes};
 
 /// Elements that one block adds up.
 const STEP: usize = 4096;
@@ -33,8 +33,9 @@ impl Gpu {
     }
 
     /// What a step with these `gradients`, which hold 32-bit numbers, multiplies them by so that their norm is at
-    /// most `max_norm` where there is one, and whether it is left out: where they or the `losses` are not finite, and
-    /// where the step before it was, for which `before` was given. Does not wait for the GPU.
+    /// most `max_norm` where there is one, and whether it is left out: where they or the `losses` are not finite,
+    /// where the step before it was, for which `before` was given, and where a card that exchanges by `exchange` has
+    /// given up waiting for another one. Does not wait for the GPU.
     ///
     /// The buffer is what [`Factor::OnGpu`](crate::ops::gpu::Factor) takes: the factor, 1 where it is left out and else 0, and the losses. See
     /// `kernels/step_factor.cu`.
@@ -44,6 +45,7 @@ impl Gpu {
         losses: Option<Tensor<1>>,
         max_norm: Option<f64>,
         before: Option<&Buffer>,
+        exchange: Option<&Exchange>,
     ) -> Buffer {
         let Squares { parts, places } = self.squares(gradients);
         let number = |number: usize| u32::try_from(number).expect("few parts");
@@ -54,11 +56,14 @@ impl Gpu {
         let decided = self.floats(2 + count);
         let most = max_norm.unwrap_or(f64::INFINITY).to_bits();
         let sizes = Sizes::new().bits(most as u32).bits((most >> 32) as u32);
-        let sizes = sizes.int(places.len()).int(count).int(usize::from(before.is_some())).int(0);
+        let has = |given: bool| usize::from(given);
+        let sizes = sizes.int(places.len()).int(count);
+        let sizes = sizes.int(has(before.is_some())).int(has(exchange.is_some()));
         // What there is none of is not read.
         let (losses, before) = (losses.as_ref().unwrap_or(&parts), before.unwrap_or(&parts));
+        let cards = exchange.map_or(&parts, Exchange::table);
         let arguments =
-            [&parts, &table, losses, before, &decided].map(|each| each as &dyn Argument);
+            [&parts, &table, losses, before, cards, &decided].map(|each| each as &dyn Argument);
         self.launch(&step_factor_kernel(), [1, 1, 1], &arguments, &sizes);
         decided
     }

@@ -1,7 +1,11 @@
 //! Copies between a GPU and the host that run beside its kernels.
+#![expect(
+    unsafe_code,
+    reason = "the driver copies to an address of the device by its C interface alone"
+)]
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use burn::backend::StreamId;
@@ -9,21 +13,43 @@ use burn::tensor::Bytes;
 use burn_cubecl::cubecl::client::Client;
 use burn_cubecl::cubecl::future::{DynFut, block_on};
 use burn_cubecl::cubecl::server::ServerError;
+use cubecl_cuda::CudaRuntime;
+use cubecl_server::runtime::Runtime;
+use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 
+use super::Fence;
 use crate::ops::gpu::{Buffer, Gpu, Storage};
 
 /// How long the release of memory is waited for that others may hold as well.
 const RELEASE: Duration = Duration::from_millis(2);
 
-/// Copies on a stream of their own. CubeCL orders streams by when the buffers that they share were made,
-/// not by when they were written last, so each copy is put behind all that was launched before it was
-/// asked for. A copy to the host holds its memory until it has ended. Nothing holds back the kernels that
-/// read a buffer copied to the device: whoever launches them must have waited for [`Transfers::upload`].
+/// Copies to the host beside a thread's kernels, on a stream of their own. CubeCL orders streams by when the buffers that
+/// they share were made, not by when they were written last, so each copy is put behind all that was launched before it
+/// was asked for. A copy holds its memory until it has ended.
 #[derive(Clone, Copy)]
-pub struct Transfers {
+pub struct Downloads {
     client: &'static Client,
     /// Where the copies run.
     stream: StreamId,
+}
+
+/// Copies to a GPU beside its kernels, on a stream of their own that CubeCL does not know, so that neither stream waits
+/// for the other one: the host waits for what a copy must follow. Nothing holds back the kernels that read what was
+/// copied: whoever launches them must have waited for [`Uploads::upload`].
+#[derive(Clone)]
+pub struct Uploads {
+    client: &'static Client,
+    /// Where the copies run.
+    stream: Arc<CudaStream>,
+}
+
+/// Memory of the device that is to be uploaded into.
+#[derive(Debug)]
+pub struct Room {
+    buffer: Buffer,
+    address: u64,
+    /// When all has run that may still use the memory.
+    free: Arc<Fence>,
 }
 
 /// Numbers on their way to the host.
@@ -64,7 +90,7 @@ impl Reading {
     }
 }
 
-impl Transfers {
+impl Downloads {
     /// For the GPU whose kernels the current thread launches.
     pub fn new(gpu: &Gpu) -> Self {
         Self { client: gpu.lasting_client(), stream: StreamId::allocate() }
@@ -72,7 +98,7 @@ impl Transfers {
 
     /// Begins to copy `buffers` to pinned host memory (to other host memory where there is no more of
     /// that). Their memory is held until [`Download::wait`].
-    pub fn download(&self, gpu: &Gpu, buffers: Vec<Buffer>) -> Download {
+    pub fn begin(&self, gpu: &Gpu, buffers: Vec<Buffer>) -> Download {
         self.follow(gpu);
         let handles = buffers.iter().map(Buffer::handle).collect();
         let client = self.client;
@@ -87,35 +113,61 @@ impl Transfers {
         let mark = Bytes::from_elems(vec![0_u32; 4]);
         self.stream.executes(|| self.client.write(&last.handle(), mark));
     }
+}
 
-    /// Buffers to upload into, in the memory of the current thread's kernels: what has been launched so
-    /// far may still use that, and uploads wait for it.
+impl Uploads {
+    /// To the GPU whose kernels the current thread launches.
+    ///
+    /// # Errors
+    ///
+    /// When the driver makes no stream.
+    pub fn new(gpu: &Gpu) -> Result<Self, String> {
+        let stream = CudaContext::new(gpu.index()).and_then(|context| context.new_stream());
+        let stream = stream.map_err(|error| error.to_string())?;
+        Ok(Self { client: gpu.lasting_client(), stream })
+    }
+
+    /// Room to upload into, in the memory of the current thread's kernels: what has been launched so far may
+    /// still use that, and uploads wait for it.
     ///
     /// # Errors
     ///
     /// When there is no memory.
-    pub fn room(&self, gpu: &Gpu, sizes: &[(usize, Storage)]) -> Result<Vec<Buffer>, String> {
+    pub fn room(&self, gpu: &Gpu, sizes: &[(usize, Storage)]) -> Result<Vec<Room>, String> {
         let buffers: Vec<Buffer> =
             sizes.iter().map(|(length, storage)| gpu.empty(*length, *storage)).collect();
-        // And not for what is launched until the worker gets to copy.
-        self.follow(gpu);
-        gpu.check(&buffers).map(|()| buffers)
+        gpu.check(&buffers)?;
+        let free = Arc::new(gpu.fence());
+        let room = |buffer: Buffer| {
+            // It stays where it is for as long as the buffer is held.
+            let place =
+                self.client.get_resource::<<CudaRuntime as Runtime>::Server>(buffer.handle());
+            let address = place.map_err(|error| error.to_string())?.resource().ptr;
+            Ok(Room { buffer, address, free: Arc::clone(&free) })
+        };
+        buffers.into_iter().map(room).collect()
     }
 
-    /// Copies `bytes` into `buffer`, one of those of [`Transfers::room`], and waits until that is done.
-    /// To be called on another thread than that which launches kernels.
+    /// Copies `bytes` into `room`, waits until that is done, and gives what they are in now. To be called on another
+    /// thread than that which launches kernels.
     ///
     /// # Errors
     ///
     /// When the device fails.
-    pub fn upload(&self, mut bytes: Bytes, buffer: &Buffer) -> Result<(), String> {
-        let handle = buffer.handle();
-        self.stream.executes(|| {
-            // Nothing is copied that is in pinned memory.
-            self.client.staging(std::iter::once(&mut bytes), false);
-            self.client.write(&handle, bytes);
-            block_on(self.client.sync_buffers([&handle])).map_err(|error| error.to_string())
-        })
+    pub fn upload(&self, mut bytes: Bytes, room: Room) -> Result<Buffer, String> {
+        let Room { buffer, address, free } = room;
+        let length = buffer.len() * buffer.storage().bytes();
+        assert_eq!(bytes.len(), length, "bytes are uploaded into room for as many");
+        // Nothing is copied that is in pinned memory.
+        self.client.staging(std::iter::once(&mut bytes), false);
+        free.wait()?;
+        // SAFETY: as many bytes at the address are the buffer's, which nothing uses: what was launched before it was
+        // made has run. It and the bytes are held until the copy has ended.
+        let copied = self.stream.context().bind_to_thread().and_then(|()| unsafe {
+            result::memcpy_htod_async(address, &bytes[..], self.stream.cu_stream())
+        });
+        let ended = self.stream.synchronize();
+        copied.and(ended).map(|()| buffer).map_err(|error: DriverError| error.to_string())
     }
 }
 
@@ -147,9 +199,15 @@ impl std::fmt::Debug for Reading {
     }
 }
 
-impl std::fmt::Debug for Transfers {
+impl std::fmt::Debug for Downloads {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Transfers({:?})", self.stream)
+        write!(formatter, "Downloads({:?})", self.stream)
+    }
+}
+
+impl std::fmt::Debug for Uploads {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Uploads({:?})", self.stream)
     }
 }
 

@@ -1,0 +1,38 @@
+// Waits for what send_rows.cu of another card gives this one, and copies it out of its slot: see there. Header: exchange.cuh.
+// Grid and block as there. Bytes: the rows once from this card's memory and once into it.
+
+#define BLOCKS 128
+
+struct receive_rows_sizes {
+    int rows, units;
+    int flow, rank, peer;
+    unsigned number;
+    long long slot;  // units from the beginning of this card's part to the slot
+};
+
+extern "C" __global__ void __launch_bounds__(512)
+receive_rows(const unsigned long long* __restrict__ table, uint4* __restrict__ out, const __grid_constant__ receive_rows_sizes s) {
+    int at = (s.flow * 2 + (s.number & 1)) * BLOCKS + blockIdx.x;
+    volatile unsigned* flag = (volatile unsigned*)table[s.rank] + at;
+    volatile unsigned* taken = (volatile unsigned*)table[s.peer] + 4 * BLOCKS + at;
+    if (threadIdx.x == 0) {
+        patience p(table);
+        while (*flag != s.number && p.lasts()) {
+        }
+        __threadfence_system();
+    }
+    __syncthreads();
+    const uint4* from = (const uint4*)table[s.rank] + s.slot;
+    unsigned all = (unsigned)s.rows * s.units;
+    for (unsigned i = blockIdx.x * 512 + threadIdx.x; i < all; i += gridDim.x * 512) {
+        uint4 v;
+        asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3},[%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from + i) : "memory");
+        out[i] = v;
+    }
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence_system();
+        *taken = s.number;
+    }
+}
