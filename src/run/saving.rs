@@ -6,7 +6,7 @@
 //!
 //! One save at a time is under way. Who saves again, ends the run or gives back its folder waits for it.
 
-use std::sync::mpsc::{Receiver, RecvError, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -95,7 +95,7 @@ impl Writer {
     /// The same once it is done; `None` where none is under way.
     pub(super) fn wait(&mut self) -> Option<Result<(Save, Saved), RunError>> {
         let (save, outcome) = self.under_way.take()?;
-        let saved = outcome.recv().unwrap_or_else(|RecvError| Err(RunError::Unwritten));
+        let saved = outcome.recv().unwrap_or(Err(RunError::Unwritten));
         Some(saved.map(|saved| (save, saved)))
     }
 }

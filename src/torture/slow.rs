@@ -41,6 +41,16 @@ fn told_later(events: &[Value]) -> usize {
     saves.filter(|(at, saved)| taken(&events[..*at]) > Some(step(saved))).count()
 }
 
+/// How many saves had been told when the last state was taken.
+fn told_before_last(run: &Path) -> usize {
+    let state = read_state(&run.join(LAST)).expect("is intact");
+    let state: Value = serde_json::from_slice(&state.files["state.json"]).expect("JSON");
+    let length = state["metrics_bytes"].as_u64().expect("a number") as usize;
+    let lines = std::fs::read(run.join("metrics.jsonl")).expect("metrics");
+    let lines = String::from_utf8_lossy(&lines[..length]).into_owned();
+    lines.lines().filter(|line| line.contains("\"event\":\"saved\"")).count()
+}
+
 /// Every state has the bytes that it has where the disk is fast, and was told before the next was taken.
 pub(super) fn whole_runs(scene: &Scene, table: &mut Table) {
     let Scene { place, whole, expected, .. } = scene;
@@ -57,6 +67,7 @@ pub(super) fn whole_runs(scene: &Scene, table: &mut Table) {
         let of_whole = self::events(&whole.run());
         let expected: Vec<_> = of_whole.iter().filter(saved).map(|event| &event["step"]).collect();
         assert_eq!(steps, expected, "saves that were told");
+        assert_eq!(told_before_last(&place.run()), steps.len() - 1, "a save did not wait");
     });
     table.add("a run beside slow saves, its states compared", tried, "the same bits");
 }
