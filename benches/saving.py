@@ -5,10 +5,14 @@ usage: python benches/saving.py [--trainer target/release/trainer] [--device cpu
 
 A run tells every step in metrics.jsonl. This script notes when each line appears there, so that nothing within the
 program is measured by itself. In turns, one run saves every so many steps and one never does (both save at their end,
-which is not counted). Printed for each model: the bytes of a state; `told`, the time from a step's line to the line of
-the save after it; `lost`, what the time from the first to the last step's line is longer by for each save; and `lost` as
-a share of a minute. The bound to hold is 3.5% (CheckFreq, FAST 2021). States hold the weights, their average and the
-state of AdamW: four numbers for each weight.
+which is not counted). A save goes on behind the steps after it. Printed for each model: the bytes of a state; `told`, the
+time from the line of the step that is saved to the line that says so, when the save counts; `next step`, what the step
+after it takes longer than the median of those beside which nothing is saved: the state is read from the device in it;
+`lost`, the same of all steps beside which the save is under way; `lost` again, as what the time from the first to the
+last step's line is longer by for each save than in a run that never saves; and the larger `lost` as a share of a
+minute. The bound to hold is 3.5% (CheckFreq, FAST 2021). States hold the weights, their average and the state of AdamW:
+four numbers for each weight. A save must have ended before the next one begins: see that `told` is less than `--every`
+steps.
 """
 import argparse
 import json
@@ -89,18 +93,24 @@ def run(args, folder, name, family, depth, every):
     reader.join()
     if process.returncode:
         raise SystemExit(f"{name}: exit {process.returncode}: {told[0][-2000:]}")
-    events = [(when, event) for when, event in found if event["event"] in ("step", "saved")]
-    inside = [(when, event) for when, event in events if event["event"] == "step" or event["reason"] == "interval"]
-    steps = [when for when, event in inside if event["event"] == "step"]
-    # The first steps compile kernels and make the optimizer's state; a save follows the first multiple of `every`.
-    begin = next(when for when, event in inside if event["event"] == "step" and event["step"] == args.warm)
-    saves = [(before, when) for (before, _), (when, event) in zip(inside, inside[1:])
-             if event["event"] == "saved" and before >= begin]
-    # What is told after the last step does not count, its save included.
-    saves = [(before, when) for before, when in saves if when < steps[-1]]
+    # The first steps compile kernels and make the optimizer's state. What is told after the last one does not count.
+    steps = [(when, event["step"]) for when, event in found if event["event"] == "step" and event["step"] >= args.warm]
+    saved = {event["step"]: when for when, event in found if event["event"] == "saved" and event["reason"] == "interval"
+             and args.warm <= event["step"] and when < steps[-1][0]}
     size = sum(path.stat().st_size for path in (folder / name / "last").iterdir())
-    return {"seconds": steps[-1] - begin, "steps": sum(when > begin for when in steps),
-            "told": [when - before for before, when in saves], "bytes": size}
+    return {"seconds": steps[-1][0] - steps[0][0], "steps": len(steps) - 1, "bytes": size, **costs(steps, saved)}
+
+
+def costs(steps, saved):
+    """Of each save, by the step that is saved: when it is told, and by what the steps beside it are longer."""
+    gaps = [(before, when) for (before, _), (when, _) in zip(steps, steps[1:])]
+    spans = [(when, saved[step]) for when, step in steps if step in saved]
+    # A step is beside a save if any of it lies between the line of what is saved and the line that says so.
+    alone = [when - before for before, when in gaps if not any(begun < when and before < told for begun, told in spans)]
+    usual = statistics.median(alone)
+    longer = [[when - before - usual for before, when in gaps if begun <= before < told] for begun, told in spans]
+    return {"told": [told - begun for begun, told in spans], "next": [those[0] for those in longer],
+            "lost": [sum(those) for those in longer]}
 
 
 def main():
@@ -118,8 +128,9 @@ def main():
     args = parser.parse_args()
     # Some 1.4 images of a patient, of which a tenth validates.
     args.patients = args.steps * args.batch * 4 // 5
-    print("| model | state | saves | told, s | step with / without saving, ms | lost per save, s | of a minute |")
-    print("|---|---:|---:|---:|---:|---:|---:|", flush=True)
+    print("| model | state | saves | told, s | next step, s | lost, s | step with / without saving, ms | lost, s "
+          "| of a minute |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|", flush=True)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         folder = pathlib.Path(folder)
         for model in args.models.split(","):
@@ -128,15 +139,20 @@ def main():
             for turn in range(args.rounds):
                 with_saves.append(run(args, folder, f"{model}-on-{turn}", family, depth, args.every))
                 without.append(run(args, folder, f"{model}-off-{turn}", family, depth, 0))
-            told = [seconds for one in with_saves for seconds in one["told"]]
+            told, following, inside = (
+                [seconds for one in with_saves for seconds in one[what]] for what in ("told", "next", "lost"))
             per_step = [statistics.median(one["seconds"] / one["steps"] for one in those)
                         for those in (with_saves, without)]
-            count = sum(len(one["told"]) for one in with_saves)
             steps = sum(one["steps"] for one in with_saves)
-            lost = (per_step[0] - per_step[1]) * steps / count
-            print(f"| {model} | {with_saves[0]['bytes'] / 2**20:.0f} MiB | {count} | {statistics.median(told):.3f} "
-                  f"({min(told):.3f} to {max(told):.3f}) | {per_step[0] * 1e3:.0f} / {per_step[1] * 1e3:.0f} "
-                  f"| {lost:.3f} | {lost / 60:.2%} |", flush=True)
+            against = (per_step[0] - per_step[1]) * steps / len(told)
+            share = max(statistics.median(inside), against) / 60
+            print(f"| {model} | {with_saves[0]['bytes'] / 2**20:.0f} MiB | {len(told)} | {spread(told)} "
+                  f"| {spread(following)} | {spread(inside)} | {per_step[0] * 1e3:.0f} / {per_step[1] * 1e3:.0f} "
+                  f"| {against:.3f} | {share:.2%} |", flush=True)
+
+
+def spread(seconds):
+    return f"{statistics.median(seconds):.3f} ({min(seconds):.3f} to {max(seconds):.3f})"
 
 
 if __name__ == "__main__":

@@ -142,8 +142,9 @@ fn state(bench: &Bench) -> Values {
         let parameters = rank.replica.inference.chain.parameters().into_iter();
         all.extend(parameters.map(|p| (p.name, p.value.into_data().iter().collect())));
         let kept = rank.updater.optimizer.state().expect("is read").tensors.into_iter();
-        let kept =
-            trainer::memory::split_tensors(&rank.replica.inference.chain.buckets(), kept.collect());
+        let buckets = rank.replica.inference.chain.buckets().into_iter();
+        let members: Vec<_> = buckets.map(|bucket| bucket.members).collect();
+        let kept = trainer::memory::split_tensors(&members, kept.collect());
         let kept = kept.into_iter();
         all.extend(kept.map(|(name, data)| (format!("optimizer/{name}"), data.iter().collect())));
     }

@@ -13,6 +13,8 @@ mod habits;
 mod labels;
 #[path = "run/resume.rs"]
 mod resume;
+#[path = "run/saves.rs"]
+mod saves;
 #[path = "run/weights.rs"]
 mod weights;
 

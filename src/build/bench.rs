@@ -129,8 +129,9 @@ impl Bench {
         let read: Result<Vec<_>, TrainError> = all.map(read).collect();
         let read = read.map_err(|source| self.failed(0, source))?;
         let buckets = copy.iter().flat_map(|rank| rank.replica.inference.chain.buckets());
+        let members: Vec<_> = buckets.map(|bucket| bucket.members).collect();
         let mut read: BTreeMap<String, TensorData> =
-            split_tensors(&buckets.collect::<Vec<_>>(), read).into_iter().collect();
+            split_tensors(&members, read).into_iter().collect();
         let named = self.trainer.parameters().into_iter().filter_map(|parameter| {
             let gradient = read.remove(&parameter.name)?;
             let (name, shape) = (parameter.name, parameter.shape);

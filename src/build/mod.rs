@@ -73,7 +73,7 @@ use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
 use crate::run::{
     FolderMode, Keeper, Rank, Run, RunFolder, RunPlace, SignalGuard, Stop, TrainState, Trainer,
-    best_findings, best_gone, restore, weights,
+    Writer, best_findings, best_gone, restore, weights,
 };
 use crate::train::{Inference, Replica, Updater};
 use announce::announce;
@@ -228,12 +228,14 @@ impl Ready {
             Some(Saved { store, newest, .. }) => (store, newest),
             None => (None, None),
         };
-        let keeper = match (folder, store) {
-            (None, _) => None,
-            (Some(folder), Some(store)) => Some(Keeper { folder, store }),
-            (Some(folder), None) => {
-                let store = StateStore::open(folder.lock(), plan.run.save.keep)?;
-                Some(Keeper { folder, store })
+        let keeper = match folder {
+            None => None,
+            Some(folder) => {
+                let opened = || StateStore::open(folder.lock(), plan.run.save.keep);
+                let store = store.map_or_else(opened, Ok)?;
+                let beside = Writer::bytes_beside(plan.state_bytes());
+                let writer = Writer::over(store, trainer.planner.has_room_beside_steps(beside));
+                Some(Keeper { writer, folder })
             }
         };
         let mut train_state = TrainState::start(schedule.state());

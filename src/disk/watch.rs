@@ -2,10 +2,12 @@
 //!
 //! A watch covers the paths below its folder, so that tests that run at once do not meet.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::Change;
 
@@ -23,6 +25,8 @@ pub(crate) enum DiskFault {
     Room(u64),
     /// SIGKILL.
     Signal,
+    /// From that operation on the disk is slow with new states: each operation on one takes so many milliseconds.
+    Slow(u64),
 }
 
 /// An operation that was done, or what a test has noted between two of them.
@@ -130,6 +134,9 @@ pub(super) fn perform<T>(
         over.map(|(_, seen)| Arc::clone(seen))
     };
     let Some(seen) = seen else { return operation() };
+    // Not while it is held: other threads use the disk meanwhile.
+    let pause = locked(&seen).pause(change);
+    std::thread::sleep(pause);
     // Held while it is done: what several threads do is recorded in the order in which it happened.
     let mut seen = locked(&seen);
     seen.before(change)?;
@@ -139,6 +146,20 @@ pub(super) fn perform<T>(
 }
 
 impl Seen {
+    /// How long the disk takes for what is to be done.
+    fn pause(&mut self, change: Change<'_>) -> Duration {
+        let is_new = |name: &OsStr| name.to_string_lossy().starts_with(".saving-");
+        match self.plan {
+            Some((at, DiskFault::Slow(time)))
+                if self.operations >= at && change.path().iter().any(is_new) =>
+            {
+                self.struck = true;
+                Duration::from_millis(time)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
     fn before(&mut self, change: Change<'_>) -> io::Result<()> {
         let number = self.operations;
         self.operations += 1;
@@ -157,6 +178,7 @@ impl Seen {
                 }
                 (error(ENOSPC), written as usize)
             }
+            DiskFault::Slow(_) => return Ok(()),
             DiskFault::Refused(_) if number > *at => return Ok(()),
             DiskFault::Refused(of) | DiskFault::Broken(of) => (error(*of), half(change)),
             DiskFault::Killed if number > *at => (io::Error::other("killed by the test"), 0),

@@ -1,6 +1,7 @@
 //! Parameters that lie one after another in one tensor.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::{Tensor, TensorData};
@@ -48,34 +49,38 @@ impl Bucket {
     }
 
     /// Each member's name, shape and place.
-    pub fn places(&self) -> impl Iterator<Item = (&BucketMember, std::ops::Range<usize>)> {
-        self.members.iter().scan(0, |start, member| {
-            let range = *start..*start + member.length();
-            *start = range.end;
-            Some((member, range))
-        })
+    pub fn places(&self) -> impl Iterator<Item = (&BucketMember, Range<usize>)> {
+        places(&self.members)
     }
 }
 
+/// Each of `members` and its place in their bucket.
+fn places(members: &[BucketMember]) -> impl Iterator<Item = (&BucketMember, Range<usize>)> {
+    members.iter().scan(0, |start, member| {
+        let range = *start..*start + member.length();
+        *start = range.end;
+        Some((member, range))
+    })
+}
+
 /// What is kept of each bucket (`<key>` or `<key>/<what>`) as what is kept of each parameter, under
-/// the parameters' names: saved states know nothing of buckets.
+/// the parameters' names: saved states know nothing of buckets. `buckets` are the members of each.
 pub fn split_tensors(
-    buckets: &[Bucket],
+    buckets: &[Arc<[BucketMember]>],
     tensors: Vec<(String, TensorData)>,
 ) -> Vec<(String, TensorData)> {
-    let by_key: BTreeMap<&str, &Bucket> =
-        buckets.iter().map(|bucket| (bucket.key(), bucket)).collect();
+    let by_key = by_key(buckets);
     let split = |(name, data): (String, TensorData)| {
         let (key, rest) = split_name(&name);
         match by_key.get(key) {
-            Some(bucket) if bucket.members.len() > 1 => {
+            Some(members) if members.len() > 1 => {
                 let values = in_f32(&data);
-                let part = |(member, range): (&BucketMember, std::ops::Range<usize>)| {
+                let part = |(member, range): (&BucketMember, Range<usize>)| {
                     let length = range.len();
                     let part = TensorData::new(values[range].to_vec(), [length]);
                     (format!("{}{rest}", member.name), part)
                 };
-                bucket.places().map(part).collect()
+                places(members).map(part).collect()
             }
             _ => vec![(name, data)],
         }
@@ -116,15 +121,17 @@ pub fn in_f32(data: &TensorData) -> Vec<f32> {
 }
 
 /// [`split_tensors`] for numbers: each parameter of a bucket has the bucket's.
-pub fn split_scalars(buckets: &[Bucket], scalars: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
-    let by_key: BTreeMap<&str, &Bucket> =
-        buckets.iter().map(|bucket| (bucket.key(), bucket)).collect();
+pub fn split_scalars(
+    buckets: &[Arc<[BucketMember]>],
+    scalars: BTreeMap<String, u64>,
+) -> BTreeMap<String, u64> {
+    let by_key = by_key(buckets);
     let split = |(name, value): (String, u64)| {
         let (key, rest) = split_name(&name);
         match by_key.get(key) {
-            Some(bucket) => {
+            Some(members) => {
                 let named = |member: &BucketMember| (format!("{}{rest}", member.name), value);
-                bucket.members.iter().map(named).collect()
+                members.iter().map(named).collect()
             }
             None => vec![(name, value)],
         }
@@ -151,6 +158,10 @@ pub fn join_scalars(
         }
     }
     scalars
+}
+
+fn by_key(buckets: &[Arc<[BucketMember]>]) -> BTreeMap<&str, &[BucketMember]> {
+    buckets.iter().map(|members| (members[0].name.as_str(), &members[..])).collect()
 }
 
 /// `key` and `/what`; the latter empty where there is no slash.
@@ -186,6 +197,10 @@ mod tests {
         vec![bucket(&[("a", &[2, 1]), ("b", &[1, 3])]), bucket(&[("c", &[2])])]
     }
 
+    fn members() -> Vec<Arc<[BucketMember]>> {
+        buckets().into_iter().map(|bucket| bucket.members).collect()
+    }
+
     fn data(values: &[f32]) -> TensorData {
         TensorData::new(values.to_vec(), [values.len()])
     }
@@ -196,7 +211,7 @@ mod tests {
             ("a/exp_avg".to_owned(), data(&[1.0, 2.0, 3.0, 4.0, 5.0])),
             ("c/exp_avg".to_owned(), data(&[6.0, 7.0])),
         ];
-        let split = split_tensors(&buckets(), kept.clone());
+        let split = split_tensors(&members(), kept.clone());
         let expected = [
             ("a/exp_avg".to_owned(), data(&[1.0, 2.0])),
             ("b/exp_avg".to_owned(), data(&[3.0, 4.0, 5.0])),
@@ -205,7 +220,7 @@ mod tests {
         assert_eq!(split, expected);
         assert_eq!(join_tensors(&buckets(), split), kept);
         let steps = BTreeMap::from([("a/step".to_owned(), 3), ("c/step".to_owned(), 4)]);
-        let split = split_scalars(&buckets(), steps.clone());
+        let split = split_scalars(&members(), steps.clone());
         assert_eq!(split.len(), 3);
         assert_eq!(join_scalars(&buckets(), split), steps);
     }

@@ -336,9 +336,7 @@ impl Planner {
 
     /// The warning about a step that is estimated to take more than is free on the device.
     pub fn crowded(&self) -> Option<String> {
-        let free = self.machine.free?;
-        let first = self.at_first.as_ref().map_or(0, |(_, first)| first.peak);
-        let peak = self.estimate.peak.max(first);
+        let (free, peak) = (self.machine.free?, self.most());
         (peak > free).then(|| {
             format!(
                 "the estimated peak of a step is {}, and {} of the device's {} are free now",
@@ -347,6 +345,19 @@ impl Planner {
                 Bytes(self.machine.memory)
             )
         })
+    }
+
+    /// The estimated peak of any step.
+    fn most(&self) -> u64 {
+        let first = self.at_first.as_ref().map_or(0, |(_, first)| first.peak);
+        self.estimate.peak.max(first)
+    }
+
+    /// Whether the host has room for `bytes` while steps are taken: a CPU where they are free beside a step or nobody
+    /// knows, and always where steps take the memory of a GPU.
+    pub fn has_room_beside_steps(&self, bytes: u64) -> bool {
+        let free = self.machine.free.filter(|_| !self.machine.cuda);
+        free.is_none_or(|free| self.most().saturating_add(bytes) <= free)
     }
 
     /// The warning about a budget above the device's memory.

@@ -1,6 +1,6 @@
 //! What processes that train one model must see or decide alike.
 
-use super::saving::chain_tensors;
+use super::snapshot::chain_tensors;
 use super::{Run, RunError, Signal, Stop};
 use crate::data::SharedBatch;
 use crate::memory::Chain;

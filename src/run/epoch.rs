@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::tally::Tally;
 use super::undefined;
 use super::validation::Validation;
-use super::{Backoff, BegunStep, Run, RunError, Signal, saving};
+use super::{Backoff, BegunStep, Run, RunError, Signal};
 use crate::data::{BadImage, Batch, SharedBatches, upcoming};
 use crate::report::{
     EndReason, Epoch, EpochBegin, EpochValues, Event, Memory, OutOfMemory, Phase, Progress, Report,
@@ -111,9 +111,10 @@ impl Run {
             if self.state.tally.images > 0 || under_way.is_none() {
                 self.tell_progress(clock, images_before)?;
             }
+            self.look_at_save()?;
             if self.state.batch < steps && self.all_save(self.is_save_due())? {
                 self.end_step(under_way)?;
-                self.save(SaveReason::Interval, false, Vec::new())?;
+                self.save(SaveReason::Interval, false, None)?;
             }
         }
         match had_images {
@@ -342,6 +343,7 @@ impl Run {
                 devices: self.trainer.devices(),
                 waited: None,
             }))?;
+            self.look_at_save()?;
         }
         Ok(None)
     }
@@ -440,8 +442,7 @@ impl Run {
         self.state.schedule = self.schedule.state();
         self.agree_after_epoch()?;
         self.state.next_epoch();
-        let judged = saving::judged(&self.plan.evaluate, &validation.predictions);
-        self.save(SaveReason::EpochEnd, is_best, judged.map_err(RunError::Unsaved)?)
+        self.save(SaveReason::EpochEnd, is_best, Some(validation.predictions))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use burn::tensor::{DType, TensorData};
 
-use super::saving::GatherError;
+use super::snapshot::GatherError;
 use super::trainer::{Rank, Trainer};
 use super::{Run, RunError};
 use crate::memory::Bucket;

@@ -10,6 +10,8 @@
 //! EarlyStopped?; End
 //! ```
 //!
+//! A save goes on behind the batches after it (`saving.rs`), and is told once it is done (Saved).
+//!
 //! After each batch the loop looks whether a signal asks it to stop; then it saves where it is and
 //! returns. A state taken during evaluation stands before it: evaluation is done again from its
 //! beginning. Everything that decides what happens next is in [`TrainState`], the weights and the
@@ -29,8 +31,10 @@ mod outputs_of_all;
 mod place;
 #[cfg(test)]
 mod power_loss;
+mod restore;
 mod saving;
 mod signals;
+mod snapshot;
 pub mod state;
 mod tally;
 mod train_state;
@@ -55,24 +59,24 @@ pub use lock::{LockError, RunLock};
 pub use notes::{PREPROCESSING, notes};
 pub use outputs::{ListOutputs, OutputsError, list_outputs};
 pub use place::RunPlace;
-pub use saving::{
-    GatherError, RestoreError, STANDARDIZE, chain_tensors, not_kept, restore, restore_inference,
-};
+pub use restore::{RestoreError, restore, restore_inference};
+pub use saving::Writer;
 pub use signal_guard::{SignalGuard, end};
 pub use signals::{Noting, Signal, Stop};
+pub use snapshot::{GatherError, STANDARDIZE, chain_tensors, not_kept};
 pub use train_state::TrainState;
 pub use trainer::{Backoff, BegunStep, Rank, Trainer};
 pub use undefined::undefined_for_good;
 pub use usage::Usage;
 
 use crate::data::{DataError, Dataset, Loader, SharedBatches};
-use crate::memory::measure::{Meter, apart_while};
+use crate::memory::measure::Meter;
 use crate::optim::Schedule;
 use crate::parallel::processes::Elsewhere;
 use crate::plan::Plan;
 use crate::report::{End, EndReason, Event, Report, ReportError, Reports, SaveReason};
 use crate::train::TrainError;
-use state::{StateError, StateStore, StateTag};
+use state::StateError;
 
 /// A run with everything open, ready to train.
 pub struct Run {
@@ -100,7 +104,7 @@ pub struct Run {
     pub stop: Stop,
     /// Where the run is.
     pub state: TrainState,
-    /// When a state was last saved or loaded.
+    /// When the state was taken that is saved last, or one was loaded.
     pub saved_at: Instant,
     /// What says how much memory the device uses.
     pub meter: Meter,
@@ -115,10 +119,10 @@ pub struct Run {
 
 /// What writes a run's folder.
 pub struct Keeper {
+    /// What writes the saved states. It is dropped first: the folder stays locked until a save under way has ended.
+    pub writer: Writer,
     /// The folder, locked.
     pub folder: RunFolder,
-    /// The saved states.
-    pub store: StateStore,
 }
 
 /// How a run ended without an error.
@@ -182,6 +186,9 @@ pub enum RunError {
     /// A state could not be saved.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The thread that saves has come to a defect, which was told.
+    #[error("the thread that saves the run has ended early")]
+    Unwritten,
     /// A report could not be written.
     #[error(transparent)]
     Report(#[from] ReportError),
@@ -193,54 +200,37 @@ impl Run {
     /// # Errors
     /// When data, device or disk fail, or a loss is not finite.
     pub fn execute(&mut self) -> Result<Outcome, RunError> {
-        while self.state.ended.is_none() {
-            if let Some(signal) = self.epoch()? {
-                self.reports.event(&Event::Interrupted { signal: signal.name().to_owned() })?;
-                self.save(SaveReason::Interrupted, false, Vec::new())?;
-                return Ok(Outcome::Stopped(signal));
+        let trained = self.epochs();
+        // Whatever has ended training, the save that is under way is not left half done.
+        let saved = self.end_save();
+        let outcome = match (trained, saved) {
+            (Err(error), Err(unsaved)) => {
+                // The first is the one to tell, whatever becomes of the word about the second.
+                drop(self.reports.event(&Event::Warning { message: unsaved.to_string() }));
+                return Err(error);
             }
-        }
-        let reason = self.state.ended.unwrap_or(EndReason::Epochs);
+            (trained, saved) => saved.and(trained)?,
+        };
+        let Outcome::Ended(reason) = outcome else { return Ok(outcome) };
         if let Some(message) = best_gone(&self.state, &self.folder) {
             self.reports.event(&Event::Warning { message })?;
         }
         self.reports.event(&Event::End(self.end(reason)))?;
-        Ok(Outcome::Ended(reason))
+        Ok(outcome)
     }
 
-    /// Saves the state of the run, and with it the files in `judged`: what validation found of exactly
-    /// these weights.
-    fn save(
-        &mut self,
-        reason: SaveReason,
-        is_best: bool,
-        judged: Vec<(String, Vec<u8>)>,
-    ) -> Result<(), RunError> {
-        // Not only of the first process, where others have a part of it.
-        let has_part = self.keeper.is_some() || self.plan.optimizer_shards() > 1;
-        // None of it is the model's memory.
-        let kept = match has_part {
-            true => apart_while(|| self.trainer.kept())?,
-            false => None,
-        };
-        let (Some(keeper), Some(kept)) = (&mut self.keeper, kept) else { return Ok(()) };
-        self.state.metrics_bytes = self.reports.position();
-        let files = apart_while(|| saving::files(&self.plan, &self.trainer, kept, &mut self.state));
-        let mut files = files.map_err(RunError::Unsaved)?;
-        files.extend(judged);
-        let tag = StateTag {
-            epoch: self.state.epoch as u64 - 1,
-            step: self.state.step as u64,
-            batch: self.state.batch as u64,
-            reason: reason.name().to_owned(),
-        };
-        let saved = keeper.store.save(&tag, &files, is_best)?;
-        self.saved_at = Instant::now();
-        if let Some(error) = saved.not_removed {
-            self.reports.event(&Event::Warning { message: error.to_string() })?;
+    /// The epochs that are left, until their end or a signal.
+    fn epochs(&mut self) -> Result<Outcome, RunError> {
+        loop {
+            if let Some(reason) = self.state.ended {
+                return Ok(Outcome::Ended(reason));
+            }
+            if let Some(signal) = self.epoch()? {
+                self.reports.event(&Event::Interrupted { signal: signal.name().to_owned() })?;
+                self.save(SaveReason::Interrupted, false, None)?;
+                return Ok(Outcome::Stopped(signal));
+            }
         }
-        let (epoch, step) = (self.state.epoch_shown(), self.state.step);
-        Ok(self.reports.event(&Event::Saved { folder: saved.folder, epoch, step, reason })?)
     }
 
     fn end(&self, reason: EndReason) -> End {
@@ -264,7 +254,7 @@ impl Run {
             }),
             last: state.last_values.clone(),
             undefined: state.undefined.clone(),
-            weights: weights.map(|state| folder.join(state).join(saving::WEIGHTS)),
+            weights: weights.map(|state| folder.join(state).join(snapshot::WEIGHTS)),
             next: vec![(
                 "curves".to_owned(),
                 format!("tensorboard --logdir {}", self.plan.run.output.display()),

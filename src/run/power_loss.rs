@@ -1,14 +1,15 @@
 //! Power losses at every operation of a run, of its going on and of its being overwritten: whatever disk is
-//! found, the run goes on from the last save that had returned or a newer one, of one run and not of two.
+//! found, the run goes on from the last save that was told or a newer one, of one run and not of two.
 
 use std::path::Path;
 
 use super::folder::{CONFIG_FILE, METRICS_FILE, Mode, RunFolder};
 use super::place::RunPlace;
+use super::saving::{Save, Writer};
 use super::state::{BEST, SavedState, StateStore, StateTag};
 use crate::disk::crash::{Bound, Crashes, FileTree, Tried, is_long, scratch};
 use crate::disk::watch::{DiskFault, Logged, Watch};
-use crate::report::{Event, JsonLines, Report};
+use crate::report::{Event, JsonLines, Report, SaveReason};
 
 const KEEP: usize = 1;
 /// The promise while a run is overwritten: there is none.
@@ -58,8 +59,8 @@ fn check_state(state: &SavedState, step: u64) -> Result<(), String> {
 
 /// A run that is on, as `build` opens it.
 struct Session {
-    _folder: RunFolder,
-    store: StateStore,
+    writer: Writer,
+    folder: RunFolder,
     metrics: JsonLines,
     step: u64,
 }
@@ -94,16 +95,41 @@ impl Session {
             }
             Mode::New | Mode::Overwrite => JsonLines::create(&path).map_err(|e| text(&e))?,
         };
-        Ok(Self { _folder: folder, store, metrics, step })
+        Ok(Self { writer: Writer::over(store, true), folder, metrics, step })
     }
 
     fn save(&mut self) -> Result<(), String> {
-        self.step += 1;
+        self.begin_save()?;
+        self.end_save()
+    }
+
+    fn begin_save(&mut self) -> Result<(), String> {
+        self.step()?;
         let step = self.step;
-        self.metrics.event(&told(step)).map_err(|error| error.to_string())?;
         let tag = StateTag { epoch: step, step, batch: 0, reason: "test".to_owned() };
-        let saved = self.store.save(&tag, &files(step), is_best(step));
-        saved.map_err(|error| error.to_string())?.not_removed.map_or(Ok(()), |e| Err(e.to_string()))
+        let (reason, is_best) = (SaveReason::Interval, is_best(step));
+        self.writer.begin(Save { tag, epoch: 1, reason, is_best }, move || Ok(files(step)));
+        Ok(())
+    }
+
+    fn end_save(&mut self) -> Result<(), String> {
+        let (_, saved) =
+            self.writer.wait().ok_or("none is under way")?.map_err(|e| e.to_string())?;
+        saved.not_removed.map_or(Ok(()), |error| Err(error.to_string()))
+    }
+
+    /// Takes a step that is not saved.
+    fn step(&mut self) -> Result<(), String> {
+        self.step += 1;
+        self.metrics.event(&told(self.step)).map_err(|error| error.to_string())
+    }
+
+    fn best(&self) -> Result<SavedState, String> {
+        let store = StateStore::open(self.folder.lock(), KEEP).map_err(|e| e.to_string())?;
+        store
+            .best()
+            .map_err(|error| error.to_string())?
+            .ok_or_else(|| "there is no best".to_owned())
     }
 }
 
@@ -150,8 +176,7 @@ fn check(folder: &Path, promise: u64) -> Result<(), String> {
     }
     let mut session = Session::open(&path, Mode::Resume, 0)?;
     session.save().and_then(|()| session.save())?;
-    let best = session.store.best().map_err(|error| error.to_string())?;
-    check_state(&best.ok_or("there is no best")?, best_of(step + 2))?;
+    check_state(&session.best()?, best_of(step + 2))?;
     let metrics = std::fs::read_to_string(path.join(METRICS_FILE)).unwrap_or_default();
     let left = std::fs::read_dir(&path).into_iter().flatten().flatten().find(|entry| {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -205,6 +230,21 @@ fn a_power_loss_at_any_moment_of_a_run_leaves_the_last_save_or_a_newer_one() {
     let scene = Scene::new();
     scene.save(&mut scene.open(Mode::New, 0), 5);
     scene.tried().assert_nothing_lost("a run", 500);
+}
+
+#[test]
+fn a_power_loss_while_a_run_goes_on_beside_its_save_leaves_the_last_save_or_a_newer_one() {
+    let scene = Scene::new();
+    let mut session = scene.open(Mode::New, 0);
+    // Steps taken behind each save; what is saved is 1, 4, 6, 7, 10 and 11.
+    for steps in [2, 1, 0, 2, 0, 1] {
+        session.begin_save().expect("begins");
+        let saved = session.step;
+        (0..steps).for_each(|_| session.step().expect("is told"));
+        session.end_save().expect("saves");
+        scene.watch.promise(saved);
+    }
+    scene.tried().assert_nothing_lost("a run that goes on while it is saved", 500);
 }
 
 #[test]

@@ -11,6 +11,7 @@
 
 mod damage;
 mod program;
+mod slow;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
@@ -122,7 +123,17 @@ fn a_run_that_is_killed_ends_as_one_never_disturbed() {
     let Scene { place, expected, operations, length, .. } = &Scene::new();
     let mut table = Table::begin();
     kills_at_operations(place, expected, *operations, &mut table);
-    kills_at_moments(place, expected, *length, &mut table);
+    kills_at_moments(place, expected, *length, None, &mut table);
+}
+
+#[test]
+fn a_run_that_goes_on_beside_slow_saves_ends_as_one_whose_disk_is_fast() {
+    let scene = &Scene::new();
+    let Scene { place, expected, length, .. } = scene;
+    let mut table = Table::begin();
+    slow::whole_runs(scene, &mut table);
+    slow::signals(place, expected, &mut table);
+    kills_at_moments(place, expected, *length, Some(slow::SLOW), &mut table);
 }
 
 #[test]
@@ -154,13 +165,23 @@ fn kills_at_operations(place: &Place, expected: &Result, operations: usize, tabl
     table.add(&what, tried, "resumed: the same bits");
 }
 
-/// The run goes on after each kill, and is killed again, until it has ended.
-fn kills_at_moments(place: &Place, expected: &Result, length: Duration, table: &mut Table) {
+/// The run goes on after each kill, and is killed again, until it has ended; each time with `fault`.
+fn kills_at_moments(
+    place: &Place,
+    expected: &Result,
+    length: Duration,
+    fault: Option<&str>,
+    table: &mut Table,
+) {
     let mut random = crate::random::stream(11, "kills", &[]);
     let (mut kills, mut runs) = (0, 0);
     place.clear();
-    Length::of(30, 3000, 0.2).each(1_000_000, |_| {
-        let mut child = place.start(None);
+    let asked = match fault {
+        None => Length::of(30, 3000, 0.2),
+        Some(_) => Length::of(10, 500, 0.05),
+    };
+    asked.each(1_000_000, |_| {
+        let mut child = place.start(fault);
         let patience = length.mul_f64(random.random_range(0.05..0.9));
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline && child.try_wait().expect("can be asked").is_none() {
@@ -181,7 +202,11 @@ fn kills_at_moments(place: &Place, expected: &Result, length: Duration, table: &
     });
     place.assert_goes_on(expected, &format!("after {kills} kills"));
     let came = format!("resumed, and killed again: {} runs ended with the same bits", runs + 1);
-    table.add("SIGKILL at a random moment", kills, &came);
+    let what = match fault {
+        None => "SIGKILL at a random moment",
+        Some(_) => "SIGKILL at a random moment, where saves are slow",
+    };
+    table.add(what, kills, &came);
 }
 
 /// Whether the program ended with a message where the disk refused; it may also have gone on.

@@ -30,6 +30,7 @@ fn the_program() {
             "refused" => DiskFault::Refused(number(2)),
             "broken" => DiskFault::Broken(number(2)),
             "room" => DiskFault::Room(words[2].parse().expect("a number")),
+            "slow" => DiskFault::Slow(words[2].parse().expect("a number")),
             other => panic!("{other}"),
         };
         watch.strike_after(words[0].parse().expect("a number"), fault);
