@@ -13,7 +13,7 @@ use trainer::data::Targets;
 use trainer::memory::OutOfMemory;
 use trainer::memory::fault::strike_rank_after;
 use trainer::ops::gpu::{Exchanges, Gpu};
-use trainer::parallel::{Cards, Failure, Member, on_ranks};
+use trainer::parallel::{Failure, GridExchanges, Member, on_ranks};
 use trainer::plan::Plan;
 use trainer::run::BegunStep;
 use trainer::train::{Images, TrainError};
@@ -58,7 +58,7 @@ fn at_once<T: Send>(
     work: impl Fn(&Device, &Arc<Member>) -> T + Sync,
 ) -> Vec<T> {
     exchanges[0].begin("work".to_owned());
-    let done = on_ranks(devices, 1, None, Cards::of_row(exchanges), |device, seat| {
+    let done = on_ranks(devices, 1, None, GridExchanges::of_row(exchanges), |device, seat| {
         Ok::<_, ExecutionError>(work(device, &seat.row))
     });
     done.expect("is done")
@@ -179,7 +179,7 @@ fn a_card_that_fails_ends_the_waiting_of_the_others_and_the_next_attempt_works()
     let exact = bits(&sum_in_order(ranks, values));
     let attempt = |devices: &mut [Device], fails: Option<usize>| {
         exchanges[0].begin("attempt".to_owned());
-        on_ranks(devices, 1, None, Cards::of_row(&exchanges), |device, seat| {
+        on_ranks(devices, 1, None, GridExchanges::of_row(&exchanges), |device, seat| {
             let member = &seat.row;
             let own = tensor(values(member.rank()), device);
             let mut sum = member.sum("before", ranks, own.clone());
@@ -533,6 +533,10 @@ fn run(
     fails: Option<(usize, usize, usize)>,
 ) -> Result<Vec<f64>, TrainError> {
     let mut losses = Vec::new();
+    let mut end = |bench: &mut Bench, (begun, inputs): (BegunStep, &Inputs)| {
+        let ended = bench.trainer.end_step(begun, inputs.images(), &inputs.targets);
+        ended.map(|found| losses.extend(found.into_iter().map(|loss| loss.sum)))
+    };
     let mut before: Option<(BegunStep, &Inputs)> = None;
     for (number, inputs) in all.iter().enumerate() {
         let armed = fails.filter(|(at, ..)| *at == number);
@@ -541,23 +545,13 @@ fn run(
         let trainer = &mut bench.trainer;
         let begun = trainer.begin_step(inputs.images(), &inputs.targets, number, 0.05, earlier);
         drop(armed);
-        let mut end = |(begun, inputs): (BegunStep, &Inputs)| {
-            let ended = bench.trainer.end_step(begun, inputs.images(), &inputs.targets);
-            ended.map(|found| losses.extend(found.into_iter().map(|loss| loss.sum)))
-        };
-        before.take().map_or(Ok(()), &mut end)?;
-        let begun = (begun?, inputs);
-        if bench.trainer.runs_ahead() {
-            before = Some(begun);
-        } else {
-            let ended = bench.trainer.end_step(begun.0, inputs.images(), &inputs.targets);
-            losses.extend(ended?.into_iter().map(|loss| loss.sum));
+        before.take().map_or(Ok(()), |before| end(bench, before))?;
+        before = Some((begun?, inputs));
+        if !bench.trainer.runs_ahead() {
+            before.take().map_or(Ok(()), |before| end(bench, before))?;
         }
     }
-    if let Some((begun, inputs)) = before {
-        let ended = bench.trainer.end_step(begun, inputs.images(), &inputs.targets);
-        losses.extend(ended?.into_iter().map(|loss| loss.sum));
-    }
+    before.map_or(Ok(()), |before| end(bench, before))?;
     Ok(losses)
 }
 

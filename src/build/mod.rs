@@ -207,9 +207,9 @@ impl Ready {
             data.warnings.extend(cards.shared());
         }
         data.warnings.extend(processes.and_then(Processes::warning));
-        // All rows of a grid have the same cards' connections.
-        let exchanges = trainer.exchanges.iter().chain(&trainer.messages);
-        data.warnings.extend(exchanges.filter_map(|each| each.warning.clone()).next());
+        // All of a grid have the same cards' connections.
+        let mut exchanges = trainer.exchanges.iter().chain(&trainer.messages);
+        data.warnings.extend(exchanges.find_map(|each| each.warning.clone()));
         data.warnings.extend(trainer.fit_standardizers(&data.train));
         let schedule = schedule(&plan, data.train_loader.batches_per_epoch());
         Ok(Self { plan, config, data, saved, trainer, schedule, meter, initial })

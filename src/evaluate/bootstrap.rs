@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-use super::few_positives::range_of_area;
+use super::estimate::wilson_of_share;
 use super::hybrid::hybrid;
 use super::{Range, Undefined, jackknife};
 use crate::metric::interval::{standard_error, student_beyond, student_quantile};
@@ -180,7 +180,7 @@ pub fn difference(
     }
     let form = form?;
     if let (Form::Areas, Some(a), Some(b)) = (form, first(&once), second(&once)) {
-        let ranges = |quantile| [a, b].map(|area| range_of_area(area, 1.0, quantile));
+        let ranges = |quantile| [a, b].map(|area| wilson_of_share(area, 1.0, quantile));
         return hybrid([a, b], f64::INFINITY, ranges).ok_or(Undefined::NoVariance);
     }
     if error == 0.0 {

@@ -11,11 +11,6 @@ use super::head::Head;
 use super::{Range, Undefined};
 use crate::metric::Example;
 
-/// The interval of an `area` of so many positives, for the quantile of the normal distribution.
-pub(super) fn range_of_area(area: f64, positives: f64, quantile: f64) -> Range {
-    wilson_of_share(area, positives, quantile)
-}
-
 impl Head<'_> {
     /// The interval of a label's `area`, whose degrees of freedom are these; `None` where resamples tell one, or where no
     /// more than one patient is negative.
@@ -35,7 +30,7 @@ impl Head<'_> {
         // As many as say, by themselves, what those of patients whose images are all alike do (Kish 1965).
         let sum: f64 = images.iter().sum();
         let positives = sum * sum / images.iter().map(|count| count * count).sum::<f64>();
-        Some(range_of_area(area, positives, Z))
+        Some(wilson_of_share(area, positives, Z))
     }
 }
 

@@ -36,12 +36,10 @@ pub(super) fn range_on(
     metric: impl Fn(&[u64]) -> Option<f64> + Sync,
 ) -> Result<Range, Undefined> {
     let value = metric(&vec![1; resampler.images()]).ok_or(Undefined::EveryLabel)?;
-    let left_out: Vec<f64> = resampler.left_out(metric).into_iter().flatten().collect();
-    let there: Vec<f64> = left_out.iter().map(|one| link.there(*one)).collect();
-    let alone = Undefined::OneCluster { class: "known" };
-    let found = Jackknife::of(link.there(value), &there).ok_or(alone)?;
+    let there = link.there(value);
+    let found = of(resampler, there, |times| metric(times).map(|one| link.there(one)))?;
     let Jackknife { bias, error, freedom } = found;
-    let found = Interval::student(link.there(value), bias, error, Link::Identity, freedom);
+    let found = Interval::student(there, bias, error, Link::Identity, freedom);
     let Interval { low, high } = found.ok_or(Undefined::NoVariance)?;
     Ok(Range { low: link.back(low), high: link.back(high) })
 }

@@ -21,7 +21,7 @@ mod on_ranks;
 pub use config::{DataParallelConfig, ParallelConfig};
 pub use group::Abandoned;
 pub use member::{Across, Member};
-pub use on_ranks::{Cards, Failure, Threads, on_ranks, threads};
+pub use on_ranks::{Failure, GridExchanges, Threads, on_ranks, threads};
 pub use pipeline::{
     Flow, Half, Link, PipelineConfig, PipelinePlace, PipelineSchedule, SplitConfig,
 };

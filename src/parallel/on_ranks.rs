@@ -27,16 +27,16 @@ pub fn threads(cards: usize) -> Result<Threads, rayon::ThreadPoolBuildError> {
         .build()
 }
 
-/// What cards reach each other by.
+/// What the cards of a grid exchange by.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Cards<'a> {
+pub struct GridExchanges<'a> {
     /// The sums over those of each row.
     pub rows: &'a [Exchanges],
-    /// The messages between those of each column.
+    /// The messages between those of each column, which has one copy of the model.
     pub columns: &'a [Exchanges],
 }
 
-impl<'a> Cards<'a> {
+impl<'a> GridExchanges<'a> {
     /// Sums over cards, each of which has the whole model.
     pub fn of_row(rows: &'a [Exchanges]) -> Self {
         Self { rows, columns: &[] }
@@ -81,8 +81,9 @@ pub(super) enum Ended<T, E> {
 ///
 /// Where there are `threads`, which are as many as devices, the work is done on them and not on new ones.
 ///
-/// Cards reach each other by `cards`, of which an attempt has [begun](Cards::begin). Then `work` must wait for its card after the last of them, or leave it to the card what becomes of sums for which it
-/// has waited in vain.
+/// Cards reach each other by `cards`, of which an attempt has [begun](GridExchanges::begin). Then
+/// `work` must wait for its card after the last of what they exchange, or leave it to the card what becomes of sums for
+/// which it has waited in vain.
 ///
 /// # Errors
 /// When a device runs out of memory, or its work gives an error. A panic of another kind is passed on.
@@ -90,7 +91,7 @@ pub fn on_ranks<D: Send, T: Send, E: Error + Send>(
     devices: &mut [D],
     depth: usize,
     threads: Option<&Threads>,
-    cards: Cards<'_>,
+    cards: GridExchanges<'_>,
     work: impl Fn(&mut D, &Seat) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, Failure<E>> {
     let group = Arc::new(Group::default());
@@ -225,11 +226,12 @@ mod tests {
     fn all_work_at_once_and_their_outcomes_are_in_order() {
         for ranks in 1..5 {
             let mut devices: Vec<usize> = (0..ranks).collect();
-            let outcome = on_ranks(&mut devices, 1, None, Cards::default(), |device, seat| {
-                assert_eq!((*device, seat.row.ranks()), (seat.row.rank(), ranks));
-                *device += 10;
-                Ok::<_, fmt::Error>((*device, met(&seat.row)))
-            });
+            let outcome =
+                on_ranks(&mut devices, 1, None, GridExchanges::default(), |device, seat| {
+                    assert_eq!((*device, seat.row.ranks()), (seat.row.rank(), ranks));
+                    *device += 10;
+                    Ok::<_, fmt::Error>((*device, met(&seat.row)))
+                });
             let sum = ranks * (ranks + 1) / 2;
             let expected: Vec<_> = (0..ranks).map(|rank| (rank + 10, vec![sum])).collect();
             assert_eq!(outcome.expect("is done"), expected);
@@ -245,7 +247,7 @@ mod tests {
                 &mut devices,
                 depth,
                 None,
-                Cards::default(),
+                GridExchanges::default(),
                 |device, Seat { row, column }| {
                     assert_eq!((row.ranks(), column.ranks()), (copies, depth));
                     assert_eq!(row.rank() * depth + column.rank(), *device);
@@ -264,7 +266,7 @@ mod tests {
 
     #[test]
     fn one_device_without_memory_stops_all_of_them() {
-        let outcome = on_ranks(&mut [0; 4], 1, None, Cards::default(), |_, seat| {
+        let outcome = on_ranks(&mut [0; 4], 1, None, GridExchanges::default(), |_, seat| {
             if seat.row.rank() == 2 {
                 OutOfMemory { wanted: Some(64) }.throw();
             }
@@ -277,9 +279,11 @@ mod tests {
     #[test]
     fn an_error_comes_before_what_it_has_caused() {
         let outcome =
-            on_ranks(&mut [0; 3], 1, None, Cards::default(), |_, seat| match seat.row.rank() {
-                1 => Err(fmt::Error),
-                _ => Ok(met(&seat.row)),
+            on_ranks(&mut [0; 3], 1, None, GridExchanges::default(), |_, seat| {
+                match seat.row.rank() {
+                    1 => Err(fmt::Error),
+                    _ => Ok(met(&seat.row)),
+                }
             });
         assert!(matches!(outcome, Err(Failure::Error(fmt::Error))));
     }
@@ -287,7 +291,7 @@ mod tests {
     #[test]
     fn a_panic_is_passed_on() {
         let all = || {
-            on_ranks(&mut [0; 3], 1, None, Cards::default(), |_, seat| {
+            on_ranks(&mut [0; 3], 1, None, GridExchanges::default(), |_, seat| {
                 if seat.row.rank() == 1 {
                     panic::resume_unwind(Box::new("index"));
                 }

@@ -7,6 +7,7 @@ use super::estimate::PAGEABLE;
 use crate::memory::{
     ActivationShape, Footprint, Precision, Speed, Surroundings, Target, bytes_in_rows,
 };
+use crate::ops::gpu::AT_ONCE;
 
 /// What the stages of a plan cost for a micro-batch, and what is in use besides.
 #[derive(Debug, Clone)]
@@ -191,10 +192,11 @@ impl Plan {
         let activation = on.precision.activations().size() as u64;
         let between = |stage: usize| activation * each.outputs[stage];
         let input = if is_first { one * images as u64 } else { between(range.start - 1) };
-        // Two of what comes from each neighbour, by kernels of cards.
+        // Cards have room for what kernels of each neighbour send.
         let from_before = if is_first { 0 } else { between(range.start - 1) };
         let from_behind = if is_last { 0 } else { between(range.end - 1) };
-        let messages = if on.cuda { 2 * (from_before + from_behind) } else { 0 };
+        let room = if on.cuda { AT_ONCE as u64 } else { 0 };
+        let messages = room * (from_before + from_behind);
         let of_heads = NUMBER * each.outputs[range.end - 1];
         // Of the outputs: labels, mask, and a handful of temporary tensors of their size.
         let (loss_workspace, loss_gradient) =

@@ -15,7 +15,9 @@ use crate::memory::{OutOfMemory, Parameter};
 use crate::ops::gpu::{Buffer, Exchanges};
 use crate::parallel::course::{Course, Doing, note, recorded};
 use crate::parallel::processes::Processes;
-use crate::parallel::{BatchNormOver, Cards, Failure, Part, Seat, Threads, on_ranks, shares};
+use crate::parallel::{
+    BatchNormOver, Failure, GridExchanges, Part, Seat, Threads, on_ranks, shares,
+};
 use crate::plan::{BackOff, Planner};
 use crate::train::{
     BatchPart, CheckedGradients, HeadLoss, Images, NotFinite, Origin, Replica, Share, StepLosses,
@@ -188,7 +190,7 @@ impl Trainer {
         let by = Means {
             depth: self.depth,
             threads: self.threads.as_ref(),
-            cards: Cards::default(),
+            cards: GridExchanges::default(),
             processes: self.processes.as_ref(),
         };
         let applied = by.on_all(&mut ranks, &computes_on, |(rank, checked), seat| {
@@ -406,7 +408,7 @@ impl Trainer {
         let by = Means {
             depth: self.depth,
             threads: self.threads.as_ref(),
-            cards: Cards::default(),
+            cards: GridExchanges::default(),
             processes: self.processes.as_ref(),
         };
         let swapped = by.on_all(&mut self.ranks, &computes_on, |rank, seat| {
@@ -438,7 +440,7 @@ impl Trainer {
                 None => vec![None; self.copies()],
             };
             let shares = self.shares_of(work, images);
-            let cards = Cards { rows: &self.exchanges, columns: &self.messages };
+            let cards = GridExchanges { rows: &self.exchanges, columns: &self.messages };
             cards.begin(&self.kind_of_work(&shares));
             let computes_on = self.first().replica.inference.device().clone();
             let by = Means {
@@ -574,7 +576,7 @@ fn failed(failure: Failure<TrainError>) -> TrainError {
 struct Means<'a> {
     depth: usize,
     threads: Option<&'a Threads>,
-    cards: Cards<'a>,
+    cards: GridExchanges<'a>,
     processes: Option<&'a Processes>,
 }
 

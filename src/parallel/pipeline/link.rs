@@ -19,7 +19,8 @@ pub enum Flow {
 
 /// One device's connection to the device before it and to the one behind it.
 ///
-/// No thread waits for a device where something is sent or received.
+/// No thread waits for a card where kernels send: the one that receives waits until what sends has been launched, and the
+/// one that sends until there is room.
 #[derive(Debug, Clone, Copy)]
 pub struct Link<'a> {
     member: &'a Member,

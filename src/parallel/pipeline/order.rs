@@ -74,6 +74,7 @@ impl PipelinePlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::gpu::AT_ONCE;
 
     const ALL: [PipelineSchedule; 3] = [
         PipelineSchedule::Sequential,
@@ -85,10 +86,10 @@ mod tests {
         (0..ranks).map(|rank| PipelinePlace { rank, ranks, schedule }).collect()
     }
 
-    /// Between cards a message is received before the second one after it is sent (`ops/gpu/messages.rs`). Devices that
+    /// Between cards a message is received before the one [`AT_ONCE`] after it is sent. Devices that
     /// do what they have to in their order come to the end all the same.
     #[test]
-    fn two_messages_on_their_way_are_enough_for_every_schedule() {
+    fn as_many_messages_as_cards_have_room_for_are_enough_for_every_schedule() {
         #[derive(Clone, Copy)]
         enum Doing {
             Send(usize),
@@ -120,7 +121,9 @@ mod tests {
                     let before = done.clone();
                     for rank in 0..ranks {
                         match all[rank].get(done[rank]) {
-                            Some(Send(to)) if under_way[rank][*to] < 2 => under_way[rank][*to] += 1,
+                            Some(Send(to)) if under_way[rank][*to] < AT_ONCE => {
+                                under_way[rank][*to] += 1
+                            }
                             Some(Receive(from)) if under_way[*from][rank] > 0 => {
                                 under_way[*from][rank] -= 1;
                             }

@@ -11,7 +11,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::*;
 use crate::memory::OutOfMemory;
-use crate::parallel::{Cards, Failure, Member, on_ranks};
+use crate::parallel::{Failure, GridExchanges, Member, on_ranks};
 
 /// A port that nobody has.
 fn free_port() -> u16 {
@@ -127,7 +127,9 @@ fn sums_have_the_bits_of_as_many_devices_of_one_process() {
     let work = |member: &Member| Ok::<_, fmt::Error>(sums(member));
     for ranks in [2, 3, 4] {
         let threads =
-            on_ranks(&mut vec![(); ranks], 1, None, Cards::default(), |(), seat| work(&seat.row));
+            on_ranks(&mut vec![(); ranks], 1, None, GridExchanges::default(), |(), seat| {
+                work(&seat.row)
+            });
         let threads = threads.expect("all do it");
         let found = in_processes(ranks, |processes| {
             let done = processes.work(&mut (), &Device::flex(), None, |(), seat| work(&seat.row));
