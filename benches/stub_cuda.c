@@ -1,4 +1,4 @@
-/* A CUDA driver and NVRTC without a card: what a process would hold of an H100, to the byte.
+/* A CUDA driver and NVRTC without a card: what a process would hold of an H100, to the byte, and what launching takes its host.
  *
  *     mkdir stub && gcc -O2 -shared -fPIC -Wl,-soname,libcuda.so -o stub/libcuda.so benches/stub_cuda.c && ln -s libcuda.so stub/libnvrtc.so
  *     LD_LIBRARY_PATH=stub CUDA_PATH=/usr HOME=$(mktemp -d) trainer bench CONFIG --set device.use='"cuda"'
@@ -7,8 +7,9 @@
  * are not compiled and do nothing, and whatever is read from the card is zero.
  * Its home must not be yours: machine code that is none would be found there later.
  *
- * STUB_FREE=MIB     memory that is free at first (80,543: a card without other processes); more is refused
- * STUB_LOG=FILE     the most bytes that were held, of the card and pinned, calls, and kernels compiled, written at the end
+ * STUB_CARDS=N      so many cards (1; 8 at most), which reach each other's memory
+ * STUB_FREE=MIB     memory that is free at first on each (80,543: a card without other processes); more is refused
+ * STUB_LOG=FILE     the most bytes that were held, of one card and pinned, calls, and kernels compiled, written at the end
  * STUB_TRACE=FILE   each allocation and release as it happens: `+BYTES held` or `-BYTES held`
  */
 #include <stdarg.h>
@@ -26,12 +27,16 @@ static const uint64_t MIB = 1 << 20, TOTAL = 81079ull << 20;
 static const uint64_t UNIT = 2 << 20;
 
 static atomic_ullong next_handle = 0x1000, launches, allocations, compiled;
-static uint64_t free_at_first = 80543ull << 20, held, most, pinned, most_pinned;
+enum { MOST_CARDS = 8 };
+static int cards = 1;
+/* The card whose context is current. */
+static _Thread_local int card;
+static uint64_t free_at_first = 80543ull << 20, held[MOST_CARDS], most, pinned, most_pinned;
 static FILE *trace;
 
 /* What is held: few and large, so a list will do. */
 enum { MOST_BLOCKS = 1 << 16 };
-static struct { Address at; uint64_t bytes; int pinned; } blocks[MOST_BLOCKS];
+static struct { Address at; uint64_t bytes; int pinned, card; } blocks[MOST_BLOCKS];
 static int count;
 static Address next_address = 0x700000000000;
 static atomic_flag busy = ATOMIC_FLAG_INIT;
@@ -40,7 +45,9 @@ static void lock(void) { while (atomic_flag_test_and_set(&busy)); }
 static void unlock(void) { atomic_flag_clear(&busy); }
 
 __attribute__((constructor)) static void begin(void) {
-    const char *mebibytes = getenv("STUB_FREE"), *name = getenv("STUB_TRACE");
+    const char *mebibytes = getenv("STUB_FREE"), *name = getenv("STUB_TRACE"), *wanted = getenv("STUB_CARDS");
+    if (wanted && atoi(wanted) >= 1 && atoi(wanted) <= MOST_CARDS)
+        cards = atoi(wanted);
     if (mebibytes)
         free_at_first = strtoull(mebibytes, NULL, 10) * MIB;
     trace = name ? fopen(name, "w") : NULL;
@@ -62,7 +69,7 @@ __attribute__((destructor)) static void end(void) {
 
 static void told(char sign, uint64_t bytes) {
     if (trace) {
-        fprintf(trace, "%c%llu %llu\n", sign, (unsigned long long)bytes, (unsigned long long)held);
+        fprintf(trace, "%c%llu %llu\n", sign, (unsigned long long)bytes, (unsigned long long)held[card]);
         fflush(trace);
     }
 }
@@ -72,13 +79,13 @@ static int take(Address *at, size_t bytes) {
     if (bytes == 0)
         return INVALID;
     lock();
-    int full = held + whole > free_at_first || count == MOST_BLOCKS;
+    int full = held[card] + whole > free_at_first || count == MOST_BLOCKS;
     if (!full) {
         *at = next_address;
         next_address += whole;
-        held += whole;
-        most = held > most ? held : most;
-        blocks[count].at = *at, blocks[count].bytes = whole, blocks[count++].pinned = 0;
+        held[card] += whole;
+        most = held[card] > most ? held[card] : most;
+        blocks[count].at = *at, blocks[count].bytes = whole, blocks[count].card = card, blocks[count++].pinned = 0;
         allocations++;
         told('+', bytes);
     }
@@ -110,7 +117,7 @@ static int give_back(Address at) {
             pinned -= bytes;
             free((void *)at);
         } else {
-            held -= bytes;
+            held[blocks[place].card] -= bytes;
             told('-', bytes);
         }
         blocks[place] = blocks[--count];
@@ -127,14 +134,14 @@ static int handle(void **given) {
 /* The card. */
 int cuInit(unsigned flags) { return OK; }
 int cuDriverGetVersion(int *version) { *version = 13000; return OK; }
-int cuDeviceGetCount(int *number) { *number = 1; return OK; }
-int cuDeviceGet(int *device, int index) { *device = index; return index ? INVALID : OK; }
+int cuDeviceGetCount(int *number) { *number = cards; return OK; }
+int cuDeviceGet(int *device, int index) { *device = index; return index < 0 || index >= cards ? INVALID : OK; }
 int cuDeviceGetName(char *name, int length, int device) { snprintf(name, length, "NVIDIA H100 80GB HBM3"); return OK; }
-int cuDeviceGetUuid_v2(char *uuid, int device) { memset(uuid, 1, 16); return OK; }
+int cuDeviceGetUuid_v2(char *uuid, int device) { memset(uuid, 1 + device, 16); return OK; }
 int cuDeviceGetUuid(char *uuid, int device) { return cuDeviceGetUuid_v2(uuid, device); }
-int cuDeviceGetPCIBusId(char *name, int length, int device) { snprintf(name, length, "0000:01:00.0"); return OK; }
+int cuDeviceGetPCIBusId(char *name, int length, int device) { snprintf(name, length, "0000:%02x:00.0", 1 + device); return OK; }
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = TOTAL; return OK; }
-int cuDeviceCanAccessPeer(int *can, int one, int other) { *can = 0; return OK; }
+int cuDeviceCanAccessPeer(int *can, int one, int other) { *can = 1; return OK; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     static const struct { int attribute, value; } KNOWN[] = {
         {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, /* threads and blocks */
@@ -148,17 +155,18 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     return OK;
 }
 int cuMemGetInfo_v2(size_t *available, size_t *total) {
-    *available = free_at_first - held;
+    *available = free_at_first - held[card];
     *total = TOTAL;
     return OK;
 }
 
 /* Contexts, streams and events. */
-int cuDevicePrimaryCtxRetain(void **context, int device) { *context = (void *)0x42; return OK; }
+static char contexts[MOST_CARDS];
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = contexts + device; return OK; }
 int cuDevicePrimaryCtxRelease_v2(int device) { return OK; }
-int cuCtxGetCurrent(void **context) { *context = (void *)0x42; return OK; }
-int cuCtxSetCurrent(void *context) { return OK; }
-int cuCtxGetDevice(int *device) { *device = 0; return OK; }
+int cuCtxGetCurrent(void **context) { *context = contexts + card; return OK; }
+int cuCtxSetCurrent(void *context) { card = context ? (char *)context - contexts : 0; return OK; }
+int cuCtxGetDevice(int *device) { *device = card; return OK; }
 int cuCtxSynchronize(void) { return OK; }
 int cuCtxGetStreamPriorityRange(int *least, int *greatest) { *least = 0; *greatest = -5; return OK; }
 int cuStreamCreate(void **stream, unsigned flags) { return handle(stream); }
@@ -193,6 +201,20 @@ int cuMemAllocHost_v2(void **at, size_t bytes) { return take_pinned(at, bytes); 
 int cuMemHostAlloc(void **at, size_t bytes, unsigned flags) { return take_pinned(at, bytes); }
 int cuMemHostGetDevicePointer_v2(Address *at, void *pointer, unsigned flags) { *at = (Address)pointer; return OK; }
 int cuMemFreeHost(void *at) { return give_back((Address)at); }
+int cuMemGetAllocationGranularity(size_t *step, const void *wanted, int kind) { *step = UNIT; return OK; }
+int cuMemCreate(Address *given, size_t bytes, const void *wanted, uint64_t flags) { return take(given, bytes); }
+int cuMemRelease(Address given) { return give_back(given); }
+int cuMemAddressReserve(Address *at, size_t bytes, size_t aligned, Address wanted, uint64_t flags) {
+    lock();
+    *at = next_address;
+    next_address += bytes;
+    unlock();
+    return OK;
+}
+int cuMemAddressFree(Address at, size_t bytes) { return OK; }
+int cuMemMap(Address at, size_t bytes, size_t offset, Address given, uint64_t flags) { return OK; }
+int cuMemUnmap(Address at, size_t bytes) { return OK; }
+int cuMemSetAccess(Address at, size_t bytes, const void *access, size_t number) { return OK; }
 int cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, void *stream) { return OK; }
 int cuMemcpyHtoD_v2(Address to, const void *from, size_t bytes) { return OK; }
 int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void *stream) { return OK; }
