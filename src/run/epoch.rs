@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::tally::Tally;
 use super::undefined;
 use super::validation::Validation;
-use super::{Backoff, BegunStep, Run, RunError, Signal};
+use super::{Backoff, BegunEvaluation, BegunStep, Run, RunError, Signal};
 use crate::data::{BadImage, Batch, SharedBatches, upcoming};
 use crate::report::{
     EndReason, Epoch, EpochBegin, EpochValues, Event, Memory, OutOfMemory, Phase, Progress, Report,
@@ -318,6 +318,7 @@ impl Run {
     ) -> Result<Option<Signal>, RunError> {
         let mut batches = self.validation_loader.epoch(0, 0).shared();
         let mut metered = self.measures;
+        let mut under_way = None;
         while let Some(batch) = batches.next() {
             if let Some(signal) = self.asked_to_stop(&batch)? {
                 return Ok(Some(signal));
@@ -328,24 +329,39 @@ impl Run {
             if batch.indices.is_empty() {
                 continue;
             }
-            let mut evaluate = || self.trainer.evaluate((&batch).into(), &batch.targets);
-            let evaluated = if metered { self.meter.watch(evaluate) } else { evaluate() };
+            let mut begin = || self.trainer.begin_evaluation((&batch).into(), &batch.targets);
+            let begun = if metered { self.meter.watch(begin) } else { begin() };
             metered = false;
             self.tell_backoffs()?;
-            let (rows, losses) = evaluated.map_err(|source| self.step_error(source))?;
-            validation.add(&self.plan.heads, &batch, &rows, &losses);
-            self.reports.event(&Event::Progress(Progress {
-                phase: Phase::Validation,
-                done_images: validation.tally.images,
-                total_images: self.validation.len(),
-                loss: validation.tally.loss(&self.plan.heads).unwrap_or(f64::NAN),
-                images_per_second: rate(validation.tally.images, clock.elapsed()),
-                devices: self.trainer.devices(),
-                waited: None,
-            }))?;
+            let begun = begun.map_err(|source| self.step_error(source))?;
+            // While a GPU computes this one, what is to be said of the one before it.
+            self.end_evaluation(under_way.replace((begun, batch)), validation, clock)?;
             self.look_at_save()?;
         }
+        self.end_evaluation(under_way, validation, clock)?;
         Ok(None)
+    }
+
+    /// Waits for the evaluation of a batch, where there is one, and takes note of it.
+    fn end_evaluation(
+        &mut self,
+        under_way: Option<(BegunEvaluation, Arc<Batch>)>,
+        validation: &mut Validation,
+        clock: Instant,
+    ) -> Result<(), RunError> {
+        let Some((begun, batch)) = under_way else { return Ok(()) };
+        let (rows, losses) = begun.end().map_err(|source| self.step_error(source))?;
+        validation.add(&self.plan.heads, &batch, &rows, &losses);
+        let (done, loss) = (validation.tally.images, validation.tally.loss(&self.plan.heads));
+        Ok(self.reports.event(&Event::Progress(Progress {
+            phase: Phase::Validation,
+            done_images: done,
+            total_images: self.validation.len(),
+            loss: loss.unwrap_or(f64::NAN),
+            images_per_second: rate(done, clock.elapsed()),
+            devices: self.trainer.devices(),
+            waited: None,
+        }))?)
     }
 
     /// Early stopping takes note of its metric, whose value `find` gives; what is told when it ends

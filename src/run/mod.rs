@@ -65,7 +65,7 @@ pub use signal_guard::{SignalGuard, end};
 pub use signals::{Noting, Signal, Stop};
 pub use snapshot::{GatherError, STANDARDIZE, chain_tensors, not_kept};
 pub use train_state::TrainState;
-pub use trainer::{Backoff, BegunStep, Rank, Trainer};
+pub use trainer::{Backoff, BegunEvaluation, BegunStep, Rank, Trainer};
 pub use undefined::undefined_for_good;
 pub use usage::Usage;
 

@@ -1,9 +1,11 @@
 //! What a trained model says of a list of images.
 
-use crate::data::{BadImage, DataError, Loader, upcoming};
+use std::sync::Arc;
+
+use crate::data::{BadImage, Batch, DataError, Loader, upcoming};
 use crate::evaluate::PredictionTable;
 use crate::model::HeadConfig;
-use crate::train::{Inference, TrainError};
+use crate::train::{Evaluating, Inference, TrainError};
 
 /// What a model says of a list of images.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,6 +68,18 @@ pub fn list_outputs(
     let mut found = ListOutputs { predictions, indices: Vec::new(), skipped: Vec::new() };
     let mut at_once = loader.full_batch();
     let mut batches = loader.epoch(0, 0).shared();
+    let mut under_way: Option<(Evaluating, Arc<Batch>)> = None;
+    let mut end = |found: &mut ListOutputs, ended: Option<(Evaluating, Arc<Batch>)>| {
+        let Some((begun, batch)) = ended else { return Ok(()) };
+        let (outputs, _) = begun.wait().map_err(TrainError::from)?;
+        let predictions = &mut found.predictions;
+        predictions.add(&heads, &outputs, &batch.targets);
+        predictions.paths.extend(batch.indices.iter().map(|&index| names[index].clone()));
+        predictions.patients.extend(batch.indices.iter().map(|&index| patients[index].clone()));
+        found.indices.extend(&batch.indices);
+        tell(found.indices.len() + found.skipped.len());
+        Ok::<_, OutputsError>(())
+    };
     while let Some(batch) = batches.next() {
         let batch = batch?;
         found.skipped.extend(batch.skipped.iter().cloned());
@@ -77,14 +91,11 @@ pub fn list_outputs(
             continue;
         }
         let next = if inference.sends_ahead() { upcoming(&mut batches) } else { None };
-        let outputs = inference.outputs_within_memory((&batch).into(), &mut at_once, next)?;
-        let predictions = &mut found.predictions;
-        predictions.add(&heads, &outputs, &batch.targets);
-        predictions.paths.extend(batch.indices.iter().map(|&index| names[index].clone()));
-        predictions.patients.extend(batch.indices.iter().map(|&index| patients[index].clone()));
-        found.indices.extend(&batch.indices);
-        tell(found.indices.len() + found.skipped.len());
+        let begun = inference.begin_outputs_within_memory((&batch).into(), &mut at_once, next)?;
+        // While a GPU computes this one, what is to be said of the one before it.
+        end(&mut found, under_way.replace((begun, batch)))?;
     }
+    end(&mut found, under_way)?;
     match (found.indices.is_empty(), found.skipped.first()) {
         (true, Some(first)) => {
             Err(OutputsError::None { count: found.skipped.len(), first: first.clone() })

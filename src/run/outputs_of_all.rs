@@ -2,10 +2,7 @@
 
 use crate::parallel::Member;
 use crate::parallel::processes::{Elsewhere, pack, unpack};
-use crate::train::{HeadLoss, TrainError};
-
-/// Each head's outputs, row by row, and its loss.
-pub(super) type Evaluated = (Vec<Vec<f32>>, Vec<HeadLoss>);
+use crate::train::{Evaluated, HeadLoss, TrainError};
 
 /// What all devices have found, in their order.
 pub(super) fn of_all(member: &Member, own: &Evaluated) -> Result<Vec<Evaluated>, TrainError> {

@@ -20,8 +20,8 @@ use crate::parallel::{
 };
 use crate::plan::{BackOff, Planner};
 use crate::train::{
-    BatchPart, CheckedGradients, HeadLoss, Images, NotFinite, Origin, Replica, Share, StepLosses,
-    TrainError, Updater,
+    BatchPart, CheckedGradients, Evaluated, Evaluating, HeadLoss, Images, NotFinite, Origin,
+    Replica, Share, StepLosses, TrainError, Updater,
 };
 
 /// Trains a model, and evaluates it.
@@ -74,6 +74,27 @@ pub struct BegunStep {
     pub learning_rate: f64,
     /// Those of all devices of this process, which are the same.
     losses: Vec<StepLosses>,
+}
+
+/// An evaluation that has begun, of a batch that copies of the model share.
+#[derive(Debug)]
+pub struct BegunEvaluation(Vec<Evaluating>);
+
+impl BegunEvaluation {
+    /// Waits for its end. The outputs and losses are those of all devices.
+    ///
+    /// # Errors
+    /// When a device fails.
+    pub fn end(self) -> Result<Evaluated, TrainError> {
+        let mut each = self.0.into_iter().map(Evaluating::wait);
+        let (mut rows, mut losses) = each.next().expect("there is a device")?;
+        for more in each {
+            let (more_rows, more_losses) = more?;
+            rows.iter_mut().zip(more_rows).for_each(|(rows, more)| rows.extend(more));
+            losses.iter_mut().zip(more_losses).for_each(|(loss, more)| loss.sum += more.sum);
+        }
+        Ok((rows, losses))
+    }
 }
 
 /// What is done with a batch.
@@ -368,25 +389,34 @@ impl Trainer {
         &mut self,
         images: Images<'_>,
         targets: &[Targets],
-    ) -> Result<(Vec<Vec<f32>>, Vec<HeadLoss>), TrainError> {
+    ) -> Result<Evaluated, TrainError> {
+        self.begin_evaluation(images, targets)?.end()
+    }
+
+    /// [`Trainer::evaluate`] that does not wait for GPUs of one process that have the whole model each.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_evaluation(
+        &mut self,
+        images: Images<'_>,
+        targets: &[Targets],
+    ) -> Result<BegunEvaluation, TrainError> {
         let count = images.count();
         let (depth, apart) = (self.depth, self.processes.is_some());
         let each = self.within_memory(count, Work::Evaluation, |rank, seat, parts, next| {
             let replica = &rank.replica;
             let link = replica.link(&seat.column);
             let own = replica.evaluate(images, targets, parts, next, link)?;
-            if apart { of_all(&seat.row, &own) } else { Ok(vec![own]) }
+            if !apart {
+                return Ok(vec![own]);
+            }
+            let all = of_all(&seat.row, &own.wait()?)?.into_iter();
+            Ok(all.map(Evaluating::Known).collect())
         })?;
-        // Of each copy, what the device with the heads has found.
-        let mut each = each.into_iter().skip(depth - 1).step_by(depth).flatten();
-        let (mut rows, mut losses) = each.next().expect("there is a device");
-        for (more_rows, more_losses) in each {
-            rows.iter_mut().zip(more_rows).for_each(|(rows, more)| rows.extend(more));
-            losses.iter_mut().zip(more_losses).for_each(|(loss, more)| loss.sum += more.sum);
-        }
-        Ok((rows, losses))
+        // Of each copy, what the device with the heads finds.
+        Ok(BegunEvaluation(each.into_iter().skip(depth - 1).step_by(depth).flatten().collect()))
     }
-
     /// Standardises the numbers of the heads that ask for it by the labels in `train`. Returns what a
     /// person should know of labels that have one value only.
     pub fn fit_standardizers(&mut self, train: &Dataset) -> Vec<String> {

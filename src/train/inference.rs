@@ -4,13 +4,21 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+#[cfg(feature = "cuda")]
+use burn::tensor::DType;
 use burn::tensor::{Device, ExecutionError, Tensor};
 
 use super::ahead::Ahead;
-use super::{BatchPart, Images, TrainError};
+#[cfg(feature = "cuda")]
+use super::evaluating::OnGpu;
+use super::{BatchPart, Evaluating, Images, LossSums, TrainError};
 use crate::data::{Batch, Dataset, Standardizer, Targets};
+#[cfg(feature = "cuda")]
+use crate::memory::check_allocated;
 use crate::memory::{Activation, Chain, Precision, Strategy, catch_out_of_memory, executor};
 use crate::model::HeadConfig;
+#[cfg(feature = "cuda")]
+use crate::ops::gpu::Buffer;
 use crate::parallel::{Flow, Link};
 
 /// A head of the model.
@@ -64,40 +72,55 @@ impl Inference {
         images: Images<'_>,
         micro_batch: usize,
     ) -> Result<Vec<Vec<f32>>, ExecutionError> {
-        self.outputs_before(images, micro_batch, None)
+        Ok(self.begin_outputs(images, micro_batch, None)?.wait()?.0)
     }
 
-    /// [`Inference::outputs`] where `next` will be asked for afterwards.
-    fn outputs_before(
+    /// Begins to find what [`Inference::outputs`] gives, where `next` will be asked for afterwards. There are no losses.
+    fn begin_outputs(
         &self,
         images: Images<'_>,
         micro_batch: usize,
         next: Option<&BatchPart>,
-    ) -> Result<Vec<Vec<f32>>, ExecutionError> {
+    ) -> Result<Evaluating, ExecutionError> {
         let strategy = Strategy::plain(self.chain.stages().len(), micro_batch);
-        self.outputs_of_parts(images, &strategy.parts(images.count()), next, None, |_, _| {})
+        let parts = strategy.parts(images.count());
+        let outputs = self.outputs_of_parts(images, &parts, next, None, |_, _| {});
+        self.begin_read(outputs, LossSums::new(&[]))
     }
 
-    /// [`Inference::outputs`] with `at_once` images at most, of which there are half as many from then on
-    /// whenever memory does not suffice. `next` is the batch that will be asked about afterwards, where it is
-    /// known.
+    /// [`Inference::begin_outputs_within_memory`] and its end.
     ///
     /// # Errors
-    /// When memory does not suffice for one image, or the device fails.
+    /// As there.
     pub fn outputs_within_memory(
         &self,
         images: Images<'_>,
         at_once: &mut usize,
         next: Option<&Arc<Batch>>,
     ) -> Result<Vec<Vec<f32>>, TrainError> {
+        Ok(self.begin_outputs_within_memory(images, at_once, next)?.wait()?.0)
+    }
+
+    /// Begins to find what [`Inference::outputs`] gives with `at_once` images at most, of which there are half as many from
+    /// then on whenever memory does not suffice. `next` is the batch that will be asked about afterwards, where it is
+    /// known. A GPU is not waited for; there are no losses.
+    ///
+    /// # Errors
+    /// When memory does not suffice for one image, or the device fails.
+    pub fn begin_outputs_within_memory(
+        &self,
+        images: Images<'_>,
+        at_once: &mut usize,
+        next: Option<&Arc<Batch>>,
+    ) -> Result<Evaluating, TrainError> {
         loop {
             let together = (*at_once).clamp(1, images.count().max(1));
             let first = |batch: &Arc<Batch>| {
                 Images::from(batch).batch_part(0..batch.shape[0].min(*at_once))
             };
             let next = next.and_then(first);
-            match catch_out_of_memory(|| self.outputs_before(images, together, next.as_ref())) {
-                Ok(outputs) => return Ok(outputs?),
+            match catch_out_of_memory(|| self.begin_outputs(images, together, next.as_ref())) {
+                Ok(begun) => return Ok(begun?),
                 Err(out_of_memory) if together == 1 => {
                     let advice = "Only smaller images or another device can help: see \
                                   `data.image.size` and `device.use`."
@@ -112,10 +135,10 @@ impl Inference {
         }
     }
 
-    /// [`Inference::outputs`] for images that are taken in `parts`, which together are all of them in
-    /// order. `look` is shown each part's outputs while they are on the device, `[images, outputs]` for
-    /// each head, standardised where the head is. `next` is what will be asked for afterwards. Of a part of a
-    /// pipeline, which `link` connects with the others, only the last has outputs.
+    /// The outputs for images that are taken in `parts`, which together are all of them in order: each head's for each
+    /// part, `[images, outputs]`, on the device and standardised where the head is. `look` is shown each part's. `next` is
+    /// what will be asked for afterwards. Of a part of a pipeline, which `link` connects with the others, only the last has
+    /// outputs.
     pub(super) fn outputs_of_parts(
         &self,
         images: Images<'_>,
@@ -123,8 +146,8 @@ impl Inference {
         next: Option<&BatchPart>,
         link: Option<Link<'_>>,
         mut look: impl FnMut(Range<usize>, &[Tensor<2>]),
-    ) -> Result<Vec<Vec<f32>>, ExecutionError> {
-        let mut rows = vec![Vec::new(); self.heads.len()];
+    ) -> Vec<Vec<Tensor<2>>> {
+        let mut all = vec![Vec::new(); self.heads.len()];
         for (place, part) in parts.iter().enumerate() {
             let input = match link.filter(|link| !link.place().is_first()) {
                 Some(link) => link.receive(Flow::Value, place),
@@ -141,16 +164,71 @@ impl Inference {
             }
             let outputs = output.into_outputs();
             look(part.clone(), &outputs);
-            for (rows, output) in rows.iter_mut().zip(outputs) {
-                rows.extend(output.try_into_data()?.iter::<f32>());
-            }
+            all.iter_mut().zip(outputs).for_each(|(parts, output)| parts.push(output));
         }
-        for (head, rows) in self.heads.iter().zip(&mut rows) {
+        all
+    }
+
+    /// Reads what [`Inference::outputs_of_parts`] gives: each head's outputs, row by row and in the labels' own units.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn read(
+        &self,
+        outputs: Vec<Vec<Tensor<2>>>,
+    ) -> Result<Vec<Vec<f32>>, ExecutionError> {
+        let read = |(parts, head): (Vec<Tensor<2>>, &Head)| {
+            let mut rows = Vec::new();
+            for part in parts {
+                rows.extend(part.try_into_data()?.iter::<f32>());
+            }
             if let Some(standardizer) = &head.standardizer {
-                standardizer.undo(rows);
+                standardizer.undo(&mut rows);
             }
+            Ok(rows)
+        };
+        outputs.into_iter().zip(&self.heads).map(read).collect()
+    }
+
+    /// The same, with the losses. A GPU is not waited for, but for the answer whether memory has sufficed.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn begin_read(
+        &self,
+        outputs: Vec<Vec<Tensor<2>>>,
+        losses: LossSums,
+    ) -> Result<Evaluating, ExecutionError> {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = crate::ops::gpu::Gpu::of(&self.device)
+            && outputs.iter().any(|parts| !parts.is_empty())
+        {
+            return Ok(self.begin_read_from(&gpu, outputs, losses));
         }
-        Ok(rows)
+        Ok(Evaluating::Known((self.read(outputs)?, losses.read()?)))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn begin_read_from(
+        &self,
+        gpu: &crate::ops::gpu::Gpu,
+        outputs: Vec<Vec<Tensor<2>>>,
+        losses: LossSums,
+    ) -> Evaluating {
+        let (sums, normalizers) = losses.together();
+        let lengths = outputs
+            .iter()
+            .map(|parts| parts.iter().map(|part| part.shape().num_elements()).sum::<usize>());
+        let standardizers = self.heads.iter().map(|head| head.standardizer.clone());
+        let heads = lengths.zip(standardizers).collect();
+        let outputs = outputs.into_iter().flatten().map(|part| part.flatten::<1>(0, 1));
+        let all = outputs.chain(sums).map(|values| values.cast(DType::F32)).collect();
+        // It follows from all that has been launched.
+        let all = Tensor::cat(all, 0);
+        let allocated = check_allocated([all.clone()]);
+        allocated.unwrap_or_else(|out_of_memory| out_of_memory.throw());
+        let reading = gpu.begin_read(&Buffer::of_tensor(all));
+        Evaluating::OnGpu(OnGpu { reading, heads, normalizers })
     }
 
     /// Some of the images as the network takes them.

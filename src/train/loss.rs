@@ -19,6 +19,20 @@ impl HeadLoss {
     }
 }
 
+/// Each head's loss, of what it is divided by and the sums of those of which labels are known.
+pub(super) fn losses_of(
+    normalizers: Vec<Option<f64>>,
+    sums: impl IntoIterator<Item = f32>,
+) -> Vec<HeadLoss> {
+    let mut sums = sums.into_iter();
+    let loss = |normalizer: Option<f64>| {
+        let known = normalizer.and_then(|normalizer| Some((normalizer, sums.next()?)));
+        let known = known.map(|(normalizer, sum)| HeadLoss { sum: f64::from(sum), normalizer });
+        known.unwrap_or_default()
+    };
+    normalizers.into_iter().map(loss).collect()
+}
+
 /// Each head's loss, still on the device.
 #[derive(Debug)]
 pub struct LossSums {

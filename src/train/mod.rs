@@ -16,6 +16,7 @@
 
 mod ahead;
 mod error;
+mod evaluating;
 mod exchange;
 mod grad_cam;
 mod images;
@@ -28,6 +29,7 @@ mod update;
 
 pub use ahead::BatchPart;
 pub use error::{NotFinite, TrainError};
+pub use evaluating::{Evaluated, Evaluating};
 pub use grad_cam::{ActivationMap, GradCam, NoFeatureMap};
 pub use images::Images;
 pub use inference::{Head, Inference};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Tensor, TensorData};
 
-use super::{BatchPart, HeadLoss, Images, Inference, LossSums, TrainError};
+use super::{BatchPart, Evaluating, Images, Inference, LossSums, TrainError};
 use crate::data::Targets;
 use crate::loss::{AucMargin, AucVariables, Loss};
 use crate::memory::executor::StepKey;
@@ -251,6 +251,8 @@ impl Replica {
     /// evaluated first of the batch after it, where they are known. In a pipeline, whose other devices are
     /// reached by `link`, those of the device that has the heads count; the others have none.
     ///
+    /// A GPU that computes alone is not waited for, but for the answer whether memory has sufficed.
+    ///
     /// # Errors
     /// When the device fails.
     pub fn evaluate(
@@ -260,17 +262,20 @@ impl Replica {
         parts: &[Part],
         next: Option<&BatchPart>,
         link: Option<Link<'_>>,
-    ) -> Result<(Vec<Vec<f32>>, Vec<HeadLoss>), TrainError> {
+    ) -> Result<Evaluating, TrainError> {
         let targets = self.inference.standardized(targets);
         let normalizers = self.normalizers(&targets);
         let mut losses = LossSums::new(&normalizers);
         let parts: Vec<Range<usize>> = parts.iter().map(|part| part.images.clone()).collect();
-        let rows =
+        let outputs =
             self.inference.outputs_of_parts(images, &parts, next, link, |part, outputs| {
                 let targets = part_of(&targets, part);
                 losses.add(self.sums(outputs, &targets, &normalizers));
-            })?;
-        Ok((rows, losses.read()?))
+            });
+        Ok(match link {
+            None => self.inference.begin_read(outputs, losses)?,
+            Some(_) => Evaluating::Known((self.inference.read(outputs)?, losses.read()?)),
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use burn::tensor::ExecutionError;
 
 use super::HeadLoss;
+use super::loss::losses_of;
 use crate::ops::gpu::{Buffer, Reading};
 
 /// Each head's loss in a step.
@@ -61,12 +62,7 @@ impl Outcome {
         let read = self.reading.wait().map_err(ExecutionError::with_context)?;
         let mut read = read.into_iter().skip(1);
         let taken = read.next().is_some_and(|left_out| left_out == 0.0);
-        let loss = |normalizer: Option<f64>| {
-            let known = normalizer.and_then(|normalizer| Some((normalizer, read.next()?)));
-            let known = known.map(|(normalizer, sum)| HeadLoss { sum: f64::from(sum), normalizer });
-            known.unwrap_or_default()
-        };
-        let losses = self.normalizers.into_iter().map(loss).collect();
+        let losses = losses_of(self.normalizers, read);
         let names = self.names;
         Ok(if taken { Ok(losses) } else { Err(LeftOut { names }) })
     }
