@@ -59,5 +59,6 @@ mod contain;
 mod disk;
 pub mod fault;
 pub mod paths;
+mod priority;
 pub mod random;
 pub mod screen;

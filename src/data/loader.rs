@@ -29,6 +29,7 @@ use super::image::{Colour, RawImage, read_image};
 use super::resize::needed;
 use super::sampler::Sampler;
 use crate::memory::measure::{apart, apart_while, hand_over};
+use crate::priority::come_second;
 use crate::screen::counted;
 
 /// Threads for each core: more would wait for each other, and many would take all memory and time.
@@ -223,6 +224,7 @@ impl Epoch {
             let (finished, stop) = (finished.clone(), stop.clone());
             let work = move || {
                 apart();
+                come_second();
                 worker::work(&shared, &todo, &finished, &stop);
             };
             match thread::Builder::new().name("loader".to_owned()).spawn(work) {

@@ -160,6 +160,16 @@ impl Reports {
         self.closing = Some(Box::new(ClosingJson(io::stdout())));
     }
 
+    /// Waits for the page where that is being drawn: it reads the files of the last save, which the next one replaces.
+    ///
+    /// # Errors
+    ///
+    /// When what a person should know of it cannot be told.
+    pub fn wait_for_page(&mut self) -> Result<(), ReportError> {
+        let warning = self.page.as_mut().and_then(RunPage::wait);
+        warning.map_or(Ok(()), |message| self.tell(&Event::Warning { message }))
+    }
+
     /// The length of `metrics.jsonl` in bytes, for [`ResumePoint`]; 0 without that file.
     pub fn position(&self) -> u64 {
         self.metrics.as_ref().map_or(0, JsonLines::position)

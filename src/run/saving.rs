@@ -113,6 +113,7 @@ impl Run {
         validation: Option<PredictionTable>,
     ) -> Result<(), RunError> {
         self.end_save()?;
+        self.reports.wait_for_page()?;
         // Not only of the first process, where others have a part of it.
         let has_part = self.keeper.is_some() || self.plan.optimizer_shards() > 1;
         // None of it is the model's memory.

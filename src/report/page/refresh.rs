@@ -1,14 +1,33 @@
 //! The page in the folder of a run that is on.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::available_parallelism;
 
 use super::{Judged, REPORT_FILE, ReadFindings, Record, TracedStep, page, write};
 use crate::contain::contained;
+use crate::memory::measure::{apart, apart_while};
+use crate::memory::offload::Worker;
+use crate::priority::come_second;
 use crate::report::{Event, SaveReason, write_card};
+
+/// One in so many cores draws the page while training goes on.
+const CORES_FOR_ONE: usize = 4;
 
 /// Keeps `report.html` as the run is.
 #[derive(Debug)]
 pub struct RunPage {
+    drawing: Arc<Mutex<Drawing>>,
+    /// Draws while training goes on.
+    thread: Option<Worker>,
+    /// What a person should know of the drawing under way.
+    under_way: Option<Receiver<Option<String>>>,
+}
+
+/// What the page is drawn from.
+#[derive(Debug)]
+struct Drawing {
     folder: PathBuf,
     read: ReadFindings,
     /// The best epoch when its outputs were judged, and what they are worth.
@@ -22,20 +41,84 @@ pub struct RunPage {
 impl RunPage {
     /// Of the run in `folder`, whose best state is read by `read`.
     pub fn of(folder: &Path, read: ReadFindings) -> Self {
-        Self { folder: folder.to_owned(), read, judged: None, told: false, told_card: false }
+        let folder = folder.to_owned();
+        let drawing = Drawing { folder, read, judged: None, told: false, told_card: false };
+        Self { drawing: Arc::new(Mutex::new(drawing)), thread: None, under_way: None }
     }
 
     /// Writes page and model card anew after the events that change much: the start, each epoch once its state is
-    /// saved, and the end. `metrics.jsonl` has the event already.
+    /// saved, and the end. `metrics.jsonl` has the event already. After an epoch that is done by another thread, while
+    /// training goes on.
     ///
     /// What a person should know when that fails: the run goes on, since nothing depends on the page.
     pub fn refresh_after(&mut self, event: &Event) -> Option<String> {
-        let interval = |reason: &SaveReason| *reason == SaveReason::Interval;
         match event {
-            Event::Start(_) | Event::End(_) => {}
-            Event::Saved { reason, .. } if !interval(reason) => {}
-            _ => return None,
+            Event::Saved { reason: SaveReason::EpochEnd, .. } => self.begin(),
+            Event::Saved { reason: SaveReason::Interval, .. } => None,
+            Event::Start(_) | Event::End(_) | Event::Saved { .. } => {
+                let before = self.wait();
+                before.or(self.drawing().refresh())
+            }
+            _ => None,
         }
+    }
+
+    /// Writes the page anew.
+    ///
+    /// # Errors
+    /// When the folder cannot be read, or the page not be written, in words.
+    pub fn refresh(&mut self) -> Result<(), String> {
+        self.drawing().write_page().map(drop)
+    }
+
+    /// Waits for the drawing under way, which reads the files of the last save; what a person should know of it.
+    pub fn wait(&mut self) -> Option<String> {
+        self.under_way.take()?.recv().ok().flatten()
+    }
+
+    /// Begins to draw; what a person should know of the drawing before.
+    fn begin(&mut self) -> Option<String> {
+        let before = self.wait();
+        if self.thread.is_none() {
+            self.thread = Worker::start("page").ok();
+        }
+        let Some(thread) = &self.thread else { return before.or(self.drawing().refresh()) };
+        let (done, outcome) = channel();
+        let drawing = Arc::clone(&self.drawing);
+        thread.give(move || {
+            come_second();
+            let mut drawing = drawing.lock().unwrap_or_else(PoisonError::into_inner);
+            // None of it is the model's memory. Nobody may want to know any more.
+            let _ = done.send(apart_while(|| drawing.refresh_on_few_cores()));
+        });
+        self.under_way = Some(outcome);
+        before
+    }
+
+    fn drawing(&self) -> MutexGuard<'_, Drawing> {
+        self.drawing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drawing {
+    /// [`Drawing::refresh`] that leaves most cores to training, and all threads that it shares work with.
+    fn refresh_on_few_cores(&mut self) -> Option<String> {
+        let cores = available_parallelism().map_or(1, usize::from);
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads((cores / CORES_FOR_ONE).max(1))
+            .start_handler(|_| {
+                apart();
+                come_second();
+            })
+            .build();
+        match pool {
+            Ok(pool) => pool.install(|| apart_while(|| self.refresh())),
+            Err(_) => self.refresh(),
+        }
+    }
+
+    /// Writes page and model card anew; what a person should know when that fails for the first time.
+    fn refresh(&mut self) -> Option<String> {
         // No picture is worth a run.
         let written = contained(|| self.write_page().map(|record| self.write_card(&record)))
             .and_then(|written| written);
@@ -57,14 +140,6 @@ impl RunPage {
             )
         };
         written.err().filter(|_| first).map(told)
-    }
-
-    /// Writes the page anew.
-    ///
-    /// # Errors
-    /// When the folder cannot be read, or the page not be written, in words.
-    pub fn refresh(&mut self) -> Result<(), String> {
-        self.write_page().map(drop)
     }
 
     /// Writes the page; what it tells of.
