@@ -306,3 +306,27 @@ fn shards_of_the_optimizers_state_make_a_model_fit_that_is_all_weights() {
         trainer(&[&asked[..], &["--set=parallel.data.optimizer=sharded"]].concat());
     assert!(code == 0 && text.contains("keeps 1/4 of the"), "{text}");
 }
+
+/// Weights and gradients alone are more than the budget of one device, whatever the strategy.
+#[test]
+fn a_model_that_fits_no_device_fits_two_that_share_its_stages() {
+    let file = "configs/experiments/04_too_large_for_one.toml";
+    let plan = |more: &[&str]| -> Value {
+        let asked = ["plan", file, "--memory", "80GiB", "--json"];
+        let (code, out, error) = trainer(&[&asked[..], more].concat());
+        assert_eq!(code, 0, "{error}");
+        serde_json::from_str(&out).expect("JSON")
+    };
+    let (one, two) = (plan(&["--devices", "1", "--all"]), plan(&["--all"]));
+    let fitting = |plan: &Value| {
+        let rows = plan["strategies"].as_array().expect("rows").iter();
+        rows.filter(|row| row["fits"] == true).count()
+    };
+    assert_eq!(fitting(&one), 0);
+    assert!(fitting(&two) > 0);
+    let advice = two["advice"].as_str().expect("text");
+    assert!(
+        advice.contains("on the fullest device fits in 6.00 GiB. 4.50 GiB of it (93%)"),
+        "{advice}"
+    );
+}

@@ -20,14 +20,14 @@ pub(super) fn advice(
 ) -> String {
     let mut estimator = Estimator::within(plan, *machine, budget);
     let Ok(now) = estimator.estimate(settings) else { return String::new() };
-    let costs = estimator.costs(settings);
+    let Ok(costs) = estimator.costs_of_fullest(settings) else { return String::new() };
     let optimizer = costs.optimizer - costs.optimizer_away;
     let fixed = costs.weights + costs.gradients() + optimizer;
     let kept = costs.stages[costs.frozen..].iter().map(Footprint::kept).sum();
     let (all, at_step, away) = (now.peak, now.at_step, now.away);
     let peak = Peak { all, fixed, optimizer, kept, at_step, away };
     let before = Before { plan, machine, settings, peak };
-    let mut sentences = vec![made_of(&before.peak, budget)];
+    let mut sentences = vec![made_of(&before.peak, budget, now.devices.len())];
     let tried = changes::try_each(plan, machine, budget, settings);
     let saved = |tried: &Tried| 1.0 - tried.peak as f64 / all as f64;
     let mut helps: Vec<&Tried> = tried.iter().filter(|p| saved(p) >= HELPS).collect();
@@ -86,7 +86,8 @@ fn times(ratio: f64) -> String {
     }
 }
 
-fn made_of(peak: &Peak, budget: u64) -> String {
+fn made_of(peak: &Peak, budget: u64, devices: usize) -> String {
+    let of = if devices > 1 { " on the fullest device" } else { "" };
     let fits = if peak.all <= budget { "fits in" } else { "does not fit in" };
     let (rest, place) = match peak.at_step {
         true => (
@@ -99,7 +100,7 @@ fn made_of(peak: &Peak, budget: u64) -> String {
         false => ("are activations and what computing them takes", String::new()),
     };
     format!(
-        "The estimated peak of {} {fits} {}. {} of it ({:.0}%) are weights, gradients and the \
+        "The estimated peak of {}{of} {fits} {}. {} of it ({:.0}%) are weights, gradients and the \
          optimizer's state, {} {rest}{place}.",
         Bytes(peak.all),
         Bytes(budget),

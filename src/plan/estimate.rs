@@ -276,6 +276,17 @@ impl<'a> Estimator<'a> {
         self.plan.costs(&on, images, settings.offload_optimizer)
     }
 
+    /// The costs of the device whose peak is the highest.
+    ///
+    /// # Errors
+    ///
+    /// A policy that does not fit the chain.
+    pub(super) fn costs_of_fullest(&mut self, settings: &MemorySettings) -> Result<Costs, Fault> {
+        let (known, trees) = (self.known(settings), self.trees(settings)?);
+        let fullest = known.iter().zip(&trees).max_by_key(|(known, tree)| known.run(tree).peak);
+        Ok(fullest.expect("there is a device").0.costs.clone())
+    }
+
     /// The memory and time of a step with these settings.
     ///
     /// # Errors
