@@ -166,3 +166,24 @@ impl Drawing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder without a run in it.
+    #[test]
+    fn what_goes_wrong_beside_training_is_told_once_and_not_by_whoever_begins_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut page = RunPage::of(folder.path(), |_| Ok(None));
+        let saved = |reason| Event::Saved { folder: "last".into(), epoch: 1, step: 9, reason };
+        assert_eq!(page.refresh_after(&saved(SaveReason::Interval)), None);
+        assert!(page.under_way.is_none(), "nothing is drawn after each save");
+        assert_eq!(page.refresh_after(&saved(SaveReason::EpochEnd)), None);
+        let told = page.wait().expect("is told");
+        assert!(told.starts_with("report.html is not up to date: "), "{told}");
+        assert_eq!(page.refresh_after(&saved(SaveReason::EpochEnd)), None);
+        assert_eq!(page.refresh_after(&saved(SaveReason::Interrupted)), None, "it is known");
+        assert!(page.under_way.is_none(), "whoever ends has waited");
+    }
+}
