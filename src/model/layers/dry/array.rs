@@ -13,7 +13,14 @@ pub(super) struct Array {
     pub buffer: DryBuffer,
     pub elements: usize,
     pub dense: bool,
+    /// Whether something lies between its rows.
+    pub pitched: bool,
 }
+
+/// Burn's kernels on a GPU begin the rows of what they make at multiples of so many bytes at most, or of the power of two
+/// that a row fits in: `PitchedMemoryLayoutPolicy` of CubeCL 0.11.3.
+const MOST_PITCH: u64 = 512;
+const LEAST_PITCH: u64 = 16;
 
 /// The backend: allocates, and adds up what is read and written.
 #[derive(Debug)]
@@ -36,7 +43,17 @@ impl Arrays {
             Some(gpu) => gpu.take(bytes),
             None => self.allocator.take(bytes),
         };
-        Array { buffer, elements, dense: true }
+        Array { buffer, elements, dense: true, pitched: false }
+    }
+
+    /// An array with rows of so many elements, as Burn makes one.
+    pub fn rows(&self, elements: usize, row: usize) -> Array {
+        let Some(gpu) = self.gpu.as_ref().filter(|_| row > 1) else { return self.array(elements) };
+        self.note(elements as f64);
+        let bytes = row as u64 * self.element;
+        let pitch = bytes.next_multiple_of(bytes.next_power_of_two().clamp(LEAST_PITCH, MOST_PITCH));
+        let buffer = gpu.take((elements / row) as u64 * pitch);
+        Array { buffer, elements, dense: true, pitched: pitch > bytes }
     }
 
     /// Whether a CPU computes in the numbers that it holds.
@@ -55,9 +72,9 @@ impl Arrays {
         self.traffic.set(self.traffic.get() + bytes);
     }
 
-    /// The elements in order: a copy, where they are not.
+    /// The elements in order, with nothing between them: a copy, where they are not.
     pub fn dense(&self, array: Array) -> Array {
-        if array.dense {
+        if array.dense && !array.pitched {
             return array;
         }
         self.note(array.elements as f64);
@@ -66,7 +83,7 @@ impl Arrays {
 
     /// The same memory seen otherwise.
     pub fn view(&self, array: &Array, elements: usize) -> Array {
-        Array { buffer: array.buffer.clone(), elements, dense: false }
+        Array { buffer: array.buffer.clone(), elements, dense: false, pitched: array.pitched }
     }
 
     /// An operation on each element: in place where nobody else sees the array.

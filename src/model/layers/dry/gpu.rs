@@ -131,5 +131,5 @@ impl Convolver {
 }
 
 fn array(buffer: &Buffer) -> Array {
-    Array { buffer: buffer.counted().clone(), elements: buffer.len(), dense: true }
+    Array { buffer: buffer.counted().clone(), elements: buffer.len(), dense: true, pitched: false }
 }

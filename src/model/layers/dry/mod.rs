@@ -193,7 +193,8 @@ impl DryOps {
             threads: on.cpu.threads,
             traffic: Cell::new(0.0),
         };
-        let weights = Array { buffer: DryAllocator::default().take(0), elements: 0, dense: true };
+        let buffer = DryAllocator::default().take(0);
+        let weights = Array { buffer, elements: 0, dense: true, pitched: false };
         Self {
             arrays,
             recording: Cell::new(false),

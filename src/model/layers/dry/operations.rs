@@ -213,9 +213,14 @@ impl DryOps {
         let parts: Vec<(Option<usize>, usize)> =
             values.iter().map(|value| (value.node, value.elements())).collect();
         let parents: Vec<_> = parts.iter().map(|(node, _)| *node).collect();
-        let values = values.into_iter().map(|value| self.arrays.dense(value.array));
+        let values = values.into_iter().map(|value| match value.array.dense {
+            // Rows are joined as they lie.
+            true => value.array,
+            false => self.arrays.dense(value.array),
+        });
         let values: Vec<Array> = values.collect();
-        let array = self.arrays.array(values.iter().map(|value| value.elements).sum());
+        let elements = values.iter().map(|value| value.elements).sum();
+        let array = self.arrays.rows(elements, shape.last().copied().unwrap_or(1));
         drop(values);
         self.result(shape, array, &parents, move |ops, gradient, gradients| {
             for (node, elements) in parts {
