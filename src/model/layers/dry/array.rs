@@ -51,7 +51,8 @@ impl Arrays {
         let Some(gpu) = self.gpu.as_ref().filter(|_| row > 1) else { return self.array(elements) };
         self.note(elements as f64);
         let bytes = row as u64 * self.element;
-        let pitch = bytes.next_multiple_of(bytes.next_power_of_two().clamp(LEAST_PITCH, MOST_PITCH));
+        let pitch =
+            bytes.next_multiple_of(bytes.next_power_of_two().clamp(LEAST_PITCH, MOST_PITCH));
         let buffer = gpu.take((elements / row) as u64 * pitch);
         Array { buffer, elements, dense: true, pitched: pitch > bytes }
     }
