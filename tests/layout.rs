@@ -8,12 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Plain tools of the whole crate, each with those of them that it uses.
-const GROUND: [(&str, &[&str]); 8] = [
+const GROUND: [(&str, &[&str]); 9] = [
     ("choice", &[]),
     ("contain", &[]),
     ("disk", &["random"]),
     ("fault", &[]),
     ("paths", &["screen"]),
+    ("priority", &[]),
     ("random", &[]),
     ("screen", &[]),
     ("wave", &[]),

@@ -180,7 +180,12 @@ impl Report for Reports {
     /// Tells every format, also those after one that fails; the first error is returned. A page that
     /// cannot be written is a warning.
     fn event(&mut self, event: &Event) -> Result<(), ReportError> {
-        let told = self.tell(event);
+        // The page of an epoch tells of no later one and not of the end, whoever is faster.
+        let waited = match event {
+            Event::Epoch(_) | Event::End(_) => self.wait_for_page(),
+            _ => Ok(()),
+        };
+        let told = waited.and(self.tell(event));
         let warning = self.page.as_mut().and_then(|page| page.refresh_after(event));
         told.and(warning.map_or(Ok(()), |message| self.tell(&Event::Warning { message })))
     }
