@@ -445,18 +445,18 @@ fn a_plan_tells_what_each_device_has_and_takes() {
 }
 
 /// Measured on two H100 (`benches/results/2026-11-25-h100x2-pipelines-and-peers.log`) in eight micro-batches of so many images.
-/// With 16 of them a step waits for the host, and took 53.6 ms on another machine.
+/// With 16 of them a step waits for the host, and took 53.6 ms on another machine, 8% less; so docs/parallel.md promises 10%.
 #[test]
 fn a_step_over_two_cards_is_planned_to_take_what_was_measured() {
     // 128 channels of 40×40 and 256 of 20×20.
     let splits = [(64, "transition1", 128 * 1600), (16, "transition2", 256 * 400)];
-    for (schedule, images, measured, most) in [
-        ("sequential", 64, 111.65, 0.07),
-        ("gpipe", 64, 74.69, 0.05),
-        ("1f1b", 64, 73.77, 0.05),
-        ("sequential", 16, 71.47, 0.05),
-        ("gpipe", 16, 58.14, 0.1),
-        ("1f1b", 16, 57.97, 0.1),
+    for (schedule, images, measured) in [
+        ("sequential", 64, 111.65),
+        ("gpipe", 64, 74.69),
+        ("1f1b", 64, 73.77),
+        ("sequential", 16, 71.47),
+        ("gpipe", 16, 58.14),
+        ("1f1b", 16, 57.97),
     ] {
         let (_, last, values) =
             splits.into_iter().find(|(of, ..)| *of == images).expect("was measured");
@@ -475,11 +475,7 @@ fn a_step_over_two_cards_is_planned_to_take_what_was_measured() {
         // In 2 bytes, forward and back, eight times.
         assert!(found.devices.iter().all(|one| one.sends_in_step == 8 * images * values * 2));
         let off = 1e3 * found.seconds / measured - 1.0;
-        assert!(
-            off.abs() < most,
-            "{schedule}: {} of {measured} ms, {off:+.3}",
-            1e3 * found.seconds
-        );
+        assert!(off.abs() < 0.1, "{schedule}: {} of {measured} ms, {off:+.3}", 1e3 * found.seconds);
     }
 }
 

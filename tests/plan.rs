@@ -307,7 +307,7 @@ fn shards_of_the_optimizers_state_make_a_model_fit_that_is_all_weights() {
     assert!(code == 0 && text.contains("keeps 1/4 of the"), "{text}");
 }
 
-/// Weights and gradients alone are more than the budget of one device, whatever the strategy.
+/// Weights and gradients alone are as much as the budget of one device, in 32 bits. Of the strategies that a plan shows, none fits.
 #[test]
 fn a_model_that_fits_no_device_fits_two_that_share_its_stages() {
     let file = "configs/experiments/04_too_large_for_one.toml";

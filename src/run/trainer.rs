@@ -417,6 +417,7 @@ impl Trainer {
         // Of each copy, what the device with the heads finds.
         Ok(BegunEvaluation(each.into_iter().skip(depth - 1).step_by(depth).flatten().collect()))
     }
+
     /// Standardises the numbers of the heads that ask for it by the labels in `train`. Returns what a
     /// person should know of labels that have one value only.
     pub fn fit_standardizers(&mut self, train: &Dataset) -> Vec<String> {

@@ -7,7 +7,7 @@ use std::thread::available_parallelism;
 
 use super::{Judged, REPORT_FILE, ReadFindings, Record, TracedStep, page, write};
 use crate::contain::contained;
-use crate::memory::measure::{apart, apart_while};
+use crate::memory::measure::apart;
 use crate::memory::offload::Worker;
 use crate::priority::come_second;
 use crate::report::{Event, SaveReason, write_card};
@@ -86,10 +86,10 @@ impl RunPage {
         let (done, outcome) = channel();
         let drawing = Arc::clone(&self.drawing);
         thread.give(move || {
-            come_second();
+            stand_back();
             let mut drawing = drawing.lock().unwrap_or_else(PoisonError::into_inner);
-            // None of it is the model's memory. Nobody may want to know any more.
-            let _ = done.send(apart_while(|| drawing.refresh_on_few_cores()));
+            // Nobody may want to know any more.
+            let _ = done.send(drawing.refresh_on_few_cores());
         });
         self.under_way = Some(outcome);
         before
@@ -100,19 +100,22 @@ impl RunPage {
     }
 }
 
+/// What this thread does is neither the model's memory nor in the way of training.
+fn stand_back() {
+    apart();
+    come_second();
+}
+
 impl Drawing {
     /// [`Drawing::refresh`] that leaves most cores to training, and all threads that it shares work with.
     fn refresh_on_few_cores(&mut self) -> Option<String> {
         let cores = available_parallelism().map_or(1, usize::from);
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads((cores / CORES_FOR_ONE).max(1))
-            .start_handler(|_| {
-                apart();
-                come_second();
-            })
+            .start_handler(|_| stand_back())
             .build();
         match pool {
-            Ok(pool) => pool.install(|| apart_while(|| self.refresh())),
+            Ok(pool) => pool.install(|| self.refresh()),
             Err(_) => self.refresh(),
         }
     }
