@@ -83,6 +83,7 @@ CASES = [
     Case("densenet121", "bf16", batch=8, layers="keep"),
     Case("densenet121", "bf16", batch=32, norm="group"),
     Case("densenet121", "bf16", batch=32, dropout=0.1),
+    Case("densenet121", "bf16", layers="keep", dropout=0.1),
     Case("densenet121", "bf16", batch=8, size=2000, layers="keep"),
     Case("densenet121", "bf16", batch=8, size=2000, layers="share"),
     Case("densenet121", "bf16", layers="keep", kind="cold-start"),

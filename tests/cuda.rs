@@ -134,6 +134,11 @@ fn densenet(growth: usize, blocks: &[usize], stem: usize) -> DensenetConfig {
     DensenetConfig { growth, blocks, stem, ..DensenetConfig::default() }
 }
 
+/// The same with dropout, whose masks are those of the CPU.
+fn dropping(growth: usize, blocks: &[usize], stem: usize) -> DensenetConfig {
+    DensenetConfig { dropout: 0.3, ..densenet(growth, blocks, stem) }
+}
+
 /// The network for images `[batch, channels, height, width]`.
 fn network(model: impl Into<ModelConfig>, [_, channels, height, width]: [usize; 4]) -> Network {
     model.into().resolve([channels, height, width]).expect("is right")
@@ -342,6 +347,10 @@ fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
         (densenet(16, &[1, 2, 2], 16), [3, 3, 65, 64]),
         (densenet(32, &[3, 2], 64), [4, 3, 64, 96]),
         (densenet(32, &[2], 64), [1, 3, 32, 33]),
+        // Maps of 16 × 24, whose draws come in whole groups, and of 17 × 9 and 9 × 5, of which they do not.
+        (dropping(32, &[3], 64), [4, 3, 64, 96]),
+        (dropping(32, &[2, 2], 64), [3, 1, 67, 34]),
+        (dropping(16, &[2, 1], 16), [5, 1, 67, 34]),
     ];
     let case = |(config, shape): (DensenetConfig, [usize; 4])| {
         let keep = [DenseLayers::Keep, DenseLayers::Share];

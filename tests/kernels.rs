@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use trainer::memory::{ActivationShape, Cpu, DenseLayers, DryAllocator, Precision, Target};
-use trainer::model::{DensenetConfig, HeadConfig, ModelConfig, ResnetConfig, ResnetForm};
+use trainer::model::{DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig, ResnetForm};
 use trainer::ops::gpu::{
     AdamStep, DryGpu, Gpu, Kernel, Kernels, SgdStep, message_kernels, moving_average_kernel,
     step_factor_kernel, sums_of_squares_kernel,
@@ -26,6 +26,7 @@ fn networks() -> Vec<(ModelConfig, usize)> {
     }
     all.extend([
         (DensenetConfig { dropout: 0.1, ..densenet(32, 64) }.into(), 1),
+        (DensenetConfig { dropout: 0.1, norm: Norm::Group, ..densenet(32, 64) }.into(), 1),
         (densenet(48, 96).into(), 1),
         (densenet(8, 16).into(), 3),
         (densenet(12, 24).into(), 3),

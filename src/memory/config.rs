@@ -40,7 +40,7 @@ pub struct MemoryConfig {
     #[schemars(example = &"10GiB")]
     pub budget: Option<String>,
     /// What a dense layer of a DenseNet keeps for its backward pass where it runs fused, which it
-    /// does on CUDA with `norm = "batch"` and without dropout; `"keep"` when this is left out.
+    /// does on CUDA with `norm = "batch"`; `"keep"` when this is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"share")]
     pub dense_layers: Option<DenseLayers>,

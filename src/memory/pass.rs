@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::probe::Probe;
-use crate::ops::DropoutKey;
+use crate::ops::{Dropout, DropoutKey};
 use crate::parallel::{Across, Member, Part};
 use crate::random;
 
@@ -88,10 +88,10 @@ impl Pass {
         self.purpose != Purpose::Evaluate
     }
 
-    /// What the dropout mask of `layer` follows from; the same when the stage is recomputed.
-    pub fn dropout_key(&self, layer: &str) -> DropoutKey {
+    /// The dropout of `layer`; the same when the stage is recomputed.
+    pub fn dropout(&self, layer: &str, probability: f64) -> Dropout {
         use rand::Rng;
         let seed = random::stream(self.seed, &format!("dropout/{layer}"), &[self.step]).next_u64();
-        DropoutKey { seed, first_image: self.first_image }
+        Dropout { probability, key: DropoutKey { seed, first_image: self.first_image } }
     }
 }

@@ -23,7 +23,12 @@ pub enum FusedStage {
     /// A convolution, norm and ReLU, on images.
     PlainStem(ConvSizes),
     /// Dense layers.
-    DenseBlock(DenseBlockSizes),
+    DenseBlock {
+        /// Their sizes.
+        sizes: DenseBlockSizes,
+        /// Of what each of them adds.
+        dropout: Option<DenseDropout>,
+    },
     /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
     Transition {
         /// Channels of the input and of the output.
@@ -76,6 +81,15 @@ pub struct DenseBlockSizes {
     pub bottleneck: usize,
 }
 
+/// Dropout in a dense block: of the channels that each layer adds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DenseDropout {
+    /// The probability that an element is dropped, above 0.
+    pub probability: f64,
+    /// What each layer's dropout is called: its masks follow from the name.
+    pub names: Vec<String>,
+}
+
 impl DenseBlockSizes {
     /// Channels that the layer reads.
     pub fn width(&self, layer: usize) -> usize {
@@ -126,7 +140,7 @@ impl ResidualSizes {
 impl FusedStage {
     /// Whether it is a dense block.
     pub fn is_dense_block(&self) -> bool {
-        matches!(self, Self::DenseBlock(_))
+        matches!(self, Self::DenseBlock { .. })
     }
 
     /// Whether its output is what ReLU gives.
@@ -158,7 +172,7 @@ pub fn fuse(stages: &[StageLayers]) -> Result<Vec<Option<FusedStage>>, &'static 
     }
     for place in 1..fused.len() {
         let wanted = match &fused[place] {
-            Some(FusedStage::DenseBlock(block)) => block.output(),
+            Some(FusedStage::DenseBlock { sizes, .. }) => sizes.output(),
             // Its kernel takes the maps for what ReLU gives.
             Some(FusedStage::Pool)
                 if !fused[place - 1].as_ref().is_some_and(FusedStage::ends_in_relu) =>
@@ -215,9 +229,7 @@ fn matching(stage: &StageLayers) -> Option<FusedStage> {
         }
         [Op::GlobalPool] => Some(FusedStage::Pool),
         [Op::Branches(Join::Add, rows), Op::Relu] => residual(rows).map(FusedStage::Residual),
-        [Op::Branches(Join::Concat, _), ..] => {
-            dense_block(layers, input).map(FusedStage::DenseBlock)
-        }
+        [Op::Branches(Join::Concat, _), ..] => dense_block(layers, input),
         _ => None,
     }
 }
@@ -231,20 +243,37 @@ fn sizes(op: &Op) -> Option<ConvSizes> {
     }
 }
 
-fn dense_block(layers: &[Layer], input: usize) -> Option<DenseBlockSizes> {
+fn dense_block(layers: &[Layer], input: usize) -> Option<FusedStage> {
     let added = layers.iter().map(|layer| match &layer.op {
         Op::Branches(Join::Concat, rows) => dense_layer(rows),
         _ => None,
     });
-    let added: Vec<[usize; 2]> = added.collect::<Option<_>>()?;
-    let [bottleneck, growth] = *added.first()?;
-    let alike = added.iter().all(|layer| *layer == [bottleneck, growth]);
-    alike.then_some(DenseBlockSizes { layers: added.len(), input, growth, bottleneck })
+    let added: Vec<([usize; 2], Option<&Layer>)> = added.collect::<Option<_>>()?;
+    let probability = |dropout: Option<&Layer>| match dropout?.op {
+        Op::Dropout(probability) => Some(probability),
+        _ => None,
+    };
+    let (channels, dropout) = *added.first()?;
+    let first = (channels, probability(dropout));
+    if !added.iter().all(|(channels, dropout)| (*channels, probability(*dropout)) == first) {
+        return None;
+    }
+    let dropout = first.1.map(|probability| {
+        let names = added.iter().filter_map(|(_, dropout)| Some(dropout.as_ref()?.name.clone()));
+        DenseDropout { probability, names: names.collect() }
+    });
+    let [bottleneck, growth] = channels;
+    let sizes = DenseBlockSizes { layers: added.len(), input, growth, bottleneck };
+    Some(FusedStage::DenseBlock { sizes, dropout })
 }
 
-/// Channels of the bottleneck and of the output of a dense layer.
-fn dense_layer(rows: &[Vec<Layer>]) -> Option<[usize; 2]> {
+/// Channels of the bottleneck and of the output of a dense layer, and its dropout.
+fn dense_layer(rows: &[Vec<Layer>]) -> Option<([usize; 2], Option<&Layer>)> {
     let [before, added] = rows else { return None };
+    let (added, dropout) = match added.split_last()? {
+        (last, rest) if matches!(last.op, Op::Dropout(_)) => (rest, Some(last)),
+        _ => (added.as_slice(), None),
+    };
     let ops: Vec<&Op> = added.iter().map(|layer| &layer.op).collect();
     let [Op::BatchNorm(_), Op::Relu, first, Op::BatchNorm(_), Op::Relu, second] = ops[..] else {
         return None;
@@ -252,7 +281,7 @@ fn dense_layer(rows: &[Vec<Layer>]) -> Option<[usize; 2]> {
     let (first, second) = (sizes(first)?, sizes(second)?);
     let spatial = Window::same(3, 1);
     let fits = before.is_empty() && first.window == Window::PIXEL && second.window == spatial;
-    fits.then_some(second.channels)
+    fits.then_some((second.channels, dropout))
 }
 
 fn residual(rows: &[Vec<Layer>]) -> Option<ResidualSizes> {
@@ -321,7 +350,6 @@ mod tests {
     fn what_has_no_fused_kernels_says_why() {
         for (model, wanted) in [
             ("[densenet]\ndepth = 121\nnorm = \"group\"", "norm"),
-            ("[densenet]\ndepth = 121\ndropout = 0.1", "dropout"),
             ("[densenet]\ngrowth = 12\nblocks = [2]\nstem = 16", "multiple of 8"),
             ("[resnet]\ndepth = 18\nnorm = \"group\"", "norm"),
             ("[resnet]\ndepth = 18\nstem = 12", "multiple of 8"),
@@ -330,6 +358,25 @@ mod tests {
             let reason = fused(model).expect_err(wanted);
             assert!(reason.contains(wanted), "{model}: {reason}");
         }
+    }
+
+    #[test]
+    fn dense_blocks_drop_what_each_layer_adds() {
+        let stages = fused("[densenet]\ngrowth = 16\nblocks = [2, 1]\nstem = 16\ndropout = 0.1");
+        let stages = stages.expect("fuses");
+        let dropouts = stages.iter().filter_map(|stage| match stage {
+            Some(FusedStage::DenseBlock { dropout, .. }) => dropout.clone(),
+            _ => None,
+        });
+        let of = |names: &[&str]| DenseDropout {
+            probability: 0.1,
+            names: names.iter().map(|name| format!("features.{name}.dropout")).collect(),
+        };
+        let expected = [
+            of(&["denseblock1.denselayer1", "denseblock1.denselayer2"]),
+            of(&["denseblock2.denselayer1"]),
+        ];
+        assert_eq!(dropouts.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -11,38 +11,52 @@ pub struct DropoutKey {
     pub first_image: u64,
 }
 
+/// Dropout of one layer in one step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Dropout {
+    /// The probability that an element is dropped; from 0 to below 1.
+    pub probability: f64,
+    /// What the mask follows from.
+    pub key: DropoutKey,
+}
+
+impl Dropout {
+    /// Of 2³² draws so many keep an element.
+    pub(super) fn threshold(&self) -> u32 {
+        ((1.0 - self.probability) * 2f64.powi(32)) as u32
+    }
+
+    /// What elements that are kept are multiplied by.
+    pub(super) fn scale(&self) -> f32 {
+        (1.0 / (1.0 - self.probability)) as f32
+    }
+}
+
 /// Sets elements of `values`, `[images, …]`, to zero with `probability` and scales the others up by
 /// 1 / (1 − probability) (Srivastava et al. 2014).
 ///
 /// The mask of an image follows from the key's seed and the image's place in the batch alone: it does
 /// not depend on the device, on how many images are taken at once or on the device that takes them,
 /// and it is the same when the layer is run again.
-pub fn dropout<const D: usize>(values: Tensor<D>, probability: f64, key: DropoutKey) -> Tensor<D> {
-    let keep = 1.0 - probability;
-    let mask = mask(values.dims(), keep, key, &values.device().inner());
-    let mask = mask.mul_scalar(1.0 / keep).cast(values.dtype());
+pub fn dropout<const D: usize>(values: Tensor<D>, dropout: Dropout) -> Tensor<D> {
+    let mask = mask(values.dims(), dropout, &values.device().inner());
+    let mask = mask.mul_scalar(1.0 / (1.0 - dropout.probability)).cast(values.dtype());
     let recorded = values.is_autodiff();
     values * if recorded { mask.autodiff() } else { mask }
 }
 
-/// 1 with probability `keep`, else 0.
-fn mask<const D: usize>(
-    shape: [usize; D],
-    keep: f64,
-    key: DropoutKey,
-    device: &Device,
-) -> Tensor<D> {
+/// 1 where an element is kept, else 0.
+fn mask<const D: usize>(shape: [usize; D], dropout: Dropout, device: &Device) -> Tensor<D> {
     let elements: usize = shape[1..].iter().product();
-    // Of 2³² draws so many keep an element.
-    let threshold = (keep * 2f64.powi(32)) as u32;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = super::gpu::Gpu::of(device) {
         use super::gpu::{Element, Kernels, dropout_mask};
 
         let kernels = Kernels::shared(gpu.clone(), Element::F32);
-        let mask = dropout_mask(&kernels, [shape[0], elements], threshold, key);
+        let mask = dropout_mask(&kernels, [shape[0], elements], dropout);
         return gpu.tensor(&mask, shape);
     }
+    let (threshold, key) = (dropout.threshold(), dropout.key);
     let mut values = Vec::with_capacity(shape[0] * elements);
     for image in 0..shape[0] as u64 {
         let place = key.first_image + image;
@@ -99,28 +113,34 @@ mod tests {
         tensor.into_data().iter().collect()
     }
 
+    fn of(probability: f64, key: DropoutKey) -> Dropout {
+        Dropout { probability, key }
+    }
+
     fn ones(images: usize) -> Tensor<4> {
         Tensor::ones([images, 5, 7, 9], &Device::flex())
     }
 
     #[test]
     fn images_have_the_same_masks_however_many_are_taken_at_once() {
-        let whole = values(dropout(ones(4), 0.3, KEY));
+        let whole = values(dropout(ones(4), of(0.3, KEY)));
         let parts = [(0, 1), (1, 2), (3, 1)].map(|(first, images)| {
             let first_image = KEY.first_image + first;
-            values(dropout(ones(images), 0.3, DropoutKey { first_image, ..KEY }))
+            values(dropout(ones(images), of(0.3, DropoutKey { first_image, ..KEY })))
         });
         assert_eq!(parts.concat(), whole);
         let images: Vec<&[f32]> = whole.chunks(5 * 7 * 9).collect();
         assert!(images.iter().skip(1).all(|image| *image != images[0]), "masks repeat");
-        assert_ne!(whole, values(dropout(ones(4), 0.3, DropoutKey { seed: 1, ..KEY })));
+        assert_ne!(whole, values(dropout(ones(4), of(0.3, DropoutKey { seed: 1, ..KEY }))));
     }
 
     #[test]
     fn as_many_elements_are_dropped_as_was_asked_for_and_the_rest_is_scaled_up() {
         for probability in [0.1, 0.5, 0.9] {
-            let found =
-                values(dropout(Tensor::<2>::ones([8, 50_000], &Device::flex()), probability, KEY));
+            let found = values(dropout(
+                Tensor::<2>::ones([8, 50_000], &Device::flex()),
+                of(probability, KEY),
+            ));
             let scale = (1.0 / (1.0 - probability)) as f32;
             assert!(found.iter().all(|value| *value == 0.0 || *value == scale));
             let dropped = found.iter().filter(|value| **value == 0.0).count() as f64;
@@ -134,7 +154,7 @@ mod tests {
     #[test]
     fn values_without_autodiff_stay_without_it() {
         let values = Tensor::<2>::ones([2, 3], &Device::flex());
-        assert!(!dropout(values.clone(), 0.5, KEY).is_autodiff());
-        assert!(dropout(values.autodiff(), 0.5, KEY).is_autodiff());
+        assert!(!dropout(values.clone(), of(0.5, KEY)).is_autodiff());
+        assert!(dropout(values.autodiff(), of(0.5, KEY)).is_autodiff());
     }
 }

@@ -23,7 +23,7 @@ mod window;
 
 pub use after_backward::after_backward;
 pub use device::is_gpu;
-pub use dropout::{DropoutKey, dropout};
+pub use dropout::{Dropout, DropoutKey, dropout};
 pub use dtype::{accumulation_dtype, is_16bit};
 pub use inner_product::inner_product;
 pub use join::{added, joined};

@@ -11,7 +11,7 @@ use trainer::model::{ModelConfig, Network, ResnetBlock, ResnetForm};
 use trainer::ops::gpu::Gpu;
 
 use super::resnet::resnet;
-use super::{DenseLayers, densenet, network, noise, values};
+use super::{DenseLayers, densenet, dropping, network, noise, values};
 
 /// A reproducible choice among so many.
 struct Draw(u64);
@@ -138,6 +138,7 @@ fn every_fused_stage_takes_the_bytes_of_its_dry_run() {
                     (0..2 + draw.below(2)).map(|_| 1 + draw.below(4)).collect();
                 densenet(eight(&mut draw, 4), &blocks, eight(&mut draw, 8)).into()
             }
+            1 if case % 8 == 1 => dropping(32, &[2, 2, 1, 1], 64).into(),
             1 => densenet(32, &[2, 2, 1, 1], 64).into(),
             form => {
                 let form = [ResnetForm::Imagenet, ResnetForm::Cifar][form - 2];

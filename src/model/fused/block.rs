@@ -3,12 +3,12 @@
 use super::{Back, Program, Run, Value};
 use crate::memory::DenseLayers;
 use crate::memory::measure::{ended, within};
-use crate::model::fuse::DenseBlockSizes;
-use crate::ops::Window;
+use crate::model::fuse::{DenseBlockSizes, DenseDropout};
 use crate::ops::gpu::{
-    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, GradientSums,
-    Kernels, Normalised, NormedConvolution, Summed,
+    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Dropped, Form,
+    GradientSums, Kernels, Normalised, NormedConvolution, Summed,
 };
+use crate::ops::{Dropout, Window};
 
 /// Layers, each of which adds `growth` channels to all those before it.
 ///
@@ -19,6 +19,8 @@ use crate::ops::gpu::{
 pub(super) struct Block {
     /// Its sizes.
     pub sizes: DenseBlockSizes,
+    /// Of what each layer adds.
+    pub dropout: Option<DenseDropout>,
     /// What a layer keeps.
     pub keep: DenseLayers,
 }
@@ -36,9 +38,16 @@ struct SavedLayer {
     bottleneck: Option<ChannelsLast>,
     stats: ChannelStats,
     affines: [Affine; 2],
+    dropped: Option<Dropped>,
 }
 
 impl Block {
+    /// The dropout of what a layer adds in this pass.
+    fn dropout(&self, layer: usize, run: &Run<'_>) -> Option<Dropout> {
+        let dropout = self.dropout.as_ref().filter(|_| run.trains)?;
+        Some(run.pass.dropout(&dropout.names[layer], dropout.probability))
+    }
+
     /// The input in a buffer with room for the block's channels: its own, where it has that.
     fn with_room(&self, kernels: &Kernels, map: DeviceMap) -> DeviceMap {
         let output = self.sizes.output();
@@ -86,7 +95,7 @@ impl Program for Block {
         // Of the norms that have running statistics to use.
         let evaluated =
             |norm: usize| run.norm(norm, pixels, || unreachable!("running statistics are used")).1;
-        let mut kept = Vec::new();
+        let (mut kept, mut unchanged) = (Vec::new(), None);
         let mut next = match &stats {
             Some(stats) => run.norm(0, pixels, || stats.slice(0..self.sizes.input)).1,
             None => evaluated(0),
@@ -105,9 +114,16 @@ impl Program for Block {
                 let (between, affine2) = within("norm2", || run.norm_of(norm, &bottleneck, &part));
                 let weight = &values.packed[4 * layer + 2];
                 let added = all.slice(width..width + growth);
-                let part = within("norm2, relu2, conv2", || {
+                let mut part = within("norm2, relu2, conv2", || {
                     kernels.spatial_forward(&spatial, &bottleneck, &affine2, weight, &added)
                 });
+                let dropout = self.dropout(layer, run);
+                if let Some(dropout) = dropout {
+                    part = within("dropout", || {
+                        kernels.drop_out(&added, map.size[0], dropout);
+                        kernels.map_partials(&added)
+                    });
+                }
                 let last = layer + 1 == self.sizes.layers;
                 match &stats {
                     Some(stats) if last => {
@@ -124,7 +140,11 @@ impl Program for Block {
                 if run.keeps {
                     let bottleneck = (self.keep == DenseLayers::Keep).then_some(bottleneck);
                     let affines = [affine1, affine2];
-                    kept.push(SavedLayer { bottleneck, stats: between, affines });
+                    let dropped = dropout.map(|dropout| {
+                        let made = || kernels.unchanged(growth);
+                        Dropped { dropout, unchanged: unchanged.get_or_insert_with(made).clone() }
+                    });
+                    kept.push(SavedLayer { bottleneck, stats: between, affines, dropped });
                 }
             });
         }
@@ -214,7 +234,8 @@ impl Block {
             normalised: Normalised { stats: &kept.stats, affine: affine2, norm, synced },
         };
         let parameters = room.gradients(2 * layer + 1);
-        kernels.spatial_backward(conv2, written, parameters, (&between.0, &between.1));
+        let pending = (&between.0, &between.1);
+        kernels.spatial_backward(conv2, written, kept.dropped.as_ref(), parameters, pending);
         ended("conv2");
         let (between, missing) = between;
         let gradient =

@@ -9,7 +9,7 @@ use super::layout::{NORMS, WEIGHTS};
 use super::program::layout;
 use super::{Back, Layout, Program, Records, Run, Value, Values};
 use crate::memory::{
-    DryAllocator, DryBuffer, DryFlow, DryStage, Footprint, Keep, Target, bytes_in_rows,
+    DryAllocator, DryBuffer, DryFlow, DryStage, Footprint, Keep, Pass, Target, bytes_in_rows,
 };
 use crate::model::layers::ParameterSpec;
 use crate::ops::gpu::{
@@ -45,7 +45,8 @@ impl<'a, P: Program> DryRun<'a, P> {
     fn forward(&self, trains: bool, keeps: bool, input: Value) -> (Value, Option<P::Saved>) {
         let (kernels, values) = (&self.kernels.of_a_pass(), &self.values);
         let records = self.records.as_ref().filter(|_| trains);
-        let run = Run { kernels, values, records, trains, keeps, synced: None };
+        let pass = &Pass::evaluation();
+        let run = Run { kernels, values, records, trains, keeps, synced: None, pass };
         self.program.forward(&run, input)
     }
 
@@ -66,7 +67,8 @@ impl<'a, P: Program> DryRun<'a, P> {
         let synced = Synced::new(&exchange, "stage", 2, [2 * shape[0], shape[0]], rows);
         let (kernels, values, synced) = (&self.kernels.of_a_pass(), &self.values, Some(&synced));
         let records = self.records.as_ref();
-        let run = Run { kernels, values, records, trains: true, keeps: true, synced };
+        let pass = &Pass::evaluation();
+        let run = Run { kernels, values, records, trains: true, keeps: true, synced, pass };
         let (output, kept) = self.program.forward(&run, self.program.input(&self.kernels, shape));
         if back {
             let gradient = self.gradient_of(&output);
@@ -279,6 +281,7 @@ impl<P: Program> DryStage for DryProgram<P> {
             trains,
             keeps: keeps == Keep::All,
             synced: None,
+            pass: &Pass::evaluation(),
         };
         let input = match input.downcast::<Given>() {
             Ok(given) => self.images(Rc::unwrap_or_clone(given)),

@@ -133,7 +133,9 @@ pub(super) fn program(fused: &FusedStage, dense_layers: DenseLayers) -> Box<dyn 
             Box::new(Stem { channels, room, labels })
         }
         FusedStage::PlainStem(conv) => Box::new(PlainStem { conv }),
-        FusedStage::DenseBlock(sizes) => Box::new(Block { sizes, keep: dense_layers }),
+        FusedStage::DenseBlock { sizes, dropout } => {
+            Box::new(Block { sizes, dropout, keep: dense_layers })
+        }
         FusedStage::Transition { channels: [_, channels], room } => {
             Box::new(Transition { channels, room })
         }

@@ -1,6 +1,7 @@
 //! What fused stages are: programs of kernels.
 
 use super::{Layout, Records, Room, Values};
+use crate::memory::Pass;
 use crate::ops::gpu::{
     Affine, Argument, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, GradientSums, Images,
     Kernels, Partials, Synced,
@@ -129,6 +130,8 @@ pub(in crate::model) struct Run<'a> {
     pub keeps: bool,
     /// What norms are taken over, where several cards have some of the images.
     pub synced: Option<&'a Synced>,
+    /// The pass that it is part of, from which random numbers follow.
+    pub pass: &'a Pass,
 }
 
 /// A backward pass of a program.

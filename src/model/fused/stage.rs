@@ -162,6 +162,7 @@ impl<P: Program> Stage for ProgramStage<P> {
             trains: pass.trains(),
             keeps: keep == Keep::All,
             synced: synced.as_ref(),
+            pass,
         };
         let (output, kept) = self.program.forward(&run, input);
         let gpu = self.kernels.gpu();

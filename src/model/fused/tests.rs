@@ -4,8 +4,9 @@ use crate::model::ModelConfig;
 use crate::model::fuse::fuse;
 use crate::ops::gpu::{DryGpu, Gpu, Kernels};
 
-const MODELS: [&str; 4] = [
+const MODELS: [&str; 5] = [
     "[densenet]\ngrowth = 16\nblocks = [1, 2, 2]\nstem = 16",
+    "[densenet]\ngrowth = 32\nblocks = [1, 2]\nstem = 64\ndropout = 0.2",
     "[resnet]\ndepth = 18",
     "[resnet]\ndepth = 50",
     "[resnet]\nform = \"cifar\"\ndepth = 20",

@@ -254,12 +254,8 @@ impl Ops for TensorOps<'_> {
         if probability == 0.0 || !self.pass.trains() {
             return value;
         }
-        let key = self.pass.dropout_key(layer);
-        each(
-            value,
-            |map| ops::dropout(map, probability, key),
-            |features| ops::dropout(features, probability, key),
-        )
+        let dropout = self.pass.dropout(layer, probability);
+        each(value, |map| ops::dropout(map, dropout), |features| ops::dropout(features, dropout))
     }
 
     fn pad_channels(&mut self, map: Activation, channels: usize) -> Activation {

@@ -25,6 +25,7 @@ pub(super) const ROWS: Header = Header(include_str!("kernels/rows.cuh"));
 pub(super) const SWIZZLED: Header = Header(include_str!("kernels/swizzled.cuh"));
 pub(super) const RING: Header = Header(include_str!("kernels/ring.cuh"));
 pub(super) const RING_COLUMNS: Header = Header(include_str!("kernels/ring_columns.cuh"));
+pub(super) const DRAWS: Header = Header(include_str!("kernels/draws.cuh"));
 pub(super) const POOLED: Header = Header(include_str!("kernels/pooled.cuh"));
 
 /// One entry: its name, threads a block, bytes of shared memory that a launch gives a block, headers and
@@ -174,9 +175,13 @@ impl Kernels {
 
     /// `length` numbers `value`.
     pub fn filled(&self, length: usize, value: f32) -> Buffer {
-        let out = self.floats(length);
-        let sizes = Sizes::new().int(length).float(value);
-        self.gpu.launch(&self.get(FILL), [blocks(length, 1024), 1, 1], &[&out], &sizes);
+        self.fill(self.floats(length), value)
+    }
+
+    /// `out`, whose numbers are all `value` now.
+    pub(super) fn fill(&self, out: Buffer, value: f32) -> Buffer {
+        let sizes = Sizes::new().int(out.len()).float(value);
+        self.gpu.launch(&self.get(FILL), [blocks(out.len(), 1024), 1, 1], &[&out], &sizes);
         out
     }
 

@@ -9,6 +9,7 @@ use super::kernels::{Entry, Kernels, blocks, entry};
 use super::norm::NormBuffers;
 use super::weights::Packed;
 use super::{Buffer, Sizes, Untouched};
+use crate::ops::Dropout;
 
 const LAYER_FORWARD: Entry = entry!("layer_forward", 256, [TILES, CHANNELS, GEMM, CONV, NORMED]);
 const LAYER_WEIGHT: Entry = entry!("layer_weight", 256, [TILES, CHANNELS, GEMM, CONV, NORMED]);
@@ -39,6 +40,24 @@ pub struct Summed<'a> {
     pub stats: &'a ChannelStats,
     /// What is missing of S.
     pub missing: &'a GradientSums,
+}
+
+/// Dropout of what a layer wrote, as its backward pass needs it. The gradient of what was dropped is made before the
+/// kernels that make it without dropout, and they change nothing of it.
+#[derive(Debug, Clone)]
+pub struct Dropped {
+    /// The same as in the forward pass.
+    pub dropout: Dropout,
+    /// See [`Kernels::unchanged`].
+    pub unchanged: Unchanged,
+}
+
+/// Statistics and sums with which [`Kernels::input_gradient`] changes nothing: a mean of 0, 1/√(variance + ε) of 1, and
+/// nothing missing.
+#[derive(Debug, Clone)]
+pub struct Unchanged {
+    stats: ChannelStats,
+    missing: GradientSums,
 }
 
 /// A convolution with the norm and ReLU before it, as its backward pass reads it.
@@ -153,13 +172,14 @@ impl Kernels {
         self.conv_backward_weight(convolution, &normal, gradient, weight_gradient);
     }
 
-    /// The backward pass of [`Kernels::spatial_forward`]: makes the gradient of its output of `written`, which
-    /// may be overwritten, writes those of its parameters, and takes that of its output back to its map as
-    /// [`Kernels::layer_backward`] does, the first to write S.
+    /// The backward pass of [`Kernels::spatial_forward`], some of whose output was `dropped`: makes the gradient of
+    /// its output of `written`, which may be overwritten, writes those of its parameters, and takes that of its output
+    /// back to its map as [`Kernels::layer_backward`] does, the first to write S.
     pub fn spatial_backward(
         &self,
         layer: NormedConvolution<'_>,
         written: Summed<'_>,
+        dropped: Option<&Dropped>,
         parameters: ParameterGradients<'_>,
         pending: (&ChannelsLast, &GradientSums),
     ) {
@@ -167,6 +187,14 @@ impl Kernels {
         let Normalised { affine, norm, synced, .. } = normalised;
         let Summed { data: summed, map: values, stats, missing } = written;
         let first = true;
+        let written = match dropped {
+            Some(Dropped { dropout, unchanged: Unchanged { stats: same, missing: none } }) => {
+                self.input_gradient(summed, values, stats, missing, summed, synced);
+                self.drop_out(summed, convolution.size[0], *dropout);
+                Summed { stats: same, missing: none, ..written }
+            }
+            None => written,
+        };
         if self.dense_on_hopper(map.channels(), summed.channels()) {
             let (out, sums) = pending;
             let (gradient, part) = self.dense_conv_backward(layer, written, out);
@@ -174,9 +202,19 @@ impl Kernels {
             self.spatial_weight(convolution, map, affine, &gradient, parameters.weight);
             return;
         }
-        self.input_gradient(summed, values, stats, missing, summed, synced);
+        if dropped.is_none() {
+            self.input_gradient(summed, values, stats, missing, summed, synced);
+        }
         self.spatial_weight(convolution, map, affine, summed, parameters.weight);
         self.layer_backward(layer, summed, parameters.norm, pending, first);
+    }
+
+    /// What [`Dropped`] needs of `channels` channels, for all layers of a pass.
+    pub fn unchanged(&self, channels: usize) -> Unchanged {
+        let [zeros, ones] = [0.0, 1.0].map(|value| self.fill(self.small(channels), value));
+        let mean = zeros.clone();
+        let stats = ChannelStats { mean, variance: ones.clone(), inverse_std: ones };
+        Unchanged { stats, missing: GradientSums { shift: zeros.clone(), scale: zeros } }
     }
 
     /// The backward pass of [`Kernels::layer_forward`]: writes the gradients of its parameters, and takes that of

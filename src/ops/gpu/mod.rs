@@ -73,7 +73,7 @@ pub use exchange::{Exchange, ExchangedSums, Exchanges, MOST_CARDS, Synced};
 pub use gpu::{Argument, Gpu, Sizes, Untouched};
 pub use kernel::Kernel;
 pub use kernels::Kernels;
-pub use layer::{Normalised, NormedConvolution, ParameterGradients, Summed};
+pub use layer::{Dropped, Normalised, NormedConvolution, ParameterGradients, Summed, Unchanged};
 pub use map::DeviceMap;
 pub use messages::{AT_ONCE, Rows, message_kernels};
 pub use norm::{NormBuffers, Record};

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::array::Array;
+use crate::memory::Pass;
 use crate::memory::{DryAllocator, DryBuffer, Target};
+use crate::ops::Window;
 use crate::ops::gpu::{
     Buffer, Conv2d, DryGpu, Element, Gpu, Kernel, Kernels, Nchw, Norm2d, NormStatistics, Storage,
     dropout_mask,
 };
-use crate::ops::{DropoutKey, Window};
 
 /// The kernels of a GPU on sizes.
 #[derive(Debug)]
@@ -125,8 +126,7 @@ impl Convolver {
     /// A dropout mask as it is made: in 32 bits.
     pub fn mask(&self, images: usize, elements: usize) -> Buffer {
         let kernels = Kernels::new(self.kernels.gpu().clone(), Element::F32);
-        let key = DropoutKey { seed: 0, first_image: 0 };
-        dropout_mask(&kernels, [images, elements], 0, key)
+        dropout_mask(&kernels, [images, elements], Pass::evaluation().dropout("", 0.0))
     }
 }
 
