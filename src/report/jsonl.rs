@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use super::append::Appended;
 use super::{Event, Report, ReportError};
 
-/// Appends events to `metrics.jsonl`, each synced to disk.
+/// Appends events to `metrics.jsonl`, each synced to disk, but for single steps, which are synced with what is told
+/// after them.
 #[derive(Debug)]
 pub struct JsonLines {
     file: Appended,
@@ -54,15 +55,23 @@ impl JsonLines {
         Ok((Self { file, path: path.to_owned() }, warning))
     }
 
-    /// The bytes of all events told so far.
-    pub fn position(&self) -> u64 {
-        self.file.length()
+    /// The bytes of all events told so far, which are on disk.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be synced.
+    pub fn position(&mut self) -> Result<u64, ReportError> {
+        self.file.settle().map_err(ReportError::at("append to", &self.path))?;
+        Ok(self.file.length())
     }
 
     fn append(&mut self, event: &Event) -> io::Result<()> {
         let mut line = serde_json::to_vec(event)?;
         line.push(b'\n');
-        self.file.append(&line)
+        match event {
+            Event::Step { .. } => self.file.add(&line),
+            _ => self.file.append(&line),
+        }
     }
 }
 
@@ -163,8 +172,34 @@ mod tests {
     #[test]
     fn progress_is_not_written() {
         let folder = tempfile::tempdir().unwrap();
-        let lines = told(&folder.path().join("m"), &[examples::begin(), examples::progress(0.5)]);
-        assert_eq!(lines.position(), 0);
+        let events = [examples::begin(), examples::progress(0.5)];
+        let mut lines = told(&folder.path().join("m"), &events);
+        assert_eq!(lines.position().unwrap(), 0);
+    }
+
+    #[test]
+    fn single_steps_are_synced_with_what_is_told_next_and_before_a_state_holds_their_length() {
+        use crate::disk::watch::{Logged, Watch};
+        let step = |step| Event::Step { epoch: 1, step, loss: None, learning_rate: 0.1 };
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::over(folder.path());
+        let mut lines = JsonLines::create(&folder.path().join("m")).unwrap();
+        let syncs = || {
+            let log = watch.log();
+            log.iter().filter(|done| matches!(done, Logged::SyncFile(_))).count()
+        };
+        let mut found = vec![syncs()];
+        lines.event(&step(1)).unwrap();
+        lines.event(&step(2)).unwrap();
+        found.push(syncs());
+        lines.event(&examples::epoch()).unwrap();
+        found.push(syncs());
+        lines.position().unwrap();
+        found.push(syncs());
+        lines.event(&step(3)).unwrap();
+        lines.position().unwrap();
+        found.push(syncs());
+        assert_eq!(found.iter().map(|count| count - found[0]).collect::<Vec<_>>(), [0, 0, 1, 1, 2]);
     }
 
     #[test]
@@ -173,10 +208,10 @@ mod tests {
         let path = folder.path().join("metrics.jsonl");
         let events = [examples::epoch(), examples::skipped_step(), examples::epoch_at(4, 560)];
         let mut lines = told(&path, &events[..1]);
-        let saved = lines.position();
+        let saved = lines.position().unwrap();
         events[1..].iter().for_each(|event| lines.event(event).unwrap());
         let whole = fs::read(&path).unwrap();
-        assert_eq!(lines.position(), whole.len() as u64);
+        assert_eq!(lines.position().unwrap(), whole.len() as u64);
 
         for length in usize::try_from(saved).unwrap()..=whole.len() {
             fs::write(&path, &whole[..length]).unwrap();
@@ -191,15 +226,15 @@ mod tests {
     fn a_file_shorter_than_the_state_knows_keeps_its_complete_lines_with_a_warning() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
-        let saved = told(&path, &[examples::epoch(), examples::skipped_step()]).position();
+        let saved = told(&path, &[examples::epoch(), examples::skipped_step()]).position().unwrap();
         let whole = fs::read(&path).unwrap();
         let first_line = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         for length in 0..whole.len() {
             fs::write(&path, &whole[..length]).unwrap();
-            let (lines, warning) = JsonLines::open_resumed(&path, saved).unwrap();
+            let (mut lines, warning) = JsonLines::open_resumed(&path, saved).unwrap();
             let complete = if length < first_line { 0 } else { first_line };
             assert_eq!(fs::read(&path).unwrap(), whole[..complete]);
-            assert_eq!(lines.position(), complete as u64);
+            assert_eq!(lines.position().unwrap(), complete as u64);
             assert!(warning.unwrap().contains("was changed since the state was saved"));
         }
     }
@@ -237,10 +272,10 @@ mod tests {
         // Every write to /dev/full fails with ENOSPC.
         let Ok(full) = crate::disk::Written::open(Path::new("/dev/full")) else { return };
         let path = PathBuf::from("runs/x/metrics.jsonl");
-        let mut lines = JsonLines { file: Appended { file: full, length: 0 }, path };
+        let mut lines = JsonLines { file: Appended::over(full, 0), path };
         let error: ReportError = lines.event(&examples::epoch()).unwrap_err();
         insta::assert_snapshot!(error, @"cannot append to runs/x/metrics.jsonl; free space on its disk, then go on with --resume");
         assert_eq!(error.source.kind(), io::ErrorKind::StorageFull);
-        assert_eq!(lines.position(), 0);
+        assert_eq!(lines.position().unwrap(), 0);
     }
 }

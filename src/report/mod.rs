@@ -170,9 +170,13 @@ impl Reports {
         warning.map_or(Ok(()), |message| self.tell(&Event::Warning { message }))
     }
 
-    /// The length of `metrics.jsonl` in bytes, for [`ResumePoint`]; 0 without that file.
-    pub fn position(&self) -> u64 {
-        self.metrics.as_ref().map_or(0, JsonLines::position)
+    /// The length of `metrics.jsonl` in bytes, which are on disk, for [`ResumePoint`]; 0 without that file.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be synced.
+    pub fn position(&mut self) -> Result<u64, ReportError> {
+        self.metrics.as_mut().map_or(Ok(0), JsonLines::position)
     }
 }
 
@@ -246,7 +250,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut reports = Reports::open(folder.path(), None, |_| Ok(None)).unwrap();
         reports.event(&saved(140)).unwrap();
-        let point = ResumePoint { metrics_bytes: reports.position(), first_step: 141 };
+        let point = ResumePoint { metrics_bytes: reports.position().unwrap(), first_step: 141 };
         assert!(point.metrics_bytes > 0);
         reports.event(&saved(280)).unwrap();
 
@@ -255,7 +259,7 @@ mod tests {
             "a new run never writes over one"
         );
         let mut resumed = Reports::open(folder.path(), Some(point), |_| Ok(None)).unwrap();
-        assert_eq!(resumed.position(), point.metrics_bytes);
+        assert_eq!(resumed.position().unwrap(), point.metrics_bytes);
         resumed.event(&saved(300)).unwrap();
         let lines = fs::read_to_string(folder.path().join("metrics.jsonl")).unwrap();
         let steps: Vec<bool> = [140, 280, 300]

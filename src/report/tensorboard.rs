@@ -49,7 +49,11 @@ impl TensorBoard {
 impl Report for TensorBoard {
     fn event(&mut self, event: &Event) -> Result<(), ReportError> {
         let Some(record) = record(event, seconds()) else { return Ok(()) };
-        self.file.append(&record).map_err(ReportError::at("append to", &self.path))
+        let written = match event {
+            Event::Step { .. } => self.file.add(&record),
+            _ => self.file.append(&record),
+        };
+        written.map_err(ReportError::at("append to", &self.path))
     }
 }
 

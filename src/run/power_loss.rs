@@ -36,7 +36,7 @@ fn best_of(step: u64) -> u64 {
 
 /// What is told in a step.
 fn told(step: u64) -> Event {
-    Event::Warning { message: format!("step {step}") }
+    Event::Step { epoch: 1, step: step as usize, loss: Some(0.5), learning_rate: 0.1 }
 }
 
 fn lines(step: u64) -> String {
@@ -105,6 +105,7 @@ impl Session {
 
     fn begin_save(&mut self) -> Result<(), String> {
         self.step()?;
+        self.metrics.position().map_err(|error| error.to_string())?;
         let step = self.step;
         let tag = StateTag { epoch: step, step, batch: 0, reason: "test".to_owned() };
         let (reason, is_best) = (SaveReason::Interval, is_best(step));

@@ -123,7 +123,7 @@ impl Run {
         };
         let (Some(keeper), Some(kept)) = (&mut self.keeper, kept) else { return Ok(()) };
         // What was told until here is on the disk; what is told from here on is told again by a run that goes on.
-        self.state.metrics_bytes = self.reports.position();
+        self.state.metrics_bytes = self.reports.position()?;
         let (plan, trainer, state) = (&self.plan, &self.trainer, &mut self.state);
         let taken = apart_while(|| Snapshot::take(plan, trainer, kept, state, validation));
         let snapshot = taken.map_err(RunError::Unsaved)?;
