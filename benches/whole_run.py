@@ -5,7 +5,8 @@ usage: python benches/whole_run.py [--trainer target/release/trainer] [--only RE
 
 Each case draws its radiographs (`trainer data phantom`, 16-bit PNG), then measures in turns: `trainer bench` (the steps on
 one batch that stays on the device), `trainer run` on the files, `trainer bench` again, and benches/peers/torch_run.py on
-the same files. A run's rate is the median of its epochs but the first, of training alone; `busy` is what nvidia-smi said
+the same files. A run of two epochs goes before all of these: Burn's kernels are compiled when a process first needs them, some of
+them after many steps, which takes 60 to 90 ms each time. A run's rate is the median of its epochs but the first, of training alone; `busy` is what nvidia-smi said
 every 200 ms between the end of the first epoch and the end of the last, validation and saves included.
 --smoke runs everything small on the CPU and without PyTorch, to see that it works.
 """
@@ -71,10 +72,10 @@ def bench(args, folder, settings):
     return json.loads(said(command, folder).strip().splitlines()[-1])
 
 
-def run(args, folder, settings):
-    """The epochs' events, and the share of time in which the card had work after the first."""
+def run(args, folder, settings, count):
+    """The events of `count` epochs, and the share of time in which the card had work after the first."""
     busy, ends = Busy(), []
-    command = [args.trainer, "run", CONFIG, "--overwrite", "--json", *settings, "--set", f"train.epochs={args.epochs}"]
+    command = [args.trainer, "run", CONFIG, "--overwrite", "--json", *settings, "--set", f"train.epochs={count}"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
         log = folder / "checkpoints/whole_run/metrics.jsonl"
         seen = []
@@ -105,8 +106,9 @@ def measure(args, folder, name):
     of_data = [f"data.phantom={{root='{root}',patients={patients},size={side}}}", f"data.image.size=[{side},{side}]"]
     keys = [*of_data, DEPTH[model], f"train.batch_size={batch}", "data.augment.rotate_degrees=0.0", *own]
     settings = [part for key in keys for part in ("--set", key)]
+    run(args, folder, settings, 2)
     before = bench(args, folder, settings)
-    epochs, busy = run(args, folder, settings)
+    epochs, busy = run(args, folder, settings, args.epochs)
     after = bench(args, folder, settings)
     rates = [epoch["images_per_second"] for epoch in epochs]
     steps = [before["ours"]["images_per_second"], after["ours"]["images_per_second"]]
