@@ -8,6 +8,10 @@
 //! A writer locks the file. What follows the last complete record was left by a process that was
 //! killed, or has been damaged; the next writer cuts it off. So an entry is complete or absent, and
 //! what is lost is compiled again.
+//!
+//! A process goes on finding by its key what it has written itself, also where another process has removed it
+//! or the file could not be written. CubeCL moves an entry to another key by removing it and writing it anew, and panics
+//! where it does not find then what it has written.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -26,7 +30,7 @@ const REMOVED: u32 = u32::MAX;
 const EMPTIED: u32 = u32::MAX - 1;
 
 /// A value and where it comes from.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub value: Vec<u8>,
     pub origin: i64,
@@ -38,6 +42,8 @@ pub struct Store {
     file: File,
     /// Of every namespace and key where its newest record begins, and how long key and value are.
     places: BTreeMap<String, BTreeMap<Vec<u8>, Place>>,
+    /// What this process has written.
+    own: BTreeMap<String, BTreeMap<Vec<u8>, Own>>,
     /// Where the records end that `places` knows.
     end: u64,
 }
@@ -46,6 +52,15 @@ pub struct Store {
 struct Place {
     at: u64,
     bytes: u64,
+}
+
+/// A value that this process has written.
+#[derive(Debug)]
+enum Own {
+    /// Nothing that is complete is ever cut off the file.
+    At(Place),
+    /// The file could not be written.
+    Unwritten(Entry),
 }
 
 /// A record as it lies in the file.
@@ -120,7 +135,8 @@ impl Store {
             .truncate(false)
             .open(path)
             .map_err(io("opening the file of compiled kernels"))?;
-        let mut store = Self { file, places: BTreeMap::new(), end: MAGIC.len() as u64 };
+        let mut store =
+            Self { file, places: BTreeMap::new(), own: BTreeMap::new(), end: MAGIC.len() as u64 };
         if !read_only {
             store.locked(Self::begin)?;
         }
@@ -175,8 +191,9 @@ impl Store {
         }
     }
 
-    /// Adds a record at the end.
-    fn add(&mut self, namespace: &str, key: &[u8], value: &[u8], origin: u32) -> Result<()> {
+    /// Adds a record at the end, and says where.
+    fn add(&mut self, namespace: &str, key: &[u8], value: &[u8], origin: u32) -> Result<Place> {
+        let (key_bytes, value_bytes) = (key.len(), value.len());
         let (namespace, key, value) = (namespace.to_owned(), key.to_vec(), value.to_vec());
         let record = Record { namespace, key, value, origin };
         let bytes = record.to_bytes()?;
@@ -192,30 +209,40 @@ impl Store {
             let at = store.end;
             store.end += bytes.len() as u64;
             store.note(record, at);
-            Ok(())
+            Ok(Place { at, bytes: (key_bytes + value_bytes) as u64 })
         })
     }
 
     /// Writes a value, in place of the one before.
     pub fn write(&mut self, namespace: &str, key: &[u8], value: &[u8], origin: i64) -> Result<()> {
-        self.add(namespace, key, value, u32::try_from(origin).unwrap_or_default())
+        let added = self.add(namespace, key, value, u32::try_from(origin).unwrap_or_default());
+        let (own, written) = match added {
+            Ok(place) => (Own::At(place), Ok(())),
+            Err(error) => (Own::Unwritten(Entry { value: value.to_vec(), origin }), Err(error)),
+        };
+        self.own.entry(namespace.to_owned()).or_default().insert(key.to_vec(), own);
+        written
     }
 
     /// Removes a key, and says how many there were.
     pub fn remove(&mut self, namespace: &str, key: &[u8]) -> Result<u64> {
+        if let Some(keys) = self.own.get_mut(namespace) {
+            keys.remove(key);
+        }
         self.refresh()?;
         match self.place(namespace, key) {
-            Some(_) => self.add(namespace, key, &[], REMOVED).map(|()| 1),
+            Some(_) => self.add(namespace, key, &[], REMOVED).map(|_| 1),
             None => Ok(0),
         }
     }
 
     /// Removes all keys of a namespace, and says how many there were.
     pub fn remove_all(&mut self, namespace: &str) -> Result<u64> {
+        self.own.remove(namespace);
         self.refresh()?;
         match self.size(namespace).0 {
             0 => Ok(0),
-            keys => self.add(namespace, &[], &[], EMPTIED).map(|()| keys),
+            keys => self.add(namespace, &[], &[], EMPTIED).map(|_| keys),
         }
     }
 
@@ -226,8 +253,12 @@ impl Store {
     /// The value of a key.
     pub fn read(&mut self, namespace: &str, key: &[u8]) -> Result<Option<Entry>> {
         self.refresh()?;
-        match self.place(namespace, key) {
-            Some(place) => self.read_at(place),
+        if let Some(place) = self.place(namespace, key) {
+            return self.read_at(place);
+        }
+        match self.own.get(namespace).and_then(|keys| keys.get(key)) {
+            Some(Own::At(place)) => self.read_at(*place),
+            Some(Own::Unwritten(entry)) => Ok(Some(entry.clone())),
             None => Ok(None),
         }
     }

@@ -91,14 +91,19 @@ fn the_first_value_stays_but_for_one_that_was_imported() {
 }
 
 #[test]
-fn what_is_removed_is_gone_for_every_process() {
+fn what_is_removed_is_gone_for_every_process_but_its_writer() {
     let place = Place::new();
-    let (one, other) = (place.open(), place.open());
+    let (one, other, third) = (place.open(), place.open(), place.open());
     for key in [b"a", b"b", b"c"] {
         insert(&one, key, b"value", 0).expect("writes");
     }
     assert_eq!(get(&other, b"b").expect("is there"), b"value");
     assert_eq!(now(other.execute(PURGE_KEY, ("kernels", b"b".to_vec()))).expect("writes"), 1);
+    assert_eq!(get(&other, b"b"), None);
+    assert_eq!(get(&third, b"b"), None);
+    // CubeCL has just written it, and panics without it.
+    assert_eq!(get(&one, b"b").expect("is its own"), b"value");
+    assert_eq!(now(one.execute(PURGE_KEY, ("kernels", b"b".to_vec()))).expect("writes"), 0);
     assert_eq!(get(&one, b"b"), None);
     let mut rows = now(one.query(SUMMARY, ())).expect("reads");
     let row = now(rows.next()).expect("reads").expect("a namespace");
@@ -172,6 +177,21 @@ fn processes_that_write_at_once_lose_nothing() {
     let all = scan(&place.open());
     assert_eq!(all.len(), 400);
     assert!(all.iter().all(|(key, value, _)| *value == [key[0]; 300]));
+}
+
+#[test]
+fn what_cannot_be_written_is_found_by_the_process_that_has_it() {
+    let place = Place::new();
+    insert(&place.open(), b"before", b"value", 0).expect("writes");
+    // As where the folder may not be written.
+    let read_only = now(place.builder().read_only(true).build()).expect("opens");
+    let one = read_only.connect().expect("connects");
+    insert(&one, b"key", b"value", 0).expect_err("cannot be written");
+    assert_eq!(get(&one, b"key").expect("is kept"), b"value");
+    assert_eq!(get(&one, b"before").expect("is there"), b"value");
+    assert_eq!(get(&place.open(), b"key"), None);
+    assert_eq!(now(one.execute(PURGE_KEY, ("kernels", b"key".to_vec()))).expect("is kept only"), 0);
+    assert_eq!(get(&one, b"key"), None);
 }
 
 #[test]
