@@ -148,6 +148,11 @@ pub fn find_devices() -> Found {
 /// is. `"auto"` does not fall back to the CPU where a card is there and cannot be used, since a run
 /// would then be slow without anyone knowing why.
 pub fn resolve_device(text: &str) -> Result<Device, DeviceError> {
+    // Of the cards nothing is known yet, so that this is the first one for "auto".
+    let nothing = Found { cpu_threads: None, cards: Ok(Vec::new()) };
+    if let Some(Chosen::Card(index)) = choose(text, &nothing) {
+        cuda::keep_open(index);
+    }
     resolve(text, find_devices())
 }
 
@@ -236,6 +241,8 @@ mod cuda {
         Err(NoCuda::NotBuilt)
     }
 
+    pub fn keep_open(_: usize) {}
+
     // Never reached: it takes a card, and `cards` gives none.
     pub fn open(_: usize, name: &str) -> Result<Device, DeviceError> {
         let reason = NoCuda::NotBuilt.to_string();
@@ -245,6 +252,8 @@ mod cuda {
 
 #[cfg(feature = "cuda")]
 mod cuda {
+    use std::sync::{Arc, Mutex, PoisonError};
+
     use cubecl_server::config::cache::CacheConfig;
     use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
     use cudarc::driver::sys::CUresult;
@@ -284,6 +293,15 @@ mod cuda {
             })
         };
         contained(read)?.map_err(|error| error.to_string())
+    }
+
+    /// Keeps the card open, if it can be opened, until the process ends. The driver destroys what it has set up for a
+    /// process with a card once nothing of the process has the card open, as between a look at it and its first use.
+    pub fn keep_open(index: usize) {
+        static OPEN: Mutex<Vec<Arc<CudaContext>>> = Mutex::new(Vec::new());
+        if let Ok(Ok(context)) = contained(|| CudaContext::new(index)) {
+            OPEN.lock().unwrap_or_else(PoisonError::into_inner).push(context);
+        }
     }
 
     pub fn open(index: usize, name: &str) -> Result<Device, DeviceError> {

@@ -94,7 +94,7 @@ impl StageSpec for FusedStageSpec {
         if let Some(kernels) = fused::kernels(device, self.run.0) {
             // On the device nothing is there but what they end up in, so that they lie close.
             let host = Device::flex();
-            let parameters = self.parameters.iter().map(|spec| spec.init(&host, seed)).collect();
+            let parameters = ParameterSpec::init_all(&self.parameters, &host, seed);
             let program = fused::program(&self.fused, self.run.1);
             return program.stage(&self.layers.name, (kernels, device), parameters);
         }

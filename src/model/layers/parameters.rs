@@ -3,6 +3,7 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
 
 use super::op::{Init, Layer, Op};
 use crate::memory::Parameter;
@@ -37,21 +38,30 @@ impl ParameterSpec {
         self.shape.iter().product()
     }
 
-    /// The parameter on `device`. Its values follow from `seed` and its name alone, so they do not
-    /// depend on the device, on other layers or on how layers are put into stages.
-    pub fn init(&self, device: &Device, seed: u64) -> Parameter {
+    /// The parameters on `device`. Their values follow from `seed` and their names alone, so they do not
+    /// depend on the device, on other layers or on how layers are put into stages. They are drawn on all threads: a
+    /// first step waits for it.
+    pub fn init_all(all: &[Self], device: &Device, seed: u64) -> Vec<Parameter> {
+        let drawn: Vec<Vec<f32>> = all.par_iter().map(|spec| spec.draw(seed)).collect();
+        let parameter = |(spec, values): (&Self, Vec<f32>)| {
+            let count = values.len();
+            let value = Tensor::from_data(TensorData::new(values, [count]), device);
+            let Self { name, shape, trained, .. } = spec.clone();
+            Parameter { name, shape, trained, value }
+        };
+        all.iter().zip(drawn).map(parameter).collect()
+    }
+
+    fn draw(&self, seed: u64) -> Vec<f32> {
         let count = self.count();
         let mut random = random::stream(seed, &format!("init/{}", self.name), &[]);
-        let values: Vec<f32> = match self.values {
+        match self.values {
             Values::Constant(value) => vec![value; count],
             Values::Normal { deviation } => {
                 (0..count).map(|_| normal(&mut random, deviation)).collect()
             }
             Values::Uniform { bound } => (0..count).map(|_| uniform(&mut random, bound)).collect(),
-        };
-        let value = Tensor::from_data(TensorData::new(values, [count]), device);
-        let Self { name, shape, trained, .. } = self.clone();
-        Parameter { name, shape, trained, value }
+        }
     }
 }
 

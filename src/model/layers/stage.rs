@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use super::ops::run_row;
 use super::segment::{self, Runner, SavedValues, Segment};
 use super::tensors::TensorOps;
-use super::{Join, Layer, Op, Ops, Size, StageLayers};
+use super::{Join, Layer, Op, Ops, ParameterSpec, Size, StageLayers};
 use crate::memory::offload::OffloadTensor;
 use crate::memory::{Activation, Gradients, Keep, Parameter, Pass, Saved, Stage, Statistics};
 use crate::ops::MatmulPrecision;
@@ -194,7 +194,7 @@ impl LayerStage {
     /// The stage on `device`, its weights drawn from `seed`. On a GPU its matrix products of 32-bit
     /// numbers are as `matmul` says.
     pub fn init(layers: StageLayers, matmul: MatmulPrecision, device: &Device, seed: u64) -> Self {
-        let parameters = layers.parameters().iter().map(|spec| spec.init(device, seed)).collect();
+        let parameters = ParameterSpec::init_all(&layers.parameters(), device, seed);
         Self { layers: Arc::new(layers), parameters, matmul }
     }
 

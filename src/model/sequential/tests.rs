@@ -4,6 +4,7 @@ use burn::tensor::Device;
 
 use super::*;
 use crate::model::ModelConfig;
+use crate::model::layers::ParameterSpec;
 
 const IMAGE: [usize; 3] = [2, 9, 7];
 
@@ -36,8 +37,8 @@ const MIXED: &str = "[
 /// The initial values of all parameters, by their names.
 fn parameters(layers: &str) -> BTreeMap<String, Vec<f32>> {
     let specs = resolve(layers).into_iter().flat_map(|stage| stage.parameters());
-    let drawn = specs.map(|spec| spec.init(&Device::flex(), 7));
-    drawn.map(|one| (one.name, one.value.into_data().iter().collect())).collect()
+    let drawn = ParameterSpec::init_all(&specs.collect::<Vec<_>>(), &Device::flex(), 7);
+    drawn.into_iter().map(|one| (one.name, one.value.into_data().iter().collect())).collect()
 }
 
 #[test]
