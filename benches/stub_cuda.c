@@ -11,6 +11,8 @@
  * STUB_FREE=MIB     memory that is free at first on each (80,543: a card without other processes); more is refused
  * STUB_LOG=FILE     the most bytes that were held, of one card and pinned, calls, and kernels compiled, written at the end
  * STUB_TRACE=FILE   each allocation and release as it happens: `+BYTES held` or `-BYTES held`
+ * STUB_CAPABILITY=N ten times the major number of the compute capability, and the minor number (90)
+ * STUB_ECHO=1       NVRTC gives back the text that it is given, in the place of PTX
  */
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -28,7 +30,7 @@ static const uint64_t UNIT = 2 << 20;
 
 static atomic_ullong next_handle = 0x1000, launches, allocations, compiled;
 enum { MOST_CARDS = 8 };
-static int cards = 1;
+static int cards = 1, capability = 90;
 /* The card whose context is current. */
 static _Thread_local int card;
 static uint64_t free_at_first = 80543ull << 20, held[MOST_CARDS], most, pinned, most_pinned;
@@ -46,6 +48,9 @@ static void unlock(void) { atomic_flag_clear(&busy); }
 
 __attribute__((constructor)) static void begin(void) {
     const char *mebibytes = getenv("STUB_FREE"), *name = getenv("STUB_TRACE"), *wanted = getenv("STUB_CARDS");
+    const char *number = getenv("STUB_CAPABILITY");
+    if (number)
+        capability = atoi(number);
     if (wanted && atoi(wanted) >= 1 && atoi(wanted) <= MOST_CARDS)
         cards = atoi(wanted);
     if (mebibytes)
@@ -146,9 +151,9 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     static const struct { int attribute, value; } KNOWN[] = {
         {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, /* threads and blocks */
         {8, 49152}, {10, 32}, {12, 65536}, {16, 132}, {39, 2048}, {81, 233472}, {82, 65536}, {97, 232448},
-        {75, 9}, {76, 0}, /* compute capability */
     };
-    *value = 1;
+    enum { MAJOR = 75, MINOR = 76 };
+    *value = attribute == MAJOR ? capability / 10 : attribute == MINOR ? capability % 10 : 1;
     for (size_t place = 0; place < sizeof KNOWN / sizeof *KNOWN; place++)
         if (KNOWN[place].attribute == attribute)
             *value = KNOWN[place].value;
@@ -254,14 +259,17 @@ int cuLaunchKernel(void *function, ...) { launches++; return OK; }
 int cuLaunchKernelEx(void *config, ...) { launches++; return OK; }
 int cuLaunchCooperativeKernel(void *function, ...) { launches++; return OK; }
 
-/* NVRTC. */
+/* NVRTC. A program is its text where that is wanted back, and else a number. */
 static const char CODE[] = "none";
+static const char *code_of(const void *program) { return getenv("STUB_ECHO") ? program : CODE; }
 int nvrtcVersion(int *major, int *minor) { *major = 13; *minor = 0; return OK; }
-int nvrtcCreateProgram(void **program, const char *text, const char *name, int headers, void *texts, void *names) { return handle(program); }
+int nvrtcCreateProgram(void **program, const char *text, const char *name, int headers, void *texts, void *names) {
+    return getenv("STUB_ECHO") ? !(*program = strdup(text)) : handle(program);
+}
 int nvrtcCompileProgram(void *program, int count_of_options, void *options) { compiled++; return OK; }
 int nvrtcDestroyProgram(void **program) { return OK; }
-int nvrtcGetPTXSize(void *program, size_t *bytes) { *bytes = sizeof CODE; return OK; }
-int nvrtcGetPTX(void *program, char *code) { memcpy(code, CODE, sizeof CODE); return OK; }
+int nvrtcGetPTXSize(void *program, size_t *bytes) { *bytes = strlen(code_of(program)) + 1; return OK; }
+int nvrtcGetPTX(void *program, char *code) { strcpy(code, code_of(program)); return OK; }
 int nvrtcGetCUBINSize(void *program, size_t *bytes) { *bytes = sizeof CODE; return OK; }
 int nvrtcGetCUBIN(void *program, char *code) { memcpy(code, CODE, sizeof CODE); return OK; }
 int nvrtcGetProgramLogSize(void *program, size_t *bytes) { *bytes = 1; return OK; }

@@ -4,7 +4,8 @@
     python3 scripts/compile_kernels.py [--texts DIR] [--pack ARCHIVE] [ARCH…]
 
 ARCH: sm_80 (A100), sm_89 (L4, RTX 40) and sm_90a (H100, H200) unless given. Kernels written for Hopper are compiled for sm_90a
-alone. With --pack the machine code is written to an archive that a release can be built with (README, Devices). Refused: what does not compile, spills of registers to memory beyond
+alone. With --pack the machine code is written to an archive that a release can be built with (README, Devices), together with that of
+Burn's kernels where burn_kernels.py has collected them. Refused: what does not compile, spills of registers to memory beyond
 those in KNOWN, and products of warpgroups that the compiler had to serialise. NVRTC and the headers come from PyPI, into target/nvrtc, the first time.
 """
 
@@ -73,6 +74,20 @@ def faults(entry, cubin, log):
     return spilled + [line.strip() for line in log.splitlines() if "wgmma" in line and "serializ" in line]
 
 
+def of_burn(folder, archs):
+    """Burn's kernels for these architectures, where there are any."""
+    path = os.path.join(folder, "index.json")
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return [kernel for kernel in json.load(file) if kernel["arch"] in archs]
+
+
+def told(kernel):
+    """What CubeCL must know of one of Burn's kernels, in front of its machine code."""
+    return json.dumps({key: kernel[key] for key in ("entry", "shared", "io")}, separators=(",", ":")).encode() + b"\n"
+
+
 def pack(path, codes):
     """Writes the archive that src/ops/gpu/shipped.rs reads. The same machine code gives the same bytes."""
     with zipfile.ZipFile(path, "w") as archive:
@@ -86,6 +101,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archs", nargs="*", default=["sm_80", "sm_89", "sm_90a"])
     parser.add_argument("--texts", default=os.path.join(ROOT, "target", "tmp", "kernels"))
+    parser.add_argument("--burn", default=os.path.join(ROOT, "target", "tmp", "burn-kernels"))
     parser.add_argument("--pack", metavar="ARCHIVE")
     parser.add_argument("--install", action="store_true", help="install NVRTC, and compile nothing")
     given = parser.parse_args()
@@ -108,9 +124,19 @@ def main():
         macros = " ".join(kernel["macros"].replace("#define", "").split())
         return [f"{arch} {kernel['entry']} ({macros}): {fault}" for fault in faults(kernel["entry"], cubin, log)]
 
+    def one_of_burn(kernel):
+        with open(os.path.join(given.burn, kernel["file"]), encoding="utf-8") as file:
+            cubin, log = nvrtc.compile(file.read(), kernel["arch"])
+        if cubin is None:
+            return [f"{kernel['arch']} {kernel['entry']} of Burn: {log.strip()[:2000]}"]
+        codes[kernel["name"]] = told(kernel) + cubin
+        return []
+
+    burn = of_burn(given.burn, given.archs) if given.pack else []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = [fault for each in pool.map(one, work) for fault in each]
-    print(f"{len(work)} compiled for {', '.join(given.archs)}, {len(found)} refused")
+        found += [fault for each in pool.map(one_of_burn, burn) for fault in each]
+    print(f"{len(work)} and {len(burn)} of Burn compiled for {', '.join(given.archs)}, {len(found)} refused")
     for fault in found:
         print(fault)
     if given.pack and not found:

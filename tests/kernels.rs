@@ -114,6 +114,7 @@ const PRECISIONS: [Precision; 4] =
 /// Every kernel, by what tells it from the others.
 fn kernels() -> BTreeMap<(&'static str, String), Kernel> {
     let mut all = vec![
+        Kernel::probe(),
         sums_of_squares_kernel(),
         step_factor_kernel(),
         moving_average_kernel(),

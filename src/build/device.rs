@@ -261,6 +261,7 @@ mod cuda {
 
     use super::{Card, CardDetails, Device, DeviceError, NoCuda};
     use crate::contain::contained;
+    use crate::ops::gpu::hand_over_generated;
 
     pub fn cards() -> Result<Vec<Card>, NoCuda> {
         // A panic here says that libcuda could not be loaded; everything else is a `Result`.
@@ -319,6 +320,7 @@ mod cuda {
             .map_err(|_| missing("the library NVRTC was not found".to_owned()))?
             .map_err(|error| missing(format!("the library NVRTC does not work: {error:?}")))?;
         keep_kernels();
+        hand_over_generated(index);
         Ok(Device::cuda(index))
     }
 

@@ -76,7 +76,7 @@ impl Cuda {
     /// See [`Gpu::is_hopper`].
     pub(in crate::ops::gpu) fn is_hopper(&self) -> bool {
         let compiler = self.compiler();
-        compiler.is_some_and(|compiler| compiler.capability() == 90 && compiler.is_heard())
+        compiler.is_some_and(|compiler| compiler.is_for_hopper() && compiler.is_heard())
     }
 
     fn compiler(&self) -> Option<Compiler> {

@@ -13,7 +13,7 @@ mod relay;
 mod squares;
 mod transfer;
 
-pub use ahead::Compiler;
+pub use ahead::{Compiler, hand_over_generated};
 pub(super) use buffer::DeviceMemory;
 pub use buffer::Identity;
 pub(super) use device::Cuda;

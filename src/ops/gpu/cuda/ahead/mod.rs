@@ -5,8 +5,10 @@
 //! stages ([`DryGpu::kernels`](super::super::DryGpu::kernels)). [`Compiler::compile`] makes machine code
 //! of them on all threads, or takes what the program was built with or an earlier process has made, and
 //! puts it into CubeCL's own cache, where the launch finds it. What is not found there, CubeCL compiles as ever.
+//! Kernels that Burn generates are not known before they are launched: [`generated`] hands over what is shipped of them.
 
 mod folder;
+mod generated;
 mod nvrtc;
 
 use std::ffi::c_char;
@@ -15,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
+use burn_cubecl::cubecl::ir::attributes::BufferIOAttr;
 use cubecl_cuda::install::{cccl_include_path, cuda_path, include_path};
 use cubecl_server::compiler::{KernelCacheKey, build_id_hash, compilation_store};
 use cubecl_server::config::cache::CacheConfig;
@@ -24,12 +27,12 @@ use serde::{Deserialize, Serialize};
 use crate::ops::gpu::shipped::Shipped;
 use crate::ops::gpu::{Gpu, Kernel};
 use folder::Folder;
+pub use generated::hand_over_generated;
 
 /// Compiles for one kind of GPU.
 #[derive(Debug)]
 pub struct Compiler {
-    /// Such as 90.
-    capability: i32,
+    capability: (i32, i32),
     options: Vec<String>,
     folder: Folder,
     /// What the program was built with for such a GPU.
@@ -43,8 +46,26 @@ struct Entry {
     entrypoint_name: String,
     shared_mem_bytes: usize,
     ptx: Vec<c_char>,
+    /// What the kernel does with each buffer that it is given.
     #[serde(default)]
-    io: Option<Vec<()>>,
+    io: Option<Vec<BufferIOAttr>>,
+}
+
+impl Entry {
+    fn new(
+        entrypoint_name: String,
+        shared_mem_bytes: usize,
+        code: Vec<u8>,
+        io: Option<Vec<BufferIOAttr>>,
+    ) -> Self {
+        let ptx = code.into_iter().map(|byte| byte as c_char).collect();
+        Self { entrypoint_name, shared_mem_bytes, ptx, io }
+    }
+}
+
+/// What CubeCL tells code for cards of this compute capability from other code by.
+fn fingerprint((major, minor): (i32, i32)) -> String {
+    format!("ptx_sm{}-cpp", 10 * major + minor)
 }
 
 impl Compiler {
@@ -58,13 +79,13 @@ impl Compiler {
     }
 
     /// A compiler for GPUs of this compute capability; `None` where there are no CUDA headers.
-    pub fn for_capability((major, minor): (i32, i32)) -> Option<Self> {
+    pub fn for_capability(capability: (i32, i32)) -> Option<Self> {
         cuda_path()?;
-        let capability = 10 * major + minor;
+        let (major, minor) = capability;
         // As CubeCL has them.
-        let special = if capability >= 90 { "a" } else { "" };
+        let special = if major >= 9 { "a" } else { "" };
         let mut options = vec![
-            format!("--gpu-architecture=sm_{capability}{special}"),
+            format!("--gpu-architecture=sm_{major}{minor}{special}"),
             format!("--include-path={}", include_path().display()),
             "-lineinfo".to_owned(),
         ];
@@ -76,9 +97,9 @@ impl Compiler {
         Some(Self { capability, options, folder: Folder(folder), shipped: None })
     }
 
-    /// Ten times the major number of the compute capability, and the minor number: 90 for Hopper.
-    pub(in crate::ops::gpu) fn capability(&self) -> i32 {
-        self.capability
+    /// Whether it compiles for Hopper.
+    pub(in crate::ops::gpu) fn is_for_hopper(&self) -> bool {
+        self.capability == (9, 0)
     }
 
     /// The same with its files in `folder`.
@@ -138,7 +159,7 @@ impl Compiler {
     fn hand_over(&self, kernels: &[Kernel], codes: Vec<Option<Vec<u8>>>) {
         static ONE: Mutex<()> = Mutex::new(());
         let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let fingerprint = format!("ptx_sm{}-cpp", self.capability);
+        let fingerprint = fingerprint(self.capability);
         let Some(mut store) = compilation_store::<KernelCacheKey, Entry>("cuda", fingerprint)
         else {
             return;
@@ -148,12 +169,7 @@ impl Compiler {
             let Some(code) = code else { continue };
             let _ = kernel.0.ready.set(());
             let key = KernelCacheKey::new(kernel.id(), build);
-            let entry = Entry {
-                entrypoint_name: kernel.entry().to_owned(),
-                shared_mem_bytes: kernel.shared() as usize,
-                ptx: code.into_iter().map(|byte| byte as c_char).collect(),
-                io: None,
-            };
+            let entry = Entry::new(kernel.entry().to_owned(), kernel.shared() as usize, code, None);
             if store.remove(&key).as_ref() != Some(&entry) {
                 store.purge_key(&key);
                 let _ = store.insert(key, entry);
@@ -164,14 +180,14 @@ impl Compiler {
     /// Whether CubeCL finds the machine code that [`Compiler::compile`] makes: not where its cache is
     /// switched off or cannot be written.
     pub(in crate::ops::gpu) fn is_heard(&self) -> bool {
-        let probe = Kernel::new("probe", 32, &[], &["extern \"C\" __global__ void probe() {}"]);
+        let probe = Kernel::probe();
         self.compile(std::slice::from_ref(&probe), |_, _| {});
         self.is_ready(&probe)
     }
 
     /// Whether CubeCL would find the machine code of `kernel`.
     pub fn is_ready(&self, kernel: &Kernel) -> bool {
-        let fingerprint = format!("ptx_sm{}-cpp", self.capability);
+        let fingerprint = fingerprint(self.capability);
         let store = compilation_store::<KernelCacheKey, Entry>("cuda", fingerprint);
         let key = KernelCacheKey::new(kernel.id(), build_id_hash());
         store.is_some_and(|mut store| store.remove(&key).is_some())
