@@ -16,6 +16,8 @@ use trainer::parallel::Part;
 
 #[path = "cuda/ahead.rs"]
 mod ahead;
+#[path = "cuda/beside.rs"]
+mod beside;
 #[path = "support/not_finite.rs"]
 mod broken;
 #[path = "cuda/cube.rs"]
@@ -139,6 +141,11 @@ fn dropping(growth: usize, blocks: &[usize], stem: usize) -> DensenetConfig {
     DensenetConfig { dropout: 0.3, ..densenet(growth, blocks, stem) }
 }
 
+/// The same with group norm.
+fn grouped(config: DensenetConfig) -> DensenetConfig {
+    DensenetConfig { norm: Norm::Group, ..config }
+}
+
 /// The network for images `[batch, channels, height, width]`.
 fn network(model: impl Into<ModelConfig>, [_, channels, height, width]: [usize; 4]) -> Network {
     model.into().resolve([channels, height, width]).expect("is right")
@@ -255,12 +262,13 @@ impl Errors {
     fn of(name: &str, ours: &[Outcome], exact: &[Outcome]) -> Self {
         let all =
             |map: &BTreeMap<String, Vec<f32>>| map.values().flatten().copied().collect::<Vec<_>>();
-        let median = |of: &dyn Fn(&Outcome) -> Vec<f32>| {
+        let sorted = |of: &dyn Fn(&Outcome) -> Vec<f32>| {
             let mut errors: Vec<f64> =
                 ours.iter().zip(exact).map(|(a, b)| error(&of(a), &of(b))).collect();
             errors.sort_by(f64::total_cmp);
-            errors[errors.len() / 2]
+            errors
         };
+        let median = |of: &dyn Fn(&Outcome) -> Vec<f32>| sorted(of)[ours.len() / 2];
         let names = |outcome: &Outcome| outcome.gradients.keys().cloned().collect::<Vec<_>>();
         assert_eq!(names(&ours[0]), names(&exact[0]));
         let each = names(&ours[0]).into_iter();
@@ -273,9 +281,17 @@ impl Errors {
                 .collect(),
         };
         let worst = errors.each.iter().max_by(|a, b| a.1.total_cmp(b.1)).expect("there are some");
+        // Apart where a ReLU or a maximum has gone another way in some draws.
+        let gradients = sorted(&|outcome| all(&outcome.gradients));
         println!(
-            "{name}: features {:.1e}, statistics {:.1e}, gradients {:.1e}, the worst {:.1e} {}",
-            errors.features, errors.statistics, errors.gradients, worst.1, worst.0
+            "{name}: features {:.1e}, statistics {:.1e}, gradients {:.1e} ({:.1e} to {:.1e}), the worst {:.1e} {}",
+            errors.features,
+            errors.statistics,
+            errors.gradients,
+            gradients[0],
+            gradients[gradients.len() - 1],
+            worst.1,
+            worst.0
         );
         errors
     }
@@ -351,6 +367,14 @@ fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
         (dropping(32, &[3], 64), [4, 3, 64, 96]),
         (dropping(32, &[2, 2], 64), [3, 1, 67, 34]),
         (dropping(16, &[2, 1], 16), [5, 1, 67, 34]),
+        (grouped(densenet(8, &[2, 3], 16)), [6, 1, 41, 38]),
+        (grouped(densenet(24, &[1, 2, 2], 40)), [3, 3, 65, 64]),
+        (grouped(densenet(32, &[3, 2], 64)), [4, 3, 64, 96]),
+        (grouped(densenet(32, &[2], 64)), [1, 3, 32, 33]),
+        // More images than multiprocessors, and images of many tiles.
+        (grouped(densenet(32, &[1], 64)), [140, 1, 12, 10]),
+        (grouped(densenet(32, &[2, 1], 64)), [2, 1, 230, 260]),
+        (grouped(dropping(32, &[2, 2], 64)), [3, 1, 67, 34]),
     ];
     let case = |(config, shape): (DensenetConfig, [usize; 4])| {
         let keep = [DenseLayers::Keep, DenseLayers::Share];
@@ -361,8 +385,10 @@ fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
 }
 
 #[test]
-fn evaluation_uses_running_statistics() {
+fn evaluation_uses_running_statistics_or_those_of_each_image() {
     let shape = [2, 1, 40, 36];
-    let difference = evaluate(shape, &network(densenet(8, &[2, 2], 16), shape));
-    assert!(difference < 1e-5, "{difference}");
+    for config in [densenet(8, &[2, 2], 16), grouped(densenet(8, &[2, 2], 16))] {
+        let difference = evaluate(shape, &network(config, shape));
+        assert!(difference < 1e-5, "{difference}");
+    }
 }

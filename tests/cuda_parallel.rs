@@ -243,7 +243,7 @@ struct Model {
     side: usize,
 }
 
-const MODELS: [Model; 3] = [
+const MODELS: [Model; 4] = [
     Model {
         name: "DenseNet",
         text: "[model.densenet]\ngrowth = 16\nblocks = [1, 2, 2]\nstem = 16",
@@ -254,6 +254,12 @@ const MODELS: [Model; 3] = [
     Model {
         name: "ResNet for small images",
         text: "[model.resnet]\nform = \"cifar\"\ndepth = 20",
+        side: 64,
+    },
+    // Cards exchange nothing for its norms.
+    Model {
+        name: "DenseNet with group norm",
+        text: "[model.densenet]\ngrowth = 16\nblocks = [1, 2, 2]\nstem = 16\nnorm = \"group\"",
         side: 64,
     },
 ];

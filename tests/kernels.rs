@@ -6,7 +6,7 @@ use std::path::Path;
 use trainer::memory::{ActivationShape, Cpu, DenseLayers, DryAllocator, Precision, Target};
 use trainer::model::{DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig, ResnetForm};
 use trainer::ops::gpu::{
-    AdamStep, DryGpu, Gpu, Kernel, Kernels, SgdStep, message_kernels, moving_average_kernel,
+    AdamStep, DryGpu, Gpu, Kernel, Kernels, Over, SgdStep, message_kernels, moving_average_kernel,
     step_factor_kernel, sums_of_squares_kernel,
 };
 
@@ -26,14 +26,23 @@ fn networks() -> Vec<(ModelConfig, usize)> {
     }
     all.extend([
         (DensenetConfig { dropout: 0.1, ..densenet(32, 64) }.into(), 1),
-        (DensenetConfig { dropout: 0.1, norm: Norm::Group, ..densenet(32, 64) }.into(), 1),
         (densenet(48, 96).into(), 1),
         (densenet(8, 16).into(), 3),
-        (densenet(12, 24).into(), 3),
+        (DensenetConfig { dropout: 0.1, ..densenet(12, 24) }.into(), 3),
         (resnet(18, ResnetForm::Imagenet).into(), 3),
         (resnet(50, ResnetForm::Imagenet).into(), 1),
         (resnet(20, ResnetForm::Cifar).into(), 3),
     ]);
+    let grouped = all.clone().into_iter().map(|(model, channels): (ModelConfig, usize)| {
+        let norm = Norm::Group;
+        let model = match model {
+            ModelConfig::Densenet(config) => DensenetConfig { norm, ..config }.into(),
+            ModelConfig::Resnet(config) => ResnetConfig { norm, ..config }.into(),
+            other => other,
+        };
+        (model, channels)
+    });
+    all.extend(grouped.collect::<Vec<_>>());
     all
 }
 
@@ -129,7 +138,7 @@ fn kernels() -> BTreeMap<(&'static str, String), Kernel> {
                 let of_cards = Kernels::new(Gpu::dry(&dry), precision.element());
                 all.extend(of_cards.of_several_cards(channels));
                 // Launched where a map comes without the statistics of its channels.
-                of_cards.map_partials(&of_cards.empty_map(64, 8));
+                of_cards.map_partials(&of_cards.empty_map(64, 8), Over::Batch);
                 all.extend(dry.kernels());
             }
         }

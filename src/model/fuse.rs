@@ -1,5 +1,6 @@
 //! Which stages run fused on CUDA: those whose layers are what the fused kernels compute.
 
+use super::Norm;
 use super::layers::{Join, Layer, Op, Size, StageLayers, each_layer};
 use crate::ops::Window;
 use crate::ops::gpu::Convolution;
@@ -19,15 +20,19 @@ pub enum FusedStage {
         room: usize,
         /// What the four layers are called in a trace.
         labels: [String; 4],
+        /// Its norm.
+        norm: Norm,
     },
     /// A convolution, norm and ReLU, on images.
-    PlainStem(ConvSizes),
+    PlainStem(ConvSizes, Norm),
     /// Dense layers.
     DenseBlock {
         /// Their sizes.
         sizes: DenseBlockSizes,
         /// Of what each of them adds.
         dropout: Option<DenseDropout>,
+        /// Their norms.
+        norm: Norm,
     },
     /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
     Transition {
@@ -35,13 +40,17 @@ pub enum FusedStage {
         channels: [usize; 2],
         /// Channels that the output's rows have room for.
         room: usize,
+        /// Its norm.
+        norm: Norm,
     },
     /// Convolutions with norms, and a shortcut around them.
-    Residual(ResidualSizes),
+    Residual(ResidualSizes, Norm),
     /// Norm, ReLU, the mean over each map.
     NormPool {
         /// Channels of the maps.
         channels: usize,
+        /// Its norm.
+        norm: Norm,
     },
     /// The mean over each map, which ReLU lies before.
     Pool,
@@ -145,7 +154,7 @@ impl FusedStage {
 
     /// Whether its output is what ReLU gives.
     fn ends_in_relu(&self) -> bool {
-        matches!(self, Self::Stem { .. } | Self::PlainStem(_) | Self::Residual(_))
+        matches!(self, Self::Stem { .. } | Self::PlainStem(..) | Self::Residual(..))
     }
 }
 
@@ -197,10 +206,10 @@ fn is_aligned(size: &Size) -> bool {
 /// Why no fused kernel computes these layers.
 fn reason(stage: &StageLayers) -> &'static str {
     let mut reason = "layers that no fused kernel computes";
-    each_layer(&stage.layers, &mut |layer| match layer.op {
-        Op::GroupNorm(_) => reason = "`norm = \"group\"`",
-        Op::Dropout(_) => reason = "`dropout`",
-        _ => {}
+    each_layer(&stage.layers, &mut |layer| {
+        if let Op::Dropout(_) = layer.op {
+            reason = "`dropout`";
+        }
     });
     reason
 }
@@ -211,25 +220,39 @@ fn matching(stage: &StageLayers) -> Option<FusedStage> {
     let ops: Vec<&Op> = layers.iter().map(|layer| &layer.op).collect();
     let input = stage.input.channels();
     match ops[..] {
-        [conv, Op::BatchNorm(_), Op::Relu, Op::MaxPool(pool)] if stage.first => {
+        [conv, norm, Op::Relu, Op::MaxPool(pool)] if stage.first => {
+            let norm = norm_of(norm)?;
             let ConvSizes { channels, window } = sizes(conv)?;
             let windows = window == Window::same(7, 2) && *pool == Window::same(3, 2);
             let fits = windows && (1..=3).contains(&channels[0]);
             let labels = [0, 1, 2, 3].map(|place| layers[place].label.clone());
-            fits.then_some(FusedStage::Stem { channels, room: channels[1], labels })
+            fits.then_some(FusedStage::Stem { channels, room: channels[1], labels, norm })
         }
-        [conv, Op::BatchNorm(_), Op::Relu] if stage.first => sizes(conv).map(FusedStage::PlainStem),
-        [Op::BatchNorm(_), Op::Relu, conv, Op::AvgPool(pool)] => {
+        [conv, norm, Op::Relu] if stage.first => {
+            Some(FusedStage::PlainStem(sizes(conv)?, norm_of(norm)?))
+        }
+        [norm, Op::Relu, conv, Op::AvgPool(pool)] => {
+            let norm = norm_of(norm)?;
             let ConvSizes { channels, window } = sizes(conv)?;
             let fits = window == Window::PIXEL && *pool == Window::HALF;
-            fits.then_some(FusedStage::Transition { channels, room: channels[1] })
+            fits.then_some(FusedStage::Transition { channels, room: channels[1], norm })
         }
-        [Op::BatchNorm(_), Op::Relu, Op::GlobalPool] => {
-            Some(FusedStage::NormPool { channels: input })
+        [norm, Op::Relu, Op::GlobalPool] => {
+            Some(FusedStage::NormPool { channels: input, norm: norm_of(norm)? })
         }
         [Op::GlobalPool] => Some(FusedStage::Pool),
-        [Op::Branches(Join::Add, rows), Op::Relu] => residual(rows).map(FusedStage::Residual),
+        [Op::Branches(Join::Add, rows), Op::Relu] => {
+            residual(rows).map(|(sizes, norm)| FusedStage::Residual(sizes, norm))
+        }
         [Op::Branches(Join::Concat, _), ..] => dense_block(layers, input),
+        _ => None,
+    }
+}
+
+fn norm_of(op: &Op) -> Option<Norm> {
+    match op {
+        Op::BatchNorm(_) => Some(Norm::Batch),
+        Op::GroupNorm(_) => Some(Norm::Group),
         _ => None,
     }
 }
@@ -248,53 +271,54 @@ fn dense_block(layers: &[Layer], input: usize) -> Option<FusedStage> {
         Op::Branches(Join::Concat, rows) => dense_layer(rows),
         _ => None,
     });
-    let added: Vec<([usize; 2], Option<&Layer>)> = added.collect::<Option<_>>()?;
+    let added: Vec<([usize; 2], Norm, Option<&Layer>)> = added.collect::<Option<_>>()?;
     let probability = |dropout: Option<&Layer>| match dropout?.op {
         Op::Dropout(probability) => Some(probability),
         _ => None,
     };
-    let (channels, dropout) = *added.first()?;
-    let first = (channels, probability(dropout));
-    if !added.iter().all(|(channels, dropout)| (*channels, probability(*dropout)) == first) {
+    let (channels, norm, dropout) = *added.first()?;
+    let first = (channels, norm, probability(dropout));
+    let same = |(channels, norm, dropout): &([usize; 2], Norm, Option<&Layer>)| {
+        (*channels, *norm, probability(*dropout)) == first
+    };
+    if !added.iter().all(same) {
         return None;
     }
-    let dropout = first.1.map(|probability| {
-        let names = added.iter().filter_map(|(_, dropout)| Some(dropout.as_ref()?.name.clone()));
+    let dropout = first.2.map(|probability| {
+        let names = added.iter().filter_map(|(.., dropout)| Some(dropout.as_ref()?.name.clone()));
         DenseDropout { probability, names: names.collect() }
     });
     let [bottleneck, growth] = channels;
     let sizes = DenseBlockSizes { layers: added.len(), input, growth, bottleneck };
-    Some(FusedStage::DenseBlock { sizes, dropout })
+    Some(FusedStage::DenseBlock { sizes, dropout, norm })
 }
 
-/// Channels of the bottleneck and of the output of a dense layer, and its dropout.
-fn dense_layer(rows: &[Vec<Layer>]) -> Option<([usize; 2], Option<&Layer>)> {
+/// Channels of the bottleneck and of the output of a dense layer, its norms, and its dropout.
+fn dense_layer(rows: &[Vec<Layer>]) -> Option<([usize; 2], Norm, Option<&Layer>)> {
     let [before, added] = rows else { return None };
     let (added, dropout) = match added.split_last()? {
         (last, rest) if matches!(last.op, Op::Dropout(_)) => (rest, Some(last)),
         _ => (added.as_slice(), None),
     };
     let ops: Vec<&Op> = added.iter().map(|layer| &layer.op).collect();
-    let [Op::BatchNorm(_), Op::Relu, first, Op::BatchNorm(_), Op::Relu, second] = ops[..] else {
-        return None;
-    };
+    let [norm, Op::Relu, first, again, Op::Relu, second] = ops[..] else { return None };
+    let norm = norm_of(norm).filter(|norm| norm_of(again) == Some(*norm))?;
     let (first, second) = (sizes(first)?, sizes(second)?);
     let spatial = Window::same(3, 1);
     let fits = before.is_empty() && first.window == Window::PIXEL && second.window == spatial;
-    fits.then_some((second.channels, dropout))
+    fits.then_some((second.channels, norm, dropout))
 }
 
-fn residual(rows: &[Vec<Layer>]) -> Option<ResidualSizes> {
+fn residual(rows: &[Vec<Layer>]) -> Option<(ResidualSizes, Norm)> {
     let [path, shortcut] = rows else { return None };
-    let mut convs = Vec::new();
+    let (mut convs, mut norms) = (Vec::new(), Vec::new());
     // Convolution and norm, with ReLU between one pair and the next.
     for (index, pair) in path.chunks(3).enumerate() {
         let last = 3 * index + pair.len() == path.len();
         match (pair, last) {
-            ([conv, norm], true) | ([conv, norm, Layer { op: Op::Relu, .. }], false)
-                if matches!(norm.op, Op::BatchNorm(_)) =>
-            {
+            ([conv, norm], true) | ([conv, norm, Layer { op: Op::Relu, .. }], false) => {
                 convs.push(sizes(&conv.op)?);
+                norms.push(norm_of(&norm.op)?);
             }
             _ => return None,
         }
@@ -318,10 +342,14 @@ fn residual(rows: &[Vec<Layer>]) -> Option<ResidualSizes> {
         {
             None
         }
-        [conv, Op::BatchNorm(_)] => Some(sizes(conv).filter(|conv| conv.window == every)?),
+        [conv, norm] => {
+            norms.push(norm_of(norm)?);
+            Some(sizes(conv).filter(|conv| conv.window == every)?)
+        }
         _ => return None,
     };
-    Some(ResidualSizes { convs, projection, stride })
+    let norm = norms.first().copied().filter(|first| norms.iter().all(|norm| norm == first))?;
+    Some((ResidualSizes { convs, projection, stride }, norm))
 }
 
 #[cfg(test)]
@@ -336,11 +364,15 @@ mod tests {
 
     #[test]
     fn every_published_network_has_fused_kernels() {
-        let densenets = [121, 161, 169, 201].map(|depth| format!("[densenet]\ndepth = {depth}"));
-        let resnets = [18, 34, 50, 101, 152, 200].map(|depth| format!("[resnet]\ndepth = {depth}"));
+        let densenets = [121, 161, 169, 201].into_iter().flat_map(|depth| {
+            ["batch", "group"].map(|norm| format!("[densenet]\ndepth = {depth}\nnorm = \"{norm}\""))
+        });
+        let resnets = [18, 34, 50, 101, 152, 200].into_iter().flat_map(|depth| {
+            ["batch", "group"].map(|norm| format!("[resnet]\ndepth = {depth}\nnorm = \"{norm}\""))
+        });
         let cifar =
             [20, 110, 1001].map(|depth| format!("[resnet]\nform = \"cifar\"\ndepth = {depth}"));
-        for model in densenets.into_iter().chain(resnets).chain(cifar) {
+        for model in densenets.chain(resnets).chain(cifar) {
             let stages = fused(&model).unwrap_or_else(|reason| panic!("{model}: {reason}"));
             assert!(stages.iter().all(Option::is_some), "{model}");
         }
@@ -349,9 +381,7 @@ mod tests {
     #[test]
     fn what_has_no_fused_kernels_says_why() {
         for (model, wanted) in [
-            ("[densenet]\ndepth = 121\nnorm = \"group\"", "norm"),
             ("[densenet]\ngrowth = 12\nblocks = [2]\nstem = 16", "multiple of 8"),
-            ("[resnet]\ndepth = 18\nnorm = \"group\"", "norm"),
             ("[resnet]\ndepth = 18\nstem = 12", "multiple of 8"),
             ("[sequential]\nlayers = [\"flatten\", { linear = { features = 8 } }]", "layers"),
         ] {

@@ -32,7 +32,8 @@ pub use matmul::{
     linear_gradients, row_groups,
 };
 pub use norm::{
-    EPSILON, batch_norm, batch_norm_evaluation, batch_norm_relu, group_norm, group_norm_relu,
+    EPSILON, batch_norm, batch_norm_evaluation, batch_norm_relu, group_count, group_norm,
+    group_norm_relu,
 };
 pub use pool::{avg_pool, global_pool};
 pub use sum::sum;

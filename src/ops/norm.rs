@@ -83,6 +83,15 @@ pub fn batch_norm_evaluation(
     module::batch_norm(map, weight, bias, mean, variance, EPSILON).cast(dtype)
 }
 
+/// The most groups of GroupNorm; the choice of Wu and He (2018).
+const GROUPS: usize = 32;
+
+/// The most groups, up to 32, that divide the channels evenly into two or more each.
+pub fn group_count(channels: usize) -> usize {
+    let divides = |groups: &usize| channels.is_multiple_of(*groups) && channels / groups >= 2;
+    (1..=GROUPS).rev().find(divides).unwrap_or(1)
+}
+
 /// GroupNorm: as BatchNorm, over `groups` groups of channels of each image on its own.
 pub fn group_norm(map: Tensor<4>, weight: Tensor<1>, bias: Tensor<1>, groups: usize) -> Tensor<4> {
     let [batch, channels, height, width] = map.dims();
@@ -571,6 +580,15 @@ mod tests {
         for (ours, theirs) in ours.iter().zip(theirs) {
             assert!((ours - theirs).abs() <= 1e-4 * theirs.abs().max(1.0), "{ours} {theirs}");
         }
+    }
+
+    #[test]
+    fn groups_divide_the_channels_into_two_or_more() {
+        assert_eq!(group_count(64), 32);
+        assert_eq!(group_count(28), 14);
+        assert_eq!(group_count(100), 25);
+        assert_eq!(group_count(37), 1);
+        assert_eq!(group_count(1), 1);
     }
 
     #[test]

@@ -7,7 +7,9 @@ use trainer::memory::{
     Activation, Cpu, Footprint, Gradients, Keep, Pass, Precision, Purpose, Saved, Statistics,
     Target,
 };
-use trainer::model::{ModelConfig, Network, ResnetBlock, ResnetForm};
+use trainer::model::{
+    DensenetConfig, ModelConfig, Network, Norm, ResnetBlock, ResnetConfig, ResnetForm,
+};
 use trainer::ops::gpu::Gpu;
 
 use super::resnet::resnet;
@@ -128,23 +130,26 @@ fn every_fused_stage_takes_the_bytes_of_its_dry_run() {
     let mut draw = Draw(20);
     let mut stages = 0;
     let mut faults = Vec::new();
-    for case in 0..48 {
+    for case in 0..96 {
         let side = |draw: &mut Draw| 33 + draw.below(64);
         let shape = [1 + draw.below(5), draw.of(&[1, 3]), side(&mut draw), side(&mut draw)];
         let eight = |draw: &mut Draw, most: usize| 8 * (1 + draw.below(most));
+        let norm = [Norm::Batch, Norm::Group][case / 4 % 2];
+        let of = |config: DensenetConfig| DensenetConfig { norm, ..config };
         let model: ModelConfig = match case % 4 {
             0 => {
                 let blocks: Vec<usize> =
                     (0..2 + draw.below(2)).map(|_| 1 + draw.below(4)).collect();
-                densenet(eight(&mut draw, 4), &blocks, eight(&mut draw, 8)).into()
+                of(densenet(eight(&mut draw, 4), &blocks, eight(&mut draw, 8))).into()
             }
-            1 if case % 8 == 1 => dropping(32, &[2, 2, 1, 1], 64).into(),
-            1 => densenet(32, &[2, 2, 1, 1], 64).into(),
+            1 if case % 16 < 8 => of(dropping(32, &[2, 2, 1, 1], 64)).into(),
+            1 => of(densenet(32, &[2, 2, 1, 1], 64)).into(),
             form => {
                 let form = [ResnetForm::Imagenet, ResnetForm::Cifar][form - 2];
                 let block = draw.of(&[ResnetBlock::Basic, ResnetBlock::Bottleneck]);
                 let blocks = [1 + draw.below(3), 1 + draw.below(2)];
-                resnet(form, block, &blocks, eight(&mut draw, 8)).into()
+                let config = resnet(form, block, &blocks, eight(&mut draw, 8));
+                ResnetConfig { norm, ..config }.into()
             }
         };
         let on = Target {
@@ -168,6 +173,6 @@ fn every_fused_stage_takes_the_bytes_of_its_dry_run() {
         faults.extend(found);
     }
     println!("{stages} stages");
-    assert!(stages > 150, "{stages}");
+    assert!(stages > 300, "{stages}");
     assert!(faults.is_empty(), "{} of {stages} stages: {faults:#?}", faults.len());
 }

@@ -341,7 +341,7 @@ fn chains_that_do_not_run_fused_give_what_they_give_on_the_cpu() {
     // All devices draw the same masks.
     let dropout = DensenetConfig { dropout: 0.2, ..grown.clone() };
     assert_same("dropout", dropout, [3, 1, 40, 36]);
-    let groups = DensenetConfig { norm: Norm::Group, ..densenet(8, &[2, 2], 16) };
+    let groups = DensenetConfig { norm: Norm::Group, ..densenet(12, &[2, 2], 20) };
     assert_same("group norm", groups, [2, 3, 33, 38]);
     assert_same("growth 12", grown, [3, 1, 40, 36]);
     let odd = DensenetConfig { dropout: 0.1, ..densenet(5, &[2, 2], 7) };

@@ -5,11 +5,15 @@ use super::{
     noise, resolve_device, values,
 };
 use trainer::memory::{Keep, Pass, Purpose, Statistics};
-use trainer::model::{ResnetBlock, ResnetConfig, ResnetForm};
+use trainer::model::{Norm, ResnetBlock, ResnetConfig, ResnetForm};
 
 pub fn resnet(form: ResnetForm, block: ResnetBlock, blocks: &[usize], stem: usize) -> ResnetConfig {
     let (block, blocks, stem) = (Some(block), Some(blocks.to_vec()), Some(stem));
     ResnetConfig { form, block, blocks, stem, ..ResnetConfig::default() }
+}
+
+fn grouped(config: ResnetConfig) -> ResnetConfig {
+    ResnetConfig { norm: Norm::Group, ..config }
 }
 
 #[test]
@@ -25,6 +29,11 @@ fn fused_resnets_give_the_features_gradients_and_statistics_of_the_definition() 
         (resnet(Cifar, Basic, &[2, 2, 1], 16), [5, 3, 33, 31]),
         (resnet(Cifar, Basic, &[1, 1], 32), [1, 1, 64, 65]),
         (resnet(Cifar, Bottleneck, &[2, 1], 8), [4, 1, 31, 34]),
+        (grouped(resnet(Imagenet, Basic, &[1, 2], 16)), [4, 3, 65, 64]),
+        (grouped(resnet(Imagenet, Bottleneck, &[1, 2], 64)), [2, 1, 41, 38]),
+        (grouped(resnet(Imagenet, Bottleneck, &[1, 1], 16)), [4, 1, 66, 61]),
+        (grouped(resnet(Cifar, Basic, &[2, 2, 1], 16)), [5, 3, 33, 31]),
+        (grouped(resnet(Cifar, Bottleneck, &[2, 1], 8)), [4, 1, 31, 34]),
     ];
     let case = |(config, shape): (ResnetConfig, [usize; 4])| {
         let name = format!("{:?} {:?}", config.form, config.block);

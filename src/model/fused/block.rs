@@ -3,6 +3,7 @@
 use super::{Back, Program, Run, Value};
 use crate::memory::DenseLayers;
 use crate::memory::measure::{ended, within};
+use crate::model::Norm;
 use crate::model::fuse::{DenseBlockSizes, DenseDropout};
 use crate::ops::gpu::{
     Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Dropped, Form,
@@ -21,6 +22,8 @@ pub(super) struct Block {
     pub sizes: DenseBlockSizes,
     /// Of what each layer adds.
     pub dropout: Option<DenseDropout>,
+    /// Its norms.
+    pub norm: Norm,
     /// What a layer keeps.
     pub keep: DenseLayers,
 }
@@ -36,8 +39,8 @@ pub(super) struct Saved {
 struct SavedLayer {
     /// The outputs of the 1×1 convolution; `None` where they are recomputed.
     bottleneck: Option<ChannelsLast>,
-    stats: ChannelStats,
-    affines: [Affine; 2],
+    /// What each of its norms uses, and what it does.
+    norms: [(ChannelStats, Affine); 2],
     dropped: Option<Dropped>,
 }
 
@@ -70,6 +73,10 @@ impl Program for Block {
     type Saved = Saved;
     const TAKES_SUMS: bool = true;
 
+    fn norm(&self) -> Norm {
+        self.norm
+    }
+
     fn forms(&self) -> Vec<(usize, Form)> {
         let forms = [
             (0, Form::LayerForward),
@@ -82,46 +89,48 @@ impl Program for Block {
     }
 
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
-        Value::map(kernels, shape, self.sizes.output(), true)
+        Value::map(kernels, shape, self.sizes.output(), Some(self.norm))
     }
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
         let (kernels, values) = (run.kernels, run.values);
         let map = self.with_room(kernels, input.into_map());
-        let stats = run.trains.then(|| run.stats(&map, self.sizes.output()));
+        let all = || run.stats(&map, self.sizes.output());
+        let stats = run.takes_statistics().then(all);
+        let stats = stats.map(|stats| stats.of_block(self.sizes.input, self.sizes.growth));
         let all = map.data.with_channels(self.sizes.output());
         let [_, spatial] = convolutions(map.size);
         let (pixels, growth) = (all.pixels(), self.sizes.growth);
         // Of the norms that have running statistics to use.
         let evaluated =
-            |norm: usize| run.norm(norm, pixels, || unreachable!("running statistics are used")).1;
+            |norm: usize| run.norm(norm, pixels, || unreachable!("running statistics are used"));
         let (mut kept, mut unchanged) = (Vec::new(), None);
         let mut next = match &stats {
-            Some(stats) => run.norm(0, pixels, || stats.slice(0..self.sizes.input)).1,
+            Some(stats) => run.norm(0, pixels, || stats.slice(0..self.sizes.input)),
             None => evaluated(0),
         };
         for layer in 0..self.sizes.layers {
             within(format_args!("denselayer{}", layer + 1), || {
-                let (width, affine1) = (self.sizes.width(layer), next.clone());
+                let (width, first) = (self.sizes.width(layer), next.clone());
                 let weight = &values.packed[4 * layer];
                 let (bottleneck, part) = within("norm1, relu1, conv1", || {
                     let (read, out) =
                         (all.slice(0..width), kernels.empty_map(pixels, self.sizes.bottleneck));
-                    let part = kernels.layer_forward(&read, &affine1, weight, &out);
+                    let part = kernels.layer_forward(&read, &first.1, weight, &out);
                     (out, part)
                 });
                 let norm = 2 * layer + 1;
-                let (between, affine2) = within("norm2", || run.norm_of(norm, &bottleneck, &part));
+                let second = within("norm2", || run.norm_of(norm, &bottleneck, &part));
                 let weight = &values.packed[4 * layer + 2];
                 let added = all.slice(width..width + growth);
                 let mut part = within("norm2, relu2, conv2", || {
-                    kernels.spatial_forward(&spatial, &bottleneck, &affine2, weight, &added)
+                    kernels.spatial_forward(&spatial, &bottleneck, &second.1, weight, &added)
                 });
                 let dropout = self.dropout(layer, run);
                 if let Some(dropout) = dropout {
                     part = within("dropout", || {
                         kernels.drop_out(&added, map.size[0], dropout);
-                        kernels.map_partials(&added)
+                        kernels.map_partials(&added, run.over)
                     });
                 }
                 let last = layer + 1 == self.sizes.layers;
@@ -132,19 +141,19 @@ impl Program for Block {
                     }
                     Some(stats) => {
                         let read = stats.slice(0..width + growth);
-                        next = run.channel_norm(norm + 1, &part, &read, pixels);
+                        next = run.channel_norm(norm + 1, &part, read, pixels);
                     }
                     None if last => {}
                     None => next = evaluated(norm + 1),
                 }
                 if run.keeps {
                     let bottleneck = (self.keep == DenseLayers::Keep).then_some(bottleneck);
-                    let affines = [affine1, affine2];
+                    let norms = [first, second];
                     let dropped = dropout.map(|dropout| {
-                        let made = || kernels.unchanged(growth);
+                        let made = || kernels.unchanged(growth, run.over);
                         Dropped { dropout, unchanged: unchanged.get_or_insert_with(made).clone() }
                     });
-                    kept.push(SavedLayer { bottleneck, stats: between, affines, dropped });
+                    kept.push(SavedLayer { bottleneck, norms, dropped });
                 }
             });
         }
@@ -205,11 +214,11 @@ impl Block {
         kept: SavedLayer,
         (summed, sums): &(ChannelsLast, GradientSums),
     ) {
-        let Back { kernels, values, room, synced } = *back;
+        let Back { kernels, values, room, over, synced } = *back;
         let [pointwise, spatial] = convolutions(map.size);
         let (width, growth) = (self.sizes.width(layer), self.sizes.growth);
         let (pixels, middle) = (map.data.pixels(), self.sizes.bottleneck);
-        let [affine1, affine2] = &kept.affines;
+        let [(stats1, affine1), (stats2, affine2)] = &kept.norms;
         let input = map.data.slice(0..width);
 
         let bottleneck = kept.bottleneck.unwrap_or_else(|| {
@@ -225,13 +234,13 @@ impl Block {
             stats: &stats.slice(written.clone()),
             missing: &sums.slice(written),
         };
-        let between = (kernels.empty_map(pixels, middle), kernels.sums(middle));
+        let between = (kernels.empty_map(pixels, middle), kernels.sums(middle, over));
         let norm = &values.norms[2 * layer + 1];
         let conv2 = NormedConvolution {
             convolution: &spatial,
             weight: &values.packed[4 * layer + 3],
             map: &bottleneck,
-            normalised: Normalised { stats: &kept.stats, affine: affine2, norm, synced },
+            normalised: Normalised { stats: stats2, affine: affine2, norm, synced },
         };
         let parameters = room.gradients(2 * layer + 1);
         let pending = (&between.0, &between.1);
@@ -239,13 +248,13 @@ impl Block {
         ended("conv2");
         let (between, missing) = between;
         let gradient =
-            Summed { data: &between, map: &bottleneck, stats: &kept.stats, missing: &missing };
+            Summed { data: &between, map: &bottleneck, stats: stats2, missing: &missing };
         let norm = &values.norms[2 * layer];
         let conv1 = NormedConvolution {
             convolution: &pointwise,
             weight: &values.packed[4 * layer + 1],
             map: &input,
-            normalised: Normalised { stats: &stats.slice(0..width), affine: affine1, norm, synced },
+            normalised: Normalised { stats: stats1, affine: affine1, norm, synced },
         };
         let pending = (&summed.slice(0..width), &sums.slice(0..width));
         kernels.pointwise_backward(conv1, gradient, room.gradients(2 * layer), pending);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::layout::{NORMS, WEIGHTS};
-use super::program::layout;
+use super::program::{layout, over};
 use super::{Back, Layout, Program, Records, Run, Value, Values};
 use crate::memory::{
     DryAllocator, DryBuffer, DryFlow, DryStage, Footprint, Keep, Pass, Target, bytes_in_rows,
@@ -16,7 +16,7 @@ use crate::ops::gpu::{
     Buffer, ChannelStats, DeviceMap, DryGpu, Gpu, Images, Kernel, Kernels, Packing, Storage, Work,
 };
 #[cfg(test)]
-use crate::ops::gpu::{Exchange, ExchangedSums, Synced};
+use crate::ops::gpu::{Exchange, ExchangedSums, Over, Synced};
 
 /// A program on a GPU that only counts.
 pub(super) struct DryRun<'a, P> {
@@ -42,20 +42,26 @@ impl<'a, P: Program> DryRun<'a, P> {
         Self { program, dry, kernels, layout, values, records }
     }
 
-    fn forward(&self, trains: bool, keeps: bool, input: Value) -> (Value, Option<P::Saved>) {
+    fn forward(
+        &self,
+        [trains, keeps]: [bool; 2],
+        images: usize,
+        input: Value,
+    ) -> (Value, Option<P::Saved>) {
         let (kernels, values) = (&self.kernels.of_a_pass(), &self.values);
         let records = self.records.as_ref().filter(|_| trains);
         let pass = &Pass::evaluation();
-        let run = Run { kernels, values, records, trains, keeps, synced: None, pass };
+        let over = over(self.program.norm(), images);
+        let run = Run { kernels, values, records, trains, over, keeps, synced: None, pass };
         self.program.forward(&run, input)
     }
 
     /// The kernels launched in training and in evaluation on an input of `shape`.
     pub fn kernels(&self, shape: [usize; 4]) -> Vec<Kernel> {
         let input = || self.program.input(&self.kernels, shape);
-        self.forward(false, false, input());
-        let (output, kept) = self.forward(true, true, input());
-        self.backward(kept, self.gradient_of(&output));
+        self.forward([false, false], shape[0], input());
+        let (output, kept) = self.forward([true, true], shape[0], input());
+        self.backward(kept, shape[0], self.gradient_of(&output));
         self.dry.kernels()
     }
 
@@ -68,21 +74,29 @@ impl<'a, P: Program> DryRun<'a, P> {
         let (kernels, values, synced) = (&self.kernels.of_a_pass(), &self.values, Some(&synced));
         let records = self.records.as_ref();
         let pass = &Pass::evaluation();
-        let run = Run { kernels, values, records, trains: true, keeps: true, synced, pass };
+        let over = over(self.program.norm(), shape[0]);
+        let synced = synced.filter(|_| over == Over::Batch);
+        let run = Run { kernels, values, records, trains: true, over, keeps: true, synced, pass };
         let (output, kept) = self.program.forward(&run, self.program.input(&self.kernels, shape));
         if back {
             let gradient = self.gradient_of(&output);
             let room = self.layout.room(&self.kernels);
-            let back = Back { kernels, values, room: &room, synced };
+            let back = Back { kernels, values, room: &room, over, synced };
             self.program.backward(&back, kept.expect("was to be kept"), gradient);
         }
         self.dry.kernels()
     }
 
-    fn backward(&self, kept: Option<P::Saved>, gradient: Value) -> Option<DeviceMap> {
+    fn backward(
+        &self,
+        kept: Option<P::Saved>,
+        images: usize,
+        gradient: Value,
+    ) -> Option<DeviceMap> {
         let room = self.layout.room(&self.kernels);
         let kernels = &self.kernels.of_a_pass();
-        let back = Back { kernels, values: &self.values, room: &room, synced: None };
+        let over = over(self.program.norm(), images);
+        let back = Back { kernels, values: &self.values, room: &room, over, synced: None };
         self.program.backward(&back, kept.expect("was to be kept"), gradient)
     }
 
@@ -90,20 +104,21 @@ impl<'a, P: Program> DryRun<'a, P> {
     pub fn footprint(&self, shape: [usize; 4]) -> Footprint {
         let (allocator, kernels) = (self.dry.allocator(), &self.kernels);
         // What a first pass makes and keeps for later ones counts among what stands.
-        self.forward(true, false, self.program.input(kernels, shape));
+        let images = shape[0];
+        self.forward([true, false], images, self.program.input(kernels, shape));
         let standing = allocator.live();
 
         let input = self.program.input(kernels, shape);
         allocator.restart();
         self.dry.take_work();
-        let (output, _) = self.forward(true, false, input.clone());
+        let (output, _) = self.forward([true, false], images, input.clone());
         let forward_workspace = allocator.peak() - allocator.live();
         let Work { flops: forward_flops, traffic: forward_traffic } = self.dry.take_work();
         drop((input, output));
 
         let input = self.program.input(kernels, shape);
         allocator.restart();
-        let (output, kept) = self.forward(true, true, input.clone());
+        let (output, kept) = self.forward([true, true], images, input.clone());
         let in_input = counted(&output).is(counted(&input));
         let (given, size) = (bytes(&input), bytes(&output));
         let shared = if in_input { given } else { given + size };
@@ -122,7 +137,7 @@ impl<'a, P: Program> DryRun<'a, P> {
         allocator.restart();
         self.dry.take_work();
         let start = allocator.live();
-        let found = self.backward(kept, gradient).map(Value::Map);
+        let found = self.backward(kept, images, gradient).map(Value::Map);
         let Work { flops: backward_flops, traffic: backward_traffic } = self.dry.take_work();
         let gradient_in_gradient =
             found.as_ref().is_some_and(|found| counted(found).number() == of_output);
@@ -165,8 +180,9 @@ impl<'a, P: Program> DryRun<'a, P> {
         match output {
             Value::Map(map) => {
                 let (shape, room) = (map.shape(), map.data.stride());
-                let mut gradient = Value::map(kernels, shape, room, false).into_map();
-                gradient.pending = P::TAKES_SUMS.then(|| kernels.sums(map.data.channels()));
+                let mut gradient = Value::map(kernels, shape, room, None).into_map();
+                let over = over(self.program.norm(), shape[0]);
+                gradient.pending = P::TAKES_SUMS.then(|| kernels.sums(map.data.channels(), over));
                 Value::Map(gradient)
             }
             Value::Features(features) => Value::Features(kernels.gpu().floats(features.len())),
@@ -279,6 +295,7 @@ impl<P: Program> DryStage for DryProgram<P> {
             values: &values,
             records: records.as_ref(),
             trains,
+            over: over(self.program.norm(), self.shape[0]),
             keeps: keeps == Keep::All,
             synced: None,
             pass: &Pass::evaluation(),
@@ -304,7 +321,8 @@ impl<P: Program> DryStage for DryProgram<P> {
         let kept = kept.downcast::<P::Saved>().unwrap_or_else(|_| panic!("another stage kept it"));
         let room = self.layout.room(&self.kernels);
         let kernels = &self.kernels.of_a_pass();
-        let back = Back { kernels, values: &values, room: &room, synced: None };
+        let over = over(self.program.norm(), self.shape[0]);
+        let back = Back { kernels, values: &values, room: &room, over, synced: None };
         let found = self.program.backward(&back, *kept, value(gradient));
         let found = found.map(|found| Rc::new(Value::Map(found)) as DryFlow);
         (found, room.all.iter().map(|all| all.counted().clone()).collect())

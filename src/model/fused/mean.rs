@@ -13,7 +13,7 @@ impl Program for Mean {
     const KEEPS: bool = false;
 
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
-        Value::map(kernels, shape, shape[1], false)
+        Value::map(kernels, shape, shape[1], None)
     }
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Self::Saved>) {

@@ -129,18 +129,18 @@ impl<P: Program> AnyProgram for P {
 /// The program of a fused stage, whose dense layers keep what `dense_layers` says.
 pub(super) fn program(fused: &FusedStage, dense_layers: DenseLayers) -> Box<dyn AnyProgram> {
     match fused.clone() {
-        FusedStage::Stem { channels: [_, channels], room, labels } => {
-            Box::new(Stem { channels, room, labels })
+        FusedStage::Stem { channels: [_, channels], room, labels, norm } => {
+            Box::new(Stem { channels, room, labels, norm })
         }
-        FusedStage::PlainStem(conv) => Box::new(PlainStem { conv }),
-        FusedStage::DenseBlock { sizes, dropout } => {
-            Box::new(Block { sizes, dropout, keep: dense_layers })
+        FusedStage::PlainStem(conv, norm) => Box::new(PlainStem { conv, norm }),
+        FusedStage::DenseBlock { sizes, dropout, norm } => {
+            Box::new(Block { sizes, dropout, norm, keep: dense_layers })
         }
-        FusedStage::Transition { channels: [_, channels], room } => {
-            Box::new(Transition { channels, room })
+        FusedStage::Transition { channels: [_, channels], room, norm } => {
+            Box::new(Transition { channels, room, norm })
         }
-        FusedStage::Residual(sizes) => Box::new(Residual { sizes }),
-        FusedStage::NormPool { .. } => Box::new(NormPool),
+        FusedStage::Residual(sizes, norm) => Box::new(Residual { sizes, norm }),
+        FusedStage::NormPool { norm, .. } => Box::new(NormPool { norm }),
         FusedStage::Pool => Box::new(Mean),
     }
 }

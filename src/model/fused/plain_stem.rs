@@ -2,6 +2,7 @@
 
 use super::{Back, Program, Run, Value};
 use crate::memory::measure::{ended, within};
+use crate::model::Norm;
 use crate::model::fuse::ConvSizes;
 use crate::ops::gpu::{
     Affine, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, Kernels, Normalised,
@@ -11,6 +12,8 @@ use crate::ops::gpu::{
 pub(super) struct PlainStem {
     /// The convolution.
     pub conv: ConvSizes,
+    /// Its norm.
+    pub norm: Norm,
 }
 
 pub(super) struct Saved {
@@ -23,6 +26,10 @@ pub(super) struct Saved {
 impl Program for PlainStem {
     type Saved = Saved;
     const TAKES_IMAGES: bool = true;
+
+    fn norm(&self) -> Norm {
+        self.norm
+    }
 
     fn forms(&self) -> Vec<(usize, Form)> {
         vec![(0, Form::Forward)]
@@ -39,7 +46,8 @@ impl Program for PlainStem {
         let convolution = self.conv.on(images.size);
         let (convolved, part) = within("conv1", || {
             let convolved = kernels.empty_map(size.iter().product(), self.conv.channels[1]);
-            let part = kernels.conv_forward(&convolution, &images.data, weight, &convolved);
+            let (map, over) = (&images.data, run.over);
+            let part = kernels.conv_forward(&convolution, map, weight, &convolved, over);
             (convolved, part)
         });
         let (stats, affine) = within("bn1", || run.norm_of(0, &convolved, &part));

@@ -2,10 +2,14 @@
 
 use super::{Back, Program, Run, Value, input_gradient};
 use crate::memory::measure::{ended, within};
+use crate::model::Norm;
 use crate::ops::gpu::{Affine, Buffer, ChannelStats, DeviceMap, Kernels, Normalised};
 
 /// Norm, ReLU, the mean over each feature map.
-pub(super) struct NormPool;
+pub(super) struct NormPool {
+    /// Its norm.
+    pub norm: Norm,
+}
 
 pub(super) struct Saved {
     map: DeviceMap,
@@ -16,8 +20,12 @@ pub(super) struct Saved {
 impl Program for NormPool {
     type Saved = Saved;
 
+    fn norm(&self) -> Norm {
+        self.norm
+    }
+
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
-        Value::map(kernels, shape, shape[1], true)
+        Value::map(kernels, shape, shape[1], Some(self.norm))
     }
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
@@ -39,9 +47,8 @@ impl Program for NormPool {
         let norm = &back.values.norms[0];
         let normalised = Normalised { stats: &stats, affine: &affine, norm, synced: back.synced };
         let part = kernels.global_pool_backward(&gradient, data, map.size[0], normalised, &summed);
-        let sums = kernels.sums(data.channels());
-        let gradients = &back.room.norms[0];
-        kernels.channel_sums(&part, norm, gradients, &sums, true, back.synced);
+        let sums = kernels.sums(data.channels(), back.over);
+        kernels.channel_sums(&part, normalised, &back.room.norms[0], &sums, true);
         ended("norm5, relu, mean");
         Some(input_gradient(back, map, &stats, summed, sums))
     }

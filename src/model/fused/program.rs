@@ -2,9 +2,10 @@
 
 use super::{Layout, Records, Room, Values};
 use crate::memory::Pass;
+use crate::model::Norm;
 use crate::ops::gpu::{
     Affine, Argument, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, GradientSums, Images,
-    Kernels, Partials, Synced,
+    Kernels, Over, Partials, Synced,
 };
 
 /// What a fused stage computes. The same code runs on a device and on sizes alone.
@@ -21,6 +22,11 @@ pub(in crate::model) trait Program: Send + 'static {
     const TAKES_SUMS: bool = false;
     /// Whether its backward pass needs any memory of the forward pass.
     const KEEPS: bool = true;
+
+    /// What its norms are taken over.
+    fn norm(&self) -> Norm {
+        Norm::Batch
+    }
 
     /// The forms in which its kernels want the weights: which weight, by its place among the stage's
     /// weights, and which form.
@@ -74,11 +80,11 @@ impl Value {
     }
 
     /// Room for maps of `shape` in rows with room for `room` channels, with the statistics of the
-    /// channels where they are `known`.
-    pub fn map(kernels: &Kernels, shape: [usize; 4], room: usize, known: bool) -> Self {
+    /// channels where a norm that reads them is `known`.
+    pub fn map(kernels: &Kernels, shape: [usize; 4], room: usize, known: Option<Norm>) -> Self {
         let [batch, channels, height, width] = shape;
         let data = kernels.empty_map(batch * height * width, room).slice(0..channels);
-        let stats = known.then(|| kernels.stats(room));
+        let stats = known.map(|norm| kernels.stats(room, over(norm, batch)));
         Self::Map(DeviceMap { stats, ..DeviceMap::new(kernels, data, [batch, height, width]) })
     }
 
@@ -124,8 +130,10 @@ pub(in crate::model) struct Run<'a> {
     pub values: &'a Values,
     /// Where the statistics of the batch go, if they are asked for.
     pub records: Option<&'a Records>,
-    /// Whether norms use the statistics of the batch, or running ones.
+    /// Whether the model trains.
     pub trains: bool,
+    /// What norms are taken over.
+    pub over: Over,
     /// Whether it keeps what the backward pass needs.
     pub keeps: bool,
     /// What norms are taken over, where several cards have some of the images.
@@ -142,11 +150,26 @@ pub(in crate::model) struct Back<'a> {
     pub values: &'a Values,
     /// Where the gradients of its parameters go.
     pub room: &'a Room,
+    /// What norms were taken over.
+    pub over: Over,
     /// What norms were taken over, where several cards have some of the images.
     pub synced: Option<&'a Synced>,
 }
 
+/// What norms of a batch of so many images are taken over.
+pub(super) fn over(norm: Norm, images: usize) -> Over {
+    match norm {
+        Norm::Batch => Over::Batch,
+        Norm::Group => Over::Images(images),
+    }
+}
+
 impl Run<'_> {
+    /// Whether norms use the statistics of the images, or running ones.
+    pub fn takes_statistics(&self) -> bool {
+        self.trains || self.over != Over::Batch
+    }
+
     /// Norm `norm` of channels of `pixels` pixels whose statistics in the batch are `batch`: the
     /// statistics that it uses, and what it does to each channel.
     pub fn norm(
@@ -155,10 +178,14 @@ impl Run<'_> {
         pixels: usize,
         batch: impl FnOnce() -> ChannelStats,
     ) -> (ChannelStats, Affine) {
+        let values = &self.values.norms[norm];
+        if let Over::Images(_) = self.over {
+            return self.kernels.group_norm(None, &batch(), values);
+        }
         let stats = if self.trains { batch() } else { self.values.running[norm].clone() };
         let record = self.records.map(|records| &records.norms[norm]);
         let pixels = self.pixels(pixels);
-        let affine = self.kernels.affine(&stats, &self.values.norms[norm], pixels, record);
+        let affine = self.kernels.affine(&stats, values, pixels, record);
         (stats, affine)
     }
 
@@ -169,30 +196,33 @@ impl Run<'_> {
         map: &ChannelsLast,
         part: &Partials,
     ) -> (ChannelStats, Affine) {
-        if !self.trains {
+        if !self.takes_statistics() {
             return self.norm(norm, map.pixels(), || unreachable!("running statistics are used"));
         }
-        let stats = self.kernels.stats(map.channels());
-        let affine = self.channel_norm(norm, part, &stats, map.pixels());
-        (stats, affine)
+        let stats = self.kernels.stats(map.channels(), self.over);
+        self.channel_norm(norm, part, stats, map.pixels())
     }
 
-    /// Puts together what a kernel left of the last channels of `stats`, and says what norm `norm`
-    /// does to all of them.
+    /// Puts together what a kernel left of the last channels of `stats`; the statistics that norm `norm`
+    /// of all of them uses, and what it does to each channel.
     pub fn channel_norm(
         &self,
         norm: usize,
         part: &Partials,
-        stats: &ChannelStats,
+        stats: ChannelStats,
         pixels: usize,
-    ) -> Affine {
+    ) -> (ChannelStats, Affine) {
+        if let Over::Images(_) = self.over {
+            return self.kernels.group_norm(Some(part), &stats, &self.values.norms[norm]);
+        }
         let record = self.records.map(|records| &records.norms[norm]);
         let (values, pixels) = (&self.values.norms[norm], self.pixels(pixels));
-        self.put_together(
+        let affine = self.put_together(
             &format!("norm {norm}"),
             || part.clone(),
-            |part, synced| self.kernels.channel_norm(part, stats, values, pixels, record, synced),
-        )
+            |part, synced| self.kernels.channel_norm(part, &stats, values, pixels, record, synced),
+        );
+        (stats, affine)
     }
 
     /// Puts together what a kernel left of channels, into `out`; `what` tells these channels from others of
@@ -233,9 +263,10 @@ impl Run<'_> {
         match &map.stats {
             Some(stats) if stats.channels() >= room => stats.slice(0..room),
             _ => {
-                let stats = self.kernels.stats(room);
+                let stats = self.kernels.stats(room, self.over);
                 let out = stats.slice(0..map.data.channels());
-                self.statistics("input", || self.kernels.map_partials(&map.data), &out);
+                let part = || self.kernels.map_partials(&map.data, self.over);
+                self.statistics("input", part, &out);
                 stats
             }
         }
@@ -244,8 +275,8 @@ impl Run<'_> {
     /// The statistics of the output, of which its kernel left `part`, with room for those of `room`
     /// channels: what the dense block behind needs.
     pub fn next(&self, part: &Partials, channels: usize, room: usize) -> Option<ChannelStats> {
-        self.trains.then(|| {
-            let stats = self.kernels.stats(room);
+        self.takes_statistics().then(|| {
+            let stats = self.kernels.stats(room, self.over);
             self.statistics("output", || part.clone(), &stats.slice(0..channels));
             stats
         })

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use burn::tensor::{DType, Device, Tensor};
 
 use super::layout::{Layout, RUNNING, Records, Room, Values, kind};
-use super::program::layout;
+use super::program::{layout, over};
 use super::{Back, Program, Run, Value};
 use crate::memory::offload::OffloadTensor;
 use crate::memory::{
     Activation, Bucket, BucketMember, Gradients, Keep, Parameter, Pass, Purpose, Saved, Stage,
     Statistics,
 };
-use crate::ops::gpu::{Buffer, DeviceMap, Images, Kernels, Packing, Synced};
+use crate::ops::gpu::{Buffer, DeviceMap, Images, Kernels, Over, Packing, Synced};
 
 /// A program with its parameters, each kind of which lies in one tensor.
 pub(super) struct ProgramStage<P> {
@@ -32,6 +32,8 @@ struct SavedPass<K> {
     kept: K,
     /// Whether the input came as a tensor, as which its gradient is to go.
     as_tensor: bool,
+    /// What norms were taken over.
+    over: Over,
     /// What norms were taken over, where several cards have some of the images.
     synced: Option<Synced>,
 }
@@ -154,12 +156,15 @@ impl<P: Program> Stage for ProgramStage<P> {
         let (input, as_tensor) = self.value(input);
         let reports = pass.purpose() == Purpose::First;
         let records = reports.then(|| self.layout.records(&self.kernels)).flatten();
-        let synced = pass.across(&self.name).and_then(|across| across.cards());
+        let over = over(self.program.norm(), batch);
+        let across = pass.across(&self.name).filter(|_| over == Over::Batch);
+        let synced = across.and_then(|across| across.cards());
         let run = Run {
             kernels: &kernels,
             values: &values,
             records: records.as_ref(),
             trains: pass.trains(),
+            over,
             keeps: keep == Keep::All,
             synced: synced.as_ref(),
             pass,
@@ -176,7 +181,7 @@ impl<P: Program> Stage for ProgramStage<P> {
             }
             other => Activation::Device(Box::new(other.into_map())),
         };
-        (output, kept.map(|kept| Saved(Box::new(SavedPass { kept, as_tensor, synced }))))
+        (output, kept.map(|kept| Saved(Box::new(SavedPass { kept, as_tensor, over, synced }))))
     }
 
     fn checkpoint(&self, input: &Activation) -> Activation {
@@ -194,12 +199,13 @@ impl<P: Program> Stage for ProgramStage<P> {
         gradients: &mut Gradients,
     ) -> Option<Activation> {
         let values = self.values();
-        let SavedPass { kept, as_tensor, synced } = *saved.open::<SavedPass<P::Saved>>(&self.name);
+        let SavedPass { kept, as_tensor, over, synced } =
+            *saved.open::<SavedPass<P::Saved>>(&self.name);
         let gradient = self.gradient(gradient);
         let room = self.layout.room(&self.kernels);
         let synced = synced.as_ref();
         let kernels = self.kernels.of_a_pass();
-        let back = Back { kernels: &kernels, values: &values, room: &room, synced };
+        let back = Back { kernels: &kernels, values: &values, room: &room, over, synced };
         let found = self.program.backward(&back, kept, gradient);
         self.add_gradients(room, gradients);
         found.map(|found| match as_tensor {

@@ -2,6 +2,7 @@
 
 use super::{Back, Program, Run, Value};
 use crate::memory::measure::{ended, within};
+use crate::model::Norm;
 use crate::ops::gpu::{Buffer, DeviceMap, Form, Kernels, SavedStem};
 
 /// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2.
@@ -12,11 +13,17 @@ pub(super) struct Stem {
     pub room: usize,
     /// What the convolution, norm, ReLU and pooling are called.
     pub labels: [String; 4],
+    /// Its norm.
+    pub norm: Norm,
 }
 
 impl Program for Stem {
     type Saved = SavedStem;
     const TAKES_IMAGES: bool = true;
+
+    fn norm(&self) -> Norm {
+        self.norm
+    }
 
     fn forms(&self) -> Vec<(usize, Form)> {
         vec![(0, Form::Stem)]
@@ -31,10 +38,10 @@ impl Program for Stem {
         let [conv, norm, relu, pool] = &self.labels;
         let weight = &run.values.packed[0];
         let (convolved, part) =
-            within(conv, || kernels.stem_forward(&images, weight, self.channels));
+            within(conv, || kernels.stem_forward(&images, weight, self.channels, run.over));
         let (stats, affine) = within(norm, || {
             run.norm(0, convolved.pixels(), || {
-                let stats = kernels.stats(self.channels);
+                let stats = kernels.stats(self.channels, run.over);
                 run.statistics("norm 0", || part, &stats);
                 stats
             })

@@ -12,6 +12,11 @@ const MODELS: [&str; 5] = [
     "[resnet]\nform = \"cifar\"\ndepth = 20",
 ];
 
+const GROUPED: [&str; 2] = [
+    "[densenet]\ngrowth = 32\nblocks = [1, 2]\nstem = 64\nnorm = \"group\"",
+    "[resnet]\ndepth = 50\nnorm = \"group\"",
+];
+
 /// Those that put together what was left of channels.
 const TOGETHER: [&str; 4] =
     ["channel_norm", "channel_statistics", "channel_sums", "stem_backward_finish"];
@@ -33,7 +38,8 @@ fn a_card_of_several_exchanges_for_every_norm_once_and_never_when_it_computes_ag
     let gpu = Gpu::dry(&DryGpu::new(DryAllocator::default(), true));
     let ahead = Kernels::new(gpu, target.precision.element()).of_several_cards(1);
     let ahead: Vec<_> = ahead.iter().map(Kernel::variant).collect();
-    for model in MODELS {
+    for model in MODELS.into_iter().chain(GROUPED) {
+        let exchanges = !GROUPED.contains(&model);
         let config: ModelConfig = toml::from_str(model).expect("a model");
         let network = config.resolve([1, 64, 64]).expect("a network");
         let stages = fuse(network.layers()).expect("fuses");
@@ -47,6 +53,10 @@ fn a_card_of_several_exchanges_for_every_norm_once_and_never_when_it_computes_ag
             let run = |back| program.of_two_cards(&parameters, shape, &target, &rows, back);
             let (first, again) = (run(true), run(false));
             let together = |kernel: &&Kernel| TOGETHER.contains(&kernel.entry());
+            if !exchanges {
+                assert!(!first.iter().any(is_synced), "{model}: {name}: images are apart");
+                continue;
+            }
             for kernel in first.iter().filter(together) {
                 let variant = kernel.variant();
                 assert!(is_synced(kernel), "{model}: {name} launches {variant:?}");

@@ -2,6 +2,7 @@
 
 use super::{Back, Program, Run, Value, input_gradient};
 use crate::memory::measure::{ended, within};
+use crate::model::Norm;
 use crate::ops::Window;
 use crate::ops::gpu::{
     Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels, Normalised,
@@ -13,6 +14,8 @@ pub(super) struct Transition {
     pub channels: usize,
     /// Channels that the output's rows have room for.
     pub room: usize,
+    /// Its norm.
+    pub norm: Norm,
 }
 
 pub(super) struct Saved {
@@ -29,12 +32,16 @@ fn pointwise(map: &ChannelsLast) -> Convolution {
 impl Program for Transition {
     type Saved = Saved;
 
+    fn norm(&self) -> Norm {
+        self.norm
+    }
+
     fn forms(&self) -> Vec<(usize, Form)> {
         Form::both_passes(1)
     }
 
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
-        Value::map(kernels, shape, shape[1], true)
+        Value::map(kernels, shape, shape[1], Some(self.norm))
     }
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
@@ -48,8 +55,9 @@ impl Program for Transition {
         let weight = &run.values.packed[0];
         let pooled =
             within("norm, relu, pool", || kernels.transition_pool(&map.data, map.size, &affine));
-        let part =
-            within("conv", || kernels.conv_forward(&pointwise(&pooled), &pooled, weight, &data));
+        let part = within("conv", || {
+            kernels.conv_forward(&pointwise(&pooled), &pooled, weight, &data, run.over)
+        });
         let next = run.next(&part, self.channels, self.room);
         let output = DeviceMap { stats: next, ..DeviceMap::new(kernels, data, size) };
         (Value::Map(output), run.keeps.then_some(Saved { map, stats, affine }))
@@ -65,9 +73,8 @@ impl Program for Transition {
         let (packed, size) = (&back.values.packed[1], map.size);
         let (pooled, part) =
             kernels.transition_backward_input(&gradient, packed, data, size, normalised, &summed);
-        let sums = kernels.sums(data.channels());
-        let gradients = &back.room.norms[0];
-        kernels.channel_sums(&part, norm, gradients, &sums, true, back.synced);
+        let sums = kernels.sums(data.channels(), back.over);
+        kernels.channel_sums(&part, normalised, &back.room.norms[0], &sums, true);
         ended("norm, relu, pool");
         let weight = &back.room.weights[0];
         kernels.conv_backward_weight(&pointwise(&pooled), &pooled, &gradient, weight);

@@ -16,7 +16,7 @@ mod stage;
 mod tensors;
 
 pub use op::{Init, Join, Layer, Op};
-pub use ops::{Ops, group_count};
+pub use ops::Ops;
 pub use parameters::ParameterSpec;
 pub use size::Size;
 pub use spec::LayerStageSpec;

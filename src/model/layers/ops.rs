@@ -1,7 +1,7 @@
 //! The operations that layers are made of.
 
 use super::{Join, Layer, Op, Size};
-use crate::ops::Window;
+use crate::ops::{Window, group_count};
 
 /// A parameter that an operation uses: its layer, what it is of the layer (`weight`), its shape.
 #[derive(Debug, Clone, Copy)]
@@ -166,15 +166,6 @@ pub trait Ops {
     ) -> Option<Self::Value>;
 }
 
-/// The most groups of GroupNorm; the choice of Wu and He (2018).
-const GROUPS: usize = 32;
-
-/// The most groups, up to 32, that divide the channels evenly into two or more each.
-pub fn group_count(channels: usize) -> usize {
-    let divides = |groups: &usize| channels.is_multiple_of(*groups) && channels / groups >= 2;
-    (1..=GROUPS).rev().find(divides).unwrap_or(1)
-}
-
 /// Runs `layers`, which have no branches, one after the other: a norm of a map and ReLU behind it together.
 pub(super) fn run_row<O: Ops>(ops: &mut O, layers: &[Layer], input: O::Value) -> O::Value {
     match layers {
@@ -268,19 +259,5 @@ impl Layer {
         };
         ops.ended(&self.label);
         of_input
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn groups_divide_the_channels_into_two_or_more() {
-        assert_eq!(group_count(64), 32);
-        assert_eq!(group_count(28), 14);
-        assert_eq!(group_count(100), 25);
-        assert_eq!(group_count(37), 1);
-        assert_eq!(group_count(1), 1);
     }
 }

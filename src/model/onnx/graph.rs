@@ -6,8 +6,8 @@ use super::OnnxError;
 use super::proto::{
     AttributeProto, FLOAT, FLOAT_TENSOR, INT, INT64_TENSOR, INTS, NodeProto, TensorProto,
 };
-use crate::model::layers::{Join, Layer, Op, group_count};
-use crate::ops::{EPSILON, Window};
+use crate::model::layers::{Join, Layer, Op};
+use crate::ops::{EPSILON, Window, group_count};
 
 /// Operations under construction. Values are called after the layer that gives them, with `/output`
 /// behind, so that they are no name of a head or of a parameter.

@@ -60,23 +60,61 @@ impl ChannelsLast {
     }
 }
 
+/// What norms are taken over. What there is of each channel under BatchNorm, there is of each channel of
+/// each image under GroupNorm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// The pixels of all images (BatchNorm).
+    Batch,
+    /// Groups of channels of each of so many images by itself (GroupNorm).
+    Images(usize),
+}
+
+impl Over {
+    /// How many times there is what BatchNorm has once.
+    pub fn images(self) -> usize {
+        match self {
+            Self::Batch => 1,
+            Self::Images(images) => images,
+        }
+    }
+
+    /// The part of a vector over channels that belongs to `channels`.
+    fn part(self, buffer: &Buffer, channels: &Range<usize>) -> Buffer {
+        buffer.range(channels.start * self.images()..channels.end * self.images())
+    }
+}
+
 /// Mean, variance (divided by the number of pixels) and 1/√(variance + ε) of each channel.
 #[derive(Debug, Clone)]
 pub struct ChannelStats {
     pub(super) mean: Buffer,
     pub(super) variance: Buffer,
     pub(super) inverse_std: Buffer,
+    pub(super) over: Over,
+    /// Of [`Over::Images`]: the channels lie in pieces of so many, the first one and the others, and a piece
+    /// has an image's channels behind those of the image before. So those that a dense layer writes lie
+    /// in one place.
+    pub(super) pieces: [usize; 2],
 }
 
 impl ChannelStats {
-    /// Those of some of the channels.
+    /// Those of some of the channels: of the first ones, or of those of one piece.
     pub fn slice(&self, channels: Range<usize>) -> Self {
-        let part = |buffer: &Buffer| buffer.range(channels.clone());
+        let part = |buffer: &Buffer| self.over.part(buffer, &channels);
+        let pieces = if channels.start == 0 { self.pieces } else { [channels.len(); 2] };
         Self {
             mean: part(&self.mean),
             variance: part(&self.variance),
             inverse_std: part(&self.inverse_std),
+            pieces,
+            ..*self
         }
+    }
+
+    /// The same, of a dense block that reads `input` channels and whose layers add `growth` each.
+    pub fn of_block(self, input: usize, growth: usize) -> Self {
+        Self { pieces: [input, growth], ..self }
     }
 
     /// The same in memory of their own.
@@ -85,17 +123,19 @@ impl ChannelStats {
             mean: gpu.copied(&self.mean),
             variance: gpu.copied(&self.variance),
             inverse_std: gpu.copied(&self.inverse_std),
+            ..*self
         }
     }
 
     /// Those of a whole data set, as BatchNorm's running statistics give them; for evaluation only.
     pub fn running(mean: Buffer, variance: Buffer) -> Self {
-        Self { inverse_std: variance.clone(), mean, variance }
+        let pieces = [mean.len(); 2];
+        Self { inverse_std: variance.clone(), mean, variance, over: Over::Batch, pieces }
     }
 
     /// How many channels.
     pub fn channels(&self) -> usize {
-        self.mean.len()
+        self.mean.len() / self.over.images()
     }
 
     /// Their memory.
@@ -109,20 +149,25 @@ impl ChannelStats {
 pub struct Affine {
     pub(super) scale: Buffer,
     pub(super) shift: Buffer,
+    pub(super) over: Over,
 }
 
 /// Σ γ·dβ and Σ γ·dγ of each channel over the norms that read it: what is missing from
-/// S = Σ γ·g for the gradient, rstd·(S − s1/m − x̂·s2/m), of a channel of m pixels.
+/// S = Σ γ·g for the gradient, rstd·(S − s1/m − x̂·s2/m), of a channel of m pixels. Under GroupNorm, where each
+/// norm has other statistics of a channel, S = Σ scale·g and the gradient is S − (s1 + x·s2)/m. They lie as
+/// the statistics do.
 #[derive(Debug, Clone)]
 pub struct GradientSums {
     pub(super) shift: Buffer,
     pub(super) scale: Buffer,
+    pub(super) over: Over,
 }
 
 impl GradientSums {
     /// Those of some of the channels.
     pub fn slice(&self, channels: Range<usize>) -> Self {
-        Self { shift: self.shift.range(channels.clone()), scale: self.scale.range(channels) }
+        let part = |buffer: &Buffer| self.over.part(buffer, &channels);
+        Self { shift: part(&self.shift), scale: part(&self.scale), over: self.over }
     }
 
     /// Their memory.
@@ -136,6 +181,8 @@ impl GradientSums {
 #[derive(Debug, Clone)]
 pub struct Partials {
     pub(super) buffer: Buffer,
+    /// Of each image, where there are those of each.
     pub(super) rows: usize,
     pub(super) channels: usize,
+    pub(super) over: Over,
 }

@@ -1,6 +1,6 @@
 //! Convolutions of any size.
 
-use super::channels_last::{ChannelsLast, Partials};
+use super::channels_last::{ChannelsLast, Over, Partials};
 use super::gpu::{Argument, Arguments};
 use super::hopper::Ring;
 use super::kernels::{Entry, Kernels, blocks, entry};
@@ -24,6 +24,12 @@ pub struct Convolution {
 }
 
 impl Convolution {
+    /// The same of each image, where norms are taken over each: all, or one.
+    pub(super) fn over(&self, over: Over) -> Self {
+        let [batch, height, width] = self.size;
+        Self { size: [batch / over.images(), height, width], ..*self }
+    }
+
     /// Height and width of the output.
     pub(super) fn output(&self) -> [usize; 2] {
         let [_, height, width] = self.size;
@@ -82,15 +88,21 @@ impl Kernels {
         self.variant(entry, chunked + 2 * rows + 1000 * columns, &macros)
     }
 
-    /// Writes the convolution of `map` into `out`; returns what it leaves of its channels.
+    /// Writes the convolution of `map` into `out`; returns what it leaves of its channels for a norm over
+    /// `over`.
     pub fn conv_forward(
         &self,
         convolution: &Convolution,
         map: &ChannelsLast,
         weight: &Packed,
         out: &ChannelsLast,
+        over: Over,
     ) -> Partials {
-        let part = self.partials(blocks(out.pixels(), 128), out.channels());
+        if let Over::Images(_) = over {
+            self.convolve(convolution, map, weight, out, None);
+            return self.map_partials(out, over);
+        }
+        let part = self.partials(blocks(out.pixels(), 128), out.channels(), over);
         self.convolve(convolution, map, weight, out, Some(&part));
         part
     }

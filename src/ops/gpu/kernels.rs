@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::channels_last::{Affine, ChannelsLast};
+use super::channels_last::{Affine, ChannelsLast, Over};
 use super::{Buffer, Element, Gpu, Kernel, Sizes, Storage};
 
 /// As PyTorch has it.
@@ -60,6 +60,9 @@ macro_rules! entry {
     };
 }
 pub(super) use entry;
+
+/// What tells a variant for GroupNorm from that for BatchNorm.
+const PER_IMAGE: usize = 1_000_000;
 
 const FILL: Entry = entry!("fill", 256, []);
 
@@ -138,6 +141,11 @@ impl Kernels {
         self.hopper && self.element == Element::F32
     }
 
+    /// The multiprocessors that there are for each part of a launch over `over`.
+    pub(super) fn multiprocessors_for(&self, over: Over) -> usize {
+        (self.multiprocessors / over.images()).max(1)
+    }
+
     /// How many elements 16 bytes are.
     pub(super) fn vector(&self) -> usize {
         16 / self.element.storage().bytes()
@@ -187,8 +195,10 @@ impl Kernels {
 
     /// The affine map that changes nothing, for `channels` channels.
     pub(super) fn identity(&self, channels: usize) -> Affine {
-        let made =
-            || Affine { scale: self.filled(channels, 1.0), shift: self.filled(channels, 0.0) };
+        let made = || {
+            let [scale, shift] = [1.0, 0.0].map(|value| self.filled(channels, value));
+            Affine { scale, shift, over: Over::Batch }
+        };
         let mut kept = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
         let affine = kept.take().filter(|affine| affine.scale.len() >= channels);
         let affine = affine.unwrap_or_else(made);
@@ -198,6 +208,28 @@ impl Kernels {
     /// The kernel of `entry`.
     pub(super) fn get(&self, entry: Entry) -> Kernel {
         self.variant(entry, 0, &[])
+    }
+
+    /// The kernel of `entry` for norms that are taken over `over`.
+    pub(super) fn get_over(&self, entry: Entry, over: Over) -> Kernel {
+        self.variant_over(entry, 0, &[], over)
+    }
+
+    /// [`Kernels::variant`] for norms that are taken over `over`.
+    pub(super) fn variant_over(
+        &self,
+        entry: Entry,
+        variant: usize,
+        macros: &[(&str, usize)],
+        over: Over,
+    ) -> Kernel {
+        match over {
+            Over::Batch => self.variant(entry, variant, macros),
+            Over::Images(_) => {
+                let macros = [macros, &[("PER_IMAGE", 1)]].concat();
+                self.variant(entry, variant + PER_IMAGE, &macros)
+            }
+        }
     }
 
     /// The kernel of `entry` with further macros; `variant` tells their values apart.

@@ -1,6 +1,6 @@
 //! A dense layer's two convolutions with the norms before them.
 
-use super::channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Partials};
+use super::channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Over, Partials};
 use super::conv::{Convolution, tile};
 use super::exchange::Synced;
 use super::gpu::{Argument, Arguments};
@@ -83,10 +83,15 @@ pub struct ParameterGradients<'a> {
 }
 
 impl<'a> Normalised<'a> {
-    /// What kernels of a backward pass read of it: mean, 1/√(variance + ε), scale, shift, γ.
+    /// What kernels of a backward pass read of it: mean, 1/√(variance + ε), scale, shift, and what S adds up the
+    /// gradient times: γ, or scale under GroupNorm.
     pub(super) fn arguments(&self) -> [&'a dyn Argument; 5] {
         let Self { stats, affine, norm, .. } = *self;
-        [&stats.mean, &stats.inverse_std, &affine.scale, &affine.shift, &norm.scale]
+        let factor = match affine.over {
+            Over::Batch => &norm.scale,
+            Over::Images(_) => &affine.scale,
+        };
+        [&stats.mean, &stats.inverse_std, &affine.scale, &affine.shift, factor]
     }
 }
 
@@ -100,11 +105,13 @@ impl Kernels {
         weight: &Packed,
         out: &ChannelsLast,
     ) -> Partials {
+        let over = affine.over;
+        let pixels = map.pixels() / over.images();
         let rows = match weight.tiled {
-            true => self.dense_pointwise_rows(map.pixels()),
-            false => blocks(map.pixels(), 128),
+            true => self.dense_pointwise_rows(pixels, over),
+            false => blocks(pixels, 128),
         };
-        let part = self.partials(rows, out.channels());
+        let part = self.partials(rows, out.channels(), over);
         self.normed_convolve(map, affine, weight, out, Some(&part));
         part
     }
@@ -122,20 +129,23 @@ impl Kernels {
         if weight.tiled {
             return self.dense_pointwise_forward(map, affine, weight, out, part);
         }
-        let sizes = Sizes::new().int(map.pixels()).int(map.channels()).int(out.channels());
+        let over = affine.over;
+        let pixels = map.pixels() / over.images();
+        let sizes = Sizes::new().int(pixels).int(map.channels()).int(out.channels());
         let sizes = sizes.int(map.stride()).int(out.stride()).int(weight.row);
         let sizes = sizes.int(part.is_some().into()).int(0);
         let width = tile(out.channels());
-        let tiles = blocks(map.pixels(), 128) * blocks(out.channels(), width);
-        let any = || self.variant(LAYER_FORWARD, width, &[("TILE_N", width)]);
-        let ring = self.ring(Ring::LayerForward, 1, [map, out], width, tiles);
+        let tiles = blocks(pixels, 128) * blocks(out.channels(), width);
+        let any = || self.variant_over(LAYER_FORWARD, width, &[("TILE_N", width)], over);
+        let ring = || self.ring(Ring::LayerForward, 1, [map, out], width, tiles);
+        let ring = (over == Over::Batch).then(ring).flatten();
         let kernel = ring.unwrap_or_else(any);
         let unwritten = Untouched(out.buffer());
         let part: &dyn Argument = part.map_or(&unwritten, |part| &part.buffer);
         let buffers: Arguments<'_> =
             &[map, &affine.scale, &affine.shift, &weight.buffer, out, part];
         let products = map.pixels() * map.channels() * out.channels();
-        self.gpu.multiply(&kernel, [tiles, 1, 1], buffers, &sizes, products);
+        self.gpu.multiply(&kernel, [tiles, 1, over.images()], buffers, &sizes, products);
     }
 
     /// Writes norm, ReLU and 3×3 convolution of `map` into `out`; returns what it leaves of its
@@ -152,7 +162,7 @@ impl Kernels {
             return self.dense_conv_forward(convolution, map, affine, weight, out);
         }
         let normal = self.normalised(map, affine);
-        self.conv_forward(convolution, &normal, weight, out)
+        self.conv_forward(convolution, &normal, weight, out, affine.over)
     }
 
     /// Writes the gradient of the weight of [`Kernels::spatial_forward`], `[output, input, 3, 3]`.
@@ -184,7 +194,7 @@ impl Kernels {
         pending: (&ChannelsLast, &GradientSums),
     ) {
         let NormedConvolution { convolution, map, normalised, .. } = layer;
-        let Normalised { affine, norm, synced, .. } = normalised;
+        let Normalised { affine, synced, .. } = normalised;
         let Summed { data: summed, map: values, stats, missing } = written;
         let first = true;
         let written = match dropped {
@@ -198,7 +208,7 @@ impl Kernels {
         if self.dense_on_hopper(map.channels(), summed.channels()) {
             let (out, sums) = pending;
             let (gradient, part) = self.dense_conv_backward(layer, written, out);
-            self.channel_sums(&part, norm, parameters.norm, sums, first, synced);
+            self.channel_sums(&part, normalised, parameters.norm, sums, first);
             self.spatial_weight(convolution, map, affine, &gradient, parameters.weight);
             return;
         }
@@ -210,11 +220,13 @@ impl Kernels {
     }
 
     /// What [`Dropped`] needs of `channels` channels, for all layers of a pass.
-    pub fn unchanged(&self, channels: usize) -> Unchanged {
-        let [zeros, ones] = [0.0, 1.0].map(|value| self.fill(self.small(channels), value));
+    pub fn unchanged(&self, channels: usize, over: Over) -> Unchanged {
+        let length = channels * over.images();
+        let [zeros, ones] = [0.0, 1.0].map(|value| self.fill(self.small(length), value));
         let mean = zeros.clone();
-        let stats = ChannelStats { mean, variance: ones.clone(), inverse_std: ones };
-        Unchanged { stats, missing: GradientSums { shift: zeros.clone(), scale: zeros } }
+        let pieces = [channels; 2];
+        let stats = ChannelStats { mean, variance: ones.clone(), inverse_std: ones, over, pieces };
+        Unchanged { stats, missing: GradientSums { shift: zeros.clone(), scale: zeros, over } }
     }
 
     /// The backward pass of [`Kernels::layer_forward`]: writes the gradients of its parameters, and takes that of
@@ -248,20 +260,24 @@ impl Kernels {
         let (input, output) = (map.channels(), gradient.channels());
         let (high, wide) = (tile(output), tile(input));
         let tiles = blocks(output, high) * blocks(input, wide);
-        let ring = self.weight_ring(true, [map, gradient], [high, wide]);
+        let over = affine.over;
+        let pixels = map.pixels() / over.images();
+        let ring = || self.weight_ring(true, [map, gradient], [high, wide]);
+        let ring = (over == Over::Batch).then(ring).flatten();
         let (splits, per) = match ring {
-            Some(_) => self.ring_splits(map.pixels(), tiles),
-            None => self.splits(map.pixels(), tiles),
+            Some(_) => self.ring_splits(pixels, tiles),
+            None => self.splits(pixels, tiles * over.images()),
         };
-        let work = self.floats(splits * output * input);
-        let sizes = Sizes::new().int(map.pixels()).int(input).int(output);
+        let work = self.floats(over.images() * splits * output * input);
+        let sizes = Sizes::new().int(pixels).int(input).int(output);
         let sizes = sizes.int(map.stride()).int(gradient.stride()).int(per);
         let macros = [("TILE_M", high), ("TILE_N", wide)];
-        let any = || self.variant(LAYER_WEIGHT, high + 1000 * wide, &macros);
+        let any = || self.variant_over(LAYER_WEIGHT, high + 1000 * wide, &macros, over);
         let kernel = ring.unwrap_or_else(any);
         let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, gradient, &work];
         let products = map.pixels() * input * output;
-        self.gpu.multiply(&kernel, [tiles, splits, 1], buffers, &sizes, products);
+        self.gpu.multiply(&kernel, [tiles, splits, over.images()], buffers, &sizes, products);
+        let splits = splits * over.images();
         self.reduce_partials(&work, weight_gradient, splits, [output, input, 1]);
     }
 
@@ -277,22 +293,23 @@ impl Kernels {
     ) {
         let NormedConvolution { convolution, weight, map, normalised } = layer;
         let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
-        let rows = blocks(map.pixels(), 128);
-        let part = self.partials(rows, map.channels());
-        let sizes = convolution.sizes(map, gradient);
+        let over = normalised.stats.over;
+        let rows = blocks(map.pixels() / over.images(), 128);
+        let part = self.partials(rows, map.channels(), over);
+        let sizes = convolution.over(over).sizes(map, gradient);
         let sizes = sizes.int(weight.row).int(summed.stride()).int(usize::from(!first)).int(0);
         let (packed, part_out) = (&weight.buffer, &part.buffer);
         let buffers: Arguments<'_> =
             &[gradient, packed, map, mean, inverse_std, scale, shift, gamma, summed, part_out];
         let width = tile(map.channels());
         let tiles = rows * blocks(map.channels(), width);
-        let any = || self.variant(LAYER_BACKWARD, width, &[("TILE_N", width)]);
+        let any = || self.variant_over(LAYER_BACKWARD, width, &[("TILE_N", width)], over);
         let taps = convolution.window.kernel * convolution.window.kernel;
-        let ring = self.ring(Ring::LayerBackward, taps, [gradient, map], width, tiles);
+        let ring = || self.ring(Ring::LayerBackward, taps, [gradient, map], width, tiles);
+        let ring = (over == Over::Batch).then(ring).flatten();
         let kernel = ring.unwrap_or_else(any);
         let products = gradient.pixels() * gradient.channels() * convolution.taps(map);
-        self.gpu.multiply(&kernel, [tiles, 1, 1], buffers, &sizes, products);
-        let Normalised { norm, synced, .. } = normalised;
-        self.channel_sums(&part, norm, norm_gradients, sums, first, synced);
+        self.gpu.multiply(&kernel, [tiles, 1, over.images()], buffers, &sizes, products);
+        self.channel_sums(&part, normalised, norm_gradients, sums, first);
     }
 }

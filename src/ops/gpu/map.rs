@@ -1,6 +1,6 @@
 //! Feature maps between fused stages.
 
-use super::channels_last::{ChannelStats, ChannelsLast, GradientSums, Partials};
+use super::channels_last::{ChannelStats, ChannelsLast, GradientSums, Over, Partials};
 use super::gpu::{Arguments, Backend};
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::{Gpu, Images, Sizes, Storage};
@@ -57,14 +57,14 @@ impl DeviceMap {
 
 impl Kernels {
     /// What a kernel would have left of the channels of a map of which none has.
-    pub fn map_partials(&self, map: &ChannelsLast) -> Partials {
-        let (pixels, channels) = (map.pixels(), map.channels());
-        let rows = blocks(pixels, 64).min(4 * self.multiprocessors);
-        let part = self.partials(rows, channels);
+    pub fn map_partials(&self, map: &ChannelsLast, over: Over) -> Partials {
+        let (pixels, channels) = (map.pixels() / over.images(), map.channels());
+        let rows = blocks(pixels, 64).min(blocks(4 * self.multiprocessors, over.images()));
+        let part = self.partials(rows, channels, over);
         let sizes = Sizes::new().int(pixels).int(channels).int(map.stride()).int(0);
-        let grid = [rows, self.lanes(channels), 1];
+        let grid = [rows, self.lanes(channels), over.images()];
         let buffers: Arguments<'_> = &[map, &part.buffer];
-        self.gpu.launch(&self.get(NORM_STATISTICS), grid, buffers, &sizes);
+        self.gpu.launch(&self.get_over(NORM_STATISTICS, over), grid, buffers, &sizes);
         part
     }
 }

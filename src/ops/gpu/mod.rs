@@ -59,7 +59,7 @@ impl Reading {
 
 pub use arrays::{step_factor_kernel, sums_of_squares_kernel};
 pub use buffer::Buffer;
-pub use channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Partials};
+pub use channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Over, Partials};
 pub use conv::Convolution;
 pub use conv2d::{Conv2d, Nchw};
 #[cfg(feature = "cuda")]

@@ -1,11 +1,12 @@
 //! Statistics of channels, and what norms make of them.
 
-use super::channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Partials};
+use super::channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Over, Partials};
 use super::exchange::{Synced, pixels_of_all, sum_kernels};
 use super::gpu::{Argument, Arguments};
 use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
 use super::layer::Normalised;
 use super::{Buffer, Kernel, Sizes, Untouched};
+use crate::ops::group_count;
 
 /// The variants that put together what several cards have.
 const SYNCED: [(&str, usize); 1] = [("SYNCED", 1)];
@@ -21,6 +22,9 @@ const CHANNEL_SUMS: Entry = entry!("channel_sums", 1024, [TILES, CHANNELS]);
 const NORM_APPLY: Entry = entry!("norm_apply", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_SUMS: Entry = entry!("norm_backward_sums", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_APPLY: Entry = entry!("norm_backward_apply", 256, [TILES, CHANNELS]);
+const GROUP_NORM: Entry = entry!("group_norm", 1024, [TILES, CHANNELS]);
+const GROUP_SUMS: Entry = entry!("group_sums", 1024, []);
+const GROUP_GRADIENTS: Entry = entry!("group_gradients", 256, []);
 const INPUT_GRADIENT: Entry = entry!("input_gradient", 256, [TILES, CHANNELS]);
 
 /// What tells where a ReLU let a gradient through.
@@ -63,15 +67,15 @@ fn recorded<'a>(record: Option<&'a Record>, unwritten: &'a Untouched<'a>) -> [&'
 
 impl Kernels {
     /// Room for the stats of `channels` channels.
-    pub fn stats(&self, channels: usize) -> ChannelStats {
-        let [mean, variance, inverse_std] = self.vectors(channels);
-        ChannelStats { mean, variance, inverse_std }
+    pub fn stats(&self, channels: usize, over: Over) -> ChannelStats {
+        let [mean, variance, inverse_std] = self.vectors(channels * over.images());
+        ChannelStats { mean, variance, inverse_std, over, pieces: [channels; 2] }
     }
 
     /// Room for the sums of `channels` channels.
-    pub fn sums(&self, channels: usize) -> GradientSums {
-        let [shift, scale] = self.vectors(channels);
-        GradientSums { shift, scale }
+    pub fn sums(&self, channels: usize, over: Over) -> GradientSums {
+        let [shift, scale] = self.vectors(channels * over.images());
+        GradientSums { shift, scale, over }
     }
 
     /// `N` vectors of `length` numbers side by side in one piece of memory.
@@ -81,9 +85,10 @@ impl Kernels {
         std::array::from_fn(|index| all.range(index * stride..index * stride + length))
     }
 
-    /// Room for what a forward kernel leaves in `rows` parts.
-    pub(super) fn partials(&self, rows: usize, channels: usize) -> Partials {
-        Partials { buffer: self.small(rows * (2 * channels + 1)), rows, channels }
+    /// Room for what a forward kernel leaves in `rows` parts, of each image where norms are taken over each.
+    pub(super) fn partials(&self, rows: usize, channels: usize, over: Over) -> Partials {
+        let buffer = self.small(over.images() * rows * (2 * channels + 1));
+        Partials { buffer, rows, channels, over }
     }
 
     /// The kernels by which several cards compute a batch together, for images of `image_channels`
@@ -112,15 +117,16 @@ impl Kernels {
         synced: Option<&Synced>,
     ) -> Option<Partials> {
         let sizes = Sizes::new().int(part.rows).int(part.channels).float(EPSILON).int(0);
-        let grid = [blocks(part.channels, 8), 1, 1];
-        let ChannelStats { mean, variance, inverse_std } = out;
+        let over = part.over;
+        let grid = [blocks(part.channels, 8), 1, over.images()];
+        let ChannelStats { mean, variance, inverse_std, .. } = out;
         let Some(synced) = synced else {
             let buffers: Arguments<'_> = &[&part.buffer, mean, variance, inverse_std];
-            self.gpu.launch(&self.get(CHANNEL_STATISTICS), grid, buffers, &sizes);
+            self.gpu.launch(&self.get_over(CHANNEL_STATISTICS, over), grid, buffers, &sizes);
             return None;
         };
         let (kernel, row) =
-            (self.synced(CHANNEL_STATISTICS_SYNCED), self.partials(1, part.channels));
+            (self.synced(CHANNEL_STATISTICS_SYNCED), self.partials(1, part.channels, over));
         synced.exchange(3 * part.channels, sizes, &row.buffer, |table, sizes| {
             let buffers: Arguments<'_> =
                 &[&part.buffer, mean, variance, inverse_std, &row.buffer, table];
@@ -157,7 +163,47 @@ impl Kernels {
             variance,
         ];
         self.gpu.launch(&self.get(NORM_AFFINE), [blocks(channels, 256), 1, 1], buffers, &sizes);
-        Affine { scale, shift }
+        Affine { scale, shift, over: Over::Batch }
+    }
+
+    /// What a GroupNorm with parameters `norm` does to channels with these `stats`, and the statistics that it
+    /// uses: of each channel those of its group, image by image. `part` is what a kernel has left of the last
+    /// channels, whose statistics are then written first.
+    pub fn group_norm(
+        &self,
+        part: Option<&Partials>,
+        stats: &ChannelStats,
+        norm: &NormBuffers,
+    ) -> (ChannelStats, Affine) {
+        let (channels, over) = (stats.channels(), stats.over);
+        let [mean, inverse_std, scale, shift] = self.vectors(channels * over.images());
+        let unread = Untouched(&stats.mean);
+        let (left, [rows, written]): (&dyn Argument, [usize; 2]) = match part {
+            Some(part) => (&part.buffer, [part.rows, part.channels]),
+            None => (&unread, [0, 0]),
+        };
+        let sizes = self.group_sizes(stats).int(rows).int(written).float(EPSILON);
+        let buffers: Arguments<'_> = &[
+            left,
+            &stats.mean,
+            &stats.variance,
+            &norm.scale,
+            &norm.shift,
+            &mean,
+            &inverse_std,
+            &scale,
+            &shift,
+        ];
+        self.gpu.launch(&self.get(GROUP_NORM), [over.images(), 1, 1], buffers, &sizes);
+        let of_groups = ChannelStats { variance: mean.clone(), mean, inverse_std, ..*stats };
+        (of_groups, Affine { scale, shift, over })
+    }
+
+    /// The fields that kernels of GroupNorm over channels with these `stats` begin with.
+    fn group_sizes(&self, stats: &ChannelStats) -> Sizes {
+        let (channels, [first, next]) = (stats.channels(), stats.pieces);
+        let sizes = Sizes::new().int(channels).int(group_count(channels));
+        sizes.int(first).int(next).int(stats.over.images())
     }
 
     /// [`Kernels::channel_statistics`] of the last channels of `stats`, which a kernel has just
@@ -192,7 +238,8 @@ impl Kernels {
         ];
         let grid = [blocks(written, 8) + blocks(channels - written, 512), 1, 1];
         let row = synced.map(|synced| {
-            let (kernel, row) = (self.synced(CHANNEL_NORM_SYNCED), self.partials(1, written));
+            let kernel = self.synced(CHANNEL_NORM_SYNCED);
+            let row = self.partials(1, written, Over::Batch);
             synced.exchange(3 * written, sizes.clone(), &row.buffer, |table, sizes| {
                 let behind: [&dyn Argument; 2] = [&row.buffer, table];
                 let buffers: Vec<_> = buffers.iter().copied().chain(behind).collect();
@@ -203,23 +250,26 @@ impl Kernels {
         if row.is_none() {
             self.gpu.launch(&self.get(CHANNEL_NORM), grid, buffers, &sizes);
         }
-        (Affine { scale, shift }, row)
+        (Affine { scale, shift, over: Over::Batch }, row)
     }
 
     /// Puts together what a backward kernel left of a norm: the gradients of its parameters, and its
-    /// part in `sums`, which it is the first to write or adds to. Where it is `synced` with what it left on
+    /// part in `sums`, which it is the first to write or adds to. Where it is synced with what it left on
     /// other cards, `sums` are of all cards and the gradients of this one.
     pub fn channel_sums(
         &self,
         part: &Partials,
-        norm: &NormBuffers,
+        normalised: Normalised<'_>,
         gradients: &NormBuffers,
         sums: &GradientSums,
         first: bool,
-        synced: Option<&Synced>,
     ) {
-        match synced {
-            None => {
+        let Normalised { stats, norm, synced, .. } = normalised;
+        match (synced, part.over) {
+            (Some(synced), _) => {
+                self.channel_sums_of_all(part, norm, gradients, (sums, first), None, synced);
+            }
+            (None, Over::Batch) => {
                 let accumulate = usize::from(!first);
                 let sizes = Sizes::new().int(part.rows).int(part.channels).int(accumulate).int(0);
                 let buffers: Arguments<'_> = &[
@@ -233,8 +283,24 @@ impl Kernels {
                 let grid = [blocks(part.channels, 8), 1, 1];
                 self.gpu.launch(&self.get(CHANNEL_SUMS), grid, buffers, &sizes);
             }
-            Some(synced) => {
-                self.channel_sums_of_all(part, norm, gradients, (sums, first), None, synced);
+            (None, Over::Images(images)) => {
+                let [scale, shift] = self.vectors(part.channels * images);
+                let sizes = self.group_sizes(stats).int(part.rows).int(usize::from(!first)).int(0);
+                let buffers: Arguments<'_> = &[
+                    &part.buffer,
+                    &norm.scale,
+                    &stats.mean,
+                    &stats.inverse_std,
+                    &scale,
+                    &shift,
+                    &sums.shift,
+                    &sums.scale,
+                ];
+                self.gpu.launch(&self.get(GROUP_SUMS), [images, 1, 1], buffers, &sizes);
+                let sizes = Sizes::new().int(part.channels).int(images);
+                let buffers: Arguments<'_> = &[&scale, &shift, &gradients.scale, &gradients.shift];
+                let grid = [blocks(part.channels, 32), 1, 1];
+                self.gpu.launch(&self.get(GROUP_GRADIENTS), grid, buffers, &sizes);
             }
         }
     }
@@ -287,20 +353,22 @@ impl Kernels {
     }
 
     fn norm_apply(&self, map: &ChannelsLast, affine: &Affine, out: &ChannelsLast, relu: bool) {
-        let (pixels, channels) = (map.pixels(), map.channels());
+        let over = affine.over;
+        let (pixels, channels) = (map.pixels() / over.images(), map.channels());
         // The kernel can add a residual as well, which nobody asks for.
         let unread = Untouched(map.buffer());
         let mode = if relu { 2 } else { 0 };
         let sizes = Sizes::new().int(pixels).int(channels).int(map.stride());
         let sizes = sizes.int(map.stride()).int(out.stride()).int(mode);
         let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, &unread, out];
-        let grid = [self.streaming(pixels), self.lanes(channels), 1];
-        self.gpu.launch(&self.get(NORM_APPLY), grid, buffers, &sizes);
+        let grid = [self.streaming(pixels, over), self.lanes(channels), over.images()];
+        self.gpu.launch(&self.get_over(NORM_APPLY, over), grid, buffers, &sizes);
     }
 
-    /// Blocks side by side of a kernel that goes once over so many pixels.
-    pub(super) fn streaming(&self, pixels: usize) -> usize {
-        blocks(pixels, 32).min(8 * self.multiprocessors)
+    /// Blocks side by side of a kernel that goes once over so many pixels, of each image where norms are taken over
+    /// each.
+    pub(super) fn streaming(&self, pixels: usize, over: Over) -> usize {
+        blocks(pixels, 32).min(blocks(8 * self.multiprocessors, over.images()))
     }
 
     /// Blocks behind one another of a kernel that goes over so many channels.
@@ -340,7 +408,7 @@ impl Kernels {
     }
 
     /// Writes the gradients of a norm's parameters; returns those over the pixels of all cards that the norm
-    /// is taken over. A mask by the ReLU's output is applied to `gradient`.
+    /// is taken over, or, of GroupNorm, what is missing of its input's gradient. A mask by the ReLU's output is applied to `gradient`.
     fn norm_sums(
         &self,
         gradient: &ChannelsLast,
@@ -350,9 +418,10 @@ impl Kernels {
         norm_gradients: &NormBuffers,
     ) -> NormBuffers {
         let [mean, inverse_std, scale, shift, _] = normalised.arguments();
-        let (pixels, channels) = (map.pixels(), map.channels());
-        let rows = blocks(pixels, 64).min(4 * self.multiprocessors);
-        let part = self.partials(rows, channels);
+        let over = normalised.stats.over;
+        let (pixels, channels) = (map.pixels() / over.images(), map.channels());
+        let rows = blocks(pixels, 64).min(blocks(4 * self.multiprocessors, over.images()));
+        let part = self.partials(rows, channels, over);
         let unread = Untouched(map.buffer());
         let (mask, output, stride): (usize, &dyn Argument, usize) = match mask {
             Mask::None => (0, &unread, map.stride()),
@@ -363,12 +432,15 @@ impl Kernels {
         let sizes = sizes.int(map.stride()).int(stride).int(mask);
         let buffers: Arguments<'_> =
             &[gradient, map, output, mean, inverse_std, scale, shift, &part.buffer];
-        let kernel = self.variant(NORM_BACKWARD_SUMS, mask, &[("MASK", mask)]);
-        self.gpu.launch(&kernel, [rows, self.lanes(channels), 1], buffers, &sizes);
-        let sums = self.sums(channels);
+        let kernel = self.variant_over(NORM_BACKWARD_SUMS, mask, &[("MASK", mask)], over);
+        self.gpu.launch(&kernel, [rows, self.lanes(channels), over.images()], buffers, &sizes);
+        let sums = self.sums(channels, over);
         let Some(synced) = normalised.synced else {
-            self.channel_sums(&part, normalised.norm, norm_gradients, &sums, true, None);
-            return norm_gradients.clone();
+            self.channel_sums(&part, normalised, norm_gradients, &sums, true);
+            return match over {
+                Over::Batch => norm_gradients.clone(),
+                Over::Images(_) => NormBuffers { scale: sums.scale, shift: sums.shift },
+            };
         };
         let [scale, shift] = self.vectors(channels);
         let all = NormBuffers { scale, shift };
@@ -388,7 +460,8 @@ impl Kernels {
         of_all: &NormBuffers,
         out: &ChannelsLast,
     ) {
-        let (pixels, channels) = (map.pixels(), map.channels());
+        let over = normalised.stats.over;
+        let (pixels, channels) = (map.pixels() / over.images(), map.channels());
         let masked = usize::from(matches!(mask, Mask::Input));
         let sizes = Sizes::new().int(pixels).int(channels).int(gradient.stride());
         let sizes = sizes.int(map.stride()).int(0).int(out.stride()).int(0).int(masked);
@@ -409,8 +482,8 @@ impl Kernels {
             out,
             &unwritten,
         ];
-        let grid = [self.streaming(pixels), self.lanes(channels), 1];
-        self.gpu.launch(&self.get(NORM_BACKWARD_APPLY), grid, buffers, &sizes);
+        let grid = [self.streaming(pixels, over), self.lanes(channels), over.images()];
+        self.gpu.launch(&self.get_over(NORM_BACKWARD_APPLY, over), grid, buffers, &sizes);
     }
 
     /// The gradient of the channels `map` from S and what is missing of it; `out` may be S itself. Where
@@ -424,13 +497,14 @@ impl Kernels {
         out: &ChannelsLast,
         synced: Option<&Synced>,
     ) {
-        let (pixels, channels) = (map.pixels(), map.channels());
+        let over = sums.over;
+        let (pixels, channels) = (map.pixels() / over.images(), map.channels());
         let sizes = Sizes::new().int(pixels).int(channels);
         let sizes = sizes.int(summed.stride()).int(map.stride()).int(out.stride());
         let sizes = sizes.float(1.0 / pixels_of_all(synced, pixels) as f32);
         let buffers: Arguments<'_> =
             &[summed, map, &stats.mean, &stats.inverse_std, &sums.shift, &sums.scale, out];
-        let grid = [self.streaming(pixels), self.lanes(channels), 1];
-        self.gpu.launch(&self.get(INPUT_GRADIENT), grid, buffers, &sizes);
+        let grid = [self.streaming(pixels, over), self.lanes(channels), over.images()];
+        self.gpu.launch(&self.get_over(INPUT_GRADIENT, over), grid, buffers, &sizes);
     }
 }

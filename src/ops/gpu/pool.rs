@@ -12,13 +12,14 @@ const GLOBAL_POOL_BACKWARD: Entry = entry!("global_pool_backward", 256, [TILES, 
 impl Kernels {
     /// The features of `batch` images, `[batch, channels]` in 32 bits.
     pub fn global_pool_forward(&self, map: &ChannelsLast, batch: usize, affine: &Affine) -> Buffer {
-        let channels = map.channels();
+        let (channels, over) = (map.channels(), affine.over);
         let features = self.floats(batch * channels);
+        let rows = batch / over.images();
         let sizes =
-            Sizes::new().int(batch).int(map.pixels() / batch).int(channels).int(map.stride());
+            Sizes::new().int(rows).int(map.pixels() / batch).int(channels).int(map.stride());
         let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, &features];
-        let grid = [self.lanes(channels), batch, 1];
-        self.gpu.launch(&self.get(GLOBAL_POOL_FORWARD), grid, buffers, &sizes);
+        let grid = [self.lanes(channels), rows, over.images()];
+        self.gpu.launch(&self.get_over(GLOBAL_POOL_FORWARD, over), grid, buffers, &sizes);
         features
     }
 
@@ -32,15 +33,16 @@ impl Kernels {
         normalised: Normalised<'_>,
         summed: &ChannelsLast,
     ) -> Partials {
-        let channels = map.channels();
-        let part = self.partials(batch, channels);
-        let sizes = Sizes::new().int(batch).int(map.pixels() / batch).int(channels);
+        let (channels, over) = (map.channels(), normalised.stats.over);
+        let rows = batch / over.images();
+        let part = self.partials(rows, channels, over);
+        let sizes = Sizes::new().int(rows).int(map.pixels() / batch).int(channels);
         let sizes = sizes.int(map.stride()).int(summed.stride()).int(0);
         let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
         let buffers: Arguments<'_> =
             &[gradient, map, mean, inverse_std, scale, shift, gamma, summed, &part.buffer];
-        let grid = [batch, self.lanes(channels), 1];
-        self.gpu.launch(&self.get(GLOBAL_POOL_BACKWARD), grid, buffers, &sizes);
+        let grid = [rows, self.lanes(channels), over.images()];
+        self.gpu.launch(&self.get_over(GLOBAL_POOL_BACKWARD, over), grid, buffers, &sizes);
         part
     }
 }

@@ -1,6 +1,6 @@
 //! What ends a residual network's blocks, and the mean that ends the network.
 
-use super::channels_last::{Affine, ChannelsLast};
+use super::channels_last::{Affine, ChannelsLast, Over};
 use super::gpu::{Argument, Arguments};
 use super::kernels::{Entry, Kernels, entry};
 use super::{Buffer, Sizes, Untouched};
@@ -37,11 +37,12 @@ impl Kernels {
         affine: &Affine,
         shortcut: &Shortcut<'_>,
     ) -> ChannelsLast {
-        let (pixels, channels) = (map.pixels(), map.channels());
+        let over = affine.over;
+        let (pixels, channels) = (map.pixels() / over.images(), map.channels());
         let [_, height, width] = shortcut.size;
         let [out_height, out_width] = strided(shortcut.size, shortcut.stride);
-        assert_eq!(pixels, shortcut.size[0] * out_height * out_width);
-        let out = self.empty_map(pixels, channels);
+        assert_eq!(map.pixels(), shortcut.size[0] * out_height * out_width);
+        let out = self.empty_map(map.pixels(), channels);
         let sizes = Sizes::new().int(pixels).int(channels).int(shortcut.map.channels());
         let sizes = sizes.int(map.stride()).int(shortcut.map.stride()).int(out.stride());
         let sizes = sizes.int(shortcut.stride).int(height).int(width);
@@ -54,8 +55,8 @@ impl Kernels {
         };
         let buffers: Arguments<'_> =
             &[map, &affine.scale, &affine.shift, shortcut.map, other[0], other[1], &out];
-        let grid = [self.streaming(pixels), self.lanes(channels), 1];
-        self.gpu.launch(&self.get(RESIDUAL_FORWARD), grid, buffers, &sizes);
+        let grid = [self.streaming(pixels, over), self.lanes(channels), over.images()];
+        self.gpu.launch(&self.get_over(RESIDUAL_FORWARD, over), grid, buffers, &sizes);
         out
     }
 
@@ -76,7 +77,7 @@ impl Kernels {
         let sizes = Sizes::new().int(pixels).int(channels);
         let sizes = sizes.int(gradient.stride()).int(out.stride()).int(stride);
         let sizes = sizes.int(height).int(width).int(out_height).int(out_width).int(0);
-        let grid = [self.streaming(pixels), self.lanes(channels), 1];
+        let grid = [self.streaming(pixels, Over::Batch), self.lanes(channels), 1];
         let buffers: Arguments<'_> = &[gradient, &out];
         self.gpu.launch(&self.get(SHORTCUT_BACKWARD), grid, buffers, &sizes);
         out
@@ -94,7 +95,7 @@ impl Kernels {
         let channels = gradient.len() / batch;
         let out = self.empty_map(batch * height * width, channels);
         let sizes = Sizes::new().int(batch).int(height * width).int(channels).int(out.stride());
-        let grid = [self.streaming(out.pixels()), self.lanes(channels), 1];
+        let grid = [self.streaming(out.pixels(), Over::Batch), self.lanes(channels), 1];
         self.gpu.launch(&self.get(MEAN_BACKWARD), grid, &[gradient, &out], &sizes);
         out
     }

@@ -1,6 +1,6 @@
 //! 7×7 convolution with stride 2, BatchNorm, ReLU and 3×3 max-pooling with stride 2.
 
-use super::channels_last::{Affine, ChannelStats, ChannelsLast, Partials};
+use super::channels_last::{Affine, ChannelStats, ChannelsLast, Over, Partials};
 use super::exchange::{Synced, pixels_of_all};
 use super::gpu::{Argument, Arguments};
 use super::kernels::{Entry, Kernels, blocks, entry};
@@ -8,7 +8,7 @@ use super::layer::ParameterGradients;
 use super::norm::NormBuffers;
 use super::weights::Packed;
 use super::{Buffer, Sizes, Storage};
-use crate::ops::Window;
+use crate::ops::{Window, group_count};
 
 const STEM_FORWARD: Entry = entry!("stem_forward", 128, [TILES, CHANNELS, GEMM, STEM]);
 const STEM_POOL_FORWARD: Entry = entry!("stem_pool_forward", 256, [TILES, CHANNELS]);
@@ -64,9 +64,9 @@ pub struct SavedStem {
 }
 
 impl Kernels {
-    fn stem_kernel(&self, entry: Entry, images: &Images) -> super::Kernel {
+    fn stem_kernel(&self, entry: Entry, images: &Images, over: Over) -> super::Kernel {
         let channels = images.shape[1];
-        self.variant(entry, channels, &[("STEM_CHANNELS", channels)])
+        self.variant_over(entry, channels, &[("STEM_CHANNELS", channels)], over)
     }
 
     /// What [`Kernels::stem_backward`] ends with for images of `channels` channels where several cards have
@@ -82,21 +82,22 @@ impl Kernels {
         images: &Images,
         weight: &Packed,
         output: usize,
+        over: Over,
     ) -> (ChannelsLast, Partials) {
         let [batch, _, height, width] = images.shape;
         let [out_height, out_width] = images.convolved();
-        let pixels = batch * out_height * out_width;
+        let (pixels, batch) = (batch * out_height * out_width, batch / over.images());
         let tile_channels = if self.element.storage() == Storage::F32 { 32 } else { 64 };
         let [tiles_y, tiles_x] = [blocks(out_height, 8), blocks(out_width, 16)];
-        let rows = (batch * tiles_y * tiles_x).min(4 * self.multiprocessors);
+        let rows = (batch * tiles_y * tiles_x).min(4 * self.multiprocessors_for(over));
         let out = ChannelsLast::new(self.elements(pixels * output), pixels, output);
-        let part = self.partials(rows, output);
+        let part = self.partials(rows, output, over);
         let sizes = Sizes::new().int(batch).int(height).int(width).int(out_height).int(out_width);
         let sizes = sizes.int(output).int(out.stride()).int(tiles_y).int(tiles_x);
         let sizes = images.strides().into_iter().fold(sizes, Sizes::int);
-        let kernel = self.stem_kernel(STEM_FORWARD, images);
+        let kernel = self.stem_kernel(STEM_FORWARD, images, over);
         let buffers: Arguments<'_> = &[&images.buffer, &weight.buffer, &out, &part.buffer];
-        let grid = [rows, blocks(output, tile_channels), 1];
+        let grid = [rows, blocks(output, tile_channels), over.images()];
         self.gpu.multiply(&kernel, grid, buffers, &sizes, images.products(output));
         (out, part)
     }
@@ -114,15 +115,16 @@ impl Kernels {
         let ([height, width], [out_height, out_width]) = (images.convolved(), images.pooled());
         let channels = convolved.channels();
         let index = self.gpu.empty(batch * out_height * out_width * channels / 8, Storage::U32);
+        let (over, batch) = (affine.over, batch / affine.over.images());
         let groups = blocks(batch * out_height * blocks(out_width, 4), 32);
-        let rows = groups.min(8 * self.multiprocessors);
-        let part = self.partials(rows, channels);
+        let rows = groups.min(blocks(8 * self.multiprocessors, over.images()));
+        let part = self.partials(rows, channels, over);
         let sizes = Sizes::new().int(batch).int(height).int(width).int(out_height).int(out_width);
         let sizes = sizes.int(channels).int(convolved.stride()).int(out.stride());
         let buffers: Arguments<'_> =
             &[convolved, &affine.scale, &affine.shift, out, &index, &part.buffer];
-        let kernel = self.stem_kernel(STEM_POOL_FORWARD, images);
-        self.gpu.launch(&kernel, [rows, self.lanes(channels), 1], buffers, &sizes);
+        let kernel = self.stem_kernel(STEM_POOL_FORWARD, images, over);
+        self.gpu.launch(&kernel, [rows, self.lanes(channels), over.images()], buffers, &sizes);
         (index, part)
     }
 
@@ -138,27 +140,33 @@ impl Kernels {
     ) {
         let SavedStem { images, convolved, stats, index } = saved;
         let [batch, input, height, width] = images.shape;
+        let (over, batch) = (stats.over, batch / stats.over.images());
         let ([out_height, out_width], [pooled_height, pooled_width]) =
             (images.convolved(), images.pooled());
         let channels = convolved.channels();
         let tile_height = if self.element.storage() == Storage::F32 { 2 } else { 4 };
         let [tiles_y, tiles_x] = [blocks(out_height, tile_height), blocks(out_width, 16)];
-        let rows = (batch * tiles_y * tiles_x).min(self.multiprocessors);
+        let rows = (batch * tiles_y * tiles_x).min(self.multiprocessors_for(over));
         let columns = blocks(channels, 64);
-        let work = self.floats(rows * columns * (129 * 8 * 7 * input + 128));
+        let work = self.floats(over.images() * rows * columns * (129 * 8 * 7 * input + 128));
         let sizes = Sizes::new().int(batch).int(height).int(width).int(out_height).int(out_width);
         let sizes = sizes.int(pooled_height).int(pooled_width).int(channels);
         let sizes = sizes.int(convolved.stride()).int(gradient.stride()).int(tiles_y).int(tiles_x);
         let sizes = images.strides().into_iter().fold(sizes, Sizes::int);
         let buffers: Arguments<'_> =
             &[&images.buffer, convolved, &stats.mean, &stats.inverse_std, gradient, index, &work];
-        let kernel = self.stem_kernel(STEM_BACKWARD, images);
+        let kernel = self.stem_kernel(STEM_BACKWARD, images, over);
         // The convolution is computed once more beside the gradient of its weight.
         let products = 2 * images.products(channels);
-        self.gpu.multiply(&kernel, [rows, columns, 1], buffers, &sizes, products);
+        self.gpu.multiply(&kernel, [rows, columns, over.images()], buffers, &sizes, products);
         let pixels = pixels_of_all(synced, batch * out_height * out_width);
-        let sizes = Sizes::new().int(rows).int(channels).int(input).float(1.0 / pixels as f32);
-        let sizes = sizes.int(0).int(0);
+        let groups = group_count(channels);
+        let values = match over {
+            Over::Batch => pixels,
+            Over::Images(_) => pixels * (channels / groups),
+        };
+        let sizes = Sizes::new().int(rows).int(channels).int(input).float(1.0 / values as f32);
+        let sizes = sizes.int(over.images()).int(groups);
         let buffers: Arguments<'_> = &[
             &work,
             &norm.scale,
@@ -168,7 +176,7 @@ impl Kernels {
             &parameters.norm.shift,
         ];
         let Some(synced) = synced else {
-            let kernel = self.stem_kernel(STEM_BACKWARD_FINISH, images);
+            let kernel = self.stem_kernel(STEM_BACKWARD_FINISH, images, over);
             return self.gpu.launch(&kernel, [channels, 1, 1], buffers, &sizes);
         };
         let kernel = self.stem_finish_synced(input);

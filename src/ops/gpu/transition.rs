@@ -22,13 +22,14 @@ impl Kernels {
         affine: &Affine,
     ) -> ChannelsLast {
         let [batch, height, width] = size;
+        let (over, batch) = (affine.over, batch / affine.over.images());
         let pixels = batch * (height / 2) * (width / 2);
-        let out = self.empty_map(pixels, map.channels());
-        let sizes = size.into_iter().fold(Sizes::new(), Sizes::int);
+        let out = self.empty_map(pixels * over.images(), map.channels());
+        let sizes = Sizes::new().int(batch).int(height).int(width);
         let sizes = sizes.int(map.channels()).int(map.stride()).int(out.stride());
         let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, &out];
-        let grid = [self.streaming(pixels), self.lanes(map.channels()), 1];
-        self.gpu.launch(&self.get(TRANSITION_POOL), grid, buffers, &sizes);
+        let grid = [self.streaming(pixels, over), self.lanes(map.channels()), over.images()];
+        self.gpu.launch(&self.get_over(TRANSITION_POOL, over), grid, buffers, &sizes);
         out
     }
 
@@ -43,10 +44,12 @@ impl Kernels {
         normalised: Normalised<'_>,
         summed: &ChannelsLast,
     ) -> (ChannelsLast, Partials) {
-        let tiles = blocks(gradient.pixels(), 128);
-        let part = self.partials(tiles, map.channels());
+        let [batch, height, width] = size;
+        let over = normalised.stats.over;
+        let tiles = blocks(gradient.pixels() / over.images(), 128);
+        let part = self.partials(tiles, map.channels(), over);
         let pooled = self.empty_map(gradient.pixels(), map.channels());
-        let sizes = size.into_iter().fold(Sizes::new(), Sizes::int);
+        let sizes = Sizes::new().int(batch / over.images()).int(height).int(width);
         let sizes = sizes.int(map.channels()).int(gradient.channels());
         let sizes = sizes.int(gradient.stride()).int(map.stride()).int(summed.stride());
         let sizes = sizes.int(weight.row).int(1);
@@ -54,9 +57,9 @@ impl Kernels {
         let (packed, out) = (&weight.buffer, &part.buffer);
         let buffers: Arguments<'_> =
             &[gradient, packed, map, mean, inverse_std, scale, shift, gamma, summed, &pooled, out];
-        let grid = [tiles * blocks(map.channels(), 64), 1, 1];
+        let grid = [tiles * blocks(map.channels(), 64), 1, over.images()];
         let products = gradient.pixels() * gradient.channels() * map.channels();
-        let kernel = self.get(TRANSITION_BACKWARD_INPUT);
+        let kernel = self.get_over(TRANSITION_BACKWARD_INPUT, over);
         self.gpu.multiply(&kernel, grid, buffers, &sizes, products);
         (pooled, part)
     }

@@ -108,7 +108,7 @@ impl Residual {
             norm_ended();
             return out;
         }
-        let sums = kernels.sums(map.channels());
+        let sums = kernels.sums(map.channels(), back.over);
         let (summed, missing) = (&out, &sums);
         let layer =
             NormedConvolution { convolution: &convolution, weight: packed, map, normalised };

@@ -4,6 +4,7 @@ mod backward;
 
 use super::{Back, Program, Run, Value, Values};
 use crate::memory::measure::within;
+use crate::model::Norm;
 use crate::model::fuse::ResidualSizes;
 use crate::ops::gpu::{
     Affine, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, Kernels, Partials, Shortcut,
@@ -17,6 +18,8 @@ use crate::ops::gpu::{
 pub(super) struct Residual {
     /// Its sizes.
     pub sizes: ResidualSizes,
+    /// Its norms.
+    pub norm: Norm,
 }
 
 pub(super) struct Saved {
@@ -60,7 +63,7 @@ impl Residual {
         let name = self.names(index)[0];
         let convolved = |map: &ChannelsLast| {
             let out = self.output(kernels, index, size);
-            let part = kernels.conv_forward(&convolution, map, weight, &out);
+            let part = kernels.conv_forward(&convolution, map, weight, &out, run.over);
             (out, part)
         };
         let Some(affine) = before else { return within(name, || convolved(map)) };
@@ -120,12 +123,16 @@ impl Residual {
 impl Program for Residual {
     type Saved = Saved;
 
+    fn norm(&self) -> Norm {
+        self.norm
+    }
+
     fn forms(&self) -> Vec<(usize, Form)> {
         Form::both_passes(self.sizes.all().len())
     }
 
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
-        Value::map(kernels, shape, shape[1], false)
+        Value::map(kernels, shape, shape[1], None)
     }
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {

@@ -28,17 +28,18 @@ impl Kernels {
         summed: &ChannelsLast,
     ) -> (ChannelsLast, Partials) {
         let NormedConvolution { convolution, weight, map, normalised } = layer;
-        let [batch, height, width] = convolution.size;
+        let over = normalised.stats.over;
+        let [batch, height, width] = convolution.over(over).size;
         let patches = batch * blocks(height, 8) * blocks(width, 8);
-        let grid = patches.min(self.multiprocessors);
+        let grid = patches.min(self.multiprocessors_for(over));
         let gradient = self.empty_map(map.pixels(), GROWTH);
-        let part = self.partials(grid, BOTTLENECK);
+        let part = self.partials(grid, BOTTLENECK, over);
         let Summed { data: of_written, map: values, stats, missing } = written;
         let strides = [of_written.stride(), values.stride(), gradient.stride()];
         let sizes = strides
             .into_iter()
             .fold(Sizes::new().int(batch).int(height).int(width), Sizes::int)
-            .float(1.0 / pixels_of_all(normalised.synced, map.pixels()) as f32)
+            .float(1.0 / pixels_of_all(normalised.synced, batch * height * width) as f32)
             .int(0);
         let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
         let (packed, part_out) = (&weight.buffer, &part.buffer);
@@ -61,8 +62,8 @@ impl Kernels {
             part_out,
         ];
         let products = map.pixels() * GROWTH * 9 * BOTTLENECK;
-        let kernel = self.get(DENSE_CONV_BACKWARD);
-        self.gpu.multiply(&kernel, [grid, 1, 1], buffers, &sizes, products);
+        let kernel = self.get_over(DENSE_CONV_BACKWARD, over);
+        self.gpu.multiply(&kernel, [grid, 1, over.images()], buffers, &sizes, products);
         (gradient, part)
     }
 }

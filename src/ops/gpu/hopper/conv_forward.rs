@@ -23,17 +23,18 @@ impl Kernels {
         weight: &Packed,
         out: &ChannelsLast,
     ) -> Partials {
-        let [batch, height, width] = convolution.size;
+        let over = affine.over;
+        let [batch, height, width] = convolution.over(over).size;
         let tiles = batch * blocks(height, 8) * blocks(width, 16);
-        let grid = tiles.min(self.multiprocessors);
-        let part = self.partials(grid, GROWTH);
+        let grid = tiles.min(self.multiprocessors_for(over));
+        let part = self.partials(grid, GROWTH, over);
         let sizes = Sizes::new().int(batch).int(height).int(width);
         let sizes = sizes.int(map.stride()).int(out.stride()).int(0);
         let buffers: Arguments<'_> =
             &[map, &affine.scale, &affine.shift, &weight.buffer, out, &part.buffer];
         let products = out.pixels() * GROWTH * 9 * BOTTLENECK;
-        let kernel = self.get(DENSE_CONV_FORWARD);
-        self.gpu.multiply(&kernel, [grid, 1, 1], buffers, &sizes, products);
+        let kernel = self.get_over(DENSE_CONV_FORWARD, over);
+        self.gpu.multiply(&kernel, [grid, 1, over.images()], buffers, &sizes, products);
         part
     }
 }

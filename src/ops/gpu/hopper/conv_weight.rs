@@ -46,18 +46,19 @@ impl Kernels {
         gradient: &ChannelsLast,
         weight_gradient: &Buffer,
     ) {
-        let [batch, height, width] = convolution.size;
-        let Shares { splits, rows } = Shares::new(convolution.size, self.multiprocessors);
+        let over = affine.over;
+        let size @ [batch, height, width] = convolution.over(over).size;
+        let Shares { splits, rows } = Shares::new(size, self.multiprocessors_for(over));
         let weights = 9 * BOTTLENECK * GROWTH;
-        let parts = self.floats(splits * weights);
+        let parts = self.floats(over.images() * splits * weights);
         let sizes = Sizes::new().int(batch).int(height).int(width);
         let sizes = sizes.int(map.stride()).int(gradient.stride()).int(rows);
         let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, gradient, &parts];
         let products = gradient.pixels() * weights;
-        let kernel = self.get(DENSE_CONV_WEIGHT);
-        self.gpu.multiply(&kernel, [2 * splits, 1, 1], buffers, &sizes, products);
+        let kernel = self.get_over(DENSE_CONV_WEIGHT, over);
+        self.gpu.multiply(&kernel, [2 * splits, 1, over.images()], buffers, &sizes, products);
         let sum = self.get(DENSE_CONV_WEIGHT_SUM);
-        let sizes = Sizes::new().int(splits).int(0);
+        let sizes = Sizes::new().int(over.images() * splits).int(0);
         self.gpu.launch(&sum, [weights / SUMMED, 1, 1], &[&parts, weight_gradient], &sizes);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::BOTTLENECK;
 use crate::ops::gpu::Sizes;
-use crate::ops::gpu::channels_last::{ChannelsLast, GradientSums};
+use crate::ops::gpu::channels_last::{ChannelsLast, GradientSums, Over};
 use crate::ops::gpu::exchange::pixels_of_all;
 use crate::ops::gpu::gpu::Arguments;
 use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
@@ -32,11 +32,12 @@ impl Kernels {
         (summed, sums): (&ChannelsLast, &GradientSums),
     ) {
         let NormedConvolution { weight, map, normalised, .. } = layer;
-        let (pixels, channels) = (map.pixels(), map.channels());
-        let [splits, last] = self.pointwise_splits(pixels, channels);
+        let over = normalised.stats.over;
+        let (pixels, channels) = (map.pixels() / over.images(), map.channels());
+        let [splits, last] = self.pointwise_splits(pixels, channels, over);
         let grid = channels / RANGE * splits + last;
-        let work = self.floats(grid * RANGE * BOTTLENECK);
-        let part = self.partials(splits.max(last), channels);
+        let work = self.floats(over.images() * grid * RANGE * BOTTLENECK);
+        let part = self.partials(splits.max(last), channels, over);
         let Summed { data, map: z, stats, missing } = gradient;
         let Normalised { norm, synced, .. } = normalised;
         let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
@@ -62,12 +63,13 @@ impl Kernels {
             &work,
             &part.buffer,
         ];
-        let kernel = self.get(DENSE_POINTWISE_BACKWARD);
-        let products = 2 * pixels * channels * BOTTLENECK;
-        self.gpu.multiply(&kernel, [grid, 1, 1], buffers, &sizes, products);
+        let kernel = self.get_over(DENSE_POINTWISE_BACKWARD, over);
+        let products = 2 * map.pixels() * channels * BOTTLENECK;
+        self.gpu.multiply(&kernel, [grid, 1, over.images()], buffers, &sizes, products);
 
+        let finishes = synced.is_none() && over == Over::Batch;
         let sizes = Sizes::new().int(channels).int(splits).int(last);
-        let sizes = sizes.int(usize::from(synced.is_none()));
+        let sizes = sizes.int(finishes.into()).int(over.images()).int(0);
         let buffers: Arguments<'_> = &[
             &work,
             &part.buffer,
@@ -78,20 +80,22 @@ impl Kernels {
             &sums.shift,
             &sums.scale,
         ];
-        self.gpu.launch(&self.get(DENSE_POINTWISE_FINISH), [channels, 1, 1], buffers, &sizes);
-        if synced.is_some() {
-            self.channel_sums(&part, norm, parameters.norm, sums, false, synced);
+        let kernel = self.get_over(DENSE_POINTWISE_FINISH, over);
+        self.gpu.launch(&kernel, [channels, 1, 1], buffers, &sizes);
+        if !finishes {
+            self.channel_sums(&part, normalised, parameters.norm, sums, false);
         }
     }
 
     /// Blocks of each range of [`RANGE`] channels, and of the last range where it has fewer: as many as
     /// there are multiprocessors, or fewer where that gives no block more tiles.
-    fn pointwise_splits(&self, pixels: usize, channels: usize) -> [usize; 2] {
+    fn pointwise_splits(&self, pixels: usize, channels: usize, over: Over) -> [usize; 2] {
+        let multiprocessors = self.multiprocessors_for(over);
         let (tiles, whole, rest) = (blocks(pixels, PIXELS), channels / RANGE, channels % RANGE);
         let even = |most: usize| blocks(tiles, blocks(tiles, most.clamp(1, tiles)));
         let all = cost(RANGE) * whole + if rest > 0 { cost(rest) } else { 0 };
-        let splits = self.multiprocessors * cost(RANGE) / all;
-        let left = self.multiprocessors.saturating_sub(whole * splits);
+        let splits = multiprocessors * cost(RANGE) / all;
+        let left = multiprocessors.saturating_sub(whole * splits);
         [if whole > 0 { even(splits) } else { 0 }, if rest > 0 { even(left) } else { 0 }]
     }
 }

@@ -1,7 +1,7 @@
 //! The 1×1 convolution of a dense layer with the norm before it.
 
 use super::BOTTLENECK;
-use crate::ops::gpu::channels_last::{Affine, ChannelsLast, Partials};
+use crate::ops::gpu::channels_last::{Affine, ChannelsLast, Over, Partials};
 use crate::ops::gpu::gpu::{Argument, Arguments};
 use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
 use crate::ops::gpu::weights::Packed;
@@ -31,16 +31,16 @@ const SHAPES: [(usize, &[(&str, usize)]); 2] =
 
 impl Kernels {
     /// Every block gets as many tiles as any other, of as few pixels as that takes.
-    fn cut(&self, pixels: usize) -> Cut {
-        let all = self.multiprocessors;
+    fn cut(&self, pixels: usize, over: Over) -> Cut {
+        let all = self.multiprocessors_for(over);
         let (most, shape) = SHAPES[usize::from(pixels > 64 * all)];
         let tile = blocks(pixels, all * blocks(pixels, all * most));
         Cut { most, shape, tile, grid: blocks(pixels, tile).min(all) }
     }
 
-    /// How many rows of partial results [`Kernels::dense_pointwise_forward`] leaves.
-    pub(in crate::ops::gpu) fn dense_pointwise_rows(&self, pixels: usize) -> usize {
-        self.cut(pixels).grid
+    /// How many rows of partial results [`Kernels::dense_pointwise_forward`] leaves of so many pixels.
+    pub(in crate::ops::gpu) fn dense_pointwise_rows(&self, pixels: usize, over: Over) -> usize {
+        self.cut(pixels, over).grid
     }
 
     /// Writes norm, ReLU and 1×1 convolution of `map` into `out`, and what it leaves of its channels into
@@ -53,16 +53,18 @@ impl Kernels {
         out: &ChannelsLast,
         part: Option<&Partials>,
     ) {
-        let Cut { most, shape, tile, grid } = self.cut(map.pixels());
-        let sizes = Sizes::new().int(map.pixels()).int(map.channels());
+        let over = affine.over;
+        let pixels = map.pixels() / over.images();
+        let Cut { most, shape, tile, grid } = self.cut(pixels, over);
+        let sizes = Sizes::new().int(pixels).int(map.channels());
         let sizes = sizes.int(map.stride()).int(out.stride());
         let sizes = sizes.int(tile).int(part.is_some().into()).int(0);
-        let kernel = self.variant(DENSE_POINTWISE_FORWARD, most, shape);
+        let kernel = self.variant_over(DENSE_POINTWISE_FORWARD, most, shape, over);
         let unwritten = Untouched(out.buffer());
         let part: &dyn Argument = part.map_or(&unwritten, |part| &part.buffer);
         let buffers: Arguments<'_> =
             &[map, &affine.scale, &affine.shift, &weight.buffer, out, part];
         let products = map.pixels() * map.channels() * BOTTLENECK;
-        self.gpu.multiply(&kernel, [grid, 1, 1], buffers, &sizes, products);
+        self.gpu.multiply(&kernel, [grid, 1, over.images()], buffers, &sizes, products);
     }
 }

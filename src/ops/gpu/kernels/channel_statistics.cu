@@ -21,6 +21,10 @@ channel_statistics(const float* __restrict__ part, float* __restrict__ mean, flo
                    const __grid_constant__ channel_statistics_sizes s) {
     __shared__ float shared[32][9][3];
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, c = blockIdx.x * 8 + (threadIdx.x & 7);
+    OF_IMAGE(part, (long long)s.rows * (2 * s.channels + 1));
+    OF_IMAGE(mean, s.channels);
+    OF_IMAGE(var, s.channels);
+    OF_IMAGE(rstd, s.channels);
     moments m = {0.f, 0.f, 0.f};
     if (c < s.channels) {
         const float* counts = part + (long long)s.rows * 2 * s.channels;

@@ -55,6 +55,20 @@ dense_conv_backward(const E* __restrict__ Sx, const E* __restrict__ X, const flo
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
     require_shared(SHARED);
+    [[maybe_unused]] long long pixels = (long long)s.height * s.width;
+    OF_IMAGE(Sx, pixels * s.ld_s);
+    OF_IMAGE(X, pixels * s.ld_x);
+    OF_IMAGE(s1, GROWTH);
+    OF_IMAGE(s2, GROWTH);
+    OF_IMAGE(z, pixels * MIDDLE);
+    OF_IMAGE(mean, MIDDLE);
+    OF_IMAGE(rstd, MIDDLE);
+    OF_IMAGE(scale, MIDDLE);
+    OF_IMAGE(shift, MIDDLE);
+    OF_IMAGE(gamma, MIDDLE);
+    OF_IMAGE(dy, pixels * s.ld_dy);
+    OF_IMAGE(S, pixels * MIDDLE);
+    OF_IMAGE(part, gridDim.x * 2 * MIDDLE);
     u32 weights = shared_address(shared), full = weights + BARRIERS_AT, empty = full + STAGES * 8, loaded = empty + STAGES * 8;
     int across = (s.width + SIDE - 1) / SIDE, down = (s.height + SIDE - 1) / SIDE, count = s.batch * across * down;
     if (threadIdx.x == 128) {
@@ -82,9 +96,15 @@ dense_conv_backward(const E* __restrict__ Sx, const E* __restrict__ X, const flo
 #pragma unroll
         for (int e = 0; e < 8; e++) {
             int c = chunk * 8 + e;
+#if PER_IMAGE
+            alpha[e] = 1.f;
+            slope[e] = -s2[c] * s.inv_m;
+            offset[e] = -s1[c] * s.inv_m;
+#else
             alpha[e] = rstd_x[c];
             slope[e] = -rstd_x[c] * rstd_x[c] * s2[c] * s.inv_m;
             offset[e] = -rstd_x[c] * s1[c] * s.inv_m - slope[e] * mean_x[c];
+#endif
         }
         // Makes dy of patch `next`, each thread of what it has copied itself.
         auto make = [&]() {

@@ -45,6 +45,11 @@ dense_conv_forward(const E* __restrict__ x, const float* __restrict__ scale, con
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
     require_shared(SHARED_BYTES);
+    OF_IMAGE(x, (long long)s.height * s.width * s.ld_x);
+    OF_IMAGE(y, (long long)s.height * s.width * s.ld_y);
+    OF_IMAGE(scale, INPUT);
+    OF_IMAGE(shift, INPUT);
+    OF_IMAGE(part, gridDim.x * (2 * OUTPUT + 1));
     unsigned char *weights = shared, *tiles = shared + WEIGHT_BYTES;
     u32 full = shared_address(tiles + STAGES * TILE_BYTES), empty = full + STAGES * 8, loaded = empty + STAGES * 8;
     int t = threadIdx.x, across = (s.width + TILE_W - 1) / TILE_W, down = (s.height + TILE_H - 1) / TILE_H;

@@ -143,6 +143,11 @@ dense_conv_weight(const E* __restrict__ z, const float* __restrict__ scale, cons
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
     require_shared(SHARED_BYTES);
+    OF_IMAGE(z, (long long)s.height * s.width * s.ld_z);
+    OF_IMAGE(dy, (long long)s.height * s.width * s.ld_dy);
+    OF_IMAGE(scale, 2 * IN);
+    OF_IMAGE(shift, 2 * IN);
+    OF_IMAGE(part, (long long)(gridDim.x >> 1) * 9 * 2 * IN * 32);
     int t = threadIdx.x, warpgroup = warpgroup_index(), half = blockIdx.x & 1;
     u32 base = shared_address(shared), full = base + STAGES * STAGE, empty = full + 8 * STAGES;
     if (t < STAGES) {

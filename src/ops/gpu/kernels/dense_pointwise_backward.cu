@@ -51,6 +51,19 @@ dense_pointwise_backward(const E* __restrict__ dz, const E* __restrict__ z, cons
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
     require_shared(SHARED_BYTES);
+    OF_IMAGE(dz, (long long)s.pixels * s.ld_dz);
+    OF_IMAGE(z, (long long)s.pixels * s.ld_z);
+    OF_IMAGE(z_s1, OUT);
+    OF_IMAGE(z_s2, OUT);
+    OF_IMAGE(X, (long long)s.pixels * s.ld_x);
+    OF_IMAGE(S, (long long)s.pixels * s.ld_s);
+    OF_IMAGE(mean, s.channels);
+    OF_IMAGE(rstd, s.channels);
+    OF_IMAGE(scale, s.channels);
+    OF_IMAGE(shift, s.channels);
+    OF_IMAGE(gamma, s.channels);
+    OF_IMAGE(ws, (long long)gridDim.x * RANGE * OUT);
+    OF_IMAGE(part, (long long)max(s.splits, s.last) * 2 * s.channels);
     // full: x and S have landed and dz is made; raw: what dz is made of has landed; empty, z_empty: it is no longer needed.
     u32 base = shared_address(shared), full = base + BARRIERS, empty = full + 8 * STAGES;
     u32 raw = empty + 8 * STAGES, z_empty = raw + 8 * STAGES;
@@ -112,9 +125,15 @@ dense_pointwise_backward(const E* __restrict__ dz, const E* __restrict__ z, cons
 #pragma unroll
         for (int e = 0; e < V; e++) {
             int o = chunk * V + e;
+#if PER_IMAGE
+            alpha[e] = 1.f;
+            slope[e] = -z_s2[o] * s.inv_m;
+            shifted[e] = -z_s1[o] * s.inv_m;
+#else
             alpha[e] = z_rstd[o];
             slope[e] = -z_rstd[o] * z_rstd[o] * z_s2[o] * s.inv_m;
             shifted[e] = -z_rstd[o] * z_s1[o] * s.inv_m - slope[e] * z_mean[o];
+#endif
         }
         for (int tile = tiles - 1 - split; tile >= 0; tile -= step) {
             bar_wait(raw + 8 * stage, phase);

@@ -2,10 +2,11 @@
 // parts. With sums = 1 also what `channel_sums` makes of `part`: dbeta = Σ g, dgamma = Σ g·x̂, s1 += gamma·dbeta, s2 += gamma·dgamma.
 //
 // A block takes one channel: eight warps take every eighth part of dw; thread r takes row r of `part`, and every 256th from there.
+// PER_IMAGE = 1 (see tiles.cuh): every image has such blocks, and sums is 0.
 // No headers. Grid C, block 256. Bytes: ws once, from L2.
 
 struct dense_pointwise_finish_sizes {
-    int channels, splits, last, sums;
+    int channels, splits, last, sums, images, zero;
 };
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -26,9 +27,17 @@ dense_pointwise_finish(const float* __restrict__ ws, const float* __restrict__ p
             sums.x += __ldg(row), sums.y += __ldg(row + s.channels);
         }
     float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
+#if PER_IMAGE
+    long long of_image = (long long)(whole * s.splits + s.last) * RANGE * (OUT / 4);
+    int all = count * s.images;
+#pragma unroll 4
+    for (int k = warp; k < all; k += 8) {
+        float4 v = __ldg(from + k / count * of_image + (long long)(k % count) * step * RANGE * (OUT / 4));
+#else
 #pragma unroll 8
     for (int k = warp; k < count; k += 8) {
         float4 v = __ldg(from + (long long)k * step * RANGE * (OUT / 4));
+#endif
         sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
     }
     shared[warp][lane] = sum;

@@ -167,6 +167,11 @@ dense_pointwise_forward(const E* __restrict__ x, const float* __restrict__ scale
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
     require_shared(SHARED_BYTES);
+    OF_IMAGE(x, (long long)s.pixels * s.ld_x);
+    OF_IMAGE(z, (long long)s.pixels * s.ld_z);
+    OF_IMAGE(scale, s.channels);
+    OF_IMAGE(shift, s.channels);
+    OF_IMAGE(part, gridDim.x * (2 * OUT + 1));
     u32 base = shared_address(shared), full = base, empty = base + 8 * MAX_STAGES;
     dense_pointwise_forward_plan plan(base, s);
     if (threadIdx.x < MAX_STAGES) bar_init(full + 8 * threadIdx.x, COPIERS + 1), bar_init(empty + 8 * threadIdx.x, WARPS);

@@ -13,6 +13,15 @@ global_pool_backward(const float* __restrict__ dfeatures, const E* __restrict__ 
                      const float* __restrict__ gamma, E* __restrict__ S, float* __restrict__ part,
                      const __grid_constant__ global_pool_backward_sizes s) {
     __shared__ float shared[8 * 8 * V * 2];
+    OF_IMAGE(dfeatures, s.channels);
+    OF_IMAGE(X, (long long)s.pixels * s.ld_x);
+    OF_IMAGE(S, (long long)s.pixels * s.ld_s);
+    OF_IMAGE(mean, s.channels);
+    OF_IMAGE(rstd, s.channels);
+    OF_IMAGE(scale, s.channels);
+    OF_IMAGE(shift, s.channels);
+    OF_IMAGE(gamma, s.channels);
+    OF_IMAGE(part, 2 * s.channels);
     int c = (blockIdx.y * 8 + (threadIdx.x & 7)) * V;
     float first[V], second[V];
 #pragma unroll

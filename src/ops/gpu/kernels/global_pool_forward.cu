@@ -10,6 +10,10 @@ extern "C" __global__ void __launch_bounds__(256)
 global_pool_forward(const E* __restrict__ X, const float* __restrict__ scale, const float* __restrict__ shift,
                     float* __restrict__ features, const __grid_constant__ global_pool_forward_sizes s) {
     __shared__ float shared[8 * 8 * V];
+    OF_IMAGE(X, (long long)s.pixels * s.ld_x);
+    OF_IMAGE(scale, s.channels);
+    OF_IMAGE(shift, s.channels);
+    OF_IMAGE(features, s.channels);
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, c = (blockIdx.x * 8 + (threadIdx.x & 7)) * V;
     float sum[V];
 #pragma unroll

@@ -15,13 +15,24 @@ input_gradient(const E* S, const E* __restrict__ X, const float* __restrict__ me
                const __grid_constant__ input_gradient_sizes s) {
     walk at;
     if (at.c >= s.channels) return;
+    OF_IMAGE(S, (long long)s.pixels * s.ld_s);
+    OF_IMAGE(X, (long long)s.pixels * s.ld_x);
+    OF_IMAGE(out, (long long)s.pixels * s.ld_out);
+    OF_IMAGE(s1, s.channels);
+    OF_IMAGE(s2, s.channels);
     float alpha[V], slope[V], offset[V];
 #pragma unroll
     for (int e = 0; e < V; e++) {
         int c = at.c + e;
+#if PER_IMAGE
+        alpha[e] = 1.f;
+        slope[e] = -s2[c] * s.inv_m;
+        offset[e] = -s1[c] * s.inv_m;
+#else
         alpha[e] = rstd[c];
         slope[e] = -rstd[c] * rstd[c] * s2[c] * s.inv_m;
         offset[e] = -rstd[c] * s1[c] * s.inv_m - slope[e] * mean[c];
+#endif
     }
     constexpr int AHEAD = 4;
     for (long long p = at.pixel; p < s.pixels; p += AHEAD * at.step) {

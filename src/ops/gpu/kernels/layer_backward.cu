@@ -21,6 +21,15 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
     const conv_sizes& v = s.conv;
     int tiles_n = (v.in + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n;
     long long rows = (long long)v.batch * v.height * v.width, first = (long long)tile_m * 128;
+    OF_IMAGE(dy, rows * v.ld_y);
+    OF_IMAGE(X, rows * v.ld_x);
+    OF_IMAGE(S, rows * s.ld_s);
+    OF_IMAGE(mean, v.in);
+    OF_IMAGE(rstd, v.in);
+    OF_IMAGE(scale, v.in);
+    OF_IMAGE(shift, v.in);
+    OF_IMAGE(gamma, v.in);
+    OF_IMAGE(part, (rows + 127) / 128 * 2 * v.in);
     gathered<TN> g;
     g.source = dy, g.weights = packed, g.ld = v.ld_y, g.height = v.height, g.width = v.width, g.channels = v.out;
     g.ny = v.kh, g.nx = v.kw, g.direction = -1, g.row_length = s.row, g.kw = v.kw, g.ky0 = g.kx0 = 0;

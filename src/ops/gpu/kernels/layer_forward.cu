@@ -16,14 +16,19 @@ layer_forward(const E* __restrict__ x, const float* __restrict__ scale, const fl
     constexpr int TN = TILE_N, STAGE = gathered<TN, true>::STAGE;
     __shared__ __align__(128) unsigned char shared[3 * STAGE];
     int tiles_n = (s.out + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n;
+#if PER_IMAGE  // where the image's pixels and its scale and shift begin: pointers to them take more registers
+    int first = s.pixels * blockIdx.z + tile_m * 128, rows = s.pixels * (blockIdx.z + 1), vector = s.channels * blockIdx.z;
+#else
     long long rows = s.pixels, first = (long long)tile_m * 128;
+    constexpr int vector = 0;
+#endif
     gathered<TN, true> g;
-    g.source = x, g.weights = packed, g.ld = s.ld_x, g.height = 1, g.width = s.pixels, g.channels = s.channels;
+    g.source = x, g.weights = packed, g.ld = s.ld_x, g.height = 1, g.width = (int)rows, g.channels = s.channels;
     g.ny = g.nx = g.direction = 1, g.row_length = s.row, g.kw = 1, g.ky0 = g.kx0 = 0, g.step_y = g.step_x = 1;
     g.columns = s.out, g.column0 = tile_n * TN;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        long long q = first + (threadIdx.x >> 2) + i * 64;
+        auto q = first + (int)(threadIdx.x >> 2) + i * 64;
         g.image[i] = 0, g.y[i] = q < rows ? 0 : -(1 << 30), g.x[i] = (int)(q < rows ? q : 0);
     }
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = warp & 3, wn = warp >> 2, count = g.steps();
@@ -42,8 +47,8 @@ layer_forward(const E* __restrict__ x, const float* __restrict__ scale, const fl
         if (k + 2 < count) g.fetch(shared + next * STAGE, k + 2);
         commit_copies();
         u32 a = shared_address(shared + now * STAGE);
-        multiply_rows_normed<2, TN / 16>(acc, a, a + 8192, wm * 32, wn * (TN / 2), lane, scale, shift, k * K_TILE,
-                                         s.channels);
+        multiply_rows_normed<2, TN / 16>(acc, a, a + 8192, wm * 32, wn * (TN / 2), lane, scale, shift,
+                                         vector + k * K_TILE, vector + s.channels);
         now = now == 2 ? 0 : now + 1;
         next = next == 2 ? 0 : next + 1;
     }
@@ -52,16 +57,16 @@ layer_forward(const E* __restrict__ x, const float* __restrict__ scale, const fl
     for (int i = 0; i < 2; i++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            long long p = first + wm * 32 + i * 16 + h * 8 + (lane >> 2);
+            auto p = first + wm * 32 + i * 16 + h * 8 + (lane >> 2);
             if (p >= rows) continue;
 #pragma unroll
             for (int k = 0; k < TN / 8 / V; k++) {
                 float f[V];
                 results(acc, i, h, k, f);
-                write_results(y + p * s.ld_y, g.column0 + wn * (TN / 2) + k * 4 * V + (lane & 3) * V, s.out, true, f);
+                write_results(y + (long long)p * s.ld_y, g.column0 + wn * (TN / 2) + k * 4 * V + (lane & 3) * V, s.out, true, f);
             }
         }
+    OF_IMAGE(part, (long long)((s.pixels + 127) / 128) * (2 * s.out + 1));
     if (s.statistics)
-        tile_statistics<2, TN / 16, TN>(acc, (float*)shared, part, tile_m, (int)((rows + 127) / 128), first, rows, g.column0,
-                                        s.out);
+        tile_statistics<2, TN / 16, TN>(acc, (float*)shared, part, tile_m, (s.pixels + 127) / 128, first, rows, g.column0, s.out);
 }

@@ -15,6 +15,11 @@ layer_weight(const E* __restrict__ x, const float* __restrict__ scale, const flo
     constexpr int CA = TM / V, CB = TN / V, RA = 256 / CA, RB = 256 / CB, MI = TM / 64, NJ = TN / 16;
     __shared__ __align__(128) unsigned char shared[3 * STAGE];
     int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, wm = warp & 3, wn = warp >> 2;
+    OF_IMAGE(x, (long long)s.pixels * s.ld_x);
+    OF_IMAGE(dy, (long long)s.pixels * s.ld_y);
+    OF_IMAGE(scale, s.channels);
+    OF_IMAGE(shift, s.channels);
+    OF_IMAGE(ws, (long long)gridDim.y * s.out * s.channels);
     int tiles_n = (s.channels + TN - 1) / TN, n0 = blockIdx.x % tiles_n * TN, m0 = blockIdx.x / tiles_n * TM;
     long long begin = (long long)blockIdx.y * s.per, end = begin + s.per < s.pixels ? begin + s.per : s.pixels;
     int steps = (int)((end - begin + PIXELS - 1) / PIXELS);

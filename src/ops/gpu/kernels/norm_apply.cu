@@ -12,6 +12,11 @@ norm_apply(const E* __restrict__ x, const float* __restrict__ scale, const float
            const E* __restrict__ residual, E* __restrict__ y, const __grid_constant__ norm_apply_sizes s) {
     walk at;
     if (at.c >= s.channels) return;
+    OF_IMAGE(x, (long long)s.pixels * s.ld_x);
+    OF_IMAGE(residual, (long long)s.pixels * s.ld_residual);
+    OF_IMAGE(y, (long long)s.pixels * s.ld_y);
+    OF_IMAGE(scale, s.channels);
+    OF_IMAGE(shift, s.channels);
     bool adds = s.mode & 1, relu = s.mode & 2;
     bool vectors = s.channels % V == 0 && s.ld_x % V == 0 && s.ld_y % V == 0 && (!adds || s.ld_residual % V == 0);
     float a[V], b[V];

@@ -17,6 +17,15 @@ norm_backward_apply(const E* dy, const E* x, const E* __restrict__ y, const floa
                     const __grid_constant__ norm_backward_apply_sizes s) {
     walk at;
     if (at.c >= s.channels) return;
+    OF_IMAGE(dy, (long long)s.pixels * s.ld_dy);
+    OF_IMAGE(x, (long long)s.pixels * s.ld_x);
+    OF_IMAGE(y, (long long)s.pixels * s.ld_y);
+    OF_IMAGE(dx, (long long)s.pixels * s.ld_dx);
+    OF_IMAGE(dresidual, (long long)s.pixels * s.ld_dresidual);
+    OF_IMAGE(scale, s.channels);
+    OF_IMAGE(shift, s.channels);
+    OF_IMAGE(dgamma, s.channels);
+    OF_IMAGE(dbeta, s.channels);
     int mask = s.mask & 3;
     bool writes = s.mask & 4;
     bool vectors = s.channels % V == 0 && s.ld_x % V == 0 && s.ld_dy % V == 0 && s.ld_dx % V == 0 &&
@@ -27,8 +36,13 @@ norm_backward_apply(const E* dy, const E* x, const E* __restrict__ y, const floa
 #pragma unroll
     for (int e = 0; e < V; e++) {
         int c = at.c + e < s.channels ? at.c + e : 0;
+#if PER_IMAGE  // dgamma and dbeta are what is missing
+        slope[e] = -dgamma[c] * s.inv_m;
+        offset[e] = -dbeta[c] * s.inv_m;
+#else
         slope[e] = -a[e] * rstd[c] * dgamma[c] * s.inv_m;
         offset[e] = -a[e] * dbeta[c] * s.inv_m - slope[e] * mean[c];
+#endif
     }
     constexpr int AHEAD = 2;
     for (long long p = at.pixel; p < s.pixels; p += AHEAD * at.step) {

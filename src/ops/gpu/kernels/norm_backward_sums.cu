@@ -21,6 +21,12 @@ norm_backward_sums(E* dy, const E* __restrict__ x, const E* __restrict__ y,
                    const __grid_constant__ norm_backward_sums_sizes s) {
     __shared__ float shared[8 * 8 * V * 2];
     walk at;
+    OF_IMAGE(dy, (long long)s.pixels * s.ld_dy);
+    OF_IMAGE(x, (long long)s.pixels * s.ld_x);
+    OF_IMAGE(y, (long long)s.pixels * s.ld_y);
+    OF_IMAGE(mean, s.channels);
+    OF_IMAGE(scale, s.channels);
+    OF_IMAGE(shift, s.channels);
     int mask = MASK & 3;
     bool writes = MASK & 4;
     float first[V], second[V];
@@ -64,8 +70,10 @@ norm_backward_sums(E* dy, const E* __restrict__ x, const E* __restrict__ y,
                 if (writes) store_channels(dy + q * s.ld_dy, at.c, s.channels, vectors, g);
             }
         }
+        OF_IMAGE(rstd, s.channels);
 #pragma unroll
         for (int e = 0; e < V; e++) second[e] *= at.c + e < s.channels ? rstd[at.c + e] : 0.f;
     }
+    OF_IMAGE(part, (long long)gridDim.x * 2 * s.channels);
     write_sums(first, second, shared, part, blockIdx.x, s.channels);
 }

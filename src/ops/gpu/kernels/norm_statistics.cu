@@ -9,6 +9,8 @@ extern "C" __global__ void __launch_bounds__(256)
 norm_statistics(const E* __restrict__ x, float* __restrict__ part, const __grid_constant__ norm_statistics_sizes s) {
     __shared__ float shared[8 * 8 * V * 3];
     walk at;
+    OF_IMAGE(x, (long long)s.pixels * s.ld);
+    OF_IMAGE(part, (long long)gridDim.x * (2 * s.channels + 1));
     bool vectors = s.channels % V == 0 && s.ld % V == 0;
     gathered_moments m;
     constexpr int AHEAD = 4;

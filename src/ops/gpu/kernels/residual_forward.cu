@@ -17,6 +17,13 @@ residual_forward(const E* __restrict__ x, const float* __restrict__ scale, const
                  const __grid_constant__ residual_forward_sizes s) {
     walk at;
     if (at.c >= s.channels) return;
+    OF_IMAGE(x, (long long)s.pixels * s.ld_x);
+    OF_IMAGE(y, (long long)s.pixels * s.ld_y);
+    OF_IMAGE(shortcut, (s.stride > 1 ? (long long)s.height * s.width : s.pixels) * s.ld_shortcut);
+    OF_IMAGE(scale, s.channels);
+    OF_IMAGE(shift, s.channels);
+    OF_IMAGE(shortcut_scale, s.channels);
+    OF_IMAGE(shortcut_shift, s.channels);
     bool adds = at.c < s.shortcut_channels;
     float a[V], b[V], c[V];
     load_floats(scale + at.c, a);

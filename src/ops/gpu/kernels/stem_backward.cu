@@ -25,6 +25,14 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
     static_assert(ALL * LINE_CHUNKS <= 384, "a thread loads at most one chunk of the image");
     __shared__ __align__(128) unsigned char gradients[2 * A];
     __shared__ __align__(16) u32 tile[2][ALL * PITCH];
+    [[maybe_unused]] long long pooled = (long long)s.pooled_height * s.pooled_width;
+    OF_IMAGE(image, s.stride_n);
+    OF_IMAGE(z, (long long)s.out_height * s.out_width * s.ld_z);
+    OF_IMAGE(mean, s.channels);
+    OF_IMAGE(rstd, s.channels);
+    OF_IMAGE(dpool, pooled * s.ld_dpool);
+    OF_IMAGE(index, pooled * (s.channels / 8));
+    OF_IMAGE(ws, (long long)gridDim.x * gridDim.y * (129 * K8 + 128));
     int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, wm = warp & 3, wn = warp >> 2, g = lane >> 2, t = lane & 3;
     int tiles = s.batch * s.tiles_y * s.tiles_x, item = tid - 256, chunk = item & (CHUNKS - 1), quad = item / CHUNKS;
     int c = blockIdx.y * 64 + chunk * V;

@@ -15,6 +15,9 @@ stem_forward(const float* __restrict__ image, const E* __restrict__ packed, E* _
     __shared__ __align__(16) E weights[TN * ROW];
     __shared__ __align__(16) float tile[2][ALL * PITCH];
     __shared__ float shifts[4][TN];
+    OF_IMAGE(image, s.stride_n);
+    OF_IMAGE(z, (long long)s.out_height * s.out_width * s.ld);
+    OF_IMAGE(part, (long long)gridDim.x * (2 * s.channels + 1));
     int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3, column0 = blockIdx.y * TN;
     bool vectors = whole_vectors(s.width, s.stride_n, s.stride_c, s.stride_y, s.stride_x);
     tile_order order(s.tiles_y, s.tiles_x);

@@ -15,6 +15,12 @@ stem_pool_forward(const E* __restrict__ z, const float* __restrict__ scale, cons
                   const __grid_constant__ stem_pool_forward_sizes s) {
     __shared__ float shared[8 * 8 * V * 3];
     walk at;
+    OF_IMAGE(z, (long long)s.height * s.width * s.ld_z);
+    OF_IMAGE(scale, s.channels);
+    OF_IMAGE(shift, s.channels);
+    OF_IMAGE(out, (long long)s.out_height * s.out_width * s.ld_out);
+    OF_IMAGE(index, (long long)s.out_height * s.out_width * (s.channels / 8));
+    OF_IMAGE(part, (long long)gridDim.x * (2 * s.channels + 1));
     gathered_moments m;
     int runs = (s.out_width + 3) / 4;
     long long items = (long long)s.batch * s.out_height * runs;

@@ -21,6 +21,16 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
     __shared__ __align__(1024) unsigned char shared[3 * gathered<TN, true>::STAGE];
     int tiles_n = (s.channels + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n;
     long long rows = (long long)s.batch * (s.height / 2) * (s.width / 2), first = (long long)tile_m * 128;
+    OF_IMAGE(dY, rows * s.ld_dy);
+    OF_IMAGE(X, (long long)s.height * s.width * s.ld_x);
+    OF_IMAGE(S, (long long)s.height * s.width * s.ld_s);
+    OF_IMAGE(T, rows * s.channels);
+    OF_IMAGE(mean, s.channels);
+    OF_IMAGE(rstd, s.channels);
+    OF_IMAGE(scale, s.channels);
+    OF_IMAGE(shift, s.channels);
+    OF_IMAGE(gamma, s.channels);
+    OF_IMAGE(part, (rows + 127) / 128 * 2 * s.channels);
     gathered<TN, true> g;
     g.source = dY, g.weights = packed, g.ld = s.ld_dy, g.height = 1, g.width = (int)rows, g.channels = s.out_channels;
     g.ny = g.nx = g.direction = 1, g.row_length = s.row, g.kw = 1, g.ky0 = g.kx0 = 0, g.step_y = g.step_x = 1;

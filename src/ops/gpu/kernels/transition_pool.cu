@@ -13,6 +13,10 @@ transition_pool(const E* __restrict__ X, const float* __restrict__ scale, const 
                 E* __restrict__ T, const __grid_constant__ transition_pool_sizes s) {
     walk at;
     if (at.c >= s.channels) return;
+    OF_IMAGE(X, (long long)s.height * s.width * s.ld_x);
+    OF_IMAGE(T, (long long)(s.height / 2) * (s.width / 2) * s.ld_t);
+    OF_IMAGE(scale, s.channels);
+    OF_IMAGE(shift, s.channels);
     long long rows = (long long)s.batch * (s.height / 2) * (s.width / 2), line = (long long)s.width * s.ld_x;
     pooled_pixels pixels(s.height, s.width, s.ld_x);
     float a[V], b[V];
