@@ -4,7 +4,6 @@
 //
 // SYNCED = 1 (headers tiles.cuh channels.cuh exchange.cuh): dbeta and dgamma are those of this card's pixels, dw is this card's
 // share with the sums over all cards in its place, and m are the pixels of all.
-
 //
 // PER_IMAGE = 1 (see tiles.cuh; GroupNorm of `groups` groups): `images` times rows and rstd; dw = Σ_n rstd·(gamma·Σ g⊗patch −
 // (t1·Σ patch + t2·Σ x̂⊗patch)/m), with t1 = Σ gamma·Σ g and t2 = Σ gamma·Σ g·x̂ over the channels of o's group in image n, and m the
