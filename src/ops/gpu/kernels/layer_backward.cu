@@ -11,7 +11,7 @@ struct layer_backward_sizes {
     int row, ld_s, accumulate, zero;
 };
 
-extern "C" __global__ void __launch_bounds__(256, BLOCKS)
+extern "C" __global__ void __launch_bounds__(256, EACH_IMAGE && TILE_N > 64 && __CUDA_ARCH__ < 900 ? 1 : BLOCKS)
 layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* __restrict__ X,
                const float* __restrict__ mean, const float* __restrict__ rstd, const float* __restrict__ scale,
                const float* __restrict__ shift, const float* __restrict__ gamma, E* S, float* __restrict__ part,

@@ -7,7 +7,7 @@ struct norm_apply_sizes {
     int pixels, channels, ld_x, ld_residual, ld_y, mode;
 };
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, EACH_IMAGE && __CUDA_ARCH__ < 900 ? 3 : 4)
 norm_apply(const E* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift,
            const E* __restrict__ residual, E* __restrict__ y, const __grid_constant__ norm_apply_sizes s) {
     walk at;

@@ -13,11 +13,14 @@ typedef unsigned long long u64;
 // PER_IMAGE = 1: norms are taken over each image by itself (GroupNorm). The launch has a third dimension, the images; sizes are those
 // of one image, and vectors over channels, partial sums and workspaces lie one image behind another. OF_IMAGE moves a pointer to the
 // block's image, where an image has `length` elements. Kernels that read `gamma` are then given `scale` in its place, and what is
-// missing from S is s1/m + x·s2/m.
+// missing from S is s1/m + x·s2/m. The moved pointers take registers: where they spilled before Hopper, fewer blocks share a
+// multiprocessor there.
 #if PER_IMAGE
 #define OF_IMAGE(pointer, length) (pointer) += (long long)blockIdx.z * (length)
+constexpr bool EACH_IMAGE = true;
 #else
 #define OF_IMAGE(pointer, length)
+constexpr bool EACH_IMAGE = false;
 #endif
 
 __device__ __forceinline__ float max_nan(float a, float b) {  // NaN stays NaN, so that a broken step is seen
