@@ -35,6 +35,7 @@ class Case:
     layers: str = None
     norm: str = "batch"
     dropout: float = 0.0
+    growth: int = None  # instead of DenseNet-121's 32
     kind: str = "train"
 
     @property
@@ -42,7 +43,8 @@ class Case:
         layers = f"-{self.layers}" if self.layers else ""
         norm = f"-{self.norm}-norm" if self.norm != "batch" else ""
         dropout = f"-dropout{self.dropout}" if self.dropout else ""
-        return f"{self.model}-b{self.batch}-s{self.size}-{self.precision}{layers}{norm}{dropout}-{self.kind}"
+        growth = f"-growth{self.growth}" if self.growth else ""
+        return f"{self.model}-b{self.batch}-s{self.size}-{self.precision}{layers}{norm}{dropout}{growth}-{self.kind}"
 
     @property
     def title(self):
@@ -50,6 +52,7 @@ class Case:
         layers = f', `dense_layers = "{self.layers}"`' if self.layers else ""
         layers += f', `norm = "{self.norm}"`' if self.norm != "batch" else ""
         layers += f", `dropout = {self.dropout}`" if self.dropout else ""
+        layers += f", `growth = {self.growth}`" if self.growth else ""
         name = {"densenet": "DenseNet", "resnet": "ResNet"}[family]
         return f"{name}-{depth}, {self.batch} × {self.size}×{self.size}, {self.precision}{layers}"
 
@@ -62,6 +65,9 @@ class Case:
             "train.batch_size": self.batch,
             "memory.precision": json.dumps(self.precision),
         }
+        if self.growth:
+            keys.pop(f"model.{family}.depth")
+            keys["model"] = f"{{densenet = {{ growth = {self.growth}, blocks = [6, 12, 24, 16], stem = 64 }}}}"
         if self.norm != "batch":
             keys["model.densenet.norm"] = json.dumps(self.norm)
         if self.dropout:
@@ -84,6 +90,8 @@ CASES = [
     Case("densenet121", "bf16", batch=32, norm="group"),
     Case("densenet121", "bf16", batch=32, dropout=0.1),
     Case("densenet121", "bf16", layers="keep", dropout=0.1),
+    Case("densenet121", "bf16", batch=32, growth=20),
+    Case("densenet121", "bf16", batch=32, growth=20, norm="group"),
     Case("densenet121", "bf16", batch=8, size=2000, layers="keep"),
     Case("densenet121", "bf16", batch=8, size=2000, layers="share"),
     Case("densenet121", "bf16", layers="keep", kind="cold-start"),
@@ -126,6 +134,8 @@ def peer(args, case, steps, environment=None):
     command = [sys.executable, str(HERE / "peers/torch_steps.py"), "--model", case.model, "--modes", mode]
     command += ["--batch", str(case.batch), "--size", str(case.size), "--iters", str(steps)]
     command += ["--norm", case.norm, "--dropout", str(case.dropout)]
+    if case.growth:
+        command += ["--growth", str(case.growth)]
     if case.layers == "share":
         command.append("--memory-efficient")
         name += " memory_efficient"

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use trainer::build::resolve_device;
 use trainer::memory::offload::Store;
 use trainer::memory::{
-    Activation, BucketMember, Chain, CheckpointPlan, DenseLayers, Precision, Schedule, StageSpec,
-    executor,
+    Activation, ActivationShape, BucketMember, Chain, CheckpointPlan, DenseLayers, Keep, Pass,
+    Precision, Purpose, Schedule, StageSpec, Statistics, executor,
 };
 use trainer::model::{DensenetConfig, ModelConfig, Network, Norm};
 use trainer::ops::gpu::{Buffer, Gpu, Kernel, Sizes, Storage};
@@ -375,6 +375,14 @@ fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
         (grouped(densenet(32, &[1], 64)), [140, 1, 12, 10]),
         (grouped(densenet(32, &[2, 1], 64)), [2, 1, 230, 260]),
         (grouped(dropping(32, &[2, 2], 64)), [3, 1, 67, 34]),
+        // Widths that are no multiples of 8, for which rows have channels of zeros; of 4 channels, stems run layer by layer.
+        (densenet(12, &[2, 3], 20), [3, 1, 40, 36]),
+        (densenet(5, &[2, 2], 7), [4, 3, 65, 62]),
+        (densenet(12, &[2], 20), [3, 4, 40, 36]),
+        (dropping(12, &[2, 1], 24), [3, 1, 67, 34]),
+        (grouped(densenet(12, &[2, 3, 1], 20)), [3, 3, 65, 62]),
+        (grouped(densenet(5, &[2, 2], 7)), [4, 3, 65, 62]),
+        (grouped(densenet(12, &[2], 20)), [3, 4, 40, 36]),
     ];
     let case = |(config, shape): (DensenetConfig, [usize; 4])| {
         let keep = [DenseLayers::Keep, DenseLayers::Share];
@@ -384,10 +392,35 @@ fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
+/// Between stages, as Grad-CAM and other devices are given them.
+#[test]
+fn maps_of_odd_widths_are_tensors_without_channels_of_zeros() {
+    let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
+    let shape = [2, 1, 40, 36];
+    let pass = Pass::new(Purpose::Recompute, 1, 0, 0);
+    let specs = network(densenet(12, &[2, 2], 20), shape);
+    let specs = specs.stages(Precision::Fp32, DenseLayers::Keep, &[]);
+    let mut inputs = [&gpu, &cpu].map(|device| Activation::Map(noise(shape, 3, device)));
+    let mut wanted = ActivationShape::Map(shape);
+    for spec in &specs[..specs.len() - 1] {
+        wanted = spec.output(&wanted);
+        let mut maps = Vec::new();
+        for (device, input) in [&gpu, &cpu].into_iter().zip(&mut inputs) {
+            let (stage, given) = (spec.init(device, 7), input.clone());
+            *input = stage.forward(given, Keep::Nothing, &pass, &mut Statistics::new()).0;
+            assert_eq!(input.shape(), wanted, "{}", spec.name());
+            maps.push(values(input.clone().into_map()));
+        }
+        let off = error(&maps[0], &maps[1]);
+        assert!(off < 1e-5, "{}: {off:.1e}", spec.name());
+    }
+}
+
 #[test]
 fn evaluation_uses_running_statistics_or_those_of_each_image() {
     let shape = [2, 1, 40, 36];
-    for config in [densenet(8, &[2, 2], 16), grouped(densenet(8, &[2, 2], 16))] {
+    let odd = densenet(12, &[2, 2], 20);
+    for config in [densenet(8, &[2, 2], 16), grouped(densenet(8, &[2, 2], 16)), odd] {
         let difference = evaluate(shape, &network(config, shape));
         assert!(difference < 1e-5, "{difference}");
     }

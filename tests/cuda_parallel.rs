@@ -243,7 +243,7 @@ struct Model {
     side: usize,
 }
 
-const MODELS: [Model; 4] = [
+const MODELS: [Model; 5] = [
     Model {
         name: "DenseNet",
         text: "[model.densenet]\ngrowth = 16\nblocks = [1, 2, 2]\nstem = 16",
@@ -254,6 +254,11 @@ const MODELS: [Model; 4] = [
     Model {
         name: "ResNet for small images",
         text: "[model.resnet]\nform = \"cifar\"\ndepth = 20",
+        side: 64,
+    },
+    Model {
+        name: "DenseNet of odd widths",
+        text: "[model.densenet]\ngrowth = 12\nblocks = [1, 2, 2]\nstem = 20",
         side: 64,
     },
     // Cards exchange nothing for its norms.
@@ -499,8 +504,11 @@ fn parts_of_a_share_give_the_same_bits_when_they_are_computed_again() {
 #[test]
 fn layers_without_fused_kernels_are_synchronised_too() {
     let Some((_turn, count)) = cards("layers") else { return };
-    // Widths that are no multiples of 8.
-    let text = "[model.densenet]\ngrowth = 12\nblocks = [2, 1]\nstem = 20";
+    let text = "[model.sequential]\nlayers = [
+        { conv = { channels = 12, kernel = 5, stride = 2, padding = 2 } }, 'batch_norm', 'relu',
+        { max_pool = { kernel = 3, stride = 2, padding = 1 } },
+        { conv = { channels = 20, kernel = 3, padding = 1 } }, 'batch_norm', 'relu', 'global_pool',
+    ]";
     let model = Model { text, ..MODELS[0] };
     let memory = "precision = \"fp32\"";
     let (one, _) = train(&plan(model, 1, memory), 1);

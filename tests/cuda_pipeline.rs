@@ -67,12 +67,19 @@ lr = 0.05
 momentum = 0.9
 "#;
 
-const MODELS: [(&str, &str); 4] = [
+const MODELS: [(&str, &str); 5] = [
     ("DenseNet", "[model.densenet]\ngrowth = 16\nblocks = [1, 2, 2]\nstem = 16"),
     ("ResNet-50", "[model.resnet]\ndepth = 50"),
     ("ResNet for small images", "[model.resnet]\nform = \"cifar\"\ndepth = 20"),
-    // Widths that no fused kernel takes.
-    ("DenseNet, layer by layer", "[model.densenet]\ngrowth = 12\nblocks = [2, 1]\nstem = 20"),
+    ("DenseNet of odd widths", "[model.densenet]\ngrowth = 12\nblocks = [2, 1]\nstem = 20"),
+    (
+        "layer by layer",
+        "[model.sequential]\nlayers = [
+            { conv = { channels = 12, kernel = 5, stride = 2, padding = 2 } }, 'batch_norm', 'relu',
+            { max_pool = { kernel = 3, stride = 2, padding = 1 } },
+            { conv = { channels = 20, kernel = 3, padding = 1 } }, 'batch_norm', 'relu', 'global_pool',
+        ]",
+    ),
 ];
 
 const SCHEDULES: [&str; 3] = ["sequential", "gpipe", "1f1b"];

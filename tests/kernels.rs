@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use trainer::memory::{ActivationShape, Cpu, DenseLayers, DryAllocator, Precision, Target};
-use trainer::model::{DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig, ResnetForm};
+use trainer::model::{
+    DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig, ResnetForm, SequentialConfig,
+};
 use trainer::ops::gpu::{
     AdamStep, DryGpu, Gpu, Kernel, Kernels, Over, SgdStep, message_kernels, moving_average_kernel,
     step_factor_kernel, sums_of_squares_kernel,
@@ -33,6 +35,11 @@ fn networks() -> Vec<(ModelConfig, usize)> {
         (resnet(50, ResnetForm::Imagenet).into(), 1),
         (resnet(20, ResnetForm::Cifar).into(), 3),
     ]);
+    let layers = "layers = [
+        { conv = { channels = 12, kernel = 5, stride = 2, padding = 1 } }, 'batch_norm', 'relu',
+        { conv = { channels = 12, kernel = 3 } }, { dropout = {} }, 'batch_norm', 'relu', 'global_pool',
+    ]";
+    let layers: SequentialConfig = toml::from_str(layers).expect("reads");
     let grouped = all.clone().into_iter().map(|(model, channels): (ModelConfig, usize)| {
         let norm = Norm::Group;
         let model = match model {
@@ -43,6 +50,7 @@ fn networks() -> Vec<(ModelConfig, usize)> {
         (model, channels)
     });
     all.extend(grouped.collect::<Vec<_>>());
+    all.push((layers.into(), 3));
     all
 }
 
@@ -136,16 +144,17 @@ fn kernels() -> BTreeMap<(&'static str, String), Kernel> {
             for hopper in [false, true] {
                 let dry = DryGpu::new(DryAllocator::default(), hopper);
                 let of_cards = Kernels::new(Gpu::dry(&dry), precision.element());
-                all.extend(of_cards.of_several_cards(channels));
+                all.extend(of_cards.of_several_cards());
                 // Launched where a map comes without the statistics of its channels.
                 of_cards.map_partials(&of_cards.empty_map(64, 8), Over::Batch);
                 all.extend(dry.kernels());
             }
         }
-        // Some kernels take another form where there is little to do.
-        all.extend(
-            [2, 256].into_iter().flat_map(|images| launched(&model, [images, channels, 64])),
-        );
+        // Some kernels take another form where there is little to do, and stems for lines that are no
+        // multiples of four.
+        for [images, side] in [[2, 64], [256, 64], [2, 62]] {
+            all.extend(launched(&model, [images, channels, side]));
+        }
     }
     all.into_iter().map(|kernel| (kernel.variant(), kernel)).collect()
 }

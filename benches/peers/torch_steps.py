@@ -1,6 +1,6 @@
 """PyTorch's side of the comparison: training steps of a torchvision model on one batch that stays on the device.
 
-usage: python torch_steps.py [--model densenet121] [--batch 64] [--size 320] [--modes f32,tf32-cl,amp-cl] [--memory-efficient] [--norm group] [--dropout 0.1] [--compile] [--iters 30]
+usage: python torch_steps.py [--model densenet121] [--batch 64] [--size 320] [--modes f32,tf32-cl,amp-cl] [--memory-efficient] [--norm group] [--dropout 0.1] [--growth 20] [--compile] [--iters 30]
 
 Prints one JSON object a mode: milliseconds (median of the second half), images/s, the most bytes allocated and reserved,
 and the seconds from the start of this script to the end of the first step (`null` after the first mode). With `--device
@@ -29,6 +29,8 @@ def wait(device):
 
 
 def model_of(args, extra):
+    if args.growth:  # of DenseNet-121
+        return torchvision.models.DenseNet(args.growth, (6, 12, 24, 16), 64, num_classes=LABELS, **extra), 3
     if args.model != "quickstart":
         return getattr(torchvision.models, args.model)(num_classes=LABELS, **extra), 3
     model = torchvision.models.DenseNet(12, (3, 3, 3), 16, num_classes=LABELS)
@@ -114,6 +116,7 @@ def main():
     parser.add_argument("--memory-efficient", action="store_true")
     parser.add_argument("--norm", default="batch", help="batch or group")
     parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--growth", type=int, help="DenseNet-121 with this instead of 32")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--iters", type=int, default=30)
     parser.add_argument("--device", default="cuda")

@@ -42,8 +42,7 @@ fn kernels(plan: &Plan, planner: &Planner, gpu: &Gpu) -> Vec<Kernel> {
     }
     if plan.copies() > 1 {
         let element = planner.settings().precision.element();
-        let image_channels = plan.data.image.channels;
-        kernels.extend(Kernels::new(gpu.clone(), element).of_several_cards(image_channels));
+        kernels.extend(Kernels::new(gpu.clone(), element).of_several_cards());
     }
     kernels
 }

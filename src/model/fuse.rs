@@ -1,12 +1,16 @@
 //! Which stages run fused on CUDA: those whose layers are what the fused kernels compute.
 
-use super::Norm;
-use super::layers::{Join, Layer, Op, Size, StageLayers, each_layer};
-use crate::ops::Window;
-use crate::ops::gpu::Convolution;
+use std::sync::Arc;
 
+use super::Norm;
+use super::layers::{Join, Layer, Op, StageLayers, each_layer};
+use crate::ops::Window;
+use crate::ops::gpu::{ChannelParts, Convolution};
+
+mod padding;
 mod spec;
 
+pub use padding::{StagePadding, StageParameters};
 pub use spec::FusedStageSpec;
 
 /// A stage that runs fused, with its sizes.
@@ -158,26 +162,34 @@ impl FusedStage {
     }
 }
 
-/// The kernels load whole vectors of so many channels.
-const VECTOR: usize = 8;
+/// A stage that runs fused, and how its channels lie.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fused {
+    /// The stage. Channels of zeros count among its channels.
+    pub stage: FusedStage,
+    /// Where there are channels of zeros.
+    pub padding: Option<Arc<StagePadding>>,
+}
 
 /// Each stage as it runs fused. All of them do, but for a stem that takes images of many channels.
 ///
 /// # Errors
 ///
 /// What no fused kernel computes, to follow "which has".
-pub fn fuse(stages: &[StageLayers]) -> Result<Vec<Option<FusedStage>>, &'static str> {
+pub fn fuse(stages: &[StageLayers]) -> Result<Vec<Option<Fused>>, &'static str> {
     let mut fused: Vec<Option<FusedStage>> = stages.iter().map(matching).collect();
     let unfused = |place: &usize| fused[*place].is_none() && (*place > 0 || fused.len() == 1);
     if let Some(place) = (0..fused.len()).find(unfused) {
         return Err(reason(&stages[place]));
     }
-    let mut aligned = true;
-    for stage in stages {
-        each_layer(&stage.layers, &mut |layer| aligned &= is_aligned(&layer.output));
-    }
-    if !aligned {
-        return Err("a width that is no multiple of 8");
+    let images = stages.first().map_or(0, |stage| stage.input.channels());
+    let mut parts = Arc::new(ChannelParts::of_images(images));
+    let mut paddings = Vec::with_capacity(stages.len());
+    for (stage, fused) in stages.iter().zip(&mut fused) {
+        let padding = StagePadding::new(stage, &parts);
+        parts = Arc::clone(&padding.output);
+        *fused = fused.take().map(|fused| padding.counted(fused));
+        paddings.push(padding.is_needed().then(|| Arc::new(padding)));
     }
     for place in 1..fused.len() {
         let wanted = match &fused[place] {
@@ -196,11 +208,8 @@ pub fn fuse(stages: &[StageLayers]) -> Result<Vec<Option<FusedStage>>, &'static 
             *room = wanted;
         }
     }
-    Ok(fused)
-}
-
-fn is_aligned(size: &Size) -> bool {
-    !matches!(size, Size::Map([channels, ..]) if !channels.is_multiple_of(VECTOR))
+    let with = |(stage, padding): (Option<FusedStage>, _)| Some(Fused { stage: stage?, padding });
+    Ok(fused.into_iter().zip(paddings).map(with).collect())
 }
 
 /// Why no fused kernel computes these layers.
@@ -358,6 +367,11 @@ mod tests {
     use crate::model::ModelConfig;
 
     fn fused(model: &str) -> Result<Vec<Option<FusedStage>>, &'static str> {
+        let stages = stages(model)?.into_iter();
+        Ok(stages.map(|fused| fused.map(|fused| fused.stage)).collect())
+    }
+
+    fn stages(model: &str) -> Result<Vec<Option<Fused>>, &'static str> {
         let config: ModelConfig = toml::from_str(model).expect("a model");
         fuse(config.resolve([1, 64, 64]).expect("a network").layers())
     }
@@ -380,14 +394,49 @@ mod tests {
 
     #[test]
     fn what_has_no_fused_kernels_says_why() {
-        for (model, wanted) in [
-            ("[densenet]\ngrowth = 12\nblocks = [2]\nstem = 16", "multiple of 8"),
-            ("[resnet]\ndepth = 18\nstem = 12", "multiple of 8"),
-            ("[sequential]\nlayers = [\"flatten\", { linear = { features = 8 } }]", "layers"),
-        ] {
+        for (model, wanted) in
+            [("[sequential]\nlayers = [\"flatten\", { linear = { features = 8 } }]", "layers")]
+        {
             let reason = fused(model).expect_err(wanted);
             assert!(reason.contains(wanted), "{model}: {reason}");
         }
+    }
+
+    #[test]
+    fn odd_widths_have_zeros_behind_each_part() {
+        let all = stages("[densenet]\ngrowth = 12\nblocks = [2, 1]\nstem = 20").expect("fuses");
+        let all: Vec<Fused> = all.into_iter().flatten().collect();
+        let sizes = |index: usize| match &all[index].stage {
+            FusedStage::DenseBlock { sizes, .. } => *sizes,
+            other => panic!("{other:?}"),
+        };
+        let block = DenseBlockSizes { layers: 2, input: 24, growth: 16, bottleneck: 48 };
+        assert_eq!(sizes(1), block);
+        // 44 channels of the first block become 22.
+        assert_eq!(sizes(3), DenseBlockSizes { layers: 1, input: 24, ..block });
+        let padding = all[1].padding.as_ref().expect("is padded");
+        assert_eq!(
+            padding.output.parts().collect::<Vec<_>>(),
+            [[0, 20, 4], [24, 12, 4], [40, 12, 4]]
+        );
+        // The second layer: its first norm reads two parts, its convolutions lead to 48 channels and to 12.
+        let rooms = |sides: &Vec<Arc<ChannelParts>>| -> Vec<[usize; 2]> {
+            sides.iter().map(|parts| [parts.channels(), parts.room()]).collect()
+        };
+        let second: Vec<_> = padding.parameters[10..].iter().map(rooms).collect();
+        let norm = |channels| vec![vec![channels]; 4];
+        let mut wanted = norm([32, 40]);
+        wanted.push(vec![[48, 48], [32, 40]]);
+        wanted.extend(norm([48, 48]));
+        wanted.push(vec![[12, 16], [48, 48]]);
+        assert_eq!(second, wanted);
+        assert!(
+            stages("[densenet]\ndepth = 121")
+                .expect("fuses")
+                .iter()
+                .flatten()
+                .all(|fused| fused.padding.is_none())
+        );
     }
 
     #[test]

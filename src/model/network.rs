@@ -114,7 +114,7 @@ impl Network {
         let stages = match precision.fuses().then(|| fuse::fuse(&self.stages)) {
             Some(Ok(fused)) => {
                 behind_fused = fused.last().is_some_and(Option::is_some);
-                let spec = |(fused, stage): (Option<fuse::FusedStage>, &StageLayers)| match fused {
+                let spec = |(fused, stage): (Option<fuse::Fused>, &StageLayers)| match fused {
                     Some(fused) => {
                         let (stage, keep) = (stage.clone(), dense_layers);
                         Box::new(fuse::FusedStageSpec::new(fused, stage, precision, keep))
@@ -182,7 +182,7 @@ impl Network {
     /// `memory.dense_layers` says what they keep.
     pub fn has_fused_dense_blocks(&self) -> bool {
         let fused = fuse::fuse(&self.stages).unwrap_or_default();
-        fused.iter().flatten().any(fuse::FusedStage::is_dense_block)
+        fused.iter().flatten().any(|fused| fused.stage.is_dense_block())
     }
 
     /// Whether it takes images of other sizes too, with the same parameters. Layers may ask for one size:

@@ -10,7 +10,7 @@ use trainer::memory::{
 use trainer::model::{
     DensenetConfig, ModelConfig, Network, Norm, ResnetBlock, ResnetConfig, ResnetForm,
 };
-use trainer::ops::gpu::Gpu;
+use trainer::ops::gpu::{Buffer, Gpu};
 
 use super::resnet::resnet;
 use super::{DenseLayers, densenet, dropping, network, noise, values};
@@ -70,6 +70,8 @@ fn compare(
     let gpu = Gpu::of(device).expect("a GPU");
     // A tensor made of host values has rows with gaps, of which stages make a copy without.
     let images: Tensor<4> = gpu.tensor(&gpu.upload(&values::<4>(noise(shape, 3, device))), shape);
+    let images = Buffer::of_tensor(images.cast(on.precision.activations()));
+    let images: Tensor<4> = gpu.tensor(&images, shape);
     let allocator = Allocator { gpu, meter: Meter::open(device) };
     let specs = network.stages(on.precision, on.dense_layers, &[]);
     let pass = Pass::new(Purpose::Recompute, 1, 0, 0);
@@ -118,7 +120,9 @@ fn compare(
         let most =
             footprint.gradient + footprint.parameter_gradients + footprint.backward_workspace;
         let name = format!("{shape:?} {:?} {}", on.precision, spec.name());
-        held(&mut faults, &name, "backward", taken.most, most as i64);
+        // Where gradients are copied without zeros, what was kept may be given back before they are made.
+        let least = if footprint.backward_workspace == 0 { most as i64 } else { 0 };
+        held(&mut faults, &name, "backward", taken.most.max(least), most as i64);
         gradient = found;
     }
     (specs.len(), faults)
@@ -133,7 +137,12 @@ fn every_fused_stage_takes_the_bytes_of_its_dry_run() {
     for case in 0..96 {
         let side = |draw: &mut Draw| 33 + draw.below(64);
         let shape = [1 + draw.below(5), draw.of(&[1, 3]), side(&mut draw), side(&mut draw)];
-        let eight = |draw: &mut Draw, most: usize| 8 * (1 + draw.below(most));
+        // Some widths are no multiples of 8.
+        let even = case % 3 != 0;
+        let eight = |draw: &mut Draw, most: usize| match even {
+            true => 8 * (1 + draw.below(most)),
+            false => 3 + draw.below(8 * most),
+        };
         let norm = [Norm::Batch, Norm::Group][case / 4 % 2];
         let of = |config: DensenetConfig| DensenetConfig { norm, ..config };
         let model: ModelConfig = match case % 4 {

@@ -29,6 +29,12 @@ fn fused_resnets_give_the_features_gradients_and_statistics_of_the_definition() 
         (resnet(Cifar, Basic, &[2, 2, 1], 16), [5, 3, 33, 31]),
         (resnet(Cifar, Basic, &[1, 1], 32), [1, 1, 64, 65]),
         (resnet(Cifar, Bottleneck, &[2, 1], 8), [4, 1, 31, 34]),
+        // Widths that are no multiples of 8.
+        (resnet(Imagenet, Basic, &[1, 2], 12), [4, 3, 65, 62]),
+        (resnet(Imagenet, Bottleneck, &[1, 1], 5), [4, 1, 66, 61]),
+        (resnet(Cifar, Basic, &[2, 1], 10), [5, 3, 33, 31]),
+        (grouped(resnet(Imagenet, Bottleneck, &[1, 1], 12)), [4, 3, 65, 62]),
+        (grouped(resnet(Cifar, Basic, &[2, 1], 10)), [5, 3, 33, 31]),
         (grouped(resnet(Imagenet, Basic, &[1, 2], 16)), [4, 3, 65, 64]),
         (grouped(resnet(Imagenet, Bottleneck, &[1, 2], 64)), [2, 1, 41, 38]),
         (grouped(resnet(Imagenet, Bottleneck, &[1, 1], 16)), [4, 1, 66, 61]),

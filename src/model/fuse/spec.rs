@@ -2,20 +2,22 @@
 
 use burn::tensor::Device;
 
-use super::FusedStage;
+use super::{Fused, FusedStage, StageParameters};
 use crate::memory::{
     ActivationShape, DenseLayers, DryAllocator, DryStage, Footprint, Precision, Stage, StageSpec,
     Target,
 };
 use crate::model::fused;
-use crate::model::layers::{LayerStageSpec, ParameterSpec, StageLayers};
+#[cfg(feature = "cuda")]
+use crate::model::layers::ParameterSpec;
+use crate::model::layers::{LayerStageSpec, StageLayers};
 use crate::ops::gpu::Kernel;
 
 /// A stage that runs fused on a GPU, and layer by layer elsewhere.
 pub struct FusedStageSpec {
     fused: FusedStage,
     layers: StageLayers,
-    parameters: Vec<ParameterSpec>,
+    parameters: StageParameters,
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a GPU has a choice"))]
     run: (Precision, DenseLayers),
     unfused: LayerStageSpec,
@@ -24,13 +26,13 @@ pub struct FusedStageSpec {
 impl FusedStageSpec {
     /// `layers`, which are `fused`, in this precision; dense layers keep what `dense_layers` says.
     pub fn new(
-        fused: FusedStage,
+        Fused { stage: fused, padding }: Fused,
         layers: StageLayers,
         precision: Precision,
         dense_layers: DenseLayers,
     ) -> Self {
         let unfused = LayerStageSpec::new(layers.clone(), precision);
-        let parameters = layers.parameters();
+        let parameters = StageParameters { specs: layers.parameters(), padding };
         Self { fused, layers, parameters, run: (precision, dense_layers), unfused }
     }
 }
@@ -94,7 +96,8 @@ impl StageSpec for FusedStageSpec {
         if let Some(kernels) = fused::kernels(device, self.run.0) {
             // On the device nothing is there but what they end up in, so that they lie close.
             let host = Device::flex();
-            let parameters = ParameterSpec::init_all(&self.parameters, &host, seed);
+            let parameters = ParameterSpec::init_all(&self.parameters.specs, &host, seed);
+            let parameters = (parameters, self.parameters.padding.clone());
             let program = fused::program(&self.fused, self.run.1);
             return program.stage(&self.layers.name, (kernels, device), parameters);
         }

@@ -7,13 +7,13 @@ use std::rc::Rc;
 
 use super::layout::{NORMS, WEIGHTS};
 use super::program::{layout, over};
-use super::{Back, Layout, Program, Records, Run, Value, Values};
+use super::{Back, Layout, Program, Records, Run, Tables, Value, Values};
 use crate::memory::{
     DryAllocator, DryBuffer, DryFlow, DryStage, Footprint, Keep, Pass, Target, bytes_in_rows,
 };
-use crate::model::layers::ParameterSpec;
+use crate::model::fuse::{StagePadding, StageParameters};
 use crate::ops::gpu::{
-    Buffer, ChannelStats, DeviceMap, DryGpu, Gpu, Images, Kernel, Kernels, Packing, Storage, Work,
+    Buffer, ChannelStats, DeviceMap, DryGpu, Gpu, Images, Kernel, Kernels, Storage, Work,
 };
 #[cfg(test)]
 use crate::ops::gpu::{Exchange, ExchangedSums, Over, Synced};
@@ -24,22 +24,33 @@ pub(super) struct DryRun<'a, P> {
     dry: std::sync::Arc<DryGpu>,
     kernels: Kernels,
     layout: Layout,
+    tables: Tables,
     values: Values,
     records: Option<Records>,
+    padding: Option<&'a StagePadding>,
+    /// The norms' parameters and running statistics, of which `values` may be copies.
+    _held: [Buffer; 2],
 }
 
 impl<'a, P: Program> DryRun<'a, P> {
     /// Of a program with these parameters.
-    pub fn new(program: &'a P, parameters: &[ParameterSpec], on: &Target) -> Self {
+    pub fn new(program: &'a P, parameters: &'a StageParameters, on: &Target) -> Self {
         let dry = DryGpu::new(DryAllocator::default(), on.hopper);
         let kernels = Kernels::new(Gpu::dry(&dry), on.precision.element());
-        let shapes = parameters.iter().map(|spec| (spec.shape.clone(), spec.trained));
-        let layout = layout(program, shapes);
-        let packing = layout.packing(&kernels);
+        let padding = parameters.padding.as_deref();
+        let layout = layout(program, parameters.shapes(), padding);
+        let tables = layout.tables(&kernels);
         let all = [0, 1, 2].map(|kind| kernels.gpu().floats(layout.length(kind)));
-        let values = layout.values(&kernels, packing.as_ref(), |kind| all[kind].clone());
+        let values = layout.values(&kernels, &tables, |kind| all[kind].clone());
         let records = layout.records(&kernels);
-        Self { program, dry, kernels, layout, values, records }
+        let [_, norms, running] = all;
+        let _held = [norms, running];
+        Self { program, dry, kernels, layout, tables, values, records, padding, _held }
+    }
+
+    /// An input of `shape` as the stage before leaves it.
+    fn input(&self, shape: [usize; 4]) -> Value {
+        self.program.input(&self.kernels, in_rows(shape, self.padding))
     }
 
     fn forward(
@@ -53,12 +64,13 @@ impl<'a, P: Program> DryRun<'a, P> {
         let pass = &Pass::evaluation();
         let over = over(self.program.norm(), images);
         let run = Run { kernels, values, records, trains, over, keeps, synced: None, pass };
-        self.program.forward(&run, input)
+        let (output, kept) = self.program.forward(&run, input);
+        (self.tables.output(kernels, output, images), kept)
     }
 
     /// The kernels launched in training and in evaluation on an input of `shape`.
     pub fn kernels(&self, shape: [usize; 4]) -> Vec<Kernel> {
-        let input = || self.program.input(&self.kernels, shape);
+        let input = || self.input(shape);
         self.forward([false, false], shape[0], input());
         let (output, kept) = self.forward([true, true], shape[0], input());
         self.backward(kept, shape[0], self.gradient_of(&output));
@@ -77,7 +89,7 @@ impl<'a, P: Program> DryRun<'a, P> {
         let over = over(self.program.norm(), shape[0]);
         let synced = synced.filter(|_| over == Over::Batch);
         let run = Run { kernels, values, records, trains: true, over, keeps: true, synced, pass };
-        let (output, kept) = self.program.forward(&run, self.program.input(&self.kernels, shape));
+        let (output, kept) = self.program.forward(&run, self.input(shape));
         if back {
             let gradient = self.gradient_of(&output);
             let room = self.layout.room(&self.kernels);
@@ -97,18 +109,21 @@ impl<'a, P: Program> DryRun<'a, P> {
         let kernels = &self.kernels.of_a_pass();
         let over = over(self.program.norm(), images);
         let back = Back { kernels, values: &self.values, room: &room, over, synced: None };
-        self.program.backward(&back, kept.expect("was to be kept"), gradient)
+        let gradient = self.tables.gradient(kernels, gradient, images);
+        let found = self.program.backward(&back, kept.expect("was to be kept"), gradient);
+        self.tables.gradients(kernels, room);
+        found
     }
 
     /// What the stage costs for an input of `shape`.
     pub fn footprint(&self, shape: [usize; 4]) -> Footprint {
-        let (allocator, kernels) = (self.dry.allocator(), &self.kernels);
+        let allocator = self.dry.allocator();
         // What a first pass makes and keeps for later ones counts among what stands.
         let images = shape[0];
-        self.forward([true, false], images, self.program.input(kernels, shape));
+        self.forward([true, false], images, self.input(shape));
         let standing = allocator.live();
 
-        let input = self.program.input(kernels, shape);
+        let input = self.input(shape);
         allocator.restart();
         self.dry.take_work();
         let (output, _) = self.forward([true, false], images, input.clone());
@@ -116,7 +131,7 @@ impl<'a, P: Program> DryRun<'a, P> {
         let Work { flops: forward_flops, traffic: forward_traffic } = self.dry.take_work();
         drop((input, output));
 
-        let input = self.program.input(kernels, shape);
+        let input = self.input(shape);
         allocator.restart();
         let (output, kept) = self.forward([true, true], images, input.clone());
         let in_input = counted(&output).is(counted(&input));
@@ -205,12 +220,12 @@ pub(super) struct DryProgram<P> {
     layout: Layout,
     shape: [usize; 4],
     parameters: [Buffer; 3],
-    packing: Option<Packing>,
+    tables: Tables,
     /// Made again when a parameter has changed.
     values: RefCell<Option<Rc<Values>>>,
     memory: DryAllocator,
-    /// Bytes of a number of the images that the model is given.
-    number: usize,
+    /// Of the images that the model is given.
+    storage: Storage,
 }
 
 /// Images as the model is given them. Those of a batch that stays on the device lie elsewhere.
@@ -221,44 +236,35 @@ impl<P: Program> DryProgram<P> {
     /// Of a program with these parameters, for an input of `shape`, with memory from `memory`.
     pub fn new(
         program: P,
-        parameters: &[ParameterSpec],
+        parameters: &StageParameters,
         shape: [usize; 4],
         on: &Target,
         memory: &DryAllocator,
     ) -> Self {
-        let shapes = parameters.iter().map(|spec| (spec.shape.clone(), spec.trained));
-        let layout = layout(&program, shapes);
+        let padding = parameters.padding.as_deref();
+        let layout = layout(&program, parameters.shapes(), padding);
+        let shape = in_rows(shape, padding);
         let gpu = Gpu::dry(&DryGpu::new(memory.clone(), on.hopper));
         let kernels = Kernels::new(gpu, on.precision.element());
         let parameters = [0, 1, 2].map(|kind| kernels.gpu().floats(layout.length(kind)));
-        let packing = layout.packing(&kernels);
+        let tables = layout.tables(&kernels);
         let (memory, values) = (memory.clone(), RefCell::default());
-        let number = on.precision.activations().size();
-        Self { program, kernels, layout, shape, parameters, packing, values, memory, number }
+        let storage = on.precision.element().storage();
+        Self { program, kernels, layout, shape, parameters, tables, values, memory, storage }
     }
 
-    /// `given` as the program takes them: in 32 bits, without gaps between rows.
+    /// `given` as the program takes them: without gaps between rows.
     fn images(&self, Given(given): Given) -> Value {
-        let width = Storage::F32.bytes();
-        let [without, rows] = [bytes_of(self.shape), bytes_in_rows(self.shape, width)];
-        let wide = match self.number == width {
-            true => given,
-            false => {
-                let wide = self.memory.take(rows);
-                given.iter().for_each(DryBuffer::note_use);
-                Some(wide)
-            }
-        };
-        match wide {
+        let length = self.shape.iter().product();
+        match given {
             // Nothing is copied.
-            Some(memory) if memory.bytes() == without => {
-                let length = self.shape.iter().product();
-                let buffer = Buffer::dry(memory, Storage::F32, length);
+            Some(memory) if memory.bytes() == (length * self.storage.bytes()) as u64 => {
+                let buffer = Buffer::dry(memory, self.storage, length);
                 Value::Images(Images { buffer, shape: self.shape })
             }
-            wide => {
+            given => {
                 let images = self.program.input(&self.kernels, self.shape);
-                wide.iter().for_each(DryBuffer::note_use);
+                given.iter().for_each(DryBuffer::note_use);
                 images
             }
         }
@@ -266,7 +272,7 @@ impl<P: Program> DryProgram<P> {
 
     fn values(&self) -> Rc<Values> {
         let of_kind = |kind: usize| self.parameters[kind].clone();
-        let read = || Rc::new(self.layout.values(&self.kernels, self.packing.as_ref(), of_kind));
+        let read = || Rc::new(self.layout.values(&self.kernels, &self.tables, of_kind));
         Rc::clone(self.values.borrow_mut().get_or_insert_with(read))
     }
 }
@@ -276,8 +282,9 @@ impl<P: Program> DryStage for DryProgram<P> {
         if !P::TAKES_IMAGES {
             return Rc::new(self.program.input(&self.kernels, self.shape));
         }
-        let rounds = self.number != Storage::F32.bytes();
-        let rounded = || rounds.then(|| self.memory.take(bytes_in_rows(self.shape, self.number)));
+        let rounds = self.storage != Storage::F32;
+        let bytes = || bytes_in_rows(self.shape, self.storage.bytes());
+        let rounded = || rounds.then(|| self.memory.take(bytes()));
         Rc::new(Given(images.or_else(rounded)))
     }
 
@@ -305,6 +312,8 @@ impl<P: Program> DryStage for DryProgram<P> {
             Err(input) => value(input),
         };
         let (output, kept) = self.program.forward(&run, input);
+        let output = self.tables.output(run.kernels, output, self.shape[0]);
+        drop(records.map(|records| self.tables.statistics(&self.kernels, records)));
         (Rc::new(output), kept.map(|kept| Box::new(kept) as Box<dyn Any>))
     }
 
@@ -323,9 +332,11 @@ impl<P: Program> DryStage for DryProgram<P> {
         let kernels = &self.kernels.of_a_pass();
         let over = over(self.program.norm(), self.shape[0]);
         let back = Back { kernels, values: &values, room: &room, over, synced: None };
-        let found = self.program.backward(&back, *kept, value(gradient));
+        let gradient = self.tables.gradient(kernels, value(gradient), self.shape[0]);
+        let found = self.program.backward(&back, *kept, gradient);
         let found = found.map(|found| Rc::new(Value::Map(found)) as DryFlow);
-        (found, room.all.iter().map(|all| all.counted().clone()).collect())
+        let all = self.tables.gradients(kernels, room);
+        (found, all.iter().map(|all| all.counted().clone()).collect())
     }
 
     fn parameters(&self) -> Vec<u64> {
@@ -337,9 +348,10 @@ impl<P: Program> DryStage for DryProgram<P> {
     }
 }
 
-/// Bytes of images of `shape` in 32 bits.
-fn bytes_of(shape: [usize; 4]) -> u64 {
-    (shape.iter().product::<usize>() * Storage::F32.bytes()) as u64
+/// `shape` with the channels that rows have of it, zeros among them.
+fn in_rows(shape: [usize; 4], padding: Option<&StagePadding>) -> [usize; 4] {
+    let [batch, channels, height, width] = shape;
+    [batch, padding.map_or(channels, |padding| padding.input.room()), height, width]
 }
 
 /// What a stage before or behind gives: where that is of another kind, it is features.

@@ -1,10 +1,13 @@
 //! How the parameters of a fused stage lie in memory: each kind in one buffer.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::Value;
+use crate::model::fuse::StagePadding;
 use crate::ops::gpu::{
-    Buffer, ChannelStats, Form, Kernels, NormBuffers, Packed, Packing, ParameterGradients, Record,
-    Segment,
+    Buffer, ChannelParts, ChannelStats, Form, Kernels, NormBuffers, Packed, Packing, Padding,
+    ParameterGradients, Record, Segment,
 };
 
 /// The kinds of parameters.
@@ -14,9 +17,29 @@ pub(super) const RUNNING: usize = 2;
 
 /// Where a stage's convolutions' weights, its norms' scales and shifts, and its running statistics lie,
 /// each kind in one buffer.
+///
+/// Where rows have channels of zeros, kernels are given copies of the parameters with zeros among them, and
+/// what they find of the parameters is copied without.
 pub(super) struct Layout {
+    /// How many numbers of each kind there are.
+    lengths: [usize; 3],
+    /// Where each parameter lies among those of its kind, as kernels are given them.
     places: [Vec<Range<usize>>; 3],
     segments: Vec<Segment>,
+    /// Where each number lies among those that kernels are given, where there are zeros among them.
+    padded: Option<[Vec<usize>; 3]>,
+    /// How the channels of each norm lie, where there are channels of zeros.
+    norms: Vec<Arc<ChannelParts>>,
+    /// How the channels of the output lie, where there are channels of zeros.
+    output: Option<Arc<ChannelParts>>,
+}
+
+/// What is made ready of a layout once.
+pub(super) struct Tables {
+    packing: Option<Packing>,
+    padding: [Option<Padding>; 3],
+    /// Of pooled features.
+    features: Option<Padding>,
 }
 
 /// The parameters as the kernels read them, in the order of the stage's layers.
@@ -49,10 +72,6 @@ impl Room {
 /// Room for the statistics of a batch.
 pub(in crate::model) struct Records {
     /// Those of all norms.
-    #[cfg_attr(
-        not(feature = "cuda"),
-        expect(dead_code, reason = "only a device is given tensors")
-    )]
     pub all: Buffer,
     /// Each norm's.
     pub norms: Vec<Record>,
@@ -69,16 +88,28 @@ pub(super) fn kind(shape: &[usize], trained: bool) -> usize {
 
 impl Layout {
     /// Of parameters of these shapes, trained or running statistics, whose weights are wanted in these
-    /// forms.
+    /// forms; `padding` where rows have channels of zeros.
     pub fn new(
         parameters: impl IntoIterator<Item = (Vec<usize>, bool)>,
         forms: &[(usize, Form)],
+        padding: Option<&StagePadding>,
     ) -> Self {
         let mut places: [Vec<Range<usize>>; 3] = Default::default();
+        let mut padded: [Vec<usize>; 3] = Default::default();
+        let (mut lengths, mut norms) = ([0; 3], Vec::new());
         let mut weights = Vec::new();
-        for (shape, trained) in parameters {
+        for (index, (mut shape, trained)) in parameters.into_iter().enumerate() {
             let kind = kind(&shape, trained);
             let start = places[kind].last().map_or(0, |place| place.end);
+            lengths[kind] += shape.iter().product::<usize>();
+            if let Some(padding) = padding {
+                let sides = &padding.parameters[index];
+                if kind == NORMS {
+                    norms.push(Arc::clone(&sides[0]));
+                }
+                padded[kind].extend(numbers(&shape, sides).map(|place| start + place));
+                shape.iter_mut().zip(sides).for_each(|(side, parts)| *side = parts.room());
+            }
             places[kind].push(start..start + shape.iter().product::<usize>());
             if kind == WEIGHTS {
                 weights.push(shape);
@@ -89,26 +120,45 @@ impl Layout {
             Segment { source: places[WEIGHTS][weight].start, form, output, input, kernel }
         };
         let segments = forms.iter().map(segment).collect();
-        Self { places, segments }
+        let output = padding.map(|padding| Arc::clone(&padding.output));
+        let padded = padding.map(|_| padded);
+        Self { lengths, places, segments, padded, norms, output }
     }
 
     /// How many numbers of a kind there are.
     pub fn length(&self, kind: usize) -> usize {
+        self.lengths[kind]
+    }
+
+    /// How many numbers of a kind kernels are given.
+    fn room_for(&self, kind: usize) -> usize {
         self.places[kind].last().map_or(0, |place| place.end)
     }
 
-    /// How the weights are packed for the kernels.
-    pub fn packing(&self, kernels: &Kernels) -> Option<Packing> {
-        (!self.segments.is_empty()).then(|| kernels.packing(&self.segments))
+    /// How the weights are packed for the kernels, and where there are zeros.
+    pub fn tables(&self, kernels: &Kernels) -> Tables {
+        let packing = (!self.segments.is_empty()).then(|| kernels.packing(&self.segments));
+        let of_kind = |kind: usize| {
+            let places = self.padded.as_ref().map(|padded| &padded[kind])?;
+            (!places.is_empty()).then(|| kernels.padding(places, self.room_for(kind)))
+        };
+        let features = self.output.as_ref().filter(|parts| parts.is_padded());
+        let features = features.map(|parts| kernels.padding(&parts.places(), parts.room()));
+        Tables { packing, padding: [0, 1, 2].map(of_kind), features }
     }
 
     /// The parameters, of which `all` gives each kind, as the kernels read them.
     pub fn values(
         &self,
         kernels: &Kernels,
-        packing: Option<&Packing>,
+        tables: &Tables,
         all: impl Fn(usize) -> Buffer,
     ) -> Values {
+        let all = |kind: usize| match &tables.padding[kind] {
+            Some(padding) => kernels.with_zeros(&all(kind), padding, 1),
+            None => all(kind),
+        };
+        let packing = tables.packing.as_ref();
         let packed = packing.map(|packing| kernels.pack(&all(WEIGHTS), packing));
         let running =
             self.pairs(RUNNING, &all).map(|(mean, variance)| ChannelStats::running(mean, variance));
@@ -121,7 +171,7 @@ impl Layout {
 
     /// Room for gradients.
     pub fn room(&self, kernels: &Kernels) -> Room {
-        let all = [WEIGHTS, NORMS].map(|kind| kernels.gpu().floats(self.length(kind)));
+        let all = [WEIGHTS, NORMS].map(|kind| kernels.gpu().floats(self.room_for(kind)));
         let weights = self.places[WEIGHTS].iter().map(|place| all[WEIGHTS].range(place.clone()));
         Room { weights: weights.collect(), norms: self.norms(|kind| all[kind].clone()), all }
     }
@@ -131,14 +181,18 @@ impl Layout {
         if self.places[RUNNING].is_empty() {
             return None;
         }
-        let all = kernels.filled(self.length(RUNNING), 0.0);
+        let all = kernels.filled(self.room_for(RUNNING), 0.0);
         let norms = self.pairs(RUNNING, |_| all.clone());
         let norms = norms.map(|(mean, variance)| Record { mean, variance }).collect();
         Some(Records { norms, all })
     }
 
     fn norms(&self, all: impl Fn(usize) -> Buffer) -> Vec<NormBuffers> {
-        self.pairs(NORMS, all).map(|(scale, shift)| NormBuffers { scale, shift }).collect()
+        let norm = |(index, (scale, shift)): (usize, _)| {
+            let parts = self.norms.get(2 * index).filter(|parts| parts.is_padded()).cloned();
+            NormBuffers { scale, shift, parts }
+        };
+        self.pairs(NORMS, all).enumerate().map(norm).collect()
     }
 
     /// The parts of all of a kind that belong to two parameters each.
@@ -153,4 +207,56 @@ impl Layout {
             .chunks_exact(2)
             .filter_map(move |pair| Some((part(&pair[0])?, part(&pair[1])?)))
     }
+}
+
+impl Tables {
+    /// The gradients of weights and of norms' parameters in `room`, in the parameters' order.
+    pub fn gradients(&self, kernels: &Kernels, Room { all, .. }: Room) -> [Buffer; 2] {
+        let [weights, norms] = all;
+        [(WEIGHTS, weights), (NORMS, norms)].map(|(kind, all)| self.of_kind(kernels, kind, all))
+    }
+
+    /// The statistics in `records`, in the running statistics' order.
+    pub fn statistics(&self, kernels: &Kernels, records: Records) -> Buffer {
+        self.of_kind(kernels, RUNNING, records.all)
+    }
+
+    fn of_kind(&self, kernels: &Kernels, kind: usize, all: Buffer) -> Buffer {
+        match &self.padding[kind] {
+            Some(padding) => kernels.without_zeros(&all, padding, 1),
+            None => all,
+        }
+    }
+
+    /// A program's output for `images` images, as the stage gives it: pooled features have no zeros among them.
+    pub fn output(&self, kernels: &Kernels, output: Value, images: usize) -> Value {
+        match (output, &self.features) {
+            (Value::Features(features), Some(padding)) => {
+                Value::Features(kernels.without_zeros(&features, padding, images))
+            }
+            (output, _) => output,
+        }
+    }
+
+    /// The gradient of a stage's output for `images` images, as the program takes it.
+    pub fn gradient(&self, kernels: &Kernels, gradient: Value, images: usize) -> Value {
+        match (gradient, &self.features) {
+            (Value::Features(features), Some(padding)) => {
+                Value::Features(kernels.with_zeros(&features, padding, images))
+            }
+            (gradient, _) => gradient,
+        }
+    }
+}
+
+/// Where each number of a parameter of `shape` lies, whose first sides are channels in parts.
+fn numbers(shape: &[usize], sides: &[Arc<ChannelParts>]) -> impl Iterator<Item = usize> + use<> {
+    let mut places = vec![0];
+    for parts in sides {
+        let (along, room) = (parts.places(), parts.room());
+        let next = places.iter().flat_map(|at| along.iter().map(move |place| at * room + place));
+        places = next.collect();
+    }
+    let inner: usize = shape[sides.len()..].iter().product();
+    places.into_iter().flat_map(move |at| (0..inner).map(move |number| at * inner + number))
 }

@@ -23,9 +23,12 @@ mod stem;
 mod tests;
 mod transition;
 
+#[cfg(feature = "cuda")]
+use std::sync::Arc;
+
 use block::Block;
 use dry::{DryProgram, DryRun};
-use layout::{Layout, Records, Room, Values};
+use layout::{Layout, Records, Room, Tables, Values};
 use mean::Mean;
 use plain_stem::PlainStem;
 use pool::NormPool;
@@ -34,8 +37,9 @@ use residual::Residual;
 use stem::Stem;
 use transition::Transition;
 
-use super::fuse::FusedStage;
-use super::layers::ParameterSpec;
+#[cfg(feature = "cuda")]
+use super::fuse::StagePadding;
+use super::fuse::{FusedStage, StageParameters};
 use crate::memory::{DenseLayers, DryAllocator, DryStage, Footprint, Target};
 #[cfg(feature = "cuda")]
 use crate::memory::{Parameter, Precision, Stage};
@@ -49,15 +53,15 @@ use crate::ops::gpu::Kernels;
 pub(super) trait AnyProgram {
     /// What a stage with these parameters costs for an input of `shape`: batch, channels, height and
     /// width.
-    fn footprint(&self, parameters: &[ParameterSpec], shape: [usize; 4], on: &Target) -> Footprint;
+    fn footprint(&self, parameters: &StageParameters, shape: [usize; 4], on: &Target) -> Footprint;
 
     /// The kernels that it launches in training and in evaluation.
-    fn kernels(&self, parameters: &[ParameterSpec], shape: [usize; 4], on: &Target) -> Vec<Kernel>;
+    fn kernels(&self, parameters: &StageParameters, shape: [usize; 4], on: &Target) -> Vec<Kernel>;
 
     /// The stage in whole steps on sizes alone, with memory from `memory`.
     fn dry(
         self: Box<Self>,
-        parameters: &[ParameterSpec],
+        parameters: &StageParameters,
         shape: [usize; 4],
         on: &Target,
         memory: &DryAllocator,
@@ -67,7 +71,7 @@ pub(super) trait AnyProgram {
     #[cfg(test)]
     fn of_two_cards(
         &self,
-        parameters: &[ParameterSpec],
+        parameters: &StageParameters,
         shape: [usize; 4],
         on: &Target,
         rows: &ExchangedSums,
@@ -80,22 +84,22 @@ pub(super) trait AnyProgram {
         self: Box<Self>,
         name: &str,
         on: (Kernels, &burn::tensor::Device),
-        parameters: Vec<Parameter>,
+        parameters: (Vec<Parameter>, Option<Arc<StagePadding>>),
     ) -> Box<dyn Stage>;
 }
 
 impl<P: Program> AnyProgram for P {
-    fn footprint(&self, parameters: &[ParameterSpec], shape: [usize; 4], on: &Target) -> Footprint {
+    fn footprint(&self, parameters: &StageParameters, shape: [usize; 4], on: &Target) -> Footprint {
         DryRun::new(self, parameters, on).footprint(shape)
     }
 
-    fn kernels(&self, parameters: &[ParameterSpec], shape: [usize; 4], on: &Target) -> Vec<Kernel> {
+    fn kernels(&self, parameters: &StageParameters, shape: [usize; 4], on: &Target) -> Vec<Kernel> {
         DryRun::new(self, parameters, on).kernels(shape)
     }
 
     fn dry(
         self: Box<Self>,
-        parameters: &[ParameterSpec],
+        parameters: &StageParameters,
         shape: [usize; 4],
         on: &Target,
         memory: &DryAllocator,
@@ -106,7 +110,7 @@ impl<P: Program> AnyProgram for P {
     #[cfg(test)]
     fn of_two_cards(
         &self,
-        parameters: &[ParameterSpec],
+        parameters: &StageParameters,
         shape: [usize; 4],
         on: &Target,
         rows: &ExchangedSums,
@@ -120,7 +124,7 @@ impl<P: Program> AnyProgram for P {
         self: Box<Self>,
         name: &str,
         on: (Kernels, &burn::tensor::Device),
-        parameters: Vec<Parameter>,
+        parameters: (Vec<Parameter>, Option<Arc<StagePadding>>),
     ) -> Box<dyn Stage> {
         Box::new(stage::ProgramStage::new(name, on, parameters, *self))
     }

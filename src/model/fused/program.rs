@@ -3,6 +3,7 @@
 use super::{Layout, Records, Room, Values};
 use crate::memory::Pass;
 use crate::model::Norm;
+use crate::model::fuse::StagePadding;
 use crate::ops::gpu::{
     Affine, Argument, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, GradientSums, Images,
     Kernels, Over, Partials, Synced,
@@ -16,7 +17,7 @@ use crate::ops::gpu::{
 pub(in crate::model) trait Program: Send + 'static {
     /// What its backward pass needs.
     type Saved: 'static;
-    /// Whether its input are images in 32 bits, and not maps.
+    /// Whether its input are images, and not maps.
     const TAKES_IMAGES: bool = false;
     /// Whether the gradient of its output comes as S and what is missing of it (see [`GradientSums`]).
     const TAKES_SUMS: bool = false;
@@ -64,7 +65,7 @@ pub(in crate::model) trait Program: Send + 'static {
     expect(clippy::large_enum_variant, reason = "a step has a handful of them")
 )]
 pub(in crate::model) enum Value {
-    /// Images in 32 bits.
+    /// Images.
     Images(Images),
     /// Feature maps.
     Map(DeviceMap),
@@ -75,7 +76,7 @@ pub(in crate::model) enum Value {
 impl Value {
     /// Room for images of `shape`.
     pub fn images(kernels: &Kernels, shape: [usize; 4]) -> Self {
-        let buffer = kernels.gpu().floats(shape.iter().product());
+        let buffer = kernels.elements(shape.iter().product());
         Self::Images(Images { buffer, shape })
     }
 
@@ -302,10 +303,11 @@ pub(super) fn input_gradient(
     DeviceMap { data, stats: None, pending, ..map }
 }
 
-/// What is made ready of a program before it runs.
+/// What is made ready of a program before it runs; `padding` where rows have channels of zeros.
 pub(super) fn layout(
     program: &impl Program,
     parameters: impl IntoIterator<Item = (Vec<usize>, bool)>,
+    padding: Option<&StagePadding>,
 ) -> Layout {
-    Layout::new(parameters, &program.forms())
+    Layout::new(parameters, &program.forms(), padding)
 }

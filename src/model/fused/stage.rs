@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor};
 
-use super::layout::{Layout, RUNNING, Records, Room, Values, kind};
+use super::layout::{Layout, RUNNING, Room, Tables, Values, kind};
 use super::program::{layout, over};
 use super::{Back, Program, Run, Value};
 use crate::memory::offload::OffloadTensor;
@@ -13,7 +13,8 @@ use crate::memory::{
     Activation, Bucket, BucketMember, Gradients, Keep, Parameter, Pass, Purpose, Saved, Stage,
     Statistics,
 };
-use crate::ops::gpu::{Buffer, DeviceMap, Images, Kernels, Over, Packing, Synced};
+use crate::model::fuse::StagePadding;
+use crate::ops::gpu::{Buffer, DeviceMap, Images, Kernels, Over, Synced};
 
 /// A program with its parameters, each kind of which lies in one tensor.
 pub(super) struct ProgramStage<P> {
@@ -22,7 +23,8 @@ pub(super) struct ProgramStage<P> {
     program: P,
     layout: Layout,
     buckets: [Option<Bucket>; 3],
-    packing: Option<Packing>,
+    tables: Tables,
+    padding: Option<Arc<StagePadding>>,
     /// What the kernels read; made again when a parameter has changed.
     values: RefCell<Option<Arc<Values>>>,
 }
@@ -30,8 +32,8 @@ pub(super) struct ProgramStage<P> {
 /// What a stage keeps of a pass.
 struct SavedPass<K> {
     kept: K,
-    /// Whether the input came as a tensor, as which its gradient is to go.
-    as_tensor: bool,
+    /// The numbers of the input where it came as a tensor, as which its gradient is to go.
+    as_tensor: Option<DType>,
     /// What norms were taken over.
     over: Over,
     /// What norms were taken over, where several cards have some of the images.
@@ -43,42 +45,47 @@ impl<P: Program> ProgramStage<P> {
     pub fn new(
         name: &str,
         (kernels, device): (Kernels, &Device),
-        parameters: Vec<Parameter>,
+        (parameters, padding): (Vec<Parameter>, Option<Arc<StagePadding>>),
         program: P,
     ) -> Self {
         let shapes =
             parameters.iter().map(|parameter| (parameter.shape.clone(), parameter.trained));
-        let layout = layout(&program, shapes);
+        let layout = layout(&program, shapes, padding.as_deref());
         let mut kinds: [Vec<Parameter>; 3] = Default::default();
         for parameter in parameters {
             kinds[kind(&parameter.shape, parameter.trained)].push(parameter);
         }
         let buckets = kinds.map(|parameters| bucket(parameters, device));
-        let packing = layout.packing(&kernels);
+        let tables = layout.tables(&kernels);
         let (name, values) = (name.to_owned(), RefCell::default());
-        Self { name, kernels, program, layout, buckets, packing, values }
+        Self { name, kernels, program, layout, buckets, tables, padding, values }
     }
 
     /// The parameters as the kernels read them.
     fn values(&self) -> Arc<Values> {
         let read = || {
             let all = |kind: usize| Buffer::of_tensor(self.bucket(kind).value.clone());
-            Arc::new(self.layout.values(&self.kernels, self.packing.as_ref(), all))
+            Arc::new(self.layout.values(&self.kernels, &self.tables, all))
         };
         Arc::clone(self.values.borrow_mut().get_or_insert_with(read))
     }
 
-    /// The input as the program takes it, and whether it came as a tensor.
-    fn value(&self, input: Activation) -> (Value, bool) {
+    /// The input as the program takes it, and its numbers if it came as a tensor.
+    fn value(&self, input: Activation) -> (Value, Option<DType>) {
         match input {
-            Activation::Device(map) => (Value::Map(*map), false),
+            Activation::Device(map) => (Value::Map(*map), None),
             other if P::TAKES_IMAGES => {
                 let map = other.into_map();
                 let shape = map.dims();
-                let buffer = Buffer::of_tensor(map.cast(DType::F32));
-                (Value::Images(Images { buffer, shape }), true)
+                let buffer = Buffer::of_tensor(map.cast(self.kernels.storage().dtype()));
+                (Value::Images(Images { buffer, shape }), None)
             }
-            other => (Value::Map(DeviceMap::of_tensor(&self.kernels, other.into_map())), true),
+            other => {
+                let parts = self.padding.as_ref().map(|padding| &padding.input);
+                let map = other.into_map();
+                let numbers = Some(map.dtype());
+                (Value::Map(DeviceMap::of_tensor(&self.kernels, map, parts)), numbers)
+            }
         }
     }
 
@@ -91,7 +98,8 @@ impl<P: Program> ProgramStage<P> {
                 return Value::Features(Buffer::of_tensor(features.cast(DType::F32)));
             }
             other => {
-                let map = DeviceMap::of_tensor(kernels, other.into_map());
+                let parts = self.padding.as_ref().map(|padding| &padding.output);
+                let map = DeviceMap::of_tensor(kernels, other.into_map(), parts);
                 let data = kernels.empty_map(map.data.pixels(), map.data.channels());
                 kernels.copy(&map.data, &data);
                 DeviceMap { data, ..map }
@@ -108,7 +116,8 @@ impl<P: Program> ProgramStage<P> {
 
     /// Adds the gradients in `room` to `gradients`.
     fn add_gradients(&self, room: Room, gradients: &mut Gradients) {
-        for (all, bucket) in room.all.iter().zip(&self.buckets) {
+        let all = self.tables.gradients(&self.kernels, room);
+        for (all, bucket) in all.iter().zip(&self.buckets) {
             if let Some(bucket) = bucket {
                 gradients.add(bucket.key(), self.kernels.gpu().tensor(all, [all.len()]));
             }
@@ -171,15 +180,19 @@ impl<P: Program> Stage for ProgramStage<P> {
         };
         let (output, kept) = self.program.forward(&run, input);
         let gpu = self.kernels.gpu();
-        if let Some(Records { all, .. }) = records {
+        if let Some(records) = records {
+            let all = self.tables.statistics(&self.kernels, records);
             let moving = gpu.tensor(&all, [all.len()]);
             statistics.insert(self.bucket(RUNNING).key().to_owned(), moving);
         }
-        let output = match output {
+        let output = match self.tables.output(&kernels, output, batch) {
             Value::Features(features) => {
                 Activation::Features(gpu.tensor(&features, [batch, features.len() / batch]))
             }
-            other => Activation::Device(Box::new(other.into_map())),
+            other => {
+                let parts = self.padding.as_ref().map(|padding| Arc::clone(&padding.output));
+                Activation::Device(Box::new(DeviceMap { parts, ..other.into_map() }))
+            }
         };
         (output, kept.map(|kept| Saved(Box::new(SavedPass { kept, as_tensor, over, synced }))))
     }
@@ -201,16 +214,18 @@ impl<P: Program> Stage for ProgramStage<P> {
         let values = self.values();
         let SavedPass { kept, as_tensor, over, synced } =
             *saved.open::<SavedPass<P::Saved>>(&self.name);
-        let gradient = self.gradient(gradient);
+        let batch = gradient.shape().batch();
+        let gradient = self.tables.gradient(&self.kernels, self.gradient(gradient), batch);
         let room = self.layout.room(&self.kernels);
         let synced = synced.as_ref();
         let kernels = self.kernels.of_a_pass();
         let back = Back { kernels: &kernels, values: &values, room: &room, over, synced };
         let found = self.program.backward(&back, kept, gradient);
         self.add_gradients(room, gradients);
-        found.map(|found| match as_tensor {
-            true => Activation::Map(found.to_tensor()),
-            false => Activation::Device(Box::new(found)),
+        let parts = self.padding.as_ref().map(|padding| Arc::clone(&padding.input));
+        found.map(|found| DeviceMap { parts, ..found }).map(|found| match as_tensor {
+            Some(numbers) => Activation::Map(found.to_tensor().cast(numbers)),
+            None => Activation::Device(Box::new(found)),
         })
     }
 

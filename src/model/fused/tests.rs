@@ -36,7 +36,7 @@ fn a_card_of_several_exchanges_for_every_norm_once_and_never_when_it_computes_ag
         dense_layers,
     };
     let gpu = Gpu::dry(&DryGpu::new(DryAllocator::default(), true));
-    let ahead = Kernels::new(gpu, target.precision.element()).of_several_cards(1);
+    let ahead = Kernels::new(gpu, target.precision.element()).of_several_cards();
     let ahead: Vec<_> = ahead.iter().map(Kernel::variant).collect();
     for model in MODELS.into_iter().chain(GROUPED) {
         let exchanges = !GROUPED.contains(&model);
@@ -44,8 +44,11 @@ fn a_card_of_several_exchanges_for_every_norm_once_and_never_when_it_computes_ag
         let network = config.resolve([1, 64, 64]).expect("a network");
         let stages = fuse(network.layers()).expect("fuses");
         for (layers, fused) in network.layers().iter().zip(stages) {
-            let program = program(&fused.expect("is fused"), dense_layers);
-            let (parameters, name) = (layers.parameters(), &layers.name);
+            let fused = fused.expect("is fused");
+            let program = program(&fused.stage, dense_layers);
+            let (specs, name) = (layers.parameters(), &layers.name);
+            let norms = specs.iter().any(|parameter| !parameter.trained);
+            let parameters = StageParameters { specs, padding: fused.padding };
             let crate::memory::ActivationShape::Map(shape) = layers.input.of_batch(2) else {
                 panic!("{model}: {name} takes no maps");
             };
@@ -63,7 +66,6 @@ fn a_card_of_several_exchanges_for_every_norm_once_and_never_when_it_computes_ag
                 assert!(ahead.contains(&variant), "{model}: {name} launches {variant:?}");
             }
             assert!(!again.iter().any(is_synced), "{model}: {name}");
-            let norms = parameters.iter().any(|parameter| !parameter.trained);
             assert_eq!(first.iter().any(|kernel| together(&kernel)), norms, "{model}: {name}");
             let forward = |kernels: &[Kernel]| {
                 let entries = kernels.iter().map(Kernel::entry);

@@ -26,6 +26,7 @@ pub(super) const SWIZZLED: Header = Header(include_str!("kernels/swizzled.cuh"))
 pub(super) const RING: Header = Header(include_str!("kernels/ring.cuh"));
 pub(super) const RING_COLUMNS: Header = Header(include_str!("kernels/ring_columns.cuh"));
 pub(super) const DRAWS: Header = Header(include_str!("kernels/draws.cuh"));
+pub(super) const GROUPS: Header = Header(include_str!("kernels/groups.cuh"));
 pub(super) const POOLED: Header = Header(include_str!("kernels/pooled.cuh"));
 
 /// One entry: its name, threads a block, bytes of shared memory that a launch gives a block, headers and
@@ -126,6 +127,11 @@ impl Kernels {
         kernels
     }
 
+    /// How the elements that they compute with lie in memory.
+    pub fn storage(&self) -> Storage {
+        self.element.storage()
+    }
+
     /// The GPU.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
@@ -157,7 +163,7 @@ impl Kernels {
     }
 
     /// Room for activations.
-    pub(super) fn elements(&self, length: usize) -> Buffer {
+    pub fn elements(&self, length: usize) -> Buffer {
         self.gpu.empty(length, self.element.storage())
     }
 

@@ -1,9 +1,11 @@
 //! Feature maps between fused stages.
 
+use std::sync::Arc;
+
 use super::channels_last::{ChannelStats, ChannelsLast, GradientSums, Over, Partials};
 use super::gpu::{Arguments, Backend};
 use super::kernels::{Entry, Kernels, blocks, entry};
-use super::{Gpu, Images, Sizes, Storage};
+use super::{ChannelParts, Gpu, Images, Sizes};
 
 const NORM_STATISTICS: Entry = entry!("norm_statistics", 256, [TILES, CHANNELS]);
 
@@ -16,6 +18,8 @@ pub struct DeviceMap {
     pub data: ChannelsLast,
     /// Batch, height, width.
     pub size: [usize; 3],
+    /// How the channels lie in a row, where there are channels of zeros among them.
+    pub parts: Option<Arc<ChannelParts>>,
     /// The statistics of the channels, where they are known; perhaps with room for more.
     pub stats: Option<ChannelStats>,
     /// Of a gradient: the values are S, and this is what is missing of it (see [`GradientSums`]).
@@ -25,21 +29,21 @@ pub struct DeviceMap {
 impl DeviceMap {
     /// Maps of `size` (batch, height, width) whose statistics nobody knows.
     pub fn new(kernels: &Kernels, data: ChannelsLast, size: [usize; 3]) -> Self {
-        Self { gpu: kernels.gpu.clone(), data, size, stats: None, pending: None }
+        Self { gpu: kernels.gpu.clone(), data, size, parts: None, stats: None, pending: None }
     }
 
-    /// The values of `images`, rounded to the kernels' element.
+    /// The values of `images`, row by row.
     pub fn of_images(kernels: &Kernels, images: Images) -> Self {
         match &kernels.gpu.0 {
             #[cfg(feature = "cuda")]
             Backend::Cuda(_) => {
-                Self::of_tensor(kernels, kernels.gpu.tensor(&images.buffer, images.shape))
+                Self::of_tensor(kernels, kernels.gpu.tensor(&images.buffer, images.shape), None)
             }
             Backend::Dry(_) => {
                 let [batch, channels, height, width] = images.shape;
                 let pixels = batch * height * width;
                 // Images of one channel are in this order already.
-                let data = match channels == 1 && kernels.element.storage() == Storage::F32 {
+                let data = match channels == 1 {
                     true => ChannelsLast::new(images.buffer, pixels, channels),
                     false => kernels.empty_map(pixels, channels),
                 };
@@ -51,7 +55,8 @@ impl DeviceMap {
     /// `[batch, channels, height, width]`.
     pub fn shape(&self) -> [usize; 4] {
         let [batch, height, width] = self.size;
-        [batch, self.data.channels(), height, width]
+        let channels = self.parts.as_ref().map(|parts| parts.channels());
+        [batch, channels.unwrap_or(self.data.channels()), height, width]
     }
 }
 

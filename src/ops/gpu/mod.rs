@@ -12,6 +12,7 @@
 
 mod arrays;
 mod buffer;
+mod channel_parts;
 mod channels_last;
 mod conv;
 #[cfg(feature = "cuda")]
@@ -21,6 +22,7 @@ mod dry;
 mod element;
 mod exchange;
 mod conv2d;
+mod gather;
 #[expect(clippy::module_inception, reason = "the GPU itself")]
 mod gpu;
 mod hopper;
@@ -59,6 +61,7 @@ impl Reading {
 
 pub use arrays::{step_factor_kernel, sums_of_squares_kernel};
 pub use buffer::Buffer;
+pub use channel_parts::ChannelParts;
 pub use channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Over, Partials};
 pub use conv::Convolution;
 pub use conv2d::{Conv2d, Nchw};
@@ -71,6 +74,7 @@ pub use dropout::dropout_mask;
 pub use dry::{DryGpu, Work};
 pub use element::{Element, Storage};
 pub use exchange::{Exchange, ExchangedSums, Exchanges, MOST_CARDS, Synced};
+pub use gather::Padding;
 pub use gpu::{Argument, Gpu, Sizes, Untouched};
 pub use kernel::Kernel;
 pub use kernels::Kernels;

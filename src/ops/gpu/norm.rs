@@ -1,11 +1,13 @@
 //! Statistics of channels, and what norms make of them.
 
+use std::sync::Arc;
+
 use super::channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Over, Partials};
 use super::exchange::{Synced, pixels_of_all, sum_kernels};
 use super::gpu::{Argument, Arguments};
 use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
 use super::layer::Normalised;
-use super::{Buffer, Kernel, Sizes, Untouched};
+use super::{Buffer, ChannelParts, Kernel, Sizes, Untouched};
 use crate::ops::group_count;
 
 /// The variants that put together what several cards have.
@@ -22,8 +24,8 @@ const CHANNEL_SUMS: Entry = entry!("channel_sums", 1024, [TILES, CHANNELS]);
 const NORM_APPLY: Entry = entry!("norm_apply", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_SUMS: Entry = entry!("norm_backward_sums", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_APPLY: Entry = entry!("norm_backward_apply", 256, [TILES, CHANNELS]);
-const GROUP_NORM: Entry = entry!("group_norm", 1024, [TILES, CHANNELS]);
-const GROUP_SUMS: Entry = entry!("group_sums", 1024, []);
+const GROUP_NORM: Entry = entry!("group_norm", 1024, [TILES, CHANNELS, GROUPS]);
+const GROUP_SUMS: Entry = entry!("group_sums", 1024, [GROUPS]);
 const GROUP_GRADIENTS: Entry = entry!("group_gradients", 256, []);
 const INPUT_GRADIENT: Entry = entry!("input_gradient", 256, [TILES, CHANNELS]);
 
@@ -55,6 +57,8 @@ pub struct NormBuffers {
     pub scale: Buffer,
     /// β, `[channels]`.
     pub shift: Buffer,
+    /// How the channels lie, where there are channels of zeros among them: those are in no group.
+    pub parts: Option<Arc<ChannelParts>>,
 }
 
 /// Where a norm's kernel writes the statistics of its batch; without a record it writes none.
@@ -91,16 +95,12 @@ impl Kernels {
         Partials { buffer, rows, channels, over }
     }
 
-    /// The kernels by which several cards compute a batch together, for images of `image_channels`
-    /// channels.
-    pub fn of_several_cards(&self, image_channels: usize) -> Vec<Kernel> {
+    /// The kernels by which several cards compute a batch together.
+    pub fn of_several_cards(&self) -> Vec<Kernel> {
         let entries = [CHANNEL_STATISTICS_SYNCED, CHANNEL_NORM_SYNCED, CHANNEL_SUMS_SYNCED];
         let mut kernels: Vec<Kernel> = entries.map(|entry| self.synced(entry)).into();
         kernels.extend(sum_kernels());
-        // The stem's kernels are made for so many.
-        if image_channels <= 3 {
-            kernels.push(self.stem_finish_synced(image_channels));
-        }
+        kernels.push(self.stem_finish_synced());
         kernels
     }
 
@@ -182,7 +182,8 @@ impl Kernels {
             Some(part) => (&part.buffer, [part.rows, part.channels]),
             None => (&unread, [0, 0]),
         };
-        let sizes = self.group_sizes(stats).int(rows).int(written).float(EPSILON);
+        let (kernel, sizes) = self.group_kernel(GROUP_NORM, stats, norm);
+        let sizes = sizes.int(rows).int(written).float(EPSILON);
         let buffers: Arguments<'_> = &[
             left,
             &stats.mean,
@@ -194,16 +195,29 @@ impl Kernels {
             &scale,
             &shift,
         ];
-        self.gpu.launch(&self.get(GROUP_NORM), [over.images(), 1, 1], buffers, &sizes);
+        self.gpu.launch(&kernel, [over.images(), 1, 1], buffers, &sizes);
         let of_groups = ChannelStats { variance: mean.clone(), mean, inverse_std, ..*stats };
         (of_groups, Affine { scale, shift, over })
     }
 
-    /// The fields that kernels of GroupNorm over channels with these `stats` begin with.
-    fn group_sizes(&self, stats: &ChannelStats) -> Sizes {
+    /// The kernel of `entry` for GroupNorm `norm` of channels with these `stats`, and the fields that its sizes begin
+    /// with.
+    fn group_kernel(
+        &self,
+        entry: Entry,
+        stats: &ChannelStats,
+        norm: &NormBuffers,
+    ) -> (Kernel, Sizes) {
         let (channels, [first, next]) = (stats.channels(), stats.pieces);
-        let sizes = Sizes::new().int(channels).int(group_count(channels));
-        sizes.int(first).int(next).int(stats.over.images())
+        let sizes = |others: usize| {
+            let sizes = Sizes::new().int(channels).int(group_count(others));
+            sizes.int(first).int(next).int(stats.over.images())
+        };
+        let Some(parts) = &norm.parts else { return (self.get(entry), sizes(channels)) };
+        let [first, next] = parts.first_and_next();
+        let sizes = sizes(parts.channels()).int(first.room).int(next.room);
+        let sizes = sizes.int(first.channels).int(next.channels);
+        (self.variant(entry, 1, &[("PADDED", 1)]), sizes)
     }
 
     /// [`Kernels::channel_statistics`] of the last channels of `stats`, which a kernel has just
@@ -285,7 +299,8 @@ impl Kernels {
             }
             (None, Over::Images(images)) => {
                 let [scale, shift] = self.vectors(part.channels * images);
-                let sizes = self.group_sizes(stats).int(part.rows).int(usize::from(!first)).int(0);
+                let (kernel, sizes) = self.group_kernel(GROUP_SUMS, stats, norm);
+                let sizes = sizes.int(part.rows).int(usize::from(!first)).int(0);
                 let buffers: Arguments<'_> = &[
                     &part.buffer,
                     &norm.scale,
@@ -296,7 +311,7 @@ impl Kernels {
                     &sums.shift,
                     &sums.scale,
                 ];
-                self.gpu.launch(&self.get(GROUP_SUMS), [images, 1, 1], buffers, &sizes);
+                self.gpu.launch(&kernel, [images, 1, 1], buffers, &sizes);
                 let sizes = Sizes::new().int(part.channels).int(images);
                 let buffers: Arguments<'_> = &[&scale, &shift, &gradients.scale, &gradients.shift];
                 let grid = [blocks(part.channels, 32), 1, 1];
@@ -321,7 +336,7 @@ impl Kernels {
         let kernel = self.synced(CHANNEL_SUMS_SYNCED);
         let unwritten = Untouched(&sums.shift);
         let [of_scale, of_shift]: [&dyn Argument; 2] = match all {
-            Some(NormBuffers { scale, shift }) => [scale, shift],
+            Some(NormBuffers { scale, shift, .. }) => [scale, shift],
             None => [&unwritten, &unwritten],
         };
         synced.exchange(2 * part.channels, sizes, &gradients.scale, |table, sizes| {
@@ -439,11 +454,13 @@ impl Kernels {
             self.channel_sums(&part, normalised, norm_gradients, &sums, true);
             return match over {
                 Over::Batch => norm_gradients.clone(),
-                Over::Images(_) => NormBuffers { scale: sums.scale, shift: sums.shift },
+                Over::Images(_) => {
+                    NormBuffers { scale: sums.scale, shift: sums.shift, parts: None }
+                }
             };
         };
         let [scale, shift] = self.vectors(channels);
-        let all = NormBuffers { scale, shift };
+        let all = NormBuffers { scale, shift, parts: None };
         let norm = normalised.norm;
         self.channel_sums_of_all(&part, norm, norm_gradients, (&sums, true), Some(&all), synced);
         all
@@ -468,7 +485,7 @@ impl Kernels {
         let sizes = sizes.float(1.0 / pixels_of_all(normalised.synced, pixels) as f32).int(0);
         let [mean, inverse_std, scale, shift, _] = normalised.arguments();
         let (unread, unwritten) = (Untouched(map.buffer()), Untouched(out.buffer()));
-        let NormBuffers { scale: of_scale, shift: of_shift } = of_all;
+        let NormBuffers { scale: of_scale, shift: of_shift, .. } = of_all;
         let buffers: Arguments<'_> = &[
             gradient,
             map,

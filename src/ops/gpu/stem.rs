@@ -17,7 +17,7 @@ const STEM_BACKWARD_FINISH_SYNCED: Entry =
     entry!("stem_backward_finish", 1024, [TILES, CHANNELS, EXCHANGE]);
 const STEM_BACKWARD_FINISH: Entry = entry!("stem_backward_finish", 1024, [TILES, CHANNELS]);
 
-/// Images in 32 bits, `[batch, channels, height, width]`, and the sizes that follow from theirs.
+/// Images in the kernels' element, `[batch, channels, height, width]`, and the sizes that follow from theirs.
 #[derive(Debug, Clone)]
 pub struct Images {
     /// The values, in this order.
@@ -43,11 +43,6 @@ impl Images {
         let [height, width] = self.convolved();
         self.shape[0] * height * width * 49 * self.shape[1] * output
     }
-
-    fn strides(&self) -> [usize; 4] {
-        let [_, channels, height, width] = self.shape;
-        [channels * height * width, height * width, width, 1]
-    }
 }
 
 /// What the backward pass of a stem needs.
@@ -64,16 +59,17 @@ pub struct SavedStem {
 }
 
 impl Kernels {
+    /// One that reads images.
     fn stem_kernel(&self, entry: Entry, images: &Images, over: Over) -> super::Kernel {
-        let channels = images.shape[1];
-        self.variant_over(entry, channels, &[("STEM_CHANNELS", channels)], over)
+        let [_, channels, _, width] = images.shape;
+        let fours = usize::from(width.is_multiple_of(4));
+        let macros = [("STEM_CHANNELS", channels), ("STEM_FOURS", fours)];
+        self.variant_over(entry, 2 * channels + fours, &macros, over)
     }
 
-    /// What [`Kernels::stem_backward`] ends with for images of `channels` channels where several cards have
-    /// some of them.
-    pub fn stem_finish_synced(&self, channels: usize) -> super::Kernel {
-        let macros = [("STEM_CHANNELS", channels), ("SYNCED", 1)];
-        self.variant(STEM_BACKWARD_FINISH_SYNCED, 100 + channels, &macros)
+    /// What [`Kernels::stem_backward`] ends with where several cards have some of the images.
+    pub fn stem_finish_synced(&self) -> super::Kernel {
+        self.variant(STEM_BACKWARD_FINISH_SYNCED, 1, &[("SYNCED", 1)])
     }
 
     /// The convolution of `images`, `[pixels, output]`, and what it leaves of its channels.
@@ -94,7 +90,6 @@ impl Kernels {
         let part = self.partials(rows, output, over);
         let sizes = Sizes::new().int(batch).int(height).int(width).int(out_height).int(out_width);
         let sizes = sizes.int(output).int(out.stride()).int(tiles_y).int(tiles_x);
-        let sizes = images.strides().into_iter().fold(sizes, Sizes::int);
         let kernel = self.stem_kernel(STEM_FORWARD, images, over);
         let buffers: Arguments<'_> = &[&images.buffer, &weight.buffer, &out, &part.buffer];
         let grid = [rows, blocks(output, tile_channels), over.images()];
@@ -123,7 +118,7 @@ impl Kernels {
         let sizes = sizes.int(channels).int(convolved.stride()).int(out.stride());
         let buffers: Arguments<'_> =
             &[convolved, &affine.scale, &affine.shift, out, &index, &part.buffer];
-        let kernel = self.stem_kernel(STEM_POOL_FORWARD, images, over);
+        let kernel = self.get_over(STEM_POOL_FORWARD, over);
         self.gpu.launch(&kernel, [rows, self.lanes(channels), over.images()], buffers, &sizes);
         (index, part)
     }
@@ -152,7 +147,6 @@ impl Kernels {
         let sizes = Sizes::new().int(batch).int(height).int(width).int(out_height).int(out_width);
         let sizes = sizes.int(pooled_height).int(pooled_width).int(channels);
         let sizes = sizes.int(convolved.stride()).int(gradient.stride()).int(tiles_y).int(tiles_x);
-        let sizes = images.strides().into_iter().fold(sizes, Sizes::int);
         let buffers: Arguments<'_> =
             &[&images.buffer, convolved, &stats.mean, &stats.inverse_std, gradient, index, &work];
         let kernel = self.stem_kernel(STEM_BACKWARD, images, over);
@@ -160,13 +154,15 @@ impl Kernels {
         let products = 2 * images.products(channels);
         self.gpu.multiply(&kernel, [rows, columns, over.images()], buffers, &sizes, products);
         let pixels = pixels_of_all(synced, batch * out_height * out_width);
-        let groups = group_count(channels);
+        // Channels of zeros are in no group.
+        let others = norm.parts.as_ref().map_or(channels, |parts| parts.channels());
+        let groups = group_count(others);
         let values = match over {
             Over::Batch => pixels,
-            Over::Images(_) => pixels * (channels / groups),
+            Over::Images(_) => pixels * (others / groups),
         };
         let sizes = Sizes::new().int(rows).int(channels).int(input).float(1.0 / values as f32);
-        let sizes = sizes.int(over.images()).int(groups);
+        let sizes = sizes.int(over.images()).int(groups).int(others).int(0);
         let buffers: Arguments<'_> = &[
             &work,
             &norm.scale,
@@ -176,10 +172,10 @@ impl Kernels {
             &parameters.norm.shift,
         ];
         let Some(synced) = synced else {
-            let kernel = self.stem_kernel(STEM_BACKWARD_FINISH, images, over);
+            let kernel = self.get_over(STEM_BACKWARD_FINISH, over);
             return self.gpu.launch(&kernel, [channels, 1, 1], buffers, &sizes);
         };
-        let kernel = self.stem_finish_synced(input);
+        let kernel = self.stem_finish_synced();
         synced.exchange(2 * channels, sizes, parameters.weight, |table, sizes| {
             let table: &dyn Argument = table;
             let buffers: Vec<_> = buffers.iter().copied().chain([table]).collect();

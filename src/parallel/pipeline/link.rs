@@ -164,10 +164,12 @@ fn is_on_gpu(activation: &Activation) -> bool {
 /// What kernels send.
 #[cfg(feature = "cuda")]
 mod card {
+    use std::sync::Arc;
+
     use burn::tensor::Device;
 
     use crate::memory::Activation;
-    use crate::ops::gpu::{Buffer, ChannelsLast, DeviceMap, Exchange, Gpu, Rows};
+    use crate::ops::gpu::{Buffer, ChannelParts, ChannelsLast, DeviceMap, Exchange, Gpu, Rows};
 
     /// What the device that receives an activation must know of it.
     pub(super) struct Sent {
@@ -175,10 +177,9 @@ mod card {
         shape: Shape,
     }
 
-    #[derive(Clone, Copy)]
     enum Shape {
-        /// Maps between fused stages: batch, height, width.
-        Device([usize; 3]),
+        /// Maps between fused stages: batch, height, width, and how channels lie in a row.
+        Device([usize; 3], Option<Arc<ChannelParts>>),
         Map([usize; 4]),
         Features([usize; 2]),
     }
@@ -190,7 +191,8 @@ mod card {
                 Activation::Device(map) => {
                     assert!(map.pending.is_none(), "S is not yet the gradient");
                     let rows = Rows::of_map(&map.data);
-                    (Shape::Device(map.size), rows, map.data.stride(), map.data.buffer().clone())
+                    let shape = Shape::Device(map.size, map.parts.clone());
+                    (shape, rows, map.data.stride(), map.data.buffer().clone())
                 }
                 Activation::Map(map) => flat(Shape::Map(map.dims()), map.clone().flatten(0, 3)),
                 Activation::Features(features) => {
@@ -206,9 +208,9 @@ mod card {
             let gpu = Gpu::of(device).expect("a card was sent it");
             let buffer = exchange.receive(from, &rows);
             match shape {
-                Shape::Device(size) => {
+                Shape::Device(size, parts) => {
                     let data = ChannelsLast::new(buffer, rows.rows, rows.length);
-                    let map = DeviceMap { gpu, data, size, stats: None, pending: None };
+                    let map = DeviceMap { gpu, data, size, parts, stats: None, pending: None };
                     Activation::Device(Box::new(map))
                 }
                 Shape::Map(shape) => Activation::Map(gpu.tensor(&buffer, shape)),

@@ -1,18 +1,22 @@
 //! Feature maps as tensors.
 
+use std::sync::Arc;
+
 use burn::tensor::{DType, Tensor};
 
-use crate::ops::gpu::{Buffer, ChannelsLast, DeviceMap, Kernels};
+use crate::ops::gpu::{Buffer, ChannelParts, ChannelsLast, DeviceMap, Kernels};
 
 impl DeviceMap {
-    /// The values of `map`, `[batch, channels, height, width]`, rounded to the kernels' element.
-    pub fn of_tensor(kernels: &Kernels, map: Tensor<4>) -> Self {
-        let [batch, channels, height, width] = map.dims();
+    /// The values of `map`, `[batch, channels, height, width]`, rounded to the kernels' element; in rows
+    /// whose channels lie in these parts.
+    pub fn of_tensor(kernels: &Kernels, map: Tensor<4>, parts: Option<&Arc<ChannelParts>>) -> Self {
         let rows = map.permute([0, 2, 3, 1]).cast(kernels.element.storage().dtype());
+        let rows = parts.map_or(rows.clone(), |parts| padded(rows, parts));
+        let [batch, height, width, channels] = rows.dims();
         let buffer = Buffer::of_tensor(rows.reshape([-1]));
         let data = ChannelsLast::new(buffer, batch * height * width, channels);
         let (gpu, size) = (kernels.gpu.clone(), [batch, height, width]);
-        Self { gpu, data, size, stats: None, pending: None }
+        Self { gpu, data, size, parts: parts.cloned(), stats: None, pending: None }
     }
 
     /// The values in 32 bits, `[batch, channels, height, width]`.
@@ -36,7 +40,30 @@ impl DeviceMap {
             }
         };
         let rows = flat.reshape([batch, height, width, stride]);
-        let map = rows.narrow(3, 0, self.data.channels()).cast(DType::F32);
-        map.permute([0, 3, 1, 2])
+        let rows = match &self.parts {
+            Some(parts) => unpadded(&rows, parts),
+            None => rows.narrow(3, 0, self.data.channels()),
+        };
+        rows.cast(DType::F32).permute([0, 3, 1, 2])
     }
+}
+
+/// The rows with zeros behind each part of their channels.
+fn padded(rows: Tensor<4>, parts: &ChannelParts) -> Tensor<4> {
+    let mut first = 0;
+    let [batch, height, width, _] = rows.dims();
+    let options = (&rows.device(), rows.dtype());
+    let part = |[_, channels, zeros]: [usize; 3]| {
+        let part = rows.clone().narrow(3, first, channels);
+        first += channels;
+        [part, Tensor::zeros([batch, height, width, zeros], options)]
+    };
+    let all = parts.parts().flat_map(part).filter(|part| part.dims()[3] > 0);
+    Tensor::cat(all.collect(), 3)
+}
+
+/// The rows without the zeros behind each part of their channels.
+fn unpadded(rows: &Tensor<4>, parts: &ChannelParts) -> Tensor<4> {
+    let all = parts.parts().map(|[start, channels, _]| rows.clone().narrow(3, start, channels));
+    Tensor::cat(all.collect(), 3)
 }

@@ -61,11 +61,7 @@ dense_conv_backward(const E* __restrict__ Sx, const E* __restrict__ X, const flo
     OF_IMAGE(s1, GROWTH);
     OF_IMAGE(s2, GROWTH);
     OF_IMAGE(z, pixels * MIDDLE);
-    OF_IMAGE(mean, MIDDLE);
-    OF_IMAGE(rstd, MIDDLE);
-    OF_IMAGE(scale, MIDDLE);
-    OF_IMAGE(shift, MIDDLE);
-    OF_IMAGE(gamma, MIDDLE);
+    NORM_OF_IMAGE(MIDDLE);
     OF_IMAGE(dy, pixels * s.ld_dy);
     OF_IMAGE(S, pixels * MIDDLE);
     OF_IMAGE(part, gridDim.x * 2 * MIDDLE);

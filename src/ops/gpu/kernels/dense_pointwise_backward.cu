@@ -57,11 +57,7 @@ dense_pointwise_backward(const E* __restrict__ dz, const E* __restrict__ z, cons
     OF_IMAGE(z_s2, OUT);
     OF_IMAGE(X, (long long)s.pixels * s.ld_x);
     OF_IMAGE(S, (long long)s.pixels * s.ld_s);
-    OF_IMAGE(mean, s.channels);
-    OF_IMAGE(rstd, s.channels);
-    OF_IMAGE(scale, s.channels);
-    OF_IMAGE(shift, s.channels);
-    OF_IMAGE(gamma, s.channels);
+    NORM_OF_IMAGE(s.channels);
     OF_IMAGE(ws, (long long)gridDim.x * RANGE * OUT);
     OF_IMAGE(part, (long long)max(s.splits, s.last) * 2 * s.channels);
     // full: x and S have landed and dz is made; raw: what dz is made of has landed; empty, z_empty: it is no longer needed.

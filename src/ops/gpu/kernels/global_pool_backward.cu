@@ -16,11 +16,7 @@ global_pool_backward(const float* __restrict__ dfeatures, const E* __restrict__ 
     OF_IMAGE(dfeatures, s.channels);
     OF_IMAGE(X, (long long)s.pixels * s.ld_x);
     OF_IMAGE(S, (long long)s.pixels * s.ld_s);
-    OF_IMAGE(mean, s.channels);
-    OF_IMAGE(rstd, s.channels);
-    OF_IMAGE(scale, s.channels);
-    OF_IMAGE(shift, s.channels);
-    OF_IMAGE(gamma, s.channels);
+    NORM_OF_IMAGE(s.channels);
     OF_IMAGE(part, 2 * s.channels);
     int c = (blockIdx.y * 8 + (threadIdx.x & 7)) * V;
     float first[V], second[V];

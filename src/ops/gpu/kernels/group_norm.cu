@@ -2,12 +2,12 @@
 // equally many pixels, mean = Σ mean_c/n and var = Σ (var_c + (mean_c − mean)²)/n; scale = gamma/sqrt(var + eps), shift = beta − mean·scale.
 //
 // part: of the last `written` channels (none: 0), partials of each image, [images]([rows][2][written] and [rows] counts); mean, var: of all
-// channels, those written are written; in pieces (first, then next channels each), in which the channels of an image lie behind those of the
-// image before. group_mean, group_rstd, scale, shift: [images][C], of each channel its group's. groups divides C and is at most 32.
-// Headers: tiles.cuh channels.cuh. Grid images, block 1024: 128 channels by 8 rows at once, in order.
+// channels, those written are written; in the pieces of groups.cuh. group_mean, group_rstd, scale, shift: [images][C], of each channel its group's, and
+// zeros of a channel in no group. There are at most 32 groups. Headers: tiles.cuh channels.cuh groups.cuh. Grid images, block 1024: 128 channels by 8 rows at once, in order.
 
 struct group_norm_sizes {
-    int channels, groups, first, next, images, rows, written;
+    channel_groups of;
+    int rows, written;
     float eps;
 };
 
@@ -17,12 +17,8 @@ group_norm(const float* __restrict__ part, float* mean, float* var, const float*
            float* __restrict__ scale, float* __restrict__ shift, const __grid_constant__ group_norm_sizes s) {
     constexpr int LANES = 8, WIDTH = 128;
     __shared__ float found[LANES][3][WIDTH], means[32], variances[32];
-    int image = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5, each = s.channels / s.groups;
+    int image = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5, each = s.of.each();
     int column = threadIdx.x % WIDTH, first_row = threadIdx.x / WIDTH;
-    auto place = [&](int c) {
-        int piece = c < s.first ? 0 : s.first + (c - s.first) / s.next * s.next, length = c < s.first ? s.first : s.next;
-        return (long long)s.images * piece + (long long)image * length + c - piece;
-    };
     const float* of_image = part + (long long)image * s.rows * (2 * s.written + 1);
 #pragma unroll 1
     for (int begin = 0; begin < s.written; begin += WIDTH) {
@@ -43,21 +39,21 @@ group_norm(const float* __restrict__ part, float* mean, float* var, const float*
         if (first_row == 0 && c < s.written) {
 #pragma unroll 1
             for (int i = 1; i < LANES; i++) m = combine(m, moments{found[i][0][column], found[i][1][column], found[i][2][column]});
-            long long at = place(s.channels - s.written + c);
+            long long at = s.of.place(s.of.channels - s.written + c, image);
             mean[at] = m.mean;
             var[at] = m.deviations / m.count;
         }
         __syncthreads();
     }
-    if (warp < s.groups) {
+    if (warp < s.of.groups) {
         float sum = 0.f, squares = 0.f;
 #pragma unroll 1
-        for (int i = lane; i < each; i += 32) sum += mean[place(warp * each + i)];
+        for (int i = lane; i < each; i += 32) sum += mean[s.of.place(s.of.channel(warp * each + i), image)];
         for (int mask = 16; mask; mask >>= 1) sum += __shfl_xor_sync(~0u, sum, mask);
         float mu = sum / (float)each;
 #pragma unroll 1
         for (int i = lane; i < each; i += 32) {
-            long long at = place(warp * each + i);
+            long long at = s.of.place(s.of.channel(warp * each + i), image);
             float apart = mean[at] - mu;
             squares += fmaf(apart, apart, var[at]);
         }
@@ -66,9 +62,14 @@ group_norm(const float* __restrict__ part, float* mean, float* var, const float*
     }
     __syncthreads();
 #pragma unroll 1
-    for (int c = threadIdx.x; c < s.channels; c += 1024) {
-        long long at = (long long)image * s.channels + c;
-        float mu = means[c / each], rstd = 1.f / sqrtf(variances[c / each] + s.eps), a = gamma[c] * rstd;
+    for (int c = threadIdx.x; c < s.of.channels; c += 1024) {
+        long long at = (long long)image * s.of.channels + c;
+        int group = s.of.group(c, each);
+        if (group < 0) {
+            group_mean[at] = group_rstd[at] = scale[at] = shift[at] = 0.f;
+            continue;
+        }
+        float mu = means[group], rstd = 1.f / sqrtf(variances[group] + s.eps), a = gamma[c] * rstd;
         group_mean[at] = mu;
         group_rstd[at] = rstd;
         scale[at] = a;

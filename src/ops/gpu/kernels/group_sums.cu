@@ -2,12 +2,13 @@
 // for the gradient of x, S − (s1 + x·s2)/m over the m pixels of a channel. With T1 = Σ gamma·b and T2 = Σ gamma·a over the n channels of a group,
 // s2 (+)= rstd²·T2/n and s1 (+)= rstd·(T1 − mean·rstd·T2)/n. `group_gradients` adds a and b up over images.
 //
-// part: [images][rows][2][C]; mean, rstd, a, b: [images][C], mean and rstd of the channel's group; s1, s2: in pieces as in `group_norm`,
-// written (accumulate = 0) or added to. groups divides C and is at most 32. No headers. Grid images, block 1024: 128 channels by 8 rows at
+// part: [images][rows][2][C]; mean, rstd, a, b: [images][C], mean and rstd of the channel's group; s1, s2: in the pieces of groups.cuh,
+// written (accumulate = 0) or added to; zeros are added for a channel in no group. There are at most 32 groups. Headers: groups.cuh. Grid images, block 1024: 128 channels by 8 rows at
 // once, in order.
 
 struct group_sums_sizes {
-    int channels, groups, first, next, images, rows, accumulate, zero;
+    channel_groups of;
+    int rows, accumulate, zero;
 };
 
 extern "C" __global__ void __launch_bounds__(1024)
@@ -16,25 +17,25 @@ group_sums(const float* __restrict__ part, const float* __restrict__ gamma, cons
            const __grid_constant__ group_sums_sizes s) {
     constexpr int LANES = 8, WIDTH = 128;
     __shared__ float found[LANES][2][WIDTH], first[32], second[32];
-    int image = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5, each = s.channels / s.groups;
+    int image = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5, each = s.of.each(), channels = s.of.channels;
     int column = threadIdx.x % WIDTH, first_row = threadIdx.x / WIDTH;
-    long long vector = (long long)image * s.channels;
+    long long vector = (long long)image * channels;
     const float* of_image = part + vector * s.rows * 2;
 #pragma unroll 1
-    for (int begin = 0; begin < s.channels; begin += WIDTH) {
+    for (int begin = 0; begin < channels; begin += WIDTH) {
         int c = begin + column;
         float sum = 0.f, scaled = 0.f;
-        if (c < s.channels)
+        if (c < channels)
 #pragma unroll 2
             for (int r = first_row; r < s.rows; r += LANES) {
-                const float* row = of_image + (long long)r * 2 * s.channels;
+                const float* row = of_image + (long long)r * 2 * channels;
                 sum += __ldg(row + c);
-                scaled += __ldg(row + s.channels + c);
+                scaled += __ldg(row + channels + c);
             }
         found[first_row][0][column] = sum;
         found[first_row][1][column] = scaled;
         __syncthreads();
-        if (first_row < 2 && c < s.channels) {
+        if (first_row < 2 && c < channels) {
             float all = 0.f;
 #pragma unroll
             for (int i = 0; i < LANES; i++) all += found[i][first_row][column];
@@ -42,11 +43,11 @@ group_sums(const float* __restrict__ part, const float* __restrict__ gamma, cons
         }
         __syncthreads();
     }
-    if (warp < s.groups) {
+    if (warp < s.of.groups) {
         float sum = 0.f, scaled = 0.f;
 #pragma unroll 1
         for (int i = lane; i < each; i += 32) {
-            int c = warp * each + i;
+            int c = s.of.channel(warp * each + i);
             sum = fmaf(gamma[c], b[vector + c], sum);
             scaled = fmaf(gamma[c], a[vector + c], scaled);
         }
@@ -58,11 +59,11 @@ group_sums(const float* __restrict__ part, const float* __restrict__ gamma, cons
     }
     __syncthreads();
 #pragma unroll 1
-    for (int c = threadIdx.x; c < s.channels; c += 1024) {
-        float r = rstd[vector + c], share = r / (float)each, of_scale = r * share * second[c / each];
-        float of_shift = share * first[c / each] - mean[vector + c] * of_scale;
-        int piece = c < s.first ? 0 : s.first + (c - s.first) / s.next * s.next, length = c < s.first ? s.first : s.next;
-        long long at = (long long)s.images * piece + (long long)image * length + c - piece;
+    for (int c = threadIdx.x; c < channels; c += 1024) {
+        int group = s.of.group(c, each);
+        float r = rstd[vector + c], share = r / (float)each, of_scale = group < 0 ? 0.f : r * share * second[group];
+        float of_shift = group < 0 ? 0.f : share * first[group] - mean[vector + c] * of_scale;
+        long long at = s.of.place(c, image);
         s1[at] = s.accumulate ? s1[at] + of_shift : of_shift;
         s2[at] = s.accumulate ? s2[at] + of_scale : of_scale;
     }

@@ -24,11 +24,7 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
     OF_IMAGE(dy, rows * v.ld_y);
     OF_IMAGE(X, rows * v.ld_x);
     OF_IMAGE(S, rows * s.ld_s);
-    OF_IMAGE(mean, v.in);
-    OF_IMAGE(rstd, v.in);
-    OF_IMAGE(scale, v.in);
-    OF_IMAGE(shift, v.in);
-    OF_IMAGE(gamma, v.in);
+    NORM_OF_IMAGE(v.in);
     OF_IMAGE(part, (rows + 127) / 128 * 2 * v.in);
     gathered<TN> g;
     g.source = dy, g.weights = packed, g.ld = v.ld_y, g.height = v.height, g.width = v.width, g.channels = v.out;

@@ -1,10 +1,14 @@
 // The stem's 7×7 convolution with stride 2 and padding 3: sizes, and the image under 16 outputs of a line.
 //
-// A line of taps (channel, ky) is eight long: a zero, then kx = 0..6. Its image columns begin at 2·ox − 4, so that 16 bytes of
-// the image are 16 bytes of the tile wherever the image's lines are multiples of four.
+// A line of taps (channel, ky) is eight long: a zero, then kx = 0..6. Its image columns begin at 2·ox − 4, so that four
+// columns of the image, side by side, are four of the tile.
 
 #ifndef STEM_CHANNELS
 #define STEM_CHANNELS 3
+#endif
+// Whether the image's lines are multiples of four; else its columns are loaded one by one.
+#ifndef STEM_FOURS
+#define STEM_FOURS 1
 #endif
 [[maybe_unused]] constexpr int TAP_ROWS = 7 * STEM_CHANNELS;
 [[maybe_unused]] constexpr int STEM_K = 16 * ((TAP_ROWS + 1) / 2);  // packed row length
@@ -12,13 +16,8 @@
 
 struct stem_sizes {
     int batch, height, width, out_height, out_width, channels, ld, tiles_y, tiles_x;
-    u32 stride_n, stride_c, stride_y, stride_x;
-    int zero;
 };
 
-__device__ __forceinline__ bool whole_vectors(int width, u32 n, u32 c, u32 y, u32 x) {
-    return x == 1 && ((u32)width % 4 | n % 4 | c % 4 | y % 4) == 0;
-}
 
 struct tile_place {
     int n, oy, ox;

@@ -12,11 +12,10 @@
 
 struct stem_backward_sizes {
     int batch, height, width, out_height, out_width, pooled_height, pooled_width, channels, ld_z, ld_dpool, tiles_y, tiles_x;
-    u32 stride_n, stride_c, stride_y, stride_x;
 };
 
 extern "C" __global__ void __launch_bounds__(384, 1)
-stem_backward(const float* __restrict__ image, const E* __restrict__ z, const float* __restrict__ mean,
+stem_backward(const E* __restrict__ image, const E* __restrict__ z, const float* __restrict__ mean,
               const float* __restrict__ rstd, const E* __restrict__ dpool, const u32* __restrict__ index,
               float* __restrict__ ws, const __grid_constant__ stem_backward_sizes s) {
     constexpr int K8 = 8 * TAP_ROWS, TH = WIDE ? 2 : 4, LINES = 2 * TH + 5, ALL = STEM_CHANNELS * LINES;
@@ -26,7 +25,7 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
     __shared__ __align__(128) unsigned char gradients[2 * A];
     __shared__ __align__(16) u32 tile[2][ALL * PITCH];
     [[maybe_unused]] long long pooled = (long long)s.pooled_height * s.pooled_width;
-    OF_IMAGE(image, s.stride_n);
+    OF_IMAGE(image, (long long)STEM_CHANNELS * s.height * s.width);
     OF_IMAGE(z, (long long)s.out_height * s.out_width * s.ld_z);
     OF_IMAGE(mean, s.channels);
     OF_IMAGE(rstd, s.channels);
@@ -38,39 +37,49 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
     int c = blockIdx.y * 64 + chunk * V;
     bool maker = warp >= 8, channel_ok = c < s.channels;
     if (!channel_ok) c = 0;
-    bool vectors = whole_vectors(s.width, s.stride_n, s.stride_c, s.stride_y, s.stride_x);
     tile_order order(s.tiles_y, s.tiles_x);
 
     // The image: a thread loads columns 4q to 4q + 5 of a line; a word of the tile holds columns m and m + 2, which are one
     // tap of two neighbouring outputs (2-byte elements), or column m.
     int line = tid / LINE_CHUNKS, q4 = (tid - line * LINE_CHUNKS) * 4, channel = line / LINES, line_y = line - channel * LINES;
     bool loads_image = line < ALL;
-    float pixels[6];
+    u32 pixels[WIDE ? 4 : 3];
     auto load_image = [&](tile_place w) {
         if (!loads_image) return;
         int iy = 2 * w.oy + line_y - 3, ix = 2 * w.ox - 4 + q4;
-        const float* p = image + (long long)w.n * s.stride_n + (long long)channel * s.stride_c + (long long)iy * s.stride_y;
+        const E* p = image + (long long)((w.n * STEM_CHANNELS + channel) * s.height + iy) * s.width + ix;
         bool ok = (u32)iy < (u32)s.height;
-        if (vectors) {
-            float4 v = ok && (u32)ix < (u32)s.width ? __ldg((const float4*)(p + ix)) : make_float4(0.f, 0.f, 0.f, 0.f);
-            pixels[0] = v.x, pixels[1] = v.y, pixels[2] = v.z, pixels[3] = v.w;
-            if constexpr (!WIDE) {
-                float2 u = ok && (u32)(ix + 4) < (u32)s.width ? __ldg((const float2*)(p + ix + 4)) : make_float2(0.f, 0.f);
-                pixels[4] = u.x, pixels[5] = u.y;
+        auto there = [&](int k) { return ok && (u32)(ix + k) < (u32)s.width; };
+        if constexpr (STEM_FOURS) {
+            if constexpr (WIDE) {
+                uint4 v = there(0) ? __ldg((const uint4*)p) : make_uint4(0, 0, 0, 0);
+                pixels[0] = v.x, pixels[1] = v.y, pixels[2] = v.z, pixels[3] = v.w;
+            } else {
+                uint2 v = there(0) ? __ldg((const uint2*)p) : make_uint2(0, 0);
+                pixels[0] = v.x, pixels[1] = v.y, pixels[2] = there(4) ? __ldg((const u32*)(p + 4)) : 0;
             }
         } else {
 #pragma unroll
-            for (int k = 0; k < (WIDE ? 4 : 6); k++)
-                pixels[k] = ok && (u32)(ix + k) < (u32)s.width ? __ldg(p + (long long)(ix + k) * s.stride_x) : 0.f;
+            for (int k = 0; k < (WIDE ? 4 : 6); k++) {
+                u32 v = 0;
+                if (there(k)) {
+                    if constexpr (WIDE) v = __ldg((const u32*)(p + k));
+                    else v = __ldg((const unsigned short*)(p + k));
+                }
+                if constexpr (WIDE) pixels[k] = v;
+                else pixels[k / 2] = k % 2 ? pixels[k / 2] | v << 16 : v;
+            }
         }
     };
     auto store_image = [&](int buffer) {
         if (!loads_image) return;
         uint4 v;
-        if constexpr (WIDE) v = element::pack(pixels);
-        else
-            v = make_uint4(element::pair(pixels[0], pixels[2]), element::pair(pixels[1], pixels[3]),
-                           element::pair(pixels[2], pixels[4]), element::pair(pixels[3], pixels[5]));
+        if constexpr (WIDE) v = make_uint4(pixels[0], pixels[1], pixels[2], pixels[3]);
+        else {
+            auto low = [](u32 a, u32 b) { return __byte_perm(a, b, 0x5410); };
+            auto high = [](u32 a, u32 b) { return __byte_perm(a, b, 0x7632); };
+            v = make_uint4(low(pixels[0], pixels[1]), high(pixels[0], pixels[1]), low(pixels[1], pixels[2]), high(pixels[1], pixels[2]));
+        }
         *(uint4*)&tile[buffer][line * PITCH + q4] = v;
     };
 
@@ -111,40 +120,57 @@ stem_backward(const float* __restrict__ image, const E* __restrict__ z, const fl
             }
         }
     };
-    auto store_quad = [&](const quad_values& v, float* s1, float* s2, tile_place w, int buffer) {
-        const uint4 *zs = v.z, *ds = v.d;
+    // Word by word, so that few values are there at a time: gradients take the place of `d`, x̂ that of `z`.
+    auto store_quad = [&](quad_values& v, float* s1, float* s2, tile_place w, int buffer) {
         const u32* is = v.from;
         int oy = w.oy + (quad >> 3) * 2, ox = w.ox + (quad & 7) * 2, p = (quad >> 3) * 32 + (quad & 7) * 2;
-        float r[V], b[V], d[4][V];
-        load_floats(rstd + c, r);
-        load_floats(mean + c, b);
+        constexpr int PART = V / 4;
+        auto word = [](uint4& all, int i) -> u32& { return i == 0 ? all.x : i == 1 ? all.y : i == 2 ? all.z : all.w; };
+        auto floats = [](u32 raw, float* f) {
+            float all[V];
+            element::unpack(make_uint4(raw, 0, 0, 0), all);
 #pragma unroll
-        for (int e = 0; e < V; e++) b[e] = -b[e] * r[e];
+            for (int e = 0; e < PART; e++) f[e] = all[e];
+        };
 #pragma unroll
-        for (int k = 0; k < 4; k++) element::unpack(ds[k], d[k]);
-        auto from = [&](int k, int e, u32 tap) { return (is[k] & (15u << (4 * e))) == tap << (4 * e) ? d[k][e] : 0.f; };
+        for (int i = 0; i < 4; i++) {
+            float d[4][PART], r[PART], b[PART];
+#pragma unroll
+            for (int k = 0; k < 4; k++) floats(word(v.d[k], i), d[k]);
+#pragma unroll
+            for (int e = 0; e < PART; e++) r[e] = __ldg(rstd + c + i * PART + e), b[e] = -__ldg(mean + c + i * PART + e) * r[e];
+            auto from = [&](int k, int e, u32 tap) {
+                int at = 4 * (i * PART + e);
+                return (is[k] & (15u << at)) == tap << at ? d[k][e] : 0.f;
+            };
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                float grad[PART], x[PART];
+#pragma unroll
+                for (int e = 0; e < PART; e++) {
+                    if (k == 0) grad[e] = from(0, e, 4);
+                    else if (k == 1) grad[e] = from(0, e, 5) + from(1, e, 3);
+                    else if (k == 2) grad[e] = from(0, e, 7) + from(2, e, 1);
+                    else grad[e] = (from(0, e, 8) + from(1, e, 6)) + (from(2, e, 2) + from(3, e, 0));
+                }
+                floats(word(v.z[k], i), x);
+#pragma unroll
+                for (int e = 0; e < PART; e++) {
+                    int of = i * PART + e;
+                    x[e] = fmaf(x[e], r[e], b[e]);
+                    s1[of] += grad[e];
+                    s2[of] = fmaf(grad[e], x[e], s2[of]);
+                }
+                bool ok = oy + (k >> 1) < s.out_height && ox + (k & 1) < s.out_width;
+                word(v.d[k], i) = element::pair(grad[0], grad[PART - 1]);
+                word(v.z[k], i) = ok ? element::pair(x[0], x[PART - 1]) : 0;
+            }
+        }
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            float grad[V], x[V];
-#pragma unroll
-            for (int e = 0; e < V; e++) {
-                if (k == 0) grad[e] = from(0, e, 4);
-                else if (k == 1) grad[e] = from(0, e, 5) + from(1, e, 3);
-                else if (k == 2) grad[e] = from(0, e, 7) + from(2, e, 1);
-                else grad[e] = (from(0, e, 8) + from(1, e, 6)) + (from(2, e, 2) + from(3, e, 0));
-            }
-            bool ok = oy + (k >> 1) < s.out_height && ox + (k & 1) < s.out_width;
-            element::unpack(zs[k], x);
-#pragma unroll
-            for (int e = 0; e < V; e++) {
-                x[e] = fmaf(x[e], r[e], b[e]);
-                s1[e] += grad[e];
-                s2[e] = fmaf(grad[e], x[e], s2[e]);
-            }
             int row = p + (k >> 1) * 16 + (k & 1);
-            *(uint4*)(gradients + buffer * A + column_offset<128, TH * 16>(row, chunk)) = element::pack(grad);
-            *(uint4*)(gradients + buffer * A + column_offset<128, TH * 16>(row, CHUNKS + chunk)) =
-                ok ? element::pack(x) : make_uint4(0, 0, 0, 0);
+            *(uint4*)(gradients + buffer * A + column_offset<128, TH * 16>(row, chunk)) = v.d[k];
+            *(uint4*)(gradients + buffer * A + column_offset<128, TH * 16>(row, CHUNKS + chunk)) = v.z[k];
         }
     };
     auto compute = [&](float (&acc)[MI][NR][4], float (&ones)[ONES][4], const u32 (&lines)[NR],

@@ -5,14 +5,14 @@
 // SYNCED = 1 (headers tiles.cuh channels.cuh exchange.cuh): dbeta and dgamma are those of this card's pixels, dw is this card's
 // share with the sums over all cards in its place, and m are the pixels of all.
 //
-// PER_IMAGE = 1 (see tiles.cuh; GroupNorm of `groups` groups): `images` times rows and rstd; dw = Σ_n rstd·(gamma·Σ g⊗patch −
+// PER_IMAGE = 1 (see tiles.cuh; GroupNorm of the first `others` channels in `groups` groups): `images` times rows and rstd; dw = Σ_n rstd·(gamma·Σ g⊗patch −
 // (t1·Σ patch + t2·Σ x̂⊗patch)/m), with t1 = Σ gamma·Σ g and t2 = Σ gamma·Σ g·x̂ over the channels of o's group in image n, and m the
 // pixels of all of them.
 
 struct stem_backward_finish_sizes {
     int rows, channels, in;
     float inv_m;
-    int images, groups;
+    int images, groups, others, zero;
 #if SYNCED
     exchange_part cards;
 #endif
@@ -35,7 +35,7 @@ stem_backward_finish(const float* __restrict__ ws, const float* __restrict__ gam
     constexpr int MOST = 64;  // images at once
     __shared__ float missing[MOST][2];
     float own[2] = {0.f, 0.f}, all = 0.f, gamma_o = gamma[o];  // own: Σ g and Σ g·x̂ of the warp's images
-    int warp = tid >> 5, lane = tid & 31, each = s.channels / s.groups, first = o / each * each, columns = (s.channels + 63) / 64;
+    int warp = tid >> 5, lane = tid & 31, each = o < s.others ? s.others / s.groups : 1, first = o / each * each, columns = (s.channels + 63) / 64;
     auto of_image = [&](int n, int c) { return ws + ((long long)n * columns + c / 64) * s.rows * size; };
     for (int begin = 0; begin < s.images; begin += MOST) {
         int count = min(MOST, s.images - begin);

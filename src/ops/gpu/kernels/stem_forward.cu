@@ -1,25 +1,24 @@
 // z[p, o] = Σ_c Σ_ky Σ_kx image[n, c, 2y + ky − 3, 2x + kx − 3]·w[o, c, ky, kx]: the stem's convolution.
 //
-// image: fp32, read with four strides; packed: `pack_weights` mode 2; z: [N·Ho·Wo, C] (ld); part: statistics of z as stored.
+// image: elements [N, STEM_CHANNELS, H, W]; packed: `pack_weights` mode 2; z: [N·Ho·Wo, C] (ld); part: statistics of z as stored.
 // A block keeps its weights in shared memory and takes tiles of 8 by 16 outputs, the next one's image under way; taps of a line
 // of the image lie side by side, so the tensor cores' factor is read from the tile as it is, without im2col.
 // Headers: tiles.cuh channels.cuh gemm.cuh stem.cuh. Grid (G, ceil(C/TN)), block 128, G = min(N·tiles_y·tiles_x, 4·SMS),
 // tiles of 8 by 16, TN = 64 or (4-byte E) 32; rows = G. Bytes: the image once per TN channels, z once.
 
-// Before Hopper, 4-byte elements take more registers than four blocks leave each other.
-extern "C" __global__ void __launch_bounds__(128, WIDE && __CUDA_ARCH__ < 900 ? 2 : 4)
-stem_forward(const float* __restrict__ image, const E* __restrict__ packed, E* __restrict__ z, float* __restrict__ part,
+// Before Hopper, 4-byte elements and columns one by one take more registers than four blocks leave each other.
+extern "C" __global__ void __launch_bounds__(128, (WIDE || !STEM_FOURS) && __CUDA_ARCH__ < 900 ? 2 : element::parts == 2 ? 2 : 4)
+stem_forward(const E* __restrict__ image, const E* __restrict__ packed, E* __restrict__ z, float* __restrict__ part,
              const __grid_constant__ stem_sizes s) {
     constexpr int MI = 2, TN = WIDE ? 32 : 64, NJ = TN / 8, N = 2 * NJ, LINES = 21, ALL = STEM_CHANNELS * LINES;
     constexpr int ROW = STEM_K + V;
     __shared__ __align__(16) E weights[TN * ROW];
-    __shared__ __align__(16) float tile[2][ALL * PITCH];
+    __shared__ __align__(16) E tile[2][ALL * PITCH];
     __shared__ float shifts[4][TN];
-    OF_IMAGE(image, s.stride_n);
+    OF_IMAGE(image, (long long)STEM_CHANNELS * s.height * s.width);
     OF_IMAGE(z, (long long)s.out_height * s.out_width * s.ld);
     OF_IMAGE(part, (long long)gridDim.x * (2 * s.channels + 1));
     int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3, column0 = blockIdx.y * TN;
-    bool vectors = whole_vectors(s.width, s.stride_n, s.stride_c, s.stride_y, s.stride_x);
     tile_order order(s.tiles_y, s.tiles_x);
 
     for (int i = tid; i < TN * (STEM_K / V); i += 128) {
@@ -29,23 +28,17 @@ stem_forward(const float* __restrict__ image, const E* __restrict__ packed, E* _
     }
     auto fetch = [&](int at, int buffer) {
         tile_place w = order.place(at, 8);
-        const float* from = image + (long long)w.n * s.stride_n;
         u32 to = shared_address(tile[buffer]);
-        if (vectors) {
-            for (int i = tid; i < ALL * (PITCH / 4); i += 128) {
-                int line = i / (PITCH / 4), q = i - line * (PITCH / 4), c = line / LINES, y = line - c * LINES;
-                int iy = 2 * w.oy + y - 3, ix = 2 * w.ox - 4 + 4 * q;
-                bool ok = (u32)iy < (u32)s.height && (u32)ix < (u32)s.width;
-                copy_async(to + i * 16, ok ? from + (long long)c * s.stride_c + (long long)iy * s.stride_y + ix : image, ok);
-            }
-        } else {
-            for (int i = tid; i < ALL * PITCH; i += 128) {
-                int line = i / PITCH, x = i - line * PITCH, c = line / LINES, y = line - c * LINES;
-                int iy = 2 * w.oy + y - 3, ix = 2 * w.ox - 4 + x;
-                bool ok = (u32)iy < (u32)s.height && (u32)ix < (u32)s.width;
-                const float* p = from + (long long)c * s.stride_c + (long long)iy * s.stride_y + (long long)ix * s.stride_x;
-                copy_word_async(to + i * 4, ok ? p : image, ok);
-            }
+        constexpr int COLUMNS = STEM_FOURS ? 4 : 1, PIECES = PITCH / COLUMNS;  // of a piece, of a line
+        for (int i = tid; i < ALL * PIECES; i += 128) {
+            int line = i / PIECES, q = i - line * PIECES, c = line / LINES, y = line - c * LINES;
+            int iy = 2 * w.oy + y - 3, ix = 2 * w.ox - 4 + COLUMNS * q;
+            bool ok = (u32)iy < (u32)s.height && (u32)ix < (u32)s.width;
+            const E* p = ok ? image + (long long)((w.n * STEM_CHANNELS + c) * s.height + iy) * s.width + ix : image;
+            constexpr int BYTES = COLUMNS * sizeof(E);
+            if constexpr (BYTES == 16) copy_async(to + i * 16, p, ok);
+            else if constexpr (BYTES >= 4) copy_few_async<BYTES>(to + i * BYTES, p, ok);
+            else tile[buffer][i] = ok ? *p : element::from_float(0.f);
         }
         commit_copies();
     };
@@ -80,10 +73,9 @@ stem_forward(const float* __restrict__ image, const E* __restrict__ packed, E* _
                     u32 p = tile_base + ((line0 + y) * PITCH + 2 * g + t) * 4;
                     raw[0] = load_word(p), raw[1] = load_word(p + 64), raw[2] = load_word(p + 16), raw[3] = load_word(p + 80);
                 } else {
-                    u32 p = tile_base + ((line0 + y) * PITCH + 2 * (g + t)) * 4;
-                    u32 q = tile_base + ((line1 + y) * PITCH + 2 * (g + t)) * 4;
-                    raw[0] = load_pair<element>(p), raw[1] = load_pair<element>(p + 64);
-                    raw[2] = load_pair<element>(q), raw[3] = load_pair<element>(q + 64);
+                    u32 p = tile_base + ((line0 + y) * PITCH + 2 * (g + t)) * 2;
+                    u32 q = tile_base + ((line1 + y) * PITCH + 2 * (g + t)) * 2;
+                    raw[0] = load_word(p), raw[1] = load_word(p + 32), raw[2] = load_word(q), raw[3] = load_word(q + 32);
                 }
                 a[i].set(raw);
             }

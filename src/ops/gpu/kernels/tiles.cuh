@@ -12,9 +12,9 @@ typedef unsigned long long u64;
 
 // PER_IMAGE = 1: norms are taken over each image by itself (GroupNorm). The launch has a third dimension, the images; sizes are those
 // of one image, and vectors over channels, partial sums and workspaces lie one image behind another. OF_IMAGE moves a pointer to the
-// block's image, where an image has `length` elements. Kernels that read `gamma` are then given `scale` in its place, and what is
-// missing from S is s1/m + x·s2/m. The moved pointers take registers: where they spilled before Hopper, fewer blocks share a
-// multiprocessor there.
+// block's image, where an image has `length` elements, and NORM_OF_IMAGE all that a norm has of each channel. Kernels that read `gamma`
+// are then given `scale` in its place, and what is missing from S is s1/m + x·s2/m. The moved pointers take registers: where they
+// spilled before Hopper, fewer blocks share a multiprocessor there.
 #if PER_IMAGE
 #define OF_IMAGE(pointer, length) (pointer) += (long long)blockIdx.z * (length)
 constexpr bool EACH_IMAGE = true;
@@ -22,6 +22,12 @@ constexpr bool EACH_IMAGE = true;
 #define OF_IMAGE(pointer, length)
 constexpr bool EACH_IMAGE = false;
 #endif
+#define NORM_OF_IMAGE(channels) \
+    OF_IMAGE(mean, channels);   \
+    OF_IMAGE(rstd, channels);   \
+    OF_IMAGE(scale, channels);  \
+    OF_IMAGE(shift, channels);  \
+    OF_IMAGE(gamma, channels)
 
 __device__ __forceinline__ float max_nan(float a, float b) {  // NaN stays NaN, so that a broken step is seen
     float r;
@@ -183,23 +189,17 @@ __device__ __forceinline__ u32 load_word(u32 address) {
     return r;
 }
 
-// Two neighbouring fp32 numbers of shared memory as a pair of 2-byte elements.
-template <class T>
-__device__ __forceinline__ u32 load_pair(u32 address) {
-    float a, b;
-    asm volatile("ld.shared.v2.f32 {%0,%1},[%2];" : "=f"(a), "=f"(b) : "r"(address));
-    return T::pair(a, b);
-}
-
 // 16 bytes from global to shared memory in the background; zeros when not `valid`, told by a predicate, since ptxas makes five
 // instructions of a number of bytes.
 __device__ __forceinline__ void copy_async(u32 shared, const void* global, bool valid) {
     asm volatile("{.reg .pred none; setp.eq.u32 none,%2,0; cp.async.cg.shared.global [%0],[%1],16,none;}" ::"r"(shared),
                  "l"(global), "r"((u32)valid));
 }
-__device__ __forceinline__ void copy_word_async(u32 shared, const void* global, bool valid) {
-    asm volatile("{.reg .pred none; setp.eq.u32 none,%2,0; cp.async.ca.shared.global [%0],[%1],4,none;}" ::"r"(shared),
-                 "l"(global), "r"((u32)valid));
+// The same of BYTES, 4 or 8.
+template <int BYTES>
+__device__ __forceinline__ void copy_few_async(u32 shared, const void* global, bool valid) {
+    asm volatile("{.reg .pred none; setp.eq.u32 none,%2,0; cp.async.ca.shared.global [%0],[%1],%3,none;}" ::"r"(shared),
+                 "l"(global), "r"((u32)valid), "n"(BYTES));
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
 template <int N>

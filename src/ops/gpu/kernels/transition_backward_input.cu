@@ -25,11 +25,7 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
     OF_IMAGE(X, (long long)s.height * s.width * s.ld_x);
     OF_IMAGE(S, (long long)s.height * s.width * s.ld_s);
     OF_IMAGE(T, rows * s.channels);
-    OF_IMAGE(mean, s.channels);
-    OF_IMAGE(rstd, s.channels);
-    OF_IMAGE(scale, s.channels);
-    OF_IMAGE(shift, s.channels);
-    OF_IMAGE(gamma, s.channels);
+    NORM_OF_IMAGE(s.channels);
     OF_IMAGE(part, (rows + 127) / 128 * 2 * s.channels);
     gathered<TN, true> g;
     g.source = dY, g.weights = packed, g.ld = s.ld_dy, g.height = 1, g.width = (int)rows, g.channels = s.out_channels;
