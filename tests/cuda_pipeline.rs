@@ -77,7 +77,8 @@ const MODELS: [(&str, &str); 5] = [
         "[model.sequential]\nlayers = [
             { conv = { channels = 12, kernel = 5, stride = 2, padding = 2 } }, 'batch_norm', 'relu',
             { max_pool = { kernel = 3, stride = 2, padding = 1 } },
-            { conv = { channels = 20, kernel = 3, padding = 1 } }, 'batch_norm', 'relu', 'global_pool',
+            { conv = { channels = 20, kernel = 3, padding = 1 } }, 'batch_norm', 'relu',
+            { conv = { channels = 24, kernel = 3, padding = 1 } }, 'batch_norm', 'relu', 'global_pool',
         ]",
     ),
 ];
