@@ -394,12 +394,9 @@ mod tests {
 
     #[test]
     fn what_has_no_fused_kernels_says_why() {
-        for (model, wanted) in
-            [("[sequential]\nlayers = [\"flatten\", { linear = { features = 8 } }]", "layers")]
-        {
-            let reason = fused(model).expect_err(wanted);
-            assert!(reason.contains(wanted), "{model}: {reason}");
-        }
+        let list = "[sequential]\nlayers = [\"flatten\", { linear = { features = 8 } }]";
+        let reason = fused(list).expect_err("no fused kernel has it");
+        assert!(reason.contains("layers"), "{reason}");
     }
 
     #[test]

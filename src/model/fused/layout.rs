@@ -164,7 +164,7 @@ impl Layout {
             self.pairs(RUNNING, &all).map(|(mean, variance)| ChannelStats::running(mean, variance));
         Values {
             running: running.collect(),
-            norms: self.norms(&all),
+            norms: self.norms(all),
             packed: packed.unwrap_or_default(),
         }
     }
