@@ -26,12 +26,19 @@ pub(super) struct Layout {
     /// Where each parameter lies among those of its kind, as kernels are given them.
     places: [Vec<Range<usize>>; 3],
     segments: Vec<Segment>,
-    /// Where each number lies among those that kernels are given, where there are zeros among them.
-    padded: Option<[Vec<usize>; 3]>,
-    /// How the channels of each norm lie, where there are channels of zeros.
-    norms: Vec<Arc<ChannelParts>>,
+    /// The parameters of each kind, where kernels are given zeros among their numbers; else none.
+    padded: [Vec<PaddedParameter>; 3],
     /// How the channels of the output lie, where there are channels of zeros.
     output: Option<Arc<ChannelParts>>,
+}
+
+/// A parameter among whose numbers there are zeros.
+struct PaddedParameter {
+    /// Where it begins, as kernels are given it.
+    start: usize,
+    shape: Vec<usize>,
+    /// Of the first sides of its shape, how channels lie along them.
+    sides: Vec<Arc<ChannelParts>>,
 }
 
 /// What is made ready of a layout once.
@@ -95,19 +102,17 @@ impl Layout {
         padding: Option<&StagePadding>,
     ) -> Self {
         let mut places: [Vec<Range<usize>>; 3] = Default::default();
-        let mut padded: [Vec<usize>; 3] = Default::default();
-        let (mut lengths, mut norms) = ([0; 3], Vec::new());
-        let mut weights = Vec::new();
+        let mut padded: [Vec<PaddedParameter>; 3] = Default::default();
+        let (mut lengths, mut weights) = ([0; 3], Vec::new());
         for (index, (mut shape, trained)) in parameters.into_iter().enumerate() {
             let kind = kind(&shape, trained);
             let start = places[kind].last().map_or(0, |place| place.end);
             lengths[kind] += shape.iter().product::<usize>();
             if let Some(padding) = padding {
                 let sides = &padding.parameters[index];
-                if kind == NORMS {
-                    norms.push(Arc::clone(&sides[0]));
-                }
-                padded[kind].extend(numbers(&shape, sides).map(|place| start + place));
+                let parameter =
+                    PaddedParameter { start, shape: shape.clone(), sides: sides.clone() };
+                padded[kind].push(parameter);
                 shape.iter_mut().zip(sides).for_each(|(side, parts)| *side = parts.room());
             }
             places[kind].push(start..start + shape.iter().product::<usize>());
@@ -121,8 +126,7 @@ impl Layout {
         };
         let segments = forms.iter().map(segment).collect();
         let output = padding.map(|padding| Arc::clone(&padding.output));
-        let padded = padding.map(|_| padded);
-        Self { lengths, places, segments, padded, norms, output }
+        Self { lengths, places, segments, padded, output }
     }
 
     /// How many numbers of a kind there are.
@@ -139,11 +143,14 @@ impl Layout {
     pub fn tables(&self, kernels: &Kernels) -> Tables {
         let packing = (!self.segments.is_empty()).then(|| kernels.packing(&self.segments));
         let of_kind = |kind: usize| {
-            let places = self.padded.as_ref().map(|padded| &padded[kind])?;
-            (!places.is_empty()).then(|| kernels.padding(places, self.room_for(kind)))
+            let padded = &self.padded[kind];
+            let places = || padded.iter().flat_map(PaddedParameter::places).collect();
+            let sizes = [self.length(kind), self.room_for(kind)];
+            (!padded.is_empty()).then(|| kernels.padding(sizes, places))
         };
         let features = self.output.as_ref().filter(|parts| parts.is_padded());
-        let features = features.map(|parts| kernels.padding(&parts.places(), parts.room()));
+        let features = features
+            .map(|parts| kernels.padding([parts.channels(), parts.room()], || parts.places()));
         Tables { packing, padding: [0, 1, 2].map(of_kind), features }
     }
 
@@ -189,7 +196,8 @@ impl Layout {
 
     fn norms(&self, all: impl Fn(usize) -> Buffer) -> Vec<NormBuffers> {
         let norm = |(index, (scale, shift)): (usize, _)| {
-            let parts = self.norms.get(2 * index).filter(|parts| parts.is_padded()).cloned();
+            let parts = self.padded[NORMS].get(2 * index).map(|scale| &scale.sides[0]);
+            let parts = parts.filter(|parts| parts.is_padded()).cloned();
             NormBuffers { scale, shift, parts }
         };
         self.pairs(NORMS, all).enumerate().map(norm).collect()
@@ -249,14 +257,39 @@ impl Tables {
     }
 }
 
-/// Where each number of a parameter of `shape` lies, whose first sides are channels in parts.
-fn numbers(shape: &[usize], sides: &[Arc<ChannelParts>]) -> impl Iterator<Item = usize> + use<> {
-    let mut places = vec![0];
-    for parts in sides {
-        let (along, room) = (parts.places(), parts.room());
-        let next = places.iter().flat_map(|at| along.iter().map(move |place| at * room + place));
-        places = next.collect();
+impl PaddedParameter {
+    /// Where each of its numbers lies among those of its kind that kernels are given.
+    fn places(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut places = vec![0];
+        for parts in &self.sides {
+            let (along, room) = (parts.places(), parts.room());
+            let next =
+                places.iter().flat_map(|at| along.iter().map(move |place| at * room + place));
+            places = next.collect();
+        }
+        let inner: usize = self.shape[self.sides.len()..].iter().product();
+        let start = self.start;
+        let of = move |at| (0..inner).map(move |number| start + at * inner + number);
+        places.into_iter().flat_map(of)
     }
-    let inner: usize = shape[sides.len()..].iter().product();
-    places.into_iter().flat_map(move |at| (0..inner).map(move |number| at * inner + number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A 3×3 convolution of a dense layer: 5 channels of 12 and 3.
+    #[test]
+    fn numbers_of_a_weight_keep_their_order_between_zeros() {
+        let [output, first, next] = [5, 12, 3].map(ChannelParts::one);
+        let sides = vec![Arc::new(output), Arc::new(first.then(&next))];
+        let weight = PaddedParameter { start: 40, shape: vec![5, 15, 3, 3], sides };
+        let mut wanted = Vec::new();
+        for output in 0..5 {
+            for input in (0..12).chain(16..19) {
+                wanted.extend((0..9).map(|tap| 40 + (output * 24 + input) * 9 + tap));
+            }
+        }
+        assert_eq!(weight.places().collect::<Vec<_>>(), wanted);
+    }
 }

@@ -1,5 +1,7 @@
 //! Numbers in another order, with zeros among them or without.
 
+use std::cell::LazyCell;
+
 use super::kernels::{Entry, blocks, entry};
 use super::{Buffer, Kernels, Sizes};
 
@@ -15,16 +17,24 @@ pub struct Padding {
 }
 
 impl Kernels {
-    /// Numbers that lie at `places` among `room`, zeros elsewhere.
-    pub fn padding(&self, places: &[usize], room: usize) -> Padding {
+    /// `count` numbers that lie at these places among `room`, zeros elsewhere. The places are asked for where there
+    /// is a device: for all weights of a stage, finding them takes longer than the rest of a dry run.
+    pub fn padding(
+        &self,
+        [count, room]: [usize; 2],
+        places: impl FnOnce() -> Vec<usize>,
+    ) -> Padding {
+        let places = LazyCell::new(places);
         let number =
             |place: usize| u32::try_from(place).expect("numbers are told apart by 32 bits");
-        let mut padded = vec![u32::MAX; room];
-        for (index, place) in places.iter().enumerate() {
-            padded[*place] = number(index);
-        }
-        let places: Vec<u32> = places.iter().copied().map(number).collect();
-        let [padded, places] = [padded, places].map(|table| self.gpu.upload_integers(&table));
+        let padded = self.gpu.integers(room, || {
+            let mut padded = vec![u32::MAX; room];
+            for (index, place) in places.iter().enumerate() {
+                padded[*place] = number(index);
+            }
+            padded
+        });
+        let places = self.gpu.integers(count, || places.iter().copied().map(number).collect());
         Padding { padded, places }
     }
 

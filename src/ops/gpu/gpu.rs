@@ -122,6 +122,18 @@ impl Gpu {
         }
     }
 
+    /// A buffer with `length` integers, which are made where there is a device.
+    pub fn integers(&self, length: usize, make: impl FnOnce() -> Vec<u32>) -> Buffer {
+        match &self.0 {
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(_) => self.upload_integers(&make()),
+            Backend::Dry(_) => {
+                drop(make);
+                self.empty(length, Storage::U32)
+            }
+        }
+    }
+
     /// The same elements in memory of their own.
     pub fn copied(&self, buffer: &Buffer) -> Buffer {
         match &self.0 {
