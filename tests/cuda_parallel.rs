@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
+use burn::tensor::{DType, Device, ExecutionError, Tensor, TensorData};
 use trainer::build::{Bench, find_devices, resolve_device};
 use trainer::data::Targets;
 use trainer::memory::OutOfMemory;
 use trainer::memory::fault::strike_rank_after;
 use trainer::ops::gpu::{Exchanges, Gpu};
-use trainer::parallel::{Failure, GridExchanges, Member, on_ranks};
+use trainer::parallel::{Failure, GridExchanges, Member, Shard, on_ranks};
 use trainer::plan::Plan;
 use trainer::run::BegunStep;
 use trainer::train::{Images, TrainError};
@@ -102,6 +102,36 @@ fn sums_over_cards_are_those_of_the_host_in_their_order() {
             for (size, found) in found {
                 let exact = sum_in_order(ranks, |rank| values(rank, size));
                 assert!(found == bits(&exact), "{size} values on card {rank} of {ranks}");
+            }
+        }
+    }
+}
+
+/// Sums go by the same memory in between.
+#[test]
+fn shards_of_all_cards_are_the_whole_tensor_bit_for_bit() {
+    let Some((_turn, count)) = cards("shards") else { return };
+    for ranks in 2..=count {
+        let (mut devices, exchanges) = open(ranks);
+        let whole = |size: usize| {
+            let mut values = noise(size, size as u64);
+            values[0] = -0.0;
+            values
+        };
+        let found = at_once(&mut devices, &exchanges, |device, member| {
+            let shard = Shard::new(member.rank(), ranks);
+            let each = SIZES.into_iter().map(|size| {
+                let sums = member.sum_all(BTreeMap::from([(0, tensor(vec![1.0; size], device))]));
+                let own = shard.of(tensor(whole(size), device));
+                let all = shard.whole(member, "weights", own, size, (device, DType::F32));
+                (size, bits(&read(all)), read(sums[&0].clone()))
+            });
+            each.collect::<Vec<_>>()
+        });
+        for (rank, found) in found.into_iter().enumerate() {
+            for (size, found, sums) in found {
+                assert!(found == bits(&whole(size)), "{size} values on card {rank} of {ranks}");
+                assert!(sums.iter().all(|sum| *sum == ranks as f32), "{size}, {rank} of {ranks}");
             }
         }
     }
@@ -490,6 +520,31 @@ fn on_several_cards_every_strategy_gives_the_same_bits_and_so_does_another_run()
 }
 
 #[test]
+fn cards_that_update_shards_of_the_weights_have_the_bits_of_those_that_update_all() {
+    let Some((_turn, count)) = cards("shards of the weights") else { return };
+    for model in MODELS {
+        for memory in ["precision = \"fp32\"", "precision = \"bf16\"\noffload_optimizer = true"] {
+            let [replicated, sharded] = ["replicated", "sharded"].map(|optimizer| {
+                let more = "[train.ema]\ndecay = 0.5\n[parallel.data]\noptimizer =";
+                let plan = plan(model, count, &format!("{memory}\n{more} \"{optimizer}\""));
+                let mut bench = Bench::new(&plan).expect("opens");
+                let run = |number: usize| step(&mut bench, model.side, number, Batch::AsItIs);
+                let losses: Vec<f64> = (0..STEPS).flat_map(run).collect();
+                let weights = on_all(&bench, count, |name| !name.starts_with("optimizer/"));
+                bench.trainer.swap_average().expect("there is an average");
+                let averages = on_all(&bench, count, |name| !name.starts_with("optimizer/"));
+                (losses, weights, averages)
+            });
+            let name = model.name;
+            assert_eq!(sharded.0, replicated.0, "{name}, {memory}: losses");
+            assert!(sharded.1 == replicated.1, "{name}, {memory}: weights");
+            assert!(sharded.2 == replicated.2, "{name}, {memory}: averages");
+            assert!(sharded.1 != sharded.2, "{name}, {memory}: the average is another one");
+        }
+    }
+}
+
+#[test]
 fn parts_of_a_share_give_the_same_bits_when_they_are_computed_again() {
     let Some((_turn, count)) = cards("parts") else { return };
     let model = MODELS[0];
@@ -569,11 +624,16 @@ fn run(
     Ok(losses)
 }
 
-/// What is on all cards, bit by bit.
-fn on_all(bench: &Bench, count: usize) -> Vec<BTreeMap<String, Vec<u32>>> {
+/// What is on all cards, bit by bit, of what has these names.
+fn on_all(
+    bench: &Bench,
+    count: usize,
+    of: impl Fn(&str) -> bool,
+) -> Vec<BTreeMap<String, Vec<u32>>> {
     let owned = |rank: usize| {
         let values = state(bench, rank);
-        all_bits(&values).into_iter().map(|(name, bits)| (name.to_owned(), bits)).collect()
+        let all = all_bits(&values).into_iter().filter(|(name, _)| of(name));
+        all.map(|(name, bits)| (name.to_owned(), bits)).collect()
     };
     (0..count).map(owned).collect()
 }
@@ -596,7 +656,7 @@ fn steps_that_cards_decide_about_are_those_of_the_host() {
                 let [host, cards] = [Decides::Host, Decides::Cards].map(|decides| {
                     let mut bench = deciding(&plan(model, count, &local), decides);
                     let losses = run(&mut bench, &all, None).expect("trains");
-                    (losses, on_all(&bench, count))
+                    (losses, on_all(&bench, count, |_| true))
                 });
                 assert_eq!(cards.0, host.0, "{}, {local}: losses", model.name);
                 assert!(cards.1 == host.1, "{}, {local}", model.name);
@@ -618,7 +678,7 @@ fn a_step_that_is_not_finite_is_told_as_the_host_tells_it_and_changes_no_card() 
     let [host, cards] = [Decides::Host, Decides::Cards].map(|decides| {
         let mut bench = deciding(&plan(model, count, DECIDED[1]), decides);
         let told = run(&mut bench, &all, None).expect_err("is refused").to_string();
-        (told, on_all(&bench, count))
+        (told, on_all(&bench, count, |_| true))
     });
     assert!(host.0.contains("image"), "{}", host.0);
     assert_eq!(cards.0, host.0);
@@ -636,7 +696,7 @@ fn a_card_without_memory_for_a_step_leaves_the_step_before_it_alone() {
             let mut bench = deciding(&plan(model, count, DECIDED[0]), decides);
             let losses = run(&mut bench, &all, Some((5, rank, operations))).expect("goes on");
             assert_eq!(bench.trainer.backoffs.len(), 1, "card {rank}, operation {operations}");
-            (losses, on_all(&bench, count))
+            (losses, on_all(&bench, count, |_| true))
         });
         assert_eq!(cards.0, host.0, "card {rank}, operation {operations}");
         assert!(cards.1 == host.1, "card {rank}, operation {operations}");

@@ -303,17 +303,19 @@ impl Bench {
         }
     }
 
-    /// What was predicted for a step of `plan`, whose this is.
+    /// What was predicted for a step of `plan`, whose this is: on GPUs of a pipeline, the peak of the first.
     pub fn estimate(&self, plan: &Plan) -> StepEstimate {
         let planner = &self.trainer.planner;
         let mut estimate = planner.estimate().clone();
         let on_gpu = crate::ops::is_gpu(self.trainer.first().replica.inference.device());
         if on_gpu {
-            // No batch is copied ahead, to the first device of a pipeline, which need not be the fullest.
-            if estimate.devices.first().is_none_or(|first| first.peak == estimate.peak) {
-                let at_once = planner.settings().micro_batch.min(plan.device_batch());
-                estimate.peak -= plan.ahead_on_gpu(planner.settings().precision, at_once);
+            // What is measured is the first device, which need not be the fullest of a pipeline.
+            if let Some(first) = estimate.devices.first() {
+                estimate.peak = first.peak;
             }
+            // No batch is copied ahead.
+            let at_once = planner.settings().micro_batch.min(plan.device_batch());
+            estimate.peak -= plan.ahead_on_gpu(planner.settings().precision, at_once);
             // It lies on every device.
             if matches!(self.batches, Batches::Kept { .. }) {
                 estimate.peak += plan.batch_on_gpu();

@@ -107,18 +107,27 @@ impl Member {
         }
     }
 
-    /// The tensor `name` whose parts the devices have, one behind another in their order; a device may have none of
+    /// The tensor `name` of `length` numbers whose [shards](super::Shard) the devices have; a device may have none of
     /// it. It is put on the device and in the numbers `to`.
     ///
-    /// Between cards it goes through the host's memory, as what a pipeline sends.
+    /// Between cards of several processes it goes through the host's memory.
     ///
     /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
     pub(super) fn join(
         &self,
         name: &str,
         part: Option<Tensor<1>>,
+        length: usize,
         to: (&Device, DType),
     ) -> Tensor<1> {
+        if let Some(exchange) = self.exchange.as_ref().filter(|exchange| !exchange.is_relayed()) {
+            // A card that has failed may not keep the others waiting for what it cannot launch.
+            let allocated = check_allocated(part.clone());
+            allocated.unwrap_or_else(|out_of_memory| out_of_memory.throw());
+            if let Some(whole) = exchange.gather_of(part.as_ref(), length, to.1) {
+                return whole;
+            }
+        }
         if let Meeting::Threads(group) = &self.meeting
             && !is_gpu(to.0)
         {
@@ -129,8 +138,15 @@ impl Member {
         }
         let own = part.map(|part| part.into_data().as_bytes().to_vec()).unwrap_or_default();
         let bytes = waiting(Doing::Weights, || self.gather_bytes(name, own)).concat();
-        let length = bytes.len() / to.1.size();
         Tensor::from_data(TensorData::from_bytes_vec(bytes, [length], to.1), to)
+    }
+
+    /// Waits until cards have exchanged what is on its way between them. `device` is this one.
+    pub(crate) fn settle(&self, device: &Device) {
+        if self.exchange.is_some() {
+            // What has failed is told where it is read, or at the end of the work.
+            let _ = device.sync();
+        }
     }
 
     /// What every device of a column brings, in their order, which all get.

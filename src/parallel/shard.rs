@@ -64,8 +64,8 @@ impl Shard {
         (!range.is_empty()).then(|| values.clone().slice([range]).mul_scalar(1.0))
     }
 
-    /// The tensor `name` of which `part` is this shard, put together from those of all devices of `row`. It is put
-    /// on the device and in the numbers `to`.
+    /// The tensor `name` of `length` numbers of which `part` is this shard, put together from those of all devices of
+    /// `row`. It is put on the device and in the numbers `to`.
     ///
     /// Unwinds with [`Abandoned`](super::Abandoned) when one of them has failed.
     pub fn whole(
@@ -73,11 +73,12 @@ impl Shard {
         row: &Member,
         name: &str,
         part: Option<Tensor<1>>,
+        length: usize,
         to: (&Device, DType),
     ) -> Tensor<1> {
         match part {
             Some(part) if self.is_whole() => part,
-            part => row.join(name, part, to),
+            part => row.join(name, part, length, to),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Plan;
-use super::estimate::PAGEABLE;
+use super::estimate::BANDWIDTH;
 use crate::memory::{
     ActivationShape, Footprint, Precision, Speed, Surroundings, Target, bytes_in_rows,
 };
@@ -165,18 +165,15 @@ impl Plan {
             // of one parameter after the other are put together from all parts.
             _ => own(largest) + largest,
         };
-        // Before it, cards have the sums of the gradients beside the gradients.
-        let step = if on.cuda && shards > 1 { step.max(trained) } else { step };
+        // Before it, cards that share batches have the sums of the gradients beside the gradients.
+        let step = if on.cuda && self.copies() > 1 { step.max(trained) } else { step };
         let weights_received = trained - own(trained).min(trained);
         // What waits off the device comes back a parameter at a time.
         let back = (kept * own(largest)).min(optimizer_away);
         let speed = Speed::of(on);
         let passes = (3 * own(trained) + 2 * optimizer) as f64 / speed.bandwidth;
-        // Cards send each other weights through the host's memory; of the CPU's devices it is the same.
-        let weights_seconds = match (on.cuda, shards) {
-            (true, 2..) => (own(trained) + trained) as f64 / PAGEABLE,
-            _ => 0.0,
-        };
+        // Of the CPU's devices it is the same memory.
+        let weights_seconds = if on.cuda { weights_received as f64 / BANDWIDTH } else { 0.0 };
         let optimizer_seconds = passes + weights_seconds + 2.0 * optimizer_away as f64 / speed.link;
         let average = if self.train.ema.is_some() { own(trained) } else { 0 };
         let [height, width] = self.data.image.size;

@@ -54,10 +54,6 @@ pub(super) const STARTING_ON_HOPPER: f64 = 7.4e-5;
 /// Bytes a second from card to card: NVLink on a host with H200 (28 MB of gradients of one other card in
 /// 118 µs).
 pub(super) const BANDWIDTH: f64 = 2.4e11;
-/// Bytes a second between a card and host memory that is not pinned, in which weights that are sent to another card
-/// wait: the driver copies them once more on their way.
-pub(super) const PAGEABLE: f64 = 6e9;
-
 /// Estimates steps of a plan on a machine.
 #[derive(Debug)]
 pub struct Estimator<'a> {

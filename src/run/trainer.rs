@@ -16,7 +16,7 @@ use crate::ops::gpu::{Buffer, Exchanges};
 use crate::parallel::course::{Course, Doing, note, recorded};
 use crate::parallel::processes::Processes;
 use crate::parallel::{
-    BatchNormOver, Failure, GridExchanges, Part, Seat, Threads, on_ranks, shares,
+    BatchNormOver, Failure, GridExchanges, Part, Seat, Shard, Threads, on_ranks, shares,
 };
 use crate::plan::{BackOff, Planner};
 use crate::train::{
@@ -207,11 +207,12 @@ impl Trainer {
         let checked = self.gradients_since(from, images, targets, step, learning_rate, decide)?;
         let traces = self.courses.is_some().then_some(from);
         let computes_on = self.first().replica.inference.device().clone();
+        let shard = self.first().updater.shard;
         let mut ranks: Vec<_> = self.ranks.iter_mut().zip(checked.into_iter().map(Some)).collect();
         let by = Means {
             depth: self.depth,
             threads: self.threads.as_ref(),
-            cards: GridExchanges::default(),
+            cards: of_weights(&self.exchanges, shard),
             processes: self.processes.as_ref(),
         };
         let applied = by.on_all(&mut ranks, &computes_on, |(rank, checked), seat| {
@@ -220,6 +221,7 @@ impl Trainer {
                 let begin = Instant::now();
                 let Rank { replica, updater } = rank;
                 let losses = updater.apply(replica, checked, learning_rate, &seat.row);
+                seat.row.settle(replica.inference.device());
                 note(begin, Doing::Optimizer, || (None, None));
                 losses
             });
@@ -435,16 +437,18 @@ impl Trainer {
         if self.first().updater.ema.is_none() {
             return Ok(());
         }
+        let shard = self.first().updater.shard;
         let computes_on = self.first().replica.inference.device().clone();
         let by = Means {
             depth: self.depth,
             threads: self.threads.as_ref(),
-            cards: GridExchanges::default(),
+            cards: of_weights(&self.exchanges, shard),
             processes: self.processes.as_ref(),
         };
         let swapped = by.on_all(&mut self.ranks, &computes_on, |rank, seat| {
             let Rank { replica, updater } = rank;
             updater.swap_average(&mut replica.inference.chain, &seat.row);
+            seat.row.settle(replica.inference.device());
             Ok(())
         });
         swapped.map(drop).map_err(failed)
@@ -601,6 +605,16 @@ fn failed(failure: Failure<TrainError>) -> TrainError {
         Failure::Stalled(what) => TrainError::Stalled(what),
         Failure::Elsewhere(failure) => failure.into(),
     }
+}
+
+/// What cards send each other new weights by, where each updates a shard of them.
+fn of_weights(rows: &[Exchanges], shard: Shard) -> GridExchanges<'_> {
+    if shard.is_whole() {
+        return GridExchanges::default();
+    }
+    let cards = GridExchanges::of_row(rows);
+    cards.begin("weights");
+    cards
 }
 
 /// What devices work together by.

@@ -249,8 +249,9 @@ impl Updater {
             let (lr, decay) = (rate(name), decaying[name]);
             Some(Update { name: name.to_owned(), lr, decay, value, gradient })
         };
-        let whole = |name: &str, own: Option<Tensor<1>>, to: &(Device, DType)| {
-            shard.whole(row, name, own, (&to.0, to.1))
+        let whole = |name: &str, own: Option<Tensor<1>>, to: &(Device, DType, usize)| {
+            let (device, numbers, length) = to;
+            shard.whole(row, name, own, *length, (device, *numbers))
         };
         if optimizer.waits_away() {
             // One after the other, as the states come and go.
@@ -263,7 +264,7 @@ impl Updater {
                 if failed.is_err() {
                     return value;
                 }
-                let to = (value.device(), value.dtype());
+                let to = (value.device(), value.dtype(), value.dims()[0]);
                 let alone = update(name, value, gradient).into_iter().collect();
                 let stepped = optimizer.step_all(factor, alone).remove(name);
                 if let (Some(ema), Some(own)) = (ema.as_mut(), &stepped) {
@@ -278,7 +279,7 @@ impl Updater {
         let (mut updates, mut taken) = (Vec::new(), BTreeMap::new());
         chain.map_buckets(|name, value| {
             let Some(gradient) = gradients.get(name) else { return value };
-            let to = (value.device(), value.dtype());
+            let to = (value.device(), value.dtype(), value.dims()[0]);
             let empty = Tensor::empty([0], &to.0);
             updates.extend(update(name, value, gradient));
             taken.insert(name.to_owned(), to);
@@ -333,9 +334,9 @@ impl Updater {
         let shard = self.shard;
         let Some(ema) = &mut self.ema else { return };
         chain.map_buckets(|name, value| {
-            let (device, numbers) = (value.device(), value.dtype());
+            let (device, numbers, length) = (value.device(), value.dtype(), value.dims()[0]);
             let average = shard.of(value).map(|own| ema.exchange(name, own));
-            shard.whole(row, name, average, (&device, numbers))
+            shard.whole(row, name, average, length, (&device, numbers))
         });
     }
 }

@@ -25,10 +25,12 @@ use super::{Buffer, Gpu, Kernel, Sizes};
 pub const MOST_CARDS: usize = 8;
 /// Values of one card in one exchange, as in `kernels/exchange.cuh`.
 const SLOTS: usize = 12288;
-/// Blocks of `kernels/all_reduce.cu`, and the values that one takes in a turn.
+/// In front of the kernels that put together arrays of any length.
+const TURNS: &str = include_str!("kernels/turns.cuh");
+/// Blocks of these kernels, and the values that one takes in a turn: as in `kernels/turns.cuh`.
 const BLOCKS: usize = 128;
 const CHUNK: usize = 8192;
-/// Values of one launch of it, whose sizes are counted in 31 bits.
+/// Values of one array in a launch of them, whose sizes are counted in 31 bits.
 const LAUNCH: usize = 1 << 30;
 /// So often a piece of work is done with care before it is known.
 const WARM_UPS: usize = 2;
@@ -59,6 +61,7 @@ pub(super) struct Side {
     careful: AtomicBool,
     sum: Kernel,
     all_reduce: Kernel,
+    all_gather: Kernel,
     pub(super) messages: [Kernel; 2],
     #[cfg(feature = "cuda")]
     peers: Option<Arc<Peers>>,
@@ -81,17 +84,14 @@ pub(super) fn bytes(ranks: usize) -> usize {
     8 * first(ranks + 1) + 4 * 2 * BLOCKS * (MOST_CARDS + CHUNK)
 }
 
-/// The kernels that add up values and do nothing else: few, and many.
-pub(super) fn sum_kernels() -> [Kernel; 2] {
-    let kernel = |entry, threads, text| Kernel::new(entry, threads, &[], &[EXCHANGE.0, text]);
+/// The kernels that put together what cards have and do nothing else: sums of few values and of many, and shards.
+pub(super) fn exchange_kernels() -> [Kernel; 3] {
+    let kernel = |entry, threads, texts: &[&'static str]| Kernel::new(entry, threads, &[], texts);
+    let in_turns = |entry, text| kernel(entry, 512, &[EXCHANGE.0, HEADER, TURNS, text]);
     [
-        kernel("exchange_sum", 256, include_str!("kernels/exchange_sum.cu")),
-        Kernel::new(
-            "all_reduce",
-            512,
-            &[],
-            &[EXCHANGE.0, HEADER, include_str!("kernels/all_reduce.cu")],
-        ),
+        kernel("exchange_sum", 256, &[EXCHANGE.0, include_str!("kernels/exchange_sum.cu")]),
+        in_turns("all_reduce", include_str!("kernels/all_reduce.cu")),
+        in_turns("all_gather", include_str!("kernels/all_gather.cu")),
     ]
 }
 
@@ -207,28 +207,69 @@ impl Exchange {
         };
         let parts: Vec<(Buffer, Buffer)> = values.iter().zip(&out).flat_map(part).collect();
         for arrays in parts.chunks(ARRAYS) {
-            let chunks: usize = arrays.iter().map(|(from, _)| blocks(from.len(), CHUNK)).sum();
-            let grid = chunks.min(side.blocks);
-            let turns = blocks(chunks, grid);
-            let number = side.next(side.ranks - 1, turns as u32);
-            let sizes = Sizes::new().int(arrays.len()).int(turns);
-            let sizes = side.part(sizes, side.ranks, first(side.ranks + 1), number);
-            let sizes = side.addresses.iter().fold(sizes, |sizes, word| sizes.bits(*word));
-            let lengths: Vec<usize> = arrays.iter().map(|(from, _)| from.len()).collect();
-            let groups: Vec<Vec<&Buffer>> =
-                arrays.iter().map(|(from, to)| vec![from, to]).collect();
-            side.with_care(&arrays[0].1, || {
-                let places = Places { step: CHUNK, most_blocks: grid };
-                side.gpu.launch_over(&side.all_reduce, places, &lengths, &groups, &[], sizes);
-            });
+            let arrays: Vec<_> = arrays.iter().map(|(from, to)| (from.len(), from, to)).collect();
+            side.launch_in_turns(&side.all_reduce, CHUNK, &arrays);
         }
         out
+    }
+
+    /// The array of `length` values whose shards the cards have, one behind another in their order; `own` is this
+    /// card's [`Shard`](crate::parallel::Shard) of it, or nothing where that is empty. None where it is too long for a kernel.
+    pub fn gather(&self, own: Option<&Buffer>, length: usize) -> Option<Buffer> {
+        let side = &self.0;
+        if i32::try_from(length).is_err() {
+            return None;
+        }
+        let out = side.gpu.floats(length);
+        // It is given, and not read.
+        let own = own.unwrap_or(&out);
+        // A chunk is as much of the shard of each card.
+        side.launch_in_turns(&side.all_gather, CHUNK * side.ranks, &[(length, own, &out)]);
+        Some(out)
+    }
+
+    /// [`Exchange::gather`] of tensors.
+    #[cfg(feature = "cuda")]
+    pub fn gather_of(
+        &self,
+        own: Option<&Tensor<1>>,
+        length: usize,
+        dtype: DType,
+    ) -> Option<Tensor<1>> {
+        let own = own.map(|own| Buffer::of_tensor(own.clone().cast(DType::F32)));
+        let whole = self.gather(own.as_ref(), length)?;
+        Some(self.0.gpu.tensor(&whole, [length]).cast(dtype))
+    }
+
+    /// There is no card without CUDA.
+    #[cfg(not(feature = "cuda"))]
+    pub fn gather_of(&self, _: Option<&Tensor<1>>, _: usize, _: DType) -> Option<Tensor<1>> {
+        None
     }
 }
 
 impl Side {
+    /// Launches a kernel of `kernels/turns.cuh` over at most [`ARRAYS`] arrays: the length of each, what the kernel reads
+    /// and what it writes. A chunk is `chunk` values of an array's length.
+    fn launch_in_turns(&self, kernel: &Kernel, chunk: usize, arrays: &[(usize, &Buffer, &Buffer)]) {
+        let chunks: usize = arrays.iter().map(|(length, ..)| blocks(*length, chunk)).sum();
+        let grid = chunks.min(self.blocks);
+        let turns = blocks(chunks, grid);
+        let number = self.next(self.ranks - 1, turns as u32);
+        let sizes = Sizes::new().int(arrays.len()).int(turns);
+        let sizes = self.part(sizes, self.ranks, first(self.ranks + 1), number);
+        let sizes = self.addresses.iter().fold(sizes, |sizes, word| sizes.bits(*word));
+        let lengths: Vec<usize> = arrays.iter().map(|(length, ..)| *length).collect();
+        let groups: Vec<Vec<&Buffer>> =
+            arrays.iter().map(|(_, from, to)| vec![*from, *to]).collect();
+        self.with_care(arrays[0].2, || {
+            let places = Places { step: chunk, most_blocks: grid };
+            self.gpu.launch_over(kernel, places, &lengths, &groups, &[], sizes);
+        });
+    }
+
     fn new(gpu: &Gpu, [rank, ranks]: [usize; 2], addresses: Vec<u32>, blocks: usize) -> Self {
-        let [sum, all_reduce] = sum_kernels();
+        let [sum, all_reduce, all_gather] = exchange_kernels();
         // Of sums, and of messages between each card and the next.
         let kinds = ranks + 2 * (ranks - 1);
         let numbers = |kinds: usize| (0..kinds).map(|_| AtomicU32::new(0)).collect();
@@ -245,6 +286,7 @@ impl Side {
             careful: AtomicBool::new(false),
             sum,
             all_reduce,
+            all_gather,
             messages: message_kernels(),
             #[cfg(feature = "cuda")]
             peers: None,
@@ -704,9 +746,8 @@ mod tests {
             let line = text.lines().find_map(|line| line.strip_prefix(&format!("#define {name} ")));
             line.expect("is defined").parse().expect("a number")
         };
-        let all_reduce = include_str!("kernels/all_reduce.cu");
         assert_eq!(defined(EXCHANGE.0, "SLOTS"), SLOTS);
-        assert_eq!([defined(all_reduce, "BLOCKS"), defined(all_reduce, "CHUNK")], [BLOCKS, CHUNK]);
+        assert_eq!([defined(TURNS, "BLOCKS"), defined(TURNS, "CHUNK")], [BLOCKS, CHUNK]);
     }
 
     #[test]

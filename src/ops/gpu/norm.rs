@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Over, Partials};
-use super::exchange::{Synced, pixels_of_all, sum_kernels};
+use super::exchange::{Synced, exchange_kernels, pixels_of_all};
 use super::gpu::{Argument, Arguments};
 use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
 use super::layer::Normalised;
@@ -99,7 +99,7 @@ impl Kernels {
     pub fn of_several_cards(&self) -> Vec<Kernel> {
         let entries = [CHANNEL_STATISTICS_SYNCED, CHANNEL_NORM_SYNCED, CHANNEL_SUMS_SYNCED];
         let mut kernels: Vec<Kernel> = entries.map(|entry| self.synced(entry)).into();
-        kernels.extend(sum_kernels());
+        kernels.extend(exchange_kernels());
         kernels.push(self.stem_finish_synced());
         kernels
     }
