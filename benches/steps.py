@@ -84,8 +84,10 @@ CASES = [
     Case("densenet121", "fp32", layers="keep"),
     Case("densenet169", "bf16", layers="keep"),
     Case("densenet201", "bf16", layers="keep"),
-    Case("resnet50", "bf16", size=224),
-    Case("resnet50", "bf16", batch=256, size=224),
+    Case("resnet50", "bf16", size=224, layers="keep"),
+    Case("resnet50", "bf16", size=224, layers="share"),
+    Case("resnet50", "bf16", batch=256, size=224, layers="keep"),
+    Case("resnet50", "bf16", batch=256, size=224, layers="share"),
     Case("densenet121", "bf16", batch=8, layers="keep"),
     Case("densenet121", "bf16", batch=32, norm="group"),
     Case("densenet121", "bf16", batch=32, dropout=0.1),
@@ -136,7 +138,7 @@ def peer(args, case, steps, environment=None):
     command += ["--norm", case.norm, "--dropout", str(case.dropout)]
     if case.growth:
         command += ["--growth", str(case.growth)]
-    if case.layers == "share":
+    if case.layers == "share" and case.model.startswith("densenet"):
         command.append("--memory-efficient")
         name += " memory_efficient"
     if args.smoke:

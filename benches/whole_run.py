@@ -126,6 +126,7 @@ def measure(args, folder, name):
             "losses": [epoch["train"]["loss"] for epoch in epochs],
         },
     }
+    print(json.dumps(row["ours"]), file=sys.stderr, flush=True)
     if not args.no_peer:
         script = [sys.executable, HERE / "peers/torch_run.py", root, "--model", model, "--size", str(side), "--batch", str(batch)]
         found = json.loads(said([*script, "--epochs", str(args.peer_epochs), *peer], folder).strip().splitlines()[-1])

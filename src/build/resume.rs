@@ -16,7 +16,7 @@ use crate::screen::counted;
 
 /// Keys that may differ when a run is resumed, each with all keys below it: none changes what was
 /// done so far, and those of `[memory]` no bit of what will be.
-const FREE: [&str; 22] = [
+const FREE: [&str; 23] = [
     "run.name",
     "run.output",
     "run.log_every",
@@ -35,6 +35,7 @@ const FREE: [&str; 22] = [
     "train.epochs",
     "train.early_stopping",
     "memory.checkpointing",
+    "memory.dense_layers",
     "memory.offload",
     "memory.offload_optimizer",
     "memory.budget",
@@ -239,7 +240,7 @@ fn remembered(
 }
 
 /// `settings`, chosen under `before`, with what `now` says otherwise. What decides about bits stays: the
-/// images at once and what dense layers keep.
+/// images at once.
 fn changed(settings: MemorySettings, before: &MemoryConfig, now: &MemoryConfig) -> MemorySettings {
     let checkpointing = match &now.checkpointing {
         Some(policy) if now.checkpointing != before.checkpointing => policy.clone(),
@@ -251,7 +252,12 @@ fn changed(settings: MemorySettings, before: &MemoryConfig, now: &MemoryConfig) 
         Some(place) if now.offload != before.offload => place.clone(),
         _ => settings.offload,
     };
-    MemorySettings { checkpointing, offload, offload_optimizer: now.offload_optimizer, ..settings }
+    let dense_layers = match now.dense_layers {
+        Some(written) if now.dense_layers != before.dense_layers => written,
+        _ => settings.dense_layers,
+    };
+    let offload_optimizer = now.offload_optimizer;
+    MemorySettings { checkpointing, offload, dense_layers, offload_optimizer, ..settings }
 }
 
 /// Lets a run that had ended go on when more epochs or more patience are asked for now.

@@ -39,8 +39,9 @@ pub struct MemoryConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"10GiB")]
     pub budget: Option<String>,
-    /// What a dense layer of a DenseNet keeps for its backward pass where it runs fused, which it
-    /// does on CUDA with `norm = "batch"`; `"keep"` when this is left out.
+    /// Whether the outputs of 1×1 convolutions are kept for the backward pass: of the dense layers of a
+    /// DenseNet and of the blocks of a ResNet, where they run fused, as they do on CUDA. When this is left
+    /// out, they are kept, or what is chosen automatically decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"share")]
     pub dense_layers: Option<DenseLayers>,
@@ -194,15 +195,16 @@ pub enum BatchStatistics {
     Last,
 }
 
-/// What a dense layer keeps for its backward pass.
+/// What the backward pass finds of the outputs of 1×1 convolutions, in a DenseNet's dense layers and a
+/// ResNet's blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DenseLayers {
-    /// The layer keeps the output of its 1×1 convolution.
+    /// Their outputs are kept.
     #[default]
     Keep,
-    /// The layer keeps nothing but the block's own maps; its 1×1 convolution runs again in the
-    /// backward pass.
+    /// Nothing is kept of them, and the convolutions run again in the backward pass: less memory, more time, the
+    /// same numbers.
     Share,
 }
 

@@ -86,7 +86,7 @@ impl DryStage for FootprintStage {
             false => Rc::new(self.memory.take(self.footprint.gradient)),
         };
         let parameters = self.memory.take(self.footprint.parameter_gradients);
-        drop(self.memory.take(self.footprint.backward_workspace));
+        drop(self.memory.take(self.footprint.backward_workspace()));
         drop((kept, gradient));
         (Some(given), vec![parameters])
     }

@@ -80,9 +80,9 @@ pub struct Footprint {
     pub gradient: u64,
     /// Whether the gradient of its input lies in the memory of the gradient of its output.
     pub gradient_in_gradient: bool,
-    /// The most bytes in use at once while it goes back, beyond those before and the gradient of its
-    /// input.
-    pub backward_workspace: u64,
+    /// The most bytes in use at once while it goes back, beyond those before: the gradients that it makes among them,
+    /// less what it has let go of by then.
+    pub backward_peak: u64,
     /// Bytes of the gradients of its parameters.
     pub parameter_gradients: u64,
     /// Floating-point operations forward; a multiplication and an addition are two.
@@ -106,12 +106,23 @@ impl Footprint {
             saves_output: false,
             saving_workspace: 0,
             gradient: 0,
-            backward_workspace: 0,
+            backward_peak: 0,
             parameter_gradients: 0,
             backward_flops: 0.0,
             backward_traffic: 0.0,
             ..self
         }
+    }
+
+    /// Bytes of the gradients that it makes beside that of its output.
+    pub fn gradients(&self) -> u64 {
+        let own = if self.gradient_in_gradient { 0 } else { self.gradient };
+        own + self.parameter_gradients
+    }
+
+    /// The most bytes in use at once while it goes back, beyond those before and the gradients that it makes.
+    pub fn backward_workspace(&self) -> u64 {
+        self.backward_peak.saturating_sub(self.gradients())
     }
 
     /// Bytes that it keeps for the backward pass, its output among them.

@@ -240,15 +240,18 @@ pub fn simulate(
                 forward.remove(&micro);
                 let gradient = back.remove(&micro).expect("a gradient has come this far");
                 let kept = saved.remove(&(micro, stage)).expect("the stage has kept");
+                memory.touch(footprint.backward_peak);
+                drop(kept);
                 let given = match footprint.gradient_in_gradient {
-                    true => gradient.clone(),
-                    false => memory.take(footprint.gradient),
+                    true => gradient,
+                    false => {
+                        drop(gradient);
+                        memory.take(footprint.gradient)
+                    }
                 };
-                let parameters = memory.take(footprint.parameter_gradients);
-                memory.touch(footprint.backward_workspace);
                 // A second gradient is added to the first in its memory.
-                gradients.entry(stage).or_insert(parameters);
-                drop((gradient, kept));
+                let parameters = || memory.take(footprint.parameter_gradients);
+                gradients.entry(stage).or_insert_with(parameters);
                 if stage > schedule.frozen || schedule.returns {
                     back.insert(micro, given);
                 }
@@ -294,6 +297,7 @@ mod tests {
             saved,
             saves_input: true,
             gradient: 1,
+            backward_peak: 1,
             forward_flops: 1.0,
             backward_flops: 2.0,
             ..Footprint::default()

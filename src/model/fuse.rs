@@ -156,6 +156,15 @@ impl FusedStage {
         matches!(self, Self::DenseBlock { .. })
     }
 
+    /// Whether it has 1×1 convolutions whose outputs it may keep for the backward pass or compute again.
+    pub fn may_keep_pointwise(&self) -> bool {
+        match self {
+            Self::DenseBlock { .. } => true,
+            Self::Residual(sizes, _) => sizes.all().iter().any(|conv| conv.window.kernel == 1),
+            _ => false,
+        }
+    }
+
     /// Whether its output is what ReLU gives.
     fn ends_in_relu(&self) -> bool {
         matches!(self, Self::Stem { .. } | Self::PlainStem(..) | Self::Residual(..))

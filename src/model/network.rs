@@ -98,8 +98,8 @@ impl Network {
     }
 
     /// The stages from images to pooled features, in this precision; with `heads`, to their outputs.
-    /// On CUDA they run fused where there are kernels for that (see [`Self::fusible`]); dense layers
-    /// then keep what `dense_layers` says.
+    /// On CUDA they run fused where there are kernels for that (see [`Self::fusible`]), and then keep of 1×1
+    /// convolutions' outputs what `dense_layers` says.
     pub fn stages(
         &self,
         precision: Precision,
@@ -178,11 +178,11 @@ impl Network {
         fuse::fuse(&self.stages).map(drop)
     }
 
-    /// Whether some of its stages are dense blocks that run fused on CUDA, of which
-    /// `memory.dense_layers` says what they keep.
-    pub fn has_fused_dense_blocks(&self) -> bool {
+    /// Whether some of its stages run fused on CUDA and may keep the outputs of 1×1 convolutions or compute
+    /// them again, as `memory.dense_layers` says.
+    pub fn may_keep_pointwise(&self) -> bool {
         let fused = fuse::fuse(&self.stages).unwrap_or_default();
-        fused.iter().flatten().any(|fused| fused.stage.is_dense_block())
+        fused.iter().flatten().any(|fused| fused.stage.may_keep_pointwise())
     }
 
     /// Whether it takes images of other sizes too, with the same parameters. Layers may ask for one size:

@@ -257,8 +257,8 @@ impl Planner {
         parts.push(format!("checkpointing {}", checkpointing.name()));
         if self.plan.dense_layers(self.machine.cuda, self.settings.precision).len() > 1 {
             parts.push(match dense_layers {
-                DenseLayers::Keep => "dense layers kept".to_owned(),
-                DenseLayers::Share => "dense layers shared".to_owned(),
+                DenseLayers::Keep => "1×1 outputs kept".to_owned(),
+                DenseLayers::Share => "1×1 outputs not kept".to_owned(),
             });
         }
         match &offload.0 {

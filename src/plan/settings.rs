@@ -87,9 +87,9 @@ impl Plan {
         PRECISIONS.into_iter().filter(allowed).collect()
     }
 
-    /// What dense layers may keep: a choice where they run fused.
+    /// What may be kept of 1×1 convolutions' outputs: a choice in DenseNets and ResNets that run fused.
     pub(super) fn dense_layers(&self, cuda: bool, precision: Precision) -> Vec<DenseLayers> {
-        match cuda && precision.fuses() && self.model.has_fused_dense_blocks() {
+        match cuda && precision.fuses() && self.model.may_keep_pointwise() {
             true => vec![DenseLayers::Keep, DenseLayers::Share],
             false => vec![self.memory.dense_layers()],
         }

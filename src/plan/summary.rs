@@ -234,7 +234,7 @@ pub struct StrategySummary {
 impl StageSummary {
     fn new(name: &str, cost: &Footprint, frozen: bool) -> Self {
         let workspace =
-            cost.forward_workspace.max(cost.saving_workspace).max(cost.backward_workspace);
+            cost.forward_workspace.max(cost.saving_workspace).max(cost.backward_workspace());
         let kept = if frozen { 0 } else { cost.kept() };
         Self { name: name.to_owned(), frozen, kept, workspace, flops: cost.flops() }
     }

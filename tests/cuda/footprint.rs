@@ -118,10 +118,8 @@ fn compare(
     for ((spec, stage), (footprint, saved, _input)) in specs.iter().zip(&stages).zip(behind).rev() {
         let given = gradient.take().expect("only images have none");
         let (found, taken) = allocator.take(|| stage.backward(saved, given, &mut gradients));
-        let most =
-            footprint.gradient + footprint.parameter_gradients + footprint.backward_workspace;
         let name = format!("{shape:?} {:?} {}", on.precision, spec.name());
-        held(&mut faults, &name, "backward", taken.most, most as i64);
+        held(&mut faults, &name, "backward", taken.most, footprint.backward_peak as i64);
         gradient = found;
     }
     (specs.len(), faults)

@@ -43,7 +43,7 @@ fn fused_resnets_give_the_features_gradients_and_statistics_of_the_definition() 
     ];
     let case = |(config, shape): (ResnetConfig, [usize; 4])| {
         let name = format!("{:?} {:?}", config.form, config.block);
-        compare(&name, shape, &[DenseLayers::Keep], &network(config, shape))
+        compare(&name, shape, &[DenseLayers::Keep, DenseLayers::Share], &network(config, shape))
     };
     let failures: Vec<String> = cases.into_iter().flat_map(case).collect();
     assert!(failures.is_empty(), "{failures:#?}");

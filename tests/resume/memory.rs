@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use trainer::build::machine_here;
+use trainer::memory::DenseLayers;
 use trainer::memory::fault::strike_after;
 use trainer::plan::{DevicePlan, Estimator, Machine, MemorySettings, Planner};
 
@@ -92,8 +93,10 @@ fn a_run_resumed_with_another_policy_is_the_one_that_kept_its_own() {
     finish(run);
     let expected = result(&config);
     let (scratch, every) = (place.scratch(), "memory.checkpointing=\"every\"");
-    let cases: [(&str, &[&str], &str); 4] = [
+    let share = "memory.dense_layers=\"share\"";
+    let cases: [(&str, &[&str], &str); 5] = [
         ("every", &[every], "every"),
+        ("share", &[share], "none"),
         ("on disk", &["memory.checkpointing={sequential={segments=2}}", &scratch], "sequential"),
         ("budget", &["memory.checkpointing=\"budget\"", &budget], "budget"),
         ("optimizer", &["memory.offload_optimizer=true", "memory.offload=\"host\""], "none"),
@@ -105,6 +108,7 @@ fn a_run_resumed_with_another_policy_is_the_one_that_kept_its_own() {
         assert_eq!(planner.settings().checkpointing.name(), policy);
         let recomputes = planner.estimate().recompute_percent > 0.0;
         assert_eq!(recomputes, policy != "none", "{name}");
+        assert_eq!(planner.settings().dense_layers == DenseLayers::Share, set == [share], "{name}");
         let moves = set.iter().any(|key| key.starts_with("memory.offload="));
         assert_eq!(planner.settings().offloads(), moves, "{name}");
         result(&config).assert_equals(&expected, name);
@@ -181,7 +185,6 @@ fn what_decides_about_bits_is_refused_in_the_words_of_the_file() {
         "memory.micro_batch=2",
         "memory.precision=\"bf16\"",
         "memory.batch_norm=\"last\"",
-        "memory.dense_layers=\"share\"",
         "memory.checkpointing=\"every\"",
         "train.schedule=\"constant\"",
         "train.optimizer={sgd={lr=0.1}}",
@@ -191,7 +194,6 @@ fn what_decides_about_bits_is_refused_in_the_words_of_the_file() {
     insta::assert_snapshot!(refused.to_string().replace(&folder, "…"), @r#"
     the run in …/run/tiny was started with another configuration:
       memory.batch_norm was "mean", is "last"
-      memory.dense_layers was "keep", is "share"
       memory.micro_batch was not set, is 2
       memory.precision was "fp32", is "bf16"
       train.optimizer was "adamw", is "sgd"

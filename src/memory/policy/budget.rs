@@ -335,14 +335,10 @@ impl Solver {
             let loss = self.surroundings.loss_gradient + self.surroundings.loss_workspace;
             need = need.max(outside + flowing + loss + self.gradients[part.first + 1]);
         }
-        let gradient = if stage.gradient_in_gradient { 0 } else { stage.gradient };
-        let parameters = stage.parameter_gradients;
-        let transient = match self.several {
-            true => parameters + stage.backward_workspace,
-            false => stage.backward_workspace,
-        };
-        let back = outside + self.back[part.first + 1] + gradient + transient;
-        need = need.max(back + self.gradients[part.first]);
+        // Of several micro-batches all but the first find the gradients of all parameters.
+        let others = if self.several { part.first } else { part.first + 1 };
+        let back = outside + self.back[part.first + 1] + stage.backward_peak;
+        need = need.max(back + self.gradients[others]);
         let seconds = self.forward[part.first] + self.backward[part.first];
         if part.first == part.last {
             best.add(Point { need, seconds, choice: Choice::Keep(None) });
@@ -483,7 +479,8 @@ fn together(stages: &[Footprint]) -> Footprint {
     rest.iter().fold(*first, |all, stage| {
         let shares = stage.output_in_input;
         let between = if shares { 0 } else { stage.output };
-        Footprint {
+        let workspace = all.backward_workspace().max(stage.backward_workspace()) + stage.gradient;
+        let both = Footprint {
             standing: all.standing + stage.standing,
             largest_parameter: all.largest_parameter.max(stage.largest_parameter),
             largest_array: all.largest_array.max(stage.largest_array),
@@ -500,15 +497,15 @@ fn together(stages: &[Footprint]) -> Footprint {
             saving_workspace: all.saving_workspace.max(stage.saving_workspace) + between,
             gradient: all.gradient,
             gradient_in_gradient: all.gradient_in_gradient && stage.gradient_in_gradient,
-            backward_workspace: all.backward_workspace.max(stage.backward_workspace)
-                + stage.gradient,
             parameter_gradients: all.parameter_gradients + stage.parameter_gradients,
             forward_flops: all.forward_flops + stage.forward_flops,
             backward_flops: all.backward_flops + stage.backward_flops,
             forward_traffic: all.forward_traffic + stage.forward_traffic,
             backward_traffic: all.backward_traffic + stage.backward_traffic,
             layers: all.layers + stage.layers,
-        }
+            ..Footprint::default()
+        };
+        Footprint { backward_peak: both.gradients() + workspace, ..both }
     })
 }
 

@@ -160,8 +160,7 @@ impl<'a, P: Program> DryRun<'a, P> {
             Some(found) if !gradient_in_gradient => bytes(found),
             _ => 0,
         };
-        let taken = start + gradient + parameter_gradients;
-        let backward_workspace = allocator.peak().saturating_sub(taken);
+        let backward_peak = allocator.peak() - start;
         drop(found);
         Footprint {
             // The caller counts the parameters. Of weights only the packed forms are held here.
@@ -179,7 +178,7 @@ impl<'a, P: Program> DryRun<'a, P> {
             saving_workspace,
             gradient,
             gradient_in_gradient,
-            backward_workspace,
+            backward_peak,
             parameter_gradients,
             layers: 1.0,
             forward_flops,

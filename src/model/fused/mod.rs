@@ -130,7 +130,7 @@ impl<P: Program> AnyProgram for P {
     }
 }
 
-/// The program of a fused stage, whose dense layers keep what `dense_layers` says.
+/// The program of a fused stage, which keeps of 1×1 convolutions' outputs what `dense_layers` says.
 pub(super) fn program(fused: &FusedStage, dense_layers: DenseLayers) -> Box<dyn AnyProgram> {
     match fused.clone() {
         FusedStage::Stem { channels: [_, channels], room, labels, norm } => {
@@ -143,7 +143,7 @@ pub(super) fn program(fused: &FusedStage, dense_layers: DenseLayers) -> Box<dyn 
         FusedStage::Transition { channels: [_, channels], room, norm } => {
             Box::new(Transition { channels, room, norm })
         }
-        FusedStage::Residual(sizes, norm) => Box::new(Residual { sizes, norm }),
+        FusedStage::Residual(sizes, norm) => Box::new(Residual { sizes, norm, keep: dense_layers }),
         FusedStage::NormPool { norm, .. } => Box::new(NormPool { norm }),
         FusedStage::Pool => Box::new(Mean),
     }

@@ -75,3 +75,33 @@ fn a_card_of_several_exchanges_for_every_norm_once_and_never_when_it_computes_ag
         }
     }
 }
+
+/// What is not kept of 1×1 convolutions is computed again by the kernels that computed it first: others may give
+/// other bits.
+#[test]
+fn what_is_computed_again_is_computed_by_the_same_kernels() {
+    use crate::memory::ActivationShape;
+    let mut others = 0;
+    for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {
+        for model in MODELS.into_iter().chain(GROUPED) {
+            let config: ModelConfig = toml::from_str(model).expect("a model");
+            let network = config.resolve([1, 64, 64]).expect("a network");
+            let mut shape = ActivationShape::Map([8, 1, 64, 64]);
+            for spec in network.stages(precision, DenseLayers::Keep, &[]) {
+                let kernels = |dense_layers: DenseLayers| -> Vec<_> {
+                    let (cuda, hopper, cpu) = (true, true, Cpu::ASSUMED);
+                    let on = Target { cuda, hopper, cpu, precision, dense_layers };
+                    spec.kernels(&shape, &on).iter().map(Kernel::variant).collect()
+                };
+                let kept = kernels(DenseLayers::Keep);
+                for kernel in kernels(DenseLayers::Share) {
+                    let what = format!("{model}: {} in {precision:?}", spec.name());
+                    assert!(kept.contains(&kernel), "{what} launches {kernel:?}");
+                }
+                others += usize::from(kept.iter().any(|kernel| kernel.0 == "split_product"));
+                shape = spec.output(&shape);
+            }
+        }
+    }
+    assert!(others > 0, "products in 32 bits have a kernel of their own on Hopper");
+}

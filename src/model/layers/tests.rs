@@ -224,9 +224,8 @@ fn more_layers_at_the_end_leave_the_peak_of_the_first_ones_as_it_is() {
         let stage = format!("{{ stage = {{ name = 'all', layers = [{layers}{more}] }} }}");
         let config = format!("[sequential]\nlayers = [{stage}, 'flatten']");
         let config: ModelConfig = toml::from_str(&config).expect("a model");
-        let Footprint { saved, backward_workspace, .. } =
-            footprint(&config.resolve([1, 64, 64]).expect("sizes"), 0);
-        saved + backward_workspace
+        let found = footprint(&config.resolve([1, 64, 64]).expect("sizes"), 0);
+        found.saved + found.backward_workspace()
     };
     let more = "{ conv = { channels = 10, kernel = 1 } }, 'relu'";
     assert_eq!(peak(more), peak(""));

@@ -42,7 +42,9 @@ fn footprint() -> impl Strategy<Value = Footprint> {
             saving_workspace: saving,
             gradient,
             gradient_in_gradient: in_gradient,
-            backward_workspace: backward,
+            // Some of what is kept is let go of before the gradients are made.
+            backward_peak: (if in_gradient { 0 } else { gradient } + parameters + backward)
+                .saturating_sub(saved),
             parameter_gradients: parameters,
             forward_flops: f64::from(work),
             backward_flops: 2.0 * f64::from(work),
@@ -113,6 +115,7 @@ fn a_long_chain_is_taken_in_groups_within_its_budget() {
         saved: 2 + (at as u64 * 5) % 11,
         saves_input: at.is_multiple_of(2),
         gradient: 4,
+        backward_peak: 5,
         parameter_gradients: 1,
         forward_flops: 1.0 + (at % 3) as f64,
         backward_flops: 2.0,

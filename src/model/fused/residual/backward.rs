@@ -61,7 +61,7 @@ impl Residual {
             return kernels.shortcut_backward(&gradient, input.size, channels, self.sizes.stride);
         };
         let index = self.sizes.convs.len();
-        let projected = self.convolve_again(kernels, values, index, (map, input.size), None);
+        let projected = self.map(back, input, layers, index);
         let normalised = normalised(back, layers, index);
         kernels.norm_backward(&gradient, &projected, normalised, &room.norms[index], false);
         drop(projected);

@@ -2,24 +2,27 @@
 
 mod backward;
 
-use super::{Back, Program, Run, Value, Values};
+use super::{Back, Program, Run, Value};
+use crate::memory::DenseLayers;
 use crate::memory::measure::within;
 use crate::model::Norm;
 use crate::model::fuse::ResidualSizes;
 use crate::ops::gpu::{
-    Affine, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, Kernels, Partials, Shortcut,
+    Affine, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, Kernels, Over, Partials, Shortcut,
 };
 
 /// Convolutions, each followed by a norm; ReLU between them and after the shortcut is added.
 ///
 /// The outputs of 3×3 convolutions are kept for the backward pass, and so are the block's input and
-/// output, which its neighbours hold as well. What 1×1 convolutions give and what norms make of it
-/// is computed again.
+/// output, which its neighbours hold as well. What 1×1 convolutions give is kept or computed again, and what
+/// norms make of it is computed again.
 pub(super) struct Residual {
     /// Its sizes.
     pub sizes: ResidualSizes,
     /// Its norms.
     pub norm: Norm,
+    /// Whether the outputs of 1×1 convolutions are kept.
+    pub keep: DenseLayers,
 }
 
 pub(super) struct Saved {
@@ -79,26 +82,14 @@ impl Residual {
         within(name, || convolved(&normal))
     }
 
-    /// [`Self::convolve`] once more, of a 1×1 convolution.
-    fn convolve_again(
-        &self,
-        kernels: &Kernels,
-        values: &Values,
-        index: usize,
-        (map, size): (&ChannelsLast, [usize; 3]),
-        before: Option<&Affine>,
-    ) -> ChannelsLast {
-        let conv = self.sizes.all()[index];
-        debug_assert_eq!(conv.window.kernel, 1, "other convolutions' outputs are kept");
-        let (out, weight) = (self.output(kernels, index, size), &values.packed[2 * index]);
-        match before {
-            Some(affine) => kernels.normed_convolve(map, affine, weight, &out, None),
-            None => kernels.convolve(&conv.on(size), map, weight, &out, None),
-        }
-        out
+    /// Whether a forward pass keeps the output of convolution `index` for the backward pass.
+    fn keeps(&self, run: &Run<'_>, index: usize) -> bool {
+        let is_kept = self.keep == DenseLayers::Keep || self.sizes.all()[index].window.kernel > 1;
+        run.keeps && is_kept
     }
 
-    /// The output of convolution `index` on the path, whether it was kept or not.
+    /// The output of convolution `index`, whether it was kept or not: a 1×1 convolution may be computed again, with the
+    /// same bits.
     fn map(
         &self,
         back: &Back<'_>,
@@ -109,14 +100,29 @@ impl Residual {
         if let Some(map) = &layers[index].map {
             return map.clone();
         }
-        let (kernels, values) = (back.kernels, back.values);
-        let size = self.sizes.inputs(input.size)[index];
-        let Some(before) = index.checked_sub(1) else {
-            return self.convolve_again(kernels, values, 0, (&input.data, size), None);
+        let &Back { kernels, values, over, .. } = back;
+        let (conv, weight) = (self.sizes.all()[index], &values.packed[2 * index]);
+        debug_assert_eq!(conv.window.kernel, 1, "other convolutions' outputs are kept");
+        // The first on the path and the projection read the block's input.
+        let before = index.checked_sub(1).filter(|_| index < self.sizes.convs.len());
+        let Some(before) = before else {
+            let out = self.output(kernels, index, input.size);
+            let convolution = conv.on(input.size);
+            match over {
+                // With what nobody reads of its channels: without, it may be another kernel, with other bits.
+                Over::Batch => {
+                    kernels.conv_forward(&convolution, &input.data, weight, &out, over);
+                }
+                Over::Images(_) => {
+                    kernels.convolve(&convolution, &input.data, weight, &out, None);
+                }
+            }
+            return out;
         };
         let map = self.map(back, input, layers, before);
-        let affine = &layers[before].affine;
-        self.convolve_again(kernels, values, index, (&map, size), Some(affine))
+        let out = self.output(kernels, index, self.sizes.inputs(input.size)[index]);
+        kernels.normed_convolve(&map, &layers[before].affine, weight, &out, None);
+        out
     }
 }
 
@@ -144,8 +150,8 @@ impl Program for Residual {
             let (out, part) = self.convolve(run, index, (&map, size), before);
             map = out;
             let (stats, affine) = within(self.names(index)[1], || run.norm_of(index, &map, &part));
-            let kept = run.keeps && self.sizes.convs[index].window.kernel > 1;
-            layers.push(Layer { map: kept.then(|| map.clone()), stats, affine });
+            let kept = self.keeps(run, index).then(|| map.clone());
+            layers.push(Layer { map: kept, stats, affine });
         }
         let last = layers.len() - 1;
         let size = self.sizes.output(input.size);
@@ -171,7 +177,9 @@ impl Program for Residual {
                 kernels.residual_forward(&map, &layers[last].affine, &shortcut)
             })
         };
-        if let Some(projection) = layers.get_mut(last + 1) {
+        if let Some(projection) = layers.get_mut(last + 1)
+            && !self.keeps(run, last + 1)
+        {
             projection.map = None;
         }
         let kept = run.keeps.then(|| Saved { input, output: data.clone(), layers });

@@ -163,7 +163,7 @@ pub(super) fn footprint(stage: &StageLayers, input: &ActivationShape, on: &Targe
         saving_workspace,
         gradient,
         gradient_in_gradient: in_gradient,
-        backward_workspace: allocator.peak().saturating_sub(start + gradient + parameter_gradients),
+        backward_peak: allocator.peak() - start,
         parameter_gradients,
         layers: 1.0,
         forward_flops: plain.forward_flops.get(),
