@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Plan;
-use super::estimate::SHARDS;
+use super::estimate::SHARD_BANDWIDTH;
 use crate::memory::{
     ActivationShape, Footprint, Precision, Speed, Surroundings, Target, bytes_in_rows,
 };
@@ -173,7 +173,7 @@ impl Plan {
         let speed = Speed::of(on);
         let passes = (3 * own(trained) + 2 * optimizer) as f64 / speed.bandwidth;
         // Of the CPU's devices it is the same memory.
-        let weights_seconds = if on.cuda { weights_received as f64 / SHARDS } else { 0.0 };
+        let weights_seconds = if on.cuda { weights_received as f64 / SHARD_BANDWIDTH } else { 0.0 };
         let optimizer_seconds = passes + weights_seconds + 2.0 * optimizer_away as f64 / speed.link;
         let average = if self.train.ema.is_some() { own(trained) } else { 0 };
         let [height, width] = self.data.image.size;

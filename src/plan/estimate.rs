@@ -54,10 +54,11 @@ pub(super) const STARTING_ON_HOPPER: f64 = 7.4e-5;
 /// Bytes a second from card to card: NVLink on a host with H200 (28 MB of gradients of one other card in
 /// 118 µs).
 pub(super) const BANDWIDTH: f64 = 2.4e11;
-/// Bytes of new weights that a card receives in a second where each updates a shard, its copies of its own shards among
-/// the work: 3.5 GB in some 41 ms on two H200, of which half the optimizer's work is saved
-/// (`benches/results/2026-11-26-h200x2-shards.log`).
-pub(super) const SHARDS: f64 = 8e10;
+/// Bytes of new weights that a card receives in a second where each updates a shard; the copies of its own shards are among
+/// the work. From one model on two H200: a step in which each receives 3.5 GB takes 33 ms longer than with all state on both
+/// (`benches/results/2026-11-26-h200x2-shards.log`), and half the optimizer's work, which is reckoned at 8 ms, is saved.
+pub(super) const SHARD_BANDWIDTH: f64 = 8e10;
+
 /// Estimates steps of a plan on a machine.
 #[derive(Debug)]
 pub struct Estimator<'a> {
