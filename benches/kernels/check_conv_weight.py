@@ -40,7 +40,7 @@ class Case:
     def run(self, kernels, z, rows=None):
         sizes = [self.batch, self.height, self.width, z.stride(0), self.dy.stride(0), rows or self.rows]
         kernels["dense_conv_weight"](2 * self.splits, 512, [z, self.scale, self.shift, self.dy, self.parts], sizes)
-        kernels["dense_conv_weight_sum"](144, 128, [self.parts, self.dw], [self.splits, 0])
+        kernels["dense_conv_weight_sum"](144, 128, [self.parts, self.dw, *[self.dw] * 6], [self.splits, 0, 0, 0])
 
     def run_today(self, kernels, z):
         p, sides, splits = self.pixels, [self.height, self.width], up(self.pixels, self.per)
@@ -82,7 +82,7 @@ if __name__ == "__main__":
     element = sys.argv[1] if len(sys.argv) > 1 else "bf16"
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[element]
     macros = (("ELEMENT", element),)
-    wanted = [("dense_conv_weight", ("tiles", "channels", "hopper"), macros), ("dense_conv_weight_sum", (), ()),
+    wanted = [("dense_conv_weight", ("tiles", "channels", "hopper"), macros), ("dense_conv_weight_sum", ("norm_sums",), (("PER_IMAGE", 1),)),
               ("norm_apply", ("tiles", "channels"), macros), ("reduce_partials", (), ()),
               ("conv_backward_weight", ("tiles", "channels", "gemm", "conv"), macros + (("CHUNKED", 1), ("TILE_M", 64), ("TILE_N", 128)))]
     kernels = {name: kernel for (name, _), kernel in launch.load(FOLDER, wanted, {"dense_conv_weight": SHARED}).items()}

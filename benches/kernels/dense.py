@@ -16,11 +16,11 @@ from launch import FOLDER, microseconds, up
 GEMM = "tiles channels gemm conv"
 HEADERS = {
     "pack_weights": "tiles", "reduce_partials": "", "norm_affine": "", "channel_statistics": "tiles channels",
-    "channel_norm": "tiles channels", "channel_sums": "tiles channels", "norm_apply": "tiles channels",
+    "channel_norm": "tiles channels", "channel_sums": "norm_sums", "norm_apply": "tiles channels",
     "input_gradient": "tiles channels", "layer_forward": f"{GEMM} normed", "layer_weight": f"{GEMM} normed",
     "layer_backward": GEMM, "dense_pointwise_forward": "tiles channels hopper", "conv_forward": GEMM, "conv_backward_input": GEMM, "conv_backward_weight": GEMM,
-    "dense_conv_backward": "tiles channels hopper", "dense_pointwise_backward": "tiles channels hopper", "dense_pointwise_finish": "",
-    "dense_conv_weight": "tiles channels hopper", "dense_conv_weight_sum": "",
+    "dense_conv_backward": "tiles channels hopper", "dense_pointwise_backward": "tiles channels hopper", "dense_pointwise_finish": "norm_sums",
+    "dense_conv_weight": "tiles channels hopper", "dense_conv_weight_sum": "norm_sums",
 }
 MACROS = {
     "dense_pointwise_forward": [dict(GROUPS_M=2, GROUPS_N=1), dict(GROUPS_M=1, GROUPS_N=2)],
@@ -158,20 +158,24 @@ class Blocks:
                 [p, c, MIDDLE, MIDDLE, x.stride(0), out.stride(0), packed.stride(0), splits, last, 1.0 / p], p * (2 * MIDDLE + 3 * c) * self.size,
                 2 * p * c * MIDDLE)
         gradients = self.floats("dw", MIDDLE * c), self.floats("dgamma", c), self.floats("dbeta", c)
-        self.go("dense_pointwise_finish", c, 256, [work, part, norm[4], *gradients, *sums], [c, splits, last, 1], blocks * 128 * 128 * 4)
+        self.go("dense_pointwise_finish", c + up(c, 8), 256, [work, gradients[0], part, norm[4], *gradients[1:], *sums],
+                [c, splits, last, 1, 1, 0], blocks * 128 * 128 * 4)
 
     def reduce(self, work, splits, o, i, taps):
         out = self.floats("dw", o * i * taps)
         self.go("reduce_partials", up(o * i * taps, 256), 256, [work, out], [splits, o, i, taps, 0, 0], (splits + 1) * o * i * taps * 4)
 
-    def spatial_weight(self, z, affine, dy, batch, side):
+    def spatial_weight(self, z, affine, dy, batch, side, part, parts, norm, missing):
+        """The weight's gradient, and what `dense_conv_backward` left of the norm put together."""
         tiles = lambda rows: batch * up(side, 8) * up(side, rows)
         splits = min(SMS // 2, tiles(10))
         rows = min(range(10, 0, -2), key=lambda rows: up(tiles(rows), splits) * (min(rows, side + 1) // 2 + 1))
         p, m, k, work = z.shape[0], MIDDLE, GROWTH, self.floats("work", splits * 9 * MIDDLE * GROWTH)
         self.go("dense_conv_weight", 2 * splits, 512, [z, *affine, dy, work], [batch, side, side, z.stride(0), dy.stride(0), rows],
                 p * (m + k) * self.size, 9 * p * m * k)
-        self.go("dense_conv_weight_sum", 144, 128, [work, self.floats("dw", 9 * m * k)], [splits, 0], (splits + 1) * 9 * m * k * 4)
+        gradients = self.floats("dgamma", m), self.floats("dbeta", m)
+        self.go("dense_conv_weight_sum", 144 + 32, 128, [work, self.floats("dw", 9 * m * k), part, norm[0], *gradients, *missing],
+                [splits, parts, 0, 0], (splits + 1) * 9 * m * k * 4)
 
     def block(self, batch, side, first, layers, every=False):
         """A dense block's training step over `batch` images of `side` by `side`, `first` channels in. `every`: kernels besides."""
@@ -218,12 +222,11 @@ class Blocks:
                 pointers = [dY, X[:, new], *of_new[0], *of_new[1], b2, Z[l], between[0], between[2], *affine("m", m), norms[m][0], made, B, part]
                 self.go("dense_conv_backward", parts, 384, pointers, [batch, side, side, c_all, c_all, k, 1.0 / p, 0],
                         p * (2 * m + 3 * k) * e, 9 * p * m * k)
-                self.channel_sums(part, parts, norms[m], missing, 0)
                 dY = made
             else:
                 self.input_gradient(dY, X[:, new], *of_new)
             if e == 2:
-                self.spatial_weight(Z[l], affine("m", m), dY, batch, side)
+                self.spatial_weight(Z[l], affine("m", m), dY, batch, side, part, parts, norms[m], missing)
             else:
                 self.norm_apply(Z[l], affine("m", m), A)
                 tiles = up(k, 64) * up(9 * m, 128)

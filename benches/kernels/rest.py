@@ -11,7 +11,7 @@ import launch
 from launch import FOLDER, microseconds, up
 
 HEADERS = {
-    "channel_statistics": "tiles channels", "norm_affine": "", "channel_sums": "tiles channels",
+    "channel_statistics": "tiles channels", "norm_affine": "", "channel_sums": "norm_sums",
     "input_gradient": "tiles channels", "norm_statistics": "tiles channels", "norm_apply": "tiles channels",
     "norm_backward_sums": "tiles channels", "norm_backward_apply": "tiles channels", "pack_weights": "tiles",
     "reduce_partials": "", "stem_forward": "tiles channels gemm stem", "stem_pool_forward": "tiles channels",

@@ -18,8 +18,14 @@ const GROUPED: [&str; 2] = [
 ];
 
 /// Those that put together what was left of channels.
-const TOGETHER: [&str; 4] =
-    ["channel_norm", "channel_statistics", "channel_sums", "stem_backward_finish"];
+const TOGETHER: [&str; 6] = [
+    "channel_norm",
+    "channel_statistics",
+    "channel_sums",
+    "stem_backward_finish",
+    "dense_conv_weight_sum",
+    "dense_pointwise_finish",
+];
 
 fn is_synced(kernel: &Kernel) -> bool {
     kernel.variant().1.contains("#define SYNCED 1")

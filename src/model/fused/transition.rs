@@ -5,7 +5,8 @@ use crate::memory::measure::{ended, within};
 use crate::model::Norm;
 use crate::ops::Window;
 use crate::ops::gpu::{
-    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels, Normalised,
+    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels, NormSums,
+    Normalised,
 };
 
 /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
@@ -74,7 +75,14 @@ impl Program for Transition {
         let (pooled, part) =
             kernels.transition_backward_input(&gradient, packed, data, size, normalised, &summed);
         let sums = kernels.sums(data.channels(), back.over);
-        kernels.channel_sums(&part, normalised, &back.room.norms[0], &sums, true);
+        let gradients = &back.room.norms[0];
+        kernels.channel_sums(NormSums {
+            part: &part,
+            normalised,
+            gradients,
+            sums: &sums,
+            first: true,
+        });
         ended("norm, relu, pool");
         let weight = &back.room.weights[0];
         kernels.conv_backward_weight(&pointwise(&pooled), &pooled, &gradient, weight);

@@ -92,9 +92,9 @@ pub struct ChannelStats {
     pub(super) variance: Buffer,
     pub(super) inverse_std: Buffer,
     pub(super) over: Over,
-    /// Of [`Over::Images`]: the channels lie in pieces of so many, the first one and the others, and a piece
-    /// has an image's channels behind those of the image before. So those that a dense layer writes lie
-    /// in one place.
+    /// The channels come in pieces of so many, the first one and the others: what a dense block reads, and what each
+    /// of its layers writes. Under [`Over::Images`] a piece has an image's channels behind those of the image before,
+    /// so that those of a layer lie in one place.
     pub(super) pieces: [usize; 2],
 }
 
@@ -110,6 +110,12 @@ impl ChannelStats {
             pieces,
             ..*self
         }
+    }
+
+    /// How many channels the last piece has: what the last of the layers so far wrote, or all where there is one piece.
+    pub(super) fn last_piece(&self) -> usize {
+        let (channels, [first, next]) = (self.channels(), self.pieces);
+        if channels > first { next } else { channels }
     }
 
     /// The same, of a dense block that reads `input` channels and whose layers add `growth` each.

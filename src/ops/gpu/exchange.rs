@@ -81,7 +81,7 @@ fn first(ranks: usize) -> usize {
 /// Bytes of memory of one of `ranks` cards that the others reach.
 #[cfg(any(feature = "cuda", test))]
 pub(super) fn bytes(ranks: usize) -> usize {
-    8 * first(ranks + 1) + 4 * 2 * BLOCKS * (MOST_CARDS + CHUNK)
+    8 * first(ranks + 1) + 2 * 4 * 2 * BLOCKS * (MOST_CARDS + CHUNK)
 }
 
 /// The kernels that put together what cards have and do nothing else: sums of few values and of many, and shards.
@@ -208,7 +208,9 @@ impl Exchange {
         let parts: Vec<(Buffer, Buffer)> = values.iter().zip(&out).flat_map(part).collect();
         for arrays in parts.chunks(ARRAYS) {
             let arrays: Vec<_> = arrays.iter().map(|(from, to)| (from.len(), from, to)).collect();
-            side.launch_in_turns(&side.all_reduce, CHUNK, &arrays);
+            // A chunk has a piece for each card.
+            let piece = CHUNK / side.ranks / 4 * 4;
+            side.launch_in_turns(&side.all_reduce, piece * side.ranks, &arrays);
         }
         out
     }
@@ -736,7 +738,7 @@ mod tests {
             assert_eq!(first(ranks), end);
             end += 2 * ranks * SLOTS;
         }
-        let flags_and_values = 4 * (2 * BLOCKS * MOST_CARDS + 2 * BLOCKS * CHUNK);
+        let flags_and_values = 2 * 4 * (2 * BLOCKS * MOST_CARDS + 2 * BLOCKS * CHUNK);
         assert_eq!(bytes(MOST_CARDS), 8 * end + flags_and_values);
     }
 

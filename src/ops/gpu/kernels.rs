@@ -27,6 +27,7 @@ pub(super) const RING: Header = Header(include_str!("kernels/ring.cuh"));
 pub(super) const RING_COLUMNS: Header = Header(include_str!("kernels/ring_columns.cuh"));
 pub(super) const DRAWS: Header = Header(include_str!("kernels/draws.cuh"));
 pub(super) const GROUPS: Header = Header(include_str!("kernels/groups.cuh"));
+pub(super) const NORM_SUMS: Header = Header(include_str!("kernels/norm_sums.cuh"));
 pub(super) const POOLED: Header = Header(include_str!("kernels/pooled.cuh"));
 
 /// One entry: its name, threads a block, bytes of shared memory that a launch gives a block, headers and

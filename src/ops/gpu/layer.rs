@@ -6,7 +6,7 @@ use super::exchange::Synced;
 use super::gpu::{Argument, Arguments};
 use super::hopper::Ring;
 use super::kernels::{Entry, Kernels, blocks, entry};
-use super::norm::NormBuffers;
+use super::norm::{NormBuffers, NormSums};
 use super::weights::Packed;
 use super::{Buffer, Sizes, Untouched};
 use crate::ops::Dropout;
@@ -165,23 +165,6 @@ impl Kernels {
         self.conv_forward(convolution, &normal, weight, out, affine.over)
     }
 
-    /// Writes the gradient of the weight of [`Kernels::spatial_forward`], `[output, input, 3, 3]`.
-    pub fn spatial_weight(
-        &self,
-        convolution: &Convolution,
-        map: &ChannelsLast,
-        affine: &Affine,
-        gradient: &ChannelsLast,
-        weight_gradient: &Buffer,
-    ) {
-        if self.dense_on_hopper(map.channels(), gradient.channels()) {
-            self.dense_conv_weight(convolution, map, affine, gradient, weight_gradient);
-            return;
-        }
-        let normal = self.normalised(map, affine);
-        self.conv_backward_weight(convolution, &normal, gradient, weight_gradient);
-    }
-
     /// The backward pass of [`Kernels::spatial_forward`], some of whose output was `dropped`: makes the gradient of
     /// its output of `written`, which may be overwritten, writes those of its parameters, and takes that of its output
     /// back to its map as [`Kernels::layer_backward`] does, the first to write S.
@@ -208,14 +191,16 @@ impl Kernels {
         if self.dense_on_hopper(map.channels(), summed.channels()) {
             let (out, sums) = pending;
             let (gradient, part) = self.dense_conv_backward(layer, written, out);
-            self.channel_sums(&part, normalised, parameters.norm, sums, first);
-            self.spatial_weight(convolution, map, affine, &gradient, parameters.weight);
+            let part = &part;
+            let left = NormSums { part, normalised, gradients: parameters.norm, sums, first };
+            self.dense_conv_weight(convolution, map, &gradient, parameters.weight, left);
             return;
         }
         if dropped.is_none() {
             self.input_gradient(summed, values, stats, missing, summed, synced);
         }
-        self.spatial_weight(convolution, map, affine, summed, parameters.weight);
+        let normal = self.normalised(map, affine);
+        self.conv_backward_weight(convolution, &normal, summed, parameters.weight);
         self.layer_backward(layer, summed, parameters.norm, pending, first);
     }
 
@@ -310,6 +295,12 @@ impl Kernels {
         let kernel = ring.unwrap_or_else(any);
         let products = gradient.pixels() * gradient.channels() * convolution.taps(map);
         self.gpu.multiply(&kernel, [tiles, 1, over.images()], buffers, &sizes, products);
-        self.channel_sums(&part, normalised, norm_gradients, sums, first);
+        self.channel_sums(NormSums {
+            part: &part,
+            normalised,
+            gradients: norm_gradients,
+            sums,
+            first,
+        });
     }
 }

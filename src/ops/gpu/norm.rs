@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Over, Partials};
 use super::exchange::{Synced, exchange_kernels, pixels_of_all};
 use super::gpu::{Argument, Arguments};
+use super::hopper::FINISHING_SYNCED;
 use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
 use super::layer::Normalised;
 use super::{Buffer, ChannelParts, Kernel, Sizes, Untouched};
@@ -15,12 +16,12 @@ const SYNCED: [(&str, usize); 1] = [("SYNCED", 1)];
 const CHANNEL_STATISTICS_SYNCED: Entry =
     entry!("channel_statistics", 1024, [TILES, CHANNELS, EXCHANGE]);
 const CHANNEL_NORM_SYNCED: Entry = entry!("channel_norm", 512, [TILES, CHANNELS, EXCHANGE]);
-const CHANNEL_SUMS_SYNCED: Entry = entry!("channel_sums", 1024, [TILES, CHANNELS, EXCHANGE]);
+const CHANNEL_SUMS_SYNCED: Entry = entry!("channel_sums", 1024, [EXCHANGE, NORM_SUMS]);
 
 const CHANNEL_STATISTICS: Entry = entry!("channel_statistics", 1024, [TILES, CHANNELS]);
 const NORM_AFFINE: Entry = entry!("norm_affine", 256, [TILES]);
 const CHANNEL_NORM: Entry = entry!("channel_norm", 512, [TILES, CHANNELS]);
-const CHANNEL_SUMS: Entry = entry!("channel_sums", 1024, [TILES, CHANNELS]);
+const CHANNEL_SUMS: Entry = entry!("channel_sums", 1024, [NORM_SUMS]);
 const NORM_APPLY: Entry = entry!("norm_apply", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_SUMS: Entry = entry!("norm_backward_sums", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_APPLY: Entry = entry!("norm_backward_apply", 256, [TILES, CHANNELS]);
@@ -48,6 +49,50 @@ pub struct Record {
     pub mean: Buffer,
     /// Zeros, to be replaced by the variance divided by one less than the number of pixels.
     pub variance: Buffer,
+}
+
+/// What a backward kernel left of a norm, and what is made of it: the gradients of its parameters, and its part in
+/// what is missing of the gradient of the maps that it reads.
+///
+/// Where it is synced with other cards, the gradients are of this card. So are the sums of channels that other norms
+/// read whose backward pass is still to come; those of the others, the maps' [last piece](ChannelStats::last_piece),
+/// become the sums of all cards. Norms of a dense block so exchange what a layer wrote once, when it is complete.
+#[derive(Debug, Clone, Copy)]
+pub struct NormSums<'a> {
+    /// What the kernel left.
+    pub part: &'a Partials,
+    /// The norm.
+    pub normalised: Normalised<'a>,
+    /// Where the gradients of its parameters go.
+    pub gradients: &'a NormBuffers,
+    /// What is missing.
+    pub sums: &'a GradientSums,
+    /// Whether this norm is the first to write `sums`; it adds to them otherwise.
+    pub first: bool,
+}
+
+impl<'a> NormSums<'a> {
+    /// Channels whose sums are complete, from the last one on.
+    fn complete(&self) -> usize {
+        self.normalised.stats.last_piece()
+    }
+
+    /// With the fields that `kernels/norm_sums.cuh` reads.
+    fn sizes(&self, sizes: Sizes) -> Sizes {
+        sizes.int(usize::from(!self.first)).int(self.part.channels - self.complete())
+    }
+
+    fn buffers(&self) -> [&'a dyn Argument; 6] {
+        let Self { part, normalised, gradients, sums, .. } = *self;
+        [
+            &part.buffer,
+            &normalised.norm.scale,
+            &gradients.scale,
+            &gradients.shift,
+            &sums.shift,
+            &sums.scale,
+        ]
+    }
 }
 
 /// The parameters of a norm, or their gradients.
@@ -98,7 +143,8 @@ impl Kernels {
     /// The kernels by which several cards compute a batch together.
     pub fn of_several_cards(&self) -> Vec<Kernel> {
         let entries = [CHANNEL_STATISTICS_SYNCED, CHANNEL_NORM_SYNCED, CHANNEL_SUMS_SYNCED];
-        let mut kernels: Vec<Kernel> = entries.map(|entry| self.synced(entry)).into();
+        let entries = entries.into_iter().chain(FINISHING_SYNCED);
+        let mut kernels: Vec<Kernel> = entries.map(|entry| self.synced(entry)).collect();
         kernels.extend(exchange_kernels());
         kernels.push(self.stem_finish_synced());
         kernels
@@ -267,35 +313,16 @@ impl Kernels {
         (Affine { scale, shift, over: Over::Batch }, row)
     }
 
-    /// Puts together what a backward kernel left of a norm: the gradients of its parameters, and its
-    /// part in `sums`, which it is the first to write or adds to. Where it is synced with what it left on
-    /// other cards, `sums` are of all cards and the gradients of this one.
-    pub fn channel_sums(
-        &self,
-        part: &Partials,
-        normalised: Normalised<'_>,
-        gradients: &NormBuffers,
-        sums: &GradientSums,
-        first: bool,
-    ) {
+    /// Puts together what a backward kernel left of a norm, in a launch of its own: see [`NormSums`].
+    pub fn channel_sums(&self, left: NormSums<'_>) {
+        let NormSums { part, normalised, gradients, sums, first } = left;
         let Normalised { stats, norm, synced, .. } = normalised;
         match (synced, part.over) {
-            (Some(synced), _) => {
-                self.channel_sums_of_all(part, norm, gradients, (sums, first), None, synced);
-            }
+            (Some(synced), _) => self.channel_sums_of_all(left, None, synced),
             (None, Over::Batch) => {
-                let accumulate = usize::from(!first);
-                let sizes = Sizes::new().int(part.rows).int(part.channels).int(accumulate).int(0);
-                let buffers: Arguments<'_> = &[
-                    &part.buffer,
-                    &norm.scale,
-                    &gradients.scale,
-                    &gradients.shift,
-                    &sums.shift,
-                    &sums.scale,
-                ];
+                let sizes = left.sizes(Sizes::new().int(part.rows).int(part.channels));
                 let grid = [blocks(part.channels, 8), 1, 1];
-                self.gpu.launch(&self.get(CHANNEL_SUMS), grid, buffers, &sizes);
+                self.gpu.launch(&self.get(CHANNEL_SUMS), grid, &left.buffers(), &sizes);
             }
             (None, Over::Images(images)) => {
                 let [scale, shift] = self.vectors(part.channels * images);
@@ -321,38 +348,61 @@ impl Kernels {
     }
 
     /// [`Kernels::channel_sums`] of several cards. What the gradients of the norm's parameters are on all
-    /// cards together goes to `all`, if it is given.
-    fn channel_sums_of_all(
-        &self,
-        part: &Partials,
-        norm: &NormBuffers,
-        gradients: &NormBuffers,
-        (sums, first): (&GradientSums, bool),
-        all: Option<&NormBuffers>,
-        synced: &Synced,
-    ) {
-        let sizes = Sizes::new().int(part.rows).int(part.channels).int(usize::from(!first));
-        let sizes = sizes.int(usize::from(all.is_some()));
+    /// cards together goes to `all`, if it is given, in place of the sums.
+    fn channel_sums_of_all(&self, left: NormSums<'_>, all: Option<&NormBuffers>, synced: &Synced) {
+        let NormSums { part, gradients, .. } = left;
+        let sizes = Sizes::new().int(part.rows).int(part.channels);
+        let sizes = left.sizes(sizes.int(usize::from(all.is_some())).int(0));
+        let complete = if all.is_some() { part.channels } else { left.complete() };
         let kernel = self.synced(CHANNEL_SUMS_SYNCED);
-        let unwritten = Untouched(&sums.shift);
+        let unwritten = Untouched(&gradients.shift);
         let [of_scale, of_shift]: [&dyn Argument; 2] = match all {
             Some(NormBuffers { scale, shift, .. }) => [scale, shift],
             None => [&unwritten, &unwritten],
         };
-        synced.exchange(2 * part.channels, sizes, &gradients.scale, |table, sizes| {
-            let buffers: Arguments<'_> = &[
-                &part.buffer,
-                &norm.scale,
-                &gradients.scale,
-                &gradients.shift,
-                &sums.shift,
-                &sums.scale,
-                of_scale,
-                of_shift,
-                table,
-            ];
-            self.gpu.launch(&kernel, [blocks(part.channels, 8), 1, 1], buffers, sizes);
+        synced.exchange(2 * complete, sizes, &gradients.scale, |table, sizes| {
+            let behind: [&dyn Argument; 3] = [of_scale, of_shift, table];
+            let buffers: Vec<_> = left.buffers().into_iter().chain(behind).collect();
+            self.gpu.launch(&kernel, [blocks(part.channels, 8), 1, 1], &buffers, sizes);
         });
+    }
+
+    /// Launches a kernel that writes something else in `own` blocks and, in `of_norm` blocks before them, does what
+    /// [`Kernels::channel_sums`] does. Of GroupNorm that is launched behind it. `entries` are the kernel of one card
+    /// and that of several, `buffers` and `sizes` what it is given first.
+    pub(super) fn finish_with_sums(
+        &self,
+        [alone, synced]: [Entry; 2],
+        [own, of_norm]: [usize; 2],
+        buffers: Arguments<'_>,
+        sizes: Sizes,
+        left: NormSums<'_>,
+    ) {
+        let NormSums { normalised, gradients, .. } = left;
+        let over = normalised.stats.over;
+        let sizes = left.sizes(sizes);
+        let buffers: Vec<_> = buffers.iter().copied().chain(left.buffers()).collect();
+        match (normalised.synced, over) {
+            (Some(synced_with), _) => {
+                let kernel = self.synced(synced);
+                synced_with.exchange(
+                    2 * left.complete(),
+                    sizes,
+                    &gradients.scale,
+                    |table, sizes| {
+                        let buffers: Vec<_> = buffers.iter().copied().chain([table as _]).collect();
+                        self.gpu.launch(&kernel, [own + of_norm, 1, 1], &buffers, sizes);
+                    },
+                );
+            }
+            (None, Over::Batch) => {
+                self.gpu.launch(&self.get(alone), [own + of_norm, 1, 1], &buffers, &sizes);
+            }
+            (None, Over::Images(_)) => {
+                self.gpu.launch(&self.get_over(alone, over), [own, 1, 1], &buffers, &sizes);
+                self.channel_sums(left);
+            }
+        }
     }
 
     /// scale·x + shift of the channels `map`, after ReLU.
@@ -450,8 +500,15 @@ impl Kernels {
         let kernel = self.variant_over(NORM_BACKWARD_SUMS, mask, &[("MASK", mask)], over);
         self.gpu.launch(&kernel, [rows, self.lanes(channels), over.images()], buffers, &sizes);
         let sums = self.sums(channels, over);
+        let left = NormSums {
+            part: &part,
+            normalised,
+            gradients: norm_gradients,
+            sums: &sums,
+            first: true,
+        };
         let Some(synced) = normalised.synced else {
-            self.channel_sums(&part, normalised, norm_gradients, &sums, true);
+            self.channel_sums(left);
             return match over {
                 Over::Batch => norm_gradients.clone(),
                 Over::Images(_) => {
@@ -461,8 +518,7 @@ impl Kernels {
         };
         let [scale, shift] = self.vectors(channels);
         let all = NormBuffers { scale, shift, parts: None };
-        let norm = normalised.norm;
-        self.channel_sums_of_all(&part, norm, norm_gradients, (&sums, true), Some(&all), synced);
+        self.channel_sums_of_all(left, Some(&all), synced);
         all
     }
 

@@ -1,9 +1,10 @@
 //! The gradient of the weight of a dense layer's 3×3 convolution, with the norm before it.
 
 use super::{BOTTLENECK, GROWTH};
-use crate::ops::gpu::channels_last::{Affine, ChannelsLast};
+use crate::ops::gpu::channels_last::ChannelsLast;
 use crate::ops::gpu::gpu::Arguments;
 use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
+use crate::ops::gpu::norm::NormSums;
 use crate::ops::gpu::{Buffer, Convolution, Sizes};
 
 /// Six tiles of 10 rows of 8 pixels with half the channels, and of 12 rows of 10 of the gradient; two barriers
@@ -11,7 +12,11 @@ use crate::ops::gpu::{Buffer, Convolution, Sizes};
 const SHARED: u32 = (6 * (10 * 8 * BOTTLENECK + 12 * 10 * GROWTH * 2 + 16)) as u32;
 const DENSE_CONV_WEIGHT: Entry =
     entry!("dense_conv_weight", 512, SHARED, [TILES, CHANNELS, HOPPER]);
-const DENSE_CONV_WEIGHT_SUM: Entry = entry!("dense_conv_weight_sum", 128, []);
+const DENSE_CONV_WEIGHT_SUM: Entry = entry!("dense_conv_weight_sum", 128, [NORM_SUMS]);
+pub(super) const DENSE_CONV_WEIGHT_SUM_SYNCED: Entry =
+    entry!("dense_conv_weight_sum", 128, [EXCHANGE, NORM_SUMS]);
+/// Blocks of the second kernel that put together what is left of the norm.
+const OF_NORM: usize = BOTTLENECK / 4;
 /// Pairs of channels and outputs that a block of the second kernel adds up.
 const SUMMED: usize = 256;
 
@@ -37,15 +42,17 @@ impl Shares {
 }
 
 impl Kernels {
-    /// Writes the gradient of the weight of [`Kernels::dense_conv_forward`], `[output, input, 3, 3]`.
+    /// Writes the gradient of the weight of [`Kernels::dense_conv_forward`], `[output, input, 3, 3]`, and puts together what
+    /// is `left` of the norm in front of it.
     pub(in crate::ops::gpu) fn dense_conv_weight(
         &self,
         convolution: &Convolution,
         map: &ChannelsLast,
-        affine: &Affine,
         gradient: &ChannelsLast,
         weight_gradient: &Buffer,
+        left: NormSums<'_>,
     ) {
+        let affine = left.normalised.affine;
         let over = affine.over;
         let size @ [batch, height, width] = convolution.over(over).size;
         let Shares { splits, rows } = Shares::new(size, self.multiprocessors_for(over));
@@ -57,9 +64,10 @@ impl Kernels {
         let products = gradient.pixels() * weights;
         let kernel = self.get_over(DENSE_CONV_WEIGHT, over);
         self.gpu.multiply(&kernel, [2 * splits, 1, over.images()], buffers, &sizes, products);
-        let sum = self.get(DENSE_CONV_WEIGHT_SUM);
-        let sizes = Sizes::new().int(over.images() * splits).int(0);
-        self.gpu.launch(&sum, [weights / SUMMED, 1, 1], &[&parts, weight_gradient], &sizes);
+        let entries = [DENSE_CONV_WEIGHT_SUM, DENSE_CONV_WEIGHT_SUM_SYNCED];
+        let sizes = Sizes::new().int(over.images() * splits).int(left.part.rows);
+        let buffers: Arguments<'_> = &[&parts, weight_gradient];
+        self.finish_with_sums(entries, [weights / SUMMED, OF_NORM], buffers, sizes, left);
     }
 }
 

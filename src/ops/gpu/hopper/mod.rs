@@ -12,6 +12,11 @@ mod split_product;
 pub(super) use ring::Ring;
 
 use super::Kernels;
+use super::kernels::Entry;
+
+/// Kernels that finish a gradient and put together what is left of a norm, among several cards.
+pub(super) const FINISHING_SYNCED: [Entry; 2] =
+    [conv_weight::DENSE_CONV_WEIGHT_SUM_SYNCED, pointwise_backward::DENSE_POINTWISE_FINISH_SYNCED];
 
 /// Channels between the two convolutions of a layer that these kernels take.
 const BOTTLENECK: usize = 128;

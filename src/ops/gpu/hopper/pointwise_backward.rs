@@ -6,7 +6,8 @@ use crate::ops::gpu::channels_last::{ChannelsLast, GradientSums, Over};
 use crate::ops::gpu::exchange::pixels_of_all;
 use crate::ops::gpu::gpu::Arguments;
 use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
-use crate::ops::gpu::layer::{Normalised, NormedConvolution, ParameterGradients, Summed};
+use crate::ops::gpu::layer::{NormedConvolution, ParameterGradients, Summed};
+use crate::ops::gpu::norm::NormSums;
 
 /// Pixels of a tile.
 const PIXELS: usize = 64;
@@ -20,7 +21,9 @@ const fn cost(channels: usize) -> usize {
 const SHARED: u32 = (14 * PIXELS * RANGE * 2 + 4 * 24 + 2 * 8) as u32;
 const DENSE_POINTWISE_BACKWARD: Entry =
     entry!("dense_pointwise_backward", 512, SHARED, [TILES, CHANNELS, HOPPER]);
-const DENSE_POINTWISE_FINISH: Entry = entry!("dense_pointwise_finish", 256, []);
+const DENSE_POINTWISE_FINISH: Entry = entry!("dense_pointwise_finish", 256, [NORM_SUMS]);
+pub(super) const DENSE_POINTWISE_FINISH_SYNCED: Entry =
+    entry!("dense_pointwise_finish", 256, [EXCHANGE, NORM_SUMS]);
 
 impl Kernels {
     /// What [`Kernels::pointwise_backward`] does, in one pass over the map and S.
@@ -39,12 +42,11 @@ impl Kernels {
         let work = self.floats(over.images() * grid * RANGE * BOTTLENECK);
         let part = self.partials(splits.max(last), channels, over);
         let Summed { data, map: z, stats, missing } = gradient;
-        let Normalised { norm, synced, .. } = normalised;
         let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
         let sizes = Sizes::new().int(pixels).int(channels).int(data.stride()).int(z.stride());
         let sizes = sizes.int(map.stride()).int(summed.stride()).int(weight.row);
         let sizes = sizes.int(splits).int(last);
-        let sizes = sizes.float(1.0 / pixels_of_all(synced, pixels) as f32);
+        let sizes = sizes.float(1.0 / pixels_of_all(normalised.synced, pixels) as f32);
         let buffers: Arguments<'_> = &[
             data,
             z,
@@ -67,24 +69,12 @@ impl Kernels {
         let products = 2 * map.pixels() * channels * BOTTLENECK;
         self.gpu.multiply(&kernel, [grid, 1, over.images()], buffers, &sizes, products);
 
-        let finishes = synced.is_none() && over == Over::Batch;
-        let sizes = Sizes::new().int(channels).int(splits).int(last);
-        let sizes = sizes.int(finishes.into()).int(over.images()).int(0);
-        let buffers: Arguments<'_> = &[
-            &work,
-            &part.buffer,
-            &norm.scale,
-            parameters.weight,
-            &parameters.norm.scale,
-            &parameters.norm.shift,
-            &sums.shift,
-            &sums.scale,
-        ];
-        let kernel = self.get_over(DENSE_POINTWISE_FINISH, over);
-        self.gpu.launch(&kernel, [channels, 1, 1], buffers, &sizes);
-        if !finishes {
-            self.channel_sums(&part, normalised, parameters.norm, sums, false);
-        }
+        let left =
+            NormSums { part: &part, normalised, gradients: parameters.norm, sums, first: false };
+        let entries = [DENSE_POINTWISE_FINISH, DENSE_POINTWISE_FINISH_SYNCED];
+        let sizes = Sizes::new().int(channels).int(splits).int(last).int(over.images());
+        let buffers: Arguments<'_> = &[&work, parameters.weight];
+        self.finish_with_sums(entries, [channels, blocks(channels, 8)], buffers, sizes, left);
     }
 
     /// Blocks of each range of [`RANGE`] channels, and of the last range where it has fewer: as many as

@@ -7,7 +7,7 @@
 extern "C" __global__ void __launch_bounds__(512)
 all_gather(EACH(ARGUMENTS) const __grid_constant__ turns_sizes s) {
     for (int t = 0; t < s.turns; t++) {
-        turn now(s, t);
+        turn now(s, t, CHUNK);
         const float* in = nullptr;
         float* out = nullptr;
         switch (now.array) { EACH(CASE) }

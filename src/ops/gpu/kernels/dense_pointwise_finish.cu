@@ -1,31 +1,44 @@
 // dw[o][c] = Σ_block ws[block][c][o] of the blocks of c's range, in order: the weight gradient that `dense_pointwise_backward` leaves in
-// parts. With sums = 1 also what `channel_sums` makes of `part`: dbeta = Σ g, dgamma = Σ g·x̂, s1 += gamma·dbeta, s2 += gamma·dgamma.
+// parts. Beside that, unless PER_IMAGE, what norm_sums.cuh says of `part`, in max(splits, last) rows.
 //
-// A block takes one channel: eight warps take every eighth part of dw; thread r takes row r of `part`, and every 256th from there.
-// PER_IMAGE = 1 (see tiles.cuh): every image has such blocks, and sums is 0.
-// No headers. Grid C, block 256. Bytes: ws once, from L2.
+// A block takes one channel: eight warps take every eighth part of dw. The first ceil(C/8) blocks have eight channels of the norm each.
+// PER_IMAGE = 1 (see tiles.cuh): every image has parts, and there are no such blocks.
+// Headers: norm_sums.cuh; SYNCED = 1: exchange.cuh as well. Grid C + ceil(C/8), block 256. Bytes: ws once, from L2.
 
 struct dense_pointwise_finish_sizes {
-    int channels, splits, last, sums, images, zero;
+    int channels, splits, last, images;
+    norm_sums sums;
 };
 
 extern "C" __global__ void __launch_bounds__(256)
-dense_pointwise_finish(const float* __restrict__ ws, const float* __restrict__ part, const float* __restrict__ gamma,
-                       float* __restrict__ dw, float* __restrict__ dgamma, float* __restrict__ dbeta, float* __restrict__ s1,
-                       float* __restrict__ s2, const __grid_constant__ dense_pointwise_finish_sizes s) {
+dense_pointwise_finish(const float* __restrict__ ws, float* __restrict__ dw, const float* __restrict__ part,
+                       const float* __restrict__ gamma, float* __restrict__ dgamma, float* __restrict__ dbeta, float* s1, float* s2,
+#if SYNCED
+                       const unsigned long long* __restrict__ table,
+#endif
+                       const __grid_constant__ dense_pointwise_finish_sizes s) {
     constexpr int OUT = 128, RANGE = 128;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+#if PER_IMAGE
+    int c = blockIdx.x;
+#else
+    int of_norm = (s.channels + 7) / 8, c = blockIdx.x - of_norm;
+    if (c < 0) {
+#if !SYNCED
+        constexpr const unsigned long long* table = nullptr;
+#endif
+        // Channels that are complete come first: other cards wait for them.
+        int first = (of_norm - 1 - (int)blockIdx.x) * 8;
+        float2 sum = sum_rows<8, 8>(part, max(s.splits, s.last), s.channels, first);
+        if (first + warp < s.channels) put_sums(s.sums, first + warp, sum, gamma, dgamma, dbeta, s1, s2, table);
+        return;
+    }
+#endif
     __shared__ float4 shared[8][OUT / 4];
-    __shared__ float2 of_warp[8];
-    int c = blockIdx.x, range = c / RANGE, whole = s.channels / RANGE, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    int range = c / RANGE, whole = s.channels / RANGE;
     bool is_whole = range < whole;
     int first = is_whole ? range : whole * s.splits, step = is_whole ? whole : 1, count = is_whole ? s.splits : s.last;
     const float4* from = (const float4*)ws + ((long long)first * RANGE + c % RANGE) * (OUT / 4) + lane;
-    float2 sums = make_float2(0.f, 0.f);
-    if (s.sums)
-        for (int r = threadIdx.x; r < count; r += 256) {
-            const float* row = part + (long long)r * 2 * s.channels + c;
-            sums.x += __ldg(row), sums.y += __ldg(row + s.channels);
-        }
     float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
 #if PER_IMAGE
     long long of_image = (long long)(whole * s.splits + s.last) * RANGE * (OUT / 4);
@@ -41,12 +54,6 @@ dense_pointwise_finish(const float* __restrict__ ws, const float* __restrict__ p
         sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
     }
     shared[warp][lane] = sum;
-#pragma unroll
-    for (int mask = 16; mask; mask >>= 1) {
-        sums.x += __shfl_xor_sync(~0u, sums.x, mask);
-        sums.y += __shfl_xor_sync(~0u, sums.y, mask);
-    }
-    if (lane == 0) of_warp[warp] = sums;
     __syncthreads();
     int o = threadIdx.x;
     if (o < OUT) {
@@ -55,11 +62,5 @@ dense_pointwise_finish(const float* __restrict__ ws, const float* __restrict__ p
 #pragma unroll
         for (int w = 0; w < 8; w++) all += column[w * OUT];
         dw[(long long)o * s.channels + c] = all;
-    } else if (o == OUT && s.sums) {
-        float a = 0.f, b = 0.f, g = gamma[c];
-#pragma unroll
-        for (int w = 0; w < 8; w++) a += of_warp[w].x, b += of_warp[w].y;
-        dbeta[c] = a, dgamma[c] = b;
-        s1[c] += g * a, s2[c] += g * b;
     }
 }
