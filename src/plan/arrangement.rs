@@ -4,8 +4,8 @@
 //!
 //! - what the images of one device take, but no less than starting its kernels does;
 //! - a little more, where the devices' host threads get in each other's way;
-//! - the gradients of all others at the link's bandwidth, and a moment for each exchange of BatchNorm's
-//!   statistics. Both are counted in full, though part of them runs beside other work. New weights, where devices
+//! - the gradients at the link's bandwidth, of which a card is given what all others have of its piece and all other
+//!   pieces of the sums, and a moment for each exchange of BatchNorm's statistics. Both are counted in full, though part of them runs beside other work. New weights, where devices
 //!   share out the optimizer's work, are in the estimate of the step.
 
 use serde::Serialize;
@@ -18,8 +18,9 @@ use crate::screen::{Bytes, counted};
 
 /// Seconds that cards take to agree on some numbers by kernels that write into each other's memory.
 const LATENCY: f64 = 6e-6;
-/// The same where kernels written for Hopper exchange on their way: 2.5 to 3 µs (BENCHMARKS.md, "Several GPUs").
-const LATENCY_ON_HOPPER: f64 = 2.8e-6;
+/// The same where kernels written for Hopper exchange on their way: about 3 µs forward and nothing backward, where other blocks
+/// work meanwhile (BENCHMARKS.md, "Several GPUs").
+const LATENCY_ON_HOPPER: f64 = 1.7e-6;
 /// How much longer a step takes beside another process on another card that it exchanges nothing with. Where kernels are
 /// those written for Hopper, two processes do not notice each other.
 const BESIDE_OTHERS: f64 = 1.02;
@@ -103,7 +104,8 @@ impl Arrangement {
         let values = 4 * norms.iter().sum::<usize>() * parts;
         // Of a pipeline each device has some of the layers, about as many as the others.
         let exchanges = (2 * norms.len() * parts).div_ceil(depth);
-        let gradient_bytes = others * estimator.gradients_of_a_device(&settings);
+        let gradients = estimator.gradients_of_a_device(&settings);
+        let gradient_bytes = 2 * others * gradients / plan.copies() as u64;
         let (weight_bytes, weight_seconds) = estimator.weights_received(&settings);
         let statistics_bytes = others * 4 * values as u64;
         // That of a pipeline has it in its estimate.
@@ -239,7 +241,7 @@ mod tests {
     }
 
     /// Measured with 64 images a card (BENCHMARKS.md, "Several GPUs"), on two H200 before there were kernels
-    /// written for them, to 5 points, and then on two H100 and four H200, to 4.
+    /// written for them, to 5 points, and then on two and four H100, to 3.
     #[test]
     fn the_share_of_linear_is_predicted_as_it_was_measured() {
         let before = Machine { hopper: false, ..Machine::ASSUMED };
@@ -248,14 +250,11 @@ mod tests {
             (before, 2, 121, "local", 4631.0 / (2.0 * 2383.0)),
             (before, 2, 169, "sync", 3405.0 / (2.0 * 1924.0)),
             (before, 2, 169, "local", 3770.0 / (2.0 * 1924.0)),
-            (Machine::ASSUMED, 2, 121, "sync", 8912.0 / (2.0 * 4716.0)),
-            (Machine::ASSUMED, 2, 121, "local", 9326.0 / (2.0 * 4716.0)),
-            (Machine::ASSUMED, 2, 169, "sync", 7198.0 / (2.0 * 3779.0)),
-            (Machine::ASSUMED, 2, 169, "local", 7500.0 / (2.0 * 3779.0)),
-            (Machine::ASSUMED, 4, 121, "sync", 19667.0 / (4.0 * 5380.0)),
-            (Machine::ASSUMED, 4, 121, "local", 20683.0 / (4.0 * 5380.0)),
-            (Machine::ASSUMED, 4, 169, "sync", 15477.0 / (4.0 * 4300.0)),
-            (Machine::ASSUMED, 4, 169, "local", 16312.0 / (4.0 * 4300.0)),
+            (Machine::ASSUMED, 2, 121, "sync", 9411.0 / (2.0 * 4872.0)),
+            (Machine::ASSUMED, 2, 121, "local", 9692.0 / (2.0 * 4872.0)),
+            (Machine::ASSUMED, 2, 169, "local", 7872.0 / (2.0 * 3965.0)),
+            (Machine::ASSUMED, 4, 121, "sync", 18469.0 / (4.0 * 4872.0)),
+            (Machine::ASSUMED, 4, 121, "local", 19085.0 / (4.0 * 4872.0)),
         ] {
             // One card is compared with the images of each of several.
             let of = |plan: &Plan| Arrangement::all(plan, machine).expect("a right policy");
@@ -263,7 +262,7 @@ mod tests {
             let plan = planned(depth, 64 * devices, devices, norm);
             let all = of(&plan).pop().expect("there are several");
             let found = all.images_per_second / (devices as f64 * alone.images_per_second);
-            let tolerance = if machine.hopper { 0.04 } else { 0.05 };
+            let tolerance = if machine.hopper { 0.03 } else { 0.05 };
             let what = format!("{devices} cards, {depth} {norm}");
             assert!((found - measured).abs() < tolerance, "{what}: {found} of {measured}");
             assert!(!advice(&plan, machine, &of(&plan)).contains("nothing"));
@@ -271,13 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn every_device_is_sent_the_gradients_of_the_others_once() {
+    fn every_device_is_sent_its_piece_of_all_gradients_and_the_other_pieces_of_the_sums() {
         let all = arrangements(&planned(121, 512, 6, "sync"));
         assert_eq!(all.iter().map(|one| one.devices).collect::<Vec<_>>(), [1, 2, 4, 6]);
         assert_eq!((all[0].gradient_bytes, all[0].statistics_bytes), (0, 0));
         // torchvision's densenet121 with 14 outputs has 6,968,206 parameters.
         for found in &all {
-            let exact = (found.devices as u64 - 1) * 4 * 6_968_206;
+            let devices = found.devices as u64;
+            let exact = 2 * (devices - 1) * 4 * 6_968_206 / devices;
             // In memory they lie at multiples of some bytes.
             let more = found.gradient_bytes - exact;
             assert!(more * 10_000 <= exact, "{more} more than {exact}");

@@ -192,3 +192,28 @@ pub struct Partials {
     pub(super) channels: usize,
     pub(super) over: Over,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::DryAllocator;
+    use crate::ops::gpu::{DryGpu, Element, Gpu, Kernels};
+
+    /// Cards exchange the sums of exactly these channels behind each norm of a dense block, so each channel's once.
+    #[test]
+    fn the_last_pieces_of_what_the_norms_of_a_block_read_are_all_its_channels() {
+        let dry = DryGpu::new(DryAllocator::default(), true);
+        let kernels = Kernels::new(Gpu::dry(&dry), Element::Bf16);
+        let (input, growth, layers) = (64, 32, 3);
+        let stats = kernels.stats(input + layers * growth, Over::Batch).of_block(input, growth);
+        // From the last norm, that of the transition, to the first.
+        let mut end = stats.channels();
+        for read in (0..=layers).rev().map(|layer| input + layer * growth) {
+            assert_eq!(read, end, "what is behind has been exchanged");
+            end -= stats.slice(0..read).last_piece();
+        }
+        assert_eq!(end, 0);
+        assert_eq!(stats.slice(input..input + growth).last_piece(), growth);
+        assert_eq!(kernels.stats(96, Over::Batch).last_piece(), 96);
+    }
+}

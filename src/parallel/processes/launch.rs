@@ -292,8 +292,8 @@ impl Read<'_> {
         let silence = seconds("TRAINER_SILENCE_SECONDS", SILENCE)?;
         let name = "TRAINER_EXCHANGE";
         let over_tcp = match self.text(name) {
-            None | Some("tcp") => true,
-            Some("memory") => false,
+            Some("tcp") => true,
+            None | Some("memory") => false,
             Some(other) => {
                 let must = "\"tcp\" or \"memory\"";
                 return Err(LaunchError::Value { name, value: other.to_owned(), must });

@@ -37,11 +37,16 @@ all_reduce(EACH(ARGUMENTS) const __grid_constant__ turns_sizes s) {
         for (int i = threadIdx.x * 4; i < piece; i += 512 * 4) {
             long long at = now.begin + rank * piece + i;
             if (at >= length) break;
-            float4 own = turn::load(in, at, length), sum;
-            for (int p = 0; p < ranks; p++) {
-                float4 v = p == rank ? own : turn::read(now.values(rank, 0) + p * piece + i);
-                if (p == 0) sum = v;
-                else sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+            float4 value[8], own = turn::load(in, at, length);
+#pragma unroll
+            for (int p = 0; p < 8; p++)
+                if (p < ranks && p != rank) value[p] = turn::read(now.values(rank, 0) + p * piece + i);
+            float4 sum = rank == 0 ? own : value[0];
+#pragma unroll
+            for (int p = 1; p < 8; p++) {
+                if (p >= ranks) break;
+                float4 v = p == rank ? own : value[p];
+                sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
             }
             turn::store(out, at, length, sum);
             for (int p = 0; p < ranks; p++)

@@ -104,13 +104,14 @@ fn what_a_person_sets_goes_before_what_follows_from_the_job() {
         ("TRAINER_SECRET", "s3"),
         ("TRAINER_JOIN_SECONDS", "600"),
         ("TRAINER_SILENCE_SECONDS", "5"),
-        ("TRAINER_EXCHANGE", "memory"),
+        ("TRAINER_EXCHANGE", "tcp"),
     ];
     let launch = with(&SLURM, &more);
     assert_eq!((launch.host.as_str(), launch.port), ("gpu09", 4000));
     assert_eq!(launch.secret, Secret::given("s3"));
     assert_eq!((launch.join.as_secs(), launch.silence.as_secs()), (600, 5));
-    assert!(!launch.over_tcp && found(&SLURM).over_tcp);
+    assert!(launch.over_tcp && !found(&SLURM).over_tcp);
+    assert!(!with(&SLURM, &[("TRAINER_EXCHANGE", "memory")]).over_tcp);
     assert_eq!(with(&TORCHRUN, &[("TRAINER_PORT", "4001")]).port, 4001);
 }
 
