@@ -3,7 +3,7 @@
 use super::{Back, Program, Run, Value, input_gradient};
 use crate::memory::measure::{ended, within};
 use crate::model::Norm;
-use crate::ops::gpu::{Affine, Buffer, ChannelStats, DeviceMap, Kernels, NormSums, Normalised};
+use crate::ops::gpu::{Affine, Buffer, ChannelStats, DeviceMap, Kernels, Normalised};
 
 /// Norm, ReLU, the mean over each feature map.
 pub(super) struct NormPool {
@@ -47,15 +47,7 @@ impl Program for NormPool {
         let norm = &back.values.norms[0];
         let normalised = Normalised { stats: &stats, affine: &affine, norm, synced: back.synced };
         let part = kernels.global_pool_backward(&gradient, data, map.size[0], normalised, &summed);
-        let sums = kernels.sums(data.channels(), back.over);
-        let gradients = &back.room.norms[0];
-        kernels.channel_sums(NormSums {
-            part: &part,
-            normalised,
-            gradients,
-            sums: &sums,
-            first: true,
-        });
+        let sums = kernels.first_sums(&part, normalised, &back.room.norms[0]);
         ended("norm5, relu, mean");
         Some(input_gradient(back, map, &stats, summed, sums))
     }

@@ -5,8 +5,7 @@ use crate::memory::measure::{ended, within};
 use crate::model::Norm;
 use crate::ops::Window;
 use crate::ops::gpu::{
-    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels, NormSums,
-    Normalised,
+    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels, Normalised,
 };
 
 /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
@@ -74,15 +73,7 @@ impl Program for Transition {
         let (packed, size) = (&back.values.packed[1], map.size);
         let (pooled, part) =
             kernels.transition_backward_input(&gradient, packed, data, size, normalised, &summed);
-        let sums = kernels.sums(data.channels(), back.over);
-        let gradients = &back.room.norms[0];
-        kernels.channel_sums(NormSums {
-            part: &part,
-            normalised,
-            gradients,
-            sums: &sums,
-            first: true,
-        });
+        let sums = kernels.first_sums(&part, normalised, &back.room.norms[0]);
         ended("norm, relu, pool");
         let weight = &back.room.weights[0];
         kernels.conv_backward_weight(&pointwise(&pooled), &pooled, &gradient, weight);

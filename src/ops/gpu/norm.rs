@@ -313,6 +313,18 @@ impl Kernels {
         (Affine { scale, shift, over: Over::Batch }, row)
     }
 
+    /// [`Kernels::channel_sums`] of the norm that is the first to write what is missing of its maps' gradient, which is returned.
+    pub fn first_sums(
+        &self,
+        part: &Partials,
+        normalised: Normalised<'_>,
+        gradients: &NormBuffers,
+    ) -> GradientSums {
+        let sums = self.sums(part.channels, part.over);
+        self.channel_sums(NormSums { part, normalised, gradients, sums: &sums, first: true });
+        sums
+    }
+
     /// Puts together what a backward kernel left of a norm, in a launch of its own: see [`NormSums`].
     pub fn channel_sums(&self, left: NormSums<'_>) {
         let NormSums { part, normalised, gradients, sums, first } = left;
