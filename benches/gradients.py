@@ -1,12 +1,14 @@
 """Parameter gradients beside PyTorch's, both against fp64 on the same weights and images.
 
-usage: python benches/gradients.py [--trainer target/release/trainer] [--only REGEX] [--out FILE] [--smoke]
+usage: python benches/gradients.py [--trainer target/release/trainer] [--only REGEX] [--precisions P…] [--images SEED] [--out FILE] [--smoke]
 
 For DenseNet-121 (batch 16, 320×320) and ResNet-50 (batch 16, 224×224), with torchvision's initial weights ("fresh") and
 after 100 steps of AdamW in fp32 on drawn images ("trained"): the error of each parameter's gradient, ‖g − g64‖ / ‖g64‖,
 with g64 by PyTorch in fp64. Ours is `trainer bench --init … --images … --gradients …` in fp32, tf32 and bf16; PyTorch's
 is fp32, TF32 and AMP bf16, the latter two channels_last. "Rounded" is fp64 arithmetic on convolution weights and images
-that are rounded to the precision: the error that no kernel can avoid that reads them so. Tensors whose gradient vanishes
+that are rounded to the precision: the error that no kernel can avoid that reads them so. "Products" is fp64 arithmetic
+in which every convolution, forward and back, is given rounded operands, and in bf16 gives rounded outputs: the error of
+kernels that do nothing else wrong. Tensors whose gradient vanishes
 but for rounding (root mean square below 1e-3 of the median tensor's in fp64, such as the scale of a norm whose channels
 are normalised again) are named and left out of what is said by tensor, not of the whole.
 --smoke compares a small DenseNet in fp32 on the CPU, to see that it works.
@@ -134,6 +136,49 @@ def rounded_gradients(model, images, precision):
     return gradients(model.double(), rounded(images, precision).double())
 
 
+class RoundedConv2d(torch.autograd.Function):
+    """A convolution in fp64 of operands that are rounded to a precision, as those of its gradients are."""
+
+    @staticmethod
+    def forward(ctx, x, weight, stride, padding, precision):
+        x, weight = in_fp64(x, precision), in_fp64(weight, precision)
+        ctx.save_for_backward(x, weight)
+        ctx.settings = (stride, padding, precision)
+        return output_in(F.conv2d(x, weight, None, stride, padding), precision)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x, weight), (stride, padding, precision) = ctx.saved_tensors, ctx.settings
+        gradient = in_fp64(gradient, precision)
+        of_x = None
+        if ctx.needs_input_grad[0]:
+            of_x = torch.nn.grad.conv2d_input(x.shape, weight, gradient, stride, padding)
+            of_x = output_in(of_x, precision)
+        of_weight = torch.nn.grad.conv2d_weight(x, weight.shape, gradient, stride, padding)
+        return of_x, of_weight, None, None, None
+
+
+def in_fp64(tensor, precision):
+    return rounded(tensor.float(), precision).double()
+
+
+def output_in(tensor, precision):
+    """What a convolution gives, as it is stored: TF32 is stored in fp32."""
+    return in_fp64(tensor, "bf16") if precision == "bf16" else tensor
+
+
+def product_gradients(model, images, precision):
+    model = copy.deepcopy(model).double()
+    for conv in model.modules():
+        if isinstance(conv, torch.nn.Conv2d):
+            settings = (conv.stride, conv.padding, precision)
+            conv.forward = lambda x, conv=conv, settings=settings: RoundedConv2d.apply(x, conv.weight, *settings)
+    model.train()
+    loss = F.binary_cross_entropy_with_logits(model(images.double()), bench_labels(len(images), images.device).double())
+    loss.backward()
+    return {plain(name): p.grad.to("cpu", torch.float64) for name, p in model.named_parameters()}, loss.item()
+
+
 def our_gradients(args, model, precision, folder):
     command = [args.trainer, "bench", str(HERE / f"configs/{model.config}.toml")]
     command += ["--init", f"{folder}/weights.safetensors", "--images", f"{folder}/images.safetensors"]
@@ -188,7 +233,7 @@ def compare(args, model, kind, device, precisions):
     if kind == "trained":
         loss = train(network, model.size, model.batch, 5 if args.smoke else 100, device)
         print(f"{model.name}: loss {loss:.4f} after training", flush=True)
-    images, _ = draw(model.batch, model.size, device, torch.Generator().manual_seed(3))
+    images, _ = draw(model.batch, model.size, device, torch.Generator().manual_seed(args.images))
     reference, loss64 = gradients(copy.deepcopy(network).double(), images.double())
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -198,13 +243,14 @@ def compare(args, model, kind, device, precisions):
         for precision in precisions:
             theirs = peer_gradients(network, images, precision)
             floor = rounded_gradients(network, images, precision)
+            products = product_gradients(network, images, precision)
             if device == "cuda":
                 torch.cuda.empty_cache()
             mine, said = our_gradients(args, model, precision, folder)
             row = {
                 "case": f"{model.name}-b{model.batch}-s{model.size}-{precision}-{kind}-gradients",
                 "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
-                "command": "python benches/gradients.py",
+                "command": f"python benches/gradients.py --images {args.images}",
                 "tensors": len(reference),
                 "vanishing": vanishing(reference),
                 "limit": LIMITS[precision],
@@ -212,6 +258,7 @@ def compare(args, model, kind, device, precisions):
                 "ours": summary(*mine, reference, precision) if mine else {"whole": None, "error": said},
                 "peer": {"name": f"PyTorch {torch.__version__} {PEERS[precision]}", **summary(*theirs, reference, precision)},
                 "rounded": summary(*floor, reference, precision),
+                "products": summary(*products, reference, precision),
             }
             if mine:
                 own, other = errors(mine[0], reference), errors(theirs[0], reference)
@@ -230,21 +277,23 @@ def line(row):
 
     case = row["case"].removesuffix("-gradients")
     counts = f"{row.get('worse', '')} / {row.get('better', '')} of {row['tensors'] - len(row['vanishing'])}"
-    return f"| {case} | {figures(row['ours'])} | {figures(row['peer'])} | {row['rounded']['whole']:.1e} | {counts} |"
+    return f"| {case} | {figures(row['ours'])} | {figures(row['peer'])} | {row['rounded']['whole']:.1e} | {row['products']['whole']:.1e} | {counts} |"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trainer", default="target/release/trainer")
     parser.add_argument("--only", default="", help="of <model>-<fresh or trained>, what this regular expression is found in")
+    parser.add_argument("--precisions", nargs="+", default=list(LIMITS), choices=list(LIMITS))
+    parser.add_argument("--images", type=int, default=3, help="the seed of the images that gradients are compared on")
     parser.add_argument("--out")
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     device = "cpu" if args.smoke else "cuda"
-    precisions = ["fp32"] if args.smoke else ["fp32", "tf32", "bf16"]
+    precisions = ["fp32"] if args.smoke else args.precisions
     print("Relative errors against fp64: of all gradients together, the median tensor's, the worst tensor's; tensors within the limit.")
-    print("| case | ours | median | worst | within | PyTorch | median | worst | within | rounded | ours over / under 1.2 × PyTorch's |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    print("| case | ours | median | worst | within | PyTorch | median | worst | within | rounded | products | ours over / under 1.2 × PyTorch's |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     rows = []
     for model in [SMALL] if args.smoke else MODELS:
         for kind in ("fresh", "trained"):
