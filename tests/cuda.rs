@@ -396,6 +396,24 @@ fn fused_chains_give_the_features_gradients_and_statistics_of_the_definition() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
+/// As they lie on several devices; here all parts are on one.
+#[test]
+fn dense_blocks_that_are_cut_give_the_features_gradients_and_statistics_of_the_definition() {
+    let cases = [
+        (densenet(8, &[3, 2], 16), [6, 1, 41, 38]),
+        (densenet(32, &[3, 2], 64), [4, 3, 64, 96]),
+        (dropping(32, &[2, 2], 64), [3, 1, 67, 34]),
+        (grouped(densenet(24, &[1, 3], 40)), [3, 3, 65, 64]),
+        (densenet(12, &[2, 3], 20), [3, 1, 40, 36]),
+    ];
+    let case = |(config, shape): (DensenetConfig, [usize; 4])| {
+        let keep = [DenseLayers::Keep, DenseLayers::Share];
+        compare("cut DenseNet", shape, &keep, &network(config, shape).cut(|_| true))
+    };
+    let failures: Vec<String> = cases.into_iter().flat_map(case).collect();
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
 /// Between stages, as Grad-CAM and other devices are given them.
 #[test]
 fn maps_of_odd_widths_are_tensors_without_channels_of_zeros() {

@@ -98,15 +98,62 @@ fn a_batch_that_passes_whole_is_normalised_whole() {
 #[test]
 fn every_split_gives_the_same_bits() {
     let one = train(&alone(BATCH_NORM, MICRO_BATCHES));
-    let names = stages(&alone(BATCH_NORM, ""));
+    let names = finest(&alone(BATCH_NORM, ""));
+    assert!(names.iter().any(|name| name == "denseblock1.denselayer2"), "{names:?}");
     for name in &names[1..] {
         let more = format!("[parallel.pipeline]\nsplit = [{name:?}]\n{MICRO_BATCHES}");
         let found = train(&configured(BATCH_NORM, 2, &more).expect("a plan"));
         assert_same(&found.0, &one.0, name);
     }
-    // A device for each stage.
+    // A device for each part.
     let found = train(&pipeline(BATCH_NORM, names.len(), "1f1b", MICRO_BATCHES));
-    assert_same(&found.0, &one.0, "a device for each stage");
+    assert_same(&found.0, &one.0, "a device for each part");
+}
+
+/// A block is cut where that helps. Two H100 took 72.1 to 72.6 ms with whole blocks and 63.7 to 64.4 with one that was cut
+/// (`benches/results/2026-11-26-h100x4-cuts.log`).
+#[test]
+fn dense_blocks_are_cut_where_devices_wait_for_each_other_otherwise() {
+    let of = |schedule: &str, cards: usize, split: &str| {
+        let names: Vec<String> = (0..cards).map(|card| format!("cuda:{card}")).collect();
+        let path = format!("{}/benches/configs/whole_run.toml", env!("CARGO_MANIFEST_DIR"));
+        let set = [
+            format!("device.use={names:?}"),
+            format!("parallel.pipeline={{schedule=\"{schedule}\",split={split}}}"),
+            "train.batch_size=512".to_owned(),
+            "memory.micro_batch=64".to_owned(),
+        ];
+        let loaded = trainer::config::load(path.as_ref(), &set).expect("a right configuration");
+        let plan = trainer::plan::plan(loaded.config).expect("a right plan");
+        let planner = Planner::choose(&plan, Machine::ASSUMED).expect("is planned");
+        let names = stages(planner.plan());
+        let begins = planner.stages_of_devices().into_iter().skip(1);
+        let begins: Vec<String> = begins.map(|range| names[range.start].clone()).collect();
+        let estimate = planner.estimate();
+        let seconds: Vec<f64> = estimate.devices.iter().map(|one| one.seconds).collect();
+        (begins, seconds, estimate.seconds)
+    };
+    let is_cut = |begins: &[String]| begins.iter().any(|name| name.contains(".denselayer"));
+    for (cards, whole) in
+        [(2, "['denseblock2']"), (4, "['denseblock1','denseblock2','denseblock3']")]
+    {
+        let (begins, seconds, together) = of("1f1b", cards, "'auto'");
+        assert!(is_cut(&begins), "{begins:?}");
+        // Another way to work at once changes nothing.
+        assert_eq!(of("gpipe", cards, "'auto'").0, begins);
+        // As it is written down, it is found again.
+        let written = of("1f1b", cards, &format!("{begins:?}"));
+        assert_eq!(written, (begins, seconds, together));
+        let whole = of("1f1b", cards, whole).2;
+        assert!(together < 0.93 * whole, "{together} {whole}");
+        assert!(!is_cut(&of("sequential", cards, "'auto'").0));
+    }
+}
+
+/// What a device may begin with.
+fn finest(plan: &Plan) -> Vec<String> {
+    let finest = plan.model.cut(|_| true);
+    finest.stage_names().into_iter().map(str::to_owned).collect()
 }
 
 fn stages(plan: &Plan) -> Vec<String> {
@@ -461,12 +508,14 @@ fn a_step_over_two_cards_is_planned_to_take_what_was_measured() {
         let (_, last, values) =
             splits.into_iter().find(|(of, ..)| *of == images).expect("was measured");
         let schedule = format!("parallel.pipeline.schedule='{schedule}'");
+        let split = if images == 64 { "denseblock2" } else { "denseblock3" };
+        let split = format!("parallel.pipeline.split=['{split}']");
         let cards = "device.use=['cuda:0','cuda:1']";
         let micro = format!("memory.micro_batch={images}");
         let batch = format!("train.batch_size={}", 8 * images);
         let memory = [micro.as_str(), "memory.precision='bf16'"];
         let batch = [batch.as_str(), "data.image.size=[320,320]"];
-        let set = [&[cards, schedule.as_str()][..], &memory, &batch];
+        let set = [&[cards, schedule.as_str(), &split][..], &memory, &batch];
         let summary =
             PlanSummary::new(&large(&set.concat()), &Machine::ASSUMED).expect("a right policy");
         let found = summary.pipeline.expect("a pipeline");
@@ -517,7 +566,7 @@ fn impossible_pipelines_are_refused_with_what_to_write() {
         let fault = configured(BATCH_NORM, devices, more).expect_err("is refused");
         (fault.key.clone(), format!("{fault}; {}", fault.help.clone().unwrap_or_default()))
     };
-    let names = stages(&alone(BATCH_NORM, ""));
+    let names = finest(&alone(BATCH_NORM, ""));
     let cases = [
         (1, "[parallel.pipeline]", "device.use", "names one"),
         (names.len() + 1, "[parallel.pipeline]", "device.use", "more than the"),

@@ -52,7 +52,7 @@ class Case:
     def run_today(self, kernels):
         kernels["input_gradient"]((min(up(self.pixels, 32), 8 * self.multiprocessors), 1), 256,
                                   [self.summed, self.x, *self.written, self.dy],
-                                  [self.pixels, GROWTH, self.stride, self.stride, GROWTH, 1.0 / self.pixels])
+                                  [self.pixels, GROWTH, self.stride, self.stride, GROWTH, 1.0 / self.pixels, 0])
         sides = [self.height, self.width]
         conv = [self.batch, *sides, MIDDLE, *sides, GROWTH, 3, 3, 1, 1, 1, 1, MIDDLE, GROWTH, 0]
         kernels["layer_backward"](up(self.pixels, 128), 256, [self.dy, self.packed, self.z, *self.vectors, self.out, self.part_today],

@@ -119,7 +119,7 @@ class Blocks:
     def input_gradient(self, s, x, moments, sums):
         p, c = x.shape
         self.go("input_gradient", self.streaming(p, c), 256, [s, x, *moments, *sums, s],
-                [p, c, s.stride(0), x.stride(0), s.stride(0), 1.0 / p], 3 * p * c * self.size)
+                [p, c, s.stride(0), x.stride(0), s.stride(0), 1.0 / p, 0], 3 * p * c * self.size)
 
     def pointwise_forward(self, x, affine, weight, z, part):
         """The 1×1 convolution of the first channels of x; returns the rows of its partial results."""

@@ -43,7 +43,7 @@ def case(kernels, element, dtype, batch, height, width, channels, row):
     of_z = [normal(OUT) * 0.3, normal(OUT).abs() + 0.5, normal(OUT) * pixels * 0.1, normal(OUT) * pixels * 0.1]
     dz = torch.empty_like(g)
     kernels[("input_gradient", (("ELEMENT", element),))]((min(up(pixels, 32), 8 * SMS), 2), 256, [g, z, *of_z, dz],
-                                                         [pixels, OUT, OUT, OUT, OUT, 1.0 / pixels])
+                                                         [pixels, OUT, OUT, OUT, OUT, 1.0 / pixels, 0])
     splits, last = split(pixels, channels)
     blocks = channels // RANGE * splits + last
     runs = []

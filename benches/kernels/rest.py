@@ -108,7 +108,7 @@ class Ours:
     def input_gradient(self, S, X, c, mean, rstd, s1, s2, out):
         p = S.shape[0]
         self.k("input_gradient")((min(up(p, 32), 8 * SMS), up(c, 8 * self.V)), 256, [S, X, mean, rstd, s1, s2, out],
-                                 [p, c, S.stride(0), X.stride(0), out.stride(0), 1.0 / p])
+                                 [p, c, S.stride(0), X.stride(0), out.stride(0), 1.0 / p, 0])
 
     def pack(self, weights, mode):
         """weights: list of fp32 [out, in, kh, kw] → list of packed tensors, by one launch."""

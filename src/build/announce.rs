@@ -72,15 +72,15 @@ fn memory(planner: &Planner) -> StartMemory {
 }
 
 /// How the stages of a pipeline are shared out.
-fn pipeline(plan: &Plan, planner: &Planner) -> Option<SharedModel> {
+fn pipeline(planner: &Planner) -> Option<SharedModel> {
     let part = planner.strategies()[0].part?;
-    let specs = plan.stages();
-    let name = |stage: usize| specs[stage].name().to_owned();
+    let model = &planner.plan().model;
+    let begin = |stage: usize| model.stage_names()[stage].to_owned();
     let stages = planner.stages_of_devices().into_iter();
     let micro_batches = planner.micro_batches();
     Some(SharedModel {
         schedule: part.place.schedule,
-        stages: stages.map(|range| [name(range.start), name(range.end - 1)]).collect(),
+        stages: stages.map(|range| [begin(range.start), model.end_of(range.end - 1)]).collect(),
         micro_batches,
         bubble: part.place.bubble(micro_batches),
     })
@@ -120,7 +120,7 @@ pub(super) fn announce(
             batch_norm: run.plan.batch_norm,
             optimizer: run.plan.placement,
         }),
-        pipeline: pipeline(&run.plan, &run.trainer.planner).map(Box::new),
+        pipeline: pipeline(&run.trainer.planner).map(Box::new),
         parameters: parameters.map(|p| p.shape.iter().product::<usize>()).sum(),
         train_images,
         validation_images: run.validation.len(),

@@ -86,7 +86,7 @@ impl Bench {
             let labels = plan.heads[head].labels.len();
             LabelCounts { positives: vec![1.0; labels], negatives: vec![1.0; labels] }
         };
-        let (trainer, initial) = trainer(plan, planner, devices, 0, counts, true)?;
+        let (trainer, initial) = trainer(planner, devices, 0, counts, true)?;
         let learning_rate = plan.train.optimizer.lr();
         let batches = Batches::Kept { images, shape, targets, learning_rate };
         Ok(Self { meter, trainer, initial, batches, steps: 0, under_way: None })
@@ -155,7 +155,7 @@ impl Bench {
         let meter = meter(&devices[0]);
         let planner = planner(&plan.limited_to(train.len()), &devices[0])?;
         let counts = |head| train.label_counts(head);
-        let (mut trainer, initial) = trainer(plan, planner, devices, 0, counts, true)?;
+        let (mut trainer, initial) = trainer(planner, devices, 0, counts, true)?;
         trainer.fit_standardizers(&train);
         let schedule = schedule(plan, loader.batches_per_epoch());
         // A run counts its epochs from 1.

@@ -199,7 +199,7 @@ impl Ready {
         let counts = |head| data.train.label_counts(head);
         let starts = resumed.is_none();
         let first = processes.map_or(0, Processes::rank);
-        let (mut trainer, initial) = trainer(&plan, planner, devices, first, counts, starts)?;
+        let (mut trainer, initial) = trainer(planner, devices, first, counts, starts)?;
         trainer.processes = processes.cloned();
         if let (Some(cards), Some(processes)) = (&cards, processes) {
             let device = trainer.first().replica.inference.device();
@@ -336,16 +336,16 @@ fn chain(plan: &Plan, planner: &Planner, device: &Device, stages: &Range<usize>)
     Chain::init(&specs[stages.clone()], device, plan.run.seed)
 }
 
-/// The plan's model on some of its devices, of which the first has copy number `first`, and what was taken of the
-/// weights that it `starts` from, where it does not go on from a saved state.
+/// The model that `planner` has planned, on some of its devices, of which the first has copy number `first`, and what was
+/// taken of the weights that it `starts` from, where it does not go on from a saved state.
 fn trainer(
-    plan: &Plan,
     planner: Planner,
     devices: Vec<Device>,
     first: usize,
     counts: impl Fn(usize) -> LabelCounts,
     starts: bool,
 ) -> Result<(Trainer, Option<Initial>), BuildError> {
+    let plan = &planner.plan().clone();
     let parts = planner.stages_of_devices();
     let depth = parts.len();
     let exchanges = exchanges(&devices, depth)?;

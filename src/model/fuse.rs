@@ -33,10 +33,14 @@ pub enum FusedStage {
     DenseBlock {
         /// Their sizes.
         sizes: DenseBlockSizes,
+        /// What each of them is called in a trace.
+        labels: Vec<String>,
         /// Of what each of them adds.
         dropout: Option<DenseDropout>,
         /// Their norms.
         norm: Norm,
+        /// Which of its ends it shares with another part of the same block.
+        cut: BlockCut,
     },
     /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
     Transition {
@@ -92,6 +96,16 @@ pub struct DenseBlockSizes {
     pub growth: usize,
     /// Channels between a layer's two convolutions.
     pub bottleneck: usize,
+}
+
+/// Where a dense block was cut (see [`Network::cut`](super::Network::cut)).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockCut {
+    /// Whether layers of the same block lie before these: their maps come in rows of their own.
+    pub before: bool,
+    /// Whether layers of the same block lie behind these: they give S of which nothing is missing (see
+    /// [`GradientSums`](crate::ops::gpu::GradientSums)).
+    pub behind: bool,
 }
 
 /// Dropout in a dense block: of the channels that each layer adds.
@@ -151,9 +165,10 @@ impl ResidualSizes {
 }
 
 impl FusedStage {
-    /// Whether it is a dense block.
-    pub fn is_dense_block(&self) -> bool {
-        matches!(self, Self::DenseBlock { .. })
+    /// Whether the gradient of its output comes as S and what is missing of it (see
+    /// [`GradientSums`](crate::ops::gpu::GradientSums)).
+    pub fn takes_sums(&self) -> bool {
+        matches!(self, Self::DenseBlock { cut, .. } if !cut.behind)
     }
 
     /// Whether it has 1×1 convolutions whose outputs it may keep for the backward pass or compute again.
@@ -200,7 +215,14 @@ pub fn fuse(stages: &[StageLayers]) -> Result<Vec<Option<Fused>>, &'static str> 
         *fused = fused.take().map(|fused| padding.counted(fused));
         paddings.push(padding.is_needed().then(|| Arc::new(padding)));
     }
+    let is_block =
+        |stage: &Option<FusedStage>| matches!(stage, Some(FusedStage::DenseBlock { .. }));
+    let blocks: Vec<bool> = fused.iter().map(is_block).collect();
     for place in 1..fused.len() {
+        if let Some(FusedStage::DenseBlock { cut, .. }) = &mut fused[place] {
+            let behind = blocks.get(place + 1).is_some_and(|block| *block);
+            *cut = BlockCut { before: blocks[place - 1], behind };
+        }
         let wanted = match &fused[place] {
             Some(FusedStage::DenseBlock { sizes, .. }) => sizes.output(),
             // Its kernel takes the maps for what ReLU gives.
@@ -308,7 +330,8 @@ fn dense_block(layers: &[Layer], input: usize) -> Option<FusedStage> {
     });
     let [bottleneck, growth] = channels;
     let sizes = DenseBlockSizes { layers: added.len(), input, growth, bottleneck };
-    Some(FusedStage::DenseBlock { sizes, dropout, norm })
+    let labels = layers.iter().map(|layer| layer.label.clone()).collect();
+    Some(FusedStage::DenseBlock { sizes, labels, dropout, norm, cut: BlockCut::default() })
 }
 
 /// Channels of the bottleneck and of the output of a dense layer, its norms, and its dropout.
@@ -443,6 +466,30 @@ mod tests {
                 .flatten()
                 .all(|fused| fused.padding.is_none())
         );
+    }
+
+    #[test]
+    fn parts_of_a_block_know_of_each_other() {
+        let config: ModelConfig = toml::from_str("[densenet]\ndepth = 121").expect("a model");
+        let network = config.resolve([1, 64, 64]).expect("a network");
+        let begins = ["denseblock1.denselayer3", "denseblock1.denselayer5"];
+        let cut = network.cut(|name| begins.contains(&name));
+        let stages = fuse(cut.layers()).expect("fuses").into_iter().flatten();
+        let cuts: Vec<_> = stages
+            .filter_map(|fused| match fused.stage {
+                FusedStage::DenseBlock { cut, sizes, labels, .. } => {
+                    Some(([cut.before, cut.behind], sizes.layers, labels[0].clone()))
+                }
+                _ => None,
+            })
+            .take(4)
+            .collect();
+        let of = |cut: [bool; 2], layers: usize, first: usize| {
+            (cut, layers, format!("denselayer{first}"))
+        };
+        let wanted = [of([false, true], 2, 1), of([true, true], 2, 3), of([true, false], 2, 5)];
+        assert_eq!(cuts[..3], wanted);
+        assert_eq!(cuts[3], of([false, false], 12, 1));
     }
 
     #[test]

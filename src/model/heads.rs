@@ -38,10 +38,13 @@ impl HeadConfig {
     }
 }
 
+/// What the last stage is called.
+pub const HEADS: &str = "heads";
+
 /// The last stage: all heads, over `features` pooled features.
 pub fn heads_stage(heads: &[HeadConfig], features: usize) -> StageLayers {
     let rows = heads.iter().map(|head| head.layers(features)).collect();
     let mut row = Row::new("", Size::Features(features));
     row.push("", Op::Branches(Join::Heads, rows)).expect("heads follow features");
-    row.stage("heads", false)
+    row.stage(HEADS, false)
 }

@@ -20,7 +20,7 @@ mod table;
 pub use architecture::DensenetArchitecture;
 pub use config::*;
 pub use freeze::{FreezeAtFirst, FreezeConfig, stages_called};
-pub use heads::heads_stage;
+pub use heads::{HEADS, heads_stage};
 pub use labels::MOST_LABELS;
 pub use network::Network;
 pub use resnet::ResnetArchitecture;

@@ -1,8 +1,10 @@
 //! The network below the heads.
 
-use super::layers::{LayerStageSpec, Op, ParameterSpec, Size, StageLayers, each_layer};
+use super::layers::{
+    Join, Layer, LayerStageSpec, Op, ParameterSpec, Size, StageLayers, each_layer,
+};
 use super::{
-    DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig, SequentialConfig, fuse,
+    DensenetConfig, HEADS, HeadConfig, ModelConfig, Norm, ResnetConfig, SequentialConfig, fuse,
     heads_stage,
 };
 use crate::choice::name_of;
@@ -13,6 +15,8 @@ use crate::memory::{DenseLayers, Precision, StageSpec};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Network {
     config: ModelConfig,
+    /// Its stages where none is cut.
+    whole: Vec<StageLayers>,
     stages: Vec<StageLayers>,
 }
 
@@ -64,7 +68,7 @@ impl ModelConfig {
             Self::Sequential(config) => (self.clone(), config.resolve(image)),
         };
         let stages = stages.map_err(below)?;
-        Ok(Network { config, stages })
+        Ok(Network { config, whole: stages.clone(), stages })
     }
 
     /// Networks of its kind with fewer layers, deepest first, each after its depth.
@@ -90,6 +94,39 @@ impl Network {
     /// The stages of the network, from images to pooled features.
     pub fn layers(&self) -> &[StageLayers] {
         &self.stages
+    }
+
+    /// The same with dense blocks cut: a layer of which `begins` holds, given what a stage that begins with it is
+    /// called (`denseblock1.denselayer3`), begins a stage. Layers before it stay in the stage that has the block's name.
+    pub fn cut(&self, begins: impl Fn(&str) -> bool) -> Self {
+        let stages = self.whole.iter().flat_map(|stage| parts(stage, &begins)).collect();
+        Self { stages, ..self.clone() }
+    }
+
+    /// The names of its stages where none is cut, and of the heads' stage behind them.
+    pub fn whole_stages(&self) -> Vec<&str> {
+        self.whole.iter().map(|stage| stage.name.as_str()).chain([HEADS]).collect()
+    }
+
+    /// The names of its stages, and of the heads' stage behind them.
+    pub fn stage_names(&self) -> Vec<&str> {
+        self.stages.iter().map(|stage| stage.name.as_str()).chain([HEADS]).collect()
+    }
+
+    /// What a device ends with whose last stage is `stage`: the whole stage's name, and where only some layers of that
+    /// come so far, the last one's.
+    pub fn end_of(&self, stage: usize) -> String {
+        let names = self.stage_names();
+        let is_of = |whole: &str, part: &str| {
+            part.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let whole = self.whole_stages().into_iter().find(|whole| is_of(whole, names[stage]));
+        let whole = whole.unwrap_or(names[stage]);
+        let goes_on = names.get(stage + 1).is_some_and(|next| is_of(whole, next));
+        match self.stages.get(stage).and_then(|stage| stage.layers.last()) {
+            Some(last) if goes_on => format!("{whole}.{}", last.label),
+            _ => whole.to_owned(),
+        }
     }
 
     /// How activations are normalised.
@@ -213,6 +250,24 @@ impl Network {
     }
 }
 
+/// The parts of a stage that is cut before each layer of which `begins` holds.
+fn parts(stage: &StageLayers, begins: impl Fn(&str) -> bool) -> Vec<StageLayers> {
+    // What a dense layer gives begins with what it was given, which is therefore all that the layers behind it need.
+    let is_dense = |layer: &Layer| matches!(&layer.op, Op::Branches(Join::Concat, rows) if rows.first().is_some_and(Vec::is_empty));
+    let mut parts = vec![StageLayers { layers: Vec::new(), ..stage.clone() }];
+    for layer in &stage.layers {
+        let part = parts.last_mut().expect("the first is there");
+        let name = format!("{}.{}", stage.name, layer.label);
+        if !part.layers.is_empty() && stage.layers.iter().all(is_dense) && begins(&name) {
+            let input = part.output().clone();
+            parts.push(StageLayers { name, layers: vec![layer.clone()], input, first: false });
+        } else {
+            part.layers.push(layer.clone());
+        }
+    }
+    parts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,6 +275,31 @@ mod tests {
     fn least(model: &str, side: usize) -> Option<usize> {
         let config: ModelConfig = toml::from_str(model).expect("a model");
         config.resolve([1, side, side]).expect("a network").least_normalised()
+    }
+
+    /// Cutting moves no weight and changes no name.
+    #[test]
+    fn the_parts_of_a_network_have_the_parameters_and_sizes_of_the_whole() {
+        let config: ModelConfig = toml::from_str("[densenet]\ndepth = 121").expect("a model");
+        let whole = config.resolve([1, 64, 64]).expect("a network");
+        let finest = whole.cut(|_| true);
+        // Each block's first layer begins the block.
+        assert_eq!(finest.layers().len(), whole.layers().len() + 6 + 12 + 24 + 16 - 4);
+        assert_eq!(finest.parameters(&[]), whole.parameters(&[]));
+        for pair in finest.layers().windows(2) {
+            assert_eq!(pair[0].output(), &pair[1].input, "{}", pair[1].name);
+        }
+        let one = finest.cut(|name| name == "denseblock3.denselayer9");
+        let names = one.stage_names();
+        assert_eq!(names[5..8], ["denseblock3", "denseblock3.denselayer9", "transition3"]);
+        assert_eq!(one.layers()[5].layers.len(), 8);
+        assert_eq!(one.end_of(5), "denseblock3.denselayer8");
+        assert_eq!([6, 7].map(|stage| one.end_of(stage)), ["denseblock3", "transition3"]);
+        assert_eq!(one.cut(|_| false), whole);
+        // Nothing else is cut: what a layer gives is not all that those behind it need.
+        let config: ModelConfig = toml::from_str("[resnet]\ndepth = 18").expect("a model");
+        let network = config.resolve([1, 64, 64]).expect("a network");
+        assert_eq!(network.cut(|_| true), network);
     }
 
     /// The last maps of torchvision's networks are of 7×7 pixels for images of 224×224.

@@ -54,6 +54,9 @@ pub(super) const STARTING_ON_HOPPER: f64 = 7.4e-5;
 /// Bytes a second from card to card: NVLink on a host with H200 (28 MB of gradients of one other card in
 /// 118 µs).
 pub(super) const BANDWIDTH: f64 = 2.4e11;
+/// The same of a message of a pipeline, which the other card then copies. Of two H100 that take turns, a step in which 16 messages are
+/// 79 MB longer each takes 4.8 ms longer (`benches/results/2026-11-26-h100x4-cuts.log`), of which 1.4 are a cut block's other work.
+pub(super) const MESSAGE_BANDWIDTH: f64 = 3.8e11;
 /// Bytes of new weights that a card receives in a second where each updates a shard; the copies of its own shards are among
 /// the work. From one model on two H200: a step in which each receives 3.5 GB takes 33 ms longer than with all state on both
 /// (`benches/results/2026-11-26-h200x2-shards.log`), and half the optimizer's work, which is reckoned at 8 ms, is saved.
@@ -61,8 +64,9 @@ pub(super) const SHARD_BANDWIDTH: f64 = 8e10;
 
 /// Estimates steps of a plan on a machine.
 #[derive(Debug)]
-pub struct Estimator<'a> {
-    plan: &'a Plan,
+pub struct Estimator {
+    /// With its split decided.
+    plan: Plan,
     machine: Machine,
     /// Bytes that a step may use.
     budget: u64,
@@ -239,16 +243,17 @@ impl Known {
 /// device, and in a pipeline.
 const TRIED_TREES: usize = 24;
 
-impl<'a> Estimator<'a> {
+impl Estimator {
     /// Estimates steps of `plan` on `machine`, within the budget that is configured.
-    pub fn new(plan: &'a Plan, machine: Machine) -> Self {
+    pub fn new(plan: &Plan, machine: Machine) -> Self {
         let budget = plan.memory.budget().ok().flatten();
         Self::within(plan, machine, machine.budget(budget))
     }
 
     /// The same within `budget` bytes.
-    pub fn within(plan: &'a Plan, machine: Machine, budget: u64) -> Self {
-        let ranges = plan.with_split(machine).stages_of_devices();
+    pub fn within(plan: &Plan, machine: Machine, budget: u64) -> Self {
+        let plan = plan.with_split(machine);
+        let ranges = plan.stages_of_devices();
         Self { plan, machine, budget, ranges, known: HashMap::new() }
     }
 
@@ -258,8 +263,8 @@ impl<'a> Estimator<'a> {
     }
 
     /// The plan whose steps are estimated.
-    pub(super) fn plan(&self) -> &'a Plan {
-        self.plan
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     /// The machine that they are estimated for.
@@ -366,8 +371,8 @@ impl<'a> Estimator<'a> {
     ) -> f64 {
         // On the CPU what is started is done at once, and what is sent stays where it is.
         let (starting, copying) = match self.machine.cuda {
-            true if self.machine.hopper => (STARTING_ON_HOPPER / 3.0, 1.0 / BANDWIDTH),
-            true => (STARTING / 3.0, 1.0 / BANDWIDTH),
+            true if self.machine.hopper => (STARTING_ON_HOPPER / 3.0, 1.0 / MESSAGE_BANDWIDTH),
+            true => (STARTING / 3.0, 1.0 / MESSAGE_BANDWIDTH),
             false => (0.0, 0.0),
         };
         let driven = |((known, tree), taken): ((&Known, &CheckpointPlan), &Simulation)| {

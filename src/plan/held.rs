@@ -8,7 +8,7 @@ use crate::memory::{BufferLifetime, DryAllocator, DryStage, DrySteps, FootprintS
 /// written over the old ones; a batch that is copied ahead lies in one of two places.
 const STEPS: usize = 3;
 
-impl Estimator<'_> {
+impl Estimator {
     /// The pages that steps with these settings fit in and that hold least. `None` where that is not known:
     /// on the CPU, in a pipeline, where stages do not run fused, where something waits off the device, and where the
     /// optimizer's state is shared out.
@@ -40,10 +40,10 @@ impl Estimator<'_> {
         if self.plan().optimizer_shards() > 1 {
             return None;
         }
+        let costs = self.costs(settings);
         let plan = self.plan();
         let images = settings.micro_batch.min(plan.device_batch());
         let on = self.machine().target(settings.precision, settings.dense_layers);
-        let costs = self.costs(settings);
         let memory = DryAllocator::recording();
         let mut stages: Vec<Box<dyn DryStage>> = Vec::with_capacity(costs.stages.len());
         let mut shape = plan.input(images);

@@ -176,6 +176,10 @@ impl Plan {
         plan.model = checks::network(model, &plan.data.image).ok()?;
         let freeze = plan.freeze.as_ref();
         plan.freeze_stages = freeze.map_or(Ok(0), |f| f.stages(plan.model.layers())).ok()?;
+        let plan = plan.cut_stages();
+        if plan.stages_of_devices().len() != self.stages_of_devices().len() {
+            return None;
+        }
         checks::lr_factors(&plan).ok()?;
         let heads = checks::direct_heads(&plan.model, &plan.heads);
         heads.and(checks::checkpointing(&plan)).and(checks::normalised(&plan)).ok()?;
@@ -213,6 +217,7 @@ impl Plan {
             DevicePlan::Auto | DevicePlan::Cuda(_) => DevicePlan::Cuda(number),
         };
         let plan = Self { devices: (0..count).map(device).collect(), ..self.clone() };
+        let plan = plan.cut_stages();
         plan.check_pipeline().and(checks::normalised(&plan)).map(|()| plan)
     }
 
@@ -223,7 +228,7 @@ impl Plan {
         plan.pipeline = None;
         plan.train.batch_size = self.device_batch();
         plan.devices.truncate(1);
-        plan
+        plan.cut_stages()
     }
 
     /// The images of the smallest part of a batch that BatchNorm normalises over, where a device takes
@@ -352,9 +357,7 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     let freeze = config.model.freeze;
     let freeze_stages = freeze.as_ref().map_or(Ok(0), |freeze| freeze.stages(model.layers()))?;
     let (run, init, evaluate) = (config.run, config.model.init, config.evaluate);
-    let stages = model.stages(memory.precision, memory.dense_layers(), &heads);
-    let names: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
-    let pipeline = PipelinePlan::new(&config.parallel, &devices, &names)?;
+    let pipeline = PipelinePlan::new(&config.parallel, &devices, &model)?;
     let plan = Plan {
         run,
         devices,
@@ -371,6 +374,7 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
         memory,
         evaluate,
     };
+    let plan = plan.cut_stages();
     checks::lr_factors(&plan)?;
     checks::checkpointing(&plan)?;
     plan.check_pipeline()?;

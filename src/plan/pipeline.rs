@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use super::costs::EachStage;
 use super::estimate::Known;
-use super::{DevicePlan, Machine, MemorySettings, Plan};
+use super::{DevicePlan, Estimator, Machine, MemorySettings, Plan};
 use crate::fault::{Fault, fault, require};
-use crate::memory::{Footprint, PipelinePart, Speed};
+use crate::memory::{Footprint, PipelinePart, Speed, Target};
+use crate::model::Network;
 use crate::parallel::{
     BatchNormOver, ParallelConfig, PipelineConfig, PipelinePlace, PipelineSchedule, SplitConfig,
 };
@@ -17,8 +18,8 @@ use crate::screen::counted;
 pub struct PipelinePlan {
     /// In which order micro-batches go through.
     pub schedule: PipelineSchedule,
-    /// The first stage of every device but the first; `None` where the program is to decide.
-    pub split: Option<Vec<usize>>,
+    /// The first stage of every device but the first, by its name; `None` where the program is to decide.
+    pub split: Option<Vec<String>>,
     /// How many copies of the pipeline share each batch; at least 1.
     pub copies: usize,
 }
@@ -28,17 +29,17 @@ const SPLIT: &str = "parallel.pipeline.split";
 const COPIES: &str = "parallel.pipeline.copies";
 
 impl PipelinePlan {
-    /// That of `config`, for a model of these stages on these devices.
+    /// That of `config`, for this model on these devices.
     pub(super) fn new(
         config: &ParallelConfig,
         devices: &[DevicePlan],
-        stages: &[&str],
+        model: &Network,
     ) -> Result<Option<Self>, Fault> {
         let Some(PipelineConfig { split, schedule, copies }) = &config.pipeline else {
             return Ok(None);
         };
         let depth = depth(devices.len(), *copies)?;
-        check_depth(depth, *copies, stages.len())?;
+        check_depth(depth, *copies, finest(model).stage_names().len())?;
         let help =
             "remove it: with one copy of the pipeline BatchNorm normalises over each micro-batch";
         let local = "`batch_norm = \"local\"` is for several copies of the model";
@@ -47,17 +48,14 @@ impl PipelinePlan {
             .map_err(|fault| fault.also(KEY))?;
         let split = match split {
             SplitConfig::Auto(_) => None,
-            SplitConfig::At(names) => Some(named(names, depth, stages)?),
+            SplitConfig::At(names) => Some(named(names, depth, model)?),
         };
         Ok(Some(Self { schedule: *schedule, split, copies: *copies }))
     }
 
     /// As a configuration has it.
-    pub(super) fn to_config(&self, stages: &[&str]) -> PipelineConfig {
-        let named = |split: &Vec<usize>| {
-            SplitConfig::At(split.iter().map(|stage| stages[*stage].to_owned()).collect())
-        };
-        let split = self.split.as_ref().map(named).unwrap_or_default();
+    pub(super) fn to_config(&self) -> PipelineConfig {
+        let split = self.split.clone().map(SplitConfig::At).unwrap_or_default();
         PipelineConfig { split, schedule: self.schedule, copies: self.copies }
     }
 }
@@ -79,19 +77,31 @@ fn depth(devices: usize, copies: usize) -> Result<usize, Fault> {
     Ok(devices / copies)
 }
 
-/// Whether a pipeline over `depth` devices, of which there are `copies`, has stages for all of them.
-fn check_depth(depth: usize, copies: usize, stages: usize) -> Result<(), Fault> {
-    let message = format!("{depth} devices are more than the {stages} stages of the model");
-    let help = match copies {
-        1 => format!("name {stages} at most"),
-        _ => format!("name {} at most for {copies} copies", stages * copies),
-    };
-    require(depth <= stages, "device.use", message, help).map_err(|fault| fault.also(KEY))
+/// The model in as many parts as it can be cut into.
+fn finest(model: &Network) -> Network {
+    model.cut(|_| true)
 }
 
-/// The places of the stages `names`, each the first of a device.
-fn named(names: &[String], depth: usize, stages: &[&str]) -> Result<Vec<usize>, Fault> {
-    let mut split = Vec::new();
+/// Whether a pipeline over `depth` devices, of which there are `copies`, has some of `parts` for all of them.
+fn check_depth(depth: usize, copies: usize, parts: usize) -> Result<(), Fault> {
+    let message =
+        format!("{depth} devices are more than the {parts} parts that the model can be cut into");
+    let help = match copies {
+        1 => format!("name {parts} at most"),
+        _ => format!("name {} at most for {copies} copies", parts * copies),
+    };
+    require(depth <= parts, "device.use", message, help).map_err(|fault| fault.also(KEY))
+}
+
+/// The stages `names`, each the first of a device.
+fn named(names: &[String], depth: usize, model: &Network) -> Result<Vec<String>, Fault> {
+    let finest = finest(model);
+    let stages = finest.stage_names();
+    let whole = model.whole_stages();
+    let layer = stages.iter().find(|name| !whole.contains(name));
+    let layer = layer.map(|layer| format!(", and the layers of dense blocks, such as {layer}"));
+    let all = whole.join(", ") + &layer.unwrap_or_default();
+    let mut split: Vec<usize> = Vec::new();
     for (place, name) in names.iter().enumerate() {
         let key = format!("{SPLIT}[{place}]");
         let Some(stage) = stages.iter().position(|known| known == name) else {
@@ -99,22 +109,22 @@ fn named(names: &[String], depth: usize, stages: &[&str]) -> Result<Vec<usize>, 
             let near = stages.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
             let near = near.map(|near| format!("did you mean {near:?}? ")).unwrap_or_default();
             let message = format!("there is no stage called {name:?}");
-            return Err(fault(key, message, format!("{near}the stages are {}", stages.join(", "))));
+            return Err(fault(key, message, format!("{near}the stages are {all}")));
         };
         let message = format!("{name:?} is where the first device begins anyway");
         require(stage > 0, &key, message, "name the first stage of each device behind it")?;
         let message = format!("{name:?} does not lie behind {:?}", names[place.saturating_sub(1)]);
-        let help = format!("name the stages in their order: {}", stages.join(", "));
+        let help = format!("name the stages in their order: {all}");
         require(split.last().is_none_or(|last| *last < stage), key, message, help)?;
         split.push(stage);
     }
-    check_split_is_of(depth, &split)?;
-    Ok(split)
+    check_split_is_of(depth, split.len())?;
+    Ok(names.to_vec())
 }
 
 /// Whether `split` is one for `depth` devices.
-fn check_split_is_of(depth: usize, split: &[usize]) -> Result<(), Fault> {
-    let found = split.len() + 1;
+fn check_split_is_of(depth: usize, names: usize) -> Result<(), Fault> {
+    let found = names + 1;
     let message = format!(
         "`split` is for {}, and a copy of the pipeline has {depth}",
         counted(found, "device", "devices")
@@ -166,22 +176,59 @@ impl Plan {
 
     /// The same for steps with `settings`.
     pub(super) fn with_split_for(&self, machine: Machine, settings: &MemorySettings) -> Self {
-        let mut plan = self.clone();
-        if self.depth() > 1
-            && let Some(pipeline @ PipelinePlan { split: None, .. }) = &mut plan.pipeline
-        {
-            pipeline.split = Some(balanced(self, machine, pipeline.schedule, settings));
+        match &self.pipeline {
+            Some(PipelinePlan { split: None, schedule, .. }) if self.depth() > 1 => {
+                let split = balanced(self, machine, *schedule, settings);
+                self.clone().split_at(split)
+            }
+            _ => self.clone(),
         }
-        plan
+    }
+
+    /// The same with a pipeline whose devices but the first begin with the stages `split`.
+    fn split_at(mut self, split: Vec<String>) -> Self {
+        if let Some(pipeline) = &mut self.pipeline {
+            pipeline.split = Some(split);
+        }
+        self.cut_stages()
+    }
+
+    fn with_schedule(mut self, schedule: PipelineSchedule) -> Self {
+        if let Some(pipeline) = &mut self.pipeline {
+            pipeline.schedule = schedule;
+        }
+        self
+    }
+
+    /// The first stage of each device but the first, as far as that is decided.
+    fn split(&self) -> &[String] {
+        let pipeline = self.pipeline.as_ref().filter(|_| self.depth() > 1);
+        pipeline.and_then(|pipeline| pipeline.split.as_deref()).unwrap_or_default()
+    }
+
+    /// The same with its dense blocks cut where a device begins with one of their layers, and nowhere else.
+    pub(super) fn cut_stages(self) -> Self {
+        let model = self.model.cut(|name| self.split().iter().any(|begin| begin == name));
+        self.with_stages_of(model)
+    }
+
+    /// The same with its stages as `model` has them, which is its network.
+    fn with_stages_of(mut self, model: Network) -> Self {
+        self.model = model;
+        let freeze = self.freeze.as_ref();
+        let frozen = freeze.map_or(Ok(0), |freeze| freeze.stages(self.model.layers()));
+        self.freeze_stages =
+            frozen.expect("a whole stage has been found, and its parts go by its name");
+        self
     }
 
     /// The stages of each device that has some of one copy of the model; the split has been decided.
     pub fn stages_of_devices(&self) -> Vec<Range<usize>> {
-        let stages = self.stages().len();
-        let split = self.pipeline.as_ref().filter(|_| self.depth() > 1);
-        let split = split.and_then(|pipeline| pipeline.split.as_deref()).unwrap_or_default();
+        let names = self.model.stage_names();
+        let place = |begin: &String| names.iter().position(|name| name == begin);
+        let split: Vec<usize> = self.split().iter().filter_map(place).collect();
         let begins = std::iter::once(0).chain(split.iter().copied());
-        begins.zip(split.iter().copied().chain([stages])).map(|(from, to)| from..to).collect()
+        begins.zip(split.iter().copied().chain([names.len()])).map(|(from, to)| from..to).collect()
     }
 
     /// The part of the pipeline that the stages of device `rank` are, where there is one; the stages of
@@ -204,18 +251,22 @@ impl Plan {
         };
         let depth = depth(self.devices.len(), pipeline.copies)?;
         if let Some(split) = &pipeline.split {
-            check_split_is_of(depth, split)?;
+            check_split_is_of(depth, split.len())?;
         }
+        let finest = self.clone().with_stages_of(finest(&self.model));
         if !matches!(self.device(), DevicePlan::Cuda(_)) {
-            return check_depth(depth, pipeline.copies, self.stages().len());
+            return check_depth(depth, pipeline.copies, finest.model.stage_names().len());
         }
         let on = Machine::ASSUMED.target(self.memory.precision, self.memory.dense_layers());
-        let specs = self.stages();
-        let Some(split) = &pipeline.split else {
+        if pipeline.split.is_none() {
+            let specs = finest.stages();
             let before = &specs[..specs.len() - 1];
             let most = 1 + before.iter().filter(|spec| spec.may_end_a_device(&on)).count();
             return check_depth(depth, pipeline.copies, most);
-        };
+        }
+        let specs = self.stages();
+        let split: Vec<usize> =
+            self.stages_of_devices()[1..].iter().map(|range| range.start).collect();
         let ends = |stage: &usize| !specs[*stage - 1].may_end_a_device(&on);
         let Some(place) = split.iter().position(ends) else { return Ok(()) };
         let [block, behind] = [split[place] - 1, split[place]].map(|stage| specs[stage].name());
@@ -227,39 +278,193 @@ impl Plan {
     }
 }
 
-/// The first stage of every device but the first, so that the slowest device is as fast as can be where
-/// all stay within their budget; where none does, the fullest has as little as can be.
+/// The first stage of every device but the first, so that steps are as fast as can be where all devices stay within
+/// their budget; where none does, the fullest has as little as can be. A dense block is cut where steps are then faster by more
+/// than [`CUTS`] or nothing else stays within the budget.
+///
+/// Devices begin alike whatever is kept and however several devices work at once, as long as that stays within the
+/// budget: so these settings change no bit.
 fn balanced(
     plan: &Plan,
     machine: Machine,
     schedule: PipelineSchedule,
     settings: &MemorySettings,
-) -> Vec<usize> {
-    let on = machine.target(settings.precision, settings.dense_layers);
-    let images = settings.micro_batch.min(plan.device_batch());
-    let each = plan.each_stage(&on, images);
-    let (ranks, speed) = (plan.depth(), Speed::of(&on));
-    let budget = machine.budget(plan.memory.budget().ok().flatten());
-    let seconds = seconds(&each, &speed);
-    let time = |range: Range<usize>, _: usize| seconds[range].iter().sum();
-    let fits = |range: Range<usize>, rank: usize| {
-        let place = PipelinePlace { rank, ranks, schedule };
-        let part = PipelinePart { place, returns: each.frozen < range.start };
-        let costs = plan.costs_of(&each, range, &on, images, settings.offload_optimizer);
-        let micros = plan.device_batch().div_ceil(images);
-        Known::new(costs, speed, micros, Some(part)).least_peak(settings, machine.cuda) <= budget
+) -> Vec<String> {
+    let of = |schedule, settings| Balance { plan, machine, schedule, settings };
+    let balance = of(schedule, settings);
+    let plain = MemorySettings {
+        checkpointing: Default::default(),
+        offload: Default::default(),
+        ..settings.clone()
     };
-    let micros = plan.device_batch().div_ceil(images);
-    let bytes = |range: Range<usize>, rank: usize| {
-        let alive = PipelinePlace { rank, ranks, schedule }.alive(micros) as f64;
-        let of = |stage: &Footprint| {
-            (stage.standing + 2 * stage.parameter_gradients) as f64 + alive * stage.kept() as f64
+    let at_once = match schedule {
+        PipelineSchedule::Sequential => PipelineSchedule::Sequential,
+        _ => PipelineSchedule::OneForwardOneBackward,
+    };
+    let found = of(at_once, &plain).best();
+    match balance.tried(found.clone()).fits {
+        true => found,
+        false => balance.best(),
+    }
+}
+
+/// By what share steps must be faster for a dense block to be cut.
+const CUTS: f64 = 0.03;
+
+/// How many splits near one that is good are tried.
+const MOST_TRIES: usize = 40;
+
+/// What a split is sought for.
+struct Balance<'a> {
+    plan: &'a Plan,
+    machine: Machine,
+    schedule: PipelineSchedule,
+    settings: &'a MemorySettings,
+}
+
+/// A split, how long a step then takes, and whether all devices keep within their budget.
+struct Tried {
+    split: Vec<String>,
+    seconds: f64,
+    fits: bool,
+}
+
+impl Tried {
+    fn is_better_than(&self, other: &Self, by: f64) -> bool {
+        match self.fits == other.fits {
+            true => self.seconds * (1.0 + by) < other.seconds,
+            false => self.fits,
+        }
+    }
+}
+
+impl Balance<'_> {
+    fn on(&self) -> Target {
+        self.machine.target(self.settings.precision, self.settings.dense_layers)
+    }
+
+    fn images(&self) -> usize {
+        self.settings.micro_batch.min(self.plan.device_batch())
+    }
+
+    fn place(&self, rank: usize) -> PipelinePlace {
+        PipelinePlace { rank, ranks: self.plan.depth(), schedule: self.schedule }
+    }
+
+    /// The best split that is found.
+    fn best(&self) -> Vec<String> {
+        let whole = self.plan.each_stage(&self.on(), self.images());
+        let of_stages = self.of_stages(&whole);
+        let takes_turns = self.schedule == PipelineSchedule::Sequential;
+        match of_stages {
+            // All devices together take no less time for another one.
+            Some((split, true)) if takes_turns => return split,
+            _ => {}
+        }
+        let finest = self.plan.clone().with_stages_of(finest(&self.plan.model));
+        let parts = finest.each_stage(&self.on(), self.images());
+        let cut = self.of_layers(&whole, &parts).map(|split| self.climbed(&parts, split));
+        let whole = of_stages.map(|(split, _)| self.climbed(&whole, split));
+        let found = match (whole, cut) {
+            (Some(whole), Some(cut)) if cut.is_better_than(&whole, CUTS) => Some(cut),
+            (whole, cut) => whole.or(cut),
         };
-        each.stages[range].iter().map(of).sum()
-    };
-    let split = split(&each.may_end, ranks, time, fits);
-    let split = split.or_else(|| split_of(&each.may_end, ranks, bytes));
-    split.unwrap_or_else(|| (1..ranks).collect())
+        found.map(|found| found.split).unwrap_or_default()
+    }
+
+    fn tried(&self, split: Vec<String>) -> Tried {
+        let plan = self.plan.clone().split_at(split.clone());
+        let plan = plan.with_schedule(self.schedule);
+        let found = Estimator::new(&plan, self.machine).estimate(self.settings);
+        let (seconds, fits) = found.map_or((f64::INFINITY, false), |one| (one.seconds, one.fits));
+        Tried { split, seconds, fits }
+    }
+
+    /// What comes of `split` where devices begin a few of the stages `each` earlier or later, as long as that is better.
+    fn climbed(&self, each: &EachStage, split: Vec<String>) -> Tried {
+        let begins = |place: &usize| *place > 0 && each.may_end[place - 1];
+        let begins: Vec<usize> = (0..each.names.len()).filter(begins).collect();
+        let name = |at: usize| each.names[begins[at]].clone();
+        let mut best = self.tried(split);
+        let mut steps = [4, 2, 1].into_iter().peekable();
+        let mut tries = 0;
+        while let Some(&step) = steps.peek() {
+            let mut is_better = false;
+            for (device, later) in (0..best.split.len()).flat_map(|n| [(n, false), (n, true)]) {
+                let place = |begin: &String| (0..begins.len()).find(|at| name(*at) == *begin);
+                let mut at: Vec<usize> = best.split.iter().filter_map(place).collect();
+                at[device] = match later {
+                    true => at[device] + step,
+                    false => at[device].wrapping_sub(step),
+                };
+                let is_split =
+                    at.is_sorted_by(|a, b| a < b) && at.iter().all(|at| *at < begins.len());
+                if !is_split || tries == MOST_TRIES {
+                    continue;
+                }
+                tries += 1;
+                let found = self.tried(at.into_iter().map(name).collect());
+                if found.is_better_than(&best, 0.0) {
+                    (best, is_better) = (found, true);
+                }
+            }
+            if !is_better {
+                steps.next();
+            }
+        }
+        best
+    }
+
+    /// The best split in which no stage is cut, and whether all devices keep within their budget; `None` where
+    /// there are not as many stages.
+    fn of_stages(&self, each: &EachStage) -> Option<(Vec<String>, bool)> {
+        let (plan, ranks) = (self.plan, self.plan.depth());
+        let (on, images) = (self.on(), self.images());
+        let seconds = seconds(each, &Speed::of(&on));
+        let time = |range: Range<usize>, _: usize| seconds[range].iter().sum();
+        let budget = self.machine.budget(plan.memory.budget().ok().flatten());
+        let micros = plan.device_batch().div_ceil(images);
+        let fits = |range: Range<usize>, rank: usize| {
+            let part = PipelinePart { place: self.place(rank), returns: each.frozen < range.start };
+            let offload = self.settings.offload_optimizer;
+            let costs = plan.costs_of(each, range, &on, images, offload);
+            let known = Known::new(costs, Speed::of(&on), micros, Some(part));
+            known.least_peak(self.settings, self.machine.cuda) <= budget
+        };
+        let bytes = |range: Range<usize>, rank: usize| {
+            let alive = self.place(rank).alive(micros) as f64;
+            let of = |stage: &Footprint| {
+                let standing = stage.standing + 2 * stage.parameter_gradients;
+                standing as f64 + alive * stage.kept() as f64
+            };
+            each.stages[range].iter().map(of).sum()
+        };
+        let found = split(&each.may_end, ranks, time, fits);
+        let fits = found.is_some();
+        let found = found.or_else(|| split_of(&each.may_end, ranks, bytes))?;
+        Some((found.into_iter().map(|stage| each.names[stage].clone()).collect(), fits))
+    }
+
+    /// The split in which the slowest device is as fast as can be where each layer of a dense block may begin one. `whole`
+    /// are the stages, and `each` their parts.
+    fn of_layers(&self, whole: &EachStage, each: &EachStage) -> Option<Vec<String>> {
+        let speed = Speed::of(&self.on());
+        let mut parts = seconds(each, &speed);
+        // A stage takes as long as it does whole, shared out as its parts by themselves take.
+        let mut from = 0;
+        for (name, seconds) in whole.names.iter().zip(seconds(whole, &speed)) {
+            let is_of = |part: &&String| **part == *name || part.starts_with(&format!("{name}."));
+            let to = from + each.names[from..].iter().take_while(is_of).count();
+            let sum: f64 = parts[from..to].iter().sum();
+            if sum > 0.0 {
+                parts[from..to].iter_mut().for_each(|part| *part *= seconds / sum);
+            }
+            from = to;
+        }
+        let time = |range: Range<usize>, _: usize| parts[range].iter().sum();
+        let found = split_of(&each.may_end, self.plan.depth(), time)?;
+        Some(found.into_iter().map(|stage| each.names[stage].clone()).collect())
+    }
 }
 
 /// [`split`] without a condition.

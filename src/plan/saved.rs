@@ -33,9 +33,7 @@ impl Plan {
     }
 
     fn parallel(&self) -> ParallelConfig {
-        let stages = self.stages();
-        let names: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
-        let pipeline = self.pipeline.as_ref().map(|pipeline| pipeline.to_config(&names));
+        let pipeline = self.pipeline.as_ref().map(|pipeline| pipeline.to_config());
         let data = DataParallelConfig { batch_norm: self.batch_norm, optimizer: self.placement };
         ParallelConfig { data, pipeline }
     }

@@ -300,7 +300,7 @@ impl PipelineSummary {
     /// batches.
     fn new(
         plan: &Plan,
-        estimator: &mut Estimator<'_>,
+        estimator: &mut Estimator,
         settings: &MemorySettings,
         whole: f64,
     ) -> Result<Option<Self>, Fault> {
@@ -308,7 +308,6 @@ impl PipelineSummary {
         let Some(part) = strategies[0].part else { return Ok(None) };
         let found = estimator.estimate(settings)?;
         let micro_batches = plan.device_batch().div_ceil(settings.micro_batch);
-        let names = estimator.costs(settings).names;
         let sends = estimator.bytes_between(settings);
         // Nothing goes back to stages that are all frozen.
         let returned = |rank: usize| match rank.checked_sub(1) {
@@ -317,7 +316,10 @@ impl PipelineSummary {
         };
         let of = |(rank, device): (usize, &DeviceEstimate)| PipelineDevice {
             name: plan.device_names(rank),
-            stages: [device.stages.start, device.stages.end - 1].map(|stage| names[stage].clone()),
+            stages: [
+                plan.model.stage_names()[device.stages.start].to_owned(),
+                plan.model.end_of(device.stages.end - 1),
+            ],
             alive: PipelinePlace { rank, ..part.place }.alive(micro_batches),
             peak: device.peak,
             relative_time: device.seconds / whole,

@@ -171,6 +171,8 @@ fn every_fused_stage_takes_the_bytes_of_its_dry_run() {
             dense_layers: draw.of(&[DenseLayers::Keep, DenseLayers::Share]),
         };
         let network = network(model, shape);
+        // Some dense blocks are cut, as they are between devices.
+        let network = if case % 8 == 4 { network.cut(|_| true) } else { network };
         if network.fusible().is_err() {
             continue;
         }

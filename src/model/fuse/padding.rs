@@ -57,11 +57,11 @@ impl StagePadding {
                 conv.channels[1] = output;
                 FusedStage::PlainStem(conv, norm)
             }
-            FusedStage::DenseBlock { mut sizes, dropout, norm } => {
+            FusedStage::DenseBlock { mut sizes, labels, dropout, norm, cut } => {
                 sizes.input = input;
                 sizes.growth = rounded(sizes.growth);
                 sizes.bottleneck = rounded(sizes.bottleneck);
-                FusedStage::DenseBlock { sizes, dropout, norm }
+                FusedStage::DenseBlock { sizes, labels, dropout, norm, cut }
             }
             FusedStage::Transition { norm, .. } => {
                 FusedStage::Transition { channels: [input, output], room: output, norm }

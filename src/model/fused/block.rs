@@ -4,7 +4,7 @@ use super::{Back, Program, Run, Value};
 use crate::memory::DenseLayers;
 use crate::memory::measure::{ended, within};
 use crate::model::Norm;
-use crate::model::fuse::{DenseBlockSizes, DenseDropout};
+use crate::model::fuse::{BlockCut, DenseBlockSizes, DenseDropout};
 use crate::ops::gpu::{
     Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Dropped, Form,
     GradientSums, Kernels, Normalised, NormedConvolution, Summed,
@@ -20,10 +20,14 @@ use crate::ops::{Dropout, Window};
 pub(super) struct Block {
     /// Its sizes.
     pub sizes: DenseBlockSizes,
+    /// What each layer is called in a trace.
+    pub labels: Vec<String>,
     /// Of what each layer adds.
     pub dropout: Option<DenseDropout>,
     /// Its norms.
     pub norm: Norm,
+    /// Which of its ends it shares with another part of the same block.
+    pub cut: BlockCut,
     /// What a layer keeps.
     pub keep: DenseLayers,
 }
@@ -71,10 +75,13 @@ fn convolutions(size: [usize; 3]) -> [Convolution; 2] {
 
 impl Program for Block {
     type Saved = Saved;
-    const TAKES_SUMS: bool = true;
 
     fn norm(&self) -> Norm {
         self.norm
+    }
+
+    fn takes_sums(&self) -> bool {
+        !self.cut.behind
     }
 
     fn forms(&self) -> Vec<(usize, Form)> {
@@ -89,7 +96,10 @@ impl Program for Block {
     }
 
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
-        Value::map(kernels, shape, self.sizes.output(), Some(self.norm))
+        match self.cut.before {
+            true => Value::map(kernels, shape, shape[1], None),
+            false => Value::map(kernels, shape, self.sizes.output(), Some(self.norm)),
+        }
     }
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
@@ -110,7 +120,7 @@ impl Program for Block {
             None => evaluated(0),
         };
         for layer in 0..self.sizes.layers {
-            within(format_args!("denselayer{}", layer + 1), || {
+            within(&self.labels[layer], || {
                 let (width, first) = (self.sizes.width(layer), next.clone());
                 let weight = &values.packed[4 * layer];
                 let (bottleneck, part) = within("norm1, relu1, conv1", || {
@@ -166,19 +176,28 @@ impl Program for Block {
     fn backward(&self, back: &Back<'_>, kept: Saved, gradient: Value) -> Option<DeviceMap> {
         let Saved { map, stats, mut layers } = kept;
         let DeviceMap { data: summed, pending, .. } = gradient.into_map();
-        let pending = (summed, pending.expect("the gradient of a block comes as S"));
+        // Layers behind have left an S of which nothing is missing.
+        let pending = pending.unwrap_or_else(|| back.kernels.no_sums(summed.channels(), back.over));
+        let pending = (summed, pending);
         for layer in (0..self.sizes.layers).rev() {
             let kept = layers.pop().expect("one for each layer");
-            within(format_args!("denselayer{}", layer + 1), || {
+            within(&self.labels[layer], || {
                 self.backward_layer(layer, back, &map, &stats, kept, &pending);
             });
         }
         let (summed, sums) = pending;
         let input = 0..self.sizes.input;
         let data = summed.slice(input.clone());
-        let (read, of_input) = (map.data.slice(input.clone()), stats.slice(input.clone()));
-        let missing = sums.slice(input);
-        back.kernels.input_gradient(&data, &read, &of_input, &missing, &data, back.synced);
+        let given = Summed {
+            data: &data,
+            map: &map.data.slice(input.clone()),
+            stats: &stats.slice(input.clone()),
+            missing: &sums.slice(input),
+        };
+        match self.cut.before {
+            true => back.kernels.whole_sums(given, back.synced),
+            false => back.kernels.input_gradient(given, back.synced),
+        }
         Some(DeviceMap { data, stats: None, pending: None, ..map })
     }
 

@@ -196,7 +196,8 @@ impl<'a, P: Program> DryRun<'a, P> {
                 let (shape, room) = (map.shape(), map.data.stride());
                 let mut gradient = Value::map(kernels, shape, room, None).into_map();
                 let over = over(self.program.norm(), shape[0]);
-                gradient.pending = P::TAKES_SUMS.then(|| kernels.sums(map.data.channels(), over));
+                let sums = || kernels.sums(map.data.channels(), over);
+                gradient.pending = self.program.takes_sums().then(sums);
                 Value::Map(gradient)
             }
             Value::Features(features) => Value::Features(kernels.gpu().floats(features.len())),

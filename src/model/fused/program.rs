@@ -6,7 +6,7 @@ use crate::model::Norm;
 use crate::model::fuse::StagePadding;
 use crate::ops::gpu::{
     Affine, Argument, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, GradientSums, Images,
-    Kernels, Over, Partials, Synced,
+    Kernels, Over, Partials, Summed, Synced,
 };
 
 /// What a fused stage computes. The same code runs on a device and on sizes alone.
@@ -19,14 +19,17 @@ pub(in crate::model) trait Program: Send + 'static {
     type Saved: 'static;
     /// Whether its input are images, and not maps.
     const TAKES_IMAGES: bool = false;
-    /// Whether the gradient of its output comes as S and what is missing of it (see [`GradientSums`]).
-    const TAKES_SUMS: bool = false;
     /// Whether its backward pass needs any memory of the forward pass.
     const KEEPS: bool = true;
 
     /// What its norms are taken over.
     fn norm(&self) -> Norm {
         Norm::Batch
+    }
+
+    /// Whether the gradient of its output comes as S and what is missing of it (see [`GradientSums`]).
+    fn takes_sums(&self) -> bool {
+        false
     }
 
     /// The forms in which its kernels want the weights: which weight, by its place among the stage's
@@ -296,7 +299,8 @@ pub(super) fn input_gradient(
     let pending = match map.stats {
         Some(_) => Some(sums),
         None => {
-            back.kernels.input_gradient(&data, &map.data, stats, &sums, &data, back.synced);
+            let summed = Summed { data: &data, map: &map.data, stats, missing: &sums };
+            back.kernels.input_gradient(summed, back.synced);
             None
         }
     };

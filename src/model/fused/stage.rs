@@ -107,7 +107,7 @@ impl<P: Program> ProgramStage<P> {
         };
         assert_eq!(
             map.pending.is_some(),
-            P::TAKES_SUMS,
+            self.program.takes_sums(),
             "{} was given another gradient",
             self.name
         );

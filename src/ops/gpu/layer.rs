@@ -178,11 +178,11 @@ impl Kernels {
     ) {
         let NormedConvolution { convolution, map, normalised, .. } = layer;
         let Normalised { affine, synced, .. } = normalised;
-        let Summed { data: summed, map: values, stats, missing } = written;
+        let summed = written.data;
         let first = true;
         let written = match dropped {
             Some(Dropped { dropout, unchanged: Unchanged { stats: same, missing: none } }) => {
-                self.input_gradient(summed, values, stats, missing, summed, synced);
+                self.input_gradient(written, synced);
                 self.drop_out(summed, convolution.size[0], *dropout);
                 Summed { stats: same, missing: none, ..written }
             }
@@ -197,7 +197,7 @@ impl Kernels {
             return;
         }
         if dropped.is_none() {
-            self.input_gradient(summed, values, stats, missing, summed, synced);
+            self.input_gradient(written, synced);
         }
         let normal = self.normalised(map, affine);
         self.conv_backward_weight(convolution, &normal, summed, parameters.weight);
@@ -224,11 +224,11 @@ impl Kernels {
         pending: (&ChannelsLast, &GradientSums),
     ) {
         let NormedConvolution { map, normalised, .. } = layer;
-        let Summed { data, map: output, stats, missing } = gradient;
+        let data = gradient.data;
         if self.pointwise_on_hopper(map.channels(), data.channels()) {
             return self.dense_pointwise_backward(layer, gradient, parameters, pending);
         }
-        self.input_gradient(data, output, stats, missing, data, normalised.synced);
+        self.input_gradient(gradient, normalised.synced);
         self.layer_weight(map, normalised.affine, data, parameters.weight);
         let first = false;
         self.layer_backward(layer, data, parameters.norm, pending, first);

@@ -7,7 +7,7 @@ use super::exchange::{Synced, exchange_kernels, pixels_of_all};
 use super::gpu::{Argument, Arguments};
 use super::hopper::FINISHING_SYNCED;
 use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
-use super::layer::Normalised;
+use super::layer::{Normalised, Summed};
 use super::{Buffer, ChannelParts, Kernel, Sizes, Untouched};
 use crate::ops::group_count;
 
@@ -124,6 +124,13 @@ impl Kernels {
     /// Room for the sums of `channels` channels.
     pub fn sums(&self, channels: usize, over: Over) -> GradientSums {
         let [shift, scale] = self.vectors(channels * over.images());
+        GradientSums { shift, scale, over }
+    }
+
+    /// The sums of `channels` channels to which nothing has been added.
+    pub fn no_sums(&self, channels: usize, over: Over) -> GradientSums {
+        let GradientSums { shift, scale, over } = self.sums(channels, over);
+        let [shift, scale] = [shift, scale].map(|sums| self.fill(sums, 0.0));
         GradientSums { shift, scale, over }
     }
 
@@ -571,24 +578,27 @@ impl Kernels {
         self.gpu.launch(&self.get_over(NORM_BACKWARD_APPLY, over), grid, buffers, &sizes);
     }
 
-    /// The gradient of the channels `map` from S and what is missing of it; `out` may be S itself. Where
-    /// their norms are `synced`, what is missing is of all cards.
-    pub fn input_gradient(
-        &self,
-        summed: &ChannelsLast,
-        map: &ChannelsLast,
-        stats: &ChannelStats,
-        sums: &GradientSums,
-        out: &ChannelsLast,
-        synced: Option<&Synced>,
-    ) {
+    /// Makes the gradient of its channels of S and what is missing of it, in place. Where their norms are `synced`, what
+    /// is missing is of all cards.
+    pub fn input_gradient(&self, summed: Summed<'_>, synced: Option<&Synced>) {
+        self.settle_sums(summed, synced, false);
+    }
+
+    /// Makes S, of which something is missing, one of which nothing is, in place: others may go on adding to it.
+    pub fn whole_sums(&self, summed: Summed<'_>, synced: Option<&Synced>) {
+        self.settle_sums(summed, synced, true);
+    }
+
+    fn settle_sums(&self, summed: Summed<'_>, synced: Option<&Synced>, settle: bool) {
+        let Summed { data: out, map, stats, missing: sums } = summed;
         let over = sums.over;
         let (pixels, channels) = (map.pixels() / over.images(), map.channels());
         let sizes = Sizes::new().int(pixels).int(channels);
-        let sizes = sizes.int(summed.stride()).int(map.stride()).int(out.stride());
-        let sizes = sizes.float(1.0 / pixels_of_all(synced, pixels) as f32);
+        let sizes = sizes.int(out.stride()).int(map.stride()).int(out.stride());
+        let sizes =
+            sizes.float(1.0 / pixels_of_all(synced, pixels) as f32).int(usize::from(settle));
         let buffers: Arguments<'_> =
-            &[summed, map, &stats.mean, &stats.inverse_std, &sums.shift, &sums.scale, out];
+            &[out, map, &stats.mean, &stats.inverse_std, &sums.shift, &sums.scale, out];
         let grid = [self.streaming(pixels, over), self.lanes(channels), over.images()];
         self.gpu.launch(&self.get_over(INPUT_GRADIENT, over), grid, buffers, &sizes);
     }

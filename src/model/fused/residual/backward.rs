@@ -2,7 +2,7 @@
 
 use super::{Back, Layer, Residual, Saved};
 use crate::memory::measure::ended;
-use crate::ops::gpu::{ChannelsLast, DeviceMap, Normalised, NormedConvolution};
+use crate::ops::gpu::{ChannelsLast, DeviceMap, Normalised, NormedConvolution, Summed};
 
 /// Norm `index` with the statistics it was given.
 fn normalised<'a>(back: &Back<'a>, layers: &'a [Layer], index: usize) -> Normalised<'a> {
@@ -114,7 +114,8 @@ impl Residual {
             NormedConvolution { convolution: &convolution, weight: packed, map, normalised };
         kernels.layer_backward(layer, gradient, norm, (summed, missing), true);
         ended(name);
-        kernels.input_gradient(summed, map, normalised.stats, missing, summed, back.synced);
+        let summed = Summed { data: summed, map, stats: normalised.stats, missing };
+        kernels.input_gradient(summed, back.synced);
         norm_ended();
         out
     }

@@ -24,10 +24,19 @@ receive_rows(const unsigned long long* __restrict__ table, uint4* __restrict__ o
     __syncthreads();
     const uint4* from = (const uint4*)table[s.rank] + s.slot;
     unsigned all = (unsigned)s.rows * s.units;
-    for (unsigned i = blockIdx.x * 512 + threadIdx.x; i < all; i += gridDim.x * 512) {
-        uint4 v;
-        asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3},[%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from + i) : "memory");
-        out[i] = v;
+    constexpr int AHEAD = 4;
+    unsigned step = gridDim.x * 512;
+    for (unsigned first = blockIdx.x * 512 + threadIdx.x; first < all; first += AHEAD * step) {
+        uint4 v[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const uint4* at = from + first + k * step;
+            if (first + k * step >= all) break;
+            asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3},[%4];" : "=r"(v[k].x), "=r"(v[k].y), "=r"(v[k].z), "=r"(v[k].w) : "l"(at) : "memory");
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            if (first + k * step < all) out[first + k * step] = v[k];
     }
     __threadfence_system();
     __syncthreads();

@@ -33,9 +33,18 @@ send_rows(const uint4* __restrict__ in, const unsigned long long* __restrict__ t
     __syncthreads();
     uint4* to = (uint4*)table[s.peer] + s.slot;
     unsigned all = (unsigned)s.rows * s.units;
-    for (unsigned i = blockIdx.x * 512 + threadIdx.x; i < all; i += gridDim.x * 512) {
-        unsigned row = i / s.units;
-        to[i] = in[(long long)row * s.stride + (i - row * s.units)];
+    constexpr int AHEAD = 4;
+    unsigned step = gridDim.x * 512;
+    for (unsigned first = blockIdx.x * 512 + threadIdx.x; first < all; first += AHEAD * step) {
+        uint4 v[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            unsigned i = first + k * step, row = i / s.units;
+            if (i < all) v[k] = in[(long long)row * s.stride + (i - row * s.units)];
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            if (first + k * step < all) to[first + k * step] = v[k];
     }
     __threadfence_system();
     __syncthreads();
