@@ -16,7 +16,7 @@ use steps::{
 use trainer::build::Bench;
 use trainer::memory::fault::{Armed, strike_rank_after};
 use trainer::memory::{Action, Keep};
-use trainer::plan::{BackOff, Machine, Plan, PlanSummary, Planner};
+use trainer::plan::{BackOff, Estimator, Machine, MemorySettings, Plan, PlanSummary, Planner};
 use trainer::train::{HeadLoss, Images};
 
 /// A loss that learns numbers of its own.
@@ -147,6 +147,37 @@ fn dense_blocks_are_cut_where_devices_wait_for_each_other_otherwise() {
         let whole = of("1f1b", cards, whole).2;
         assert!(together < 0.93 * whole, "{together} {whole}");
         assert!(!is_cut(&of("sequential", cards, "'auto'").0));
+    }
+}
+
+/// Where nothing fits, no other split of whole stages needs less.
+#[test]
+fn where_no_split_fits_the_fullest_device_has_as_little_as_can_be() {
+    let plan = |cards: usize, split: &str| {
+        let names: Vec<String> = (0..cards).map(|card| format!("cuda:{card}")).collect();
+        let pipeline = format!("parallel.pipeline.split={split}");
+        let devices = format!("device.use={names:?}");
+        large(&[&devices, &pipeline, "memory.micro_batch=16", "train.batch_size=64"])
+    };
+    let machine = Machine { memory: 1 << 20, ..Machine::ASSUMED };
+    let peak = |plan: &Plan| {
+        let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
+        let found = Estimator::new(plan, machine).estimate(&settings).expect("a right policy");
+        assert!(!found.fits);
+        found.peak
+    };
+    let begins = ["denseblock1", "denseblock2", "denseblock3", "denseblock4", "heads"];
+    for cards in [2, 3] {
+        let found = peak(&plan(cards, "'auto'"));
+        for (place, first) in begins.iter().enumerate() {
+            let behind = if cards == 2 { &[""][..] } else { &begins[place + 1..] };
+            for last in behind {
+                let split: Vec<&&str> =
+                    [first, last].into_iter().filter(|name| !name.is_empty()).collect();
+                let whole = peak(&plan(cards, &format!("{split:?}")));
+                assert!(found <= whole, "{cards}: {found}, {whole} with {split:?}");
+            }
+        }
     }
 }
 

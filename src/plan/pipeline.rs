@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::costs::EachStage;
 use super::estimate::Known;
-use super::{DevicePlan, Estimator, Machine, MemorySettings, Plan};
+use super::{DevicePlan, Estimator, Machine, MemorySettings, Plan, StepEstimate};
 use crate::fault::{Fault, fault, require};
 use crate::memory::{Footprint, PipelinePart, Speed, Target};
 use crate::model::Network;
@@ -322,18 +322,21 @@ struct Balance<'a> {
     settings: &'a MemorySettings,
 }
 
-/// A split, how long a step then takes, and whether all devices keep within their budget.
+/// A split, how long a step then takes, the most bytes that a device has in use, and whether all keep within their budget.
 struct Tried {
     split: Vec<String>,
     seconds: f64,
+    peak: u64,
     fits: bool,
 }
 
 impl Tried {
+    /// Whether it is to be preferred to `other`, of which a step takes more than a share `by` longer where both fit.
     fn is_better_than(&self, other: &Self, by: f64) -> bool {
-        match self.fits == other.fits {
-            true => self.seconds * (1.0 + by) < other.seconds,
-            false => self.fits,
+        match (self.fits, other.fits) {
+            (true, true) => self.seconds * (1.0 + by) < other.seconds,
+            (false, false) => self.peak < other.peak,
+            (fits, _) => fits,
         }
     }
 }
@@ -355,11 +358,11 @@ impl Balance<'_> {
     fn best(&self) -> Vec<String> {
         let whole = self.plan.each_stage(&self.on(), self.images());
         let of_stages = self.of_stages(&whole);
-        let takes_turns = self.schedule == PipelineSchedule::Sequential;
-        match of_stages {
-            // All devices together take no less time for another one.
-            Some((split, true)) if takes_turns => return split,
-            _ => {}
+        // Devices that take turns are no faster for another one.
+        if self.schedule == PipelineSchedule::Sequential
+            && let Some((split, true)) = &of_stages
+        {
+            return split.clone();
         }
         let finest = self.plan.clone().with_stages_of(finest(&self.plan.model));
         let parts = finest.each_stage(&self.on(), self.images());
@@ -376,8 +379,11 @@ impl Balance<'_> {
         let plan = self.plan.clone().split_at(split.clone());
         let plan = plan.with_schedule(self.schedule);
         let found = Estimator::new(&plan, self.machine).estimate(self.settings);
-        let (seconds, fits) = found.map_or((f64::INFINITY, false), |one| (one.seconds, one.fits));
-        Tried { split, seconds, fits }
+        match found {
+            Ok(StepEstimate { seconds, peak, fits, .. }) => Tried { split, seconds, peak, fits },
+            // Of a policy that does not fit the stages; it is refused elsewhere.
+            Err(_) => Tried { split, seconds: f64::INFINITY, peak: u64::MAX, fits: false },
+        }
     }
 
     /// What comes of `split` where devices begin a few of the stages `each` earlier or later, as long as that is better.

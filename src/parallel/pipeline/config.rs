@@ -12,7 +12,7 @@ use crate::choice::name_of;
 pub struct PipelineConfig {
     /// Which stages each device has: the first stage of every device but the first, by the names that
     /// `trainer plan` prints. `["denseblock2", "denseblock4"]` is for three devices. A device may begin within a dense block:
-    /// `"denseblock2.denselayer7"`. With `"auto"` the slowest device is as fast as can be where all stay within their budget.
+    /// `"denseblock2.denselayer7"`. With `"auto"` a step is estimated to be as fast as can be where all stay within their budget.
     #[schemars(example = &["denseblock3"])]
     pub split: SplitConfig,
     /// In which order micro-batches go through the devices.
