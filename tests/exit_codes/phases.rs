@@ -389,9 +389,16 @@ const PHASES: [Phase; 18] = [
         is_short: true,
         left: |folder, given, _| {
             let mut command = given.command(folder, &["run", "--resume"], &FOLDS);
-            let first = told(&folder.join("tiny/fold-1"));
+            // A process that ended before it had saved the end of the fold leaves that to be told again.
+            let trained = || {
+                let text = told(&folder.join("tiny/fold-1"));
+                let (before, last) =
+                    text.rsplit_once("\"event\":\"epoch\"").expect("it was trained");
+                format!("{before}{}", last.lines().next().expect("the epoch's line"))
+            };
+            let first = trained();
             assert_eq!(code(command.status().expect("starts")), "0", "{}", folder.display());
-            assert_eq!(told(&folder.join("tiny/fold-1")), first, "it was trained again");
+            assert_eq!(trained(), first, "it was trained again");
             assert!(folder.join("tiny/folds.json").exists());
             "the folds so far"
         },
