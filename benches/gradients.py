@@ -1,6 +1,6 @@
 """Parameter gradients beside PyTorch's, both against fp64 on the same weights and images.
 
-usage: python benches/gradients.py [--trainer target/release/trainer] [--only REGEX] [--precisions P…] [--images SEED] [--out FILE] [--smoke]
+usage: python benches/gradients.py [--trainer target/release/trainer] [--only REGEX] [--precisions P…] [--images SEED] [--draws N] [--out FILE] [--smoke]
 
 For DenseNet-121 (batch 16, 320×320) and ResNet-50 (batch 16, 224×224), with torchvision's initial weights ("fresh") and
 after 100 steps of AdamW in fp32 on drawn images ("trained"): the error of each parameter's gradient, ‖g − g64‖ / ‖g64‖,
@@ -10,7 +10,8 @@ that are rounded to the precision: the error that no kernel can avoid that reads
 in which every convolution, forward and back, is given rounded operands, and in bf16 gives rounded outputs: the error of
 kernels that do nothing else wrong. "Pooled" is the same for a DenseNet whose transitions pool before their convolution, as ours
 do for a quarter of the products: what is pooled is rounded once, where rounded numbers that are pooled have a smaller
-error. Tensors whose gradient vanishes
+error. With one draw of images either side may be nearer by chance: --draws takes N draws, and the ratio of our error of all gradients
+together to PyTorch's is then the geometric mean over them, with its standard error. Tensors whose gradient vanishes
 but for rounding (root mean square below 1e-3 of the median tensor's in fp64, such as the scale of a norm whose channels
 are normalised again) are named and left out of what is said by tensor, not of the whole.
 --smoke compares a small DenseNet in fp32 on the CPU, to see that it works.
@@ -20,6 +21,7 @@ import copy
 import dataclasses
 import datetime
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -225,7 +227,7 @@ def summary(found, loss, reference, precision):
     a = torch.cat([found[name].flatten() for name in reference])
     b = torch.cat([g.flatten() for g in reference.values()])
     return {
-        "whole": ((a - b).norm() / b.norm()).item(),
+        "whole": whole(found, reference),
         "cosine": (a @ b / (a.norm() * b.norm())).item(),
         "median": ordered[len(ordered) // 2],
         "worst": each[worst],
@@ -235,6 +237,40 @@ def summary(found, loss, reference, precision):
     }
 
 
+def whole(found, reference):
+    """The error of all gradients together."""
+    a = torch.cat([found[name].flatten() for name in reference])
+    b = torch.cat([g.flatten() for g in reference.values()])
+    return ((a - b).norm() / b.norm()).item()
+
+
+def draw_images(model, seed, device):
+    return draw(model.batch, model.size, device, torch.Generator().manual_seed(seed))[0]
+
+
+def further_draws(args, model, network, device, precisions, folder):
+    """By precision, our error and PyTorch's of all gradients together for each draw of images after the first."""
+    found = {precision: [] for precision in precisions}
+    for seed in range(args.images + 1, args.images + args.draws):
+        images = draw_images(model, seed, device)
+        reference, _ = gradients(copy.deepcopy(network).double(), images.double())
+        safe.write(f"{folder}/images.safetensors", {"images": images})
+        for precision in precisions:
+            theirs, _ = peer_gradients(network, images, precision)
+            mine, said = our_gradients(args, model, precision, folder)
+            assert mine, said
+            found[precision].append([whole(mine[0], reference), whole(theirs, reference)])
+    return found
+
+
+def ratio(draws):
+    """The geometric mean of ours to PyTorch's and its standard error."""
+    logs = [math.log(ours / theirs) for ours, theirs in draws]
+    mean = sum(logs) / len(logs)
+    spread = math.sqrt(sum((log - mean) ** 2 for log in logs) / max(1, len(logs) - 1) / len(logs))
+    return math.exp(mean), math.exp(mean) * spread
+
+
 def compare(args, model, kind, device, precisions):
     exact()
     torch.manual_seed(0)
@@ -242,12 +278,13 @@ def compare(args, model, kind, device, precisions):
     if kind == "trained":
         loss = train(network, model.size, model.batch, 5 if args.smoke else 100, device)
         print(f"{model.name}: loss {loss:.4f} after training", flush=True)
-    images, _ = draw(model.batch, model.size, device, torch.Generator().manual_seed(args.images))
+    images = draw_images(model, args.images, device)
     reference, loss64 = gradients(copy.deepcopy(network).double(), images.double())
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         floats = {n: t for n, t in network.state_dict().items() if t.is_floating_point()}
         safe.write(f"{folder}/weights.safetensors", {re.sub(r"^fc\.", "classifier.", n): t for n, t in floats.items()})
+        more = further_draws(args, model, network, device, precisions, folder)
         safe.write(f"{folder}/images.safetensors", {"images": images})
         for precision in precisions:
             theirs = peer_gradients(network, images, precision)
@@ -260,7 +297,7 @@ def compare(args, model, kind, device, precisions):
             row = {
                 "case": f"{model.name}-b{model.batch}-s{model.size}-{precision}-{kind}-gradients",
                 "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
-                "command": f"python benches/gradients.py --images {args.images}",
+                "command": f"python benches/gradients.py --images {args.images} --draws {args.draws}",
                 "tensors": len(reference),
                 "vanishing": vanishing(reference),
                 "limit": LIMITS[precision],
@@ -275,6 +312,8 @@ def compare(args, model, kind, device, precisions):
                 own, other = errors(mine[0], reference), errors(theirs[0], reference)
                 row["worse"] = sum(own[name] > WORSE * other[name] for name in own)
                 row["better"] = sum(other[name] > WORSE * own[name] for name in own)
+                row["draws"] = [[row["ours"]["whole"], row["peer"]["whole"]], *more[precision]]
+                row["ratio"], row["ratio_error"] = ratio(row["draws"])
             rows.append(row)
             print(line(row), flush=True)
     return rows
@@ -288,7 +327,7 @@ def line(row):
 
     case = row["case"].removesuffix("-gradients")
     counts = f"{row.get('worse', '')} / {row.get('better', '')} of {row['tensors'] - len(row['vanishing'])}"
-    return f"| {case} | {figures(row['ours'])} | {figures(row['peer'])} | {row['rounded']['whole']:.1e} | {row['products']['whole']:.1e} | {row['pooled']['whole']:.1e} | {counts} |"
+    return f"| {case} | {figures(row['ours'])} | {figures(row['peer'])} | {row['rounded']['whole']:.1e} | {row['products']['whole']:.1e} | {row['pooled']['whole']:.1e} | {counts} | {row.get('ratio', math.nan):.3f} ± {row.get('ratio_error', math.nan):.3f} |"
 
 
 def main():
@@ -297,14 +336,15 @@ def main():
     parser.add_argument("--only", default="", help="of <model>-<fresh or trained>, what this regular expression is found in")
     parser.add_argument("--precisions", nargs="+", default=list(LIMITS), choices=list(LIMITS))
     parser.add_argument("--images", type=int, default=3, help="the seed of the images that gradients are compared on")
+    parser.add_argument("--draws", type=int, default=1, help="of images, with this seed and those that follow it")
     parser.add_argument("--out")
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     device = "cpu" if args.smoke else "cuda"
     precisions = ["fp32"] if args.smoke else args.precisions
     print("Relative errors against fp64: of all gradients together, the median tensor's, the worst tensor's; tensors within the limit.")
-    print("| case | ours | median | worst | within | PyTorch | median | worst | within | rounded | products | pooled | ours over / under 1.2 × PyTorch's |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    print("| case | ours | median | worst | within | PyTorch | median | worst | within | rounded | products | pooled | ours over / under 1.2 × PyTorch's | ours to PyTorch's |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     rows = []
     for model in [SMALL] if args.smoke else MODELS:
         for kind in ("fresh", "trained"):

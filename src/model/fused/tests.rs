@@ -111,3 +111,34 @@ fn what_is_computed_again_is_computed_by_the_same_kernels() {
     }
     assert!(others > 0, "products in 32 bits have a kernel of their own on Hopper");
 }
+
+/// A transition pools before it multiplies: its factors are not rounded to TF32, those of other stages are.
+#[test]
+fn transitions_round_nothing_to_tf32() {
+    use crate::memory::{ActivationShape, Precision};
+    const PRODUCTS: [&str; 3] =
+        ["conv_forward", "transition_backward_input", "conv_backward_weight"];
+    let config: ModelConfig = toml::from_str(MODELS[0]).expect("a model");
+    let network = config.resolve([1, 64, 64]).expect("a network");
+    let mut shape = ActivationShape::Map([8, 1, 64, 64]);
+    let mut transitions = 0;
+    for spec in network.stages(Precision::Tf32, DenseLayers::Keep, &[]) {
+        let (precision, dense_layers, cpu) = (Precision::Tf32, DenseLayers::Keep, Cpu::ASSUMED);
+        let on = Target { cuda: true, hopper: true, cpu, precision, dense_layers };
+        let launched = spec.kernels(&shape, &on);
+        let is_in = |kernel: &Kernel, element: &str| {
+            kernel.text().contains(&format!("#define ELEMENT {element}\n"))
+        };
+        if spec.name().starts_with("transition") {
+            let entries: Vec<_> = launched.iter().map(Kernel::entry).collect();
+            assert!(PRODUCTS.iter().all(|entry| entries.contains(entry)), "{entries:?}");
+            let products = launched.iter().filter(|kernel| PRODUCTS.contains(&kernel.entry()));
+            assert!(products.into_iter().all(|kernel| is_in(kernel, "f32")), "{}", spec.name());
+            transitions += 1;
+        } else if spec.name().starts_with("denseblock") {
+            assert!(launched.iter().any(|kernel| is_in(kernel, "tf32")), "{}", spec.name());
+        }
+        shape = spec.output(&shape);
+    }
+    assert!(transitions > 0);
+}

@@ -9,6 +9,10 @@ use crate::ops::gpu::{
 };
 
 /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
+///
+/// It pools before the convolution, which is a quarter of the products. What is pooled would be rounded to TF32 once, where
+/// the other order rounds four numbers and pools: so gradients would be 2% farther from exact ones. Where the other stages
+/// round to TF32 this one does not, and still multiplies less than in the other order.
 pub(super) struct Transition {
     /// Channels of the output.
     pub channels: usize,
@@ -45,7 +49,7 @@ impl Program for Transition {
     }
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
-        let (kernels, map) = (run.kernels, input.into_map());
+        let (kernels, map) = (&run.kernels.with_full_products(), input.into_map());
         let (stats, affine) = within("norm", || {
             run.norm(0, map.data.pixels(), || run.stats(&map, map.data.channels()))
         });
@@ -64,7 +68,8 @@ impl Program for Transition {
     }
 
     fn backward(&self, back: &Back<'_>, kept: Saved, gradient: Value) -> Option<DeviceMap> {
-        let (kernels, gradient) = (back.kernels, gradient.into_map().data);
+        let kernels = &back.kernels.with_full_products();
+        let gradient = gradient.into_map().data;
         let Saved { map, stats, affine } = kept;
         let data = &map.data;
         let summed = kernels.empty_map(data.pixels(), data.channels());

@@ -78,14 +78,17 @@ const ALIGNMENT: usize = 128;
 /// Those made by [`Kernels::shared`].
 static SHARED: Mutex<Vec<Kernels>> = Mutex::new(Vec::new());
 
-/// The kernels of one precision on one GPU, each made ready when it is first used.
+/// By what is multiplied, the entry and its variant.
+type Made = HashMap<(Element, &'static str, usize), Kernel>;
+
+/// The kernels of a precision on one GPU, each made ready when it is first used.
 #[derive(Debug, Clone)]
 pub struct Kernels {
     pub(super) gpu: Gpu,
     pub(super) element: Element,
     pub(super) multiprocessors: usize,
     hopper: bool,
-    made: Arc<Mutex<HashMap<(&'static str, usize), Kernel>>>,
+    made: Arc<Mutex<Made>>,
     identity: Arc<Mutex<Option<Affine>>>,
     /// What small buffers are cut from, where they share memory.
     small: Option<Arc<Mutex<Option<Rest>>>>,
@@ -114,6 +117,14 @@ impl Kernels {
     /// costs the host.
     pub fn of_a_pass(&self) -> Self {
         Self { small: Some(Arc::default()), ..self.clone() }
+    }
+
+    /// The same, but with factors of products that are not rounded to TF32.
+    pub fn with_full_products(&self) -> Self {
+        match self.element {
+            Element::Tf32 => Self { element: Element::F32, ..self.clone() },
+            Element::F32 | Element::Bf16 | Element::F16 => self.clone(),
+        }
     }
 
     /// Those for `element` on `gpu` that every caller shares.
@@ -242,7 +253,7 @@ impl Kernels {
     /// The kernel of `entry` with further macros; `variant` tells their values apart.
     pub(super) fn variant(&self, entry: Entry, variant: usize, macros: &[(&str, usize)]) -> Kernel {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        made.entry((entry.name, variant))
+        made.entry((self.element, entry.name, variant))
             .or_insert_with(|| {
                 let element = self.element.macro_name();
                 let mut all: Vec<(&str, &dyn std::fmt::Display)> = vec![("ELEMENT", &element)];
