@@ -7,30 +7,42 @@ use serde::{Deserialize, Serialize};
 
 use super::StepGradients;
 use crate::memory::{Gradients, Statistics};
-use crate::parallel::{BatchNormOver, Member};
+use crate::parallel::{BatchNormOver, Member, Part};
 
 impl StepGradients {
-    /// Those of the whole batch, on every device: the sums of what all have found. `share` is the share of
-    /// the batch's images that this device has.
+    /// Those of the whole batch, on every device: the sums of what all have found. `parts` are those that this
+    /// device has of a batch of `count` images.
     ///
     /// Running statistics move towards the same on all devices. Where norms are taken over the images of
-    /// all, every device has found these statistics; else they are the mean of those of the devices.
+    /// all, a device with images of every part has found these statistics, and the first device has such; else they are the
+    /// mean of those of the devices.
     ///
     /// Unwinds with [`Abandoned`](crate::parallel::Abandoned) when another device has failed.
-    pub fn of_all(self, member: &Member, over: BatchNormOver, share: f64) -> Self {
+    pub fn of_all(
+        self,
+        member: &Member,
+        over: BatchNormOver,
+        parts: &[Part],
+        count: usize,
+    ) -> Self {
         if member.ranks() == 1 {
             return self;
         }
         let Self { gradients, statistics, losses, centres } = self;
         let heads = centres.len();
         let (sums, normalizers) = losses.into_parts();
-        let statistics: Statistics = match over {
-            // The first device has images of every part.
-            BatchNormOver::Sync if member.rank() == 0 => statistics,
-            BatchNormOver::Sync => Statistics::new(),
+        // What is given to others, and what is kept where the first device gives nothing.
+        let (statistics, own): (Statistics, Statistics) = match over {
+            BatchNormOver::Sync if member.rank() > 0 => (Statistics::new(), statistics),
+            BatchNormOver::Sync if parts.iter().all(|part| part.ranks == member.ranks()) => {
+                (Statistics::new(), statistics)
+            }
+            BatchNormOver::Sync => (statistics, Statistics::new()),
             BatchNormOver::Local => {
+                let own: usize = parts.iter().map(|part| part.images.len()).sum();
+                let share = own as f64 / count as f64;
                 let of_share = |(key, value): (String, Tensor<1>)| (key, value.mul_scalar(share));
-                statistics.into_iter().map(of_share).collect()
+                (statistics.into_iter().map(of_share).collect(), Statistics::new())
             }
         };
         let named = |what: Of| move |(key, value)| ((what, key), value);
@@ -50,9 +62,10 @@ impl StepGradients {
         let by_head = |mut of: BTreeMap<String, Tensor<1>>| {
             (0..heads).map(|head| of.remove(&head.to_string())).collect::<Vec<_>>()
         };
+        let given = take(Of::Statistic);
         Self {
             gradients: Gradients::from(take(Of::Gradient)),
-            statistics: take(Of::Statistic),
+            statistics: if given.is_empty() { own } else { given },
             losses: super::LossSums::of_parts(by_head(take(Of::Loss)), normalizers),
             centres: by_head(take(Of::Centres)),
         }

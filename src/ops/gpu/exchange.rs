@@ -20,6 +20,8 @@ use super::cuda::{Carry, Fence, Offered, Peers, Relay};
 use super::kernels::{EXCHANGE, blocks};
 use super::messages::{Mailbox, message_kernels};
 use super::{Buffer, Gpu, Kernel, Sizes};
+#[cfg(feature = "cuda")]
+use super::{Element, Kernels};
 
 /// The most cards that exchange: `table` in `kernels/exchange.cuh`.
 pub const MOST_CARDS: usize = 8;
@@ -27,9 +29,10 @@ pub const MOST_CARDS: usize = 8;
 const SLOTS: usize = 12288;
 /// In front of the kernels that put together arrays of any length.
 const TURNS: &str = include_str!("kernels/turns.cuh");
-/// Blocks of these kernels, and the values that one takes in a turn: as in `kernels/turns.cuh`.
+/// Blocks of these kernels, the values that one takes in a turn, and the slots of a place: as in `kernels/turns.cuh`.
 const BLOCKS: usize = 128;
 const CHUNK: usize = 8192;
+const SLOTS_OF_PLACE: usize = 4;
 /// Values of one array in a launch of them, whose sizes are counted in 31 bits.
 const LAUNCH: usize = 1 << 30;
 /// So often a piece of work is done with care before it is known.
@@ -81,17 +84,18 @@ fn first(ranks: usize) -> usize {
 /// Bytes of memory of one of `ranks` cards that the others reach.
 #[cfg(any(feature = "cuda", test))]
 pub(super) fn bytes(ranks: usize) -> usize {
-    8 * first(ranks + 1) + 2 * 4 * 2 * BLOCKS * (MOST_CARDS + CHUNK)
+    8 * first(ranks + 1) + 2 * 4 * SLOTS_OF_PLACE * BLOCKS * (MOST_CARDS + CHUNK)
 }
 
 /// The kernels that put together what cards have and do nothing else: sums of few values and of many, and shards.
 pub(super) fn exchange_kernels() -> [Kernel; 3] {
     let kernel = |entry, threads, texts: &[&'static str]| Kernel::new(entry, threads, &[], texts);
-    let in_turns = |entry, text| kernel(entry, 512, &[EXCHANGE.0, HEADER, TURNS, text]);
+    let in_turns =
+        |entry, threads, text| kernel(entry, threads, &[EXCHANGE.0, HEADER, TURNS, text]);
     [
         kernel("exchange_sum", 256, &[EXCHANGE.0, include_str!("kernels/exchange_sum.cu")]),
-        in_turns("all_reduce", include_str!("kernels/all_reduce.cu")),
-        in_turns("all_gather", include_str!("kernels/all_gather.cu")),
+        in_turns("all_reduce", 3 * 256, include_str!("kernels/all_reduce.cu")),
+        in_turns("all_gather", 512, include_str!("kernels/all_gather.cu")),
     ]
 }
 
@@ -173,9 +177,14 @@ impl Exchange {
     pub fn sum_of_all(&self, values: Vec<(Option<Tensor<1>>, usize, DType)>) -> Vec<Tensor<1>> {
         let gpu = &self.0.gpu;
         let types: Vec<DType> = values.iter().map(|(_, _, dtype)| *dtype).collect();
+        let lacking = values.iter().filter(|(values, ..)| values.is_none());
+        let zeros = lacking
+            .map(|(_, length, _)| *length)
+            .max()
+            .map(|longest| Kernels::shared(gpu.clone(), Element::F32).filled(longest, 0.0));
         let buffer = |(values, length, _): (Option<Tensor<1>>, usize, DType)| match values {
             Some(values) => Buffer::of_tensor(values.cast(DType::F32)),
-            None => gpu.upload(&vec![0.0; length]),
+            None => zeros.as_ref().expect("one is lacking").range(0..length),
         };
         let values: Vec<Buffer> = values.into_iter().map(buffer).collect();
         let sums = self.sum_over_all(&values).into_iter().zip(types);
@@ -738,7 +747,7 @@ mod tests {
             assert_eq!(first(ranks), end);
             end += 2 * ranks * SLOTS;
         }
-        let flags_and_values = 2 * 4 * (2 * BLOCKS * MOST_CARDS + 2 * BLOCKS * CHUNK);
+        let flags_and_values = 2 * 4 * (4 * BLOCKS * MOST_CARDS + 4 * BLOCKS * CHUNK);
         assert_eq!(bytes(MOST_CARDS), 8 * end + flags_and_values);
     }
 
@@ -749,7 +758,8 @@ mod tests {
             line.expect("is defined").parse().expect("a number")
         };
         assert_eq!(defined(EXCHANGE.0, "SLOTS"), SLOTS);
-        assert_eq!([defined(TURNS, "BLOCKS"), defined(TURNS, "CHUNK")], [BLOCKS, CHUNK]);
+        let of_turns = ["BLOCKS", "CHUNK", "SLOTS_OF_PLACE"].map(|name| defined(TURNS, name));
+        assert_eq!(of_turns, [BLOCKS, CHUNK, SLOTS_OF_PLACE]);
     }
 
     #[test]

@@ -1,20 +1,19 @@
 // Arrays of any length that several cards put together, as all_reduce.cu and all_gather.cu do. Headers: exchange.cuh parameters.cuh.
 //
-// Behind `first` words of 64 bits a card's memory has two places, each of unsigned [2 halves][8 cards][BLOCKS] flags and float
-// [2 halves][BLOCKS][CHUNK] values. The arrays are cut into chunks, those of one behind those of another (`at.first`:
+// Behind `first` words of 64 bits a card's memory has two places, each of unsigned [SLOTS_OF_PLACE][8 cards][BLOCKS] flags and float
+// [SLOTS_OF_PLACE][BLOCKS][CHUNK] values. The arrays are cut into chunks, those of one behind those of another (`at.first`:
 // the first chunk of each). In turn t block b works on chunk t·gridDim.x + b: it writes values into one of the places, of its own card or
 // of others, tells block b of every card by a flag there of the number sequence + t, and waits for theirs.
 //
 // The table is given by value: a launch without memory marks all that it was given as lost.
-// Halves are taken in turns. Every block of a grid goes through all turns, with a chunk or without, and every launch has block 0:
-// so a card that begins number x has seen of every other that it has ended number x − 2, by block b's flag of x − 1 where this
-// launch had it, and else by block 0's, which the other has set after the end of its earlier launches. Others' values are read in place 1
-// (all_gather.cu), where others are given values only when they have begun the same number; in place 0 a card reads what it is
-// given before it sets its flag of place 1.
-// Grid min(chunks, blocks), the same on all cards and no more than run at once; block 512.
+// Slots are taken in turns, slot number & (SLOTS_OF_PLACE − 1). Every block of a grid goes through all turns, with a chunk or without, and
+// every launch has block 0. A card launches these kernels in one stream: so who is told a number of a launch knows that the card which
+// tells it has ended its earlier launches. all_reduce.cu and all_gather.cu say why a slot is free when it is written.
+// Grid min(chunks, blocks), the same on all cards and no more than run at once.
 
 #define BLOCKS 128
 #define CHUNK 8192
+#define SLOTS_OF_PLACE 4
 
 struct turns_sizes {
     int arrays, turns;
@@ -26,7 +25,17 @@ struct turns_sizes {
 #define ARGUMENTS(i) const float *in##i, float *out##i,
 #define CASE(i) case i: in = in##i; out = out##i; break;
 
-constexpr int VECTORS = CHUNK / 512 / 4;  // of a thread
+// Threads of a block that go through the turns together.
+template <int THREADS>
+struct team {
+    static constexpr int VECTORS = CHUNK / THREADS / 4;  // of a thread, of a chunk
+    int barrier, lane;
+
+    __device__ __forceinline__ void sync() const { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory"); }
+
+    // Where the thread's vector i is in the chunk.
+    __device__ __forceinline__ int local(int i) const { return (i * THREADS + lane) * 4; }
+};
 
 // A block's chunk in one turn.
 struct turn {
@@ -42,41 +51,42 @@ struct turn {
         begin = (long long)(chunk - s.at.first[array]) * step;
     }
 
-    // Where the thread's vector i is in the chunk.
-    __device__ __forceinline__ static int local(int i) { return (i * 512 + threadIdx.x) * 4; }
+    __device__ __forceinline__ int slot() const { return number & (SLOTS_OF_PLACE - 1); }
 
     __device__ __forceinline__ unsigned* flags(int card, int place) const {
-        return (unsigned*)((unsigned long long*)s.table[card] + s.part.first) + place * (2 * BLOCKS * (8 + CHUNK));
+        return (unsigned*)((unsigned long long*)s.table[card] + s.part.first) + place * (SLOTS_OF_PLACE * BLOCKS * (8 + CHUNK));
     }
 
     __device__ __forceinline__ float* values(int card, int place) const {
-        return (float*)(flags(card, place) + 2 * 8 * BLOCKS) + ((long long)(number & 1) * BLOCKS + blockIdx.x) * CHUNK;
+        return (float*)(flags(card, place) + SLOTS_OF_PLACE * 8 * BLOCKS) + ((long long)slot() * BLOCKS + blockIdx.x) * CHUNK;
     }
 
     __device__ __forceinline__ unsigned* flag(int card, int place, int of) const {
-        return flags(card, place) + ((number & 1) * 8 + of) * BLOCKS + blockIdx.x;
+        return flags(card, place) + (slot() * 8 + of) * BLOCKS + blockIdx.x;
     }
 
-    // Tells block b of every card that this block has written what it is to write into `place`.
-    __device__ __forceinline__ void tell(int place) const {
-        __threadfence_system();
-        __syncthreads();
-        if (threadIdx.x < s.part.ranks) {
+    // Tells block b of every card that the team has written what it is to write into `place`. The fence of the thread that tells is behind
+    // all that the team has written before the barrier; one of every thread takes a quarter of the whole exchange.
+    template <int THREADS>
+    __device__ __forceinline__ void tell(int place, const team<THREADS>& by) const {
+        by.sync();
+        if (by.lane < s.part.ranks) {
             __threadfence_system();
-            *(volatile unsigned*)flag(threadIdx.x, place, s.part.rank) = number;
+            *(volatile unsigned*)flag(by.lane, place, s.part.rank) = number;
         }
     }
 
     // Waits until all cards have.
-    __device__ __forceinline__ void wait(int place) const {
-        if (threadIdx.x < s.part.ranks) {
-            volatile unsigned* from = flag(s.part.rank, place, threadIdx.x);
+    template <int THREADS>
+    __device__ __forceinline__ void wait(int place, const team<THREADS>& by) const {
+        if (by.lane < s.part.ranks) {
+            volatile unsigned* from = flag(s.part.rank, place, by.lane);
             patience p(s.table);
             while (*from != number && p.lasts()) {
             }
             __threadfence_system();
         }
-        __syncthreads();
+        by.sync();
     }
 
     // Four values of `in`, which has `length`; what is behind them is 0.
@@ -102,34 +112,5 @@ struct turn {
         float4 v;
         asm volatile("ld.volatile.global.v4.f32 {%0,%1,%2,%3},[%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from) : "memory");
         return v;
-    }
-
-    // Reads the chunk of this card's `length` values, and lets the others read it.
-    __device__ __forceinline__ void give(const float* in, long long length, float4 (&own)[VECTORS]) const {
-        float* staging = values(s.part.rank, 1);
-#pragma unroll
-        for (int i = 0; i < VECTORS; i++) {
-            long long at = begin + local(i);
-            own[i] = load(in, at, length);
-            if (at < length) *(float4*)(staging + local(i)) = own[i];
-        }
-        tell(1);
-        wait(1);
-    }
-
-    // The chunk of card p, which has `length` values; this card's own are known.
-    __device__ __forceinline__ void take(int p, long long length, const float4 (&own)[VECTORS], float4 (&value)[VECTORS]) const {
-        const float* theirs = values(p, 1);
-#pragma unroll
-        for (int i = 0; i < VECTORS; i++) {
-            value[i] = own[i];
-            if (p != s.part.rank && begin + local(i) < length) value[i] = read(theirs + local(i));
-        }
-    }
-
-    // Writes the chunk of an array of `length` values.
-    __device__ __forceinline__ void put(float* out, long long length, const float4 (&value)[VECTORS]) const {
-#pragma unroll
-        for (int i = 0; i < VECTORS; i++) store(out, begin + local(i), length, value[i]);
     }
 };
