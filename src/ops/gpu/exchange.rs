@@ -32,6 +32,7 @@ const TURNS: &str = include_str!("kernels/turns.cuh");
 /// Blocks of these kernels, the values that one takes in a turn, and the slots of a place: as in `kernels/turns.cuh`.
 const BLOCKS: usize = 128;
 const CHUNK: usize = 8192;
+#[cfg(any(feature = "cuda", test))]
 const SLOTS_OF_PLACE: usize = 4;
 /// Values of one array in a launch of them, whose sizes are counted in 31 bits.
 const LAUNCH: usize = 1 << 30;
