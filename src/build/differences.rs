@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Value;
 
-/// The keys that differ between two TOML texts, with both values, but for those that are free.
+/// The keys that differ between two TOML texts, with both values, but for those that are free, with all that is below them.
 pub(crate) fn differences(before: &str, now: &str, is_free: impl Fn(&str) -> bool) -> Vec<String> {
     // A damaged copy compares as empty: then every key is named as changed, which is true.
     let read = |text: &str| toml::Value::Table(toml::from_str(text).unwrap_or_default());

@@ -150,9 +150,7 @@ pub(super) fn is_free(key: &str) -> bool {
     if key.starts_with("data.") && key.ends_with(".root") {
         return true;
     }
-    FREE.iter().any(|free| {
-        key.strip_prefix(free).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    })
+    FREE.contains(&key)
 }
 
 /// How the steps of a resumed run are taken: as the saved state remembers it, but for what has been

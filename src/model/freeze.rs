@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::is_part_of;
 use super::layers::StageLayers;
 use crate::fault::{Fault, fault};
 
@@ -92,15 +93,11 @@ impl FreezeConfig {
 /// A name that means none, or a part of one; the fault has no key yet.
 pub fn stages_called(name: &str, stages: &[StageLayers]) -> Result<Vec<usize>, Fault> {
     let prefix = format!("{name}.");
-    let begins = |text: &str| text.starts_with(&prefix);
     let mut found = Vec::new();
     for (place, stage) in stages.iter().enumerate() {
         let weights = names_of(stage);
-        let of_prefix = weights.iter().filter(|weight| begins(weight)).count();
-        if stage.name == name
-            || begins(&stage.name)
-            || (of_prefix > 0 && of_prefix == weights.len())
-        {
+        let of_prefix = weights.iter().filter(|weight| weight.starts_with(&prefix)).count();
+        if is_part_of(&stage.name, name) || (of_prefix > 0 && of_prefix == weights.len()) {
             found.push(place);
         } else if of_prefix > 0 {
             let message = format!("{name:?} is a part of the stage `{}`", stage.name);

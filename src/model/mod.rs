@@ -22,7 +22,7 @@ pub use config::*;
 pub use freeze::{FreezeAtFirst, FreezeConfig, stages_called};
 pub use heads::{HEADS, heads_stage};
 pub use labels::MOST_LABELS;
-pub use network::Network;
+pub use network::{Network, is_part_of};
 pub use resnet::ResnetArchitecture;
 pub use sequential::*;
 pub use table::ModelTable;

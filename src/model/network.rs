@@ -117,12 +117,9 @@ impl Network {
     /// come so far, the last one's.
     pub fn end_of(&self, stage: usize) -> String {
         let names = self.stage_names();
-        let is_of = |whole: &str, part: &str| {
-            part.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        let whole = self.whole_stages().into_iter().find(|whole| is_of(whole, names[stage]));
+        let whole = self.whole_stages().into_iter().find(|whole| is_part_of(names[stage], whole));
         let whole = whole.unwrap_or(names[stage]);
-        let goes_on = names.get(stage + 1).is_some_and(|next| is_of(whole, next));
+        let goes_on = names.get(stage + 1).is_some_and(|next| is_part_of(next, whole));
         match self.stages.get(stage).and_then(|stage| stage.layers.last()) {
             Some(last) if goes_on => format!("{whole}.{}", last.label),
             _ => whole.to_owned(),
@@ -248,6 +245,11 @@ impl Network {
     pub fn config(&self) -> &ModelConfig {
         &self.config
     }
+}
+
+/// Whether `name` is that of the stage `whole` or of a part of it that begins with one of its layers.
+pub fn is_part_of(name: &str, whole: &str) -> bool {
+    name.strip_prefix(whole).is_some_and(|layer| layer.is_empty() || layer.starts_with('.'))
 }
 
 /// The parts of a stage that is cut before each layer of which `begins` holds.

@@ -7,7 +7,7 @@ use super::estimate::Known;
 use super::{DevicePlan, Estimator, Machine, MemorySettings, Plan, StepEstimate};
 use crate::fault::{Fault, fault, require};
 use crate::memory::{Footprint, PipelinePart, Speed, Target};
-use crate::model::Network;
+use crate::model::{Network, is_part_of};
 use crate::parallel::{
     BatchNormOver, ParallelConfig, PipelineConfig, PipelinePlace, PipelineSchedule, SplitConfig,
 };
@@ -250,19 +250,17 @@ impl Plan {
             return Ok(());
         };
         let depth = depth(self.devices.len(), pipeline.copies)?;
-        if let Some(split) = &pipeline.split {
-            check_split_is_of(depth, split.len())?;
-        }
-        let finest = self.clone().with_stages_of(finest(&self.model));
-        if !matches!(self.device(), DevicePlan::Cuda(_)) {
-            return check_depth(depth, pipeline.copies, finest.model.stage_names().len());
-        }
+        let on_gpu = matches!(self.device(), DevicePlan::Cuda(_));
         let on = Machine::ASSUMED.target(self.memory.precision, self.memory.dense_layers());
-        if pipeline.split.is_none() {
-            let specs = finest.stages();
-            let before = &specs[..specs.len() - 1];
-            let most = 1 + before.iter().filter(|spec| spec.may_end_a_device(&on)).count();
-            return check_depth(depth, pipeline.copies, most);
+        let Some(names) = &pipeline.split else {
+            let finest = self.clone().with_stages_of(finest(&self.model)).stages();
+            let before = &finest[..finest.len() - 1];
+            let ends = before.iter().filter(|spec| !on_gpu || spec.may_end_a_device(&on));
+            return check_depth(depth, pipeline.copies, 1 + ends.count());
+        };
+        check_split_is_of(depth, names.len())?;
+        if !on_gpu {
+            return Ok(());
         }
         let specs = self.stages();
         let split: Vec<usize> =
@@ -459,7 +457,7 @@ impl Balance<'_> {
         // A stage takes as long as it does whole, shared out as its parts by themselves take.
         let mut from = 0;
         for (name, seconds) in whole.names.iter().zip(seconds(whole, &speed)) {
-            let is_of = |part: &&String| **part == *name || part.starts_with(&format!("{name}."));
+            let is_of = |part: &&String| is_part_of(part, name);
             let to = from + each.names[from..].iter().take_while(is_of).count();
             let sum: f64 = parts[from..to].iter().sum();
             if sum > 0.0 {

@@ -283,17 +283,11 @@ fn is_of(folder: &Path, identity: &str, overwrite: &'static str) -> Result<bool,
         return Ok(false);
     }
     let before = fs::read_to_string(&file).map_err(SweepError::at("read", &file))?;
-    let changes = differences(&before, identity, is_free);
+    let changes = differences(&before, identity, |key| FREE.contains(&key));
     match changes.is_empty() {
         true => Ok(true),
         false => Err(SweepError::Another { folder: folder.to_owned(), changes, overwrite }),
     }
-}
-
-fn is_free(key: &str) -> bool {
-    FREE.iter().any(|free| {
-        key.strip_prefix(free).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    })
 }
 
 /// The rows in the file at `path`, none where it is missing, and when they were written.
