@@ -224,8 +224,7 @@ def summary(found, loss, reference, precision):
     each = errors(found, reference)
     worst = max(each, key=each.get)
     ordered = sorted(each.values())
-    a = torch.cat([found[name].flatten() for name in reference])
-    b = torch.cat([g.flatten() for g in reference.values()])
+    a, b = flat(found, reference), flat(reference, reference)
     return {
         "whole": whole(found, reference),
         "cosine": (a @ b / (a.norm() * b.norm())).item(),
@@ -237,10 +236,14 @@ def summary(found, loss, reference, precision):
     }
 
 
+def flat(gradients, reference):
+    """All gradients in the reference's order."""
+    return torch.cat([gradients[name].flatten() for name in reference])
+
+
 def whole(found, reference):
     """The error of all gradients together."""
-    a = torch.cat([found[name].flatten() for name in reference])
-    b = torch.cat([g.flatten() for g in reference.values()])
+    a, b = flat(found, reference), flat(reference, reference)
     return ((a - b).norm() / b.norm()).item()
 
 
@@ -264,10 +267,12 @@ def further_draws(args, model, network, device, precisions, folder):
 
 
 def ratio(draws):
-    """The geometric mean of ours to PyTorch's and its standard error."""
+    """The geometric mean of ours to PyTorch's and its standard error, which one draw has not."""
     logs = [math.log(ours / theirs) for ours, theirs in draws]
     mean = sum(logs) / len(logs)
-    spread = math.sqrt(sum((log - mean) ** 2 for log in logs) / max(1, len(logs) - 1) / len(logs))
+    if len(logs) == 1:
+        return math.exp(mean), None
+    spread = math.sqrt(sum((log - mean) ** 2 for log in logs) / (len(logs) - 1) / len(logs))
     return math.exp(mean), math.exp(mean) * spread
 
 
@@ -327,7 +332,14 @@ def line(row):
 
     case = row["case"].removesuffix("-gradients")
     counts = f"{row.get('worse', '')} / {row.get('better', '')} of {row['tensors'] - len(row['vanishing'])}"
-    return f"| {case} | {figures(row['ours'])} | {figures(row['peer'])} | {row['rounded']['whole']:.1e} | {row['products']['whole']:.1e} | {row['pooled']['whole']:.1e} | {counts} | {row.get('ratio', math.nan):.3f} ± {row.get('ratio_error', math.nan):.3f} |"
+    return f"| {case} | {figures(row['ours'])} | {figures(row['peer'])} | {row['rounded']['whole']:.1e} | {row['products']['whole']:.1e} | {row['pooled']['whole']:.1e} | {counts} | {ratio_of(row)} |"
+
+
+def ratio_of(row):
+    if "ratio" not in row:
+        return ""
+    spread = row["ratio_error"]
+    return f"{row['ratio']:.3f}" + ("" if spread is None else f" ± {spread:.3f}")
 
 
 def main():

@@ -280,7 +280,7 @@ impl Trainer {
             let own: usize = parts.iter().map(|part| part.images.len()).sum();
             let (assessed, course) = recorded(traces, || {
                 let found = replica.gradients(share, &normalizers, step, updater.scale())?;
-                let found = found.of_all(&seat.row, over, parts, count);
+                let found = found.of_all(&seat.row, over, own as f64 / count as f64, parts);
                 match decide {
                     Some(before) => {
                         let before = before[seat.row.rank()];

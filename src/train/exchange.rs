@@ -10,40 +10,35 @@ use crate::memory::{Gradients, Statistics};
 use crate::parallel::{BatchNormOver, Member, Part};
 
 impl StepGradients {
-    /// Those of the whole batch, on every device: the sums of what all have found. `parts` are those that this
-    /// device has of a batch of `count` images.
+    /// Those of the whole batch, on every device: the sums of what all have found. `share` is the share of
+    /// the batch's images that this device has, and `parts` are the parts that it has some of.
     ///
     /// Running statistics move towards the same on all devices. Where norms are taken over the images of
     /// all, a device with images of every part has found these statistics, and the first device has such; else they are the
     /// mean of those of the devices.
     ///
     /// Unwinds with [`Abandoned`](crate::parallel::Abandoned) when another device has failed.
-    pub fn of_all(
-        self,
-        member: &Member,
-        over: BatchNormOver,
-        parts: &[Part],
-        count: usize,
-    ) -> Self {
+    pub fn of_all(self, member: &Member, over: BatchNormOver, share: f64, parts: &[Part]) -> Self {
         if member.ranks() == 1 {
             return self;
         }
         let Self { gradients, statistics, losses, centres } = self;
         let heads = centres.len();
         let (sums, normalizers) = losses.into_parts();
-        // What is given to others, and what is kept where the first device gives nothing.
-        let (statistics, own): (Statistics, Statistics) = match over {
-            BatchNormOver::Sync if member.rank() > 0 => (Statistics::new(), statistics),
-            BatchNormOver::Sync if parts.iter().all(|part| part.ranks == member.ranks()) => {
-                (Statistics::new(), statistics)
+        let (statistics, is_given) = match over {
+            // All have found the same where all have images of every part, as the first device has.
+            BatchNormOver::Sync => {
+                let lacks = parts.iter().any(|part| part.ranks < member.ranks());
+                (statistics, member.rank() == 0 && lacks)
             }
-            BatchNormOver::Sync => (statistics, Statistics::new()),
             BatchNormOver::Local => {
-                let own: usize = parts.iter().map(|part| part.images.len()).sum();
-                let share = own as f64 / count as f64;
                 let of_share = |(key, value): (String, Tensor<1>)| (key, value.mul_scalar(share));
-                (statistics.into_iter().map(of_share).collect(), Statistics::new())
+                (statistics.into_iter().map(of_share).collect(), true)
             }
+        };
+        let (given, own) = match is_given {
+            true => (statistics, Statistics::new()),
+            false => (Statistics::new(), statistics),
         };
         let named = |what: Of| move |(key, value)| ((what, key), value);
         let of_heads = |values: Vec<Option<Tensor<1>>>| {
@@ -51,7 +46,7 @@ impl StepGradients {
             each.filter_map(|(head, value)| Some((head.to_string(), value?)))
         };
         let all = gradients.into_map().into_iter().map(named(Of::Gradient));
-        let all = all.chain(statistics.into_iter().map(named(Of::Statistic)));
+        let all = all.chain(given.into_iter().map(named(Of::Statistic)));
         let all = all.chain(of_heads(sums).map(named(Of::Loss)));
         let all = all.chain(of_heads(centres).map(named(Of::Centres)));
         let mut sums = member.sum_all(all.collect::<BTreeMap<_, _>>());
@@ -62,10 +57,10 @@ impl StepGradients {
         let by_head = |mut of: BTreeMap<String, Tensor<1>>| {
             (0..heads).map(|head| of.remove(&head.to_string())).collect::<Vec<_>>()
         };
-        let given = take(Of::Statistic);
+        let statistics = take(Of::Statistic);
         Self {
             gradients: Gradients::from(take(Of::Gradient)),
-            statistics: if given.is_empty() { own } else { given },
+            statistics: if statistics.is_empty() { own } else { statistics },
             losses: super::LossSums::of_parts(by_head(take(Of::Loss)), normalizers),
             centres: by_head(take(Of::Centres)),
         }

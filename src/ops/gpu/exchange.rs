@@ -34,6 +34,8 @@ const BLOCKS: usize = 128;
 const CHUNK: usize = 8192;
 #[cfg(any(feature = "cuda", test))]
 const SLOTS_OF_PLACE: usize = 4;
+/// Threads that give, that add up and that store in a block of `kernels/all_reduce.cu`.
+const ROLE: u32 = 256;
 /// Values of one array in a launch of them, whose sizes are counted in 31 bits.
 const LAUNCH: usize = 1 << 30;
 /// So often a piece of work is done with care before it is known.
@@ -95,7 +97,7 @@ pub(super) fn exchange_kernels() -> [Kernel; 3] {
         |entry, threads, text| kernel(entry, threads, &[EXCHANGE.0, HEADER, TURNS, text]);
     [
         kernel("exchange_sum", 256, &[EXCHANGE.0, include_str!("kernels/exchange_sum.cu")]),
-        in_turns("all_reduce", 3 * 256, include_str!("kernels/all_reduce.cu")),
+        in_turns("all_reduce", 3 * ROLE, include_str!("kernels/all_reduce.cu")),
         in_turns("all_gather", 512, include_str!("kernels/all_gather.cu")),
     ]
 }
@@ -179,10 +181,9 @@ impl Exchange {
         let gpu = &self.0.gpu;
         let types: Vec<DType> = values.iter().map(|(_, _, dtype)| *dtype).collect();
         let lacking = values.iter().filter(|(values, ..)| values.is_none());
-        let zeros = lacking
-            .map(|(_, length, _)| *length)
-            .max()
-            .map(|longest| Kernels::shared(gpu.clone(), Element::F32).filled(longest, 0.0));
+        let longest = lacking.map(|(_, length, _)| *length).max();
+        let zeros = |length: usize| Kernels::shared(gpu.clone(), Element::F32).filled(length, 0.0);
+        let zeros = longest.map(zeros);
         let buffer = |(values, length, _): (Option<Tensor<1>>, usize, DType)| match values {
             Some(values) => Buffer::of_tensor(values.cast(DType::F32)),
             None => zeros.as_ref().expect("one is lacking").range(0..length),
@@ -761,6 +762,8 @@ mod tests {
         assert_eq!(defined(EXCHANGE.0, "SLOTS"), SLOTS);
         let of_turns = ["BLOCKS", "CHUNK", "SLOTS_OF_PLACE"].map(|name| defined(TURNS, name));
         assert_eq!(of_turns, [BLOCKS, CHUNK, SLOTS_OF_PLACE]);
+        let all_reduce = include_str!("kernels/all_reduce.cu");
+        assert!(all_reduce.contains(&format!("constexpr int ROLE = {ROLE};")));
     }
 
     #[test]

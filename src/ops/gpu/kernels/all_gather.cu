@@ -3,9 +3,9 @@
 //
 // An array's length is that of `out`, L; card p's shard of it is [L·p/ranks, L·(p + 1)/ranks), as `Shard::range` has it. A chunk is
 // the same piece of every card's shard, so an array has ceil(L/(CHUNK·ranks)) of them.
-// A card writes its piece into place 1 of its own memory, where the others read it. They have read what was there two turns before when
-// they tell the turn between, which this block has waited for: block b's flag where that launch had it, and else block 0's of an
-// earlier launch, which that card has ended.
+// A card writes its piece into place 1 of its own memory, where the others read it. What the slot had is of an earlier turn than the last,
+// and the others have read it: they have told the last turn, for which this block has waited, or, where it had no part in that, have
+// ended an earlier launch.
 // Grid as in turns.cuh, block 512.
 
 extern "C" __global__ void __launch_bounds__(512)

@@ -4,13 +4,13 @@
 // A chunk has a piece for each card, of CHUNK/ranks values to the next multiple of 4 below. A card gives every other one what it has
 // of that one's piece (place 0), adds up its own piece, gives the sums to all (place 1), and stores what it is given: so
 // 2·(ranks − 1)/ranks of the values leave a card and as many come, where reading what all have would bring ranks − 1 times as many.
-// Each of the three is a third of the threads' work. Every one waits for other cards, in turns of its own, while the others go on: with
-// one after another the links stand idle for 10 µs of a turn's 20.
+// A third of the threads gives, a third adds up and a third stores, each in turns of its own: while one waits for other cards the others
+// go on. One after another the three leave the links idle for 10 µs of a turn's 20.
 //
 // Slots: values are given in turn t when this block has stored the sums of turn t − SLOTS_OF_PLACE, so their owners have read what was in
 // the slot, and the others know that by the flag. Sums of turn t are written into the others' slots when all have given for turn t,
 // and so have stored what was there. In place 1 others have read what all_gather.cu had there before they gave anything.
-// Grid as in turns.cuh, block 768. Bytes: in twice and out once, and 3 times what goes to others, of which two over NVLink.
+// Grid as in turns.cuh, block 768. Bytes: in and out once; values and sums of others' pieces are written over NVLink and read, once each.
 
 constexpr int ROLE = 256;   // threads of each of the three
 constexpr int AT_ONCE = 4;  // vectors of a thread
