@@ -28,7 +28,7 @@ impl Asymmetric {
     fn shifted(&self, logistic: &Logistic) -> (Tensor<2>, Tensor<2>) {
         let [p, rest] = logistic.probabilities();
         if self.clip as f32 == 0.0 {
-            return (p, logistic.minus_ln_negative.clone());
+            return (p, logistic.minus_ln_negative());
         }
         // Below m there is no loss and no gradient.
         let above = p.clone().inner().greater_elem(self.clip).float().cast(p.dtype());
@@ -52,7 +52,7 @@ impl Loss for Asymmetric {
         let exponent =
             y.clone().mul_scalar(self.gamma_pos) + negative.clone().mul_scalar(self.gamma_neg);
         let focus = (base.add_scalar(f32::MIN_POSITIVE).log() * exponent).exp();
-        let entropy = logistic.minus_ln_positive * y + minus_ln_negative * negative;
+        let entropy = logistic.minus_ln_positive() * y + minus_ln_negative * negative;
         Known::sum(mask, entropy * focus)
     }
 }

@@ -26,15 +26,22 @@ impl Bce {
 impl Loss for Bce {
     fn sum(&self, outputs: Tensor<2>, targets: Tensor<2>, mask: Tensor<2>) -> Tensor<1> {
         let known = Known::new(outputs, targets, mask);
-        let smoothing = self.label_smoothing;
-        let y = known.targets.mul_scalar(1.0 - smoothing).add_scalar(smoothing / 2.0);
-        let negative = y.clone().neg().add_scalar(1.0);
-        let positive = match &self.pos_weight {
-            Some(weights) => y.clone() * row(weights, &y.device()),
-            None => y,
+        let y = match self.label_smoothing {
+            0.0 => known.targets,
+            smoothing => known.targets.mul_scalar(1.0 - smoothing).add_scalar(smoothing / 2.0),
         };
         let logistic = Logistic::new(known.outputs);
-        let loss = logistic.minus_ln_positive * positive + logistic.minus_ln_negative * negative;
+        // With w = p·y + 1 − y the loss is w·(max(−x, 0) + ln(1 + e^−|x|)) + (1 − y)·x, as PyTorch has it. What x is multiplied by is
+        // a constant, so few kernels compute the loss and its gradient.
+        let loss = match &self.pos_weight {
+            None => logistic.tail + logistic.x * (logistic.positive - y),
+            Some(weights) => {
+                let rest = y.clone().neg().add_scalar(1.0);
+                let weight = y.clone() * row(weights, &y.device()) + rest.clone();
+                let slope = rest - weight.clone() * logistic.negative();
+                logistic.tail * weight + logistic.x * slope
+            }
+        };
         Known::sum(known.mask, loss)
     }
 }

@@ -24,7 +24,7 @@ impl Focal {
         // With d = e^−|x|, 1 − p_t = (a·d + 1 − a) / (1 + d), where a is the share of the target
         // that the sign of x gets right.
         let positive = logistic.positive.clone();
-        let both_negative = (y.clone().neg() + 1.0) * (positive.clone().neg() + 1.0);
+        let both_negative = (y.clone().neg() + 1.0) * logistic.negative();
         let right = positive * y + both_negative;
         let wrong = right.clone().neg() + 1.0;
         // The smallest normal number keeps the logarithm finite where d has underflowed to 0.
@@ -39,8 +39,8 @@ impl Loss for Focal {
         let logistic = Logistic::new(outputs);
         let modulation = self.modulation(y.clone(), &logistic);
         let negative = y.clone().neg().add_scalar(1.0);
-        let bce =
-            logistic.minus_ln_positive * y.clone() + logistic.minus_ln_negative * negative.clone();
+        let bce = logistic.minus_ln_positive() * y.clone()
+            + logistic.minus_ln_negative() * negative.clone();
         let loss = bce * modulation;
         let weighted = match self.alpha {
             Some(alpha) => loss * (y.mul_scalar(alpha) + negative.mul_scalar(1.0 - alpha)),
