@@ -521,29 +521,26 @@ fn a_plan_tells_what_each_device_has_and_takes() {
 
 /// Milliseconds measured on H100 of steps of eight micro-batches of so many images: 64 of them on two and four
 /// (`benches/results/2026-11-26-h100x4-cuts.log`), 16 on two (`…/2026-11-25-h100x2-pipelines-and-peers.log`). With 16 a step waits for
-/// the host, and took 53.6 ms on another machine, 8% less. Whole blocks over four cards, 50.4 and 49.2 ms, are planned 12% too long.
+/// the host, and took 53.6 ms on another machine, 8% less. Whole blocks over four cards, 50.4 and 49.2 ms, are planned 12% to 15% too long.
 #[test]
 fn a_step_over_several_cards_is_planned_to_take_what_was_measured() {
-    let layers = |of: [usize; 3]| {
-        let name = |(block, layer)| format!("denseblock{}.denselayer{layer}", block + 1);
-        of.into_iter().enumerate().map(name).collect::<Vec<_>>().join(" ")
-    };
-    for (schedule, images, split, measured) in [
-        ("sequential", 64, "denseblock2".to_owned(), 108.24),
-        ("gpipe", 64, "denseblock2".to_owned(), 72.10),
-        ("1f1b", 64, "denseblock2".to_owned(), 72.64),
-        ("gpipe", 64, "denseblock2.denselayer8".to_owned(), 64.44),
-        ("1f1b", 64, "denseblock2.denselayer8".to_owned(), 64.17),
-        ("1f1b", 64, "denseblock2 denseblock3 denseblock4".to_owned(), 45.49),
-        ("1f1b", 64, layers([5, 5, 10]), 44.65),
-        ("gpipe", 64, layers([5, 5, 10]), 45.79),
-        ("1f1b", 64, layers([5, 3, 8]), 46.59),
-        ("sequential", 64, "denseblock1.denselayer5".to_owned(), 117.61),
-        ("sequential", 16, "denseblock3".to_owned(), 71.47),
-        ("gpipe", 16, "denseblock3".to_owned(), 58.14),
-        ("1f1b", 16, "denseblock3".to_owned(), 57.97),
-    ] {
-        let split: Vec<&str> = split.split(' ').collect();
+    const FIVE: &str = "denseblock1.denselayer5";
+    let measured: [(&str, usize, &[&str], f64); 13] = [
+        ("sequential", 64, &["denseblock2"], 108.24),
+        ("gpipe", 64, &["denseblock2"], 72.10),
+        ("1f1b", 64, &["denseblock2"], 72.64),
+        ("gpipe", 64, &["denseblock2.denselayer8"], 64.44),
+        ("1f1b", 64, &["denseblock2.denselayer8"], 64.17),
+        ("1f1b", 64, &["denseblock2", "denseblock3", "denseblock4"], 45.49),
+        ("1f1b", 64, &[FIVE, "denseblock2.denselayer5", "denseblock3.denselayer10"], 44.65),
+        ("gpipe", 64, &[FIVE, "denseblock2.denselayer5", "denseblock3.denselayer10"], 45.79),
+        ("1f1b", 64, &[FIVE, "denseblock2.denselayer3", "denseblock3.denselayer8"], 46.59),
+        ("sequential", 64, &[FIVE], 117.61),
+        ("sequential", 16, &["denseblock3"], 71.47),
+        ("gpipe", 16, &["denseblock3"], 58.14),
+        ("1f1b", 16, &["denseblock3"], 57.97),
+    ];
+    for (schedule, images, split, measured) in measured {
         let cards: Vec<String> = (0..=split.len()).map(|card| format!("cuda:{card}")).collect();
         let set = [
             format!("device.use={cards:?}"),
@@ -556,9 +553,15 @@ fn a_step_over_several_cards_is_planned_to_take_what_was_measured() {
         let begins: Vec<&str> =
             found.devices[1..].iter().map(|one| one.stages[0].as_str()).collect();
         assert_eq!(begins, split, "where it was split when it was measured");
-        if split == ["denseblock2"] {
-            // 128 channels of 40×40 in 2 bytes, forward and back, eight times.
-            let sent = 8 * images * 128 * 1600 * 2;
+        // 128 channels of 40×40 and 256 of 20×20.
+        let values = match split {
+            ["denseblock2"] => Some(128 * 1600),
+            ["denseblock3"] => Some(256 * 400),
+            _ => None,
+        };
+        if let Some(values) = values {
+            // In 2 bytes, forward and back, eight times.
+            let sent = 8 * images as u64 * values * 2;
             assert!(found.devices.iter().all(|one| one.sends_in_step == sent));
         }
         let off = 1e3 * found.seconds / measured - 1.0;
