@@ -16,9 +16,9 @@ from launch import FOLDER, microseconds, up
 GEMM = "tiles channels gemm conv"
 HEADERS = {
     "pack_weights": "tiles", "reduce_partials": "", "norm_affine": "", "channel_statistics": "tiles channels",
-    "channel_norm": "tiles channels", "channel_sums": "norm_sums", "norm_apply": "tiles channels",
+    "channel_norm": "tiles channels exchange channel_norm", "channel_sums": "norm_sums", "norm_apply": "tiles channels",
     "input_gradient": "tiles channels", "layer_forward": f"{GEMM} normed", "layer_weight": f"{GEMM} normed",
-    "layer_backward": GEMM, "dense_pointwise_forward": "tiles channels hopper", "conv_forward": GEMM, "conv_backward_input": GEMM, "conv_backward_weight": GEMM,
+    "layer_backward": GEMM, "dense_pointwise_forward": "tiles channels exchange channel_norm hopper", "conv_forward": GEMM, "conv_backward_input": GEMM, "conv_backward_weight": GEMM,
     "dense_conv_backward": "tiles channels hopper", "dense_pointwise_backward": "tiles channels hopper", "dense_pointwise_finish": "norm_sums",
     "dense_conv_weight": "tiles channels hopper", "dense_conv_weight_sum": "norm_sums",
 }
@@ -134,8 +134,8 @@ class Blocks:
         pixels = up(p, SMS * up(p, 64 * groups[0] * SMS))
         rows = min(up(p, pixels), SMS)
         # Weights in mode 0 where the program has mode 3: the same work on other numbers.
-        self.go("dense_pointwise_forward", rows, 384, [x, *affine, weight, z, part], [p, c, x.stride(0), m, pixels, 1], moved,
-                p * c * m, GROUPS_M=groups[0], GROUPS_N=groups[1])
+        self.go("dense_pointwise_forward", rows, 384, [x, weight, z, part, *[part] * 6, *affine, *[part] * 2],
+                [p, c, x.stride(0), m, pixels, 1, *[0] * 6], moved, p * c * m, GROUPS_M=groups[0], GROUPS_N=groups[1])
         return rows
 
     def channel_norm(self, part, rows, written, moments, norm, affine):

@@ -9,7 +9,7 @@ from launch import FOLDER, microseconds, up
 ELEMENT = sys.argv[1] if len(sys.argv) > 1 else "bf16"
 SHAPES = [dict(GROUPS_M=2, GROUPS_N=1), dict(GROUPS_M=1, GROUPS_N=2)]
 BASE = (("ELEMENT", ELEMENT),)
-WANTED = [("dense_pointwise_forward", ("tiles", "channels", "hopper"), BASE + tuple(shape.items())) for shape in SHAPES]
+WANTED = [("dense_pointwise_forward", ("tiles", "channels", "exchange", "channel_norm", "hopper"), BASE + tuple(shape.items())) for shape in SHAPES]
 WANTED.append(("layer_forward", ("tiles", "channels", "gemm", "conv", "normed"), BASE + (("TILE_N", 128),)))
 KERNELS = launch.load(FOLDER, WANTED, dict(dense_pointwise_forward=232448))
 
@@ -38,7 +38,7 @@ class Layer:
 
     def room(self, ld=OUT):
         nan = float("nan")
-        return torch.full((self.pixels, ld), nan, device="cuda", dtype=DTYPE), torch.full((up(self.pixels, 128) * 257 + 132 * 257,), nan, device="cuda")
+        return torch.full((self.pixels, ld), nan, device="cuda", dtype=DTYPE), torch.full((up(self.pixels, 128) * 257 + 132 * 257 + 256,), nan, device="cuda")
 
     def reference(self):
         rows = []
@@ -53,7 +53,9 @@ class Layer:
         tile = tile or up(self.pixels, SMS * up(self.pixels, SMS * 64 * shape["GROUPS_M"]))
         grid = min(SMS, up(self.pixels, tile))
         kernel = KERNELS[("dense_pointwise_forward", BASE + tuple(shape.items()))]
-        kernel(grid, 384, [self.x, self.scale, self.shift, self.tiled, z, part], [self.pixels, self.channels, self.ld, z.stride(0), tile, statistics])
+        none = [self.scale] * 6
+        kernel(grid, 384, [self.x, self.tiled, z, part, *none, self.scale, self.shift, *none[:2]],
+               [self.pixels, self.channels, self.ld, z.stride(0), tile, statistics, *[0] * 6])
         return grid
 
     def launch_general(self, z, part):

@@ -6,7 +6,7 @@ use crate::memory::measure::{ended, within};
 use crate::model::Norm;
 use crate::model::fuse::{BlockCut, DenseBlockSizes, DenseDropout};
 use crate::ops::gpu::{
-    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Dropped, Form,
+    Affine, Buffer, ChannelNorm, ChannelStats, ChannelsLast, Convolution, DeviceMap, Dropped, Form,
     GradientSums, Kernels, Normalised, NormedConvolution, Summed,
 };
 use crate::ops::{Dropout, Window};
@@ -114,10 +114,11 @@ impl Program for Block {
         // Of the norms that have running statistics to use.
         let evaluated =
             |norm: usize| run.norm(norm, pixels, || unreachable!("running statistics are used"));
+        let made = |(stats, affine): (ChannelStats, Affine)| (stats, ChannelNorm::from(&affine));
         let (mut kept, mut unchanged) = (Vec::new(), None);
         let mut next = match &stats {
-            Some(stats) => run.norm(0, pixels, || stats.slice(0..self.sizes.input)),
-            None => evaluated(0),
+            Some(stats) => made(run.norm(0, pixels, || stats.slice(0..self.sizes.input))),
+            None => made(evaluated(0)),
         };
         for layer in 0..self.sizes.layers {
             within(&self.labels[layer], || {
@@ -130,7 +131,7 @@ impl Program for Block {
                     (out, part)
                 });
                 let norm = 2 * layer + 1;
-                let second = within("norm2", || run.norm_of(norm, &bottleneck, &part));
+                let second = within("norm2", || run.norm_ahead(norm, &bottleneck, &part));
                 let weight = &values.packed[4 * layer + 2];
                 let added = all.slice(width..width + growth);
                 let mut part = within("norm2, relu2, conv2", || {
@@ -154,11 +155,11 @@ impl Program for Block {
                         next = run.channel_norm(norm + 1, &part, read, pixels);
                     }
                     None if last => {}
-                    None => next = evaluated(norm + 1),
+                    None => next = made(evaluated(norm + 1)),
                 }
                 if run.keeps {
                     let bottleneck = (self.keep == DenseLayers::Keep).then_some(bottleneck);
-                    let norms = [first, second];
+                    let norms = [first, second].map(|(stats, norm)| (stats, norm.affine));
                     let dropped = dropout.map(|dropout| {
                         let made = || kernels.unchanged(growth, run.over);
                         Dropped { dropout, unchanged: unchanged.get_or_insert_with(made).clone() }
@@ -179,10 +180,12 @@ impl Program for Block {
         // Layers behind have left an S of which nothing is missing.
         let pending = pending.unwrap_or_else(|| back.kernels.no_sums(summed.channels(), back.over));
         let pending = (summed, pending);
+        // The gradient between a layer's convolutions, of one layer after another.
+        let between = back.kernels.empty_map(map.data.pixels(), self.sizes.bottleneck);
         for layer in (0..self.sizes.layers).rev() {
             let kept = layers.pop().expect("one for each layer");
             within(&self.labels[layer], || {
-                self.backward_layer(layer, back, &map, &stats, kept, &pending);
+                self.backward_layer(layer, back, (&map, &stats), kept, &between, &pending);
             });
         }
         let (summed, sums) = pending;
@@ -228,9 +231,9 @@ impl Block {
         &self,
         layer: usize,
         back: &Back<'_>,
-        map: &DeviceMap,
-        stats: &ChannelStats,
+        (map, stats): (&DeviceMap, &ChannelStats),
         kept: SavedLayer,
+        between: &ChannelsLast,
         (summed, sums): &(ChannelsLast, GradientSums),
     ) {
         let Back { kernels, values, room, over, synced } = *back;
@@ -243,7 +246,7 @@ impl Block {
         let bottleneck = kept.bottleneck.unwrap_or_else(|| {
             let bottleneck = kernels.empty_map(pixels, middle);
             let weight = &values.packed[4 * layer];
-            kernels.normed_convolve(&input, affine1, weight, &bottleneck, None);
+            kernels.normed_convolve(&input, &affine1.into(), weight, &bottleneck, None);
             bottleneck
         });
         let written = width..width + growth;
@@ -253,7 +256,7 @@ impl Block {
             stats: &stats.slice(written.clone()),
             missing: &sums.slice(written),
         };
-        let between = (kernels.empty_map(pixels, middle), kernels.sums(middle, over));
+        let missing = kernels.sums(middle, over);
         let norm = &values.norms[2 * layer + 1];
         let conv2 = NormedConvolution {
             convolution: &spatial,
@@ -262,12 +265,10 @@ impl Block {
             normalised: Normalised { stats: stats2, affine: affine2, norm, synced },
         };
         let parameters = room.gradients(2 * layer + 1);
-        let pending = (&between.0, &between.1);
+        let pending = (between, &missing);
         kernels.spatial_backward(conv2, written, kept.dropped.as_ref(), parameters, pending);
         ended("conv2");
-        let (between, missing) = between;
-        let gradient =
-            Summed { data: &between, map: &bottleneck, stats: stats2, missing: &missing };
+        let gradient = Summed { data: between, map: &bottleneck, stats: stats2, missing: &missing };
         let norm = &values.norms[2 * layer];
         let conv1 = NormedConvolution {
             convolution: &pointwise,

@@ -5,8 +5,8 @@ use crate::memory::Pass;
 use crate::model::Norm;
 use crate::model::fuse::StagePadding;
 use crate::ops::gpu::{
-    Affine, Argument, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, GradientSums, Images,
-    Kernels, Over, Partials, Summed, Synced,
+    Affine, Argument, Buffer, ChannelNorm, ChannelStats, ChannelsLast, DeviceMap, Form,
+    GradientSums, Images, Kernels, Over, Partials, Summed, Synced,
 };
 
 /// What a fused stage computes. The same code runs on a device and on sizes alone.
@@ -168,7 +168,7 @@ pub(super) fn over(norm: Norm, images: usize) -> Over {
     }
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     /// Whether norms use the statistics of the images, or running ones.
     pub fn takes_statistics(&self) -> bool {
         self.trains || self.over != Over::Batch
@@ -200,33 +200,49 @@ impl Run<'_> {
         map: &ChannelsLast,
         part: &Partials,
     ) -> (ChannelStats, Affine) {
+        let (stats, norm) = self.norm_ahead(norm, map, part);
+        self.kernels.make_norm(&norm);
+        (stats, norm.affine)
+    }
+
+    /// [`Run::norm_of`] that the convolution behind it may work out.
+    pub fn norm_ahead(
+        &self,
+        norm: usize,
+        map: &ChannelsLast,
+        part: &Partials,
+    ) -> (ChannelStats, ChannelNorm<'a>) {
         if !self.takes_statistics() {
-            return self.norm(norm, map.pixels(), || unreachable!("running statistics are used"));
+            let running = || unreachable!("running statistics are used");
+            let (stats, affine) = self.norm(norm, map.pixels(), running);
+            return (stats, ChannelNorm::from(&affine));
         }
         let stats = self.kernels.stats(map.channels(), self.over);
         self.channel_norm(norm, part, stats, map.pixels())
     }
 
-    /// Puts together what a kernel left of the last channels of `stats`; the statistics that norm `norm`
-    /// of all of them uses, and what it does to each channel.
+    /// Norm `norm` of channels of which a kernel has just written the last ones and left `part`, to be put together: the
+    /// statistics that it uses, `stats`, and what it does to each channel.
     pub fn channel_norm(
         &self,
         norm: usize,
         part: &Partials,
         stats: ChannelStats,
         pixels: usize,
-    ) -> (ChannelStats, Affine) {
+    ) -> (ChannelStats, ChannelNorm<'a>) {
         if let Over::Images(_) = self.over {
-            return self.kernels.group_norm(Some(part), &stats, &self.values.norms[norm]);
+            let norm = &self.values.norms[norm];
+            let (stats, affine) = self.kernels.group_norm(Some(part), &stats, norm);
+            return (stats, ChannelNorm::from(&affine));
         }
         let record = self.records.map(|records| &records.norms[norm]);
         let (values, pixels) = (&self.values.norms[norm], self.pixels(pixels));
-        let affine = self.put_together(
+        let norm = self.put_together(
             &format!("norm {norm}"),
             || part.clone(),
             |part, synced| self.kernels.channel_norm(part, &stats, values, pixels, record, synced),
         );
-        (stats, affine)
+        (stats, norm)
     }
 
     /// Puts together what a kernel left of channels, into `out`; `what` tells these channels from others of
@@ -243,7 +259,7 @@ impl Run<'_> {
         &self,
         what: &str,
         part: impl FnOnce() -> Partials,
-        launch: impl FnOnce(&Partials, Option<&Synced>) -> (T, Option<Partials>),
+        launch: impl FnOnce(&Partials, Option<&'a Synced>) -> (T, Option<Partials>),
     ) -> T {
         let Some(synced) = self.synced else { return launch(&part(), None).0 };
         if let Some(row) = synced.recall(what) {

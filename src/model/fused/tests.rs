@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::memory::{Cpu, DryAllocator, Precision};
 use crate::model::ModelConfig;
@@ -55,31 +57,64 @@ fn a_card_of_several_exchanges_for_every_norm_once_and_never_when_it_computes_ag
             let (specs, name) = (layers.parameters(), &layers.name);
             let norms = specs.iter().any(|parameter| !parameter.trained);
             let parameters = StageParameters { specs, padding: fused.padding };
-            let crate::memory::ActivationShape::Map(shape) = layers.input.of_batch(2) else {
-                panic!("{model}: {name} takes no maps");
-            };
-            let rows = ExchangedSums::default();
-            let run = |back| program.of_two_cards(&parameters, shape, &target, &rows, back);
-            let (first, again) = (run(true), run(false));
-            let together = |kernel: &&Kernel| TOGETHER.contains(&kernel.entry());
-            if !exchanges {
-                assert!(!first.iter().any(is_synced), "{model}: {name}: images are apart");
-                continue;
+            // A norm in front of a convolution of few images has a launch of its own.
+            for images in [2, 64] {
+                let crate::memory::ActivationShape::Map(shape) = layers.input.of_batch(images)
+                else {
+                    panic!("{model}: {name} takes no maps");
+                };
+                let rows = ExchangedSums::default();
+                let run = |back| program.of_two_cards(&parameters, shape, &target, &rows, back);
+                let (first, again) = (run(true), run(false));
+                let together = |kernel: &Kernel| TOGETHER.contains(&kernel.entry());
+                if !exchanges {
+                    assert!(!first.iter().any(is_synced), "{model}: {name}: images are apart");
+                    continue;
+                }
+                for kernel in first.iter().filter(|kernel| together(kernel) || is_synced(kernel)) {
+                    let variant = kernel.variant();
+                    assert!(is_synced(kernel), "{model}: {name} launches {variant:?}");
+                    assert!(ahead.contains(&variant), "{model}: {name} launches {variant:?}");
+                }
+                assert!(!again.iter().any(is_synced), "{model}: {name}");
+                assert_eq!(first.iter().any(together), norms, "{model}: {name}");
+                let forward = |kernels: &[Kernel]| {
+                    let norms = kernels.iter().filter_map(|kernel| match kernel.entry() {
+                        "dense_pointwise_forward" | "dense_conv_forward" if is_synced(kernel) => {
+                            Some("channel_norm")
+                        }
+                        entry => TOGETHER[..2].contains(&entry).then_some(entry),
+                    });
+                    norms.collect::<BTreeSet<_>>()
+                };
+                assert_eq!(forward(&first), forward(&again), "{model}: {name}");
             }
-            for kernel in first.iter().filter(together) {
-                let variant = kernel.variant();
-                assert!(is_synced(kernel), "{model}: {name} launches {variant:?}");
-                assert!(ahead.contains(&variant), "{model}: {name} launches {variant:?}");
-            }
-            assert!(!again.iter().any(is_synced), "{model}: {name}");
-            assert_eq!(first.iter().any(|kernel| together(&kernel)), norms, "{model}: {name}");
-            let forward = |kernels: &[Kernel]| {
-                let entries = kernels.iter().map(Kernel::entry);
-                entries.filter(|entry| TOGETHER[..2].contains(entry)).collect::<Vec<_>>()
-            };
-            assert_eq!(forward(&first), forward(&again), "{model}: {name}");
         }
     }
+}
+
+/// Between the convolutions of a dense block on Hopper, norms are made by the convolutions' kernels; where these have
+/// few blocks, in launches of their own.
+#[test]
+fn norms_between_convolutions_of_many_pixels_take_no_launch_of_their_own() {
+    let config: ModelConfig =
+        toml::from_str("[densenet]\ngrowth = 32\nblocks = [6, 12]\nstem = 64").expect("a model");
+    let network = config.resolve([1, 320, 320]).expect("a network");
+    let launched = |precision: Precision, images: usize, hopper: bool| {
+        let dense_layers = DenseLayers::Keep;
+        let on = Target { cuda: true, hopper, cpu: Cpu::ASSUMED, precision, dense_layers };
+        let mut shape = crate::memory::ActivationShape::Map([images, 1, 320, 320]);
+        let stages = network.stages(precision, dense_layers, &[]);
+        let of_stages = stages.iter().flat_map(|spec| {
+            let kernels = spec.kernels(&shape, &on);
+            shape = spec.output(&shape);
+            kernels
+        });
+        of_stages.map(|kernel| kernel.entry()).any(|entry| entry == "channel_norm")
+    };
+    assert!(!launched(Precision::Bf16, 64, true));
+    assert!(launched(Precision::Bf16, 64, false));
+    assert!(launched(Precision::Tf32, 64, true));
 }
 
 /// What is not kept of 1×1 convolutions is computed again by the kernels that computed it first: others may give

@@ -61,6 +61,15 @@ impl Buffer {
         }
     }
 
+    /// Whether others hold its memory or a part of it. Launches that have yet to run do not count.
+    pub(super) fn is_shared(&self) -> bool {
+        match &self.memory {
+            #[cfg(feature = "cuda")]
+            Memory::Device(memory) => memory.is_shared(),
+            Memory::Dry(memory) => memory.holders() > 1,
+        }
+    }
+
     /// How many elements it has.
     pub fn len(&self) -> usize {
         self.length

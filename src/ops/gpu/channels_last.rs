@@ -191,6 +191,9 @@ pub struct Partials {
     pub(super) rows: usize,
     pub(super) channels: usize,
     pub(super) over: Over,
+    /// Whether words lie behind them by which the blocks of a kernel can tell each other what they make of them: see
+    /// `kernels/channel_norm.cuh`.
+    pub(super) tells: bool,
 }
 
 #[cfg(test)]

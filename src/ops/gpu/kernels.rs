@@ -20,6 +20,7 @@ pub(super) const CONV: Header = Header(include_str!("kernels/conv.cuh"));
 pub(super) const STEM: Header = Header(include_str!("kernels/stem.cuh"));
 pub(super) const NORMED: Header = Header(include_str!("kernels/normed.cuh"));
 pub(super) const EXCHANGE: Header = Header(include_str!("kernels/exchange.cuh"));
+pub(super) const CHANNEL_NORM: Header = Header(include_str!("kernels/channel_norm.cuh"));
 pub(super) const HOPPER: Header = Header(include_str!("kernels/hopper.cuh"));
 pub(super) const ROWS: Header = Header(include_str!("kernels/rows.cuh"));
 pub(super) const SWIZZLED: Header = Header(include_str!("kernels/swizzled.cuh"));
@@ -90,8 +91,17 @@ pub struct Kernels {
     hopper: bool,
     made: Arc<Mutex<Made>>,
     identity: Arc<Mutex<Option<Affine>>>,
-    /// What small buffers are cut from, where they share memory.
-    small: Option<Arc<Mutex<Option<Rest>>>>,
+    /// The memory that buffers of a pass share.
+    pass: Option<Arc<Mutex<PassMemory>>>,
+}
+
+/// What buffers of a pass share.
+#[derive(Debug, Default)]
+struct PassMemory {
+    /// What small ones are cut from.
+    small: Option<Rest>,
+    /// What others lie in that one kernel leaves and the next one reads, again and again.
+    work: Vec<Buffer>,
 }
 
 /// A piece of memory of 32-bit numbers, of which those from `used` on are free.
@@ -106,17 +116,18 @@ impl Kernels {
     pub fn new(gpu: Gpu, element: Element) -> Self {
         let (multiprocessors, hopper) = (gpu.multiprocessors(), gpu.is_hopper());
         let (made, identity) = (Arc::default(), Arc::default());
-        Self { gpu, element, multiprocessors, hopper, made, identity, small: None }
+        Self { gpu, element, multiprocessors, hopper, made, identity, pass: None }
     }
 
-    /// The same for one pass of a stage, whose small buffers ([`Kernels::small`]) share pieces of memory. A
-    /// piece is in use as long as one of its buffers is.
+    /// The same for one pass of a stage, whose small buffers ([`Kernels::small`]) share pieces of memory, and which
+    /// takes the memory of some buffers again for others ([`Kernels::work`]). A piece is in use as long as one of
+    /// its buffers is.
     ///
     /// An allocation costs the allocator more the more pieces of memory there are, as it goes through all of
     /// them. At small batches a step waits for it: with a piece for each buffer, it is half of what a launch
     /// costs the host.
     pub fn of_a_pass(&self) -> Self {
-        Self { small: Some(Arc::default()), ..self.clone() }
+        Self { pass: Some(Arc::default()), ..self.clone() }
     }
 
     /// The same, but with factors of products that are not rounded to TF32.
@@ -187,15 +198,37 @@ impl Kernels {
     /// Room for a few 32-bit numbers, such as statistics: in memory that it shares with others in a pass
     /// ([`Kernels::of_a_pass`]).
     pub(super) fn small(&self, length: usize) -> Buffer {
-        let Some(small) = self.small.as_ref().filter(|_| length <= SMALL) else {
+        let Some(pass) = self.pass.as_ref().filter(|_| length <= SMALL) else {
             return self.floats(length);
         };
-        let mut rest = small.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = &mut pass.lock().unwrap_or_else(PoisonError::into_inner).small;
         let fits = rest.take().filter(|rest| rest.used + length <= PIECE);
         let Rest { piece, used } =
             fits.unwrap_or_else(|| Rest { piece: self.floats(PIECE), used: 0 });
         let found = piece.range(used..used + length);
         *rest = Some(Rest { piece, used: (used + length).next_multiple_of(ALIGNMENT) });
+        found
+    }
+
+    /// Room for 32-bit numbers that a kernel leaves for one that soon follows. A pass ([`Kernels::of_a_pass`]) takes the
+    /// same memory for the next ones when nobody holds these any more: what it launches runs in order.
+    pub(super) fn work(&self, length: usize) -> Buffer {
+        let Some(pass) = &self.pass else { return self.floats(length) };
+        let work = &mut pass.lock().unwrap_or_else(PoisonError::into_inner).work;
+        // Not a large piece for a few numbers, which would then be missing for many.
+        let alike = |held: &Buffer| held.len() / 4 <= length && length / 4 <= held.len();
+        let free = |held: &&Buffer| !held.is_shared() && alike(held);
+        let fits = |held: &&Buffer| free(held) && held.len() >= length;
+        if let Some(held) = work.iter().filter(fits).min_by_key(|held| held.len()) {
+            return held.range(0..length);
+        }
+        // One that is too short is given back first.
+        if let Some(short) = work.iter().position(|held| free(&held)) {
+            work.swap_remove(short);
+        }
+        let held = self.floats(length);
+        let found = held.range(0..length);
+        work.push(held);
         found
     }
 
@@ -284,6 +317,38 @@ mod tests {
         let all: Vec<Buffer> = lengths.iter().map(|length| kernels.small(*length)).collect();
         let numbers = all.iter().map(|buffer| buffer.counted().number()).collect();
         (all, numbers)
+    }
+
+    #[test]
+    fn a_pass_takes_memory_again_that_nobody_holds() {
+        let memory = DryAllocator::default();
+        let kernels = Kernels::new(Gpu::dry(&DryGpu::new(memory.clone(), true)), Element::Bf16);
+        let number = |buffer: &Buffer| buffer.counted().number();
+        let apart: Vec<u64> = (0..2).map(|_| number(&kernels.work(1000))).collect();
+        assert_eq!(apart, [0, 1], "outside a pass each has its own");
+
+        let pass = kernels.of_a_pass();
+        let first = pass.work(1000);
+        let second = pass.work(1000);
+        assert_eq!([&first, &second].map(number), [2, 3], "the first is still held");
+        assert_eq!((first.len(), second.len()), (1000, 1000));
+        let part = first.range(0..16);
+        drop(first);
+        assert_eq!(number(&pass.work(1000)), 4, "a part of the first is held");
+        drop(part);
+        assert_eq!(number(&pass.work(900)), 2, "what is not longer finds room");
+        assert_eq!(number(&pass.work(200)), 5, "but does not take five times as much");
+        drop(second);
+        let live = memory.live();
+        let longer = pass.work(1500);
+        assert_eq!(number(&longer), 6, "nothing held is long enough");
+        assert_eq!(
+            memory.live(),
+            live + 4 * (1536 - 1024),
+            "one that is too short has gone for it"
+        );
+        drop((longer, pass));
+        assert_eq!(memory.live(), 0);
     }
 
     #[test]

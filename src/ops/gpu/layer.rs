@@ -6,7 +6,7 @@ use super::exchange::Synced;
 use super::gpu::{Argument, Arguments};
 use super::hopper::Ring;
 use super::kernels::{Entry, Kernels, blocks, entry};
-use super::norm::{NormBuffers, NormSums};
+use super::norm::{ChannelNorm, NormBuffers, NormSums};
 use super::weights::Packed;
 use super::{Buffer, Sizes, Untouched};
 use crate::ops::Dropout;
@@ -101,18 +101,20 @@ impl Kernels {
     pub fn layer_forward(
         &self,
         map: &ChannelsLast,
-        affine: &Affine,
+        norm: &ChannelNorm<'_>,
         weight: &Packed,
         out: &ChannelsLast,
     ) -> Partials {
-        let over = affine.over;
+        let over = norm.affine.over;
         let pixels = map.pixels() / over.images();
-        let rows = match weight.tiled {
-            true => self.dense_pointwise_rows(pixels, over),
-            false => blocks(pixels, 128),
+        let part = match weight.tiled {
+            true => {
+                let rows = self.dense_pointwise_rows(pixels, over);
+                self.passing_partials(rows, out.channels(), over)
+            }
+            false => self.partials(blocks(pixels, 128), out.channels(), over),
         };
-        let part = self.partials(rows, out.channels(), over);
-        self.normed_convolve(map, affine, weight, out, Some(&part));
+        self.normed_convolve(map, norm, weight, out, Some(&part));
         part
     }
 
@@ -121,14 +123,16 @@ impl Kernels {
     pub fn normed_convolve(
         &self,
         map: &ChannelsLast,
-        affine: &Affine,
+        norm: &ChannelNorm<'_>,
         weight: &Packed,
         out: &ChannelsLast,
         part: Option<&Partials>,
     ) {
         if weight.tiled {
-            return self.dense_pointwise_forward(map, affine, weight, out, part);
+            return self.dense_pointwise_forward(map, norm, weight, out, part);
         }
+        self.make_norm(norm);
+        let affine = &norm.affine;
         let over = affine.over;
         let pixels = map.pixels() / over.images();
         let sizes = Sizes::new().int(pixels).int(map.channels()).int(out.channels());
@@ -154,15 +158,16 @@ impl Kernels {
         &self,
         convolution: &Convolution,
         map: &ChannelsLast,
-        affine: &Affine,
+        norm: &ChannelNorm<'_>,
         weight: &Packed,
         out: &ChannelsLast,
     ) -> Partials {
         if self.dense_on_hopper(map.channels(), out.channels()) {
-            return self.dense_conv_forward(convolution, map, affine, weight, out);
+            return self.dense_conv_forward(convolution, map, norm, weight, out);
         }
-        let normal = self.normalised(map, affine);
-        self.conv_forward(convolution, &normal, weight, out, affine.over)
+        self.make_norm(norm);
+        let normal = self.normalised(map, &norm.affine);
+        self.conv_forward(convolution, &normal, weight, out, norm.affine.over)
     }
 
     /// The backward pass of [`Kernels::spatial_forward`], some of whose output was `dropped`: makes the gradient of

@@ -81,7 +81,7 @@ pub use kernels::Kernels;
 pub use layer::{Dropped, Normalised, NormedConvolution, ParameterGradients, Summed, Unchanged};
 pub use map::DeviceMap;
 pub use messages::{AT_ONCE, Rows, message_kernels};
-pub use norm::{NormBuffers, Record};
+pub use norm::{ChannelNorm, NormBuffers, Record};
 pub use norm2d::{Norm2d, NormStatistics};
 pub use residual::Shortcut;
 pub use stem::{Images, SavedStem};

@@ -5,22 +5,20 @@ use std::sync::Arc;
 use super::channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Over, Partials};
 use super::exchange::{Synced, exchange_kernels, pixels_of_all};
 use super::gpu::{Argument, Arguments};
-use super::hopper::FINISHING_SYNCED;
 use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
 use super::layer::{Normalised, Summed};
 use super::{Buffer, ChannelParts, Kernel, Sizes, Untouched};
 use crate::ops::group_count;
 
-/// The variants that put together what several cards have.
-const SYNCED: [(&str, usize); 1] = [("SYNCED", 1)];
+/// What tells the variants that put together what several cards have from those of one.
+const OF_SEVERAL_CARDS: usize = 2_000_000;
 const CHANNEL_STATISTICS_SYNCED: Entry =
     entry!("channel_statistics", 1024, [TILES, CHANNELS, EXCHANGE]);
-const CHANNEL_NORM_SYNCED: Entry = entry!("channel_norm", 512, [TILES, CHANNELS, EXCHANGE]);
 const CHANNEL_SUMS_SYNCED: Entry = entry!("channel_sums", 1024, [EXCHANGE, NORM_SUMS]);
 
 const CHANNEL_STATISTICS: Entry = entry!("channel_statistics", 1024, [TILES, CHANNELS]);
 const NORM_AFFINE: Entry = entry!("norm_affine", 256, [TILES]);
-const CHANNEL_NORM: Entry = entry!("channel_norm", 512, [TILES, CHANNELS]);
+const CHANNEL_NORM: Entry = entry!("channel_norm", 512, [TILES, CHANNELS, EXCHANGE, CHANNEL_NORM]);
 const CHANNEL_SUMS: Entry = entry!("channel_sums", 1024, [NORM_SUMS]);
 const NORM_APPLY: Entry = entry!("norm_apply", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_SUMS: Entry = entry!("norm_backward_sums", 256, [TILES, CHANNELS]);
@@ -49,6 +47,38 @@ pub struct Record {
     pub mean: Buffer,
     /// Zeros, to be replaced by the variance divided by one less than the number of pixels.
     pub variance: Buffer,
+}
+
+/// A norm that a convolution reads a map through. It may have to be worked out first, of what the kernel has left that
+/// wrote the map: the convolution's kernel can do that itself.
+#[derive(Debug, Clone)]
+pub struct ChannelNorm<'a> {
+    /// What it does to each channel.
+    pub affine: Affine,
+    /// What is still to be done, if anything is.
+    left: Option<Left<'a>>,
+}
+
+/// What a norm is worked out of.
+#[derive(Debug, Clone)]
+struct Left<'a> {
+    /// What a kernel left of the last channels.
+    part: Partials,
+    /// The statistics of all channels, of which those of the last ones are to be written.
+    stats: ChannelStats,
+    norm: &'a NormBuffers,
+    /// Of all cards.
+    pixels: usize,
+    record: Option<&'a Record>,
+    /// The cards that it is taken over, and where partials of one row go that are made of all of theirs.
+    synced: Option<(&'a Synced, Partials)>,
+}
+
+impl From<&Affine> for ChannelNorm<'_> {
+    /// One that has been worked out.
+    fn from(affine: &Affine) -> Self {
+        Self { affine: affine.clone(), left: None }
+    }
 }
 
 /// What a backward kernel left of a norm, and what is made of it: the gradients of its parameters, and its part in
@@ -141,24 +171,43 @@ impl Kernels {
         std::array::from_fn(|index| all.range(index * stride..index * stride + length))
     }
 
-    /// Room for what a forward kernel leaves in `rows` parts, of each image where norms are taken over each.
+    /// Room for what a kernel leaves in `rows` parts, of each image where norms are taken over each.
     pub(super) fn partials(&self, rows: usize, channels: usize, over: Over) -> Partials {
         let buffer = self.small(over.images() * rows * (2 * channels + 1));
-        Partials { buffer, rows, channels, over }
+        Partials { buffer, rows, channels, over, tells: false }
+    }
+
+    /// The same in memory that a pass takes again, with room behind it by which the blocks of a kernel can tell each
+    /// other what they make of it.
+    pub(super) fn passing_partials(&self, rows: usize, channels: usize, over: Over) -> Partials {
+        let (length, tells) = (over.images() * rows * (2 * channels + 1), over == Over::Batch);
+        let buffer = self.work(length + if tells { 2 * channels } else { 0 });
+        Partials { buffer, rows, channels, over, tells }
     }
 
     /// The kernels by which several cards compute a batch together.
     pub fn of_several_cards(&self) -> Vec<Kernel> {
-        let entries = [CHANNEL_STATISTICS_SYNCED, CHANNEL_NORM_SYNCED, CHANNEL_SUMS_SYNCED];
-        let entries = entries.into_iter().chain(FINISHING_SYNCED);
-        let mut kernels: Vec<Kernel> = entries.map(|entry| self.synced(entry)).collect();
+        let entries = [CHANNEL_STATISTICS_SYNCED, CHANNEL_NORM, CHANNEL_SUMS_SYNCED];
+        let mut kernels: Vec<Kernel> = entries.map(|entry| self.synced(entry)).into();
+        kernels.extend(self.hopper_of_several_cards());
         kernels.extend(exchange_kernels());
         kernels.push(self.stem_finish_synced());
         kernels
     }
 
-    fn synced(&self, entry: Entry) -> Kernel {
-        self.variant(entry, 1, &SYNCED)
+    pub(super) fn synced(&self, entry: Entry) -> Kernel {
+        self.synced_variant(entry, 0, &[])
+    }
+
+    /// [`Kernels::variant`] of several cards.
+    pub(super) fn synced_variant(
+        &self,
+        entry: Entry,
+        variant: usize,
+        macros: &[(&str, usize)],
+    ) -> Kernel {
+        let macros = [macros, &[("SYNCED", 1)]].concat();
+        self.variant(entry, variant + OF_SEVERAL_CARDS, &macros)
     }
 
     /// Puts together what a forward kernel left; where it is `synced` with what it left on other cards,
@@ -273,51 +322,109 @@ impl Kernels {
         (self.variant(entry, 1, &[("PADDED", 1)]), sizes)
     }
 
-    /// [`Kernels::channel_statistics`] of the last channels of `stats`, which a kernel has just
-    /// written, and [`Kernels::affine`] of a norm over all of them.
-    pub fn channel_norm(
+    /// A norm with parameters `norm` over all channels of `stats`, of which a kernel has just written the last ones and
+    /// left `part`: [`Kernels::channel_statistics`] of these and [`Kernels::affine`] are still to be done. Where it is
+    /// `synced` with other cards, partials of one row of what all have left are returned as well.
+    pub fn channel_norm<'a>(
         &self,
         part: &Partials,
         stats: &ChannelStats,
-        norm: &NormBuffers,
+        norm: &'a NormBuffers,
         pixels: usize,
-        record: Option<&Record>,
-        synced: Option<&Synced>,
-    ) -> (Affine, Option<Partials>) {
+        record: Option<&'a Record>,
+        synced: Option<&'a Synced>,
+    ) -> (ChannelNorm<'a>, Option<Partials>) {
+        let [scale, shift] = self.vectors(stats.channels());
+        let row = synced.map(|_| self.partials(1, part.channels, Over::Batch));
+        let (part, stats) = (part.clone(), stats.clone());
+        let synced = synced.zip(row.clone());
+        let left = Some(Left { part, stats, norm, pixels, record, synced });
+        (ChannelNorm { affine: Affine { scale, shift, over: Over::Batch }, left }, row)
+    }
+
+    /// Does what is left to be done of a norm, in a launch of its own.
+    pub fn make_norm(&self, norm: &ChannelNorm<'_>) {
+        let Some(Left { part, stats, .. }) = &norm.left else { return };
         let (written, channels) = (part.channels, stats.channels());
-        let [scale, shift] = self.vectors(channels);
-        let unbias = pixels as f32 / pixels.saturating_sub(1).max(1) as f32;
-        let sizes = Sizes::new().int(part.rows).int(written).int(channels);
+        let grid = [blocks(written, 8) + blocks(channels - written, 512), 1, 1];
+        self.multiply_normed(CHANNEL_NORM, (0, &[]), grid, (&[], Sizes::new()), norm, 0);
+    }
+
+    /// Launches a kernel that reads a map through `norm`, and first does what is left to be done of it. The kernel is
+    /// given `given`, then what `kernels/channel_norm.cuh` reads; its blocks wait for each other, so all must run at
+    /// once. Where they are too few, or the kernel before has left no words for them, the norm has a launch of its own.
+    pub(super) fn multiply_behind(
+        &self,
+        entry: Entry,
+        variant: (usize, &[(&str, usize)]),
+        grid: [usize; 3],
+        given: (Arguments<'_>, Sizes),
+        norm: &ChannelNorm<'_>,
+        products: usize,
+    ) {
+        let left = norm.left.as_ref();
+        match left.is_none_or(|Left { part, .. }| part.tells && 8 * grid[0] >= part.channels) {
+            true => self.multiply_normed(entry, variant, grid, given, norm, products),
+            false => {
+                self.make_norm(norm);
+                let made = (&norm.affine).into();
+                self.multiply_normed(entry, variant, grid, given, &made, products);
+            }
+        }
+    }
+
+    /// Launches the kernel of `entry` with what `kernels/channel_norm.cuh` reads behind `buffers` and `sizes`.
+    fn multiply_normed(
+        &self,
+        entry: Entry,
+        (variant, macros): (usize, &[(&str, usize)]),
+        grid: [usize; 3],
+        (buffers, sizes): (Arguments<'_>, Sizes),
+        ChannelNorm { affine, left }: &ChannelNorm<'_>,
+        products: usize,
+    ) {
+        let Affine { scale, shift, over } = affine;
+        let untouched = Untouched(scale);
+        let Some(Left { part, stats, norm, pixels, record, synced }) = left else {
+            let none: &dyn Argument = &untouched;
+            let behind: [&dyn Argument; 10] =
+                [none, none, none, none, none, none, scale, shift, none, none];
+            let sizes = sizes.int(0).int(0).int(0).int(0).int(0).int(0);
+            let kernel = self.variant_over(entry, variant, macros, *over);
+            return self.gpu.multiply(
+                &kernel,
+                grid,
+                &[buffers, &behind].concat(),
+                &sizes,
+                products,
+            );
+        };
+        let unbias = *pixels as f32 / pixels.saturating_sub(1).max(1) as f32;
+        let sizes = sizes.int(part.rows).int(part.channels).int(stats.channels());
         let sizes = sizes.int(usize::from(record.is_some())).float(EPSILON).float(unbias);
-        let unwritten = Untouched(&scale);
-        let [mean, variance] = recorded(record, &unwritten);
-        let buffers: Arguments<'_> = &[
+        let [mean, variance] = recorded(*record, &untouched);
+        let behind: [&dyn Argument; 10] = [
             &part.buffer,
             &stats.mean,
             &stats.variance,
             &stats.inverse_std,
             &norm.scale,
             &norm.shift,
-            &scale,
-            &shift,
+            scale,
+            shift,
             mean,
             variance,
         ];
-        let grid = [blocks(written, 8) + blocks(channels - written, 512), 1, 1];
-        let row = synced.map(|synced| {
-            let kernel = self.synced(CHANNEL_NORM_SYNCED);
-            let row = self.partials(1, written, Over::Batch);
-            synced.exchange(3 * written, sizes.clone(), &row.buffer, |table, sizes| {
-                let behind: [&dyn Argument; 2] = [&row.buffer, table];
-                let buffers: Vec<_> = buffers.iter().copied().chain(behind).collect();
-                self.gpu.launch(&kernel, grid, &buffers, sizes);
-            });
-            row
+        let buffers = [buffers, &behind].concat();
+        let Some((synced, row)) = synced else {
+            let kernel = self.variant(entry, variant, macros);
+            return self.gpu.multiply(&kernel, grid, &buffers, &sizes, products);
+        };
+        let kernel = self.synced_variant(entry, variant, macros);
+        synced.exchange(3 * part.channels, sizes, &row.buffer, |table, sizes| {
+            let behind: [&dyn Argument; 2] = [&row.buffer, table];
+            self.gpu.multiply(&kernel, grid, &[&buffers[..], &behind].concat(), sizes, products);
         });
-        if row.is_none() {
-            self.gpu.launch(&self.get(CHANNEL_NORM), grid, buffers, &sizes);
-        }
-        (Affine { scale, shift, over: Over::Batch }, row)
     }
 
     /// [`Kernels::channel_sums`] of the norm that is the first to write what is missing of its maps' gradient, which is returned.

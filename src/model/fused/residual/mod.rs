@@ -74,7 +74,7 @@ impl Residual {
         if conv.window.kernel == 1 {
             return within(format_args!("{norm}, relu, {name}"), || {
                 let out = self.output(kernels, index, size);
-                let part = kernels.layer_forward(map, affine, weight, &out);
+                let part = kernels.layer_forward(map, &affine.into(), weight, &out);
                 (out, part)
             });
         }
@@ -121,7 +121,7 @@ impl Residual {
         };
         let map = self.map(back, input, layers, before);
         let out = self.output(kernels, index, self.sizes.inputs(input.size)[index]);
-        kernels.normed_convolve(&map, &layers[before].affine, weight, &out, None);
+        kernels.normed_convolve(&map, &(&layers[before].affine).into(), weight, &out, None);
         out
     }
 }

@@ -25,6 +25,10 @@ impl DeviceMemory {
         self.handle.can_mut()
     }
 
+    pub(in crate::ops::gpu) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.origin) > 1
+    }
+
     /// The same without so many bytes before and behind.
     pub(in crate::ops::gpu) fn without(&self, before: usize, behind: usize) -> Self {
         let handle = self.handle.clone().offset_start(before as u64).offset_end(behind as u64);

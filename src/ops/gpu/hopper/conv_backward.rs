@@ -33,7 +33,7 @@ impl Kernels {
         let patches = batch * blocks(height, 8) * blocks(width, 8);
         let grid = patches.min(self.multiprocessors_for(over));
         let gradient = self.empty_map(map.pixels(), GROWTH);
-        let part = self.partials(grid, BOTTLENECK, over);
+        let part = self.passing_partials(grid, BOTTLENECK, over);
         let Summed { data: of_written, map: values, stats, missing } = written;
         let strides = [of_written.stride(), values.stride(), gradient.stride()];
         let sizes = strides

@@ -11,12 +11,7 @@ mod split_product;
 
 pub(super) use ring::Ring;
 
-use super::Kernels;
-use super::kernels::Entry;
-
-/// Kernels that finish a gradient and put together what is left of a norm, among several cards.
-pub(super) const FINISHING_SYNCED: [Entry; 2] =
-    [conv_weight::DENSE_CONV_WEIGHT_SUM_SYNCED, pointwise_backward::DENSE_POINTWISE_FINISH_SYNCED];
+use super::{Kernel, Kernels};
 
 /// Channels between the two convolutions of a layer that these kernels take.
 const BOTTLENECK: usize = 128;
@@ -24,6 +19,21 @@ const BOTTLENECK: usize = 128;
 const GROWTH: usize = 32;
 
 impl Kernels {
+    /// Those of several cards.
+    pub(super) fn hopper_of_several_cards(&self) -> Vec<Kernel> {
+        let finish = pointwise_backward::DENSE_POINTWISE_FINISH_SYNCED;
+        let finish = [conv_weight::DENSE_CONV_WEIGHT_SUM_SYNCED, finish];
+        let mut kernels: Vec<Kernel> = finish.map(|entry| self.synced(entry)).into();
+        if self.hopper() {
+            let forward = pointwise_forward::SHAPES.map(|(most, shape)| {
+                self.synced_variant(pointwise_forward::DENSE_POINTWISE_FORWARD, most, shape)
+            });
+            kernels.extend(forward);
+            kernels.push(self.synced(conv_forward::DENSE_CONV_FORWARD));
+        }
+        kernels
+    }
+
     /// Whether the kernels written for Hopper take a layer with so many channels between its convolutions
     /// that adds so many.
     pub(super) fn dense_on_hopper(&self, bottleneck: usize, growth: usize) -> bool {

@@ -40,7 +40,7 @@ impl Kernels {
         let [splits, last] = self.pointwise_splits(pixels, channels, over);
         let grid = channels / RANGE * splits + last;
         let work = self.floats(over.images() * grid * RANGE * BOTTLENECK);
-        let part = self.partials(splits.max(last), channels, over);
+        let part = self.passing_partials(splits.max(last), channels, over);
         let Summed { data, map: z, stats, missing } = gradient;
         let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
         let sizes = Sizes::new().int(pixels).int(channels).int(data.stride()).int(z.stride());

@@ -1,16 +1,21 @@
 //! The 1×1 convolution of a dense layer with the norm before it.
 
 use super::BOTTLENECK;
-use crate::ops::gpu::channels_last::{Affine, ChannelsLast, Over, Partials};
+use crate::ops::gpu::channels_last::{ChannelsLast, Over, Partials};
 use crate::ops::gpu::gpu::{Argument, Arguments};
 use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
+use crate::ops::gpu::norm::ChannelNorm;
 use crate::ops::gpu::weights::Packed;
 use crate::ops::gpu::{Sizes, Untouched};
 
 /// All that a block can have: stages of the pipeline fill it.
 const SHARED: u32 = 232_448;
-const DENSE_POINTWISE_FORWARD: Entry =
-    entry!("dense_pointwise_forward", 384, SHARED, [TILES, CHANNELS, HOPPER]);
+pub(super) const DENSE_POINTWISE_FORWARD: Entry = entry!(
+    "dense_pointwise_forward",
+    384,
+    SHARED,
+    [TILES, CHANNELS, EXCHANGE, CHANNEL_NORM, HOPPER]
+);
 
 /// How a map's pixels are cut into tiles.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +31,7 @@ struct Cut {
 }
 
 /// Tiles of at most so many pixels.
-const SHAPES: [(usize, &[(&str, usize)]); 2] =
+pub(super) const SHAPES: [(usize, &[(&str, usize)]); 2] =
     [(64, &[("GROUPS_M", 1), ("GROUPS_N", 2)]), (128, &[("GROUPS_M", 2), ("GROUPS_N", 1)])];
 
 impl Kernels {
@@ -48,23 +53,22 @@ impl Kernels {
     pub(in crate::ops::gpu) fn dense_pointwise_forward(
         &self,
         map: &ChannelsLast,
-        affine: &Affine,
+        norm: &ChannelNorm<'_>,
         weight: &Packed,
         out: &ChannelsLast,
         part: Option<&Partials>,
     ) {
-        let over = affine.over;
+        let over = norm.affine.over;
         let pixels = map.pixels() / over.images();
         let Cut { most, shape, tile, grid } = self.cut(pixels, over);
         let sizes = Sizes::new().int(pixels).int(map.channels());
         let sizes = sizes.int(map.stride()).int(out.stride());
-        let sizes = sizes.int(tile).int(part.is_some().into()).int(0);
-        let kernel = self.variant_over(DENSE_POINTWISE_FORWARD, most, shape, over);
+        let sizes = sizes.int(tile).int(part.is_some().into());
         let unwritten = Untouched(out.buffer());
         let part: &dyn Argument = part.map_or(&unwritten, |part| &part.buffer);
-        let buffers: Arguments<'_> =
-            &[map, &affine.scale, &affine.shift, &weight.buffer, out, part];
+        let buffers: Arguments<'_> = &[map, &weight.buffer, out, part];
         let products = map.pixels() * map.channels() * BOTTLENECK;
-        self.gpu.multiply(&kernel, [grid, 1, over.images()], buffers, &sizes, products);
+        let (entry, grid) = (DENSE_POINTWISE_FORWARD, [grid, 1, over.images()]);
+        self.multiply_behind(entry, (most, shape), grid, (buffers, sizes), norm, products);
     }
 }

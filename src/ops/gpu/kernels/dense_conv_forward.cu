@@ -2,8 +2,9 @@
 // 128 channels to 32, stride 1, padding 1 (behind the ReLU), on Hopper with 2-byte elements.
 //
 // x: [batch·height·width, 128] (ld_x), packed: `pack_weights` mode 3, y: [.., 32] (ld_y), part: statistics of y as
-// stored, rows = grid. Headers: tiles.cuh channels.cuh hopper.cuh. Grid min(tiles, SMS), tiles = batch·ceil(height/8)·ceil(width/16),
-// block 768, 168,488 bytes of shared memory.
+// stored, rows = grid, and UNTOLD behind them. Where norm.rows is not 0, scale and shift are made first, of what the kernel before
+// left of x (channel_norm.cuh), while the weights are on their way. Headers: tiles.cuh channels.cuh exchange.cuh channel_norm.cuh
+// hopper.cuh. Grid min(tiles, SMS), tiles = batch·ceil(height/8)·ceil(width/16), block 768, 169,520 bytes of shared memory.
 //
 // A block stays and takes one tile of 8×16 pixels after another. All weights stay in shared memory (73,728 bytes). 512 threads load
 // the 10×18 pixels that a tile needs, apply norm and ReLU, and store them as [chunk of 8 channels][pixel][8]; two such tiles
@@ -21,10 +22,11 @@ constexpr int TILE_PIXELS = 185;  // HALO padded to 1 mod 8: stores of eight chu
 static_assert(TILE_PIXELS >= HALO && TILE_PIXELS % 8 == 1, "see above");
 constexpr int CHUNK_BYTES = TILE_PIXELS * 16, TILE_BYTES = CHUNKS * CHUNK_BYTES, WEIGHT_BYTES = 9 * INPUT * OUTPUT * 2;
 constexpr int LANES = PRODUCERS / CHUNKS, LOADS = (HALO + LANES - 1) / LANES;
-constexpr int SHARED_BYTES = WEIGHT_BYTES + STAGES * TILE_BYTES + STAGES * 16 + 8;
+constexpr int SHARED_BYTES = WEIGHT_BYTES + STAGES * TILE_BYTES + STAGES * 16 + 16 + 2 * INPUT * 4;
 
 struct dense_conv_forward_sizes {
     int batch, height, width, ld_x, ld_y, zero;
+    channel_norm_sizes norm;
 };
 
 // Where a block's `tile` lies.
@@ -39,9 +41,8 @@ struct tile_place {
 };
 
 extern "C" __global__ void __launch_bounds__(PRODUCERS + 256, 1)
-dense_conv_forward(const E* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift,
-                   const E* __restrict__ packed, E* __restrict__ y, float* __restrict__ part,
-                   const __grid_constant__ dense_conv_forward_sizes s) {
+dense_conv_forward(const E* __restrict__ x, const E* __restrict__ packed, E* __restrict__ y, float* __restrict__ part,
+                   CHANNEL_NORM_PARAMETERS, const __grid_constant__ dense_conv_forward_sizes s) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
     require_shared(SHARED_BYTES);
@@ -64,8 +65,18 @@ dense_conv_forward(const E* __restrict__ x, const float* __restrict__ scale, con
     if (t < PRODUCERS) {
         int chunk = t % CHUNKS, lane = t / CHUNKS, stage = 0, phase = 1;
         float a[8], b[8];
-        load_floats(scale + chunk * 8, a);
-        load_floats(shift + chunk * 8, b);
+        const float *from_scale = scale + chunk * 8, *from_shift = shift + chunk * 8;
+        if (!EACH_IMAGE && s.norm.rows > 0) {
+            channel_norm_arrays norm = CHANNEL_NORM_ARRAYS;
+            float* told = (float*)(shared + SHARED_BYTES) - 2 * INPUT;
+            norm_in_front<PRODUCERS, named_barrier<PRODUCERS>>(t, norm, s.norm, *(norm_room<PRODUCERS>*)tiles, told);
+            from_scale = told + chunk * 8, from_shift = told + INPUT + chunk * 8;
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i += 4) {
+            *(float4*)(a + i) = *(const float4*)(from_scale + i);
+            *(float4*)(b + i) = *(const float4*)(from_shift + i);
+        }
         for (int tile = blockIdx.x; tile < count; tile += gridDim.x) {
             tile_place at(tile, across, down);
             const E* from = x + (long long)at.image * s.height * s.width * s.ld_x + chunk * 8;
@@ -167,7 +178,7 @@ dense_conv_forward(const E* __restrict__ x, const float* __restrict__ scale, con
         }
         // The eight warps are combined in order, through shared memory that the last tile no longer needs.
         float* place = (float*)tiles;
-        asm volatile("bar.sync 1, 256;" ::: "memory");
+        named_barrier<256, 2>::wait();
         if (lane < 4) {
 #pragma unroll
             for (int e = 0; e < 8; e++) {
@@ -178,7 +189,7 @@ dense_conv_forward(const E* __restrict__ x, const float* __restrict__ scale, con
                 at[2] = m.deviations;
             }
         }
-        asm volatile("bar.sync 1, 256;" ::: "memory");
+        named_barrier<256, 2>::wait();
         int o = t - PRODUCERS;
         if (o < OUTPUT) {
             moments m = {0.f, 0.f, 0.f};
@@ -189,6 +200,9 @@ dense_conv_forward(const E* __restrict__ x, const float* __restrict__ scale, con
             part[blockIdx.x * 2 * OUTPUT + o] = m.mean;
             part[(blockIdx.x * 2 + 1) * OUTPUT + o] = m.deviations;
             if (o == 0) part[gridDim.x * 2 * OUTPUT + blockIdx.x] = m.count;
+        }
+        if (!EACH_IMAGE && blockIdx.x == 0 && o < 2 * OUTPUT) {
+            norm_told(part, gridDim.x, OUTPUT)[o] = UNTOLD;
         }
     }
 #endif

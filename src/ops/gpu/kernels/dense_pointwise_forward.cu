@@ -1,7 +1,9 @@
 // z[p, o] = Σ_c relu(scale[c]·x[p, c] + shift[c])·w[o, c]: norm, ReLU and 1×1 convolution to 128 outputs, for Hopper.
 //
 // x: [P, C] (ld_x), packed: `pack_weights` mode 3, z: [P, 128] (ld_z); part (when statistics = 1): statistics of z as stored, a row
-// for each block. Headers: tiles.cuh channels.cuh hopper.cuh. Only 2-byte elements. C and strides are multiples of 8.
+// for each block, and UNTOLD behind them. Where norm.rows is not 0, scale and shift are made first, of what the kernel before left of
+// the last channels of x (channel_norm.cuh), while the first tiles are on their way. Headers: tiles.cuh channels.cuh exchange.cuh
+// channel_norm.cuh hopper.cuh. Only 2-byte elements. C and strides are multiples of 8.
 //
 // A persistent block has tiles blockIdx.x, blockIdx.x + G, … of `tile` pixels (at most ROWS = 64·GROUPS_M), all outputs. 128 threads
 // copy: steps of 64 channels into a ring of stages, the weights once a block where they fit beside it, else with every step (by the copy engine). Each
@@ -18,12 +20,14 @@
 
 struct dense_pointwise_forward_sizes {
     int pixels, channels, ld_x, ld_z, tile, statistics;
+    channel_norm_sizes norm;
 };
 
 constexpr int OUT = 128, ROWS = 64 * GROUPS_M, WIDTH = OUT / GROUPS_N, GROUPS = GROUPS_M * GROUPS_N;
 constexpr int COPIERS = 128, MAX_STAGES = 8;
 constexpr int STRIDE = COPIERS / 8;  // rows that the copying threads take at once
 constexpr int MULTIPLIERS = 128 * GROUPS, WARPS = 4 * GROUPS;
+typedef named_barrier<MULTIPLIERS> multipliers;
 constexpr int X_BYTES = ROWS * 128, W_BYTES = OUT * 128;  // of a step
 constexpr int SHARED_BYTES = 232448, SUMS = 1024, CONSTANTS = SUMS + (OUT + WARPS * 2 * WIDTH) * 4 / 1024 * 1024 + 1024;
 // Sums of what a block has had, in registers: two a thread and output, which takes 64 registers more.
@@ -161,9 +165,8 @@ __device__ __forceinline__ void store_rows(const float (&c)[WIDTH / 2], E* z, in
 }
 
 extern "C" __global__ void __launch_bounds__(COPIERS + MULTIPLIERS, 1)
-dense_pointwise_forward(const E* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift,
-                        const E* __restrict__ packed, E* __restrict__ z, float* __restrict__ part,
-                        const __grid_constant__ dense_pointwise_forward_sizes s) {
+dense_pointwise_forward(const E* __restrict__ x, const E* __restrict__ packed, E* __restrict__ z, float* __restrict__ part,
+                        CHANNEL_NORM_PARAMETERS, const __grid_constant__ dense_pointwise_forward_sizes s) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
     require_shared(SHARED_BYTES);
@@ -184,12 +187,25 @@ dense_pointwise_forward(const E* __restrict__ x, const float* __restrict__ scale
         return;
     }
     if constexpr (GATHERS) more_registers<216>();
+    channel_norm_arrays norm = CHANNEL_NORM_ARRAYS;
+    float* told = (float*)(shared + SUMS + 1024);
+    bool in_front = !EACH_IMAGE && s.norm.rows > 0;
+    int known = s.channels - s.norm.written;
+    if (in_front) norm_in_front<MULTIPLIERS, multipliers>(threadIdx.x, norm, s.norm, *(norm_room<MULTIPLIERS>*)(shared + SUMS), told);
     for (int i = threadIdx.x; i < plan.steps * 32; i += MULTIPLIERS) {  // pairs of channels
-        bool in = 2 * i < s.channels;
-        float2 none = make_float2(0.f, 0.f), a = in ? __ldg((const float2*)scale + i) : none, b = in ? __ldg((const float2*)shift + i) : none;
+        float2 a = make_float2(0.f, 0.f), b = a;
+        if (2 * i >= s.channels) {
+        } else if (!in_front) {
+            a = __ldg((const float2*)scale + i), b = __ldg((const float2*)shift + i);
+        } else if (2 * i < known) {
+            float2 first = norm_known(2 * i, norm, s.norm), second = norm_known(2 * i + 1, norm, s.norm);
+            a = make_float2(first.x, second.x), b = make_float2(first.y, second.y);
+        } else {
+            a = *(const float2*)(told + 2 * i - known), b = *(const float2*)(told + s.norm.written + 2 * i - known);
+        }
         ((float4*)(shared + CONSTANTS))[i] = make_float4(a.x, a.y, b.x, b.y);
     }
-    asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLIERS) : "memory");
+    multipliers::wait();
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, above = (group / GROUPS_N * 4 + (warp & 3)) * 16, column = group % GROUPS_N * WIDTH;
     int row = above + (lane & 15), stage = 0, have = 0;
     u32 phase = 0, constants = base + CONSTANTS + (lane & 3) * 16;
@@ -229,7 +245,7 @@ dense_pointwise_forward(const E* __restrict__ x, const float* __restrict__ scale
 #pragma unroll
                 for (int i = 0; i < WIDTH / 32; i++) element::unpack(run_of(c, i, 0), about + column + i * 32 + lane * 8);
             }
-            asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLIERS) : "memory");
+            multipliers::wait();
         }
         store_rows(c, z + (begin + above) * s.ld_z + column, s.ld_z, limit - above, about + column, sums, gathered, s.statistics, first, lane);
         have += limit;
@@ -242,7 +258,7 @@ dense_pointwise_forward(const E* __restrict__ x, const float* __restrict__ scale
         to[0] = make_float4(gathered[0], gathered[1], gathered[2], gathered[3]);
         to[1] = make_float4(gathered[4], gathered[5], gathered[6], gathered[7]);
     }
-    asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLIERS) : "memory");
+    multipliers::wait();
     int o = threadIdx.x;
     if (o < OUT) {
         float sum = 0.f, squares = 0.f;
@@ -259,5 +275,6 @@ dense_pointwise_forward(const E* __restrict__ x, const float* __restrict__ scale
         to[OUT + o] = m.deviations;
         if (o == 0) part[(long long)gridDim.x * 2 * OUT + blockIdx.x] = m.count;
     }
+    if (!EACH_IMAGE && blockIdx.x == 0) norm_told(part, gridDim.x, OUT)[o] = UNTOLD;
 #endif
 }
