@@ -10,7 +10,7 @@ channel_norm(CHANNEL_NORM_PARAMETERS, const __grid_constant__ channel_norm_sizes
     int fresh = (s.written + 7) / 8, channel = (blockIdx.x - fresh) * THREADS + threadIdx.x;
     float2 affine;
     if ((int)blockIdx.x < fresh) {
-        norm_written<THREADS, block_barrier>(blockIdx.x * 8 + (threadIdx.x & 7), threadIdx.x, n, s, room, affine);
+        norm_written<THREADS, block_barrier, 4>(blockIdx.x * 8 + (threadIdx.x & 7), threadIdx.x, n, s, room, affine);
     } else if (channel < s.channels - s.written) {
         float mu = mean[channel], variance = var[channel];
         put_affine(n, s, channel, mu, variance, affine_of(mu, variance, gamma[channel], beta[channel], s.eps));

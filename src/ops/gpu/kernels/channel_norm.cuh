@@ -91,8 +91,8 @@ __device__ __forceinline__ void put_affine(const channel_norm_arrays& n, const c
 }
 
 // The written channels from c − t % 8 on, by `threads` threads, of which this is t. Returns whether the thread has a channel, known + c,
-// and what the norm does to it.
-template <int threads, class Barrier>
+// and what the norm does to it. Rows behind those that are read once are read AT_ONCE at a time.
+template <int threads, class Barrier, int AT_ONCE>
 __device__ __forceinline__ bool norm_written(int c, int t, const channel_norm_arrays& n, const channel_norm_sizes& s,
                                              norm_room<threads>& room, float2& affine) {
     constexpr int STEP = threads / 8, HELD = (192 + STEP - 1) / STEP;  // rows that are read once
@@ -116,7 +116,7 @@ __device__ __forceinline__ bool norm_written(int c, int t, const channel_norm_ar
         sums[1] = fmaf(count[i], mean[i], sums[1]);
     }
     int rest = (t >> 3) + HELD * STEP;
-#pragma unroll 4
+#pragma unroll AT_ONCE
     for (int r = rest; r < s.rows; r += STEP) {
         sums[0] += counts[r];
         sums[1] = fmaf(counts[r], row[(long long)r * 2 * s.written] - origin, sums[1]);
@@ -128,7 +128,7 @@ __device__ __forceinline__ bool norm_written(int c, int t, const channel_norm_ar
         float d = mean[i] - apart;
         deviations[0] += fmaf(count[i] * d, d, deviation[i]);
     }
-#pragma unroll 4
+#pragma unroll AT_ONCE
     for (int r = rest; r < s.rows; r += STEP) {
         const float* at = row + (long long)r * 2 * s.written;
         float d = at[0] - origin - apart;
@@ -184,7 +184,7 @@ __device__ __forceinline__ void norm_in_front(int t, const channel_norm_arrays& 
     for (int first = blockIdx.x * 8; first < s.written; first += gridDim.x * 8) {
         float2 affine;
         int c = first + (t & 7);
-        if (norm_written<threads, Barrier>(c, t, n, s, room, affine)) {
+        if (norm_written<threads, Barrier, 1>(c, t, n, s, room, affine)) {
             words[c] = __float_as_uint(affine.x);
             words[s.written + c] = __float_as_uint(affine.y);
         }
