@@ -110,7 +110,7 @@ impl Kernels {
         let part = match weight.tiled {
             true => {
                 let rows = self.dense_pointwise_rows(pixels, over);
-                self.passing_partials(rows, out.channels(), over)
+                self.telling_partials(rows, out.channels(), over)
             }
             false => self.partials(blocks(pixels, 128), out.channels(), over),
         };

@@ -177,12 +177,22 @@ impl Kernels {
         Partials { buffer, rows, channels, over, tells: false }
     }
 
-    /// The same in memory that a pass takes again, with room behind it by which the blocks of a kernel can tell each
-    /// other what they make of it.
+    /// The same in memory that a pass takes again.
     pub(super) fn passing_partials(&self, rows: usize, channels: usize, over: Over) -> Partials {
-        let (length, tells) = (over.images() * rows * (2 * channels + 1), over == Over::Batch);
-        let buffer = self.work(length + if tells { 2 * channels } else { 0 });
-        Partials { buffer, rows, channels, over, tells }
+        let buffer = self.work(over.images() * rows * (2 * channels + 1));
+        Partials { buffer, rows, channels, over, tells: false }
+    }
+
+    /// The same with words behind them, for a kernel that makes these ready: by them the blocks of the next kernel can
+    /// tell each other what they make of the parts.
+    pub(super) fn telling_partials(&self, rows: usize, channels: usize, over: Over) -> Partials {
+        match over {
+            Over::Batch => {
+                let buffer = self.work(rows * (2 * channels + 1) + 2 * channels);
+                Partials { buffer, rows, channels, over, tells: true }
+            }
+            Over::Images(_) => self.passing_partials(rows, channels, over),
+        }
     }
 
     /// The kernels by which several cards compute a batch together.

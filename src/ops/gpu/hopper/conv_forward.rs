@@ -30,7 +30,7 @@ impl Kernels {
         let [batch, height, width] = convolution.over(over).size;
         let tiles = batch * blocks(height, 8) * blocks(width, 16);
         let grid = tiles.min(self.multiprocessors_for(over));
-        let part = self.passing_partials(grid, GROWTH, over);
+        let part = self.telling_partials(grid, GROWTH, over);
         let sizes = Sizes::new().int(batch).int(height).int(width);
         let sizes = sizes.int(map.stride()).int(out.stride()).int(0);
         let buffers: Arguments<'_> = &[map, &weight.buffer, out, &part.buffer];
