@@ -220,6 +220,8 @@ int cuMemAddressFree(Address at, size_t bytes) { return OK; }
 int cuMemMap(Address at, size_t bytes, size_t offset, Address given, uint64_t flags) { return OK; }
 int cuMemUnmap(Address at, size_t bytes) { return OK; }
 int cuMemSetAccess(Address at, size_t bytes, const void *access, size_t number) { return OK; }
+int cuStreamWriteValue32_v2(void *stream, Address at, unsigned value, unsigned flags) { return OK; }
+int cuStreamWaitValue32_v2(void *stream, Address at, unsigned value, unsigned flags) { return OK; }
 int cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, void *stream) { return OK; }
 int cuMemcpyHtoD_v2(Address to, const void *from, size_t bytes) { return OK; }
 int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void *stream) { return OK; }

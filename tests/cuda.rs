@@ -176,7 +176,13 @@ fn pass(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType, draw: u
         &Store::nowhere(),
         chain,
         &schedule,
-        executor::StepKey { seed: 1, step: 0, parts: &[Part::alone(0..1)], synced: None },
+        executor::StepKey {
+            seed: 1,
+            step: 0,
+            parts: &[Part::alone(0..1)],
+            synced: None,
+            row: None,
+        },
         |_| Activation::Map(noise(shape, 10 * draw + 3, device).cast(dtype)),
         |_, output| {
             let output = output.into_features();

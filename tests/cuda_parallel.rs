@@ -12,7 +12,7 @@ use trainer::build::{Bench, find_devices, resolve_device};
 use trainer::data::Targets;
 use trainer::memory::OutOfMemory;
 use trainer::memory::fault::strike_rank_after;
-use trainer::ops::gpu::{Exchanges, Gpu};
+use trainer::ops::gpu::{Exchanges, Given, Gpu};
 use trainer::parallel::{Failure, GridExchanges, Member, Shard, on_ranks};
 use trainer::plan::Plan;
 use trainer::run::BegunStep;
@@ -42,12 +42,15 @@ fn noise(length: usize, seed: u64) -> Vec<f32> {
     (0..length).map(|_| draw()).collect()
 }
 
+/// Bytes of the room for what the other cards give one.
+const ROOM: u64 = 64 << 20;
+
 /// Devices and what they exchange sums by.
 fn open(count: usize) -> (Vec<Device>, [Exchanges; 1]) {
     let device = |index: usize| resolve_device(&format!("cuda:{index}")).expect("a GPU");
     let devices: Vec<Device> = (0..count).map(device).collect();
     let gpus: Vec<Gpu> = devices.iter().filter_map(Gpu::of).collect();
-    let exchanges = Exchanges::open(&gpus).expect("cards that work together");
+    let exchanges = Exchanges::open(&gpus, ROOM).expect("cards that work together");
     println!("{count} cards, {}", exchanges.warning.as_deref().unwrap_or("which reach each other"));
     (devices, [exchanges])
 }
@@ -175,6 +178,119 @@ fn a_thousand_sums_in_a_row_are_right_however_far_cards_run_ahead_of_each_other(
                 assert!(*found == exact[..found.len()], "sum {turn} on card {rank}, round {round}");
             }
         }
+    }
+}
+
+/// Lengths of what cards give each other: the last is too long for the room that they have, the first too short to be given.
+const GIVEN: [usize; 5] = [1000, 32_768, 40_001, 1_048_577, 32 << 20];
+
+/// What `member` has of array `place` in step `step`.
+fn own(member: usize, step: usize, place: usize) -> Vec<f32> {
+    noise(GIVEN[place], (member * 10_000 + step * 100 + place) as u64)
+}
+
+/// Gives what a card has of [`GIVEN`] in two parts, and what becomes of those that are given.
+fn give(device: &Device, member: &Member, step: usize) -> Vec<(usize, Vec<u32>)> {
+    let exchange = member.exchange().expect("of cards");
+    let (mut given, mut places) = (Given::default(), Vec::new());
+    for part in [0..3, 3..5] {
+        let tensors = part.clone().map(|place| tensor(own(member.rank(), step, place), device));
+        let gave = exchange.give_of(&mut given, tensors.collect());
+        places.extend(part.zip(gave).filter_map(|(place, gave)| gave.then_some(place)));
+        // Some are ahead of others.
+        std::thread::sleep(std::time::Duration::from_millis((member.rank() as u64 * 7) % 10));
+    }
+    let sums = exchange.sums_of_given(&given);
+    // All others come behind them.
+    let rest = member.sum_all(BTreeMap::from([(0, tensor(vec![1.0; 8], device))]));
+    assert!(read(rest[&0].clone()).iter().all(|sum| *sum == member.ranks() as f32));
+    places.into_iter().zip(sums.into_iter().map(|sum| bits(&read(sum)))).collect()
+}
+
+#[test]
+fn what_cards_give_each_other_meanwhile_is_added_up_in_their_order() {
+    let Some((_turn, count)) = cards("what is given") else { return };
+    for ranks in 2..=count {
+        let (mut devices, exchanges) = open(ranks);
+        let reach = exchanges[0].warning.is_none();
+        for step in 0..6 {
+            let found =
+                at_once(&mut devices, &exchanges, |device, member| give(device, member, step));
+            for (rank, found) in found.into_iter().enumerate() {
+                let places: Vec<usize> = found.iter().map(|(place, _)| *place).collect();
+                assert_eq!(places, if reach { vec![1, 2, 3] } else { vec![] });
+                for (place, found) in found {
+                    let exact = bits(&sum_in_order(ranks, |rank| own(rank, step, place)));
+                    assert!(found == exact, "array {place}, step {step}, card {rank} of {ranks}");
+                }
+            }
+        }
+    }
+}
+
+/// A card that waits for what a thread has yet to ask the driver for would wait for ever: a launch for which there is no room keeps
+/// the driver to itself.
+#[test]
+fn what_is_given_comes_however_many_launches_wait_for_it() {
+    let Some((_turn, ranks)) = cards("what is given far ahead") else { return };
+    let (mut devices, exchanges) = open(ranks);
+    if exchanges[0].warning.is_some() {
+        return;
+    }
+    for attempt in 0..3 {
+        let found = at_once(&mut devices, &exchanges, |device, member| {
+            let exchange = member.exchange().expect("of cards");
+            let large = tensor(vec![1.0; 16 << 20], device);
+            let mut last = tensor(vec![1.0; 1 << 16], device);
+            for _ in 0..100 {
+                let mut given = Given::default();
+                assert_eq!(exchange.give_of(&mut given, vec![last.mul_scalar(0.5)]), [true]);
+                // The card is at work for longer than a thread takes to ask for that.
+                for _ in 0..30 {
+                    drop(large.clone().mul_scalar(2.0));
+                }
+                last = exchange.sums_of_given(&given).pop().expect("it is given");
+                let all = member.sum_all(BTreeMap::from([(0, last.clone().narrow(0, 0, 8))]));
+                last = last.mul_scalar(2.0 / ranks as f64)
+                    + all[&0].clone().slice(0..1).mul_scalar(0.0);
+            }
+            read(last)
+        });
+        for found in found {
+            assert!(found.iter().all(|found| *found == 1.0), "attempt {attempt}");
+        }
+    }
+}
+
+#[test]
+fn what_a_card_gave_before_another_failed_is_no_part_of_the_next_attempt() {
+    let Some((_turn, ranks)) = cards("a failure after giving") else { return };
+    let (mut devices, exchanges) = open(ranks);
+    let attempt = |devices: &mut [Device], step: usize, fails: bool| {
+        exchanges[0].begin("attempt".to_owned());
+        on_ranks(devices, 1, None, GridExchanges::of_row(&exchanges), |device, seat| {
+            if fails && seat.row.rank() == 1 {
+                let exchange = seat.row.exchange().expect("of cards");
+                exchange.give_of(&mut Given::default(), vec![tensor(own(1, step, 1), device)]);
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                OutOfMemory { wanted: Some(77) }.throw();
+            }
+            Ok::<_, ExecutionError>(give(device, &seat.row, step))
+        })
+    };
+    for step in 0..8 {
+        let fails = step % 3 == 1;
+        let begin = Instant::now();
+        match (fails, attempt(&mut devices, step, fails)) {
+            (false, Ok(all)) => {
+                for (place, found) in all.into_iter().flatten() {
+                    assert!(found == bits(&sum_in_order(ranks, |rank| own(rank, step, place))));
+                }
+            }
+            (true, Err(Failure::OutOfMemory(found))) => assert_eq!(found.wanted, Some(77)),
+            (_, outcome) => panic!("step {step}: {:?}", outcome.map(drop)),
+        }
+        assert!(begin.elapsed().as_secs() < 20);
     }
 }
 

@@ -93,6 +93,7 @@ fn gradients(replica: &Replica, step: usize) -> StepGradients {
         targets: &targets,
         parts: &parts,
         synced: None,
+        row: None,
         next: None,
         link: None,
     };

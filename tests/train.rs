@@ -104,7 +104,8 @@ fn gradients_of(
     let parts: Vec<Part> =
         parts.map(|part| Part::alone(share.start + part.start..share.start + part.end)).collect();
     let images = images.into();
-    let share = Share { images, targets, parts: &parts, synced: None, next: None, link: None };
+    let share =
+        Share { images, targets, parts: &parts, synced: None, row: None, next: None, link: None };
     replica.gradients(share, normalizers, STEP, 1.0).expect("computes")
 }
 

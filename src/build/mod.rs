@@ -203,7 +203,12 @@ impl Ready {
         trainer.processes = processes.cloned();
         if let (Some(cards), Some(processes)) = (&cards, processes) {
             let device = trainer.first().replica.inference.device();
-            trainer.exchanges = process_cards::exchanges(processes, device, cards)?;
+            trainer.exchanges = process_cards::exchanges(
+                processes,
+                device,
+                cards,
+                trainer.planner.gradient_room(),
+            )?;
             data.warnings.extend(cards.shared());
         }
         data.warnings.extend(processes.and_then(Processes::warning));
@@ -348,7 +353,7 @@ fn trainer(
     let plan = &planner.plan().clone();
     let parts = planner.stages_of_devices();
     let depth = parts.len();
-    let exchanges = exchanges(&devices, depth)?;
+    let exchanges = exchanges(&devices, depth, &planner)?;
     let messages = messages(&devices, depth, &planner)?;
     let cards = devices.len() > 1 && is_gpu(&devices[0]);
     let threads = cards.then(|| parallel::threads(devices.len())).transpose();
@@ -418,14 +423,19 @@ fn hold(_: &Device, _: Pages) {}
 /// What cards exchange sums by, where several have the same part of the model: the first of `depth`, and so
 /// on.
 #[cfg(feature = "cuda")]
-fn exchanges(devices: &[Device], depth: usize) -> Result<Vec<Exchanges>, BuildError> {
+fn exchanges(
+    devices: &[Device],
+    depth: usize,
+    planner: &Planner,
+) -> Result<Vec<Exchanges>, BuildError> {
     let cards: Vec<Gpu> = devices.iter().filter_map(Gpu::of).collect();
     if cards.len() <= depth {
         return Ok(Vec::new());
     }
+    let room = planner.gradient_room();
     let row = |stage: usize| {
         let cards: Vec<Gpu> = cards.iter().skip(stage).step_by(depth).cloned().collect();
-        Exchanges::open(&cards).map_err(BuildError::Cards)
+        Exchanges::open(&cards, room).map_err(BuildError::Cards)
     };
     (0..depth).map(row).collect()
 }
@@ -455,7 +465,7 @@ fn messages(_: &[Device], _: usize, _: &Planner) -> Result<Vec<Exchanges>, Build
 
 /// There are no cards without CUDA.
 #[cfg(not(feature = "cuda"))]
-fn exchanges(_: &[Device], _: usize) -> Result<Vec<Exchanges>, BuildError> {
+fn exchanges(_: &[Device], _: usize, _: &Planner) -> Result<Vec<Exchanges>, BuildError> {
     Ok(Vec::new())
 }
 

@@ -47,7 +47,7 @@ pub(super) fn cards(_: &Processes, _: &Device, _: DevicePlan) -> Result<Option<C
 }
 
 /// What `cards` exchange sums by, and what a person should know of it: the memory of each other where all reach
-/// that, else TCP.
+/// that, with `room` bytes for gradients that the others give a card, else TCP.
 ///
 /// # Errors
 /// What the driver says, and when another process has failed.
@@ -56,10 +56,11 @@ pub(super) fn exchanges(
     processes: &Processes,
     device: &Device,
     cards: &Cards,
+    room: u64,
 ) -> Result<Vec<Exchanges>, BuildError> {
     let Some(gpu) = Gpu::of(device) else { return Ok(Vec::new()) };
     let place = [processes.rank(), processes.ranks()];
-    let exchanges = match through_memory(processes, &gpu, place, cards)? {
+    let exchanges = match through_memory(processes, &gpu, place, cards, room)? {
         Ok(exchanges) => {
             tell_progress("the processes' cards exchange sums through each other's memory");
             exchanges
@@ -88,6 +89,7 @@ pub(super) fn exchanges(
     _: &Processes,
     _: &Device,
     _: &Cards,
+    _: u64,
 ) -> Result<Vec<Exchanges>, BuildError> {
     Ok(Vec::new())
 }
@@ -99,9 +101,10 @@ fn through_memory(
     gpu: &Gpu,
     place: [usize; 2],
     cards: &Cards,
+    room: u64,
 ) -> Result<Result<Exchanges, String>, Elsewhere> {
     let offered = match cards.apart() {
-        None => Exchanges::offer(gpu, place[1]),
+        None => Exchanges::offer(gpu, place[1], room),
         Some(reason) => Err(reason.to_owned()),
     };
     let own = offered.as_ref().map(|offered| offered.handle().to_vec()).map_err(Clone::clone);
@@ -109,7 +112,7 @@ fn through_memory(
     let handles: Result<Vec<Vec<u8>>, String> = all.into_iter().collect();
     let opened = match (offered, handles) {
         (Ok(offered), Ok(handles)) => {
-            Exchanges::of_process(gpu, place, offered, &handles, cards.multiprocessors())
+            Exchanges::of_process(gpu, place, offered, &handles, cards.multiprocessors(), room)
         }
         (_, Err(reason)) | (Err(reason), _) => Err(reason),
     };

@@ -34,6 +34,9 @@ pub struct StepKey<'a> {
     /// This device's place among those over whose images norms are taken; none where norms are taken over
     /// its own.
     pub synced: Option<&'a Arc<Member>>,
+    /// This device's place among those that share the batch, to which the gradients of a stage [are given](Member::give) as
+    /// soon as they are there; none where nobody adds them up, or only afterwards.
+    pub row: Option<&'a Member>,
 }
 
 impl StepKey<'_> {
@@ -108,7 +111,9 @@ pub fn train_part(
     const LINKED: &str = "the schedule of a pipeline is run with a link";
     let mut result = StepResult::default();
     let mut places = Places::default();
-    for operation in &schedule.operations {
+    let row = key.row.filter(|row| key.parts.first().is_some_and(|part| part.ranks == row.ranks()));
+    let last_backward = schedule.last_backward();
+    for (number, operation) in schedule.operations.iter().enumerate() {
         fault::check();
         begin(chain, operation);
         let begun = Instant::now();
@@ -173,6 +178,12 @@ pub fn train_part(
                 // What is frozen has no use for it.
                 let gradient = gradient.filter(|_| stage > schedule.frozen || schedule.returns);
                 places.back.extend(gradient.map(|gradient| (micro, gradient)));
+                // Behind the last stage of all nothing is computed meanwhile.
+                if let Some(row) = row.filter(|_| last_backward[stage] == Some(number))
+                    && last_backward.iter().flatten().any(|last| *last > number)
+                {
+                    row.give(runs.as_ref(), &result.gradients);
+                }
             }
             Action::Send(flow) => {
                 let sent = places.flowing(flow).remove(&micro).expect("it has come this far");

@@ -183,6 +183,18 @@ impl Schedule {
         Self { operations: operations.collect(), frozen, returns: false }
     }
 
+    /// For each stage that goes back, the number of the operation after which its gradients are all there.
+    pub fn last_backward(&self) -> Vec<Option<usize>> {
+        let stages = self.operations.iter().map(|operation| operation.stage + 1).max();
+        let mut last = vec![None; stages.unwrap_or(0)];
+        for (number, operation) in self.operations.iter().enumerate() {
+            if operation.action == Action::Backward {
+                last[operation.stage] = Some(number);
+            }
+        }
+        last
+    }
+
     /// What the device of `part` does in a step: the same over its own `stages` stages, the first `frozen`
     /// of which are frozen, where micro-batches come from the device before and go to the one behind.
     /// Where all are frozen, `tree` counts for nothing.
@@ -370,6 +382,7 @@ mod tests {
         let twice = Schedule::of_plan(&CheckpointPlan::keep_all(3), 3, 2);
         assert_eq!(twice.operations.len(), 14);
         assert_eq!(twice.operations[..7], schedule.operations);
+        assert_eq!(twice.last_backward(), [Some(13), Some(12), Some(11)]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One device among those that compute a batch.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use serde::Serialize;
@@ -11,8 +11,8 @@ use super::Part;
 use super::course::{Doing, waiting};
 use super::group::Group;
 use super::processes::Attempt;
-use crate::memory::check_allocated;
-use crate::ops::gpu::{Exchange, ExchangedSums, Synced};
+use crate::memory::{Bucket, Gradients, Stage, check_allocated};
+use crate::ops::gpu::{Exchange, ExchangedSums, Given, Synced};
 use crate::ops::is_gpu;
 
 /// One device's place among those that compute a batch together, for one piece of work.
@@ -29,6 +29,8 @@ pub struct Member {
     remembered: Mutex<HashMap<String, Vec<Tensor<1>>>>,
     /// What kernels have put together of all cards in it.
     rows: ExchangedSums,
+    /// The gradients that have been given to the other cards in it.
+    given: Mutex<(Vec<String>, Given)>,
 }
 
 /// Where the devices meet.
@@ -47,8 +49,7 @@ impl Member {
         group: Arc<Group>,
         exchange: Option<Exchange>,
     ) -> Self {
-        let (remembered, rows) = (Mutex::default(), ExchangedSums::default());
-        Self { rank, ranks, line, meeting: Meeting::Threads(group), exchange, remembered, rows }
+        Self::at(Meeting::Threads(group), [rank, ranks], line, exchange)
     }
 
     /// A device that computes by itself.
@@ -58,10 +59,18 @@ impl Member {
 
     /// A device that is a process.
     pub(super) fn of_process(attempt: Attempt, exchange: Option<Exchange>) -> Self {
-        let (rank, ranks) = (attempt.rank(), attempt.ranks());
-        let (remembered, rows) = (Mutex::default(), ExchangedSums::default());
-        let meeting = Meeting::Processes(attempt);
-        Self { rank, ranks, line: String::new(), meeting, exchange, remembered, rows }
+        let place = [attempt.rank(), attempt.ranks()];
+        Self::at(Meeting::Processes(attempt), place, String::new(), exchange)
+    }
+
+    fn at(
+        meeting: Meeting,
+        [rank, ranks]: [usize; 2],
+        line: String,
+        exchange: Option<Exchange>,
+    ) -> Self {
+        let (remembered, rows, given) = Default::default();
+        Self { rank, ranks, line, meeting, exchange, remembered, rows, given }
     }
 
     /// Its place among the devices, from 0.
@@ -220,6 +229,47 @@ impl Member {
         })
     }
 
+    /// Begins to give all other devices what `gradients` has of `stage`, where these are cards that can be given it: it travels beside
+    /// what is computed next. All devices must have these gradients, give them in the same order, and [add them
+    /// up](Self::sum_given) before all others.
+    pub fn give(&self, stage: &dyn Stage, gradients: &Gradients) {
+        let Some(exchange) = &self.exchange else { return };
+        let trained = stage.buckets().into_iter().filter(|bucket| bucket.trained);
+        let found = |bucket: Bucket| {
+            let gradient =
+                gradients.get(bucket.key()).filter(|found| found.dtype() == DType::F32)?;
+            Some((bucket.key().to_owned(), gradient.clone()))
+        };
+        let (of_stage, found): (Vec<String>, Vec<_>) = trained.filter_map(found).unzip();
+        let (names, given) = &mut *self.given();
+        let gave = exchange.give_of(given, found).into_iter();
+        names
+            .extend(of_stage.into_iter().zip(gave).filter_map(|(name, gave)| gave.then_some(name)));
+    }
+
+    /// Takes those out of `gradients` that [were given](Self::give), and gives their sums over all devices. What else is to be added
+    /// up must be so after them.
+    ///
+    /// Unwinds where memory has not sufficed for one of them.
+    pub fn sum_given(
+        &self,
+        gradients: &mut BTreeMap<String, Tensor<1>>,
+    ) -> BTreeMap<String, Tensor<1>> {
+        let (names, given) = std::mem::take(&mut *self.given());
+        let Some(exchange) = self.exchange.as_ref().filter(|_| !names.is_empty()) else {
+            return BTreeMap::new();
+        };
+        // A card that has failed may not keep the others waiting for what it cannot launch.
+        let allocated = check_allocated(gradients.values().cloned());
+        allocated.unwrap_or_else(|out_of_memory| out_of_memory.throw());
+        gradients.retain(|name, _| !names.contains(name));
+        names.into_iter().zip(exchange.sums_of_given(&given)).collect()
+    }
+
+    fn given(&self) -> MutexGuard<'_, (Vec<String>, Given)> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// [`Member::sum_all`] of cards. What a device lacks counts as zeros.
     fn sum_all_by<K: Ord + Clone + Send + Serialize + DeserializeOwned + 'static>(
         &self,
@@ -252,7 +302,7 @@ impl Member {
         made
     }
 
-    fn remembered(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<Tensor<1>>>> {
+    fn remembered(&self) -> MutexGuard<'_, HashMap<String, Vec<Tensor<1>>>> {
         self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

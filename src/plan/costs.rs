@@ -7,7 +7,7 @@ use super::estimate::SHARD_BANDWIDTH;
 use crate::memory::{
     ActivationShape, Footprint, Precision, Speed, Surroundings, Target, bytes_in_rows,
 };
-use crate::ops::gpu::AT_ONCE;
+use crate::ops::gpu::{AT_ONCE, MOST_ROOM};
 
 /// What the stages of a plan cost for a micro-batch, and what is in use besides.
 #[derive(Debug, Clone)]
@@ -26,6 +26,8 @@ pub struct Costs {
     pub optimizer: u64,
     /// Of these, bytes that wait off the device between steps.
     pub optimizer_away: u64,
+    /// Bytes of the room for gradients that other cards give while this one computes.
+    pub gradient_room: u64,
     /// Bytes of new weights that other devices send in a step, where these share out the optimizer's work.
     pub weights_received: u64,
     /// Seconds that sending and receiving them takes.
@@ -80,6 +82,8 @@ fn numbers(shape: &ActivationShape) -> u64 {
 
 /// Bytes of a number of an image, or of an output.
 const NUMBER: u64 = 4;
+/// Beside the gradients in the room for them: each array begins at a multiple of 32 KiB.
+const PADDING: u64 = 1 << 20;
 
 /// Bytes of a weight, a gradient of one, or a number of the optimizer's state.
 pub(super) fn weight_bytes(precision: Precision) -> u64 {
@@ -197,13 +201,22 @@ impl Plan {
         let from_behind = if is_last { 0 } else { between(range.end - 1) };
         let room = if on.cuda { AT_ONCE as u64 } else { 0 };
         let messages = room * (from_before + from_behind);
+        // And for the gradients that the other cards of a batch give it while it computes.
+        let others = self.copies() as u64 - 1;
+        let gives = on.cuda && others > 0 && weight == NUMBER && self.depth() == 1;
+        let gradient_room = if gives { (others * (trained + PADDING)).min(MOST_ROOM) } else { 0 };
         let of_heads = NUMBER * each.outputs[range.end - 1];
         // Of the outputs: labels, mask, and a handful of temporary tensors of their size.
         let (loss_workspace, loss_gradient) =
             if is_last { (8 * of_heads, of_heads) } else { (0, between(range.end - 1)) };
         let of_stages: u64 = stages.iter().map(|stage| stage.standing).sum();
         let surroundings = Surroundings {
-            standing: weights + optimizer - optimizer_away + average + of_stages + batch + messages,
+            standing: weights + optimizer - optimizer_away
+                + average
+                + of_stages
+                + batch
+                + messages
+                + gradient_room,
             input,
             loss_workspace,
             loss_gradient,
@@ -218,6 +231,7 @@ impl Plan {
             weights,
             optimizer,
             optimizer_away,
+            gradient_room,
             weights_received,
             weights_seconds,
             optimizer_seconds,

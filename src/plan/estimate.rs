@@ -54,6 +54,9 @@ pub(super) const STARTING_ON_HOPPER: f64 = 7.4e-5;
 /// Bytes a second from card to card: NVLink on a host with H200 (28 MB of gradients of one other card in
 /// 118 µs).
 pub(super) const BANDWIDTH: f64 = 2.4e11;
+/// Bytes a second of the gradients of all cards, and of their sums, where those of other cards have come meanwhile: the 28 and 50 MB of
+/// DenseNet-121 and -169 make steps of four H100 0.19 and 0.36 ms longer (`benches/results/2026-11-27-h100x4-gradients.log`).
+pub(super) const SUM_BANDWIDTH: f64 = 7e11;
 /// The same of a message of a pipeline, which the other card then copies. Of two H100 that take turns, a step in which 16 messages are
 /// 79 MB longer each takes 4.8 ms longer (`benches/results/2026-11-26-h100x4-cuts.log`), of which 1.4 are a cut block's other work.
 pub(super) const MESSAGE_BANDWIDTH: f64 = 3.8e11;
@@ -345,6 +348,11 @@ impl Estimator {
     /// Bytes of the gradients that a device has, at most.
     pub fn gradients_of_a_device(&mut self, settings: &MemorySettings) -> u64 {
         self.known(settings).iter().map(|known| known.costs.gradients()).max().unwrap_or(0)
+    }
+
+    /// Bytes of the room for gradients that other cards give a device.
+    pub fn gradient_room(&mut self, settings: &MemorySettings) -> u64 {
+        self.known(settings).iter().map(|known| known.costs.gradient_room).max().unwrap_or(0)
     }
 
     /// Bytes of new weights that others send a device in a step, and seconds that these take; at most.

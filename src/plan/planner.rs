@@ -194,6 +194,12 @@ impl Planner {
         estimator.bytes_between(&self.settings).into_iter().max().unwrap_or(0)
     }
 
+    /// Bytes of the room for gradients that other cards give each of the cards while it computes.
+    pub fn gradient_room(&self) -> u64 {
+        let mut estimator = Estimator::within(&self.plan, self.machine, self.budget);
+        estimator.gradient_room(&self.settings)
+    }
+
     /// What is planned, with everything decided.
     pub fn plan(&self) -> &Plan {
         &self.plan

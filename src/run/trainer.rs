@@ -276,7 +276,9 @@ impl Trainer {
             let Rank { replica, updater } = rank;
             let synced = Some(&seat.row).filter(|_| over == BatchNormOver::Sync);
             let link = replica.link(&seat.column);
-            let share = Share { images, targets, parts, synced, next, link };
+            // The cards of a grid of pipelines have room for messages, and add up gradients afterwards.
+            let row = Some(&*seat.row).filter(|_| link.is_none());
+            let share = Share { images, targets, parts, synced, row, next, link };
             let own: usize = parts.iter().map(|part| part.images.len()).sum();
             let (assessed, course) = recorded(traces, || {
                 let found = replica.gradients(share, &normalizers, step, updater.scale())?;
@@ -356,7 +358,7 @@ impl Trainer {
         let found = self.within_memory(images.count(), Work::Step, |rank, seat, parts, _| {
             let replica = &rank.replica;
             let link = replica.link(&seat.column);
-            let share = Share { images, targets, parts, synced: None, next: None, link };
+            let share = Share { images, targets, parts, synced: None, row: None, next: None, link };
             let own = replica.origin(share, &normalizers, step)?;
             let own = serde_json::to_vec(&own).unwrap_or_default();
             Ok(seat.row.gather_bytes("origins", own))

@@ -45,7 +45,9 @@ impl StepGradients {
             let each = values.into_iter().enumerate();
             each.filter_map(|(head, value)| Some((head.to_string(), value?)))
         };
-        let all = gradients.into_map().into_iter().map(named(Of::Gradient));
+        let mut gradients = gradients.into_map();
+        let mut added_up = member.sum_given(&mut gradients);
+        let all = gradients.into_iter().map(named(Of::Gradient));
         let all = all.chain(given.into_iter().map(named(Of::Statistic)));
         let all = all.chain(of_heads(sums).map(named(Of::Loss)));
         let all = all.chain(of_heads(centres).map(named(Of::Centres)));
@@ -58,8 +60,9 @@ impl StepGradients {
             (0..heads).map(|head| of.remove(&head.to_string())).collect::<Vec<_>>()
         };
         let statistics = take(Of::Statistic);
+        added_up.append(&mut take(Of::Gradient));
         Self {
-            gradients: Gradients::from(take(Of::Gradient)),
+            gradients: Gradients::from(added_up),
             statistics: if statistics.is_empty() { own } else { statistics },
             losses: super::LossSums::of_parts(by_head(take(Of::Loss)), normalizers),
             centres: by_head(take(Of::Centres)),

@@ -41,6 +41,9 @@ pub struct Share<'a> {
     /// The replica's place among those over whose images norms are taken; none where norms are taken over
     /// its own.
     pub synced: Option<&'a Arc<Member>>,
+    /// The replica's place among those that share the batch, to which gradients of stages are given as soon as they are there; none
+    /// where nobody adds them up, or only afterwards.
+    pub row: Option<&'a Member>,
     /// What the replica takes first of the batch after this one, where that is known.
     pub next: Option<&'a BatchPart>,
     /// What connects the replica with the other devices of its pipeline, where it has a part of the model
@@ -108,9 +111,9 @@ impl Replica {
         step: usize,
         loss_scale: f64,
     ) -> Result<StepGradients, TrainError> {
-        let Share { images, targets, parts, synced, next, link } = share;
+        let Share { images, targets, parts, synced, row, next, link } = share;
         let targets = self.inference.standardized(targets);
-        let key = StepKey { seed: self.seed, step: step as u64, parts, synced };
+        let key = StepKey { seed: self.seed, step: step as u64, parts, synced, row };
         let mut losses = LossSums::new(normalizers);
         let mut centres: Vec<Option<Tensor<1>>> = vec![None; self.losses.len()];
         let result = executor::train_part(

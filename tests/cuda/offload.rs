@@ -37,6 +37,7 @@ fn pass(chain: &Chain, tree: &CheckpointPlan, images: &[Tensor<4>], store: &Stor
             step: 0,
             parts: &[Part::alone(0..16), Part::alone(16..32)],
             synced: None,
+            row: None,
         },
         |part| Activation::Map(images[part].clone()),
         |_, outputs| {

@@ -146,7 +146,13 @@ fn a_full_disk_ends_the_step_with_an_error() {
         &store,
         &chain,
         &Schedule::of_plan(&tree, 4, 1),
-        executor::StepKey { seed: 1, step: 0, parts: &[Part::alone(0..1)], synced: None },
+        executor::StepKey {
+            seed: 1,
+            step: 0,
+            parts: &[Part::alone(0..1)],
+            synced: None,
+            row: None,
+        },
         |_| images(),
         |_, outputs| outputs,
     );
@@ -169,6 +175,7 @@ fn gradients(
             step: 0,
             parts: &vec![Part::alone(0..1); parts],
             synced: None,
+            row: None,
         },
         |part| Activation::Map(wave([2, 1, 3, 3], 0.7 + part as f64)),
         |_, outputs| Activation::Map(outputs.into_map().mul_scalar(0.5)),

@@ -85,7 +85,13 @@ fn train(chain: &Chain) -> executor::StepResult {
     let ones = |outputs: Activation| {
         Activation::Outputs(outputs.into_outputs().iter().map(Tensor::ones_like).collect())
     };
-    let key = executor::StepKey { seed: 1, step: 0, parts: &[Part::alone(0..1)], synced: None };
+    let key = executor::StepKey {
+        seed: 1,
+        step: 0,
+        parts: &[Part::alone(0..1)],
+        synced: None,
+        row: None,
+    };
     let store = Store::nowhere();
     let loss = |_, outputs| ones(outputs);
     executor::train(&store, chain, &schedule, key, |_| images(3), loss).expect("nothing is moved")

@@ -73,7 +73,7 @@ pub use cuda::{
 pub use dropout::dropout_mask;
 pub use dry::{DryGpu, Work};
 pub use element::{Element, Storage};
-pub use exchange::{Exchange, ExchangedSums, Exchanges, MOST_CARDS, Synced};
+pub use exchange::{Exchange, ExchangedSums, Exchanges, Given, MOST_CARDS, MOST_ROOM, Synced};
 pub use gather::Padding;
 pub use gpu::{Argument, Gpu, Sizes, Untouched};
 pub use kernel::Kernel;

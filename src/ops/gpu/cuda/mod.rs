@@ -1,6 +1,7 @@
 //! Kernels on an NVIDIA GPU: launched through CubeCL, over the memory of Burn's tensors.
 
 mod ahead;
+mod broadcast;
 mod buffer;
 mod device;
 mod conv2d;
@@ -14,6 +15,7 @@ mod squares;
 mod transfer;
 
 pub use ahead::{Compiler, hand_over_generated};
+pub(super) use broadcast::{Broadcast, Landing};
 pub(super) use buffer::DeviceMemory;
 pub use buffer::Identity;
 pub(super) use device::Cuda;
