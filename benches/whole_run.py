@@ -74,6 +74,8 @@ def bench(args, folder, settings):
 
 def run(args, folder, settings, count):
     """The events of `count` epochs, and the share of time in which the card had work after the first."""
+    # Epochs of a run before are not to be taken for this one's.
+    shutil.rmtree(folder / "checkpoints/whole_run", ignore_errors=True)
     busy, ends = Busy(), []
     command = [args.trainer, "run", CONFIG, "--overwrite", "--json", *settings, "--set", f"train.epochs={count}"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
