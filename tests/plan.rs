@@ -285,7 +285,8 @@ fn shards_of_the_optimizers_state_make_a_model_fit_that_is_all_weights() {
     assert_eq!((&last(&whole)["fits"], &last(&shards)["fits"]), (&false.into(), &true.into()));
     let peak = |plan: &Value| last(plan)["peak"].as_u64().expect("a peak");
     // Where the state is shared out, the sums of the gradients are there beside the gradients before the step.
-    let of_step = peak(&whole) - 4 * weights;
+    // Both have the room for gradients of the others.
+    let of_step = peak(&whole) - 4 * weights - trainer::ops::gpu::MOST_ROOM;
     let saved = peak(&whole) - peak(&shards);
     assert!((saved + weights).abs_diff(of_step + 3 * weights / 2) < 1 << 27, "{whole} {shards}");
     // Three quarters of the weights come from the others, and all gradients of three.
