@@ -612,11 +612,18 @@ impl Exchanges {
         let peers = Arc::new(peers);
         let blocks = gpus.iter().map(Gpu::multiprocessors).min().unwrap_or(1);
         let room = if warning.is_none() { room } else { 0 };
-        let side = |(rank, gpu)| {
-            let side = Side { mailbox, ..Side::of(gpu, [rank, ranks], blocks, &peers) };
-            Ok(Exchange(Arc::new(side.with_room(room)?)))
+        let sides = |room: usize| -> Result<Vec<Exchange>, String> {
+            let side = |(rank, gpu)| {
+                let side = Side { mailbox, ..Side::of(gpu, [rank, ranks], blocks, &peers) };
+                Ok(Exchange(Arc::new(side.with_room(room)?)))
+            };
+            gpus.iter().enumerate().map(side).collect()
         };
-        let sides = gpus.iter().enumerate().map(side).collect::<Result<_, String>>()?;
+        let sides = sides(room).or_else(|_| {
+            // Those that could be made have ended all waiting.
+            peers.clear();
+            sides(0)
+        })?;
         Ok(Self { warning, ..Self::of_sides(sides) })
     }
 

@@ -46,7 +46,7 @@ impl Broadcast {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// What the driver says, as where its streams cannot wait for words.
     pub(in crate::ops::gpu) fn new(
         gpu: &Gpu,
         peers: &Arc<Peers>,
@@ -59,6 +59,11 @@ impl Broadcast {
             context.new_stream_with_priority(greatest)
         });
         let stream = stream.map_err(|error: DriverError| error.to_string())?;
+        // Both words are 0 already.
+        let own = peers.addresses()[landing.rank] + landing.words as u64;
+        let tried = wait(&stream, own + landing.ready as u64, 0)
+            .and_then(|()| tell(&stream, own + 4 * landing.rank as u64, 0));
+        tried.and_then(|()| stream.synchronize()).map_err(|error| error.to_string())?;
         Ok(Self { stream, peers: Arc::clone(peers), landing })
     }
 
@@ -97,10 +102,7 @@ impl Broadcast {
         self.stream.context().bind_to_thread()?;
         let parts = self.peers.addresses();
         let stream = self.stream.cu_stream();
-        let word = parts[rank] + (words + ready) as u64;
-        let flags = CUstreamWaitValue_flags_enum::CU_STREAM_WAIT_VALUE_GEQ as u32;
-        // SAFETY: the word lies in the memory that `peers` holds.
-        unsafe { sys::cuStreamWaitValue32_v2(stream, word, number, flags) }.result()?;
+        wait(&self.stream, parts[rank] + (words + ready) as u64, number)?;
         // Not all to the same card at once.
         for card in (1..ranks).map(|turn| (rank + turn) % ranks) {
             let words = parts[card] + words as u64;
@@ -110,19 +112,24 @@ impl Broadcast {
                 // SAFETY: as many bytes are the array's, whose memory is held until this card is told, and the room's.
                 unsafe { result::memcpy_dtod_async(room + at, *from, *length as usize, stream) }?;
             }
-            self.tell(words, number)?;
+            tell(&self.stream, words + 4 * rank as u64, number)?;
         }
-        self.tell(parts[rank] + words as u64, number)
+        tell(&self.stream, parts[rank] + words as u64 + 4 * rank as u64, number)
     }
+}
 
-    /// Tells the card whose words these are when all that was given before is copied.
-    fn tell(&self, words: u64, number: u32) -> Result<(), DriverError> {
-        let word = words + 4 * self.landing.rank as u64;
-        let flags = CUstreamWriteValue_flags_enum::CU_STREAM_WRITE_VALUE_DEFAULT as u32;
-        // SAFETY: the word lies in the memory that `peers` holds.
-        unsafe { sys::cuStreamWriteValue32_v2(self.stream.cu_stream(), word, number, flags) }
-            .result()
-    }
+/// Has `stream` wait until `word`, in memory that a [`Broadcast`] holds, has come to `number`.
+fn wait(stream: &CudaStream, word: u64, number: u32) -> Result<(), DriverError> {
+    let flags = CUstreamWaitValue_flags_enum::CU_STREAM_WAIT_VALUE_GEQ as u32;
+    // SAFETY: the word is held for as long as the stream.
+    unsafe { sys::cuStreamWaitValue32_v2(stream.cu_stream(), word, number, flags) }.result()
+}
+
+/// Has `stream` write `number` into such a word, behind all that it was given before.
+fn tell(stream: &CudaStream, word: u64, number: u32) -> Result<(), DriverError> {
+    let flags = CUstreamWriteValue_flags_enum::CU_STREAM_WRITE_VALUE_DEFAULT as u32;
+    // SAFETY: as there.
+    unsafe { sys::cuStreamWriteValue32_v2(stream.cu_stream(), word, number, flags) }.result()
 }
 
 impl Drop for Broadcast {
