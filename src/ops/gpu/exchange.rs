@@ -16,7 +16,10 @@ use burn::tensor::{DType, Tensor};
 use super::arrays::{ARRAYS, HEADER, Places};
 use super::channels_last::Partials;
 #[cfg(feature = "cuda")]
-use super::cuda::{Broadcast, Carry, Fence, Landing, Offered, Peers, Relay};
+use super::cuda::{Carry, Fence, Offered, Peers, Relay};
+use super::given::Giving;
+#[cfg(feature = "cuda")]
+use super::given::{bytes_with_room, chunks_in};
 use super::kernels::{EXCHANGE, blocks};
 use super::messages::{Mailbox, message_kernels};
 use super::{Buffer, Gpu, Kernel, Sizes};
@@ -28,23 +31,15 @@ pub const MOST_CARDS: usize = 8;
 /// Values of one card in one exchange, as in `kernels/exchange.cuh`.
 const SLOTS: usize = 12288;
 /// In front of the kernels that put together arrays of any length.
-const TURNS: &str = include_str!("kernels/turns.cuh");
+pub(super) const TURNS: &str = include_str!("kernels/turns.cuh");
 /// Blocks of these kernels, the values that one takes in a turn, and the slots of a place: as in `kernels/turns.cuh`.
 const BLOCKS: usize = 128;
-const CHUNK: usize = 8192;
+pub(super) const CHUNK: usize = 8192;
 const SLOTS_OF_PLACE: usize = 4;
 /// Threads that give, that add up and that store in a block of `kernels/all_reduce.cu`.
 const ROLE: u32 = 256;
 /// Values of one array in a launch of them, whose sizes are counted in 31 bits.
 const LAUNCH: usize = 1 << 30;
-/// Bytes in front of the room for what other cards give: words of `kernels/sum_copies.cu`.
-const HEAD: usize = 256;
-/// Bytes from the first of them to the one that tells a card's own copy engines.
-const READY: usize = 128;
-/// Arrays that are shorter are added up with all others: it costs a card more to give them by themselves.
-const LEAST_GIVEN: usize = 1 << 15;
-/// Bytes of the room for what the other cards of a batch give a card, at most.
-pub const MOST_ROOM: u64 = 256 << 20;
 /// So often a piece of work is done with care before it is known.
 const WARM_UPS: usize = 2;
 
@@ -63,29 +58,22 @@ pub(super) struct Side {
     addresses: Vec<u32>,
     /// Blocks that run at once on every card.
     pub(super) blocks: usize,
-    /// Chunks that another card may give in a step, beside what this one computes; 0 where none can.
-    room: usize,
     /// Where messages lie, between the cards of a pipeline, which add up nothing.
     pub(super) mailbox: Option<Mailbox>,
     /// The numbers of the last exchanges: among the first two cards, the first three, …, and the last
     /// turn of the sums over all; then those of the last messages between neighbours.
-    numbers: Vec<AtomicU32>,
+    pub(super) numbers: Vec<AtomicU32>,
     /// The same when the attempt began.
     begun: Vec<AtomicU32>,
     /// Whether the device stands still before and after each exchange.
-    careful: AtomicBool,
+    pub(super) careful: AtomicBool,
     sum: Kernel,
     all_reduce: Kernel,
     all_gather: Kernel,
-    tell_ready: Kernel,
-    await_copies: Kernel,
-    sum_copies: Kernel,
     pub(super) messages: [Kernel; 2],
-    /// What gives others arrays.
+    pub(super) giving: Giving,
     #[cfg(feature = "cuda")]
-    broadcast: Option<Broadcast>,
-    #[cfg(feature = "cuda")]
-    peers: Option<Arc<Peers>>,
+    pub(super) peers: Option<Arc<Peers>>,
     /// The end of the last step that all cards take, where the host has not waited for it.
     #[cfg(feature = "cuda")]
     step: Mutex<Option<Fence>>,
@@ -104,20 +92,8 @@ pub(super) fn bytes(ranks: usize) -> usize {
     8 * first(ranks + 1) + 2 * 4 * SLOTS_OF_PLACE * BLOCKS * (MOST_CARDS + CHUNK)
 }
 
-/// The same with room for so many chunks that each other card may give.
-#[cfg(feature = "cuda")]
-fn bytes_with_room(ranks: usize, chunks: usize) -> usize {
-    bytes(ranks).next_multiple_of(HEAD) + HEAD + (ranks - 1) * chunks * CHUNK * 4
-}
-
-/// Chunks of what one of `ranks` cards may give, where a card has `bytes` for what all others do.
-#[cfg(feature = "cuda")]
-fn chunks_in(bytes: u64, ranks: usize) -> usize {
-    bytes as usize / (ranks - 1) / (4 * CHUNK)
-}
-
 /// The kernels that put together what cards have and do nothing else: sums of few values and of many, and shards.
-pub(super) fn exchange_kernels() -> [Kernel; 6] {
+pub(super) fn exchange_kernels() -> [Kernel; 3] {
     let kernel = |entry, threads, texts: &[&'static str]| Kernel::new(entry, threads, &[], texts);
     let in_turns =
         |entry, threads, text| kernel(entry, threads, &[EXCHANGE.0, HEADER, TURNS, text]);
@@ -125,9 +101,6 @@ pub(super) fn exchange_kernels() -> [Kernel; 6] {
         kernel("exchange_sum", 256, &[EXCHANGE.0, include_str!("kernels/exchange_sum.cu")]),
         in_turns("all_reduce", 3 * ROLE, include_str!("kernels/all_reduce.cu")),
         in_turns("all_gather", 512, include_str!("kernels/all_gather.cu")),
-        kernel("tell_ready", 32, &[EXCHANGE.0, include_str!("kernels/tell_ready.cu")]),
-        kernel("await_copies", 32, &[EXCHANGE.0, include_str!("kernels/await_copies.cu")]),
-        in_turns("sum_copies", 512, include_str!("kernels/sum_copies.cu")),
     ]
 }
 
@@ -255,88 +228,6 @@ impl Exchange {
         out
     }
 
-    /// Begins to give all other cards `arrays`, of which all cards have as many that are as long, in memory that nobody else holds:
-    /// those that are long enough and for which there is room. They travel beside what is computed next, and [are added
-    /// up](Self::sum_given) where they lie. A kernel must have summed [over all](Self::sum_over_all) since the last ones were.
-    /// Returns which of `arrays` are given.
-    pub fn give(&self, given: &mut Given, arrays: &[Buffer]) -> Vec<bool> {
-        let side = &self.0;
-        let begin = given.arrays.len();
-        let fits = |array: &Buffer| {
-            let chunks = blocks(array.len(), CHUNK);
-            let fits = array.len() >= LEAST_GIVEN && given.chunks + chunks <= side.room;
-            if fits {
-                given.arrays.push((array.clone(), given.chunks));
-                given.chunks += chunks;
-            }
-            fits
-        };
-        let fit: Vec<bool> = arrays.iter().map(fits).collect();
-        let new = &given.arrays[begin..];
-        let Some((first, _)) = new.first() else { return fit };
-        given.number = side.next(side.of_given(), 1);
-        let sizes = side.of_given_part(Sizes::new(), READY, given.number);
-        side.gpu.launch(&side.tell_ready, [1, 1, 1], &[first], &sizes);
-        side.check(first);
-        #[cfg(feature = "cuda")]
-        if let Some(broadcast) = &side.broadcast {
-            let at = |(array, chunks): &(Buffer, usize)| (array.clone(), 4 * CHUNK * chunks);
-            let arrays: Vec<_> = new.iter().map(at).collect();
-            let outcome = broadcast.give(&side.gpu, &arrays, given.number);
-            outcome.unwrap_or_else(|text| fails(&text));
-            if side.careful.load(Ordering::Relaxed) {
-                broadcast.drain();
-            }
-        }
-        fit
-    }
-
-    /// Makes of everything that was given the sums over all cards, where it lies. A launch that waits, and one for every 32 arrays.
-    pub fn sum_given(&self, given: &Given) {
-        let side = &self.0;
-        let Some((first, _)) = given.arrays.first() else { return };
-        side.with_care(first, || {
-            let sizes = side.of_given_part(Sizes::new(), 0, given.number);
-            side.gpu.launch(&side.await_copies, [1, 1, 1], &[first], &sizes);
-        });
-        for arrays in given.arrays.chunks(ARRAYS) {
-            let before = arrays[0].1;
-            let lengths: Vec<usize> = arrays.iter().map(|(array, _)| array.len()).collect();
-            let groups: Vec<Vec<&Buffer>> = arrays.iter().map(|(array, _)| vec![array]).collect();
-            let sizes = Sizes::new().int(arrays.len()).int(before).int(side.room).int(0);
-            let sizes = side.of_given_part(sizes, 0, given.number);
-            let places = Places::every(CHUNK);
-            side.gpu.launch_over(&side.sum_copies, places, &lengths, &groups, &[], sizes);
-        }
-    }
-
-    /// [`Exchange::give`] of tensors of 32-bit numbers.
-    #[cfg(feature = "cuda")]
-    pub fn give_of(&self, given: &mut Given, tensors: Vec<Tensor<1>>) -> Vec<bool> {
-        let arrays: Vec<Buffer> = tensors.into_iter().map(Buffer::of_tensor).collect();
-        self.give(given, &arrays)
-    }
-
-    /// [`Exchange::sum_given`] as tensors, in the order in which they were given.
-    #[cfg(feature = "cuda")]
-    pub fn sums_of_given(&self, given: &Given) -> Vec<Tensor<1>> {
-        self.sum_given(given);
-        let tensor = |(sum, _): &(Buffer, usize)| self.0.gpu.tensor(sum, [sum.len()]);
-        given.arrays.iter().map(tensor).collect()
-    }
-
-    /// There is no card without CUDA.
-    #[cfg(not(feature = "cuda"))]
-    pub fn give_of(&self, _: &mut Given, tensors: Vec<Tensor<1>>) -> Vec<bool> {
-        vec![false; tensors.len()]
-    }
-
-    /// There is no card without CUDA.
-    #[cfg(not(feature = "cuda"))]
-    pub fn sums_of_given(&self, _: &Given) -> Vec<Tensor<1>> {
-        Vec::new()
-    }
-
     /// The array of `length` values whose shards the cards have, one behind another in their order; `own` is this
     /// card's [`Shard`](crate::parallel::Shard) of it, or nothing where that is empty. None where it is too long for a kernel.
     pub fn gather(&self, own: Option<&Buffer>, length: usize) -> Option<Buffer> {
@@ -392,9 +283,13 @@ impl Side {
         });
     }
 
-    fn new(gpu: &Gpu, [rank, ranks]: [usize; 2], addresses: Vec<u32>, blocks: usize) -> Self {
-        let [sum, all_reduce, all_gather, tell_ready, await_copies, sum_copies] =
-            exchange_kernels();
+    pub(super) fn new(
+        gpu: &Gpu,
+        [rank, ranks]: [usize; 2],
+        addresses: Vec<u32>,
+        blocks: usize,
+    ) -> Self {
+        let [sum, all_reduce, all_gather] = exchange_kernels();
         // Of sums, of messages between each card and the next, and of what all give.
         let kinds = ranks + 2 * (ranks - 1) + 1;
         let numbers = |kinds: usize| (0..kinds).map(|_| AtomicU32::new(0)).collect();
@@ -405,7 +300,6 @@ impl Side {
             table: gpu.upload_integers(&addresses),
             addresses,
             blocks: blocks.min(BLOCKS),
-            room: 0,
             mailbox: None,
             numbers: numbers(kinds),
             begun: numbers(kinds),
@@ -413,12 +307,8 @@ impl Side {
             sum,
             all_reduce,
             all_gather,
-            tell_ready,
-            await_copies,
-            sum_copies,
             messages: message_kernels(),
-            #[cfg(feature = "cuda")]
-            broadcast: None,
+            giving: Giving::nothing(),
             #[cfg(feature = "cuda")]
             peers: None,
             #[cfg(feature = "cuda")]
@@ -451,39 +341,8 @@ impl Side {
         Self { peers: Some(Arc::clone(peers)), ..Self::new(gpu, place, words, blocks) }
     }
 
-    /// With room for so many chunks that each other card gives.
-    ///
-    /// # Errors
-    ///
-    /// What the driver or the system says.
-    #[cfg(feature = "cuda")]
-    fn with_room(self, chunks: usize) -> Result<Self, String> {
-        let (true, Some(peers)) = (chunks > 0, &self.peers) else { return Ok(self) };
-        let landing = Landing {
-            rank: self.rank,
-            ranks: self.ranks,
-            words: bytes(self.ranks).next_multiple_of(HEAD),
-            ready: READY,
-            head: HEAD,
-            bytes: chunks * CHUNK * 4,
-        };
-        let broadcast = Some(Broadcast::new(&self.gpu, peers, landing)?);
-        Ok(Self { broadcast, room: chunks, ..self })
-    }
-
-    /// What kernels need that work on what cards give: of the words that begin so many bytes behind the first.
-    fn of_given_part(&self, sizes: Sizes, behind: usize, number: u32) -> Sizes {
-        let words = bytes(self.ranks).next_multiple_of(HEAD) + behind;
-        self.with_addresses(self.part(sizes, self.ranks, words, number))
-    }
-
-    /// The kind of number of what all cards give.
-    fn of_given(&self) -> usize {
-        self.numbers.len() - 1
-    }
-
     /// The first of the next `count` numbers of a kind.
-    fn next(&self, kind: usize, count: u32) -> u32 {
+    pub(super) fn next(&self, kind: usize, count: u32) -> u32 {
         self.numbers[kind].fetch_add(count, Ordering::Relaxed).wrapping_add(1)
     }
 
@@ -493,12 +352,12 @@ impl Side {
         (number, number.wrapping_sub(self.begun[kind].load(Ordering::Relaxed) + 1))
     }
 
-    fn part(&self, sizes: Sizes, ranks: usize, first: usize, number: u32) -> Sizes {
+    pub(super) fn part(&self, sizes: Sizes, ranks: usize, first: usize, number: u32) -> Sizes {
         sizes.int(self.rank).int(ranks).int(first).bits(number)
     }
 
     /// With the table, by value.
-    fn with_addresses(&self, sizes: Sizes) -> Sizes {
+    pub(super) fn with_addresses(&self, sizes: Sizes) -> Sizes {
         self.addresses.iter().fold(sizes, |sizes, word| sizes.bits(*word))
     }
 
@@ -542,19 +401,9 @@ impl Side {
     }
 }
 
-/// What a card gives all others in a step.
-#[derive(Debug, Default)]
-pub struct Given {
-    /// The arrays, each with the chunks of the room in front of it.
-    arrays: Vec<(Buffer, usize)>,
-    chunks: usize,
-    /// That of the last ones.
-    number: u32,
-}
-
 /// Unwinds where a card cannot launch what others would wait for, as this text says.
 #[cfg(feature = "cuda")]
-fn fails(text: &str) -> ! {
+pub(super) fn fails(text: &str) -> ! {
     match crate::memory::OutOfMemory::in_text(text) {
         Some(out_of_memory) => out_of_memory.throw(),
         None => panic!("a card cannot exchange sums: {text}"),
@@ -798,10 +647,7 @@ impl Exchanges {
             self.sides.iter().filter_map(|side| side.0.relay.as_ref()).for_each(|it| it.drain());
             // What it copies may be written over from here on.
             #[cfg(feature = "cuda")]
-            self.sides
-                .iter()
-                .filter_map(|side| side.0.broadcast.as_ref())
-                .for_each(|it| it.drain());
+            self.sides.iter().for_each(|side| side.0.giving.drain());
         }
         let resumed = self.resume();
         if !failed {
@@ -976,33 +822,6 @@ mod tests {
         all.end(false).expect("nobody waits");
         all.begin("batch".to_owned());
         assert_eq!([numbers(0), numbers(2)], [[3, 1, 2]; 2]);
-    }
-
-    #[test]
-    fn what_is_long_enough_and_has_room_is_given_and_chunks_lie_behind_one_another() {
-        let gpu = dry();
-        let side = Side { room: 12, ..Side::new(&gpu, [0, 3], vec![0; 18], 132) };
-        let exchange = Exchange(Arc::new(side));
-        let arrays = |lengths: &[usize]| -> Vec<Buffer> {
-            lengths.iter().map(|length| gpu.floats(*length)).collect()
-        };
-        let mut given = Given::default();
-        let first = exchange.give(&mut given, &arrays(&[LEAST_GIVEN - 1, LEAST_GIVEN, 40_001]));
-        assert_eq!(first, [false, true, true]);
-        let kind = exchange.0.of_given();
-        assert_eq!((given.number, given.chunks, number(&exchange, kind)), (1, 9, 1));
-        // Three chunks are left.
-        assert_eq!(exchange.give(&mut given, &arrays(&[LEAST_GIVEN, 8])), [false, false]);
-        assert_eq!((given.number, number(&exchange, kind)), (1, 1), "nothing is told of nothing");
-        let begins: Vec<usize> = given.arrays.iter().map(|(_, before)| *before).collect();
-        assert_eq!(begins, [0, 4]);
-        exchange.sum_given(&given);
-        // A step later the room is free.
-        assert_eq!(
-            exchange.give(&mut Given::default(), &arrays(&[LEAST_GIVEN; 4]))[2..],
-            [true, false]
-        );
-        assert_eq!(number(&exchange, kind), 2);
     }
 
     #[test]

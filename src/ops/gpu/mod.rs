@@ -23,6 +23,7 @@ mod element;
 mod exchange;
 mod conv2d;
 mod gather;
+mod given;
 #[expect(clippy::module_inception, reason = "the GPU itself")]
 mod gpu;
 mod hopper;
@@ -73,8 +74,9 @@ pub use cuda::{
 pub use dropout::dropout_mask;
 pub use dry::{DryGpu, Work};
 pub use element::{Element, Storage};
-pub use exchange::{Exchange, ExchangedSums, Exchanges, Given, MOST_CARDS, MOST_ROOM, Synced};
+pub use exchange::{Exchange, ExchangedSums, Exchanges, MOST_CARDS, Synced};
 pub use gather::Padding;
+pub use given::{Given, MOST_ROOM};
 pub use gpu::{Argument, Gpu, Sizes, Untouched};
 pub use kernel::Kernel;
 pub use kernels::Kernels;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Over, Partials};
 use super::exchange::{Synced, exchange_kernels, pixels_of_all};
+use super::given::giving_kernels;
 use super::gpu::{Argument, Arguments};
 use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
 use super::layer::{Normalised, Summed};
@@ -201,6 +202,7 @@ impl Kernels {
         let mut kernels: Vec<Kernel> = entries.map(|entry| self.synced(entry)).into();
         kernels.extend(self.hopper_of_several_cards());
         kernels.extend(exchange_kernels());
+        kernels.extend(giving_kernels());
         kernels.push(self.stem_finish_synced());
         kernels
     }
