@@ -176,13 +176,7 @@ fn pass(chain: &Chain, shape: [usize; 4], device: &Device, dtype: DType, draw: u
         &Store::nowhere(),
         chain,
         &schedule,
-        executor::StepKey {
-            seed: 1,
-            step: 0,
-            parts: &[Part::alone(0..1)],
-            synced: None,
-            row: None,
-        },
+        executor::StepKey::alone(1, 0, &[Part::alone(0..1)]),
         |_| Activation::Map(noise(shape, 10 * draw + 3, device).cast(dtype)),
         |_, output| {
             let output = output.into_features();

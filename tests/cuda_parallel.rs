@@ -228,8 +228,7 @@ fn what_cards_give_each_other_meanwhile_is_added_up_in_their_order() {
     }
 }
 
-/// A card that waits for what a thread has yet to ask the driver for would wait for ever: a launch for which there is no room keeps
-/// the driver to itself.
+/// Long runs stood still where a card waited for what a thread had yet to ask the driver for.
 #[test]
 fn what_is_given_comes_however_many_launches_wait_for_it() {
     let Some((_turn, ranks)) = cards("what is given far ahead") else { return };

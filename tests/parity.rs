@@ -128,13 +128,7 @@ fn step_of(chain: &Chain, images: Activation, gradient: impl Fn(Tensor<2>) -> Te
         &Store::nowhere(),
         chain,
         &schedule,
-        executor::StepKey {
-            seed: 0,
-            step: 0,
-            parts: &[Part::alone(0..1)],
-            synced: None,
-            row: None,
-        },
+        executor::StepKey::alone(0, 0, &[Part::alone(0..1)]),
         |_| images.clone(),
         |_, outputs| {
             let output = outputs.into_outputs().remove(0);

@@ -99,7 +99,7 @@ fn step_of(
         store,
         chain,
         &Schedule::of_plan(tree, chain.stages().len(), parts.len()),
-        executor::StepKey { seed: 11, step: 4, parts: &alone, synced: None, row: None },
+        executor::StepKey::alone(11, 4, &alone),
         |part| {
             let part = &parts[part];
             Activation::Map(images.clone().narrow(0, part.start, part.len()).cast(numbers))

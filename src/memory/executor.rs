@@ -39,7 +39,12 @@ pub struct StepKey<'a> {
     pub row: Option<&'a Member>,
 }
 
-impl StepKey<'_> {
+impl<'a> StepKey<'a> {
+    /// That of a device that computes by itself.
+    pub fn alone(seed: u64, step: u64, parts: &'a [Part]) -> Self {
+        Self { seed, step, parts, synced: None, row: None }
+    }
+
     /// The pass of a micro-batch.
     pub fn pass(&self, purpose: Purpose, micro: usize) -> Pass {
         let part = &self.parts[micro];

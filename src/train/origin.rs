@@ -142,7 +142,7 @@ impl Replica {
         let Share { images, targets, parts, link, .. } = share;
         let device = link.map_or(0, |link| link.place().rank);
         let targets = self.inference.standardized(targets);
-        let key = StepKey { seed: self.seed, step: step as u64, parts, synced: None, row: None };
+        let key = StepKey::alone(self.seed, step as u64, parts);
         let mut found = Vec::from_iter(self.broken_parameter(device)?);
         let mut losses = LossSums::new(normalizers);
         let mut largest = vec![0_f32; self.inference.heads.len()];

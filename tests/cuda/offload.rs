@@ -32,13 +32,7 @@ fn pass(chain: &Chain, tree: &CheckpointPlan, images: &[Tensor<4>], store: &Stor
         store,
         chain,
         &Schedule::of_plan(tree, chain.stages().len(), images.len()),
-        executor::StepKey {
-            seed: 1,
-            step: 0,
-            parts: &[Part::alone(0..16), Part::alone(16..32)],
-            synced: None,
-            row: None,
-        },
+        executor::StepKey::alone(1, 0, &[Part::alone(0..16), Part::alone(16..32)]),
         |part| Activation::Map(images[part].clone()),
         |_, outputs| {
             let outputs = outputs.into_features();

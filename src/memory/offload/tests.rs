@@ -146,13 +146,7 @@ fn a_full_disk_ends_the_step_with_an_error() {
         &store,
         &chain,
         &Schedule::of_plan(&tree, 4, 1),
-        executor::StepKey {
-            seed: 1,
-            step: 0,
-            parts: &[Part::alone(0..1)],
-            synced: None,
-            row: None,
-        },
+        executor::StepKey::alone(1, 0, &[Part::alone(0..1)]),
         |_| images(),
         |_, outputs| outputs,
     );
@@ -170,13 +164,7 @@ fn gradients(
         store,
         chain,
         &Schedule::of_plan(tree, chain.stages().len(), parts),
-        executor::StepKey {
-            seed: 1,
-            step: 0,
-            parts: &vec![Part::alone(0..1); parts],
-            synced: None,
-            row: None,
-        },
+        executor::StepKey::alone(1, 0, &vec![Part::alone(0..1); parts]),
         |part| Activation::Map(wave([2, 1, 3, 3], 0.7 + part as f64)),
         |_, outputs| Activation::Map(outputs.into_map().mul_scalar(0.5)),
     );

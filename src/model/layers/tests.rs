@@ -85,13 +85,8 @@ fn train(chain: &Chain) -> executor::StepResult {
     let ones = |outputs: Activation| {
         Activation::Outputs(outputs.into_outputs().iter().map(Tensor::ones_like).collect())
     };
-    let key = executor::StepKey {
-        seed: 1,
-        step: 0,
-        parts: &[Part::alone(0..1)],
-        synced: None,
-        row: None,
-    };
+    let parts = [Part::alone(0..1)];
+    let key = executor::StepKey::alone(1, 0, &parts);
     let store = Store::nowhere();
     let loss = |_, outputs| ones(outputs);
     executor::train(&store, chain, &schedule, key, |_| images(3), loss).expect("nothing is moved")

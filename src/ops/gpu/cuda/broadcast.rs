@@ -17,9 +17,9 @@ use crate::ops::gpu::{Buffer, Gpu};
 /// Copies arrays into the memory of all other cards, on a stream that CubeCL does not know and beside its kernels: no
 /// multiprocessor copies. The stream waits for a word that a kernel writes when the arrays are there.
 ///
-/// A kernel may wait for these copies, as all that they need has been given to the driver before that kernel is launched. Were a
-/// thread to ask for them later, it might wait for ever: a thread that launches a kernel keeps the driver to itself while there
-/// is no room for another launch.
+/// A kernel may wait for these copies, as all that they need has been given to the driver before that kernel is launched. Long runs
+/// stood still where a thread asked for them later, probably since a thread that launches a kernel keeps the driver to itself while
+/// there is no room for another launch.
 pub(in crate::ops::gpu) struct Broadcast {
     stream: Arc<CudaStream>,
     peers: Arc<Peers>,
