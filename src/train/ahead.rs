@@ -62,8 +62,8 @@ impl Ahead {
         drop(part);
     }
 
-    /// `[images, channels, height, width]`: the images of `part` if they have been sent, in 16 bits where the
-    /// model computes in bf16, else in 32.
+    /// `[images, channels, height, width]`: the images of `part`, in 16 bits where the model computes in bf16, else in 32. Where they
+    /// have not been sent, they are now. None where that cannot be done.
     pub fn take(&self, part: &BatchPart) -> Option<Tensor<4>> {
         #[cfg(feature = "cuda")]
         return self.gpu.as_ref()?.take(part);
@@ -77,6 +77,7 @@ impl Ahead {
 
 #[cfg(feature = "cuda")]
 mod gpu {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{Receiver, sync_channel};
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -95,6 +96,8 @@ mod gpu {
         uploads: Uploads,
         worker: Worker,
         sent: Mutex<Option<Sent>>,
+        /// The most numbers of a part so far. Shorter ones take as much memory, so that it is the same in every step.
+        most: AtomicUsize,
     }
 
     /// Images on their way.
@@ -112,7 +115,8 @@ mod gpu {
                 _ => Storage::F32,
             };
             let (uploads, worker) = (Uploads::new(&gpu).ok()?, Worker::start("images").ok()?);
-            Some(Self { gpu, storage, uploads, worker, sent: Mutex::default() })
+            let (sent, most) = (Mutex::default(), AtomicUsize::default());
+            Some(Self { gpu, storage, uploads, worker, sent, most })
         }
 
         pub fn send(&self, part: Option<BatchPart>) {
@@ -124,8 +128,10 @@ mod gpu {
             *sent = None;
             let Some(part) = part else { return };
             let length = part.batch.shape[1..].iter().product::<usize>() * part.images.len();
-            let room = self.uploads.room(&self.gpu, &[(length, self.storage)]);
+            let most = self.most.fetch_max(length, Ordering::Relaxed).max(length);
+            let room = self.uploads.room(&self.gpu, &[(most, self.storage)]);
             let Some(room) = room.ok().and_then(|mut rooms| rooms.pop()) else { return };
+            let room = room.first(length);
             let (to_send, storage) = (part.clone(), self.storage);
             let (uploads, (tell, done)) = (self.uploads.clone(), sync_channel(1));
             self.worker.give(move || {
@@ -138,7 +144,8 @@ mod gpu {
         }
 
         pub fn take(&self, part: &BatchPart) -> Option<Tensor<4>> {
-            let sent = self.sent().take_if(|sent| sent.part == *part)?;
+            self.send(Some(part.clone()));
+            let sent = self.sent().take()?;
             // An error shows where the images are copied in the usual way.
             let buffer = sent.done.recv().ok()?.ok()?;
             let [_, channels, height, width] = part.batch.shape;

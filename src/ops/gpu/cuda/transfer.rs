@@ -77,6 +77,13 @@ impl Gpu {
     }
 }
 
+impl Room {
+    /// Its first `length` elements. All of its memory is held.
+    pub fn first(self, length: usize) -> Self {
+        Self { buffer: self.buffer.range(0..length), ..self }
+    }
+}
+
 impl Reading {
     /// Waits for them.
     ///
